@@ -438,7 +438,13 @@ mod tests {
     }
 
     fn listener(port: u16, tls: Option<Tls>) -> Listener {
-        Listener { addresses: vec![address(port)], has_proxy_protocol: false, redirect: None, tls }
+        Listener {
+            addresses: vec![address(port)],
+            has_proxy_protocol: false,
+            redirect: None,
+            tls,
+            http2: true,
+        }
     }
 
     /// From a configuration with the listeners `old` to one with `new`.

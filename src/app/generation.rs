@@ -121,7 +121,7 @@ fn tls_contexts(
     let context = |(index, listener): (usize, &model::Listener)| match (&listener.tls, known(index)) {
         (None, _) => Ok(None),
         (Some(settings), before) => {
-            TlsContext::new(settings.clone(), before.map(|b| &**b)).map(Arc::new).map(Some)
+            TlsContext::new(settings.clone(), listener.http2, before.map(|b| &**b)).map(Arc::new).map(Some)
         }
     };
     config.listeners.iter().enumerate().map(context).collect()

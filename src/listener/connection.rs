@@ -15,10 +15,10 @@ use hyper::{body::Incoming, server::conn::http1, service::Service};
 use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    time::{Sleep, timeout},
+    time::timeout,
 };
 
-use super::{connections::RegisteredConnection, io::ClientIo, stream::Stream};
+use super::{alarm::Alarm, connections::RegisteredConnection, io::ClientIo, stream::Stream};
 use crate::{
     proxy::{Phase, PhaseTimer, ResponseBody},
     telemetry::metrics::ThreadMetrics,
@@ -27,8 +27,7 @@ use crate::{
 /// A connection without a request for this long is parked, which frees its buffers.
 const PARK_AFTER: Duration = Duration::from_millis(250);
 
-/// A connection being served. Its output is the stream, for a lingering close, where the client may still be
-/// sending.
+/// A connection being served. Its output says how it ended.
 pub(super) struct Connection<S>
 where
     S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible>,
@@ -38,10 +37,19 @@ where
     timer: Rc<PhaseTimer>,
     metrics: Arc<ThreadMetrics>,
     registered: Rc<RegisteredConnection>,
-    sleep: Pin<Box<Sleep>>,
-    /// Whether the sleep has the waker of this task.
-    armed: bool,
+    alarm: Alarm,
     draining: bool,
+    /// Whether the client may still begin with HTTP/2 instead.
+    may_be_http2: bool,
+}
+
+/// How a connection ended.
+pub(super) enum Ended {
+    Closed,
+    /// The client may still be sending.
+    Lingering(Stream),
+    /// The client speaks HTTP/2. Nothing was served yet.
+    Http2(ClientIo),
 }
 
 /// hyper's connection holds some 20 KiB of buffers, which is much for an idle client. So it is made when the
@@ -66,26 +74,37 @@ where
         timer: Rc<PhaseTimer>,
         metrics: Arc<ThreadMetrics>,
         registered: Rc<RegisteredConnection>,
+        may_be_http2: bool,
     ) -> Self {
-        let sleep = Box::pin(tokio::time::sleep_until(timer.deadline().into()));
+        let alarm = Alarm::new(timer.deadline());
         let state = ConnectionState::Parked { io, service };
-        Self { state, builder, timer, metrics, registered, sleep, armed: false, draining: false }
+        Self { state, builder, timer, metrics, registered, alarm, draining: false, may_be_http2 }
     }
 
     /// Serves until the connection has to wait.
-    fn advance(&mut self, cx: &mut Context<'_>) -> Poll<Option<Stream>> {
+    fn advance(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
         loop {
             match &mut self.state {
-                ConnectionState::Ended => return Poll::Ready(None),
+                ConnectionState::Ended => return Poll::Ready(Ended::Closed),
+                ConnectionState::Parked { io, .. } if self.may_be_http2 => match io.poll_is_http2(cx) {
+                    Poll::Ready(Some(false)) => {
+                        self.may_be_http2 = false;
+                        continue;
+                    }
+                    Poll::Ready(Some(true)) => return Poll::Ready(self.begin_http2()),
+                    Poll::Ready(None) => return Poll::Ready(Ended::Closed),
+                    Poll::Pending if self.timer.is_draining() => return Poll::Ready(Ended::Closed),
+                    Poll::Pending => {}
+                },
                 ConnectionState::Parked { io, .. } => match io.poll_readable(cx) {
                     Poll::Ready(true) => {
                         self.unpark();
                         continue;
                     }
-                    Poll::Ready(false) => return Poll::Ready(None),
+                    Poll::Ready(false) => return Poll::Ready(Ended::Closed),
                     Poll::Pending if self.timer.is_draining() => {
                         io.close(cx);
-                        return Poll::Ready(None);
+                        return Poll::Ready(Ended::Closed);
                     }
                     Poll::Pending => {}
                 },
@@ -101,7 +120,7 @@ where
                     }
                     if self.timer.take_timed_out() {
                         // The phase timed out, and no code of the request was left to answer.
-                        return Poll::Ready(None);
+                        return Poll::Ready(Ended::Closed);
                     }
                 }
             }
@@ -126,14 +145,14 @@ where
                 Phase::Client => {
                     self.timer.cut_off_client();
                     self.reset();
-                    return Poll::Ready(None);
+                    return Poll::Ready(Ended::Closed);
                 }
                 phase => {
                     tracing::debug!(waiting = ?phase, "connection timed out");
                     if let ConnectionState::Parked { io, .. } = &mut self.state {
                         io.close(cx);
                     }
-                    return Poll::Ready(None);
+                    return Poll::Ready(Ended::Closed);
                 }
             }
         }
@@ -145,24 +164,7 @@ where
         if self.may_park() || self.waits_for_head() {
             deadline = deadline.min(self.timer.since() + PARK_AFTER);
         }
-        if self.sleep.deadline() > deadline.into() {
-            self.sleep.as_mut().reset(deadline.into());
-            self.armed = false;
-        }
-        // Mostly the sleep ends in the future, and need not be polled.
-        if self.armed && self.sleep.deadline() > self.timer.now().into() {
-            return Poll::Pending;
-        }
-        while self.sleep.as_mut().poll(cx).is_ready() {
-            if Instant::now() >= deadline {
-                self.armed = false;
-                return Poll::Ready(());
-            }
-            // The deadline has moved on since the sleep was set.
-            self.sleep.as_mut().reset(deadline.into());
-        }
-        self.armed = true;
-        Poll::Pending
+        self.alarm.poll(cx, deadline, self.timer.now())
     }
 
     /// Whether the connection is idle: no request is in flight, nor the rest of an answer or of a body.
@@ -205,8 +207,14 @@ where
         }
     }
 
-    /// The stream, where the client may still be sending.
-    fn ended(&mut self, result: hyper::Result<()>) -> Option<Stream> {
+    fn begin_http2(&mut self) -> Ended {
+        match std::mem::replace(&mut self.state, ConnectionState::Ended) {
+            ConnectionState::Parked { io, .. } => Ended::Http2(io),
+            _ => Ended::Closed,
+        }
+    }
+
+    fn ended(&mut self, result: hyper::Result<()>) -> Ended {
         let still_sending = match result {
             Ok(()) => self.timer.is_body_unread(),
             Err(error) => {
@@ -220,9 +228,9 @@ where
         };
         match std::mem::replace(&mut self.state, ConnectionState::Ended) {
             ConnectionState::Serving(http) if still_sending => {
-                Some(http.into_parts().io.into_inner().into_stream())
+                Ended::Lingering(http.into_parts().io.into_inner().into_stream())
             }
-            _ => None,
+            _ => Ended::Closed,
         }
     }
 }
@@ -231,19 +239,19 @@ impl<S> Future for Connection<S>
 where
     S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible> + Unpin,
 {
-    type Output = Option<Stream>;
+    type Output = Ended;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.timer.begin_poll(cx);
         let output = self.advance(cx);
-        self.timer.end_poll(self.sleep.deadline().into_std());
+        self.timer.end_poll(self.alarm.time());
         output
     }
 }
 
 /// How long, and how much, a lingering close reads. What comes after that is reset.
 const LINGER_TIME: Duration = Duration::from_secs(2);
-const LINGER_BYTES: usize = 1 << 20;
+pub(super) const LINGER_BYTES: usize = 1 << 20;
 
 /// Reads and drops what the client still sends, until it has seen that the connection is closing (nginx'
 /// lingering close).

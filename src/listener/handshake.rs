@@ -28,7 +28,10 @@ use crate::{
     proxy::Peer,
     telemetry::{
         Throttle,
-        metrics::{ConnectionRefusal, HandshakeFailure, OpeningMetrics, ProxyHeaderFailure, ThreadMetrics},
+        metrics::{
+            ConnectionRefusal, HandshakeFailure, Http2Abuse, OpeningMetrics, ProxyHeaderFailure,
+            ThreadMetrics,
+        },
     },
     tls::{TlsIdentity, TlsSession, is_valid_now},
 };
@@ -287,6 +290,23 @@ impl OpeningFailures {
             ),
             ConnectionRefusal::Banned => {
                 tracing::info!(%client, others, "a connection of {client} was refused: this address is banned");
+            }
+        });
+    }
+
+    /// The connection of `client` is closed for what it does by HTTP/2.
+    pub(super) fn abused(&self, metrics: &ThreadMetrics, client: Peer, abuse: Http2Abuse) {
+        metrics.http2_abuse(abuse).inc();
+        let client = client.address().ip().to_canonical();
+        self.log(abuse.name(), |others| match abuse {
+            Http2Abuse::RapidResets => {
+                tracing::warn!(%client, others, "HTTP/2 connection closed: the client resets its requests as soon as it has sent them");
+            }
+            Http2Abuse::ExcessiveLoad => {
+                tracing::warn!(%client, others, "HTTP/2 connection closed: the client floods it with frames");
+            }
+            Http2Abuse::EmptyFrames => {
+                tracing::warn!(%client, others, "HTTP/2 connection closed: the client sends frames that ask for nothing");
             }
         });
     }

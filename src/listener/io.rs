@@ -11,11 +11,14 @@ use std::{
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::stream::Stream;
+use super::{connection::LINGER_BYTES, stream::Stream};
 use crate::{
     config::model::{ClientLimits, MinRate},
     proxy::{ClientWait, Phase, PhaseTimer, RateBudget},
 };
+
+/// With this HTTP/2 begins, and no method of HTTP/1 (RFC 9113, 3.4).
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// A client's stream.
 #[derive(Debug)]
@@ -31,6 +34,8 @@ pub(super) struct ClientIo {
     reader: Option<Box<SlowReader>>,
     /// Bytes that were read before and are to be read again.
     unread: Bytes,
+    /// Bytes that a lingering close may still read. `None`: the connection is closed at once.
+    lingers: Option<usize>,
 }
 
 impl ClientIo {
@@ -43,7 +48,19 @@ impl ClientIo {
             min_rate: limits.min_rate,
             reader: None,
             unread: Bytes::new(),
+            lingers: None,
         }
+    }
+
+    /// Has a shutdown wait until the client has closed its side as well, and read what it still sends until then: closed with
+    /// bytes unread, the socket would be reset, and a reset may overtake the last answer.
+    pub(super) fn set_lingering(&mut self) {
+        self.lingers = Some(LINGER_BYTES);
+    }
+
+    /// As [`Stream::chose_http2`].
+    pub(super) fn chose_http2(&self) -> Option<bool> {
+        self.stream.chose_http2()
     }
 
     pub(super) fn into_stream(self) -> Stream {
@@ -61,6 +78,29 @@ impl ClientIo {
             return Poll::Ready(true);
         }
         self.stream.poll_readable(cx)
+    }
+
+    /// Whether the client begins with the connection preface of HTTP/2, once enough of it has come. `None`: the connection
+    /// has ended.
+    pub(super) fn poll_is_http2(&mut self, cx: &mut Context<'_>) -> Poll<Option<bool>> {
+        loop {
+            let begun = self.unread.len().min(HTTP2_PREFACE.len());
+            if self.unread[..begun] != HTTP2_PREFACE[..begun] {
+                return Poll::Ready(Some(false));
+            }
+            if begun == HTTP2_PREFACE.len() {
+                return Poll::Ready(Some(true));
+            }
+            let mut bytes = [0; HTTP2_PREFACE.len()];
+            let wanted = HTTP2_PREFACE.len() - begun;
+            let mut next = ReadBuf::new(&mut bytes[..wanted]);
+            // Read, and not peeked at: the socket would be readable again at once.
+            let read = ready!(Pin::new(&mut self.stream).poll_read(cx, &mut next));
+            if read.is_err() || next.filled().is_empty() {
+                return Poll::Ready(None);
+            }
+            self.unread = [&self.unread, next.filled()].concat().into();
+        }
     }
 
     /// Says, over TLS, that nothing more is written: a client could not tell otherwise whether something was cut off
@@ -181,6 +221,7 @@ impl AsyncRead for ClientIo {
             buf.put_slice(&self.unread.split_to(length));
             Ok(())
         };
+        self.timer.add_bytes_read(buf.filled().len() - before);
         let phase = self.timer.phase();
         if buf.filled().len() > before && matches!(phase, Phase::FirstRequest | Phase::Request) {
             self.timer.enter(Phase::RequestHead, self.head_timeout);
@@ -204,6 +245,15 @@ impl AsyncWrite for ClientIo {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
+        let mut scratch = [0; 4096];
+        while let Some(left) = self.lingers {
+            let mut read = ReadBuf::new(&mut scratch);
+            let result = ready!(Pin::new(&mut self.stream).poll_read(cx, &mut read));
+            let length = read.filled().len();
+            let is_over = result.is_err() || length == 0 || length > left;
+            self.lingers = if is_over { None } else { Some(left - length) };
+        }
+        Poll::Ready(Ok(()))
     }
 }

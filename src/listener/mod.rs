@@ -1,5 +1,6 @@
 //! Sockets and the connections of clients on them, up to where a request begins.
 
+mod alarm;
 mod connection;
 mod connection_table;
 mod connections;
@@ -7,6 +8,7 @@ mod connections_by_address;
 mod current_worker;
 mod handed_over;
 mod handshake;
+mod http2;
 mod inherited;
 mod io;
 mod liveness;

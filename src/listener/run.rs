@@ -19,11 +19,12 @@ use tokio::{
 };
 
 use super::{
-    connection::{Connection, lingering_close},
+    connection::{Connection, Ended, lingering_close},
     connection_table::{Client, ConnectionTable, Evictions},
     connections::{Connections, RegisteredConnection},
     current_worker::{CurrentWorker, WorkerUpdate},
     handshake::{Opened, Opening, OpeningFailures},
+    http2::{Http2Connection, Streams},
     io::ClientIo,
     liveness::WorkerLiveness,
     socket::{AsyncListener, ListenSocket},
@@ -292,26 +293,55 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
         let Opened { stream, unread, tls, .. } = opened;
         let mut io = ClientIo::new(stream, Rc::clone(&timer), &limits);
         io.unread(unread);
-        let client = ClientConnection::new(
-            &worker,
-            Transport { peer, listener: self.listener, tls },
-            Rc::clone(&timer),
-        );
+        let transport = Transport { peer, listener: self.listener, tls };
+        let client = Rc::new(ClientConnection::new(&worker, transport, Rc::clone(&timer)));
         let current = Rc::clone(&self.current);
-        let served = Rc::clone(&registered);
-        let service = service_fn(move |request: Request<Incoming>| {
-            served.set_busy();
-            let worker = current.worker();
-            let client = client.info(&worker);
-            proxy::serve(request, worker, client)
-        });
+        let failures = Rc::clone(&self.failures);
+        let speaks_http2 =
+            worker.config().listeners.get(self.listener).is_some_and(|listener| listener.http2);
         let metrics = Arc::clone(worker.metrics().thread());
-        let connection =
-            Connection::new(io, service, self.current.http(), timer, metrics, Rc::clone(&registered));
+        let chosen = io.chose_http2();
         async move {
-            if let Some(stream) = connection.await {
+            let ended = if chosen == Some(true) {
+                Ended::Http2(io)
+            } else {
+                let (current, client, served) =
+                    (Rc::clone(&current), Rc::clone(&client), Rc::clone(&registered));
+                let http = current.http();
+                let service = service_fn(move |request: Request<Incoming>| {
+                    served.set_busy();
+                    let worker = current.worker();
+                    let client = client.info(&worker);
+                    proxy::serve(request, worker, client)
+                });
+                let may_be_http2 = chosen.is_none() && speaks_http2;
+                let (timer, metrics) = (Rc::clone(&timer), Arc::clone(&metrics));
+                Connection::new(io, service, http, timer, metrics, Rc::clone(&registered), may_be_http2).await
+            };
+            match ended {
+                Ended::Closed => {}
                 // Boxed: it is rare, and has a buffer that every connection would pay for.
-                Box::pin(lingering_close(stream)).await;
+                Ended::Lingering(stream) => Box::pin(lingering_close(stream)).await,
+                Ended::Http2(io) => {
+                    let streams = Streams::new(&limits, Rc::clone(&registered));
+                    let (served, begun) = (Rc::clone(&registered), Rc::clone(&streams));
+                    let connection = Rc::clone(&timer);
+                    let service = service_fn(move |request: Request<Incoming>| {
+                        served.set_busy();
+                        if served.is_banned() {
+                            // As by HTTP/1, where each response to it closes the connection.
+                            connection.drain();
+                        }
+                        let worker = current.worker();
+                        let client = client.info_of_stream(&worker, begun.begin(&request));
+                        proxy::serve(request, worker, client)
+                    });
+                    // Boxed: other connections would pay for its state.
+                    let abuse = Box::pin(Http2Connection::new(io, service, streams, timer)).await;
+                    if let Some(abuse) = abuse {
+                        failures.abused(&metrics, peer, abuse);
+                    }
+                }
             }
             drop(registered);
         }

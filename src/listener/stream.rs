@@ -17,7 +17,7 @@ use tokio::{
 };
 use tokio_rustls::server::TlsStream;
 
-use super::tcp_info::bytes_acknowledged;
+use super::{tcp_info::bytes_acknowledged, tls::HTTP2_PROTOCOL};
 use crate::telemetry::metrics::Handshake;
 
 /// A client's socket.
@@ -180,6 +180,12 @@ impl Stream {
             is_tls13: session.protocol_version() == Some(ProtocolVersion::TLSv1_3),
             is_resumed: session.handshake_kind() == Some(HandshakeKind::Resumed),
         })
+    }
+
+    /// Whether the client has chosen HTTP/2 in its handshake. `None`: it has no TLS, and has to show it.
+    pub(super) fn chose_http2(&self) -> Option<bool> {
+        let Self::Tls(stream) = self else { return None };
+        Some(stream.get_ref().1.alpn_protocol() == Some(HTTP2_PROTOCOL))
     }
 
     /// The socket alone. TLS on it is at its end.

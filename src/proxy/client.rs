@@ -58,23 +58,30 @@ pub struct Transport {
     pub tls: Option<Rc<TlsSession>>,
 }
 
-/// What all requests of a connection have in common, under one configuration.
+/// The client of a request.
 #[derive(Debug)]
 pub struct ClientInfo {
+    facts: Rc<ClientFacts>,
+    /// The connection's, or, where requests share a connection, the request's own.
+    timer: Rc<PhaseTimer>,
+}
+
+/// What all requests of a connection have in common, under one configuration.
+#[derive(Debug)]
+struct ClientFacts {
     transport: Transport,
     is_trusted: bool,
     /// The peer's address as limits and records name a client: the identifier of most requests.
     address: CompactString,
     peer_value: HeaderValue,
-    timer: Rc<PhaseTimer>,
     certificate_fields: OnceCell<Box<CertificateFields>>,
     listener_reply: Option<ListenerReply>,
     hsts: Option<HeaderValue>,
 }
 
-impl ClientInfo {
+impl ClientFacts {
     /// A connection over `transport`, as the configuration of `worker` sees it.
-    fn new<S>(worker: &Worker<S>, transport: Transport, timer: Rc<PhaseTimer>) -> Self {
+    fn new<S>(worker: &Worker<S>, transport: Transport) -> Self {
         let peer = transport.peer;
         let ip = peer.address().ip();
         let address = address_text(ip, worker.config().client_address.ipv6_prefix);
@@ -92,24 +99,25 @@ impl ClientInfo {
             is_trusted: worker.rules.is_trusted_proxy(peer),
             address,
             peer_value,
-            timer,
             certificate_fields: OnceCell::new(),
         }
     }
+}
 
+impl ClientInfo {
     /// The other end of the connection.
     pub fn peer(&self) -> SocketAddr {
-        self.transport.peer.address()
+        self.facts.transport.peer.address()
     }
 
     /// Whether it comes by a Unix socket.
     pub(super) fn is_unix(&self) -> bool {
-        self.transport.peer == Peer::Unix
+        self.facts.transport.peer == Peer::Unix
     }
 
     /// What is known of the connection's encryption; `None`: it has none.
     pub fn tls(&self) -> Option<&TlsSession> {
-        self.transport.tls.as_deref()
+        self.facts.transport.tls.as_deref()
     }
 
     /// The client's verified certificate.
@@ -119,7 +127,7 @@ impl ClientInfo {
 
     /// The scheme by which the client has sent its requests.
     pub fn scheme(&self) -> &'static str {
-        match self.transport.tls {
+        match self.facts.transport.tls {
             Some(_) => "https",
             None => "http",
         }
@@ -128,32 +136,34 @@ impl ClientInfo {
     /// The fields that show the upstream the client's certificate in this form, made once a connection.
     pub(super) fn certificate_fields(&self, form: ForwardClientCertificate) -> Option<&CertificateFields> {
         let certificate = self.certificate()?;
-        Some(self.certificate_fields.get_or_init(|| Box::new(CertificateFields::new(certificate, form))))
+        Some(
+            self.facts.certificate_fields.get_or_init(|| Box::new(CertificateFields::new(certificate, form))),
+        )
     }
 
     /// What the listener answers to each request, if it does not serve this client.
     pub(super) fn listener_reply(&self) -> Option<ListenerReply> {
-        self.listener_reply
+        self.facts.listener_reply
     }
 
     /// The value of `Strict-Transport-Security` in each answer. Only over TLS (RFC 6797, 7.2).
     pub(super) fn hsts(&self) -> Option<&HeaderValue> {
-        self.hsts.as_ref()
+        self.facts.hsts.as_ref()
     }
 
     /// Whether the peer is a trusted proxy, so that its forwarding fields count.
     pub fn is_trusted(&self) -> bool {
-        self.is_trusted
+        self.facts.is_trusted
     }
 
     /// The peer's address as limits and records name a client.
     pub fn address(&self) -> &CompactString {
-        &self.address
+        &self.facts.address
     }
 
     /// The peer's address as a field value.
     pub fn peer_value(&self) -> &HeaderValue {
-        &self.peer_value
+        &self.facts.peer_value
     }
 
     /// What the connection waits for, and until when.
@@ -172,17 +182,23 @@ pub struct ClientConnection {
 impl ClientConnection {
     /// A connection over `transport`, accepted under `worker`.
     pub fn new<S>(worker: &Worker<S>, transport: Transport, timer: Rc<PhaseTimer>) -> Self {
-        let info = Rc::new(ClientInfo::new(worker, transport, timer));
-        Self { seen: RefCell::new((worker.generation(), info)) }
+        let info = ClientInfo { facts: Rc::new(ClientFacts::new(worker, transport)), timer };
+        Self { seen: RefCell::new((worker.generation(), Rc::new(info))) }
     }
 
     /// The client as `worker` sees it.
     pub fn info<S>(&self, worker: &Worker<S>) -> Rc<ClientInfo> {
         let (generation, info) = &mut *self.seen.borrow_mut();
         if *generation != worker.generation() {
-            let (transport, timer) = (info.transport.clone(), Rc::clone(&info.timer));
-            (*generation, *info) = (worker.generation(), Rc::new(ClientInfo::new(worker, transport, timer)));
+            let facts = Rc::new(ClientFacts::new(worker, info.facts.transport.clone()));
+            let timer = Rc::clone(&info.timer);
+            (*generation, *info) = (worker.generation(), Rc::new(ClientInfo { facts, timer }));
         }
         Rc::clone(info)
+    }
+
+    /// Likewise, for a request that shares the connection with others.
+    pub fn info_of_stream<S>(&self, worker: &Worker<S>, timer: Rc<PhaseTimer>) -> Rc<ClientInfo> {
+        Rc::new(ClientInfo { facts: Rc::clone(&self.info(worker).facts), timer })
     }
 }

@@ -81,7 +81,7 @@ impl Exchange {
                 method: request.method.clone(),
                 uri: request.uri.clone(),
                 version: request.version,
-                host: request.headers.get(header::HOST).cloned(),
+                host: requested_host(request),
                 referer: request.headers.get(header::REFERER).cloned(),
                 user_agent: request.headers.get(header::USER_AGENT).cloned(),
                 user: None,
@@ -142,6 +142,7 @@ impl Exchange {
     /// Counts bytes of the answer's body that were passed on.
     pub(super) fn add_sent(&mut self, bytes: usize) {
         self.sent += bytes as u64;
+        self.client.timer().add_sent(bytes);
     }
 
     /// Warns that the body of the answer of the endpoint with this URL broke off.
@@ -359,10 +360,18 @@ fn begin_trace(
         scheme: client.scheme(),
         method: request.method.clone(),
         path: request.uri.path().to_owned(),
-        host: text(request.headers.get(header::HOST)),
+        host: text(requested_host(request).as_ref()),
         request_id: text(Some(request_id)).unwrap_or_default(),
     };
     Some(telemetry.tracer.as_ref()?.begin(&request.headers, client.is_trusted(), head))
+}
+
+/// The host as the client has named it: HTTP/2 names it in `:authority`.
+fn requested_host(request: &request::Parts) -> Option<HeaderValue> {
+    match request.uri.authority() {
+        Some(authority) => HeaderValue::from_str(authority.as_str()).ok(),
+        None => request.headers.get(header::HOST).cloned(),
+    }
 }
 
 fn text(value: Option<&HeaderValue>) -> Option<String> {

@@ -17,10 +17,10 @@ use tokio::time::Sleep;
 /// How long to wait for the 100 of an upstream, which may not know the expectation. As long as curl waits.
 const FALLBACK: Duration = Duration::from_secs(1);
 
-/// Whether the client waits for a 100 before it sends its body. An HTTP/1.0 client can't be sent one:
-/// its expectation is ignored.
+/// Whether the client waits for a 100 before it sends its body. A client of HTTP/1.0 can't be sent one, and hyper sends
+/// none by HTTP/2: their expectations are ignored.
 pub fn wants_continue(version: Version, headers: &HeaderMap) -> bool {
-    version != Version::HTTP_10
+    version == Version::HTTP_11
         && headers
             .get(header::EXPECT)
             .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))

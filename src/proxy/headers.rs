@@ -120,9 +120,29 @@ pub(super) fn remove_where(headers: &mut HeaderMap, condition: impl Fn(&HeaderNa
     }
 }
 
+/// Joins the fields into which HTTP/2 may split `Cookie` (RFC 9113, 8.2.3).
+pub(super) fn join_cookies(headers: &mut HeaderMap) {
+    let mut fields = headers.get_all(header::COOKIE).iter();
+    if let (Some(first), Some(_)) = (fields.next(), fields.next()) {
+        let mut joined = first.as_bytes().to_vec();
+        for field in headers.get_all(header::COOKIE).iter().skip(1) {
+            joined.extend_from_slice(b"; ");
+            joined.extend_from_slice(field.as_bytes());
+        }
+        // Valid values joined by valid bytes are valid.
+        if let Ok(joined) = HeaderValue::from_bytes(&joined) {
+            headers.insert(header::COOKIE, joined);
+        }
+    }
+}
+
 /// Appends the proxy to `Via` (RFC 9110, 7.6.3).
 pub(super) fn append_via(headers: &mut HeaderMap, via: &Via, received: Version) {
-    let own = if received == Version::HTTP_10 { &via.http_10 } else { &via.http_11 };
+    let own = match received {
+        Version::HTTP_10 => &via.http_10,
+        Version::HTTP_2 => &via.http_2,
+        _ => &via.http_11,
+    };
     append_to_list(headers, &header::VIA, own);
 }
 
@@ -131,6 +151,7 @@ pub(super) fn append_via(headers: &mut HeaderMap, via: &Via, received: Version) 
 pub struct Via {
     http_10: HeaderValue,
     http_11: HeaderValue,
+    http_2: HeaderValue,
 }
 
 impl Via {
@@ -142,6 +163,7 @@ impl Via {
         Ok(Self {
             http_10: HeaderValue::try_from(format!("1.0 {name}"))?,
             http_11: HeaderValue::try_from(format!("1.1 {name}"))?,
+            http_2: HeaderValue::try_from(format!("2.0 {name}"))?,
         })
     }
 }

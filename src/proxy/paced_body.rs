@@ -35,6 +35,12 @@ impl PacedBody {
         Self { incoming, timer, idle_timeout, budget, waits_since: None }
     }
 
+    /// Whether the end of the body, once there is no other frame, is really its end. hyper tells a stream that was reset
+    /// without an error amid its body like one that has ended (RFC 9113, 8.1).
+    pub(super) fn is_at_end(&self) -> bool {
+        !self.timer.is_stream() || self.incoming.is_end_stream()
+    }
+
     pub(super) fn size_hint(&self) -> SizeHint {
         self.incoming.size_hint()
     }
@@ -52,6 +58,9 @@ impl PacedBody {
             }
             return Poll::Pending;
         };
+        if let Some(Ok(frame)) = &frame {
+            self.timer.add_received(frame.data_ref().map_or(0, Bytes::len));
+        }
         if let Some(since) = self.waits_since.take() {
             self.budget.spend(self.timer.now().saturating_duration_since(since));
             self.timer.client_wait_ends(ClientWait::Request);

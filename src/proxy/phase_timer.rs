@@ -45,9 +45,11 @@ pub enum Phase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimedOut;
 
-/// One connection's deadline. Shared, in one thread, by everything that serves the connection.
+/// The deadline of one connection, or of one request that shares a connection with others. Shared, in one thread, by
+/// everything that serves it.
 #[derive(Debug)]
 pub struct PhaseTimer {
+    is_stream: bool,
     phase: Cell<Phase>,
     since: Cell<Instant>,
     deadline: Cell<Instant>,
@@ -65,6 +67,12 @@ pub struct PhaseTimer {
     body_unread: Cell<bool>,
     write_blocked: Cell<bool>,
     waker: RefCell<Option<Waker>>,
+    /// Bytes that were read from the connection.
+    bytes_read: Cell<u64>,
+    /// Bytes of requests' bodies that were handed on.
+    received: Cell<u64>,
+    /// Bytes of responses' bodies that were handed on.
+    sent: Cell<u64>,
     /// Whether the deadline is that of the minimum rate, and not that of the idle timeout.
     is_rate_deadline: Cell<bool>,
     /// A response has begun whose first blocked write is still to come.
@@ -82,6 +90,7 @@ impl PhaseTimer {
     pub fn new(limit: Duration) -> Self {
         let now = Instant::now();
         Self {
+            is_stream: false,
             phase: Cell::new(Phase::FirstRequest),
             since: Cell::new(now),
             deadline: Cell::new(now + limit),
@@ -94,12 +103,25 @@ impl PhaseTimer {
             body_unread: Cell::new(false),
             write_blocked: Cell::new(false),
             waker: RefCell::new(None),
+            bytes_read: Cell::new(0),
+            received: Cell::new(0),
+            sent: Cell::new(0),
             is_rate_deadline: Cell::new(false),
             new_response: Cell::new(false),
             cut_off: Cell::new(None),
             may_be_evicted: Cell::new(false),
             upstream_client: RefCell::new(None),
         }
+    }
+
+    /// A request that has come by a connection which it shares with others (HTTP/2), and has `limit` to be looked at.
+    pub fn for_stream(limit: Duration) -> Self {
+        Self { is_stream: true, phase: Cell::new(Phase::RequestHead), ..Self::new(limit) }
+    }
+
+    /// Whether it is that of a request that shares its connection.
+    pub fn is_stream(&self) -> bool {
+        self.is_stream
     }
 
     /// Begins `phase`, which may last for `limit`.
@@ -271,6 +293,36 @@ impl PhaseTimer {
             && self.upstream_client.borrow().as_ref().is_some_and(|client| client.is_evicted())
     }
 
+    /// Counts bytes that were read from the connection.
+    pub fn add_bytes_read(&self, bytes: usize) {
+        self.bytes_read.set(self.bytes_read.get() + bytes as u64);
+    }
+
+    /// Bytes that were read from the connection.
+    pub fn bytes_read(&self) -> u64 {
+        self.bytes_read.get()
+    }
+
+    /// Counts bytes of a request's body that were handed on.
+    pub(super) fn add_received(&self, bytes: usize) {
+        self.received.set(self.received.get() + bytes as u64);
+    }
+
+    /// Bytes of requests' bodies that were handed on.
+    pub fn received(&self) -> u64 {
+        self.received.get()
+    }
+
+    /// Counts bytes of a response's body that were handed on.
+    pub(super) fn add_sent(&self, bytes: usize) {
+        self.sent.set(self.sent.get() + bytes as u64);
+    }
+
+    /// Bytes of responses' bodies that were handed on.
+    pub fn sent(&self) -> u64 {
+        self.sent.get()
+    }
+
     /// A response begins.
     pub(super) fn begin_response(&self) {
         self.new_response.set(true);
@@ -298,7 +350,8 @@ impl PhaseTimer {
         self.last_response.get()
     }
 
-    fn wake(&self) {
+    /// Has the connection polled.
+    pub fn wake(&self) {
         if let Some(waker) = self.waker.borrow().as_ref() {
             waker.wake_by_ref();
         }

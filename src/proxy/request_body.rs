@@ -165,7 +165,10 @@ impl ClientBody {
                 Some(Err(error.into()))
             }
             None if self.progress.is_sent() => None,
-            None if self.left.is_none() && self.progress.state.get() == BodyState::Sending => {
+            None if self.left.is_none()
+                && self.progress.state.get() == BodyState::Sending
+                && self.incoming.is_at_end() =>
+            {
                 self.finish(BodyState::Sent);
                 None
             }

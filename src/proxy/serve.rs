@@ -3,7 +3,7 @@
 use std::{convert::Infallible, net::IpAddr, rc::Rc, sync::Arc, time::Instant};
 
 use bytes::Bytes;
-use http::{Request, Response, request};
+use http::{Request, Response, StatusCode, Version, request};
 use http_body::Body;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -45,14 +45,25 @@ pub async fn serve<S: StoreAdmin + 'static>(
     worker: Rc<Worker<S>>,
     client: Rc<ClientInfo>,
 ) -> Result<Response<ResponseBody>, Infallible> {
-    let (request, body) = request.into_parts();
+    let (mut request, body) = request.into_parts();
     client.timer().set_body_unread(!body.is_end_stream());
+    if request.version == Version::HTTP_2 {
+        headers::join_cookies(&mut request.headers);
+    }
     let rules = &*worker.rules;
     let config = &rules.config;
     let is_peer_trusted = client.is_trusted();
     let request_id = headers::request_id(&request.headers, &config.request_id, is_peer_trusted);
     // Counts and logs the request when it is dropped, with the answer's body at the latest.
     let mut exchange = Exchange::new(&worker.telemetry, &client, &request, request_id);
+
+    // hyper counts the fields of HTTP/1 itself.
+    if request.version == Version::HTTP_2 && request.headers.len() > config.client_limits.headers {
+        return Ok(exchange.reply(Reply::problem(
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            "The request has too many header fields.",
+        )));
+    }
 
     // What does the request ask for, and how is it framed?
     let target = match parse_target(&request) {
@@ -191,7 +202,8 @@ const MAX_DISCARDED: u64 = 64 << 10;
 ///
 /// False where the connection has to be closed: the body is long, or the client waits for a 100 before it sends it.
 fn discard<S>(worker: &Worker<S>, request: &request::Parts, mut body: Incoming) -> bool {
-    if body.is_end_stream() {
+    // By HTTP/2, a body that is dropped ends its own stream alone.
+    if body.is_end_stream() || request.version == Version::HTTP_2 {
         return true;
     }
     if body.size_hint().lower() > MAX_DISCARDED

@@ -25,16 +25,22 @@ impl Host {
         version: Version,
         headers: &HeaderMap,
     ) -> Result<Option<Self>, Rejection> {
-        let field = field(version, headers)?;
+        let field = field(version, uri.authority().is_some(), headers)?;
         let Some(authority) = uri.authority() else { return Ok(field) };
         if uri.scheme().is_none_or(|scheme| *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS) {
             return Err(Rejection::bad_request("The request target is neither a path nor an http URL."));
         }
-        HeaderValue::from_str(authority.as_str())
+        let host = HeaderValue::from_str(authority.as_str())
             .ok()
             .and_then(Self::parse)
-            .map(Some)
-            .ok_or(Rejection::bad_request("The host in the request target is malformed."))
+            .ok_or(Rejection::bad_request("The host in the request target is malformed."))?;
+        // RFC 9113, 8.3.1. An origin may go by either.
+        if version == Version::HTTP_2
+            && field.is_some_and(|field| !field.field.as_bytes().eq_ignore_ascii_case(host.field.as_bytes()))
+        {
+            return Err(Rejection::bad_request("The Host header and :authority differ."));
+        }
+        Ok(Some(host))
     }
 
     /// The authority exactly as it is to be sent in `Host`.
@@ -57,11 +63,14 @@ impl Host {
     }
 }
 
-fn field(version: Version, headers: &HeaderMap) -> Result<Option<Host>, Rejection> {
+fn field(version: Version, has_authority: bool, headers: &HeaderMap) -> Result<Option<Host>, Rejection> {
     let Some(field) = headers.get(HOST) else {
         // HTTP/1.0 knows no Host, HTTP/2 has :authority.
         return match version {
             Version::HTTP_11 => Err(Rejection::bad_request("The Host header is missing.")),
+            Version::HTTP_2 if !has_authority => {
+                Err(Rejection::bad_request("The request has neither :authority nor Host."))
+            }
             _ => Ok(None),
         };
     };

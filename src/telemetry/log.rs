@@ -4,7 +4,14 @@ use std::io::{self, IsTerminal, Write, stderr};
 
 use tracing::level_filters::LevelFilter;
 use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
-use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::{
+    Layer,
+    filter::Targets,
+    fmt::{self, MakeWriter},
+    layer::SubscriberExt,
+    registry,
+    util::SubscriberInitExt,
+};
 
 use crate::{
     config::model::{Log, LogFormat, LogLevel},
@@ -26,16 +33,20 @@ pub struct LogGuard(#[expect(dead_code, reason = "it is there to be dropped")] W
 pub fn init(log: Log) -> LogGuard {
     let (writer, guard) =
         NonBlockingBuilder::default().buffered_lines_limit(QUEUE).thread_name("log").finish(stderr());
-    let builder = tracing_subscriber::fmt()
-        .with_max_level(filter(log.level))
+    let level = filter(log.level);
+    // It describes each frame of HTTP/2, of which a client can send millions.
+    let filter = Targets::new().with_default(level).with_target("h2", level.min(LevelFilter::WARN));
+    let layer = fmt::layer()
         .with_writer(EscapingWriter { writer, format: log.format })
         .with_target(false)
         // Where stderr is closed, telling so on stderr would panic: the proxy serves on without a word.
         .log_internal_errors(false);
     let result = match log.format {
         // Colours are for terminals alone.
-        LogFormat::Text => builder.with_ansi(stderr().is_terminal()).try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+        LogFormat::Text => {
+            registry().with(layer.with_ansi(stderr().is_terminal()).with_filter(filter)).try_init()
+        }
+        LogFormat::Json => registry().with(layer.json().flatten_event(true).with_filter(filter)).try_init(),
     };
     if let Err(error) = result {
         tracing::debug!(%error, "messages go where they went before");

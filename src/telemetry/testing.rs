@@ -80,6 +80,7 @@ pub(crate) fn config() -> Config {
             connections: 100,
             connections_per_address: 50,
             min_rate: MinRate { bytes: 240, grace: Duration::from_secs(20) },
+            h2_streams: 100,
         },
         reply_headers: ReplyHeaders { ratelimit: RateLimitFields::Draft, via: "tollgate".into() },
         forwarded: Forwarded::XForwarded,

@@ -62,6 +62,8 @@ pub struct ClientLimits {
     /// Of these, connections of one client address. 0: any number.
     pub connections_per_address: usize,
     pub min_rate: MinRate,
+    /// Requests of one HTTP/2 connection at a time, 1 to 10,000.
+    pub h2_streams: u32,
 }
 
 /// The rate at which a client has to send request bodies, and to take responses.

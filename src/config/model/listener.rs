@@ -15,20 +15,22 @@ pub struct Listener {
     /// Every request is redirected to https.
     pub redirect: Option<HttpsRedirect>,
     pub tls: Option<Tls>,
+    /// Whether HTTP/2 is spoken, too: over TLS if the client chooses it (ALPN), in clear text if the client begins with it.
+    pub http2: bool,
 }
 
 impl Listener {
     /// Plain HTTP on `address`.
     pub fn plain(address: SocketAddr) -> Self {
         let addresses = vec![ListenAddress::Tcp(address)];
-        Self { addresses, has_proxy_protocol: false, redirect: None, tls: None }
+        Self { addresses, has_proxy_protocol: false, redirect: None, tls: None, http2: true }
     }
 }
 
 /// Without the settings that are not set; the address alone where none is.
 impl Serialize for Listener {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { addresses, has_proxy_protocol, redirect, tls } = self;
+        let Self { addresses, has_proxy_protocol, redirect, tls, http2 } = self;
         let unix = addresses.iter().find_map(|address| match address {
             ListenAddress::Tcp(_) => None,
             ListenAddress::Unix(socket) => Some(socket),
@@ -36,8 +38,8 @@ impl Serialize for Listener {
         let access = unix.filter(|UnixSocket { mode, owner, group, .. }| {
             mode.is_some() || owner.is_some() || group.is_some()
         });
-        if let ([address], None, false, None, None) =
-            (addresses.as_slice(), access, has_proxy_protocol, redirect, tls)
+        if let ([address], None, false, None, None, true) =
+            (addresses.as_slice(), access, has_proxy_protocol, redirect, tls, http2)
         {
             return address.serialize(serializer);
         }
@@ -64,6 +66,9 @@ impl Serialize for Listener {
         }
         if let Some(tls) = tls {
             map.serialize_entry("tls", tls)?;
+        }
+        if !*http2 {
+            map.serialize_entry("http2", &false)?;
         }
         map.end()
     }

@@ -70,6 +70,7 @@ pub(super) fn limits(value: Option<Cursor<'_>>) -> ClientLimits {
         connections: 10_000,
         connections_per_address: 1_000,
         min_rate: MinRate { bytes: 240, grace: Duration::from_secs(20) },
+        h2_streams: 100,
     };
     let Some(mut mapping) = value.and_then(Cursor::mapping) else { return default };
     let time = || duration(MIN_DURATION..=MAX_DURATION);
@@ -85,6 +86,9 @@ pub(super) fn limits(value: Option<Cursor<'_>>) -> ClientLimits {
             count(0..=10_000_000),
         ),
         min_rate: min_rate(mapping.take("min_rate"), default.min_rate),
+        h2_streams: mapping.parse_or("h2_streams", default.h2_streams, |text| {
+            u32::try_from(count(1..=10_000)(text)?).map_err(|_| Invalid::new("is too large"))
+        }),
     };
     mapping.finish();
     limits

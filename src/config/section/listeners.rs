@@ -54,6 +54,7 @@ pub(super) fn listeners(value: Option<Cursor<'_>>, has_trusted_proxies: bool) ->
         let has_proxy_protocol = proxy_protocol(&mut mapping, has_trusted_proxies);
         let redirect = mapping.take("redirect").map(|value| (value, redirect(value)));
         let tls = mapping.take("tls").map(tls);
+        let http2 = mapping.parse_or("http2", true, boolean);
         let access = socket_access(&mut mapping, value);
         // An invalid one was reported. Do not report what depends on it as well.
         has_client_certificates |=
@@ -75,7 +76,7 @@ pub(super) fn listeners(value: Option<Cursor<'_>>, has_trusted_proxies: bool) ->
             redirected_hsts = Some(hsts.clone());
         }
         let (redirect, tls) = (redirect.map(|(redirect, _)| redirect), tls.flatten().map(|(tls, _)| tls));
-        listeners.push(Listener { addresses, has_proxy_protocol, redirect, tls });
+        listeners.push(Listener { addresses, has_proxy_protocol, redirect, tls, http2 });
     }
     // A browser heeds the field over TLS only (RFC 6797, 7.2), so the listeners that are redirected to send it.
     for tls in listeners.iter_mut().filter_map(|listener| listener.tls.as_mut()) {

@@ -49,6 +49,7 @@ pub enum TlsError {
 #[derive(Debug)]
 pub struct TlsContext {
     settings: model::Tls,
+    http2: bool,
     files: Mutex<TlsFiles>,
     current: RwLock<Arc<CurrentTls>>,
     /// Apart from the files, which are locked while they are read.
@@ -66,22 +67,22 @@ pub(super) struct CurrentTls {
 }
 
 impl TlsContext {
-    /// Reads all files. The sessions of the context `before` go on, unless it asked clients for other certificates.
+    /// Reads all files. `http2`: whether it is offered to clients. The sessions of the context `before` go on, unless it asked clients for other certificates.
     ///
     /// A certificate that has expired, or is not valid yet, is served all the same: whether that may be is the
     /// caller's decision.
     ///
     /// # Errors
     /// A file can't be read, or what is in it can't be used.
-    pub fn new(settings: model::Tls, before: Option<&Self>) -> Result<Self, TlsError> {
+    pub fn new(settings: model::Tls, http2: bool, before: Option<&Self>) -> Result<Self, TlsError> {
         let files = TlsFiles::open(&settings)?;
         let tickets = match before.and_then(|before| before.tickets_for(&settings, &files)) {
             Some(tickets) => tickets,
             None => new_tickets()?,
         };
-        let current = RwLock::new(Arc::new(CurrentTls::new(&settings, &files, tickets)?));
+        let current = RwLock::new(Arc::new(CurrentTls::new(&settings, http2, &files, tickets)?));
         let facts = Mutex::new(files.facts(&settings));
-        Ok(Self { settings, files: Mutex::new(files), current, facts })
+        Ok(Self { settings, http2, files: Mutex::new(files), current, facts })
     }
 
     /// The tickets, if clients of both are asked for the same certificates. Those of one may then resume sessions with the
@@ -149,7 +150,7 @@ impl TlsContext {
             true => new_tickets()?,
             false => Arc::clone(&self.current.read().tickets),
         };
-        let current = CurrentTls::new(&self.settings, files, tickets)?;
+        let current = CurrentTls::new(&self.settings, self.http2, files, tickets)?;
         *self.current.write() = Arc::new(current);
         Ok(())
     }
@@ -174,7 +175,12 @@ fn new_tickets() -> Result<Arc<Tickets>, TlsError> {
 }
 
 impl CurrentTls {
-    fn new(settings: &model::Tls, files: &TlsFiles, tickets: Arc<Tickets>) -> Result<Self, TlsError> {
+    fn new(
+        settings: &model::Tls,
+        http2: bool,
+        files: &TlsFiles,
+        tickets: Arc<Tickets>,
+    ) -> Result<Self, TlsError> {
         let all = files.certificates.iter().map(|reread| reread.value().clone()).collect();
         let certificates = Arc::new(Certificates::new(all));
         let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()))
@@ -185,7 +191,9 @@ impl CurrentTls {
         };
         let mut config = builder.with_cert_resolver(Arc::clone(&certificates) as Arc<dyn ResolvesServerCert>);
         // A client of HTTP/1.0 may name it (`curl --http1.0` does), and is refused if nothing it names is known.
-        config.alpn_protocols = vec![b"http/1.1".to_vec(), b"http/1.0".to_vec()];
+        let protocols: &[&[u8]] = &[HTTP2_PROTOCOL, b"http/1.1", b"http/1.0"];
+        let offered = if http2 { protocols } else { &protocols[1..] };
+        config.alpn_protocols = offered.iter().map(|name| name.to_vec()).collect();
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.ticketer = Arc::clone(&tickets) as Arc<_>;
         Ok(Self { config: Arc::new(config), certificates, tickets, client_ca: files.client_ca_digest() })
@@ -199,6 +207,9 @@ fn versions(min: TlsVersion) -> &'static [&'static SupportedProtocolVersion] {
         TlsVersion::V1_3 => &ALL[..1],
     }
 }
+
+/// HTTP/2's name in ALPN (RFC 9113, 3.2).
+pub(super) const HTTP2_PROTOCOL: &[u8] = b"h2";
 
 /// The TLS of each listener, shared by all workers and replaced by reloads.
 #[derive(Debug, Clone, Default)]

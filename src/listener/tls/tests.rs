@@ -153,7 +153,7 @@ fn a_client_is_shown_the_certificate_for_its_name() {
         files.issue("exact", &["API.example.com", "192.0.2.7"], 90),
         files.issue("again", &["again.test", "first.test"], 90),
     ];
-    let context = TlsContext::new(settings(certificates), None).unwrap();
+    let context = TlsContext::new(settings(certificates), true, None).unwrap();
     for (name, expected) in [
         ("api.example.com", "api.example.com"),
         ("Api.EXAMPLE.com", "api.example.com"),
@@ -182,7 +182,7 @@ fn a_renewed_certificate_is_served_and_sessions_go_on() {
     files.issue("new", &["new.test"], 90);
     for version in [&TLS12, &TLS13] {
         files.issue("served", &["old.test"], 90);
-        let context = TlsContext::new(settings(vec![old.clone()]), None).unwrap();
+        let context = TlsContext::new(settings(vec![old.clone()]), true, None).unwrap();
         let client = client(version);
         assert_eq!(connect(&context, &client, "a.test"), (HandshakeKind::Full, "old.test".to_owned()));
         assert_eq!(connect(&context, &client, "a.test").0, HandshakeKind::Resumed);
@@ -200,7 +200,7 @@ fn a_renewed_certificate_is_served_and_sessions_go_on() {
 fn a_wrong_pair_is_not_served_and_delays_no_other() {
     let files = Files::new();
     let certificates = vec![files.issue("one", &["one.test"], 90), files.issue("two", &["two.test"], 90)];
-    let context = TlsContext::new(settings(certificates), None).unwrap();
+    let context = TlsContext::new(settings(certificates), true, None).unwrap();
     let loaded = context.facts().certificates[0].loaded;
     files.issue("other", &["other.test"], 90);
     files.put("other.pem", "one.pem");
@@ -227,7 +227,7 @@ fn a_wrong_pair_is_not_served_and_delays_no_other() {
 fn a_certificate_that_has_expired_is_served_from_the_start_but_replaces_none() {
     let files = Files::new();
     let served = files.issue("served", &["served.test"], 0);
-    let context = TlsContext::new(settings(vec![served]), None).unwrap();
+    let context = TlsContext::new(settings(vec![served]), true, None).unwrap();
     assert_eq!(shown(&context, "a.test"), "served.test");
     files.issue("served", &["renewed.test"], 90);
     reload(&context);
@@ -246,7 +246,7 @@ fn a_certificate_without_a_wanted_name_is_not_served() {
         names: vec!["api.test".to_owned()],
         ..files.issue("served", &["api.test", "www.test"], 90)
     };
-    let context = TlsContext::new(settings(vec![served.clone()]), None).unwrap();
+    let context = TlsContext::new(settings(vec![served.clone()]), true, None).unwrap();
     files.issue("served", &["www.test"], 90);
     reload(&context);
     assert_eq!(shown(&context, "a.test"), "api.test");
@@ -261,7 +261,7 @@ fn no_session_outlives_the_authorities_that_it_began_with() {
     files.issue("ca2", &["ca.test"], 90);
     let settings = asking_for(&ca, settings(vec![served]));
     for version in [&TLS12, &TLS13] {
-        let context = TlsContext::new(settings.clone(), None).unwrap();
+        let context = TlsContext::new(settings.clone(), true, None).unwrap();
         let client = client(version);
         let kind = |context: &TlsContext| connect(context, &client, "a.test").0;
         assert_eq!([kind(&context), kind(&context)], [HandshakeKind::Full, HandshakeKind::Resumed]);
@@ -271,13 +271,13 @@ fn no_session_outlives_the_authorities_that_it_began_with() {
         context.reload_changed_files();
         assert_eq!([kind(&context), kind(&context)], [HandshakeKind::Full, HandshakeKind::Resumed]);
         // By a reload of the configuration, with the same authorities and with others.
-        let same = TlsContext::new(settings.clone(), Some(&context)).unwrap();
+        let same = TlsContext::new(settings.clone(), true, Some(&context)).unwrap();
         assert_eq!(kind(&same), HandshakeKind::Resumed);
         files.put("ca1.pem", "ca.pem");
-        let other = TlsContext::new(settings.clone(), Some(&same)).unwrap();
+        let other = TlsContext::new(settings.clone(), true, Some(&same)).unwrap();
         assert_eq!(kind(&other), HandshakeKind::Full);
         let none = model::Tls { client_auth: None, ..settings.clone() };
-        assert_eq!(kind(&TlsContext::new(none, Some(&other)).unwrap()), HandshakeKind::Full);
+        assert_eq!(kind(&TlsContext::new(none, true, Some(&other)).unwrap()), HandshakeKind::Full);
     }
 }
 
@@ -285,7 +285,7 @@ fn no_session_outlives_the_authorities_that_it_began_with() {
 fn authorities_that_are_wrong_change_nothing() {
     let files = Files::new();
     let (served, ca) = (files.issue("served", &["a.test"], 90), files.issue("ca", &["ca.test"], 90));
-    let context = TlsContext::new(asking_for(&ca, settings(vec![served])), None).unwrap();
+    let context = TlsContext::new(asking_for(&ca, settings(vec![served])), true, None).unwrap();
     let client = client(&TLS13);
     connect(&context, &client, "a.test");
     fs::write(&ca.cert, "").unwrap();

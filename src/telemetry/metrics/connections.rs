@@ -48,6 +48,31 @@ impl IdleClosure {
         [(Self::Replaced, "replaced"), (Self::Banned, "banned")];
 }
 
+/// What a client does by HTTP/2 that only wears the server out: its connection is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Http2Abuse {
+    /// Requests that are reset as soon as they are sent (CVE-2023-44487).
+    RapidResets,
+    /// Frames that ask for nothing: PING, SETTINGS, PRIORITY, padding.
+    EmptyFrames,
+    /// What hyper's HTTP/2 finds excessive: CONTINUATION without end, tiny or empty DATA, resets before a request is
+    /// looked at.
+    ExcessiveLoad,
+}
+
+impl Http2Abuse {
+    pub(super) const ALL: [(Self, &'static str); 3] = [
+        (Self::RapidResets, "rapid_resets"),
+        (Self::EmptyFrames, "empty_frames"),
+        (Self::ExcessiveLoad, "excessive_load"),
+    ];
+
+    /// The word for it: `rapid_resets`
+    pub fn name(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+}
+
 /// How the client connections are spread over addresses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ConnectionFacts {
@@ -73,6 +98,12 @@ pub(super) fn expose(
     let mut family = counter(out, "tollgate_idle_connections_closed", help)?;
     for (reason, name) in IdleClosure::ALL {
         let value = sum(&|worker| worker.idle_closed(reason).value());
+        count(&mut family, [("reason", name)], value)?;
+    }
+    let help = "HTTP/2 connections closed because the client only wore the server out, by what it did";
+    let mut family = counter(out, "tollgate_http2_abuse", help)?;
+    for (abuse, name) in Http2Abuse::ALL {
+        let value = sum(&|worker| worker.http2_abuse(abuse).value());
         count(&mut family, [("reason", name)], value)?;
     }
     Ok(())

@@ -23,7 +23,7 @@ mod worker;
 
 pub use bans::{BanFacts, BanVerdict};
 pub use certificates::{CertificateFacts, ClientCaFacts, TlsFacts};
-pub use connections::{ConnectionFacts, ConnectionRefusal, IdleClosure};
+pub use connections::{ConnectionFacts, ConnectionRefusal, Http2Abuse, IdleClosure};
 pub use counter::{Counter, Gauge};
 pub use cut_offs::{CutOff, CutOffBody, CutOffMetrics, CutOffReason};
 pub use format::ExpositionFormat;

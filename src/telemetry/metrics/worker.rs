@@ -7,7 +7,7 @@ use http::StatusCode;
 use super::{
     BanVerdict, Counter, CutOffMetrics, Gauge, ServerErrorSource,
     bans::BanRow,
-    connections::{ConnectionRefusal, IdleClosure},
+    connections::{ConnectionRefusal, Http2Abuse, IdleClosure},
     generation::Names,
     histogram::{Histogram, RequestTime},
     openings::OpeningMetrics,
@@ -165,6 +165,7 @@ pub struct ThreadMetrics {
     leases: Gauge,
     refused: [Counter; ConnectionRefusal::ALL.len()],
     idle_closed: [Counter; IdleClosure::ALL.len()],
+    http2_abuse: [Counter; Http2Abuse::ALL.len()],
     bad_requests: Counter,
     openings: OpeningMetrics,
     cut_offs: CutOffMetrics,
@@ -189,6 +190,11 @@ impl ThreadMetrics {
     /// The idle client connections closed for this reason.
     pub fn idle_closed(&self, reason: IdleClosure) -> &Counter {
         &self.idle_closed[reason as usize]
+    }
+
+    /// The HTTP/2 connections closed for what their clients did.
+    pub fn http2_abuse(&self, abuse: Http2Abuse) -> &Counter {
+        &self.http2_abuse[abuse as usize]
     }
 
     /// The heads that are no request, or are too large: refused before a request could be made of them.

@@ -5,6 +5,7 @@ mod browser;
 mod certificate_changes;
 mod connection_limits;
 mod curl;
+mod http2;
 mod node;
 mod openssl;
 mod proxy_protocol;

@@ -1,0 +1,437 @@
+//! HTTP/2: what its clients are served, what each stream may do, and what a connection may not.
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    thread,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use h2::{Reason, client::Builder};
+
+use super::Https;
+use crate::harness::{
+    Client, Config, Deployment, Http2Client, Origin, Tollgate, eventually, in_runtime, on_each_store,
+    printed, program, read, reset_of,
+};
+
+on_each_store!(requests_of_one_connection_get_exactly_the_limit);
+
+const ABUSE: &str = "tollgate_http2_abuse_total";
+
+fn abuse(tollgate: &Tollgate, reason: &str) -> f64 {
+    tollgate.metric(&format!("{ABUSE}{{reason=\"{reason}\"}}"))
+}
+
+/// What curl prints of a request by these options: the version, and the status.
+fn curl(options: &[&str], url: &str) -> String {
+    let common = ["-sS", "--max-time", "10", "-o", "/dev/null", "-w", "%{http_version} %{http_code}"];
+    printed(program("curl", "curl").args(common).args(options).arg(url))
+}
+
+#[test]
+fn clients_choose_it_in_the_handshake_or_begin_with_it() {
+    let origin = Origin::ok();
+    let https = Https::before(&origin);
+    let ca = https.authority.file();
+    let ca = ca.to_str().unwrap();
+    assert_eq!(curl(&["--cacert", ca], &https.url("/")), "2 200");
+    assert_eq!(curl(&["--cacert", ca, "--http1.1"], &https.url("/")), "1.1 200");
+    let plain = Tollgate::start(Config::new(&[origin.address], ""));
+    let url = format!("http://{}/", plain.address);
+    assert_eq!(curl(&["--http2-prior-knowledge"], &url), "2 200");
+    // An upgrade is not taken: the request is served as it is.
+    assert_eq!(curl(&["--http2"], &url), "1.1 200");
+    assert_eq!(curl(&[], &url), "1.1 200");
+}
+
+#[test]
+fn a_listener_without_it_speaks_http_1_alone() {
+    let origin = Origin::ok();
+    let https = Https::with(&origin, ", http2: false", "");
+    let ca = https.authority.file();
+    assert_eq!(curl(&["--cacert", ca.to_str().unwrap()], &https.url("/")), "1.1 200");
+    let plain = Tollgate::start(Config::new(
+        &[origin.address],
+        "listeners: [{ address: \"127.0.0.1:0\", http2: false }]",
+    ));
+    let mut client = Client::connect(plain.address);
+    client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    assert!(client.closed() || client.unread().starts_with("HTTP/1.1 4"), "{}", client.unread());
+}
+
+#[test]
+fn a_method_that_begins_like_the_preface_is_one_of_http_1() {
+    let origin = Origin::echo();
+    let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
+    for first in ["P", "PR", "PRI", "PRI * HTTP/2.0\r\n\r"] {
+        let mut client = Client::connect(tollgate.address);
+        client.send(first);
+        client.wait_until_read();
+        client.send("OPFIND / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let is_request = first.len() < 4;
+        assert_eq!(client.reply().status, if is_request { 200 } else { 400 }, "{first:?}");
+    }
+}
+
+#[test]
+fn the_origin_gets_one_request_of_http_1() {
+    let origin = Origin::echo();
+    let tollgate =
+        Tollgate::start(Config::new(&[origin.address], "access_log: { format: json, to: stdout }"));
+    in_runtime(async {
+        let mut client = Http2Client::connect(tollgate.address).await;
+        let fields = [("cookie", "a=1"), ("cookie", "b=2"), ("te", "trailers"), ("x-a", "1"), ("x-a", "2")];
+        let reply = client.get("/a/./b?c=d", &fields).await.unwrap();
+        assert_eq!(reply.status(), 200);
+        assert!(!reply.head.headers().contains_key("connection"), "{:?}", reply.head.headers());
+        let seen: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
+        assert_eq!(seen["target"], "/a/b?c=d");
+        let all = |wanted: &str| -> Vec<&str> {
+            let fields = seen["headers"].as_array().unwrap().iter();
+            let of = fields.filter(|field| field[0].as_str().unwrap().eq_ignore_ascii_case(wanted));
+            of.map(|field| field[1].as_str().unwrap()).collect()
+        };
+        assert_eq!(all("cookie"), ["a=1; b=2"]);
+        assert_eq!(all("host"), [tollgate.address.to_string()]);
+        assert_eq!(all("via"), ["2.0 tollgate"]);
+        assert_eq!(all("x-a"), ["1", "2"]);
+        assert_eq!(all("transfer-encoding").len() + all("content-length").len(), 0, "it has no body");
+
+        let (answer, mut body) = client.send("POST", "/up", &[], false).await.unwrap();
+        body.send_data(Bytes::from_static(b"hello "), false).unwrap();
+        client.ping().await.unwrap();
+        body.send_data(Bytes::from_static(b"world"), true).unwrap();
+        let seen: serde_json::Value = serde_json::from_slice(&read(answer).await.unwrap().body).unwrap();
+        assert_eq!((&seen["body"], &seen["method"]), (&"hello world".into(), &"POST".into()));
+    });
+    let line = || tollgate.stdout().into_iter().find(|line| line.contains("/a/./b?c=d"));
+    eventually("it is logged", || line().is_some());
+    let line: serde_json::Value = serde_json::from_str(&line().unwrap()).unwrap();
+    assert_eq!(line["protocol"], "HTTP/2.0");
+    assert_eq!(line["host"], tollgate.address.to_string());
+}
+
+#[test]
+fn what_could_be_read_in_two_ways_is_refused() {
+    let origin = Origin::ok();
+    let tollgate = Tollgate::start(Config::new(&[origin.address], "client_limits: { headers: 20 }"));
+    in_runtime(async {
+        let mut client = Http2Client::connect(tollgate.address).await;
+        let reply = client.get("/", &[("host", "other.example")]).await.unwrap();
+        assert_eq!(reply.status(), 400, "{}", reply.text());
+        let own = tollgate.address.to_string();
+        assert_eq!(client.get("/", &[("host", &own)]).await.unwrap().status(), 200);
+        let names: Vec<String> = (0..21).map(|n| format!("x-{n}")).collect();
+        let many: Vec<_> = names.iter().map(|name| (name.as_str(), "v")).collect();
+        assert_eq!(client.get("/", &many).await.unwrap().status(), 431);
+        assert_eq!(client.get("/", &[]).await.unwrap().status(), 200, "the connection goes on");
+    });
+    assert_eq!(origin.heads().len(), 2);
+}
+
+/// The limit is that of two requests fewer than come at once.
+fn requests_of_one_connection_get_exactly_the_limit(redis: Option<&Deployment>) {
+    let origin = Origin::ok();
+    let store = redis.map_or_else(String::new, |redis| {
+        format!("store: {{ redis: {{ {}, timeout: 5s }} }}", redis.settings())
+    });
+    let tollgate = Tollgate::start(Config::yaml(format!(
+        "
+upstreams: {{ origin: {{ endpoints: [\"http://{}\"], policies: [per-ip] }} }}
+policies: {{ per-ip: {{ algorithm: sliding_log, key: ip, limit: 10/1h }} }}
+routes: [{{ path: /*, upstream: origin }}]
+{store}
+",
+        origin.address
+    )));
+    in_runtime(async {
+        let mut client = Http2Client::connect(tollgate.address).await;
+        let mut answers = Vec::new();
+        for _ in 0..64 {
+            answers.push(client.send("GET", "/", &[], true).await.unwrap().0);
+        }
+        let replies = join_all(answers.into_iter().map(read)).await;
+        let replies: Vec<_> = replies.into_iter().map(Result::unwrap).collect();
+        let count = |status| replies.iter().filter(|reply| reply.status() == status).count();
+        assert_eq!((count(200), count(429)), (10, 54));
+        let denied = replies.iter().find(|reply| reply.status() == 429).unwrap();
+        assert!(denied.head.headers().contains_key("retry-after"), "{:?}", denied.head.headers());
+    });
+}
+
+/// hyper tells a body that was reset without an error like one that has ended.
+#[test]
+fn a_body_that_was_reset_never_ends_as_if_it_were_whole() {
+    let origin = Origin::echo();
+    let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
+    in_runtime(async {
+        for reason in 0..14_u32 {
+            let before = origin.ended();
+            let mut client = Http2Client::connect(tollgate.address).await;
+            let path = format!("/cut-off-{reason}");
+            let (_answer, mut body) = client.send("POST", &path, &[], false).await.unwrap();
+            body.send_data(Bytes::from_static(b"the first half"), false).unwrap();
+            client.ping().await.unwrap();
+            let is_there =
+                || origin.received().iter().any(|all| all.contains(&path) && all.contains("the first half"));
+            eventually("the first half is there", is_there);
+            body.send_reset(Reason::from(reason));
+            client.ping().await.unwrap();
+            eventually("the origin's connection ends", || origin.ended() > before);
+            let received = origin.received().into_iter().find(|all| all.contains(&path)).unwrap();
+            assert!(!received.ends_with("0\r\n\r\n"), "{reason}: {received:?}");
+        }
+    });
+}
+
+#[test]
+fn a_stream_that_stalls_ends_alone() {
+    const LARGE: usize = 4 << 20;
+    let origin = Origin::start(|conn| {
+        while let Some(head) = conn.head()? {
+            conn.body(&head)?;
+            let body = if head.starts_with("GET /large") { vec![b'x'; LARGE] } else { b"ok".to_vec() };
+            conn.answer("200 OK", &[], &body)?;
+        }
+        Ok(())
+    });
+    let limits = "client_limits: { idle_timeout: 1s }";
+    let tollgate = Tollgate::start(Config::new(&[origin.address], limits));
+    in_runtime(async {
+        let mut settings = Builder::new();
+        settings.initial_window_size(10_000).initial_connection_window_size(1 << 20);
+        let mut client = Http2Client::with(tollgate.address, &settings).await;
+        let begun = Instant::now();
+        let (stalled, _) = client.send("GET", "/large", &[], true).await.unwrap();
+        let stalled = tokio::spawn(async move { reset_of(stalled.await.unwrap().into_body()).await });
+        let (upload, mut body) =
+            client.send("POST", "/up", &[("content-length", "100000")], false).await.unwrap();
+        body.send_data(Bytes::from_static(b"first"), false).unwrap();
+        let mut served = 0;
+        while !stalled.is_finished() {
+            assert_eq!(client.get("/", &[]).await.unwrap().status(), 200);
+            served += 1;
+            // The test is about time.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert_eq!(stalled.await.unwrap(), Some(Reason::CANCEL));
+        let elapsed = begun.elapsed();
+        assert!(Duration::from_millis(900) < elapsed && elapsed < Duration::from_secs(5), "{elapsed:?}");
+        assert!(served > 5, "{served} others were served");
+        assert_eq!(read(upload).await.unwrap().status(), 408);
+        assert_eq!(client.get("/", &[]).await.unwrap().status(), 200);
+    });
+    let cut_off = |body: &str| {
+        tollgate
+            .metric(&format!("tollgate_requests_cut_off_total{{body=\"{body}\",reason=\"idle_timeout\"}}"))
+    };
+    eventually("both are counted", || (cut_off("response"), cut_off("request")) == (1.0, 1.0));
+}
+
+#[test]
+fn a_client_that_reads_a_stream_below_the_rate_is_cut_off() {
+    let origin = Origin::start(|conn| {
+        while let Some(head) = conn.head()? {
+            conn.body(&head)?;
+            conn.answer("200 OK", &[], &vec![b'x'; 4 << 20])?;
+        }
+        Ok(())
+    });
+    let limits = "client_limits: { idle_timeout: 60s, min_rate: { bytes: 100000, grace: 1s } }";
+    let tollgate = Tollgate::start(Config::new(&[origin.address], limits));
+    in_runtime(async {
+        let mut settings = Builder::new();
+        settings.initial_window_size(10_000);
+        let mut client = Http2Client::with(tollgate.address, &settings).await;
+        let begun = Instant::now();
+        let (answer, _) = client.send("GET", "/large", &[], true).await.unwrap();
+        let mut stream = answer.await.unwrap().into_body();
+        let reason = loop {
+            match stream.data().await {
+                Some(Ok(data)) => {
+                    // 10 kB in 200 ms.
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                    let released = stream.flow_control().release_capacity(data.len());
+                    if let Err(error) = released {
+                        break error.reason();
+                    }
+                }
+                Some(Err(error)) => break error.reason(),
+                None => panic!("it was not cut off"),
+            }
+            assert!(begun.elapsed() < Duration::from_secs(15), "it is not cut off");
+        };
+        assert_eq!(reason, Some(Reason::CANCEL));
+    });
+    eventually("it is counted", || {
+        tollgate.metric("tollgate_requests_cut_off_total{body=\"response\",reason=\"min_rate\"}") == 1.0
+    });
+}
+
+#[test]
+fn requests_that_are_reset_at_once_end_the_connection() {
+    let origin = Origin::sink();
+    let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
+    in_runtime(async {
+        let mut client = Http2Client::connect(tollgate.address).await;
+        let mut sent = 0;
+        // Each is under way before it is reset.
+        while let Ok((_answer, mut stream)) = client.send("GET", "/", &[], true).await {
+            if tokio::time::timeout(Duration::from_secs(5), client.pings.ping(h2::Ping::opaque()))
+                .await
+                .is_err()
+            {
+                break;
+            }
+            stream.send_reset(Reason::CANCEL);
+            sent += 1;
+            assert!(sent < 1_000, "it goes on");
+        }
+        assert!(sent >= 490, "{sent}");
+        assert!(client.ended().await.is_err() || sent < 1_000);
+        let mut other = Http2Client::connect(tollgate.address).await;
+        other.ping().await.unwrap();
+    });
+    eventually("it is counted", || abuse(&tollgate, "rapid_resets") == 1.0);
+    let line = "the client resets its requests";
+    eventually("it is logged", || {
+        tollgate.log().iter().any(|all| all.contains(line) && all.contains("127.0.0.1"))
+    });
+}
+
+/// A frame of HTTP/2 (RFC 9113, 4.1).
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// Sends frames until the server ends the connection, and reads what it answers meanwhile. How many bytes it took.
+fn flood(address: SocketAddr, frames: &[u8]) -> usize {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let mut answers = stream.try_clone().unwrap();
+    let reading = thread::spawn(move || {
+        let mut bytes = [0; 65_536];
+        while answers.read(&mut bytes).is_ok_and(|length| length > 0) {}
+    });
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+    stream.write_all(&frame(4, 0, 0, &[])).unwrap();
+    stream.set_write_timeout(Some(Duration::from_secs(10))).unwrap();
+    let mut sent = 0;
+    while sent < 200 << 20 && stream.write_all(frames).is_ok() {
+        sent += frames.len();
+    }
+    drop(stream);
+    reading.join().unwrap();
+    sent
+}
+
+#[test]
+fn a_banned_client_is_answered_and_loses_its_connection() {
+    let origin = Origin::ok();
+    let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
+    tollgate.command(&["ban", "127.0.0.1", "--for", "1h", "--force"]);
+    in_runtime(async {
+        let mut client = Http2Client::connect(tollgate.address).await;
+        assert_eq!(client.get("/", &[]).await.unwrap().status(), 403);
+        closed_in_order(&mut client).await;
+    });
+}
+
+#[test]
+fn floods_of_frames_end_the_connection_and_harm_nobody() {
+    let origin = Origin::ok();
+    let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
+    let head = frame(1, 0, 1, b"\x82\x86\x84\x41\x01a");
+    for (name, frames, reason) in [
+        ("PING", frame(6, 0, 0, &[0; 8]), "empty_frames"),
+        ("SETTINGS", frame(4, 0, 0, &[0, 4, 0, 0, 255, 255]), "empty_frames"),
+        ("PRIORITY", frame(2, 0, 3, &[0, 0, 0, 0, 1]), "empty_frames"),
+        ("CONTINUATION", frame(9, 0, 1, b"\x00\x01a\x01b"), "excessive_load"),
+        ("empty DATA", frame(0, 0, 1, &[]), "excessive_load"),
+    ] {
+        let before = abuse(&tollgate, reason);
+        let first = match name {
+            "CONTINUATION" => head.clone(),
+            "empty DATA" => frame(1, 4, 1, b"\x83\x86\x84\x41\x01a"),
+            _ => Vec::new(),
+        };
+        let many = frames.repeat(4_000);
+        let resident = tollgate.resident_kib();
+        let (address, first) = (tollgate.address, first);
+        let flooding = thread::spawn(move || {
+            if first.is_empty() { flood(address, &many) } else { flood(address, &[first, many].concat()) }
+        });
+        let mut client = Client::connect(tollgate.address);
+        while !flooding.is_finished() {
+            assert_eq!(client.request("GET", "/", &[], b"").status, 200, "{name}");
+        }
+        let sent = flooding.join().unwrap();
+        eprintln!(
+            "{name}: ended after {sent} bytes, {} KiB more",
+            tollgate.resident_kib().saturating_sub(resident)
+        );
+        eventually(name, || abuse(&tollgate, reason) > before);
+        assert!(sent < 100 << 20, "{name}: {sent}");
+        assert!(tollgate.resident_kib() < resident + 20_000, "{name}");
+    }
+}
+
+/// The connection ends with GOAWAY, and without an error.
+async fn closed_in_order(client: &mut Http2Client) {
+    if let Err(error) = client.ended().await {
+        assert!(error.is_go_away() && error.reason() == Some(Reason::NO_ERROR), "{error:?}");
+    }
+}
+
+#[test]
+fn a_drain_ends_connections_after_their_requests() {
+    let origin = Origin::start(|conn| {
+        while let Some(head) = conn.head()? {
+            conn.body(&head)?;
+            if head.starts_with("GET /slow") {
+                conn.pause()?;
+            }
+            conn.answer("200 OK", &[], b"ok")?;
+        }
+        Ok(())
+    });
+    let mut tollgate = Tollgate::start(Config::new(&[origin.address], ""));
+    in_runtime(async {
+        let mut client = Http2Client::connect(tollgate.address).await;
+        let mut idle = Http2Client::connect(tollgate.address).await;
+        assert_eq!(idle.get("/", &[]).await.unwrap().status(), 200);
+        let (answer, _) = client.send("GET", "/slow", &[], true).await.unwrap();
+        client.ping().await.unwrap();
+        eventually("it is under way", || origin.heads().iter().any(|head| head.starts_with("GET /slow")));
+        tollgate.signal("TERM");
+        closed_in_order(&mut idle).await;
+        let refused = async {
+            while client.send("GET", "/", &[], true).await.is_ok() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), refused).await.expect("no other request is taken");
+        origin.resume();
+        assert_eq!(read(answer).await.unwrap().status(), 200);
+        closed_in_order(&mut client).await;
+    });
+    assert!(tollgate.wait().success());
+}
+
+#[test]
+fn idle_connections_are_closed_in_order() {
+    let origin = Origin::ok();
+    let limits = "client_limits: { idle_timeout: 1s, header_timeout: 1s }";
+    let tollgate = Tollgate::start(Config::new(&[origin.address], limits));
+    in_runtime(async {
+        let mut silent = Http2Client::connect(tollgate.address).await;
+        let mut served = Http2Client::connect(tollgate.address).await;
+        assert_eq!(served.get("/", &[]).await.unwrap().status(), 200);
+        closed_in_order(&mut silent).await;
+        closed_in_order(&mut served).await;
+    });
+    eventually("nothing is left", || tollgate.metric("tollgate_connections") == 0.0);
+}
