@@ -62,6 +62,7 @@ fn fill(registry: &ClientRegistry, recorder: &Recorder, count: usize) {
             policy: 0,
             identifier: &identifier,
             user: Some(&user),
+            is_user_verified: false,
             now,
             until: now + 60_000_000,
         };

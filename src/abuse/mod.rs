@@ -29,7 +29,7 @@ pub use clients::{
     ClientRegistry, ClientSnapshot, DeniedCounts, DenyingLimit, EvidenceUsage, LimitSnapshot, LimitedClient,
     MergedClient, PageScan, PeerUnblock, PeerView, PendingSnapshot, PendingUpdate, PolicySnapshot,
     RequestRecord, RequestSnapshot, SHARED_CLIENTS, SharedClient, SharedUnblock, Sort, TrafficCounts,
-    USER_ADDRESSES, Unblock, UserAddress, UserAddresses, UserSample,
+    USER_ADDRESSES, Unblock, UserAddress, UserAddresses, UserDenialCounts, UserDenials, UserSample,
 };
 pub use hint::Hint;
 pub use names::{UserNaming, is_pseudonym, truncate_name};

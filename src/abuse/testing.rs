@@ -66,7 +66,8 @@ pub(super) fn listed(registry: &ClientRegistry, now: i64) -> Vec<String> {
 
 /// One denial of the first policy by a limit with this identifier.
 pub(super) fn tally(identifier: &str, now: i64, until: i64) -> Tally {
-    let denial = super::Denial { address: "", policy: 0, identifier, user: None, now, until };
+    let denial =
+        super::Denial { address: "", policy: 0, identifier, user: None, is_user_verified: false, now, until };
     let limits = vec![TalliedLimit { policy: 0, identifier: identifier.into(), until }];
     Tally { denied: 1, limits, ..Tally::new(&denial, RecordCounts::new()) }
 }
@@ -80,8 +81,11 @@ pub(super) fn tally_of(entries: &[Arc<Entry>], until: i64) -> Tally {
         tally.records.push((0, Arc::clone(entry)));
         if let Some(user) = &entry.user {
             let asked = tally.users.entry(user.clone()).or_default();
-            *asked =
-                UserTally { denied: asked.denied + 1, last: asked.last.max(entry.time), extra_records: 0 };
+            *asked = UserTally {
+                denied: asked.denied + 1,
+                last: asked.last.max(entry.time),
+                ..UserTally::default()
+            };
         }
     }
     tally

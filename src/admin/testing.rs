@@ -273,7 +273,15 @@ impl Harness {
     ) -> Denial<'a> {
         let now = NOW + ago;
         let user = Some(user).filter(|user| !user.is_empty());
-        let denial = Denial { address, policy, identifier, user, now, until: now + 60_000_000 };
+        let denial = Denial {
+            address,
+            policy,
+            identifier,
+            user,
+            is_user_verified: false,
+            now,
+            until: now + 60_000_000,
+        };
         let record = Entry { user: user.map(Into::into), ..(*entry(now, "")).clone() };
         self.recorder.record(&denial, || LINE, || Arc::new(record));
         denial

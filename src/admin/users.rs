@@ -160,6 +160,7 @@ fn address_dto(context: &HandlerContext, found: &UserAddress) -> dto::UserAddres
     dto::UserAddress {
         address: abuse::shown(found.address).to_string(),
         denied: found.denied,
+        verified: found.verified,
         last: rfc3339(found.last),
         banned_until: ends(&context.state.bans.covering(found.address)).map(rfc3339),
     }

@@ -55,12 +55,12 @@ fn page(user: &User, now: Timestamp) -> String {
     }
     if !addresses.is_empty() {
         let row = |address: &UserAddress| {
-            let UserAddress { address, denied, last, banned_until } = address;
+            let UserAddress { address, denied, verified, last, banned_until } = address;
             let banned =
                 banned_until.as_deref().map_or_else(|| "-".to_owned(), |until| time_left(until, now));
-            [address.clone(), denied.to_string(), moment(last), banned]
+            [address.clone(), denied.to_string(), verified.to_string(), moment(last), banned]
         };
-        let head = ["ADDRESS", "DENIED", "LAST (UTC)", "BANNED FOR"];
+        let head = ["ADDRESS", "DENIED", "VERIFIED", "LAST (UTC)", "BANNED FOR"];
         text += &format!("\n{}", table(head, addresses.iter().map(row)));
     }
     if !records.is_empty() {
@@ -127,6 +127,7 @@ mod tests {
             addresses: vec![UserAddress {
                 address: "203.0.113.7".into(),
                 denied: 3,
+                verified: 2,
                 last: "2026-07-03T12:00:00Z".into(),
                 banned_until: None,
             }],
@@ -146,8 +147,8 @@ user:acme  enforce  2026-07-03 13:00:00  1h 0m      -         operator at 127.0.
 POLICY    KEY        USED  LIMIT  REMAINING  RESET
 per-user  user:acme  3     3      0          59s
 
-ADDRESS      DENIED  LAST (UTC)           BANNED FOR
-203.0.113.7  3       2026-07-03 12:00:00  -
+ADDRESS      DENIED  VERIFIED  LAST (UTC)           BANNED FOR
+203.0.113.7  3       2         2026-07-03 12:00:00  -
 
 LAST (UTC)           TIMES  ADDRESS      METHOD  PATH  POLICY
 2026-07-03 12:00:00  2      203.0.113.7  GET     /a    per-user

@@ -78,6 +78,7 @@ impl DenialRecord<'_> {
             policy,
             identifier,
             user: worker.rules.written_user(self.context.identity),
+            is_user_verified: self.context.identity.is_verified,
             now,
             until,
         }

@@ -11,12 +11,22 @@ const OTHERS: u32 = 0;
 
 /// How many requests each instance has denied.
 pub type DeniedCounts = InstanceCounts<u64>;
+/// How many requests of a user each instance has denied at an address.
+pub type UserDenialCounts = InstanceCounts<UserDenials>;
 /// The traffic that each instance has seen.
 pub type TrafficCounts = InstanceCounts<TrafficHistory>;
 
 /// What each instance has counted, the instance that has reported last at the end. Instances have numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstanceCounts<T>(Vec<(u32, T)>);
+
+/// The denied requests of a user at an address.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserDenials {
+    pub denied: u64,
+    /// How many of them had a verified user.
+    pub verified: u64,
+}
 
 /// What an instance counts.
 pub trait Count: Clone {
@@ -41,6 +51,19 @@ impl Count for u64 {
 
     fn includes(&self, before: &Self) -> bool {
         self >= before
+    }
+}
+
+impl Count for UserDenials {
+    fn plus(self, other: &Self) -> Self {
+        Self {
+            denied: self.denied.saturating_add(other.denied),
+            verified: self.verified.saturating_add(other.verified),
+        }
+    }
+
+    fn includes(&self, before: &Self) -> bool {
+        self.denied >= before.denied
     }
 }
 
@@ -92,6 +115,12 @@ impl<T: Count> InstanceCounts<T> {
         others.map(|(_, count)| count.clone()).reduce(|all, count| all.plus(&count))
     }
 
+    /// What all have counted, if there is anything.
+    pub fn total(&self) -> Option<T> {
+        let all = self.0.iter().take(INSTANCES);
+        all.map(|(_, count)| count.clone()).reduce(|all, count| all.plus(&count))
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -111,6 +140,7 @@ mod tests {
         let mut counts = DeniedCounts::default();
         (1..=40).for_each(|instance| counts.report(instance, 10));
         assert_eq!((counts.0.len(), counts.of_others(0xffff)), (INSTANCES, Some(400)));
+        assert_eq!(counts.total(), Some(400));
         counts.report(40, 12);
         counts.report(40, 1);
         assert_eq!((counts.of(40), counts.of_others(40)), (Some(12), Some(390)), "it counts anew");

@@ -25,7 +25,7 @@ mod user_sample;
 pub use archive::{Archive, ChangesPage, PeerUnblock, PeerView, UserAddresses};
 pub use archive_reader::ArchiveReader;
 pub use entry::{DenyingLimit, LimitedClient, RequestRecord};
-pub use instance_counts::{DeniedCounts, TrafficCounts};
+pub use instance_counts::{DeniedCounts, TrafficCounts, UserDenialCounts, UserDenials};
 pub use page::{ClientQuery, PageScan};
 pub use peer_sync::{PendingSnapshot, SHARED_CLIENTS};
 pub use registry::{ClientRegistry, EvidenceUsage};

@@ -382,9 +382,10 @@ impl ClientRegistry {
     pub fn addresses_of_user(&self, stored_name: &str, others: &UserAddresses, now: i64) -> Vec<UserAddress> {
         let mut found = BTreeMap::new();
         let mut add = |user_address: &UserAddress| {
-            let UserAddress { address, denied, last } = *user_address;
-            let known = found.entry(address).or_insert(UserAddress { address, denied: 0, last });
+            let UserAddress { address, denied, verified, last } = *user_address;
+            let known = found.entry(address).or_insert(UserAddress { address, denied: 0, verified: 0, last });
             known.denied = known.denied.saturating_add(denied);
+            known.verified = known.verified.saturating_add(verified);
             known.last = known.last.max(last);
         };
         let retain = self.retain();

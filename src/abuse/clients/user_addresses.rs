@@ -24,6 +24,8 @@ pub struct UserAddress {
     pub address: IpNet,
     /// Number of the user's denied requests.
     pub denied: u64,
+    /// How many of them had a verified user. The others only claimed to be of the user, as any client can.
+    pub verified: u64,
     /// The last of them, microseconds since the Unix epoch.
     pub last: i64,
 }
@@ -68,10 +70,18 @@ struct UserEntry {
 #[derive(Debug, Clone, Copy)]
 struct AddressStats {
     denied: u64,
+    verified: u64,
     last: i64,
     ends: i64,
     /// Its number in the outbox, where it waits at most once.
     queued: Option<u64>,
+}
+
+impl AddressStats {
+    fn at(self, address: IpNet) -> UserAddress {
+        let Self { denied, verified, last, .. } = self;
+        UserAddress { address, denied, verified, last }
+    }
 }
 
 impl UserEntry {
@@ -86,7 +96,7 @@ impl UserEntry {
             if self.addresses.is_empty() {
                 self.addresses.reserve_exact(1);
             }
-            let new = AddressStats { denied: 0, last, ends: i64::MIN, queued: None };
+            let new = AddressStats { denied: 0, verified: 0, last, ends: i64::MIN, queued: None };
             self.addresses.insert(index, (address, new));
             index
         });
@@ -137,6 +147,7 @@ impl UserAddressIndex {
         self.bytes -= known.bytes();
         let seen = known.entry(address, who.last);
         seen.denied = seen.denied.saturating_add(who.denied);
+        seen.verified = seen.verified.saturating_add(who.verified);
         seen.last = seen.last.max(who.last);
         if seen.ends < ends {
             self.by_end.remove(&(seen.ends, Arc::clone(&user), address));
@@ -167,7 +178,7 @@ impl UserAddressIndex {
     pub(super) fn addresses_of(&self, user: &str, now: i64) -> Vec<UserAddress> {
         let seen = self.by_user.get(user).into_iter().flat_map(|user| &user.addresses);
         let seen = seen.filter(|(_, seen)| seen.ends > now);
-        seen.map(|&(address, seen)| UserAddress { address, denied: seen.denied, last: seen.last }).collect()
+        seen.map(|&(address, seen)| seen.at(address)).collect()
     }
 
     /// Forgets up to `max` pairs that have expired.
@@ -189,8 +200,8 @@ impl UserAddressIndex {
         let pending = self.outbox.pending(max).into_iter().filter_map(|Pending { sequence, item }| {
             let (user, address) = item;
             let known = self.by_user.get(&user)?;
-            let AddressStats { denied, last, ends, .. } = known.addresses[known.position(address).ok()?].1;
-            Some(PendingUpdate { sequence, user, user_address: UserAddress { address, denied, last }, ends })
+            let seen = known.addresses[known.position(address).ok()?].1;
+            Some(PendingUpdate { sequence, user, user_address: seen.at(address), ends: seen.ends })
         });
         pending.collect()
     }
@@ -228,13 +239,14 @@ impl UserAddressIndex {
         user
     }
 
-    /// Drops an eighth of a user's addresses at once: to look for each alone would take long.
+    /// Drops an eighth of a user's addresses at once: to look for each alone would take long. Those at which others only
+    /// claimed to be the user go first.
     fn drop_oldest_addresses(&mut self, user: &Arc<str>) {
         let Some(known) = self.by_user.get(user) else { return };
         let mut oldest: Vec<_> =
-            known.addresses.iter().map(|&(address, seen)| (seen.last, address)).collect();
+            known.addresses.iter().map(|&(address, seen)| (seen.verified > 0, seen.last, address)).collect();
         oldest.sort_unstable();
-        for (_, address) in oldest.into_iter().take(ADDRESSES_PER_USER / 8) {
+        for (_, _, address) in oldest.into_iter().take(ADDRESSES_PER_USER / 8) {
             self.remove(user, address);
         }
     }
@@ -273,7 +285,7 @@ mod tests {
     };
 
     fn who(user: &str, last: i64) -> DeniedUser {
-        DeniedUser { named: NamedUser { hash: 0, written: user.into() }, denied: 1, last }
+        DeniedUser { named: NamedUser { hash: 0, written: user.into() }, denied: 1, verified: 0, last }
     }
 
     fn user_addresses() -> UserAddressIndex {
@@ -317,6 +329,16 @@ mod tests {
     }
 
     #[test]
+    fn addresses_at_which_others_claimed_to_be_the_user_go_first() {
+        let mut user_addresses = user_addresses();
+        add(&mut user_addresses, client(0), &DeniedUser { verified: 1, ..who("acme", 0) });
+        (1..5_000).for_each(|n| add(&mut user_addresses, client(n), &who("acme", n as i64)));
+        let seen = user_addresses.addresses_of("acme", 0);
+        let kept = seen.iter().find(|seen| seen.address == client(0));
+        assert_eq!(kept.map(|seen| seen.verified), Some(1));
+    }
+
+    #[test]
     fn users_are_bounded() {
         let mut user_addresses = user_addresses();
         (0..USER_ADDRESSES + 10)
@@ -350,7 +372,11 @@ mod tests {
         add(&mut user_addresses, client(2), &who("acme", 3));
         user_addresses.ack(&sent);
         let rest: Vec<_> = user_addresses.pending(9).into_iter().map(|update| update.user_address).collect();
-        assert_eq!(rest, [UserAddress { address: client(2), denied: 1, last: 3 }], "it is new since");
+        assert_eq!(
+            rest,
+            [UserAddress { address: client(2), denied: 1, verified: 0, last: 3 }],
+            "it is new since"
+        );
         assert!(user_addresses.add_up());
     }
 }

@@ -439,6 +439,7 @@ impl Proxy {
                     policy: 0,
                     identifier: "ip:203.0.113.7",
                     user: request.user.as_deref(),
+                    is_user_verified: false,
                     now,
                     until: now + SECOND,
                 };

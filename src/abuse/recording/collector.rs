@@ -89,6 +89,7 @@ mod tests {
             policy: 0,
             identifier: "ip:2001:db8::/64",
             user: Some("acme"),
+            is_user_verified: true,
             now: 9,
             until: 20,
         };

@@ -24,6 +24,8 @@ pub struct Denial<'a> {
     pub identifier: &'a str,
     /// The user, where known, by the name that the request gives.
     pub user: Option<&'a str>,
+    /// Whether a token, a certificate or a trusted proxy vouches for the user.
+    pub is_user_verified: bool,
     /// Microseconds since the Unix epoch.
     pub now: i64,
     /// When the same request would be admitted: `now` plus its Retry-After.
@@ -67,6 +69,8 @@ pub(in crate::abuse) type RecordCounts = SmallVec<[(usize, usize); 1]>;
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::abuse) struct UserTally {
     pub(in crate::abuse) denied: u64,
+    /// How many of them had a verified user; any client can send a name.
+    pub(in crate::abuse) verified: u64,
     pub(in crate::abuse) last: i64,
     /// As [`Tally::extra_records`].
     pub(in crate::abuse) extra_records: u32,

@@ -25,6 +25,7 @@ pub(in crate::abuse) struct AddressDenials {
 pub(in crate::abuse) struct DeniedUser {
     pub(in crate::abuse) named: NamedUser,
     pub(in crate::abuse) denied: u64,
+    pub(in crate::abuse) verified: u64,
     pub(in crate::abuse) last: i64,
 }
 
@@ -53,8 +54,8 @@ pub(in crate::abuse) fn mask_denials(
         for limit in tally.limits.iter_mut().filter(|limit| !names.is_unchanged(&limit.identifier)) {
             limit.identifier = names.mask_key(&limit.identifier).into();
         }
-        let who = |(user, UserTally { denied, last, .. }): (CompactString, UserTally)| {
-            Some(DeniedUser { named: names.identify_stored(&user)?, denied, last })
+        let who = |(user, UserTally { denied, verified, last, .. }): (CompactString, UserTally)| {
+            Some(DeniedUser { named: names.identify_stored(&user)?, denied, verified, last })
         };
         let users = std::mem::take(&mut tally.users).into_iter().filter_map(who).collect();
         all.push(AddressDenials { address, tally, users });

@@ -249,6 +249,7 @@ impl Tally {
         let user_tally = index.and_then(|index| self.users.get_index_mut(index));
         let user_tally = user_tally.map_or(&mut self.others, |(_, tally)| tally);
         user_tally.denied += 1;
+        user_tally.verified += u64::from(denial.is_user_verified);
         user_tally.last = user_tally.last.max(denial.now);
         if keep == 0 {
             return false;
@@ -328,7 +329,7 @@ mod tests {
     }
 
     fn denial<'a>(address: &'a str, identifier: &'a str, user: &'a str) -> Denial<'a> {
-        Denial { address, policy: 0, identifier, user: Some(user), now: 5, until: 9 }
+        Denial { address, policy: 0, identifier, user: Some(user), is_user_verified: false, now: 5, until: 9 }
     }
 
     /// What is handed over of a tick in which each of `users` is denied at one address.

@@ -128,6 +128,9 @@ pub struct UserAddress {
     pub address: String,
     /// Denied requests of this user from this address.
     pub denied: u64,
+    /// How many of them had a verified user. The others only claimed to be of the user, as any client can.
+    #[serde(default)]
+    pub verified: u64,
     #[schema(value_type = schema::Time)]
     pub last: String,
     /// When the last ban of the address or of a prefix around it ends; `null` where there is none that denies requests.

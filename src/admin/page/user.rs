@@ -96,7 +96,7 @@ fn addresses(addresses: &[UserAddress], is_banned: bool, now: i64) -> Markup {
                         tbody {
                             @for found in addresses {
                                 tr data-key=(found.address) {
-                                    th scope="row" { (components::address_link(&found.address)) (components::ban_badge(found.banned_until.as_deref())) }
+                                    th scope="row" { (components::address_link(&found.address)) (components::ban_badge(found.banned_until.as_deref())) (identity_badge(found)) }
                                     td.num data-label="Denied" { (format_count(found.denied)) }
                                     td.num data-label="Last" { (components::time_ago(&found.last, now)) }
                                 }
@@ -130,6 +130,18 @@ fn records(records: &[UserRecord]) -> Markup {
                     }
                 }
             }
+        }
+    }
+}
+
+/// Whether it was the user who was denied at this address, or a client that claimed to be.
+fn identity_badge(found: &UserAddress) -> Markup {
+    html! {
+        " "
+        @match found.verified {
+            0 => span.badge.quiet title="No token, certificate or trusted proxy says that it was this user." { "claimed" },
+            verified if verified < found.denied => span.badge.quiet { (format_count(verified)) " verified" },
+            _ => span.badge.quiet { "verified" },
         }
     }
 }

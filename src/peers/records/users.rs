@@ -14,7 +14,10 @@ use super::{
     write::{SLACK, millis_until},
 };
 use crate::{
-    abuse::{ADDRESSES_PER_USER, ClientRegistry, DeniedCounts, PendingUpdate, UserAddress, UserAddresses},
+    abuse::{
+        ADDRESSES_PER_USER, ClientRegistry, PendingUpdate, UserAddress, UserAddresses, UserDenialCounts,
+        UserDenials,
+    },
     peers::time::{Clocks, RunningTime, unix_micros},
 };
 
@@ -31,7 +34,7 @@ type StoredUser = Vec<StoredAddress>;
 struct StoredAddress {
     /// Its bytes, and the length of the prefix.
     address: (Vec<u8>, u8),
-    denied: DeniedCounts,
+    denied: UserDenialCounts,
     last: i64,
     /// When it may be kept no longer.
     ends: i64,
@@ -117,14 +120,14 @@ pub(super) async fn sweep(
 
 /// Adds what this instance saw of a user at an address.
 fn add(user: &mut StoredUser, update: &PendingUpdate, instance: u32, clocks: Clocks) {
-    let UserAddress { address, denied, last } = update.user_address;
+    let UserAddress { address, denied, verified, last } = update.user_address;
     let (address, last, ends) = (encoded(address), clocks.to_redis(last), clocks.to_redis(update.ends));
     let index = user.iter().position(|known| known.address == address).unwrap_or_else(|| {
-        user.push(StoredAddress { address, denied: DeniedCounts::default(), last, ends });
+        user.push(StoredAddress { address, denied: UserDenialCounts::default(), last, ends });
         user.len() - 1
     });
     let known = &mut user[index];
-    known.denied.report(instance, denied);
+    known.denied.report(instance, UserDenials { denied, verified });
     (known.last, known.ends) = (known.last.max(last), known.ends.max(ends));
 }
 
@@ -142,7 +145,9 @@ fn entry(
         clocks.redis.saturating_add(i64::try_from(scope.retain_millis() * 1_000).unwrap_or(i64::MAX));
     user.retain(|known| known.ends > clocks.redis && known.ends <= latest.saturating_add(MAX_AHEAD));
     if user.len() > ADDRESSES_PER_USER {
-        user.sort_unstable_by_key(|known| Reverse(known.last));
+        // Those at which others only claimed to be the user go first.
+        let is_verified = |known: &StoredAddress| known.denied.total().is_some_and(|all| all.verified > 0);
+        user.sort_by_cached_key(|known| Reverse((is_verified(known), known.last)));
         // An eighth at once, so that not each new address sorts them all.
         user.truncate(ADDRESSES_PER_USER / 8 * 7);
     }
@@ -207,7 +212,7 @@ pub(super) async fn read_addresses(
     for known in known.filter(|known| known.ends > clocks.redis) {
         let Some(address) = known.address() else { continue };
         let last = clocks.to_own(known.last);
-        let seen = |denied| UserAddress { address, denied, last };
+        let seen = |UserDenials { denied, verified }| UserAddress { address, denied, verified, last };
         addresses.own.extend(known.denied.of(scope.instance).map(seen));
         addresses.others.extend(known.denied.of_others(scope.instance).map(seen));
     }
@@ -225,7 +230,7 @@ mod tests {
 
     fn known(n: usize, last: i64, ends: i64) -> StoredAddress {
         let octets = u32::try_from(n).unwrap().to_be_bytes().to_vec();
-        StoredAddress { address: (octets, 32), denied: DeniedCounts::default(), last, ends }
+        StoredAddress { address: (octets, 32), denied: UserDenialCounts::default(), last, ends }
     }
 
     fn scope() -> Scope {
@@ -261,5 +266,16 @@ mod tests {
         let stored: Stored<StoredUser> = codec::decode(Some(&entry.values[0].0));
         let kept = stored.content.unwrap();
         assert!(kept.len() <= ADDRESSES_PER_USER && kept.iter().all(|known| known.last >= 1_000));
+    }
+
+    #[test]
+    fn addresses_at_which_others_claimed_to_be_the_user_go_first() {
+        let mut user: Vec<_> = (0..3_000).map(|n| known(n, n as i64, 2_000_000)).collect();
+        user.iter_mut().for_each(|known| known.denied.report(7, UserDenials { denied: 2, verified: 0 }));
+        user[0].denied.report(8, UserDenials { denied: 2, verified: 1 });
+        let verified = user[0].clone();
+        let entry = entry(&scope(), "x", Vec::new(), user, false, CLOCKS);
+        let stored: Stored<StoredUser> = codec::decode(Some(&entry.values[0].0));
+        assert_eq!(stored.content.unwrap().first(), Some(&verified));
     }
 }

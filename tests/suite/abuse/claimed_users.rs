@@ -59,6 +59,14 @@ fn only_a_users_own_denials_ban_the_user(redis: Option<&Deployment>) {
         banned(&tollgate).contains(&"user:mallory".to_owned())
     });
     assert_eq!(status(&tollgate, "198.51.100.2", "x-verified-user", "mallory"), 403);
+    // Operators see who was vouched for.
+    let addresses =
+        |user: &str| tollgate.admin("GET", &format!("/v1/users/{user}")).json()["addresses"][0].clone();
+    let (victim, mallory) = (addresses("victim"), addresses("mallory"));
+    assert_eq!((&victim["address"], &victim["verified"]), (&"203.0.113.7".into(), &0.into()));
+    assert!(mallory["verified"].as_u64() > Some(0) && mallory["verified"] == mallory["denied"], "{mallory}");
+    let page = |user: &str| tollgate.admin("GET", &format!("/users/{user}")).text();
+    assert!(page("victim").contains(">claimed<") && page("mallory").contains(">verified<"));
     drop(tollgate);
 
     if let Some(redis) = redis {

@@ -129,6 +129,10 @@ impl Instance {
 
     /// Records a denial of `user` by the policy with this index, and waits until the registry has it.
     fn deny(&self, address: &str, user: &str, policy: usize) {
+        self.deny_user(address, user, false, policy);
+    }
+
+    fn deny_user(&self, address: &str, user: &str, is_user_verified: bool, policy: usize) {
         let now = self.clock.now();
         let identifier = if policy == 0 { format!("ip:{address}") } else { format!("user:{user}") };
         let denial = Denial {
@@ -136,6 +140,7 @@ impl Instance {
             policy,
             identifier: &identifier,
             user: Some(user),
+            is_user_verified,
             now,
             until: now + 60_000_000,
         };
@@ -384,10 +389,13 @@ fn users_of_all_instances_are_counted_once_each(redis: &mut Deployment) {
 fn a_user_is_found_at_all_addresses_and_at_unblocked_ones_too(redis: &mut Deployment) {
     let [a, b, c] = ["a", "b", "c"].map(|id| Instance::start(redis, id));
     let behind = Instance::start_as(redis.located(), "behind", -50_000_000);
-    for (instance, address) in
-        [(&a, "203.0.113.7"), (&a, "203.0.113.8"), (&b, "203.0.113.8"), (&behind, "203.0.113.9")]
-    {
-        instance.deny(address, "ann", 0);
+    for (instance, address, is_verified) in [
+        (&a, "203.0.113.7", false),
+        (&a, "203.0.113.8", false),
+        (&b, "203.0.113.8", true),
+        (&behind, "203.0.113.9", true),
+    ] {
+        instance.deny_user(address, "ann", is_verified, 0);
         instance.deny(address, "bob", 0);
     }
     for instance in [&a, &b, &behind] {
@@ -396,28 +404,30 @@ fn a_user_is_found_at_all_addresses_and_at_unblocked_ones_too(redis: &mut Deploy
     let of = |instance: &Instance, user: &str| {
         let found = instance.ask("GET", &format!("/v1/users/{user}")).json();
         let entry = |found: &Value| {
-            (found["address"].as_str().unwrap().to_owned(), found["denied"].as_u64().unwrap())
+            let count = |name: &str| found[name].as_u64().unwrap();
+            (found["address"].as_str().unwrap().to_owned(), count("denied"), count("verified"))
         };
         let mut found: Vec<_> = found["addresses"].as_array().into_iter().flatten().map(entry).collect();
         found.sort();
         found
     };
-    let seen = |pairs: &[(&str, u64)]| -> Vec<(String, u64)> {
-        pairs.iter().map(|&(address, denied)| (address.to_owned(), denied)).collect()
+    let seen = |verified: [u64; 3]| {
+        let addresses = ["203.0.113.7", "203.0.113.8", "203.0.113.9"].map(str::to_owned);
+        let found = addresses.into_iter().zip([1, 2, 1]).zip(verified);
+        found.map(|((address, denied), verified)| (address, denied, verified)).collect::<Vec<_>>()
     };
     for instance in [&a, &b, &c, &behind] {
-        let expected = seen(&[("203.0.113.7", 1), ("203.0.113.8", 2), ("203.0.113.9", 1)]);
-        assert_eq!(of(instance, "ann"), expected);
+        assert_eq!(of(instance, "ann"), seen([0, 1, 1]));
     }
     all_expire(redis);
     // Published twice, it counts once.
     a.registry.republish_all(a.clock.now());
     a.try_publish().unwrap();
-    assert_eq!(of(&c, "ann"), seen(&[("203.0.113.7", 1), ("203.0.113.8", 2), ("203.0.113.9", 1)]));
+    assert_eq!(of(&c, "ann"), seen([0, 1, 1]));
     for address in ["203.0.113.8", "203.0.113.9"] {
         assert_eq!(c.ask("DELETE", &format!("/v1/blocked/{address}")).status, 200);
     }
-    assert_eq!(of(&c, "bob"), seen(&[("203.0.113.7", 1), ("203.0.113.8", 2), ("203.0.113.9", 1)]));
+    assert_eq!(of(&c, "bob"), seen([0; 3]));
     let users: Vec<_> = redis.keys().into_iter().filter(|key| key.contains(":user:")).collect();
     assert_eq!(users.len(), 2);
     assert!(!users.concat().contains("ann"), "{users:?}");
