@@ -50,7 +50,7 @@ fn bans(tollgate: &Tollgate) -> Vec<String> {
     bans["bans"].as_array().unwrap().iter().map(|ban| ban["key"].as_str().unwrap().to_owned()).collect()
 }
 
-/// All that Redis holds, as text.
+/// All that Redis holds, each key on a line with all of its value.
 fn dump(redis: &Deployment) -> String {
     let read = |key: String| {
         let value = match redis.cli(&["type", &key]).as_str() {
@@ -62,7 +62,7 @@ fn dump(redis: &Deployment) -> String {
             "none" => String::new(),
             other => panic!("{key} is a {other}"),
         };
-        format!("{key}: {value}\n")
+        format!("{key}: {}\n", value.replace('\n', " "))
     };
     redis.keys().into_iter().map(read).collect()
 }
