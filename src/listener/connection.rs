@@ -49,7 +49,7 @@ pub(super) enum Ended {
     /// The client may still be sending.
     Lingering(Stream),
     /// The client speaks HTTP/2. Nothing was served yet.
-    Http2(ClientIo),
+    Http2(Box<ClientIo>),
 }
 
 /// hyper's connection holds some 20 KiB of buffers, which is much for an idle client. So it is made when the
@@ -209,7 +209,7 @@ where
 
     fn begin_http2(&mut self) -> Ended {
         match std::mem::replace(&mut self.state, ConnectionState::Ended) {
-            ConnectionState::Parked { io, .. } => Ended::Http2(io),
+            ConnectionState::Parked { io, .. } => Ended::Http2(Box::new(io)),
             _ => Ended::Closed,
         }
     }

@@ -6,12 +6,14 @@ use std::{
     convert::Infallible,
     error::Error,
     future::poll_fn,
+    io,
     pin::{Pin, pin},
     rc::Rc,
     task::{Context, Poll, ready},
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use http::{Request, Response};
 use hyper::{
     body::Incoming,
@@ -20,8 +22,11 @@ use hyper::{
     service::Service,
 };
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{alarm::Alarm, connections::RegisteredConnection, io::ClientIo};
+use super::{
+    alarm::Alarm, connection::LINGER_BYTES, connections::RegisteredConnection, io::ClientIo, stream::Stream,
+};
 use crate::{
     config::model::ClientLimits,
     proxy::{ClientWait, Phase, PhaseTimer, RateBudget, ResponseBody},
@@ -60,7 +65,9 @@ pub(super) struct Streams {
     premature: Cell<u64>,
     /// When the last stream ended.
     idle_since: Cell<Instant>,
-    /// Bytes of fields and bodies that streams have handed on.
+    /// Bytes that were read from the connection.
+    bytes_read: Cell<u64>,
+    /// Of these, bytes of fields and bodies that streams have handed on.
     payload: Cell<u64>,
     /// The timer of the stream that is about to be spawned.
     next: Cell<Option<Rc<PhaseTimer>>>,
@@ -76,6 +83,7 @@ impl Streams {
             opened: Cell::new(0),
             premature: Cell::new(0),
             idle_since: Cell::new(Instant::now()),
+            bytes_read: Cell::new(0),
             payload: Cell::new(0),
             next: Cell::new(None),
             idle_timeout: limits.idle_timeout,
@@ -100,10 +108,10 @@ impl Streams {
     }
 
     /// What a client does that only wears the server out, once it is certain.
-    fn abuse(&self, bytes_read: u64) -> Option<Http2Abuse> {
+    fn abuse(&self) -> Option<Http2Abuse> {
         if self.opened.get() >= RESETS_JUDGED_FROM && self.premature.get() * 2 >= self.opened.get() {
             Some(Http2Abuse::RapidResets)
-        } else if bytes_read / OVERHEAD_FACTOR > self.payload.get() + OVERHEAD_SPARE {
+        } else if self.bytes_read.get() / OVERHEAD_FACTOR > self.payload.get() + OVERHEAD_SPARE {
             Some(Http2Abuse::EmptyFrames)
         } else {
             None
@@ -235,12 +243,73 @@ impl StreamReader {
     }
 }
 
+/// The client's stream below HTTP/2: the time limits of reads and writes are those of the streams above.
+struct Http2Io {
+    stream: Stream,
+    /// Bytes that were read before and are to be read again.
+    unread: Bytes,
+    streams: Rc<Streams>,
+    /// Bytes that a lingering close may still read.
+    linger_bytes: usize,
+}
+
+impl Http2Io {
+    fn new(io: ClientIo, streams: Rc<Streams>) -> Self {
+        let (stream, unread) = io.into_parts();
+        Self { stream, unread, streams, linger_bytes: LINGER_BYTES }
+    }
+}
+
+impl AsyncRead for Http2Io {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        if self.unread.is_empty() {
+            ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        } else {
+            let length = self.unread.len().min(buf.remaining());
+            buf.put_slice(&self.unread.split_to(length));
+        }
+        let bytes_read = &self.streams.bytes_read;
+        bytes_read.set(bytes_read.get() + (buf.filled().len() - before) as u64);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Http2Io {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    /// Waits until the client has closed its side as well, and reads what it still sends until then: closed with bytes
+    /// unread, the socket would be reset, and a reset may overtake the last answer.
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
+        let mut scratch = [0; 4096];
+        while self.linger_bytes > 0 {
+            let mut read = ReadBuf::new(&mut scratch);
+            let result = ready!(Pin::new(&mut self.stream).poll_read(cx, &mut read));
+            let length = read.filled().len();
+            let is_over = result.is_err() || length == 0;
+            self.linger_bytes = if is_over { 0 } else { self.linger_bytes.saturating_sub(length) };
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
 /// A connection being served. Its output is what the client has done to have it closed, if anything.
 pub(super) struct Http2Connection<S>
 where
     S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible>,
 {
-    http: http2::Connection<TokioIo<ClientIo>, S, StreamExecutor>,
+    http: http2::Connection<TokioIo<Http2Io>, S, StreamExecutor>,
     streams: Rc<Streams>,
     timer: Rc<PhaseTimer>,
     alarm: Alarm,
@@ -255,12 +324,11 @@ where
     S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible> + Unpin,
     S::Future: 'static,
 {
-    pub(super) fn new(mut io: ClientIo, service: S, streams: Rc<Streams>, timer: Rc<PhaseTimer>) -> Self {
+    pub(super) fn new(io: ClientIo, service: S, streams: Rc<Streams>, timer: Rc<PhaseTimer>) -> Self {
         let first_request = timer.deadline();
         // From now on the time limits are those of the streams, and of the connection while it has none: what the stream
         // of bytes does tells nothing of a request.
         timer.enter(Phase::Upstream, first_request.saturating_duration_since(Instant::now()));
-        io.set_lingering();
         let limits = &streams.limits;
         let mut builder = Builder::new(StreamExecutor(Rc::clone(&streams)));
         builder
@@ -269,7 +337,7 @@ where
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buf_size(SEND_BUFFER);
-        let http = builder.serve_connection(TokioIo::new(io), service);
+        let http = builder.serve_connection(TokioIo::new(Http2Io::new(io, Rc::clone(&streams))), service);
         let alarm = Alarm::new(first_request);
         Self { http, streams, timer, alarm, first_request, closing_since: None }
     }
@@ -281,7 +349,7 @@ where
                 tracing::debug!("connection closed: {error}");
                 return Poll::Ready(is_excessive_load(&error).then_some(Http2Abuse::ExcessiveLoad));
             }
-            if let Some(abuse) = self.streams.abuse(self.timer.bytes_read()) {
+            if let Some(abuse) = self.streams.abuse() {
                 return Poll::Ready(Some(abuse));
             }
             let is_over = self.timer.is_draining() || self.timer.is_last_response();

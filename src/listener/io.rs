@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{connection::LINGER_BYTES, stream::Stream};
+use super::stream::Stream;
 use crate::{
     config::model::{ClientLimits, MinRate},
     proxy::{ClientWait, Phase, PhaseTimer, RateBudget},
@@ -34,8 +34,6 @@ pub(super) struct ClientIo {
     reader: Option<Box<SlowReader>>,
     /// Bytes that were read before and are to be read again.
     unread: Bytes,
-    /// Bytes that a lingering close may still read. `None`: the connection is closed at once.
-    lingers: Option<usize>,
 }
 
 impl ClientIo {
@@ -48,14 +46,7 @@ impl ClientIo {
             min_rate: limits.min_rate,
             reader: None,
             unread: Bytes::new(),
-            lingers: None,
         }
-    }
-
-    /// Has a shutdown wait until the client has closed its side as well, and read what it still sends until then: closed with
-    /// bytes unread, the socket would be reset, and a reset may overtake the last answer.
-    pub(super) fn set_lingering(&mut self) {
-        self.lingers = Some(LINGER_BYTES);
     }
 
     /// As [`Stream::chose_http2`].
@@ -65,6 +56,11 @@ impl ClientIo {
 
     pub(super) fn into_stream(self) -> Stream {
         self.stream
+    }
+
+    /// The stream, and bytes that were read from it and belong before the next.
+    pub(super) fn into_parts(self) -> (Stream, Bytes) {
+        (self.stream, self.unread)
     }
 
     /// Has `bytes` read again before anything else.
@@ -221,7 +217,6 @@ impl AsyncRead for ClientIo {
             buf.put_slice(&self.unread.split_to(length));
             Ok(())
         };
-        self.timer.add_bytes_read(buf.filled().len() - before);
         let phase = self.timer.phase();
         if buf.filled().len() > before && matches!(phase, Phase::FirstRequest | Phase::Request) {
             self.timer.enter(Phase::RequestHead, self.head_timeout);
@@ -245,15 +240,6 @@ impl AsyncWrite for ClientIo {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
-        let mut scratch = [0; 4096];
-        while let Some(left) = self.lingers {
-            let mut read = ReadBuf::new(&mut scratch);
-            let result = ready!(Pin::new(&mut self.stream).poll_read(cx, &mut read));
-            let length = read.filled().len();
-            let is_over = result.is_err() || length == 0 || length > left;
-            self.lingers = if is_over { None } else { Some(left - length) };
-        }
-        Poll::Ready(Ok(()))
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

@@ -303,7 +303,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
         let chosen = io.chose_http2();
         async move {
             let ended = if chosen == Some(true) {
-                Ended::Http2(io)
+                Ended::Http2(Box::new(io))
             } else {
                 let (current, client, served) =
                     (Rc::clone(&current), Rc::clone(&client), Rc::clone(&registered));
@@ -337,7 +337,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
                         proxy::serve(request, worker, client)
                     });
                     // Boxed: other connections would pay for its state.
-                    let abuse = Box::pin(Http2Connection::new(io, service, streams, timer)).await;
+                    let abuse = Box::pin(Http2Connection::new(*io, service, streams, timer)).await;
                     if let Some(abuse) = abuse {
                         failures.abused(&metrics, peer, abuse);
                     }

@@ -1,6 +1,6 @@
 //! Forwards a request: a connection to the upstream, the request on it, the head of the answer.
 
-use std::rc::Rc;
+use std::{pin::pin, rc::Rc};
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
@@ -142,7 +142,11 @@ impl<'a> Forwarder<'a> {
             // Unless set otherwise below, the client went away or broke its own request off.
             let mut attempt = Attempt { forwarder: self, outcome: Outcome::Cancelled };
             let result = match self.reservation {
-                None => self.timer.timeout(self.timeouts.response, connection.send(request)).await,
+                None => {
+                    // Pinned here, so that it is not moved into the future of the timeout.
+                    let answer = pin!(connection.send(request));
+                    self.timer.timeout(self.timeouts.response, answer).await
+                }
                 // Boxed: not every request would pay for it.
                 Some(reservation) => {
                     match Box::pin(self.send_reserved(connection, request, reservation)).await {

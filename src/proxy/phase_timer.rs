@@ -67,8 +67,6 @@ pub struct PhaseTimer {
     body_unread: Cell<bool>,
     write_blocked: Cell<bool>,
     waker: RefCell<Option<Waker>>,
-    /// Bytes that were read from the connection.
-    bytes_read: Cell<u64>,
     /// Bytes of requests' bodies that were handed on.
     received: Cell<u64>,
     /// Bytes of responses' bodies that were handed on.
@@ -103,7 +101,6 @@ impl PhaseTimer {
             body_unread: Cell::new(false),
             write_blocked: Cell::new(false),
             waker: RefCell::new(None),
-            bytes_read: Cell::new(0),
             received: Cell::new(0),
             sent: Cell::new(0),
             is_rate_deadline: Cell::new(false),
@@ -291,16 +288,6 @@ impl PhaseTimer {
     pub fn is_evicted(&self) -> bool {
         self.may_be_evicted.get()
             && self.upstream_client.borrow().as_ref().is_some_and(|client| client.is_evicted())
-    }
-
-    /// Counts bytes that were read from the connection.
-    pub fn add_bytes_read(&self, bytes: usize) {
-        self.bytes_read.set(self.bytes_read.get() + bytes as u64);
-    }
-
-    /// Bytes that were read from the connection.
-    pub fn bytes_read(&self) -> u64 {
-        self.bytes_read.get()
     }
 
     /// Counts bytes of a request's body that were handed on.

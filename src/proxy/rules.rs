@@ -84,8 +84,10 @@ impl Rules {
 
     /// `identity` with what stands for the user's name.
     pub(super) fn with_pseudonym(&self, identity: Identity) -> Identity {
-        let pseudonym = identity.user.as_deref().and_then(|user| self.names.pseudonym(user));
-        Identity { pseudonym, ..identity }
+        match identity.user.as_deref().and_then(|user| self.names.pseudonym(user)) {
+            None => identity,
+            pseudonym => Identity { pseudonym, ..identity },
+        }
     }
 
     /// The user as it may be written down.

@@ -5,7 +5,6 @@ use std::io::{self, IsTerminal, Write, stderr};
 use tracing::level_filters::LevelFilter;
 use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::{
-    Layer,
     filter::Targets,
     fmt::{self, MakeWriter},
     layer::SubscriberExt,
@@ -43,10 +42,8 @@ pub fn init(log: Log) -> LogGuard {
         .log_internal_errors(false);
     let result = match log.format {
         // Colours are for terminals alone.
-        LogFormat::Text => {
-            registry().with(layer.with_ansi(stderr().is_terminal()).with_filter(filter)).try_init()
-        }
-        LogFormat::Json => registry().with(layer.json().flatten_event(true).with_filter(filter)).try_init(),
+        LogFormat::Text => registry().with(filter).with(layer.with_ansi(stderr().is_terminal())).try_init(),
+        LogFormat::Json => registry().with(filter).with(layer.json().flatten_event(true)).try_init(),
     };
     if let Err(error) = result {
         tracing::debug!(%error, "messages go where they went before");

@@ -108,6 +108,7 @@ impl<B: RequestBody> Connection<B> {
     ///
     /// # Errors
     /// No answer came, or none that is HTTP.
+    #[inline]
     pub fn send(
         &mut self,
         request: Request<B>,

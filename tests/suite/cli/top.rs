@@ -53,8 +53,9 @@ fn it_shows_who_is_limited_unblocks_by_keys_and_leaves_the_terminal_as_it_was() 
         let text = terminal.text();
         text.contains("127.0.0.5") && !text.contains("POLICIES") && text.contains("q quit")
     });
-    terminal.resize(24, 80);
+    terminal.resize(24, 120);
     shows(&terminal, "POLICIES");
+    terminal.resize(24, 80);
 
     terminal.press("\r");
     shows(&terminal, "LAST REQUESTS");

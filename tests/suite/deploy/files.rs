@@ -52,7 +52,7 @@ fn the_configurations_for_containers_are_valid_and_want_a_token() {
     for file in ["proxy.yaml", "proxy.cluster.yaml"].map(deploy) {
         let check =
             |variables: &[_]| tollgate_in(Path::new("."), variables, &["check", file.to_str().unwrap()]);
-        let ended = check(&[("TOLLGATE_ADMIN_TOKEN", "s3cret")]);
+        let ended = check(&[("TOLLGATE_ADMIN_TOKEN", "d0c41f6b7e9a4c52a3f8")]);
         assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
         let ended = check(&[]);
         assert_eq!(ended.code, Some(78));
@@ -105,7 +105,7 @@ fn https_is_served_as_compose_publishes_it() {
     let issued = authority.issue("server", &["localhost"]);
     let file = deploy("proxy.tls.yaml");
     let variables = [
-        ("TOLLGATE_ADMIN_TOKEN", "s3cret"),
+        ("TOLLGATE_ADMIN_TOKEN", "d0c41f6b7e9a4c52a3f8"),
         ("CERTIFICATE", file_name(&issued.cert)),
         ("CERTIFICATE_KEY", file_name(&issued.key)),
     ];
@@ -284,7 +284,9 @@ fn the_unit_s_reload_reloads() {
     let ended =
         Command::new("/bin/sh").args(["-c", &command]).env("MAINPID", tollgate.pid().to_string()).status();
     assert!(ended.unwrap().success());
-    eventually("it reloads", || tollgate.log().iter().any(|line| line.contains("SIGHUP: reloading")));
+    eventually("it reloads", || {
+        tollgate.log().iter().any(|line| line.contains("Tollgate is reloading the configuration"))
+    });
 }
 
 /// A Redis with `deploy/redis.conf`, killed when it is dropped.
