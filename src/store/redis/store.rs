@@ -72,9 +72,14 @@ impl RedisStore {
     /// Removes one limit. Returns it if it was in use.
     async fn forget(&self, policy: &Policy, identifier: String) -> Result<Option<ClearedLimit>, Failure> {
         // A key may outlive its window.
-        let is_used = reply::is_used(policy, &self.read_limit(policy, &identifier).await?.1);
-        let key = key::limit_key(self.routing.prefix(), policy, &identifier);
-        let removed: u64 = self.routing.run(&key, redis::cmd("DEL").arg(&key)).await?;
+        let (time, numbers) = self.read_limit(policy, &identifier).await?;
+        let is_used = reply::is_used(policy, &numbers);
+        let prefix = self.routing.prefix();
+        let key = key::limit_key(prefix, policy, &identifier);
+        let mut command = redis::cmd("DEL");
+        // One of the lists may be the limit itself.
+        command.arg(&key).arg(key::entry_lists(prefix, policy, &identifier, time));
+        let removed: u64 = self.routing.run(&key, &command).await?;
         Ok((is_used && removed > 0).then(|| ClearedLimit { policy: policy.name.clone(), identifier }))
     }
 
