@@ -3,7 +3,7 @@
 //!
 //! Every unit is counted, but only the newest `max_entries` are recorded: a limit may be 10⁹, the memory of a key may not.
 //!
-//! A window may be longer than its entries may be kept. Then an entry is dropped with the [slice](slice) of time in which it
+//! A window may be longer than its entries may be kept. Then an entry is dropped with the [slice](slice()) of time in which it
 //! was recorded, so that Redis drops it by itself.
 
 use std::{collections::VecDeque, sync::Arc};
