@@ -1,0 +1,170 @@
+//! One client's HTTP/2 connection, driven until it ends or has been without a stream for too long.
+
+use std::{
+    convert::Infallible,
+    error::Error,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll, ready},
+    time::{Duration, Instant},
+};
+
+use http::{Request, Response};
+use hyper::{
+    body::Incoming,
+    server::conn::http2::{self, Builder},
+    service::Service,
+};
+use hyper_util::rt::TokioIo;
+
+use super::{
+    io::Http2Io,
+    streams::{StreamExecutor, Streams},
+};
+use crate::{
+    listener::{alarm::Alarm, io::ClientIo},
+    proxy::{Phase, PhaseTimer, ResponseBody},
+    telemetry::metrics::Http2Abuse,
+};
+
+/// A connection without a stream for this long may make room for another.
+const IDLE_AFTER: Duration = Duration::from_millis(250);
+
+/// How long a client has to confirm that it knows of the end of a connection, once no stream is open.
+const GOAWAY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What a stream may send before it was read, and a connection (RFC 9113, 6.9.2): an upload is not slowed down by a round
+/// trip of 100 ms below 20 Mbit/s, and a client can't have more held for it.
+const STREAM_WINDOW: u32 = 256 << 10;
+const CONNECTION_WINDOW: u32 = 1 << 20;
+
+/// Bytes of a response that are held for a stream whose client does not take them yet.
+const SEND_BUFFER: usize = 64 << 10;
+
+/// A connection being served. Its output is what the client has done to have it closed, if anything.
+pub(in crate::listener) struct Http2Connection<S>
+where
+    S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible>,
+{
+    http: http2::Connection<TokioIo<Http2Io>, S, StreamExecutor>,
+    streams: Rc<Streams>,
+    timer: Rc<PhaseTimer>,
+    alarm: Alarm,
+    /// When the client has to have begun its first stream.
+    first_request: Instant,
+    /// When the client was told that no other stream will be served.
+    closing_since: Option<Instant>,
+}
+
+impl<S> Http2Connection<S>
+where
+    S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible> + Unpin,
+    S::Future: 'static,
+{
+    pub(in crate::listener) fn new(
+        io: ClientIo,
+        service: S,
+        streams: Rc<Streams>,
+        timer: Rc<PhaseTimer>,
+    ) -> Self {
+        let first_request = timer.deadline();
+        // From now on the time limits are those of the streams, and of the connection while it has none: what the stream
+        // of bytes does tells nothing of a request.
+        timer.enter(Phase::Upstream, first_request.saturating_duration_since(Instant::now()));
+        let limits = &streams.limits;
+        let mut builder = Builder::new(StreamExecutor(Rc::clone(&streams)));
+        builder
+            .max_concurrent_streams(limits.h2_streams)
+            .max_header_list_size(u32::try_from(limits.header_size).unwrap_or(u32::MAX))
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_send_buf_size(SEND_BUFFER);
+        let http = builder.serve_connection(TokioIo::new(Http2Io::new(io, Rc::clone(&streams))), service);
+        let alarm = Alarm::new(first_request);
+        Self { http, streams, timer, alarm, first_request, closing_since: None }
+    }
+
+    fn advance(&mut self, cx: &mut Context<'_>) -> Poll<Option<Http2Abuse>> {
+        loop {
+            if let Poll::Ready(result) = Pin::new(&mut self.http).poll(cx) {
+                let Err(error) = result else { return Poll::Ready(None) };
+                tracing::debug!("connection closed: {error}");
+                return Poll::Ready(is_excessive_load(&error).then_some(Http2Abuse::ExcessiveLoad));
+            }
+            if let Some(abuse) = self.streams.abuse() {
+                return Poll::Ready(Some(abuse));
+            }
+            let is_over = self.timer.is_draining() || self.timer.is_last_response();
+            if is_over && self.closing_since.is_none() {
+                self.close();
+                continue;
+            }
+            let deadline = self.deadline();
+            ready!(self.alarm.poll(cx, deadline, self.timer.now()));
+            if self.streams.are_open() {
+                // It is looked at again when the last stream has ended.
+                continue;
+            }
+            self.streams.registered.set_idle();
+            if Instant::now() < self.idle_deadline() {
+                continue;
+            }
+            if self.closing_since.is_some() {
+                return Poll::Ready(None);
+            }
+            self.close();
+        }
+    }
+
+    /// Tells the client that no other stream will be served.
+    fn close(&mut self) {
+        self.closing_since = Some(Instant::now());
+        Pin::new(&mut self.http).graceful_shutdown();
+    }
+
+    /// When the connection has been without a stream for too long.
+    fn idle_deadline(&self) -> Instant {
+        let idle_since = self.streams.idle_since();
+        match self.closing_since {
+            Some(closing) => closing.max(idle_since) + GOAWAY_TIMEOUT,
+            None if !self.streams.have_begun() => self.first_request,
+            None => idle_since + self.streams.limits.idle_timeout,
+        }
+    }
+
+    /// When to look at the connection again.
+    fn deadline(&self) -> Instant {
+        if self.streams.are_open() {
+            return self.timer.now() + self.streams.limits.idle_timeout;
+        }
+        let idle = self.idle_deadline();
+        if self.streams.registered.is_idle() {
+            idle
+        } else {
+            idle.min(self.streams.idle_since() + IDLE_AFTER)
+        }
+    }
+}
+
+impl<S> Future for Http2Connection<S>
+where
+    S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible> + Unpin,
+    S::Future: 'static,
+{
+    type Output = Option<Http2Abuse>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.timer.begin_poll(cx);
+        let polled = self.advance(cx);
+        self.timer.end_poll(self.alarm.time());
+        polled
+    }
+}
+
+/// Whether hyper has closed the connection for what the client does, and not the client.
+fn is_excessive_load(error: &hyper::Error) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>());
+    cause.is_some_and(|cause| {
+        !cause.is_remote() && !cause.is_io() && cause.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM)
+    })
+}

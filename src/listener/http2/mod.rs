@@ -1,0 +1,9 @@
+//! HTTP/2 to clients: hyper's connection, driven until it ends, and its streams, each in a task with time limits of its
+//! own.
+
+mod connection;
+mod io;
+mod streams;
+
+pub(super) use connection::Http2Connection;
+pub(super) use streams::Streams;

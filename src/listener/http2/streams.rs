@@ -1,0 +1,230 @@
+//! The streams of an HTTP/2 connection: a task each, with time limits of its own, and what all of them tell their
+//! connection.
+
+use std::{
+    cell::Cell,
+    future::poll_fn,
+    pin::pin,
+    rc::Rc,
+    task::Poll,
+    time::{Duration, Instant},
+};
+
+use http::Request;
+use hyper::{body::Incoming, rt::Executor};
+
+use crate::{
+    config::model::ClientLimits,
+    listener::{alarm::Alarm, connections::RegisteredConnection},
+    proxy::{ClientWait, Phase, PhaseTimer, RateBudget},
+    telemetry::metrics::Http2Abuse,
+};
+
+/// Envoy's rule against rapid resets: once a connection has had so many streams, at least half of them must not have been
+/// reset within this time, before they were answered.
+const RESETS_JUDGED_FROM: u64 = 500;
+const PREMATURE: Duration = Duration::from_secs(1);
+
+/// nginx' rule against floods of frames that ask for nothing (PING, SETTINGS, PRIORITY, padding): at least an eighth of
+/// what a client sends is fields and bodies, give or take a mebibyte.
+const OVERHEAD_FACTOR: u64 = 8;
+const OVERHEAD_SPARE: u64 = 1 << 20;
+
+/// What the streams of a connection tell it.
+pub(in crate::listener) struct Streams {
+    open: Cell<usize>,
+    opened: Cell<u64>,
+    /// Streams that were reset early, before they were answered.
+    premature: Cell<u64>,
+    /// When the last stream ended.
+    idle_since: Cell<Instant>,
+    /// Bytes that were read from the connection.
+    pub(super) bytes_read: Cell<u64>,
+    /// Of these, bytes of fields and bodies that streams have handed on.
+    payload: Cell<u64>,
+    /// The timer of the stream that is about to be spawned.
+    next: Cell<Option<Rc<PhaseTimer>>>,
+    pub(super) limits: ClientLimits,
+    pub(super) registered: Rc<RegisteredConnection>,
+}
+
+impl Streams {
+    pub(in crate::listener) fn new(limits: &ClientLimits, registered: Rc<RegisteredConnection>) -> Rc<Self> {
+        Rc::new(Self {
+            open: Cell::new(0),
+            opened: Cell::new(0),
+            premature: Cell::new(0),
+            idle_since: Cell::new(Instant::now()),
+            bytes_read: Cell::new(0),
+            payload: Cell::new(0),
+            next: Cell::new(None),
+            limits: limits.clone(),
+            registered,
+        })
+    }
+
+    /// The timer for a `request` that has just come. The task that is spawned next serves it: hyper calls the service, and
+    /// hands its future to the executor at once.
+    pub(in crate::listener) fn begin(&self, request: &Request<Incoming>) -> Rc<PhaseTimer> {
+        let fields = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
+        let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+        self.add_payload((fields.sum::<usize>() + target) as u64);
+        let timer = Rc::new(PhaseTimer::for_stream(self.limits.idle_timeout));
+        self.next.set(Some(Rc::clone(&timer)));
+        timer
+    }
+
+    /// Whether a stream is open.
+    pub(super) fn are_open(&self) -> bool {
+        self.open.get() > 0
+    }
+
+    /// Whether there has been a stream.
+    pub(super) fn have_begun(&self) -> bool {
+        self.opened.get() > 0
+    }
+
+    /// When the last stream ended.
+    pub(super) fn idle_since(&self) -> Instant {
+        self.idle_since.get()
+    }
+
+    fn add_payload(&self, bytes: u64) {
+        self.payload.set(self.payload.get() + bytes);
+    }
+
+    /// What a client does that only wears the server out, once it is certain.
+    pub(super) fn abuse(&self) -> Option<Http2Abuse> {
+        if self.opened.get() >= RESETS_JUDGED_FROM && self.premature.get() * 2 >= self.opened.get() {
+            Some(Http2Abuse::RapidResets)
+        } else if self.bytes_read.get() / OVERHEAD_FACTOR > self.payload.get() + OVERHEAD_SPARE {
+            Some(Http2Abuse::EmptyFrames)
+        } else {
+            None
+        }
+    }
+}
+
+/// Spawns the streams of a connection.
+#[derive(Clone)]
+pub(super) struct StreamExecutor(pub(super) Rc<Streams>);
+
+impl<F: Future<Output = ()> + 'static> Executor<F> for StreamExecutor {
+    fn execute(&self, stream: F) {
+        if let Some(timer) = self.0.next.take() {
+            tokio::task::spawn_local(serve_stream(stream, timer, OpenStream::new(&self.0)));
+        }
+    }
+}
+
+/// Counts a stream for as long as it is open. It keeps the connection registered, which a drain waits for.
+struct OpenStream {
+    streams: Rc<Streams>,
+    begun: Instant,
+    /// Bytes of its body that were counted.
+    received: u64,
+    is_answered: bool,
+}
+
+impl OpenStream {
+    fn new(streams: &Rc<Streams>) -> Self {
+        streams.open.set(streams.open.get() + 1);
+        streams.opened.set(streams.opened.get() + 1);
+        Self { streams: Rc::clone(streams), begun: Instant::now(), received: 0, is_answered: false }
+    }
+
+    /// Tells the connection how far the stream has come.
+    fn update(&mut self, timer: &PhaseTimer) {
+        self.streams.add_payload(timer.received() - self.received);
+        self.received = timer.received();
+        self.is_answered |= timer.take_new_response();
+    }
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        let streams = &self.streams;
+        streams.open.set(streams.open.get() - 1);
+        if !self.is_answered && self.begun.elapsed() < PREMATURE {
+            streams.premature.set(streams.premature.get() + 1);
+        }
+        if streams.open.get() == 0 {
+            streams.idle_since.set(Instant::now());
+        }
+    }
+}
+
+/// Drives a stream until it ends or times out. One that is dropped is reset, and the others go on.
+async fn serve_stream(stream: impl Future<Output = ()>, timer: Rc<PhaseTimer>, mut open: OpenStream) {
+    let mut stream = pin!(stream);
+    let mut alarm = Alarm::new(timer.deadline());
+    let mut reader = StreamReader::new(&open.streams.limits);
+    poll_fn(|cx| {
+        timer.begin_poll(cx);
+        let polled = loop {
+            let ended = stream.as_mut().poll(cx).is_ready();
+            open.update(&timer);
+            // The phase has timed out, and no code of the request was left to answer.
+            if ended || timer.take_timed_out() {
+                break Poll::Ready(());
+            }
+            reader.polled(&timer);
+            if timer.is_evicted() || alarm.poll(cx, timer.deadline(), timer.now()).is_ready() {
+                match timer.phase() {
+                    // The code that waits answers the client.
+                    phase @ (Phase::Upstream | Phase::RequestBody) => {
+                        if timer.is_evicted() || phase == Phase::RequestBody {
+                            timer.cut_off_client();
+                        }
+                        timer.set_timed_out();
+                    }
+                    Phase::Client => {
+                        timer.cut_off_client();
+                        break Poll::Ready(());
+                    }
+                    _ => break Poll::Ready(()),
+                }
+            } else {
+                break Poll::Pending;
+            }
+        };
+        timer.end_poll(alarm.time());
+        polled
+    })
+    .await;
+}
+
+/// How fast a client takes the response of one stream. It opens the stream's window as it reads.
+struct StreamReader {
+    budget: RateBudget,
+    waits_since: Option<Instant>,
+    sent: u64,
+}
+
+impl StreamReader {
+    fn new(limits: &ClientLimits) -> Self {
+        Self { budget: RateBudget::new(limits.min_rate, limits.idle_timeout), waits_since: None, sent: 0 }
+    }
+
+    /// The stream was polled, and has to wait.
+    fn polled(&mut self, timer: &PhaseTimer) {
+        let is_waiting = timer.phase() == Phase::Client;
+        if let Some(since) = self.waits_since
+            && (!is_waiting || timer.sent() > self.sent)
+        {
+            self.budget.spend(timer.now().saturating_duration_since(since));
+            self.waits_since = None;
+            timer.client_wait_ends(ClientWait::Response);
+        }
+        self.budget.earn(timer.sent() - self.sent);
+        self.sent = timer.sent();
+        if is_waiting && self.waits_since.is_none() {
+            self.waits_since = Some(timer.now());
+            timer.client_wait_begins(ClientWait::Response);
+            let by_rate = timer.now() + self.budget.left();
+            if by_rate < timer.deadline() {
+                timer.set_deadline(by_rate, true);
+            }
+        }
+    }
+}
