@@ -1,6 +1,9 @@
 //! Forwards a request: a connection to the upstream, the request on it, the head of the answer.
 
-use std::{pin::pin, rc::Rc};
+use std::{
+    pin::{Pin, pin},
+    rc::Rc,
+};
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
@@ -143,7 +146,6 @@ impl<'a> Forwarder<'a> {
             let mut attempt = Attempt { forwarder: self, outcome: Outcome::Cancelled };
             let result = match self.reservation {
                 None => {
-                    // Pinned here, so that it is not moved into the future of the timeout.
                     let answer = pin!(connection.send(request));
                     self.timer.timeout(self.timeouts.response, answer).await
                 }
@@ -207,7 +209,7 @@ impl<'a> Forwarder<'a> {
         let limit = self.timeouts.response;
         let (reservation, reservations) = (reservation.clone(), Rc::clone(self.reservations));
         let mut pending = PendingSend::new(connection, request, reservation, reservations, limit);
-        match self.timer.timeout(limit, &mut pending.sent).await {
+        match self.timer.timeout(limit, Pin::new(&mut pending.sent)).await {
             Ok(Ok(sent)) => Ok(sent),
             _ => {
                 pending.abort();
@@ -234,7 +236,7 @@ impl<'a> Forwarder<'a> {
     async fn connect(&self, endpoint: usize) -> Result<upstream::Connection<RequestBody>, ConnectFailure> {
         // The pool limits each of its two waits itself.
         let backstop = self.timeouts.connect.saturating_mul(3);
-        let connect = self.upstream.connect(endpoint, self.client, self.timeouts.connect);
+        let connect = pin!(self.upstream.connect(endpoint, self.client, self.timeouts.connect));
         let error = match self.timer.timeout(backstop, connect).await {
             Ok(Ok(connection)) => return Ok(connection),
             Ok(Err(error)) => error,

@@ -79,14 +79,15 @@ impl Rules {
 
     /// Whose request it is. Where names are not written down, what stands for the name in keys is made here, once a request.
     pub(super) fn identify(&self, credentials: Credentials<'_>) -> Identity {
-        self.with_pseudonym(identify(&self.config.user, &self.verifier, credentials))
+        let mut identity = identify(&self.config.user, &self.verifier, credentials);
+        self.add_pseudonym(&mut identity);
+        identity
     }
 
-    /// `identity` with what stands for the user's name.
-    pub(super) fn with_pseudonym(&self, identity: Identity) -> Identity {
-        match identity.user.as_deref().and_then(|user| self.names.pseudonym(user)) {
-            None => identity,
-            pseudonym => Identity { pseudonym, ..identity },
+    /// Adds what stands for the user's name.
+    pub(super) fn add_pseudonym(&self, identity: &mut Identity) {
+        if let Some(user) = &identity.user {
+            identity.pseudonym = self.names.pseudonym(user);
         }
     }
 

@@ -58,7 +58,7 @@ pub(super) fn address(
 /// The user, and the source that names it; or why none does.
 pub(super) fn user(rules: &Rules, credentials: Credentials<'_>) -> (Identity, String) {
     let (sources, mut tried) = (&rules.config.user, Vec::new());
-    let identity = identify_with(sources, &rules.verifier, credentials, |index| tried.push(index));
+    let mut identity = identify_with(sources, &rules.verifier, credentials, |index| tried.push(index));
     let named_by = tried.last().filter(|_| identity.user.is_some()).and_then(|&index| sources.get(index));
     if identity.user.is_some() {
         tried.pop();
@@ -70,7 +70,8 @@ pub(super) fn user(rules: &Rules, credentials: Credentials<'_>) -> (Identity, St
     if why.is_empty() {
         why.push("no source of user IDs is configured".to_owned());
     }
-    (rules.with_pseudonym(identity), why.join("; "))
+    rules.add_pseudonym(&mut identity);
+    (identity, why.join("; "))
 }
 
 fn describe_source(source: &UserSource, identity: &Identity) -> String {
