@@ -67,7 +67,7 @@ fn dump(redis: &Deployment) -> String {
     redis.keys().into_iter().map(read).collect()
 }
 
-/// Everything that an operator, or whoever reads the logs or Redis, can see.
+/// Everything that an operator, or a reader of the logs or of Redis, can see.
 fn all_that_is_shown(tollgate: &Tollgate, redis: Option<&Deployment>) -> String {
     let mut shown = tollgate.log().join("\n") + &tollgate.stdout().join("\n");
     for path in [
