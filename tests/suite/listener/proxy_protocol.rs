@@ -94,6 +94,7 @@ fn other_peers_and_other_beginnings_are_closed_and_counted() {
     };
     let mut stranger = Client::connect_from("127.0.0.9".parse().unwrap(), tollgate.address);
     assert!(stranger.closed(), "before it has sent anything");
+    eventually("the failure is counted", || failures("untrusted") > 0.0);
     assert_eq!(failures("untrusted"), 1.0);
     for (bytes, reason) in [
         (&b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"[..], "missing"),
@@ -106,6 +107,8 @@ fn other_peers_and_other_beginnings_are_closed_and_counted() {
         let mut client = Client::connect(tollgate.address);
         client.send(bytes);
         client.broken_off();
+        // Counted just after the connection is closed.
+        eventually("the failure is counted", || failures(reason) > before);
         assert_eq!(failures(reason), before + 1.0, "{bytes:?}");
     }
     assert!(origin.heads().is_empty(), "nothing was forwarded");
@@ -142,7 +145,9 @@ fn the_header_stands_before_tls_or_within() {
     // A client that sends it neither before nor within is closed.
     let client = connector.connect(tollgate.address, "localhost").unwrap();
     assert!(client.get("/", "").is_err());
-    assert_eq!(tollgate.metric("tollgate_proxy_header_failures_total{reason=\"missing\"}"), 1.0);
+    eventually("the failure is counted", || {
+        tollgate.metric("tollgate_proxy_header_failures_total{reason=\"missing\"}") == 1.0
+    });
     // The second header is no request.
     let mut stream = TcpStream::connect(tollgate.address).unwrap();
     stream.write_all(V1).unwrap();

@@ -88,10 +88,13 @@ fn share(one: &Tollgate, other: &Tollgate) {
         eventually("no warning is left", || warnings(tollgate).is_empty());
     }
     assert_eq!([one, other, one, other, one].map(status), [200, 200, 200, 429, 429]);
-    let is_listed = |tollgate: &Tollgate| tollgate.admin("GET", "/v1/blocked/127.0.0.1").status == 200;
-    eventually("both have noted it", || is_listed(one) && is_listed(other));
+    let is = |tollgate: &Tollgate, state: &str| {
+        let reply = tollgate.admin("GET", "/v1/blocked/127.0.0.1");
+        reply.status == 200 && reply.json()["state"] == state
+    };
+    eventually("both have noted it", || is(one, "limited") && is(other, "limited"));
     assert_eq!(one.command(&["unblock", "127.0.0.1"]).code, Some(0));
-    eventually("the other one has heard of it", || !is_listed(other));
+    eventually("the other one has heard of it", || is(other, "unblocked"));
     assert_eq!(status(other), 200);
 }
 
