@@ -5,3 +5,4 @@ mod limits;
 mod pictures;
 mod policies;
 mod slices;
+mod streams;

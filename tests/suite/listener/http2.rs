@@ -8,16 +8,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::future::join_all;
 use h2::{Reason, client::Builder};
 
 use super::Https;
 use crate::harness::{
-    Client, Config, Deployment, Http2Client, Origin, Tollgate, eventually, in_runtime, on_each_store,
-    printed, program, read, reset_of,
+    Client, Config, Http2Client, Origin, Tollgate, eventually, in_runtime, printed, program, read, reset_of,
 };
-
-on_each_store!(requests_of_one_connection_get_exactly_the_limit);
 
 const ABUSE: &str = "tollgate_http2_abuse_total";
 
@@ -130,36 +126,6 @@ fn what_could_be_read_in_two_ways_is_refused() {
         assert_eq!(client.get("/", &[]).await.unwrap().status(), 200, "the connection goes on");
     });
     assert_eq!(origin.heads().len(), 2);
-}
-
-/// The limit is that of two requests fewer than come at once.
-fn requests_of_one_connection_get_exactly_the_limit(redis: Option<&Deployment>) {
-    let origin = Origin::ok();
-    let store = redis.map_or_else(String::new, |redis| {
-        format!("store: {{ redis: {{ {}, timeout: 5s }} }}", redis.settings())
-    });
-    let tollgate = Tollgate::start(Config::yaml(format!(
-        "
-upstreams: {{ origin: {{ endpoints: [\"http://{}\"], policies: [per-ip] }} }}
-policies: {{ per-ip: {{ algorithm: sliding_log, key: ip, limit: 10/1h }} }}
-routes: [{{ path: /*, upstream: origin }}]
-{store}
-",
-        origin.address
-    )));
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
-        let mut answers = Vec::new();
-        for _ in 0..64 {
-            answers.push(client.send("GET", "/", &[], true).await.unwrap().0);
-        }
-        let replies = join_all(answers.into_iter().map(read)).await;
-        let replies: Vec<_> = replies.into_iter().map(Result::unwrap).collect();
-        let count = |status| replies.iter().filter(|reply| reply.status() == status).count();
-        assert_eq!((count(200), count(429)), (10, 54));
-        let denied = replies.iter().find(|reply| reply.status() == 429).unwrap();
-        assert!(denied.head.headers().contains_key("retry-after"), "{:?}", denied.head.headers());
-    });
 }
 
 /// hyper tells a body that was reset without an error like one that has ended.
