@@ -334,7 +334,8 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
                         }
                         let worker = current.worker();
                         let client = client.info_of_stream(&worker, begun.begin(&request));
-                        proxy::serve(request, worker, client)
+                        // Boxed where it is made: hyper and the task's start would each copy it otherwise.
+                        Box::pin(proxy::serve(request, worker, client))
                     });
                     // Boxed: other connections would pay for its state.
                     let abuse = Box::pin(Http2Connection::new(*io, service, streams, timer)).await;

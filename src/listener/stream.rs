@@ -1,7 +1,7 @@
 //! A client's stream of bytes: a socket, with or without TLS on it.
 
 use std::{
-    io,
+    io::{self, IoSlice},
     mem::MaybeUninit,
     pin::Pin,
     task::{Context, Poll, ready},
@@ -86,6 +86,14 @@ impl AsyncWrite for Socket {
         each!(self, stream => stream.poll_write(cx, buf); Tcp, Unix)
     }
 
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        each!(self, stream => stream.poll_write_vectored(cx, slices); Tcp, Unix)
+    }
+
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         each!(self, stream => stream.poll_flush(cx); Tcp, Unix)
     }
@@ -127,6 +135,18 @@ impl AsyncRead for TlsSocket {
 impl AsyncWrite for TlsSocket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.socket).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -206,6 +226,14 @@ impl AsyncRead for Stream {
 impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         each!(self, stream => stream.poll_write(cx, buf); Plain, Tls)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        each!(self, stream => stream.poll_write_vectored(cx, slices); Plain, Tls)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

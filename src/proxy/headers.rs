@@ -192,13 +192,20 @@ pub(super) fn append_to_list(headers: &mut HeaderMap, name: &HeaderName, member:
 /// bits in hex.
 pub(super) fn request_id(headers: &HeaderMap, name: &HeaderName, trusted: bool) -> HeaderValue {
     if trusted && let Some(id) = headers.get(name) {
-        return id.clone();
+        return never_indexed(id.clone());
     }
     let mut hex = [0; 32];
     for (digits, byte) in hex.chunks_exact_mut(2).zip(fastrand::u128(..).to_le_bytes()) {
         digits.copy_from_slice(&HEX[usize::from(byte)]);
     }
-    HeaderValue::from_bytes(&hex).unwrap_or_else(|_| HeaderValue::from_static(""))
+    never_indexed(HeaderValue::from_bytes(&hex).unwrap_or_else(|_| HeaderValue::from_static("")))
+}
+
+/// Keeps a value that differs from message to message out of HTTP/2's table of fields (RFC 7541, 6.2.3): there, it would
+/// only take the place of values that are sent again.
+pub(super) fn never_indexed(mut value: HeaderValue) -> HeaderValue {
+    value.set_sensitive(true);
+    value
 }
 
 /// Two digits a byte.

@@ -47,6 +47,7 @@ where
     S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible>,
 {
     http: http2::Connection<TokioIo<Http2Io>, S, StreamExecutor>,
+    io: Http2Io,
     streams: Rc<Streams>,
     timer: Rc<PhaseTimer>,
     alarm: Alarm,
@@ -79,9 +80,10 @@ where
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buf_size(SEND_BUFFER);
-        let http = builder.serve_connection(TokioIo::new(Http2Io::new(io, Rc::clone(&streams))), service);
+        let io = Http2Io::new(io, Rc::clone(&streams));
+        let http = builder.serve_connection(TokioIo::new(io.clone()), service);
         let alarm = Alarm::new(first_request);
-        Self { http, streams, timer, alarm, first_request, closing_since: None }
+        Self { http, io, streams, timer, alarm, first_request, closing_since: None }
     }
 
     fn advance(&mut self, cx: &mut Context<'_>) -> Poll<Option<Http2Abuse>> {
@@ -90,6 +92,10 @@ where
                 let Err(error) = result else { return Poll::Ready(None) };
                 tracing::debug!("connection closed: {error}");
                 return Poll::Ready(is_excessive_load(&error).then_some(Http2Abuse::ExcessiveLoad));
+            }
+            if let Poll::Ready(Err(error)) = self.io.poll_send(cx) {
+                tracing::debug!("connection closed: {error}");
+                return Poll::Ready(None);
             }
             if let Some(abuse) = self.streams.abuse() {
                 return Poll::Ready(Some(abuse));

@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 use smallvec::SmallVec;
 
 use super::{seconds, texts::QuotaTexts};
-use crate::proxy::outcome::PolicyOutcome;
+use crate::proxy::{headers::never_indexed, outcome::PolicyOutcome};
 
 static RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 static RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -24,7 +24,7 @@ pub(super) fn add_draft(
         headers.append(&RATELIMIT_POLICY, policies);
     }
     if let Some(remaining) = remaining(texts, tightest) {
-        headers.append(&RATELIMIT, remaining);
+        headers.append(&RATELIMIT, never_indexed(remaining));
     }
 }
 
@@ -32,9 +32,9 @@ pub(super) fn add_draft(
 pub(super) fn add_legacy(texts: &QuotaTexts, headers: &mut HeaderMap, tightest: PolicyOutcome) {
     let verdict = tightest.verdict;
     headers.append(&X_RATELIMIT_LIMIT, HeaderValue::from(verdict.limit));
-    headers.append(&X_RATELIMIT_REMAINING, HeaderValue::from(verdict.remaining));
+    headers.append(&X_RATELIMIT_REMAINING, never_indexed(HeaderValue::from(verdict.remaining)));
     if texts.variant(tightest).is_some_and(|limits| limits.is_timed) {
-        headers.append(&X_RATELIMIT_RESET, HeaderValue::from(seconds(verdict.reset)));
+        headers.append(&X_RATELIMIT_RESET, never_indexed(HeaderValue::from(seconds(verdict.reset))));
     }
 }
 
