@@ -22,3 +22,4 @@ mod programs;
 mod proxy;
 mod store;
 mod telemetry;
+mod upstream;

@@ -1,0 +1,3 @@
+//! Connections to upstreams.
+
+mod http2;
