@@ -112,6 +112,9 @@ impl AsyncWrite for Http2Io {
             // Not copied.
             return Pin::new(&mut transport.stream).poll_write_vectored(cx, slices);
         }
+        if transport.batch.is_empty() {
+            transport.batch.reserve(BATCH);
+        }
         for slice in slices {
             transport.batch.extend_from_slice(slice);
         }
