@@ -24,7 +24,7 @@ use crate::{
     router::Target,
 };
 
-/// The request as the upstream gets it: one framing of one message, for exactly the path that `route` matched, with what
+/// The request as the upstream gets it: one framing of one message, for a path that leads to `route` however it is read, with what
 /// the upstream should know of the client and nothing that an untrusted client claims about itself. With it, the progress
 /// of its body, if it has one.
 pub(super) fn upstream_request<S>(
@@ -55,7 +55,7 @@ pub(super) fn upstream_request<S>(
     exchange.propagate_trace(&mut head.headers);
     headers::append_via(&mut head.headers, &worker.rules.via, received);
     head.headers.insert(&config.request_id, exchange.request_id().clone());
-    head.uri = Uri::from(target.path_and_query().clone());
+    head.uri = Uri::from(target.forwarded(route.dot_segments).clone());
     head.version = Version::HTTP_11;
 
     let body = match body {

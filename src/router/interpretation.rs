@@ -1,10 +1,12 @@
-//! How origins may interpret a path that is in normal form.
+//! How origins may interpret a path.
 
 use std::borrow::Cow;
 
 use super::{
     Rejection,
-    normalization::{is_dot_segment, percent_decode, push_percent_encoded},
+    normalization::{
+        DotSegmentSpelling, has_dot_segment, percent_decode, push_percent_encoded, remove_dot_segments,
+    },
 };
 
 /// A set of liberties that an origin may take with a path. Without any the path is literal: only `/`
@@ -25,10 +27,7 @@ impl PathInterpretation {
     const PARAMETERS: Self = Self(1 << 3);
 
     /// The liberties that make a difference to `path`.
-    ///
-    /// # Errors
-    /// As [`PathInterpretation::interpret`].
-    pub(super) fn ambiguities(path: &str) -> Result<Self, Rejection> {
+    pub(super) fn ambiguities(path: &str) -> Self {
         let mut ambiguities = Self::LITERAL;
         for (at, byte) in path.bytes().enumerate() {
             ambiguities = ambiguities.with(match byte {
@@ -43,24 +42,31 @@ impl PathInterpretation {
             });
         }
         // Other liberties may be what puts two slashes side by side: "/a/%2Fb", "/a/;x/b".
-        if ambiguities.interpret(path)?.contains("//") {
+        if ambiguities.read(path).contains("//") {
             ambiguities = ambiguities.with(Self::MERGED_SLASHES);
         }
-        Ok(ambiguities)
+        ambiguities
     }
 
-    /// `path` as it is with these liberties. Two paths that are one to such an origin become the same, and
-    /// only they do: a percent-encoding is decoded iff the character may stand in a path without it. Borrowed
-    /// if nothing changes.
+    /// `path`, which has no dot segments, as it is with these liberties. Two paths that are one to such an origin become the
+    /// same, and only they do: a percent-encoding is decoded iff the character may stand in a path without it. Borrowed if
+    /// nothing changes.
     ///
     /// # Errors
     /// 400 if a dot segment appears, which would lead to another resource than the path names.
     pub(super) fn interpret(self, path: &str) -> Result<Cow<'_, str>, Rejection> {
+        let read = self.read(path);
+        match has_dot_segment(&read, DotSegmentSpelling::Literal) {
+            true => Err(Rejection::bad_request("The path contains a disguised dot segment.")),
+            false => Ok(read),
+        }
+    }
+
+    fn read(self, path: &str) -> Cow<'_, str> {
         if self == Self::LITERAL && !path.contains('%') {
-            return Ok(Cow::Borrowed(path));
+            return Cow::Borrowed(path);
         }
         let mut out = String::with_capacity(path.len());
-        let mut segment = 0;
         let mut in_parameters = false;
         let mut rest = path;
         while let Some(at) = rest.bytes().position(|byte| matches!(byte, b'/' | b'\\' | b';' | b'%')) {
@@ -72,11 +78,9 @@ impl PathInterpretation {
             let is_encoded = length == 3;
             rest = &rest[at + length..];
             if self.is_separator(byte, is_encoded) {
-                reject_dot_segment(&out[segment..])?;
                 if !(self.has(Self::MERGED_SLASHES) && out.ends_with('/')) {
                     out.push('/');
                 }
-                segment = out.len();
                 in_parameters = false;
             } else if in_parameters || (byte == b';' && !is_encoded && self.has(Self::PARAMETERS)) {
                 in_parameters = true;
@@ -89,8 +93,7 @@ impl PathInterpretation {
         if !in_parameters {
             out.push_str(rest);
         }
-        reject_dot_segment(&out[segment..])?;
-        Ok(Cow::Owned(out))
+        Cow::Owned(out)
     }
 
     /// These liberties without `others`.
@@ -117,11 +120,23 @@ impl PathInterpretation {
     }
 }
 
-fn reject_dot_segment(segment: &str) -> Result<(), Rejection> {
-    match is_dot_segment(segment) {
-        true => Err(Rejection::bad_request("The path contains a disguised dot segment.")),
-        false => Ok(()),
+/// The paths that origins may take for one whose dot segments are passed on: with none of them resolved, with all, with
+/// those alone that are not percent-encoded, and with the others behind these.
+///
+/// # Errors
+/// 400 if the path is ambiguous besides: what a dot segment removes would depend on how the rest is read.
+pub(super) fn dot_segment_readings(path: &str) -> Result<[String; 4], Rejection> {
+    if PathInterpretation::ambiguities(path) != PathInterpretation::LITERAL {
+        return Err(Rejection::bad_request("The path has dot segments, and is ambiguous besides."));
     }
+    let literally_resolved = remove_dot_segments(path, DotSegmentSpelling::Literal);
+    let paths = [
+        Cow::Borrowed(path),
+        Cow::Owned(remove_dot_segments(path, DotSegmentSpelling::Any)),
+        Cow::Owned(remove_dot_segments(&literally_resolved, DotSegmentSpelling::Any)),
+        Cow::Owned(literally_resolved),
+    ];
+    Ok(paths.map(|path| PathInterpretation::LITERAL.read(&path).into_owned()))
 }
 
 /// The bytes that a request line may hold within a path, apart from the slash and the percent sign.
@@ -133,10 +148,10 @@ const fn needs_no_encoding(byte: u8) -> bool {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{super::normalization::normalize, *};
+    use super::*;
 
     fn interpret_loosely(path: &str) -> Result<String, Rejection> {
-        Ok(PathInterpretation::ambiguities(path)?.interpret(path)?.into_owned())
+        Ok(PathInterpretation::ambiguities(path).interpret(path)?.into_owned())
     }
 
     #[test]
@@ -212,7 +227,22 @@ mod tests {
             ("/a/%2Fb", PathInterpretation::ENCODED_SLASHES.with(PathInterpretation::MERGED_SLASHES)),
             ("/a/;x/b", PathInterpretation::PARAMETERS.with(PathInterpretation::MERGED_SLASHES)),
         ] {
-            assert_eq!(PathInterpretation::ambiguities(path), Ok(ambiguities), "{path}");
+            assert_eq!(PathInterpretation::ambiguities(path), ambiguities, "{path}");
+        }
+    }
+
+    #[test]
+    fn dot_segments_that_are_passed_on_are_read_in_every_way() {
+        for (path, readings) in [
+            ("/a/../b", ["/a/../b", "/b", "/b", "/b"]),
+            ("/a/./%7eb/..", ["/a/./~b/..", "/a/", "/a/", "/a/"]),
+            ("/a/%2e%2E/b", ["/a/../b", "/b", "/b", "/a/../b"]),
+            ("/a/b/%2e%2e/../%2e%2e/c", ["/a/b/../../../c", "/c", "/a/c", "/a/b/../c"]),
+        ] {
+            assert_eq!(dot_segment_readings(path).unwrap(), readings, "{path}");
+        }
+        for path in ["/a//../b", "/a%2Fb/../c", "/a;x/../b", "/a\\b/../c"] {
+            assert!(dot_segment_readings(path).is_err(), "{path}");
         }
     }
 
@@ -227,14 +257,26 @@ mod tests {
     proptest! {
         /// If the loosest interpretation accepts a path, no other one finds a dot segment in it.
         #[test]
-        fn the_loosest_interpretation_finds_every_dot_segment(path in "/([a./;\\\\]|%2F|%5C|%3B|%25){0,16}") {
-            let normal = normalize(&path).unwrap();
-            if let Ok(ambiguities) = PathInterpretation::ambiguities(&normal) && ambiguities.interpret(&normal).is_ok() {
+        fn the_loosest_interpretation_finds_every_dot_segment(path in "/([a./;\\\\]|%2[eEfF]|%5C|%3B|%25){0,16}") {
+            let path = remove_dot_segments(&path, DotSegmentSpelling::Any);
+            let ambiguities = PathInterpretation::ambiguities(&path);
+            if ambiguities.interpret(&path).is_ok() {
                 for interpretation in ambiguities.subsets() {
-                    let read = interpretation.interpret(&normal).unwrap();
+                    let read = interpretation.interpret(&path).unwrap();
                     prop_assert!(read.starts_with('/'));
-                    prop_assert!(!read.split('/').any(is_dot_segment));
+                    prop_assert!(!has_dot_segment(&read, DotSegmentSpelling::Any));
                 }
+            }
+        }
+
+        /// How a character is spelled that needs no percent-encoding makes no difference, nor do the digits' letters.
+        #[test]
+        fn spellings_of_a_character_are_read_as_one(path in "/([a~./;]|%2F|%C3%A9|%40){0,16}") {
+            let spelled = path.replace('a', "%61").replace('~', "%7e").replace("%C3", "%c3").replace("%2F", "%2f");
+            let ambiguities = PathInterpretation::ambiguities(&path);
+            prop_assert_eq!(PathInterpretation::ambiguities(&spelled), ambiguities);
+            for interpretation in ambiguities.subsets().chain([PathInterpretation::LITERAL]) {
+                prop_assert_eq!(interpretation.read(&spelled), interpretation.read(&path));
             }
         }
     }

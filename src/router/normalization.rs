@@ -1,4 +1,4 @@
-//! The normal form of a path: what routes match and upstreams get (RFC 3986, 6.2.2).
+//! The well-formed path, and its dot segments (RFC 3986, 5.2.4).
 
 use std::borrow::Cow;
 
@@ -7,20 +7,33 @@ use super::Rejection;
 const MALFORMED: Rejection = Rejection::bad_request("The path has a malformed percent-encoding.");
 const CONTROL: Rejection = Rejection::bad_request("The path has an encoded control character.");
 
-/// Decodes percent-encoded unreserved characters, encodes what is not ASCII, writes hexadecimal digits
-/// in upper case, and removes dot segments. Borrowed if nothing changes. Everything else stays as it is:
-/// case, `%2F`, `\`, `//`, `;`.
-///
-/// `path` begins with `/`, and so does what is returned, which is ASCII.
+/// Encodes what is not ASCII, which a request line must not have. Borrowed if nothing changes; everything else stays as it
+/// is.
 ///
 /// # Errors
 /// 400 for `%` without two hexadecimal digits, and for encoded control characters.
-pub(super) fn normalize(path: &str) -> Result<Cow<'_, str>, Rejection> {
-    let decoded = match path.bytes().any(|byte| byte == b'%' || !byte.is_ascii()) {
-        true => Cow::Owned(normalize_percent_encoding(path)?),
-        false => Cow::Borrowed(path),
-    };
-    Ok(if has_dot_segment(&decoded) { Cow::Owned(remove_dot_segments(&decoded)) } else { decoded })
+pub(super) fn well_formed(path: &str) -> Result<Cow<'_, str>, Rejection> {
+    let mut rest = path.as_bytes();
+    while let Some(at) = rest.iter().position(|byte| *byte == b'%') {
+        if percent_decode(&rest[at..]).ok_or(MALFORMED)?.is_ascii_control() {
+            return Err(CONTROL);
+        }
+        rest = &rest[at + 3..];
+    }
+    if path.is_ascii() {
+        return Ok(Cow::Borrowed(path));
+    }
+    let mut out = String::with_capacity(path.len() * 2);
+    for character in path.chars() {
+        match character.is_ascii() {
+            true => out.push(character),
+            false => character
+                .encode_utf8(&mut [0; 4])
+                .bytes()
+                .for_each(|byte| push_percent_encoded(&mut out, byte)),
+        }
+    }
+    Ok(Cow::Owned(out))
 }
 
 /// The byte that the three bytes `%XX` at the start of `text` stand for.
@@ -35,54 +48,50 @@ pub(super) fn push_percent_encoded(out: &mut String, byte: u8) {
     out.push_str(percent_encoding::percent_encode_byte(byte));
 }
 
-pub(super) fn is_dot_segment(segment: &str) -> bool {
-    matches!(segment, "." | "..")
+/// Which dot segments are resolved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DotSegmentSpelling {
+    /// `.` and `..` alone.
+    Literal,
+    /// Those with `%2e`, too.
+    Any,
 }
 
-fn normalize_percent_encoding(path: &str) -> Result<String, Rejection> {
-    let mut out = String::with_capacity(path.len());
-    let mut rest = path;
-    while let Some(at) = rest.bytes().position(|byte| byte == b'%' || !byte.is_ascii()) {
-        out.push_str(&rest[..at]);
-        rest = &rest[at..];
-        let length = if rest.starts_with('%') {
-            match percent_decode(rest.as_bytes()).ok_or(MALFORMED)? {
-                control if control.is_ascii_control() => return Err(CONTROL),
-                unreserved if is_unreserved(unreserved) => out.push(char::from(unreserved)),
-                reserved => push_percent_encoded(&mut out, reserved),
-            }
-            3
-        } else {
-            let length = rest.chars().next().map_or(0, char::len_utf8);
-            rest[..length].bytes().for_each(|byte| push_percent_encoded(&mut out, byte));
-            length
-        };
-        rest = &rest[length..];
+impl DotSegmentSpelling {
+    /// How many dots a dot segment has. `None`: it is an ordinary segment.
+    fn dots(self, segment: &str) -> Option<usize> {
+        // The longest is "%2e%2e", and most segments begin otherwise.
+        if segment.len() > 6 || !segment.starts_with(['.', '%']) {
+            return None;
+        }
+        let (mut dots, mut rest) = (0, segment);
+        while !rest.is_empty() {
+            rest = rest.strip_prefix('.').or_else(|| match self {
+                Self::Literal => None,
+                Self::Any => rest.strip_prefix("%2e").or_else(|| rest.strip_prefix("%2E")),
+            })?;
+            dots += 1;
+        }
+        matches!(dots, 1 | 2).then_some(dots)
     }
-    out.push_str(rest);
-    Ok(out)
 }
 
-/// Unreserved characters (RFC 3986, 2.3).
-const fn is_unreserved(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
+pub(super) fn has_dot_segment(path: &str, spelling: DotSegmentSpelling) -> bool {
+    path.split('/').any(|segment| spelling.dots(segment).is_some())
 }
 
-fn has_dot_segment(path: &str) -> bool {
-    path.contains("/.") && path.split('/').any(is_dot_segment)
-}
-
-/// Removes dot segments (RFC 3986, 5.2.4).
-fn remove_dot_segments(path: &str) -> String {
+/// Removes dot segments (RFC 3986, 5.2.4). The other segments stay as they are. `path` begins with `/`, and so does what is
+/// returned.
+pub(super) fn remove_dot_segments(path: &str, spelling: DotSegmentSpelling) -> String {
     let mut out = String::with_capacity(path.len());
     let mut segments = path.split('/').skip(1).peekable();
     while let Some(segment) = segments.next() {
-        if !is_dot_segment(segment) {
+        let Some(dots) = spelling.dots(segment) else {
             out.push('/');
             out.push_str(segment);
             continue;
-        }
-        if segment == ".." {
+        };
+        if dots == 2 {
             out.truncate(out.rfind('/').unwrap_or(0));
         }
         // "/a/." and "/a/b/.." name the directory "/a/".
@@ -97,28 +106,32 @@ fn remove_dot_segments(path: &str) -> String {
 mod tests {
     use proptest::prelude::*;
 
-    use super::*;
+    use super::{DotSegmentSpelling::*, *};
 
-    #[test]
-    fn plain_paths_are_borrowed() {
-        for path in ["/", "/a", "/a/b/", "/.well-known/x", "/a/.../b", "/a/..b", "//a", "/a;x=1", "/a\\b"] {
-            assert!(matches!(normalize(path), Ok(Cow::Borrowed(same)) if same == path), "{path}");
-        }
+    fn resolved(path: &str) -> Result<String, Rejection> {
+        Ok(remove_dot_segments(&well_formed(path)?, Any))
     }
 
     #[test]
-    fn paths_have_one_normal_form() {
-        for (path, normal) in [
-            ("/%61%7e%2D%2e%5F%30", "/a~-._0"),
-            ("/%c3%a9", "/%C3%A9"),
-            ("/é", "/%C3%A9"),
-            ("/a%2fb%5cc", "/a%2Fb%5Cc"),
-            ("/%40%3a%3B%20", "/%40%3A%3B%20"),
+    fn paths_are_borrowed_if_they_are_well_formed() {
+        for path in ["/", "/a/b/", "//a", "/a;x=1", "/a\\b", "/a/../b", "/%7e%2F%2f%c3%a9", "/%252e"] {
+            assert!(matches!(well_formed(path), Ok(Cow::Borrowed(same)) if same == path), "{path}");
+        }
+        assert_eq!(well_formed("/é%c3/x/中").unwrap(), "/%C3%A9%c3/x/%E4%B8%AD");
+    }
+
+    #[test]
+    fn dot_segments_are_removed_and_nothing_else() {
+        for (path, without) in [
+            ("/%61%7e%2D%2e%5F%30", "/%61%7e%2D%2e%5F%30"),
+            ("/a/.../b", "/a/.../b"),
+            ("/a/..b/%2e%2e%2e/%2eb", "/a/..b/%2e%2e%2e/%2eb"),
             ("/%252e%252e/x", "/%252e%252e/x"),
-            ("/a/./b", "/a/b"),
+            ("/a%2fb/./%7ec", "/a%2fb/%7ec"),
             ("/a/../b", "/b"),
             ("/a/%2e%2E/b", "/b"),
             ("/a/.%2e/b", "/b"),
+            ("/a/%2e/b", "/a/b"),
             ("/a/b/..", "/a/"),
             ("/a/b/.", "/a/b/"),
             ("/..", "/"),
@@ -129,35 +142,38 @@ mod tests {
             ("/.//a", "//a"),
             ("/a/..%2Fb", "/a/..%2Fb"),
         ] {
-            assert_eq!(normalize(path).unwrap(), normal, "{path}");
+            assert_eq!(resolved(path).unwrap(), without, "{path}");
+            assert_eq!(has_dot_segment(path, Any), path != without, "{path}");
         }
+        assert_eq!(remove_dot_segments("/a/%2e%2e/../b/./c", Literal), "/a/b/c");
+        assert!(!has_dot_segment("/a/%2e%2E/.%2e/b", Literal));
     }
 
     #[test]
     fn malformed_encodings_and_control_characters_are_rejected() {
-        for path in ["/%", "/%2", "/%zz", "/a%2", "/%%20", "/%+1", "/% 1", "/%é"] {
-            assert_eq!(normalize(path), Err(MALFORMED), "{path}");
+        for path in ["/%", "/%2", "/%zz", "/a%2", "/%%20", "/%+1", "/% 1", "/%é", "/%20%"] {
+            assert_eq!(well_formed(path), Err(MALFORMED), "{path}");
         }
         for path in ["/%00", "/a%0d%0Ab", "/%1f", "/%7F"] {
-            assert_eq!(normalize(path), Err(CONTROL), "{path}");
+            assert_eq!(well_formed(path), Err(CONTROL), "{path}");
         }
     }
 
     proptest! {
         #[test]
-        fn normalising_is_idempotent_and_leaves_no_dot_segment(
+        fn resolving_is_idempotent_and_leaves_no_dot_segment(
             path in "/([a/.%25eEfFcC;\\\\é@]|%2[eEfF5]|%5[cC]|%[0-9a-fA-F]{2}){0,24}"
         ) {
-            if let Ok(normal) = normalize(&path) {
-                prop_assert!(normal.starts_with('/') && normal.is_ascii());
-                prop_assert!(!normal.split('/').any(is_dot_segment));
-                prop_assert_eq!(normalize(&normal).unwrap(), normal.clone());
+            if let Ok(without) = resolved(&path) {
+                prop_assert!(without.starts_with('/') && without.is_ascii());
+                prop_assert!(!has_dot_segment(&without, Any));
+                prop_assert_eq!(resolved(&without).unwrap(), without);
             }
         }
 
         #[test]
-        fn any_text_is_normalised_or_refused(tail in any::<String>()) {
-            let _ = normalize(&format!("/{tail}"));
+        fn any_text_is_well_formed_or_refused(tail in any::<String>()) {
+            let _ = resolved(&format!("/{tail}"));
         }
     }
 }

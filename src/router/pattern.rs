@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Rejection, interpretation::PathInterpretation, normalization::normalize};
+use super::{Rejection, interpretation::PathInterpretation, normalization::well_formed};
 use crate::config::model::{PathCase, PathMatching, PathPattern, Segment, TrailingSlash, fold_case};
 
 /// Matches paths in their literal interpretation.
@@ -62,9 +62,7 @@ impl Pattern {
                 (segments.iter().map(example).collect(), PatternKind::Template(template))
             }
         };
-        let intended_ambiguities =
-            PathInterpretation::ambiguities(&path).unwrap_or(PathInterpretation::LITERAL);
-        Self { kind, matching, intended_ambiguities }
+        Self { kind, matching, intended_ambiguities: PathInterpretation::ambiguities(&path) }
     }
 
     pub(super) fn matches(&self, path: &ComparedPath<'_>) -> bool {
@@ -96,7 +94,7 @@ impl Pattern {
 /// percent-encoding, stays as it is.
 fn literal_path(path: &str) -> String {
     let read = |path: &str| -> Result<String, Rejection> {
-        Ok(PathInterpretation::LITERAL.interpret(&normalize(path)?)?.into_owned())
+        Ok(PathInterpretation::LITERAL.interpret(&well_formed(path)?)?.into_owned())
     };
     read(path).unwrap_or_else(|_| path.to_owned())
 }
@@ -197,12 +195,12 @@ mod tests {
     fn a_pattern_spells_out_what_it_holds() {
         let intended_ambiguities =
             |path: &str| Pattern::new(&PathPattern::Prefix(path.to_owned()), STRICT).intended_ambiguities;
-        assert_eq!(intended_ambiguities("/fetch/https://"), PathInterpretation::ambiguities("//").unwrap());
-        assert_eq!(intended_ambiguities("/a%2Fb/"), PathInterpretation::ambiguities("/a%2Fb").unwrap());
+        assert_eq!(intended_ambiguities("/fetch/https://"), PathInterpretation::ambiguities("//"));
+        assert_eq!(intended_ambiguities("/a%2Fb/"), PathInterpretation::ambiguities("/a%2Fb"));
         assert_eq!(intended_ambiguities("/a/b/"), PathInterpretation::LITERAL);
         assert_eq!(
             Pattern::new(&template("/a;x/{id}"), STRICT).intended_ambiguities,
-            PathInterpretation::ambiguities("/a;x").unwrap()
+            PathInterpretation::ambiguities("/a;x")
         );
     }
 }

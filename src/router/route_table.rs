@@ -7,10 +7,11 @@ use smallvec::SmallVec;
 
 use super::{
     Host, Rejection, Target,
+    interpretation::dot_segment_readings,
     pattern::{ComparedPath, Pattern, PatternKind},
 };
 use crate::config::model::{
-    HostPattern, PathCase, PathMatching, Route, TrailingSlash, fold_case, trim_slash,
+    DotSegments, HostPattern, PathCase, PathMatching, Route, TrailingSlash, fold_case, trim_slash,
 };
 
 /// Finds the route of a request. Routes with an exact path are looked up, the others scanned.
@@ -49,8 +50,8 @@ impl Router {
     /// The index of the first route whose conditions the request meets.
     ///
     /// # Errors
-    /// 404 if there is none; 400 if an origin that interprets the path more loosely would expect another
-    /// route, or none.
+    /// 404 if there is none; 400 if an origin that interprets the path in another way would expect another route, or none, or
+    /// if the route refuses dot segments.
     pub fn find(&self, method: &Method, target: &Target, headers: &HeaderMap) -> Result<usize, Rejection> {
         let request = RequestParts { method, host: target.host().map(Host::name), headers };
         let path = self.compared(target.literal_path(), target.has_upper_case);
@@ -59,12 +60,34 @@ impl Router {
         for interpretation in ambiguities.subsets() {
             let path = interpretation.interpret(target.path())?;
             if self.first(&request, &self.compared(&path, true)) != Some(found) {
-                return Err(Rejection::bad_request(
-                    "The path is ambiguous: read in another way, it matches another route.",
-                ));
+                return Err(AMBIGUOUS);
             }
         }
+        if let Some(path) = target.unresolved_path() {
+            self.check_dot_segments(&request, found, path)?;
+        }
         Ok(found)
+    }
+
+    /// Whether the route that was found without dot segments is that of `path`, which has some.
+    #[cold]
+    fn check_dot_segments(
+        &self,
+        request: &RequestParts<'_>,
+        found: usize,
+        path: &str,
+    ) -> Result<(), Rejection> {
+        match self.routes[found].dot_segments {
+            DotSegments::Normalize => Ok(()),
+            DotSegments::Refuse => Err(Rejection::bad_request("The path has dot segments (. or ..).")),
+            DotSegments::Pass => {
+                let is_other = |path: &String| self.first(request, &self.compared(path, true)) != Some(found);
+                match dot_segment_readings(path)?.iter().any(is_other) {
+                    true => Err(AMBIGUOUS),
+                    false => Ok(()),
+                }
+            }
+        }
     }
 
     /// The first route that the request matches by its literal path, and why each route before it does not match: what
@@ -95,6 +118,9 @@ impl Router {
         before.into_iter().find(|&index| self.routes[index].matches(request, path)).or(exact)
     }
 }
+
+const AMBIGUOUS: Rejection =
+    Rejection::bad_request("The path is ambiguous: read in another way, it matches another route.");
 
 /// Why a request has its route, or none.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -149,6 +175,7 @@ struct CompiledRoute {
     hosts: Vec<HostPattern>,
     methods: Vec<Method>,
     headers: Vec<(HeaderName, HeaderValue)>,
+    dot_segments: DotSegments,
 }
 
 impl CompiledRoute {
@@ -162,6 +189,7 @@ impl CompiledRoute {
             hosts: route.hosts.clone(),
             methods,
             headers: route.headers.clone(),
+            dot_segments: route.dot_segments,
         }
     }
 
@@ -235,6 +263,7 @@ mod tests {
                 None => PathPattern::Exact(path.to_owned()),
             },
             matching: STRICT,
+            dot_segments: DotSegments::Normalize,
             methods: Vec::new(),
             headers: Vec::new(),
             upstream: 0,
@@ -409,6 +438,46 @@ mod tests {
             ("/api%252Flogin", 4),
         ] {
             assert_eq!(get(&routes, uri), Ok(found), "{uri}");
+        }
+    }
+
+    #[test]
+    fn dot_segments_never_lead_around_a_route() {
+        let with = |path, dot_segments| Route { dot_segments, ..route(path) };
+        let routes = [
+            with("/admin/*", DotSegments::Normalize),
+            with("/files/*", DotSegments::Pass),
+            with("/strict/*", DotSegments::Refuse),
+            with("/{a}/c", DotSegments::Pass),
+        ];
+        for (uri, found) in [
+            ("/files/a/../b", Ok(1)),
+            ("/files/a/%2e%2E/%2e/b", Ok(1)),
+            ("/files/a/b/..", Ok(1)),
+            // The route of the resolved path decides, and other readings must lead there, too.
+            ("/files/../admin/x", Ok(0)),
+            ("/admin/../files/x", Err(400)),
+            ("/files/../files/x", Ok(1)),
+            ("/files/%2e%2e/files/x", Ok(1)),
+            ("/files/..", Err(404)),
+            ("/files/../x", Err(404)),
+            ("/x/../files/y", Err(400)),
+            ("/./files/y", Err(400)),
+            ("/x/../a/c", Err(400)),
+            ("/files/a//../b", Err(400)),
+            ("/files/a;x/../b", Err(400)),
+            ("/files/a%2Fb/../c", Err(400)),
+            ("/files/..%2fadmin/x", Err(400)),
+            ("/files/..;/admin/x", Err(400)),
+            ("/strict/a/./b", Err(400)),
+            ("/files/../strict/b", Err(400)),
+            ("/strict/a.b/..c", Ok(2)),
+            // With all resolved this is /files/c, with the literal one alone it is /files/a/b/d/%2e%2e/c, then /files/a/b/c.
+            ("/files/a/b/d/%2e%2e/../%2e%2e/c", Ok(1)),
+            ("/files/a/b/%2e%2e/../%2e%2e/c", Err(404)),
+            ("/files/a/%2e%2e/%2e%2e/../files/c", Ok(1)),
+        ] {
+            assert_eq!(get(&routes, uri), found, "{uri}");
         }
     }
 

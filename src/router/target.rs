@@ -3,16 +3,24 @@
 use compact_str::CompactString;
 use http::{HeaderMap, Method, StatusCode, Uri, Version, uri::PathAndQuery};
 
-use super::{Host, Rejection, interpretation::PathInterpretation, normalization::normalize};
+use super::{
+    Host, Rejection,
+    interpretation::PathInterpretation,
+    normalization::{DotSegmentSpelling, has_dot_segment, remove_dot_segments, well_formed},
+};
+use crate::config::model::DotSegments;
 
 /// Bytes of an ambiguous path. Every interpretation is tried, so this bounds the work.
 const MAX_AMBIGUOUS_PATH: usize = 2 * 1024;
 
-/// The target of a request, well-formed and in normal form.
+/// The target of a request, well-formed.
 #[derive(Debug, Clone)]
 pub struct Target {
     host: Option<Host>,
+    /// As it came, apart from dot segments.
     path_and_query: PathAndQuery,
+    /// With its dot segments, if it has any. Boxed, since almost none has.
+    unresolved: Option<Box<PathAndQuery>>,
     /// The literal interpretation, if it differs from the path.
     literal: Option<CompactString>,
     /// The loosest interpretation, if it differs from the literal one.
@@ -60,18 +68,24 @@ impl Target {
             return Ok(Self {
                 host,
                 path_and_query: path_and_query.clone(),
+                unresolved: None,
                 literal: None,
                 loosest: None,
                 ambiguities: PathInterpretation::LITERAL,
                 has_upper_case,
             });
         }
-        Self::normalized(host, path_and_query)
+        Self::interpreted(host, path_and_query)
     }
 
-    fn normalized(host: Option<Host>, path_and_query: &PathAndQuery) -> Result<Self, Rejection> {
-        let path = normalize(path_and_query.path())?;
-        let ambiguities = PathInterpretation::ambiguities(&path)?;
+    fn interpreted(host: Option<Host>, path_and_query: &PathAndQuery) -> Result<Self, Rejection> {
+        let mut path = well_formed(path_and_query.path())?;
+        let mut unresolved = None;
+        if has_dot_segment(&path, DotSegmentSpelling::Any) {
+            unresolved = Some(Box::new(with_path(path_and_query, &path)?));
+            path = remove_dot_segments(&path, DotSegmentSpelling::Any).into();
+        }
+        let ambiguities = PathInterpretation::ambiguities(&path);
         if ambiguities != PathInterpretation::LITERAL && path.len() > MAX_AMBIGUOUS_PATH {
             return Err(Rejection {
                 status: StatusCode::URI_TOO_LONG,
@@ -83,6 +97,7 @@ impl Target {
         Ok(Self {
             host,
             path_and_query: with_path(path_and_query, &path)?,
+            unresolved,
             loosest: (loosest != literal).then(|| CompactString::from(loosest)),
             literal: (literal != path).then(|| CompactString::from(literal)),
             ambiguities,
@@ -95,12 +110,30 @@ impl Target {
         self.host.as_ref()
     }
 
-    /// What is forwarded: the path in normal form, the query byte for byte as it came.
+    /// The target without dot segments, and otherwise as it came.
     pub fn path_and_query(&self) -> &PathAndQuery {
         &self.path_and_query
     }
 
-    /// The path in normal form, without query.
+    /// What a route sends on that treats dot segments so.
+    pub fn forwarded(&self, dot_segments: DotSegments) -> &PathAndQuery {
+        match &self.unresolved {
+            Some(unresolved) if dot_segments == DotSegments::Pass => unresolved,
+            _ => &self.path_and_query,
+        }
+    }
+
+    /// Whether the path came with dot segments.
+    pub fn has_dot_segments(&self) -> bool {
+        self.unresolved.is_some()
+    }
+
+    /// The path with its dot segments, if it has any.
+    pub(super) fn unresolved_path(&self) -> Option<&str> {
+        Some(self.unresolved.as_ref()?.path())
+    }
+
+    /// The path without dot segments and query, and otherwise as it came.
     pub fn path(&self) -> &str {
         self.path_and_query.path()
     }
@@ -124,7 +157,7 @@ impl Target {
 
 /// What can be told of a path at a glance.
 struct Spelling {
-    /// It is in normal form and unambiguous. May be false for some that are.
+    /// It is its own literal interpretation, unambiguous and without dot segments. May be false for some that are.
     is_plain: bool,
     has_upper_case: bool,
 }
@@ -140,7 +173,7 @@ fn spelling(path: &str) -> Spelling {
     Spelling { is_plain: found & (SPECIAL | AFTER_SLASH) == 0, has_upper_case: found & UPPER_CASE != 0 }
 }
 
-/// It makes a path ambiguous, or not normal.
+/// It may make a path ambiguous, or be percent-encoded.
 const SPECIAL: u8 = 1;
 const UPPER_CASE: u8 = 1 << 1;
 const SLASH: u8 = 1 << 2;
@@ -204,11 +237,13 @@ mod tests {
     }
 
     #[test]
-    fn the_normal_form_is_forwarded_and_the_query_untouched() {
+    fn a_target_is_forwarded_as_it_came_without_dot_segments() {
         for (uri, forwarded, loosest) in [
             ("/%7euser/../a?b=%7e/../c", "/a?b=%7e/../c", "/a"),
+            ("/%7euser/%61?%7e", "/%7euser/%61?%7e", "/~user/a"),
             ("/.well-known/x", "/.well-known/x", "/.well-known/x"),
-            ("/projects/group%2fproject?a", "/projects/group%2Fproject?a", "/projects/group/project"),
+            ("/projects/group%2fproject?a", "/projects/group%2fproject?a", "/projects/group/project"),
+            ("/a%2Fb%2fc/./x/%2E%2e/%C3%a9?", "/a%2Fb%2fc/%C3%a9?", "/a/b/c/%C3%A9"),
             ("/fetch/https://x/?q=//", "/fetch/https://x/?q=//", "/fetch/https:/x/"),
             ("/%40me", "/%40me", "/@me"),
             ("/a;v=1", "/a;v=1", "/a"),
@@ -220,7 +255,20 @@ mod tests {
         ] {
             let target = get(uri).unwrap();
             assert_eq!(target.path_and_query().as_str(), forwarded, "{uri}");
+            assert_eq!(target.forwarded(DotSegments::Normalize), forwarded, "{uri}");
             assert_eq!(target.loosest_path(), loosest, "{uri}");
+        }
+    }
+
+    #[test]
+    fn dot_segments_are_passed_on_where_that_is_wanted() {
+        for (uri, forwarded) in [
+            ("/a/../b?c", "/a/../b?c"),
+            ("/%7e/%2E%2e/./é?é", "/%7e/%2E%2e/./%C3%A9?é"),
+            ("http://h/..?", "/..?"),
+            ("/a%2fb?", "/a%2fb?"),
+        ] {
+            assert_eq!(get(uri).unwrap().forwarded(DotSegments::Pass), forwarded, "{uri}");
         }
     }
 
@@ -258,24 +306,37 @@ mod tests {
 
     proptest! {
         #[test]
-        fn targets_are_normal_or_refused(path in "/([a./;\\\\?é]|%2[eEfF]|%5[cC]|%25|%40|%[0-9a-f]{0,2}){0,16}") {
+        fn what_is_forwarded_is_read_as_what_came(path in "/([aX~./;\\\\?é]|%2[eEfF]|%5[cC]|%25|%40|%7[eE]|%[0-9a-f]{0,2}){0,16}") {
             if let Ok(first) = get(&path) {
                 let again = get(first.path_and_query().as_str()).unwrap();
                 prop_assert_eq!(again.path_and_query(), first.path_and_query());
+                prop_assert_eq!(again.literal_path(), first.literal_path());
                 prop_assert_eq!(again.loosest_path(), first.loosest_path());
-                prop_assert!(!first.loosest_path().split('/').any(|segment| segment == "." || segment == ".."));
+                prop_assert_eq!(again.ambiguities, first.ambiguities);
+                prop_assert!(again.unresolved.is_none());
+                prop_assert!(!has_dot_segment(first.loosest_path(), DotSegmentSpelling::Any));
                 prop_assert_eq!(first.query(), path.split_once('?').map(|(_, query)| query));
+                let passed_on = first.forwarded(DotSegments::Pass);
+                let resolved = get(passed_on.as_str()).unwrap();
+                prop_assert_eq!(resolved.path_and_query(), first.path_and_query());
+                if path.is_ascii() {
+                    prop_assert_eq!(passed_on.as_str(), &path);
+                }
+                if first.unresolved.is_none() {
+                    prop_assert_eq!(passed_on, first.path_and_query());
+                }
             }
         }
 
         /// The short way gives what the long way gives.
         #[test]
-        fn plain_paths_are_their_own_normal_form(path in "/[a-cX./~@:]{0,12}") {
+        fn plain_paths_have_one_interpretation(path in "/[a-cX./~@:]{0,12}") {
             let Spelling { is_plain, has_upper_case } = spelling(&path);
             prop_assert_eq!(has_upper_case, path.bytes().any(|byte| byte.is_ascii_uppercase()));
             if is_plain {
-                prop_assert_eq!(normalize(&path).unwrap(), path.as_str());
-                prop_assert_eq!(PathInterpretation::ambiguities(&path), Ok(PathInterpretation::LITERAL));
+                prop_assert_eq!(well_formed(&path).unwrap(), path.as_str());
+                prop_assert!(!has_dot_segment(&path, DotSegmentSpelling::Any));
+                prop_assert_eq!(PathInterpretation::ambiguities(&path), PathInterpretation::LITERAL);
             }
         }
     }

@@ -7,10 +7,10 @@ use http::{HeaderName, Uri};
 use crate::{
     config::model::{
         Abuse, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, ClientAddress,
-        ClientLimits, Config, ConfigSource, Destination, Endpoint, ForwardClientCertificate, Forwarded,
-        HostHeader, KeyPart, KeyRecipe, Log, LogFormat, LogLevel, MemoryStore, MethodOverride, MinRate,
-        PathMatching, PathPattern, Policy, Rate, RateLimitFields, ReplyHeaders, Route, Shutdown, Store,
-        Timeouts, Trailers, Upstream, Users, Workers,
+        ClientLimits, Config, ConfigSource, Destination, DotSegments, Endpoint, ForwardClientCertificate,
+        Forwarded, HostHeader, KeyPart, KeyRecipe, Log, LogFormat, LogLevel, MemoryStore, MethodOverride,
+        MinRate, PathMatching, PathPattern, Policy, Rate, RateLimitFields, ReplyHeaders, Route, Shutdown,
+        Store, Timeouts, Trailers, Upstream, Users, Workers,
     },
     telemetry::metrics::{NodeFacts, NodeRole, NodeState, StoreFacts, StoreTopology},
 };
@@ -64,6 +64,7 @@ pub(crate) fn config() -> Config {
             hosts: Vec::new(),
             path: PathPattern::Prefix("/".into()),
             matching: PathMatching::LOOSE,
+            dot_segments: DotSegments::Normalize,
             methods: Vec::new(),
             headers: Vec::new(),
             upstream: 0,

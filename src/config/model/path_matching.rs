@@ -5,8 +5,7 @@ use std::borrow::Cow;
 use percent_encoding::{percent_decode, percent_encode_byte};
 use serde::Serialize;
 
-/// How a route compares the path of a request with its own, apart from percent-encoding and dot segments, which every
-/// path is free of.
+/// How a route compares the path of a request with its own, apart from percent-encoding and dot segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct PathMatching {
     pub case: PathCase,

@@ -14,6 +14,8 @@ pub struct Route {
     pub path: PathPattern,
     #[serde(rename = "match")]
     pub matching: PathMatching,
+    #[serde(rename = "paths")]
+    pub dot_segments: DotSegments,
     /// Empty: all. GET includes HEAD.
     #[serde(serialize_with = "serialize::displayed_each")]
     pub methods: Vec<Method>,
@@ -37,6 +39,19 @@ impl Route {
             || self.methods.contains(method)
             || *method == Method::HEAD && self.methods.contains(&Method::GET)
     }
+}
+
+/// What becomes of the segments `.` and `..`, percent-encoded or not, in the path of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DotSegments {
+    /// They are resolved before the path is matched and sent (RFC 3986, 5.2.4).
+    #[serde(rename = "normalise")]
+    Normalize,
+    /// They are sent as they came, if that makes no difference to the route.
+    Pass,
+    /// The request gets 400.
+    Refuse,
 }
 
 /// What becomes of the fields by which a client asks for another method than that of its request line.

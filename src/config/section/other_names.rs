@@ -2,6 +2,27 @@
 
 use crate::config::reader::OtherName;
 
+/// What nginx, Envoy, Traefik and HAProxy call what they do with dot segments.
+const DOT_SEGMENTS: &[&str] = &[
+    "normalize_path",
+    "normalise_path",
+    "sanitizepath",
+    "sanitize_path",
+    "normalize_uri",
+    "path_normalization",
+    "dot_segments",
+];
+/// What they call what they do with other spellings of a slash.
+const SLASHES: &[&str] = &[
+    "merge_slashes",
+    "path_with_escaped_slashes_action",
+    "escaped_slashes",
+    "encodedcharacters",
+    "allowencodedslash",
+    "allow_encoded_slashes",
+];
+const ABOUT_SLASHES: &str = " for dot segments; slashes need no setting: // and %2F go on as they came, if every reading leads to one route";
+
 pub(super) const TOP: &[OtherName] = &[
     OtherName::new(
         &["listen", "port", "bind", "server", "servers", "http"],
@@ -11,7 +32,7 @@ pub(super) const TOP: &[OtherName] = &[
         &["services", "backends", "clusters", "service", "backend"],
         "upstreams: { NAME: { endpoints: [URL] } }",
     ),
-    OtherName::new(&["locations", "paths", "rules"], "routes: [{ path: /*, upstream: NAME }]"),
+    OtherName::new(&["locations", "rules"], "routes: [{ path: /*, upstream: NAME }]"),
     OtherName::new(
         &[
             "rate_limits",
@@ -42,6 +63,8 @@ pub(super) const TOP: &[OtherName] = &[
         &["worker_connections", "max_connections", "maxconn"],
         "client_limits: { connections: VALUE }",
     ),
+    OtherName::new(DOT_SEGMENTS, "paths: normalise").with(", pass or refuse"),
+    OtherName::new(SLASHES, "paths: normalise").with(ABOUT_SLASHES),
 ];
 
 pub(super) const LISTENER: &[OtherName] = &[
@@ -51,6 +74,8 @@ pub(super) const LISTENER: &[OtherName] = &[
         &["ssl", "https", "certificates", "certificate", "cert", "ssl_certificate"],
         "tls: { certificates: [{ cert: FILE, key: FILE }] }",
     ),
+    OtherName::new(DOT_SEGMENTS, "paths: normalise").with(", pass or refuse, at the top level"),
+    OtherName::new(SLASHES, "paths: normalise").with(ABOUT_SLASHES),
 ];
 
 pub(super) const ADMIN: &[OtherName] = &[
@@ -63,7 +88,7 @@ pub(super) const ADMIN: &[OtherName] = &[
 ];
 
 pub(super) const ROUTE: &[OtherName] = &[
-    OtherName::new(&["location", "prefix", "path_prefix", "url", "uri", "pattern", "paths"], "path: PATH"),
+    OtherName::new(&["location", "prefix", "path_prefix", "url", "uri", "pattern"], "path: PATH"),
     OtherName::new(&["host", "hostname", "server_name", "domain", "domains"], "hosts: [VALUE]"),
     OtherName::new(&["method"], "methods: [VALUE]"),
     OtherName::new(&["header"], "headers: { NAME: VALUE }"),
@@ -88,6 +113,8 @@ pub(super) const ROUTE: &[OtherName] = &[
     )
     .with(", and the limit under this name in `policies` at the top level"),
     OtherName::new(&["timeout", "proxy_read_timeout"], "timeouts: { response: VALUE }"),
+    OtherName::new(DOT_SEGMENTS, "paths: normalise").with(", pass or refuse"),
+    OtherName::new(SLASHES, "paths: normalise").with(ABOUT_SLASHES),
 ];
 
 pub(super) const UPSTREAM: &[OtherName] = &[

@@ -12,7 +12,7 @@ use super::{
     user::IdentitySources,
 };
 use crate::config::{
-    model::{MethodOverride, PathCase, PathMatching, Route, Trailers, TrailingSlash},
+    model::{DotSegments, MethodOverride, PathCase, PathMatching, Route, Trailers, TrailingSlash},
     reader::{Cursor, MappingCursor, NameTable},
     redact::has_no_credentials,
     value::{Invalid, choice, field_name, field_value, host_pattern, method, path_pattern, route_name},
@@ -22,6 +22,7 @@ use crate::config::{
 #[derive(Clone, Copy)]
 pub(super) struct RouteDefaults {
     matching: PathMatching,
+    dot_segments: DotSegments,
     method_override: MethodOverride,
     trailers: Trailers,
 }
@@ -30,6 +31,7 @@ impl Default for RouteDefaults {
     fn default() -> Self {
         Self {
             matching: PathMatching::LOOSE,
+            dot_segments: DotSegments::Normalize,
             method_override: MethodOverride::Remove,
             trailers: Trailers::Drop,
         }
@@ -41,6 +43,7 @@ impl RouteDefaults {
     pub(super) fn overridden(self, mapping: &mut MappingCursor<'_>) -> Self {
         Self {
             matching: path_matching(mapping.take("match"), self.matching),
+            dot_segments: dot_segments(mapping.take("paths")).unwrap_or(self.dot_segments),
             method_override: mapping.parse_or(
                 "method_override",
                 self.method_override,
@@ -65,6 +68,33 @@ fn path_matching(value: Option<Cursor<'_>>, default: PathMatching) -> PathMatchi
     };
     mapping.finish();
     matching
+}
+
+fn dot_segments(value: Option<Cursor<'_>>) -> Option<DotSegments> {
+    let value = value?;
+    // Other proxies list here what a route matches.
+    if value.is_list() {
+        let help = "a route has one path: `path: /files/*`; here stands normalise, pass or refuse".to_owned();
+        value.report("this says what becomes of dot segments in a path, and lists no paths", help);
+        return None;
+    }
+    value.parse(|text| {
+        let options = [
+            ("normalise", DotSegments::Normalize),
+            ("pass", DotSegments::Pass),
+            ("refuse", DotSegments::Refuse),
+        ];
+        let meant = match text.to_ascii_lowercase().as_str() {
+            path if path.starts_with('/') => format!("path: {path}"),
+            "true" | "on" | "yes" | "resolve" | "clean" | "merge" => "normalise".to_owned(),
+            "false" | "off" | "no" | "raw" | "keep" | "keep_unchanged" | "allow" | "preserve" => {
+                "pass".to_owned()
+            }
+            "reject" | "reject_request" | "deny" | "block" => "refuse".to_owned(),
+            _ => return choice(&options)(text),
+        };
+        choice(&options)(text).map_err(|invalid| invalid.suggestion(format!("did you mean `{meant}`?")))
+    })
 }
 
 /// A route that is not yet compared with the others.
@@ -150,7 +180,8 @@ fn draft_route<'t>(
         .unwrap_or_default();
     let (mut all, inherited) = upstreams.inherited(upstream);
     let timeouts = timeouts(mapping.take("timeouts"), inherited);
-    let RouteDefaults { matching, method_override, trailers } = defaults.overridden(&mut mapping);
+    let RouteDefaults { matching, dot_segments, method_override, trailers } =
+        defaults.overridden(&mut mapping);
     mapping.finish();
 
     for policy in own {
@@ -168,6 +199,7 @@ fn draft_route<'t>(
         hosts: hosts?,
         path,
         matching,
+        dot_segments,
         methods: methods?,
         headers: headers?,
         upstream: upstream?,

@@ -193,6 +193,9 @@ fn describe_match(route: &Route, target: &Target, method: &Method) -> String {
         IgnoredDifferences { case: false, trailing_slash: true } => " (with or without trailing slash)",
         IgnoredDifferences { case: false, trailing_slash: false } => "",
     };
+    if target.has_dot_segments() {
+        why += &format!(" without its dot segments, and is sent as {}", target.forwarded(route.dot_segments));
+    }
     for (of, names) in [("the host is one of", hosts(route)), ("the method is one of", methods(route))] {
         if !names.is_empty() {
             why += &format!(", {of} {names}");

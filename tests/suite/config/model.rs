@@ -8,12 +8,12 @@ use tollgate::config::{
     model::{
         Abuse, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, BanKey, BanRule,
         Breaker, CertificateField, ClientAddress, ClientLimits, Condition, ConfigSource, Cost, DenialBody,
-        DenialReply, Destination, Endpoint, ForwardClientCertificate, Forwarded, HeaderFrom, HostHeader,
-        HostPattern, Jwt, JwtAlgorithm, KeyPart, KeyRecipe, Listener, Log, LogFormat, LogLevel, MemoryStore,
-        MethodOverride, MinRate, Missing, Mode, OnStoreError, Override, PathCase, PathMatching, PathPattern,
-        Policy, Rate, RateLimitFields, Record, Redis, RedisTls, RedisTopology, ReplyHeaders, Route, Secret,
-        Segment, Shutdown, Statuses, Store, TemplatePart, Timeouts, Tracing, Trailers, TrailingSlash,
-        Upstream, UserSource, Users, Workers,
+        DenialReply, Destination, DotSegments, Endpoint, ForwardClientCertificate, Forwarded, HeaderFrom,
+        HostHeader, HostPattern, Jwt, JwtAlgorithm, KeyPart, KeyRecipe, Listener, Log, LogFormat, LogLevel,
+        MemoryStore, MethodOverride, MinRate, Missing, Mode, OnStoreError, Override, PathCase, PathMatching,
+        PathPattern, Policy, Rate, RateLimitFields, Record, Redis, RedisTls, RedisTopology, ReplyHeaders,
+        Route, Secret, Segment, Shutdown, Statuses, Store, TemplatePart, Timeouts, Tracing, Trailers,
+        TrailingSlash, Upstream, UserSource, Users, Workers,
     },
 };
 
@@ -94,6 +94,7 @@ fn smallest() -> Config {
             hosts: vec![],
             path: PathPattern::Prefix("/".to_owned()),
             matching: PathMatching { case: PathCase::Insensitive, trailing_slash: TrailingSlash::Either },
+            dot_segments: DotSegments::Normalize,
             methods: vec![],
             headers: vec![],
             upstream: 0,
@@ -252,10 +253,12 @@ routes:
     upstream: other
     methods: [GET]
     match: { trailing_slash: exact }
+    paths: normalise
     method_override: remove
     trailers: drop
   - { path: /files/*, upstream: other, timeouts: *slow }
 match: { case: sensitive }
+paths: pass
 method_override: allow
 trailers: pass
 client_limits: { header_size: 16KiB, headers: 50, header_timeout: 5s, idle_timeout: 1m, connections: 20, connections_per_address: 0, min_rate: { bytes: 1KiB, grace: 5s } }
@@ -279,6 +282,7 @@ fn everything_that_is_said_counts() {
         hosts: vec![],
         path,
         matching: PathMatching { case: PathCase::Sensitive, trailing_slash: TrailingSlash::Either },
+        dot_segments: DotSegments::Pass,
         methods: vec![],
         headers: vec![],
         upstream,
@@ -546,6 +550,7 @@ fn everything_that_is_said_counts() {
             Route {
                 methods: vec![Method::GET],
                 matching: PathMatching { case: PathCase::Sensitive, trailing_slash: TrailingSlash::Exact },
+                dot_segments: DotSegments::Normalize,
                 method_override: MethodOverride::Remove,
                 trailers: Trailers::Drop,
                 ..route("/files/*", files(), 1, vec![], default)
