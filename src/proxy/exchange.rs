@@ -14,6 +14,7 @@ use http::{
 
 use super::{
     client::ClientInfo,
+    grpc::GrpcCall,
     phase_timer::Phase,
     reply::Reply,
     request_verdict::RequestVerdict,
@@ -31,7 +32,9 @@ use crate::{
 };
 
 /// The status that is logged for a client that went away before it was answered. nginx' number for it.
-const CLIENT_CLOSED_REQUEST: u16 = 499;
+fn client_closed_request() -> StatusCode {
+    StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST)
+}
 
 /// One request and its answer. Counts, logs and traces them when it is dropped.
 #[derive(Debug)]
@@ -41,11 +44,14 @@ pub(super) struct Exchange {
     started: Instant,
     request_id: HeaderValue,
     route: Option<usize>,
+    /// Of an answer of the proxy's own, what it is by HTTP: to a call of gRPC each is 200.
     status: Option<StatusCode>,
     /// Whether the status is the origin's, and not the proxy's own.
     is_from_origin: bool,
     sent: u64,
     log: Option<Box<LoggedFields>>,
+    /// The gRPC call that the request makes, if it makes one.
+    grpc: Option<Box<GrpcCall>>,
     /// The client's address, as far as it is known.
     address: IpAddr,
     /// The verdict of limits and bans.
@@ -89,16 +95,22 @@ impl Exchange {
             })
         });
         let trace = begin_trace(telemetry, client, request, &request_id);
+        let started = client.timer().now();
+        let grpc = GrpcCall::new(request, started);
+        if let Some(call) = &grpc {
+            client.timer().set_call_deadline(call.deadline());
+        }
         Self {
             telemetry: Rc::clone(telemetry),
             client: Rc::clone(client),
-            started: client.timer().now(),
+            started,
             request_id,
             route: None,
             status: None,
             is_from_origin: false,
             sent: 0,
             log,
+            grpc,
             address: client.peer().ip().to_canonical(),
             verdict: RequestVerdict::default(),
             trace,
@@ -147,7 +159,7 @@ impl Exchange {
 
     /// Warns that the body of the answer of the endpoint with this URL broke off.
     pub(super) fn warn_broken_body(&self, endpoint: Option<String>, error: &ResponseBodyError) {
-        if self.client.timer().cut_off_reason().is_some() {
+        if self.client.timer().cut_off_reason().is_some() || self.client.timer().is_call_over() {
             // The client's fault, of which there is a message of its own.
             return;
         }
@@ -159,9 +171,16 @@ impl Exchange {
     }
 
     /// Answers with the proxy's own `reply`.
-    pub(super) fn reply(self, reply: Reply) -> Response<ResponseBody> {
+    pub(super) fn reply(mut self, mut reply: Reply) -> Response<ResponseBody> {
         if let Some(reservation) = &self.reservation {
             reservation.refused();
+        }
+        self.status = Some(reply.status);
+        if let Some(mut call) = self.grpc.take() {
+            let is_denied = self.verdict.verdict() == Some(LogVerdict::Denied);
+            let denied_by = self.policy_name(self.verdict.policy()).filter(|_| is_denied);
+            reply = call.answer(reply, denied_by, Instant::now());
+            self.grpc = Some(call);
         }
         let (mut head, ()) = Response::new(()).into_parts();
         head.status = reply.status;
@@ -171,7 +190,10 @@ impl Exchange {
 
     /// Answers with this head and body.
     pub(super) fn respond(mut self, mut head: response::Parts, body: BodySource) -> Response<ResponseBody> {
-        self.status = Some(head.status);
+        self.status.get_or_insert(head.status);
+        if let Some(call) = &mut self.grpc {
+            call.note_status(&head.headers);
+        }
         // hyper answers an HTTP/1.0 client in that version; the upstream's version does not matter.
         head.version = Version::HTTP_11;
         head.headers.insert(&self.telemetry.request_id, self.request_id.clone());
@@ -185,6 +207,28 @@ impl Exchange {
         timer.begin_response();
         timer.enter(Phase::Client, self.telemetry.idle_timeout);
         Response::from_parts(head, ResponseBody::new(body, self))
+    }
+
+    /// Notes what the trailers of the answer say.
+    pub(super) fn note_trailers(&mut self, trailers: &HeaderMap) {
+        if let Some(call) = &mut self.grpc {
+            call.note_status(trailers);
+        }
+    }
+
+    /// The trailers that end the answer before its time, because the client of the call no longer waits. By HTTP/1.1,
+    /// clients of gRPC-Web read none.
+    pub(super) fn late_trailers(&mut self) -> Option<HeaderMap> {
+        let call = self.grpc.as_mut().filter(|_| self.client.timer().is_stream())?;
+        call.late_trailers(Instant::now())
+    }
+
+    /// The status as the client gets it.
+    fn sent_status(&self) -> Option<StatusCode> {
+        match self.grpc {
+            Some(_) if !self.is_from_origin => self.status.map(|_| StatusCode::OK),
+            _ => self.status,
+        }
     }
 
     /// Adds the trace's context to a request for the upstream.
@@ -244,7 +288,11 @@ impl Exchange {
         self.telemetry.policies.get(index?).map(String::as_str)
     }
 
-    fn write_log(&self, log: &LoggedFields, status: StatusCode, elapsed: Duration) {
+    fn grpc_status(&self) -> Option<u32> {
+        self.grpc.as_ref()?.status()
+    }
+
+    fn write_log(&self, log: &LoggedFields, elapsed: Duration) {
         let path = log.uri.path_and_query().map_or(log.uri.path(), |path| path.as_str());
         let tls = self.client.tls();
         let subject = self.client.certificate().map(TlsIdentity::subject);
@@ -255,7 +303,8 @@ impl Exchange {
             method: &log.method,
             path: path.as_bytes(),
             version: log.version,
-            status,
+            status: self.sent_status().unwrap_or(client_closed_request()),
+            grpc_status: self.grpc_status(),
             bytes: self.sent,
             elapsed,
             route: self.route_name(),
@@ -314,7 +363,8 @@ impl Exchange {
     fn end_trace(&self, trace: Trace) {
         trace.end(&RequestEnd {
             time: self.telemetry.clock.at(Instant::now()),
-            status: self.status,
+            status: self.sent_status(),
+            grpc_status: self.grpc_status(),
             client: self.address,
             route: self.route_name(),
             policy: self.policy_name(self.verdict.policy()),
@@ -327,8 +377,7 @@ impl Drop for Exchange {
     fn drop(&mut self) {
         let timer = self.client.timer();
         let elapsed = timer.now().saturating_duration_since(self.started);
-        let closed = StatusCode::from_u16(CLIENT_CLOSED_REQUEST).unwrap_or(StatusCode::BAD_REQUEST);
-        let status = self.status.unwrap_or(closed);
+        let status = self.status.unwrap_or(client_closed_request());
         self.telemetry.metrics.request(self.route, status, elapsed);
         if matches!(self.verdict.verdict(), Some(LogVerdict::Denied | LogVerdict::Banned)) {
             self.telemetry.metrics.denied(self.route);
@@ -336,13 +385,16 @@ impl Drop for Exchange {
             self.count_server_error(status);
         }
         if let Some(log) = &self.log {
-            self.write_log(log, status, elapsed);
+            self.write_log(log, elapsed);
         }
         if let Some(trace) = self.trace.take().filter(Trace::is_sampled) {
             self.end_trace(trace);
         }
         if let Some(cut_off) = timer.take_cut_off() {
             self.report_cut_off(cut_off);
+        }
+        if self.grpc.is_some() {
+            timer.set_call_deadline(None);
         }
         timer.enter(Phase::Request, self.telemetry.idle_timeout);
     }

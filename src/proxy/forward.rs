@@ -223,7 +223,10 @@ impl<'a> Forwarder<'a> {
         if let Some(reason) = self.timer.cut_off_reason() {
             return Reply::slow_body(reason);
         }
-        attempt.outcome = Outcome::Timeout;
+        // A client that waits no longer has gone away.
+        if !self.timer.is_call_over() {
+            attempt.outcome = Outcome::Timeout;
+        }
         Reply::gateway_timeout()
     }
 
@@ -240,7 +243,11 @@ impl<'a> Forwarder<'a> {
         let error = match self.timer.timeout(backstop, connect).await {
             Ok(Ok(connection)) => return Ok(connection),
             Ok(Err(error)) => error,
-            Err(_) => ConnectError::Timeout,
+            Err(TimedOut) if self.timer.is_call_over() => {
+                self.metrics.upstream(self.index, Outcome::Cancelled);
+                return Err(ConnectFailure::Final(Reply::gateway_timeout()));
+            }
+            Err(TimedOut) => ConnectError::Timeout,
         };
         let (name, url) =
             (&self.upstream.shared().config.name, self.upstream.shared().endpoint_url(endpoint));

@@ -14,6 +14,7 @@ pub mod explain;
 mod forward;
 mod forwarding_headers;
 mod headers;
+mod grpc;
 mod listener_reply;
 mod min_rate;
 mod outcome;

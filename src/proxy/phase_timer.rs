@@ -62,6 +62,8 @@ pub struct PhaseTimer {
     /// The time that the connection's timer is set for.
     alarm: Cell<Instant>,
     /// Whether the connection is being polled: then it checks the deadline by itself.
+    /// Until when the client waits for the outcome of the call in flight, if it has said so (gRPC).
+    call_deadline: Cell<Option<Instant>>,
     polled: Cell<bool>,
     /// The request's body was not read to its end.
     body_unread: Cell<bool>,
@@ -100,6 +102,7 @@ impl PhaseTimer {
             polled: Cell::new(false),
             body_unread: Cell::new(false),
             write_blocked: Cell::new(false),
+            call_deadline: Cell::new(None),
             waker: RefCell::new(None),
             received: Cell::new(0),
             sent: Cell::new(0),
@@ -135,6 +138,12 @@ impl PhaseTimer {
     /// as the upstream took nothing.
     #[cold]
     fn read_clock(&self) {
+    /// Begins [`Phase::Upstream`], which may last for `limit`, and no longer than the client of a call waits.
+    pub fn enter_upstream(&self, limit: Duration) {
+        self.enter(Phase::Upstream, limit);
+        self.heed_call_deadline();
+    }
+
         self.now.set(Instant::now());
     }
 
@@ -142,12 +151,31 @@ impl PhaseTimer {
     pub fn wait_for_client(&self, phase: Phase, idle_timeout: Duration, budget: Duration) {
         self.enter(phase, idle_timeout);
         if budget < idle_timeout {
+    /// Until when the client waits for the outcome of the call in flight, if it says so.
+    pub(super) fn set_call_deadline(&self, deadline: Option<Instant>) {
+        self.call_deadline.set(deadline);
+    }
+
+    /// Whether the client no longer waits for the outcome of the call in flight, as it has said before.
+    pub(super) fn is_call_over(&self) -> bool {
+        self.call_deadline.get().is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
+    fn heed_call_deadline(&self) {
+        if let Some(deadline) = self.call_deadline.get()
+            && deadline < self.deadline.get()
+        {
+            self.set_deadline(deadline, false);
+        }
+    }
+
             self.set_deadline(self.now.get() + budget, true);
         }
     }
 
     /// Sets when the phase has to end; `for_rate`: because the client would then be slower than the minimum rate.
     pub fn set_deadline(&self, deadline: Instant, for_rate: bool) {
+        self.heed_call_deadline();
         self.deadline.set(deadline);
         self.is_rate_deadline.set(for_rate);
         if !self.polled.get() && deadline < self.alarm.get() {
@@ -191,7 +219,7 @@ impl PhaseTimer {
         limit: Duration,
         mut future: Pin<&mut F>,
     ) -> Result<F::Output, TimedOut> {
-        self.enter(Phase::Upstream, limit);
+        self.enter_upstream(limit);
         poll_fn(|cx| match future.as_mut().poll(cx) {
             Poll::Ready(output) => Poll::Ready(Ok(output)),
             Poll::Pending if self.take_timed_out() => Poll::Ready(Err(TimedOut)),
@@ -200,7 +228,7 @@ impl PhaseTimer {
         .await
     }
 
-    /// Ready after `delay`, during which no other time limit runs.
+    /// Ready after `delay`, during which no other time limit runs than that of a call.
     pub async fn delay(&self, delay: Duration) {
         if delay.is_zero() {
             return;
@@ -209,6 +237,10 @@ impl PhaseTimer {
         self.enter(Phase::Upstream, delay.saturating_add(DELAY_MARGIN));
         tokio::time::sleep(delay).await;
     }
+        let delay = match self.call_deadline.get() {
+            Some(deadline) => delay.min(deadline.saturating_duration_since(self.now.get())),
+            None => delay,
+        };
 
     /// Whether the deadline of [`Phase::Upstream`] has passed. True once for each time it has.
     pub fn take_timed_out(&self) -> bool {
@@ -243,6 +275,10 @@ impl PhaseTimer {
         let reason = match (self.is_evicted(), self.is_rate_deadline.get()) {
             (true, _) => CutOffReason::MaxConnectionsPerAddress,
             (false, true) => CutOffReason::MinRate,
+        if self.is_call_over() {
+            // It has taken the time that it has given itself.
+            return;
+        }
             (false, false) => CutOffReason::IdleTimeout,
         };
         self.cut_off(CutOff { body, reason });

@@ -1,6 +1,8 @@
 //! The proxy's own answers: problem details (RFC 9457) that tell the client what to do, and nothing about
 //! the inside of the proxy.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
@@ -15,27 +17,32 @@ pub struct Reply {
     pub headers: HeaderMap,
     /// Its body.
     pub body: Bytes,
+    /// What has happened, in words. Problem details have it in their body.
+    pub detail: Cow<'static, str>,
+    /// After how many microseconds the client may come back, if that is known.
+    pub retry_after: Option<i64>,
 }
 
 static PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 
 impl Reply {
     /// A problem without a type of its own: the status names it, `detail` explains it.
-    pub fn problem(status: StatusCode, detail: &str) -> Self {
+    pub fn problem(status: StatusCode, detail: impl Into<Cow<'static, str>>) -> Self {
+        let detail = detail.into();
         let body = serde_json::json!({
             "type": "about:blank",
             "title": status.canonical_reason().unwrap_or("Error"),
             "status": status.as_u16(),
             "detail": detail,
         });
-        Self::json(status, body.to_string().into())
+        Self::json(status, detail, body.to_string().into())
     }
 
     /// A problem with a prepared body.
-    pub fn json(status: StatusCode, body: Bytes) -> Self {
+    pub fn json(status: StatusCode, detail: Cow<'static, str>, body: Bytes) -> Self {
         let mut headers = HeaderMap::with_capacity(8);
         headers.insert(header::CONTENT_TYPE, PROBLEM_JSON.clone());
-        Self { status, headers, body }
+        Self { status, headers, body, detail, retry_after: None }
     }
 
     /// The client broke its body off, or sent what is not a body.
@@ -69,18 +76,21 @@ impl Reply {
         Self::at_capacity("The service behind this proxy is at capacity.")
     }
 
-    fn at_capacity(detail: &str) -> Self {
-        let mut reply = Self::problem(StatusCode::SERVICE_UNAVAILABLE, detail);
-        reply.headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-        reply
+    fn at_capacity(detail: &'static str) -> Self {
+        Self::problem(StatusCode::SERVICE_UNAVAILABLE, detail).after_a_second()
     }
 
     /// The limits could not be checked.
     pub fn undecided() -> Self {
-        let mut reply =
-            Self::problem(StatusCode::SERVICE_UNAVAILABLE, "Rate limits can't be checked at the moment.");
-        reply.headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-        reply
+        Self::problem(StatusCode::SERVICE_UNAVAILABLE, "Rate limits can't be checked at the moment.")
+            .after_a_second()
+    }
+
+    /// The client may come back after a second.
+    fn after_a_second(mut self) -> Self {
+        self.headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        self.retry_after = Some(1_000_000);
+        self
     }
 
     /// The upstream did not answer in time.

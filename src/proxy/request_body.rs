@@ -13,10 +13,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::{
-    expect_continue::ContinueGate,
-    paced_body::PacedBody,
-    phase_timer::{Phase, PhaseTimer},
-    trailers::TrailerFilter,
+    expect_continue::ContinueGate, paced_body::PacedBody, phase_timer::PhaseTimer, trailers::TrailerFilter,
 };
 use crate::{
     config::model::ClientLimits,
@@ -139,7 +136,7 @@ impl ClientBody {
         }
         let frame = if self.progress.state.get() == BodyState::Sending {
             let frame = ready!(self.incoming.poll_frame(cx));
-            self.timer.enter(Phase::Upstream, self.upstream_timeout);
+            self.timer.enter_upstream(self.upstream_timeout);
             frame
         } else {
             ready!(self.incoming.poll_unpaced(cx))

@@ -129,7 +129,7 @@ impl UpstreamBody {
         let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
             if !self.starved {
                 self.starved = true;
-                self.timer.enter(Phase::Upstream, self.upstream_timeout);
+                self.timer.enter_upstream(self.upstream_timeout);
             } else if self.timer.take_timed_out() {
                 return Poll::Ready(Some(Err(ResponseBodyError::Stalled)));
             }
@@ -167,10 +167,19 @@ impl Body for ResponseBody {
         let frame = match &mut this.source {
             BodySource::Whole(bytes) if bytes.is_empty() => None,
             BodySource::Whole(bytes) => Some(Ok(Frame::data(std::mem::take(bytes)))),
-            BodySource::Upstream(body) => std::task::ready!(body.poll_frame(cx)),
+            BodySource::Upstream(body) => match std::task::ready!(body.poll_frame(cx)) {
+                Some(Err(ResponseBodyError::Stalled)) => match this.exchange.late_trailers() {
+                    Some(trailers) => Some(Ok(Frame::trailers(trailers))),
+                    None => Some(Err(ResponseBodyError::Stalled)),
+                },
+                frame => frame,
+            },
         };
         match &frame {
-            Some(Ok(frame)) => this.exchange.add_sent(frame.data_ref().map_or(0, Bytes::len)),
+            Some(Ok(frame)) => match frame.trailers_ref() {
+                Some(trailers) => this.exchange.note_trailers(trailers),
+                None => this.exchange.add_sent(frame.data_ref().map_or(0, Bytes::len)),
+            },
             Some(Err(error)) => {
                 if let BodySource::Upstream(UpstreamBody { connection, .. }) = &this.source {
                     this.exchange.warn_broken_body(connection.endpoint_url(), error);

@@ -11,12 +11,14 @@ use super::{
     exchange::Exchange,
     expect_continue::{self, ContinueGate},
     forward::UpstreamAnswer,
-    forwarding_headers, headers,
+    forwarding_headers,
+    grpc::is_grpc,
+    headers,
     outcome::PolicyOutcome,
     request_body::{BodyProgress, RequestBody},
     request_buffering::ReceivedBody,
     response_body::{BodySource, ResponseBody, UpstreamBody},
-    trailers::{TrailerFilter, is_grpc},
+    trailers::TrailerFilter,
     worker::Worker,
 };
 use crate::{

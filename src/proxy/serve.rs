@@ -124,6 +124,9 @@ pub async fn serve<S: StoreAdmin + 'static>(
     // Wait for the GCRA slot.
     client.timer().delay(delay).await;
 
+    if client.timer().is_call_over() {
+        return Ok(refuse(&worker, exchange, &request, body, Reply::gateway_timeout()));
+    }
     // Receive a small body before a connection is taken for it.
     let upstream = &config.upstreams[route.upstream];
     let body = if body.is_end_stream() {

@@ -50,11 +50,6 @@ impl TrailerFilter {
     }
 }
 
-/// Whether a response is gRPC's, whose status comes in its trailers.
-pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
-    headers.get(header::CONTENT_TYPE).is_some_and(|of| of.as_bytes().starts_with(b"application/grpc"))
-}
-
 /// Who asks, with which credentials, what for, and how the message is to be read or cached.
 const HEAD_ONLY: [&str; 27] = [
     "age",

@@ -75,7 +75,7 @@ const MAY_KNOW: [(&str, &[&str]); 27] = [
 ];
 
 /// Crates that only some may know: the module is named, or those above it.
-const MAY_USE: [(&str, &[&str]); 28] = [
+const MAY_USE: [(&str, &[&str]); 29] = [
     ("serde_yaml", &["config"]),
     ("clap", &["cli"]),
     ("ratatui", &["cli"]),
@@ -102,6 +102,7 @@ const MAY_USE: [(&str, &[&str]); 28] = [
     ("redis", &["store::redis", "peers"]),
     ("rmp", &["store::redis"]),
     ("postcard", &["peers"]),
+    ("prost", &["proxy"]),
     ("jsonwebtoken", &["identity"]),
     ("icu_properties", &["unicode"]),
     ("opentelemetry", &["telemetry"]),

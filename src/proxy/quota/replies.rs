@@ -23,20 +23,20 @@ pub(super) fn denial(
 ) -> Reply {
     let policy = decisive.and_then(|decisive| texts.policy(decisive));
     let status = policy.map_or(StatusCode::TOO_MANY_REQUESTS, |policy| policy.status);
-    let retry_after = decisive
-        .and_then(|decisive| decisive.verdict.retry_after)
-        // A client that came back at once would be denied again.
-        .map(|retry_after| seconds(retry_after).max(1));
+    let exact = decisive.and_then(|decisive| decisive.verdict.retry_after);
+    // A client that came back at once would be denied again.
+    let retry_after = exact.map(|exact| seconds(exact).max(1));
+    let detail = if exact.is_some() { USED_UP } else { NEVER };
 
     let custom = policy.and_then(|policy| policy.reply.as_ref());
     let mut reply = match (custom.and_then(|custom| custom.body.as_ref()), policy, decisive) {
         (Some(body), Some(policy), Some(decisive)) => {
             let text = render(body, &policy.name, decisive.verdict.limit, retry_after);
-            let mut reply = Reply::json(status, text.into());
+            let mut reply = Reply::json(status, detail.into(), text.into());
             reply.headers.insert(header::CONTENT_TYPE, body.content_type.clone());
             reply
         }
-        _ => Reply::json(status, details(texts, outcomes, status, retry_after.is_some())),
+        _ => Reply::json(status, detail.into(), details(texts, outcomes, status, exact.is_some())),
     };
     for (name, value) in custom.iter().flat_map(|custom| &custom.headers) {
         reply.headers.append(name, value.clone());
@@ -44,6 +44,7 @@ pub(super) fn denial(
     if let Some(retry_after) = retry_after {
         reply.headers.insert(header::RETRY_AFTER, HeaderValue::from(retry_after));
     }
+    reply.retry_after = exact;
     reply
 }
 
@@ -82,23 +83,26 @@ fn details(texts: &QuotaTexts, outcomes: &[PolicyOutcome], status: StatusCode, m
 /// The answer to a banned client. `rule`: the one that `ban` comes from, if it comes from one. `now`: microseconds since
 /// the Unix epoch. `cross_origin`: whether a page's script sent the request.
 pub(in crate::proxy) fn banned(rule: Option<&BanRule>, ban: &Ban, now: i64, cross_origin: bool) -> Reply {
+    let exact = ban.until.saturating_sub(now);
     // A client that came back at once would be denied again.
-    let retry_after = seconds(ban.until.saturating_sub(now)).max(1);
+    let retry_after = seconds(exact).max(1);
     let custom = rule.map(|rule| &rule.reply);
     let status = custom.map_or(StatusCode::FORBIDDEN, |custom| custom.status);
+    let detail = format!("This client is banned until {}.", rfc3339(ban.until));
     let mut reply = match (rule, custom.and_then(|custom| custom.body.as_ref())) {
         (Some(rule), Some(body)) => {
             let text = render(body, ban.name(), rule.after.limit, Some(retry_after));
-            let mut reply = Reply::json(status, text.into());
+            let mut reply = Reply::json(status, detail.into(), text.into());
             reply.headers.insert(header::CONTENT_TYPE, body.content_type.clone());
             reply
         }
-        _ => Reply::problem(status, &format!("This client is banned until {}.", rfc3339(ban.until))),
+        _ => Reply::problem(status, detail),
     };
     for (name, value) in custom.iter().flat_map(|custom| &custom.headers) {
         reply.headers.append(name, value.clone());
     }
     reply.headers.insert(header::RETRY_AFTER, HeaderValue::from(retry_after));
+    reply.retry_after = Some(exact);
     if cross_origin {
         headers::expose(&mut reply.headers);
     }

@@ -33,6 +33,9 @@ pub(super) fn write(out: &mut Vec<u8>, line: &Line<'_>, timestamps: &mut Timesta
     if line.shadow_delay_millis > 0 {
         number(out, r#","shadow_delay_ms":"#, line.shadow_delay_millis.into());
     }
+    if let Some(status) = line.grpc_status {
+        number(out, r#","grpc_status":"#, status.into());
+    }
     if let Some(trace) = line.trace_id {
         let _ok = write!(out, r#","trace_id":"{trace}""#);
     }
@@ -104,6 +107,12 @@ mod tests {
         let trace_id = Some(0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736_u128.into());
         let text = formatted(&Line { trace_id, ..sample::line() });
         assert!(text.ends_with(",\"trace_id\":\"4bf92f3577b34da6a3ce929d0e0e4736\"}\n"), "{text}");
+    }
+
+    #[test]
+    fn the_status_of_a_call_is_told_beside_that_of_http() {
+        let text = formatted(&Line { grpc_status: Some(8), ..sample::line() });
+        assert!(text.contains("\"status\":200,") && text.ends_with(",\"grpc_status\":8}\n"), "{text}");
     }
 
     #[test]

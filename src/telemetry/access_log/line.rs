@@ -18,6 +18,8 @@ pub struct Line<'a> {
     pub path: &'a [u8],
     pub version: Version,
     pub status: StatusCode,
+    /// `grpc-status`; `None`: it is no call of gRPC, or has none.
+    pub grpc_status: Option<u32>,
     /// Of the answer's body.
     pub bytes: u64,
     pub elapsed: Duration,
@@ -103,6 +105,7 @@ pub(super) mod sample {
             path: b"/a?b=c",
             version: Version::HTTP_11,
             status: StatusCode::OK,
+            grpc_status: None,
             bytes: 512,
             elapsed: Duration::from_micros(12_034),
             route: Some("all"),

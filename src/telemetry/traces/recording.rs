@@ -51,6 +51,8 @@ pub struct RequestEnd<'a> {
     pub time: i64,
     /// `None`: the client went away before.
     pub status: Option<StatusCode>,
+    /// `grpc-status`; `None`: it is no call of gRPC, or has none.
+    pub grpc_status: Option<u32>,
     pub client: IpAddr,
     pub route: Option<&'a str>,
     pub policy: Option<&'a str>,
@@ -166,7 +168,12 @@ impl Recording {
             self.child(span, SpanKind::Client, name, step, end.time, status);
         }
         let mut attributes = self.request_attributes(end);
+        attributes.extend(end.grpc_status.map(|of| KeyValue::new("rpc.grpc.status_code", i64::from(of))));
         let status = match end.status {
+            Some(status) if end.grpc_status.is_some_and(is_server_error_of_grpc) => {
+                attributes.push(status_code(status));
+                error(&mut attributes, end.grpc_status.unwrap_or_default().to_string())
+            }
             Some(status) => {
                 attributes.push(status_code(status));
                 match status.is_server_error() {
@@ -290,6 +297,12 @@ fn server(authority: &Authority) -> impl Iterator<Item = KeyValue> {
 
 fn status_code(status: StatusCode) -> KeyValue {
     KeyValue::new("http.response.status_code", i64::from(status.as_u16()))
+}
+
+/// UNKNOWN, `DEADLINE_EXCEEDED`, UNIMPLEMENTED, INTERNAL, UNAVAILABLE and `DATA_LOSS` are errors of the server (semantic
+/// conventions for gRPC).
+fn is_server_error_of_grpc(status: u32) -> bool {
+    matches!(status, 2 | 4 | 12..=15)
 }
 
 /// Notes what went wrong, and gives the status that says so.

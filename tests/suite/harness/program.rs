@@ -33,6 +33,17 @@ pub fn printed(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// Runs a script of Python with what `scripts/test` has installed: what it printed. None: nothing is installed.
+#[track_caller]
+pub fn python(script: &str, arguments: &[&str]) -> Option<String> {
+    let Ok(directory) = std::env::var("PYTHON_CLIENTS") else {
+        eprintln!("left out: `scripts/test` installs Python's clients and says where in PYTHON_CLIENTS");
+        return None;
+    };
+    let mut python = program("python3", "python3");
+    Some(printed(python.env("PYTHONPATH", directory).args(["-c", script]).args(arguments)))
+}
+
 /// A process that ends with the test.
 pub struct Running(pub Child);
 

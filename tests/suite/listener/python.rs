@@ -1,9 +1,7 @@
 //! Python's clients: requests, httpx, and tlslite-ng, a TLS of its own.
 
-use std::{env, process::Command};
-
 use super::Https;
-use crate::harness::{Origin, file_name, printed, program};
+use crate::harness::{Origin, file_name, python};
 
 /// One session of each library; the versions, and how they fail without trust.
 const REQUESTS: &str = r#"
@@ -108,17 +106,6 @@ for version in [(3, 0), (3, 1), (3, 2)]:
     assert refused(settings(version)), version
 print("tlslite-ng", tlslite.__version__)
 "#;
-
-/// Runs a script with what `scripts/test` has installed. None: nothing is installed.
-fn python(script: &str, arguments: &[&str]) -> Option<String> {
-    let Ok(directory) = env::var("PYTHON_CLIENTS") else {
-        eprintln!("left out: `scripts/test` installs Python's clients and says where in PYTHON_CLIENTS");
-        return None;
-    };
-    let mut python: Command = program("python3", "python3");
-    python.env("PYTHONPATH", directory).args(["-c", script]).args(arguments);
-    Some(printed(&mut python))
-}
 
 #[test]
 fn requests_and_httpx_keep_their_connections() {

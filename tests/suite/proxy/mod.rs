@@ -16,6 +16,7 @@ mod forwarding;
 mod framing;
 mod fuzz;
 mod hygiene;
+mod grpc;
 mod messages;
 pub mod parking;
 mod paths;
