@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::stream::Stream;
@@ -34,6 +34,8 @@ pub(super) struct ClientIo {
     reader: Option<Box<SlowReader>>,
     /// Bytes that were read before and are to be read again.
     unread: Bytes,
+    /// What is left of early hints of which a part was written: nothing else can be written before.
+    hints: Bytes,
 }
 
 impl ClientIo {
@@ -46,6 +48,7 @@ impl ClientIo {
             min_rate: limits.min_rate,
             reader: None,
             unread: Bytes::new(),
+            hints: Bytes::new(),
         }
     }
 
@@ -106,6 +109,32 @@ impl ClientIo {
             // An idle socket has room for it. If not, the client finds out when it writes.
             let _sent = Pin::new(stream).poll_shutdown(cx);
         }
+    }
+
+    /// Writes the early hints that have come. Those that a client would have to read something for first are dropped.
+    #[cold]
+    fn begin_hints(&mut self, cx: &mut Context<'_>, heads: Vec<u8>) -> Poll<io::Result<()>> {
+        match Pin::new(&mut self.stream).poll_write(cx, &heads) {
+            Poll::Ready(written) => {
+                self.hints = heads.into();
+                self.hints.advance(written?);
+                self.finish_hints(cx)
+            }
+            Poll::Pending => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Writes what is left of early hints.
+    #[cold]
+    fn finish_hints(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.hints.is_empty() {
+            let written = Pin::new(&mut self.stream).poll_write(cx, &self.hints);
+            match ready!(self.after_write(written))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                written => self.hints.advance(written),
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// What TLS has buffered is written by a flush.
@@ -227,6 +256,9 @@ impl AsyncRead for ClientIo {
 
 impl AsyncWrite for ClientIo {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        if !self.hints.is_empty() {
+            ready!(self.finish_hints(cx))?;
+        }
         let result = Pin::new(&mut self.stream).poll_write(cx, buf);
         if let (Some(reader), Poll::Ready(Ok(written))) = (&mut self.reader, &result) {
             reader.written += *written as u64;
@@ -235,6 +267,12 @@ impl AsyncWrite for ClientIo {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.hints.is_empty() {
+            ready!(self.finish_hints(cx))?;
+        }
+        if let Some(heads) = self.timer.take_early_hints() {
+            ready!(self.begin_hints(cx, heads))?;
+        }
         let result = Pin::new(&mut self.stream).poll_flush(cx);
         self.after_write(result)
     }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use atomic_waker::AtomicWaker;
-use http::{HeaderMap, Request, StatusCode, Version, header};
+use http::{HeaderMap, Version, header};
 use tokio::time::Sleep;
 
 /// How long to wait for the 100 of an upstream, which may not know the expectation. As long as curl waits.
@@ -46,7 +46,7 @@ impl ContinueGate {
         Self { signal: Arc::default(), fallback: Box::pin(tokio::time::sleep(FALLBACK)) }
     }
 
-    /// Returns what opens this gate when `request` is answered by a 100.
+    /// What opens this gate.
     pub fn opener(&self) -> GateOpener {
         GateOpener(Arc::clone(&self.signal))
     }
@@ -66,13 +66,9 @@ impl ContinueGate {
 pub struct GateOpener(Arc<Signal>);
 
 impl GateOpener {
-    /// Opens the gate when `request` is answered by a 100.
-    pub fn attach<B>(self, request: &mut Request<B>) {
-        hyper::ext::on_informational(request, move |response| {
-            if response.status() == StatusCode::CONTINUE {
-                self.0.open.store(true, Ordering::Release);
-                self.0.waker.wake();
-            }
-        });
+    /// Opens the gate: the upstream has answered 100.
+    pub fn open(&self) {
+        self.0.open.store(true, Ordering::Release);
+        self.0.waker.wake();
     }
 }

@@ -290,5 +290,7 @@ fn retry_copy(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
     *copy.method_mut() = request.method().clone();
     *copy.uri_mut() = request.uri().clone();
     *copy.headers_mut() = request.headers().clone();
+    // What heeds informational answers.
+    *copy.extensions_mut() = request.extensions().clone();
     Some(copy)
 }

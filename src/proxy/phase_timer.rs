@@ -16,6 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use super::early_hints::EarlyHints;
 use crate::{
     telemetry::metrics::{CutOff, CutOffBody, CutOffReason},
     upstream::{ClientWait, SharedUpstream, UpstreamClient},
@@ -61,9 +62,9 @@ pub struct PhaseTimer {
     last_response: Cell<bool>,
     /// The time that the connection's timer is set for.
     alarm: Cell<Instant>,
-    /// Whether the connection is being polled: then it checks the deadline by itself.
     /// Until when the client waits for the outcome of the call in flight, if it has said so (gRPC).
     call_deadline: Cell<Option<Instant>>,
+    /// Whether the connection is being polled: then it checks the deadline by itself.
     polled: Cell<bool>,
     /// The request's body was not read to its end.
     body_unread: Cell<bool>,
@@ -83,6 +84,8 @@ pub struct PhaseTimer {
     may_be_evicted: Cell<bool>,
     /// The client as the upstream of the last request sees it.
     upstream_client: RefCell<Option<Rc<UpstreamClient>>>,
+    /// The early hints of the request in flight, if they go to the client.
+    early_hints: RefCell<Option<Arc<EarlyHints>>>,
 }
 
 impl PhaseTimer {
@@ -99,10 +102,10 @@ impl PhaseTimer {
             draining: Cell::new(false),
             last_response: Cell::new(false),
             alarm: Cell::new(now + limit),
+            call_deadline: Cell::new(None),
             polled: Cell::new(false),
             body_unread: Cell::new(false),
             write_blocked: Cell::new(false),
-            call_deadline: Cell::new(None),
             waker: RefCell::new(None),
             received: Cell::new(0),
             sent: Cell::new(0),
@@ -111,6 +114,7 @@ impl PhaseTimer {
             cut_off: Cell::new(None),
             may_be_evicted: Cell::new(false),
             upstream_client: RefCell::new(None),
+            early_hints: RefCell::new(None),
         }
     }
 
@@ -134,23 +138,19 @@ impl PhaseTimer {
         self.set_deadline(self.now.get() + limit, false);
     }
 
-    /// The upstream's side of a request runs in a task of its own, and the connection may not have been polled for as long
-    /// as the upstream took nothing.
-    #[cold]
-    fn read_clock(&self) {
     /// Begins [`Phase::Upstream`], which may last for `limit`, and no longer than the client of a call waits.
     pub fn enter_upstream(&self, limit: Duration) {
         self.enter(Phase::Upstream, limit);
         self.heed_call_deadline();
     }
 
+    /// The upstream's side of a request runs in a task of its own, and the connection may not have been polled for as long
+    /// as the upstream took nothing.
+    #[cold]
+    fn read_clock(&self) {
         self.now.set(Instant::now());
     }
 
-    /// Waits for the client's next bytes: until the idle timeout, or until it is slower than the minimum rate allows.
-    pub fn wait_for_client(&self, phase: Phase, idle_timeout: Duration, budget: Duration) {
-        self.enter(phase, idle_timeout);
-        if budget < idle_timeout {
     /// Until when the client waits for the outcome of the call in flight, if it says so.
     pub(super) fn set_call_deadline(&self, deadline: Option<Instant>) {
         self.call_deadline.set(deadline);
@@ -169,13 +169,17 @@ impl PhaseTimer {
         }
     }
 
+    /// Waits for the client's next bytes: until the idle timeout, or until it is slower than the minimum rate allows.
+    pub fn wait_for_client(&self, phase: Phase, idle_timeout: Duration, budget: Duration) {
+        self.enter(phase, idle_timeout);
+        if budget < idle_timeout {
             self.set_deadline(self.now.get() + budget, true);
         }
+        self.heed_call_deadline();
     }
 
     /// Sets when the phase has to end; `for_rate`: because the client would then be slower than the minimum rate.
     pub fn set_deadline(&self, deadline: Instant, for_rate: bool) {
-        self.heed_call_deadline();
         self.deadline.set(deadline);
         self.is_rate_deadline.set(for_rate);
         if !self.polled.get() && deadline < self.alarm.get() {
@@ -233,14 +237,14 @@ impl PhaseTimer {
         if delay.is_zero() {
             return;
         }
-        // The sleep ends this phase, not the phase's own deadline.
-        self.enter(Phase::Upstream, delay.saturating_add(DELAY_MARGIN));
-        tokio::time::sleep(delay).await;
-    }
         let delay = match self.call_deadline.get() {
             Some(deadline) => delay.min(deadline.saturating_duration_since(self.now.get())),
             None => delay,
         };
+        // The sleep ends this phase, not the phase's own deadline.
+        self.enter(Phase::Upstream, delay.saturating_add(DELAY_MARGIN));
+        tokio::time::sleep(delay).await;
+    }
 
     /// Whether the deadline of [`Phase::Upstream`] has passed. True once for each time it has.
     pub fn take_timed_out(&self) -> bool {
@@ -271,14 +275,14 @@ impl PhaseTimer {
     /// Called by the connection when the deadline has passed while the client was waited for, or when the request in
     /// flight loses its connection to others.
     pub fn cut_off_client(&self) {
-        let body = if self.phase.get() == Phase::Client { CutOffBody::Response } else { CutOffBody::Request };
-        let reason = match (self.is_evicted(), self.is_rate_deadline.get()) {
-            (true, _) => CutOffReason::MaxConnectionsPerAddress,
-            (false, true) => CutOffReason::MinRate,
         if self.is_call_over() {
             // It has taken the time that it has given itself.
             return;
         }
+        let body = if self.phase.get() == Phase::Client { CutOffBody::Response } else { CutOffBody::Request };
+        let reason = match (self.is_evicted(), self.is_rate_deadline.get()) {
+            (true, _) => CutOffReason::MaxConnectionsPerAddress,
+            (false, true) => CutOffReason::MinRate,
             (false, false) => CutOffReason::IdleTimeout,
         };
         self.cut_off(CutOff { body, reason });
@@ -375,6 +379,26 @@ impl PhaseTimer {
     /// Whether the next response has to tell the client that the connection closes.
     pub fn is_last_response(&self) -> bool {
         self.last_response.get()
+    }
+
+    /// The early hints of the request in flight, if they go to the client. None once its answer begins.
+    pub(super) fn set_early_hints(&self, hints: Option<Arc<EarlyHints>>) {
+        *self.early_hints.borrow_mut() = hints;
+    }
+
+    /// Those hints.
+    pub(super) fn early_hints(&self) -> Option<Arc<EarlyHints>> {
+        self.early_hints.borrow().clone()
+    }
+
+    /// The heads of hints that are to be written now.
+    pub fn take_early_hints(&self) -> Option<Vec<u8>> {
+        self.early_hints.borrow().as_ref().map(|hints| hints.take()).filter(|heads| !heads.is_empty())
+    }
+
+    /// What has the connection polled, from another thread as well.
+    pub(super) fn waker(&self) -> Option<Waker> {
+        self.waker.borrow().clone()
     }
 
     /// Has the connection polled.

@@ -8,6 +8,7 @@ use http_body::Body;
 
 use super::{
     client::ClientInfo,
+    early_hints::heed_informational,
     exchange::Exchange,
     expect_continue::{self, ContinueGate},
     forward::UpstreamAnswer,
@@ -22,7 +23,7 @@ use super::{
     worker::Worker,
 };
 use crate::{
-    config::model::{Route, Trailers},
+    config::model::{EarlyHints, Route, Trailers},
     router::Target,
 };
 
@@ -60,12 +61,19 @@ pub(super) fn upstream_request<S>(
     head.uri = Uri::from(target.forwarded(route.dot_segments).clone());
     head.version = Version::HTTP_11;
 
+    let hints = match route.early_hints {
+        EarlyHints::Drop => None,
+        EarlyHints::Pass => client.timer().early_hints(),
+    };
     let body = match body {
-        ReceivedBody::Whole(bytes) if bytes.is_empty() => {
-            return (Request::from_parts(head, RequestBody::Empty), None);
-        }
         ReceivedBody::Whole(bytes) => {
-            return (Request::from_parts(head, RequestBody::Buffered(Box::new(bytes))), None);
+            let body = match bytes.is_empty() {
+                true => RequestBody::Empty,
+                false => RequestBody::Buffered(Box::new(bytes)),
+            };
+            let mut request = Request::from_parts(head, body);
+            heed_informational(&mut request, None, hints, &worker.rules.via);
+            return (request, None);
         }
         ReceivedBody::Stream(body) => body,
     };
@@ -80,9 +88,7 @@ pub(super) fn upstream_request<S>(
     let (body, progress) =
         RequestBody::stream(body, gate, client.timer(), &config.client_limits, upstream_timeout, trailers);
     let mut request = Request::from_parts(head, body);
-    if let Some(opener) = opener {
-        opener.attach(&mut request);
-    }
+    heed_informational(&mut request, opener, hints, &worker.rules.via);
     (request, Some(progress))
 }
 

@@ -13,6 +13,7 @@ use super::{
     admit::{Admission, Admitted, admit},
     bans::check_bans,
     client::ClientInfo,
+    early_hints::HintedRequest,
     exchange::Exchange,
     expect_continue,
     forward::Forwarder,
@@ -29,7 +30,7 @@ use super::{
 };
 use crate::{
     abuse::{self, RequestLine},
-    config::model::{ClientLimits, Config},
+    config::model::{ClientLimits, Config, EarlyHints},
     identity::Credentials,
     limit::StoreAdmin,
     router::Rejection,
@@ -123,10 +124,10 @@ pub async fn serve<S: StoreAdmin + 'static>(
 
     // Wait for the GCRA slot.
     client.timer().delay(delay).await;
-
     if client.timer().is_call_over() {
         return Ok(refuse(&worker, exchange, &request, body, Reply::gateway_timeout()));
     }
+
     // Receive a small body before a connection is taken for it.
     let upstream = &config.upstreams[route.upstream];
     let body = if body.is_end_stream() {
@@ -144,6 +145,9 @@ pub async fn serve<S: StoreAdmin + 'static>(
     let is_safe = request.method.is_safe();
 
     // Forward the request, and wait for the head of the answer.
+    // By HTTP/2, hyper has no way for hints; HTTP/1.0 knows none.
+    let takes_hints = route.early_hints == EarlyHints::Pass && request.version == Version::HTTP_11;
+    let hinted = takes_hints.then(|| HintedRequest::new(client.timer()));
     let (request, progress) =
         rewrite::upstream_request(&worker, &client, &exchange, route, &target, request, body);
     let shared = worker.upstreams[route.upstream].shared();
@@ -158,6 +162,9 @@ pub async fn serve<S: StoreAdmin + 'static>(
             return Ok(exchange.reply(reply));
         }
     };
+    if let Some(hinted) = hinted {
+        hinted.flushed().await;
+    }
     exchange.forward_answered(&upstream.endpoints[answer.endpoint].authority, answer.response.status());
 
     // Record the answer, where it tells what a limited client is.

@@ -233,7 +233,7 @@ mod tests {
     use proptest::{prelude::*, sample::select};
 
     use super::*;
-    use crate::config::model::{MethodOverride, PathPattern, Segment, Timeouts, Trailers};
+    use crate::config::model::{EarlyHints, MethodOverride, PathPattern, Segment, Timeouts, Trailers};
 
     const STRICT: PathMatching =
         PathMatching { case: PathCase::Sensitive, trailing_slash: TrailingSlash::Exact };
@@ -271,6 +271,7 @@ mod tests {
             timeouts: Timeouts { connect: second, response: second, idle: second },
             method_override: MethodOverride::Remove,
             trailers: Trailers::Drop,
+            early_hints: EarlyHints::Drop,
         }
     }
 

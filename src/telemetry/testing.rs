@@ -7,10 +7,10 @@ use http::{HeaderName, Uri};
 use crate::{
     config::model::{
         Abuse, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, ClientAddress,
-        ClientLimits, Config, ConfigSource, Destination, DotSegments, Endpoint, ForwardClientCertificate,
-        Forwarded, HostHeader, KeyPart, KeyRecipe, Log, LogFormat, LogLevel, MemoryStore, MethodOverride,
-        MinRate, PathMatching, PathPattern, Policy, Rate, RateLimitFields, ReplyHeaders, Route, Shutdown,
-        Store, Timeouts, Trailers, Upstream, Users, Workers,
+        ClientLimits, Config, ConfigSource, Destination, DotSegments, EarlyHints, Endpoint,
+        ForwardClientCertificate, Forwarded, HostHeader, KeyPart, KeyRecipe, Log, LogFormat, LogLevel,
+        MemoryStore, MethodOverride, MinRate, PathMatching, PathPattern, Policy, Rate, RateLimitFields,
+        ReplyHeaders, Route, Shutdown, Store, Timeouts, Trailers, Upstream, Users, Workers,
     },
     telemetry::metrics::{NodeFacts, NodeRole, NodeState, StoreFacts, StoreTopology},
 };
@@ -72,6 +72,7 @@ pub(crate) fn config() -> Config {
             timeouts,
             method_override: MethodOverride::Remove,
             trailers: Trailers::Drop,
+            early_hints: EarlyHints::Drop,
         }],
         client_limits: ClientLimits {
             header_size: 32 << 10,

@@ -30,6 +30,7 @@ pub struct Route {
     pub timeouts: Timeouts,
     pub method_override: MethodOverride,
     pub trailers: Trailers,
+    pub early_hints: EarlyHints,
 }
 
 impl Route {
@@ -70,6 +71,15 @@ pub enum Trailers {
     /// They are dropped, except those of gRPC's responses.
     Drop,
     /// What only a head may say, and what a setting names, is dropped nevertheless.
+    Pass,
+}
+
+/// What becomes of an upstream's 103 Early Hints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EarlyHints {
+    Drop,
+    /// Clients of HTTP/1.1 get them.
     Pass,
 }
 

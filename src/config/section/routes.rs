@@ -12,7 +12,9 @@ use super::{
     user::IdentitySources,
 };
 use crate::config::{
-    model::{DotSegments, MethodOverride, PathCase, PathMatching, Route, Trailers, TrailingSlash},
+    model::{
+        DotSegments, EarlyHints, MethodOverride, PathCase, PathMatching, Route, Trailers, TrailingSlash,
+    },
     reader::{Cursor, MappingCursor, NameTable},
     redact::has_no_credentials,
     value::{Invalid, choice, field_name, field_value, host_pattern, method, path_pattern, route_name},
@@ -25,6 +27,7 @@ pub(super) struct RouteDefaults {
     dot_segments: DotSegments,
     method_override: MethodOverride,
     trailers: Trailers,
+    early_hints: EarlyHints,
 }
 
 impl Default for RouteDefaults {
@@ -34,6 +37,7 @@ impl Default for RouteDefaults {
             dot_segments: DotSegments::Normalize,
             method_override: MethodOverride::Remove,
             trailers: Trailers::Drop,
+            early_hints: EarlyHints::Drop,
         }
     }
 }
@@ -53,6 +57,11 @@ impl RouteDefaults {
                 "trailers",
                 self.trailers,
                 choice(&[("drop", Trailers::Drop), ("pass", Trailers::Pass)]),
+            ),
+            early_hints: mapping.parse_or(
+                "early_hints",
+                self.early_hints,
+                choice(&[("drop", EarlyHints::Drop), ("pass", EarlyHints::Pass)]),
             ),
         }
     }
@@ -180,7 +189,7 @@ fn draft_route<'t>(
         .unwrap_or_default();
     let (mut all, inherited) = upstreams.inherited(upstream);
     let timeouts = timeouts(mapping.take("timeouts"), inherited);
-    let RouteDefaults { matching, dot_segments, method_override, trailers } =
+    let RouteDefaults { matching, dot_segments, method_override, trailers, early_hints } =
         defaults.overridden(&mut mapping);
     mapping.finish();
 
@@ -207,6 +216,7 @@ fn draft_route<'t>(
         timeouts,
         method_override,
         trailers,
+        early_hints,
     };
     Some(DraftRoute { cursor, name, route })
 }

@@ -8,12 +8,12 @@ use tollgate::config::{
     model::{
         Abuse, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, BanKey, BanRule,
         Breaker, CertificateField, ClientAddress, ClientLimits, Condition, ConfigSource, Cost, DenialBody,
-        DenialReply, Destination, DotSegments, Endpoint, ForwardClientCertificate, Forwarded, HeaderFrom,
-        HostHeader, HostPattern, Jwt, JwtAlgorithm, KeyPart, KeyRecipe, Listener, Log, LogFormat, LogLevel,
-        MemoryStore, MethodOverride, MinRate, Missing, Mode, OnStoreError, Override, PathCase, PathMatching,
-        PathPattern, Policy, Rate, RateLimitFields, Record, Redis, RedisTls, RedisTopology, ReplyHeaders,
-        Route, Secret, Segment, Shutdown, Statuses, Store, TemplatePart, Timeouts, Tracing, Trailers,
-        TrailingSlash, Upstream, UserSource, Users, Workers,
+        DenialReply, Destination, DotSegments, EarlyHints, Endpoint, ForwardClientCertificate, Forwarded,
+        HeaderFrom, HostHeader, HostPattern, Jwt, JwtAlgorithm, KeyPart, KeyRecipe, Listener, Log, LogFormat,
+        LogLevel, MemoryStore, MethodOverride, MinRate, Missing, Mode, OnStoreError, Override, PathCase,
+        PathMatching, PathPattern, Policy, Rate, RateLimitFields, Record, Redis, RedisTls, RedisTopology,
+        ReplyHeaders, Route, Secret, Segment, Shutdown, Statuses, Store, TemplatePart, Timeouts, Tracing,
+        Trailers, TrailingSlash, Upstream, UserSource, Users, Workers,
     },
 };
 
@@ -102,6 +102,7 @@ fn smallest() -> Config {
             timeouts,
             method_override: MethodOverride::Remove,
             trailers: Trailers::Drop,
+            early_hints: EarlyHints::Drop,
         }],
         client_limits: ClientLimits {
             header_size: 32 << 10,
@@ -256,11 +257,13 @@ routes:
     paths: normalise
     method_override: remove
     trailers: drop
+    early_hints: drop
   - { path: /files/*, upstream: other, timeouts: *slow }
 match: { case: sensitive }
 paths: pass
 method_override: allow
 trailers: pass
+early_hints: pass
 client_limits: { header_size: 16KiB, headers: 50, header_timeout: 5s, idle_timeout: 1m, connections: 20, connections_per_address: 0, min_rate: { bytes: 1KiB, grace: 5s } }
 reply_headers: { ratelimit: both, via: edge-1 }
 forwarded: both
@@ -290,6 +293,7 @@ fn everything_that_is_said_counts() {
         timeouts,
         method_override: MethodOverride::Allow,
         trailers: Trailers::Pass,
+        early_hints: EarlyHints::Pass,
     };
     let files = || PathPattern::Prefix("/files/".to_owned());
     let expected = Config {
@@ -553,6 +557,7 @@ fn everything_that_is_said_counts() {
                 dot_segments: DotSegments::Normalize,
                 method_override: MethodOverride::Remove,
                 trailers: Trailers::Drop,
+                early_hints: EarlyHints::Drop,
                 ..route("/files/*", files(), 1, vec![], default)
             },
             route("/files/*#2", files(), 1, vec![], Timeouts { connect: secs(1), ..timeouts }),

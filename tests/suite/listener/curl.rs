@@ -113,3 +113,16 @@ fn plain_http_is_told_to_use_https() {
     https.has_failed("plain_http", 2.0);
     assert_eq!(origin.connections(), 0);
 }
+
+#[test]
+fn curl_shows_early_hints() {
+    let answers = "HTTP/1.1 103 Early Hints\r\nlink: </a.css>; rel=preload\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+    let origin = Origin::saying(answers.to_owned());
+    let https = Https::with(&origin, "", "early_hints: pass\n");
+    let (first, second) = (https.url("/1"), https.url("/2"));
+    let said = printed(&mut curl(&https.authority, &["--http1.1", "-i", &first, &second]));
+    let answers: Vec<_> = said.split("HTTP/1.1 ").skip(1).map(|answer| &answer[..3]).collect();
+    assert_eq!(answers, ["103", "200", "103", "200"], "{said}");
+    let said = printed(&mut curl(&https.authority, &["--http2", "-i", &first]));
+    assert!(said.starts_with("HTTP/2 200") && said.ends_with("ok"), "{said}");
+}
