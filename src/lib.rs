@@ -15,6 +15,7 @@
 //! | [`tls`] | certificates and private keys, and what a client proves in its TLS handshake |
 //! | [`mod@file`] | reads files, which may be none or hang |
 //! | [`watched_file`] | a file that is read again when it changes |
+//! | [`system_authorities`] | the certificate authorities that the system trusts |
 //! | [`unicode`] | characters that deceive the eye |
 //! | [`memory`] | what memory costs, how much of it there is, and how it is shared out |
 //! | [`limit`] | policies, and the algorithms that decide |
@@ -41,6 +42,7 @@ pub mod peers;
 pub mod proxy;
 pub mod router;
 pub mod store;
+pub mod system_authorities;
 pub mod telemetry;
 pub mod tls;
 pub mod unicode;

@@ -1,6 +1,6 @@
 //! Everything that is built from one configuration. A reload replaces it as a whole.
 
-use std::sync::Arc;
+use std::{cell::LazyCell, sync::Arc};
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -14,8 +14,9 @@ use crate::{
     limit::Policy,
     listener::{SessionKeys, TlsContext, TlsError},
     proxy::{self, Rules},
+    system_authorities,
     telemetry::metrics::Metrics,
-    upstream::SharedUpstream,
+    upstream::{SharedUpstream, UpstreamTlsContext, UpstreamTlsError},
 };
 
 /// One configuration, ready to serve requests.
@@ -50,11 +51,17 @@ impl Generation {
         // Use the keys as they are now, not as they were read up to a second ago.
         verifier.reload_changed_keys();
         let known = before.map_or(&[][..], |before| &before.upstreams);
-        let upstream = |upstream: &model::Upstream| {
-            let same = known.iter().find(|known| known.config == *upstream);
-            same.map_or_else(|| SharedUpstream::new(upstream.clone()), Arc::clone)
+        let system_authorities = LazyCell::new(|| Arc::new(system_authorities::read()));
+        let upstream = |upstream: &model::Upstream| -> Result<_, UpstreamTlsError> {
+            if let Some(same) = known.iter().find(|known| known.config == *upstream) {
+                // As for keys.
+                same.reload_changed_files();
+                return Ok(Arc::clone(same));
+            }
+            let tls = UpstreamTlsContext::open(upstream, || Arc::clone(&system_authorities))?;
+            Ok(SharedUpstream::new(upstream.clone(), tls))
         };
-        let upstreams = config.upstreams.iter().map(upstream).collect();
+        let upstreams = config.upstreams.iter().map(upstream).collect::<Result<_, _>>()?;
         let tls = tls_contexts(&config, before)?;
         let rules = Arc::new(Rules::new(Arc::clone(&config), policies, Arc::clone(&verifier))?);
         Ok(Self { config, rules, upstreams, tls, verifier })

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     abuse::Collector,
-    admin::{self, Readiness, StoreFactsSources},
+    admin::{self, ActiveConfig, Readiness, StoreFactsSources},
     config::model::{AccessLogFormat, Config, ListenAddress},
     identity::UnusableKeys,
     limit::{Policy, PolicyIds},
@@ -29,6 +29,7 @@ use crate::{
         metrics::Metrics,
         traces::{self, Traces},
     },
+    upstream::UpstreamTlsError,
 };
 
 /// How often files of certificates are checked for changes.
@@ -52,6 +53,9 @@ pub enum StartError {
     /// A certificate can't be served.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// An upstream can't be asked over TLS.
+    #[error(transparent)]
+    UpstreamTls(#[from] UpstreamTlsError),
     /// The keys of a token can't be read.
     #[error(transparent)]
     Keys(#[from] UnusableKeys),
@@ -122,7 +126,7 @@ fn launch<F: StoreFactory>(
     let admin = admin::spawn(sockets.admin, state, backends)?;
 
     let tls = TlsContexts::new(generation.tls.clone());
-    watch_certificates(&tls)?;
+    watch_certificates(&tls, &shared.in_force)?;
     shared.metrics.watch_tls({
         let (tls, addresses) = (tls.clone(), listeners);
         move || tls.facts(&addresses)
@@ -286,12 +290,13 @@ fn admin_state(
 }
 
 /// Reads the files of certificates again whenever they change, for as long as the process lives.
-fn watch_certificates(tls: &TlsContexts) -> io::Result<()> {
-    let tls = tls.clone();
+fn watch_certificates(tls: &TlsContexts, in_force: &Arc<ActiveConfig>) -> io::Result<()> {
+    let (tls, in_force) = (tls.clone(), Arc::clone(in_force));
     let watch = move || {
         loop {
             thread::sleep(CERTIFICATE_INTERVAL);
             tls.reload_changed_files();
+            in_force.snapshot().upstreams.iter().for_each(|upstream| upstream.reload_changed_files());
         }
     };
     thread::Builder::new().name("certificates".into()).spawn(watch)?;

@@ -7,10 +7,7 @@ use std::{
 };
 
 use compact_str::CompactString;
-use http::{
-    HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, Version, header, request, response,
-    uri::Authority,
-};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, Version, header, request, response};
 
 use super::{
     client::ClientInfo,
@@ -23,6 +20,7 @@ use super::{
     worker_telemetry::WorkerTelemetry,
 };
 use crate::{
+    config::model::Endpoint,
     telemetry::{
         access_log::{Line, LogVerdict},
         metrics::{CutOff, CutOffBody, CutOffReason, ServerErrorSource, SourceLabel},
@@ -258,10 +256,10 @@ impl Exchange {
     }
 
     /// Notes the endpoint that answered.
-    pub(super) fn forward_answered(&mut self, endpoint: &Authority, status: StatusCode) {
+    pub(super) fn forward_answered(&mut self, endpoint: &Endpoint, status: StatusCode) {
         self.is_from_origin = true;
         if let Some(log) = &mut self.log {
-            log.upstream = Some(endpoint.as_str().to_owned());
+            log.upstream = Some(endpoint.authority.as_str().to_owned());
         }
         self.trace_event(|trace, time| {
             trace.end_forwarding(time, UpstreamResult::Answered(endpoint, status));

@@ -192,7 +192,8 @@ impl<'a> Forwarder<'a> {
                 }
                 _ => {
                     let url = self.upstream.shared().endpoint_url(endpoint);
-                    self.warn(format_args!("endpoint {url} did not respond: {error}"));
+                    let why = self.upstream.shared().describe(endpoint, &error);
+                    self.warn(format_args!("endpoint {url} did not respond: {why}"));
                     return Err(Reply::bad_gateway());
                 }
             }
@@ -256,12 +257,23 @@ impl<'a> Forwarder<'a> {
                 self.warn(format_args!("endpoint {url} could not be reached: {error}"));
             }
             ConnectError::Full(_) => self.warn(format_args!("upstream {name} is overloaded: {error}")),
+            ConnectError::Handshake(error) => {
+                let why = self.upstream.shared().describe(endpoint, error);
+                self.warn(format_args!("endpoint {url} could not be reached over TLS: {why}"));
+            }
             ConnectError::Timeout => self.warn(format_args!("endpoint {url} accepted no connection in time")),
+            ConnectError::HandshakeTimeout => self.warn(format_args!(
+                "endpoint {url} did not finish the TLS handshake in time: if the port does not use TLS, write http://"
+            )),
         }
         let (outcome, reply) = match error {
-            ConnectError::Unreachable(_) => (Outcome::ConnectError, Reply::bad_gateway()),
+            ConnectError::Unreachable(_) | ConnectError::Handshake(_) => {
+                (Outcome::ConnectError, Reply::bad_gateway())
+            }
             ConnectError::Full(_) => (Outcome::Overloaded, Reply::overloaded()),
-            ConnectError::Timeout => (Outcome::Timeout, Reply::gateway_timeout()),
+            ConnectError::Timeout | ConnectError::HandshakeTimeout => {
+                (Outcome::Timeout, Reply::gateway_timeout())
+            }
         };
         self.metrics.upstream(self.index, outcome);
         Err(match outcome {

@@ -18,7 +18,7 @@ use super::{
     reservation::ReservationGuard,
     trailers::TrailerFilter,
 };
-use crate::upstream;
+use crate::upstream::{self, with_cause};
 
 /// An answer's body. Its exchange ends with it: when the last byte was passed on, or when it is
 /// dropped before.
@@ -105,7 +105,7 @@ impl CheckedOutConnection {
 #[derive(Debug, thiserror::Error)]
 pub enum ResponseBodyError {
     /// The upstream broke it off or sent what is not a body.
-    #[error("the upstream's response broke off: {0}")]
+    #[error("the upstream's response broke off: {}", with_cause(.0))]
     Upstream(#[from] hyper::Error),
     /// The upstream's next bytes did not come in time.
     #[error("the upstream's response stalled")]

@@ -52,6 +52,7 @@ pub(crate) fn config() -> Config {
                 .into_iter()
                 .collect(),
             balance: Balance::LeastRequest,
+            tls: None,
             timeouts,
             max_connections: 16,
             max_connections_per_address: 0.25,

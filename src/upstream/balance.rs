@@ -129,17 +129,19 @@ mod tests {
             weight,
         };
         let second = Duration::from_secs(1);
-        SharedUpstream::new(Upstream {
+        let config = Upstream {
             name: "u".into(),
             endpoints: weights.iter().map(endpoint).collect(),
             balance,
+            tls: None,
             timeouts: Timeouts { connect: second, response: second, idle: second },
             max_connections: 1,
             max_connections_per_address: 1.0,
             request_buffering: 0,
             idle_connections: 1,
             host: HostHeader::Preserve,
-        })
+        };
+        SharedUpstream::new(config, None)
     }
 
     fn now() -> Instant {

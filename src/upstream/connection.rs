@@ -1,49 +1,15 @@
-//! Connections to an endpoint: opening one, and checking it out for one request at a time.
+//! Connections to an endpoint, checked out for one request at a time.
 
-use std::{io, net::SocketAddr, rc::Rc, time::Duration};
+use std::{rc::Rc, time::Duration};
 
 use http::{Request, Response};
 use hyper::{body::Incoming, client::conn::http1::SendRequest};
-use tokio::{net::TcpStream, task::AbortHandle, time::timeout};
+use tokio::{task::AbortHandle, time::timeout};
 
 use super::{RequestBody, addresses::HeldConnection, pool::UpstreamPool};
-use crate::config::model::Endpoint;
 
 /// How long a connection may take from the end of an answer until it takes the next request.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Connects to `endpoint`, one of its addresses after the other, each for its share of `within`: an
-/// address that does not answer must not use up the time of the others.
-///
-/// A name is resolved at every connect, by the system's resolver and on a thread of its own, so that
-/// a change of address is followed as soon as the system knows it.
-///
-/// # Errors
-/// The last address' error, or that the name has none.
-pub(super) async fn connect(endpoint: &Endpoint, within: Duration) -> io::Result<TcpStream> {
-    let host = endpoint.authority.host();
-    let literal = host.trim_start_matches('[').trim_end_matches(']');
-    if let Ok(ip) = literal.parse() {
-        return open(SocketAddr::new(ip, endpoint.port)).await;
-    }
-    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the host name resolves to no address");
-    let addresses: Vec<SocketAddr> = tokio::net::lookup_host((host, endpoint.port)).await?.collect();
-    let share = within / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
-    for address in addresses {
-        match timeout(share, open(address)).await {
-            Ok(Ok(stream)) => return Ok(stream),
-            Ok(Err(error)) => failed = error,
-            Err(late) => failed = io::Error::new(io::ErrorKind::TimedOut, late),
-        }
-    }
-    Err(failed)
-}
-
-async fn open(address: SocketAddr) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect(address).await?;
-    stream.set_nodelay(true)?;
-    Ok(stream)
-}
 
 /// A connection as the pool keeps it between requests. Closed when dropped.
 ///
@@ -54,6 +20,8 @@ pub(super) struct PooledConnection<B> {
     pub(super) sender: SendRequest<B>,
     pub(super) task: AbortHandle,
     pub(super) endpoint: usize,
+    /// The version of the TLS settings that it was opened under. 0: it has no TLS.
+    pub(super) tls_version: u64,
 }
 
 impl<B> Drop for PooledConnection<B> {

@@ -1,4 +1,4 @@
-//! The socket to an endpoint.
+//! The stream of bytes to an endpoint: a socket, with or without TLS on it.
 
 use std::{
     io,
@@ -10,6 +10,7 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
 };
+use tokio_rustls::client::TlsStream;
 
 /// A stream on which a failed write does not hide an answer that was already sent.
 ///
@@ -19,13 +20,25 @@ use tokio::{
 /// is to tell: the answer, or that there is none.
 #[derive(Debug)]
 pub(super) struct UpstreamIo {
-    stream: TcpStream,
+    stream: Stream,
     write_failed: bool,
 }
 
+/// An enum and no type parameter: a predicted branch beside a system call costs less than hyper compiled twice. Boxed,
+/// so that a connection without TLS does not pay for its state.
+#[derive(Debug)]
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<ClosingTls>),
+}
+
 impl UpstreamIo {
-    pub(super) fn new(stream: TcpStream) -> Self {
-        Self { stream, write_failed: false }
+    pub(super) fn plain(stream: TcpStream) -> Self {
+        Self { stream: Stream::Plain(stream), write_failed: false }
+    }
+
+    pub(super) fn tls(stream: TlsStream<TcpStream>) -> Self {
+        Self { stream: Stream::Tls(Box::new(ClosingTls(stream))), write_failed: false }
     }
 
     fn report_unless_hangup<T>(&mut self, result: io::Result<T>) -> Poll<io::Result<T>> {
@@ -46,13 +59,27 @@ fn is_hangup(error: &io::Error) -> bool {
     )
 }
 
+/// rustls would name a page of its documentation.
+fn in_words(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => {
+            io::Error::new(error.kind(), "the connection ended without the end of TLS (close_notify)")
+        }
+        _ => error,
+    }
+}
+
 impl AsyncRead for UpstreamIo {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        match &mut self.stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            // The end of the socket without a word of the end of TLS is an error: somebody may have cut the answer off.
+            Stream::Tls(stream) => Pin::new(&mut stream.0).poll_read(cx, buf).map_err(in_words),
+        }
     }
 }
 
@@ -61,15 +88,51 @@ impl AsyncWrite for UpstreamIo {
         if self.write_failed {
             return Poll::Pending;
         }
-        let result = ready!(Pin::new(&mut self.stream).poll_write(cx, buf));
+        let result = match &mut self.stream {
+            Stream::Plain(stream) => ready!(Pin::new(stream).poll_write(cx, buf)),
+            Stream::Tls(stream) => ready!(Pin::new(&mut stream.0).poll_write(cx, buf)),
+        };
         self.report_unless_hangup(result)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        // A socket has nothing to flush. TLS may still have to write what it has taken.
+        let Stream::Tls(stream) = &mut self.stream else { return Poll::Ready(Ok(())) };
+        let result = ready!(Pin::new(&mut stream.0).poll_flush(cx));
+        self.report_unless_hangup(result)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        match &mut self.stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Stream::Tls(stream) => Pin::new(&mut stream.0).poll_shutdown(cx),
+        }
+    }
+}
+
+/// TLS that tells the server of its end, however it is dropped: an end that nobody has told looks like an attack, and
+/// servers log it.
+#[derive(Debug)]
+struct ClosingTls(TlsStream<TcpStream>);
+
+impl Drop for ClosingTls {
+    fn drop(&mut self) {
+        let (socket, session) = self.0.get_mut();
+        session.send_close_notify();
+        // What the socket does not take at once is not worth waiting for.
+        let _untold = session.write_tls(&mut NonBlocking(socket));
+    }
+}
+
+/// Writes what a socket takes at once.
+struct NonBlocking<'a>(&'a TcpStream);
+
+impl io::Write for NonBlocking<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }

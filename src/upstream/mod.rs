@@ -6,24 +6,37 @@
 
 mod addresses;
 mod balance;
+mod connect;
 mod connection;
 mod io;
 mod pool;
 mod queue;
 mod shared;
+mod tls;
+
+use std::error::Error;
 
 pub use addresses::{ClientWait, UpstreamClient};
 pub use connection::{Connection, SendError};
 pub use pool::{ConnectError, UpstreamPool};
 pub use shared::SharedUpstream;
+pub use tls::{UpstreamTlsContext, UpstreamTlsError};
+
+/// An error with its cause, which hyper leaves to the caller.
+pub fn with_cause(error: &(dyn Error + 'static)) -> String {
+    match error.source() {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
+}
 
 /// A body that can be sent to an upstream. Any that hyper takes is one.
 pub trait RequestBody:
-    http_body::Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + 'static
+    http_body::Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + 'static
 {
 }
 
 impl<B> RequestBody for B where
-    B: http_body::Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + 'static
+    B: http_body::Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + 'static
 {
 }

@@ -16,14 +16,14 @@ use std::{
 use foldhash::fast::RandomState;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use tokio::{sync::oneshot, time::timeout};
+use tokio::sync::oneshot;
 
 use super::{
     RequestBody, SharedUpstream, UpstreamClient,
     addresses::HeldConnection,
     balance::Balancer,
-    connection::{Connection, PooledConnection, connect},
-    io::UpstreamIo,
+    connect::{Connected, connect},
+    connection::{Connection, PooledConnection},
     queue::{ConnectionPermit, ConnectionQueue, Grant, NextRequest},
 };
 
@@ -69,9 +69,15 @@ pub enum ConnectError {
     /// The endpoint could not be reached.
     #[error("{0}")]
     Unreachable(io::Error),
+    /// The TLS handshake with the endpoint failed.
+    #[error("{0}")]
+    Handshake(io::Error),
     /// The endpoint did not accept a connection in time.
     #[error("no connection in time")]
     Timeout,
+    /// The endpoint accepted a connection, and did not finish the TLS handshake in time.
+    #[error("no TLS handshake in time")]
+    HandshakeTimeout,
 }
 
 impl<B: RequestBody> UpstreamPool<B> {
@@ -129,22 +135,18 @@ impl<B: RequestBody> UpstreamPool<B> {
         let held = HeldConnection::new(client);
         // Counted from here on: an endpoint that is slow to accept connections is not idle.
         let _connecting = ConnectingGuard::new(&self.shared, endpoint);
-        let opened = timeout(within, self.open(endpoint, permit, within)).await;
+        let opened = self.open(endpoint, permit, within).await;
         match &opened {
-            Ok(Ok(_)) => {
+            Ok(_) => {
                 self.balancer.mark_reachable(endpoint);
                 self.shared.mark_reachable(endpoint);
             }
-            Ok(Err(_)) | Err(_) => {
+            Err(_) => {
                 self.balancer.mark_unreachable(endpoint, Instant::now());
                 self.shared.mark_unreachable(endpoint);
             }
         }
-        match opened {
-            Ok(Ok(pooled)) => Ok(Connection::new(pooled, self, held, false)),
-            Ok(Err(error)) => Err(ConnectError::Unreachable(error)),
-            Err(_) => Err(ConnectError::Timeout),
-        }
+        Ok(Connection::new(opened?, self, held, false))
     }
 
     async fn open(
@@ -152,23 +154,22 @@ impl<B: RequestBody> UpstreamPool<B> {
         endpoint: usize,
         permit: ConnectionPermit,
         within: Duration,
-    ) -> io::Result<PooledConnection<B>> {
-        let stream = connect(&self.shared.config.endpoints[endpoint], within).await?;
-        let io = TokioIo::new(UpstreamIo::new(stream));
+    ) -> Result<PooledConnection<B>, ConnectError> {
+        let Connected { io, tls_version } = connect(&self.shared, endpoint, within).await?;
         let (sender, connection) = http1::Builder::new()
             // Measured: to copy a small body behind its head costs less than a vectored write.
             .writev(false)
             .max_buf_size(MAX_BUFFER)
-            .handshake(io)
+            .handshake(TokioIo::new(io))
             .await
-            .map_err(io::Error::other)?;
+            .map_err(|error| ConnectError::Unreachable(io::Error::other(error)))?;
         let open = OpenGuard::new(&self.open);
         let task = tokio::task::spawn_local(async move {
             // The request on it learns of an error from its response future.
             drop(connection.await);
             drop((open, permit));
         });
-        Ok(PooledConnection { sender, task: task.abort_handle(), endpoint })
+        Ok(PooledConnection { sender, task: task.abort_handle(), endpoint, tls_version })
     }
 
     /// Waits for a connection that another request checks in, or for a permit to open one.
@@ -206,6 +207,9 @@ impl<B: RequestBody> UpstreamPool<B> {
 
     /// Takes back a connection that is ready for another request.
     pub(super) fn check_in(&self, pooled: PooledConnection<B>) {
+        if !self.has_current_tls(&pooled) {
+            return; // dropping it closes it
+        }
         match self.shared.queue.next_request(self.worker) {
             NextRequest::None => self.keep_idle(pooled),
             NextRequest::Here(ticket) => {
@@ -232,11 +236,21 @@ impl<B: RequestBody> UpstreamPool<B> {
         let queue = &mut idle[endpoint];
         while let Some(Idle { pooled, .. }) = queue.pop_back() {
             self.idle_count.set(self.idle_count.get() - 1);
-            if pooled.sender.is_ready() {
+            if self.is_usable(&pooled) {
                 return Some(pooled);
             }
         }
         None
+    }
+
+    /// Whether a connection may get another request: the upstream has not closed it, and the TLS settings that it was opened
+    /// under still hold.
+    fn is_usable(&self, pooled: &PooledConnection<B>) -> bool {
+        pooled.sender.is_ready() && self.has_current_tls(pooled)
+    }
+
+    fn has_current_tls(&self, pooled: &PooledConnection<B>) -> bool {
+        pooled.tls_version == 0 || self.shared.is_current_tls(pooled.tls_version)
     }
 
     fn take_any_idle(&self) -> Option<PooledConnection<B>> {
@@ -254,7 +268,7 @@ impl<B: RequestBody> UpstreamPool<B> {
         let mut kept = 0;
         for queue in self.idle.borrow_mut().iter_mut() {
             queue.retain(|idle| {
-                now.saturating_duration_since(idle.since) < keep && idle.pooled.sender.is_ready()
+                now.saturating_duration_since(idle.since) < keep && self.is_usable(&idle.pooled)
             });
             kept += queue.len();
         }

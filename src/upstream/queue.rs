@@ -261,7 +261,7 @@ mod tests {
 
     fn upstream(max_connections: usize) -> Arc<SharedUpstream> {
         let second = Duration::from_secs(1);
-        SharedUpstream::new(Upstream {
+        let config = Upstream {
             name: "u".into(),
             endpoints: vec![Endpoint {
                 url: "http://127.0.0.1:1".parse().unwrap(),
@@ -270,13 +270,15 @@ mod tests {
                 weight: 1,
             }],
             balance: Balance::LeastRequest,
+            tls: None,
             timeouts: Timeouts { connect: second, response: second, idle: second },
             max_connections,
             max_connections_per_address: 0.25,
             request_buffering: 0,
             idle_connections: 1,
             host: HostHeader::Preserve,
-        })
+        };
+        SharedUpstream::new(config, None)
     }
 
     fn client(shared: &Arc<SharedUpstream>, last: u8) -> Rc<UpstreamClient> {

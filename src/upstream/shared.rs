@@ -1,21 +1,30 @@
 //! The state of one upstream that all workers of the process share: a client must not see how many workers there
 //! are.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+use std::{
+    error::Error,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
 };
 
 use tokio::sync::Notify;
 
-use super::{addresses::AddressTable, queue::ConnectionQueue};
-use crate::{config::model, telemetry::metrics::EndpointFacts};
+use super::{UpstreamTlsContext, addresses::AddressTable, queue::ConnectionQueue, with_cause};
+use crate::{
+    config::model,
+    telemetry::metrics::EndpointFacts,
+    tls::{ServerSettings, find_tls_error, handshake_hint},
+};
 
 /// One upstream, with the counters that hold for the whole process.
 #[derive(Debug)]
 pub struct SharedUpstream {
     /// Its configuration.
     pub config: model::Upstream,
+    /// `None`: no endpoint is `https`.
+    pub(super) tls: Option<UpstreamTlsContext>,
     /// One permit per open connection, idle ones included, and the requests that wait because none is left.
     pub(super) queue: ConnectionQueue,
     /// The client addresses whose requests hold the connections.
@@ -38,9 +47,10 @@ struct Health {
 }
 
 impl SharedUpstream {
-    /// An upstream without connections.
-    pub fn new(config: model::Upstream) -> Arc<Self> {
+    /// An upstream without connections. `tls` is made of its configuration.
+    pub fn new(config: model::Upstream, tls: Option<UpstreamTlsContext>) -> Arc<Self> {
         Arc::new(Self {
+            tls,
             queue: ConnectionQueue::new(config.max_connections),
             addresses: AddressTable::new(&config),
             wanted: Notify::new(),
@@ -95,8 +105,41 @@ impl SharedUpstream {
 
     /// How an endpoint is named to operators: `http://127.0.0.1:3000`.
     pub fn endpoint_url(&self, endpoint: usize) -> String {
-        let authority = self.config.endpoints.get(endpoint).map(|endpoint| endpoint.authority.as_str());
-        format!("http://{}", authority.unwrap_or_default())
+        let endpoint = self.config.endpoints.get(endpoint);
+        endpoint.map(|endpoint| format!("{}://{}", endpoint.scheme(), endpoint.authority)).unwrap_or_default()
+    }
+
+    /// An error of an endpoint in words, behind what to look at if that is known.
+    pub fn describe(&self, endpoint: usize, error: &(dyn Error + 'static)) -> String {
+        if !self.config.endpoints.get(endpoint).is_some_and(model::Endpoint::is_https) {
+            let is_nonsense = error.downcast_ref().is_some_and(hyper::Error::is_parse);
+            let also = if is_nonsense { " (if the port uses TLS, write https://)" } else { "" };
+            return with_cause(error) + also;
+        }
+        let section = format!("upstreams.{}.tls", self.config.name);
+        let host = match self.config.tls.as_ref().and_then(|tls| tls.server_name.as_ref()) {
+            Some(name) => format!("{section}.server_name ({name})"),
+            None => "the host in its URL".to_owned(),
+        };
+        let settings = ServerSettings { tls: &section, host: &host, without_tls: "write http://" };
+        let hint = find_tls_error(error).and_then(|error| handshake_hint(error, settings));
+        let error = with_cause(error);
+        match hint {
+            Some(hint) => format!("{hint} ({error})"),
+            None => error,
+        }
+    }
+
+    /// Reads the files of its certificates and authorities that have changed. Blocks: not for a worker's thread.
+    pub fn reload_changed_files(&self) {
+        if let Some(tls) = &self.tls {
+            tls.reload_changed_files();
+        }
+    }
+
+    /// Whether a connection that was opened under this version of the TLS settings may be used.
+    pub(super) fn is_current_tls(&self, version: u64) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_current(version))
     }
 
     /// The health of each endpoint.

@@ -1,5 +1,7 @@
 //! A file that is read again when it changes: of certificates, or of keys.
 
+mod reread;
+
 use std::{
     fs::{self, Metadata},
     io,
@@ -7,6 +9,8 @@ use std::{
     path::{Path, PathBuf},
     time::{Duration, Instant, SystemTime},
 };
+
+pub use reread::{Reread, Unreadable, open};
 
 use crate::file::{self, Attempt};
 

@@ -1,18 +1,22 @@
 //! What is made of files, and made anew when they change.
 
-use std::{path::Path, time::SystemTime};
+use std::{
+    fmt::Display,
+    io,
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
 
 use sha2::{Digest, Sha256};
 
-use super::TlsError;
-use crate::watched_file::WatchedFile;
+use super::WatchedFile;
 
 /// How many times in a row changed files may be wrong before it is an error: who renews a certificate writes two files.
 const PATIENCE: u32 = 2;
 
 /// What was made of `N` files. It stays until something can be made of what they hold then.
 #[derive(Debug)]
-pub(super) struct Reread<T, const N: usize> {
+pub struct Reread<T, const N: usize> {
     files: [WatchedFile; N],
     value: T,
     /// When, and of which bytes it was made.
@@ -25,13 +29,23 @@ pub(super) struct Reread<T, const N: usize> {
     error: Option<String>,
 }
 
+/// A file that can't be read.
+#[derive(Debug, thiserror::Error)]
+#[error("{} can't be read: {error}", .path.display())]
+pub struct Unreadable {
+    /// Where it should be.
+    pub path: PathBuf,
+    /// Why.
+    pub error: io::Error,
+}
+
 /// Reads the file at `path`.
 ///
 /// # Errors
 /// It can't be read.
-pub(super) fn open(path: &Path) -> Result<WatchedFile, TlsError> {
+pub fn open(path: &Path) -> Result<WatchedFile, Unreadable> {
     let path = path.to_owned();
-    WatchedFile::open(path.clone()).map_err(|error| TlsError::Unreadable { path, error })
+    WatchedFile::open(path.clone()).map_err(|error| Unreadable { path, error })
 }
 
 impl<T, const N: usize> Reread<T, N> {
@@ -39,38 +53,41 @@ impl<T, const N: usize> Reread<T, N> {
     ///
     /// # Errors
     /// Those of `make`.
-    pub(super) fn new(
+    pub fn new<E>(
         files: [WatchedFile; N],
-        make: impl FnOnce(&[WatchedFile; N]) -> Result<T, TlsError>,
-    ) -> Result<Self, TlsError> {
+        make: impl FnOnce(&[WatchedFile; N]) -> Result<T, E>,
+    ) -> Result<Self, E> {
         let (value, digest) = (make(&files)?, digest(&files));
         let made = SystemTime::now();
         Ok(Self { files, value, made, digest, is_outdated: false, failures: 0, error: None })
     }
 
     /// What was made last.
-    pub(super) fn value(&self) -> &T {
+    pub fn value(&self) -> &T {
         &self.value
     }
 
     /// When it was made.
-    pub(super) fn made(&self) -> SystemTime {
+    pub fn made(&self) -> SystemTime {
         self.made
     }
 
     /// Why nothing can be made of what the files hold now, once that has lasted.
-    pub(super) fn error(&self) -> Option<&String> {
+    pub fn error(&self) -> Option<&String> {
         self.error.as_ref()
     }
 
     /// Of the bytes that it was made of: SHA-256 in hexadecimal digits.
-    pub(super) fn digest(&self) -> String {
+    pub fn digest(&self) -> String {
         self.digest.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// Reads the files that have changed. Returns whether the value is another. If nothing can be made of them, the value
     /// stays, and the error is logged once it has lasted.
-    pub(super) fn refresh(&mut self, make: impl FnOnce(&[WatchedFile; N]) -> Result<T, TlsError>) -> bool {
+    pub fn refresh<E: Display + From<Unreadable>>(
+        &mut self,
+        make: impl FnOnce(&[WatchedFile; N]) -> Result<T, E>,
+    ) -> bool {
         match self.make_anew(make) {
             Ok(is_new) => {
                 (self.failures, self.error) = (0, None);
@@ -88,14 +105,13 @@ impl<T, const N: usize> Reread<T, N> {
         }
     }
 
-    fn make_anew(
+    fn make_anew<E: From<Unreadable>>(
         &mut self,
-        make: impl FnOnce(&[WatchedFile; N]) -> Result<T, TlsError>,
-    ) -> Result<bool, TlsError> {
+        make: impl FnOnce(&[WatchedFile; N]) -> Result<T, E>,
+    ) -> Result<bool, E> {
         for file in &mut self.files {
-            self.is_outdated |= file
-                .refresh()
-                .map_err(|error| TlsError::Unreadable { path: file.path().to_owned(), error })?;
+            self.is_outdated |=
+                file.refresh().map_err(|error| Unreadable { path: file.path().to_owned(), error })?;
         }
         if !self.is_outdated {
             return Ok(false);
@@ -123,19 +139,24 @@ fn digest(files: &[WatchedFile]) -> [u8; 32] {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, path::PathBuf};
+    use std::fs;
 
     use super::*;
-    use crate::tls::PemError;
+
+    #[derive(Debug, thiserror::Error)]
+    enum MakeError {
+        #[error(transparent)]
+        Unreadable(#[from] Unreadable),
+        #[error("{} differs from the first", .0.display())]
+        Different(PathBuf),
+    }
 
     /// The bytes of all files, which must be equal.
-    fn make(files: &[WatchedFile; 2]) -> Result<Vec<u8>, TlsError> {
+    fn make(files: &[WatchedFile; 2]) -> Result<Vec<u8>, MakeError> {
         let first = files[0].bytes();
         match files.iter().find(|file| file.bytes() != first) {
             None => Ok(first.to_vec()),
-            Some(other) => {
-                Err(TlsError::Pem { path: other.path().to_owned(), error: PemError::NoCertificate })
-            }
+            Some(other) => Err(MakeError::Different(other.path().to_owned())),
         }
     }
 
@@ -168,7 +189,7 @@ mod tests {
         for _ in 0..3 {
             assert!(!reread.refresh(make));
         }
-        let error = format!("{} contains no certificate", two.display());
+        let error = format!("{} differs from the first", two.display());
         assert_eq!((reread.value().as_slice(), reread.error()), (&b"a"[..], Some(&error)));
         fs::remove_file(&one).unwrap();
         assert!(!reread.refresh(make));

@@ -11,7 +11,7 @@ use std::{
 /// Each module and those of the crate that it may know, besides itself. A module that is not listed is
 /// part of the nearest one above it. A module that may know `limit` may know `limit::algorithm`; to know
 /// `config::model`, what is resolved, is not to know `config`, which reads files and YAML.
-const MAY_KNOW: [(&str, &[&str]); 27] = [
+const MAY_KNOW: [(&str, &[&str]); 28] = [
     ("main", &["cli"]),
     ("cli", &["app", "admin", "abuse", "memory", "config", "config::model", "telemetry", "unicode"]),
     // The composition root knows everything below it, and nobody but the commands knows it.
@@ -22,6 +22,7 @@ const MAY_KNOW: [(&str, &[&str]); 27] = [
             "admin",
             "proxy",
             "identity",
+            "system_authorities",
             "upstream",
             "limit",
             "store",
@@ -45,12 +46,13 @@ const MAY_KNOW: [(&str, &[&str]); 27] = [
     ),
     // Neither knows that limits exist.
     ("router", &["config::model", "telemetry"]),
-    ("upstream", &["config::model", "telemetry"]),
+    ("upstream", &["tls", "watched_file", "config::model", "telemetry"]),
     ("identity", &["identity::keys", "tls", "watched_file", "config::model", "telemetry"]),
     // Pure: the bytes of a file in, certificates and keys out.
     ("tls", &["config::model"]),
     ("file", &[]),
     ("watched_file", &["file"]),
+    ("system_authorities", &[]),
     ("unicode", &[]),
     // Pure: the bytes of a file in, keys out.
     ("identity::keys", &["config::model"]),
@@ -63,7 +65,7 @@ const MAY_KNOW: [(&str, &[&str]); 27] = [
     // A store serves the traits that others own; they never know it, nor it what else instances tell each other.
     ("store", &["store::memory", "store::redis"]),
     ("store::memory", &["limit", "memory", "memory::heap"]),
-    ("store::redis", &["file", "limit", "config::model", "telemetry"]),
+    ("store::redis", &["file", "tls", "limit", "config::model", "telemetry"]),
     ("peers", &["peers::bans::change_log", "store::redis", "abuse", "limit", "config::model", "telemetry"]),
     // Pure: versions and times in, what to do out.
     ("peers::bans::change_log", &[]),
@@ -75,7 +77,7 @@ const MAY_KNOW: [(&str, &[&str]); 27] = [
 ];
 
 /// Crates that only some may know: the module is named, or those above it.
-const MAY_USE: [(&str, &[&str]); 29] = [
+const MAY_USE: [(&str, &[&str]); 31] = [
     ("serde_yaml", &["config"]),
     ("clap", &["cli"]),
     ("ratatui", &["cli"]),
@@ -84,7 +86,9 @@ const MAY_USE: [(&str, &[&str]); 29] = [
     ("prometheus_client", &["telemetry"]),
     ("tracing_subscriber", &["telemetry"]),
     ("socket2", &["listener"]),
-    ("tokio_rustls", &["listener"]),
+    ("tokio_rustls", &["listener", "upstream"]),
+    ("rustls_native_certs", &["system_authorities"]),
+    ("webpki_roots", &["system_authorities"]),
     ("ppp", &["listener"]),
     ("x509_cert", &["tls"]),
     ("listenfd", &["listener"]),

@@ -5,6 +5,7 @@
 
 mod abuse;
 mod client;
+mod client_tls;
 mod config;
 mod display;
 mod listener;
@@ -19,6 +20,7 @@ mod user;
 
 pub use abuse::*;
 pub use client::*;
+pub use client_tls::*;
 pub use config::*;
 pub use display::{format_concurrency, format_duration, format_size};
 pub use listener::*;

@@ -1,10 +1,10 @@
 //! Where limits are kept.
 
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{Secret, serialize};
+use super::{ClientTls, Secret, serialize};
 
 /// Where the state of limits is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -40,7 +40,7 @@ pub struct Redis {
     #[serde(skip_serializing_if = "serialize::is_zero")]
     pub database: u32,
     /// For `rediss://`.
-    pub tls: RedisTls,
+    pub tls: ClientTls,
     /// For a whole decision, including the wait for a connection.
     #[serde(serialize_with = "serialize::duration")]
     pub timeout: Duration,
@@ -59,7 +59,7 @@ impl Redis {
             user: None,
             password: None,
             database: 0,
-            tls: RedisTls::default(),
+            tls: ClientTls::default(),
             timeout: Duration::from_millis(50),
             connections: 2,
             prefix: "ratelimit".to_owned(),
@@ -127,15 +127,6 @@ pub struct Cluster {
     /// All keys are in one slot.
     #[serde(rename = "strict")]
     pub is_strict: bool,
-}
-
-/// Which authorities to trust, and our own certificate. Files in PEM.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct RedisTls {
-    /// The only certificate authorities that are trusted. `None`: Mozilla's, which are built in.
-    pub ca: Option<PathBuf>,
-    /// Certificate and key.
-    pub identity: Option<(PathBuf, PathBuf)>,
 }
 
 /// When to stop asking a failing store, and when to try again.

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use http::{Uri, uri::Authority};
+use http::{
+    Uri,
+    uri::{Authority, Scheme},
+};
 use serde::Serialize;
 
-use super::serialize;
+use super::{ClientTls, serialize};
 
 /// A service behind the proxy.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -14,6 +17,9 @@ pub struct Upstream {
     /// Never empty.
     pub endpoints: Vec<Endpoint>,
     pub balance: Balance,
+    /// `None`: no endpoint is `https`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<UpstreamTls>,
     pub timeouts: Timeouts,
     /// Connections of the whole process, at least 1.
     pub max_connections: usize,
@@ -32,13 +38,40 @@ pub struct Upstream {
 /// One address of an upstream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Endpoint {
-    /// Scheme `http`, an authority, no path.
+    /// Scheme `http` or `https`, an authority, no path.
     pub url: Uri,
     pub authority: Authority,
-    /// 80 by default.
+    /// 80 by default, 443 with `https`.
     pub port: u16,
     /// At least 1.
     pub weight: u32,
+}
+
+impl Endpoint {
+    /// Whether it is asked over TLS.
+    pub fn is_https(&self) -> bool {
+        self.url.scheme() == Some(&Scheme::HTTPS)
+    }
+
+    /// `http` or `https`.
+    pub fn scheme(&self) -> &'static str {
+        if self.is_https() { "https" } else { "http" }
+    }
+
+    /// Its host: a name, or an address without brackets.
+    pub fn host(&self) -> &str {
+        self.authority.host().trim_start_matches('[').trim_end_matches(']')
+    }
+}
+
+/// TLS to the `https` endpoints of an upstream.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct UpstreamTls {
+    #[serde(flatten)]
+    pub client: ClientTls,
+    /// The name or address that certificates must have. `None`: the endpoint's host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_name: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -5,6 +5,7 @@
 
 mod abuse;
 mod bypassable_limits;
+mod client_tls;
 mod clients;
 mod doubtful_paths;
 mod guessable_token;

@@ -144,7 +144,97 @@ pub(super) const UPSTREAM: &[OtherName] = &[
     OtherName::new(&["keepalive", "max_idle"], "idle_connections: VALUE"),
     OtherName::new(&["max_conns", "maxconn"], "max_connections: VALUE"),
     OtherName::new(&["policy"], "policies: [VALUE]"),
+    OtherName::new(
+        &["proxy_ssl_trusted_certificate", "ca", "ca_file", "cafile", "rootcas", "root_cas"],
+        "tls: { ca: VALUE }",
+    ),
+    OtherName::new(&["proxy_ssl_certificate", "cert", "certificate"], "tls: { cert: VALUE, key: FILE }"),
+    OtherName::new(&["proxy_ssl_certificate_key", "key"], "tls: { cert: FILE, key: VALUE }"),
+    OtherName::new(
+        &["proxy_ssl_name", "server_name", "servername", "sni", "tls_server_name"],
+        "tls: { server_name: VALUE }",
+    ),
+    OtherName::new(UNVERIFIED, "tls: { ca: FILE }").with(ALWAYS_VERIFIED),
+    OtherName::new(
+        &["https", "ssl", "serverstransport", "servers_transport", "transport", "transport_socket"],
+        "tls: { ca: FILE }",
+    )
+    .with(", and https:// in `endpoints`"),
 ];
+
+pub(super) const UPSTREAM_TLS: &[OtherName] = &[
+    OtherName::new(
+        &[
+            "proxy_ssl_trusted_certificate",
+            "ca_file",
+            "cafile",
+            "ca_cert",
+            "cacert",
+            "ca_certificates",
+            "rootcas",
+            "root_cas",
+            "root_ca",
+            "client_ca",
+            "tls_trusted_ca_certs",
+            "trusted_ca",
+            "trusted_ca_certs",
+            "trust_pool",
+            "tls_trust_pool",
+            "trusted_certificate",
+            "validation_context",
+        ],
+        "ca: VALUE",
+    ),
+    OtherName::new(
+        &[
+            "proxy_ssl_certificate",
+            "certificate",
+            "certificates",
+            "certificate_chain",
+            "cert_file",
+            "certfile",
+            "client_cert",
+            "client_certificate",
+            "client_auth",
+            "tls_client_auth",
+            "tls_certificates",
+        ],
+        "cert: VALUE",
+    ),
+    OtherName::new(
+        &["proxy_ssl_certificate_key", "private_key", "key_file", "keyfile", "client_key"],
+        "key: VALUE",
+    ),
+    OtherName::new(
+        &[
+            "proxy_ssl_name",
+            "proxy_ssl_server_name",
+            "servername",
+            "sni",
+            "name",
+            "host",
+            "hostname",
+            "tls_server_name",
+        ],
+        "server_name: VALUE",
+    ),
+    OtherName::new(UNVERIFIED, "ca: FILE").with(ALWAYS_VERIFIED),
+];
+
+/// What turns the verification of certificates off elsewhere.
+const UNVERIFIED: &[&str] = &[
+    "proxy_ssl_verify",
+    "ssl_verify",
+    "tls_verify",
+    "verify",
+    "insecure",
+    "insecureskipverify",
+    "insecure_skip_verify",
+    "tls_insecure_skip_verify",
+    "skip_verify",
+    "trust_chain_verification",
+];
+const ALWAYS_VERIFIED: &str = ", the authority that issued the certificate: certificates are always verified";
 
 pub(super) const ENDPOINT: &[OtherName] = &[OtherName::new(
     &["address", "host", "server", "target", "ip", "port", "uri"],

@@ -2,13 +2,13 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use super::{MAX_BUDGET, MIN_BUDGET, MIN_DURATION};
+use super::{MAX_BUDGET, MIN_BUDGET, MIN_DURATION, client_tls::client_tls};
 use crate::config::{
-    model::{Breaker, Cluster, MemoryStore, Redis, RedisTls, RedisTopology, Secret, Sentinel, Store},
+    model::{Breaker, ClientTls, Cluster, MemoryStore, Redis, RedisTopology, Secret, Sentinel, Store},
     reader::{Cursor, MappingCursor},
     value::{
-        Invalid, REDIS_URL, authorities, boolean, certificates, check_key_matches, choice, count, database,
-        duration, key_prefix, printable_text, private_key, redis_node_url, redis_url, size,
+        Invalid, REDIS_URL, boolean, choice, count, database, duration, key_prefix, printable_text,
+        redis_node_url, redis_url, size,
     },
 };
 
@@ -191,27 +191,11 @@ fn credentials(mapping: &mut MappingCursor<'_>) -> (Option<String>, Option<Secre
     (user, password.map(Secret::new))
 }
 
-fn tls(value: Cursor<'_>) -> RedisTls {
-    let Some(mut mapping) = value.mapping() else { return RedisTls::default() };
-    let ca = mapping.take("ca").and_then(|value| value.file(authorities));
-    let (cert, key) = (mapping.take("cert"), mapping.take("key"));
-    for (one, other) in [("cert", "key"), ("key", "cert")] {
-        if let Some(location) = mapping.key_location(one).filter(|_| !mapping.has_or_misspells(other)) {
-            let help = format!("a certificate and its key go together: add `{other}: FILE`");
-            mapping.report_at(location, format!("`{one}` is set without `{other}`"), help);
-        }
-    }
+fn tls(value: Cursor<'_>) -> ClientTls {
+    let Some(mut mapping) = value.mapping() else { return ClientTls::default() };
+    let tls = client_tls(&mut mapping);
     mapping.finish();
-    let chain = cert.and_then(|value| value.file(certificates));
-    let identity = key.and_then(|value| match chain {
-        Some((cert, chain)) => {
-            let (key, ()) = value.file(|bytes| check_key_matches(private_key(bytes)?, chain))?;
-            Some((cert, key))
-        }
-        // Report the errors of the key as well.
-        None => value.file(private_key).and(None),
-    });
-    RedisTls { ca: ca.map(|(path, ())| path), identity }
+    tls
 }
 
 fn breaker(value: Option<Cursor<'_>>, default: Breaker) -> Breaker {

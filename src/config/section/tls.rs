@@ -65,7 +65,7 @@ fn certificate(item: Cursor<'_>, known: &mut Vec<String>) -> Option<CertificateF
     let ((cert, chain), (key, private_key)) = (chain?, key?);
     let report = |error: &CertificateError| {
         let (value, file) = if error.is_of_key() { (key_value, &key) } else { (cert_value, &cert) };
-        value.report(format!("`{}` {error}", file.display()), error.help().map(str::to_owned));
+        report_certificate(value, file, error);
     };
     let certificate = Certificate::new(chain, private_key, &names).map_err(|error| report(&error)).ok()?;
     let info = certificate.info();
@@ -89,8 +89,13 @@ fn certificate(item: Cursor<'_>, known: &mut Vec<String>) -> Option<CertificateF
     Some(CertificateFiles { cert, key, names })
 }
 
+/// Reports what is wrong with a certificate or a key.
+pub(super) fn report_certificate(value: Cursor<'_>, file: &Path, error: &CertificateError) {
+    value.report(format!("`{}` {error}", file.display()), error.help().map(str::to_owned));
+}
+
 /// What is served is warned of from day to day, so that the warning ends with a renewal.
-fn warn_of_expiry(value: Cursor<'_>, file: &Path, info: &CertificateInfo, now: SystemTime) {
+pub(super) fn warn_of_expiry(value: Cursor<'_>, file: &Path, info: &CertificateInfo, now: SystemTime) {
     if value.purpose() == Purpose::Check && info.validity(now) == Validity::Expiring {
         let days = info.days_left(now).unwrap_or_default();
         let plural = if days == 1 { "" } else { "s" };

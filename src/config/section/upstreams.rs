@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use super::{MIN_DURATION, other_names};
+use super::{MIN_DURATION, client_tls::client_tls, other_names};
 use crate::config::{
-    model::{Balance, Endpoint, HostHeader, Timeouts, Upstream},
+    model::{Balance, Endpoint, HostHeader, Timeouts, Upstream, UpstreamTls},
     reader::{Cursor, MappingCursor, NameTable},
-    value::{Invalid, MAX_DURATION, choice, count, duration, endpoint_url, percentage, resource_name, size},
+    value::{
+        Invalid, MAX_DURATION, choice, count, duration, endpoint_url, percentage, resource_name, server_name,
+        size,
+    },
 };
 
 /// All upstreams. `resolved` is `None` if one is invalid.
@@ -74,6 +77,7 @@ fn upstream(name: &str, mut mapping: MappingCursor<'_>) -> Option<Upstream> {
         mapping.require("endpoints", "such as `endpoints: [http://127.0.0.1:3000]`").map(endpoints);
     let balance = choice(&[("least_request", Balance::LeastRequest), ("round_robin", Balance::RoundRobin)]);
     let balance = mapping.parse_or("balance", Balance::LeastRequest, balance);
+    let tls = tls(&mut mapping, endpoints.as_deref());
     let timeouts = timeouts(mapping.take("timeouts"), TIMEOUTS);
     let max_connections = mapping.parse_or("max_connections", 1024, count(1..=1_000_000));
     let max_connections_per_address =
@@ -87,6 +91,7 @@ fn upstream(name: &str, mut mapping: MappingCursor<'_>) -> Option<Upstream> {
         name: name.to_owned(),
         endpoints: endpoints?,
         balance,
+        tls,
         timeouts,
         max_connections,
         max_connections_per_address,
@@ -94,6 +99,28 @@ fn upstream(name: &str, mut mapping: MappingCursor<'_>) -> Option<Upstream> {
         idle_connections,
         host,
     })
+}
+
+/// TLS to the `https` endpoints; `None` where there are none.
+fn tls(mapping: &mut MappingCursor<'_>, endpoints: Option<&[Endpoint]>) -> Option<UpstreamTls> {
+    let location = mapping.key_location("tls");
+    let tls = mapping.take("tls").and_then(|value| {
+        let mut mapping = value.mapping_such_as("tls: { ca: FILE }")?.knowing(other_names::UPSTREAM_TLS);
+        let client = client_tls(&mut mapping);
+        let server_name = mapping.take("server_name").and_then(|value| value.parse(server_name));
+        mapping.finish();
+        Some(UpstreamTls { client, server_name })
+    });
+    // Endpoints that are wrong were reported.
+    let endpoints = endpoints.filter(|endpoints| !endpoints.is_empty())?;
+    if endpoints.iter().any(Endpoint::is_https) {
+        return Some(tls.unwrap_or_default());
+    }
+    if let Some(location) = location {
+        let help = "write https:// in `endpoints` to use TLS, or remove `tls`".to_owned();
+        mapping.report_at(location, "`tls` works only with https:// endpoints", help);
+    }
+    None
 }
 
 fn share_of_connections(text: &str) -> Result<f64, Invalid> {

@@ -29,4 +29,6 @@ pub(super) use patterns::{host_pattern, name_pattern, path_pattern};
 pub(super) use quantity::{MAX_DURATION, MAX_LIMIT, count, duration, factor, number, percentage, rate, size};
 pub(super) use quantity_suggestion::suggest_rate;
 pub(super) use template::template;
-pub(super) use urls::{REDIS_URL, collector_url, database, endpoint_url, redis_node_url, redis_url};
+pub(super) use urls::{
+    REDIS_URL, collector_url, database, endpoint_url, redis_node_url, redis_url, server_name,
+};

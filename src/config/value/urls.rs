@@ -5,6 +5,7 @@ use http::{
     uri::{PathAndQuery, Scheme},
 };
 use percent_encoding::percent_decode_str;
+use rustls::pki_types::ServerName;
 use url::{ParseError, Url};
 
 use super::{Invalid, network::is_host, quantity::whole_number};
@@ -125,9 +126,9 @@ fn is_database(text: &str) -> bool {
     whole_number(text).is_some_and(|number| number <= MAX_DATABASE)
 }
 
-/// Reads `http://HOST[:PORT]`, as an endpoint of weight 1.
+/// Reads `http://HOST[:PORT]` or `https://HOST[:PORT]`, as an endpoint of weight 1.
 pub(in crate::config) fn endpoint_url(text: &str) -> Result<Endpoint, Invalid> {
-    let expected = "write http://HOST or http://HOST:PORT, such as http://127.0.0.1:3000";
+    let expected = "write http://HOST:PORT or https://HOST:PORT, such as http://127.0.0.1:3000";
     let invalid = |reason: &'static str| Invalid::new(reason).expected(expected);
     if text.starts_with("unix:") || text.starts_with("http://unix:") {
         return Err(Invalid::new("is a Unix socket, but upstreams are reached over TCP")
@@ -145,23 +146,25 @@ pub(in crate::config) fn endpoint_url(text: &str) -> Result<Endpoint, Invalid> {
         });
     }
     let url: Uri = text.parse().map_err(|_| invalid("is not a URL"))?;
-    match url.scheme() {
-        Some(scheme) if *scheme == Scheme::HTTP => {}
-        Some(scheme) if *scheme == Scheme::HTTPS => {
-            return Err(invalid("asks for TLS to the upstream, which is not supported yet"));
-        }
-        Some(scheme) if ["tcp", "h2c", "h2", "ws"].contains(&scheme.as_str()) => {
-            let rest = text.split_once("://").map_or("", |(_, rest)| rest);
-            return Err(
-                invalid("has a scheme other than http").suggestion(format!("did you mean `http://{rest}`?"))
-            );
-        }
-        _ => return Err(invalid("has a scheme other than http")),
-    }
+    let other_scheme = || invalid("has a scheme other than http and https");
+    let suggested = |scheme: &str| {
+        let rest = text.split_once("://").map_or("", |(_, rest)| rest);
+        other_scheme().suggestion(format!("did you mean `{scheme}://{rest}`?"))
+    };
+    let is_https = match url.scheme_str() {
+        Some("http") => false,
+        Some("https") => true,
+        Some("tcp" | "h2c" | "h2" | "ws" | "grpc") => return Err(suggested("http")),
+        Some("tls" | "ssl" | "wss" | "grpcs") => return Err(suggested("https")),
+        _ => return Err(other_scheme()),
+    };
     let authority = url.authority().ok_or_else(|| invalid("has no host"))?.clone();
     if url.path() != "/" || url.query().is_some() || text.contains('#') {
         return Err(invalid("has more than a host and a port: the path always comes from the request")
-            .suggestion(format!("did you mean `http://{authority}`?")));
+            .suggestion(format!(
+                "did you mean `{}://{authority}`?",
+                if is_https { "https" } else { "http" }
+            )));
     }
     if authority.as_str().contains('@') {
         return Err(invalid("has a user name, which is not sent to upstreams"));
@@ -170,7 +173,11 @@ pub(in crate::config) fn endpoint_url(text: &str) -> Result<Endpoint, Invalid> {
     if !is_host(host) {
         return Err(invalid("has a host that is neither a name nor an address"));
     }
+    if is_https && server_name(host.trim_matches(['[', ']'])).is_err() {
+        return Err(invalid("has a host that no certificate can be for"));
+    }
     let port = match authority.as_str().get(host.len()..).unwrap_or_default() {
+        "" if is_https => 443,
         "" => 80,
         port => match port.strip_prefix(':').map(str::parse::<u16>) {
             Some(Ok(port)) if port > 0 => port,
@@ -178,6 +185,20 @@ pub(in crate::config) fn endpoint_url(text: &str) -> Result<Endpoint, Invalid> {
         },
     };
     Ok(Endpoint { url, authority, port, weight: 1 })
+}
+
+/// Reads a name or an address that the certificate of a server can be for.
+pub(in crate::config) fn server_name(text: &str) -> Result<String, Invalid> {
+    let expected = "such as orders.internal or 10.0.0.7";
+    let invalid = |reason: &'static str| Invalid::new(reason).expected(expected);
+    match ServerName::try_from(text) {
+        Ok(_) => Ok(text.to_ascii_lowercase()),
+        Err(_) if text.contains("://") => Err(invalid("is a URL, not a name")),
+        Err(_) if text.contains('*') => {
+            Err(invalid("is a wildcard: write a name that the certificate is for"))
+        }
+        Err(_) => Err(invalid("is neither a name nor an address that a certificate can be for")),
+    }
 }
 
 /// The path that takes spans, below the path of the collector.
@@ -327,6 +348,9 @@ mod tests {
             ("HTTP://Orders:81", "Orders:81", 81),
             ("http://[::1]:3000", "[::1]:3000", 3000),
             ("http://[::1]", "[::1]", 80),
+            ("https://orders_1.internal", "orders_1.internal", 443),
+            ("https://[::1]:8443", "[::1]:8443", 8443),
+            ("HTTPS://10.0.0.7", "10.0.0.7", 443),
         ] {
             let endpoint = endpoint_url(text).unwrap_or_else(|error| panic!("{text}: {error:?}"));
             assert_eq!((endpoint.authority.as_str(), endpoint.port), (authority, port), "{text}");
@@ -337,7 +361,7 @@ mod tests {
     #[test]
     fn other_endpoints_are_refused() {
         for (text, reason) in [
-            ("https://orders", "TLS"),
+            ("https://-orders", "certificate"),
             ("ftp://orders", "scheme"),
             ("orders:80", "not a URL"),
             ("127.0.0.1:3000", "not a URL"),
@@ -362,6 +386,22 @@ mod tests {
         }
         let suggestion = endpoint_url("localhost:3000").unwrap_err().help(false).unwrap();
         assert_eq!(suggestion, "did you mean `http://localhost:3000`?");
+        let suggestion = endpoint_url("wss://orders:8443").unwrap_err().help(false).unwrap();
+        assert_eq!(suggestion, "did you mean `https://orders:8443`?");
+    }
+
+    #[test]
+    fn server_names_are_those_of_certificates() {
+        for text in ["orders.internal", "orders_1", "10.0.0.7", "::1"] {
+            assert_eq!(server_name(text).unwrap(), text);
+        }
+        assert_eq!(server_name("Orders").unwrap(), "orders");
+        for (text, reason) in
+            [("", "neither"), ("*.internal", "wildcard"), ("https://orders", "URL"), ("a:443", "neither")]
+        {
+            let error = server_name(text).unwrap_err();
+            assert!(error.reason.contains(reason), "{text}: {error:?}");
+        }
     }
 
     #[test]

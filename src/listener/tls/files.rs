@@ -7,15 +7,12 @@ use rustls::{
     server::{WebPkiClientVerifier, danger::ClientCertVerifier},
 };
 
-use super::{
-    TlsError,
-    reread::{self, Reread},
-};
+use super::TlsError;
 use crate::{
     config::model,
     telemetry::metrics::{CertificateFacts, ClientCaFacts, TlsFacts},
     tls::{self, Certificate, PemError},
-    watched_file::WatchedFile,
+    watched_file::{self, Reread, WatchedFile},
 };
 
 /// What is made of the files. One that is wrong delays no other.
@@ -42,12 +39,12 @@ impl TlsFiles {
     /// A file can't be read, or what is in it can't be used.
     pub(super) fn open(settings: &model::Tls) -> Result<Self, TlsError> {
         let certificate = |files: &model::CertificateFiles| {
-            let opened = [reread::open(&files.cert)?, reread::open(&files.key)?];
+            let opened = [watched_file::open(&files.cert)?, watched_file::open(&files.key)?];
             Reread::new(opened, |opened| certificate(opened, &files.names))
         };
         let certificates = settings.certificates.iter().map(certificate).collect::<Result<_, _>>()?;
         let client_ca = settings.client_auth.as_ref();
-        let client_ca = client_ca.map(|client| Reread::new([reread::open(&client.ca)?], verifier));
+        let client_ca = client_ca.map(|client| Reread::new([watched_file::open(&client.ca)?], verifier));
         Ok(Self { certificates, client_ca: client_ca.transpose()?, pending: Changed::default() })
     }
 

@@ -2,12 +2,11 @@
 
 mod certificates;
 mod files;
-mod reread;
 #[cfg(test)]
 mod tests;
 mod tickets;
 
-use std::{io, path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc};
 
 use parking_lot::{Mutex, RwLock};
 use rustls::{
@@ -26,13 +25,14 @@ use crate::{
     config::model::{self, Listener, TlsVersion},
     telemetry::metrics::TlsFacts,
     tls::{CertificateError, PemError},
+    watched_file::Unreadable,
 };
 
 /// Why TLS can't be served.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    #[error("{} can't be read: {error}", .path.display())]
-    Unreadable { path: PathBuf, error: io::Error },
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
     #[error("{} {error}", .path.display())]
     Pem { path: PathBuf, error: PemError },
     #[error("{} {error}", .path.display())]

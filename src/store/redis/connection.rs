@@ -60,7 +60,7 @@ impl Server {
     pub(super) fn open(
         url: &str,
         credentials: Credentials<'_>,
-        tls: &model::RedisTls,
+        tls: &model::ClientTls,
     ) -> Result<Self, ServerError> {
         let server = url.into_connection_info()?;
         // It would say which library it is: a right of its own, that nothing else needs.
@@ -82,8 +82,10 @@ impl Server {
         // A provider that is installed already stays.
         let _already = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let root_cert = tls.ca.as_deref().map(read).transpose()?;
-        let client_tls = match &tls.identity {
-            Some((cert, key)) => Some(ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? }),
+        let client_tls = match &tls.certificate {
+            Some(model::ClientCertificate { cert, key }) => {
+                Some(ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? })
+            }
             None => None,
         };
         Self::of_client(Client::build_with_tls(server, TlsCertificates { client_tls, root_cert })?)
@@ -333,7 +335,7 @@ mod tests {
     #[test]
     fn no_end_of_a_batch_waits_for_an_acknowledgement_of_its_beginning() {
         for url in ["redis://127.0.0.1", "rediss://127.0.0.1"] {
-            let server = Server::open(url, Credentials::default(), &model::RedisTls::default()).unwrap();
+            let server = Server::open(url, Credentials::default(), &model::ClientTls::default()).unwrap();
             let other = server.at(&Address { host: "10.0.0.1".to_owned(), port: 7000 }).unwrap();
             for server in [server, other] {
                 assert!(server.client().get_connection_info().tcp_settings().nodelay(), "{url}");
@@ -346,14 +348,14 @@ mod tests {
         let password = Secret::new("hunter2");
         let credentials = Credentials { user: Some("app"), password: Some(&password) };
         let server =
-            Server::open("rediss://10.0.0.1:6380", credentials, &model::RedisTls::default()).unwrap();
+            Server::open("rediss://10.0.0.1:6380", credentials, &model::ClientTls::default()).unwrap();
         let other = server.at(&Address::parse("redis-2.internal:6381", "").unwrap()).unwrap();
         assert!(other.is_encrypted() && other.has_password());
         assert_eq!(other.address().to_string(), "redis-2.internal:6381");
         let primary = other.into_primary(3).unwrap();
         let settings = primary.client().get_connection_info().redis_settings();
         assert_eq!((settings.db(), settings.username(), primary.must_be_primary), (3, Some("app"), true));
-        let own = Server::open("redis://me:word@h", credentials, &model::RedisTls::default()).unwrap();
+        let own = Server::open("redis://me:word@h", credentials, &model::ClientTls::default()).unwrap();
         assert_eq!(own.client().get_connection_info().redis_settings().username(), Some("me"));
     }
 

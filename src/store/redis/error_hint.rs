@@ -3,7 +3,14 @@
 use std::{error::Error, io, sync::Arc};
 
 use bb8_redis::redis::{ErrorKind, RedisError};
-use rustls::{AlertDescription, CertificateError};
+
+use crate::tls::{ServerSettings, handshake_hint};
+
+const SETTINGS: ServerSettings<'_> = ServerSettings {
+    tls: "store.redis.tls",
+    host: "the host in store.redis",
+    without_tls: "write redis://, or use its tls-port",
+};
 
 /// The error on one line, behind a hint if it is one of those that settings cause.
 pub(crate) fn describe(error: &RedisError) -> String {
@@ -35,7 +42,7 @@ pub(super) fn describe_first(error: &RedisError) -> String {
 
 fn hint(error: &RedisError) -> Option<String> {
     if let Some(tls) = find_tls_error(error) {
-        return handshake_hint(tls);
+        return handshake_hint(tls, SETTINGS);
     }
     let hint = match (error.kind(), error.code()) {
         (ErrorKind::AuthenticationFailed, _) | (_, Some("WRONGPASS")) => {
@@ -57,48 +64,6 @@ fn hint(error: &RedisError) -> Option<String> {
         // What it says is not the protocol of Redis: it may be the beginning of a TLS alert.
         (ErrorKind::Parse, _) => {
             "the server does not speak the Redis protocol: if the port uses TLS, write rediss://"
-        }
-        _ => return None,
-    };
-    Some(hint.to_owned())
-}
-
-/// What to look at where the handshake failed.
-fn handshake_hint(error: &rustls::Error) -> Option<String> {
-    use CertificateError as Wrong;
-    let hint = match error {
-        // An authority of the same name, but with another key, makes a bad signature.
-        rustls::Error::InvalidCertificate(Wrong::UnknownIssuer | Wrong::BadSignature) => {
-            "the server's certificate is not from a trusted authority: set store.redis.tls.ca to the one that \
-                issued it"
-        }
-        rustls::Error::InvalidCertificate(Wrong::Expired | Wrong::ExpiredContext { .. }) => {
-            "the server's certificate has expired"
-        }
-        rustls::Error::InvalidCertificate(Wrong::NotValidYet | Wrong::NotValidYetContext { .. }) => {
-            "the server's certificate is not valid yet, or the clock of this machine is behind"
-        }
-        rustls::Error::InvalidCertificate(Wrong::NotValidForName | Wrong::NotValidForNameContext { .. }) => {
-            "the server's certificate does not match the host in store.redis"
-        }
-        rustls::Error::AlertReceived(AlertDescription::CertificateRequired) => {
-            "the server requires a client certificate: set store.redis.tls.cert and key"
-        }
-        // Before TLS 1.3 the lack of a certificate has no alert of its own.
-        rustls::Error::AlertReceived(AlertDescription::HandshakeFailure) => {
-            "the server rejects the TLS handshake: it may require a client certificate (store.redis.tls.cert \
-                and key)"
-        }
-        rustls::Error::AlertReceived(
-            AlertDescription::UnknownCA
-            | AlertDescription::BadCertificate
-            | AlertDescription::CertificateExpired
-            | AlertDescription::CertificateRevoked
-            | AlertDescription::CertificateUnknown
-            | AlertDescription::DecryptError,
-        ) => "the server rejects the certificate in store.redis.tls.cert",
-        rustls::Error::InvalidMessage(_) => {
-            "the server does not use TLS on this port: write redis://, or use its tls-port"
         }
         _ => return None,
     };

@@ -19,6 +19,7 @@ use super::{
     context::{TraceContext, new_span},
     export::Exporter,
 };
+use crate::config::model::Endpoint;
 
 /// The attributes of a request when it comes.
 #[derive(Debug)]
@@ -39,7 +40,7 @@ pub struct RequestStart {
 #[derive(Debug, Clone, Copy)]
 pub enum UpstreamResult<'a> {
     /// This endpoint answered.
-    Answered(&'a Authority, StatusCode),
+    Answered(&'a Endpoint, StatusCode),
     /// None did, and the client gets this status.
     Failed(StatusCode),
 }
@@ -136,8 +137,8 @@ impl Recording {
         let Some(OpenSpan { began, mut attributes }) = self.forwarding.take() else { return };
         let status = match result {
             UpstreamResult::Answered(endpoint, status) => {
-                attributes.extend(server(endpoint));
-                let url = format!("http://{endpoint}{}", self.start.path);
+                attributes.extend(server(&endpoint.authority));
+                let url = format!("{}://{}{}", endpoint.scheme(), endpoint.authority, self.start.path);
                 attributes.push(KeyValue::new("url.full", url));
                 attributes.push(status_code(status));
                 // Of a client, these are errors all; a server's own are those from 500.

@@ -7,13 +7,13 @@ use tollgate::config::{
     self, Config, Lookup, SystemLookup,
     model::{
         Abuse, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, BanKey, BanRule,
-        Breaker, CertificateField, ClientAddress, ClientLimits, Condition, ConfigSource, Cost, DenialBody,
-        DenialReply, Destination, DotSegments, EarlyHints, Endpoint, ForwardClientCertificate, Forwarded,
-        HeaderFrom, HostHeader, HostPattern, Jwt, JwtAlgorithm, KeyPart, KeyRecipe, Listener, Log, LogFormat,
-        LogLevel, MemoryStore, MethodOverride, MinRate, Missing, Mode, OnStoreError, Override, PathCase,
-        PathMatching, PathPattern, Policy, Rate, RateLimitFields, Record, Redis, RedisTls, RedisTopology,
-        ReplyHeaders, Route, Secret, Segment, Shutdown, Statuses, Store, TemplatePart, Timeouts, Tracing,
-        Trailers, TrailingSlash, Upstream, UserSource, Users, Workers,
+        Breaker, CertificateField, ClientAddress, ClientCertificate, ClientLimits, ClientTls, Condition,
+        ConfigSource, Cost, DenialBody, DenialReply, Destination, DotSegments, EarlyHints, Endpoint,
+        ForwardClientCertificate, Forwarded, HeaderFrom, HostHeader, HostPattern, Jwt, JwtAlgorithm, KeyPart,
+        KeyRecipe, Listener, Log, LogFormat, LogLevel, MemoryStore, MethodOverride, MinRate, Missing, Mode,
+        OnStoreError, Override, PathCase, PathMatching, PathPattern, Policy, Rate, RateLimitFields, Record,
+        Redis, RedisTopology, ReplyHeaders, Route, Secret, Segment, Shutdown, Statuses, Store, TemplatePart,
+        Timeouts, Tracing, Trailers, TrailingSlash, Upstream, UserSource, Users, Workers,
     },
 };
 
@@ -82,6 +82,7 @@ fn smallest() -> Config {
             name: "api".to_owned(),
             endpoints: vec![endpoint("127.0.0.1:3000", 3000, 1)],
             balance: Balance::LeastRequest,
+            tls: None,
             timeouts,
             max_connections: 1024,
             max_connections_per_address: 0.25,
@@ -343,9 +344,12 @@ fn everything_that_is_said_counts() {
                 user: None,
                 password: None,
                 database: 0,
-                tls: RedisTls {
+                tls: ClientTls {
                     ca: Some("tls/ca.pem".into()),
-                    identity: Some(("tls/me.pem".into(), "tls/me.key".into())),
+                    certificate: Some(ClientCertificate {
+                        cert: "tls/me.pem".into(),
+                        key: "tls/me.key".into(),
+                    }),
                 },
                 timeout: Duration::from_millis(20),
                 connections: 4,
@@ -507,6 +511,7 @@ fn everything_that_is_said_counts() {
                 name: "api".to_owned(),
                 endpoints: vec![endpoint("orders.internal", 80, 1), endpoint("[::1]:3001", 3001, 2)],
                 balance: Balance::RoundRobin,
+                tls: None,
                 timeouts,
                 max_connections: 10,
                 max_connections_per_address: 0.5,
@@ -731,7 +736,7 @@ fn redis_needs_its_url_alone() {
     let trusting = parse(&format!(
         "store: {{ redis: {{ url: \"rediss://h\", tls: {{ ca: tls/ca.pem }} }} }}\n{SMALLEST}"
     ));
-    let tls = RedisTls { ca: Some("tls/ca.pem".into()), identity: None };
+    let tls = ClientTls { ca: Some("tls/ca.pem".into()), certificate: None };
     assert_eq!(trusting.store.redis.unwrap().tls, tls);
 }
 

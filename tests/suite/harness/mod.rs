@@ -46,7 +46,7 @@ pub use redis_topology::{Deployment, Topology};
 pub(crate) use redis_topology::{on_each_store, on_each_topology, on_topologies};
 pub use relay::Relay;
 pub use terminal::Terminal;
-pub use tls::{HttpsClient, TLS_VERSIONS, TlsConnector};
+pub use tls::{HttpsClient, TLS_VERSIONS, TlsConnector, roots, server_config};
 pub use tollgate::{Config, Tollgate};
 
 use std::time::{Duration, Instant};

@@ -10,6 +10,8 @@ use std::{
     thread,
 };
 
+use rustls::{ServerConfig, ServerConnection};
+
 use super::{
     PATIENCE,
     http_reader::{Framing, HttpReader, fields, framing},
@@ -30,6 +32,8 @@ pub struct Origin {
 pub struct Conn {
     /// The socket, for what has no method here.
     pub stream: TcpStream,
+    /// TLS on it.
+    pub tls: Option<Box<ServerConnection>>,
     /// Counted from 0.
     pub number: usize,
     reader: HttpReader,
@@ -41,6 +45,29 @@ pub struct Conn {
 impl Origin {
     /// Every connection is handled by `handler`; the connection ends when it returns.
     pub fn start(handler: impl Fn(&mut Conn) -> io::Result<()> + Send + Sync + 'static) -> Self {
+        Self::serve(None, handler)
+    }
+
+    /// The same over TLS. The end of TLS is told when `handler` returns without an error.
+    pub fn start_tls(
+        config: ServerConfig,
+        handler: impl Fn(&mut Conn) -> io::Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        let handler = move |conn: &mut Conn| {
+            handler(conn)?;
+            if let Some(tls) = &mut conn.tls {
+                tls.send_close_notify();
+                tls.write_tls(&mut conn.stream)?;
+            }
+            Ok(())
+        };
+        Self::serve(Some(Arc::new(config)), handler)
+    }
+
+    fn serve(
+        tls: Option<Arc<ServerConfig>>,
+        handler: impl Fn(&mut Conn) -> io::Result<()> + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let connections = Arc::new(AtomicUsize::new(0));
@@ -64,10 +91,11 @@ impl Origin {
                 let (received, ends) = (Arc::clone(&bytes), Arc::clone(&ends));
                 let (turns, opened) = (Arc::clone(&their_turns), Arc::clone(&opened));
                 opened.fetch_add(1, Ordering::SeqCst);
+                let tls = tls.clone().map(|tls| Box::new(ServerConnection::new(tls).unwrap()));
                 thread::spawn(move || {
                     // A connection that the proxy ends is part of many tests.
                     let mut conn =
-                        Conn { stream, number, reader: HttpReader::default(), heads, received, turns };
+                        Conn { stream, tls, number, reader: HttpReader::default(), heads, received, turns };
                     let _ = handler(&mut conn);
                     // Before it is counted as ended, it has.
                     drop(conn);
@@ -102,13 +130,12 @@ impl Origin {
 
     /// Answers every request with 200 and a short body.
     pub fn ok() -> Self {
-        Self::start(|conn| {
-            while let Some(head) = conn.head()? {
-                conn.body(&head)?;
-                conn.answer("200 OK", &[], b"ok")?;
-            }
-            Ok(())
-        })
+        Self::start(Conn::serve_ok)
+    }
+
+    /// The same over TLS.
+    pub fn ok_tls(config: ServerConfig) -> Self {
+        Self::start_tls(config, Conn::serve_ok)
     }
 
     /// Never answers, and reads until the proxy ends the connection.
@@ -164,7 +191,12 @@ impl Origin {
 impl Conn {
     /// The reader, and the socket whose bytes it is to read.
     fn input(&mut self) -> (&mut HttpReader, Input<'_>) {
-        let input = Input { stream: &self.stream, number: self.number, received: &self.received };
+        let input = Input {
+            stream: &self.stream,
+            tls: self.tls.as_deref_mut(),
+            number: self.number,
+            received: &self.received,
+        };
         (&mut self.reader, input)
     }
 
@@ -227,9 +259,21 @@ impl Conn {
         self.send(&[head.as_bytes(), body].concat())
     }
 
+    /// Answers every request with 200 and a short body.
+    pub fn serve_ok(&mut self) -> io::Result<()> {
+        while let Some(head) = self.head()? {
+            self.body(&head)?;
+            self.answer("200 OK", &[], b"ok")?;
+        }
+        Ok(())
+    }
+
     /// Sends these bytes.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.stream.write_all(bytes)
+        match &mut self.tls {
+            Some(tls) => rustls::Stream::new(&mut **tls, &mut self.stream).write_all(bytes),
+            None => self.stream.write_all(bytes),
+        }
     }
 
     /// Waits until the test says [`Origin::resume`].
@@ -275,13 +319,17 @@ impl Conn {
 /// The socket of one connection; what is read there is remembered for [`Origin::received`].
 struct Input<'a> {
     stream: &'a TcpStream,
+    tls: Option<&'a mut ServerConnection>,
     number: usize,
     received: &'a Mutex<Vec<Vec<u8>>>,
 }
 
 impl Read for Input<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.stream.read(buffer)?;
+        let read = match &mut self.tls {
+            Some(tls) => rustls::Stream::new(*tls, &mut self.stream).read(buffer)?,
+            None => self.stream.read(buffer)?,
+        };
         self.received.lock().unwrap()[self.number].extend_from_slice(&buffer[..read]);
         Ok(read)
     }

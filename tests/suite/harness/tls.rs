@@ -8,7 +8,7 @@ use std::{
 };
 
 use rustls::{
-    ClientConfig, ClientConnection, ConfigBuilder, HandshakeKind, RootCertStore, StreamOwned,
+    ClientConfig, ClientConnection, ConfigBuilder, HandshakeKind, RootCertStore, ServerConfig, StreamOwned,
     SupportedProtocolVersion, WantsVerifier,
     crypto::{CryptoProvider, SupportedKxGroup, aws_lc_rs::default_provider},
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
@@ -70,9 +70,7 @@ impl TlsConnector {
         authority: &Authority,
         own: &Issued,
     ) -> Self {
-        let chain =
-            CertificateDer::pem_slice_iter(&fs::read(&own.cert).unwrap()).collect::<Result<_, _>>().unwrap();
-        let key = PrivateKeyDer::from_pem_slice(&fs::read(&own.key).unwrap()).unwrap();
+        let (chain, key) = own.read();
         let config = builder.with_root_certificates(roots(authority));
         Self(Arc::new(config.with_client_auth_cert(chain, key).unwrap()))
     }
@@ -104,6 +102,14 @@ impl TlsConnector {
 impl From<ClientConfig> for TlsConnector {
     fn from(config: ClientConfig) -> Self {
         Self(Arc::new(config))
+    }
+}
+
+impl Issued {
+    /// The chain and the key.
+    pub fn read(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+        let chain = CertificateDer::pem_slice_iter(&fs::read(&self.cert).unwrap()).collect::<Result<_, _>>();
+        (chain.unwrap(), PrivateKeyDer::from_pem_slice(&fs::read(&self.key).unwrap()).unwrap())
     }
 }
 
@@ -140,7 +146,13 @@ impl TlsClient {
     }
 }
 
-fn roots(authority: &Authority) -> RootCertStore {
+/// What a server with this certificate shakes hands with.
+pub fn server_config(own: &Issued) -> ServerConfig {
+    let (chain, key) = own.read();
+    ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key).unwrap()
+}
+
+pub fn roots(authority: &Authority) -> RootCertStore {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(&fs::read(authority.file()).unwrap()) {
         roots.add(certificate.unwrap()).unwrap();

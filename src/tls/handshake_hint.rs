@@ -1,0 +1,84 @@
+//! Handshakes with servers that failed: what to look at.
+
+use std::{error::Error, io};
+
+use rustls::{AlertDescription, CertificateError};
+
+/// What the settings of a server are called, in hints.
+#[derive(Debug, Clone, Copy)]
+pub struct ServerSettings<'a> {
+    /// The section of `ca`, `cert` and `key`: `store.redis.tls`.
+    pub tls: &'a str,
+    /// What has the name of the server: `the host in store.redis`.
+    pub host: &'a str,
+    /// What to write where the server does not use TLS.
+    pub without_tls: &'a str,
+}
+
+/// What to look at where the TLS handshake with a server failed. `None`: the error says all there is to say.
+pub fn handshake_hint(error: &rustls::Error, settings: ServerSettings<'_>) -> Option<String> {
+    use CertificateError as Wrong;
+    let ServerSettings { tls, host, without_tls } = settings;
+    Some(match error {
+        // An authority of the same name, but with another key, makes a bad signature.
+        rustls::Error::InvalidCertificate(Wrong::UnknownIssuer | Wrong::BadSignature) => format!(
+            "the server's certificate is not from a trusted authority: set {tls}.ca to the one that issued it"
+        ),
+        rustls::Error::InvalidCertificate(Wrong::Expired | Wrong::ExpiredContext { .. }) => {
+            "the server's certificate has expired".to_owned()
+        }
+        rustls::Error::InvalidCertificate(Wrong::NotValidYet | Wrong::NotValidYetContext { .. }) => {
+            "the server's certificate is not valid yet, or the clock of this machine is behind".to_owned()
+        }
+        rustls::Error::InvalidCertificate(Wrong::NotValidForName | Wrong::NotValidForNameContext { .. }) => {
+            format!("the server's certificate does not match {host}")
+        }
+        rustls::Error::AlertReceived(AlertDescription::CertificateRequired) => {
+            format!("the server requires a client certificate: set {tls}.cert and key")
+        }
+        // Before TLS 1.3 the lack of a certificate has no alert of its own.
+        rustls::Error::AlertReceived(AlertDescription::HandshakeFailure) => format!(
+            "the server rejects the TLS handshake: it may require a client certificate ({tls}.cert and key)"
+        ),
+        rustls::Error::AlertReceived(
+            AlertDescription::UnknownCA
+            | AlertDescription::BadCertificate
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::DecryptError,
+        ) => format!("the server rejects the certificate in {tls}.cert"),
+        rustls::Error::AlertReceived(AlertDescription::ProtocolVersion)
+        | rustls::Error::PeerIncompatible(_) => {
+            "the server and Tollgate have no version or cipher of TLS in common: Tollgate speaks TLS 1.2 and 1.3"
+                .to_owned()
+        }
+        rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol) => {
+            "the server does not offer HTTP/1.1 in its TLS handshake (ALPN)".to_owned()
+        }
+        rustls::Error::AlertReceived(AlertDescription::UnrecognisedName) => {
+            format!("the server does not know {host}")
+        }
+        rustls::Error::InvalidMessage(_) => {
+            format!("the server does not use TLS on this port: {without_tls}")
+        }
+        _ => return None,
+    })
+}
+
+/// The TLS error that `error` is or holds, some layers below.
+pub fn find_tls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        // What it holds is not its source, but that one's source is.
+        let held = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        if let Some(found) = held.and_then(|held| held.downcast_ref()) {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}

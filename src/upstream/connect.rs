@@ -1,0 +1,85 @@
+//! Connects to an endpoint: its name, its addresses, and the TLS handshake.
+
+use std::{cell::Cell, io, net::SocketAddr, time::Duration};
+
+use tokio::{net::TcpStream, time::timeout};
+use tokio_rustls::TlsConnector;
+
+use super::{ConnectError, SharedUpstream, io::UpstreamIo};
+
+/// A connection to an endpoint on which nothing was asked yet.
+pub(super) struct Connected {
+    pub(super) io: UpstreamIo,
+    /// The version of the TLS settings that it was opened under. 0: it has no TLS.
+    pub(super) tls_version: u64,
+}
+
+/// Connects to an endpoint, one of its addresses after the other, each for its share of `within`: an address that does not
+/// answer must not use up the time of the others.
+///
+/// A name is resolved at every connect, by the system's resolver and on a thread of its own, so that a change of address is
+/// followed as soon as the system knows it.
+///
+/// # Errors
+/// The last address' error, or that the name has none.
+pub(super) async fn connect(
+    upstream: &SharedUpstream,
+    endpoint: usize,
+    within: Duration,
+) -> Result<Connected, ConnectError> {
+    let attempt = Attempt { upstream, endpoint, in_handshake: Cell::new(false) };
+    match timeout(within, attempt.any_address(within)).await {
+        Ok(connected) => connected,
+        Err(_) => Err(attempt.late()),
+    }
+}
+
+/// An attempt to connect.
+struct Attempt<'a> {
+    upstream: &'a SharedUpstream,
+    endpoint: usize,
+    /// An address has accepted the connection, and now shakes hands.
+    in_handshake: Cell<bool>,
+}
+
+impl Attempt<'_> {
+    async fn any_address(&self, within: Duration) -> Result<Connected, ConnectError> {
+        let endpoint = &self.upstream.config.endpoints[self.endpoint];
+        let (host, port) = (endpoint.host(), endpoint.port);
+        if let Ok(ip) = host.parse() {
+            return self.address(SocketAddr::new(ip, port)).await;
+        }
+        let unknown = io::Error::new(io::ErrorKind::NotFound, "the host name resolves to no address");
+        let mut failed = ConnectError::Unreachable(unknown);
+        let found = tokio::net::lookup_host((host, port)).await.map_err(ConnectError::Unreachable)?;
+        let addresses: Vec<SocketAddr> = found.collect();
+        let share = within / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
+        for address in addresses {
+            match timeout(share, self.address(address)).await {
+                Ok(Ok(connected)) => return Ok(connected),
+                Ok(Err(error)) => failed = error,
+                Err(_) => failed = self.late(),
+            }
+        }
+        Err(failed)
+    }
+
+    async fn address(&self, address: SocketAddr) -> Result<Connected, ConnectError> {
+        self.in_handshake.set(false);
+        let stream = TcpStream::connect(address).await.map_err(ConnectError::Unreachable)?;
+        stream.set_nodelay(true).map_err(ConnectError::Unreachable)?;
+        let tls = self.upstream.tls.as_ref().and_then(|tls| tls.handshake(self.endpoint));
+        let Some((name, tls)) = tls else {
+            return Ok(Connected { io: UpstreamIo::plain(stream), tls_version: 0 });
+        };
+        self.in_handshake.set(true);
+        let shaken = TlsConnector::from(tls.config).connect(name, stream).await;
+        let stream = shaken.map_err(ConnectError::Handshake)?;
+        Ok(Connected { io: UpstreamIo::tls(stream), tls_version: tls.version })
+    }
+
+    /// The error of an attempt that took too long.
+    fn late(&self) -> ConnectError {
+        if self.in_handshake.get() { ConnectError::HandshakeTimeout } else { ConnectError::Timeout }
+    }
+}

@@ -1,0 +1,222 @@
+//! TLS to the `https` endpoints of an upstream: what handshakes use, and how it follows its files.
+
+use std::{
+    fmt,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::SystemTime,
+};
+
+use parking_lot::{Mutex, RwLock};
+use rustls::{
+    ClientConfig, RootCertStore,
+    crypto::aws_lc_rs::default_provider,
+    pki_types::ServerName,
+    sign::{CertifiedKey, SingleCertAndKey},
+};
+
+use crate::{
+    config::model,
+    tls::{self, CertificateError, CertificateInfo, PemError},
+    watched_file::{self, Reread, Unreadable, WatchedFile},
+};
+
+/// Why an upstream can't be asked over TLS.
+#[derive(Debug, thiserror::Error)]
+pub enum UpstreamTlsError {
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+    #[error("{} {error}", .path.display())]
+    Pem { path: PathBuf, error: PemError },
+    #[error("{} {error}", .path.display())]
+    Certificate { path: PathBuf, error: CertificateError },
+    #[error("`{0}` is no name that a certificate can be for")]
+    Name(String),
+    #[error("TLS can't be set up: {0}")]
+    Setup(#[from] rustls::Error),
+}
+
+/// The TLS of one upstream, which follows its files.
+pub struct UpstreamTlsContext {
+    /// Of the upstream.
+    name: String,
+    /// By endpoint: what its certificate must be for. `None`: it is asked without TLS.
+    server_names: Vec<Option<ServerName<'static>>>,
+    /// Those that are trusted where no `ca` is set.
+    system: Arc<RootCertStore>,
+    files: Mutex<Files>,
+    current: RwLock<HandshakeConfig>,
+    /// That of the current configuration. Connections with another are not to be used any more.
+    version: AtomicU64,
+}
+
+/// What a handshake uses.
+#[derive(Debug, Clone)]
+pub(super) struct HandshakeConfig {
+    /// Its cache has the sessions of this upstream alone, and is emptied with each change: a session that was verified by
+    /// other authorities must not be resumed.
+    pub(super) config: Arc<ClientConfig>,
+    /// Counts from 1.
+    pub(super) version: u64,
+}
+
+/// What is made of the files.
+#[derive(Debug)]
+struct Files {
+    ca: Option<Reread<Arc<RootCertStore>, 1>>,
+    certificate: Option<Reread<ClientCertificate, 2>>,
+    /// Something was made anew, and is not used yet.
+    is_pending: bool,
+}
+
+/// The certificate that servers are shown.
+#[derive(Debug)]
+struct ClientCertificate {
+    key: Arc<CertifiedKey>,
+    info: Arc<CertificateInfo>,
+}
+
+impl UpstreamTlsContext {
+    /// Reads the files of an upstream. `None`: none of its endpoints is `https`. `system` has the system's authorities, and is
+    /// asked only where no others are set.
+    ///
+    /// # Errors
+    /// A file can't be read, or what is in it can't be used.
+    pub fn open(
+        upstream: &model::Upstream,
+        system: impl FnOnce() -> Arc<RootCertStore>,
+    ) -> Result<Option<Self>, UpstreamTlsError> {
+        let Some(settings) = &upstream.tls else { return Ok(None) };
+        let server_name = |endpoint: &model::Endpoint| {
+            let name = settings.server_name.as_deref().unwrap_or(endpoint.host());
+            let parsed = ServerName::try_from(name.to_owned());
+            endpoint
+                .is_https()
+                .then(|| parsed.map_err(|_| UpstreamTlsError::Name(name.to_owned())))
+                .transpose()
+        };
+        let server_names = upstream.endpoints.iter().map(server_name).collect::<Result<_, _>>()?;
+        let files = Files::open(&settings.client)?;
+        let system = if files.ca.is_some() { Arc::new(RootCertStore::empty()) } else { system() };
+        let current = HandshakeConfig { config: files.config(&system)?, version: 1 };
+        Ok(Some(Self {
+            name: upstream.name.clone(),
+            server_names,
+            system,
+            files: Mutex::new(files),
+            version: AtomicU64::new(current.version),
+            current: RwLock::new(current),
+        }))
+    }
+
+    /// What the certificate of an endpoint must be for, and what a handshake with it that begins now uses. `None`: it is asked
+    /// without TLS.
+    pub(super) fn handshake(&self, endpoint: usize) -> Option<(ServerName<'static>, HandshakeConfig)> {
+        let name = self.server_names.get(endpoint)?.clone()?;
+        Some((name, self.current.read().clone()))
+    }
+
+    /// Whether a connection that was opened under `version` may be used.
+    pub(super) fn is_current(&self, version: u64) -> bool {
+        self.version.load(Ordering::Relaxed) == version
+    }
+
+    /// Reads the files that have changed. What can't be used is logged, and changes nothing. Blocks: not for a worker's
+    /// thread.
+    pub fn reload_changed_files(&self) {
+        let mut files = self.files.lock();
+        files.refresh(&self.name);
+        if files.is_pending {
+            match files.config(&self.system) {
+                Ok(config) => {
+                    files.is_pending = false;
+                    let mut current = self.current.write();
+                    *current = HandshakeConfig { config, version: current.version + 1 };
+                    self.version.store(current.version, Ordering::Relaxed);
+                }
+                Err(error) => tracing::error!("TLS to upstream {} can't be set up anew: {error}", self.name),
+            }
+        }
+    }
+}
+
+impl fmt::Debug for UpstreamTlsContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UpstreamTlsContext").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Files {
+    fn open(settings: &model::ClientTls) -> Result<Self, UpstreamTlsError> {
+        let ca = settings.ca.as_ref();
+        let ca = ca.map(|file| Reread::new([watched_file::open(file)?], authorities));
+        let certificate = settings.certificate.as_ref();
+        let certificate = certificate.map(|model::ClientCertificate { cert, key }| {
+            Reread::new([watched_file::open(cert)?, watched_file::open(key)?], certificate_with_key)
+        });
+        Ok(Self { ca: ca.transpose()?, certificate: certificate.transpose()?, is_pending: false })
+    }
+
+    /// Reads those that have changed. `upstream` is the name of theirs.
+    fn refresh(&mut self, upstream: &str) {
+        if let Some(reread) = &mut self.ca
+            && reread.refresh(authorities)
+        {
+            tracing::info!("the authorities of upstream {upstream} were reloaded: no session is resumed");
+            self.is_pending = true;
+        }
+        let valid = |files: &[WatchedFile; 2]| {
+            let certificate = certificate_with_key(files)?;
+            let validity = certificate.info.check_validity(SystemTime::now());
+            validity.map_err(|error| certificate_error(&files[0], error)).map(|()| certificate)
+        };
+        if let Some(reread) = &mut self.certificate
+            && reread.refresh(valid)
+        {
+            let expires = reread.value().info.expiry_date();
+            tracing::info!(expires, "the client certificate for upstream {upstream} was reloaded");
+            self.is_pending = true;
+        }
+    }
+
+    /// What handshakes use, with no session yet.
+    fn config(&self, system: &Arc<RootCertStore>) -> Result<Arc<ClientConfig>, rustls::Error> {
+        let trusted = self.ca.as_ref().map_or(system, Reread::value);
+        let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(Arc::clone(trusted));
+        let mut config = match &self.certificate {
+            None => builder.with_no_client_auth(),
+            Some(reread) => builder
+                .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&reread.value().key)))),
+        };
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    }
+}
+
+fn authorities([file]: &[WatchedFile; 1]) -> Result<Arc<RootCertStore>, UpstreamTlsError> {
+    tls::authorities(file.bytes()).map(Arc::new).map_err(|error| pem_error(file, error))
+}
+
+fn certificate_with_key([cert, key]: &[WatchedFile; 2]) -> Result<ClientCertificate, UpstreamTlsError> {
+    let chain = tls::certificates(cert.bytes()).map_err(|error| pem_error(cert, error))?;
+    let private_key = tls::private_key(key.bytes()).map_err(|error| pem_error(key, error))?;
+    let info = chain.first().and_then(CertificateInfo::read);
+    let info = info.ok_or_else(|| certificate_error(cert, CertificateError::Damaged))?;
+    let certified = tls::certified_key(chain, private_key);
+    let certified =
+        certified.map_err(|error| certificate_error(if error.is_of_key() { key } else { cert }, error))?;
+    Ok(ClientCertificate { key: Arc::new(certified), info: Arc::new(info) })
+}
+
+fn pem_error(file: &WatchedFile, error: PemError) -> UpstreamTlsError {
+    UpstreamTlsError::Pem { path: file.path().to_owned(), error }
+}
+
+fn certificate_error(file: &WatchedFile, error: CertificateError) -> UpstreamTlsError {
+    UpstreamTlsError::Certificate { path: file.path().to_owned(), error }
+}
