@@ -3,15 +3,15 @@
 
 use std::{
     cell::Cell,
-    future::poll_fn,
-    pin::pin,
+    pin::Pin,
     rc::Rc,
-    task::Poll,
+    task::{Context, Poll},
     time::{Duration, Instant},
 };
 
 use http::Request;
 use hyper::{body::Incoming, rt::Executor};
+use pin_project_lite::pin_project;
 
 use crate::{
     config::model::ClientLimits,
@@ -112,7 +112,7 @@ pub(super) struct StreamExecutor(pub(super) Rc<Streams>);
 impl<F: Future<Output = ()> + 'static> Executor<F> for StreamExecutor {
     fn execute(&self, stream: F) {
         if let Some(timer) = self.0.next.take() {
-            tokio::task::spawn_local(serve_stream(stream, timer, OpenStream::new(&self.0)));
+            tokio::task::spawn_local(ServedStream::new(stream, timer, OpenStream::new(&self.0)));
         }
     }
 }
@@ -154,22 +154,43 @@ impl Drop for OpenStream {
     }
 }
 
-/// Drives a stream until it ends or times out. One that is dropped is reset, and the others go on.
-async fn serve_stream(stream: impl Future<Output = ()>, timer: Rc<PhaseTimer>, mut open: OpenStream) {
-    let mut stream = pin!(stream);
-    let mut alarm = Alarm::new(timer.deadline());
-    let mut reader = StreamReader::new(&open.streams.limits);
-    poll_fn(|cx| {
+pin_project! {
+    /// Drives a stream until it ends or times out. One that is dropped is reset, and the others go on.
+    ///
+    /// A struct, since an `async fn` would hold the stream twice: as its argument, and where it is pinned.
+    struct ServedStream<F> {
+        #[pin]
+        stream: F,
+        timer: Rc<PhaseTimer>,
+        alarm: Alarm,
+        reader: StreamReader,
+        open: OpenStream,
+    }
+}
+
+impl<F> ServedStream<F> {
+    fn new(stream: F, timer: Rc<PhaseTimer>, open: OpenStream) -> Self {
+        let (alarm, reader) = (Alarm::new(timer.deadline()), StreamReader::new(&open.streams.limits));
+        Self { stream, timer, alarm, reader, open }
+    }
+}
+
+impl<F: Future<Output = ()>> Future for ServedStream<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.project();
+        let (mut stream, timer) = (this.stream, &**this.timer);
         timer.begin_poll(cx);
         let polled = loop {
             let ended = stream.as_mut().poll(cx).is_ready();
-            open.update(&timer);
+            this.open.update(timer);
             // The phase has timed out, and no code of the request was left to answer.
             if ended || timer.take_timed_out() {
                 break Poll::Ready(());
             }
-            reader.polled(&timer);
-            if timer.is_evicted() || alarm.poll(cx, timer.deadline(), timer.now()).is_ready() {
+            this.reader.polled(timer);
+            if timer.is_evicted() || this.alarm.poll(cx, timer.deadline(), timer.now()).is_ready() {
                 match timer.phase() {
                     // The code that waits answers the client.
                     phase @ (Phase::Upstream | Phase::RequestBody) => {
@@ -188,10 +209,9 @@ async fn serve_stream(stream: impl Future<Output = ()>, timer: Rc<PhaseTimer>, m
                 break Poll::Pending;
             }
         };
-        timer.end_poll(alarm.time());
+        timer.end_poll(this.alarm.time());
         polled
-    })
-    .await;
+    }
 }
 
 /// How fast a client takes the response of one stream. It opens the stream's window as it reads.

@@ -2,7 +2,8 @@
 
 use std::{
     io::{Read, Write},
-    net::{SocketAddr, TcpStream},
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
 };
@@ -400,4 +401,39 @@ fn idle_connections_are_closed_in_order() {
         closed_in_order(&mut served).await;
     });
     eventually("nothing is left", || tollgate.metric("tollgate_connections") == 0.0);
+}
+
+#[test]
+fn open_streams_cost_little() {
+    const CONNECTIONS: usize = 50;
+    const STREAMS: usize = 10;
+    // Takes every connection, and answers none.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let held = Arc::<Mutex<Vec<TcpStream>>>::default();
+    let taken = Arc::clone(&held);
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            taken.lock().unwrap().push(stream);
+        }
+    });
+    let tollgate = Tollgate::start(Config::new(&[address], ""));
+    in_runtime(async {
+        let mut clients = Vec::new();
+        for _ in 0..CONNECTIONS {
+            clients.push(Http2Client::connect(tollgate.address).await);
+        }
+        let before = tollgate.resident_kib();
+        let mut open = Vec::new();
+        for client in &mut clients {
+            for _ in 0..STREAMS {
+                open.push(client.send("GET", "/", &[], true).await.unwrap());
+            }
+            client.ping().await.unwrap();
+        }
+        eventually("all are under way", || held.lock().unwrap().len() == CONNECTIONS * STREAMS);
+        let each = (tollgate.resident_kib() - before) / (CONNECTIONS * STREAMS) as u64;
+        eprintln!("{each} KiB a stream, its connection to the origin included");
+        assert!(each <= 28, "{each} KiB a stream");
+    });
 }
