@@ -58,9 +58,6 @@ impl PacedBody {
             }
             return Poll::Pending;
         };
-        if let Some(Ok(frame)) = &frame {
-            self.timer.add_received(frame.data_ref().map_or(0, Bytes::len));
-        }
         if let Some(since) = self.waits_since.take() {
             self.budget.spend(self.timer.now().saturating_duration_since(since));
             self.timer.client_wait_ends(ClientWait::Request);
@@ -81,6 +78,10 @@ impl PacedBody {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        Pin::new(&mut self.incoming).poll_frame(cx)
+        let frame = Pin::new(&mut self.incoming).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &frame {
+            self.timer.add_received(frame.data_ref().map_or(0, Bytes::len));
+        }
+        frame
     }
 }

@@ -70,8 +70,8 @@ pub struct PhaseTimer {
     body_unread: Cell<bool>,
     write_blocked: Cell<bool>,
     waker: RefCell<Option<Waker>>,
-    /// Bytes of requests' bodies that were handed on.
-    received: Cell<u64>,
+    /// Bytes of requests' bodies that were handed on, of all streams of the connection.
+    received: Rc<Cell<u64>>,
     /// Bytes of responses' bodies that were handed on.
     sent: Cell<u64>,
     /// Whether the deadline is that of the minimum rate, and not that of the idle timeout.
@@ -91,6 +91,10 @@ pub struct PhaseTimer {
 impl PhaseTimer {
     /// A new connection, which has `limit` to begin its first request.
     pub fn new(limit: Duration) -> Self {
+        Self::counting(limit, Rc::default())
+    }
+
+    fn counting(limit: Duration, received: Rc<Cell<u64>>) -> Self {
         let now = Instant::now();
         Self {
             is_stream: false,
@@ -107,7 +111,7 @@ impl PhaseTimer {
             body_unread: Cell::new(false),
             write_blocked: Cell::new(false),
             waker: RefCell::new(None),
-            received: Cell::new(0),
+            received,
             sent: Cell::new(0),
             is_rate_deadline: Cell::new(false),
             new_response: Cell::new(false),
@@ -119,8 +123,9 @@ impl PhaseTimer {
     }
 
     /// A request that has come by a connection which it shares with others (HTTP/2), and has `limit` to be looked at.
-    pub fn for_stream(limit: Duration) -> Self {
-        Self { is_stream: true, phase: Cell::new(Phase::RequestHead), ..Self::new(limit) }
+    /// What comes of its body is added to `received`.
+    pub fn for_stream(limit: Duration, received: Rc<Cell<u64>>) -> Self {
+        Self { is_stream: true, phase: Cell::new(Phase::RequestHead), ..Self::counting(limit, received) }
     }
 
     /// Whether it is that of a request that shares its connection.
@@ -337,11 +342,6 @@ impl PhaseTimer {
     /// Counts bytes of a request's body that were handed on.
     pub(super) fn add_received(&self, bytes: usize) {
         self.received.set(self.received.get() + bytes as u64);
-    }
-
-    /// Bytes of requests' bodies that were handed on.
-    pub fn received(&self) -> u64 {
-        self.received.get()
     }
 
     /// Counts bytes of a response's body that were handed on.

@@ -40,8 +40,9 @@ pub(in crate::listener) struct Streams {
     idle_since: Cell<Instant>,
     /// Bytes that were read from the connection.
     pub(super) bytes_read: Cell<u64>,
-    /// Of these, bytes of fields and bodies that streams have handed on.
-    payload: Cell<u64>,
+    /// Of these, bytes of fields and bodies that streams have handed on. A body is read by the connection to the upstream,
+    /// which does not wake the stream's task.
+    payload: Rc<Cell<u64>>,
     /// The timer of the stream that is about to be spawned.
     next: Cell<Option<Rc<PhaseTimer>>>,
     pub(super) limits: ClientLimits,
@@ -56,7 +57,7 @@ impl Streams {
             premature: Cell::new(0),
             idle_since: Cell::new(Instant::now()),
             bytes_read: Cell::new(0),
-            payload: Cell::new(0),
+            payload: Rc::default(),
             next: Cell::new(None),
             limits: limits.clone(),
             registered,
@@ -68,8 +69,8 @@ impl Streams {
     pub(in crate::listener) fn begin(&self, request: &Request<Incoming>) -> Rc<PhaseTimer> {
         let fields = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
         let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
-        self.add_payload((fields.sum::<usize>() + target) as u64);
-        let timer = Rc::new(PhaseTimer::for_stream(self.limits.idle_timeout));
+        self.payload.set(self.payload.get() + (fields.sum::<usize>() + target) as u64);
+        let timer = Rc::new(PhaseTimer::for_stream(self.limits.idle_timeout, Rc::clone(&self.payload)));
         self.next.set(Some(Rc::clone(&timer)));
         timer
     }
@@ -87,10 +88,6 @@ impl Streams {
     /// When the last stream ended.
     pub(super) fn idle_since(&self) -> Instant {
         self.idle_since.get()
-    }
-
-    fn add_payload(&self, bytes: u64) {
-        self.payload.set(self.payload.get() + bytes);
     }
 
     /// What a client does that only wears the server out, once it is certain.
@@ -121,8 +118,6 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for StreamExecutor {
 struct OpenStream {
     streams: Rc<Streams>,
     begun: Instant,
-    /// Bytes of its body that were counted.
-    received: u64,
     is_answered: bool,
 }
 
@@ -130,13 +125,11 @@ impl OpenStream {
     fn new(streams: &Rc<Streams>) -> Self {
         streams.open.set(streams.open.get() + 1);
         streams.opened.set(streams.opened.get() + 1);
-        Self { streams: Rc::clone(streams), begun: Instant::now(), received: 0, is_answered: false }
+        Self { streams: Rc::clone(streams), begun: Instant::now(), is_answered: false }
     }
 
-    /// Tells the connection how far the stream has come.
+    /// Notes whether the stream was answered.
     fn update(&mut self, timer: &PhaseTimer) {
-        self.streams.add_payload(timer.received() - self.received);
-        self.received = timer.received();
         self.is_answered |= timer.take_new_response();
     }
 }
