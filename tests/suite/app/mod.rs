@@ -1,6 +1,6 @@
 //! The process: its start from inherited sockets, its handover to a new one, reloads, and files that hang.
 
 mod activation;
-mod handover;
+pub mod handover;
 mod hanging_files;
 mod reload;

@@ -23,7 +23,7 @@ const PAGE: &str = r"<!DOCTYPE html><title>https</title><p id=state>waiting</p><
 </script>";
 
 /// What Chromium calls a key: the digest of its public part.
-fn digest(issued: &Issued) -> String {
+pub fn key_digest(issued: &Issued) -> String {
     let key = KeyPair::from_pem(&fs::read_to_string(&issued.key).unwrap()).unwrap();
     BASE64_STANDARD.encode(Sha256::digest(key.subject_public_key_info()))
 }
@@ -42,7 +42,7 @@ fn chromium_loads_a_page_over_kept_connections() {
         Ok(())
     });
     let https = Https::before(&origin);
-    let trusted = format!("--ignore-certificate-errors-spki-list={}", digest(&https.certificate));
+    let trusted = format!("--ignore-certificate-errors-spki-list={}", key_digest(&https.certificate));
     let url = https.url("");
     let browser = Browser::open_at(&url, "/", &[&trusted]);
     browser.shows("#state", "answers 30 sent 1048576 secure h2");

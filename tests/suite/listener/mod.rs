@@ -6,6 +6,7 @@ mod certificate_changes;
 mod connection_limits;
 mod curl;
 mod http2;
+mod http2_clients;
 mod node;
 mod openssl;
 mod proxy_protocol;

@@ -77,12 +77,12 @@ fn launch(mut command: Command, config: Config) -> Service {
 }
 
 /// Tollgate by its built path.
-fn start(config: Config) -> Service {
+pub fn start(config: Config) -> Service {
     launch(command(Path::new(".")), config)
 }
 
 /// Tollgate with all processes that it hands over to. Their messages are in one log. Killed when it is dropped.
-struct Service(Tollgate);
+pub struct Service(pub Tollgate);
 
 impl Service {
     fn count(&self, message: &str) -> usize {
@@ -96,7 +96,7 @@ impl Service {
 
     /// Asks the process that was started first to hand over, and waits until it has. Returns the new one's ID.
     #[track_caller]
-    fn hand_over(&self) -> u32 {
+    pub fn hand_over(&self) -> u32 {
         self.hand_over_from(self.0.pid())
     }
 
