@@ -323,3 +323,33 @@ fn end(mut tollgate: Tollgate) {
     tollgate.signal("TERM");
     assert_eq!(tollgate.wait().code(), Some(0));
 }
+
+/// The status of HTTP is 200, and tells nothing.
+#[test]
+fn calls_of_grpc_have_their_own_status() {
+    let collector = Collector::start();
+    let tollgate = Tollgate::start(Config::yaml(format!(
+        "
+tracing: {{ otlp: \"http://{}\", sample: 100% }}
+upstreams: {{ nobody: {{ endpoints: [\"http://{}\"] }} }}
+policies: {{ one: {{ algorithm: sliding_log, key: ip, limit: 1/1h }} }}
+routes: [{{ name: all, path: /*, upstream: nobody, policies: [one] }}]
+",
+        collector.address(),
+        nobody()
+    )));
+    for status in ["14", "8"] {
+        let call = request(tollgate.address, "POST", "/", &[("content-type", "application/grpc")], b"body");
+        assert_eq!(call.header("grpc-status"), Some(status));
+    }
+    let spans = collector.wait_for(5);
+    for (status, is_error) in [("14", true), ("8", false)] {
+        let of =
+            |span: &&Span| attribute(&span.attributes, "rpc.grpc.status_code").as_deref() == Some(status);
+        let span = spans.iter().find(of).unwrap_or_else(|| panic!("no {status} in {spans:#?}"));
+        assert_eq!(attribute(&span.attributes, "http.response.status_code").as_deref(), Some("200"));
+        assert_eq!(attribute(&span.attributes, "error.type").is_some(), is_error, "{span:#?}");
+        let code = span.status.as_ref().map_or(0, |status| status.code);
+        assert_eq!(code == StatusCode::Error as i32, is_error, "{span:#?}");
+    }
+}
