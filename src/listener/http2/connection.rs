@@ -35,7 +35,7 @@ const GOAWAY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a stream may send before it was read, and a connection (RFC 9113, 6.9.2): an upload is not slowed down by a round
 /// trip of 100 ms below 20 Mbit/s, and a client can't have more held for it.
-const STREAM_WINDOW: u32 = 256 << 10;
+pub(super) const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
 
 /// Bytes of a response that are held for a stream whose client does not take them yet.

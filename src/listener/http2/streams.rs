@@ -13,6 +13,7 @@ use http::Request;
 use hyper::{body::Incoming, rt::Executor};
 use pin_project_lite::pin_project;
 
+use super::connection::STREAM_WINDOW;
 use crate::{
     config::model::ClientLimits,
     listener::{alarm::Alarm, connections::RegisteredConnection},
@@ -132,6 +133,15 @@ impl OpenStream {
     fn update(&mut self, timer: &PhaseTimer) {
         self.is_answered |= timer.take_new_response();
     }
+
+    /// Notes that the stream has ended. Of a body that was refused, its client may have sent a window before it knew, and that
+    /// is no flood.
+    fn ended(&self, timer: &PhaseTimer) {
+        if timer.is_body_unread() {
+            let payload = &self.streams.payload;
+            payload.set(payload.get() + u64::from(STREAM_WINDOW) / OVERHEAD_FACTOR);
+        }
+    }
 }
 
 impl Drop for OpenStream {
@@ -202,6 +212,9 @@ impl<F: Future<Output = ()>> Future for ServedStream<F> {
                 break Poll::Pending;
             }
         };
+        if polled.is_ready() {
+            this.open.ended(timer);
+        }
         timer.end_poll(this.alarm.time());
         polled
     }

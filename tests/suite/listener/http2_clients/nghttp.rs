@@ -72,4 +72,9 @@ fn h2load_is_served() {
     has_served(&h2load(&served, &["-n", "20", "-c", "2", "-m", "5", "-d", file_name(&file)], "/upload"), 20);
     let denied = h2load(&served, &["-n", &AT_ONCE.to_string(), "-c", "2", "-m", "50"], "/limited");
     assert!(denied.contains(&format!("status codes: 2 2xx, 0 3xx, {} 4xx, 0 5xx", AT_ONCE - 2)), "{denied}");
+    // Bodies that are refused are no flood either.
+    let uploads = AT_ONCE.to_string();
+    let arguments = ["-n", &uploads, "-c", "1", "-m", "10", "-d", file_name(&file)];
+    let denied = h2load(&served, &arguments, "/limited");
+    assert!(denied.contains(&format!("status codes: 0 2xx, 0 3xx, {AT_ONCE} 4xx, 0 5xx")), "{denied}");
 }
