@@ -48,6 +48,7 @@ pub(super) fn routes_dto(context: &HandlerContext) -> Routes {
                 proxy: totals.server_errors.proxy(),
             },
             latency: totals.latency.map(|[p50, p90, p99]| Latency { p50, p90, p99 }),
+            tunnels: totals.tunnels,
         }
     });
     Routes { routes: routes.collect() }

@@ -20,7 +20,7 @@ use tokio::{
 
 use super::{alarm::Alarm, connections::RegisteredConnection, io::ClientIo, stream::Stream};
 use crate::{
-    proxy::{Phase, PhaseTimer, ResponseBody},
+    proxy::{Phase, PhaseTimer, ResponseBody, Tunnel},
     telemetry::metrics::ThreadMetrics,
 };
 
@@ -50,6 +50,8 @@ pub(super) enum Ended {
     Lingering(Stream),
     /// The client speaks HTTP/2. Nothing was served yet.
     Http2(Box<ClientIo>),
+    /// Both sides have agreed to another protocol.
+    Tunnel(Box<Tunnel>, Box<ClientIo>),
 }
 
 /// hyper's connection holds some 20 KiB of buffers, which is much for an idle client. So it is made when the
@@ -110,7 +112,7 @@ where
                 },
                 ConnectionState::Serving(http) => {
                     if let Poll::Ready(result) = Pin::new(&mut **http).poll(cx) {
-                        return Poll::Ready(self.ended(result));
+                        return Poll::Ready(self.ended(result, cx));
                     }
                     // Only after the socket was polled: a request that has come already is served.
                     if self.timer.is_draining() && !self.draining {
@@ -214,7 +216,10 @@ where
         }
     }
 
-    fn ended(&mut self, result: hyper::Result<()>) -> Ended {
+    fn ended(&mut self, result: hyper::Result<()>, cx: &mut Context<'_>) -> Ended {
+        if self.timer.phase() == Phase::Tunnel && result.is_ok() {
+            return self.begin_tunnel();
+        }
         let still_sending = match result {
             Ok(()) => self.timer.is_body_unread(),
             Err(error) => {
@@ -230,8 +235,39 @@ where
             ConnectionState::Serving(http) if still_sending => {
                 Ended::Lingering(http.into_parts().io.into_inner().into_stream())
             }
+            // Where a request asked for another protocol and did not get it, hyper leaves this to others.
+            ConnectionState::Serving(http) => {
+                http.into_parts().io.into_inner().close(cx);
+                Ended::Closed
+            }
             _ => Ended::Closed,
         }
+    }
+
+    /// hyper's connection ends with an answer that switches protocols, and leaves the socket open.
+    fn begin_tunnel(&mut self) -> Ended {
+        // hyper does not wait until the whole answer is written: a client that has not read earlier ones gets no tunnel.
+        let tunnel = self.timer.take_tunnel().filter(|_| !self.timer.is_write_blocked());
+        match (tunnel, std::mem::replace(&mut self.state, ConnectionState::Ended)) {
+            (Some(tunnel), ConnectionState::Serving(http)) => {
+                let http1::Parts { io, read_buf, .. } = http.into_parts();
+                let mut io = io.into_inner();
+                // What the client has sent right behind its request.
+                io.unread(read_buf);
+                Ended::Tunnel(tunnel, Box::new(io))
+            }
+            _ => Ended::Closed,
+        }
+    }
+}
+
+impl<S> Drop for Connection<S>
+where
+    S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible>,
+{
+    fn drop(&mut self) {
+        // One that was never begun has the timer that has it.
+        drop(self.timer.take_tunnel());
     }
 }
 

@@ -33,6 +33,9 @@ pub(super) struct Connections {
     open: RefCell<Slab<OpenConnection>>,
     /// The number of the connection that came last.
     last: Cell<u64>,
+    /// Of the open ones, those that carry tunnels alone.
+    only_tunnels: Cell<usize>,
+    /// Notified when a connection has closed, or carries tunnels alone.
     closed: Notify,
 }
 
@@ -55,7 +58,15 @@ impl Connections {
     /// Those of `worker`, among all in `table`.
     pub(super) fn new(worker: usize, table: Arc<ConnectionTable>, metrics: Arc<ThreadMetrics>) -> Rc<Self> {
         let open = RefCell::default();
-        Rc::new(Self { worker, table, metrics, open, last: Cell::default(), closed: Notify::new() })
+        Rc::new(Self {
+            worker,
+            table,
+            metrics,
+            open,
+            last: Cell::default(),
+            only_tunnels: Cell::default(),
+            closed: Notify::new(),
+        })
     }
 
     /// Registers a connection until the guard is dropped.
@@ -81,7 +92,13 @@ impl Connections {
         });
         drop(open);
         let connections = Rc::clone(self);
-        let registered = RegisteredConnection { connections, key, entry, is_idle: Cell::new(true) };
+        let registered = RegisteredConnection {
+            connections,
+            key,
+            entry,
+            is_idle: Cell::new(true),
+            has_only_tunnels: Cell::new(false),
+        };
         registered.note(client);
         Ok(Rc::new(registered))
     }
@@ -136,7 +153,7 @@ impl Connections {
         self.all_closed().await;
     }
 
-    /// Ends each connection after its request in flight. Ready once all are closed.
+    /// Ends each connection after its request in flight. Ready once all are closed, but for those that carry tunnels alone.
     pub(super) async fn drain(&self) {
         for (_, OpenConnection { timer, .. }) in self.open.borrow().iter() {
             if timer.phase() != Phase::FirstRequest {
@@ -148,7 +165,16 @@ impl Connections {
         for (_, OpenConnection { timer, .. }) in self.open.borrow().iter() {
             timer.drain();
         }
-        self.all_closed().await;
+        while self.open.borrow().len() > self.only_tunnels.get() {
+            self.closed.notified().await;
+        }
+    }
+
+    /// Ready once no connection carries tunnels alone.
+    pub(super) async fn tunnels_closed(&self) {
+        while self.only_tunnels.get() > 0 {
+            self.closed.notified().await;
+        }
     }
 
     /// Aborts all connections, as if their clients had gone away.
@@ -159,7 +185,8 @@ impl Connections {
         self.all_closed().await;
     }
 
-    async fn all_closed(&self) {
+    /// Ready once all are closed.
+    pub(super) async fn all_closed(&self) {
         while !self.open.borrow().is_empty() {
             self.closed.notified().await;
         }
@@ -174,6 +201,7 @@ pub(super) struct RegisteredConnection {
     entry: TableEntry,
     /// Whether it is known to have no request in flight.
     is_idle: Cell<bool>,
+    has_only_tunnels: Cell<bool>,
 }
 
 impl RegisteredConnection {
@@ -221,6 +249,16 @@ impl RegisteredConnection {
         }
     }
 
+    /// Sets whether it carries tunnels alone, for which a drain does not wait.
+    pub(super) fn set_has_only_tunnels(&self, has_only_tunnels: bool) {
+        let (is, was) = (has_only_tunnels, self.has_only_tunnels.replace(has_only_tunnels));
+        let count = &self.connections.only_tunnels;
+        count.set(count.get() + usize::from(is) - usize::from(was));
+        if is {
+            self.connections.closed.notify_one();
+        }
+    }
+
     fn note(&self, client: Client) {
         if let Client::Limited { address, is_banned, .. } = client {
             self.update(|connection| {
@@ -242,6 +280,7 @@ impl RegisteredConnection {
 
 impl Drop for RegisteredConnection {
     fn drop(&mut self) {
+        self.set_has_only_tunnels(false);
         self.connections.open.borrow_mut().remove(self.key);
         self.connections.table.remove(&self.entry);
         self.connections.closed.notify_one();

@@ -46,6 +46,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long a client that was shaking hands when the drain began has to send its first request.
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
+/// How long tunnels have to be closed in order once the time for a drain is over.
+const TUNNELS_CLOSE: Duration = Duration::from_secs(1);
+
 /// How long a banned client has for each step up to the head of its request.
 const BANNED_HEADER_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -121,11 +124,19 @@ pub async fn run<S: StoreAdmin + 'static>(
             _ = lifecycle.wait_for(|lifecycle| *lifecycle != Lifecycle::HandedOver) => {}
         }
     }
+    let drain = async {
+        connections.drain().await;
+        current.worker().drain_tunnels();
+        connections.all_closed().await;
+    };
     let is_drained = tokio::select! {
-        () = connections.drain() => true,
+        () = drain => true,
         _ = lifecycle.wait_for(|lifecycle| *lifecycle == Lifecycle::Ending) => false,
     };
     if !is_drained {
+        // Requests that never end must not keep tunnels from being closed in order.
+        current.worker().drain_tunnels();
+        let _late = timeout(TUNNELS_CLOSE, connections.tunnels_closed()).await;
         connections.abort().await;
     }
     current.worker().drain_reservations().await;
@@ -322,6 +333,14 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
                 Ended::Closed => {}
                 // Boxed: it is rare, and has a buffer that every connection would pay for.
                 Ended::Lingering(stream) => Box::pin(lingering_close(stream)).await,
+                Ended::Tunnel(tunnel, io) => {
+                    registered.set_has_only_tunnels(true);
+                    let (stream, received) = io.into_parts();
+                    // Boxed: most connections never have one.
+                    if let Some(stream) = Box::pin(tunnel.relay(stream, received)).await {
+                        stream.into_socket().reset();
+                    }
+                }
                 Ended::Http2(io) => {
                     let streams = Streams::new(&limits, Rc::clone(&registered));
                     let (served, begun) = (Rc::clone(&registered), Rc::clone(&streams));

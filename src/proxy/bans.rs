@@ -6,6 +6,7 @@ use std::{
     time::Instant,
 };
 
+use compact_str::CompactString;
 use http::header;
 use ipnet::IpNet;
 use smallvec::SmallVec;
@@ -18,6 +19,7 @@ use super::{
     reply::Reply,
     request_context::{RequestContext, client_address},
     rules::Rules,
+    tunnel::TunnelClient,
     worker::Worker,
 };
 use crate::{
@@ -26,7 +28,7 @@ use crate::{
         bans::{Ban, BanTable, Key},
     },
     config::model::{BanKey, BanRule, Condition, Config, KeyPart, KeyRecipe},
-    identity::{RequestAttributes, condition_matches, identifier},
+    identity::{RequestAttributes, address_text, condition_matches, identifier},
     telemetry::metrics::BanVerdict,
 };
 
@@ -106,9 +108,35 @@ impl<S> Worker<S> {
         is_banned
     }
 
+    /// Closes the tunnels of clients that are banned now, if that is set.
+    pub(super) fn close_banned_tunnels(&self, now: Instant) {
+        if self.config().close_banned_tunnels {
+            self.tunnels.close_banned(&self.bans, self.telemetry.clock.at(now));
+        }
+    }
+
+    /// Whether a tunnel of this client would be closed now.
+    pub(super) fn closes_tunnels_of(&self, client: &TunnelClient) -> bool {
+        self.config().close_banned_tunnels
+            && client.is_banned(&self.bans, self.telemetry.clock.at(Instant::now()))
+    }
+
     /// A number that grows whenever an address is banned.
     pub fn addresses_banned(&self) -> u64 {
         self.bans.addresses_banned()
+    }
+}
+
+/// What bans go by once the request has become a tunnel.
+pub(super) fn tunnel_client<S>(worker: &Worker<S>, context: &RequestContext<'_>) -> TunnelClient {
+    let address = address_text(context.address, worker.config().client_address.ipv6_prefix);
+    let attributes = context.attributes(&address);
+    let rules = worker.rules.bans.iter().zip(&worker.config().bans);
+    let exempt = rules.filter(|(_, configured)| is_exempt(configured, &attributes, context.address));
+    TunnelClient {
+        address: context.address,
+        user: user_key(context),
+        exempt: exempt.map(|(rule, _)| CompactString::from(&*rule.name)).collect(),
     }
 }
 
@@ -143,11 +171,19 @@ pub(super) fn matching_bans(
     now: i64,
 ) -> SmallVec<[BanMatch; 2]> {
     let mut matches = SmallVec::new();
-    let user = || Key::from_canonical(&identifier(&USER, &context.attributes(""))?);
-    bans.for_each_match(context.address, user, now, |ban| {
-        matches.push(BanMatch { ban: Arc::clone(ban), rule: rule_index(rules, ban) });
-    });
+    bans.for_each_match(
+        context.address,
+        || user_key(context),
+        now,
+        |ban| {
+            matches.push(BanMatch { ban: Arc::clone(ban), rule: rule_index(rules, ban) });
+        },
+    );
     matches
+}
+
+fn user_key(context: &RequestContext<'_>) -> Option<Key> {
+    Key::from_canonical(&identifier(&USER, &context.attributes(""))?)
 }
 
 /// See [`BanMatch::rule`].

@@ -17,6 +17,7 @@ use super::{
     request_verdict::RequestVerdict,
     reservation::ReservationGuard,
     response_body::{BodySource, ResponseBody, ResponseBodyError},
+    tunnel::Tunnel,
     worker_telemetry::WorkerTelemetry,
 };
 use crate::{
@@ -47,6 +48,8 @@ pub(super) struct Exchange {
     /// Whether the status is the origin's, and not the proxy's own.
     is_from_origin: bool,
     sent: u64,
+    /// Bytes that a tunnel has taken from the client. `None`: it is no tunnel.
+    received: Option<u64>,
     log: Option<Box<LoggedFields>>,
     /// The gRPC call that the request makes, if it makes one.
     grpc: Option<Box<GrpcCall>>,
@@ -107,6 +110,7 @@ impl Exchange {
             status: None,
             is_from_origin: false,
             sent: 0,
+            received: None,
             log,
             grpc,
             address: client.peer().ip().to_canonical(),
@@ -150,9 +154,15 @@ impl Exchange {
     }
 
     /// Counts bytes of the answer's body that were passed on.
-    pub(super) fn add_sent(&mut self, bytes: usize) {
-        self.sent += bytes as u64;
+    pub(super) fn add_sent(&mut self, bytes: u64) {
+        self.sent += bytes;
         self.client.timer().add_sent(bytes);
+    }
+
+    /// Counts bytes that a tunnel has taken from the client.
+    pub(super) fn add_received(&mut self, bytes: u64) {
+        self.received = Some(self.received.unwrap_or(0) + bytes);
+        self.client.timer().add_received(bytes);
     }
 
     /// Warns that the body of the answer of the endpoint with this URL broke off.
@@ -186,18 +196,32 @@ impl Exchange {
         self.respond(head, BodySource::Whole(reply.body))
     }
 
+    /// Answers with this head, behind which the connection carries what `tunnel` makes of the exchange. The request counts
+    /// as answered from now on, and is logged when the tunnel has ended.
+    pub(super) fn switch_protocols(
+        mut self,
+        head: response::Parts,
+        idle_timeout: Duration,
+        tunnel: impl FnOnce(Self) -> Tunnel,
+    ) -> Response<ResponseBody> {
+        let head = self.complete_head(head);
+        // By HTTP/2 the client gets another.
+        self.status = Some(StatusCode::SWITCHING_PROTOCOLS);
+        self.received = Some(0);
+        let timer = Rc::clone(self.client.timer());
+        let elapsed = timer.now().saturating_duration_since(self.started);
+        let metrics = &self.telemetry.metrics;
+        metrics.request(self.route, StatusCode::SWITCHING_PROTOCOLS, elapsed);
+        metrics.tunnel_opened(self.route);
+        timer.begin_response();
+        timer.enter(Phase::Tunnel, idle_timeout);
+        timer.set_tunnel(tunnel(self));
+        Response::from_parts(head, ResponseBody::none())
+    }
+
     /// Answers with this head and body.
-    pub(super) fn respond(mut self, mut head: response::Parts, body: BodySource) -> Response<ResponseBody> {
-        self.status.get_or_insert(head.status);
-        if let Some(call) = &mut self.grpc {
-            call.note_status(&head.headers);
-        }
-        // hyper answers an HTTP/1.0 client in that version; the upstream's version does not matter.
-        head.version = Version::HTTP_11;
-        head.headers.insert(&self.telemetry.request_id, self.request_id.clone());
-        if let Some(hsts) = self.client.hsts() {
-            head.headers.insert(header::STRICT_TRANSPORT_SECURITY, hsts.clone());
-        }
+    pub(super) fn respond(mut self, head: response::Parts, body: BodySource) -> Response<ResponseBody> {
+        let mut head = self.complete_head(head);
         if self.client.timer().is_last_response() {
             head.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
@@ -227,6 +251,21 @@ impl Exchange {
             Some(_) if !self.is_from_origin => self.status.map(|_| StatusCode::OK),
             _ => self.status,
         }
+    }
+
+    /// Adds what each answer has.
+    fn complete_head(&mut self, mut head: response::Parts) -> response::Parts {
+        self.status.get_or_insert(head.status);
+        if let Some(call) = &mut self.grpc {
+            call.note_status(&head.headers);
+        }
+        // hyper answers an HTTP/1.0 client in that version; the upstream's version does not matter.
+        head.version = Version::HTTP_11;
+        head.headers.insert(&self.telemetry.request_id, self.request_id.clone());
+        if let Some(hsts) = self.client.hsts() {
+            head.headers.insert(header::STRICT_TRANSPORT_SECURITY, hsts.clone());
+        }
+        head
     }
 
     /// Adds the trace's context to a request for the upstream.
@@ -304,6 +343,7 @@ impl Exchange {
             status: self.sent_status().unwrap_or(client_closed_request()),
             grpc_status: self.grpc_status(),
             bytes: self.sent,
+            received: self.received,
             elapsed,
             route: self.route_name(),
             upstream: log.upstream.as_deref(),
@@ -374,9 +414,18 @@ impl Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         let timer = self.client.timer();
-        let elapsed = timer.now().saturating_duration_since(self.started);
+        let is_tunnel = self.received.is_some();
+        let now = if is_tunnel { Instant::now() } else { timer.now() };
+        let elapsed = now.saturating_duration_since(self.started);
         let status = self.status.unwrap_or(client_closed_request());
-        self.telemetry.metrics.request(self.route, status, elapsed);
+        if is_tunnel {
+            self.telemetry.metrics.tunnel_closed(self.route);
+            if let Some(reservation) = &self.reservation {
+                reservation.completed();
+            }
+        } else {
+            self.telemetry.metrics.request(self.route, status, elapsed);
+        }
         if matches!(self.verdict.verdict(), Some(LogVerdict::Denied | LogVerdict::Banned)) {
             self.telemetry.metrics.denied(self.route);
         } else if status.is_server_error() {

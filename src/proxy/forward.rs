@@ -17,6 +17,7 @@ use super::{
     request_body::{BodyProgress, RequestBody},
     reservation::{PendingReservations, ReservationGuard},
     response_body::CheckedOutConnection,
+    tunnel::Upgrade,
     worker::Worker,
 };
 use crate::{
@@ -42,6 +43,8 @@ pub(super) struct Forwarder<'a> {
     /// What the request has reserved.
     reservation: Option<&'a ReservationGuard>,
     reservations: &'a Rc<PendingReservations>,
+    /// The protocol that the request asks for instead of HTTP.
+    upgrade: Option<&'a Upgrade>,
 }
 
 /// The head of the answer, the body to come, and the connection that it comes over.
@@ -81,6 +84,7 @@ impl<'a> Forwarder<'a> {
         upstream_client: &'a Rc<UpstreamClient>,
         route: &Route,
         reservation: Option<&'a ReservationGuard>,
+        upgrade: Option<&'a Upgrade>,
     ) -> Self {
         Self {
             upstream: &worker.upstreams[route.upstream],
@@ -92,6 +96,7 @@ impl<'a> Forwarder<'a> {
             warnings: &worker.telemetry.upstream_warnings,
             reservation,
             reservations: &worker.reservations,
+            upgrade,
         }
     }
 
@@ -161,8 +166,9 @@ impl<'a> Forwarder<'a> {
                 }
             };
             let failed = match result {
-                Ok(Ok(response)) if !is_acceptable(&response) => {
+                Ok(Ok(response)) if !self.is_acceptable(&response) => {
                     attempt.outcome = Outcome::Error;
+                    self.warn_unacceptable(endpoint, &response);
                     return Err(Reply::bad_gateway());
                 }
                 Ok(Ok(response)) => {
@@ -231,6 +237,26 @@ impl<'a> Forwarder<'a> {
         Reply::gateway_timeout()
     }
 
+    /// Whether the answer uses only what was asked for: no other protocol, and no transfer coding but `chunked`, since `TE`
+    /// was not passed on.
+    fn is_acceptable<B>(&self, response: &Response<B>) -> bool {
+        let is_accepted = || self.upgrade.is_some_and(|upgrade| upgrade.is_accepted_by(response));
+        (response.status() != StatusCode::SWITCHING_PROTOCOLS || is_accepted())
+            && !has_other_coding(response.headers())
+    }
+
+    #[cold]
+    fn warn_unacceptable<B>(&self, endpoint: usize, response: &Response<B>) {
+        let url = self.upstream.shared().endpoint_url(endpoint);
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            self.warn(format_args!("endpoint {url} switched to a protocol that the request did not ask for"));
+        } else {
+            self.warn(format_args!(
+                "endpoint {url} sent a response with a transfer coding other than chunked"
+            ));
+        }
+    }
+
     fn warn(&self, what: std::fmt::Arguments<'_>) {
         if let Some(held_back) = self.warnings.pass(self.timer.now()) {
             tracing::warn!(upstream = %self.upstream.shared().config.name, held_back, "{what}");
@@ -281,12 +307,6 @@ impl<'a> Forwarder<'a> {
             _ => ConnectFailure::Retryable(reply),
         })
     }
-}
-
-/// Whether the answer uses only what was asked for: no other protocol, and no transfer coding but `chunked`. `Upgrade`
-/// and `TE` were not passed on.
-fn is_acceptable<B>(response: &Response<B>) -> bool {
-    response.status() != StatusCode::SWITCHING_PROTOCOLS && !has_other_coding(response.headers())
 }
 
 /// A copy of the request to retry with, if it is idempotent and has no body.

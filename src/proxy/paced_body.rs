@@ -80,7 +80,7 @@ impl PacedBody {
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let frame = Pin::new(&mut self.incoming).poll_frame(cx);
         if let Poll::Ready(Some(Ok(frame))) = &frame {
-            self.timer.add_received(frame.data_ref().map_or(0, Bytes::len));
+            self.timer.add_received(frame.data_ref().map_or(0, Bytes::len) as u64);
         }
         frame
     }

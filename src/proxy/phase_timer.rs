@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::early_hints::EarlyHints;
+use super::{early_hints::EarlyHints, tunnel::Tunnel};
 use crate::{
     telemetry::metrics::{CutOff, CutOffBody, CutOffReason},
     upstream::{ClientWait, SharedUpstream, UpstreamClient},
@@ -40,6 +40,8 @@ pub enum Phase {
     Upstream,
     /// The client, to read the answer.
     Client,
+    /// The end of a tunnel, which has time limits of its own.
+    Tunnel,
 }
 
 /// The time limit of a phase has passed.
@@ -86,6 +88,8 @@ pub struct PhaseTimer {
     upstream_client: RefCell<Option<Rc<UpstreamClient>>>,
     /// The early hints of the request in flight, if they go to the client.
     early_hints: RefCell<Option<Arc<EarlyHints>>>,
+    /// What follows the answer that is being written.
+    tunnel: RefCell<Option<Box<Tunnel>>>,
 }
 
 impl PhaseTimer {
@@ -119,6 +123,7 @@ impl PhaseTimer {
             may_be_evicted: Cell::new(false),
             upstream_client: RefCell::new(None),
             early_hints: RefCell::new(None),
+            tunnel: RefCell::new(None),
         }
     }
 
@@ -340,13 +345,13 @@ impl PhaseTimer {
     }
 
     /// Counts bytes of a request's body that were handed on.
-    pub(super) fn add_received(&self, bytes: usize) {
-        self.received.set(self.received.get() + bytes as u64);
+    pub(super) fn add_received(&self, bytes: u64) {
+        self.received.set(self.received.get() + bytes);
     }
 
     /// Counts bytes of a response's body that were handed on.
-    pub(super) fn add_sent(&self, bytes: usize) {
-        self.sent.set(self.sent.get() + bytes as u64);
+    pub(super) fn add_sent(&self, bytes: u64) {
+        self.sent.set(self.sent.get() + bytes);
     }
 
     /// Bytes of responses' bodies that were handed on.
@@ -362,6 +367,17 @@ impl PhaseTimer {
     /// Whether a response has begun since this was last asked.
     pub fn take_new_response(&self) -> bool {
         self.new_response.replace(false)
+    }
+
+    /// Leaves the tunnel that follows the answer which is being written. The connection's owner has to take it, also
+    /// where the connection ends before: the tunnel holds the timer.
+    pub(super) fn set_tunnel(&self, tunnel: Tunnel) {
+        *self.tunnel.borrow_mut() = Some(Box::new(tunnel));
+    }
+
+    /// Takes the tunnel that follows the last answer, if one does.
+    pub fn take_tunnel(&self) -> Option<Box<Tunnel>> {
+        self.tunnel.take()
     }
 
     /// Asks the connection to end after the request in flight.

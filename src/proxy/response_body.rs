@@ -8,6 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use http::Response;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
@@ -18,14 +19,15 @@ use super::{
     reservation::ReservationGuard,
     trailers::TrailerFilter,
 };
-use crate::upstream::{self, with_cause};
+use crate::upstream::{self, UpgradedConnection, with_cause};
 
 /// An answer's body. Its exchange ends with it: when the last byte was passed on, or when it is
 /// dropped before.
 #[derive(Debug)]
 pub struct ResponseBody {
     source: BodySource,
-    exchange: Exchange,
+    /// `None`: a tunnel follows, and has it.
+    exchange: Option<Exchange>,
 }
 
 /// Where an answer's body comes from.
@@ -84,6 +86,20 @@ impl CheckedOutConnection {
     /// Whether the whole request was sent.
     pub(super) fn is_request_sent(&self) -> bool {
         self.progress.as_ref().is_none_or(|progress| progress.is_sent())
+    }
+
+    /// The stream of bytes that the connection has become with `response`, which switches protocols.
+    ///
+    /// # Errors
+    /// The connection has ended.
+    pub(super) async fn upgrade(
+        self,
+        response: Response<Incoming>,
+    ) -> hyper::Result<Option<UpgradedConnection<RequestBody>>> {
+        match self.connection {
+            Some(connection) => connection.upgrade(response).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     /// The answer was read to its end: the connection returns to its pool, unless the request was answered
@@ -151,7 +167,12 @@ impl UpstreamBody {
 impl ResponseBody {
     /// The body of `exchange`'s answer.
     pub(super) fn new(source: BodySource, exchange: Exchange) -> Self {
-        Self { source, exchange }
+        Self { source, exchange: Some(exchange) }
+    }
+
+    /// No body, nor can there be one: what follows is no HTTP.
+    pub(super) fn none() -> Self {
+        Self { source: BodySource::Whole(Bytes::new()), exchange: None }
     }
 }
 
@@ -168,21 +189,24 @@ impl Body for ResponseBody {
             BodySource::Whole(bytes) if bytes.is_empty() => None,
             BodySource::Whole(bytes) => Some(Ok(Frame::data(std::mem::take(bytes)))),
             BodySource::Upstream(body) => match std::task::ready!(body.poll_frame(cx)) {
-                Some(Err(ResponseBodyError::Stalled)) => match this.exchange.late_trailers() {
-                    Some(trailers) => Some(Ok(Frame::trailers(trailers))),
-                    None => Some(Err(ResponseBodyError::Stalled)),
-                },
+                Some(Err(ResponseBodyError::Stalled)) => {
+                    match this.exchange.as_mut().and_then(Exchange::late_trailers) {
+                        Some(trailers) => Some(Ok(Frame::trailers(trailers))),
+                        None => Some(Err(ResponseBodyError::Stalled)),
+                    }
+                }
                 frame => frame,
             },
         };
+        let Some(exchange) = &mut this.exchange else { return Poll::Ready(frame) };
         match &frame {
             Some(Ok(frame)) => match frame.trailers_ref() {
-                Some(trailers) => this.exchange.note_trailers(trailers),
-                None => this.exchange.add_sent(frame.data_ref().map_or(0, Bytes::len)),
+                Some(trailers) => exchange.note_trailers(trailers),
+                None => exchange.add_sent(frame.data_ref().map_or(0, Bytes::len) as u64),
             },
             Some(Err(error)) => {
                 if let BodySource::Upstream(UpstreamBody { connection, .. }) = &this.source {
-                    this.exchange.warn_broken_body(connection.endpoint_url(), error);
+                    exchange.warn_broken_body(connection.endpoint_url(), error);
                 }
             }
             None => {}

@@ -3,7 +3,7 @@
 use std::{convert::Infallible, net::IpAddr, rc::Rc, sync::Arc, time::Instant};
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode, Version, request};
+use http::{Method, Request, Response, StatusCode, Version, header, request};
 use http_body::Body;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::{
     admit::{Admission, Admitted, admit},
-    bans::check_bans,
+    bans::{check_bans, tunnel_client},
     client::ClientInfo,
     early_hints::HintedRequest,
     exchange::Exchange,
@@ -26,6 +26,7 @@ use super::{
     response_body::ResponseBody,
     rewrite,
     rules::parse_target,
+    tunnel::{self, Upgrade},
     worker::Worker,
 };
 use crate::{
@@ -48,8 +49,12 @@ pub async fn serve<S: StoreAdmin + 'static>(
 ) -> Result<Response<ResponseBody>, Infallible> {
     let (mut request, body) = request.into_parts();
     client.timer().set_body_unread(!body.is_end_stream());
+    let mut upgrade = None;
     if request.version == Version::HTTP_2 {
         headers::join_cookies(&mut request.headers);
+        if request.method == Method::CONNECT {
+            upgrade = Upgrade::extended_connect(&mut request).map(Box::new);
+        }
     }
     let rules = &*worker.rules;
     let config = &rules.config;
@@ -144,17 +149,29 @@ pub async fn serve<S: StoreAdmin + 'static>(
 
     let is_safe = request.method.is_safe();
 
+    // Does it ask for another protocol?
+    if request.headers.contains_key(header::UPGRADE) && request.version == Version::HTTP_11 {
+        upgrade =
+            Upgrade::requested(&request, !matches!(&body, ReceivedBody::Whole(body) if body.is_empty()))
+                .map(Box::new);
+    }
+    let upgrade = upgrade.map(|upgrade| (upgrade, tunnel_client(&worker, &context)));
+
     // Forward the request, and wait for the head of the answer.
     // By HTTP/2, hyper has no way for hints; HTTP/1.0 knows none.
     let takes_hints = route.early_hints == EarlyHints::Pass && request.version == Version::HTTP_11;
     let hinted = takes_hints.then(|| HintedRequest::new(client.timer()));
-    let (request, progress) =
+    let (mut request, progress) =
         rewrite::upstream_request(&worker, &client, &exchange, route, &target, request, body);
+    if let Some((upgrade, _)) = &upgrade {
+        upgrade.request(request.headers_mut());
+    }
     let shared = worker.upstreams[route.upstream].shared();
     let client_address = address_of_client(config, address);
     let upstream_client = client.timer().upstream_client(shared, client_address);
     exchange.forward_started(&upstream.name);
-    let forwarder = Forwarder::new(&worker, &client, &upstream_client, route, exchange.reservation());
+    let asked = upgrade.as_ref().map(|(upgrade, _)| &**upgrade);
+    let forwarder = Forwarder::new(&worker, &client, &upstream_client, route, exchange.reservation(), asked);
     let answer = match forwarder.forward(request, progress).await {
         Ok(answer) => answer,
         Err(reply) => {
@@ -177,6 +194,15 @@ pub async fn serve<S: StoreAdmin + 'static>(
 
     // Refund what this answer does not cost.
     reservation::settle(&rules.policies, &exchange, &mut outcomes, answer.response.status()).await;
+
+    if let Some(upgrade) = upgrade
+        && answer.response.status() == StatusCode::SWITCHING_PROTOCOLS
+    {
+        // Boxed: other requests would pay for its state.
+        return Ok(
+            Box::pin(tunnel::open(&worker, &client, exchange, route, upgrade, answer, &outcomes)).await
+        );
+    }
 
     // Answer, with the quota fields.
     Ok(rewrite::client_response(&worker, &client, exchange, route, answer, &outcomes))

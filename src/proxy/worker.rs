@@ -7,6 +7,7 @@ use super::{
     request_body::RequestBody,
     reservation::{LeaseTokens, PendingReservations},
     rules::Rules,
+    tunnel::OpenTunnels,
     upstream_pools::UpstreamPools,
     worker_telemetry::{WorkerSinks, WorkerTelemetry},
 };
@@ -70,6 +71,7 @@ pub struct Worker<S> {
     pub(super) store: Rc<S>,
     pub(super) tokens: Rc<LeaseTokens>,
     pub(super) reservations: Rc<PendingReservations>,
+    pub(super) tunnels: Rc<OpenTunnels>,
     pub(super) upstreams: Vec<Rc<UpstreamPool<RequestBody>>>,
     pub(super) sampler: Rc<TrafficSampler>,
     pub(super) recorder: Recorder,
@@ -102,6 +104,7 @@ impl<S> Worker<S> {
             store: Rc::new(store()),
             tokens: Rc::new(LeaseTokens::new()),
             reservations: Rc::default(),
+            tunnels: Rc::default(),
             upstreams: pools.adopt(config.upstreams),
             sampler: Rc::new(sampler),
             recorder: config.recorder,
@@ -127,6 +130,7 @@ impl<S> Worker<S> {
             store: Rc::clone(&self.store),
             tokens: Rc::clone(&self.tokens),
             reservations: Rc::clone(&self.reservations),
+            tunnels: Rc::clone(&self.tunnels),
             upstreams: self.pools.adopt(upstreams),
             sampler: Rc::clone(&self.sampler),
             recorder,
@@ -169,12 +173,18 @@ impl<S> Worker<S> {
         self.telemetry.access_log.flush();
         self.metrics().thread().connections().set(connections as u64);
         self.pools.tick(now);
+        self.close_banned_tunnels(now);
         self.reclaimer.tick();
     }
 
     /// Flushes the abuse records. Called as often for a worker whose configuration is no longer in force.
     pub fn flush_records(&self) {
         self.recorder.flush();
+    }
+
+    /// Closes all tunnels in order, and each that is opened from now on.
+    pub fn drain_tunnels(&self) {
+        self.tunnels.drain();
     }
 
     /// Ready once all that requests have reserved is given back, or after a second. Called when the last request has

@@ -39,6 +39,7 @@ pub(crate) fn config() -> Config {
         policies: vec![Arc::new(policy)],
         abuse: Abuse { retain: Duration::from_secs(86_400), memory: None, users: Users::Plain, secret: None },
         bans: Vec::new(),
+        close_banned_tunnels: true,
         upstreams: vec![Upstream {
             name: "api".into(),
             endpoints: url

@@ -6,7 +6,7 @@ use http::{Request, Response};
 use hyper::{body::Incoming, client::conn::http1::SendRequest};
 use tokio::{task::AbortHandle, time::timeout};
 
-use super::{RequestBody, addresses::HeldConnection, pool::UpstreamPool};
+use super::{RequestBody, UpgradedConnection, addresses::HeldConnection, pool::UpstreamPool};
 
 /// How long a connection may take from the end of an answer until it takes the next request.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
@@ -96,6 +96,16 @@ impl<B: RequestBody> Connection<B> {
         self.held.evicted().await;
     }
 
+    /// The stream of bytes that the connection has become with `response`, which switches protocols. It does not return to
+    /// the pool.
+    ///
+    /// # Errors
+    /// The connection has ended.
+    pub async fn upgrade(self, response: Response<Incoming>) -> hyper::Result<UpgradedConnection<B>> {
+        let upgraded = hyper::upgrade::on(response).await?;
+        Ok(UpgradedConnection::new(upgraded, self.in_flight, self.held))
+    }
+
     /// Checks the connection in after a whole request was sent and its whole answer was read.
     pub fn release(self) {
         let Self { mut pooled, in_flight, held, .. } = self;
@@ -116,7 +126,7 @@ impl<B: RequestBody> Connection<B> {
 }
 
 /// Counts a request in flight on its endpoint until dropped.
-struct InFlightGuard<B: RequestBody> {
+pub(super) struct InFlightGuard<B: RequestBody> {
     upstream: Rc<UpstreamPool<B>>,
     endpoint: usize,
 }

@@ -12,6 +12,8 @@ use tokio::{
 };
 use tokio_rustls::client::TlsStream;
 
+use super::{pool::OpenGuard, queue::ConnectionPermit};
+
 /// A stream on which a failed write does not hide an answer that was already sent.
 ///
 /// An upstream may answer early and close while the request is still being sent (RFC 9112, 9.3 and
@@ -22,6 +24,11 @@ use tokio_rustls::client::TlsStream;
 pub(super) struct UpstreamIo {
     stream: Stream,
     write_failed: bool,
+    /// Whether it carries another protocol than HTTP, so that a failed write hides nothing.
+    is_upgraded: bool,
+    /// Dropped with the connection.
+    #[expect(dead_code, reason = "it is only held")]
+    held: Option<(OpenGuard, ConnectionPermit)>,
 }
 
 /// An enum and no type parameter: a predicted branch beside a system call costs less than hyper compiled twice. Boxed,
@@ -34,16 +41,31 @@ enum Stream {
 
 impl UpstreamIo {
     pub(super) fn plain(stream: TcpStream) -> Self {
-        Self { stream: Stream::Plain(stream), write_failed: false }
+        Self { stream: Stream::Plain(stream), write_failed: false, is_upgraded: false, held: None }
     }
 
     pub(super) fn tls(stream: TlsStream<TcpStream>) -> Self {
-        Self { stream: Stream::Tls(Box::new(ClosingTls(stream))), write_failed: false }
+        Self {
+            stream: Stream::Tls(Box::new(ClosingTls(stream))),
+            write_failed: false,
+            is_upgraded: false,
+            held: None,
+        }
+    }
+
+    /// Holds what counts as long as the connection is open, whatever it is used for.
+    pub(super) fn holding(self, held: (OpenGuard, ConnectionPermit)) -> Self {
+        Self { held: Some(held), ..self }
+    }
+
+    /// Its protocol is no longer HTTP: each failed write is reported from now on.
+    pub(super) fn set_upgraded(&mut self) {
+        self.is_upgraded = true;
     }
 
     fn report_unless_hangup<T>(&mut self, result: io::Result<T>) -> Poll<io::Result<T>> {
         match result {
-            Err(error) if is_hangup(&error) => {
+            Err(error) if is_hangup(&error) && !self.is_upgraded => {
                 self.write_failed = true;
                 Poll::Pending
             }
@@ -85,7 +107,7 @@ impl AsyncRead for UpstreamIo {
 
 impl AsyncWrite for UpstreamIo {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        if self.write_failed {
+        if self.write_failed && !self.is_upgraded {
             return Poll::Pending;
         }
         let result = match &mut self.stream {

@@ -13,6 +13,7 @@ mod pool;
 mod queue;
 mod shared;
 mod tls;
+mod upgraded;
 
 use std::error::Error;
 
@@ -21,6 +22,7 @@ pub use connection::{Connection, SendError};
 pub use pool::{ConnectError, UpstreamPool};
 pub use shared::SharedUpstream;
 pub use tls::{UpstreamTlsContext, UpstreamTlsError};
+pub use upgraded::UpgradedConnection;
 
 /// An error with its cause, which hyper leaves to the caller.
 pub fn with_cause(error: &(dyn Error + 'static)) -> String {

@@ -9,7 +9,10 @@ use std::{
     collections::{HashMap, VecDeque},
     io,
     rc::Rc,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -47,8 +50,8 @@ pub struct UpstreamPool<B: RequestBody> {
     idle_count: Cell<usize>,
     /// The time of the last [`UpstreamPool::close_expired`]: precise enough for how long a connection is idle.
     now: Cell<Instant>,
-    /// Connections of this worker, idle or not.
-    open: Rc<Cell<usize>>,
+    /// Connections of this worker, idle or not. Atomic, because hyper wants what it hands out after an upgrade to be `Send`.
+    open: Arc<AtomicUsize>,
     /// By their tickets in the queue: requests of this worker that wait for a connection.
     waiting: Waiting<B>,
     /// Set when no more requests come: connections that are checked in are closed.
@@ -90,7 +93,7 @@ impl<B: RequestBody> UpstreamPool<B> {
             idle: RefCell::new(idle),
             idle_count: Cell::new(0),
             now: Cell::new(Instant::now()),
-            open: Rc::default(),
+            open: Arc::default(),
             waiting: RefCell::default(),
             retired: Cell::new(false),
             shared,
@@ -156,6 +159,7 @@ impl<B: RequestBody> UpstreamPool<B> {
         within: Duration,
     ) -> Result<PooledConnection<B>, ConnectError> {
         let Connected { io, tls_version } = connect(&self.shared, endpoint, within).await?;
+        let io = io.holding((OpenGuard::new(&self.open), permit));
         let (sender, connection) = http1::Builder::new()
             // Measured: to copy a small body behind its head costs less than a vectored write.
             .writev(false)
@@ -163,12 +167,8 @@ impl<B: RequestBody> UpstreamPool<B> {
             .handshake(TokioIo::new(io))
             .await
             .map_err(|error| ConnectError::Unreachable(io::Error::other(error)))?;
-        let open = OpenGuard::new(&self.open);
-        let task = tokio::task::spawn_local(async move {
-            // The request on it learns of an error from its response future.
-            drop(connection.await);
-            drop((open, permit));
-        });
+        // The request on it learns of an error from its response future.
+        let task = tokio::task::spawn_local(async move { drop(connection.with_upgrades().await) });
         Ok(PooledConnection { sender, task: task.abort_handle(), endpoint, tls_version })
     }
 
@@ -318,23 +318,24 @@ impl<B: RequestBody> UpstreamPool<B> {
 
     /// Connections of this worker with a request in flight.
     pub fn active_connections(&self) -> usize {
-        self.open.get().saturating_sub(self.idle_count.get())
+        self.open.load(Relaxed).saturating_sub(self.idle_count.get())
     }
 }
 
 /// Counts an open connection until dropped.
-struct OpenGuard(Rc<Cell<usize>>);
+#[derive(Debug)]
+pub(super) struct OpenGuard(Arc<AtomicUsize>);
 
 impl OpenGuard {
-    fn new(open: &Rc<Cell<usize>>) -> Self {
-        open.set(open.get() + 1);
-        Self(Rc::clone(open))
+    fn new(open: &Arc<AtomicUsize>) -> Self {
+        open.fetch_add(1, Relaxed);
+        Self(Arc::clone(open))
     }
 }
 
 impl Drop for OpenGuard {
     fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
+        self.0.fetch_sub(1, Relaxed);
     }
 }
 

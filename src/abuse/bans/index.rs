@@ -28,6 +28,8 @@ pub(super) struct BanIndex {
     modes: [u64; 2],
     /// How many enforced bans of addresses were ever inserted.
     pub(super) addresses_banned: u64,
+    /// How many enforced bans there have been.
+    pub(super) enforced: u64,
 }
 
 impl BanIndex {
@@ -64,6 +66,7 @@ impl BanIndex {
             [None, None]
         });
         let mode = usize::from(ban.is_shadow);
+        self.enforced += u64::from(!ban.is_shadow);
         self.addresses_banned += u64::from(!ban.is_shadow && matches!(ban.key, Key::Address(_)));
         modes[mode] = Some(ban);
         self.modes[mode] += 1;

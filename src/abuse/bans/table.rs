@@ -39,6 +39,7 @@ pub struct BanTable {
     /// The number of bans: as long as it is 0, a request looks at nothing else.
     count: AtomicUsize,
     addresses_banned: AtomicU64,
+    enforced: AtomicU64,
     pub(super) index: RwLock<BanIndex>,
     counter: Mutex<OffenseCounter>,
     /// Whether offenses are counted where the instances share their limits.
@@ -73,6 +74,7 @@ impl BanTable {
             is_shared,
             count: AtomicUsize::new(0),
             addresses_banned: AtomicU64::new(0),
+            enforced: AtomicU64::new(0),
             index: RwLock::default(),
             counter: Mutex::default(),
             is_shared_counting: AtomicBool::new(false),
@@ -89,6 +91,11 @@ impl BanTable {
     /// A number that grows whenever an enforced ban of an address comes into force. Costs next to nothing.
     pub fn addresses_banned(&self) -> u64 {
         self.addresses_banned.load(Relaxed)
+    }
+
+    /// A number that grows whenever an enforced ban of an address or a user comes into force. Costs next to nothing.
+    pub fn enforced(&self) -> u64 {
+        self.enforced.load(Relaxed)
     }
 
     /// Calls `found` for each ban of this address or this user that is in force at `now`, those of longer prefixes first.
@@ -245,6 +252,7 @@ impl BanTable {
         let result = change(&mut index);
         self.count.store(index.len(), Relaxed);
         self.addresses_banned.store(index.addresses_banned, Relaxed);
+        self.enforced.store(index.enforced, Relaxed);
         result
     }
 

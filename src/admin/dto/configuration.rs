@@ -30,6 +30,9 @@ pub struct Route {
     pub server_errors: ServerErrors,
     /// Seconds, estimated from the histogram; `null` without requests.
     pub latency: Option<Latency>,
+    /// Open WebSockets and other upgraded connections.
+    #[serde(default)]
+    pub tunnels: u64,
 }
 
 /// Responses with a 5xx status, by who gave them.

@@ -141,11 +141,11 @@ fn routes(routes: &[Route], history: &History) -> Markup {
             }
             div.card {
                 @for (id, entry) in routes.iter().enumerate() {
-                    (route_card(id, &entry.name, &match_summary(entry), &samples(&entry.name), history.last_recorded()))
+                    (route_card(id, &entry.name, &match_summary(entry), entry.tunnels, &samples(&entry.name), history.last_recorded()))
                 }
                 // Requests that match no route are shown only if there were any.
                 @if unmatched.iter().any(|sample| sample.requests > 0) {
-                    (route_card(routes.len(), "no route", "requests that match no route", &unmatched, history.last_recorded()))
+                    (route_card(routes.len(), "no route", "requests that match no route", 0, &unmatched, history.last_recorded()))
                 }
                 @if routes.is_empty() { (components::empty_state("No routes are configured", "Every request gets a 404 response.")) }
             }
@@ -160,7 +160,7 @@ fn match_summary(route: &Route) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
-fn route_card(id: usize, name: &str, matches: &str, samples: &[Sample], end: i64) -> Markup {
+fn route_card(id: usize, name: &str, matches: &str, tunnels: u64, samples: &[Sample], end: i64) -> Markup {
     let last = samples.last().copied().unwrap_or_default();
     html! {
         article.route data-key={ "route " (name) } {
@@ -176,6 +176,10 @@ fn route_card(id: usize, name: &str, matches: &str, samples: &[Sample], end: i64
                         div.part { dt { "by Tollgate" } dd { (format_rate(per_second(last.errors.proxy()))) "/s" } }
                     }
                     div { dt { "p99" } dd { @match last.p99 { Some(p99) => (format_latency(p99)), None => "–" } } }
+                    // Most routes never have one.
+                    @if tunnels > 0 {
+                        div { dt { "Open tunnels" } dd { (format_count(tunnels)) } }
+                    }
                 }
             }
             div.drawn { (chart::charts(id, name, samples, end)) }

@@ -75,9 +75,9 @@ fn routes(snapshot: &Snapshot, rates: &Rates) -> String {
         let [p50, p99] = [route.latency.map(|it| it.p50), route.latency.map(|it| it.p99)].map(latency);
         let requests = rate(rates.map(|rates| rates.requests));
         let [denied, failed] = [rates.map(|rates| rates.denied), rates.map(|rates| rates.failed)].map(rate);
-        [route.name.clone(), requests, denied, failed, p50, p99]
+        [route.name.clone(), requests, denied, failed, p50, p99, route.tunnels.to_string()]
     });
-    table(["ROUTE", "REQ/S", "DENIED/S", "5XX/S", "P50", "P99"], rows)
+    table(["ROUTE", "REQ/S", "DENIED/S", "5XX/S", "P50", "P99", "TUNNELS"], rows)
 }
 
 fn blocked(snapshot: &Snapshot, rates: &Rates, now: Timestamp) -> String {
@@ -124,9 +124,9 @@ requests   12.0/s, of which 0/s denied
 warning    Redis evicts keys
 warning    clocks differ
 
-ROUTE   REQ/S  DENIED/S  5XX/S  P50    P99
-/api/*  12.0   0         0      2.1ms  1.2s
-/*      0      0         0      2.1ms  1.2s
+ROUTE   REQ/S  DENIED/S  5XX/S  P50    P99   TUNNELS
+/api/*  12.0   0         0      2.1ms  1.2s  0
+/*      0      0         0      2.1ms  1.2s  0
 
 ADDRESS        STATE    DENIED  +/S  USERS  HINT                 POLICIES    LAST (UTC)           TIME LEFT
 203.0.113.7    limited  60      0    3      credential stuffing  a\\u{1b}[2J  2026-07-03 12:00:00  59s

@@ -33,6 +33,9 @@ pub struct Config {
     pub policies: Vec<Arc<Policy>>,
     #[serde(serialize_with = "serialize::shared")]
     pub bans: Vec<Arc<BanRule>>,
+    /// Whether a ban closes the tunnels of its client, too.
+    #[serde(rename = "bans.close_tunnels")]
+    pub close_banned_tunnels: bool,
     pub abuse: Abuse,
     pub upstreams: Vec<Upstream>,
     /// Tried in order; the first that matches wins.

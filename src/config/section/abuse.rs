@@ -12,7 +12,9 @@ use super::{
 use crate::config::{
     model::{Abuse, BanKey, BanRule, DenialReply, KeyPart, Mode, Policy, Secret, Users},
     reader::{Cursor, MappingCursor},
-    value::{Invalid, MAX_DURATION, choice, duration, factor, percentage, rate, resource_name, size},
+    value::{
+        Invalid, MAX_DURATION, boolean, choice, duration, factor, percentage, rate, resource_name, size,
+    },
 };
 
 /// The shortest ban.
@@ -26,20 +28,28 @@ const KEY: &str = "what to ban: `key: ip` or `key: user`";
 const AFTER: &str = "the number of denied requests that triggers a ban, such as `after: 20/1m`";
 const FOR: &str = "how long the first ban lasts, such as `for: 5m`";
 
-/// Reads all rules. `None` if one is invalid.
+/// The setting among the rules, which no rule can be named after.
+const CLOSE_TUNNELS: &str = "close_tunnels";
+
+/// Reads all rules, and whether a ban closes tunnels. `None` if a rule is invalid.
 pub(super) fn bans(
     value: Option<Cursor<'_>>,
     identity: IdentitySources,
     policies: Option<&[Arc<Policy>]>,
-) -> Option<Vec<Arc<BanRule>>> {
+) -> (Option<Vec<Arc<BanRule>>>, bool) {
     let mut all = Vec::new();
+    let mut close_tunnels = true;
     for (location, name, value) in value.and_then(Cursor::named_entries).unwrap_or_default() {
+        if name == CLOSE_TUNNELS {
+            close_tunnels = value.parse(boolean).unwrap_or(close_tunnels);
+            continue;
+        }
         if let Err(invalid) = resource_name(name) {
             value.report_at(location, format!("`{name}` {}", invalid.reason), invalid.help(false));
         }
         all.push(value.mapping().and_then(|mapping| rule(name, mapping, identity, policies)).map(Arc::new));
     }
-    all.into_iter().collect()
+    (all.into_iter().collect(), close_tunnels)
 }
 
 fn rule(

@@ -39,7 +39,8 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     let store = store::store(mapping.take("store"));
     let policies =
         policies::policies(mapping.take("policies"), identity, &StoreMemory::new(&store, &store::MEMORY));
-    let bans = abuse::bans(mapping.take("bans"), identity, policies.resolved.as_deref());
+    let (bans, close_banned_tunnels) =
+        abuse::bans(mapping.take("bans"), identity, policies.resolved.as_deref());
     let abuse = abuse::abuse(mapping.take("abuse"));
     let upstreams = upstreams::upstreams(mapping.require("upstreams", UPSTREAMS), &policies.names);
     let defaults = RouteDefaults::default().overridden(&mut mapping);
@@ -73,6 +74,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
         store,
         policies: policies.resolved?,
         bans: bans?,
+        close_banned_tunnels,
         abuse,
         upstreams: upstreams.resolved?,
         routes: routes?,

@@ -79,7 +79,8 @@ where
             .max_header_list_size(u32::try_from(limits.header_size).unwrap_or(u32::MAX))
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
-            .max_send_buf_size(SEND_BUFFER);
+            .max_send_buf_size(SEND_BUFFER)
+            .enable_connect_protocol();
         let io = Http2Io::new(io, Rc::clone(&streams));
         let http = builder.serve_connection(TokioIo::new(io.clone()), service);
         let alarm = Alarm::new(first_request);

@@ -34,6 +34,8 @@ const OVERHEAD_SPARE: u64 = 1 << 20;
 /// What the streams of a connection tell it.
 pub(in crate::listener) struct Streams {
     open: Cell<usize>,
+    /// Of the open ones, those that have become tunnels.
+    tunnels: Cell<usize>,
     opened: Cell<u64>,
     /// Streams that were reset early, before they were answered.
     premature: Cell<u64>,
@@ -54,6 +56,7 @@ impl Streams {
     pub(in crate::listener) fn new(limits: &ClientLimits, registered: Rc<RegisteredConnection>) -> Rc<Self> {
         Rc::new(Self {
             open: Cell::new(0),
+            tunnels: Cell::new(0),
             opened: Cell::new(0),
             premature: Cell::new(0),
             idle_since: Cell::new(Instant::now()),
@@ -91,6 +94,11 @@ impl Streams {
         self.idle_since.get()
     }
 
+    fn count_tunnels(&self) {
+        let (tunnels, open) = (self.tunnels.get(), self.open.get());
+        self.registered.set_has_only_tunnels(tunnels > 0 && tunnels == open);
+    }
+
     /// What a client does that only wears the server out, once it is certain.
     pub(super) fn abuse(&self) -> Option<Http2Abuse> {
         if self.opened.get() >= RESETS_JUDGED_FROM && self.premature.get() * 2 >= self.opened.get() {
@@ -109,8 +117,14 @@ pub(super) struct StreamExecutor(pub(super) Rc<Streams>);
 
 impl<F: Future<Output = ()> + 'static> Executor<F> for StreamExecutor {
     fn execute(&self, stream: F) {
-        if let Some(timer) = self.0.next.take() {
-            tokio::task::spawn_local(ServedStream::new(stream, timer, OpenStream::new(&self.0)));
+        match self.0.next.take() {
+            Some(timer) => {
+                tokio::task::spawn_local(ServedStream::new(stream, timer, OpenStream::new(&self.0)));
+            }
+            // hyper's own, which writes what a tunnel sends, and ends with it.
+            None => {
+                tokio::task::spawn_local(stream);
+            }
         }
     }
 }
@@ -120,13 +134,23 @@ struct OpenStream {
     streams: Rc<Streams>,
     begun: Instant,
     is_answered: bool,
+    is_tunnel: bool,
 }
 
 impl OpenStream {
     fn new(streams: &Rc<Streams>) -> Self {
         streams.open.set(streams.open.get() + 1);
         streams.opened.set(streams.opened.get() + 1);
-        Self { streams: Rc::clone(streams), begun: Instant::now(), is_answered: false }
+        streams.count_tunnels();
+        Self { streams: Rc::clone(streams), begun: Instant::now(), is_answered: false, is_tunnel: false }
+    }
+
+    /// The same stream once its request is answered and it has become a tunnel.
+    fn become_tunnel(&self) -> Self {
+        let streams = &self.streams;
+        streams.open.set(streams.open.get() + 1);
+        streams.tunnels.set(streams.tunnels.get() + 1);
+        Self { streams: Rc::clone(streams), begun: self.begun, is_answered: true, is_tunnel: true }
     }
 
     /// Notes whether the stream was answered.
@@ -148,6 +172,8 @@ impl Drop for OpenStream {
     fn drop(&mut self) {
         let streams = &self.streams;
         streams.open.set(streams.open.get() - 1);
+        streams.tunnels.set(streams.tunnels.get() - usize::from(self.is_tunnel));
+        streams.count_tunnels();
         if !self.is_answered && self.begun.elapsed() < PREMATURE {
             streams.premature.set(streams.premature.get() + 1);
         }
@@ -216,6 +242,15 @@ impl<F: Future<Output = ()>> Future for ServedStream<F> {
             this.open.ended(timer);
         }
         timer.end_poll(this.alarm.time());
+        if polled.is_ready()
+            && let Some(tunnel) = timer.take_tunnel()
+        {
+            let open = this.open.become_tunnel();
+            tokio::task::spawn_local(async move {
+                tunnel.relay_stream().await;
+                drop(open);
+            });
+        }
         polled
     }
 }

@@ -15,6 +15,9 @@ pub(super) fn write(out: &mut Vec<u8>, line: &Line<'_>, timestamps: &mut Timesta
     text(out, r#","protocol":"#, Some(line.protocol().as_bytes()));
     number(out, r#","status":"#, u64::from(line.status.as_u16()));
     number(out, r#","bytes":"#, line.bytes);
+    if let Some(received) = line.received {
+        number(out, r#","bytes_received":"#, received);
+    }
     millis(out, line);
     text(out, r#","route":"#, line.route.map(str::as_bytes));
     text(out, r#","upstream":"#, line.upstream.map(str::as_bytes));

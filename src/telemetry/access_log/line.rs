@@ -22,6 +22,8 @@ pub struct Line<'a> {
     pub grpc_status: Option<u32>,
     /// Of the answer's body.
     pub bytes: u64,
+    /// Of a tunnel: what the client has sent. `None`: it is none.
+    pub received: Option<u64>,
     pub elapsed: Duration,
     /// `None` where none matched.
     pub route: Option<&'a str>,
@@ -107,6 +109,7 @@ pub(super) mod sample {
             status: StatusCode::OK,
             grpc_status: None,
             bytes: 512,
+            received: None,
             elapsed: Duration::from_micros(12_034),
             route: Some("all"),
             upstream: Some("127.0.0.1:3000"),

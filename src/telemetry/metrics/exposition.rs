@@ -211,6 +211,15 @@ impl Totals {
         Ok(())
     }
 
+    fn tunnels(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Open WebSockets and other upgraded connections, by route";
+        let mut family = out.encode_descriptor("tollgate_tunnels", help, None, MetricType::Gauge)?;
+        for (route, row) in &self.routes {
+            family.encode_family(&[("route", route.as_str())])?.encode_gauge(&row.tunnels.value())?;
+        }
+        Ok(())
+    }
+
     fn durations(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let name = "tollgate_request_duration_seconds";
         let help = "Time from the head of a request to the end of its response, by route";
@@ -267,6 +276,7 @@ impl Collector for Metrics {
         totals.denied(&mut out)?;
         server_errors::expose(&totals, &mut out)?;
         totals.durations(&mut out)?;
+        totals.tunnels(&mut out)?;
         totals.decisions(&mut out)?;
         self.bans(&totals, &mut out)?;
         totals.upstream_requests(&mut out)?;

@@ -38,6 +38,8 @@ pub struct RouteTotals {
     /// Seconds that half, nine in ten, and ninety-nine in a hundred of them took at most, estimated; `None` without
     /// requests.
     pub latency: Option<[f64; 3]>,
+    /// Tunnels that are open now.
+    pub tunnels: u64,
 }
 
 /// How the requests of one route ended.
@@ -97,6 +99,7 @@ impl Totals {
             denied: row.denied.value(),
             server_errors: row.server_errors(),
             latency,
+            tunnels: row.tunnels.value(),
         }
     }
 

@@ -110,6 +110,8 @@ pub(super) struct RouteRow {
     pub(super) denied: Counter,
     pub(super) server_errors: [Counter; ServerErrorSource::ALL.len()],
     pub(super) duration: Histogram<RequestTime>,
+    /// Open now.
+    pub(super) tunnels: Gauge,
 }
 
 #[derive(Debug, Default)]
@@ -131,6 +133,7 @@ impl RouteRow {
         self.denied.add(other.denied.value());
         add_each(&self.server_errors, &other.server_errors);
         self.duration.add(&other.duration);
+        self.tunnels.add(other.tunnels.value());
     }
 }
 
@@ -271,6 +274,21 @@ impl WorkerMetrics {
     pub fn denied(&self, route: Option<usize>) {
         if let Some(row) = self.routes.get(route.unwrap_or(self.routes.len() - 1)) {
             row.denied.inc();
+        }
+    }
+
+    /// A request has become a tunnel, for as long as until [`WorkerMetrics::tunnel_closed`]. `route` as for
+    /// [`WorkerMetrics::request`].
+    pub fn tunnel_opened(&self, route: Option<usize>) {
+        if let Some(row) = self.routes.get(route.unwrap_or(self.routes.len() - 1)) {
+            row.tunnels.inc();
+        }
+    }
+
+    /// See [`WorkerMetrics::tunnel_opened`].
+    pub fn tunnel_closed(&self, route: Option<usize>) {
+        if let Some(row) = self.routes.get(route.unwrap_or(self.routes.len() - 1)) {
+            row.tunnels.dec();
         }
     }
 

@@ -77,6 +77,7 @@ fn smallest() -> Config {
             reply: None,
         })],
         bans: vec![],
+        close_banned_tunnels: true,
         abuse: Abuse { retain: secs(86_400), memory: None, users: Users::Plain, secret: None },
         upstreams: vec![Upstream {
             name: "api".to_owned(),
@@ -215,6 +216,7 @@ policies:
       body: '{"error":"slow down","retry_after":{{retry_after}},"of":"{{policy}}: {{ limit }}"}'
   costly: { algorithm: gcra, key: ip, limit: 100/1m, cost: 5, reply: { body: "wait", content_type: text/html } }
 bans:
+  close_tunnels: false
   hammering:
     key: ip
     after: 20/1m
@@ -500,6 +502,7 @@ fn everything_that_is_said_counts() {
                 reply: DenialReply { status: StatusCode::FORBIDDEN, headers: vec![], body: None },
             }),
         ],
+        close_banned_tunnels: false,
         abuse: Abuse {
             memory: None,
             retain: secs(30 * 86_400),

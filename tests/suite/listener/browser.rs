@@ -28,6 +28,11 @@ pub fn key_digest(issued: &Issued) -> String {
     BASE64_STANDARD.encode(Sha256::digest(key.subject_public_key_info()))
 }
 
+/// The argument by which Chromium trusts a certificate.
+pub(super) fn trusting(issued: &Issued) -> String {
+    format!("--ignore-certificate-errors-spki-list={}", key_digest(issued))
+}
+
 #[test]
 fn chromium_loads_a_page_over_kept_connections() {
     let origin = Origin::start(|conn| {
@@ -42,9 +47,8 @@ fn chromium_loads_a_page_over_kept_connections() {
         Ok(())
     });
     let https = Https::before(&origin);
-    let trusted = format!("--ignore-certificate-errors-spki-list={}", key_digest(&https.certificate));
     let url = https.url("");
-    let browser = Browser::open_at(&url, "/", &[&trusted]);
+    let browser = Browser::open_at(&url, "/", &[&trusting(&https.certificate)]);
     browser.shows("#state", "answers 30 sent 1048576 secure h2");
     let handshakes = ["no", "yes"].map(|resumed| https.handshakes("1.3", resumed == "yes"));
     eprintln!("{handshakes:?} handshakes, whole and resumed");

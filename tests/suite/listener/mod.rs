@@ -16,6 +16,7 @@ mod scanners;
 mod streams;
 mod tls;
 mod unix_sockets;
+mod websockets;
 
 use std::net::SocketAddr;
 

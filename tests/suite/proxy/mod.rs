@@ -30,6 +30,7 @@ mod slow_clients;
 mod start;
 mod streaming;
 mod timeouts;
+mod tunnels;
 mod volume;
 
 use std::net::SocketAddr;

@@ -26,7 +26,7 @@ const TRAFFIC_LINES: u16 = 3;
 /// `requests   1250/s`
 const TRAFFIC_LABEL: u16 = 20;
 
-const ROUTE_COLUMNS: [Column; 6] = [
+const ROUTE_COLUMNS: [Column; 7] = [
     words("ROUTE", Constraint::Fill(1), 0),
     figures("REQ/S", 8, 0),
     figures("DENIED/S", 8, 30),
@@ -34,6 +34,7 @@ const ROUTE_COLUMNS: [Column; 6] = [
     // Since the process started.
     figures("P50", 7, 60),
     figures("P99", 7, 50),
+    figures("TUNNELS", 7, 90),
 ];
 
 const BLOCKED_COLUMNS: [Column; 7] = [
@@ -121,6 +122,7 @@ fn draw_routes(frame: &mut Frame<'_>, area: Rect, latest: &Snapshot, rates: &Rat
             marked(failed),
             plain(latency(route.latency.map(|latency| latency.p50))),
             plain(latency(route.latency.map(|latency| latency.p99))),
+            plain(route.tunnels.to_string()),
         ]
     });
     frame.render_widget(table(&ROUTE_COLUMNS, rows, area.width, theme), area);

@@ -1,0 +1,222 @@
+//! The handshake of a tunnel: which requests may switch protocols, and which answers do.
+
+use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version, header, request};
+use hyper::{ext::Protocol, upgrade::OnUpgrade};
+
+const WEBSOCKET: &str = "websocket";
+
+/// What a WebSocket's server adds to the key to show that it has understood the request (RFC 6455, 1.3).
+const ACCEPT_GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
+/// Protocols in which requests would pass that nobody has checked: HTTP itself, by whatever name, and TLS (RFC 2817).
+const UNCHECKED: [&str; 4] = ["h2c", "h2", "http", "tls"];
+
+/// The protocol that a request asks for instead of HTTP.
+#[derive(Debug)]
+pub(in crate::proxy) struct Upgrade {
+    /// As the client has written it.
+    protocol: HeaderValue,
+    /// What the client's stream becomes, where it is one of HTTP/2.
+    client_stream: Option<OnUpgrade>,
+    is_websocket: bool,
+    /// Of a WebSocket.
+    key: Option<HeaderValue>,
+}
+
+impl Upgrade {
+    /// What a request of HTTP/1.1 asks for, if it may be passed on: a GET without a body that asks for one protocol.
+    /// Another request is passed on without its `Upgrade`, which a server is free to ignore (RFC 9110, 7.8).
+    pub(in crate::proxy) fn requested(head: &request::Parts, has_body: bool) -> Option<Self> {
+        let headers = &head.headers;
+        if head.method != Method::GET || head.version != Version::HTTP_11 || has_body {
+            return None;
+        }
+        let mut protocols = headers.get_all(header::UPGRADE).iter();
+        let (Some(protocol), None) = (protocols.next(), protocols.next()) else { return None };
+        let text = protocol.to_str().ok()?.trim_ascii();
+        let (name, version) = text.split_once('/').unwrap_or((text, "0"));
+        let is_one = !name.is_empty() && is_token(name) && is_token(version);
+        if !is_one || UNCHECKED.iter().any(|unchecked| name.eq_ignore_ascii_case(unchecked)) {
+            return None;
+        }
+        if !names_upgrade(headers) || headers.contains_key("http2-settings") {
+            return None;
+        }
+        let is_websocket = text.eq_ignore_ascii_case(WEBSOCKET);
+        let key = headers.get(header::SEC_WEBSOCKET_KEY).filter(|_| is_websocket).cloned();
+        Some(Self { protocol: HeaderValue::from_str(text).ok()?, client_stream: None, is_websocket, key })
+    }
+
+    /// What an extended CONNECT asks for (RFC 8441), if it is a WebSocket. The request becomes the GET that it would be by
+    /// HTTP/1.1, for limits, routes and the upstream.
+    pub(in crate::proxy) fn extended_connect(head: &mut request::Parts) -> Option<Self> {
+        let protocol = head.extensions.remove::<Protocol>()?;
+        if !protocol.as_str().eq_ignore_ascii_case(WEBSOCKET) {
+            return None;
+        }
+        let client_stream = head.extensions.remove::<OnUpgrade>()?;
+        head.method = Method::GET;
+        let key = HeaderValue::from_str(&STANDARD.encode(fastrand::u128(..).to_be_bytes())).ok();
+        let protocol = HeaderValue::from_static(WEBSOCKET);
+        Some(Self { protocol, client_stream: Some(client_stream), is_websocket: true, key })
+    }
+
+    /// Whether the client's stream is one of HTTP/2.
+    pub(super) fn is_extended_connect(&self) -> bool {
+        self.client_stream.is_some()
+    }
+
+    pub(super) fn into_client_stream(self) -> Option<OnUpgrade> {
+        self.client_stream
+    }
+
+    pub(super) fn is_websocket(&self) -> bool {
+        self.is_websocket
+    }
+
+    /// Asks for it in a request of HTTP/1.1, whose own fields of this kind were removed.
+    pub(in crate::proxy) fn request(&self, headers: &mut HeaderMap) {
+        // It would have to be named in `Connection` as well, and there are no trailers.
+        headers.remove(header::TE);
+        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(header::UPGRADE, self.protocol.clone());
+        if let Some(key) = self.key.as_ref().filter(|_| self.is_extended_connect()) {
+            headers.insert(header::SEC_WEBSOCKET_KEY, key.clone());
+        }
+    }
+
+    /// Whether `response` switches to the protocol that was asked for. The bytes behind one that only seems to would pass
+    /// as requests that nobody has checked.
+    pub(in crate::proxy) fn is_accepted_by<B>(&self, response: &Response<B>) -> bool {
+        let headers = response.headers();
+        let is_named = |value: &HeaderValue| {
+            value.as_bytes().trim_ascii().eq_ignore_ascii_case(self.protocol.as_bytes())
+        };
+        let mut protocols = headers.get_all(header::UPGRADE).iter();
+        response.status() == StatusCode::SWITCHING_PROTOCOLS
+            && protocols.next().is_some_and(is_named)
+            && protocols.next().is_none()
+            && names_upgrade(headers)
+            && (!self.is_websocket || self.has_understood(headers))
+    }
+
+    fn has_understood(&self, headers: &HeaderMap) -> bool {
+        let accept = headers.get(header::SEC_WEBSOCKET_ACCEPT);
+        self.key.as_ref().zip(accept).is_some_and(|(key, accept)| {
+            accept.as_bytes().trim_ascii() == websocket_accept(key.as_bytes().trim_ascii()).as_bytes()
+        })
+    }
+
+    /// The status and the fields by which the client gets to know that `response` has accepted.
+    pub(super) fn answer(&self, headers: &mut HeaderMap) -> StatusCode {
+        headers.remove(header::CONTENT_LENGTH);
+        if self.is_extended_connect() {
+            headers.remove(header::SEC_WEBSOCKET_ACCEPT);
+            return StatusCode::OK;
+        }
+        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(header::UPGRADE, self.protocol.clone());
+        StatusCode::SWITCHING_PROTOCOLS
+    }
+}
+
+fn websocket_accept(key: &[u8]) -> String {
+    STANDARD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, &[key, ACCEPT_GUID].concat()))
+}
+
+/// Whether `Connection` names `Upgrade`.
+fn names_upgrade(headers: &HeaderMap) -> bool {
+    let options = headers.get_all(header::CONNECTION).iter();
+    options
+        .flat_map(|value| value.as_bytes().split(|&byte| byte == b','))
+        .any(|option| option.trim_ascii().eq_ignore_ascii_case(b"upgrade"))
+}
+
+fn is_token(text: &str) -> bool {
+    !text.is_empty()
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    fn head(fields: &[(&str, &str)]) -> request::Parts {
+        let mut request = Request::builder();
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        request.body(()).unwrap().into_parts().0
+    }
+
+    fn requested(fields: &[(&str, &str)]) -> Option<Upgrade> {
+        Upgrade::requested(&head(fields), false)
+    }
+
+    #[test]
+    fn one_protocol_that_hides_no_requests_is_passed_on() {
+        for (protocol, is_passed_on) in [
+            ("websocket", true),
+            ("WebSocket", true),
+            (" websocket ", true),
+            ("SPDY/3.1", true),
+            ("tcp", true),
+            ("h2c", false),
+            ("H2C", false),
+            ("h2", false),
+            ("HTTP/2.0", false),
+            ("TLS/1.2", false),
+            ("websocket, h2c", false),
+            ("websocket h2c", false),
+            ("websocket/", false),
+            ("/13", false),
+            ("", false),
+            ("web\u{e9}socket", false),
+        ] {
+            let upgrade = requested(&[("connection", "keep-alive, Upgrade"), ("upgrade", protocol)]);
+            assert_eq!(upgrade.is_some(), is_passed_on, "{protocol}");
+        }
+        let twice = [("connection", "upgrade"), ("upgrade", "websocket"), ("upgrade", "websocket")];
+        assert!(requested(&twice).is_none());
+        assert!(requested(&[("connection", "close"), ("upgrade", "websocket")]).is_none());
+        let with_settings = [("connection", "upgrade"), ("upgrade", "websocket"), ("http2-settings", "AAA")];
+        assert!(requested(&with_settings).is_none());
+        let mut post = head(&[("connection", "upgrade"), ("upgrade", "websocket")]);
+        assert!(Upgrade::requested(&post, true).is_none());
+        post.method = Method::POST;
+        assert!(Upgrade::requested(&post, false).is_none());
+    }
+
+    #[test]
+    fn only_what_was_asked_for_is_switched_to() {
+        // The example of RFC 6455, 1.3.
+        let asked = [
+            ("connection", "Upgrade"),
+            ("upgrade", "websocket"),
+            ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+        ];
+        let upgrade = requested(&asked).unwrap();
+        let answer = |status: u16, fields: &[(&str, &str)]| {
+            let mut response = Response::builder().status(status);
+            for (name, value) in fields {
+                response = response.header(*name, *value);
+            }
+            upgrade.is_accepted_by(&response.body(()).unwrap())
+        };
+        let accept = ("sec-websocket-accept", "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+        let right = [("connection", "upgrade"), ("upgrade", "WebSocket"), accept];
+        assert!(answer(101, &right));
+        assert!(!answer(200, &right));
+        assert!(!answer(101, &right[..2]), "without an accept");
+        assert!(!answer(101, &right[1..]), "without a connection option");
+        assert!(!answer(101, &[right[0], accept]), "without a name");
+        assert!(!answer(101, &[right[0], ("upgrade", "h2c"), accept]));
+        assert!(!answer(101, &[right[0], right[1], right[1], accept]));
+        let wrong = ("sec-websocket-accept", "s3pPLMBiTxaQ9kYGzzhZRbK+xOp=");
+        assert!(!answer(101, &[right[0], right[1], wrong]));
+    }
+}

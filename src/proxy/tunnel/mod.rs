@@ -1,0 +1,294 @@
+//! Tunnels: connections that no longer carry HTTP once both sides have agreed to another protocol, as WebSockets do.
+
+mod handshake;
+mod open_tunnels;
+mod relay;
+mod websocket_frames;
+
+use std::{
+    cell::Cell,
+    fmt,
+    future::poll_fn,
+    io,
+    pin::pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::Response;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt},
+    time::{Instant, sleep_until, timeout, timeout_at},
+};
+
+pub(super) use handshake::Upgrade;
+use open_tunnels::{Closing, RegisteredTunnel};
+pub(super) use open_tunnels::{OpenTunnels, TunnelClient};
+use relay::Direction;
+use websocket_frames::close_frame;
+
+use super::{
+    client::ClientInfo, exchange::Exchange, forward::UpstreamAnswer, headers, outcome::PolicyOutcome,
+    reply::Reply, request_body::RequestBody, response_body::ResponseBody, worker::Worker,
+};
+use crate::{config::model::Route, upstream::UpgradedConnection};
+
+/// How long a frame that has begun to pass may take to end when its tunnel is closed, and then how long both sides may take
+/// to answer a Close.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long one side may go on once the other has gone, where it has nothing left to say to anybody. What the request has
+/// reserved is free within a second.
+const LAST_BYTES_TIMEOUT: Duration = Duration::from_millis(500);
+
+// Status codes of a Close (RFC 6455, 7.4.1).
+const GOING_AWAY: u16 = 1001;
+const POLICY_VIOLATION: u16 = 1008;
+
+/// A tunnel to be: the upstream's side of it, and the request that has asked for it.
+pub struct Tunnel {
+    upstream: UpgradedConnection<RequestBody>,
+    /// The client's side, where it is a stream of HTTP/2.
+    client_stream: Option<OnUpgrade>,
+    exchange: Exchange,
+    registered: RegisteredTunnel,
+    /// How long no byte may come either way.
+    idle_timeout: Duration,
+    is_websocket: bool,
+}
+
+impl fmt::Debug for Tunnel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tunnel").field("exchange", &self.exchange).finish_non_exhaustive()
+    }
+}
+
+/// How a tunnel ended.
+enum Ended {
+    /// Both sides have.
+    InOrder,
+    /// One side of a WebSocket has.
+    OneSide,
+    /// No byte has come either way for too long.
+    Idle,
+    Closing(Closing),
+    Broken {
+        error: io::Error,
+        is_to_client: bool,
+    },
+}
+
+/// Answers a request that asks for `upgrade`, to which the upstream's `answer` has switched. The tunnel is left with the
+/// timer of the connection, which takes it once the answer is written.
+pub(super) async fn open<S>(
+    worker: &Worker<S>,
+    client: &ClientInfo,
+    exchange: Exchange,
+    route: &Route,
+    (upgrade, owner): (Box<Upgrade>, TunnelClient),
+    answer: UpstreamAnswer,
+    outcomes: &[PolicyOutcome],
+) -> Response<ResponseBody> {
+    let UpstreamAnswer { response, connection, .. } = answer;
+    let (mut head, ()) = Response::new(()).into_parts();
+    head.headers = response.headers().clone();
+    headers::remove_hop_by_hop(&mut head.headers);
+    headers::append_via(&mut head.headers, &worker.rules.via, response.version());
+    worker.rules.quotas.add_fields(&mut head.headers, outcomes);
+    head.status = upgrade.answer(&mut head.headers);
+
+    let upstream = pin!(connection.upgrade(response));
+    let Ok(Ok(Some(upstream))) = client.timer().timeout(route.timeouts.response, upstream).await else {
+        return exchange.reply(Reply::bad_gateway());
+    };
+    let is_banned = worker.closes_tunnels_of(&owner);
+    let registered = worker.tunnels.register(owner);
+    if is_banned {
+        registered.close_for_ban();
+    }
+    let (idle_timeout, is_websocket) = (route.timeouts.idle, upgrade.is_websocket());
+    let client_stream = upgrade.into_client_stream();
+    exchange.switch_protocols(head, idle_timeout, |exchange| Tunnel {
+        upstream,
+        client_stream,
+        exchange,
+        registered,
+        idle_timeout,
+        is_websocket,
+    })
+}
+
+impl Tunnel {
+    /// Relays bytes between the upstream and a stream of HTTP/2, until the tunnel ends.
+    pub async fn relay_stream(mut self) {
+        let Some(stream) = self.client_stream.take() else { return };
+        // It is there as soon as the answer is written.
+        if let Ok(Ok(client)) = timeout(self.idle_timeout, stream).await {
+            self.relay(TokioIo::new(client), Bytes::new()).await;
+        }
+    }
+
+    /// Relays bytes between the upstream and `client`, of which `received` were read already, until the tunnel ends. Returns
+    /// the client's stream if what the upstream sent was cut off.
+    pub async fn relay<C: AsyncRead + AsyncWrite + Unpin>(self, client: C, received: Bytes) -> Option<C> {
+        let Self { mut upstream, exchange, registered, idle_timeout, is_websocket, .. } = self;
+        let active = Cell::new(Instant::now());
+        let mut relay = Relay {
+            to_client: Direction::new(upstream.take_received(), is_websocket),
+            to_upstream: Direction::new(received, is_websocket),
+            client,
+            upstream,
+            exchange,
+            active: &active,
+            is_websocket,
+        };
+        let ended = tokio::select! {
+            biased;
+            ended = poll_fn(|cx| relay.poll(cx)) => ended,
+            closing = registered.closing() => Ended::Closing(closing),
+            () = idle(&active, idle_timeout) => Ended::Idle,
+        };
+        match ended {
+            Ended::InOrder => {}
+            Ended::OneSide => {
+                let _late = timeout(LAST_BYTES_TIMEOUT, poll_fn(|cx| relay.poll_both(cx))).await;
+            }
+            Ended::Broken { error, is_to_client: false } => {
+                tracing::debug!("the client's side of a tunnel broke, or the upstream took no more: {error}");
+                // What the upstream has sent before it went, or the client before that, has to get there.
+                let _late = timeout(LAST_BYTES_TIMEOUT, poll_fn(|cx| relay.poll_to_client(cx))).await;
+            }
+            Ended::Broken { error, is_to_client: true } => {
+                tracing::debug!("the upstream's side of a tunnel broke, or the client took no more: {error}");
+                return Some(relay.client);
+            }
+            Ended::Idle => relay.close((GOING_AWAY, "idle timeout"), (GOING_AWAY, "idle timeout")).await,
+            Ended::Closing(Closing::Draining) => relay.close((GOING_AWAY, ""), (GOING_AWAY, "")).await,
+            Ended::Closing(Closing::Banned) => {
+                relay.close((POLICY_VIOLATION, "banned"), (GOING_AWAY, "")).await
+            }
+        }
+        None
+    }
+}
+
+/// Ready once nothing was `active` for as long as `limit`.
+async fn idle(active: &Cell<Instant>, limit: Duration) {
+    loop {
+        let deadline = active.get() + limit;
+        if deadline <= Instant::now() {
+            return;
+        }
+        sleep_until(deadline).await;
+    }
+}
+
+/// Both sides of an open tunnel.
+struct Relay<'a, C> {
+    client: C,
+    upstream: UpgradedConnection<RequestBody>,
+    to_client: Direction,
+    to_upstream: Direction,
+    exchange: Exchange,
+    /// When a byte last came, or was taken.
+    active: &'a Cell<Instant>,
+    is_websocket: bool,
+}
+
+impl<C: AsyncRead + AsyncWrite + Unpin> Relay<'_, C> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
+        let to_upstream = self.poll_to_upstream(cx);
+        let to_client = self.poll_to_client(cx);
+        match (to_upstream, to_client) {
+            (_, Poll::Ready(Err(error))) => Poll::Ready(Ended::Broken { error, is_to_client: true }),
+            (Poll::Ready(Err(error)), _) => Poll::Ready(Ended::Broken { error, is_to_client: false }),
+            (Poll::Ready(Ok(())), Poll::Ready(Ok(()))) => Poll::Ready(Ended::InOrder),
+            (Poll::Pending, Poll::Pending) => Poll::Pending,
+            // Other protocols may have one side closed for as long as they like.
+            _ if self.is_websocket => Poll::Ready(Ended::OneSide),
+            _ => Poll::Pending,
+        }
+    }
+
+    fn poll_both(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let to_upstream = self.poll_to_upstream(cx)?;
+        let to_client = self.poll_to_client(cx)?;
+        if to_upstream.is_ready() && to_client.is_ready() { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+
+    fn poll_to_client(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let before = self.to_client.relayed();
+        let polled = self.to_client.poll_relay(cx, &mut self.upstream, &mut self.client);
+        self.note(self.to_client.relayed() - before, Exchange::add_sent);
+        polled
+    }
+
+    fn poll_to_upstream(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let before = self.to_upstream.relayed();
+        let polled = self.to_upstream.poll_relay(cx, &mut self.client, &mut self.upstream);
+        self.note(self.to_upstream.relayed() - before, Exchange::add_received);
+        polled
+    }
+
+    /// Notes that so many bytes were relayed.
+    fn note(&mut self, bytes: u64, count: impl FnOnce(&mut Exchange, u64)) {
+        if bytes > 0 {
+            count(&mut self.exchange, bytes);
+            self.active.set(Instant::now());
+        }
+    }
+
+    /// Closes both sides in order. Those of a WebSocket get a Close with a code and a reason.
+    async fn close(&mut self, for_client: (u16, &str), for_upstream: (u16, &str)) {
+        if self.is_websocket {
+            let deadline = Instant::now() + CLOSE_TIMEOUT;
+            // A frame that does not end is cut off.
+            let _late = timeout_at(deadline, poll_fn(|cx| self.poll_finish_frames(cx))).await;
+            let (code, reason) = for_client;
+            if self.to_client.may_close() {
+                let frame = close_frame(code, reason, false);
+                let _gone = timeout_at(deadline, write_all(&mut self.client, &frame)).await;
+            }
+            let (code, reason) = for_upstream;
+            if self.to_upstream.may_close() {
+                let frame = close_frame(code, reason, true);
+                let _gone = timeout_at(deadline, write_all(&mut self.upstream, &frame)).await;
+            }
+            // Closed with bytes unread, a socket would be reset, and that may overtake the Close.
+            let _late = timeout(CLOSE_TIMEOUT, poll_fn(|cx| self.poll_discard(cx))).await;
+        }
+        let shutdown = async {
+            let _gone = self.client.shutdown().await;
+            let _gone = self.upstream.shutdown().await;
+            if !self.is_websocket {
+                let _gone = poll_fn(|cx| self.poll_discard(cx)).await;
+            }
+        };
+        let _late = timeout(CLOSE_TIMEOUT, shutdown).await;
+    }
+
+    fn poll_finish_frames(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let before = (self.to_client.relayed(), self.to_upstream.relayed());
+        // One that fails has no frame to finish any more.
+        let to_client = self.to_client.poll_finish_frame(cx, &mut self.upstream, &mut self.client).is_ready();
+        let to_upstream =
+            self.to_upstream.poll_finish_frame(cx, &mut self.client, &mut self.upstream).is_ready();
+        self.note(self.to_client.relayed() - before.0, Exchange::add_sent);
+        self.note(self.to_upstream.relayed() - before.1, Exchange::add_received);
+        if to_client && to_upstream { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let from_upstream = self.to_client.poll_discard(cx, &mut self.upstream).is_ready();
+        let from_client = self.to_upstream.poll_discard(cx, &mut self.client).is_ready();
+        if from_upstream && from_client { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+async fn write_all(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<()> {
+    to.write_all(bytes).await?;
+    to.flush().await
+}

@@ -1,0 +1,86 @@
+//! A connection to an upstream that carries another protocol than HTTP.
+
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use hyper::upgrade::{Parts, Upgraded};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::{RequestBody, addresses::HeldConnection, connection::InFlightGuard, io::UpstreamIo};
+
+/// A stream of bytes from and to an endpoint. Until it is dropped it counts as a connection, and as a request in flight, of
+/// the client whose request it was.
+pub struct UpgradedConnection<B: RequestBody> {
+    stream: UpgradedStream,
+    /// Bytes that came with the answer.
+    received: Bytes,
+    _in_flight: InFlightGuard<B>,
+    _held: HeldConnection,
+}
+
+enum UpgradedStream {
+    /// A connection of its own.
+    Socket(UpstreamIo),
+    /// A stream of a connection that it shares with others.
+    Stream(TokioIo<Upgraded>),
+}
+
+impl<B: RequestBody> UpgradedConnection<B> {
+    pub(super) fn new(upgraded: Upgraded, in_flight: InFlightGuard<B>, held: HeldConnection) -> Self {
+        let (stream, received) = match upgraded.downcast::<TokioIo<UpstreamIo>>() {
+            Ok(Parts { io, read_buf, .. }) => {
+                let mut io = io.into_inner();
+                io.set_upgraded();
+                (UpgradedStream::Socket(io), read_buf)
+            }
+            Err(upgraded) => (UpgradedStream::Stream(TokioIo::new(upgraded)), Bytes::new()),
+        };
+        Self { stream, received, _in_flight: in_flight, _held: held }
+    }
+
+    /// Takes the bytes that came with the answer, and belong before all others.
+    pub fn take_received(&mut self) -> Bytes {
+        std::mem::take(&mut self.received)
+    }
+}
+
+/// Delegates to what each variant holds.
+macro_rules! each {
+    ($self:expr, $stream:ident => $do:expr) => {
+        match &mut $self.get_mut().stream {
+            UpgradedStream::Socket($stream) => {
+                let $stream = Pin::new($stream);
+                $do
+            }
+            UpgradedStream::Stream($stream) => {
+                let $stream = Pin::new($stream);
+                $do
+            }
+        }
+    };
+}
+
+impl<B: RequestBody> AsyncRead for UpgradedConnection<B> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        each!(self, stream => stream.poll_read(cx, buf))
+    }
+}
+
+impl<B: RequestBody> AsyncWrite for UpgradedConnection<B> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        each!(self, stream => stream.poll_write(cx, buf))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(self, stream => stream.poll_flush(cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(self, stream => stream.poll_shutdown(cx))
+    }
+}
