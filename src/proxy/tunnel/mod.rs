@@ -168,7 +168,7 @@ impl Tunnel {
             Ended::Idle => relay.close((GOING_AWAY, "idle timeout"), (GOING_AWAY, "idle timeout")).await,
             Ended::Closing(Closing::Draining) => relay.close((GOING_AWAY, ""), (GOING_AWAY, "")).await,
             Ended::Closing(Closing::Banned) => {
-                relay.close((POLICY_VIOLATION, "banned"), (GOING_AWAY, "")).await
+                relay.close((POLICY_VIOLATION, "banned"), (GOING_AWAY, "")).await;
             }
         }
         None

@@ -213,7 +213,7 @@ fn chromium_opens_a_websocket_over_http1_and_over_http2() {
     for (listener, scheme, protocol) in [
         ("address: \"127.0.0.1:0\"".to_owned(), "http", "http/1.1"),
         (format!("{tls}, http2: false"), "https", "http/1.1"),
-        (tls.clone(), "https", "h2"),
+        (tls, "https", "h2"),
     ] {
         let yaml = format!("listeners: [{{ {listener} }}]\n{}", site(address, &page));
         let tollgate = Tollgate::start(Config::yaml(yaml));
