@@ -78,6 +78,7 @@ pub(super) fn upstreams_dto(context: &HandlerContext) -> Upstreams {
             url: endpoint.url.to_string(),
             weight: endpoint.weight,
             healthy: upstream.is_healthy(nth),
+            error: upstream.endpoint_error(nth),
             active: upstream.in_flight(nth) as u64,
         });
         // All that hold for any request to it.

@@ -97,11 +97,15 @@ impl Generation {
         listeners.filter_map(|(listener, tls)| Some((listener, tls.as_ref()?)))
     }
 
-    /// Adds the state of its endpoints to the metrics.
-    pub(super) fn watch_endpoints(&self, metrics: &Metrics) {
+    /// Adds the state of its upstreams to the metrics.
+    pub(super) fn watch_upstreams(&self, metrics: &Metrics) {
         let upstreams = self.upstreams.clone();
         metrics.watch_endpoints(move || {
             upstreams.iter().flat_map(|upstream| upstream.endpoint_facts()).collect()
+        });
+        let upstreams = self.upstreams.clone();
+        metrics.watch_upstream_tls(move || {
+            upstreams.iter().filter_map(|upstream| upstream.tls_facts()).collect()
         });
     }
 

@@ -189,6 +189,7 @@ impl<'a> Forwarder<'a> {
             }
             attempt.outcome = Outcome::Error;
             let SendError { error, unsent } = failed;
+            self.upstream.request_failed(endpoint, &error);
             match unsent.or(retry_copy) {
                 Some(retry) if !is_retry => {
                     self.metrics.upstream_retry(self.index);
@@ -279,18 +280,11 @@ impl<'a> Forwarder<'a> {
         let (name, url) =
             (&self.upstream.shared().config.name, self.upstream.shared().endpoint_url(endpoint));
         match &error {
-            ConnectError::Unreachable(error) => {
-                self.warn(format_args!("endpoint {url} could not be reached: {error}"));
-            }
             ConnectError::Full(_) => self.warn(format_args!("upstream {name} is overloaded: {error}")),
-            ConnectError::Handshake(error) => {
-                let why = self.upstream.shared().describe(endpoint, error);
-                self.warn(format_args!("endpoint {url} could not be reached over TLS: {why}"));
+            error => {
+                let why = self.upstream.shared().describe_connect_error(endpoint, error);
+                self.warn(format_args!("endpoint {url} could not be reached: {why}"));
             }
-            ConnectError::Timeout => self.warn(format_args!("endpoint {url} accepted no connection in time")),
-            ConnectError::HandshakeTimeout => self.warn(format_args!(
-                "endpoint {url} did not finish the TLS handshake in time: if the port does not use TLS, write http://"
-            )),
         }
         let (outcome, reply) = match error {
             ConnectError::Unreachable(_) | ConnectError::Handshake(_) => {

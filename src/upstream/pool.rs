@@ -29,6 +29,7 @@ use super::{
     connection::{Connection, PooledConnection},
     queue::{ConnectionPermit, ConnectionQueue, Grant, NextRequest},
 };
+use crate::tls::find_tls_error;
 
 /// What is read of an answer at once, and so what a client that does not read it makes the proxy hold, twice: here and on its way
 /// to the client. hyper's own default is 408 KiB. The head of an answer has to fit in.
@@ -76,10 +77,10 @@ pub enum ConnectError {
     #[error("{0}")]
     Handshake(io::Error),
     /// The endpoint did not accept a connection in time.
-    #[error("no connection in time")]
+    #[error("it accepted no connection in time")]
     Timeout,
     /// The endpoint accepted a connection, and did not finish the TLS handshake in time.
-    #[error("no TLS handshake in time")]
+    #[error("it did not finish the TLS handshake in time")]
     HandshakeTimeout,
 }
 
@@ -140,16 +141,29 @@ impl<B: RequestBody> UpstreamPool<B> {
         let _connecting = ConnectingGuard::new(&self.shared, endpoint);
         let opened = self.open(endpoint, permit, within).await;
         match &opened {
+            // With TLS 1.3 it may still refuse our certificate: wait for its first answer.
+            Ok(pooled) if pooled.tls_version > 0 => {}
             Ok(_) => {
                 self.balancer.mark_reachable(endpoint);
                 self.shared.mark_reachable(endpoint);
             }
-            Err(_) => {
-                self.balancer.mark_unreachable(endpoint, Instant::now());
-                self.shared.mark_unreachable(endpoint);
-            }
+            Err(error) => self.eject(endpoint, self.shared.describe_connect_error(endpoint, error)),
         }
         Ok(Connection::new(opened?, self, held, false))
+    }
+
+    /// Notes that the request on a new connection to `endpoint` was not answered. Where the endpoint has ended TLS with an
+    /// alert, it is as unreachable as if that had come in the handshake: with TLS 1.3, it is told of our certificate after ours
+    /// has ended.
+    pub fn request_failed(&self, endpoint: usize, error: &hyper::Error) {
+        if matches!(find_tls_error(error), Some(rustls::Error::AlertReceived(_))) {
+            self.eject(endpoint, self.shared.describe(endpoint, error));
+        }
+    }
+
+    fn eject(&self, endpoint: usize, error: String) {
+        self.balancer.mark_unreachable(endpoint, Instant::now());
+        self.shared.mark_unreachable(endpoint, error);
     }
 
     async fn open(

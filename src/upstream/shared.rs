@@ -9,12 +9,13 @@ use std::{
     },
 };
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::{UpstreamTlsContext, addresses::AddressTable, queue::ConnectionQueue, with_cause};
+use super::{ConnectError, UpstreamTlsContext, addresses::AddressTable, queue::ConnectionQueue, with_cause};
 use crate::{
     config::model,
-    telemetry::metrics::EndpointFacts,
+    telemetry::metrics::{EndpointFacts, UpstreamTlsFacts},
     tls::{ServerSettings, find_tls_error, handshake_hint},
 };
 
@@ -44,6 +45,8 @@ struct Health {
     is_down: AtomicBool,
     /// How often it was ejected after it had been reachable.
     ejections: AtomicU64,
+    /// Why the last attempt to connect failed.
+    error: Mutex<String>,
 }
 
 impl SharedUpstream {
@@ -84,13 +87,19 @@ impl SharedUpstream {
         }
     }
 
-    /// Notes that `endpoint` could not be reached and is ejected.
-    pub(super) fn mark_unreachable(&self, endpoint: usize) {
-        if let Some(health) = self.health.get(endpoint)
-            && !health.is_down.swap(true, Ordering::Relaxed)
-        {
+    /// Notes that `endpoint` could not be reached and is ejected, and why.
+    pub(super) fn mark_unreachable(&self, endpoint: usize, error: String) {
+        let Some(health) = self.health.get(endpoint) else { return };
+        *health.error.lock() = error;
+        if !health.is_down.swap(true, Ordering::Relaxed) {
             health.ejections.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Why `endpoint` could not be reached the last time that it was tried. `None`: it could.
+    pub fn endpoint_error(&self, endpoint: usize) -> Option<String> {
+        let health = self.health.get(endpoint).filter(|health| health.is_down.load(Ordering::Relaxed))?;
+        Some(health.error.lock().clone())
     }
 
     /// Whether the last attempt to reach `endpoint` succeeded. An endpoint that was never tried counts as healthy.
@@ -130,6 +139,22 @@ impl SharedUpstream {
         }
     }
 
+    /// Why there is no connection to an endpoint: the end of a sentence that begins with it.
+    pub fn describe_connect_error(&self, endpoint: usize, error: &ConnectError) -> String {
+        match error {
+            ConnectError::Handshake(error) => self.describe(endpoint, error),
+            ConnectError::HandshakeTimeout => {
+                format!("{error}: if the port does not use TLS, write http://")
+            }
+            ConnectError::Full(_) | ConnectError::Unreachable(_) | ConnectError::Timeout => error.to_string(),
+        }
+    }
+
+    /// How the TLS to its endpoints stands. `None`: none is `https`.
+    pub fn tls_facts(&self) -> Option<UpstreamTlsFacts> {
+        self.tls.as_ref().map(UpstreamTlsContext::facts)
+    }
+
     /// Reads the files of its certificates and authorities that have changed. Blocks: not for a worker's thread.
     pub fn reload_changed_files(&self) {
         if let Some(tls) = &self.tls {
@@ -149,6 +174,7 @@ impl SharedUpstream {
             url: self.endpoint_url(index),
             is_healthy: self.is_healthy(index),
             ejections: self.ejections(index),
+            error: self.endpoint_error(index),
         };
         (0..self.config.endpoints.len()).map(facts).collect()
     }

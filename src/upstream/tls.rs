@@ -20,6 +20,7 @@ use rustls::{
 
 use crate::{
     config::model,
+    telemetry::metrics::{CertificateFacts, UpstreamTlsFacts},
     tls::{self, CertificateError, CertificateInfo, PemError},
     watched_file::{self, Reread, Unreadable, WatchedFile},
 };
@@ -49,6 +50,8 @@ pub struct UpstreamTlsContext {
     system: Arc<RootCertStore>,
     files: Mutex<Files>,
     current: RwLock<HandshakeConfig>,
+    /// Apart from the files, which are locked while they are read.
+    facts: Mutex<UpstreamTlsFacts>,
     /// That of the current configuration. Connections with another are not to be used any more.
     version: AtomicU64,
 }
@@ -104,6 +107,7 @@ impl UpstreamTlsContext {
         let current = HandshakeConfig { config: files.config(&system)?, version: 1 };
         Ok(Some(Self {
             name: upstream.name.clone(),
+            facts: Mutex::new(files.facts(&upstream.name)),
             server_names,
             system,
             files: Mutex::new(files),
@@ -140,6 +144,12 @@ impl UpstreamTlsContext {
                 Err(error) => tracing::error!("TLS to upstream {} can't be set up anew: {error}", self.name),
             }
         }
+        *self.facts.lock() = files.facts(&self.name);
+    }
+
+    /// How its files stand.
+    pub(super) fn facts(&self) -> UpstreamTlsFacts {
+        self.facts.lock().clone()
     }
 }
 
@@ -179,6 +189,24 @@ impl Files {
             let expires = reread.value().info.expiry_date();
             tracing::info!(expires, "the client certificate for upstream {upstream} was reloaded");
             self.is_pending = true;
+        }
+    }
+
+    fn facts(&self, upstream: &str) -> UpstreamTlsFacts {
+        let certificate = self.certificate.as_ref().map(|reread| CertificateFacts {
+            file: reread.first_path().to_owned(),
+            info: Arc::clone(&reread.value().info),
+            loaded: reread.made(),
+            reload_error: reread.error().cloned(),
+        });
+        let of_ca = self.ca.as_ref().and_then(|reread| Some((reread.first_path(), reread.error()?)));
+        let of_certificate =
+            self.certificate.as_ref().and_then(|reread| Some((reread.first_path(), reread.error()?)));
+        let reload_errors = [of_ca, of_certificate].into_iter().flatten();
+        UpstreamTlsFacts {
+            upstream: upstream.to_owned(),
+            certificate,
+            reload_errors: reload_errors.map(|(file, error)| (file.to_owned(), error.clone())).collect(),
         }
     }
 

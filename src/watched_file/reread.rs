@@ -67,6 +67,11 @@ impl<T, const N: usize> Reread<T, N> {
         &self.value
     }
 
+    /// The path of the first file.
+    pub fn first_path(&self) -> &Path {
+        self.files.first().map_or(Path::new(""), WatchedFile::path)
+    }
+
     /// When it was made.
     pub fn made(&self) -> SystemTime {
         self.made

@@ -75,6 +75,9 @@ pub struct Endpoint {
     pub weight: u32,
     /// `false`: the last attempt to connect failed.
     pub healthy: bool,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
     /// Requests in flight, over all workers.
     pub active: u64,
 }

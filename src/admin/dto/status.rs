@@ -60,7 +60,7 @@ pub struct Outage {
     pub since: String,
     /// The warning.
     #[schema(
-        example = "endpoint http://10.0.0.6:3000 of upstream api is unreachable: the last attempt to connect to it has failed"
+        example = "endpoint http://10.0.0.6:3000 of upstream api is unreachable: Connection refused (os error 111)"
     )]
     pub text: String,
 }

@@ -17,15 +17,19 @@ impl HealthTracker {
     pub(super) fn update(&mut self, store: &Option<StoreFacts>, endpoints: Vec<EndpointFacts>) -> Vec<Event> {
         let store = store.iter().map(|store| {
             let why = if store.breaker_open { "its circuit breaker is open" } else { "it responds" };
-            ("store".to_owned(), !store.breaker_open, why)
+            ("store".to_owned(), !store.breaker_open, why.to_owned())
         });
         let endpoints = endpoints.into_iter().map(|endpoint| {
-            let why = if endpoint.is_healthy { "it is reachable" } else { "it is unreachable" };
+            let why = match (endpoint.is_healthy, &endpoint.error) {
+                (true, _) => "it is reachable".to_owned(),
+                (false, None) => "it is unreachable".to_owned(),
+                (false, Some(error)) => format!("it is unreachable: {error}"),
+            };
             (format!("upstream {} {}", endpoint.upstream, endpoint.url), endpoint.is_healthy, why)
         });
         let changed = store.chain(endpoints).filter_map(|(what, is_healthy, why)| {
             let was_healthy = self.0.insert(what.clone(), is_healthy).unwrap_or(true);
-            (was_healthy != is_healthy).then(|| Event::Health { what, is_healthy, why: why.to_owned() })
+            (was_healthy != is_healthy).then(|| Event::Health { what, is_healthy, why })
         });
         changed.collect()
     }
@@ -43,7 +47,7 @@ mod tests {
             upstream: "api".into(),
             url: "http://a:1".into(),
             is_healthy,
-            ejections: 0,
+            ..EndpointFacts::default()
         };
         let changes = |events: Vec<Event>| -> Vec<(String, bool)> {
             let each = events.into_iter().filter_map(|event| match event {

@@ -80,10 +80,9 @@ fn given_by(outcomes: &RouteOutcomes) -> String {
 }
 
 fn unreachable(endpoint: &EndpointFacts) -> Finding {
-    let EndpointFacts { upstream, url, .. } = endpoint;
-    let text = format!(
-        "endpoint {url} of upstream {upstream} is unreachable: the last attempt to connect to it has failed"
-    );
+    let EndpointFacts { upstream, url, error, .. } = endpoint;
+    let why = error.as_deref().unwrap_or("the last attempt to connect to it has failed");
+    let text = format!("endpoint {url} of upstream {upstream} is unreachable: {why}");
     Finding { subject: Subject::UnreachableEndpoint { upstream: upstream.clone(), url: url.clone() }, text }
 }
 
@@ -177,12 +176,13 @@ mod tests {
             upstream: "api".into(),
             url: url.into(),
             is_healthy,
+            error: (!is_healthy).then(|| "nobody listens".to_owned()),
             ejections: 0,
         };
         let endpoints = [endpoint("http://10.0.0.5:3000", true), endpoint("http://10.0.0.6:3000", false)];
         assert_found(
             &outages(&[], &endpoints, None),
-            &["endpoint http://10.0.0.6:3000 of upstream api is unreachable"],
+            &["endpoint http://10.0.0.6:3000 of upstream api is unreachable: nobody listens"],
         );
     }
 

@@ -13,7 +13,7 @@ use crate::{
     memory::format_bytes,
     telemetry::metrics::{
         BudgetFacts, CertificateFacts, ConnectionFacts, EndpointFacts, EvidenceFacts, InstanceFacts,
-        MemoryFacts, StoreFacts, TlsFacts,
+        MemoryFacts, StoreFacts, TlsFacts, UpstreamTlsFacts,
     },
     tls::Validity,
 };
@@ -45,6 +45,8 @@ pub(super) struct RuleInput {
     pub(super) store: Option<StoreFacts>,
     /// Of each listener that speaks TLS.
     pub(super) tls: Vec<TlsFacts>,
+    /// Of each upstream that is asked over TLS.
+    pub(super) upstream_tls: Vec<UpstreamTlsFacts>,
     pub(super) memory: MemoryInput,
     /// Of each route that has had errors lately.
     pub(super) routes: Vec<LatestOutcomes>,
@@ -256,16 +258,26 @@ fn held(bytes: BudgetFacts) -> String {
     format!("{} of its {}", format_bytes(bytes.held), format_bytes(bytes.budget))
 }
 
-/// What is wrong with certificates and their files. Several listeners may serve the same file.
+/// What is wrong with certificates and their files. Several listeners or upstreams may have the same file.
 fn certificates(input: &RuleInput) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     let served = input.tls.iter().flat_map(|tls| &tls.certificates);
-    let validity = served.filter_map(|served| certificate_validity(served, input.now));
-    let reloads = input.tls.iter().flat_map(TlsFacts::reload_errors).map(|(file, error)| Finding {
+    let served = served.filter_map(|served| {
+        let whose = format!("the certificate of {}", served.info.names.join(", "));
+        certificate_validity(served, &whose, "clients", input.now)
+    });
+    let shown = input.upstream_tls.iter().filter_map(|of| {
+        let whose = format!("the client certificate for upstream {}", of.upstream);
+        certificate_validity(of.certificate.as_ref()?, &whose, "endpoints", input.now)
+    });
+    let of_listeners = input.tls.iter().flat_map(TlsFacts::reload_errors);
+    let of_upstreams = input.upstream_tls.iter().flat_map(|of| &of.reload_errors);
+    let reload_errors = of_listeners.chain(of_upstreams.map(|(file, error)| (file, error)));
+    let reloads = reload_errors.map(|(file, error)| Finding {
         subject: Subject::TlsReload(file.clone()),
         text: format!("{error}: what was read before is still in use"),
     });
-    for finding in validity.chain(reloads) {
+    for finding in served.chain(shown).chain(reloads) {
         if findings.iter().all(|other| other.subject != finding.subject) {
             findings.push(finding);
         }
@@ -273,9 +285,15 @@ fn certificates(input: &RuleInput) -> Vec<Finding> {
     findings
 }
 
-fn certificate_validity(served: &CertificateFacts, now: SystemTime) -> Option<Finding> {
-    let CertificateFacts { file, info, .. } = served;
-    let certificate = format!("the certificate of {} in {}", info.names.join(", "), file.display());
+/// `refusers`: who refuses it once it is invalid.
+fn certificate_validity(
+    certificate: &CertificateFacts,
+    whose: &str,
+    refusers: &str,
+    now: SystemTime,
+) -> Option<Finding> {
+    let CertificateFacts { file, info, .. } = certificate;
+    let certificate = format!("{whose} in {}", file.display());
     let date = info.expiry_date();
     let (subject, text) = match info.validity(now) {
         Validity::Valid => return None,
@@ -292,13 +310,14 @@ fn certificate_validity(served: &CertificateFacts, now: SystemTime) -> Option<Fi
         }
         Validity::Expired => {
             let text = format!(
-                "{certificate} expired on {date}: clients refuse it; renew it; the file is read again by itself"
+                "{certificate} expired on {date}: {refusers} refuse it; renew it; the file is read again by itself"
             );
             (Subject::InvalidCertificate(file.clone()), text)
         }
         Validity::NotYetValid => {
-            let text =
-                format!("{certificate} is not valid yet: clients refuse it; check the clock of this machine");
+            let text = format!(
+                "{certificate} is not valid yet: {refusers} refuse it; check the clock of this machine"
+            );
             (Subject::InvalidCertificate(file.clone()), text)
         }
     };
@@ -399,6 +418,7 @@ mod tests {
             connections: ConnectionFacts::default(),
             store: None,
             tls: Vec::new(),
+            upstream_tls: Vec::new(),
             memory: MemoryInput::default(),
             routes: Vec::new(),
             endpoints: Vec::new(),
@@ -563,6 +583,23 @@ mod tests {
         assert_findings(&at(91), &[&expired]);
         let early = SystemTime::UNIX_EPOCH - DAY;
         assert_findings(&with_tls(early, vec![self::certificate("a.pem")]), &["in a.pem is not valid yet"]);
+    }
+
+    #[test]
+    fn the_client_certificate_for_an_upstream_expires_and_is_reread_likewise() {
+        let mut input = RuleInput { now: SystemTime::UNIX_EPOCH + DAY * 77, ..nothing() };
+        input.upstream_tls = vec![UpstreamTlsFacts {
+            upstream: "orders".into(),
+            certificate: Some(certificate("me.pem")),
+            reload_errors: vec![("ca.pem".into(), "ca.pem contains no certificate".into())],
+        }];
+        let reread = "ca.pem contains no certificate: what was read before is still in use";
+        let of = "the client certificate for upstream orders in me.pem";
+        let expires = format!("{of} expires in 13 days, on 1970-04-01 00:00:00 UTC: renew it");
+        assert_findings(&input, &[&expires, reread]);
+        input.now += DAY * 20;
+        let expired = format!("{of} expired on 1970-04-01 00:00:00 UTC: endpoints refuse it");
+        assert_findings(&input, &[&expired, reread]);
     }
 
     #[test]

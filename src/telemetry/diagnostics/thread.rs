@@ -187,6 +187,7 @@ impl DiagnosticsThread {
             connections: self.metrics.connections(),
             store: self.metrics.store(),
             tls: self.metrics.tls(),
+            upstream_tls: self.metrics.upstream_tls(),
             memory,
             routes: self.routes.update(self.metrics.totals().route_outcomes()),
             endpoints: self.metrics.endpoints(),

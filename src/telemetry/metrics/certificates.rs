@@ -1,4 +1,4 @@
-//! Certificates of listeners: until when they are valid, and whether their files can be read again.
+//! Certificates of listeners, and for upstreams: until when they are valid, and whether their files can be read again.
 
 use std::{
     collections::BTreeMap,
@@ -44,6 +44,17 @@ pub struct ClientCaFacts {
     pub reload_error: Option<String>,
 }
 
+/// The TLS to an upstream.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UpstreamTlsFacts {
+    /// Its name.
+    pub upstream: String,
+    /// The certificate that its endpoints are shown, if any.
+    pub certificate: Option<CertificateFacts>,
+    /// Why what a file holds now is not used, by file.
+    pub reload_errors: Vec<(PathBuf, String)>,
+}
+
 impl TlsFacts {
     /// Each of its files that can't be read again, and why.
     pub fn reload_errors(&self) -> impl Iterator<Item = (&PathBuf, &String)> {
@@ -80,6 +91,36 @@ pub(super) fn expose(listeners: &[TlsFacts], out: &mut DescriptorEncoder<'_>) ->
     for of in listeners {
         let is_successful = of.reload_errors().next().is_none();
         family.encode_family(&[("listener", label(of))])?.encode_gauge(&u64::from(is_successful))?;
+    }
+    Ok(())
+}
+
+/// Writes down how the certificates for all `upstreams` stand.
+pub(super) fn expose_upstreams(
+    upstreams: &[UpstreamTlsFacts],
+    out: &mut DescriptorEncoder<'_>,
+) -> fmt::Result {
+    let (name, help) = (
+        "tollgate_upstream_tls_certificate_expiry_timestamp_seconds",
+        "When the certificate that the upstream is shown expires, since the Unix epoch",
+    );
+    let mut family = out.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for of in upstreams {
+        if let Some(certificate) = &of.certificate {
+            let expiry = seconds(certificate.info.not_after);
+            family.encode_family(&[("upstream", of.upstream.as_str())])?.encode_gauge(&expiry)?;
+        }
+    }
+    let (name, help) = (
+        "tollgate_upstream_tls_last_reload_successful",
+        "Whether TLS to the upstream uses what its files hold now",
+    );
+    let mut family = out.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for of in upstreams {
+        let is_successful = of.reload_errors.is_empty();
+        family
+            .encode_family(&[("upstream", of.upstream.as_str())])?
+            .encode_gauge(&u64::from(is_successful))?;
     }
     Ok(())
 }

@@ -180,6 +180,7 @@ impl Metrics {
         cut_offs::expose(|value| self.sum(value), out)?;
         openings::expose(|value| self.sum(value), out)?;
         certificates::expose(&self.tls(), out)?;
+        certificates::expose_upstreams(&self.upstream_tls(), out)?;
         let version = [("version", env!("CARGO_PKG_VERSION"))];
         out.encode_descriptor("tollgate_build_info", "Version of this build", None, MetricType::Gauge)?
             .encode_family(&version)?

@@ -22,7 +22,7 @@ mod totals;
 mod worker;
 
 pub use bans::{BanFacts, BanVerdict};
-pub use certificates::{CertificateFacts, ClientCaFacts, TlsFacts};
+pub use certificates::{CertificateFacts, ClientCaFacts, TlsFacts, UpstreamTlsFacts};
 pub use connections::{ConnectionFacts, ConnectionRefusal, Http2Abuse, IdleClosure};
 pub use counter::{Counter, Gauge};
 pub use cut_offs::{CutOff, CutOffBody, CutOffMetrics, CutOffReason};

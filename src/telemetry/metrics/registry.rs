@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::{
     BanFacts, ConnectionFacts, NodeFacts, PoolMetrics, PoolState, StoreMetrics, StoreTopology, ThreadMetrics,
-    TlsFacts, WorkerMetrics,
+    TlsFacts, UpstreamTlsFacts, WorkerMetrics,
     bans::BanMetrics,
     generation::{Generations, Names},
     totals::Totals,
@@ -97,9 +97,12 @@ pub struct EndpointFacts {
     pub is_healthy: bool,
     /// How often it was put to rest since the start.
     pub ejections: u64,
+    /// Why it could not be reached. `None`: it could.
+    pub error: Option<String>,
 }
 
 type EndpointSource = Box<dyn Fn() -> Vec<EndpointFacts> + Send + Sync>;
+type UpstreamTlsSource = Box<dyn Fn() -> Vec<UpstreamTlsFacts> + Send + Sync>;
 type ConnectionSource = Box<dyn Fn() -> ConnectionFacts + Send + Sync>;
 type TlsSource = Box<dyn Fn() -> Vec<TlsFacts> + Send + Sync>;
 type StoreSource = Box<dyn Fn() -> StoreFacts + Send + Sync>;
@@ -119,6 +122,7 @@ pub struct Metrics {
     store: OnceLock<StoreSource>,
     endpoints: Mutex<Option<EndpointSource>>,
     tls: OnceLock<TlsSource>,
+    upstream_tls: Mutex<Option<UpstreamTlsSource>>,
     connections: OnceLock<ConnectionSource>,
     /// One for each connection to the shared store.
     pub(super) store_connections: Mutex<Vec<Arc<StoreMetrics>>>,
@@ -145,6 +149,7 @@ impl Metrics {
             store: OnceLock::new(),
             endpoints: Mutex::default(),
             tls: OnceLock::new(),
+            upstream_tls: Mutex::default(),
             connections: OnceLock::new(),
             store_connections: Mutex::default(),
             abuse_dropped: AtomicU64::new(0),
@@ -253,6 +258,16 @@ impl Metrics {
     /// How the TLS of each listener stands that speaks it, in the configuration's order.
     pub fn tls(&self) -> Vec<TlsFacts> {
         self.tls.get().map(|source| source()).unwrap_or_default()
+    }
+
+    /// Names the source of how the TLS to upstreams stands. The last call holds.
+    pub fn watch_upstream_tls(&self, source: impl Fn() -> Vec<UpstreamTlsFacts> + Send + Sync + 'static) {
+        *self.upstream_tls.lock() = Some(Box::new(source));
+    }
+
+    /// How the TLS to each upstream stands that has `https` endpoints.
+    pub fn upstream_tls(&self) -> Vec<UpstreamTlsFacts> {
+        self.upstream_tls.lock().as_ref().map(|source| source()).unwrap_or_default()
     }
 
     /// Names the source of how client connections are spread over addresses. The first call holds.

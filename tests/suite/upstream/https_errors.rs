@@ -26,6 +26,20 @@ fn assert_fails(tollgate: &Tollgate, origin: SocketAddr, status: u16, words: &[&
         let log = tollgate.log();
         log.iter().any(|line| line.contains(&url) && words.iter().all(|word| line.contains(word)))
     });
+    // The admin port says the same of it, but for who says it.
+    let words: Vec<_> = words.iter().filter(|word| !word.starts_with("could not")).collect();
+    let upstreams = tollgate.admin("GET", "/v1/upstreams").json();
+    let endpoint = &upstreams["upstreams"][0]["endpoints"][0];
+    assert_eq!(
+        (endpoint["healthy"].as_bool(), endpoint["url"].as_str()),
+        (Some(false), Some(&*format!("https://{origin}/")))
+    );
+    let why = endpoint["error"].as_str().unwrap();
+    assert!(words.iter().all(|word| why.contains(**word)), "{why}");
+    eventually("it is an outage", || {
+        let outages = tollgate.admin("GET", "/v1/status").json()["outages"].to_string();
+        words.iter().all(|word| outages.replace("\\\"", "\"").contains(**word))
+    });
 }
 
 #[test]
@@ -51,7 +65,7 @@ fn certificates_that_are_not_good() {
     ] {
         let origin = Origin::ok_tls(server_config(&issued));
         let tollgate = before(origin.address, &authority, more);
-        assert_fails(&tollgate, origin.address, 502, &["could not be reached over TLS: ", words]);
+        assert_fails(&tollgate, origin.address, 502, &["could not be reached: ", words]);
         assert_eq!(origin.heads().len(), 0);
     }
 }
@@ -82,7 +96,7 @@ fn nobody_there_and_nobody_answering() {
     assert_fails(&tollgate, nobody, 502, &["could not be reached: ", "refused"]);
     let closing = Origin::start(|_| Ok(()));
     let tollgate = before(closing.address, &authority, "");
-    assert_fails(&tollgate, closing.address, 502, &["could not be reached over TLS: "]);
+    assert_fails(&tollgate, closing.address, 502, &["could not be reached: "]);
 }
 
 fn asking_for_certificates(own: &Issued, clients: &Authority, old: bool) -> ServerConfig {

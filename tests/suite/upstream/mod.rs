@@ -2,7 +2,9 @@
 
 mod http2;
 mod https;
+mod https_changes;
 mod https_errors;
+mod https_programs;
 
 use std::net::SocketAddr;
 
