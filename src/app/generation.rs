@@ -1,6 +1,6 @@
 //! Everything that is built from one configuration. A reload replaces it as a whole.
 
-use std::{cell::LazyCell, sync::Arc};
+use std::sync::Arc;
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -14,7 +14,6 @@ use crate::{
     limit::Policy,
     listener::{SessionKeys, TlsContext, TlsError},
     proxy::{self, Rules},
-    system_authorities,
     telemetry::metrics::Metrics,
     upstream::{SharedUpstream, UpstreamTlsContext, UpstreamTlsError},
 };
@@ -51,14 +50,13 @@ impl Generation {
         // Use the keys as they are now, not as they were read up to a second ago.
         verifier.reload_changed_keys();
         let known = before.map_or(&[][..], |before| &before.upstreams);
-        let system_authorities = LazyCell::new(|| Arc::new(system_authorities::read()));
         let upstream = |upstream: &model::Upstream| -> Result<_, UpstreamTlsError> {
             if let Some(same) = known.iter().find(|known| known.config == *upstream) {
                 // As for keys.
                 same.reload_changed_files();
                 return Ok(Arc::clone(same));
             }
-            let tls = UpstreamTlsContext::open(upstream, || Arc::clone(&system_authorities))?;
+            let tls = UpstreamTlsContext::open(upstream)?;
             Ok(SharedUpstream::new(upstream.clone(), tls))
         };
         let upstreams = config.upstreams.iter().map(upstream).collect::<Result<_, _>>()?;

@@ -20,6 +20,7 @@ use rustls::{
 
 use crate::{
     config::model,
+    system_authorities,
     telemetry::metrics::{CertificateFacts, UpstreamTlsFacts},
     tls::{self, CertificateError, CertificateInfo, PemError},
     watched_file::{self, Reread, Unreadable, WatchedFile},
@@ -46,8 +47,6 @@ pub struct UpstreamTlsContext {
     name: String,
     /// By endpoint: what its certificate must be for. `None`: it is asked without TLS.
     server_names: Vec<Option<ServerName<'static>>>,
-    /// Those that are trusted where no `ca` is set.
-    system: Arc<RootCertStore>,
     files: Mutex<Files>,
     current: RwLock<HandshakeConfig>,
     /// Apart from the files, which are locked while they are read.
@@ -83,15 +82,11 @@ struct ClientCertificate {
 }
 
 impl UpstreamTlsContext {
-    /// Reads the files of an upstream. `None`: none of its endpoints is `https`. `system` has the system's authorities, and is
-    /// asked only where no others are set.
+    /// Reads the files of an upstream. `None`: none of its endpoints is `https`.
     ///
     /// # Errors
     /// A file can't be read, or what is in it can't be used.
-    pub fn open(
-        upstream: &model::Upstream,
-        system: impl FnOnce() -> Arc<RootCertStore>,
-    ) -> Result<Option<Self>, UpstreamTlsError> {
+    pub fn open(upstream: &model::Upstream) -> Result<Option<Self>, UpstreamTlsError> {
         let Some(settings) = &upstream.tls else { return Ok(None) };
         let server_name = |endpoint: &model::Endpoint| {
             let name = settings.server_name.as_deref().unwrap_or(endpoint.host());
@@ -103,13 +98,11 @@ impl UpstreamTlsContext {
         };
         let server_names = upstream.endpoints.iter().map(server_name).collect::<Result<_, _>>()?;
         let files = Files::open(&settings.client)?;
-        let system = if files.ca.is_some() { Arc::new(RootCertStore::empty()) } else { system() };
-        let current = HandshakeConfig { config: files.config(&system)?, version: 1 };
+        let current = HandshakeConfig { config: files.config()?, version: 1 };
         Ok(Some(Self {
             name: upstream.name.clone(),
             facts: Mutex::new(files.facts(&upstream.name)),
             server_names,
-            system,
             files: Mutex::new(files),
             version: AtomicU64::new(current.version),
             current: RwLock::new(current),
@@ -134,7 +127,7 @@ impl UpstreamTlsContext {
         let mut files = self.files.lock();
         files.refresh(&self.name);
         if files.is_pending {
-            match files.config(&self.system) {
+            match files.config() {
                 Ok(config) => {
                     files.is_pending = false;
                     let mut current = self.current.write();
@@ -211,11 +204,12 @@ impl Files {
     }
 
     /// What handshakes use, with no session yet.
-    fn config(&self, system: &Arc<RootCertStore>) -> Result<Arc<ClientConfig>, rustls::Error> {
-        let trusted = self.ca.as_ref().map_or(system, Reread::value);
+    fn config(&self) -> Result<Arc<ClientConfig>, rustls::Error> {
+        let trusted = self.ca.as_ref().map(|reread| Arc::clone(reread.value()));
+        let trusted = trusted.unwrap_or_else(system_authorities::trusted);
         let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()?
-            .with_root_certificates(Arc::clone(trusted));
+            .with_root_certificates(trusted);
         let mut config = match &self.certificate {
             None => builder.with_no_client_auth(),
             Some(reread) => builder

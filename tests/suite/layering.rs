@@ -22,7 +22,6 @@ const MAY_KNOW: [(&str, &[&str]); 28] = [
             "admin",
             "proxy",
             "identity",
-            "system_authorities",
             "upstream",
             "limit",
             "store",
@@ -46,7 +45,7 @@ const MAY_KNOW: [(&str, &[&str]); 28] = [
     ),
     // Neither knows that limits exist.
     ("router", &["config::model", "telemetry"]),
-    ("upstream", &["tls", "watched_file", "config::model", "telemetry"]),
+    ("upstream", &["system_authorities", "tls", "watched_file", "config::model", "telemetry"]),
     ("identity", &["identity::keys", "tls", "watched_file", "config::model", "telemetry"]),
     // Pure: the bytes of a file in, certificates and keys out.
     ("tls", &["config::model"]),
@@ -65,7 +64,7 @@ const MAY_KNOW: [(&str, &[&str]); 28] = [
     // A store serves the traits that others own; they never know it, nor it what else instances tell each other.
     ("store", &["store::memory", "store::redis"]),
     ("store::memory", &["limit", "memory", "memory::heap"]),
-    ("store::redis", &["file", "tls", "limit", "config::model", "telemetry"]),
+    ("store::redis", &["file", "system_authorities", "tls", "limit", "config::model", "telemetry"]),
     ("peers", &["peers::bans::change_log", "store::redis", "abuse", "limit", "config::model", "telemetry"]),
     // Pure: versions and times in, what to do out.
     ("peers::bans::change_log", &[]),

@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout};
 use super::failure;
 use crate::{
     config::model::{self, Secret},
-    file,
+    file, system_authorities,
 };
 
 /// For a new connection, from its first packet to the end of the greeting: the crate's own.
@@ -81,7 +81,11 @@ impl Server {
         }
         // A provider that is installed already stays.
         let _already = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let root_cert = tls.ca.as_deref().map(read).transpose()?;
+        // Without it, the client would read the system's for each connection, on the thread that serves.
+        let root_cert = match &tls.ca {
+            Some(ca) => Some(read(ca)?),
+            None => system_authorities::pem().map(String::into_bytes),
+        };
         let client_tls = match &tls.certificate {
             Some(model::ClientCertificate { cert, key }) => {
                 Some(ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? })

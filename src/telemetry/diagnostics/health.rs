@@ -29,7 +29,7 @@ impl HealthTracker {
         });
         let changed = store.chain(endpoints).filter_map(|(what, is_healthy, why)| {
             let was_healthy = self.0.insert(what.clone(), is_healthy).unwrap_or(true);
-            (was_healthy != is_healthy).then(|| Event::Health { what, is_healthy, why })
+            (was_healthy != is_healthy).then_some(Event::Health { what, is_healthy, why })
         });
         changed.collect()
     }

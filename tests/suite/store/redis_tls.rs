@@ -1,8 +1,10 @@
 //! Redis over TLS: who is trusted, who is known, and what is said when one of them is not.
 
+use std::path::Path;
+
 use super::redis_audit::{AS_IT_SHOULD_BE, warnings};
 use crate::harness::{
-    Authority, Config, Issued, Origin, Redis, Tollgate, eventually, file_name, free_port, get,
+    Authority, Config, Issued, Origin, Redis, Tollgate, command, eventually, file_name, free_port, get,
 };
 
 /// A Redis with a port for TLS beside its plain one.
@@ -43,17 +45,19 @@ fn tls(authority: &Authority, identity: Option<&Issued>) -> String {
 
 /// Three requests an hour for each address, counted in Redis at `url`.
 fn limited(origin: &Origin, url: &str, tls: &str) -> Tollgate {
-    Tollgate::start(
-        Config::new(
-            &[origin.address],
-            &format!(
-                "store: {{ redis: {{ url: \"{url}\"{tls}, timeout: 5s }} }}
+    Tollgate::start(counting(origin, url, tls))
+}
+
+fn counting(origin: &Origin, url: &str, tls: &str) -> Config {
+    Config::new(
+        &[origin.address],
+        &format!(
+            "store: {{ redis: {{ url: \"{url}\"{tls}, timeout: 5s }} }}
 policies: {{ per-ip: {{ algorithm: fixed_window, key: ip, limit: 3/365d }} }}
 "
-            ),
-        )
-        .with_policy("per-ip"),
+        ),
     )
+    .with_policy("per-ip")
 }
 
 fn status(tollgate: &Tollgate) -> u16 {
@@ -105,6 +109,19 @@ fn instances_share_limits_and_hear_of_each_other_over_tls() {
         Secure::start(&authority, &authority.issue("server", &["localhost"]), &["--tls-auth-clients", "no"]);
     let [one, other] = [0, 1].map(|_| limited(&origin, &secure.url(), &tls(&authority, None)));
     share(&one, &other);
+}
+
+#[test]
+fn without_a_ca_the_system_s_authorities_are_trusted() {
+    let (authority, origin) = (Authority::new("redis"), Origin::ok());
+    let server = authority.issue("server", &["localhost"]);
+    let secure = Secure::start(&authority, &server, &["--tls-auth-clients", "no"]);
+    let mut command = command(Path::new("."));
+    command.args(["run", "--config", "proxy.yaml"]).env("SSL_CERT_FILE", authority.file());
+    let tollgate = Tollgate::launch(command, counting(&origin, &secure.url(), ""));
+    eventually("no warning is left", || warnings(&tollgate).is_empty());
+    assert_eq!(status(&tollgate), 200);
+    assert!(secure.redis.keys().iter().any(|key| key.contains("{ip:127.0.0.1}")));
 }
 
 #[test]

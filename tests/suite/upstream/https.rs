@@ -1,11 +1,14 @@
 //! Requests to upstreams over TLS.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    path::Path,
+    sync::{Arc, Mutex},
+};
 
 use rustls::{HandshakeKind, version::TLS12};
 
 use super::{before, trusting};
-use crate::harness::{Authority, Client, Conn, Origin, Tollgate, eventually, get, server_config};
+use crate::harness::{Authority, Client, Conn, Origin, Tollgate, command, eventually, get, server_config};
 
 /// What origins see of each handshake.
 type Handshakes = Arc<Mutex<Vec<Handshake>>>;
@@ -174,4 +177,17 @@ fn an_origin_that_dies_is_tried_again_on_another_connection() {
     assert_eq!(client.request("GET", "/die", &[], b"").status, 502);
     assert_eq!(dying.connections(), 2);
     assert_eq!(client.request("GET", "/", &[], b"").status, 200);
+}
+
+#[test]
+fn without_a_ca_the_system_s_authorities_are_trusted() {
+    let (authority, other) = (Authority::new("ca"), Authority::new("other"));
+    let origin = Origin::ok_tls(server_config(&authority.issue("origin", &["127.0.0.1"])));
+    for (system, status) in [(&authority, 200), (&other, 502)] {
+        let mut command = command(Path::new("."));
+        command.args(["run", "--config", "proxy.yaml"]).env("SSL_CERT_FILE", system.file());
+        let config = super::upstream(&[format!("https://{}", origin.address)], "policies: []");
+        let tollgate = Tollgate::launch(command, config);
+        assert_eq!(get(tollgate.address, "/", &[]).status, status);
+    }
 }
