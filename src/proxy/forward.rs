@@ -220,7 +220,10 @@ impl<'a> Forwarder<'a> {
         match self.timer.timeout(limit, Pin::new(&mut pending.sent)).await {
             Ok(Ok(sent)) => Ok(sent),
             _ => {
-                pending.abort();
+                // A deadline of the client's own is no reason to free its place while the upstream is at work for it.
+                if !self.timer.is_call_over() {
+                    pending.abort();
+                }
                 Err(TimedOut)
             }
         }

@@ -188,15 +188,7 @@ impl Body for ResponseBody {
         let frame = match &mut this.source {
             BodySource::Whole(bytes) if bytes.is_empty() => None,
             BodySource::Whole(bytes) => Some(Ok(Frame::data(std::mem::take(bytes)))),
-            BodySource::Upstream(body) => match std::task::ready!(body.poll_frame(cx)) {
-                Some(Err(ResponseBodyError::Stalled)) => {
-                    match this.exchange.as_mut().and_then(Exchange::late_trailers) {
-                        Some(trailers) => Some(Ok(Frame::trailers(trailers))),
-                        None => Some(Err(ResponseBodyError::Stalled)),
-                    }
-                }
-                frame => frame,
-            },
+            BodySource::Upstream(body) => std::task::ready!(body.poll_frame(cx)),
         };
         let Some(exchange) = &mut this.exchange else { return Poll::Ready(frame) };
         match &frame {
@@ -205,6 +197,11 @@ impl Body for ResponseBody {
                 None => exchange.add_sent(frame.data_ref().map_or(0, Bytes::len) as u64),
             },
             Some(Err(error)) => {
+                if let ResponseBodyError::Stalled = error
+                    && let Some(trailers) = exchange.late_trailers()
+                {
+                    return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+                }
                 if let BodySource::Upstream(UpstreamBody { connection, .. }) = &this.source {
                     exchange.warn_broken_body(connection.endpoint_url(), error);
                 }
