@@ -40,6 +40,7 @@ pub(super) fn routes_dto(context: &HandlerContext) -> Routes {
             methods: route.methods.iter().map(ToString::to_string).collect(),
             upstream: config.upstreams.get(route.upstream).map_or_else(String::new, |of| of.name.clone()),
             policies: named(config, &route.policies),
+            max_body: route.max_body.map(|bytes| bytes as u64),
             requests: totals.statuses.iter().sum(),
             denied: totals.denied,
             statuses: totals.statuses,

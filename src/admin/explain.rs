@@ -17,8 +17,8 @@ use crate::{
     proxy::{
         self,
         explain::{
-            AssumedHost, CheckVerdict, ExplainedCheck, ExplainedRequest, ExplainedRoute, ExplainedVerdict,
-            Explanation,
+            AssumedHost, CheckVerdict, ExplainedBodyLimit, ExplainedCheck, ExplainedRequest, ExplainedRoute,
+            ExplainedVerdict, Explanation,
         },
     },
     telemetry::time::format_duration,
@@ -185,6 +185,10 @@ impl From<Explanation> for dto::Explanation {
             client_certificate: None,
             route: explained.route.map(route),
             upstream: explained.upstream,
+            body_limit: explained.body_limit.map(|limit| {
+                let ExplainedBodyLimit { max, because } = limit;
+                dto::ExplainedBodyLimit { max, because }
+            }),
             verdict: verdict.to_owned(),
             status: explained.status.map(|status| status.as_u16()),
             because: explained.because,

@@ -444,6 +444,7 @@ mod tests {
             redirect: None,
             tls,
             http2: true,
+            max_body: None,
         }
     }
 

@@ -11,8 +11,8 @@ use super::{
     terminal::{has_colours, moment, printable, table},
 };
 use crate::admin::dto::{
-    AssumedCertificate, AssumedHost, ExplainedCertificate, ExplainedCheck, ExplainedRequest, ExplainedRoute,
-    ExplainedUser, Explanation, HeaderValues,
+    AssumedCertificate, AssumedHost, ExplainedBodyLimit, ExplainedCertificate, ExplainedCheck,
+    ExplainedRequest, ExplainedRoute, ExplainedUser, Explanation, HeaderValues,
 };
 
 /// What would become of a request, and why; nothing is consumed
@@ -125,6 +125,10 @@ fn page(explanation: &Explanation, colour: bool) -> String {
     if let Some(upstream) = &explanation.upstream {
         text += &format!("upstream  {}\n", printable(upstream));
     }
+    if let Some(ExplainedBodyLimit { max, because }) = &explanation.body_limit {
+        let max = max.map_or_else(|| "-".to_owned(), |max| format!("{max} bytes at most"));
+        text += &format!("body      {max}: {}\n", printable(because));
+    }
     if !explanation.checks.is_empty() {
         let head = [
             "POLICY",
@@ -225,6 +229,7 @@ mod tests {
                 }],
             }),
             upstream: Some("api".into()),
+            body_limit: Some(ExplainedBodyLimit { max: Some(1024), because: "max_body of the route".into() }),
             verdict: "denied".into(),
             status: Some(429),
             because: "denied by per-ip: the limit is reached".into(),
@@ -245,6 +250,7 @@ cert      CN=acme: assumed
 route     all: the path matches /*
           not login: the method is not one of POST
 upstream  api
+body      1024 bytes at most: max_body of the route
 
 POLICY  KEY             ALGORITHM  COST  USED  LIMIT  REMAINING  RETRY AFTER  VERDICT          NOTE
 per-ip  ip:203.0.113.7  gcra       1     5     5      0          2s           denied           override for user:\\u{1b}acme

@@ -21,7 +21,7 @@ use tokio::{
 use super::{alarm::Alarm, connections::RegisteredConnection, io::ClientIo, stream::Stream};
 use crate::{
     proxy::{Phase, PhaseTimer, ResponseBody, Tunnel},
-    telemetry::metrics::ThreadMetrics,
+    telemetry::metrics::{Refusal, ThreadMetrics},
 };
 
 /// A connection without a request for this long is parked, which frees its buffers.
@@ -226,7 +226,7 @@ where
                 tracing::debug!("connection closed: {error}");
                 // hyper has answered a malformed head; its rest may still come.
                 if error.is_parse() {
-                    self.metrics.bad_requests().inc();
+                    self.metrics.refused(Refusal::Malformed).inc();
                 }
                 error.is_parse()
             }

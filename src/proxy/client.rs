@@ -141,6 +141,11 @@ impl ClientInfo {
         )
     }
 
+    /// The listener's place in the configuration.
+    pub(super) fn listener(&self) -> usize {
+        self.facts.transport.listener
+    }
+
     /// What the listener answers to each request, if it does not serve this client.
     pub(super) fn listener_reply(&self) -> Option<ListenerReply> {
         self.facts.listener_reply

@@ -24,7 +24,7 @@ use crate::{
     config::model::Endpoint,
     telemetry::{
         access_log::{Line, LogVerdict},
-        metrics::{CutOff, CutOffBody, CutOffReason, ServerErrorSource, SourceLabel},
+        metrics::{CutOff, CutOffBody, CutOffReason, Refusal, ServerErrorSource, SourceLabel},
         traces::{RequestEnd, RequestStart, Trace, UpstreamResult},
     },
     tls::TlsIdentity,
@@ -364,13 +364,23 @@ impl Exchange {
         });
     }
 
+    /// Counts the request as refused for this reason, whatever its status.
+    pub(super) fn count_refusal(&self, refusal: Refusal) {
+        self.telemetry.metrics.thread().refused(refusal).inc();
+    }
+
     #[cold]
-    fn count_server_error(&self, status: StatusCode) {
-        let source = match self.is_from_origin {
-            true => ServerErrorSource::Origin,
-            false => ServerErrorSource::from_proxy(status),
-        };
-        self.telemetry.metrics.server_error(self.route, source);
+    fn count_error(&self, status: StatusCode) {
+        if status.is_server_error() {
+            let source = match self.is_from_origin {
+                true => ServerErrorSource::Origin,
+                false => ServerErrorSource::from_proxy(status),
+            };
+            self.telemetry.metrics.server_error(self.route, source);
+        }
+        if let Some(refusal) = Refusal::of(status).filter(|_| !self.is_from_origin) {
+            self.count_refusal(refusal);
+        }
     }
 
     /// Counts and logs that the client was too slow.
@@ -428,8 +438,8 @@ impl Drop for Exchange {
         }
         if matches!(self.verdict.verdict(), Some(LogVerdict::Denied | LogVerdict::Banned)) {
             self.telemetry.metrics.denied(self.route);
-        } else if status.is_server_error() {
-            self.count_server_error(status);
+        } else if status.is_client_error() || status.is_server_error() {
+            self.count_error(status);
         }
         if let Some(log) = &self.log {
             self.write_log(log, elapsed);

@@ -14,7 +14,7 @@ use super::{
     headers::has_other_coding,
     phase_timer::{PhaseTimer, TimedOut},
     reply::Reply,
-    request_body::{BodyProgress, RequestBody},
+    request_body::{BodyFault, BodyProgress, RequestBody},
     reservation::{PendingReservations, ReservationGuard},
     response_body::CheckedOutConnection,
     tunnel::Upgrade,
@@ -184,8 +184,15 @@ impl<'a> Forwarder<'a> {
                 Ok(Err(failed)) => failed,
                 Err(TimedOut) => return Err(self.timed_out(&mut attempt)),
             };
-            if progress.as_ref().is_some_and(|progress| progress.is_broken()) {
-                return Err(self.timer.cut_off_reason().map_or_else(Reply::broken_body, Reply::slow_body));
+            match progress.as_ref().and_then(|progress| progress.fault()) {
+                Some(BodyFault::TooLarge) => return Err(Reply::body_too_large().closing()),
+                Some(BodyFault::Broken) => {
+                    return Err(self
+                        .timer
+                        .cut_off_reason()
+                        .map_or_else(Reply::broken_body, Reply::slow_body));
+                }
+                None => {}
             }
             attempt.outcome = Outcome::Error;
             let SendError { error, unsent } = failed;

@@ -50,6 +50,11 @@ impl Reply {
         Self::problem(StatusCode::BAD_REQUEST, "The request body is incomplete or malformed.").closing()
     }
 
+    /// The body is longer than `max_body` allows.
+    pub fn body_too_large() -> Self {
+        Self::problem(StatusCode::PAYLOAD_TOO_LARGE, "The request body is too large.")
+    }
+
     /// The client took too long to send its body.
     pub fn slow_body(reason: CutOffReason) -> Self {
         let reply = match reason {

@@ -38,6 +38,8 @@ pub struct ClientBody {
     incoming: PacedBody,
     /// Bytes still to come, where the length was announced.
     left: Option<u64>,
+    /// The most bytes that it may have.
+    max: u64,
     gate: Option<ContinueGate>,
     trailers: TrailerFilter,
     progress: Rc<BodyProgress>,
@@ -58,10 +60,18 @@ enum BodyState {
     #[default]
     Sending,
     Sent,
-    /// The client broke it off, or sent what is not a body.
-    Broken,
+    Faulty(BodyFault),
     /// The answer is complete; the rest of the body is not needed.
     Abandoned,
+}
+
+/// Why the upstream does not get the whole body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BodyFault {
+    /// The client broke it off, or sent what is not a body.
+    Broken,
+    /// It is longer than `max_body` allows.
+    TooLarge,
 }
 
 impl BodyProgress {
@@ -70,9 +80,12 @@ impl BodyProgress {
         self.state.get() == BodyState::Sent
     }
 
-    /// Whether the client broke the body off, or sent what is not a body.
-    pub fn is_broken(&self) -> bool {
-        self.state.get() == BodyState::Broken
+    /// Why the body ends before its end, if it does.
+    pub fn fault(&self) -> Option<BodyFault> {
+        match self.state.get() {
+            BodyState::Faulty(fault) => Some(fault),
+            _ => None,
+        }
     }
 
     /// Bytes of the body that were passed on.
@@ -101,15 +114,19 @@ pub enum RequestBodyError {
     /// The client sent it too slowly.
     #[error("the request body was sent too slowly")]
     Late,
+    /// It is longer than `max_body` allows.
+    #[error("the request body is too large")]
+    TooLarge,
 }
 
 impl RequestBody {
-    /// The client's body, to be streamed.
+    /// The client's body, to be streamed. `max`: the most bytes that it may have.
     pub fn stream(
         incoming: Incoming,
         gate: Option<ContinueGate>,
         timer: &Rc<PhaseTimer>,
         limits: &ClientLimits,
+        max: Option<u64>,
         upstream_timeout: Duration,
         trailers: TrailerFilter,
     ) -> (Self, Rc<BodyProgress>) {
@@ -117,6 +134,7 @@ impl RequestBody {
         let incoming = PacedBody::new(incoming, Rc::clone(timer), limits);
         let stream = ClientBody {
             left: incoming.size_hint().exact(),
+            max: max.unwrap_or(u64::MAX),
             incoming,
             gate,
             trailers,
@@ -147,8 +165,12 @@ impl ClientBody {
                 let length = frame.data_ref().map_or(0, Bytes::len) as u64;
                 if self.incoming.is_late(length) {
                     self.timer.cut_off(CutOff { body: CutOffBody::Request, reason: CutOffReason::MinRate });
-                    self.finish(BodyState::Broken);
+                    self.finish(BodyState::Faulty(BodyFault::Broken));
                     return Poll::Ready(Some(Err(RequestBodyError::Late)));
+                }
+                if length > self.max - self.progress.bytes() {
+                    self.finish(BodyState::Faulty(BodyFault::TooLarge));
+                    return Poll::Ready(Some(Err(RequestBodyError::TooLarge)));
                 }
                 self.left = self.left.map(|left| left.saturating_sub(length));
                 self.progress.bytes.set(self.progress.bytes.get() + length);
@@ -158,7 +180,7 @@ impl ClientBody {
                 Some(Ok(frame))
             }
             Some(Err(error)) => {
-                self.finish(BodyState::Broken);
+                self.finish(BodyState::Faulty(BodyFault::Broken));
                 Some(Err(error.into()))
             }
             None if self.progress.is_sent() => None,
@@ -170,7 +192,7 @@ impl ClientBody {
                 None
             }
             None => {
-                self.finish(BodyState::Broken);
+                self.finish(BodyState::Faulty(BodyFault::Broken));
                 Some(Err(RequestBodyError::Incomplete))
             }
         })

@@ -15,11 +15,14 @@ use hyper::body::Incoming;
 use super::{
     exchange::Exchange,
     phase_timer::{Phase, PhaseTimer},
-    request_body::{BodyProgress, RequestBody},
+    request_body::{BodyFault, BodyProgress, RequestBody},
     reservation::ReservationGuard,
     trailers::TrailerFilter,
 };
-use crate::upstream::{self, UpgradedConnection, with_cause};
+use crate::{
+    telemetry::metrics::Refusal,
+    upstream::{self, UpgradedConnection, with_cause},
+};
 
 /// An answer's body. Its exchange ends with it: when the last byte was passed on, or when it is
 /// dropped before.
@@ -81,6 +84,11 @@ impl CheckedOutConnection {
     /// The URL of the endpoint; `None` once the answer was read to its end.
     pub(super) fn endpoint_url(&self) -> Option<String> {
         self.connection.as_ref().map(upstream::Connection::endpoint_url)
+    }
+
+    /// Why the request broke off, which breaks its answer off as well.
+    fn request_fault(&self) -> Option<BodyFault> {
+        self.progress.as_ref()?.fault()
     }
 
     /// Whether the whole request was sent.
@@ -203,7 +211,11 @@ impl Body for ResponseBody {
                     return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
                 }
                 if let BodySource::Upstream(UpstreamBody { connection, .. }) = &this.source {
-                    exchange.warn_broken_body(connection.endpoint_url(), error);
+                    match connection.request_fault() {
+                        Some(BodyFault::TooLarge) => exchange.count_refusal(Refusal::BodyTooLarge),
+                        Some(BodyFault::Broken) => {}
+                        None => exchange.warn_broken_body(connection.endpoint_url(), error),
+                    }
                 }
             }
             None => {}

@@ -85,8 +85,10 @@ pub(super) fn upstream_request<S>(
     }
     let opener = gate.as_ref().map(ContinueGate::opener);
     let upstream_timeout = route.timeouts.response;
+    let max = config.max_body(route, client.listener());
+    let limits = &config.client_limits;
     let (body, progress) =
-        RequestBody::stream(body, gate, client.timer(), &config.client_limits, upstream_timeout, trailers);
+        RequestBody::stream(body, gate, client.timer(), limits, max, upstream_timeout, trailers);
     let mut request = Request::from_parts(head, body);
     heed_informational(&mut request, opener, hints, &worker.rules.via);
     (request, Some(progress))

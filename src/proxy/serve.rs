@@ -117,6 +117,13 @@ pub async fn serve<S: StoreAdmin + 'static>(
         return Ok(refuse(&worker, exchange, &request, body, reply));
     }
 
+    // Is its body too long? One of unknown length is measured while it comes.
+    if !body.is_end_stream()
+        && config.max_body(route, client.listener()).is_some_and(|max| body.size_hint().lower() > max)
+    {
+        return Ok(refuse(&worker, exchange, &request, body, Reply::body_too_large()));
+    }
+
     // Do the policies of the route admit the request?
     let Admitted { mut outcomes, delay } = match admit(&worker, &client, &mut exchange, &context).await {
         Admission::Admitted(admitted) => admitted,

@@ -272,6 +272,7 @@ mod tests {
             method_override: MethodOverride::Remove,
             trailers: Trailers::Drop,
             early_hints: EarlyHints::Drop,
+            max_body: None,
         }
     }
 

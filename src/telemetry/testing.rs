@@ -75,6 +75,7 @@ pub(crate) fn config() -> Config {
             method_override: MethodOverride::Remove,
             trailers: Trailers::Drop,
             early_hints: EarlyHints::Drop,
+            max_body: None,
         }],
         client_limits: ClientLimits {
             header_size: 32 << 10,
@@ -85,6 +86,7 @@ pub(crate) fn config() -> Config {
             connections_per_address: 50,
             min_rate: MinRate { bytes: 240, grace: Duration::from_secs(20) },
             h2_streams: 100,
+            max_body: 0,
         },
         reply_headers: ReplyHeaders { ratelimit: RateLimitFields::Draft, via: "tollgate".into() },
         forwarded: Forwarded::XForwarded,

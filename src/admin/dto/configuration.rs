@@ -21,6 +21,9 @@ pub struct Route {
     pub upstream: String,
     /// All policies that apply to it, including those of its upstream.
     pub policies: Vec<String>,
+    /// Bytes that a request's body may have, by the route's own `max_body`; 0: any number; `null`: it has none of its own.
+    #[serde(default)]
+    pub max_body: Option<u64>,
     pub requests: u64,
     pub denied: u64,
     /// Responses by status class, 1xx first.

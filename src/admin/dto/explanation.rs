@@ -69,8 +69,11 @@ pub struct Explanation {
     /// `null` if the request target is malformed.
     pub route: Option<ExplainedRoute>,
     pub upstream: Option<String>,
-    /// `allowed`, `denied`, `banned`, `undecided` (the store is unavailable), `refused` (no route matches, or the request is
-    /// malformed).
+    /// How long the body may be; `null`: any length.
+    #[serde(default)]
+    pub body_limit: Option<ExplainedBodyLimit>,
+    /// `allowed`, `denied`, `banned`, `undecided` (the store is unavailable), `refused` (no route matches, the request is
+    /// malformed, or its body is too long).
     #[schema(value_type = schema::Verdict)]
     pub verdict: String,
     /// The status of the proxy's own response; `null` if the request would be forwarded.
@@ -117,6 +120,15 @@ pub struct ExplainedRoute {
     pub because: String,
     /// The routes before it, and why each did not match.
     pub passed_over: Vec<PassedOver>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ExplainedBodyLimit {
+    /// In bytes; `null`: it depends on the listener.
+    pub max: Option<u64>,
+    /// Where it is set.
+    #[schema(example = "max_body of the route")]
+    pub because: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -9,7 +9,10 @@ use serde::Deserialize;
 use super::{
     super::{
         context::HandlerContext,
-        dto::{AssumedHost, ExplainedCheck, ExplainedRequest, ExplainedRoute, Explanation, HeaderValues},
+        dto::{
+            AssumedHost, ExplainedBodyLimit, ExplainedCheck, ExplainedRequest, ExplainedRoute, Explanation,
+            HeaderValues,
+        },
         explain::explanation,
         extract::Query,
         problem::Problem,
@@ -148,6 +151,9 @@ fn answer(explanation: &Explanation, now: i64) -> Markup {
                     (fact("Route", &html! { @if let Some(name) = &route.name { (name) } @else { span.faint { "none" } } }, &route.because))
                 }
                 @if let Some(upstream) = &explanation.upstream { (fact("Upstream", &html! { (upstream) }, "")) }
+                @if let Some(ExplainedBodyLimit { max, because }) = &explanation.body_limit {
+                    (fact("Body", &html! { @if let Some(max) = max { "at most " (format_count(*max)) " bytes" } }, because))
+                }
             }
         }
         @if let Some(route) = &explanation.route { (skipped_routes(route)) }

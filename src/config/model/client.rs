@@ -64,6 +64,9 @@ pub struct ClientLimits {
     pub min_rate: MinRate,
     /// Requests of one HTTP/2 connection at a time, 1 to 10,000.
     pub h2_streams: u32,
+    /// Bytes of a request's body, where neither its route nor its listener has a limit of its own. 0: any number.
+    #[serde(serialize_with = "serialize::size")]
+    pub max_body: usize,
 }
 
 /// The rate at which a client has to send request bodies, and to take responses.

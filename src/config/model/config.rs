@@ -54,6 +54,14 @@ pub struct Config {
 }
 
 impl Config {
+    /// The most bytes that a request's body may have on `route`, if the request came by the listener with this index:
+    /// what is set nearest to it holds. `None`: any number.
+    pub fn max_body(&self, route: &Route, listener: usize) -> Option<u64> {
+        let of_listener = || self.listeners.get(listener)?.max_body;
+        let bytes = route.max_body.or_else(of_listener).unwrap_or(self.client_limits.max_body);
+        (bytes > 0).then_some(bytes as u64)
+    }
+
     /// All secrets, each with the path of its setting.
     pub fn secrets(&self) -> impl Iterator<Item = (&'static str, &Secret)> {
         let redis = self.store.redis.iter().flat_map(|redis| {

@@ -4,7 +4,7 @@ use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
-use super::serialize;
+use super::{display::format_size, serialize};
 
 /// Sockets on which clients are served in one way.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,20 +17,23 @@ pub struct Listener {
     pub tls: Option<Tls>,
     /// Whether HTTP/2 is spoken, too: over TLS if the client chooses it (ALPN), in clear text if the client begins with it.
     pub http2: bool,
+    /// Bytes of a request's body, on routes without a limit of their own. 0: any number; `None`: as
+    /// [`ClientLimits`](super::ClientLimits) says.
+    pub max_body: Option<usize>,
 }
 
 impl Listener {
     /// Plain HTTP on `address`.
     pub fn plain(address: SocketAddr) -> Self {
         let addresses = vec![ListenAddress::Tcp(address)];
-        Self { addresses, has_proxy_protocol: false, redirect: None, tls: None, http2: true }
+        Self { addresses, has_proxy_protocol: false, redirect: None, tls: None, http2: true, max_body: None }
     }
 }
 
 /// Without the settings that are not set; the address alone where none is.
 impl Serialize for Listener {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { addresses, has_proxy_protocol, redirect, tls, http2 } = self;
+        let Self { addresses, has_proxy_protocol, redirect, tls, http2, max_body } = self;
         let unix = addresses.iter().find_map(|address| match address {
             ListenAddress::Tcp(_) => None,
             ListenAddress::Unix(socket) => Some(socket),
@@ -38,8 +41,8 @@ impl Serialize for Listener {
         let access = unix.filter(|UnixSocket { mode, owner, group, .. }| {
             mode.is_some() || owner.is_some() || group.is_some()
         });
-        if let ([address], None, false, None, None, true) =
-            (addresses.as_slice(), access, has_proxy_protocol, redirect, tls, http2)
+        if let ([address], None, false, None, None, true, None) =
+            (addresses.as_slice(), access, has_proxy_protocol, redirect, tls, http2, max_body)
         {
             return address.serialize(serializer);
         }
@@ -69,6 +72,9 @@ impl Serialize for Listener {
         }
         if !*http2 {
             map.serialize_entry("http2", &false)?;
+        }
+        if let Some(bytes) = max_body {
+            map.serialize_entry("max_body", &format_size(*bytes))?;
         }
         map.end()
     }

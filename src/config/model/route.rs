@@ -31,6 +31,9 @@ pub struct Route {
     pub method_override: MethodOverride,
     pub trailers: Trailers,
     pub early_hints: EarlyHints,
+    /// Bytes of a request's body. 0: any number; `None`: as the listener says, or else [`ClientLimits`](super::ClientLimits).
+    #[serde(serialize_with = "serialize::optional_size")]
+    pub max_body: Option<usize>,
 }
 
 impl Route {

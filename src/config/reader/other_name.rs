@@ -1,13 +1,16 @@
 //! Names that others have for our settings.
 
 use super::Cursor;
-use crate::config::{redact::has_no_credentials, value::suggest_key};
+use crate::config::{
+    redact::has_no_credentials,
+    value::{suggest_key, suggest_size},
+};
 
 /// The longest value that is shown in a suggestion, in bytes.
 const MAX_SHOWN: usize = 80;
 
 /// What others call one of our settings, and the line to write. In the line, `VALUE` is replaced by the value that was
-/// written, `PATH` by that value as a path and all paths below it, and `KEY` by that value as a key.
+/// written, `SIZE` by that value as a size, `PATH` by that value as a path and all paths below it, and `KEY` by that value as a key.
 pub(in crate::config) struct OtherName {
     others: &'static [&'static str],
     line: &'static str,
@@ -44,6 +47,7 @@ impl OtherName {
         }
         for (mark, text) in [
             ("VALUE", value.map(str::to_owned)),
+            ("SIZE", value.map(|text| suggest_size(text).unwrap_or(text.to_owned()))),
             ("PATH", value.map(path_and_below)),
             ("KEY", value.map(|text| suggest_key(text).unwrap_or("ip".to_owned()))),
         ] {

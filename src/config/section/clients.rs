@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::HeaderName;
 
-use super::{MIN_DURATION, user::IdentitySources};
+use super::{MIN_DURATION, other_names, user::IdentitySources};
 use crate::config::{
     model::{
         AddressHeader, ClientAddress, ClientLimits, ForwardClientCertificate, Forwarded, MinRate,
@@ -12,8 +12,8 @@ use crate::config::{
     },
     reader::Cursor,
     value::{
-        Invalid, MAX_DURATION, choice, count, duration, network, pseudonym, request_id_field_name, size,
-        unreserved_field_name,
+        Invalid, MAX_DURATION, body_size, choice, count, duration, network, pseudonym, request_id_field_name,
+        size, unreserved_field_name,
     },
 };
 
@@ -71,8 +71,10 @@ pub(super) fn limits(value: Option<Cursor<'_>>) -> ClientLimits {
         connections_per_address: 1_000,
         min_rate: MinRate { bytes: 240, grace: Duration::from_secs(20) },
         h2_streams: 100,
+        max_body: 0,
     };
-    let Some(mut mapping) = value.and_then(Cursor::mapping) else { return default };
+    let Some(mapping) = value.and_then(Cursor::mapping) else { return default };
+    let mut mapping = mapping.knowing(other_names::CLIENT_LIMITS);
     let time = || duration(MIN_DURATION..=MAX_DURATION);
     let limits = ClientLimits {
         header_size: mapping.parse_or("header_size", default.header_size, size(1 << 10..=1 << 20)),
@@ -89,6 +91,7 @@ pub(super) fn limits(value: Option<Cursor<'_>>) -> ClientLimits {
         h2_streams: mapping.parse_or("h2_streams", default.h2_streams, |text| {
             u32::try_from(count(1..=10_000)(text)?).map_err(|_| Invalid::new("is too large"))
         }),
+        max_body: mapping.parse_or("max_body", default.max_body, body_size),
     };
     mapping.finish();
     limits

@@ -10,7 +10,8 @@ use crate::config::{
     model::{Admin, Hsts, HttpsRedirect, ListenAddress, Listener, Secret},
     reader::{Cursor, MappingCursor},
     value::{
-        bearer_token, boolean, choice, count, file_mode, listen_address, printable_text, socket_address,
+        bearer_token, body_size, boolean, choice, count, file_mode, listen_address, printable_text,
+        socket_address,
     },
 };
 
@@ -55,6 +56,7 @@ pub(super) fn listeners(value: Option<Cursor<'_>>, has_trusted_proxies: bool) ->
         let redirect = mapping.take("redirect").map(|value| (value, redirect(value)));
         let tls = mapping.take("tls").map(tls);
         let http2 = mapping.parse_or("http2", true, boolean);
+        let max_body = mapping.take("max_body").and_then(|value| value.parse(body_size));
         let access = socket_access(&mut mapping, value);
         // An invalid one was reported. Do not report what depends on it as well.
         has_client_certificates |=
@@ -76,7 +78,7 @@ pub(super) fn listeners(value: Option<Cursor<'_>>, has_trusted_proxies: bool) ->
             redirected_hsts = Some(hsts.clone());
         }
         let (redirect, tls) = (redirect.map(|(redirect, _)| redirect), tls.flatten().map(|(tls, _)| tls));
-        listeners.push(Listener { addresses, has_proxy_protocol, redirect, tls, http2 });
+        listeners.push(Listener { addresses, has_proxy_protocol, redirect, tls, http2, max_body });
     }
     // A browser heeds the field over TLS only (RFC 6797, 7.2), so the listeners that are redirected to send it.
     for tls in listeners.iter_mut().filter_map(|listener| listener.tls.as_mut()) {

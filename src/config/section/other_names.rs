@@ -59,6 +59,8 @@ pub(super) const TOP: &[OtherName] = &[
         "listeners: [{ address: 0.0.0.0:8443, tls: { certificates: [{ cert: FILE, key: FILE }] } }]",
     ),
     OtherName::new(&["worker_processes", "threads"], "workers: VALUE"),
+    OtherName::new(MAX_BODY, "client_limits: { max_body: SIZE }"),
+    OtherName::new(&["max_body"], "client_limits: { max_body: SIZE }"),
     OtherName::new(
         &["worker_connections", "max_connections", "maxconn"],
         "client_limits: { connections: VALUE }",
@@ -76,7 +78,27 @@ pub(super) const LISTENER: &[OtherName] = &[
     ),
     OtherName::new(DOT_SEGMENTS, "paths: normalise").with(", pass or refuse, at the top level"),
     OtherName::new(SLASHES, "paths: normalise").with(ABOUT_SLASHES),
+    OtherName::new(MAX_BODY, "max_body: SIZE"),
 ];
+
+/// nginx, Apache, Envoy, Traefik, Caddy, and what people write.
+const MAX_BODY: &[&str] = &[
+    "client_max_body_size",
+    "limitrequestbody",
+    "max_request_bytes",
+    "maxrequestbodybytes",
+    "max_request_body_bytes",
+    "request_body",
+    "max_request_body_size",
+    "max_request_size",
+    "max_body_size",
+    "max_body_bytes",
+    "body_size",
+    "body_limit",
+    "max_size",
+];
+
+pub(super) const CLIENT_LIMITS: &[OtherName] = &[OtherName::new(MAX_BODY, "max_body: SIZE")];
 
 pub(super) const ADMIN: &[OtherName] = &[
     OtherName::new(&["port"], "address: 127.0.0.1:VALUE"),
@@ -115,6 +137,7 @@ pub(super) const ROUTE: &[OtherName] = &[
     OtherName::new(&["timeout", "proxy_read_timeout"], "timeouts: { response: VALUE }"),
     OtherName::new(DOT_SEGMENTS, "paths: normalise").with(", pass or refuse"),
     OtherName::new(SLASHES, "paths: normalise").with(ABOUT_SLASHES),
+    OtherName::new(MAX_BODY, "max_body: SIZE"),
 ];
 
 pub(super) const UPSTREAM: &[OtherName] = &[

@@ -17,7 +17,9 @@ use crate::config::{
     },
     reader::{Cursor, MappingCursor, NameTable},
     redact::has_no_credentials,
-    value::{Invalid, choice, field_name, field_value, host_pattern, method, path_pattern, route_name},
+    value::{
+        Invalid, body_size, choice, field_name, field_value, host_pattern, method, path_pattern, route_name,
+    },
 };
 
 /// Settings of routes that also stand at the top level, for the routes without them.
@@ -191,6 +193,7 @@ fn draft_route<'t>(
     let timeouts = timeouts(mapping.take("timeouts"), inherited);
     let RouteDefaults { matching, dot_segments, method_override, trailers, early_hints } =
         defaults.overridden(&mut mapping);
+    let max_body = mapping.take("max_body").and_then(|value| value.parse(body_size));
     mapping.finish();
 
     for policy in own {
@@ -217,6 +220,7 @@ fn draft_route<'t>(
         method_override,
         trailers,
         early_hints,
+        max_body,
     };
     Some(DraftRoute { cursor, name, route })
 }

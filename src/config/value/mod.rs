@@ -26,8 +26,10 @@ pub(super) use key_suggestion::suggest_key;
 pub(super) use names::{key_prefix, printable_text, resource_name, route_name};
 pub(super) use network::{file_mode, listen_address, network, socket_address};
 pub(super) use patterns::{host_pattern, name_pattern, path_pattern};
-pub(super) use quantity::{MAX_DURATION, MAX_LIMIT, count, duration, factor, number, percentage, rate, size};
-pub(super) use quantity_suggestion::suggest_rate;
+pub(super) use quantity::{
+    MAX_DURATION, MAX_LIMIT, body_size, count, duration, factor, number, percentage, rate, size,
+};
+pub(super) use quantity_suggestion::{suggest_rate, suggest_size};
 pub(super) use template::template;
 pub(super) use urls::{
     REDIS_URL, collector_url, database, endpoint_url, redis_node_url, redis_url, server_name,

@@ -63,6 +63,15 @@ pub(in crate::config) fn size(allowed: RangeInclusive<usize>) -> impl Fn(&str) -
     }
 }
 
+/// Reads the most bytes that a request's body may have. 0: any number.
+pub(in crate::config) fn body_size(text: &str) -> Result<usize, Invalid> {
+    let unlimited = ["unlimited", "none", "off", "-1"].contains(&text.to_ascii_lowercase().as_str());
+    match unlimited {
+        true => Err(Invalid::new("is not a size").suggestion("write 0 for bodies of any size")),
+        false => size(0..=1 << 50)(text),
+    }
+}
+
 /// Adds the form that was probably meant.
 fn did_you_mean(invalid: Invalid, form: Option<String>) -> Invalid {
     match form {

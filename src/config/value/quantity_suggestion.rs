@@ -101,7 +101,7 @@ pub(super) fn suggest_duration(text: &str) -> Option<String> {
 }
 
 /// `10 MB` as `10MiB`, `1.5g` as `1536MiB`.
-pub(super) fn suggest_size(text: &str) -> Option<String> {
+pub(in crate::config) fn suggest_size(text: &str) -> Option<String> {
     let tokens = tokens(text)?;
     let [Token::Number(number), Token::Word(unit)] = &tokens[..] else { return None };
     let factor = match unit.as_str() {

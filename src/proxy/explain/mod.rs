@@ -1,10 +1,12 @@
 //! What would become of a request, and why: by the rules that hold for real ones, consuming nothing.
 
+mod body;
 mod checks;
 mod host;
 mod identity;
 mod request;
 
+pub use body::ExplainedBodyLimit;
 pub use checks::{CheckVerdict, ExplainedCheck};
 pub use host::AssumedHost;
 pub use request::{ExplainedRequest, ExplainedRoute, ExplainedVerdict, Explanation, explain};

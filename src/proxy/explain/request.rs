@@ -6,6 +6,7 @@ use compact_str::CompactString;
 use http::{Method, StatusCode, request};
 
 use super::{
+    body::{self, ExplainedBodyLimit},
     checks::{self, ExplainedCheck},
     host::{self, AssumedHost},
     identity,
@@ -40,6 +41,8 @@ pub struct Explanation {
     /// `None`: the request's target is malformed.
     pub route: Option<ExplainedRoute>,
     pub upstream: Option<String>,
+    /// `None`: the body may have any length.
+    pub body_limit: Option<ExplainedBodyLimit>,
     pub verdict: ExplainedVerdict,
     /// The status of the proxy's own answer; `None`: the request is forwarded.
     pub status: Option<StatusCode>,
@@ -70,7 +73,7 @@ pub enum ExplainedVerdict {
     Banned,
     /// The store can't be asked, and a policy says `on_store_error: deny`.
     Undecided,
-    /// No route matches, or the request is malformed.
+    /// No route matches, the request is malformed, or its body is too long.
     Refused,
 }
 
@@ -105,6 +108,7 @@ pub async fn explain<S: Store>(
         user: (identity.pseudonym.clone().or_else(|| identity.user.clone()), why_user),
         route: None,
         upstream: None,
+        body_limit: None,
         verdict: ExplainedVerdict::Allowed,
         status: None,
         because: String::new(),
@@ -125,6 +129,7 @@ pub async fn explain<S: Store>(
     let tokens = LeaseTokens::new();
     let inputs = CheckInputs { time: now, tokens: &tokens };
     checks::explain(rules, store, &context, &address_text, &inputs, &mut explained).await;
+    body::explain(&rules.config, route, request, &mut explained);
     check_bans(rules, bans, &context, now, &mut explained);
     explained
 }

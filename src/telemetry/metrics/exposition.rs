@@ -16,7 +16,7 @@ use super::{
     certificates, connections, cut_offs,
     format::{ExpositionFormat, as_text},
     histogram::HistogramTotal,
-    openings, server_errors,
+    openings, refusals, server_errors,
     totals::Totals,
 };
 
@@ -154,9 +154,7 @@ impl Metrics {
         for (name, help, value) in gauges {
             out.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)?;
         }
-        let bad = self.sum(|worker| worker.bad_requests().value());
         let counters = [
-            ("tollgate_bad_requests", "Request heads rejected as malformed or too large", bad),
             ("tollgate_memory_evicted", "Limits dropped because the memory store was full", memory.evicted),
             (
                 "tollgate_memory_discarded",
@@ -177,6 +175,7 @@ impl Metrics {
             counter(out, name, help)?.encode_counter::<NoLabelSet, _, u64>(&value, None)?;
         }
         connections::expose(|value| self.sum(value), out)?;
+        refusals::expose(|value| self.sum(value), out)?;
         cut_offs::expose(|value| self.sum(value), out)?;
         openings::expose(|value| self.sum(value), out)?;
         certificates::expose(&self.tls(), out)?;

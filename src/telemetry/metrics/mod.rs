@@ -15,6 +15,7 @@ mod histogram;
 mod history;
 mod nodes;
 mod openings;
+mod refusals;
 mod registry;
 mod server_errors;
 mod store;
@@ -30,6 +31,7 @@ pub use format::ExpositionFormat;
 pub use history::{History, RouteHistory, Sample};
 pub use nodes::{NodeFacts, NodeRole, NodeState, StoreTopology};
 pub use openings::{Handshake, HandshakeFailure, OpeningMetrics, ProxyHeaderFailure};
+pub use refusals::Refusal;
 pub use registry::{
     BudgetFacts, EndpointFacts, EvidenceFacts, InstanceFacts, MemoryFacts, Metrics, StoreFacts,
 };

@@ -11,6 +11,7 @@ use super::{
     generation::Names,
     histogram::{Histogram, RequestTime},
     openings::OpeningMetrics,
+    refusals::Refusal,
 };
 
 /// The verdict of a policy on a request.
@@ -169,7 +170,7 @@ pub struct ThreadMetrics {
     refused: [Counter; ConnectionRefusal::ALL.len()],
     idle_closed: [Counter; IdleClosure::ALL.len()],
     http2_abuse: [Counter; Http2Abuse::ALL.len()],
-    bad_requests: Counter,
+    requests_refused: [Counter; Refusal::ALL.len()],
     openings: OpeningMetrics,
     cut_offs: CutOffMetrics,
 }
@@ -200,9 +201,9 @@ impl ThreadMetrics {
         &self.http2_abuse[abuse as usize]
     }
 
-    /// The heads that are no request, or are too large: refused before a request could be made of them.
-    pub fn bad_requests(&self) -> &Counter {
-        &self.bad_requests
+    /// The requests that were refused for this reason.
+    pub fn refused(&self, refusal: Refusal) -> &Counter {
+        &self.requests_refused[refusal as usize]
     }
 
     /// Requests whose clients were too slow.

@@ -147,9 +147,9 @@ impl Recording {
             }
             UpstreamResult::Failed(StatusCode::GATEWAY_TIMEOUT) => error(&mut attributes, "timeout"),
             UpstreamResult::Failed(StatusCode::SERVICE_UNAVAILABLE) => error(&mut attributes, "overloaded"),
-            UpstreamResult::Failed(StatusCode::BAD_REQUEST | StatusCode::REQUEST_TIMEOUT) => {
-                error(&mut attributes, "request_body")
-            }
+            UpstreamResult::Failed(
+                StatusCode::BAD_REQUEST | StatusCode::REQUEST_TIMEOUT | StatusCode::PAYLOAD_TOO_LARGE,
+            ) => error(&mut attributes, "request_body"),
             UpstreamResult::Failed(_) => error(&mut attributes, "no_answer"),
         };
         let (span, name) = (self.forwarding_span, name(&self.start.method, None));

@@ -105,6 +105,7 @@ fn smallest() -> Config {
             method_override: MethodOverride::Remove,
             trailers: Trailers::Drop,
             early_hints: EarlyHints::Drop,
+            max_body: None,
         }],
         client_limits: ClientLimits {
             header_size: 32 << 10,
@@ -115,6 +116,7 @@ fn smallest() -> Config {
             connections_per_address: 1_000,
             min_rate: MinRate { bytes: 240, grace: secs(20) },
             h2_streams: 100,
+            max_body: 0,
         },
         reply_headers: ReplyHeaders { ratelimit: RateLimitFields::Draft, via: "tollgate".to_owned() },
         forwarded: Forwarded::XForwarded,
@@ -261,13 +263,14 @@ routes:
     method_override: remove
     trailers: drop
     early_hints: drop
+    max_body: 10MiB
   - { path: /files/*, upstream: other, timeouts: *slow }
 match: { case: sensitive }
 paths: pass
 method_override: allow
 trailers: pass
 early_hints: pass
-client_limits: { header_size: 16KiB, headers: 50, header_timeout: 5s, idle_timeout: 1m, connections: 20, connections_per_address: 0, min_rate: { bytes: 1KiB, grace: 5s } }
+client_limits: { header_size: 16KiB, headers: 50, header_timeout: 5s, idle_timeout: 1m, connections: 20, connections_per_address: 0, min_rate: { bytes: 1KiB, grace: 5s }, max_body: 1MiB }
 reply_headers: { ratelimit: both, via: edge-1 }
 forwarded: both
 forward_client_certificate: client-cert-chain
@@ -297,6 +300,7 @@ fn everything_that_is_said_counts() {
         method_override: MethodOverride::Allow,
         trailers: Trailers::Pass,
         early_hints: EarlyHints::Pass,
+        max_body: None,
     };
     let files = || PathPattern::Prefix("/files/".to_owned());
     let expected = Config {
@@ -566,6 +570,7 @@ fn everything_that_is_said_counts() {
                 method_override: MethodOverride::Remove,
                 trailers: Trailers::Drop,
                 early_hints: EarlyHints::Drop,
+                max_body: Some(10 << 20),
                 ..route("/files/*", files(), 1, vec![], default)
             },
             route("/files/*#2", files(), 1, vec![], Timeouts { connect: secs(1), ..timeouts }),
@@ -579,6 +584,7 @@ fn everything_that_is_said_counts() {
             connections_per_address: 0,
             min_rate: MinRate { bytes: 1 << 10, grace: secs(5) },
             h2_streams: 100,
+            max_body: 1 << 20,
         },
         reply_headers: ReplyHeaders { ratelimit: RateLimitFields::Both, via: "edge-1".to_owned() },
         forwarded: Forwarded::Both,

@@ -31,7 +31,7 @@ pub use cgroup::Cgroup;
 pub use client::{Client, Reply, get, get_from, request};
 pub use collector::{Collector, attribute};
 pub use command::{Ended, command, tollgate, tollgate_in};
-pub use http2::{Http2Client, in_runtime, read, reset_of};
+pub use http2::{Http2Client, Http2Reply, in_runtime, read, reset_of};
 pub use http2_origin::{Http2Origin, send_body};
 pub use hung_disk::HungDisk;
 pub use issuer::{Issuer, in_seconds};

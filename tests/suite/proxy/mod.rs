@@ -18,6 +18,7 @@ mod framing;
 mod fuzz;
 mod grpc;
 mod hygiene;
+mod max_body;
 mod messages;
 pub mod parking;
 mod paths;

@@ -80,6 +80,28 @@ fn limits_of_clients_hold_for_the_connections_that_come() {
 }
 
 #[test]
+fn the_longest_body_holds_for_the_next_request() {
+    let origin = Origin::ok();
+    let tollgate = start(&plain(origin.address, ""));
+    let mut kept = Client::connect(tollgate.address);
+    let mut post = || kept.request("POST", "/", &[], b"hello").status;
+    assert_eq!(post(), 200);
+    let limit = |bytes: &str| plain(origin.address, &format!("client_limits: {{ max_body: {bytes} }}\n"));
+    let answer = reload(&tollgate, &limit("4"));
+    assert_eq!(words(&answer, "changed"), ["client_limits.max_body: 0 → 4"]);
+    assert_eq!(post(), 413, "also on a connection that came before");
+    let listener =
+        limit("4").replace("{ address: \"127.0.0.1:0\" }]", "{ address: \"127.0.0.1:0\", max_body: 5 }]");
+    let answer = reload(&tollgate, &listener);
+    assert_eq!(words(&answer, "changed"), ["listener 127.0.0.1:0: max_body none → 5"]);
+    assert_eq!(post(), 200);
+    let route = listener.replace("upstream: origin }", "upstream: origin, max_body: 3 }");
+    let answer = reload(&tollgate, &route);
+    assert_eq!(words(&answer, "changed"), ["route /*: max_body none → 3"]);
+    assert_eq!(post(), 413);
+}
+
+#[test]
 fn the_access_log_changes_its_format_and_can_be_turned_off_and_on() {
     let origin = Origin::ok();
     let yaml =

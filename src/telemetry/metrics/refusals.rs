@@ -1,0 +1,80 @@
+//! Requests that are refused for what they are: for no limit, and for no ban.
+
+use std::fmt;
+
+use http::StatusCode;
+use prometheus_client::encoding::DescriptorEncoder;
+
+use super::{
+    ThreadMetrics,
+    exposition::{count, counter},
+};
+
+/// Why a request is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// It is no request, or could be read in two ways, or its body broke off.
+    Malformed,
+    /// Its head or its body did not come in time.
+    Timeout,
+    /// Its body is longer than `max_body`.
+    BodyTooLarge,
+    UriTooLong,
+    /// It expects something else than 100-continue.
+    Expectation,
+    /// Its head is longer than `client_limits.header_size`, or has more fields than `client_limits.headers`.
+    HeadTooLarge,
+    /// It asks for a tunnel, or has another transfer coding than chunked.
+    NotImplemented,
+    /// It is in a version of HTTP that is not spoken.
+    Version,
+}
+
+impl Refusal {
+    pub(super) const ALL: [(Self, &'static str, StatusCode); 8] = [
+        (Self::Malformed, "malformed", StatusCode::BAD_REQUEST),
+        (Self::Timeout, "timeout", StatusCode::REQUEST_TIMEOUT),
+        (Self::BodyTooLarge, "body_too_large", StatusCode::PAYLOAD_TOO_LARGE),
+        (Self::UriTooLong, "uri_too_long", StatusCode::URI_TOO_LONG),
+        (Self::Expectation, "expectation", StatusCode::EXPECTATION_FAILED),
+        (Self::HeadTooLarge, "head_too_large", StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE),
+        (Self::NotImplemented, "not_implemented", StatusCode::NOT_IMPLEMENTED),
+        (Self::Version, "version", StatusCode::HTTP_VERSION_NOT_SUPPORTED),
+    ];
+
+    /// The reason of an answer of the proxy's own that has this status, unless it is another than these.
+    pub fn of(status: StatusCode) -> Option<Self> {
+        Self::ALL.iter().find(|(.., of)| *of == status).map(|(refusal, ..)| *refusal)
+    }
+
+    /// The status of the answer.
+    pub fn status(self) -> StatusCode {
+        Self::ALL[self as usize].2
+    }
+}
+
+pub(super) fn expose(
+    sum: impl Fn(&dyn Fn(&ThreadMetrics) -> u64) -> u64,
+    out: &mut DescriptorEncoder<'_>,
+) -> fmt::Result {
+    let help = "Requests refused for what they are, neither by a policy nor by a ban, by reason";
+    let mut family = counter(out, "tollgate_requests_refused", help)?;
+    for (refusal, reason, _) in Refusal::ALL {
+        count(&mut family, [("reason", reason)], sum(&|thread| thread.refused(refusal).value()))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_status_has_its_reason() {
+        for (index, (refusal, _, status)) in Refusal::ALL.into_iter().enumerate() {
+            assert_eq!((refusal as usize, Refusal::of(status)), (index, Some(refusal)));
+            assert_eq!(refusal.status(), status);
+        }
+        assert_eq!(Refusal::of(StatusCode::TOO_MANY_REQUESTS), None);
+    }
+}
