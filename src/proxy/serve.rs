@@ -53,7 +53,7 @@ pub async fn serve<S: StoreAdmin + 'static>(
     if request.version == Version::HTTP_2 {
         headers::join_cookies(&mut request.headers);
         if request.method == Method::CONNECT {
-            upgrade = Upgrade::extended_connect(&mut request).map(Box::new);
+            upgrade = Upgrade::extended_connect(&mut request);
         }
     }
     let rules = &*worker.rules;
@@ -158,11 +158,10 @@ pub async fn serve<S: StoreAdmin + 'static>(
 
     // Does it ask for another protocol?
     if request.headers.contains_key(header::UPGRADE) && request.version == Version::HTTP_11 {
-        upgrade =
-            Upgrade::requested(&request, !matches!(&body, ReceivedBody::Whole(body) if body.is_empty()))
-                .map(Box::new);
+        let has_body = !matches!(&body, ReceivedBody::Whole(body) if body.is_empty());
+        upgrade = Upgrade::requested(&request, has_body);
     }
-    let upgrade = upgrade.map(|upgrade| (upgrade, tunnel_client(&worker, &context)));
+    let upgrade = upgrade.map(|upgrade| Box::new((upgrade, tunnel_client(&worker, &context))));
 
     // Forward the request, and wait for the head of the answer.
     // By HTTP/2, hyper has no way for hints; HTTP/1.0 knows none.
@@ -170,14 +169,14 @@ pub async fn serve<S: StoreAdmin + 'static>(
     let hinted = takes_hints.then(|| HintedRequest::new(client.timer()));
     let (mut request, progress) =
         rewrite::upstream_request(&worker, &client, &exchange, route, &target, request, body);
-    if let Some((upgrade, _)) = &upgrade {
-        upgrade.request(request.headers_mut());
+    if let Some(upgrade) = &upgrade {
+        upgrade.0.request(request.headers_mut());
     }
     let shared = worker.upstreams[route.upstream].shared();
     let client_address = address_of_client(config, address);
     let upstream_client = client.timer().upstream_client(shared, client_address);
     exchange.forward_started(&upstream.name);
-    let asked = upgrade.as_ref().map(|(upgrade, _)| &**upgrade);
+    let asked = upgrade.as_ref().map(|upgrade| &upgrade.0);
     let forwarder = Forwarder::new(&worker, &client, &upstream_client, route, exchange.reservation(), asked);
     let answer = match forwarder.forward(request, progress).await {
         Ok(answer) => answer,
@@ -207,7 +206,7 @@ pub async fn serve<S: StoreAdmin + 'static>(
     {
         // Boxed: other requests would pay for its state.
         return Ok(
-            Box::pin(tunnel::open(&worker, &client, exchange, route, upgrade, answer, &outcomes)).await
+            Box::pin(tunnel::open(&worker, &client, exchange, route, *upgrade, answer, &outcomes)).await
         );
     }
 

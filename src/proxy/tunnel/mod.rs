@@ -88,7 +88,7 @@ pub(super) async fn open<S>(
     client: &ClientInfo,
     exchange: Exchange,
     route: &Route,
-    (upgrade, owner): (Box<Upgrade>, TunnelClient),
+    (upgrade, owner): (Upgrade, TunnelClient),
     answer: UpstreamAnswer,
     outcomes: &[PolicyOutcome],
 ) -> Response<ResponseBody> {
