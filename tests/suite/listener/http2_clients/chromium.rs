@@ -25,7 +25,20 @@ const PAGE: &str = r"<!DOCTYPE html><title>http2</title><p id=state>waiting</p><
     retry_after: field('retry-after'), ratelimit: field('ratelimit'),
   };
   seen.trailers = await (await fetch('/trailers')).text();
+  // Others come and go all the while.
+  let isHeld = true;
+  const others = Array.from({ length: 8 }, async () => {
+    let answers = 0;
+    for (; isHeld; answers++) {
+      const answer = await fetch('/other', { cache: 'no-store' });
+      if (!answer.ok) throw answer.status;
+      await answer.text();
+    }
+    return answers;
+  });
   seen.held = await (await fetch('/held')).text();
+  isHeld = false;
+  seen.others = (await Promise.all(others)).reduce((sum, answers) => sum + answers);
   seen.after = 0;
   for (let number = 0; number < 50; number++) {
     seen.after += await (await fetch('/number/' + number, { cache: 'no-store' })).text() === String(number);
@@ -48,5 +61,6 @@ fn chromium_is_served() {
     });
     let seen = serde_json::from_str(&seen).unwrap_or_else(|_| panic!("{seen}"));
     check(&served, &seen);
+    assert!(seen["others"].as_u64().unwrap() > 8, "{seen}");
     assert_eq!((&seen["trailers"], &seen["protocol"]), (&"hello".into(), &"h2".into()));
 }

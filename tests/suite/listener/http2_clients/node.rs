@@ -43,7 +43,28 @@ const ask = (path, headers = {}, body) => new Promise((resolve, reject) => {
   };
   const trailers = await ask('/trailers', { te: 'trailers' });
   seen.trailers = [trailers.body.toString(), trailers.trailers['x-checksum']];
+  // Others come and go all the while. What the session has not sent yet when it is told to go away, it refuses by itself.
+  let isHeld = true;
+  const again = async path => {
+    for (;;) {
+      try {
+        return await ask(path);
+      } catch (error) {
+        if (!error.message.endsWith('NGHTTP2_REFUSED_STREAM')) throw error;
+      }
+    }
+  };
+  const others = Array.from({ length: 8 }, async () => {
+    let answers = 0;
+    for (; isHeld; answers++) {
+      const status = (await again('/other')).headers[':status'];
+      if (status !== 200) throw status;
+    }
+    return answers;
+  });
   seen.held = (await ask('/held')).body.toString();
+  isHeld = false;
+  seen.others = (await Promise.all(others)).reduce((sum, answers) => sum + answers);
   seen.after = 0;
   for (let number = 0; number < 50; number++) {
     seen.after += (await ask('/number/' + number)).body.toString() === String(number);
@@ -64,5 +85,6 @@ fn node_is_served() {
     let seen = serde_json::from_str(&seen).unwrap();
     check(&served, &seen);
     assert_eq!(seen["trailers"], serde_json::json!(["hello", "5d41402a"]));
+    assert!(seen["others"].as_u64().unwrap() > 8, "{seen}");
     assert_eq!(seen["sessions"], 2, "one with each process: {seen}");
 }
