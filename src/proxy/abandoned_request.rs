@@ -8,7 +8,6 @@ use std::{pin::pin, rc::Rc, time::Duration};
 
 use http::{Request, Response};
 use http_body_util::{BodyExt, Limited};
-use hyper::body::Incoming;
 use tokio::{
     sync::oneshot,
     task::{AbortHandle, spawn_local},
@@ -19,7 +18,7 @@ use super::{
     request_body::RequestBody,
     reservation::{PendingReservations, ReservationGuard},
 };
-use crate::upstream::{Connection, SendError};
+use crate::upstream::{Connection, IncomingBody, SendError};
 
 /// How long the answer is waited for once the client has gone, even where the upstream may take longer for a client that
 /// waits. A client that comes back finds its limits used until then.
@@ -30,7 +29,7 @@ const MAX_BODY: usize = 64 << 10;
 
 /// The outcome of sending a request, and its connection.
 pub(super) struct Sent {
-    pub(super) result: Result<Response<Incoming>, SendError<RequestBody>>,
+    pub(super) result: Result<Response<IncomingBody>, SendError<RequestBody>>,
     pub(super) connection: Connection<RequestBody>,
 }
 
@@ -114,7 +113,7 @@ async fn send(
     }
 }
 
-/// Whether not a byte was sent.
-fn is_unsent<B>(result: &Result<Response<Incoming>, SendError<B>>) -> bool {
-    matches!(result, Err(SendError { unsent: Some(_), .. }))
+/// Whether the upstream has done nothing of it.
+fn is_unsent<B>(result: &Result<Response<IncomingBody>, SendError<B>>) -> bool {
+    matches!(result, Err(SendError { is_unprocessed: true, .. }))
 }

@@ -14,6 +14,7 @@ use super::{
     headers::{self, Via},
     phase_timer::PhaseTimer,
 };
+use crate::upstream::OnInformational;
 
 /// Bytes of hints that wait for their client. More are dropped, which an answer does not depend on.
 const MAX_QUEUED: usize = 16 << 10;
@@ -97,11 +98,18 @@ pub(super) fn heed_informational<B>(
         return;
     }
     let via = via.clone();
-    hyper::ext::on_informational(request, move |response| match (response.status(), &opener, &hints) {
+    let heed = move |status, fields: &HeaderMap, version| match (status, &opener, &hints) {
         (StatusCode::CONTINUE, Some(opener), _) => opener.open(),
-        (StatusCode::EARLY_HINTS, _, Some(hints)) => {
-            hints.queue(response.headers(), response.version(), &via);
-        }
+        (StatusCode::EARLY_HINTS, _, Some(hints)) => hints.queue(fields, version, &via),
         _ => {}
+    };
+    // By whichever version of HTTP the upstream will be spoken to.
+    let heed = Arc::new(heed);
+    let http2 = Arc::clone(&heed);
+    let http2 =
+        OnInformational::new(move |answer| http2(answer.status(), answer.headers(), answer.version()));
+    request.extensions_mut().insert(http2);
+    hyper::ext::on_informational(request, move |answer| {
+        heed(answer.status(), answer.headers(), answer.version());
     });
 }

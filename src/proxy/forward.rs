@@ -6,7 +6,6 @@ use std::{
 };
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
-use hyper::body::Incoming;
 
 use super::{
     abandoned_request::{PendingSend, Sent},
@@ -26,7 +25,7 @@ use crate::{
         Throttle,
         metrics::{Outcome, WorkerMetrics},
     },
-    upstream::{self, ConnectError, SendError, UpstreamClient, UpstreamPool},
+    upstream::{self, ConnectError, IncomingBody, SendError, UpstreamClient, UpstreamPool},
 };
 
 /// Forwards one request to its upstream.
@@ -50,7 +49,7 @@ pub(super) struct Forwarder<'a> {
 /// The head of the answer, the body to come, and the connection that it comes over.
 pub(super) struct UpstreamAnswer {
     /// As the upstream sent it.
-    pub(super) response: Response<Incoming>,
+    pub(super) response: Response<IncomingBody>,
     pub(super) connection: CheckedOutConnection,
     /// The endpoint's index.
     pub(super) endpoint: usize,
@@ -104,7 +103,9 @@ impl<'a> Forwarder<'a> {
     ///
     /// It is retried once where that is safe: if the endpoint could not be reached, on another one; if a
     /// pooled connection turned out to be closed, on a new one (to another endpoint where there is one), as
-    /// long as no byte was sent or the request is idempotent and has no body (RFC 9110, 9.2.2).
+    /// long as no byte was sent or the request is idempotent and has no body (RFC 9110, 9.2.2); likewise if the
+    /// endpoint says that it has not processed the request (RFC 9113, 8.7), as long as nothing of a streamed body
+    /// was sent.
     ///
     /// # Errors
     /// The reply for the client.
@@ -145,7 +146,8 @@ impl<'a> Forwarder<'a> {
                     request.headers_mut().insert(header::HOST, host);
                 }
             }
-            let retry_copy = (connection.is_reused() && !is_retry).then(|| retry_copy(&request)).flatten();
+            let may_be_closed = connection.is_reused() && !connection.is_shared() && !is_retry;
+            let retry_copy = may_be_closed.then(|| retry_copy(&request)).flatten();
 
             // Unless set otherwise below, the client went away or broke its own request off.
             let mut attempt = Attempt { forwarder: self, outcome: Outcome::Cancelled };
@@ -195,8 +197,8 @@ impl<'a> Forwarder<'a> {
                 None => {}
             }
             attempt.outcome = Outcome::Error;
-            let SendError { error, unsent } = failed;
-            self.upstream.request_failed(endpoint, &error);
+            let SendError { error, request: unsent, .. } = failed;
+            self.upstream.request_failed(endpoint, error.cause());
             match unsent.or(retry_copy) {
                 Some(retry) if !is_retry => {
                     self.metrics.upstream_retry(self.index);
@@ -206,7 +208,7 @@ impl<'a> Forwarder<'a> {
                 }
                 _ => {
                     let url = self.upstream.shared().endpoint_url(endpoint);
-                    let why = self.upstream.shared().describe(endpoint, &error);
+                    let why = self.upstream.shared().describe(endpoint, error.cause());
                     self.warn(format_args!("endpoint {url} did not respond: {why}"));
                     return Err(Reply::bad_gateway());
                 }

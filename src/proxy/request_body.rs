@@ -18,6 +18,7 @@ use super::{
 use crate::{
     config::model::ClientLimits,
     telemetry::metrics::{CutOff, CutOffBody, CutOffReason},
+    upstream,
 };
 
 /// A request's body as the upstream gets it: either whole, or broken off with an error, which closes
@@ -204,6 +205,24 @@ impl ClientBody {
         }
         if state == BodyState::Sent {
             self.timer.set_body_unread(false);
+        }
+    }
+}
+
+impl upstream::RequestBody for RequestBody {
+    fn repeatable(&self) -> Option<Self> {
+        match self {
+            Self::Empty => Some(Self::Empty),
+            Self::Buffered(bytes) => Some(Self::Buffered(bytes.clone())),
+            Self::Stream(_) => None,
+        }
+    }
+
+    fn into_whole(self) -> Result<Bytes, Self> {
+        match self {
+            Self::Empty => Ok(Bytes::new()),
+            Self::Buffered(bytes) => Ok(*bytes),
+            Self::Stream(_) => Err(self),
         }
     }
 }

@@ -10,7 +10,6 @@ use std::{
 use bytes::Bytes;
 use http::Response;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 
 use super::{
     exchange::Exchange,
@@ -21,7 +20,7 @@ use super::{
 };
 use crate::{
     telemetry::metrics::Refusal,
-    upstream::{self, UpgradedConnection, with_cause},
+    upstream::{self, ExchangeError, IncomingBody, UpgradedConnection},
 };
 
 /// An answer's body. Its exchange ends with it: when the last byte was passed on, or when it is
@@ -45,7 +44,7 @@ pub(super) enum BodySource {
 /// A body that is streamed from the upstream.
 #[derive(Debug)]
 pub(super) struct UpstreamBody {
-    incoming: Incoming,
+    incoming: IncomingBody,
     connection: CheckedOutConnection,
     trailers: TrailerFilter,
     timer: Rc<PhaseTimer>,
@@ -102,7 +101,7 @@ impl CheckedOutConnection {
     /// The connection has ended.
     pub(super) async fn upgrade(
         self,
-        response: Response<Incoming>,
+        response: Response<IncomingBody>,
     ) -> hyper::Result<Option<UpgradedConnection<RequestBody>>> {
         match self.connection {
             Some(connection) => connection.upgrade(response).await.map(Some),
@@ -129,8 +128,8 @@ impl CheckedOutConnection {
 #[derive(Debug, thiserror::Error)]
 pub enum ResponseBodyError {
     /// The upstream broke it off or sent what is not a body.
-    #[error("the upstream's response broke off: {}", with_cause(.0))]
-    Upstream(#[from] hyper::Error),
+    #[error("the upstream's response broke off: {0}")]
+    Upstream(#[from] ExchangeError),
     /// The upstream's next bytes did not come in time.
     #[error("the upstream's response stalled")]
     Stalled,
@@ -139,7 +138,7 @@ pub enum ResponseBodyError {
 impl UpstreamBody {
     /// Streams `incoming`, which comes over `connection`.
     pub(super) fn new(
-        incoming: Incoming,
+        incoming: IncomingBody,
         connection: CheckedOutConnection,
         timer: Rc<PhaseTimer>,
         upstream_timeout: Duration,

@@ -9,8 +9,8 @@ use crate::{
         Abuse, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, ClientAddress,
         ClientLimits, Config, ConfigSource, Destination, DotSegments, EarlyHints, Endpoint,
         ForwardClientCertificate, Forwarded, HostHeader, KeyPart, KeyRecipe, Log, LogFormat, LogLevel,
-        MemoryStore, MethodOverride, MinRate, PathMatching, PathPattern, Policy, Rate, RateLimitFields,
-        ReplyHeaders, Route, Shutdown, Store, Timeouts, Trailers, Upstream, Users, Workers,
+        MemoryStore, MethodOverride, MinRate, PathMatching, PathPattern, Policy, Protocol, Rate,
+        RateLimitFields, ReplyHeaders, Route, Shutdown, Store, Timeouts, Trailers, Upstream, Users, Workers,
     },
     telemetry::metrics::{NodeFacts, NodeRole, NodeState, StoreFacts, StoreTopology},
 };
@@ -54,6 +54,7 @@ pub(crate) fn config() -> Config {
                 .collect(),
             balance: Balance::LeastRequest,
             tls: None,
+            protocol: Protocol::H1,
             timeouts,
             max_connections: 16,
             max_connections_per_address: 0.25,

@@ -119,7 +119,7 @@ mod tests {
     use std::{sync::Arc, time::Duration};
 
     use super::*;
-    use crate::config::model::{Endpoint, HostHeader, Timeouts, Upstream};
+    use crate::config::model::{Endpoint, HostHeader, Protocol, Timeouts, Upstream};
 
     fn shared(weights: &[u32], balance: Balance) -> Arc<SharedUpstream> {
         let endpoint = |&weight| Endpoint {
@@ -134,6 +134,7 @@ mod tests {
             endpoints: weights.iter().map(endpoint).collect(),
             balance,
             tls: None,
+            protocol: Protocol::H1,
             timeouts: Timeouts { connect: second, response: second, idle: second },
             max_connections: 1,
             max_connections_per_address: 1.0,

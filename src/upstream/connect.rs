@@ -6,12 +6,15 @@ use tokio::{net::TcpStream, time::timeout};
 use tokio_rustls::TlsConnector;
 
 use super::{ConnectError, SharedUpstream, io::UpstreamIo};
+use crate::config::model::Protocol;
 
 /// A connection to an endpoint on which nothing was asked yet.
 pub(super) struct Connected {
     pub(super) io: UpstreamIo,
     /// The version of the TLS settings that it was opened under. 0: it has no TLS.
     pub(super) tls_version: u64,
+    /// Whether HTTP/2 is to be spoken.
+    pub(super) is_http2: bool,
 }
 
 /// Connects to an endpoint, one of its addresses after the other, each for its share of `within`: an address that does not
@@ -50,8 +53,8 @@ impl Attempt<'_> {
             return self.address(SocketAddr::new(ip, port)).await;
         }
         let unknown = io::Error::new(io::ErrorKind::NotFound, "the host name resolves to no address");
-        let mut failed = ConnectError::Unreachable(unknown);
-        let found = tokio::net::lookup_host((host, port)).await.map_err(ConnectError::Unreachable)?;
+        let mut failed = ConnectError::unreachable(unknown);
+        let found = tokio::net::lookup_host((host, port)).await.map_err(ConnectError::unreachable)?;
         let addresses: Vec<SocketAddr> = found.collect();
         let share = within / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
         for address in addresses {
@@ -66,16 +69,21 @@ impl Attempt<'_> {
 
     async fn address(&self, address: SocketAddr) -> Result<Connected, ConnectError> {
         self.in_handshake.set(false);
-        let stream = TcpStream::connect(address).await.map_err(ConnectError::Unreachable)?;
-        stream.set_nodelay(true).map_err(ConnectError::Unreachable)?;
+        let stream = TcpStream::connect(address).await.map_err(ConnectError::unreachable)?;
+        stream.set_nodelay(true).map_err(ConnectError::unreachable)?;
+        let protocol = self.upstream.config.protocol;
         let tls = self.upstream.tls.as_ref().and_then(|tls| tls.handshake(self.endpoint));
         let Some((name, tls)) = tls else {
-            return Ok(Connected { io: UpstreamIo::plain(stream), tls_version: 0 });
+            let is_http2 = protocol == Protocol::H2;
+            return Ok(Connected { io: UpstreamIo::plain(stream), tls_version: 0, is_http2 });
         };
         self.in_handshake.set(true);
         let shaken = TlsConnector::from(tls.config).connect(name, stream).await;
-        let stream = shaken.map_err(ConnectError::Handshake)?;
-        Ok(Connected { io: UpstreamIo::tls(stream), tls_version: tls.version })
+        let stream = shaken.map_err(ConnectError::handshake)?;
+        let chosen = stream.get_ref().1.alpn_protocol();
+        // One that chooses none may speak HTTP/2 all the same, where that is what is set.
+        let is_http2 = protocol == Protocol::H2 || protocol == Protocol::Auto && chosen == Some(b"h2");
+        Ok(Connected { io: UpstreamIo::tls(stream), tls_version: tls.version, is_http2 })
     }
 
     /// The error of an attempt that took too long.

@@ -3,10 +3,13 @@
 use std::{rc::Rc, time::Duration};
 
 use http::{Request, Response};
-use hyper::{body::Incoming, client::conn::http1::SendRequest};
+use hyper::client::conn::http1::SendRequest;
 use tokio::{task::AbortHandle, time::timeout};
 
-use super::{RequestBody, UpgradedConnection, addresses::HeldConnection, pool::UpstreamPool};
+use super::{
+    ExchangeError, IncomingBody, RequestBody, UpgradedConnection, addresses::HeldConnection,
+    http2::StreamSlot, pool::UpstreamPool,
+};
 
 /// How long a connection may take from the end of an answer until it takes the next request.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
@@ -30,10 +33,27 @@ impl<B> Drop for PooledConnection<B> {
     }
 }
 
+/// What a request is sent over.
+pub(super) enum Link<B: RequestBody> {
+    /// A connection of its own.
+    Http1(PooledConnection<B>),
+    /// A stream of a connection that it shares with others. Boxed: a connection is moved often, and most are the other ones.
+    Http2(Box<StreamSlot<B>>),
+}
+
+impl<B: RequestBody> Link<B> {
+    fn endpoint(&self) -> usize {
+        match self {
+            Self::Http1(pooled) => pooled.endpoint,
+            Self::Http2(stream) => stream.connection.endpoint,
+        }
+    }
+}
+
 /// A connection checked out for one request. Dropped before [`Connection::release`], it is closed: that
 /// is how an abandoned request cancels the upstream's work.
 pub struct Connection<B: RequestBody> {
-    pooled: PooledConnection<B>,
+    link: Link<B>,
     in_flight: InFlightGuard<B>,
     held: HeldConnection,
     reused: bool,
@@ -42,19 +62,21 @@ pub struct Connection<B: RequestBody> {
 /// Why a request got no answer.
 pub struct SendError<B> {
     /// What went wrong.
-    pub error: hyper::Error,
-    /// The request itself, if not one byte of it was sent: then any method may be retried.
-    pub unsent: Option<Request<B>>,
+    pub error: ExchangeError,
+    /// Whether the upstream has done nothing of the request: not one byte of it was sent, or the upstream says so.
+    pub is_unprocessed: bool,
+    /// The request itself, where it may be sent again.
+    pub request: Option<Request<B>>,
 }
 
 impl<B: RequestBody> Connection<B> {
     pub(super) fn new(
-        pooled: PooledConnection<B>,
+        link: Link<B>,
         upstream: &Rc<UpstreamPool<B>>,
         held: HeldConnection,
         reused: bool,
     ) -> Self {
-        Self { in_flight: InFlightGuard::new(upstream, pooled.endpoint), held, pooled, reused }
+        Self { in_flight: InFlightGuard::new(upstream, link.endpoint()), held, link, reused }
     }
 
     /// Whether it served another request before: the upstream may have closed it in the meantime.
@@ -64,12 +86,17 @@ impl<B: RequestBody> Connection<B> {
 
     /// The index of its endpoint.
     pub fn endpoint(&self) -> usize {
-        self.pooled.endpoint
+        self.link.endpoint()
+    }
+
+    /// Whether it is a stream of a connection that others share. Then [`Connection::send`] itself says what may be sent again.
+    pub fn is_shared(&self) -> bool {
+        matches!(self.link, Link::Http2(_))
     }
 
     /// The URL of its endpoint.
     pub fn endpoint_url(&self) -> String {
-        self.in_flight.upstream.shared().endpoint_url(self.pooled.endpoint)
+        self.in_flight.upstream.shared().endpoint_url(self.endpoint())
     }
 
     /// Sends `request` and waits for the head of the answer.
@@ -80,13 +107,24 @@ impl<B: RequestBody> Connection<B> {
     pub fn send(
         &mut self,
         request: Request<B>,
-    ) -> impl Future<Output = Result<Response<Incoming>, SendError<B>>> + use<B> {
-        let answer = self.pooled.sender.try_send_request(request);
+    ) -> impl Future<Output = Result<Response<IncomingBody>, SendError<B>>> + use<B> {
+        let answer = match &mut self.link {
+            Link::Http1(pooled) => Ok(pooled.sender.try_send_request(request)),
+            // Boxed: it is large, and most connections are the other ones.
+            Link::Http2(stream) => Err(Box::pin(stream.send(request, self.reused))),
+        };
         async move {
-            answer.await.map_err(|mut failed| {
-                let unsent = failed.take_message();
-                SendError { error: failed.into_error(), unsent }
-            })
+            match answer {
+                Ok(answer) => match answer.await {
+                    Ok(response) => Ok(response.map(IncomingBody::Http1)),
+                    Err(mut failed) => {
+                        let request = failed.take_message();
+                        let error = ExchangeError::Http1(failed.into_error());
+                        Err(SendError { error, is_unprocessed: request.is_some(), request })
+                    }
+                },
+                Err(answer) => answer.await,
+            }
         }
     }
 
@@ -101,16 +139,20 @@ impl<B: RequestBody> Connection<B> {
     ///
     /// # Errors
     /// The connection has ended.
-    pub async fn upgrade(self, response: Response<Incoming>) -> hyper::Result<UpgradedConnection<B>> {
+    pub async fn upgrade(self, response: Response<IncomingBody>) -> hyper::Result<UpgradedConnection<B>> {
         let upgraded = hyper::upgrade::on(response).await?;
         Ok(UpgradedConnection::new(upgraded, self.in_flight, self.held))
     }
 
     /// Checks the connection in after a whole request was sent and its whole answer was read.
     pub fn release(self) {
-        let Self { mut pooled, in_flight, held, .. } = self;
+        let Self { link, in_flight, held, .. } = self;
         // The request that gets it next may be of an address that holds as many.
         drop(held);
+        let mut pooled = match link {
+            Link::Http1(pooled) => pooled,
+            Link::Http2(stream) => return stream.release(),
+        };
         if pooled.sender.is_ready() {
             in_flight.upstream.check_in(pooled);
         } else if !pooled.sender.is_closed() {

@@ -63,6 +63,11 @@ impl UpstreamIo {
         self.is_upgraded = true;
     }
 
+    /// Whether a write has failed because the other side has hung up.
+    pub(super) fn has_hung_up(&self) -> bool {
+        self.write_failed
+    }
+
     fn report_unless_hangup<T>(&mut self, result: io::Result<T>) -> Poll<io::Result<T>> {
         match result {
             Err(error) if is_hangup(&error) && !self.is_upgraded => {

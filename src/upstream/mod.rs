@@ -8,6 +8,8 @@ mod addresses;
 mod balance;
 mod connect;
 mod connection;
+mod http2;
+mod incoming;
 mod io;
 mod pool;
 mod queue;
@@ -17,8 +19,11 @@ mod upgraded;
 
 use std::error::Error;
 
+use bytes::Bytes;
+
 pub use addresses::{ClientWait, UpstreamClient};
 pub use connection::{Connection, SendError};
+pub use incoming::{ExchangeError, IncomingBody, OnInformational};
 pub use pool::{ConnectError, UpstreamPool};
 pub use shared::SharedUpstream;
 pub use tls::{UpstreamTlsContext, UpstreamTlsError};
@@ -32,13 +37,20 @@ pub fn with_cause(error: &(dyn Error + 'static)) -> String {
     }
 }
 
-/// A body that can be sent to an upstream. Any that hyper takes is one.
+/// A body that can be sent to an upstream.
 pub trait RequestBody:
-    http_body::Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + 'static
+    http_body::Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin + 'static
 {
-}
+    /// A copy to send again, if all of it is at hand.
+    fn repeatable(&self) -> Option<Self>
+    where
+        Self: Sized;
 
-impl<B> RequestBody for B where
-    B: http_body::Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + 'static
-{
+    /// All of it, if it is at hand.
+    ///
+    /// # Errors
+    /// Itself: it is still to come.
+    fn into_whole(self) -> Result<Bytes, Self>
+    where
+        Self: Sized;
 }

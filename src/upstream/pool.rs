@@ -8,7 +8,7 @@ use std::{
     cell::{Cell, RefCell},
     collections::{HashMap, VecDeque},
     io,
-    rc::Rc,
+    rc::{Rc, Weak},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -19,17 +19,21 @@ use std::{
 use foldhash::fast::RandomState;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use tokio::sync::oneshot;
+use tokio::{
+    sync::{oneshot, watch},
+    time::timeout_at,
+};
 
 use super::{
     RequestBody, SharedUpstream, UpstreamClient,
     addresses::HeldConnection,
     balance::Balancer,
     connect::{Connected, connect},
-    connection::{Connection, PooledConnection},
+    connection::{Connection, Link, PooledConnection},
+    http2::{Http2Connection, StreamSlot},
     queue::{ConnectionPermit, ConnectionQueue, Grant, NextRequest},
 };
-use crate::tls::find_tls_error;
+use crate::{config::model::Protocol, tls::find_tls_error};
 
 /// What is read of an answer at once, and so what a client that does not read it makes the proxy hold, twice: here and on its way
 /// to the client. hyper's own default is 408 KiB. The head of an answer has to fit in.
@@ -49,6 +53,10 @@ pub struct UpstreamPool<B: RequestBody> {
     /// Idle connections, one queue an endpoint, the freshest at the back.
     idle: RefCell<Vec<VecDeque<Idle<B>>>>,
     idle_count: Cell<usize>,
+    /// By endpoint: its connections that requests share.
+    shared_connections: Vec<RefCell<SharedConnections>>,
+    /// The connection that takes no other stream for the sake of other workers, if there is one.
+    yielding: RefCell<Weak<Http2Connection>>,
     /// The time of the last [`UpstreamPool::close_expired`]: precise enough for how long a connection is idle.
     now: Cell<Instant>,
     /// Connections of this worker, idle or not. Atomic, because hyper wants what it hands out after an upgrade to be `Send`.
@@ -59,29 +67,49 @@ pub struct UpstreamPool<B: RequestBody> {
     retired: Cell<bool>,
 }
 
+/// The connections to one endpoint that requests share.
+#[derive(Default)]
+struct SharedConnections {
+    open: Vec<Rc<Http2Connection>>,
+    /// Whether the endpoint is expected to speak HTTP/2.
+    is_expected: bool,
+    /// The connection that is being opened, if there is one: closed when that has ended, with the reason if it has failed.
+    opening: Option<watch::Receiver<Option<ConnectError>>>,
+}
+
 struct Idle<B: RequestBody> {
     pooled: PooledConnection<B>,
     since: Instant,
 }
 
 /// Why a request got no connection.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum ConnectError {
     /// All connections are in use, and the queue of waiting requests is full.
     #[error("all {0} connections to the upstream are in use")]
     Full(usize),
     /// The endpoint could not be reached.
     #[error("{0}")]
-    Unreachable(io::Error),
+    Unreachable(Arc<io::Error>),
     /// The TLS handshake with the endpoint failed.
     #[error("{0}")]
-    Handshake(io::Error),
+    Handshake(Arc<io::Error>),
     /// The endpoint did not accept a connection in time.
     #[error("it accepted no connection in time")]
     Timeout,
     /// The endpoint accepted a connection, and did not finish the TLS handshake in time.
     #[error("it did not finish the TLS handshake in time")]
     HandshakeTimeout,
+}
+
+impl ConnectError {
+    pub(super) fn unreachable(error: io::Error) -> Self {
+        Self::Unreachable(Arc::new(error))
+    }
+
+    pub(super) fn handshake(error: io::Error) -> Self {
+        Self::Handshake(Arc::new(error))
+    }
 }
 
 impl<B: RequestBody> UpstreamPool<B> {
@@ -93,6 +121,16 @@ impl<B: RequestBody> UpstreamPool<B> {
             balancer: Balancer::new(&weights, worker),
             idle: RefCell::new(idle),
             idle_count: Cell::new(0),
+            shared_connections: weights
+                .iter()
+                .map(|_| {
+                    RefCell::new(SharedConnections {
+                        is_expected: shared.config.protocol == Protocol::H2,
+                        ..SharedConnections::default()
+                    })
+                })
+                .collect(),
+            yielding: RefCell::default(),
             now: Cell::new(Instant::now()),
             open: Arc::default(),
             waiting: RefCell::default(),
@@ -110,8 +148,21 @@ impl<B: RequestBody> UpstreamPool<B> {
 
     /// Checks out an idle connection to `endpoint` for a request of `client`, if there is one.
     pub fn checkout(self: &Rc<Self>, endpoint: usize, client: &Rc<UpstreamClient>) -> Option<Connection<B>> {
-        self.take_idle(endpoint)
-            .map(|pooled| Connection::new(pooled, self, HeldConnection::new(client), true))
+        let link = match self.take_idle(endpoint) {
+            Some(pooled) => Link::Http1(pooled),
+            None if self.shared.config.protocol == Protocol::H1 => return None,
+            None => self.take_stream(endpoint)?,
+        };
+        Some(Connection::new(link, self, HeldConnection::new(client), true))
+    }
+
+    /// A stream of a connection to `endpoint` that has room: of those the one with the fewest.
+    fn take_stream(self: &Rc<Self>, endpoint: usize) -> Option<Link<B>> {
+        let mut connections = self.shared_connections[endpoint].borrow_mut();
+        connections.open.retain(|connection| self.takes_streams(connection));
+        let with_room = connections.open.iter().filter(|connection| connection.has_room());
+        let connection = with_room.min_by_key(|connection| connection.streams())?;
+        Some(Link::Http2(Box::new(StreamSlot::take(Rc::clone(connection), self))))
     }
 
     /// Opens a connection to `endpoint` for a request of `client`. While the process has no permit left, takes the next connection
@@ -127,14 +178,74 @@ impl<B: RequestBody> UpstreamPool<B> {
         client: &Rc<UpstreamClient>,
         within: Duration,
     ) -> Result<Connection<B>, ConnectError> {
+        let mut opening = None;
+        if self.shared.config.protocol != Protocol::H1 {
+            match self.join_connection(endpoint, within).await? {
+                Joined::Stream(link) => {
+                    return Ok(Connection::new(link, self, HeldConnection::new(client), true));
+                }
+                Joined::Opening(sender) => opening = sender,
+            }
+        }
+        let result = self.open_or_wait(endpoint, client, within, &mut opening).await;
+        if let (Some(opening), Err(error)) = (opening, &result) {
+            opening.send_replace(Some(error.clone()));
+        }
+        result
+    }
+
+    /// A stream of a connection to `endpoint`, or of one that another request opens. If there is none, the task to open it.
+    async fn join_connection(
+        self: &Rc<Self>,
+        endpoint: usize,
+        within: Duration,
+    ) -> Result<Joined<B>, ConnectError> {
+        let late = tokio::time::Instant::now() + within;
+        loop {
+            if let Some(link) = self.take_stream(endpoint) {
+                return Ok(Joined::Stream(link));
+            }
+            let under_way = {
+                let mut connections = self.shared_connections[endpoint].borrow_mut();
+                if !connections.is_expected {
+                    return Ok(Joined::Opening(None));
+                }
+                match connections.opening.clone() {
+                    // One handshake at a time: many requests may share its connection.
+                    Some(under_way) if under_way.has_changed().is_ok() => under_way,
+                    _ => {
+                        let (opening, under_way) = watch::channel(None);
+                        connections.opening = Some(under_way);
+                        return Ok(Joined::Opening(Some(opening)));
+                    }
+                }
+            };
+            if let Some(error) = failure(under_way, late).await? {
+                return Err(error);
+            }
+        }
+    }
+
+    /// Opens a connection, or waits for one where no permit is left.
+    async fn open_or_wait(
+        self: &Rc<Self>,
+        endpoint: usize,
+        client: &Rc<UpstreamClient>,
+        within: Duration,
+        opening: &mut Option<Opening>,
+    ) -> Result<Connection<B>, ConnectError> {
         let permit = match ConnectionQueue::try_acquire(&self.shared) {
             Some(permit) => permit,
-            None => match self.wait_for_connection(client, within).await? {
-                Acquired::Connection(pooled) => {
-                    return Ok(Connection::new(pooled, self, HeldConnection::new(client), true));
+            None => {
+                // Others need not wait for it.
+                *opening = None;
+                match self.wait_for_connection(client, within).await? {
+                    Acquired::Connection(link) => {
+                        return Ok(Connection::new(link, self, HeldConnection::new(client), true));
+                    }
+                    Acquired::Permit(permit) => permit,
                 }
-                Acquired::Permit(permit) => permit,
-            },
+            }
         };
         let held = HeldConnection::new(client);
         // Counted from here on: an endpoint that is slow to accept connections is not idle.
@@ -142,7 +253,7 @@ impl<B: RequestBody> UpstreamPool<B> {
         let opened = self.open(endpoint, permit, within).await;
         match &opened {
             // With TLS 1.3 it may still refuse our certificate: wait for its first answer.
-            Ok(pooled) if pooled.tls_version > 0 => {}
+            Ok(Link::Http1(pooled)) if pooled.tls_version > 0 => {}
             Ok(_) => {
                 self.balancer.mark_reachable(endpoint);
                 self.shared.mark_reachable(endpoint);
@@ -155,7 +266,7 @@ impl<B: RequestBody> UpstreamPool<B> {
     /// Notes that the request on a new connection to `endpoint` was not answered. Where the endpoint has ended TLS with an
     /// alert, it is as unreachable as if that had come in the handshake: with TLS 1.3, it is told of our certificate after ours
     /// has ended.
-    pub fn request_failed(&self, endpoint: usize, error: &hyper::Error) {
+    pub fn request_failed(&self, endpoint: usize, error: &(dyn std::error::Error + 'static)) {
         if matches!(find_tls_error(error), Some(rustls::Error::AlertReceived(_))) {
             self.eject(endpoint, self.shared.describe(endpoint, error));
         }
@@ -167,23 +278,38 @@ impl<B: RequestBody> UpstreamPool<B> {
     }
 
     async fn open(
-        &self,
+        self: &Rc<Self>,
         endpoint: usize,
         permit: ConnectionPermit,
         within: Duration,
-    ) -> Result<PooledConnection<B>, ConnectError> {
-        let Connected { io, tls_version } = connect(&self.shared, endpoint, within).await?;
+    ) -> Result<Link<B>, ConnectError> {
+        let late = tokio::time::Instant::now() + within;
+        let Connected { io, tls_version, is_http2 } = connect(&self.shared, endpoint, within).await?;
         let io = io.holding((OpenGuard::new(&self.open), permit));
+        if self.shared.config.protocol != Protocol::H1 {
+            self.shared_connections[endpoint].borrow_mut().is_expected = is_http2;
+        }
+        if is_http2 {
+            let opening = Http2Connection::open(io, endpoint, tls_version, self.now.get());
+            let opened = timeout_at(late, opening).await.map_err(|_| ConnectError::Timeout)?;
+            let connection = opened.map_err(ConnectError::unreachable)?;
+            let link = Link::Http2(Box::new(StreamSlot::take(Rc::clone(&connection), self)));
+            if !self.retired.get() {
+                self.shared_connections[endpoint].borrow_mut().open.push(Rc::clone(&connection));
+                while connection.has_room() && self.offer_stream(&connection) {}
+            }
+            return Ok(link);
+        }
         let (sender, connection) = http1::Builder::new()
             // Measured: to copy a small body behind its head costs less than a vectored write.
             .writev(false)
             .max_buf_size(MAX_BUFFER)
             .handshake(TokioIo::new(io))
             .await
-            .map_err(|error| ConnectError::Unreachable(io::Error::other(error)))?;
+            .map_err(|error| ConnectError::unreachable(io::Error::other(error)))?;
         // The request on it learns of an error from its response future.
         let task = tokio::task::spawn_local(async move { drop(connection.with_upgrades().await) });
-        Ok(PooledConnection { sender, task: task.abort_handle(), endpoint, tls_version })
+        Ok(Link::Http1(PooledConnection { sender, task: task.abort_handle(), endpoint, tls_version }))
     }
 
     /// Waits for a connection that another request checks in, or for a permit to open one.
@@ -198,14 +324,14 @@ impl<B: RequestBody> UpstreamPool<B> {
         };
         let (sender, mut handed_over) = oneshot::channel();
         let _waiting = WaitingGuard::new(&self.waiting, place.ticket, sender);
-        drop(self.take_any_idle()); // frees its permit for the wanted endpoint
+        self.close_any_idle(); // frees its permit for the wanted endpoint
         self.shared.wanted.notify_waiters();
         let mut late = std::pin::pin!(tokio::time::sleep(within));
         let mut patience = EVICT_AFTER;
         loop {
             tokio::select! {
                 biased;
-                pooled = &mut handed_over => return pooled.map(Acquired::Connection).map_err(|_| full),
+                link = &mut handed_over => return link.map(Acquired::Connection).map_err(|_| full),
                 grant = &mut place.granted => match grant {
                     Ok(Grant::Permit(permit)) => return Ok(Acquired::Permit(permit)),
                     Ok(Grant::Displaced) | Err(_) => return Err(full),
@@ -221,19 +347,75 @@ impl<B: RequestBody> UpstreamPool<B> {
 
     /// Takes back a connection that is ready for another request.
     pub(super) fn check_in(&self, pooled: PooledConnection<B>) {
-        if !self.has_current_tls(&pooled) {
+        if !self.is_current_tls(pooled.tls_version) {
             return; // dropping it closes it
         }
         match self.shared.queue.next_request(self.worker) {
             NextRequest::None => self.keep_idle(pooled),
             NextRequest::Here(ticket) => {
-                if let Some(waiting) = self.waiting.borrow_mut().remove(&ticket) {
+                let waiting = self.waiting.borrow_mut().remove(&ticket);
+                if let Some(waiting) = waiting {
                     // Dropping it closes it, and its permit goes to the next one.
-                    let _gone = waiting.send(pooled);
+                    let _gone = waiting.send(Link::Http1(pooled));
                 }
             }
             NextRequest::Elsewhere => pooled.task.abort(),
         }
+    }
+
+    /// A stream of `connection` has ended. `is_last`: the connection takes no other one.
+    pub(super) fn stream_ended(self: &Rc<Self>, connection: &Rc<Http2Connection>, is_last: bool) {
+        connection.give_stream_back(self.now.get());
+        if is_last || !self.takes_streams(connection) {
+            return self.retire_connection(connection);
+        }
+        if self.is_kept(connection) && connection.has_room() {
+            self.offer_stream(connection);
+            let is_idle = connection.streams() == 0;
+            if is_idle
+                && (self.retired.get() || self.idle_connections() > self.shared.config.idle_connections)
+            {
+                self.retire_connection(connection);
+            }
+        }
+    }
+
+    /// Gives a stream of `connection`, which has room, to a request that waits. False where none of this worker does.
+    fn offer_stream(self: &Rc<Self>, connection: &Rc<Http2Connection>) -> bool {
+        match self.shared.queue.next_request(self.worker) {
+            NextRequest::None => false,
+            NextRequest::Here(ticket) => {
+                let waiting = self.waiting.borrow_mut().remove(&ticket);
+                if let Some(waiting) = waiting {
+                    let stream = StreamSlot::take(Rc::clone(connection), self);
+                    // Dropping it gives it to the next one.
+                    let _gone = waiting.send(Link::Http2(Box::new(stream)));
+                }
+                true
+            }
+            NextRequest::Elsewhere => {
+                // A stream can't change threads, but the connection's permit can, once its streams have ended. One
+                // connection at a time: streams may last long.
+                let is_yielding = self.yielding.borrow().upgrade().is_some();
+                if connection.streams() == 0 || !is_yielding {
+                    *self.yielding.borrow_mut() = Rc::downgrade(connection);
+                    self.retire_connection(connection);
+                }
+                false
+            }
+        }
+    }
+
+    /// Whether a connection still takes streams.
+    fn is_kept(&self, connection: &Rc<Http2Connection>) -> bool {
+        let connections = self.shared_connections[connection.endpoint].borrow();
+        connections.open.iter().any(|open| Rc::ptr_eq(open, connection))
+    }
+
+    /// Closes a connection once its last stream has ended.
+    fn retire_connection(&self, connection: &Rc<Http2Connection>) {
+        let mut connections = self.shared_connections[connection.endpoint].borrow_mut();
+        connections.open.retain(|open| !Rc::ptr_eq(open, connection));
     }
 
     fn keep_idle(&self, pooled: PooledConnection<B>) {
@@ -260,18 +442,30 @@ impl<B: RequestBody> UpstreamPool<B> {
     /// Whether a connection may get another request: the upstream has not closed it, and the TLS settings that it was opened
     /// under still hold.
     fn is_usable(&self, pooled: &PooledConnection<B>) -> bool {
-        pooled.sender.is_ready() && self.has_current_tls(pooled)
+        pooled.sender.is_ready() && self.is_current_tls(pooled.tls_version)
     }
 
-    fn has_current_tls(&self, pooled: &PooledConnection<B>) -> bool {
-        pooled.tls_version == 0 || self.shared.is_current_tls(pooled.tls_version)
+    /// Likewise of a connection that requests share.
+    fn takes_streams(&self, connection: &Http2Connection) -> bool {
+        connection.is_open() && self.is_current_tls(connection.tls_version)
     }
 
-    fn take_any_idle(&self) -> Option<PooledConnection<B>> {
+    fn is_current_tls(&self, version: u64) -> bool {
+        version == 0 || self.shared.is_current_tls(version)
+    }
+
+    /// Closes an idle connection, if there is one.
+    fn close_any_idle(&self) -> bool {
         let mut idle = self.idle.borrow_mut();
-        let queue = idle.iter_mut().find(|queue| !queue.is_empty())?;
-        self.idle_count.set(self.idle_count.get() - 1);
-        queue.pop_front().map(|idle| idle.pooled)
+        if let Some(queue) = idle.iter_mut().find(|queue| !queue.is_empty()) {
+            self.idle_count.set(self.idle_count.get() - 1);
+            return queue.pop_front().is_some();
+        }
+        self.shared_connections.iter().any(|connections| {
+            let open = &mut connections.borrow_mut().open;
+            let idle = open.iter().position(|connection| connection.streams() == 0);
+            idle.map(|idle| open.swap_remove(idle)).is_some()
+        })
     }
 
     /// Closes connections that were idle for longer than configured, or that the upstream closed. Called
@@ -287,14 +481,23 @@ impl<B: RequestBody> UpstreamPool<B> {
             kept += queue.len();
         }
         self.idle_count.set(kept);
+        if let Some(idle_before) = now.checked_sub(keep) {
+            for connections in &self.shared_connections {
+                connections.borrow_mut().open.retain(|connection| {
+                    !connection.is_idle_since(idle_before) && self.takes_streams(connection)
+                });
+            }
+        }
     }
 
     /// Closes idle connections now, and the others once their requests have ended: the configuration no longer has this
     /// upstream, or has replaced it.
     pub fn retire(&self) {
         self.retired.set(true);
-        while let Some(pooled) = self.take_any_idle() {
-            drop(pooled);
+        while self.close_any_idle() {}
+        for connections in &self.shared_connections {
+            // The streams that are open keep theirs.
+            connections.borrow_mut().open.clear();
         }
     }
 
@@ -305,8 +508,9 @@ impl<B: RequestBody> UpstreamPool<B> {
             let mut wanted = std::pin::pin!(self.shared.wanted.notified());
             wanted.as_mut().enable();
             while self.shared.queue.waiting_elsewhere(self.worker) > 0 {
-                let Some(pooled) = self.take_any_idle() else { break };
-                drop(pooled);
+                if !self.close_any_idle() {
+                    break;
+                }
                 tokio::task::yield_now().await;
             }
             wanted.await;
@@ -327,12 +531,15 @@ impl<B: RequestBody> UpstreamPool<B> {
 
     /// Idle connections of this worker.
     pub fn idle_connections(&self) -> usize {
-        self.idle_count.get()
+        let shared = self.shared_connections.iter().map(|connections| {
+            connections.borrow().open.iter().filter(|connection| connection.streams() == 0).count()
+        });
+        self.idle_count.get() + shared.sum::<usize>()
     }
 
     /// Connections of this worker with a request in flight.
     pub fn active_connections(&self) -> usize {
-        self.open.load(Relaxed).saturating_sub(self.idle_count.get())
+        self.open.load(Relaxed).saturating_sub(self.idle_connections())
     }
 }
 
@@ -374,27 +581,47 @@ impl Drop for ConnectingGuard<'_> {
 
 /// What a request that waited was given.
 enum Acquired<B: RequestBody> {
-    Connection(PooledConnection<B>),
+    Connection(Link<B>),
     Permit(ConnectionPermit),
 }
 
+/// What a request gets that may share a connection.
+enum Joined<B: RequestBody> {
+    Stream(Link<B>),
+    /// None has room, so it has to open one, and to tell others how that ends. `None`: they do not wait for it.
+    Opening(Option<Opening>),
+}
+
+/// Tells those that wait for a connection how its opening has failed. Dropped, the opening has ended.
+type Opening = watch::Sender<Option<ConnectError>>;
+
+/// How the opening of a connection that is under way fails. `None`: it does not, or it was given up.
+async fn failure(
+    mut under_way: watch::Receiver<Option<ConnectError>>,
+    late: tokio::time::Instant,
+) -> Result<Option<ConnectError>, ConnectError> {
+    let failed =
+        timeout_at(late, under_way.wait_for(Option::is_some)).await.map_err(|_| ConnectError::Timeout)?;
+    Ok(failed.ok().and_then(|failed| failed.clone()))
+}
+
 /// The requests of a worker that wait, by their tickets.
-type Waiting<B> = RefCell<HashMap<u64, oneshot::Sender<PooledConnection<B>>, RandomState>>;
+type Waiting<B> = RefCell<HashMap<u64, oneshot::Sender<Link<B>>, RandomState>>;
 
 /// A request that can be handed a connection, until dropped.
-struct WaitingGuard<'a, B> {
+struct WaitingGuard<'a, B: RequestBody> {
     waiting: &'a Waiting<B>,
     ticket: u64,
 }
 
-impl<'a, B> WaitingGuard<'a, B> {
-    fn new(waiting: &'a Waiting<B>, ticket: u64, sender: oneshot::Sender<PooledConnection<B>>) -> Self {
+impl<'a, B: RequestBody> WaitingGuard<'a, B> {
+    fn new(waiting: &'a Waiting<B>, ticket: u64, sender: oneshot::Sender<Link<B>>) -> Self {
         waiting.borrow_mut().insert(ticket, sender);
         Self { waiting, ticket }
     }
 }
 
-impl<B> Drop for WaitingGuard<'_, B> {
+impl<B: RequestBody> Drop for WaitingGuard<'_, B> {
     fn drop(&mut self) {
         self.waiting.borrow_mut().remove(&self.ticket);
     }

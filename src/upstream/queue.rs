@@ -255,7 +255,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        config::model::{Balance, Endpoint, HostHeader, Timeouts, Upstream},
+        config::model::{Balance, Endpoint, HostHeader, Protocol, Timeouts, Upstream},
         upstream::{UpstreamClient, addresses::HeldConnection},
     };
 
@@ -271,6 +271,7 @@ mod tests {
             }],
             balance: Balance::LeastRequest,
             tls: None,
+            protocol: Protocol::H1,
             timeouts: Timeouts { connect: second, response: second, idle: second },
             max_connections,
             max_connections_per_address: 0.25,

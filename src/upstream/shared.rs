@@ -142,7 +142,7 @@ impl SharedUpstream {
     /// Why there is no connection to an endpoint: the end of a sentence that begins with it.
     pub fn describe_connect_error(&self, endpoint: usize, error: &ConnectError) -> String {
         match error {
-            ConnectError::Handshake(error) => self.describe(endpoint, error),
+            ConnectError::Handshake(error) => self.describe(endpoint, &**error),
             ConnectError::HandshakeTimeout => {
                 format!("{error}: if the port does not use TLS, write http://")
             }

@@ -45,6 +45,7 @@ pub enum UpstreamTlsError {
 pub struct UpstreamTlsContext {
     /// Of the upstream.
     name: String,
+    protocol: model::Protocol,
     /// By endpoint: what its certificate must be for. `None`: it is asked without TLS.
     server_names: Vec<Option<ServerName<'static>>>,
     files: Mutex<Files>,
@@ -98,9 +99,10 @@ impl UpstreamTlsContext {
         };
         let server_names = upstream.endpoints.iter().map(server_name).collect::<Result<_, _>>()?;
         let files = Files::open(&settings.client)?;
-        let current = HandshakeConfig { config: files.config()?, version: 1 };
+        let current = HandshakeConfig { config: files.config(upstream.protocol)?, version: 1 };
         Ok(Some(Self {
             name: upstream.name.clone(),
+            protocol: upstream.protocol,
             facts: Mutex::new(files.facts(&upstream.name)),
             server_names,
             files: Mutex::new(files),
@@ -127,7 +129,7 @@ impl UpstreamTlsContext {
         let mut files = self.files.lock();
         files.refresh(&self.name);
         if files.is_pending {
-            match files.config() {
+            match files.config(self.protocol) {
                 Ok(config) => {
                     files.is_pending = false;
                     let mut current = self.current.write();
@@ -204,7 +206,7 @@ impl Files {
     }
 
     /// What handshakes use, with no session yet.
-    fn config(&self) -> Result<Arc<ClientConfig>, rustls::Error> {
+    fn config(&self, protocol: model::Protocol) -> Result<Arc<ClientConfig>, rustls::Error> {
         let trusted = self.ca.as_ref().map(|reread| Arc::clone(reread.value()));
         let trusted = trusted.unwrap_or_else(system_authorities::trusted);
         let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
@@ -215,7 +217,12 @@ impl Files {
             Some(reread) => builder
                 .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&reread.value().key)))),
         };
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let versions: &[&[u8]] = match protocol {
+            model::Protocol::H1 => &[b"http/1.1"],
+            model::Protocol::H2 => &[b"h2"],
+            model::Protocol::Auto => &[b"h2", b"http/1.1"],
+        };
+        config.alpn_protocols = versions.iter().map(|version| version.to_vec()).collect();
         Ok(Arc::new(config))
     }
 }

@@ -20,6 +20,7 @@ pub struct Upstream {
     /// `None`: no endpoint is `https`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<UpstreamTls>,
+    pub protocol: Protocol,
     pub timeouts: Timeouts,
     /// Connections of the whole process, at least 1.
     pub max_connections: usize,
@@ -79,6 +80,18 @@ pub struct UpstreamTls {
 pub enum Balance {
     LeastRequest,
     RoundRobin,
+}
+
+/// The version of HTTP that an upstream is spoken to in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Protocol {
+    /// HTTP/1.1.
+    H1,
+    /// HTTP/2: over TLS as ALPN says, in clear text from the first byte on.
+    H2,
+    /// HTTP/2 where the endpoint chooses it in the TLS handshake, else HTTP/1.1.
+    Auto,
 }
 
 /// How long an upstream may take.

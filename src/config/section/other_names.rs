@@ -134,6 +134,7 @@ pub(super) const ROUTE: &[OtherName] = &[
         "policies: [NAME]",
     )
     .with(", and the limit under this name in `policies` at the top level"),
+    OtherName::new(&["http2", "h2c", "http_version", "proxy_http_version", "grpc", "proto"], "protocol: h2"),
     OtherName::new(&["timeout", "proxy_read_timeout"], "timeouts: { response: VALUE }"),
     OtherName::new(DOT_SEGMENTS, "paths: normalise").with(", pass or refuse"),
     OtherName::new(SLASHES, "paths: normalise").with(ABOUT_SLASHES),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{MIN_DURATION, client_tls::client_tls, other_names};
 use crate::config::{
-    model::{Balance, Endpoint, HostHeader, Timeouts, Upstream, UpstreamTls},
+    model::{Balance, Endpoint, HostHeader, Protocol, Timeouts, Upstream, UpstreamTls},
     reader::{Cursor, MappingCursor, NameTable},
     value::{
         Invalid, MAX_DURATION, choice, count, duration, endpoint_url, percentage, resource_name, server_name,
@@ -78,6 +78,8 @@ fn upstream(name: &str, mut mapping: MappingCursor<'_>) -> Option<Upstream> {
     let balance = choice(&[("least_request", Balance::LeastRequest), ("round_robin", Balance::RoundRobin)]);
     let balance = mapping.parse_or("balance", Balance::LeastRequest, balance);
     let tls = tls(&mut mapping, endpoints.as_deref());
+    let protocol = choice(&[("h1", Protocol::H1), ("h2", Protocol::H2), ("auto", Protocol::Auto)]);
+    let protocol = mapping.parse_or("protocol", Protocol::H1, protocol);
     let timeouts = timeouts(mapping.take("timeouts"), TIMEOUTS);
     let max_connections = mapping.parse_or("max_connections", 1024, count(1..=1_000_000));
     let max_connections_per_address =
@@ -92,6 +94,7 @@ fn upstream(name: &str, mut mapping: MappingCursor<'_>) -> Option<Upstream> {
         endpoints: endpoints?,
         balance,
         tls,
+        protocol,
         timeouts,
         max_connections,
         max_connections_per_address,

@@ -11,9 +11,9 @@ use tollgate::config::{
         ConfigSource, Cost, DenialBody, DenialReply, Destination, DotSegments, EarlyHints, Endpoint,
         ForwardClientCertificate, Forwarded, HeaderFrom, HostHeader, HostPattern, Jwt, JwtAlgorithm, KeyPart,
         KeyRecipe, Listener, Log, LogFormat, LogLevel, MemoryStore, MethodOverride, MinRate, Missing, Mode,
-        OnStoreError, Override, PathCase, PathMatching, PathPattern, Policy, Rate, RateLimitFields, Record,
-        Redis, RedisTopology, ReplyHeaders, Route, Secret, Segment, Shutdown, Statuses, Store, TemplatePart,
-        Timeouts, Tracing, Trailers, TrailingSlash, Upstream, UserSource, Users, Workers,
+        OnStoreError, Override, PathCase, PathMatching, PathPattern, Policy, Protocol, Rate, RateLimitFields,
+        Record, Redis, RedisTopology, ReplyHeaders, Route, Secret, Segment, Shutdown, Statuses, Store,
+        TemplatePart, Timeouts, Tracing, Trailers, TrailingSlash, Upstream, UserSource, Users, Workers,
     },
 };
 
@@ -84,6 +84,7 @@ fn smallest() -> Config {
             endpoints: vec![endpoint("127.0.0.1:3000", 3000, 1)],
             balance: Balance::LeastRequest,
             tls: None,
+            protocol: Protocol::H1,
             timeouts,
             max_connections: 1024,
             max_connections_per_address: 0.25,
@@ -238,6 +239,7 @@ upstreams:
       - { url: "http://[::1]:3001", weight: 2 }
     policies: [inspect, simple]
     balance: round_robin
+    protocol: auto
     timeouts: { <<: *slow, connect: 250ms }
     max_connections: 10
     max_connections_per_address: 50%
@@ -519,6 +521,7 @@ fn everything_that_is_said_counts() {
                 endpoints: vec![endpoint("orders.internal", 80, 1), endpoint("[::1]:3001", 3001, 2)],
                 balance: Balance::RoundRobin,
                 tls: None,
+                protocol: Protocol::Auto,
                 timeouts,
                 max_connections: 10,
                 max_connections_per_address: 0.5,

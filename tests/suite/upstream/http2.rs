@@ -1,10 +1,21 @@
 //! HTTP/2 to upstreams.
 
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
 use bytes::Bytes;
 use h2::{Reason, server::Builder};
+use tokio::sync::watch;
 
 use crate::harness::{
-    Authority, Http2Client, Http2Origin, eventually, in_runtime, printed, program, read, send_body,
+    Authority, Client, Config, Conn, Http2Client, Http2Origin, Origin, PATIENCE, Tollgate, eventually, get,
+    in_runtime, printed, program, read, request, send_body, server_config,
 };
 
 #[test]
@@ -66,4 +77,617 @@ fn the_origin_of_these_tests_does_what_they_say() {
     let ok = Http2Origin::ok();
     let url = format!("http://{}/", ok.address);
     assert_eq!(printed(program("curl", "curl").args(["-sS", "--http2-prior-knowledge"]).arg(url)), "ok");
+}
+
+/// Waits until `condition` holds, while the clients of the runtime go on.
+async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < end, "never came true: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// In front of these endpoints, which speak HTTP/2, with one worker. `settings` are those of the upstream.
+fn before(endpoints: &[SocketAddr], settings: &str, rest: &str) -> Tollgate {
+    let settings = format!("protocol: h2, {settings}");
+    Tollgate::start(Config::upstream(endpoints, &settings, &format!("workers: 1\n{rest}")))
+}
+
+/// Whether the log has a line with all of these words.
+fn is_logged(tollgate: &Tollgate, words: &[&str]) -> bool {
+    tollgate.log().iter().any(|line| words.iter().all(|word| line.contains(word)))
+}
+
+#[test]
+fn messages_pass_between_every_pair_of_versions() {
+    let origin = Http2Origin::echo();
+    let tollgate = before(&[origin.address], "", "");
+    let url = format!("http://{}/a/./b?c=d", tollgate.address);
+    let common = ["-sS", "--max-time", "20", "-i", "-H", "Cookie: a=1; b=2", "-H", "X-A: 1"];
+    for version in ["--http1.0", "--http1.1", "--http2-prior-knowledge"] {
+        let seen = printed(program("curl", "curl").args(common).args([version, "-d", "body"]).arg(&url));
+        let has = |line: &str| assert!(seen.to_lowercase().contains(line), "{line}: {seen}");
+        has("x-target: http://");
+        has(&format!("x-target: http://{}/a/b?c=d\r\n", tollgate.address));
+        has("x-method: post\r\n");
+        has("x-got-content-length: 4\r\n");
+        has("x-got-cookie: a=1; b=2\r\n");
+        has("x-got-x-a: 1\r\n");
+        has("x-got-x-forwarded-for: 127.0.0.1\r\n");
+        has("via: 2.0 tollgate\r\n");
+        assert!(seen.ends_with("\r\n\r\nbody"), "{seen}");
+        for field in
+            ["x-got-host", "x-got-connection", "x-got-te:", "x-got-transfer-encoding", "x-got-keep-alive"]
+        {
+            assert!(!seen.to_lowercase().contains(field), "{seen}");
+        }
+        let seen = printed(program("curl", "curl").args(common).args([version, "-I"]).arg(&url));
+        assert!(seen.to_lowercase().contains("x-method: head\r\n"), "{seen}");
+    }
+    let rewriting = before(&[origin.address], "host: rewrite", "");
+    let reply = get(rewriting.address, "/", &[]);
+    assert_eq!(reply.header("x-target"), Some(format!("http://{}/", origin.address).as_str()));
+    assert_eq!(origin.connections(), 2, "one for each proxy");
+}
+
+#[test]
+fn long_bodies_pass_both_ways() {
+    let origin = Http2Origin::echo();
+    let tollgate = before(&[origin.address], "", "");
+    let body: Vec<u8> = (0..16 << 20).map(|n: u32| (n / 7) as u8).collect();
+    let reply = request(tollgate.address, "POST", "/", &[], &body);
+    assert_eq!(reply.status, 200);
+    assert!(reply.body == body, "{} bytes", reply.body.len());
+}
+
+#[test]
+fn trailers_pass_both_ways_where_they_are_to() {
+    let origin = Http2Origin::echo();
+    for (setting, passes) in [("pass", true), ("drop", false)] {
+        let tollgate = Tollgate::start(Config::yaml(format!(
+            "upstreams: {{ origin: {{ endpoints: [\"http://{}\"], protocol: h2 }} }}
+routes: [{{ path: /*, upstream: origin, trailers: {setting} }}]",
+            origin.address
+        )));
+        in_runtime(async {
+            let mut client = Http2Client::connect(tollgate.address).await;
+            let fields = [("te", "trailers"), ("x-a", "1")];
+            let (answer, mut body) = client.send("POST", "/", &fields, false).await.unwrap();
+            body.send_data(Bytes::from_static(b"body"), false).unwrap();
+            let trailers = [("x-sum".parse().unwrap(), "4".parse().unwrap())];
+            body.send_trailers(trailers.into_iter().collect()).unwrap();
+            let (head, mut stream) = answer.await.unwrap().into_parts();
+            assert_eq!(head.headers["x-got-te"], "trailers");
+            assert_eq!(stream.data().await.unwrap().unwrap(), "body");
+            let trailers = stream.trailers().await.unwrap().unwrap_or_default();
+            assert_eq!(trailers.contains_key("x-sum"), passes, "{trailers:?}");
+        });
+    }
+}
+
+/// Answers each request once the test has said so, or the client has gone.
+fn held(settings: Builder) -> (Http2Origin, watch::Sender<usize>) {
+    let (sender, released) = watch::channel(0);
+    let origin = Http2Origin::with(settings, move |mut exchange| {
+        let mut released = released.clone();
+        async move {
+            let number: usize = exchange.head.uri().path()[1..].parse().unwrap_or(0);
+            tokio::select! {
+                _ = released.wait_for(|released| *released > number) => {
+                    let connection = exchange.connection.to_string();
+                    exchange.respond(200, &[("x-connection", &connection)], b"ok")
+                }
+                reset = exchange.reset_unanswered() => reset,
+            }
+        }
+    });
+    (origin, sender)
+}
+
+#[test]
+fn requests_share_as_few_connections_as_the_endpoint_allows() {
+    let mut settings = Builder::new();
+    settings.max_concurrent_streams(4);
+    let (origin, release) = held(settings);
+    let tollgate = before(&[origin.address], "timeouts: { connect: 10s }", "");
+    in_runtime(async {
+        let mut client = Http2Client::connect(tollgate.address).await;
+        let mut answers = Vec::new();
+        for number in 0..10 {
+            answers.push(client.send("GET", &format!("/{number}"), &[], true).await.unwrap().0);
+        }
+        until("all are there", || origin.open_streams() == 10).await;
+        assert_eq!(origin.connections(), 3);
+        release.send_replace(10);
+        for answer in answers {
+            assert_eq!(read(answer).await.unwrap().status(), 200);
+        }
+        for _ in 0..3 {
+            assert_eq!(client.get("/0", &[]).await.unwrap().status(), 200);
+        }
+    });
+    assert_eq!(origin.connections(), 3);
+}
+
+#[test]
+fn requests_beyond_what_connections_take_wait_in_the_queue() {
+    let mut settings = Builder::new();
+    settings.max_concurrent_streams(2);
+    let (origin, release) = held(settings);
+    let tollgate = before(&[origin.address], "max_connections: 1, timeouts: { connect: 2s }", "");
+    in_runtime(async {
+        let mut client = Http2Client::connect(tollgate.address).await;
+        let mut answers = Vec::new();
+        for number in 0..3 {
+            answers.push(client.send("GET", &format!("/{number}"), &[], true).await.unwrap().0);
+        }
+        until("two are there", || origin.open_streams() == 2).await;
+        // The queue has one place, as there is one connection.
+        assert_eq!(client.get("/9", &[]).await.unwrap().status(), 503);
+        assert_eq!((origin.heads().len(), origin.connections()), (2, 1));
+        release.send_replace(3);
+        for answer in answers {
+            assert_eq!(read(answer).await.unwrap().status(), 200);
+        }
+    });
+    assert_eq!(origin.connections(), 1);
+}
+
+#[test]
+fn workers_without_a_connection_get_their_turn() {
+    let (origin, release) = held(Builder::new());
+    release.send_replace(1);
+    let settings = "protocol: h2, max_connections: 2, timeouts: { connect: 10s }";
+    let tollgate = Tollgate::start(Config::upstream(&[origin.address], settings, "workers: 4"));
+    in_runtime(async {
+        let one = async || {
+            let mut client = Http2Client::connect(tollgate.address).await;
+            for _ in 0..20 {
+                assert_eq!(client.get("/0", &[]).await.unwrap().status(), 200);
+            }
+        };
+        futures_util::future::join_all((0..3).map(|_| one())).await;
+    });
+}
+
+#[test]
+fn an_endpoint_that_goes_away_finishes_what_it_has() {
+    let (origin, release) = held(Builder::new());
+    let tollgate = before(&[origin.address], "", "");
+    in_runtime(async {
+        let mut client = Http2Client::connect(tollgate.address).await;
+        let (first, _) = client.send("GET", "/0", &[], true).await.unwrap();
+        until("it is there", || origin.open_streams() == 1).await;
+        origin.go_away();
+        release.send_replace(2);
+        // The next one comes over another connection, or over this one before the endpoint has said so.
+        let reply = read(first).await.unwrap();
+        assert_eq!(reply.head.headers()["x-connection"], "0");
+        until("the connection has ended", || origin.open_connections() == 0).await;
+        let reply = client.get("/0", &[]).await.unwrap();
+        assert_eq!((reply.status(), &reply.head.headers()["x-connection"]), (200, &"1".parse().unwrap()));
+    });
+}
+
+#[test]
+fn a_refused_stream_is_tried_once_on_another_connection() {
+    // Refuses what comes over its first connection.
+    let origin = Http2Origin::start(|mut exchange| async move {
+        if exchange.connection == 0 || exchange.head.uri().path() == "/never" {
+            exchange.answer.send_reset(Reason::REFUSED_STREAM);
+            return Ok(());
+        }
+        let (body, _) = exchange.read().await?;
+        exchange.respond(200, &[], &body)
+    });
+    let tollgate = before(&[origin.address], "", "");
+    let reply = request(tollgate.address, "POST", "/", &[], b"body");
+    assert_eq!((reply.status, reply.text().as_str()), (200, "body"));
+    assert_eq!((origin.heads().len(), origin.connections()), (2, 2));
+    assert_eq!(tollgate.metric("tollgate_upstream_retries_total"), 1.0);
+    assert_eq!(get(tollgate.address, "/never", &[]).status, 502);
+    assert_eq!(origin.heads().len(), 4, "once");
+}
+
+/// The frames that this origin gets, and can send: what no well-behaved one does.
+fn next_frame(conn: &mut Conn) -> std::io::Result<(u8, u32)> {
+    let head = conn.take(9)?;
+    let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+    conn.take(length as usize)?;
+    Ok((head[3], u32::from_be_bytes([head[5], head[6], head[7], head[8]])))
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    let mut frame = vec![length[1], length[2], length[3], kind, flags];
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const GOAWAY: u8 = 7;
+/// `:status: 200` in HPACK's static table.
+const OK: &[u8] = &[0x88];
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+/// Sends what `answer` says to the request on stream `1`, counted from 0 by connection.
+fn raw_origin(answer: impl Fn(usize) -> Vec<u8> + Send + Sync + 'static) -> Origin {
+    Origin::start(move |conn| {
+        conn.take(24)?;
+        conn.send(&frame(SETTINGS, 0, 0, &[]))?;
+        while next_frame(conn)?.0 != HEADERS {}
+        let answer = answer(conn.number);
+        conn.send(&answer)?;
+        while !answer.is_empty() {
+            next_frame(conn)?;
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn what_an_endpoint_did_not_process_before_it_went_away_is_sent_again() {
+    let go_away = |last: u32| frame(GOAWAY, 0, 0, &[last.to_be_bytes(), [0; 4]].concat());
+    let answer = [frame(HEADERS, END_HEADERS, 1, OK), frame(DATA, END_STREAM, 1, b"second")].concat();
+    let origin = raw_origin(move |connection| if connection == 0 { go_away(0) } else { answer.clone() });
+    let tollgate = before(&[origin.address], "", "");
+    let reply = request(tollgate.address, "POST", "/", &[], b"body");
+    assert_eq!((reply.status, reply.text().as_str()), (200, "second"));
+
+    // It may have processed this one: a POST is not sent twice.
+    let origin = raw_origin(move |_| [go_away(1), frame(RST_STREAM, 0, 1, &2_u32.to_be_bytes())].concat());
+    let tollgate = before(&[origin.address], "", "");
+    assert_eq!(request(tollgate.address, "POST", "/", &[], b"body").status, 502);
+    assert_eq!(origin.connections(), 1);
+
+    // Nor one whose connection has ended.
+    let origin = raw_origin(|_| Vec::new());
+    let tollgate = before(&[origin.address], "", "");
+    assert_eq!(request(tollgate.address, "POST", "/", &[], b"body").status, 502);
+    assert_eq!(origin.connections(), 1);
+}
+
+#[test]
+fn a_reset_amid_a_body_is_never_its_end() {
+    for head in [OK.to_vec(), [OK, &[0x0f, 0x0d, 0x01, b'9']].concat()] {
+        let origin = Origin::start(move |conn| {
+            conn.take(24)?;
+            conn.send(&frame(SETTINGS, 0, 0, &[]))?;
+            while next_frame(conn)?.0 != HEADERS {}
+            conn.send(&[frame(HEADERS, END_HEADERS, 1, &head), frame(DATA, 0, 1, b"part")].concat())?;
+            conn.pause()?;
+            conn.send(&frame(RST_STREAM, 0, 1, &[0; 4]))?;
+            conn.closed();
+            Ok(())
+        });
+        let tollgate = before(&[origin.address], "", "");
+        let mut client = Client::connect(tollgate.address);
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        eventually("the head is there", || client.has_something_to_read());
+        origin.resume();
+        client.broken_off();
+        eventually("it is logged", || is_logged(&tollgate, &["failed", "broke off"]));
+        origin.resume();
+        let tollgate = before(&[origin.address], "", "");
+        in_runtime(async {
+            let mut client = Http2Client::connect(tollgate.address).await;
+            let (answer, _) = client.send("GET", "/", &[], true).await.unwrap();
+            let error = read(answer).await.unwrap_err();
+            assert_eq!(error.reason(), Some(Reason::INTERNAL_ERROR), "{error}");
+        });
+    }
+}
+
+#[test]
+fn an_answer_before_the_end_of_the_upload_comes_whole() {
+    // As RFC 9113, 8.1 has it: the whole answer, and a reset without an error, which h2 sends for what was not read.
+    let origin = Http2Origin::start(|mut exchange| async move {
+        exchange.data().await?;
+        exchange.respond(413, &[("x-a", "1")], &[b'x'; 100_000])
+    });
+    let tollgate = before(&[origin.address], "", "");
+    let mut client = Client::connect(tollgate.address);
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nbegun");
+    let reply = client.reply();
+    assert_eq!((reply.status, reply.body.len()), (413, 100_000));
+    in_runtime(async {
+        let mut client = Http2Client::connect(tollgate.address).await;
+        let (answer, mut body) = client.send("POST", "/", &[], false).await.unwrap();
+        body.send_data(Bytes::from_static(b"begun"), false).unwrap();
+        let reply = read(answer).await.unwrap();
+        assert_eq!((reply.status(), reply.body.len()), (413, 100_000));
+        assert_eq!(client.get("/", &[]).await.unwrap().status(), 413, "the connection goes on");
+    });
+    assert_eq!(origin.connections(), 1, "and so does the endpoint's");
+}
+
+#[test]
+fn a_client_that_goes_away_cancels_its_stream_alone() {
+    let (origin, release) = held(Builder::new());
+    let tollgate = before(&[origin.address], "", "");
+    in_runtime(async {
+        let mut client = Http2Client::connect(tollgate.address).await;
+        let (other, _) = client.send("GET", "/1", &[], true).await.unwrap();
+        // By HTTP/2, and by HTTP/1, with a body and without.
+        let (unanswered, _) = client.send("GET", "/5", &[], true).await.unwrap();
+        let mut closing = Client::connect(tollgate.address);
+        closing.send("POST /5 HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\nbegun");
+        until("all are there", || origin.open_streams() == 3).await;
+        drop((unanswered, closing));
+        until("two are reset", || origin.resets() == [Reason::CANCEL, Reason::CANCEL]).await;
+        release.send_replace(2);
+        assert_eq!(read(other).await.unwrap().status(), 200);
+    });
+    assert_eq!((origin.connections(), origin.open_connections()), (1, 1));
+}
+
+#[test]
+fn a_client_that_goes_away_cancels_a_call_that_both_sides_still_send() {
+    // Reads nothing of the request, so that its body waits for a window.
+    let origin = Http2Origin::start(|mut exchange| async move {
+        let mut stream = exchange.head(200, &[])?;
+        send_body(&mut stream, Bytes::from_static(b"begun")).await?;
+        exchange.reset(&mut stream).await
+    });
+    let tollgate = before(&[origin.address], "", "");
+    in_runtime(async {
+        let mut client = Http2Client::connect(tollgate.address).await;
+        let (answer, mut body) = client.send("POST", "/", &[], false).await.unwrap();
+        let mut answer = answer.await.unwrap().into_body();
+        assert_eq!(answer.data().await.unwrap().unwrap(), "begun");
+        let upload = Bytes::from(vec![0; 200_000]);
+        body.send_data(upload, false).unwrap();
+        client.ping().await.unwrap();
+        body.send_reset(Reason::CANCEL);
+        drop((answer, body));
+        client.ping().await.unwrap();
+    });
+    eventually("it is reset", || origin.resets() == [Reason::CANCEL]);
+    eventually("its handler has ended", || origin.open_streams() == 0);
+}
+
+#[test]
+fn an_upload_that_breaks_off_is_never_whole() {
+    for end in [Reason::NO_ERROR, Reason::CANCEL, Reason::REFUSED_STREAM] {
+        let origin = Http2Origin::start(|mut exchange| async move {
+            let error = exchange.read().await.expect_err("it broke off");
+            assert_eq!(error.reason(), Some(Reason::CANCEL));
+            exchange.reset_unanswered().await
+        });
+        let tollgate = before(&[origin.address], "", "");
+        in_runtime(async {
+            let mut client = Http2Client::connect(tollgate.address).await;
+            let (_answer, mut body) = client.send("POST", "/", &[], false).await.unwrap();
+            body.send_data(Bytes::from_static(b"begun"), false).unwrap();
+            until("it is there", || origin.open_streams() == 1).await;
+            body.send_reset(end);
+            client.ping().await.unwrap();
+        });
+        eventually("it is reset", || origin.resets() == [Reason::CANCEL]);
+    }
+}
+
+#[test]
+fn a_client_that_reads_nothing_stops_its_own_stream_alone() {
+    let sent = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&sent);
+    let origin = Http2Origin::start(move |mut exchange| {
+        let counter = Arc::clone(&counter);
+        async move {
+            if exchange.head.uri().path() == "/short" {
+                return exchange.respond(200, &[], &[0; 100_000]);
+            }
+            let mut stream = exchange.head(200, &[])?;
+            loop {
+                send_body(&mut stream, Bytes::from(vec![0; 16 << 10])).await?;
+                counter.fetch_add(16 << 10, Ordering::SeqCst);
+            }
+        }
+    });
+    let tollgate = before(&[origin.address], "", "");
+    in_runtime(async {
+        let mut client = Http2Client::connect(tollgate.address).await;
+        let mut stalled = Vec::new();
+        for _ in 0..50 {
+            let (answer, _) = client.send("GET", "/endless", &[], true).await.unwrap();
+            stalled.push(answer.await.unwrap().into_body());
+        }
+        let mut other = Http2Client::connect(tollgate.address).await;
+        let mut before = 0;
+        // Until nothing moves any more, and still the others are served.
+        loop {
+            for _ in 0..20 {
+                let reply = other.get("/short", &[]).await.unwrap();
+                assert_eq!((reply.status(), reply.body.len()), (200, 100_000));
+            }
+            let now = sent.load(Ordering::SeqCst);
+            if now == before {
+                break;
+            }
+            before = now;
+        }
+        // A window, and what is on its way to the client and in the frame at hand.
+        let most = 50 * ((256 << 10) + (64 << 10) + (64 << 10) + (16 << 10));
+        assert!(before <= most, "{before} bytes were sent");
+    });
+    assert_eq!(origin.connections(), 1);
+}
+
+#[test]
+fn an_endpoint_that_reads_nothing_stops_the_upload() {
+    let origin = Http2Origin::start(|mut exchange| async move { exchange.reset_unanswered().await });
+    let tollgate = before(&[origin.address], "", "");
+    in_runtime(async {
+        let mut client = Http2Client::connect(tollgate.address).await;
+        let (_answer, mut body) = client.send("POST", "/", &[], false).await.unwrap();
+        let mut taken = 0;
+        let chunk = Bytes::from(vec![0; 16 << 10]);
+        let moves = Duration::from_secs(2);
+        while let Ok(sent) = tokio::time::timeout(moves, send_body(&mut body, chunk.clone())).await {
+            sent.unwrap();
+            taken += chunk.len();
+            assert!(taken <= 1 << 20, "{taken} bytes were taken");
+        }
+    });
+}
+
+#[test]
+fn an_endpoint_is_asked_whether_it_wants_the_body() {
+    let origin = Http2Origin::start(|mut exchange| async move {
+        if exchange.head.uri().path() == "/refused" {
+            return exchange.respond(401, &[], b"no");
+        }
+        let go_on = http::Response::builder().status(100).body(()).unwrap();
+        exchange.answer.send_informational(go_on)?;
+        let (body, _) = exchange.read().await?;
+        exchange.respond(200, &[], &body)
+    });
+    let tollgate = before(&[origin.address], "", "");
+    let mut client = Client::connect(tollgate.address);
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n");
+    let begun = Instant::now();
+    assert!(client.line().unwrap().starts_with("HTTP/1.1 100"));
+    assert_eq!(client.line().unwrap(), "");
+    assert!(begun.elapsed() < Duration::from_millis(900), "it did not wait for the fallback");
+    client.send("body");
+    assert_eq!(client.reply().text(), "body");
+    let mut client = Client::connect(tollgate.address);
+    client.send("POST /refused HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n");
+    assert_eq!(client.reply().status, 401);
+}
+
+#[test]
+fn an_endpoint_of_http_1_is_called_so() {
+    let origin = Origin::saying("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+    let tollgate = before(&[origin.address], "", "");
+    assert_eq!(get(tollgate.address, "/", &[]).status, 502);
+    let url = format!("http://{}", origin.address);
+    eventually("it is logged", || {
+        is_logged(&tollgate, &["WARN", &url, "does not speak HTTP/2", "set `protocol: h1`"])
+    });
+}
+
+#[test]
+fn an_endpoint_that_says_nothing_is_given_up_and_all_that_wait_are_told() {
+    let origin = Origin::sink();
+    let tollgate = before(&[origin.address], "timeouts: { connect: 500ms }", "");
+    in_runtime(async {
+        let mut client = Http2Client::connect(tollgate.address).await;
+        let begun = Instant::now();
+        let mut answers = Vec::new();
+        for _ in 0..20 {
+            answers.push(client.send("GET", "/", &[], true).await.unwrap().0);
+        }
+        for answer in answers {
+            assert_eq!(read(answer).await.unwrap().status(), 504);
+        }
+        assert!(begun.elapsed() < Duration::from_secs(5), "one after the other");
+    });
+    assert!(origin.connections() <= 2, "{}", origin.connections());
+}
+
+#[test]
+fn a_connection_that_is_silent_gets_no_other_request() {
+    let origin = Http2Origin::start(|mut exchange| async move {
+        match exchange.connection {
+            0 => exchange.reset_unanswered().await,
+            _ => exchange.respond(200, &[], b"ok"),
+        }
+    });
+    let tollgate = before(&[origin.address], "timeouts: { response: 1500ms }", "");
+    assert_eq!(get(tollgate.address, "/", &[]).status, 504);
+    assert_eq!(get(tollgate.address, "/", &[]).status, 200);
+    eventually("the first one is closed", || origin.open_connections() == 1);
+}
+
+#[test]
+fn an_idle_connection_is_closed_in_time() {
+    let origin = Http2Origin::ok();
+    let tollgate = before(&[origin.address], "timeouts: { idle: 300ms }", "");
+    assert_eq!(get(tollgate.address, "/", &[]).status, 200);
+    eventually("it is closed", || origin.open_connections() == 0);
+    let states = |state: &str| {
+        tollgate.metric(&format!("tollgate_upstream_connections{{upstream=\"origin\",state=\"{state}\"}}"))
+    };
+    eventually("it is not counted", || states("idle") + states("active") == 0.0);
+    assert_eq!(get(tollgate.address, "/", &[]).status, 200);
+    eventually("it is idle", || states("idle") == 1.0);
+}
+
+#[test]
+fn a_dead_connection_fails_its_own_streams_alone() {
+    let (dead, _held) = held(Builder::new());
+    let (alive, release) = held(Builder::new());
+    let tollgate = before(&[dead.address, alive.address], "balance: round_robin", "");
+    in_runtime(async {
+        let mut client = Http2Client::connect(tollgate.address).await;
+        let mut answers = Vec::new();
+        for _ in 0..6 {
+            answers.push(client.send("POST", "/0", &[], true).await.unwrap().0);
+        }
+        until("all are there", || dead.open_streams() == 3 && alive.open_streams() == 3).await;
+        dead.close();
+        release.send_replace(1);
+        let statuses = futures_util::future::join_all(answers.into_iter().map(read)).await;
+        let mut statuses: Vec<_> = statuses.into_iter().map(|reply| reply.unwrap().status()).collect();
+        statuses.sort_unstable();
+        assert_eq!(statuses, [200, 200, 200, 502, 502, 502]);
+    });
+}
+
+#[test]
+fn the_lease_of_a_request_lasts_until_its_stream_is_answered_or_given_up() {
+    let (origin, release) = held(Builder::new());
+    let tollgate = before(
+        &[origin.address],
+        "policies: [parallel]",
+        "policies: { parallel: { algorithm: concurrency, key: ip, limit: 1, lease: 60s } }",
+    );
+    let mut client = Client::connect(tollgate.address);
+    client.send("GET /0 HTTP/1.1\r\nHost: a\r\n\r\n");
+    eventually("it is there", || origin.open_streams() == 1);
+    assert_eq!(get(tollgate.address, "/1", &[]).status, 429);
+    // The endpoint works on: only its answer tells that it has done with it.
+    drop(client);
+    assert_eq!(get(tollgate.address, "/1", &[]).status, 429);
+    release.send_replace(2);
+    eventually("the lease is given back", || get(tollgate.address, "/1", &[]).status == 200);
+}
+
+#[test]
+fn the_handshake_chooses_the_version() {
+    let authority = Authority::new("tests");
+    let certificate = authority.issue("origin", &["127.0.0.1"]);
+    let of_http2 = Http2Origin::over_tls(&certificate, Builder::new(), |mut exchange| async move {
+        exchange.read().await?;
+        exchange.respond(200, &[], b"ok")
+    });
+    let mut config = server_config(&certificate);
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let of_http1 = Origin::start_tls(config, Conn::serve_ok);
+    for (protocol, address, via) in [
+        ("auto", of_http2.address, Some("2.0 tollgate")),
+        ("h2", of_http2.address, Some("2.0 tollgate")),
+        ("h1", of_http2.address, None),
+        ("auto", of_http1.address, Some("1.1 tollgate")),
+        ("h1", of_http1.address, Some("1.1 tollgate")),
+    ] {
+        let ca = authority.file();
+        let tollgate = Tollgate::start(Config::yaml(format!(
+            "upstreams: {{ origin: {{ endpoints: [\"https://{address}\"], protocol: {protocol}, tls: {{ ca: {} }} }} }}
+routes: [{{ path: /*, upstream: origin }}]",
+            ca.display()
+        )));
+        for _ in 0..2 {
+            let reply = request(tollgate.address, "POST", "/", &[], b"body");
+            assert_eq!(reply.status, if via.is_some() { 200 } else { 502 }, "{protocol}: {}", reply.text());
+            assert_eq!(reply.header("via"), via, "{protocol}");
+        }
+    }
 }

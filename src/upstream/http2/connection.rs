@@ -1,0 +1,172 @@
+//! A connection that requests share.
+
+use std::{
+    cell::{Cell, RefCell},
+    future::poll_fn,
+    io,
+    pin::{Pin, pin},
+    rc::Rc,
+    task::{Context, Poll, Waker},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use h2::client::{Builder, Connection, SendRequest};
+use tokio::{sync::oneshot, time::timeout};
+
+use super::io::Http2Io;
+use crate::upstream::io::UpstreamIo;
+
+/// The most streams of one connection, however many the endpoint allows.
+const MAX_STREAMS: usize = 100;
+
+/// What an endpoint may send before it was read: 20 Mbit/s over a round trip of 100 ms, and no client that does not read its
+/// response makes the proxy hold more. The connection's window has room for all streams, so that such clients never stop
+/// the others.
+const STREAM_WINDOW: u32 = 256 << 10;
+const CONNECTION_WINDOW: u32 = STREAM_WINDOW * MAX_STREAMS as u32;
+
+/// Bytes of a request's body that are held for an endpoint that does not take them yet.
+const SEND_BUFFER: usize = 64 << 10;
+
+/// The longest head of an answer.
+const MAX_HEAD: u32 = 64 << 10;
+
+/// How long a connection without streams may take to tell the endpoint that it ends.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// One connection to an endpoint. Closed when it is dropped, which its last stream does once the pool has retired it.
+pub(in crate::upstream) struct Http2Connection {
+    pub(in crate::upstream) endpoint: usize,
+    /// The version of the TLS settings that it was opened under. 0: it has no TLS.
+    pub(in crate::upstream) tls_version: u64,
+    /// Never sent with: each stream takes a clone.
+    requests: RefCell<SendRequest<Bytes>>,
+    /// Streams that the endpoint allows at a time.
+    limit: Rc<Cell<usize>>,
+    /// Streams that are taken.
+    streams: Cell<usize>,
+    /// When the last stream ended.
+    idle_since: Cell<Instant>,
+    /// Bytes that were received.
+    received: Rc<Cell<u64>>,
+    /// Told of the end by being dropped.
+    _dropped: oneshot::Sender<()>,
+}
+
+impl Http2Connection {
+    /// Begins HTTP/2 on `stream`, and waits until the endpoint has: only then it is known that it speaks HTTP/2, and how
+    /// many streams it allows.
+    ///
+    /// # Errors
+    /// The endpoint has closed the connection, or does not speak HTTP/2.
+    pub(in crate::upstream) async fn open(
+        stream: UpstreamIo,
+        endpoint: usize,
+        tls_version: u64,
+        now: Instant,
+    ) -> io::Result<Rc<Self>> {
+        let received = Rc::<Cell<u64>>::default();
+        let handshake = Builder::new()
+            // None are allowed until the endpoint has said how many.
+            .initial_max_send_streams(0)
+            .enable_push(false)
+            .initial_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_send_buffer_size(SEND_BUFFER)
+            .max_header_list_size(MAX_HEAD)
+            .handshake(Http2Io::new(stream, Rc::clone(&received)));
+        let (requests, mut connection) = handshake.await.map_err(no_http2)?;
+        poll_fn(|cx| match Pin::new(&mut connection).poll(cx) {
+            Poll::Ready(Ok(())) => Poll::Ready(Err(io::Error::other(
+                "the endpoint closed the connection without a word of HTTP/2",
+            ))),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(no_http2(error))),
+            Poll::Pending if connection.max_concurrent_send_streams() > 0 => Poll::Ready(Ok(())),
+            Poll::Pending => Poll::Pending,
+        })
+        .await?;
+        let limit = Rc::new(Cell::new(connection.max_concurrent_send_streams()));
+        let (sender, dropped) = oneshot::channel();
+        tokio::task::spawn_local(drive(connection, Rc::clone(&limit), dropped));
+        Ok(Rc::new(Self {
+            endpoint,
+            tls_version,
+            requests: RefCell::new(requests),
+            limit,
+            streams: Cell::new(0),
+            idle_since: Cell::new(now),
+            received,
+            _dropped: sender,
+        }))
+    }
+
+    /// Whether it takes streams at all: it was not closed, and the endpoint has not said that it goes away.
+    pub(in crate::upstream) fn is_open(&self) -> bool {
+        let mut nobody = Context::from_waker(Waker::noop());
+        matches!(self.requests.borrow_mut().poll_ready(&mut nobody), Poll::Ready(Ok(())))
+    }
+
+    /// Whether it has room for another stream.
+    pub(in crate::upstream) fn has_room(&self) -> bool {
+        self.streams.get() < self.limit.get().min(MAX_STREAMS)
+    }
+
+    /// Streams that are taken.
+    pub(in crate::upstream) fn streams(&self) -> usize {
+        self.streams.get()
+    }
+
+    /// Whether it has no stream since `before`.
+    pub(in crate::upstream) fn is_idle_since(&self, before: Instant) -> bool {
+        self.streams.get() == 0 && self.idle_since.get() <= before
+    }
+
+    pub(super) fn take_stream(&self) {
+        self.streams.set(self.streams.get() + 1);
+    }
+
+    pub(in crate::upstream) fn give_stream_back(&self, now: Instant) {
+        self.streams.set(self.streams.get() - 1);
+        self.idle_since.set(now);
+    }
+
+    pub(super) fn requests(&self) -> SendRequest<Bytes> {
+        self.requests.borrow().clone()
+    }
+
+    /// Bytes that were received so far.
+    pub(super) fn received(&self) -> u64 {
+        self.received.get()
+    }
+}
+
+/// Drives a connection until it ends, or has been dropped and could say so.
+async fn drive(
+    mut connection: Connection<Http2Io, Bytes>,
+    limit: Rc<Cell<usize>>,
+    dropped: oneshot::Receiver<()>,
+) {
+    let mut ended = pin!(poll_fn(|cx| {
+        let polled = Pin::new(&mut connection).poll(cx);
+        limit.set(connection.max_concurrent_send_streams());
+        polled
+    }));
+    let result = tokio::select! {
+        biased;
+        result = &mut ended => result,
+        // It was dropped: it says so, and ends by itself.
+        _ = dropped => timeout(CLOSE_TIMEOUT, ended).await.unwrap_or(Ok(())),
+    };
+    if let Err(error) = result {
+        // The requests on it learn of it from their answers.
+        tracing::debug!("connection to an endpoint ended: {error}");
+    }
+}
+
+fn no_http2(error: h2::Error) -> io::Error {
+    if error.is_io() {
+        return error.into_io().unwrap_or_else(|| io::ErrorKind::BrokenPipe.into());
+    }
+    io::Error::other(format!("the endpoint does not speak HTTP/2 ({error}): set `protocol: h1`"))
+}

@@ -1,0 +1,15 @@
+//! HTTP/2 to endpoints: connections that requests share, and one stream for each request.
+//!
+//! By the `h2` crate, and not by hyper's client: that one queues without bound what a connection does not take yet, keeps
+//! sending a request whose answer was given up, and tells a stream that was reset without an error like one that has ended.
+
+mod body;
+mod connection;
+mod io;
+mod request;
+mod slot;
+mod upload;
+
+pub(super) use body::Http2Body;
+pub(super) use connection::Http2Connection;
+pub(super) use slot::StreamSlot;

@@ -1,0 +1,148 @@
+//! One request on a connection that it shares with others.
+
+use std::{
+    cell::Cell,
+    future::poll_fn,
+    rc::Rc,
+    sync::Arc,
+    task::Poll,
+    time::{Duration, Instant},
+};
+
+use h2::{Reason, client::ResponseFuture};
+use http::{Request, Response};
+
+use super::{body::Http2Body, connection::Http2Connection, request::http2_head, upload::Upload};
+use crate::upstream::{
+    ExchangeError, IncomingBody, OnInformational, RequestBody, SendError, pool::UpstreamPool,
+};
+
+/// A stream that outlasts this without a byte from the endpoint, and is then given up, ends its connection.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// The right to one stream of a connection. Dropped before the whole answer has come, the stream is reset.
+pub(in crate::upstream) struct StreamSlot<B: RequestBody> {
+    pub(in crate::upstream) connection: Rc<Http2Connection>,
+    pool: Rc<UpstreamPool<B>>,
+    state: Rc<StreamState<B>>,
+}
+
+/// How far the request has come.
+struct StreamState<B> {
+    upload: Cell<Option<Upload<B>>>,
+    /// When it was sent, and what had been received by then. `None`: it does not wait for the head of an answer.
+    waiting: Cell<Option<(Instant, u64)>>,
+    /// The connection takes no other request from now on.
+    is_refused: Cell<bool>,
+}
+
+impl<B: RequestBody> StreamSlot<B> {
+    /// Takes a stream of `connection`, which has room.
+    pub(in crate::upstream) fn take(connection: Rc<Http2Connection>, pool: &Rc<UpstreamPool<B>>) -> Self {
+        connection.take_stream();
+        let state =
+            StreamState { upload: Cell::new(None), waiting: Cell::new(None), is_refused: Cell::new(false) };
+        Self { connection, pool: Rc::clone(pool), state: Rc::new(state) }
+    }
+
+    /// Sends `request` and waits for the head of the answer. `is_reused`: the endpoint may have closed the connection by
+    /// now.
+    pub(in crate::upstream) fn send(
+        &self,
+        request: Request<B>,
+        is_reused: bool,
+    ) -> impl Future<Output = Result<Response<IncomingBody>, SendError<B>>> + use<B> {
+        let (connection, state) = (Rc::clone(&self.connection), Rc::clone(&self.state));
+        let shared = Arc::clone(self.pool.shared());
+        async move {
+            let (head, body) = request.into_parts();
+            // The head goes to h2, which does not give it back.
+            let copy = head.clone();
+            let mut repeatable = body.repeatable();
+            let may_repeat = is_reused && head.method.is_idempotent() && body.is_end_stream();
+            let on_informational = head.extensions.get::<OnInformational>().cloned();
+            let endpoint = &shared.config.endpoints[connection.endpoint];
+            let message = http2_head(head, &body.size_hint(), endpoint);
+            let is_whole = body.is_end_stream();
+            state.waiting.set(Some((Instant::now(), connection.received())));
+            let result = match connection.requests().send_request(message, is_whole) {
+                Ok((answer, mut stream)) => {
+                    if !is_whole {
+                        match body.into_whole() {
+                            Ok(whole) => {
+                                // An error means that the stream has ended, which the answer tells.
+                                let _ended = stream.send_data(whole, true);
+                            }
+                            Err(body) => state.upload.set(Some(Upload::begin(body, stream))),
+                        }
+                    }
+                    answer_head(answer, on_informational).await
+                }
+                Err(error) => {
+                    repeatable = repeatable.or(Some(body));
+                    Err(error)
+                }
+            };
+            match result {
+                Ok(response) => {
+                    state.waiting.set(None);
+                    Ok(response)
+                }
+                Err(error) => {
+                    let is_unprocessed = is_unprocessed(&error);
+                    state.is_refused.set(is_unprocessed);
+                    let body = match state.upload.take() {
+                        _ if !is_unprocessed && !may_repeat => None,
+                        Some(upload) => upload.take_unbegun(),
+                        None => repeatable,
+                    };
+                    let request = body.map(|body| Request::from_parts(copy, body));
+                    Err(SendError { error: ExchangeError::Http2(error), is_unprocessed, request })
+                }
+            }
+        }
+    }
+
+    /// The whole answer was read. What the endpoint did not want of the request is not sent.
+    pub(in crate::upstream) fn release(self) {
+        self.state.waiting.set(None);
+    }
+}
+
+impl<B: RequestBody> Drop for StreamSlot<B> {
+    fn drop(&mut self) {
+        drop(self.state.upload.take());
+        let connection = &self.connection;
+        // The connection may be dead without anybody's knowing: nothing else is sent on it.
+        let is_silent =
+            self.state.waiting.get().is_some_and(|(since, received)| {
+                received == connection.received() && since.elapsed() >= SILENCE
+            });
+        self.pool.stream_ended(connection, is_silent || self.state.is_refused.get());
+    }
+}
+
+/// The head of the answer.
+async fn answer_head(
+    mut answer: ResponseFuture,
+    on_informational: Option<OnInformational>,
+) -> Result<Response<IncomingBody>, h2::Error> {
+    let response = poll_fn(|cx| {
+        // Others are skipped.
+        if let Some(on_informational) = &on_informational {
+            while let Poll::Ready(Some(response)) = answer.poll_informational(cx) {
+                on_informational.call(&response?);
+            }
+        }
+        std::pin::Pin::new(&mut answer).poll(cx)
+    })
+    .await?;
+    let (head, stream) = response.into_parts();
+    let body = Http2Body::new(stream, &head.headers);
+    Ok(Response::from_parts(head, IncomingBody::Http2(Box::new(body))))
+}
+
+/// Whether the endpoint says that it has done nothing of the request (RFC 9113, 8.7).
+fn is_unprocessed(error: &h2::Error) -> bool {
+    error.is_remote() && (error.is_go_away() || error.reason() == Some(Reason::REFUSED_STREAM))
+}

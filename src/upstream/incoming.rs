@@ -1,0 +1,109 @@
+//! What comes from an endpoint, by whatever version of HTTP.
+
+use std::{
+    error::Error,
+    fmt,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http::Response;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+
+use super::{http2::Http2Body, with_cause};
+
+/// The body of an answer.
+#[derive(Debug)]
+pub enum IncomingBody {
+    /// hyper's.
+    Http1(Incoming),
+    /// A stream's. Boxed: bodies are moved often, and most are the other ones.
+    #[expect(private_interfaces, reason = "only its methods count")]
+    Http2(Box<Http2Body>),
+}
+
+/// Why there is no answer, or no more of it.
+///
+/// Its cause is not its `source`: hyper would reset the client's stream with the code that the endpoint's was reset with,
+/// and NO_ERROR amid a body looks like its end.
+#[derive(Debug, thiserror::Error)]
+pub enum ExchangeError {
+    /// hyper's.
+    #[error("{}", with_cause(.0))]
+    Http1(hyper::Error),
+    /// Of the stream, or of its connection.
+    #[error("{0}")]
+    Http2(h2::Error),
+}
+
+impl ExchangeError {
+    /// The error itself.
+    pub fn cause(&self) -> &(dyn Error + 'static) {
+        match self {
+            Self::Http1(error) => error,
+            Self::Http2(error) => error,
+        }
+    }
+}
+
+impl Body for IncomingBody {
+    type Data = Bytes;
+    type Error = ExchangeError;
+
+    #[inline]
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ExchangeError>>> {
+        match self.get_mut() {
+            Self::Http1(body) => Pin::new(body)
+                .poll_frame(cx)
+                .map(|frame| frame.map(|frame| frame.map_err(ExchangeError::Http1))),
+            Self::Http2(body) => {
+                body.poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(ExchangeError::Http2)))
+            }
+        }
+    }
+
+    #[inline]
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Http1(body) => body.is_end_stream(),
+            Self::Http2(body) => body.is_end_stream(),
+        }
+    }
+
+    #[inline]
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Http1(body) => body.size_hint(),
+            Self::Http2(body) => body.size_hint(),
+        }
+    }
+}
+
+/// An extension of requests: what to do when the endpoint sends an informational answer (1xx).
+#[derive(Clone)]
+pub struct OnInformational(Arc<Callback>);
+
+type Callback = dyn Fn(&Response<()>) + Send + Sync;
+
+impl OnInformational {
+    /// Calls `callback` with each.
+    pub fn new(callback: impl Fn(&Response<()>) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(callback))
+    }
+
+    pub(super) fn call(&self, answer: &Response<()>) {
+        (self.0)(answer);
+    }
+}
+
+impl fmt::Debug for OnInformational {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnInformational")
+    }
+}
