@@ -253,9 +253,11 @@ impl<'a> Forwarder<'a> {
     /// Whether the answer uses only what was asked for: no other protocol, and no transfer coding but `chunked`, since `TE`
     /// was not passed on.
     fn is_acceptable<B>(&self, response: &Response<B>) -> bool {
-        let is_accepted = || self.upgrade.is_some_and(|upgrade| upgrade.is_accepted_by(response));
-        (response.status() != StatusCode::SWITCHING_PROTOCOLS || is_accepted())
-            && !has_other_coding(response.headers())
+        let is_switched = match self.upgrade {
+            Some(upgrade) => upgrade.is_answered_by(response),
+            None => response.status() != StatusCode::SWITCHING_PROTOCOLS,
+        };
+        is_switched && !has_other_coding(response.headers())
     }
 
     #[cold]
@@ -263,6 +265,9 @@ impl<'a> Forwarder<'a> {
         let url = self.upstream.shared().endpoint_url(endpoint);
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             self.warn(format_args!("endpoint {url} switched to a protocol that the request did not ask for"));
+        } else if self.upgrade.is_some_and(|upgrade| !upgrade.is_answered_by(response)) {
+            let status = response.status();
+            self.warn(format_args!("endpoint {url} responded to the handshake of a WebSocket with {status}"));
         } else {
             self.warn(format_args!(
                 "endpoint {url} sent a response with a transfer coding other than chunked"

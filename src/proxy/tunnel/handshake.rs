@@ -87,16 +87,24 @@ impl Upgrade {
         }
     }
 
+    /// Whether `response` may answer the request: it switches to what was asked for, or refuses to. A success without the
+    /// switch is no refusal by HTTP/2: the client of an extended CONNECT would take it for the WebSocket.
+    pub(in crate::proxy) fn is_answered_by<B>(&self, response: &Response<B>) -> bool {
+        match response.status() {
+            StatusCode::SWITCHING_PROTOCOLS => self.is_accepted_by(response),
+            status => !(status.is_success() && self.is_extended_connect()),
+        }
+    }
+
     /// Whether `response` switches to the protocol that was asked for. The bytes behind one that only seems to would pass
     /// as requests that nobody has checked.
-    pub(in crate::proxy) fn is_accepted_by<B>(&self, response: &Response<B>) -> bool {
+    fn is_accepted_by<B>(&self, response: &Response<B>) -> bool {
         let headers = response.headers();
         let is_named = |value: &HeaderValue| {
             value.as_bytes().trim_ascii().eq_ignore_ascii_case(self.protocol.as_bytes())
         };
         let mut protocols = headers.get_all(header::UPGRADE).iter();
-        response.status() == StatusCode::SWITCHING_PROTOCOLS
-            && protocols.next().is_some_and(is_named)
+        protocols.next().is_some_and(is_named)
             && protocols.next().is_none()
             && names_upgrade(headers)
             && (!self.is_websocket || self.has_understood(headers))
@@ -200,23 +208,22 @@ mod tests {
             ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
         ];
         let upgrade = requested(&asked).unwrap();
-        let answer = |status: u16, fields: &[(&str, &str)]| {
-            let mut response = Response::builder().status(status);
+        let answer = |fields: &[(&str, &str)]| {
+            let mut response = Response::builder().status(101);
             for (name, value) in fields {
                 response = response.header(*name, *value);
             }
-            upgrade.is_accepted_by(&response.body(()).unwrap())
+            upgrade.is_answered_by(&response.body(()).unwrap())
         };
         let accept = ("sec-websocket-accept", "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
         let right = [("connection", "upgrade"), ("upgrade", "WebSocket"), accept];
-        assert!(answer(101, &right));
-        assert!(!answer(200, &right));
-        assert!(!answer(101, &right[..2]), "without an accept");
-        assert!(!answer(101, &right[1..]), "without a connection option");
-        assert!(!answer(101, &[right[0], accept]), "without a name");
-        assert!(!answer(101, &[right[0], ("upgrade", "h2c"), accept]));
-        assert!(!answer(101, &[right[0], right[1], right[1], accept]));
+        assert!(answer(&right));
+        assert!(!answer(&right[..2]), "without an accept");
+        assert!(!answer(&right[1..]), "without a connection option");
+        assert!(!answer(&[right[0], accept]), "without a name");
+        assert!(!answer(&[right[0], ("upgrade", "h2c"), accept]));
+        assert!(!answer(&[right[0], right[1], right[1], accept]));
         let wrong = ("sec-websocket-accept", "s3pPLMBiTxaQ9kYGzzhZRbK+xOp=");
-        assert!(!answer(101, &[right[0], right[1], wrong]));
+        assert!(!answer(&[right[0], right[1], wrong]));
     }
 }

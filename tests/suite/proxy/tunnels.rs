@@ -495,6 +495,9 @@ fn a_websocket_over_http2_is_one_of_http1_to_the_upstream() {
         if head.starts_with("GET /refused") {
             return conn.answer("403 Forbidden", &[], b"not you");
         }
+        if head.starts_with("GET /ignored") {
+            return conn.answer("200 OK", &[], b"");
+        }
         conn.send(switching().replace(ACCEPT, &accept).as_bytes())?;
         echo(conn)
     });
@@ -547,6 +550,11 @@ fn a_websocket_over_http2_is_one_of_http1_to_the_upstream() {
         }
         assert_eq!(status(&mut requests, "/refused", "websocket").await, 403);
         assert_eq!(status(&mut requests, "/wrong", "websocket").await, 502);
+        while tollgate.metric("tollgate_leases") > 0.0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        // A 200 would be the WebSocket itself.
+        assert_eq!(status(&mut requests, "/ignored", "websocket").await, 502);
 
         // A stream that is reset ends its tunnel, and the others go on.
         while tollgate.metric("tollgate_leases") > 0.0 {
