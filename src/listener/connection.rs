@@ -287,7 +287,7 @@ where
 
 /// How long, and how much, a lingering close reads. What comes after that is reset.
 const LINGER_TIME: Duration = Duration::from_secs(2);
-pub(super) const LINGER_BYTES: usize = 1 << 20;
+const LINGER_BYTES: usize = 1 << 20;
 
 /// Reads and drops what the client still sends, until it has seen that the connection is closing (nginx'
 /// lingering close).

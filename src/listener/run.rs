@@ -24,7 +24,7 @@ use super::{
     connections::{Connections, RegisteredConnection},
     current_worker::{CurrentWorker, WorkerUpdate},
     handshake::{Opened, Opening, OpeningFailures},
-    http2::{Http2Connection, Streams},
+    http2::{Http2Connection, Http2Io, Streams},
     io::ClientIo,
     liveness::WorkerLiveness,
     socket::{AsyncListener, ListenSocket},
@@ -344,7 +344,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
                 Ended::Http2(io) => {
                     let streams = Streams::new(&limits, Rc::clone(&registered));
                     let (served, begun) = (Rc::clone(&registered), Rc::clone(&streams));
-                    let connection = Rc::clone(&timer);
+                    let (connection, worker) = (Rc::clone(&timer), Rc::clone(&current));
                     let service = service_fn(move |request: Request<Incoming>| {
                         served.set_busy();
                         if served.is_banned() {
@@ -356,11 +356,14 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
                         // Boxed where it is made: hyper and the task's start would each copy it otherwise.
                         Box::pin(proxy::serve(request, worker, client))
                     });
+                    let io = Http2Io::new(*io, Rc::clone(&streams));
                     // Boxed: other connections would pay for its state.
-                    let abuse = Box::pin(Http2Connection::new(*io, service, streams, timer)).await;
+                    let abuse = Box::pin(Http2Connection::new(io.clone(), service, streams, timer)).await;
                     if let Some(abuse) = abuse {
+                        worker.worker().record_flood(peer, abuse);
                         failures.abused(&metrics, peer, abuse);
                     }
+                    Box::pin(io.close()).await;
                 }
             }
             drop(registered);

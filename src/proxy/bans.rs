@@ -29,7 +29,10 @@ use crate::{
     },
     config::model::{BanKey, BanRule, Condition, Config, KeyPart, KeyRecipe},
     identity::{RequestAttributes, address_text, condition_matches, identifier},
-    telemetry::metrics::BanVerdict,
+    telemetry::{
+        diagnostics::FloodingClient,
+        metrics::{BanVerdict, Http2Abuse},
+    },
 };
 
 static USER: LazyLock<KeyRecipe> = LazyLock::new(|| KeyRecipe(vec![KeyPart::User]));
@@ -81,6 +84,14 @@ impl<S> Worker<S> {
         let Peer::Address(address) = peer else { return None };
         let prefix = self.config().client_address.ipv6_prefix;
         (!self.trusts(peer)).then(|| abuse::masked(address.ip(), prefix))
+    }
+
+    /// A connection of `peer` was closed for a flood by HTTP/2.
+    pub fn record_flood(&self, peer: Peer, abuse: Http2Abuse) {
+        let prefix = self.config().client_address.ipv6_prefix;
+        let network = abuse::masked(peer.address().ip(), prefix);
+        let client = FloodingClient { network, is_trusted_proxy: self.trusts(peer) };
+        self.sampler.record_flood(client, abuse);
     }
 
     /// Whether a ban denies whatever this address asks for. A ban of a rule that exempts certain users or requests does

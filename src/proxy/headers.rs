@@ -77,8 +77,25 @@ pub(super) fn has_other_coding(headers: &HeaderMap) -> bool {
     }
 }
 
-/// Merges repeated lengths of an answer into one (RFC 9110, 8.6). hyper has refused lengths that differ,
-/// except on HEAD, where the length frames nothing.
+/// Whether HTTP/1 reads each field that came by HTTP/2 as it was sent. hyper has refused what is no field at all, but
+/// leaves white space around values (RFC 9113, 8.2.1), and takes a length of no digits for 0.
+pub(super) fn are_readable(headers: &HeaderMap) -> bool {
+    let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    let has_length = headers.get(header::CONTENT_LENGTH).is_none_or(|length| !length.is_empty());
+    let mut fields = headers.iter();
+    has_length
+        && fields.all(|(name, value)| {
+            is_token(name) && !is_space(value.as_bytes().first()) && !is_space(value.as_bytes().last())
+        })
+}
+
+/// Whether `name` is a token, as it has to be (RFC 9110, 5.1): `http` takes a quotation mark for a part of one.
+pub(super) fn is_token(name: &HeaderName) -> bool {
+    !name.as_str().contains('"')
+}
+
+/// Merges repeated lengths into one (RFC 9110, 8.6). hyper has refused lengths that differ, except in an answer to HEAD,
+/// where the length frames nothing.
 pub(super) fn merge_lengths(headers: &mut HeaderMap) {
     let Some(first) = headers.get(header::CONTENT_LENGTH) else { return };
     let repeated = headers.len() > headers.keys_len();

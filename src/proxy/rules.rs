@@ -3,7 +3,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use http::{
-    HeaderMap, StatusCode,
+    HeaderMap, StatusCode, Version,
     header::{self, InvalidHeaderValue},
     request,
 };
@@ -124,6 +124,12 @@ impl Rules {
 /// It is malformed or ambiguous, or has a transfer coding that is not supported.
 pub(super) fn parse_target(request: &request::Parts) -> Result<Target, Rejection> {
     check_framing(&request.headers)?;
+    if request.version == Version::HTTP_2 && !headers::are_readable(&request.headers) {
+        return Err(Rejection {
+            status: StatusCode::BAD_REQUEST,
+            detail: "A header field is malformed, or its value begins or ends with white space.",
+        });
+    }
     Target::parse(&request.method, &request.uri, request.version, &request.headers)
 }
 

@@ -52,6 +52,7 @@ pub async fn serve<S: StoreAdmin + 'static>(
     let mut upgrade = None;
     if request.version == Version::HTTP_2 {
         headers::join_cookies(&mut request.headers);
+        headers::merge_lengths(&mut request.headers);
         if request.method == Method::CONNECT {
             upgrade = Upgrade::extended_connect(&mut request);
         }

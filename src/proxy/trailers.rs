@@ -7,7 +7,7 @@ use http::{HeaderMap, header};
 
 use super::{
     claims::{Claims, has_prefix, is_spelling},
-    headers::{hop_by_hop, remove_where},
+    headers::{hop_by_hop, is_token, remove_where},
 };
 use crate::config::model::Trailers;
 
@@ -43,6 +43,7 @@ impl TrailerFilter {
         remove_where(trailers, |field| {
             let name = field.as_str();
             hop_by_hop(field).is_some()
+                || !is_token(field)
                 || HEAD_ONLY.iter().any(|of| is_spelling(name, of))
                 || HEAD_ONLY_PREFIXES.iter().any(|prefix| has_prefix(name, prefix))
                 || claims.covers(name)

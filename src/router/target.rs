@@ -75,6 +75,10 @@ impl Target {
                 has_upper_case,
             });
         }
+        // HTTP/2 has no other form than the path (RFC 9113, 8.3.1).
+        if version == Version::HTTP_2 && !path_and_query.as_str().starts_with('/') {
+            return Err(Rejection::bad_request("The path does not begin with a slash."));
+        }
         Self::interpreted(host, path_and_query)
     }
 

@@ -34,7 +34,7 @@ pub fn init(log: Log) -> LogGuard {
         NonBlockingBuilder::default().buffered_lines_limit(QUEUE).thread_name("log").finish(stderr());
     let level = filter(log.level);
     // It describes each frame of HTTP/2, of which a client can send millions.
-    let filter = Targets::new().with_default(level).with_target("h2", level.min(LevelFilter::WARN));
+    let filter = Targets::new().with_default(level).with_target("h2", level.min(LevelFilter::ERROR));
     let layer = fmt::layer()
         .with_writer(EscapingWriter { writer, format: log.format })
         .with_target(false)

@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use h2::Reason;
 use http::{Request, Response};
 use hyper::{
     body::Incoming,
@@ -22,7 +23,7 @@ use super::{
     streams::{StreamExecutor, Streams},
 };
 use crate::{
-    listener::{alarm::Alarm, io::ClientIo},
+    listener::alarm::Alarm,
     proxy::{Phase, PhaseTimer, ResponseBody},
     telemetry::metrics::Http2Abuse,
 };
@@ -41,7 +42,8 @@ const CONNECTION_WINDOW: u32 = 1 << 20;
 /// Bytes of a response that are held for a stream whose client does not take them yet.
 const SEND_BUFFER: usize = 64 << 10;
 
-/// A connection being served. Its output is what the client has done to have it closed, if anything.
+/// A connection being served. Its output is what the client has done to have it closed, if anything. Its stream is to be
+/// closed after that.
 pub(in crate::listener) struct Http2Connection<S>
 where
     S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible>,
@@ -63,7 +65,7 @@ where
     S::Future: 'static,
 {
     pub(in crate::listener) fn new(
-        io: ClientIo,
+        io: Http2Io,
         service: S,
         streams: Rc<Streams>,
         timer: Rc<PhaseTimer>,
@@ -81,7 +83,6 @@ where
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buf_size(SEND_BUFFER)
             .enable_connect_protocol();
-        let io = Http2Io::new(io, Rc::clone(&streams));
         let http = builder.serve_connection(TokioIo::new(io.clone()), service);
         let alarm = Alarm::new(first_request);
         Self { http, io, streams, timer, alarm, first_request, closing_since: None }
@@ -99,6 +100,10 @@ where
                 return Poll::Ready(None);
             }
             if let Some(abuse) = self.streams.abuse() {
+                // Told already, the client must not be told of more streams than before.
+                if self.closing_since.is_none() {
+                    self.io.go_away(Reason::ENHANCE_YOUR_CALM);
+                }
                 return Poll::Ready(Some(abuse));
             }
             let is_over = self.timer.is_draining() || self.timer.is_last_response();
@@ -116,10 +121,12 @@ where
             if Instant::now() < self.idle_deadline() {
                 continue;
             }
-            if self.closing_since.is_some() {
+            if self.closing_since.is_none() {
+                self.close();
+            } else if !self.io.give_up() {
                 return Poll::Ready(None);
             }
-            self.close();
+            // Given up, hyper may end at last, and tell why.
         }
     }
 
@@ -172,6 +179,6 @@ where
 fn is_excessive_load(error: &hyper::Error) -> bool {
     let cause = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>());
     cause.is_some_and(|cause| {
-        !cause.is_remote() && !cause.is_io() && cause.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM)
+        !cause.is_remote() && !cause.is_io() && cause.reason() == Some(Reason::ENHANCE_YOUR_CALM)
     })
 }

@@ -2,27 +2,38 @@
 
 use std::{
     cell::RefCell,
+    future::poll_fn,
     io::{self, IoSlice},
+    mem,
     pin::Pin,
     rc::Rc,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use bytes::{Buf, Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use h2::Reason;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::timeout,
+};
 
 use super::streams::Streams;
-use crate::listener::{connection::LINGER_BYTES, io::ClientIo, stream::Stream};
+use crate::listener::{connection::lingering_close, io::ClientIo, stream::Stream};
 
 /// Frames are gathered up to this size before they are sent: one full record of TLS (RFC 8446, 5.1).
 const BATCH: usize = 16 << 10;
 
-/// The client's stream below HTTP/2: the time limits of reads and writes are those of the streams above.
+/// How long a client may keep the last frames from being sent.
+const LAST_SEND: Duration = Duration::from_secs(1);
+
+/// The client's stream below HTTP/2, which hyper reads from and writes to, and which is closed after that. The time limits
+/// of reads and writes are those of the streams above.
 ///
 /// hyper flushes after each DATA frame, which would be a system call and a record of TLS for each response. So a flush of
 /// hyper sends nothing: what was written is sent once a batch is full, and when the connection was polled.
 #[derive(Clone)]
-pub(super) struct Http2Io(Rc<RefCell<Transport>>);
+pub(in crate::listener) struct Http2Io(Rc<RefCell<Transport>>);
 
 struct Transport {
     stream: Stream,
@@ -32,24 +43,54 @@ struct Transport {
     batch: BytesMut,
     /// Whether something was written since the last flush.
     is_unflushed: bool,
+    /// Whether only a part of a frame was taken from hyper.
+    is_frame_cut: bool,
     streams: Rc<Streams>,
-    /// Bytes that a lingering close may still read.
-    linger_bytes: usize,
+    /// Nothing is read or written any more, and hyper is not told.
+    is_given_up: bool,
 }
 
 impl Http2Io {
-    pub(super) fn new(io: ClientIo, streams: Rc<Streams>) -> Self {
+    pub(in crate::listener) fn new(io: ClientIo, streams: Rc<Streams>) -> Self {
         let (stream, unread) = io.into_parts();
-        let batch = BytesMut::new();
-        let transport =
-            Transport { stream, unread, batch, is_unflushed: false, streams, linger_bytes: LINGER_BYTES };
-        Self(Rc::new(RefCell::new(transport)))
+        Self(Rc::new(RefCell::new(Transport {
+            stream,
+            unread,
+            batch: BytesMut::new(),
+            is_unflushed: false,
+            is_frame_cut: false,
+            streams,
+            is_given_up: false,
+        })))
+    }
+
+    /// Drops what hyper writes from now on: a client that does not read would keep it from ending. Whether that is new.
+    pub(super) fn give_up(&self) -> bool {
+        !mem::replace(&mut self.0.borrow_mut().is_given_up, true)
+    }
+
+    /// Has GOAWAY sent with `reason`, now that hyper writes no more.
+    pub(super) fn go_away(&self, reason: Reason) {
+        let transport = &mut *self.0.borrow_mut();
+        if !transport.is_frame_cut {
+            transport.batch.extend_from_slice(&go_away(reason));
+            transport.is_unflushed = true;
+        }
+    }
+
+    /// Closes the connection. hyper has ended.
+    pub(in crate::listener) async fn close(self) {
+        // The client that takes no more has to do without it.
+        let _ = timeout(LAST_SEND, poll_fn(|cx| self.poll_send(cx))).await;
+        if let Some(transport) = Rc::into_inner(self.0) {
+            lingering_close(transport.into_inner().stream).await;
+        }
     }
 
     /// Sends what was written.
     pub(super) fn poll_send(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let transport = &mut *self.0.borrow_mut();
-        if !transport.is_unflushed {
+        if !transport.is_unflushed || transport.is_given_up {
             return Poll::Ready(Ok(()));
         }
         ready!(transport.poll_send_batch(cx))?;
@@ -61,6 +102,14 @@ impl Http2Io {
         transport.is_unflushed = false;
         Poll::Ready(Ok(()))
     }
+}
+
+/// A GOAWAY frame (RFC 9113, 6.8). It does not tell which streams were begun, so that the client sends none again by itself.
+fn go_away(reason: Reason) -> [u8; 17] {
+    const GOAWAY: u8 = 7;
+    let mut frame = [0, 0, 8, GOAWAY, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0];
+    frame[13..].copy_from_slice(&u32::from(reason).to_be_bytes());
+    frame
 }
 
 impl Transport {
@@ -79,6 +128,9 @@ impl Transport {
 impl AsyncRead for Http2Io {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let transport = &mut *self.0.borrow_mut();
+        if transport.is_given_up {
+            return Poll::Ready(Ok(()));
+        }
         let before = buf.filled().len();
         if transport.unread.is_empty() {
             ready!(Pin::new(&mut transport.stream).poll_read(cx, buf))?;
@@ -104,13 +156,19 @@ impl AsyncWrite for Http2Io {
     ) -> Poll<io::Result<usize>> {
         let transport = &mut *self.0.borrow_mut();
         let length = slices.iter().map(|slice| slice.len()).sum::<usize>();
+        if transport.is_given_up {
+            return Poll::Ready(Ok(length));
+        }
         if transport.batch.len() + length > BATCH {
             ready!(transport.poll_send_batch(cx))?;
         }
         transport.is_unflushed = true;
         if length > BATCH {
             // Not copied.
-            return Pin::new(&mut transport.stream).poll_write_vectored(cx, slices);
+            let sent = ready!(Pin::new(&mut transport.stream).poll_write_vectored(cx, slices))?;
+            // What hyper offers ends with a frame.
+            transport.is_frame_cut = sent < length;
+            return Poll::Ready(Ok(sent));
         }
         if transport.batch.is_empty() {
             transport.batch.reserve(BATCH);
@@ -118,6 +176,7 @@ impl AsyncWrite for Http2Io {
         for slice in slices {
             transport.batch.extend_from_slice(slice);
         }
+        transport.is_frame_cut = false;
         Poll::Ready(Ok(length))
     }
 
@@ -129,20 +188,8 @@ impl AsyncWrite for Http2Io {
         Poll::Ready(Ok(()))
     }
 
-    /// Waits until the client has closed its side as well, and reads what it still sends until then: closed with bytes
-    /// unread, the socket would be reset, and a reset may overtake the last answer.
+    /// Leaves the rest to [`Http2Io::close`].
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_send(cx))?;
-        let transport = &mut *self.0.borrow_mut();
-        ready!(Pin::new(&mut transport.stream).poll_shutdown(cx))?;
-        let mut scratch = [0; 4096];
-        while transport.linger_bytes > 0 {
-            let mut read = ReadBuf::new(&mut scratch);
-            let result = ready!(Pin::new(&mut transport.stream).poll_read(cx, &mut read));
-            let length = read.filled().len();
-            let is_over = result.is_err() || length == 0;
-            transport.linger_bytes = if is_over { 0 } else { transport.linger_bytes.saturating_sub(length) };
-        }
-        Poll::Ready(Ok(()))
+        self.poll_send(cx)
     }
 }

@@ -6,4 +6,5 @@ mod io;
 mod streams;
 
 pub(super) use connection::Http2Connection;
+pub(super) use io::Http2Io;
 pub(super) use streams::Streams;

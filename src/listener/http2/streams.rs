@@ -26,8 +26,9 @@ use crate::{
 const RESETS_JUDGED_FROM: u64 = 500;
 const PREMATURE: Duration = Duration::from_secs(1);
 
-/// nginx' rule against floods of frames that ask for nothing (PING, SETTINGS, PRIORITY, padding): at least an eighth of
-/// what a client sends is fields and bodies, give or take a mebibyte.
+/// nginx' rule against floods of frames that ask for nothing (PING, SETTINGS, PRIORITY, padding, windows of a byte): at
+/// least an eighth of what a client sends is fields and bodies, give or take a mebibyte. What it is sent counts as well, as
+/// it has to open the window for that.
 const OVERHEAD_FACTOR: u64 = 8;
 const OVERHEAD_SPARE: u64 = 1 << 20;
 
@@ -43,8 +44,8 @@ pub(in crate::listener) struct Streams {
     idle_since: Cell<Instant>,
     /// Bytes that were read from the connection.
     pub(super) bytes_read: Cell<u64>,
-    /// Of these, bytes of fields and bodies that streams have handed on. A body is read by the connection to the upstream,
-    /// which does not wake the stream's task.
+    /// Bytes of fields and bodies that streams have handed on, in either direction. A request's body is read by the
+    /// connection to the upstream, which does not wake the stream's task.
     payload: Rc<Cell<u64>>,
     /// The timer of the stream that is about to be spawned.
     next: Cell<Option<Rc<PhaseTimer>>>,
@@ -133,6 +134,8 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for StreamExecutor {
 struct OpenStream {
     streams: Rc<Streams>,
     begun: Instant,
+    /// Bytes of its response's body that were counted.
+    sent: u64,
     is_answered: bool,
     is_tunnel: bool,
 }
@@ -142,7 +145,13 @@ impl OpenStream {
         streams.open.set(streams.open.get() + 1);
         streams.opened.set(streams.opened.get() + 1);
         streams.count_tunnels();
-        Self { streams: Rc::clone(streams), begun: Instant::now(), is_answered: false, is_tunnel: false }
+        Self {
+            streams: Rc::clone(streams),
+            begun: Instant::now(),
+            sent: 0,
+            is_answered: false,
+            is_tunnel: false,
+        }
     }
 
     /// The same stream once its request is answered and it has become a tunnel.
@@ -150,11 +159,20 @@ impl OpenStream {
         let streams = &self.streams;
         streams.open.set(streams.open.get() + 1);
         streams.tunnels.set(streams.tunnels.get() + 1);
-        Self { streams: Rc::clone(streams), begun: self.begun, is_answered: true, is_tunnel: true }
+        Self {
+            streams: Rc::clone(streams),
+            begun: self.begun,
+            sent: self.sent,
+            is_answered: true,
+            is_tunnel: true,
+        }
     }
 
-    /// Notes whether the stream was answered.
+    /// Notes how far the stream is answered.
     fn update(&mut self, timer: &PhaseTimer) {
+        let payload = &self.streams.payload;
+        payload.set(payload.get() + timer.sent() - self.sent);
+        self.sent = timer.sent();
         self.is_answered |= timer.take_new_response();
     }
 

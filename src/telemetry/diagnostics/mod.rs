@@ -4,6 +4,7 @@
 //! that know only the facts they are given, and reports the warnings that were raised or cleared.
 
 mod active_warnings;
+mod floods;
 mod health;
 mod outages;
 mod route_errors;
@@ -12,6 +13,7 @@ mod thread;
 mod traffic;
 
 pub use active_warnings::Timing;
+pub use floods::FloodingClient;
 pub use outages::OutageKind;
 pub use thread::{Diagnostics, Outage, Warnings};
 pub use traffic::TrafficSampler;

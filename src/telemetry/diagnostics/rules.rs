@@ -87,6 +87,8 @@ pub(super) enum Subject {
     HeaviestClient(IpAddr),
     /// One client has most of the connections.
     MostConnections(IpNet),
+    /// Clients flood by HTTP/2.
+    Floods,
     /// All clients have private addresses.
     PrivateClients,
     /// Peers that are not trusted send forwarding fields.
@@ -138,6 +140,7 @@ pub(super) fn findings(input: &RuleInput) -> Vec<Finding> {
     let traffic = [
         heaviest_client(input),
         most_connections(&input.connections),
+        input.traffic.floods.describe().map(|text| Finding { subject: Subject::Floods, text }),
         untrusted_forwarding(input),
         private_clients(input),
     ];

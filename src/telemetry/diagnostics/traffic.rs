@@ -12,7 +12,11 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::active_warnings::SAMPLES;
+use super::{
+    active_warnings::SAMPLES,
+    floods::{FloodingClient, Floods},
+};
+use crate::telemetry::metrics::Http2Abuse;
 
 /// Votes after which a new vote begins.
 const VOTES: u32 = 64;
@@ -32,6 +36,8 @@ pub(super) struct TrafficSample {
     pub(super) untrusted_peer: Option<IpAddr>,
     /// The addresses that may have made most requests, each with a lower bound of its number.
     pub(super) heavy_hitters: HashMap<IpAddr, u64>,
+    /// Connections that were closed for floods.
+    pub(super) floods: Floods,
 }
 
 impl TrafficSample {
@@ -43,6 +49,7 @@ impl TrafficSample {
         for (address, requests) in &other.heavy_hitters {
             self.add_heavy_hitter(*address, *requests);
         }
+        self.floods.add(&other.floods);
     }
 
     pub(super) fn add_heavy_hitter(&mut self, address: IpAddr, requests: u64) {
@@ -143,6 +150,11 @@ impl TrafficSampler {
         }
     }
 
+    /// Counts a connection of `client` that was closed for a flood.
+    pub fn record_flood(&self, client: FloodingClient, abuse: Http2Abuse) {
+        self.sample.borrow_mut().floods.record(client, abuse);
+    }
+
     /// Hands what was counted to the thread. To be called a few times a second.
     pub fn flush(&self) {
         let (heavy_hitter, requests) = self.heavy_hitter.get();
@@ -156,7 +168,7 @@ impl TrafficSampler {
         if vote.votes >= VOTES {
             self.vote.set(MajorityVote::default());
         }
-        if sample.requests > 0 {
+        if sample.requests > 0 || !sample.floods.is_empty() {
             self.flushed.lock().add(&sample);
             *sample = TrafficSample::default();
         }

@@ -61,7 +61,7 @@ pub enum Http2Abuse {
 }
 
 impl Http2Abuse {
-    pub(super) const ALL: [(Self, &'static str); 3] = [
+    pub(in crate::telemetry) const ALL: [(Self, &'static str); 3] = [
         (Self::RapidResets, "rapid_resets"),
         (Self::EmptyFrames, "empty_frames"),
         (Self::ExcessiveLoad, "excessive_load"),

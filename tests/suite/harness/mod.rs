@@ -7,6 +7,7 @@ mod cgroup;
 mod client;
 mod collector;
 mod command;
+pub mod frames;
 mod http2;
 mod http2_origin;
 mod http_reader;

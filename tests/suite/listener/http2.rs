@@ -1,8 +1,7 @@
 //! HTTP/2: what its clients are served, what each stream may do, and what a connection may not.
 
 use std::{
-    io::{Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{TcpListener, TcpStream},
     sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
@@ -15,12 +14,6 @@ use super::Https;
 use crate::harness::{
     Client, Config, Http2Client, Origin, Tollgate, eventually, in_runtime, printed, program, read, reset_of,
 };
-
-const ABUSE: &str = "tollgate_http2_abuse_total";
-
-fn abuse(tollgate: &Tollgate, reason: &str) -> f64 {
-    tollgate.metric(&format!("{ABUSE}{{reason=\"{reason}\"}}"))
-}
 
 /// What curl prints of a request by these options: the version, and the status.
 fn curl(options: &[&str], url: &str) -> String {
@@ -239,63 +232,6 @@ fn a_client_that_reads_a_stream_below_the_rate_is_cut_off() {
 }
 
 #[test]
-fn requests_that_are_reset_at_once_end_the_connection() {
-    let origin = Origin::sink();
-    let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
-    in_runtime(async {
-        let mut client = Http2Client::connect(tollgate.address).await;
-        let mut sent = 0;
-        // Each is under way before it is reset.
-        while let Ok((_answer, mut stream)) = client.send("GET", "/", &[], true).await {
-            if tokio::time::timeout(Duration::from_secs(5), client.pings.ping(h2::Ping::opaque()))
-                .await
-                .is_err()
-            {
-                break;
-            }
-            stream.send_reset(Reason::CANCEL);
-            sent += 1;
-            assert!(sent < 1_000, "it goes on");
-        }
-        assert!(sent >= 490, "{sent}");
-        assert!(client.ended().await.is_err() || sent < 1_000);
-        let mut other = Http2Client::connect(tollgate.address).await;
-        other.ping().await.unwrap();
-    });
-    eventually("it is counted", || abuse(&tollgate, "rapid_resets") == 1.0);
-    let line = "the client resets its requests";
-    eventually("it is logged", || {
-        tollgate.log().iter().any(|all| all.contains(line) && all.contains("127.0.0.1"))
-    });
-}
-
-/// A frame of HTTP/2 (RFC 9113, 4.1).
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
-}
-
-/// Sends frames until the server ends the connection, and reads what it answers meanwhile. How many bytes it took.
-fn flood(address: SocketAddr, frames: &[u8]) -> usize {
-    let mut stream = TcpStream::connect(address).unwrap();
-    let mut answers = stream.try_clone().unwrap();
-    let reading = thread::spawn(move || {
-        let mut bytes = [0; 65_536];
-        while answers.read(&mut bytes).is_ok_and(|length| length > 0) {}
-    });
-    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
-    stream.write_all(&frame(4, 0, 0, &[])).unwrap();
-    stream.set_write_timeout(Some(Duration::from_secs(10))).unwrap();
-    let mut sent = 0;
-    while sent < 200 << 20 && stream.write_all(frames).is_ok() {
-        sent += frames.len();
-    }
-    drop(stream);
-    reading.join().unwrap();
-    sent
-}
-
-#[test]
 fn a_banned_client_is_answered_and_loses_its_connection() {
     let origin = Origin::ok();
     let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
@@ -305,45 +241,6 @@ fn a_banned_client_is_answered_and_loses_its_connection() {
         assert_eq!(client.get("/", &[]).await.unwrap().status(), 403);
         closed_in_order(&mut client).await;
     });
-}
-
-#[test]
-fn floods_of_frames_end_the_connection_and_harm_nobody() {
-    let origin = Origin::ok();
-    let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
-    let head = frame(1, 0, 1, b"\x82\x86\x84\x41\x01a");
-    for (name, frames, reason) in [
-        ("PING", frame(6, 0, 0, &[0; 8]), "empty_frames"),
-        ("SETTINGS", frame(4, 0, 0, &[0, 4, 0, 0, 255, 255]), "empty_frames"),
-        ("PRIORITY", frame(2, 0, 3, &[0, 0, 0, 0, 1]), "empty_frames"),
-        ("CONTINUATION", frame(9, 0, 1, b"\x00\x01a\x01b"), "excessive_load"),
-        ("empty DATA", frame(0, 0, 1, &[]), "excessive_load"),
-    ] {
-        let before = abuse(&tollgate, reason);
-        let first = match name {
-            "CONTINUATION" => head.clone(),
-            "empty DATA" => frame(1, 4, 1, b"\x83\x86\x84\x41\x01a"),
-            _ => Vec::new(),
-        };
-        let many = frames.repeat(4_000);
-        let resident = tollgate.resident_kib();
-        let (address, first) = (tollgate.address, first);
-        let flooding = thread::spawn(move || {
-            if first.is_empty() { flood(address, &many) } else { flood(address, &[first, many].concat()) }
-        });
-        let mut client = Client::connect(tollgate.address);
-        while !flooding.is_finished() {
-            assert_eq!(client.request("GET", "/", &[], b"").status, 200, "{name}");
-        }
-        let sent = flooding.join().unwrap();
-        eprintln!(
-            "{name}: ended after {sent} bytes, {} KiB more",
-            tollgate.resident_kib().saturating_sub(resident)
-        );
-        eventually(name, || abuse(&tollgate, reason) > before);
-        assert!(sent < 100 << 20, "{name}: {sent}");
-        assert!(tollgate.resident_kib() < resident + 20_000, "{name}");
-    }
 }
 
 /// The connection ends with GOAWAY, and without an error.
