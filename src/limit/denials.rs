@@ -256,12 +256,13 @@ mod tests {
         let plain = policy();
         let gcra = |delay| Policy { kind: Kind::Gcra { burst: 5, delay }, ..plain.clone() };
         let statuses = model::Statuses(vec![401..=401]);
+        let counted = model::CountedResponses { statuses, grpc_statuses: Vec::new() };
         for (what, policy, remembered) in [
             ("a plain one", plain.clone(), true),
             ("no delay", gcra(0), true),
             ("delay", gcra(1), false),
             ("shadow", Policy { is_shadow: true, ..plain.clone() }, false),
-            ("count", Policy { count: Some(statuses), ..plain.clone() }, false),
+            ("count", Policy { count: Some(counted), ..plain.clone() }, false),
             ("count_denied", Policy { count_denied: true, ..plain.clone() }, false),
             ("concurrency", Policy { kind: Kind::Concurrency, ..plain.clone() }, false),
         ] {

@@ -18,6 +18,7 @@
 //! workers share the `MemoryStore` alone.
 
 pub mod algorithm;
+mod answer_status;
 mod breaker;
 mod check;
 mod clock;
@@ -30,6 +31,7 @@ mod sliced_store;
 mod slices;
 mod store;
 
+pub use answer_status::{AnswerStatus, GrpcOutcome};
 pub use breaker::Breaker;
 pub use check::Check;
 pub use clock::{Clock, ManualClock, SystemClock};

@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
+use super::{AnswerStatus, GrpcOutcome};
 use crate::{
     config::model::{self, format_concurrency, format_duration},
     limit::algorithm::{DetailKind, Kind, Rule, Tier},
@@ -61,7 +62,7 @@ pub struct Policy {
     /// Whether requests that this policy denies are counted as well.
     pub count_denied: bool,
     /// The responses that count. What a request took is refunded if its response is not one of them.
-    pub count: Option<model::Statuses>,
+    pub count: Option<model::CountedResponses>,
     pub cost: model::Cost,
     /// Whether CORS preflights are counted.
     pub preflight: bool,
@@ -172,10 +173,22 @@ impl Policy {
         self.count.is_some() || self.kind == Kind::Concurrency
     }
 
-    /// Whether a request with this response status is counted. A lease does not depend on the status: it ends with its
-    /// request.
-    pub fn counts(&self, status: u16) -> bool {
-        self.kind == Kind::Concurrency || self.count.as_ref().is_none_or(|count| count.contains(status))
+    /// Whether a request with such an answer is counted; `None`: that is not known yet. A lease does not depend on the
+    /// answer: it ends with its request.
+    pub fn counts(&self, answer: AnswerStatus) -> Option<bool> {
+        let Some(count) = self.count.as_ref().filter(|_| self.kind != Kind::Concurrency) else {
+            return Some(true);
+        };
+        if count.statuses.contains(answer.http.as_u16()) {
+            return Some(true);
+        }
+        match answer.grpc {
+            _ if count.grpc_statuses.is_empty() => Some(false),
+            GrpcOutcome::Pending => None,
+            GrpcOutcome::Known(status) => {
+                Some(status.is_some_and(|status| count.grpc_statuses.contains(&status)))
+            }
+        }
     }
 
     /// The name of its algorithm in proxy.yaml.

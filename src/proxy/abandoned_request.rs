@@ -15,6 +15,7 @@ use tokio::{
 };
 
 use super::{
+    grpc::{answer_status, status_of},
     request_body::RequestBody,
     reservation::{PendingReservations, ReservationGuard},
 };
@@ -98,8 +99,12 @@ async fn send(
             reservation.not_sent(before);
         }
         let Ok(response) = result else { return false };
-        reservation.answered(response.status());
-        Limited::new(response.into_body(), MAX_BODY).collect().await.is_ok()
+        reservation.answered(answer_status(&response));
+        let Ok(read) = Limited::new(response.into_body(), MAX_BODY).collect().await else { return false };
+        if let Some(trailers) = read.trailers() {
+            reservation.call_ended(status_of(trailers));
+        }
+        true
     };
     let is_complete = tokio::select! {
         biased;

@@ -1,9 +1,7 @@
 //! What the policies of a route decide of one request.
 
-use http::StatusCode;
-
 use super::checks::VariantRef;
-use crate::limit::{Check, Policy, algorithm::Verdict};
+use crate::limit::{AnswerStatus, Check, Policy, algorithm::Verdict};
 
 /// One check, the limits it is checked against, and the store's verdict.
 pub(super) struct CheckOutcome<'a> {
@@ -51,10 +49,10 @@ impl PolicyOutcome {
         Self { variant: VariantRef { policy: index, variant: 0 }, cost: 0, verdict }
     }
 
-    /// The same once the upstream has answered with `status`: the cost is refunded where `policy` does not count it.
-    pub(super) fn after_answer(self, policy: &Policy, status: StatusCode) -> Self {
+    /// The same once the upstream has answered with `status`: the cost is refunded where `policy` does not count that.
+    pub(super) fn after_answer(self, policy: &Policy, status: AnswerStatus) -> Self {
         let mut verdict = self.verdict;
-        if !policy.counts(status.as_u16()) && verdict != Verdict::UNKNOWN {
+        if policy.counts(status) == Some(false) && verdict != Verdict::UNKNOWN {
             verdict.remaining = verdict.remaining.saturating_add(self.cost).min(verdict.limit);
             if verdict.remaining == verdict.limit {
                 verdict.reset = 0;

@@ -8,11 +8,13 @@ use std::{
 };
 
 use bytes::Bytes;
+use http::HeaderMap;
 use http::Response;
 use http_body::{Body, Frame, SizeHint};
 
 use super::{
     exchange::Exchange,
+    grpc::status_of,
     phase_timer::{Phase, PhaseTimer},
     request_body::{BodyFault, BodyProgress, RequestBody},
     reservation::ReservationGuard,
@@ -54,6 +56,8 @@ pub(super) struct UpstreamBody {
     client_timeout: Duration,
     /// Whether the upstream's bytes are waited for.
     starved: bool,
+    /// The trailers, while what they say of the call is settled.
+    settling: Option<Box<HeaderMap>>,
 }
 
 /// An upstream's connection for the time of one exchange, and how far the request's body on it has come.
@@ -109,6 +113,11 @@ impl CheckedOutConnection {
         }
     }
 
+    /// The trailers have come. Whether what the request has reserved depends on them.
+    fn call_ended(&self, trailers: &HeaderMap) -> bool {
+        self.reservation.as_ref().is_some_and(|reservation| reservation.call_ended(status_of(trailers)))
+    }
+
     /// The answer was read to its end: the connection returns to its pool, unless the request was answered
     /// before it was sent to its end. Then its rest is not needed, and the connection is closed.
     pub(super) fn end(&mut self) {
@@ -145,10 +154,23 @@ impl UpstreamBody {
         client_timeout: Duration,
         trailers: TrailerFilter,
     ) -> Self {
-        Self { incoming, connection, trailers, timer, upstream_timeout, client_timeout, starved: false }
+        Self {
+            incoming,
+            connection,
+            trailers,
+            timer,
+            upstream_timeout,
+            client_timeout,
+            starved: false,
+            settling: None,
+        }
     }
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ResponseBodyError>>> {
+        if let Some(trailers) = self.settling.take() {
+            self.connection.end();
+            return Poll::Ready(Some(Ok(Frame::trailers(*trailers))));
+        }
         let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
             if !self.starved {
                 self.starved = true;
@@ -162,7 +184,14 @@ impl UpstreamBody {
         self.timer.enter(Phase::Client, self.client_timeout);
         let mut frame = frame.transpose()?;
         if let Some(trailers) = frame.as_mut().and_then(Frame::trailers_mut) {
+            let is_settled = self.connection.call_ended(trailers);
             self.trailers.apply(trailers);
+            if is_settled {
+                // Let the reservation's task ask the store before the client knows: the client's next request comes after.
+                self.settling = Some(Box::new(std::mem::take(trailers)));
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
         }
         if frame.as_ref().is_none_or(Frame::is_trailers) || self.incoming.is_end_stream() {
             self.connection.end();
@@ -225,7 +254,7 @@ impl Body for ResponseBody {
     fn is_end_stream(&self) -> bool {
         match &self.source {
             BodySource::Whole(bytes) => bytes.is_empty(),
-            BodySource::Upstream(body) => body.incoming.is_end_stream(),
+            BodySource::Upstream(body) => body.settling.is_none() && body.incoming.is_end_stream(),
         }
     }
 

@@ -17,6 +17,7 @@ use super::{
     exchange::Exchange,
     expect_continue,
     forward::Forwarder,
+    grpc::answer_status,
     headers,
     min_rate::RateBudget,
     reply::Reply,
@@ -200,7 +201,7 @@ pub async fn serve<S: StoreAdmin + 'static>(
     }
 
     // Refund what this answer does not cost.
-    reservation::settle(&rules.policies, &exchange, &mut outcomes, answer.response.status()).await;
+    reservation::settle(&rules.policies, &exchange, &mut outcomes, answer_status(&answer.response)).await;
 
     if let Some(upgrade) = upgrade
         && answer.response.status() == StatusCode::SWITCHING_PROTOCOLS

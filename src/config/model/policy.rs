@@ -25,7 +25,7 @@ pub struct Policy {
     #[serde(rename = "limits")]
     pub tiers: Vec<Rate>,
     /// If set, only requests with such a response count.
-    pub count: Option<Statuses>,
+    pub count: Option<CountedResponses>,
     pub on_store_error: OnStoreError,
     pub record: Record,
     pub cost: Cost,
@@ -100,11 +100,26 @@ pub enum Mode {
     Shadow,
 }
 
+/// The responses that count: those with one of these statuses.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CountedResponses {
+    #[serde(skip_serializing_if = "Statuses::is_empty")]
+    pub statuses: Statuses,
+    /// `grpc-status`, in the head or in the trailers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub grpc_statuses: Vec<u32>,
+}
+
 /// Statuses of responses that count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statuses(pub Vec<std::ops::RangeInclusive<u16>>);
 
 impl Statuses {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Whether this status is one of them.
     pub fn contains(&self, status: u16) -> bool {
         self.0.iter().any(|range| range.contains(&status))

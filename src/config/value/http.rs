@@ -198,6 +198,37 @@ pub(in crate::config) fn status_range(text: &str) -> Result<RangeInclusive<u16>,
     Ok(status..=status)
 }
 
+/// The codes of gRPC by their numbers (<https://grpc.io/docs/guides/status-codes/>).
+const GRPC_STATUSES: [&str; 17] = [
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+];
+
+/// Reads a status of gRPC, by its number or its name: `16` or `UNAUTHENTICATED`.
+pub(in crate::config) fn grpc_status(text: &str) -> Result<u32, Invalid> {
+    let by_name = GRPC_STATUSES.iter().position(|name| name.eq_ignore_ascii_case(text));
+    let number = by_name.or_else(|| usize::try_from(whole_number(text)?).ok());
+    let number = number.filter(|number| *number < GRPC_STATUSES.len());
+    number.and_then(|number| u32::try_from(number).ok()).ok_or_else(|| {
+        Invalid::new("is not a status of gRPC").expected("from 0 to 16, or a name such as UNAUTHENTICATED")
+    })
+}
+
 /// Reads the status of a reply to a denied client.
 pub(in crate::config) fn denial_status(text: &str) -> Result<StatusCode, Invalid> {
     let status = number(400..=599)(text).map_err(|_| {

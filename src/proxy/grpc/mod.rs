@@ -12,11 +12,13 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, request};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header, request};
+use http_body::Body;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use self::status::{GrpcStatus, details};
 use super::reply::Reply;
+use crate::limit::{AnswerStatus, GrpcOutcome};
 
 static GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 static GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -75,8 +77,7 @@ impl GrpcCall {
 
     /// Notes the status that the upstream's answer has in these fields of its head, or in its trailers.
     pub(super) fn note_status(&mut self, fields: &HeaderMap) {
-        let status = fields.get(&GRPC_STATUS).and_then(|status| status.to_str().ok()?.parse().ok());
-        self.status = status.or(self.status);
+        self.status = status_of(fields).or(self.status);
     }
 
     /// `reply` as the client gets it. `denied_by`: the policy that has denied the call.
@@ -133,6 +134,22 @@ impl GrpcCall {
         set_status(&mut trailers, GrpcStatus::DeadlineExceeded, DEADLINE_EXCEEDED);
         Some(trailers)
     }
+}
+
+/// `grpc-status` in the fields of a head, or in trailers.
+pub(super) fn status_of(fields: &HeaderMap) -> Option<u32> {
+    fields.get(&GRPC_STATUS)?.to_str().ok()?.parse().ok()
+}
+
+/// The status of an answer, as far as its head tells it: whatever the request says of itself, what counts is what the
+/// upstream took it for.
+pub(super) fn answer_status<B: Body>(answer: &Response<B>) -> AnswerStatus {
+    let status = status_of(answer.headers());
+    let grpc = match status {
+        None if !answer.body().is_end_stream() => GrpcOutcome::Pending,
+        known => GrpcOutcome::Known(known),
+    };
+    AnswerStatus { http: answer.status(), grpc }
 }
 
 fn set_status(fields: &mut HeaderMap, status: GrpcStatus, message: &str) {

@@ -3,7 +3,6 @@
 use std::rc::Rc;
 
 use compact_str::CompactString;
-use http::StatusCode;
 use smallvec::SmallVec;
 use tokio::{
     sync::{oneshot, watch},
@@ -12,7 +11,7 @@ use tokio::{
 
 use super::task::Reservation;
 use crate::{
-    limit::{Check, Decision, Policy, Store, Unavailable, algorithm::Detail},
+    limit::{AnswerStatus, Check, Decision, GrpcOutcome, Policy, Store, Unavailable, algorithm::Detail},
     proxy::{
         checks::{Checks, VariantRef},
         exchange::Exchange,
@@ -32,7 +31,7 @@ pub(in crate::proxy) enum RequestStage {
     Sent,
     /// The upstream has answered it with this status.
     Answered {
-        status: StatusCode,
+        status: AnswerStatus,
         /// The whole answer has come, and not only its head.
         is_complete: bool,
     },
@@ -72,8 +71,21 @@ impl ReservationGuard {
     }
 
     /// The upstream's answer has begun.
-    pub(in crate::proxy) fn answered(&self, status: StatusCode) {
+    pub(in crate::proxy) fn answered(&self, status: AnswerStatus) {
         self.0.send_replace(RequestStage::Answered { status, is_complete: false });
+    }
+
+    /// The trailers of the upstream's answer have come, with this `grpc-status`. Whether it was not known yet.
+    pub(in crate::proxy) fn call_ended(&self, grpc_status: Option<u32>) -> bool {
+        self.0.send_if_modified(|stage| match stage {
+            RequestStage::Answered { status: AnswerStatus { grpc, .. }, .. }
+                if *grpc == GrpcOutcome::Pending =>
+            {
+                *grpc = GrpcOutcome::Known(grpc_status);
+                true
+            }
+            _ => false,
+        })
     }
 
     /// The upstream's answer was read to its end.
@@ -129,14 +141,14 @@ pub(in crate::proxy) async fn settle(
     policies: &[Policy],
     exchange: &Exchange,
     outcomes: &mut [PolicyOutcome],
-    status: StatusCode,
+    status: AnswerStatus,
 ) {
     let Some(reservation) = exchange.reservation() else { return };
     reservation.answered(status);
     let mut is_refunded = false;
     for outcome in outcomes {
         let policy = policies.get(outcome.variant.policy);
-        if let Some(policy) = policy.filter(|policy| !policy.counts(status.as_u16())) {
+        if let Some(policy) = policy.filter(|policy| policy.counts(status) == Some(false)) {
             *outcome = outcome.after_answer(policy, status);
             is_refunded = true;
         }

@@ -136,7 +136,7 @@ impl<'a, S: Store> Reservation<'a, S> {
             }
         }
         self.gauge = None;
-        self.refund_units(|_| true).await;
+        self.refund_units(|_| Some(true)).await;
         self.release_leases().await;
     }
 
@@ -144,17 +144,24 @@ impl<'a, S: Store> Reservation<'a, S> {
     async fn settle_units(&mut self, stage: RequestStage) {
         match stage {
             RequestStage::Unsent | RequestStage::Sent => {}
-            RequestStage::Refused => self.refund_units(|_| true).await,
+            RequestStage::Refused => self.refund_units(|_| Some(true)).await,
             RequestStage::Answered { status, .. } => {
-                self.refund_units(|taken| !taken.check.policy.counts(status.as_u16())).await;
+                self.refund_units(|taken| taken.check.policy.counts(status).map(|counts| !counts)).await;
             }
         }
     }
 
-    /// Refunds the units that are free; the others are charged. Tried once: what was not confirmed may have been done.
-    async fn refund_units(&mut self, is_free: impl Fn(&Taken<'_>) -> bool) {
-        let units = std::mem::take(&mut self.units);
-        let free: SmallVec<[Taken<'_>; 2]> = units.into_iter().filter(is_free).collect();
+    /// Refunds the units that are free, and keeps those of which that is not known yet; the others are charged. Tried once:
+    /// what was not confirmed may have been done.
+    async fn refund_units(&mut self, is_free: impl Fn(&Taken<'_>) -> Option<bool>) {
+        let mut free: SmallVec<[Taken<'_>; 2]> = SmallVec::new();
+        for taken in std::mem::take(&mut self.units) {
+            match is_free(&taken) {
+                Some(true) => free.push(taken),
+                Some(false) => {}
+                None => self.units.push(taken),
+            }
+        }
         if !free.is_empty()
             && let Err(error) = self.worker.store.refund(&free).await
         {

@@ -8,12 +8,13 @@ use tollgate::config::{
     model::{
         Abuse, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, BanKey, BanRule,
         Breaker, CertificateField, ClientAddress, ClientCertificate, ClientLimits, ClientTls, Condition,
-        ConfigSource, Cost, DenialBody, DenialReply, Destination, DotSegments, EarlyHints, Endpoint,
-        ForwardClientCertificate, Forwarded, HeaderFrom, HostHeader, HostPattern, Jwt, JwtAlgorithm, KeyPart,
-        KeyRecipe, Listener, Log, LogFormat, LogLevel, MemoryStore, MethodOverride, MinRate, Missing, Mode,
-        OnStoreError, Override, PathCase, PathMatching, PathPattern, Policy, Protocol, Rate, RateLimitFields,
-        Record, Redis, RedisTopology, ReplyHeaders, Route, Secret, Segment, Shutdown, Statuses, Store,
-        TemplatePart, Timeouts, Tracing, Trailers, TrailingSlash, Upstream, UserSource, Users, Workers,
+        ConfigSource, Cost, CountedResponses, DenialBody, DenialReply, Destination, DotSegments, EarlyHints,
+        Endpoint, ForwardClientCertificate, Forwarded, HeaderFrom, HostHeader, HostPattern, Jwt,
+        JwtAlgorithm, KeyPart, KeyRecipe, Listener, Log, LogFormat, LogLevel, MemoryStore, MethodOverride,
+        MinRate, Missing, Mode, OnStoreError, Override, PathCase, PathMatching, PathPattern, Policy,
+        Protocol, Rate, RateLimitFields, Record, Redis, RedisTopology, ReplyHeaders, Route, Secret, Segment,
+        Shutdown, Statuses, Store, TemplatePart, Timeouts, Tracing, Trailers, TrailingSlash, Upstream,
+        UserSource, Users, Workers,
     },
 };
 
@@ -197,7 +198,7 @@ policies:
   edge: { algorithm: sliding_counter, key: "jwt:sub+ip", limit: 10000/1h, preflight: true, count_denied: true }
   parallel: { algorithm: concurrency, key: user, limit: 8, lease: 5m, overrides: [{ ip: 10.0.0.0/8, limit: 80 }] }
   stuffing: { algorithm: distinct, key: tls:subject+ip, value: tls:fingerprint, limit: 10000/10m }
-  failures: { algorithm: sliding_log, key: ip, limit: 5/1m, count: { statuses: [401, "4xx", 500] } }
+  failures: { algorithm: sliding_log, key: ip, limit: 5/1m, count: { statuses: [401, "4xx", 500], grpc_statuses: [16, permission_denied] } }
   sliced: { algorithm: fixed_window, key: ip, limit: 1000/1m, slice: 12.5%, mode: enforce, reply: { status: 503 } }
   expensive:
     algorithm: gcra
@@ -444,7 +445,10 @@ fn everything_that_is_said_counts() {
                 )
             }),
             Arc::new(Policy {
-                count: Some(Statuses(vec![401..=401, 400..=499, 500..=500])),
+                count: Some(CountedResponses {
+                    statuses: Statuses(vec![401..=401, 400..=499, 500..=500]),
+                    grpc_statuses: vec![16, 7],
+                }),
                 ..Policy::new("failures", Algorithm::SlidingLog, vec![one(KeyPart::Ip)], vec![rate(5, 60)])
             }),
             Arc::new(Policy {

@@ -1,5 +1,6 @@
 //! What is between Tollgate and the services behind it.
 
+mod grpc;
 mod http2;
 mod https;
 mod https_changes;

@@ -5,16 +5,16 @@ use super::{
     limits::max_admissible,
 };
 use crate::config::{
-    model::{Algorithm, Cost, Rate, Statuses},
+    model::{Algorithm, Cost, CountedResponses, Rate, Statuses},
     reader::{Cursor, MappingCursor},
     section::user::IdentitySources,
-    value::{Invalid, MAX_LIMIT, boolean, field_name, number, percentage, status_range},
+    value::{Invalid, MAX_LIMIT, boolean, field_name, grpc_status, number, percentage, status_range},
 };
 
 /// The settings about what a request takes, and when.
 pub(super) struct CostSettings {
     pub(super) cost: Cost,
-    pub(super) count: Option<Statuses>,
+    pub(super) count: Option<CountedResponses>,
     pub(super) count_denied: bool,
     pub(super) slice: f64,
 }
@@ -36,7 +36,7 @@ pub(super) fn cost_settings(
         }
     }
     let cost = cost.filter(|_| counts_units).and_then(|value| request_cost(value, kind, limits, identity));
-    let count = count.filter(|_| counts_units).and_then(counted_statuses);
+    let count = count.filter(|_| counts_units).and_then(counted_responses);
     let count_denied = mapping.parse_or("count_denied", false, boolean);
     if count_denied && !counts_units {
         report_unit_setting(mapping, "count_denied", kind);
@@ -121,18 +121,33 @@ fn report_contradictions(
     }
 }
 
-fn counted_statuses(value: Cursor<'_>) -> Option<Statuses> {
+fn counted_responses(value: Cursor<'_>) -> Option<CountedResponses> {
     let mut mapping = value.mapping()?;
-    let list = mapping.require("statuses", "the responses that count, such as `statuses: [401, 403]`");
+    let grpc_statuses = mapping.take("grpc_statuses");
+    let statuses = match grpc_statuses {
+        Some(_) => mapping.take("statuses"),
+        None => {
+            let what =
+                "the responses that count, such as `statuses: [401, 403]`; of gRPC, `grpc_statuses: [16]`";
+            Some(mapping.require("statuses", what)?)
+        }
+    };
     mapping.finish();
-    let list = list?;
-    if list.is_empty_list() {
-        list.report(
-            "an empty list would count no responses",
-            "remove `count` to count every request".to_owned(),
-        );
+    for list in statuses.iter().chain(&grpc_statuses) {
+        if list.is_empty_list() {
+            list.report(
+                "an empty list would count no responses",
+                "remove `count` to count every request".to_owned(),
+            );
+        }
     }
-    Some(Statuses(list.unique_items(|item| item.parse(status_range))))
+    Some(CountedResponses {
+        statuses: Statuses(
+            statuses.map_or_else(Vec::new, |list| list.unique_items(|item| item.parse(status_range))),
+        ),
+        grpc_statuses: grpc_statuses
+            .map_or_else(Vec::new, |list| list.unique_items(|item| item.parse(grpc_status))),
+    })
 }
 
 /// At most half: with more, two instances would leave nothing for a third one.

@@ -226,7 +226,8 @@ pub(crate) fn member_check<'a>(policy: &'a Policy, identifier: &str, member: Mem
 
 /// The same policy, of which what was taken may be refunded.
 pub(crate) fn refunding(policy: &Policy) -> Policy {
-    Policy { count: Some(model::Statuses(vec![401..=403])), ..policy.clone() }
+    let statuses = model::Statuses(vec![401..=403]);
+    Policy { count: Some(model::CountedResponses { statuses, grpc_statuses: Vec::new() }), ..policy.clone() }
 }
 
 /// The same `metadata_list`, whose entries may not be kept as long as its window.
