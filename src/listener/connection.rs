@@ -5,12 +5,12 @@ use std::{
     convert::Infallible,
     pin::Pin,
     rc::Rc,
-    sync::Arc,
     task::{Context, Poll, ready},
     time::{Duration, Instant},
 };
 
-use http::{Request, Response};
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
 use hyper::{body::Incoming, server::conn::http1, service::Service};
 use hyper_util::rt::TokioIo;
 use tokio::{
@@ -19,10 +19,7 @@ use tokio::{
 };
 
 use super::{alarm::Alarm, connections::RegisteredConnection, io::ClientIo, stream::Stream};
-use crate::{
-    proxy::{Phase, PhaseTimer, ResponseBody, Tunnel},
-    telemetry::metrics::{Refusal, ThreadMetrics},
-};
+use crate::proxy::{HeadFault, Phase, PhaseTimer, ResponseBody, Tunnel};
 
 /// A connection without a request for this long is parked, which frees its buffers.
 const PARK_AFTER: Duration = Duration::from_millis(250);
@@ -35,7 +32,6 @@ where
     state: ConnectionState<S>,
     builder: Rc<http1::Builder>,
     timer: Rc<PhaseTimer>,
-    metrics: Arc<ThreadMetrics>,
     registered: Rc<RegisteredConnection>,
     alarm: Alarm,
     draining: bool,
@@ -48,10 +44,22 @@ pub(super) enum Ended {
     Closed,
     /// The client may still be sending.
     Lingering(Stream),
+    /// What came is no request that hyper could hand on.
+    Refused(Box<RefusedHead>),
     /// The client speaks HTTP/2. Nothing was served yet.
     Http2(Box<ClientIo>),
     /// Both sides have agreed to another protocol.
     Tunnel(Box<Tunnel>, Box<ClientIo>),
+}
+
+/// A head of which hyper made no request.
+pub(super) struct RefusedHead {
+    pub(super) stream: Stream,
+    pub(super) fault: HeadFault,
+    /// What there is of the head. It may be gone, and what came behind it be here.
+    pub(super) head: Bytes,
+    /// hyper has answered it already.
+    pub(super) is_answered: bool,
 }
 
 /// hyper's connection holds some 20 KiB of buffers, which is much for an idle client. So it is made when the
@@ -74,13 +82,12 @@ where
         service: S,
         builder: Rc<http1::Builder>,
         timer: Rc<PhaseTimer>,
-        metrics: Arc<ThreadMetrics>,
         registered: Rc<RegisteredConnection>,
         may_be_http2: bool,
     ) -> Self {
         let alarm = Alarm::new(timer.deadline());
         let state = ConnectionState::Parked { io, service };
-        Self { state, builder, timer, metrics, registered, alarm, draining: false, may_be_http2 }
+        Self { state, builder, timer, registered, alarm, draining: false, may_be_http2 }
     }
 
     /// Serves until the connection has to wait.
@@ -148,6 +155,9 @@ where
                     self.timer.cut_off_client();
                     self.reset();
                     return Poll::Ready(Ended::Closed);
+                }
+                Phase::RequestHead if !self.timer.is_response_pending() && self.is_serving() => {
+                    return Poll::Ready(self.refuse(HeadFault::Timeout));
                 }
                 phase => {
                     tracing::debug!(waiting = ?phase, "connection timed out");
@@ -224,11 +234,14 @@ where
             Ok(()) => self.timer.is_body_unread(),
             Err(error) => {
                 tracing::debug!("connection closed: {error}");
-                // hyper has answered a malformed head; its rest may still come.
                 if error.is_parse() {
-                    self.metrics.refused(Refusal::Malformed).inc();
+                    return self.refuse(match (error.is_parse_version_h2(), error.is_parse_too_large()) {
+                        (true, _) => HeadFault::Http2,
+                        (false, true) => HeadFault::Unparsed(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE),
+                        (false, false) => HeadFault::Unparsed(StatusCode::BAD_REQUEST),
+                    });
                 }
-                error.is_parse()
+                false
             }
         };
         match std::mem::replace(&mut self.state, ConnectionState::Ended) {
@@ -239,6 +252,25 @@ where
             ConnectionState::Serving(http) => {
                 http.into_parts().io.into_inner().close(cx);
                 Ended::Closed
+            }
+            _ => Ended::Closed,
+        }
+    }
+
+    fn is_serving(&self) -> bool {
+        matches!(self.state, ConnectionState::Serving(_))
+    }
+
+    /// hyper made no request of a head.
+    fn refuse(&mut self, fault: HeadFault) -> Ended {
+        match std::mem::replace(&mut self.state, ConnectionState::Ended) {
+            ConnectionState::Serving(http) => {
+                let http1::Parts { io, read_buf: head, .. } = http.into_parts();
+                let io = io.into_inner();
+                // hyper answers every head that it can't parse, but for one of HTTP/2.
+                let is_answered = matches!(fault, HeadFault::Unparsed(_)) && io.withheld().is_none();
+                let fault = io.withheld().map_or(fault, HeadFault::Unparsed);
+                Ended::Refused(Box::new(RefusedHead { stream: io.into_stream(), fault, head, is_answered }))
             }
             _ => Ended::Closed,
         }
@@ -257,6 +289,19 @@ where
                 Ended::Tunnel(tunnel, Box::new(io))
             }
             _ => Ended::Closed,
+        }
+    }
+}
+
+impl RefusedHead {
+    /// Answers, unless hyper has, and ends the connection.
+    pub(super) async fn close(mut self, answer: &[u8]) {
+        let answered = async {
+            self.is_answered
+                || (self.stream.write_all(answer).await.is_ok() && self.stream.flush().await.is_ok())
+        };
+        if timeout(LINGER_TIME, answered).await == Ok(true) {
+            lingering_close(self.stream).await;
         }
     }
 }

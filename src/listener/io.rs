@@ -9,6 +9,7 @@ use std::{
 };
 
 use bytes::{Buf, Bytes};
+use http::StatusCode;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::stream::Stream;
@@ -34,6 +35,8 @@ pub(super) struct ClientIo {
     reader: Option<Box<SlowReader>>,
     /// Bytes that were read before and are to be read again.
     unread: Bytes,
+    /// The status of a refusal of hyper's own that was not written, because it has no body.
+    withheld: Option<StatusCode>,
     /// What is left of early hints of which a part was written: nothing else can be written before.
     hints: Bytes,
 }
@@ -48,6 +51,7 @@ impl ClientIo {
             min_rate: limits.min_rate,
             reader: None,
             unread: Bytes::new(),
+            withheld: None,
             hints: Bytes::new(),
         }
     }
@@ -55,6 +59,11 @@ impl ClientIo {
     /// As [`Stream::chose_http2`].
     pub(super) fn chose_http2(&self) -> Option<bool> {
         self.stream.chose_http2()
+    }
+
+    /// The status by which hyper has refused a head, if that was not written: the connection's owner has to.
+    pub(super) fn withheld(&self) -> Option<StatusCode> {
+        self.withheld
     }
 
     pub(super) fn into_stream(self) -> Stream {
@@ -186,6 +195,13 @@ impl ClientIo {
     }
 }
 
+/// The status of an answer that hyper gives by itself to a head that is no request: it has no body, and is the last one.
+#[cold]
+fn status_of_refusal(head: &[u8]) -> Option<StatusCode> {
+    let status = StatusCode::from_bytes(head.strip_prefix(b"HTTP/1.")?.get(2..5)?).ok()?;
+    (status.is_client_error() && head.ends_with(b"\r\n\r\n")).then_some(status)
+}
+
 /// How a client takes a response whose writes block.
 ///
 /// Writes alone do not tell: the kernel's buffer may hold megabytes, and takes no more until it has sent a third of them,
@@ -259,6 +275,12 @@ impl AsyncWrite for ClientIo {
         if !self.hints.is_empty() {
             ready!(self.finish_hints(cx))?;
         }
+        if !self.timer.is_response_pending()
+            && let Some(status) = status_of_refusal(buf)
+        {
+            self.withheld = Some(status);
+            return Poll::Ready(Ok(buf.len()));
+        }
         let result = Pin::new(&mut self.stream).poll_write(cx, buf);
         if let (Some(reader), Poll::Ready(Ok(written))) = (&mut self.reader, &result) {
             reader.written += *written as u64;
@@ -274,10 +296,17 @@ impl AsyncWrite for ClientIo {
             ready!(self.begin_hints(cx, heads))?;
         }
         let result = Pin::new(&mut self.stream).poll_flush(cx);
+        if result.is_ready() {
+            // hyper flushes once it has nothing left to write.
+            self.timer.flushed();
+        }
         self.after_write(result)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.withheld.is_some() {
+            return Poll::Ready(Ok(()));
+        }
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

@@ -326,13 +326,20 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
                     proxy::serve(request, worker, client)
                 });
                 let may_be_http2 = chosen.is_none() && speaks_http2;
-                let (timer, metrics) = (Rc::clone(&timer), Arc::clone(&metrics));
-                Connection::new(io, service, http, timer, metrics, Rc::clone(&registered), may_be_http2).await
+                Connection::new(io, service, http, Rc::clone(&timer), Rc::clone(&registered), may_be_http2)
+                    .await
             };
             match ended {
                 Ended::Closed => {}
                 // Boxed: it is rare, and has a buffer that every connection would pay for.
                 Ended::Lingering(stream) => Box::pin(lingering_close(stream)).await,
+                Ended::Refused(refused) => {
+                    let worker = current.worker();
+                    let answer =
+                        proxy::refuse_head(&worker, &client.info(&worker), refused.fault, &refused.head);
+                    drop(worker);
+                    Box::pin(refused.close(&answer)).await;
+                }
                 Ended::Tunnel(tunnel, io) => {
                     registered.set_has_only_tunnels(true);
                     let (stream, received) = io.into_parts();

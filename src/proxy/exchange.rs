@@ -23,7 +23,7 @@ use super::{
 use crate::{
     config::model::Endpoint,
     telemetry::{
-        access_log::{Line, LogVerdict},
+        access_log::{Line, LogVerdict, protocol_name},
         metrics::{CutOff, CutOffBody, CutOffReason, Refusal, ServerErrorSource, SourceLabel},
         traces::{RequestEnd, RequestStart, Trace, UpstreamResult},
     },
@@ -337,9 +337,9 @@ impl Exchange {
         self.telemetry.access_log.write(&Line {
             time: self.time(),
             client: self.address,
-            method: &log.method,
+            method: log.method.as_str().as_bytes(),
             path: path.as_bytes(),
-            version: log.version,
+            protocol: protocol_name(log.version).as_bytes(),
             status: self.sent_status().unwrap_or(client_closed_request()),
             grpc_status: self.grpc_status(),
             bytes: self.sent,

@@ -80,6 +80,8 @@ pub struct PhaseTimer {
     is_rate_deadline: Cell<bool>,
     /// A response has begun whose first blocked write is still to come.
     new_response: Cell<bool>,
+    /// A response has begun of which not every byte was written yet.
+    response_pending: Cell<bool>,
     /// Why the request in flight is ended before its time.
     cut_off: Cell<Option<CutOff>>,
     /// Whether the request in flight has waited for its client: only then others may get its connection.
@@ -119,6 +121,7 @@ impl PhaseTimer {
             sent: Cell::new(0),
             is_rate_deadline: Cell::new(false),
             new_response: Cell::new(false),
+            response_pending: Cell::new(false),
             cut_off: Cell::new(None),
             may_be_evicted: Cell::new(false),
             upstream_client: RefCell::new(None),
@@ -362,6 +365,20 @@ impl PhaseTimer {
     /// A response begins.
     pub(super) fn begin_response(&self) {
         self.new_response.set(true);
+        self.response_pending.set(true);
+    }
+
+    /// Whether a response has begun of which not every byte was written yet. What is written while there is none, hyper
+    /// says by itself.
+    pub fn is_response_pending(&self) -> bool {
+        self.response_pending.get()
+    }
+
+    /// All that hyper had to write was written. A response whose request goes on may have more later.
+    pub fn flushed(&self) {
+        if matches!(self.phase.get(), Phase::FirstRequest | Phase::Request | Phase::RequestHead) {
+            self.response_pending.set(false);
+        }
     }
 
     /// Whether a response has begun since this was last asked.

@@ -3,7 +3,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use http::{
-    HeaderMap, StatusCode, Version,
+    HeaderMap, HeaderValue, StatusCode, Version,
     header::{self, InvalidHeaderValue},
     request,
 };
@@ -121,7 +121,7 @@ impl Rules {
 /// What the request is for.
 ///
 /// # Errors
-/// It is malformed or ambiguous, or has a transfer coding that is not supported.
+/// It is malformed or ambiguous, or has a transfer coding or an expectation that is not supported.
 pub(super) fn parse_target(request: &request::Parts) -> Result<Target, Rejection> {
     check_framing(&request.headers)?;
     if request.version == Version::HTTP_2 && !headers::are_readable(&request.headers) {
@@ -130,7 +130,20 @@ pub(super) fn parse_target(request: &request::Parts) -> Result<Target, Rejection
             detail: "A header field is malformed, or its value begins or ends with white space.",
         });
     }
+    check_expectation(&request.headers)?;
     Target::parse(&request.method, &request.uri, request.version, &request.headers)
+}
+
+/// RFC 9110, 10.1.1: only 100-continue is known.
+fn check_expectation(headers: &HeaderMap) -> Result<(), Rejection> {
+    let is_known = |expectation: &HeaderValue| expectation.as_bytes().eq_ignore_ascii_case(b"100-continue");
+    if !headers.contains_key(header::EXPECT) || headers.get_all(header::EXPECT).iter().all(is_known) {
+        return Ok(());
+    }
+    Err(Rejection {
+        status: StatusCode::EXPECTATION_FAILED,
+        detail: "The only supported expectation is 100-continue.",
+    })
 }
 
 fn check_framing(headers: &HeaderMap) -> Result<(), Rejection> {

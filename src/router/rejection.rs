@@ -6,7 +6,7 @@ use http::StatusCode;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{status}: {detail}")]
 pub struct Rejection {
-    /// 400, 404, 414 or 501.
+    /// 400, 404, 414, 417 or 501.
     pub status: StatusCode,
     pub detail: &'static str,
 }

@@ -20,11 +20,15 @@ pub(super) fn write(out: &mut Vec<u8>, line: &Line<'_>, timestamps: &mut Timesta
     out.extend_from_slice(b" [");
     timestamps.common(out, line.time);
     out.extend_from_slice(b"] \"");
-    out.extend_from_slice(line.method.as_str().as_bytes());
-    out.push(b' ');
-    escape::quoted(out, line.path);
-    out.push(b' ');
-    out.extend_from_slice(line.protocol().as_bytes());
+    if line.method.is_empty() {
+        out.push(b'-');
+    } else {
+        escape::quoted(out, line.method);
+        out.push(b' ');
+        escape::quoted(out, line.path);
+        out.push(b' ');
+        escape::quoted(out, line.protocol);
+    }
     out.extend_from_slice(b"\" ");
     out.extend_from_slice(itoa::Buffer::new().format(line.status.as_u16()).as_bytes());
     out.push(b' ');
@@ -78,6 +82,18 @@ mod tests {
         assert!(formatted(&denied).ends_with("\"curl/8\" denied per\\x20ip store\n"));
         let undecided = Line { verdict: None, source: None, ..sample::line() };
         assert!(formatted(&undecided).ends_with("\"curl/8\" - - -\n"));
+    }
+
+    #[test]
+    fn a_request_line_that_is_not_known_is_a_dash() {
+        let line = Line {
+            method: b"",
+            path: b"",
+            protocol: b"",
+            status: http::StatusCode::BAD_REQUEST,
+            ..sample::line()
+        };
+        assert!(formatted(&line).contains("] \"-\" 400 512 "), "{}", formatted(&line));
     }
 
     #[test]

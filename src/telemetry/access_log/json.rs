@@ -10,9 +10,11 @@ pub(super) fn write(out: &mut Vec<u8>, line: &Line<'_>, timestamps: &mut Timesta
     timestamps.rfc3339(out, line.time);
     // Writing to a vector can't fail; an address has nothing to escape.
     let _ok = write!(out, "\",\"client\":\"{}\"", line.client);
-    text(out, r#","method":"#, Some(line.method.as_str().as_bytes()));
-    text(out, r#","path":"#, Some(line.path));
-    text(out, r#","protocol":"#, Some(line.protocol().as_bytes()));
+    for (name, value) in
+        [(r#","method":"#, line.method), (r#","path":"#, line.path), (r#","protocol":"#, line.protocol)]
+    {
+        text(out, name, Some(value).filter(|value| !value.is_empty()));
+    }
     number(out, r#","status":"#, u64::from(line.status.as_u16()));
     number(out, r#","bytes":"#, line.bytes);
     if let Some(received) = line.received {

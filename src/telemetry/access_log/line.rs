@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, time::Duration};
 
-use http::{Method, StatusCode, Version};
+use http::{StatusCode, Version};
 use opentelemetry::trace::TraceId;
 
 use crate::telemetry::metrics::SourceLabel;
@@ -13,10 +13,10 @@ pub struct Line<'a> {
     /// When the request came, in microseconds since the Unix epoch.
     pub time: i64,
     pub client: IpAddr,
-    pub method: &'a Method,
-    /// Path and query, as the client sent them.
+    /// This, the path with its query, and the protocol as the client sent them. Empty: they are not known.
+    pub method: &'a [u8],
     pub path: &'a [u8],
-    pub version: Version,
+    pub protocol: &'a [u8],
     pub status: StatusCode,
     /// `grpc-status`; `None`: it is no call of gRPC, or has none.
     pub grpc_status: Option<u32>,
@@ -53,16 +53,14 @@ pub struct Line<'a> {
     pub tls_subject: Option<&'a [u8]>,
 }
 
-impl Line<'_> {
-    /// `HTTP/1.1`
-    pub(super) fn protocol(&self) -> &'static str {
-        match self.version {
-            Version::HTTP_09 => "HTTP/0.9",
-            Version::HTTP_10 => "HTTP/1.0",
-            Version::HTTP_2 => "HTTP/2.0",
-            Version::HTTP_3 => "HTTP/3.0",
-            _ => "HTTP/1.1",
-        }
+/// The protocol of a request of this version: `HTTP/1.1`.
+pub fn protocol_name(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_09 => "HTTP/0.9",
+        Version::HTTP_10 => "HTTP/1.0",
+        Version::HTTP_2 => "HTTP/2.0",
+        Version::HTTP_3 => "HTTP/3.0",
+        _ => "HTTP/1.1",
     }
 }
 
@@ -103,9 +101,9 @@ pub(super) mod sample {
         Line {
             time: 1_783_080_001_250_999,
             client: IpAddr::from([203, 0, 113, 7]),
-            method: &Method::GET,
+            method: b"GET",
             path: b"/a?b=c",
-            version: Version::HTTP_11,
+            protocol: b"HTTP/1.1",
             status: StatusCode::OK,
             grpc_status: None,
             bytes: 512,

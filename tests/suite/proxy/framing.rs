@@ -90,7 +90,7 @@ fn a_length_that_no_body_can_have_is_refused() {
     let (origin, tollgate) = start();
     let request = "POST /a HTTP/1.1\r\nhost: a\r\ncontent-length: 18446744073709551615\r\n\r\n";
     let (reply, mut client) = answer(&tollgate, request);
-    assert!(reply.status == 431 && client.closed(), "{reply:?}");
+    assert!(reply.status == 413 && client.closed(), "{reply:?}");
     assert_eq!(origin.received().concat(), "");
 }
 
@@ -179,8 +179,7 @@ fn heads_that_are_read_in_two_ways_are_refused() {
         " GET /a HTTP/1.1\r\nhost: a\r\n\r\n",
         "GET\t/a\tHTTP/1.1\r\nhost: a\r\n\r\n",
         "GET /a\r\nhost: a\r\n\r\n",
-        "GET /a HTTP/1.2\r\nhost: a\r\n\r\n",
-        "GET /a HTTP/2.0\r\nhost: a\r\n\r\n",
+        "GET /a HTTP/1.11\r\nhost: a\r\n\r\n",
         "GET /a http/1.1\r\nhost: a\r\n\r\n",
         "GET /a HTTP/1.1 \r\nhost: a\r\n\r\n",
         "GE(T) /a HTTP/1.1\r\nhost: a\r\n\r\n",

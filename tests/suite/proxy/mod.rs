@@ -24,6 +24,7 @@ pub mod parking;
 mod paths;
 mod pool;
 mod real_programs;
+mod refused_requests;
 mod refused_uploads;
 mod request_buffering;
 mod signed_paths;
