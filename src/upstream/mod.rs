@@ -13,6 +13,7 @@ mod incoming;
 mod io;
 mod pool;
 mod queue;
+mod server_verifier;
 mod shared;
 mod tls;
 mod upgraded;

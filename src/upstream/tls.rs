@@ -12,12 +12,14 @@ use std::{
 
 use parking_lot::{Mutex, RwLock};
 use rustls::{
-    ClientConfig, RootCertStore,
+    ClientConfig,
+    client::VerifierBuilderError,
     crypto::aws_lc_rs::default_provider,
     pki_types::ServerName,
     sign::{CertifiedKey, SingleCertAndKey},
 };
 
+use super::server_verifier::ServerVerifier;
 use crate::{
     config::model,
     system_authorities,
@@ -37,6 +39,8 @@ pub enum UpstreamTlsError {
     Certificate { path: PathBuf, error: CertificateError },
     #[error("`{0}` is no name that a certificate can be for")]
     Name(String),
+    #[error("the authorities can't be used: {0}")]
+    Authorities(#[from] VerifierBuilderError),
     #[error("TLS can't be set up: {0}")]
     Setup(#[from] rustls::Error),
 }
@@ -69,7 +73,7 @@ pub(super) struct HandshakeConfig {
 /// What is made of the files.
 #[derive(Debug)]
 struct Files {
-    ca: Option<Reread<Arc<RootCertStore>, 1>>,
+    ca: Option<Reread<Arc<ServerVerifier>, 1>>,
     certificate: Option<Reread<ClientCertificate, 2>>,
     /// Something was made anew, and is not used yet.
     is_pending: bool,
@@ -207,11 +211,15 @@ impl Files {
 
     /// What handshakes use, with no session yet.
     fn config(&self, protocol: model::Protocol) -> Result<Arc<ClientConfig>, rustls::Error> {
-        let trusted = self.ca.as_ref().map(|reread| Arc::clone(reread.value()));
-        let trusted = trusted.unwrap_or_else(system_authorities::trusted);
         let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(trusted);
+            .with_safe_default_protocol_versions()?;
+        let builder = match &self.ca {
+            None => builder.with_root_certificates(system_authorities::trusted()),
+            Some(ca) => {
+                let verifier = Arc::clone(ca.value()) as Arc<_>;
+                builder.dangerous().with_custom_certificate_verifier(verifier)
+            }
+        };
         let mut config = match &self.certificate {
             None => builder.with_no_client_auth(),
             Some(reread) => builder
@@ -227,8 +235,10 @@ impl Files {
     }
 }
 
-fn authorities([file]: &[WatchedFile; 1]) -> Result<Arc<RootCertStore>, UpstreamTlsError> {
-    tls::authorities(file.bytes()).map(Arc::new).map_err(|error| pem_error(file, error))
+fn authorities([file]: &[WatchedFile; 1]) -> Result<Arc<ServerVerifier>, UpstreamTlsError> {
+    let authorities = tls::authorities(file.bytes()).map_err(|error| pem_error(file, error))?;
+    let trusted = tls::certificates(file.bytes()).map_err(|error| pem_error(file, error))?;
+    Ok(Arc::new(ServerVerifier::new(authorities, trusted)?))
 }
 
 fn certificate_with_key([cert, key]: &[WatchedFile; 2]) -> Result<ClientCertificate, UpstreamTlsError> {

@@ -6,9 +6,13 @@ use std::{
 };
 
 use rustls::{HandshakeKind, version::TLS12};
+use tempfile::TempDir;
 
 use super::{before, trusting};
-use crate::harness::{Authority, Client, Conn, Origin, Tollgate, command, eventually, get, server_config};
+use crate::harness::{
+    Authority, Client, Conn, Issued, Origin, Tollgate, command, eventually, file_name, get, printed, program,
+    server_config,
+};
 
 /// What origins see of each handshake.
 type Handshakes = Arc<Mutex<Vec<Handshake>>>;
@@ -137,6 +141,48 @@ fn a_body_that_ends_with_the_connection_is_whole_only_if_tls_ends_in_order() {
             }
         }
     }
+}
+
+#[test]
+fn a_certificate_that_has_signed_itself_may_be_trusted_by_itself() {
+    // As `openssl req -x509` makes them: marked as authorities.
+    let signed = |days: &str, name: &str| {
+        let directory = TempDir::new().unwrap();
+        let (cert, key) = (directory.path().join("own.pem"), directory.path().join("own.key"));
+        let mut command = program("openssl", "openssl");
+        command.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=own", "-days", days]);
+        command.args(["-addext", &format!("subjectAltName={name}"), "-out", file_name(&cert)]);
+        printed(command.args(["-keyout", file_name(&key)]));
+        (directory, Issued { cert, key })
+    };
+    let ((_one, own), (_other, other)) = (signed("9", "IP:127.0.0.1"), signed("9", "IP:127.0.0.1"));
+    let (_named, named) = signed("9", "DNS:orders.internal");
+    for (shown, trusted, status) in
+        [(&own, &own, 200), (&own, &other, 502), (&named, &named, 502), (&other, &own, 502)]
+    {
+        let origin = Origin::ok_tls(server_config(shown));
+        let tls = format!("tls: {{ ca: {} }}", trusted.cert.display());
+        let tollgate = Tollgate::start(super::upstream(&[format!("https://{}", origin.address)], &tls));
+        assert_eq!(get(tollgate.address, "/", &[]).status, status);
+    }
+}
+
+#[test]
+fn an_early_answer_is_passed_on_while_the_request_is_still_sent() {
+    let authority = Authority::new("ca");
+    let config = server_config(&authority.issue("origin", &["127.0.0.1"]));
+    let origin = Origin::start_tls(config, |conn| {
+        conn.head()?;
+        conn.answer("413 Content Too Large", &[("connection", "close")], b"too much")?;
+        conn.rest();
+        Ok(())
+    });
+    let tollgate = before(origin.address, &authority, "");
+    let mut client = Client::connect(tollgate.address);
+    client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 100000000\r\n\r\n");
+    client.send("x".repeat(100_000));
+    let reply = client.reply();
+    assert_eq!((reply.status, reply.body.as_slice()), (413, &b"too much"[..]));
 }
 
 #[test]
