@@ -137,6 +137,14 @@ impl<'a> Forwarder<'a> {
                 },
             };
             let endpoint = connection.endpoint();
+            if self.upgrade.is_some() && connection.is_shared() {
+                let url = self.upstream.shared().endpoint_url(endpoint);
+                self.warn(format_args!(
+                    "endpoint {url} speaks HTTP/2, and WebSockets and other upgrades pass by HTTP/1.1 alone (`protocol: h1`)"
+                ));
+                self.metrics.upstream(self.index, Outcome::Error);
+                return Err(Reply::no_upgrade());
+            }
             // An HTTP/1.0 request may have no Host; the upstream gets HTTP/1.1.
             let has_no_host = !request.headers().contains_key(header::HOST);
             if has_no_host || self.upstream.shared().config.host == HostHeader::Rewrite {

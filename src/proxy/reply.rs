@@ -76,6 +76,12 @@ impl Reply {
         Self::problem(StatusCode::BAD_GATEWAY, "The service behind this proxy did not send a valid response.")
     }
 
+    /// The upstream can't be asked for the protocol that the request asks for.
+    pub fn no_upgrade() -> Self {
+        let detail = "The service behind this proxy does not support WebSockets or other upgrades.";
+        Self::problem(StatusCode::BAD_GATEWAY, detail)
+    }
+
     /// All connections to the upstream are in use, and its queue is full.
     pub fn overloaded() -> Self {
         Self::at_capacity("The service behind this proxy is at capacity.")

@@ -17,8 +17,8 @@ use http::Request;
 
 use super::one_worker;
 use crate::harness::{
-    Authority, Client, Config, Conn, Deployment, Origin, PATIENCE, TlsConnector, Tollgate, Topology,
-    eventually, file_name, get, in_runtime, on_each_store, server_config,
+    Authority, Client, Config, Conn, Deployment, Http2Origin, Origin, PATIENCE, TlsConnector, Tollgate,
+    Topology, eventually, file_name, get, in_runtime, on_each_store, server_config,
 };
 
 /// The example of RFC 6455, 1.3.
@@ -339,6 +339,19 @@ fn a_ban_closes_tunnels_on_all_instances() {
     for client in &mut clients {
         assert_eq!(close_of(&client.rest()), (1008, "banned".to_owned()));
     }
+}
+
+#[test]
+fn an_upstream_of_http2_is_not_asked_for_a_websocket() {
+    let origin = Http2Origin::echo();
+    let tollgate = one_worker(&[origin.address], "protocol: h2");
+    let mut client = Client::connect(tollgate.address);
+    let reply = client.send(handshake("/", "")).reply();
+    assert_eq!(reply.status, 502);
+    assert!(reply.text().contains("does not support WebSockets"), "{}", reply.text());
+    assert!(tollgate.log().iter().any(|line| line.contains("(`protocol: h1`)")));
+    assert_eq!(client.request("GET", "/", &[], b"").status, 200, "the connection serves the next request");
+    assert_eq!(origin.heads().len(), 1);
 }
 
 #[test]
