@@ -200,11 +200,11 @@ impl Exchange {
     /// as answered from now on, and is logged when the tunnel has ended.
     pub(super) fn switch_protocols(
         mut self,
-        head: response::Parts,
+        mut head: response::Parts,
         idle_timeout: Duration,
         tunnel: impl FnOnce(Self) -> Tunnel,
     ) -> Response<ResponseBody> {
-        let head = self.complete_head(head);
+        self.complete_head(&mut head);
         // By HTTP/2 the client gets another.
         self.status = Some(StatusCode::SWITCHING_PROTOCOLS);
         self.received = Some(0);
@@ -220,8 +220,8 @@ impl Exchange {
     }
 
     /// Answers with this head and body.
-    pub(super) fn respond(mut self, head: response::Parts, body: BodySource) -> Response<ResponseBody> {
-        let mut head = self.complete_head(head);
+    pub(super) fn respond(mut self, mut head: response::Parts, body: BodySource) -> Response<ResponseBody> {
+        self.complete_head(&mut head);
         if self.client.timer().is_last_response() {
             head.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
@@ -254,7 +254,7 @@ impl Exchange {
     }
 
     /// Adds what each answer has.
-    fn complete_head(&mut self, mut head: response::Parts) -> response::Parts {
+    fn complete_head(&mut self, head: &mut response::Parts) {
         self.status.get_or_insert(head.status);
         if let Some(call) = &mut self.grpc {
             call.note_status(&head.headers);
@@ -265,7 +265,6 @@ impl Exchange {
         if let Some(hsts) = self.client.hsts() {
             head.headers.insert(header::STRICT_TRANSPORT_SECURITY, hsts.clone());
         }
-        head
     }
 
     /// Adds the trace's context to a request for the upstream.

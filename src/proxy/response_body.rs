@@ -28,7 +28,13 @@ use crate::{
 /// An answer's body. Its exchange ends with it: when the last byte was passed on, or when it is
 /// dropped before.
 #[derive(Debug)]
-pub struct ResponseBody {
+pub struct ResponseBody(
+    /// Boxed: hyper moves a body several times.
+    Box<Inner>,
+);
+
+#[derive(Debug)]
+struct Inner {
     source: BodySource,
     /// `None`: a tunnel follows, and has it.
     exchange: Option<Exchange>,
@@ -203,12 +209,12 @@ impl UpstreamBody {
 impl ResponseBody {
     /// The body of `exchange`'s answer.
     pub(super) fn new(source: BodySource, exchange: Exchange) -> Self {
-        Self { source, exchange: Some(exchange) }
+        Self(Box::new(Inner { source, exchange: Some(exchange) }))
     }
 
     /// No body, nor can there be one: what follows is no HTTP.
     pub(super) fn none() -> Self {
-        Self { source: BodySource::Whole(Bytes::new()), exchange: None }
+        Self(Box::new(Inner { source: BodySource::Whole(Bytes::new()), exchange: None }))
     }
 }
 
@@ -220,7 +226,7 @@ impl Body for ResponseBody {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ResponseBodyError>>> {
-        let this = self.get_mut();
+        let this = &mut *self.get_mut().0;
         let frame = match &mut this.source {
             BodySource::Whole(bytes) if bytes.is_empty() => None,
             BodySource::Whole(bytes) => Some(Ok(Frame::data(std::mem::take(bytes)))),
@@ -252,14 +258,14 @@ impl Body for ResponseBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.source {
+        match &self.0.source {
             BodySource::Whole(bytes) => bytes.is_empty(),
             BodySource::Upstream(body) => body.settling.is_none() && body.incoming.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.source {
+        match &self.0.source {
             BodySource::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             BodySource::Upstream(body) => body.incoming.size_hint(),
         }

@@ -3,10 +3,10 @@
 use std::{convert::Infallible, net::IpAddr, rc::Rc, sync::Arc, time::Instant};
 
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, Version, header, request};
+use http::{Method, Request, Response, StatusCode, Version, request};
 use http_body::Body;
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use hyper::{body::Incoming, upgrade::OnUpgrade};
 use tokio::time::timeout;
 
 use super::{
@@ -158,8 +158,8 @@ pub async fn serve<S: StoreAdmin + 'static>(
 
     let is_safe = request.method.is_safe();
 
-    // Does it ask for another protocol?
-    if request.headers.contains_key(header::UPGRADE) && request.version == Version::HTTP_11 {
+    // Does it ask for another protocol? Where hyper has seen none, the fields need not be looked through.
+    if request.extensions.get::<OnUpgrade>().is_some() && request.version == Version::HTTP_11 {
         let has_body = !matches!(&body, ReceivedBody::Whole(body) if body.is_empty());
         upgrade = Upgrade::requested(&request, has_body);
     }

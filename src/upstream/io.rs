@@ -97,6 +97,7 @@ fn in_words(error: io::Error) -> io::Error {
 }
 
 impl AsyncRead for UpstreamIo {
+    #[inline]
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
