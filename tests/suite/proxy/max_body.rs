@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::assert_problem;
 use crate::harness::{
-    Client, Config, Deployment, Http2Client, Origin, Tollgate, eventually, free_port, in_runtime,
-    on_each_store, read, request,
+    Client, Config, Deployment, Http2Client, Origin, Tollgate, eventually, in_runtime, on_each_store, read,
+    request,
 };
 
 on_each_store!(what_is_refused_by_its_length_costs_nothing_and_what_is_broken_off_counts);
@@ -186,13 +186,12 @@ fn an_answer_that_has_begun_breaks_off_with_its_request() {
 #[test]
 fn what_is_set_nearest_to_a_request_holds() {
     let origin = Origin::echo();
-    let other = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let tollgate = Tollgate::start(Config::yaml(format!(
         "
 client_limits: {{ max_body: 100 }}
 listeners:
   - {{ address: \"127.0.0.1:0\" }}
-  - {{ address: \"{other}\", max_body: 200 }}
+  - {{ address: \"127.0.0.1:0\", max_body: 200 }}
 upstreams: {{ origin: {{ endpoints: [\"http://{}\"] }} }}
 routes:
   - {{ name: large, path: /large, upstream: origin, max_body: 300 }}
@@ -202,6 +201,14 @@ routes:
 ",
         origin.address
     )));
+    let listeners = || -> Vec<SocketAddr> {
+        let log = tollgate.log();
+        let named = log.iter().filter_map(|line| line.split_once("is serving clients at "));
+        named.map(|(_, address)| address.split(' ').next().unwrap().parse().unwrap()).collect()
+    };
+    eventually("both listeners are named", || listeners().len() == 2);
+    let other = listeners()[1];
+    assert_eq!(listeners()[0], tollgate.address);
     for (listener, path, max) in [
         (tollgate.address, "/", 100),
         (other, "/", 200),
