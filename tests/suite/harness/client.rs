@@ -155,6 +155,11 @@ impl Client {
 }
 
 impl<S: Read + Write> Client<S> {
+    /// On a connection of any kind, whose requests name their host themselves.
+    pub fn on(stream: S) -> Self {
+        Self { stream, host: String::new(), reader: HttpReader::default() }
+    }
+
     /// Sends these bytes.
     #[track_caller]
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> &mut Self {
@@ -225,7 +230,8 @@ impl<S: Read + Write> Client<S> {
         self.try_head().unwrap_or_else(|error| panic!("no head: {error}; read so far: {:?}", self.unread()))
     }
 
-    fn try_head(&mut self) -> io::Result<Reply> {
+    /// Likewise, or says why there is none.
+    pub fn try_head(&mut self) -> io::Result<Reply> {
         let head = self.reader.head(&mut self.stream)?.ok_or(io::ErrorKind::UnexpectedEof)?;
         let status_line = head.split("\r\n").next().unwrap_or_default();
         let status = status_line.split(' ').nth(1).and_then(|status| status.parse().ok());
@@ -237,6 +243,11 @@ impl<S: Read + Write> Client<S> {
     /// Reads the next chunk; `None` for the last one.
     pub fn chunk(&mut self) -> io::Result<Option<Vec<u8>>> {
         self.reader.chunk(&mut self.stream)
+    }
+
+    /// Reads the trailers behind the last chunk.
+    pub fn trailers(&mut self) -> io::Result<Vec<(String, String)>> {
+        self.reader.trailers(&mut self.stream)?.iter().map(|line| field(line)).collect()
     }
 
     /// Reads the body that `head` announces, and forgets it: how many bytes it had.

@@ -20,6 +20,7 @@ mod grpc;
 mod hygiene;
 mod max_body;
 mod messages;
+mod pairs;
 pub mod parking;
 mod paths;
 mod pool;
