@@ -23,7 +23,7 @@ use super::{
 use crate::{
     config::model::Endpoint,
     telemetry::{
-        access_log::{Line, LogVerdict, protocol_name},
+        access_log::{AbortedBy, Line, LogVerdict, protocol_name},
         metrics::{CutOff, CutOffBody, CutOffReason, Refusal, ServerErrorSource, SourceLabel},
         traces::{RequestEnd, RequestStart, Trace, UpstreamResult},
     },
@@ -50,6 +50,7 @@ pub(super) struct Exchange {
     sent: u64,
     /// Bytes that a tunnel has taken from the client. `None`: it is no tunnel.
     received: Option<u64>,
+    aborted_by: Option<AbortedBy>,
     log: Option<Box<LoggedFields>>,
     /// The gRPC call that the request makes, if it makes one.
     grpc: Option<Box<GrpcCall>>,
@@ -111,6 +112,7 @@ impl Exchange {
             is_from_origin: false,
             sent: 0,
             received: None,
+            aborted_by: None,
             log,
             grpc,
             address: client.peer().ip().to_canonical(),
@@ -165,12 +167,19 @@ impl Exchange {
         self.client.timer().add_received(bytes);
     }
 
-    /// Warns that the body of the answer of the endpoint with this URL broke off.
-    pub(super) fn warn_broken_body(&self, endpoint: Option<String>, error: &ResponseBodyError) {
+    /// The client has gone, or was too slow, before its answer had ended.
+    pub(super) fn client_broke_off(&mut self) {
+        self.aborted_by.get_or_insert(AbortedBy::Client);
+    }
+
+    /// The body of the answer of the endpoint with this URL broke off.
+    pub(super) fn upstream_broke_off(&mut self, endpoint: Option<String>, error: &ResponseBodyError) {
         if self.client.timer().cut_off_reason().is_some() || self.client.timer().is_call_over() {
             // The client's fault, of which there is a message of its own.
+            self.client_broke_off();
             return;
         }
+        self.aborted_by = Some(AbortedBy::Upstream);
         if let Some(held_back) = self.telemetry.upstream_warnings.pass(self.client.timer().now()) {
             let request_id = self.request_id.to_str().unwrap_or_default();
             let endpoint = endpoint.unwrap_or_default();
@@ -341,6 +350,7 @@ impl Exchange {
             protocol: protocol_name(log.version).as_bytes(),
             status: self.sent_status().unwrap_or(client_closed_request()),
             grpc_status: self.grpc_status(),
+            aborted_by: if self.status.is_none() { Some(AbortedBy::Client) } else { self.aborted_by },
             bytes: self.sent,
             received: self.received,
             elapsed,

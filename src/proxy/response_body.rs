@@ -90,6 +90,11 @@ impl CheckedOutConnection {
         Self { connection: Some(connection), progress, reservation }
     }
 
+    /// Whether the answer was read to its end.
+    const fn has_ended(&self) -> bool {
+        self.connection.is_none()
+    }
+
     /// The URL of the endpoint; `None` once the answer was read to its end.
     pub(super) fn endpoint_url(&self) -> Option<String> {
         self.connection.as_ref().map(upstream::Connection::endpoint_url)
@@ -218,6 +223,21 @@ impl ResponseBody {
     }
 }
 
+impl Drop for ResponseBody {
+    fn drop(&mut self) {
+        let BodySource::Upstream(body) = &mut self.source else { return };
+        if body.connection.has_ended() {
+            return;
+        }
+        if body.incoming.size_hint().exact() == Some(0) {
+            // hyper does not ask for more than the length that it has announced. HTTP/2 may tell the end behind it.
+            body.connection.end();
+        } else if let Some(exchange) = &mut self.exchange {
+            exchange.client_broke_off();
+        }
+    }
+}
+
 impl Body for ResponseBody {
     type Data = Bytes;
     type Error = ResponseBodyError;
@@ -246,9 +266,12 @@ impl Body for ResponseBody {
                 }
                 if let BodySource::Upstream(UpstreamBody { connection, .. }) = &this.source {
                     match connection.request_fault() {
-                        Some(BodyFault::TooLarge) => exchange.count_refusal(Refusal::BodyTooLarge),
-                        Some(BodyFault::Broken) => {}
-                        None => exchange.warn_broken_body(connection.endpoint_url(), error),
+                        Some(BodyFault::TooLarge) => {
+                            exchange.client_broke_off();
+                            exchange.count_refusal(Refusal::BodyTooLarge);
+                        }
+                        Some(BodyFault::Broken) => exchange.client_broke_off(),
+                        None => exchange.upstream_broke_off(connection.endpoint_url(), error),
                     }
                 }
             }

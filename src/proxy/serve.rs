@@ -21,6 +21,7 @@ use super::{
     headers,
     min_rate::RateBudget,
     reply::Reply,
+    request_body::BodyFault,
     request_buffering::{ReceivedBody, is_buffered, receive},
     request_context::RequestContext,
     reservation,
@@ -180,9 +181,13 @@ pub async fn serve<S: StoreAdmin + 'static>(
     exchange.forward_started(&upstream.name);
     let asked = upgrade.as_ref().map(|upgrade| &upgrade.0);
     let forwarder = Forwarder::new(&worker, &client, &upstream_client, route, exchange.reservation(), asked);
+    let upload = progress.clone();
     let answer = match forwarder.forward(request, progress).await {
         Ok(answer) => answer,
         Err(reply) => {
+            if upload.is_some_and(|upload| upload.fault() == Some(BodyFault::Broken)) {
+                exchange.client_broke_off();
+            }
             exchange.forward_failed(reply.status);
             return Ok(exchange.reply(reply));
         }

@@ -41,6 +41,9 @@ pub(super) fn write(out: &mut Vec<u8>, line: &Line<'_>, timestamps: &mut Timesta
     if let Some(status) = line.grpc_status {
         number(out, r#","grpc_status":"#, status.into());
     }
+    if let Some(side) = line.aborted_by {
+        text(out, r#","aborted_by":"#, Some(side.name().as_bytes()));
+    }
     if let Some(trace) = line.trace_id {
         let _ok = write!(out, r#","trace_id":"{trace}""#);
     }
@@ -84,7 +87,10 @@ fn millis(out: &mut Vec<u8>, line: &Line<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::line::sample, *};
+    use super::{
+        super::{AbortedBy, line::sample},
+        *,
+    };
 
     fn formatted(line: &Line<'_>) -> String {
         let mut out = Vec::new();
@@ -118,6 +124,12 @@ mod tests {
     fn the_status_of_a_call_is_told_beside_that_of_http() {
         let text = formatted(&Line { grpc_status: Some(8), ..sample::line() });
         assert!(text.contains("\"status\":200,") && text.ends_with(",\"grpc_status\":8}\n"), "{text}");
+    }
+
+    #[test]
+    fn the_side_that_broke_off_is_told() {
+        let text = formatted(&Line { aborted_by: Some(AbortedBy::Upstream), ..sample::line() });
+        assert!(text.ends_with(",\"aborted_by\":\"upstream\"}\n"), "{text}");
     }
 
     #[test]

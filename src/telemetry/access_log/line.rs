@@ -20,6 +20,8 @@ pub struct Line<'a> {
     pub status: StatusCode,
     /// `grpc-status`; `None`: it is no call of gRPC, or has none.
     pub grpc_status: Option<u32>,
+    /// Which side has broken the exchange off; `None`: neither.
+    pub aborted_by: Option<AbortedBy>,
     /// Of the answer's body.
     pub bytes: u64,
     /// Of a tunnel: what the client has sent. `None`: it is none.
@@ -51,6 +53,24 @@ pub struct Line<'a> {
     pub tls_version: Option<&'a str>,
     /// The subject of the client's certificate (RFC 4514); `None`: it has shown none.
     pub tls_subject: Option<&'a [u8]>,
+}
+
+/// Which side has broken an exchange off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AbortedBy {
+    /// It has gone, or was too slow, before its request or its answer had ended.
+    Client,
+    /// Its answer breaks off.
+    Upstream,
+}
+
+impl AbortedBy {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Upstream => "upstream",
+        }
+    }
 }
 
 /// The protocol of a request of this version: `HTTP/1.1`.
@@ -106,6 +126,7 @@ pub(super) mod sample {
             protocol: b"HTTP/1.1",
             status: StatusCode::OK,
             grpc_status: None,
+            aborted_by: None,
             bytes: 512,
             received: None,
             elapsed: Duration::from_micros(12_034),

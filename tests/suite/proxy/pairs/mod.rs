@@ -117,6 +117,7 @@ routes:
                 call.finish(&[]);
                 let (head, got, _) = call.answer().unwrap();
                 assert_eq!(head.status, 200, "{path}: {head:?}");
+                assert_eq!(self.logged(&path)["aborted_by"], Value::Null);
                 assert!(got == body, "{path} by {length:?}: {} bytes came back", got.len());
                 let announced = head.fields.iter().any(|(name, _)| name == "content-length");
                 assert_eq!(announced, name == "/length", "{path}: {head:?}");
@@ -176,7 +177,9 @@ routes:
             for (path, how, _) in &left {
                 eprintln!("before the head: {how:?}");
                 self.origin.sees("told", path);
-                assert_eq!(self.logged(path)["status"], 499, "{path} after {how:?}");
+                let line = self.logged(path);
+                let told = (&line["status"], &line["aborted_by"]);
+                assert_eq!(told, (&499.into(), &"client".into()), "{how:?}: {line}");
             }
             drop(left);
 
@@ -191,7 +194,7 @@ routes:
                     let _left = call.abort(how);
                     self.origin.sees("broken", &path);
                     assert!(!self.origin.has_seen("whole", &path));
-                    self.logged(&path);
+                    assert_eq!(self.logged(&path)["aborted_by"], "client");
                 }
                 // Amid the answer.
                 eprintln!("amid the answer: {how:?}");
@@ -202,7 +205,8 @@ routes:
                 let _left = call.abort(how);
                 self.origin.sees("told", &path);
                 let line = self.logged(&path);
-                assert_eq!((&line["status"], &line["bytes"]), (&200.into(), &HALF.into()), "{line}");
+                let told = (&line["status"], &line["bytes"], &line["aborted_by"]);
+                assert_eq!(told, (&200.into(), &HALF.into(), &"client".into()), "{how:?}: {line}");
             }
         }
     }
@@ -232,7 +236,8 @@ routes:
                     let rest = call.rest();
                     assert!(rest.is_err(), "{path}: taken for a whole one: {rest:?}");
                     let line = self.logged(&path);
-                    assert_eq!((&line["status"], &line["bytes"]), (&200.into(), &HALF.into()), "{line}");
+                    let told = (&line["status"], &line["bytes"], &line["aborted_by"]);
+                    assert_eq!(told, (&200.into(), &HALF.into(), &"upstream".into()), "{line}");
                 }
             }
         }

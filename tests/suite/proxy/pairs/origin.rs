@@ -222,6 +222,19 @@ fn upload_http1(conn: &mut Conn, head: &str, path: &str, notes: &Notes) -> io::R
     Ok((body, sum.to_owned()))
 }
 
+/// Notes how a stream has ended, also where its handler is dropped because its connection has.
+struct AtEnd<'a> {
+    notes: &'a Notes,
+    what: &'static str,
+    path: &'a str,
+}
+
+impl Drop for AtEnd<'_> {
+    fn drop(&mut self) {
+        self.notes.note(self.what, self.path);
+    }
+}
+
 async fn serve_http2(mut exchange: Http2Exchange, notes: Arc<Notes>) -> Handled {
     let path = exchange.head.uri().path().to_owned();
     let (name, how) = parse(&path);
@@ -230,8 +243,10 @@ async fn serve_http2(mut exchange: Http2Exchange, notes: Arc<Notes>) -> Handled 
     match name {
         "echo" | "length" => {
             let (body, sum) = upload_http2(&mut exchange, &path, &notes).await?;
-            let fields = [("content-length", length.as_str())];
-            let mut stream = exchange.head(200, if name == "length" { &fields } else { &[] })?;
+            // HTTP/1.1 clients get trailers that were announced.
+            let field =
+                if name == "length" { ("content-length", length.as_str()) } else { ("trailer", "x-sum") };
+            let mut stream = exchange.head(200, &[field])?;
             send_body(&mut stream, Bytes::from(body)).await?;
             if name == "length" {
                 return stream.send_data(Bytes::new(), true);
@@ -248,16 +263,14 @@ async fn serve_http2(mut exchange: Http2Exchange, notes: Arc<Notes>) -> Handled 
         }
         "hang" => {
             notes.note("asked", &path);
-            let told = exchange.reset_unanswered().await;
-            notes.note("told", &path);
-            told
+            let _told = AtEnd { notes: &notes, what: "told", path: &path };
+            exchange.reset_unanswered().await
         }
         "endless" => {
             let mut stream = exchange.head(200, &[])?;
             send_body(&mut stream, half).await?;
-            let told = exchange.reset(&mut stream).await;
-            notes.note("told", &path);
-            told
+            let _told = AtEnd { notes: &notes, what: "told", path: &path };
+            exchange.reset(&mut stream).await
         }
         "events" => {
             notes.turn().await;
@@ -295,9 +308,9 @@ async fn upload_http2(
         body.extend(data?);
     }
     notes.note("half", path);
-    let rest = exchange.read().await;
-    notes.note(if rest.is_ok() { "whole" } else { "broken" }, path);
-    let (rest, trailers) = rest?;
+    let mut end = AtEnd { notes, what: "broken", path };
+    let (rest, trailers) = exchange.read().await?;
+    end.what = "whole";
     body.extend(rest);
     let sum = trailers.as_ref().and_then(|trailers| trailers.get("x-sum"));
     Ok((body, sum.map_or_else(String::new, |sum| sum.to_str().unwrap().to_owned())))
