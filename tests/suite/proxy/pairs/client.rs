@@ -177,7 +177,7 @@ impl Call {
             }
             Side::Http1 { .. } => assert!(trailers.is_empty(), "a body of known length has none"),
             Side::Http2 { upload, .. } if trailers.is_empty() => {
-                upload.send_data(Bytes::new(), true).unwrap()
+                upload.send_data(Bytes::new(), true).unwrap();
             }
             Side::Http2 { upload, .. } => {
                 let field = |(name, value): &(&str, &str)| {
