@@ -223,7 +223,7 @@ impl ResponseBody {
     }
 }
 
-impl Drop for ResponseBody {
+impl Drop for Inner {
     fn drop(&mut self) {
         let BodySource::Upstream(body) = &mut self.source else { return };
         if body.connection.has_ended() {
