@@ -349,7 +349,9 @@ fn an_upstream_of_http2_is_not_asked_for_a_websocket() {
     let reply = client.send(handshake("/", "")).reply();
     assert_eq!(reply.status, 502);
     assert!(reply.text().contains("does not support WebSockets"), "{}", reply.text());
-    assert!(tollgate.log().iter().any(|line| line.contains("(`protocol: h1`)")));
+    eventually("the log says what to write", || {
+        tollgate.log().iter().any(|line| line.contains("(`protocol: h1`)"))
+    });
     assert_eq!(client.request("GET", "/", &[], b"").status, 200, "the connection serves the next request");
     assert_eq!(origin.heads().len(), 1);
 }
