@@ -137,10 +137,13 @@ impl<'a> Forwarder<'a> {
                 },
             };
             let endpoint = connection.endpoint();
-            if self.upgrade.is_some() && connection.is_shared() {
+            if let Some(upgrade) = self.upgrade
+                && connection.is_shared()
+                && !(upgrade.is_websocket() && connection.offers_websockets())
+            {
                 let url = self.upstream.shared().endpoint_url(endpoint);
                 self.warn(format_args!(
-                    "endpoint {url} speaks HTTP/2, and WebSockets and other upgrades pass by HTTP/1.1 alone (`protocol: h1`)"
+                    "endpoint {url} speaks HTTP/2 and does not offer WebSockets by it (RFC 8441); other upgrades pass by HTTP/1.1 alone: set `protocol: h1`"
                 ));
                 self.metrics.upstream(self.index, Outcome::Error);
                 return Err(Reply::no_upgrade());

@@ -110,18 +110,13 @@ impl CheckedOutConnection {
         self.progress.as_ref().is_none_or(|progress| progress.is_sent())
     }
 
-    /// The stream of bytes that the connection has become with `response`, which switches protocols.
-    ///
-    /// # Errors
-    /// The connection has ended.
+    /// The stream of bytes that the connection has become with `response`, which switches protocols. `None`: the connection
+    /// has ended.
     pub(super) async fn upgrade(
         self,
         response: Response<IncomingBody>,
-    ) -> hyper::Result<Option<UpgradedConnection<RequestBody>>> {
-        match self.connection {
-            Some(connection) => connection.upgrade(response).await.map(Some),
-            None => Ok(None),
-        }
+    ) -> Option<UpgradedConnection<RequestBody>> {
+        self.connection?.upgrade(response).await
     }
 
     /// The trailers have come. Whether what the request has reserved depends on them.

@@ -2,13 +2,15 @@
 
 use std::{rc::Rc, time::Duration};
 
+use bytes::Bytes;
 use http::{Request, Response};
-use hyper::client::conn::http1::SendRequest;
+use hyper::{client::conn::http1::SendRequest, upgrade::Parts};
+use hyper_util::rt::TokioIo;
 use tokio::{task::AbortHandle, time::timeout};
 
 use super::{
     ExchangeError, IncomingBody, RequestBody, UpgradedConnection, addresses::HeldConnection,
-    http2::StreamSlot, pool::UpstreamPool,
+    http2::StreamSlot, io::UpstreamIo, pool::UpstreamPool, upgraded::UpgradedStream,
 };
 
 /// How long a connection may take from the end of an answer until it takes the next request.
@@ -134,14 +136,31 @@ impl<B: RequestBody> Connection<B> {
         self.held.evicted().await;
     }
 
+    /// Whether a WebSocket may pass on it.
+    pub fn offers_websockets(&self) -> bool {
+        match &self.link {
+            Link::Http1(_) => true,
+            Link::Http2(stream) => stream.connection.offers_websockets(),
+        }
+    }
+
     /// The stream of bytes that the connection has become with `response`, which switches protocols. It does not return to
-    /// the pool.
-    ///
-    /// # Errors
-    /// The connection has ended.
-    pub async fn upgrade(self, response: Response<IncomingBody>) -> hyper::Result<UpgradedConnection<B>> {
-        let upgraded = hyper::upgrade::on(response).await?;
-        Ok(UpgradedConnection::new(upgraded, self.in_flight, self.held))
+    /// the pool. `None`: the connection has ended.
+    pub async fn upgrade(self, response: Response<IncomingBody>) -> Option<UpgradedConnection<B>> {
+        let (stream, received) = match self.link {
+            Link::Http1(pooled) => {
+                let upgraded = hyper::upgrade::on(response).await.ok()?;
+                drop(pooled);
+                let Parts { io, read_buf, .. } = upgraded.downcast::<TokioIo<UpstreamIo>>().ok()?;
+                let mut io = io.into_inner();
+                io.set_upgraded();
+                (UpgradedStream::Socket(io), read_buf)
+            }
+            Link::Http2(stream) => {
+                (UpgradedStream::Http2(stream.upgrade(response.into_body())?), Bytes::new())
+            }
+        };
+        Some(UpgradedConnection::new(stream, received, self.in_flight, self.held))
     }
 
     /// Checks the connection in after a whole request was sent and its whole answer was read.

@@ -7,39 +7,36 @@ use std::{
 };
 
 use bytes::Bytes;
-use hyper::upgrade::{Parts, Upgraded};
-use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{RequestBody, addresses::HeldConnection, connection::InFlightGuard, io::UpstreamIo};
+use super::{
+    RequestBody, addresses::HeldConnection, connection::InFlightGuard, http2::Http2Tunnel, io::UpstreamIo,
+};
 
 /// A stream of bytes from and to an endpoint. Until it is dropped it counts as a connection, and as a request in flight, of
 /// the client whose request it was.
 pub struct UpgradedConnection<B: RequestBody> {
-    stream: UpgradedStream,
+    stream: UpgradedStream<B>,
     /// Bytes that came with the answer.
     received: Bytes,
     _in_flight: InFlightGuard<B>,
     _held: HeldConnection,
 }
 
-enum UpgradedStream {
+pub(super) enum UpgradedStream<B: RequestBody> {
     /// A connection of its own.
     Socket(UpstreamIo),
     /// A stream of a connection that it shares with others.
-    Stream(TokioIo<Upgraded>),
+    Http2(Http2Tunnel<B>),
 }
 
 impl<B: RequestBody> UpgradedConnection<B> {
-    pub(super) fn new(upgraded: Upgraded, in_flight: InFlightGuard<B>, held: HeldConnection) -> Self {
-        let (stream, received) = match upgraded.downcast::<TokioIo<UpstreamIo>>() {
-            Ok(Parts { io, read_buf, .. }) => {
-                let mut io = io.into_inner();
-                io.set_upgraded();
-                (UpgradedStream::Socket(io), read_buf)
-            }
-            Err(upgraded) => (UpgradedStream::Stream(TokioIo::new(upgraded)), Bytes::new()),
-        };
+    pub(super) fn new(
+        stream: UpgradedStream<B>,
+        received: Bytes,
+        in_flight: InFlightGuard<B>,
+        held: HeldConnection,
+    ) -> Self {
         Self { stream, received, _in_flight: in_flight, _held: held }
     }
 
@@ -57,7 +54,7 @@ macro_rules! each {
                 let $stream = Pin::new($stream);
                 $do
             }
-            UpgradedStream::Stream($stream) => {
+            UpgradedStream::Http2($stream) => {
                 let $stream = Pin::new($stream);
                 $do
             }

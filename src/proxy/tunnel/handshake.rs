@@ -72,7 +72,7 @@ impl Upgrade {
         self.client_stream
     }
 
-    pub(super) fn is_websocket(&self) -> bool {
+    pub(in crate::proxy) fn is_websocket(&self) -> bool {
         self.is_websocket
     }
 
@@ -99,6 +99,10 @@ impl Upgrade {
     /// Whether `response` switches to the protocol that was asked for. The bytes behind one that only seems to would pass
     /// as requests that nobody has checked.
     fn is_accepted_by<B>(&self, response: &Response<B>) -> bool {
+        if response.version() == Version::HTTP_2 {
+            // To an extended CONNECT, the status alone is the answer.
+            return self.is_websocket;
+        }
         let headers = response.headers();
         let is_named = |value: &HeaderValue| {
             value.as_bytes().trim_ascii().eq_ignore_ascii_case(self.protocol.as_bytes())
@@ -126,6 +130,13 @@ impl Upgrade {
         }
         headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(header::UPGRADE, self.protocol.clone());
+        if let Some(key) = &self.key {
+            let accept = websocket_accept(key.as_bytes().trim_ascii());
+            // Base64 has only characters that a field may have. An upstream of HTTP/2 has not seen the key.
+            if let Ok(accept) = HeaderValue::try_from(accept) {
+                headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
+            }
+        }
         StatusCode::SWITCHING_PROTOCOLS
     }
 }

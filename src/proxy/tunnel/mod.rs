@@ -101,7 +101,7 @@ pub(super) async fn open<S>(
     head.status = upgrade.answer(&mut head.headers);
 
     let upstream = pin!(connection.upgrade(response));
-    let Ok(Ok(Some(upstream))) = client.timer().timeout(route.timeouts.response, upstream).await else {
+    let Ok(Some(upstream)) = client.timer().timeout(route.timeouts.response, upstream).await else {
         return exchange.reply(Reply::bad_gateway());
     };
     let is_banned = worker.closes_tunnels_of(&owner);

@@ -23,6 +23,10 @@ impl Http2Body {
         Self { left: length.and_then(|length| length.parse().ok()), stream, has_data: true }
     }
 
+    pub(super) fn into_stream(self) -> RecvStream {
+        self.stream
+    }
+
     /// The next frame. Its window is given back: whoever asks has room for it.
     pub(in crate::upstream) fn poll_frame(
         &mut self,

@@ -122,6 +122,11 @@ impl Http2Connection {
         self.streams.get() == 0 && self.idle_since.get() <= before
     }
 
+    /// Whether the endpoint offers WebSockets on its streams (RFC 8441, 3).
+    pub(in crate::upstream) fn offers_websockets(&self) -> bool {
+        self.requests.borrow().is_extended_connect_protocol_enabled()
+    }
+
     pub(super) fn take_stream(&self) {
         self.streams.set(self.streams.get() + 1);
     }

@@ -8,8 +8,10 @@ mod connection;
 mod io;
 mod request;
 mod slot;
+mod tunnel;
 mod upload;
 
 pub(super) use body::Http2Body;
 pub(super) use connection::Http2Connection;
 pub(super) use slot::StreamSlot;
+pub(super) use tunnel::Http2Tunnel;

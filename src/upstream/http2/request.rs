@@ -1,5 +1,6 @@
 //! The head of a request as HTTP/2 has it.
 
+use h2::ext::Protocol;
 use http::{
     Method, Request, Uri, Version,
     header::{self, HeaderMap},
@@ -11,13 +12,17 @@ use http_body::SizeHint;
 use crate::config::model::Endpoint;
 
 /// The head of a request with a body of this `length`: without the fields of a connection (RFC 9113, 8.2.2), and with its
-/// host in `:authority`.
+/// host in `:authority`. The handshake of a WebSocket becomes an extended CONNECT (RFC 8441, 5).
 ///
 /// A host that can be no authority stays where it is.
 pub(super) fn http2_head(mut head: request::Parts, length: &SizeHint, endpoint: &Endpoint) -> Request<()> {
     let headers = &mut head.headers;
-    for field in [header::CONNECTION, header::TRANSFER_ENCODING, header::UPGRADE] {
-        headers.remove(field);
+    headers.remove(header::CONNECTION);
+    headers.remove(header::TRANSFER_ENCODING);
+    if headers.remove(header::UPGRADE).is_some() {
+        headers.remove(header::SEC_WEBSOCKET_KEY);
+        head.method = Method::CONNECT;
+        head.extensions.insert(Protocol::from_static("websocket"));
     }
     if let Some(length) = length.exact()
         && (length > 0 || matches!(head.method, Method::POST | Method::PUT | Method::PATCH))
@@ -93,6 +98,17 @@ mod tests {
         let head = http2_head(head, &SizeHint::default(), &endpoint());
         let names: Vec<_> = head.headers().keys().map(header::HeaderName::as_str).collect();
         assert_eq!(names, ["te"]);
+    }
+
+    #[test]
+    fn the_handshake_of_a_websocket_is_an_extended_connect() {
+        let request = Request::get("/chat").header("host", "a").header("connection", "Upgrade");
+        let request = request.header("upgrade", "websocket").header("sec-websocket-key", "x");
+        let head = head(request.header("sec-websocket-version", "13"));
+        assert_eq!((head.method(), head.uri()), (&Method::CONNECT, &"http://a/chat".parse().unwrap()));
+        assert_eq!(head.extensions().get::<Protocol>().unwrap().as_str(), "websocket");
+        let names: Vec<_> = head.headers().keys().map(header::HeaderName::as_str).collect();
+        assert_eq!(names, ["sec-websocket-version"]);
     }
 
     #[test]

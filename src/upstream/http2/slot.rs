@@ -9,10 +9,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use h2::{Reason, client::ResponseFuture};
-use http::{Request, Response};
+use bytes::Bytes;
+use h2::{Reason, SendStream, client::ResponseFuture, ext::Protocol};
+use http::{Request, Response, StatusCode};
 
-use super::{body::Http2Body, connection::Http2Connection, request::http2_head, upload::Upload};
+use super::{
+    body::Http2Body, connection::Http2Connection, request::http2_head, tunnel::Http2Tunnel, upload::Upload,
+};
 use crate::upstream::{
     ExchangeError, IncomingBody, OnInformational, RequestBody, SendError, pool::UpstreamPool,
 };
@@ -30,6 +33,8 @@ pub(in crate::upstream) struct StreamSlot<B: RequestBody> {
 /// How far the request has come.
 struct StreamState<B> {
     upload: Cell<Option<Upload<B>>>,
+    /// The sending side of a stream that switches protocols.
+    tunnel: Cell<Option<SendStream<Bytes>>>,
     /// When it was sent, and what had been received by then. `None`: it does not wait for the head of an answer.
     waiting: Cell<Option<(Instant, u64)>>,
     /// The connection takes no other request from now on.
@@ -40,13 +45,19 @@ impl<B: RequestBody> StreamSlot<B> {
     /// Takes a stream of `connection`, which has room.
     pub(in crate::upstream) fn take(connection: Rc<Http2Connection>, pool: &Rc<UpstreamPool<B>>) -> Self {
         connection.take_stream();
-        let state =
-            StreamState { upload: Cell::new(None), waiting: Cell::new(None), is_refused: Cell::new(false) };
+        let state = StreamState {
+            upload: Cell::new(None),
+            tunnel: Cell::new(None),
+            waiting: Cell::new(None),
+            is_refused: Cell::new(false),
+        };
         Self { connection, pool: Rc::clone(pool), state: Rc::new(state) }
     }
 
     /// Sends `request` and waits for the head of the answer. `is_reused`: the endpoint may have closed the connection by
     /// now.
+    ///
+    /// The handshake of a WebSocket is answered as by HTTP/1.1: with 101 where the endpoint has accepted it.
     pub(in crate::upstream) fn send(
         &self,
         request: Request<B>,
@@ -59,15 +70,20 @@ impl<B: RequestBody> StreamSlot<B> {
             // The head goes to h2, which does not give it back.
             let copy = head.clone();
             let mut repeatable = body.repeatable();
-            let may_repeat = is_reused && head.method.is_idempotent() && body.is_end_stream();
+            let is_idempotent = head.method.is_idempotent();
             let on_informational = head.extensions.get::<OnInformational>().cloned();
             let endpoint = &shared.config.endpoints[connection.endpoint];
             let message = http2_head(head, &body.size_hint(), endpoint);
-            let is_whole = body.is_end_stream();
+            let is_tunnel = message.extensions().get::<Protocol>().is_some();
+            let is_empty = body.is_end_stream();
+            let may_repeat = is_reused && is_idempotent && is_empty && !is_tunnel;
+            let is_whole = is_empty && !is_tunnel;
             state.waiting.set(Some((Instant::now(), connection.received())));
             let result = match connection.requests().send_request(message, is_whole) {
                 Ok((answer, mut stream)) => {
-                    if !is_whole {
+                    if is_tunnel {
+                        state.tunnel.set(Some(stream));
+                    } else if !is_whole {
                         match body.into_whole() {
                             Ok(whole) => {
                                 // An error means that the stream has ended, which the answer tells.
@@ -84,8 +100,13 @@ impl<B: RequestBody> StreamSlot<B> {
                 }
             };
             match result {
-                Ok(response) => {
+                Ok(mut response) => {
                     state.waiting.set(None);
+                    if is_tunnel && response.status().is_success() {
+                        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+                    } else if let Some(mut refused) = state.tunnel.take() {
+                        let _ended = refused.send_data(Bytes::new(), true);
+                    }
                     Ok(response)
                 }
                 Err(error) => {
@@ -101,6 +122,13 @@ impl<B: RequestBody> StreamSlot<B> {
                 }
             }
         }
+    }
+
+    /// The stream of bytes that it has become with `answer`. `None`: it has not switched protocols.
+    pub(in crate::upstream) fn upgrade(self, answer: IncomingBody) -> Option<Http2Tunnel<B>> {
+        let sender = self.state.tunnel.take()?;
+        let IncomingBody::Http2(body) = answer else { return None };
+        Some(Http2Tunnel::new(body.into_stream(), sender, self))
     }
 
     /// The whole answer was read. What the endpoint did not want of the request is not sent.

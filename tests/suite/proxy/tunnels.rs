@@ -18,7 +18,7 @@ use http::Request;
 use super::one_worker;
 use crate::harness::{
     Authority, Client, Config, Conn, Deployment, Http2Origin, Origin, PATIENCE, TlsConnector, Tollgate,
-    Topology, eventually, file_name, get, in_runtime, on_each_store, server_config,
+    Topology, eventually, file_name, get, in_runtime, on_each_store, send_body, server_config,
 };
 
 /// The example of RFC 6455, 1.3.
@@ -341,8 +341,106 @@ fn a_ban_closes_tunnels_on_all_instances() {
     }
 }
 
+/// Opens WebSockets on its streams (RFC 8441) and sends back whatever comes; what is no such handshake, and what asks for
+/// `/refused`, gets 403.
+fn offers_websockets() -> Http2Origin {
+    let mut settings = h2::server::Builder::new();
+    settings.enable_connect_protocol();
+    Http2Origin::with(settings, |mut exchange| async move {
+        let protocol = exchange.head.extensions().get::<Protocol>().map(Protocol::as_str);
+        if protocol != Some("websocket") || exchange.head.uri().path() == "/refused" {
+            return exchange.respond(403, &[], b"not you");
+        }
+        let mut stream = exchange.head(200, &[("sec-websocket-protocol", "chat")])?;
+        if exchange.head.uri().path() == "/short" {
+            return stream.send_data(Bytes::from_static(b"bye"), true);
+        }
+        loop {
+            let data = exchange.data().await?;
+            if data.is_empty() {
+                return stream.send_data(data, true);
+            }
+            send_body(&mut stream, data).await?;
+        }
+    })
+}
+
 #[test]
-fn an_upstream_of_http2_is_not_asked_for_a_websocket() {
+fn a_websocket_passes_to_an_upstream_of_http2_that_offers_it() {
+    let origin = offers_websockets();
+    let policies = "policies:\n  one: { algorithm: concurrency, key: ip, limit: 1 }\n";
+    let config = Config::upstream(&[origin.address], "protocol: h2, policies: [one]", policies);
+    let tollgate = Tollgate::start(config);
+    let free = || eventually("the lease is back", || tollgate.metric("tollgate_leases") == 0.0);
+
+    // From a client of HTTP/1.1, which gets the proof that its key was understood.
+    let mut client = Client::connect(tollgate.address);
+    let head = client.send(handshake("/chat?a=b", "Sec-WebSocket-Protocol: chat\r\n")).head();
+    assert_eq!(head.status, 101, "{head:?}");
+    assert_eq!(head.header("sec-websocket-accept"), Some(ACCEPT));
+    assert_eq!(head.header("sec-websocket-protocol"), Some("chat"));
+    // More than any window.
+    let payload = frame(2, true, &[7; 60_000]);
+    for _ in 0..20 {
+        client.send(&payload);
+        assert!(client.take(payload.len()).unwrap() == payload);
+    }
+    assert_eq!(get(tollgate.address, "/", &[]).status, 429, "the lease lasts as long as the tunnel");
+    assert_eq!(tollgate.metric("tollgate_tunnels{route=\"/*\"}"), 1.0);
+    drop(client);
+    eventually("the stream ends", || origin.open_streams() == 0);
+    free();
+    let seen = origin.heads()[0].clone();
+    assert_eq!(
+        (seen.method().as_str(), seen.uri().path_and_query().unwrap().as_str()),
+        ("CONNECT", "/chat?a=b")
+    );
+    assert_eq!(seen.headers()["sec-websocket-protocol"], "chat");
+    for gone in ["connection", "upgrade", "sec-websocket-key", "te"] {
+        assert!(!seen.headers().contains_key(gone), "{seen:?}");
+    }
+
+    // What the upstream ends, ends for the client.
+    let mut short = open_with(tollgate.address, "/short", "");
+    assert_eq!(short.rest(), b"bye");
+    free();
+    // A refusal is an ordinary answer, and the connections serve on.
+    let mut refused = Client::connect(tollgate.address);
+    let reply = refused.send(handshake("/refused", "")).reply();
+    assert_eq!((reply.status, reply.text().as_str()), (403, "not you"));
+    free();
+    assert_eq!(refused.request("GET", "/", &[], b"").status, 403);
+    free();
+
+    // From a client of HTTP/2.
+    in_runtime(async {
+        let stream = tokio::net::TcpStream::connect(tollgate.address).await.unwrap();
+        let (requests, connection) = Builder::new().handshake::<_, Bytes>(stream).await.unwrap();
+        let driver = tokio::spawn(connection);
+        let mut requests = requests.ready().await.unwrap();
+        while !requests.is_extended_connect_protocol_enabled() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let request = Request::builder().method("CONNECT").uri(format!("http://{}/chat", tollgate.address));
+        let request = request.extension(Protocol::from_static("websocket")).body(()).unwrap();
+        let (answer, mut sending) = requests.send_request(request, false).unwrap();
+        let (head, mut receiving) = answer.await.unwrap().into_parts();
+        assert_eq!(head.status, http::StatusCode::OK);
+        assert!(!head.headers.contains_key("sec-websocket-accept"));
+        sending.send_data(Bytes::from_static(b"hello"), true).unwrap();
+        let mut echoed = Vec::new();
+        while let Some(data) = receiving.data().await {
+            echoed.extend_from_slice(&data.unwrap());
+        }
+        assert_eq!(echoed, b"hello");
+        driver.abort();
+    });
+    free();
+    assert_eq!(origin.connections(), 1, "all of them share it");
+}
+
+#[test]
+fn an_upstream_of_http2_that_does_not_offer_it_is_not_asked_for_a_websocket() {
     let origin = Http2Origin::echo();
     let tollgate = one_worker(&[origin.address], "protocol: h2");
     let mut client = Client::connect(tollgate.address);
@@ -350,7 +448,7 @@ fn an_upstream_of_http2_is_not_asked_for_a_websocket() {
     assert_eq!(reply.status, 502);
     assert!(reply.text().contains("does not support WebSockets"), "{}", reply.text());
     eventually("the log says what to write", || {
-        tollgate.log().iter().any(|line| line.contains("(`protocol: h1`)"))
+        tollgate.log().iter().any(|line| line.contains("set `protocol: h1`"))
     });
     assert_eq!(client.request("GET", "/", &[], b"").status, 200, "the connection serves the next request");
     assert_eq!(origin.heads().len(), 1);

@@ -1,0 +1,83 @@
+//! A stream that no longer carries HTTP (RFC 8441).
+
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use h2::{RecvStream, SendStream};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::slot::StreamSlot;
+use crate::upstream::RequestBody;
+
+/// The bytes of a stream, both ways. Dropped before both sides have ended, the stream is reset.
+pub(in crate::upstream) struct Http2Tunnel<B: RequestBody> {
+    receiver: RecvStream,
+    sender: SendStream<Bytes>,
+    /// Bytes that have come, and were not read yet.
+    received: Bytes,
+    is_shut_down: bool,
+    /// Dropped last: the connection takes another stream then.
+    _slot: StreamSlot<B>,
+}
+
+impl<B: RequestBody> Http2Tunnel<B> {
+    pub(super) fn new(receiver: RecvStream, sender: SendStream<Bytes>, slot: StreamSlot<B>) -> Self {
+        Self { receiver, sender, received: Bytes::new(), is_shut_down: false, _slot: slot }
+    }
+}
+
+impl<B: RequestBody> AsyncRead for Http2Tunnel<B> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        while self.received.is_empty() {
+            match ready!(self.receiver.poll_data(cx)) {
+                Some(data) => self.received = data.map_err(io::Error::other)?,
+                None => return Poll::Ready(Ok(())),
+            }
+        }
+        let length = self.received.len().min(buf.remaining());
+        buf.put_slice(&self.received.split_to(length));
+        // An error means that the stream has ended, which the next read tells.
+        let _ended = self.receiver.flow_control().release_capacity(length);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<B: RequestBody> AsyncWrite for Http2Tunnel<B> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.sender.reserve_capacity(buf.len());
+        loop {
+            let length = self.sender.capacity().min(buf.len());
+            if length > 0 || buf.is_empty() {
+                let data = Bytes::copy_from_slice(&buf[..length]);
+                self.sender.send_data(data, false).map_err(io::Error::other)?;
+                return Poll::Ready(Ok(length));
+            }
+            match ready!(self.sender.poll_capacity(cx)) {
+                Some(granted) => {
+                    granted.map_err(io::Error::other)?;
+                }
+                None => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+            }
+        }
+    }
+
+    /// The connection's task sends what was written.
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !std::mem::replace(&mut self.is_shut_down, true) {
+            self.sender.send_data(Bytes::new(), true).map_err(io::Error::other)?;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
