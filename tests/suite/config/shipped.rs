@@ -124,7 +124,13 @@ fn completed(example: &str) -> String {
         text += &format!("upstreams:\n{}", each.collect::<String>());
     }
     if !has("routes") {
-        text += "routes: [{ path: /*, upstream: api }]\n";
+        let upstreams = example.lines().skip_while(|line| *line != "upstreams:").skip(1);
+        let upstreams = upstreams.take_while(|line| line.starts_with("  "));
+        let names = upstreams.filter_map(|line| line.strip_prefix("  ")?.split_once(':'));
+        let names: Vec<_> = names.map(|(name, _)| name).filter(|name| !name.starts_with(' ')).collect();
+        let names = if names.is_empty() { vec!["api"] } else { names };
+        let each = names.iter().map(|name| format!("  - {{ path: /{name}/*, upstream: {name} }}\n"));
+        text += &format!("routes:\n{}", each.collect::<String>());
     }
     text.replace("algorithm: RS256", "algorithm: ES256")
 }
