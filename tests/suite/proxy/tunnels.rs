@@ -368,7 +368,8 @@ fn offers_websockets() -> Http2Origin {
 #[test]
 fn a_websocket_passes_to_an_upstream_of_http2_that_offers_it() {
     let origin = offers_websockets();
-    let policies = "policies:\n  one: { algorithm: concurrency, key: ip, limit: 1 }\n";
+    // Each worker has connections of its own.
+    let policies = "workers: 1\npolicies:\n  one: { algorithm: concurrency, key: ip, limit: 1 }\n";
     let config = Config::upstream(&[origin.address], "protocol: h2, policies: [one]", policies);
     let tollgate = Tollgate::start(config);
     let free = || eventually("the lease is back", || tollgate.metric("tollgate_leases") == 0.0);
