@@ -27,7 +27,7 @@ impl Http2Body {
         self.stream
     }
 
-    /// The next frame. Its window is given back: whoever asks has room for it.
+    /// The next frame. Its window is given back: the caller has room for it.
     pub(in crate::upstream) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,

@@ -220,7 +220,7 @@ fn chromium_opens_a_websocket_over_http1_and_over_http2() {
         let url = format!("{scheme}://localhost:{}", tollgate.address.port());
         let browser = Browser::open_at(&url, "/", &[&trusting(&certificate)]);
         browser.shows("#state", &format!("echoed chat permessage-deflate {protocol}"));
-        // Whoever looks at the page while Tollgate ends is told.
+        // A user who has the page open is told that Tollgate ends.
         tollgate.signal("TERM");
         browser.shows("#state", "closed 1001 true");
         let line = || {
