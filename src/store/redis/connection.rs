@@ -7,7 +7,7 @@ use bb8_redis::{
     bb8::ManageConnection,
     redis::{
         self, Client, ClientTlsConfig, Cmd, ConnectionAddr, ErrorKind, IntoConnectionInfo, RedisError,
-        Script, ServerErrorKind, TlsCertificates, Value,
+        ServerErrorKind, TlsCertificates, Value,
         aio::{ConnectionLike, MultiplexedConnection},
         io::tcp::TcpSettings,
     },
@@ -261,29 +261,32 @@ impl Connection {
         reply
     }
 
-    /// Runs a command on a node that is about to get the command's slot.
-    pub(super) async fn ask_importing(&self, command: &Cmd) -> Result<Value, RedisError> {
+    /// Runs `command` after others that prepare for it. The server gets all of them in one write, so that no other client's
+    /// command comes in between unless the server reads them in pieces.
+    ///
+    /// # Errors
+    /// The first error among the replies.
+    pub(super) async fn ask_after(&self, before: Vec<Cmd>, command: &Cmd) -> Result<Value, RedisError> {
         let mut inner = self.inner.clone()?;
         let awaited = Awaited { connection: self, is_answered: false };
         let mut pipeline = redis::pipe();
-        pipeline.cmd("ASKING").add_command(command.clone());
-        let reply =
-            inner.req_packed_commands(&pipeline, 0, 2).await.and_then(|mut replies| match replies.pop() {
-                Some(Value::ServerError(error)) => Err(error.into()),
-                Some(reply) => Ok(reply),
-                None => Err((ErrorKind::UnexpectedReturnType, "no reply to a command after ASKING").into()),
-            });
+        for first in before {
+            pipeline.add_command(first);
+        }
+        pipeline.add_command(command.clone());
+        let count = pipeline.len();
+        let reply = inner.req_packed_commands(&pipeline, 0, count).await.and_then(|replies| {
+            let mut last = None;
+            for reply in replies {
+                match reply {
+                    Value::ServerError(error) => return Err(error.into()),
+                    reply => last = Some(reply),
+                }
+            }
+            last.ok_or_else(|| (ErrorKind::UnexpectedReturnType, "no reply to several commands").into())
+        });
         awaited.answered(&reply);
         reply
-    }
-
-    /// Makes a script known to the server.
-    pub(super) async fn load(&self, script: &Script) -> Result<(), RedisError> {
-        let mut inner = self.inner.clone()?;
-        let awaited = Awaited { connection: self, is_answered: false };
-        let loaded = script.load_async(&mut inner).await;
-        awaited.answered(&loaded);
-        loaded.map(drop)
     }
 
     /// Whether it is to be given up.

@@ -14,7 +14,7 @@ use std::{
 };
 
 use bb8_redis::bb8::{Pool, PooledConnection, RunError};
-use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind, Value};
+use bb8_redis::redis::{self, ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::{
     sync::oneshot::Receiver,
     task,
@@ -317,19 +317,19 @@ impl Inner {
             None => connection.insert(self.share_connection().await?),
         };
         let connection: &Connection = &connection.0;
-        let command = batch.command(script::DECIDE.get_hash(), self.now());
-        let ask = async || match batch.scope {
-            Scope::Importing => connection.ask_importing(&command).await,
-            _ => connection.ask(&command).await,
+        let command = batch.command(&script::HASH, self.now());
+        let asking = || (batch.scope == Scope::Importing).then(|| redis::cmd("ASKING"));
+        let mut reply = match asking() {
+            Some(asking) => connection.ask_after(vec![asking], &command).await,
+            None => connection.ask(&command).await,
         };
-        let mut reply = ask().await;
         // The script was unknown, so nothing ran. Once may not be enough if scripts are flushed repeatedly.
         for _ in 0..MAX_LOADS {
             if !reply.as_ref().is_err_and(is_unknown_script) {
                 break;
             }
-            connection.load(&script::DECIDE).await?;
-            reply = ask().await;
+            let before = [script::load_command()].into_iter().chain(asking()).collect();
+            reply = connection.ask_after(before, &command).await;
         }
         reply.map_err(|error| {
             let has_any_slots = batch.scope == Scope::AnySlots;

@@ -293,7 +293,7 @@ impl Routing {
             loop {
                 let connection = link.connection().await?;
                 let reply = match is_importing {
-                    true => connection.ask_importing(command).await,
+                    true => connection.ask_after(vec![redis::cmd("ASKING")], command).await,
                     false => connection.ask(command).await,
                 };
                 let failure = match reply {

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use bb8_redis::redis::{RedisError, Script, aio::MultiplexedConnection};
+use bb8_redis::redis::{self, Cmd, RedisError, Script, aio::MultiplexedConnection};
 
 use crate::limit::algorithm::{AlgorithmDescription, Kind};
 
@@ -11,7 +11,7 @@ const ALGORITHMS: &str = "    -- ALGORITHMS\n";
 
 /// Decides over a batch: `lua/decide.lua` after `lua/prelude.lua`. Each algorithm is a branch of its own: defining all of them
 /// in each call would take a good part of the script's time.
-pub(super) static DECIDE: LazyLock<Script> = LazyLock::new(|| {
+static SOURCE: LazyLock<String> = LazyLock::new(|| {
     let mut branches = String::new();
     for AlgorithmDescription { number, script, .. } in Kind::ALL.map(Kind::description) {
         let word = if branches.is_empty() { "if" } else { "elseif" };
@@ -19,13 +19,23 @@ pub(super) static DECIDE: LazyLock<Script> = LazyLock::new(|| {
     }
     branches += "end\n";
     let driver = include_str!("../../../lua/decide.lua").replace(ALGORITHMS, &branches);
-    Script::new(&format!("{}{driver}", include_str!("../../../lua/prelude.lua")))
+    format!("{}{driver}", include_str!("../../../lua/prelude.lua"))
 });
+
+/// Its SHA1, by which it is called.
+pub(super) static HASH: LazyLock<String> = LazyLock::new(|| Script::new(&SOURCE).get_hash().to_owned());
+
+/// Makes the script known to a server.
+pub(super) fn load_command() -> Cmd {
+    let mut command = redis::cmd("SCRIPT");
+    command.arg("LOAD").arg(SOURCE.as_str());
+    command
+}
 
 /// Makes the script known to a server.
 ///
 /// # Errors
 /// The server refuses it, or does not answer.
 pub(crate) async fn load_script(connection: &mut MultiplexedConnection) -> Result<(), RedisError> {
-    DECIDE.load_async(connection).await.map(drop)
+    load_command().exec_async(connection).await
 }
