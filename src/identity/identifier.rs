@@ -81,6 +81,13 @@ pub fn identifier(recipe: &KeyRecipe, attributes: &RequestAttributes<'_>) -> Opt
     Some(out)
 }
 
+/// The identifier of the user alone. `None`: the request names none.
+pub fn user_identifier(user: Option<&str>, pseudonym: Option<&str>) -> Option<CompactString> {
+    let mut out = CompactString::default();
+    push_user(&mut out, user, pseudonym)?;
+    Some(out)
+}
+
 /// The identifier of the client's address alone.
 fn by_address(attributes: &RequestAttributes<'_>) -> CompactString {
     let mut out = CompactString::const_new("ip:");
@@ -94,11 +101,7 @@ fn push_part(out: &mut CompactString, part: &KeyPart, attributes: &RequestAttrib
             out.push_str("ip:");
             out.push_str(attributes.address);
         }
-        KeyPart::User => match attributes.pseudonym {
-            // With a colon of its own, which no name has here.
-            Some(pseudonym) => out.extend(["user:", pseudonym]),
-            None => push_plain(out, "user:", attributes.user?.as_bytes())?,
-        },
+        KeyPart::User => push_user(out, attributes.user, attributes.pseudonym)?,
         KeyPart::Header(name) => {
             push_named(out, "header:", name.as_str(), &header(attributes.headers, name)?)?;
         }
@@ -125,6 +128,15 @@ fn push_part(out: &mut CompactString, part: &KeyPart, attributes: &RequestAttrib
         KeyPart::Method if *attributes.method == Method::HEAD => out.push_str("method:GET"),
         KeyPart::Method => push_plain(out, "method:", attributes.method.as_str().as_bytes())?,
         KeyPart::Global => out.push_str("global"),
+    }
+    Some(())
+}
+
+fn push_user(out: &mut CompactString, user: Option<&str>, pseudonym: Option<&str>) -> Option<()> {
+    match pseudonym {
+        // With a colon of its own, which no name has here.
+        Some(pseudonym) => out.extend(["user:", pseudonym]),
+        None => push_plain(out, "user:", user?.as_bytes())?,
     }
     Some(())
 }

@@ -20,6 +20,7 @@ pub use condition::condition_matches;
 pub use header_fields::single_value;
 pub use identifier::{
     Identifiers, MissingIdentifier, RequestAttributes, distinct_value, identifier, identifiers,
+    user_identifier,
 };
 pub use jwt::{Claims, TokenError, UnusableKeys, Verifier};
 pub use trusted_proxies::{ForwardedHop, TrustedProxies};

@@ -1,10 +1,6 @@
 //! Bans: whether one holds for a request, and the offenses that lead to one.
 
-use std::{
-    net::IpAddr,
-    sync::{Arc, LazyLock},
-    time::Instant,
-};
+use std::{net::IpAddr, sync::Arc, time::Instant};
 
 use compact_str::CompactString;
 use http::header;
@@ -15,11 +11,11 @@ use super::{
     client::{ClientInfo, Peer},
     denial_record::DenialRecord,
     exchange::Exchange,
+    open_exchanges::{ExchangeKind, ExchangeOwner, OpenExchangeGuard},
     quota,
     reply::Reply,
     request_context::{RequestContext, client_address},
     rules::Rules,
-    tunnel::TunnelClient,
     worker::Worker,
 };
 use crate::{
@@ -27,15 +23,13 @@ use crate::{
         self,
         bans::{Ban, BanTable, Key},
     },
-    config::model::{BanKey, BanRule, Condition, Config, KeyPart, KeyRecipe},
-    identity::{RequestAttributes, address_text, condition_matches, identifier},
+    config::model::{BanKey, BanRule, Condition, Config},
+    identity::{Identity, RequestAttributes, condition_matches, user_identifier},
     telemetry::{
         diagnostics::FloodingClient,
         metrics::{BanVerdict, Http2Abuse},
     },
 };
-
-static USER: LazyLock<KeyRecipe> = LazyLock::new(|| KeyRecipe(vec![KeyPart::User]));
 
 /// A ban that matches a request.
 pub(super) struct BanMatch {
@@ -119,17 +113,23 @@ impl<S> Worker<S> {
         is_banned
     }
 
-    /// Closes the tunnels of clients that are banned now, if that is set.
-    pub(super) fn close_banned_tunnels(&self, now: Instant) {
+    /// Closes the tunnels and the streamed answers of clients that are banned now, if that is set.
+    pub(super) fn close_banned_exchanges(&self, now: Instant) {
         if self.config().close_banned_tunnels {
-            self.tunnels.close_banned(&self.bans, self.telemetry.clock.at(now));
+            self.open_exchanges.close_banned(&self.bans, self.telemetry.clock.at(now));
         }
     }
 
-    /// Whether a tunnel of this client would be closed now.
-    pub(super) fn closes_tunnels_of(&self, client: &TunnelClient) -> bool {
-        self.config().close_banned_tunnels
-            && client.is_banned(&self.bans, self.telemetry.clock.at(Instant::now()))
+    /// Registers an exchange that may last long. It is closed at once if its client was banned since the request came.
+    pub(super) fn register_exchange(&self, kind: ExchangeKind, owner: ExchangeOwner) -> OpenExchangeGuard {
+        let is_banned = self.config().close_banned_tunnels
+            && !self.bans.is_empty()
+            && owner.is_banned(&self.bans, self.telemetry.clock.at(Instant::now()));
+        let guard = self.open_exchanges.register(kind, owner);
+        if is_banned {
+            guard.close_for_ban();
+        }
+        guard
     }
 
     /// A number that grows whenever an address is banned.
@@ -138,17 +138,12 @@ impl<S> Worker<S> {
     }
 }
 
-/// What bans go by once the request has become a tunnel.
-pub(super) fn tunnel_client<S>(worker: &Worker<S>, context: &RequestContext<'_>) -> TunnelClient {
-    let address = address_text(context.address, worker.config().client_address.ipv6_prefix);
-    let attributes = context.attributes(&address);
+/// The rules of automatic bans that the request is exempt from.
+pub(super) fn exempt_rules<S>(worker: &Worker<S>, context: &RequestContext<'_>) -> Vec<CompactString> {
     let rules = worker.rules.bans.iter().zip(&worker.config().bans);
-    let exempt = rules.filter(|(_, configured)| is_exempt(configured, &attributes, context.address));
-    TunnelClient {
-        address: context.address,
-        user: user_key(context),
-        exempt: exempt.map(|(rule, _)| CompactString::from(&*rule.name)).collect(),
-    }
+    let exempt =
+        rules.filter(|(_, configured)| is_exempt(configured, &context.attributes(""), context.address));
+    exempt.map(|(rule, _)| CompactString::from(&*rule.name)).collect()
 }
 
 /// Of the bans that match, the one that denies the request. `shadow` is called for those that would have.
@@ -184,7 +179,7 @@ pub(super) fn matching_bans(
     let mut matches = SmallVec::new();
     bans.for_each_match(
         context.address,
-        || user_key(context),
+        || user_key(context.identity),
         now,
         |ban| {
             matches.push(BanMatch { ban: Arc::clone(ban), rule: rule_index(rules, ban) });
@@ -193,8 +188,9 @@ pub(super) fn matching_bans(
     matches
 }
 
-fn user_key(context: &RequestContext<'_>) -> Option<Key> {
-    Key::from_canonical(&identifier(&USER, &context.attributes(""))?)
+/// The key of the user's bans. `None`: the request names no user.
+pub(super) fn user_key(identity: &Identity) -> Option<Key> {
+    Key::from_canonical(&user_identifier(identity.user.as_deref(), identity.pseudonym.as_deref())?)
 }
 
 /// See [`BanMatch::rule`].
@@ -221,9 +217,8 @@ pub(super) fn record_offense<S>(
         }
         let offender = match rule.key {
             BanKey::Ip => Some(abuse::identifier(attributes.address)),
-            BanKey::User => {
-                identifier(&USER, attributes).filter(|user| attributes.is_user_verified || is_denied(user))
-            }
+            BanKey::User => user_identifier(attributes.user, attributes.pseudonym)
+                .filter(|user| attributes.is_user_verified || is_denied(user)),
         };
         if let Some(offender) = offender {
             worker.strikes.note(rule, offender, exchange.time());

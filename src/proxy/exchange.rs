@@ -254,6 +254,13 @@ impl Exchange {
         call.late_trailers(Instant::now())
     }
 
+    /// The trailers that end the answer before its time, because the client was banned.
+    pub(super) fn banned_trailers(&mut self) -> Option<HeaderMap> {
+        self.client_broke_off();
+        let call = self.grpc.as_mut().filter(|_| self.client.timer().is_stream())?;
+        call.banned_trailers()
+    }
+
     /// The status as the client gets it.
     fn sent_status(&self) -> Option<StatusCode> {
         match self.grpc {

@@ -18,6 +18,7 @@ mod grpc;
 mod headers;
 mod listener_reply;
 mod min_rate;
+mod open_exchanges;
 mod outcome;
 mod paced_body;
 mod phase_timer;

@@ -15,6 +15,7 @@ use http_body::{Body, Frame, SizeHint};
 use super::{
     exchange::Exchange,
     grpc::status_of,
+    open_exchanges::OpenExchangeGuard,
     phase_timer::{Phase, PhaseTimer},
     request_body::{BodyFault, BodyProgress, RequestBody},
     reservation::ReservationGuard,
@@ -64,6 +65,8 @@ pub(super) struct UpstreamBody {
     starved: bool,
     /// The trailers, while what they say of the call is settled.
     settling: Option<Box<HeaderMap>>,
+    /// Of a body of unknown length: tells when it has to be closed.
+    guard: Option<OpenExchangeGuard>,
 }
 
 /// An upstream's connection for the time of one exchange, and how far the request's body on it has come.
@@ -148,6 +151,9 @@ pub enum ResponseBodyError {
     /// The upstream's next bytes did not come in time.
     #[error("the upstream's response stalled")]
     Stalled,
+    /// The client was banned meanwhile.
+    #[error("the client is banned")]
+    Banned,
 }
 
 impl UpstreamBody {
@@ -169,13 +175,22 @@ impl UpstreamBody {
             client_timeout,
             starved: false,
             settling: None,
+            guard: None,
         }
+    }
+
+    /// The same, closed before its end if `guard` says so.
+    pub(super) fn guarded(self, guard: Option<OpenExchangeGuard>) -> Self {
+        Self { guard, ..self }
     }
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ResponseBodyError>>> {
         if let Some(trailers) = self.settling.take() {
             self.connection.end();
             return Poll::Ready(Some(Ok(Frame::trailers(*trailers))));
+        }
+        if self.guard.as_ref().is_some_and(|guard| guard.poll_closing(cx).is_ready()) {
+            return Poll::Ready(Some(Err(ResponseBodyError::Banned)));
         }
         let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
             if !self.starved {
@@ -254,12 +269,17 @@ impl Body for ResponseBody {
                 None => exchange.add_sent(frame.data_ref().map_or(0, Bytes::len) as u64),
             },
             Some(Err(error)) => {
-                if let ResponseBodyError::Stalled = error
-                    && let Some(trailers) = exchange.late_trailers()
-                {
+                let last_words = match error {
+                    ResponseBodyError::Upstream(_) => None,
+                    ResponseBodyError::Stalled => exchange.late_trailers(),
+                    ResponseBodyError::Banned => exchange.banned_trailers(),
+                };
+                if let Some(trailers) = last_words {
                     return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
                 }
-                if let BodySource::Upstream(UpstreamBody { connection, .. }) = &this.source {
+                if let BodySource::Upstream(UpstreamBody { connection, .. }) = &this.source
+                    && !matches!(error, ResponseBodyError::Banned)
+                {
                     match connection.request_fault() {
                         Some(BodyFault::TooLarge) => {
                             exchange.client_broke_off();

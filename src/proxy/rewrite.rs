@@ -15,6 +15,7 @@ use super::{
     forwarding_headers,
     grpc::is_grpc,
     headers,
+    open_exchanges::{ExchangeKind, ExchangeOwner},
     outcome::PolicyOutcome,
     request_body::{BodyProgress, RequestBody},
     request_buffering::ReceivedBody,
@@ -94,7 +95,8 @@ pub(super) fn upstream_request<S>(
     (request, Some(progress))
 }
 
-/// The upstream's answer as the client gets it, with the quota fields of its `outcomes`.
+/// The upstream's answer as the client gets it, with the quota fields of its `outcomes`. Bans that come later see by `owner`
+/// whose it is.
 pub(super) fn client_response<S>(
     worker: &Worker<S>,
     client: &ClientInfo,
@@ -102,6 +104,7 @@ pub(super) fn client_response<S>(
     route: &Route,
     answer: UpstreamAnswer,
     outcomes: &[PolicyOutcome],
+    owner: impl FnOnce() -> ExchangeOwner,
 ) -> Response<ResponseBody> {
     let UpstreamAnswer { response, mut connection, .. } = answer;
     let (mut head, body) = response.into_parts();
@@ -119,13 +122,14 @@ pub(super) fn client_response<S>(
     } else {
         let timer = Rc::clone(client.timer());
         let client_timeout = worker.config().client_limits.idle_timeout;
-        let mut trailers = TrailerFilter::NONE;
+        let (mut trailers, mut guard) = (TrailerFilter::NONE, None);
         if body.size_hint().exact().is_none() {
+            guard = Some(worker.register_exchange(ExchangeKind::Stream, owner()));
             let setting = if is_grpc(&head.headers) { Trailers::Pass } else { route.trailers };
             trailers = TrailerFilter::new(setting, &worker.rules.claims, &mut head.headers);
         }
         let body = UpstreamBody::new(body, connection, timer, route.timeouts.idle, client_timeout, trailers);
-        BodySource::Upstream(body)
+        BodySource::Upstream(body.guarded(guard))
     };
     exchange.respond(head, source)
 }

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::{
     admit::{Admission, Admitted, admit},
-    bans::{check_bans, tunnel_client},
+    bans::{check_bans, exempt_rules, user_key},
     client::ClientInfo,
     early_hints::HintedRequest,
     exchange::Exchange,
@@ -20,6 +20,7 @@ use super::{
     grpc::answer_status,
     headers,
     min_rate::RateBudget,
+    open_exchanges::ExchangeOwner,
     reply::Reply,
     request_body::BodyFault,
     request_buffering::{ReceivedBody, is_buffered, receive},
@@ -164,7 +165,8 @@ pub async fn serve<S: StoreAdmin + 'static>(
         let has_body = !matches!(&body, ReceivedBody::Whole(body) if body.is_empty());
         upgrade = Upgrade::requested(&request, has_body);
     }
-    let upgrade = upgrade.map(|upgrade| Box::new((upgrade, tunnel_client(&worker, &context))));
+    let upgrade = upgrade.map(Box::new);
+    let exempt = exempt_rules(&worker, &context);
 
     // Forward the request, and wait for the head of the answer.
     // By HTTP/2, hyper has no way for hints; HTTP/1.0 knows none.
@@ -173,14 +175,14 @@ pub async fn serve<S: StoreAdmin + 'static>(
     let (mut request, progress) =
         rewrite::upstream_request(&worker, &client, &exchange, route, &target, request, body);
     if let Some(upgrade) = &upgrade {
-        upgrade.0.request(request.headers_mut());
+        upgrade.request(request.headers_mut());
     }
     let shared = worker.upstreams[route.upstream].shared();
     let client_address = address_of_client(config, address);
     let upstream_client = client.timer().upstream_client(shared, client_address);
     exchange.forward_started(&upstream.name);
-    let asked = upgrade.as_ref().map(|upgrade| &upgrade.0);
-    let forwarder = Forwarder::new(&worker, &client, &upstream_client, route, exchange.reservation(), asked);
+    let (reservation, asked) = (exchange.reservation(), upgrade.as_deref());
+    let forwarder = Forwarder::new(&worker, &client, &upstream_client, route, reservation, asked);
     let upload = progress.clone();
     let answer = match forwarder.forward(request, progress).await {
         Ok(answer) => answer,
@@ -208,17 +210,25 @@ pub async fn serve<S: StoreAdmin + 'static>(
     // Refund what this answer does not cost.
     reservation::settle(&rules.policies, &exchange, &mut outcomes, answer_status(&answer.response)).await;
 
+    let owner = || ExchangeOwner { address, user: user_key(identity), exempt };
     if let Some(upgrade) = upgrade
         && answer.response.status() == StatusCode::SWITCHING_PROTOCOLS
     {
         // Boxed: other requests would pay for its state.
-        return Ok(
-            Box::pin(tunnel::open(&worker, &client, exchange, route, *upgrade, answer, &outcomes)).await
-        );
+        return Ok(Box::pin(tunnel::open(
+            &worker,
+            &client,
+            exchange,
+            route,
+            (*upgrade, owner()),
+            answer,
+            &outcomes,
+        ))
+        .await);
     }
 
     // Answer, with the quota fields.
-    Ok(rewrite::client_response(&worker, &client, exchange, route, answer, &outcomes))
+    Ok(rewrite::client_response(&worker, &client, exchange, route, answer, &outcomes, owner))
 }
 
 /// The address that identifies the client: of an IPv6 address the first bits.

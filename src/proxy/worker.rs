@@ -4,10 +4,10 @@ use std::{rc::Rc, sync::Arc, time::Instant};
 
 use super::{
     client::Peer,
+    open_exchanges::OpenExchanges,
     request_body::RequestBody,
     reservation::{LeaseTokens, PendingReservations},
     rules::Rules,
-    tunnel::OpenTunnels,
     upstream_pools::UpstreamPools,
     worker_telemetry::{WorkerSinks, WorkerTelemetry},
 };
@@ -71,7 +71,7 @@ pub struct Worker<S> {
     pub(super) store: Rc<S>,
     pub(super) tokens: Rc<LeaseTokens>,
     pub(super) reservations: Rc<PendingReservations>,
-    pub(super) tunnels: Rc<OpenTunnels>,
+    pub(super) open_exchanges: Rc<OpenExchanges>,
     pub(super) upstreams: Vec<Rc<UpstreamPool<RequestBody>>>,
     pub(super) sampler: Rc<TrafficSampler>,
     pub(super) recorder: Recorder,
@@ -104,7 +104,7 @@ impl<S> Worker<S> {
             store: Rc::new(store()),
             tokens: Rc::new(LeaseTokens::new()),
             reservations: Rc::default(),
-            tunnels: Rc::default(),
+            open_exchanges: Rc::default(),
             upstreams: pools.adopt(config.upstreams),
             sampler: Rc::new(sampler),
             recorder: config.recorder,
@@ -130,7 +130,7 @@ impl<S> Worker<S> {
             store: Rc::clone(&self.store),
             tokens: Rc::clone(&self.tokens),
             reservations: Rc::clone(&self.reservations),
-            tunnels: Rc::clone(&self.tunnels),
+            open_exchanges: Rc::clone(&self.open_exchanges),
             upstreams: self.pools.adopt(upstreams),
             sampler: Rc::clone(&self.sampler),
             recorder,
@@ -173,7 +173,7 @@ impl<S> Worker<S> {
         self.telemetry.access_log.flush();
         self.metrics().thread().connections().set(connections as u64);
         self.pools.tick(now);
-        self.close_banned_tunnels(now);
+        self.close_banned_exchanges(now);
         self.reclaimer.tick();
     }
 
@@ -184,7 +184,7 @@ impl<S> Worker<S> {
 
     /// Closes all tunnels in order, and each that is opened from now on.
     pub fn drain_tunnels(&self) {
-        self.tunnels.drain();
+        self.open_exchanges.drain();
     }
 
     /// Ready once all that requests have reserved is given back, or after a second. Called when the last request has

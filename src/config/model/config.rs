@@ -33,7 +33,7 @@ pub struct Config {
     pub policies: Vec<Arc<Policy>>,
     #[serde(serialize_with = "serialize::shared")]
     pub bans: Vec<Arc<BanRule>>,
-    /// Whether a ban closes the tunnels of its client, too.
+    /// Whether a ban closes the tunnels and the streamed responses of its client, too.
     #[serde(rename = "bans.close_tunnels")]
     pub close_banned_tunnels: bool,
     pub abuse: Abuse,

@@ -126,12 +126,22 @@ impl GrpcCall {
     /// trailers.
     pub(super) fn late_trailers(&mut self, now: Instant) -> Option<HeaderMap> {
         let is_late = self.deadline.is_some_and(|deadline| now >= deadline);
-        if !is_late || is_web(self.content_type.as_bytes()) {
+        is_late.then(|| self.early_trailers(GrpcStatus::DeadlineExceeded, DEADLINE_EXCEEDED))?
+    }
+
+    /// The trailers that end an answer amid its body, because its client was banned. `None`: it reads no trailers.
+    pub(super) fn banned_trailers(&mut self) -> Option<HeaderMap> {
+        self.early_trailers(GrpcStatus::PermissionDenied, "The client is banned.")
+    }
+
+    /// The trailers that end an answer amid its body with this status. `None`: its client reads no trailers.
+    fn early_trailers(&mut self, status: GrpcStatus, message: &str) -> Option<HeaderMap> {
+        if is_web(self.content_type.as_bytes()) {
             return None;
         }
-        self.status = Some(GrpcStatus::DeadlineExceeded as u32);
+        self.status = Some(status as u32);
         let mut trailers = HeaderMap::with_capacity(2);
-        set_status(&mut trailers, GrpcStatus::DeadlineExceeded, DEADLINE_EXCEEDED);
+        set_status(&mut trailers, status, message);
         Some(trailers)
     }
 }

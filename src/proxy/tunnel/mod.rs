@@ -1,7 +1,6 @@
 //! Tunnels: connections that no longer carry HTTP once both sides have agreed to another protocol, as WebSockets do.
 
 mod handshake;
-mod open_tunnels;
 mod relay;
 mod websocket_frames;
 
@@ -25,14 +24,20 @@ use tokio::{
 };
 
 pub(super) use handshake::Upgrade;
-use open_tunnels::{Closing, RegisteredTunnel};
-pub(super) use open_tunnels::{OpenTunnels, TunnelClient};
 use relay::Direction;
 use websocket_frames::close_frame;
 
 use super::{
-    client::ClientInfo, exchange::Exchange, forward::UpstreamAnswer, headers, outcome::PolicyOutcome,
-    reply::Reply, request_body::RequestBody, response_body::ResponseBody, worker::Worker,
+    client::ClientInfo,
+    exchange::Exchange,
+    forward::UpstreamAnswer,
+    headers,
+    open_exchanges::{Closing, ExchangeKind, ExchangeOwner, OpenExchangeGuard},
+    outcome::PolicyOutcome,
+    reply::Reply,
+    request_body::RequestBody,
+    response_body::ResponseBody,
+    worker::Worker,
 };
 use crate::{config::model::Route, upstream::UpgradedConnection};
 
@@ -54,7 +59,7 @@ pub struct Tunnel {
     /// The client's side, where it is a stream of HTTP/2.
     client_stream: Option<OnUpgrade>,
     exchange: Exchange,
-    registered: RegisteredTunnel,
+    guard: OpenExchangeGuard,
     /// How long no byte may come either way.
     idle_timeout: Duration,
     is_websocket: bool,
@@ -88,7 +93,7 @@ pub(super) async fn open<S>(
     client: &ClientInfo,
     exchange: Exchange,
     route: &Route,
-    (upgrade, owner): (Upgrade, TunnelClient),
+    (upgrade, owner): (Upgrade, ExchangeOwner),
     answer: UpstreamAnswer,
     outcomes: &[PolicyOutcome],
 ) -> Response<ResponseBody> {
@@ -104,18 +109,14 @@ pub(super) async fn open<S>(
     let Ok(Some(upstream)) = client.timer().timeout(route.timeouts.response, upstream).await else {
         return exchange.reply(Reply::bad_gateway());
     };
-    let is_banned = worker.closes_tunnels_of(&owner);
-    let registered = worker.tunnels.register(owner);
-    if is_banned {
-        registered.close_for_ban();
-    }
+    let guard = worker.register_exchange(ExchangeKind::Tunnel, owner);
     let (idle_timeout, is_websocket) = (route.timeouts.idle, upgrade.is_websocket());
     let client_stream = upgrade.into_client_stream();
     exchange.switch_protocols(head, idle_timeout, |exchange| Tunnel {
         upstream,
         client_stream,
         exchange,
-        registered,
+        guard,
         idle_timeout,
         is_websocket,
     })
@@ -134,7 +135,7 @@ impl Tunnel {
     /// Relays bytes between the upstream and `client`, of which `received` were read already, until the tunnel ends. Returns
     /// the client's stream if what the upstream sent was cut off.
     pub async fn relay<C: AsyncRead + AsyncWrite + Unpin>(self, client: C, received: Bytes) -> Option<C> {
-        let Self { mut upstream, exchange, registered, idle_timeout, is_websocket, .. } = self;
+        let Self { mut upstream, exchange, guard, idle_timeout, is_websocket, .. } = self;
         let active = Cell::new(Instant::now());
         let mut relay = Relay {
             to_client: Direction::new(upstream.take_received(), is_websocket),
@@ -148,7 +149,7 @@ impl Tunnel {
         let ended = tokio::select! {
             biased;
             ended = poll_fn(|cx| relay.poll(cx)) => ended,
-            closing = registered.closing() => Ended::Closing(closing),
+            closing = guard.closing() => Ended::Closing(closing),
             () = idle(&active, idle_timeout) => Ended::Idle,
         };
         match ended {

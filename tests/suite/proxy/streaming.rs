@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+
 use super::before;
-use crate::harness::{Client, Latch, Origin};
+use crate::harness::{Client, Config, Http2Client, Latch, Origin, Tollgate, eventually, in_runtime};
 
 #[test]
 fn events_reach_the_client_one_by_one() {
@@ -135,4 +137,93 @@ fn small_pieces_of_a_request_are_not_held_back() {
     }
     let each = begun.elapsed() / ROUNDS;
     assert!(each < FAR_BELOW_A_DELAYED_ACK, "{each:?} a request");
+}
+
+/// Streams that send one event and then nothing more; a file sends its second half once `is_over`.
+fn streams(is_over: Latch) -> Origin {
+    Origin::start(move |conn| {
+        if conn.head()?.is_some_and(|head| head.starts_with("GET /file")) {
+            conn.send(b"HTTP/1.1 200 OK\r\ncontent-length: 14\r\n\r\ndata: x")?;
+            is_over.wait();
+            return conn.send(b"data: y");
+        }
+        conn.send(
+            b"HTTP/1.1 200 OK\r\ncontent-type: application/grpc\r\ntransfer-encoding: chunked\r\n\r\n\
+              7\r\ndata: x\r\n",
+        )?;
+        conn.closed();
+        Ok(())
+    })
+}
+
+#[test]
+fn a_ban_ends_the_streams_of_whom_it_shuts_out() {
+    let is_over = Latch::new();
+    let origin = streams(is_over.clone());
+    let rest = "user: [{ header: x-user, from: anyone }]\naccess_log: { format: json, to: stdout }\n";
+    let tollgate = Tollgate::start(Config::new(&[origin.address], rest));
+    let kept =
+        Tollgate::start(Config::new(&[origin.address], &format!("{rest}bans: {{ close_tunnels: false }}\n")));
+    let open = |tollgate: &Tollgate, path: &str, user: &str| {
+        let mut client = Client::connect(tollgate.address);
+        let head = client.send(format!("GET {path} HTTP/1.1\r\nhost: a\r\nx-user: {user}\r\n\r\n")).head();
+        assert_eq!(head.status, 200, "{head:?}");
+        client
+    };
+    let mut clients =
+        [(&tollgate, "mallory"), (&tollgate, "alice"), (&kept, "mallory")].map(|(tollgate, user)| {
+            let mut client = open(tollgate, "/events", user);
+            assert_eq!(client.chunk().unwrap().unwrap(), b"data: x");
+            client
+        });
+    // What has a length has an end.
+    let mut file = open(&tollgate, "/file", "mallory");
+    assert_eq!(file.take(7).unwrap(), b"data: x");
+    for tollgate in [&kept, &tollgate] {
+        assert_eq!(tollgate.command(&["ban", "user:mallory", "--for=1h"]).code, Some(0));
+    }
+    let [mallory, alice, stays] = &mut clients;
+    assert_eq!(mallory.rest(), b"", "the last chunk does not come");
+    eventually("the upstream is told", || origin.open_connections() == 3);
+    eventually("it is logged", || {
+        tollgate
+            .stdout()
+            .iter()
+            .any(|line| line.contains("/events") && line.contains("\"aborted_by\":\"client\""))
+    });
+    assert_eq!(
+        tollgate.log().iter().filter(|line| line.contains("failed")).count(),
+        0,
+        "{:?}",
+        tollgate.log()
+    );
+    assert!(!alice.has_something_to_read() && !stays.has_something_to_read());
+    // One whose own address is banned as well.
+    assert_eq!(tollgate.command(&["ban", "127.0.0.1", "--for=1h", "--force"]).code, Some(0));
+    assert_eq!(alice.rest(), b"");
+    is_over.open();
+    assert_eq!(file.take(7).unwrap(), b"data: y");
+}
+
+#[test]
+fn a_ban_ends_the_streams_of_grpc_with_a_status() {
+    let origin = streams(Latch::new());
+    let tollgate =
+        Tollgate::start(Config::new(&[origin.address], "user: [{ header: x-user, from: anyone }]\n"));
+    in_runtime(async {
+        let mut client = Http2Client::connect(tollgate.address).await;
+        let fields = [("content-type", "application/grpc"), ("te", "trailers"), ("x-user", "mallory")];
+        let (answer, _) = client.send("POST", "/a.Service/Watch", &fields, true).await.unwrap();
+        let mut body = answer.await.unwrap().into_body();
+        assert_eq!(body.data().await.unwrap().unwrap(), Bytes::from_static(b"data: x"));
+        let banned = tollgate.command(&["ban", "user:mallory", "--for=1h"]);
+        assert_eq!(banned.code, Some(0));
+        assert!(body.data().await.is_none());
+        let trailers = body.trailers().await.unwrap().unwrap();
+        assert_eq!(
+            (&trailers["grpc-status"], &trailers["grpc-message"]),
+            (&"7".parse().unwrap(), &"The client is banned.".parse().unwrap())
+        );
+    });
+    eventually("the upstream is told", || origin.open_connections() == 0);
 }

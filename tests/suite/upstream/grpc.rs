@@ -6,7 +6,7 @@ use std::{
     process::Stdio,
 };
 
-use crate::harness::{Config, Running, Tollgate, printed, program};
+use crate::harness::{Client, Config, Http2Origin, Running, Tollgate, Topology, printed, program};
 
 /// The service, its clients, and what they check.
 const SCRIPT: &str = include_str!("grpc_interop.py");
@@ -69,14 +69,27 @@ fn the_cases_of_its_interoperability_tests_hold() {
 #[test]
 fn failed_calls_alone_count_where_that_is_set() {
     let Some((_service, address, packages)) = service() else { return };
+    failed_calls_count(address, &packages, "");
+    for topology in [Topology::Server, Topology::Cluster] {
+        let redis = topology.start();
+        let timeout = "timeout: 5s";
+        failed_calls_count(
+            address,
+            &packages,
+            &format!("store: {{ redis: {{ {}, {timeout} }} }}\n", redis.settings()),
+        );
+    }
+}
+
+fn failed_calls_count(address: SocketAddr, packages: &str, store: &str) {
     let tollgate = before(
         address,
-        "policies:
-  failures: { algorithm: sliding_log, key: \"header:x-user\", limit: 2/1h, count: { grpc_statuses: [16] } }
+        &format!("{store}policies:
+  failures: {{ algorithm: sliding_log, key: \"header:x-user\", limit: 2/1h, count: {{ grpc_statuses: [16] }} }}
 routes:
-  - { path: /grpc.testing.TestService/Login, upstream: calls, policies: [failures] }
-  - { path: /grpc.testing.TestService/LoginStream, upstream: calls, policies: [failures] }
-",
+  - {{ path: /grpc.testing.TestService/Login, upstream: calls, policies: [failures] }}
+  - {{ path: /grpc.testing.TestService/LoginStream, upstream: calls, policies: [failures] }}
+"),
     );
     let expected = |method: &str| {
         [
@@ -94,7 +107,7 @@ routes:
         .map(|line| format!("{method} {line}"))
     };
     // In the head alone, and in the trailers behind a message.
-    assert_eq!(run(&packages, "limited", &tollgate), [expected("Login"), expected("LoginStream")].concat());
+    assert_eq!(run(packages, "limited", &tollgate), [expected("Login"), expected("LoginStream")].concat());
 }
 
 #[test]
@@ -113,4 +126,37 @@ routes: [{ path: /grpc.testing.TestService/*, upstream: calls, policies: [calls]
         assert!(!lines[..4].iter().any(denied) && lines[4..8].iter().all(denied), "{method}: {lines:?}");
         assert_eq!(lines[8], format!("{method} b right OK"));
     }
+}
+
+/// As browsers send it: the trailers are a frame of the body.
+#[test]
+fn grpc_web_passes_by_http1_to_an_upstream_of_http2() {
+    const ANSWER: &[u8] = b"\0\0\0\0\x02\x08\x01\x80\0\0\0\x0fgrpc-status: 0\r\n";
+    const CALL: &[u8] = b"\0\0\0\0\x02\x08\x07";
+    let origin = Http2Origin::start(|mut exchange| async move {
+        let mut body = Vec::new();
+        loop {
+            match exchange.data().await? {
+                data if data.is_empty() => break,
+                data => body.extend(data),
+            }
+        }
+        assert_eq!(body, CALL);
+        let content_type = exchange.head.headers()["content-type"].to_str().unwrap().to_owned();
+        exchange.respond(200, &[("content-type", &content_type)], ANSWER)
+    });
+    let policy = "policies: { calls: { algorithm: sliding_log, key: ip, limit: 2/1h } }\n";
+    let tollgate =
+        Tollgate::start(Config::upstream(&[origin.address], "protocol: h2, policies: [calls]", policy));
+    let mut client = Client::connect(tollgate.address);
+    let fields =
+        [("content-type", "application/grpc-web+proto"), ("x-grpc-web", "1"), ("origin", "http://a")];
+    for _ in 0..2 {
+        let reply = client.request("POST", "/a.Service/Method", &fields, CALL);
+        assert_eq!((reply.status, reply.header("content-type")), (200, Some("application/grpc-web+proto")));
+        assert_eq!(reply.body, ANSWER);
+    }
+    let denied = client.request("POST", "/a.Service/Method", &fields, CALL);
+    assert_eq!((denied.status, denied.header("grpc-status")), (200, Some("8")));
+    assert_eq!(origin.connections(), 1);
 }

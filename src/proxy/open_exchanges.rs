@@ -1,0 +1,157 @@
+//! The exchanges of one worker that may last long, so that they can be closed before their end: tunnels, and answers that
+//! stream.
+
+use std::{
+    cell::{Cell, RefCell},
+    future::poll_fn,
+    net::IpAddr,
+    rc::Rc,
+    task::{Context, Poll, Waker},
+};
+
+use compact_str::CompactString;
+use slab::Slab;
+
+use crate::abuse::bans::{Ban, BanTable, Key};
+
+/// Why an exchange is closed that both sides would go on with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Closing {
+    /// The process ends.
+    Draining,
+    /// Its client is banned.
+    Banned,
+}
+
+/// What an open exchange is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ExchangeKind {
+    /// It has become a tunnel, which a drain closes.
+    Tunnel,
+    /// Its answer is of unknown length. A drain waits for its end.
+    Stream,
+}
+
+/// The open exchanges of one worker, over one configuration after another.
+#[derive(Debug, Default)]
+pub(super) struct OpenExchanges {
+    open: RefCell<Slab<Rc<OpenExchange>>>,
+    is_draining: Cell<bool>,
+    /// Of the bans of addresses and users, when they were last looked at.
+    bans_seen: Cell<u64>,
+}
+
+#[derive(Debug)]
+struct OpenExchange {
+    kind: ExchangeKind,
+    owner: ExchangeOwner,
+    closing: Cell<Option<Closing>>,
+    waker: RefCell<Option<Waker>>,
+}
+
+/// Whose exchange it is, as far as bans go by it.
+#[derive(Debug)]
+pub(super) struct ExchangeOwner {
+    pub(super) address: IpAddr,
+    pub(super) user: Option<Key>,
+    /// The rules of bans that the request was exempt from.
+    pub(super) exempt: Vec<CompactString>,
+}
+
+impl ExchangeOwner {
+    /// Whether bans would deny its requests.
+    pub(super) fn is_banned(&self, bans: &BanTable, now: i64) -> bool {
+        let mut is_banned = false;
+        let is_exempt = |ban: &Ban| !ban.is_manual() && self.exempt.iter().any(|rule| **rule == *ban.by);
+        bans.for_each_match(
+            self.address,
+            || self.user.clone(),
+            now,
+            |ban| {
+                is_banned |= !ban.is_shadow && !is_exempt(ban);
+            },
+        );
+        is_banned
+    }
+}
+
+impl OpenExchange {
+    fn close(&self, closing: Closing) {
+        if self.closing.get().is_none() {
+            self.closing.set(Some(closing));
+            if let Some(waker) = self.waker.take() {
+                waker.wake();
+            }
+        }
+    }
+}
+
+impl OpenExchanges {
+    /// Registers an exchange until the guard is dropped.
+    pub(super) fn register(self: &Rc<Self>, kind: ExchangeKind, owner: ExchangeOwner) -> OpenExchangeGuard {
+        let is_closed = self.is_draining.get() && kind == ExchangeKind::Tunnel;
+        let closing = Cell::new(is_closed.then_some(Closing::Draining));
+        let exchange = Rc::new(OpenExchange { kind, owner, closing, waker: RefCell::default() });
+        let key = self.open.borrow_mut().insert(Rc::clone(&exchange));
+        OpenExchangeGuard { exchanges: Rc::clone(self), key, exchange }
+    }
+
+    /// Closes all tunnels in order, and each that is opened from now on.
+    pub(super) fn drain(&self) {
+        self.is_draining.set(true);
+        self.close_where(Closing::Draining, |exchange| exchange.kind == ExchangeKind::Tunnel);
+    }
+
+    /// Closes the exchanges of clients whose requests bans would deny, if there are other bans than when this was last called.
+    pub(super) fn close_banned(&self, bans: &BanTable, now: i64) {
+        if self.bans_seen.replace(bans.enforced()) != bans.enforced() {
+            self.close_where(Closing::Banned, |exchange| exchange.owner.is_banned(bans, now));
+        }
+    }
+
+    fn close_where(&self, closing: Closing, is_closed: impl Fn(&OpenExchange) -> bool) {
+        for (_, exchange) in self.open.borrow().iter() {
+            if is_closed(exchange) {
+                exchange.close(closing);
+            }
+        }
+    }
+}
+
+/// An exchange's entry in [`OpenExchanges`], until dropped.
+#[derive(Debug)]
+pub(super) struct OpenExchangeGuard {
+    exchanges: Rc<OpenExchanges>,
+    key: usize,
+    exchange: Rc<OpenExchange>,
+}
+
+impl OpenExchangeGuard {
+    /// Has it closed because its client is banned.
+    pub(super) fn close_for_ban(&self) {
+        self.exchange.close(Closing::Banned);
+    }
+
+    /// Ready once the exchange has to be closed.
+    pub(super) fn poll_closing(&self, cx: &Context<'_>) -> Poll<Closing> {
+        if let Some(closing) = self.exchange.closing.get() {
+            return Poll::Ready(closing);
+        }
+        let mut waker = self.exchange.waker.borrow_mut();
+        if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            *waker = Some(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    /// Ready once the exchange has to be closed.
+    pub(super) async fn closing(&self) -> Closing {
+        poll_fn(|cx| self.poll_closing(cx)).await
+    }
+}
+
+impl Drop for OpenExchangeGuard {
+    fn drop(&mut self) {
+        self.exchanges.open.borrow_mut().remove(self.key);
+    }
+}
