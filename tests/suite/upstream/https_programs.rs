@@ -127,3 +127,40 @@ fn python_echoes_bodies_and_its_death_is_noticed() {
         (0..4).all(|_| client.request("POST", "/", &[], &body).status == 200)
     });
 }
+
+#[test]
+fn nghttpd_speaks_http2_and_echoes_uploads() {
+    let (authority, issued) = own();
+    let directory = TempDir::new().unwrap();
+    fs::write(directory.path().join("file"), vec![b'x'; 3 << 20]).unwrap();
+    let body = vec![b'y'; 1 << 20];
+    for is_tls in [true, false] {
+        let address = nobody();
+        let mut command = program("nghttpd", "nghttp2-server");
+        command.args(["--address=127.0.0.1", "--echo-upload", "--trailer=x-end: yes", "--htdocs=."]);
+        command.arg(address.port().to_string());
+        match is_tls {
+            true => command.args([&issued.key, &issued.cert]),
+            false => command.arg("--no-tls"),
+        };
+        let _server = serving(command, directory.path(), address);
+        let (settings, scheme) = match is_tls {
+            true => (format!("tls: {{ ca: {} }}, protocol: auto", authority.file().display()), "https"),
+            false => ("protocol: h2".to_owned(), "http"),
+        };
+        let tollgate = Tollgate::start(upstream(&[format!("{scheme}://{address}")], &settings));
+        let mut client = Client::connect(tollgate.address);
+        for _ in 0..3 {
+            let file = client.request("GET", "/file", &[], b"");
+            assert_eq!((file.status, file.body.len()), (200, 3 << 20));
+            let echo = client.request("POST", "/echo", &[], &body);
+            assert!(echo.status == 200 && echo.body == body, "{}", echo.status);
+            assert_eq!(client.request("GET", "/missing", &[], b"").status, 404);
+        }
+        let connections = |state: &str| {
+            tollgate
+                .metric(&format!("tollgate_upstream_connections{{upstream=\"origin\",state=\"{state}\"}}"))
+        };
+        eventually("one connection served all", || connections("idle") + connections("active") == 1.0);
+    }
+}
