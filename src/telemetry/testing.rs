@@ -56,6 +56,8 @@ pub(crate) fn config() -> Config {
             tls: None,
             protocol: Protocol::H1,
             timeouts,
+            health: None,
+            outlier: None,
             max_connections: 16,
             max_connections_per_address: 0.25,
             request_buffering: 16 << 10,

@@ -136,6 +136,8 @@ mod tests {
             tls: None,
             protocol: Protocol::H1,
             timeouts: Timeouts { connect: second, response: second, idle: second },
+            health: None,
+            outlier: None,
             max_connections: 1,
             max_connections_per_address: 1.0,
             request_buffering: 0,

@@ -273,6 +273,8 @@ mod tests {
             tls: None,
             protocol: Protocol::H1,
             timeouts: Timeouts { connect: second, response: second, idle: second },
+            health: None,
+            outlier: None,
             max_connections,
             max_connections_per_address: 0.25,
             request_buffering: 0,

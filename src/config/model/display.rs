@@ -86,13 +86,16 @@ impl Display for Condition {
 }
 
 impl Display for Statuses {
-    /// `401, 4xx`
+    /// `401, 4xx, 200-399`
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         for (nth, range) in self.0.iter().enumerate() {
             let separator = if nth > 0 { ", " } else { "" };
             match (*range.start(), *range.end()) {
                 (first, last) if first == last => write!(f, "{separator}{first}")?,
-                (first, _) => write!(f, "{separator}{}xx", first / 100)?,
+                (first, last) if first % 100 == 0 && last == first + 99 => {
+                    write!(f, "{separator}{}xx", first / 100)?;
+                }
+                (first, last) => write!(f, "{separator}{first}-{last}")?,
             }
         }
         Ok(())
@@ -142,7 +145,7 @@ mod tests {
         for (net, text) in [("10.0.0.0/8", "10.0.0.0/8"), ("10.1.2.3/32", "10.1.2.3")] {
             assert_eq!(Condition::Address(net.parse().unwrap()).to_string(), text);
         }
-        assert_eq!(Statuses(vec![401..=401, 500..=599]).to_string(), "401, 5xx");
+        assert_eq!(Statuses(vec![401..=401, 500..=599, 200..=399]).to_string(), "401, 5xx, 200-399");
         assert_eq!(format_duration(Duration::from_micros(1_500)), "1500us");
         assert_eq!(format_duration(Duration::ZERO), "0s");
         assert_eq!([0, 1_000, 32 << 10, 1 << 30].map(format_size), ["0", "1000", "32KiB", "1GiB"]);

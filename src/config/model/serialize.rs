@@ -71,6 +71,24 @@ pub(super) fn displayed<S: Serializer>(value: &impl Display, to: S) -> Result<S:
     to.collect_str(value)
 }
 
+pub(super) fn optional_displayed<S: Serializer>(
+    value: &Option<impl Display>,
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    match value {
+        Some(value) => to.collect_str(value),
+        None => to.serialize_none(),
+    }
+}
+
+/// `off` for what is turned off.
+pub(super) fn or_off<S: Serializer>(value: &Option<impl Serialize>, to: S) -> Result<S::Ok, S::Error> {
+    match value {
+        Some(value) => value.serialize(to),
+        None => to.serialize_str("off"),
+    }
+}
+
 pub(super) fn displayed_each<S: Serializer>(values: &[impl Display], to: S) -> Result<S::Ok, S::Error> {
     to.collect_seq(values.iter().map(ToString::to_string))
 }

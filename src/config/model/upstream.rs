@@ -8,7 +8,7 @@ use http::{
 };
 use serde::Serialize;
 
-use super::{ClientTls, serialize};
+use super::{ClientTls, HealthCheck, OutlierDetection, serialize};
 
 /// A service behind the proxy.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -22,6 +22,12 @@ pub struct Upstream {
     pub tls: Option<UpstreamTls>,
     pub protocol: Protocol,
     pub timeouts: Timeouts,
+    /// `None`: no probes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub health: Option<HealthCheck>,
+    /// `None`: it is off.
+    #[serde(serialize_with = "serialize::or_off")]
+    pub outlier: Option<OutlierDetection>,
     /// Connections of the whole process, at least 1.
     pub max_connections: usize,
     /// The part of `max_connections` that one client address may hold while requests of others wait for a connection,

@@ -9,6 +9,7 @@ mod client_tls;
 mod clients;
 mod doubtful_paths;
 mod guessable_token;
+mod health;
 mod listeners;
 mod other_names;
 mod other_spellings;

@@ -167,6 +167,17 @@ pub(super) const UPSTREAM: &[OtherName] = &[
     OtherName::new(&["timeout", "proxy_read_timeout"], "timeouts: { response: VALUE }"),
     OtherName::new(&["keepalive", "max_idle"], "idle_connections: VALUE"),
     OtherName::new(&["max_conns", "maxconn"], "max_connections: VALUE"),
+    OtherName::new(HEALTH_CHECK, "health: { path: /healthz }"),
+    OtherName::new(HEALTH_PATH, "health: { path: VALUE }"),
+    OtherName::new(&["health_interval"], "health: { path: /healthz, interval: VALUE }"),
+    OtherName::new(&["health_timeout"], "health: { path: /healthz, timeout: VALUE }"),
+    OtherName::new(&["health_status"], "health: { path: /healthz, statuses: [VALUE] }"),
+    OtherName::new(&["health_passes", "rise"], "health: { path: /healthz, healthy: VALUE }"),
+    OtherName::new(&["health_fails", "fall"], "health: { path: /healthz, unhealthy: VALUE }"),
+    OtherName::new(OUTLIERS, "outlier: { failures: 5, eject: 30s, at_most: 50% }"),
+    OtherName::new(OUTLIER_FAILURES, "outlier: { failures: VALUE }"),
+    OtherName::new(EJECTION_TIME, "outlier: { eject: VALUE }"),
+    OtherName::new(EJECTED_SHARE, "outlier: { at_most: VALUE% }"),
     OtherName::new(&["policy"], "policies: [VALUE]"),
     OtherName::new(
         &["proxy_ssl_trusted_certificate", "ca", "ca_file", "cafile", "rootcas", "root_cas"],
@@ -184,6 +195,135 @@ pub(super) const UPSTREAM: &[OtherName] = &[
         "tls: { ca: FILE }",
     )
     .with(", and https:// in `endpoints`"),
+];
+
+/// nginx, nginx Plus, Caddy, Traefik, Kong, Envoy, HAProxy and Kubernetes.
+const HEALTH_CHECK: &[&str] = &[
+    "health_check",
+    "health_checks",
+    "healthcheck",
+    "healthchecks",
+    "health_checker",
+    "healthz",
+    "check",
+    "checks",
+    "active",
+    "active_health_check",
+    "active_health_checks",
+    "httpchk",
+    "option_httpchk",
+    "probe",
+    "livenessprobe",
+    "readinessprobe",
+    "liveness_probe",
+    "readiness_probe",
+];
+const HEALTH_PATH: &[&str] = &["health_uri", "health_path", "health_check_path", "healthcheck_path"];
+const OUTLIERS: &[&str] = &[
+    "outlier_detection",
+    "outliers",
+    "passive",
+    "passive_health_check",
+    "passive_health_checks",
+    "circuit_breaker",
+    "circuitbreaker",
+    "circuit_breakers",
+];
+const OUTLIER_FAILURES: &[&str] = &[
+    "max_fails",
+    "maxfails",
+    "unhealthy_request_count",
+    "consecutive_5xx",
+    "consecutive_5xx_errors",
+    "consecutive5xxerrors",
+    "consecutive_errors",
+    "consecutive_gateway_failure",
+    "consecutive_gateway_errors",
+    "consecutivegatewayerrors",
+    "consecutive_local_origin_failure",
+    "error_limit",
+    "error_threshold",
+    "threshold",
+    "http_failures",
+    "tcp_failures",
+    "max_failures",
+];
+const EJECTION_TIME: &[&str] = &[
+    "fail_timeout",
+    "failtimeout",
+    "fail_duration",
+    "base_ejection_time",
+    "baseejectiontime",
+    "ejection_time",
+    "max_ejection_time",
+    "recovery_duration",
+    "slowtime",
+];
+const EJECTED_SHARE: &[&str] = &["max_ejection_percent", "maxejectionpercent", "max_ejected"];
+
+pub(super) const HEALTH: &[OtherName] = &[
+    OtherName::new(&["uri", "http_path", "httppath", "target"], "path: VALUE"),
+    OtherName::new(
+        &["url", "endpoint", "http", "http_get", "httpget", "http_health_check"],
+        "path: /healthz",
+    ),
+    OtherName::new(
+        &["every", "inter", "fastinter", "period", "frequency", "check_interval"],
+        "interval: VALUE",
+    ),
+    OtherName::new(&["periodseconds", "period_seconds"], "interval: VALUEs"),
+    OtherName::new(&["timeoutseconds", "timeout_seconds"], "timeout: VALUEs"),
+    OtherName::new(
+        &[
+            "passes",
+            "rise",
+            "success",
+            "successes",
+            "healthy_threshold",
+            "healthythreshold",
+            "success_threshold",
+            "successthreshold",
+            "health_passes",
+        ],
+        "healthy: VALUE",
+    ),
+    OtherName::new(
+        &[
+            "fails",
+            "fall",
+            "failures",
+            "max_fails",
+            "unhealthy_threshold",
+            "unhealthythreshold",
+            "failure_threshold",
+            "failurethreshold",
+            "retries",
+            "health_fails",
+        ],
+        "unhealthy: VALUE",
+    ),
+    OtherName::new(&["status", "expect_status", "expected_status", "health_status"], "statuses: [VALUE]"),
+    OtherName::new(&["match", "expect", "expected_statuses", "http_statuses", "codes"], "statuses: [2xx]"),
+    OtherName::new(&["hostname", "authority"], "host: VALUE"),
+    OtherName::new(&["headers"], "host: NAME").with(", the only header that can be set"),
+    OtherName::new(&["mode", "protocol", "kind"], "type: VALUE").with("; the types are http, grpc and tcp"),
+    OtherName::new(
+        &["grpc", "grpc_service", "grpcservice", "grpc_health_check", "service_name"],
+        "type: grpc, service: NAME",
+    ),
+    OtherName::new(&["tcp", "tcpsocket", "tcp_health_check"], "type: tcp"),
+    OtherName::new(&["active"], "path: /healthz").with(", beside the other settings of `health`"),
+    OtherName::new(&["passive"], "outlier: { failures: 5, eject: 30s, at_most: 50% }")
+        .with(", beside `health`"),
+];
+
+pub(super) const OUTLIER: &[OtherName] = &[
+    OtherName::new(OUTLIER_FAILURES, "failures: VALUE"),
+    OtherName::new(&["fails", "count", "errors", "max_errors"], "failures: VALUE"),
+    OtherName::new(EJECTION_TIME, "eject: 30s"),
+    OtherName::new(&["for", "duration", "timeout", "time"], "eject: VALUE"),
+    OtherName::new(EJECTED_SHARE, "at_most: VALUE%"),
+    OtherName::new(&["share", "max", "max_percent", "percent"], "at_most: 50%"),
 ];
 
 pub(super) const UPSTREAM_TLS: &[OtherName] = &[
@@ -260,10 +400,16 @@ const UNVERIFIED: &[&str] = &[
 ];
 const ALWAYS_VERIFIED: &str = ", the authority that issued the certificate: certificates are always verified";
 
-pub(super) const ENDPOINT: &[OtherName] = &[OtherName::new(
-    &["address", "host", "server", "target", "ip", "port", "uri"],
-    "url: http://127.0.0.1:3000",
-)];
+pub(super) const ENDPOINT: &[OtherName] = &[
+    OtherName::new(
+        &["address", "host", "server", "target", "ip", "port", "uri"],
+        "url: http://127.0.0.1:3000",
+    ),
+    OtherName::new(HEALTH_CHECK, "health: { path: /healthz }").with(OF_THE_UPSTREAM),
+    OtherName::new(OUTLIER_FAILURES, "outlier: { failures: VALUE }").with(OF_THE_UPSTREAM),
+    OtherName::new(EJECTION_TIME, "outlier: { eject: VALUE }").with(OF_THE_UPSTREAM),
+];
+const OF_THE_UPSTREAM: &str = " on the upstream, beside `endpoints`";
 
 pub(super) const POLICY: &[OtherName] = &[
     OtherName::new(&["type", "strategy", "kind", "limiter"], "algorithm: sliding_window")

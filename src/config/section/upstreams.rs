@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
-use super::{MIN_DURATION, client_tls::client_tls, other_names};
+use super::{
+    MIN_DURATION,
+    client_tls::client_tls,
+    health::{health, outlier},
+    other_names,
+};
 use crate::config::{
     model::{Balance, Endpoint, HostHeader, Protocol, Timeouts, Upstream, UpstreamTls},
     reader::{Cursor, MappingCursor, NameTable},
@@ -81,6 +86,8 @@ fn upstream(name: &str, mut mapping: MappingCursor<'_>) -> Option<Upstream> {
     let protocol = choice(&[("h1", Protocol::H1), ("h2", Protocol::H2), ("auto", Protocol::Auto)]);
     let protocol = mapping.parse_or("protocol", Protocol::H1, protocol);
     let timeouts = timeouts(mapping.take("timeouts"), TIMEOUTS);
+    let health = health(mapping.take("health"), protocol, endpoints.as_deref());
+    let outlier = outlier(mapping.take("outlier"));
     let max_connections = mapping.parse_or("max_connections", 1024, count(1..=1_000_000));
     let max_connections_per_address =
         mapping.parse_or("max_connections_per_address", 0.25, share_of_connections);
@@ -96,6 +103,8 @@ fn upstream(name: &str, mut mapping: MappingCursor<'_>) -> Option<Upstream> {
         tls,
         protocol,
         timeouts,
+        health,
+        outlier,
         max_connections,
         max_connections_per_address,
         request_buffering,

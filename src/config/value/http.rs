@@ -180,12 +180,20 @@ fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
 
-/// Reads `401`, or a whole class: `4xx`.
+/// Reads `401`, a range of them, `200-399`, or a whole class: `4xx`.
 pub(in crate::config) fn status_range(text: &str) -> Result<RangeInclusive<u16>, Invalid> {
     let invalid = || {
         Invalid::new("is not a status code or a class of them")
-            .expected("write a status such as 401, or a class from 1xx to 5xx")
+            .expected("write a status such as 401, a range such as 400-403, or a class from 1xx to 5xx")
     };
+    if let Some((first, last)) = text.split_once('-') {
+        let [first, last] = [first, last].map(|end| u16::try_from(whole_number(end)?).ok());
+        let range = first.zip(last).map(|(first, last)| first..=last).ok_or_else(invalid)?;
+        return match *range.start() >= 100 && *range.end() <= 599 && !range.is_empty() {
+            true => Ok(range),
+            false => Err(Invalid::new("is not a range of status codes").expected("from 100 to 599")),
+        };
+    }
     if let Some(class) = text.strip_suffix("xx") {
         let class = whole_number(class).filter(|class| (1..=5).contains(class) && text.len() == 3);
         let first = class.and_then(|class| u16::try_from(class * 100).ok()).ok_or_else(invalid)?;
@@ -286,7 +294,26 @@ mod tests {
         assert_eq!(status_range("401"), Ok(401..=401));
         assert_eq!(status_range("4xx"), Ok(400..=499));
         assert_eq!(status_range("1xx"), Ok(100..=199));
-        for text in ["", "xx", "6xx", "0xx", "04xx", "4XX", "99", "600", "4x", "401.0", "99999999999", "ok"] {
+        assert_eq!(status_range("200-399"), Ok(200..=399));
+        for text in [
+            "",
+            "xx",
+            "6xx",
+            "0xx",
+            "04xx",
+            "4XX",
+            "99",
+            "600",
+            "4x",
+            "399-200",
+            "99-200",
+            "200-600",
+            "200-",
+            "-",
+            "401.0",
+            "99999999999",
+            "ok",
+        ] {
             assert!(status_range(text).is_err(), "{text}");
         }
     }

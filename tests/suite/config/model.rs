@@ -9,12 +9,12 @@ use tollgate::config::{
         Abuse, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, BanKey, BanRule,
         Breaker, CertificateField, ClientAddress, ClientCertificate, ClientLimits, ClientTls, Condition,
         ConfigSource, Cost, CountedResponses, DenialBody, DenialReply, Destination, DotSegments, EarlyHints,
-        Endpoint, ForwardClientCertificate, Forwarded, HeaderFrom, HostHeader, HostPattern, Jwt,
+        Endpoint, ForwardClientCertificate, Forwarded, HeaderFrom, HealthCheck, HostHeader, HostPattern, Jwt,
         JwtAlgorithm, KeyPart, KeyRecipe, Listener, Log, LogFormat, LogLevel, MemoryStore, MethodOverride,
-        MinRate, Missing, Mode, OnStoreError, Override, PathCase, PathMatching, PathPattern, Policy,
-        Protocol, Rate, RateLimitFields, Record, Redis, RedisTopology, ReplyHeaders, Route, Secret, Segment,
-        Shutdown, Statuses, Store, TemplatePart, Timeouts, Tracing, Trailers, TrailingSlash, Upstream,
-        UserSource, Users, Workers,
+        MinRate, Missing, Mode, OnStoreError, OutlierDetection, Override, PathCase, PathMatching,
+        PathPattern, Policy, Probe, Protocol, Rate, RateLimitFields, Record, Redis, RedisTopology,
+        ReplyHeaders, Route, Secret, Segment, Shutdown, Statuses, Store, TemplatePart, Timeouts, Tracing,
+        Trailers, TrailingSlash, Upstream, UserSource, Users, Workers,
     },
 };
 
@@ -87,6 +87,8 @@ fn smallest() -> Config {
             tls: None,
             protocol: Protocol::H1,
             timeouts,
+            health: None,
+            outlier: Some(OutlierDetection { failures: 5, eject: secs(30), at_most: 0.5 }),
             max_connections: 1024,
             max_connections_per_address: 0.25,
             request_buffering: 16 << 10,
@@ -242,6 +244,8 @@ upstreams:
     balance: round_robin
     protocol: auto
     timeouts: { <<: *slow, connect: 250ms }
+    health: { path: "/up?deep=1", host: "health.internal:81", statuses: [200, 204-206], interval: 500ms, timeout: 250ms, healthy: 1, unhealthy: 2 }
+    outlier: { failures: 3, eject: 1m, at_most: 25% }
     max_connections: 10
     max_connections_per_address: 50%
     request_buffering: 8KiB
@@ -527,6 +531,18 @@ fn everything_that_is_said_counts() {
                 tls: None,
                 protocol: Protocol::Auto,
                 timeouts,
+                health: Some(HealthCheck {
+                    probe: Probe::Http {
+                        path: "/up?deep=1".parse().unwrap(),
+                        host: Some("health.internal:81".parse().unwrap()),
+                        statuses: Statuses(vec![200..=200, 204..=206]),
+                    },
+                    interval: Duration::from_millis(500),
+                    timeout: Duration::from_millis(250),
+                    healthy: 1,
+                    unhealthy: 2,
+                }),
+                outlier: Some(OutlierDetection { failures: 3, eject: secs(60), at_most: 0.25 }),
                 max_connections: 10,
                 max_connections_per_address: 0.5,
                 request_buffering: 8 << 10,
@@ -789,4 +805,35 @@ routes:
 #[test]
 fn a_token_is_not_printed() {
     assert!(!format!("{:?}", parse(EVERYTHING)).contains("hunter2"));
+}
+
+#[test]
+fn probes_ask_by_http_or_grpc_or_just_connect() {
+    let upstream = |settings: &str| {
+        let text = format!(
+            "upstreams: {{ a: {{ endpoints: [https://a.internal], {settings} }} }}\nroutes: [{{ path: /*, upstream: a }}]\n"
+        );
+        parse(&text).upstreams.remove(0)
+    };
+    let probe = |settings: &str| upstream(settings).health.map(|health| health.probe);
+    assert_eq!(probe("balance: round_robin"), None);
+    assert_eq!(
+        upstream("health: { path: / }").health,
+        Some(HealthCheck {
+            probe: Probe::Http {
+                path: "/".parse().unwrap(),
+                host: None,
+                statuses: Statuses(vec![200..=299, 300..=399])
+            },
+            interval: secs(5),
+            timeout: secs(1),
+            healthy: 2,
+            unhealthy: 3,
+        })
+    );
+    let grpc = |service: &str| Some(Probe::Grpc { service: service.to_owned(), host: None });
+    assert_eq!(probe("protocol: h2, health: { type: grpc }"), grpc(""));
+    assert_eq!(probe("protocol: auto, health: { type: grpc, service: shop.Cart }"), grpc("shop.Cart"));
+    assert_eq!(probe("health: { type: tcp, interval: 1m }"), Some(Probe::Tcp));
+    assert_eq!(upstream("outlier: off").outlier, None);
 }
