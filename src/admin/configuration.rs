@@ -75,12 +75,13 @@ pub(super) fn upstreams_dto(context: &HandlerContext) -> Upstreams {
     let (config, counted) = (configured.rules.config(), context.state.metrics.totals());
     let upstreams = configured.upstreams.iter().enumerate().map(|(index, upstream)| {
         let totals = counted.upstream(&upstream.config.name);
-        let endpoints = upstream.config.endpoints.iter().enumerate().map(|(nth, endpoint)| Endpoint {
-            url: endpoint.url.to_string(),
-            weight: endpoint.weight,
-            healthy: upstream.is_healthy(nth),
-            error: upstream.endpoint_error(nth),
-            active: upstream.in_flight(nth) as u64,
+        let hosts = upstream.hosts();
+        let endpoints = hosts.iter().map(|host| Endpoint {
+            url: host.endpoint.url.to_string(),
+            weight: host.endpoint.weight,
+            healthy: host.state.is_healthy(),
+            error: host.state.error(),
+            active: host.state.in_flight() as u64,
         });
         // All that hold for any request to it.
         let routes = config.routes.iter().filter(|route| route.upstream == index);

@@ -25,7 +25,7 @@ use crate::{
         Throttle,
         metrics::{Outcome, WorkerMetrics},
     },
-    upstream::{self, ConnectError, IncomingBody, SendError, UpstreamClient, UpstreamPool},
+    upstream::{self, ConnectError, Host, HostPool, IncomingBody, SendError, UpstreamClient, UpstreamPool},
 };
 
 /// Forwards one request to its upstream.
@@ -51,8 +51,8 @@ pub(super) struct UpstreamAnswer {
     /// As the upstream sent it.
     pub(super) response: Response<IncomingBody>,
     pub(super) connection: CheckedOutConnection,
-    /// The endpoint's index.
-    pub(super) endpoint: usize,
+    /// What has answered.
+    pub(super) host: Rc<HostPool<RequestBody>>,
 }
 
 /// One request on one connection: its outcome is counted when it is dropped.
@@ -119,16 +119,16 @@ impl<'a> Forwarder<'a> {
         let mut fresh = false;
         let mut avoid = None;
         loop {
-            let endpoint = self.upstream.pick(avoid, self.timer.now());
-            let pooled = if fresh { None } else { self.upstream.checkout(endpoint, self.client) };
+            let picked = self.upstream.pick(avoid.as_deref(), self.timer.now());
+            let pooled = if fresh { None } else { self.upstream.checkout(&picked, self.client) };
             let mut connection = match pooled {
                 Some(connection) => connection,
                 // Boxed: it is rare, and would make every request's future as large as itself.
-                None => match Box::pin(self.connect(endpoint)).await {
+                None => match Box::pin(self.connect(&picked)).await {
                     Ok(connection) => connection,
-                    Err(ConnectFailure::Retryable(_)) if !is_retry && self.upstream.has_other_endpoints() => {
+                    Err(ConnectFailure::Retryable(_)) if !is_retry && self.upstream.has_other_hosts() => {
                         self.metrics.upstream_retry(self.index);
-                        (is_retry, avoid) = (true, Some(endpoint));
+                        (is_retry, avoid) = (true, Some(picked));
                         continue;
                     }
                     Err(ConnectFailure::Retryable(reply) | ConnectFailure::Final(reply)) => {
@@ -136,12 +136,13 @@ impl<'a> Forwarder<'a> {
                     }
                 },
             };
-            let endpoint = connection.endpoint();
+            // Another one may have handed it over.
+            let host = Rc::clone(connection.host());
             if let Some(upgrade) = self.upgrade
                 && connection.is_shared()
                 && !(upgrade.is_websocket() && connection.offers_websockets())
             {
-                let url = self.upstream.shared().endpoint_url(endpoint);
+                let url = host.url();
                 self.warn(format_args!(
                     "endpoint {url} speaks HTTP/2 and does not offer WebSockets by it (RFC 8441); other upgrades pass by HTTP/1.1 alone: set `protocol: h1`"
                 ));
@@ -151,7 +152,7 @@ impl<'a> Forwarder<'a> {
             // An HTTP/1.0 request may have no Host; the upstream gets HTTP/1.1.
             let has_no_host = !request.headers().contains_key(header::HOST);
             if has_no_host || self.upstream.shared().config.host == HostHeader::Rewrite {
-                let authority = self.upstream.shared().config.endpoints[endpoint].authority.as_str();
+                let authority = host.endpoint.authority.as_str();
                 // An authority is made of characters that a field may have.
                 if let Ok(host) = HeaderValue::from_str(authority) {
                     request.headers_mut().insert(header::HOST, host);
@@ -181,17 +182,17 @@ impl<'a> Forwarder<'a> {
             let failed = match result {
                 Ok(Ok(response)) if !self.is_acceptable(&response) => {
                     attempt.outcome = Outcome::Error;
-                    self.warn_unacceptable(endpoint, &response);
+                    self.warn_unacceptable(&host, &response);
                     return Err(Reply::bad_gateway());
                 }
                 Ok(Ok(response)) => {
                     attempt.outcome = Outcome::Ok;
-                    self.upstream.shared().mark_reachable(endpoint);
+                    host.state.answered();
                     let reservation = self.reservation.cloned();
                     return Ok(UpstreamAnswer {
                         response,
                         connection: CheckedOutConnection::new(connection, progress, reservation),
-                        endpoint,
+                        host,
                     });
                 }
                 Ok(Err(failed)) => failed,
@@ -209,17 +210,17 @@ impl<'a> Forwarder<'a> {
             }
             attempt.outcome = Outcome::Error;
             let SendError { error, request: unsent, .. } = failed;
-            self.upstream.request_failed(endpoint, error.cause());
+            self.upstream.request_failed(&host, error.cause());
             match unsent.or(retry_copy) {
                 Some(retry) if !is_retry => {
                     self.metrics.upstream_retry(self.index);
                     request = retry;
                     // An endpoint that closes connections may be shutting down: prefer another one.
-                    (is_retry, fresh, avoid) = (true, true, Some(endpoint));
+                    (is_retry, fresh, avoid) = (true, true, Some(host));
                 }
                 _ => {
-                    let url = self.upstream.shared().endpoint_url(endpoint);
-                    let why = self.upstream.shared().describe(endpoint, error.cause());
+                    let url = host.url();
+                    let why = self.upstream.shared().describe(&host, error.cause());
                     self.warn(format_args!("endpoint {url} did not respond: {why}"));
                     return Err(Reply::bad_gateway());
                 }
@@ -272,8 +273,8 @@ impl<'a> Forwarder<'a> {
     }
 
     #[cold]
-    fn warn_unacceptable<B>(&self, endpoint: usize, response: &Response<B>) {
-        let url = self.upstream.shared().endpoint_url(endpoint);
+    fn warn_unacceptable<B>(&self, host: &Host, response: &Response<B>) {
+        let url = host.url();
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             self.warn(format_args!("endpoint {url} switched to a protocol that the request did not ask for"));
         } else if self.upgrade.is_some_and(|upgrade| !upgrade.is_answered_by(response)) {
@@ -292,10 +293,13 @@ impl<'a> Forwarder<'a> {
         }
     }
 
-    async fn connect(&self, endpoint: usize) -> Result<upstream::Connection<RequestBody>, ConnectFailure> {
+    async fn connect(
+        &self,
+        host: &Rc<HostPool<RequestBody>>,
+    ) -> Result<upstream::Connection<RequestBody>, ConnectFailure> {
         // The pool limits each of its two waits itself.
         let backstop = self.timeouts.connect.saturating_mul(3);
-        let connect = pin!(self.upstream.connect(endpoint, self.client, self.timeouts.connect));
+        let connect = pin!(self.upstream.connect(host, self.client, self.timeouts.connect));
         let error = match self.timer.timeout(backstop, connect).await {
             Ok(Ok(connection)) => return Ok(connection),
             Ok(Err(error)) => error,
@@ -305,12 +309,11 @@ impl<'a> Forwarder<'a> {
             }
             Err(TimedOut) => ConnectError::Timeout,
         };
-        let (name, url) =
-            (&self.upstream.shared().config.name, self.upstream.shared().endpoint_url(endpoint));
+        let (name, url) = (&self.upstream.shared().config.name, host.url());
         match &error {
             ConnectError::Full(_) => self.warn(format_args!("upstream {name} is overloaded: {error}")),
             error => {
-                let why = self.upstream.shared().describe_connect_error(endpoint, error);
+                let why = self.upstream.shared().describe_connect_error(host, error);
                 self.warn(format_args!("endpoint {url} could not be reached: {why}"));
             }
         }

@@ -100,7 +100,7 @@ impl CheckedOutConnection {
 
     /// The URL of the endpoint; `None` once the answer was read to its end.
     pub(super) fn endpoint_url(&self) -> Option<String> {
-        self.connection.as_ref().map(upstream::Connection::endpoint_url)
+        self.connection.as_ref().map(|connection| connection.host().url())
     }
 
     /// Why the request broke off, which breaks its answer off as well.

@@ -197,7 +197,7 @@ pub async fn serve<S: StoreAdmin + 'static>(
     if let Some(hinted) = hinted {
         hinted.flushed().await;
     }
-    exchange.forward_answered(&upstream.endpoints[answer.endpoint], answer.response.status());
+    exchange.forward_answered(&answer.host.endpoint, answer.response.status());
 
     // Record the answer, where it tells what a limited client is.
     let status = answer.response.status();

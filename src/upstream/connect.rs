@@ -1,14 +1,14 @@
-//! Connects to an endpoint: its name, its addresses, and the TLS handshake.
+//! Connects to a host: its address or addresses, and the TLS handshake.
 
-use std::{cell::Cell, io, net::SocketAddr, time::Duration};
+use std::{cell::Cell, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use tokio::{net::TcpStream, time::timeout};
 use tokio_rustls::TlsConnector;
 
-use super::{ConnectError, SharedUpstream, io::UpstreamIo};
+use super::{Host, SharedUpstream, io::UpstreamIo};
 use crate::config::model::Protocol;
 
-/// A connection to an endpoint on which nothing was asked yet.
+/// A connection to a host on which nothing was asked yet.
 pub(super) struct Connected {
     pub(super) io: UpstreamIo,
     /// The version of the TLS settings that it was opened under. 0: it has no TLS.
@@ -17,7 +17,37 @@ pub(super) struct Connected {
     pub(super) is_http2: bool,
 }
 
-/// Connects to an endpoint, one of its addresses after the other, each for its share of `within`: an address that does not
+/// Why a request got no connection.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ConnectError {
+    /// All connections are in use, and the queue of waiting requests is full.
+    #[error("all {0} connections to the upstream are in use")]
+    Full(usize),
+    /// The host could not be reached.
+    #[error("{0}")]
+    Unreachable(Arc<io::Error>),
+    /// The TLS handshake with the host failed.
+    #[error("{0}")]
+    Handshake(Arc<io::Error>),
+    /// The host did not accept a connection in time.
+    #[error("it accepted no connection in time")]
+    Timeout,
+    /// The host accepted a connection, and did not finish the TLS handshake in time.
+    #[error("it did not finish the TLS handshake in time")]
+    HandshakeTimeout,
+}
+
+impl ConnectError {
+    pub(super) fn unreachable(error: io::Error) -> Self {
+        Self::Unreachable(Arc::new(error))
+    }
+
+    pub(super) fn handshake(error: io::Error) -> Self {
+        Self::Handshake(Arc::new(error))
+    }
+}
+
+/// Connects to a host, one of its addresses after the other, each for its share of `within`: an address that does not
 /// answer must not use up the time of the others.
 ///
 /// A name is resolved at every connect, by the system's resolver and on a thread of its own, so that a change of address is
@@ -27,10 +57,10 @@ pub(super) struct Connected {
 /// The last address' error, or that the name has none.
 pub(super) async fn connect(
     upstream: &SharedUpstream,
-    endpoint: usize,
+    host: &Host,
     within: Duration,
 ) -> Result<Connected, ConnectError> {
-    let attempt = Attempt { upstream, endpoint, in_handshake: Cell::new(false) };
+    let attempt = Attempt { upstream, host, in_handshake: Cell::new(false) };
     match timeout(within, attempt.any_address(within)).await {
         Ok(connected) => connected,
         Err(_) => Err(attempt.late()),
@@ -40,21 +70,20 @@ pub(super) async fn connect(
 /// An attempt to connect.
 struct Attempt<'a> {
     upstream: &'a SharedUpstream,
-    endpoint: usize,
+    host: &'a Host,
     /// An address has accepted the connection, and now shakes hands.
     in_handshake: Cell<bool>,
 }
 
 impl Attempt<'_> {
     async fn any_address(&self, within: Duration) -> Result<Connected, ConnectError> {
-        let endpoint = &self.upstream.config.endpoints[self.endpoint];
-        let (host, port) = (endpoint.host(), endpoint.port);
-        if let Ok(ip) = host.parse() {
-            return self.address(SocketAddr::new(ip, port)).await;
+        if let Some(address) = self.host.address {
+            return self.address(address).await;
         }
+        let name = (self.host.endpoint.host(), self.host.endpoint.port);
         let unknown = io::Error::new(io::ErrorKind::NotFound, "the host name resolves to no address");
         let mut failed = ConnectError::unreachable(unknown);
-        let found = tokio::net::lookup_host((host, port)).await.map_err(ConnectError::unreachable)?;
+        let found = tokio::net::lookup_host(name).await.map_err(ConnectError::unreachable)?;
         let addresses: Vec<SocketAddr> = found.collect();
         let share = within / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
         for address in addresses {
@@ -72,11 +101,14 @@ impl Attempt<'_> {
         let stream = TcpStream::connect(address).await.map_err(ConnectError::unreachable)?;
         stream.set_nodelay(true).map_err(ConnectError::unreachable)?;
         let protocol = self.upstream.config.protocol;
-        let tls = self.upstream.tls.as_ref().and_then(|tls| tls.handshake(self.endpoint));
-        let Some((name, tls)) = tls else {
+        let tls = self.upstream.tls.as_ref().filter(|_| self.host.endpoint.is_https());
+        let Some(tls) = tls else {
             let is_http2 = protocol == Protocol::H2;
             return Ok(Connected { io: UpstreamIo::plain(stream), tls_version: 0, is_http2 });
         };
+        let (name, tls) = tls
+            .handshake(&self.host.endpoint)
+            .map_err(|error| ConnectError::handshake(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
         self.in_handshake.set(true);
         let shaken = TlsConnector::from(tls.config).connect(name, stream).await;
         let stream = shaken.map_err(ConnectError::handshake)?;

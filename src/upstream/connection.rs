@@ -1,4 +1,4 @@
-//! Connections to an endpoint, checked out for one request at a time.
+//! Connections to a host, checked out for one request at a time.
 
 use std::{rc::Rc, time::Duration};
 
@@ -9,8 +9,8 @@ use hyper_util::rt::TokioIo;
 use tokio::{task::AbortHandle, time::timeout};
 
 use super::{
-    ExchangeError, IncomingBody, RequestBody, UpgradedConnection, addresses::HeldConnection,
-    http2::StreamSlot, io::UpstreamIo, pool::UpstreamPool, upgraded::UpgradedStream,
+    ExchangeError, HostPool, IncomingBody, RequestBody, UpgradedConnection, UpstreamPool,
+    addresses::HeldConnection, http2::StreamSlot, io::UpstreamIo, upgraded::UpgradedStream,
 };
 
 /// How long a connection may take from the end of an answer until it takes the next request.
@@ -24,7 +24,6 @@ const READY_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) struct PooledConnection<B> {
     pub(super) sender: SendRequest<B>,
     pub(super) task: AbortHandle,
-    pub(super) endpoint: usize,
     /// The version of the TLS settings that it was opened under. 0: it has no TLS.
     pub(super) tls_version: u64,
 }
@@ -41,15 +40,6 @@ pub(super) enum Link<B: RequestBody> {
     Http1(PooledConnection<B>),
     /// A stream of a connection that it shares with others. Boxed: a connection is moved often, and most are the other ones.
     Http2(Box<StreamSlot<B>>),
-}
-
-impl<B: RequestBody> Link<B> {
-    fn endpoint(&self) -> usize {
-        match self {
-            Self::Http1(pooled) => pooled.endpoint,
-            Self::Http2(stream) => stream.connection.endpoint,
-        }
-    }
 }
 
 /// A connection checked out for one request. Dropped before [`Connection::release`], it is closed: that
@@ -74,11 +64,12 @@ pub struct SendError<B> {
 impl<B: RequestBody> Connection<B> {
     pub(super) fn new(
         link: Link<B>,
+        host: &Rc<HostPool<B>>,
         upstream: &Rc<UpstreamPool<B>>,
         held: HeldConnection,
         reused: bool,
     ) -> Self {
-        Self { in_flight: InFlightGuard::new(upstream, link.endpoint()), held, link, reused }
+        Self { in_flight: InFlightGuard::new(upstream, host), held, link, reused }
     }
 
     /// Whether it served another request before: the upstream may have closed it in the meantime.
@@ -86,19 +77,14 @@ impl<B: RequestBody> Connection<B> {
         self.reused
     }
 
-    /// The index of its endpoint.
-    pub fn endpoint(&self) -> usize {
-        self.link.endpoint()
+    /// What it is connected to.
+    pub fn host(&self) -> &Rc<HostPool<B>> {
+        &self.in_flight.host
     }
 
     /// Whether it is a stream of a connection that others share. Then [`Connection::send`] itself says what may be sent again.
     pub fn is_shared(&self) -> bool {
         matches!(self.link, Link::Http2(_))
-    }
-
-    /// The URL of its endpoint.
-    pub fn endpoint_url(&self) -> String {
-        self.in_flight.upstream.shared().endpoint_url(self.endpoint())
     }
 
     /// Sends `request` and waits for the head of the answer.
@@ -173,34 +159,34 @@ impl<B: RequestBody> Connection<B> {
             Link::Http2(stream) => return stream.release(),
         };
         if pooled.sender.is_ready() {
-            in_flight.upstream.check_in(pooled);
+            in_flight.upstream.check_in(pooled, &in_flight.host);
         } else if !pooled.sender.is_closed() {
             // The task that drives it has not noticed the end of the exchange yet. It may never notice, where
             // the upstream answered without reading the request to its end.
             tokio::task::spawn_local(async move {
                 if let Ok(Ok(())) = timeout(READY_TIMEOUT, pooled.sender.ready()).await {
-                    in_flight.upstream.check_in(pooled);
+                    in_flight.upstream.check_in(pooled, &in_flight.host);
                 }
             });
         }
     }
 }
 
-/// Counts a request in flight on its endpoint until dropped.
+/// Counts a request in flight on its host until dropped.
 pub(super) struct InFlightGuard<B: RequestBody> {
     upstream: Rc<UpstreamPool<B>>,
-    endpoint: usize,
+    host: Rc<HostPool<B>>,
 }
 
 impl<B: RequestBody> InFlightGuard<B> {
-    fn new(upstream: &Rc<UpstreamPool<B>>, endpoint: usize) -> Self {
-        upstream.shared().request_started(endpoint);
-        Self { upstream: Rc::clone(upstream), endpoint }
+    fn new(upstream: &Rc<UpstreamPool<B>>, host: &Rc<HostPool<B>>) -> Self {
+        host.state.request_started();
+        Self { upstream: Rc::clone(upstream), host: Rc::clone(host) }
     }
 }
 
 impl<B: RequestBody> Drop for InFlightGuard<B> {
     fn drop(&mut self) {
-        self.upstream.shared().request_ended(self.endpoint);
+        self.host.state.request_ended();
     }
 }

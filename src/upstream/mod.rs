@@ -1,13 +1,14 @@
-//! The services behind the proxy: which endpoint serves a request, and the connections to it.
+//! The services behind the proxy: which host serves a request, and the connections to it.
 //!
-//! What all workers share of an upstream (how many connections it has, how many requests each
-//! endpoint has in flight, what each client address holds) is in [`SharedUpstream`]; each worker has an [`UpstreamPool`] of its own, so
-//! that a request never changes threads.
+//! A [`Host`] is one address of an upstream's endpoints. What all workers share of an upstream (its hosts and how they stand, how
+//! many connections it has, what each client address holds) is in [`SharedUpstream`]; each worker has an [`UpstreamPool`] of its
+//! own, so that a request never changes threads.
 
 mod addresses;
 mod balance;
 mod connect;
 mod connection;
+mod hosts;
 mod http2;
 mod incoming;
 mod io;
@@ -23,9 +24,11 @@ use std::error::Error;
 use bytes::Bytes;
 
 pub use addresses::{ClientWait, UpstreamClient};
+pub use connect::ConnectError;
 pub use connection::{Connection, SendError};
+pub use hosts::{Host, HostChange, HostState};
 pub use incoming::{ExchangeError, IncomingBody, OnInformational};
-pub use pool::{ConnectError, UpstreamPool};
+pub use pool::{HostPool, UpstreamPool};
 pub use shared::SharedUpstream;
 pub use tls::{UpstreamTlsContext, UpstreamTlsError};
 pub use upgraded::UpgradedConnection;

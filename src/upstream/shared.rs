@@ -1,18 +1,17 @@
 //! The state of one upstream that all workers of the process share: a client must not see how many workers there
 //! are.
 
-use std::{
-    error::Error,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
-    },
-};
+use std::{error::Error, sync::Arc};
 
-use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::{ConnectError, UpstreamTlsContext, addresses::AddressTable, queue::ConnectionQueue, with_cause};
+use super::{
+    ConnectError, Host, UpstreamTlsContext,
+    addresses::AddressTable,
+    hosts::{Hosts, HostsSnapshot},
+    queue::ConnectionQueue,
+    with_cause,
+};
 use crate::{
     config::model,
     telemetry::metrics::{EndpointFacts, UpstreamTlsFacts},
@@ -32,21 +31,8 @@ pub struct SharedUpstream {
     pub(super) addresses: AddressTable,
     /// Notified when a request begins to wait, so that workers close idle connections for it.
     pub(super) wanted: Notify,
-    /// Requests in flight, by endpoint.
-    in_flight: Vec<AtomicUsize>,
-    /// Reachability, by endpoint.
-    health: Vec<Health>,
-}
-
-/// Whether an endpoint can be reached.
-#[derive(Debug, Default)]
-struct Health {
-    /// Whether the last attempt to connect failed.
-    is_down: AtomicBool,
-    /// How often it was ejected after it had been reachable.
-    ejections: AtomicU64,
-    /// Why the last attempt to connect failed.
-    error: Mutex<String>,
+    /// The addresses that requests are sent to.
+    hosts: Hosts,
 }
 
 impl SharedUpstream {
@@ -57,80 +43,39 @@ impl SharedUpstream {
             queue: ConnectionQueue::new(config.max_connections),
             addresses: AddressTable::new(&config),
             wanted: Notify::new(),
-            health: config.endpoints.iter().map(|_| Health::default()).collect(),
-            in_flight: config.endpoints.iter().map(|_| AtomicUsize::new(0)).collect(),
+            hosts: Hosts::new(&config.endpoints),
             config,
         })
     }
 
-    /// Counts a request to `endpoint` that starts; [`SharedUpstream::request_ended`] must follow.
-    pub(super) fn request_started(&self, endpoint: usize) {
-        self.in_flight[endpoint].fetch_add(1, Ordering::Relaxed);
+    /// The addresses that requests are sent to now.
+    pub fn hosts(&self) -> Arc<[Arc<Host>]> {
+        self.hosts.snapshot().hosts
     }
 
-    pub(super) fn request_ended(&self, endpoint: usize) {
-        self.in_flight[endpoint].fetch_sub(1, Ordering::Relaxed);
+    /// The same, with their version.
+    pub(super) fn hosts_snapshot(&self) -> HostsSnapshot {
+        self.hosts.snapshot()
     }
 
-    /// Requests in flight on one endpoint.
-    pub fn in_flight(&self, endpoint: usize) -> usize {
-        self.in_flight.get(endpoint).map_or(0, |count| count.load(Ordering::Relaxed))
+    /// Differs from that of a snapshot once the hosts are others.
+    pub(super) fn hosts_version(&self) -> u64 {
+        self.hosts.version()
     }
 
-    /// Notes that a connection to `endpoint` was opened, or that it has answered over one that was open.
-    pub fn mark_reachable(&self, endpoint: usize) {
-        if let Some(health) = self.health.get(endpoint) {
-            // Mostly it is up already: don't take the cache line from the other workers for nothing.
-            if health.is_down.load(Ordering::Relaxed) {
-                health.is_down.store(false, Ordering::Relaxed);
-            }
-        }
-    }
-
-    /// Notes that `endpoint` could not be reached and is ejected, and why.
-    pub(super) fn mark_unreachable(&self, endpoint: usize, error: String) {
-        let Some(health) = self.health.get(endpoint) else { return };
-        *health.error.lock() = error;
-        if !health.is_down.swap(true, Ordering::Relaxed) {
-            health.ejections.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Why `endpoint` could not be reached the last time that it was tried. `None`: it could.
-    pub fn endpoint_error(&self, endpoint: usize) -> Option<String> {
-        let health = self.health.get(endpoint).filter(|health| health.is_down.load(Ordering::Relaxed))?;
-        Some(health.error.lock().clone())
-    }
-
-    /// Whether the last attempt to reach `endpoint` succeeded. An endpoint that was never tried counts as healthy.
-    pub fn is_healthy(&self, endpoint: usize) -> bool {
-        self.health.get(endpoint).is_none_or(|health| !health.is_down.load(Ordering::Relaxed))
-    }
-
-    /// How often `endpoint` was ejected since the start.
-    pub fn ejections(&self, endpoint: usize) -> u64 {
-        self.health.get(endpoint).map_or(0, |health| health.ejections.load(Ordering::Relaxed))
-    }
-
-    /// How an endpoint is named to operators: `http://127.0.0.1:3000`.
-    pub fn endpoint_url(&self, endpoint: usize) -> String {
-        let endpoint = self.config.endpoints.get(endpoint);
-        endpoint.map(|endpoint| format!("{}://{}", endpoint.scheme(), endpoint.authority)).unwrap_or_default()
-    }
-
-    /// An error of an endpoint in words, behind what to look at if that is known.
-    pub fn describe(&self, endpoint: usize, error: &(dyn Error + 'static)) -> String {
-        if !self.config.endpoints.get(endpoint).is_some_and(model::Endpoint::is_https) {
+    /// An error of a host in words, behind what to look at if that is known.
+    pub fn describe(&self, host: &Host, error: &(dyn Error + 'static)) -> String {
+        if !host.endpoint.is_https() {
             let is_nonsense = error.downcast_ref().is_some_and(hyper::Error::is_parse);
             let also = if is_nonsense { " (if the port uses TLS, write https://)" } else { "" };
             return with_cause(error) + also;
         }
         let section = format!("upstreams.{}.tls", self.config.name);
-        let host = match self.config.tls.as_ref().and_then(|tls| tls.server_name.as_ref()) {
+        let named = match self.config.tls.as_ref().and_then(|tls| tls.server_name.as_ref()) {
             Some(name) => format!("{section}.server_name ({name})"),
             None => "the host in its URL".to_owned(),
         };
-        let settings = ServerSettings { tls: &section, host: &host, without_tls: "write http://" };
+        let settings = ServerSettings { tls: &section, host: &named, without_tls: "write http://" };
         let hint = find_tls_error(error).and_then(|error| handshake_hint(error, settings));
         let error = with_cause(error);
         match hint {
@@ -139,10 +84,10 @@ impl SharedUpstream {
         }
     }
 
-    /// Why there is no connection to an endpoint: the end of a sentence that begins with it.
-    pub fn describe_connect_error(&self, endpoint: usize, error: &ConnectError) -> String {
+    /// Why there is no connection to a host: the end of a sentence that begins with it.
+    pub fn describe_connect_error(&self, host: &Host, error: &ConnectError) -> String {
         match error {
-            ConnectError::Handshake(error) => self.describe(endpoint, &**error),
+            ConnectError::Handshake(error) => self.describe(host, &**error),
             ConnectError::HandshakeTimeout => {
                 format!("{error}: if the port does not use TLS, write http://")
             }
@@ -169,13 +114,13 @@ impl SharedUpstream {
 
     /// The health of each endpoint.
     pub fn endpoint_facts(&self) -> Vec<EndpointFacts> {
-        let facts = |index| EndpointFacts {
+        let facts = |host: &Arc<Host>| EndpointFacts {
             upstream: self.config.name.clone(),
-            url: self.endpoint_url(index),
-            is_healthy: self.is_healthy(index),
-            ejections: self.ejections(index),
-            error: self.endpoint_error(index),
+            url: host.url(),
+            is_healthy: host.state.is_healthy(),
+            ejections: host.state.ejections(),
+            error: host.state.error(),
         };
-        (0..self.config.endpoints.len()).map(facts).collect()
+        self.hosts().iter().map(facts).collect()
     }
 }

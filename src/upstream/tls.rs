@@ -50,8 +50,8 @@ pub struct UpstreamTlsContext {
     /// Of the upstream.
     name: String,
     protocol: model::Protocol,
-    /// By endpoint: what its certificate must be for. `None`: it is asked without TLS.
-    server_names: Vec<Option<ServerName<'static>>>,
+    /// What certificates must be for. `None`: the endpoint's host.
+    server_name: Option<String>,
     files: Mutex<Files>,
     current: RwLock<HandshakeConfig>,
     /// Apart from the files, which are locked while they are read.
@@ -93,33 +93,32 @@ impl UpstreamTlsContext {
     /// A file can't be read, or what is in it can't be used.
     pub fn open(upstream: &model::Upstream) -> Result<Option<Self>, UpstreamTlsError> {
         let Some(settings) = &upstream.tls else { return Ok(None) };
-        let server_name = |endpoint: &model::Endpoint| {
-            let name = settings.server_name.as_deref().unwrap_or(endpoint.host());
-            let parsed = ServerName::try_from(name.to_owned());
-            endpoint
-                .is_https()
-                .then(|| parsed.map_err(|_| UpstreamTlsError::Name(name.to_owned())))
-                .transpose()
-        };
-        let server_names = upstream.endpoints.iter().map(server_name).collect::<Result<_, _>>()?;
+        for endpoint in upstream.endpoints.iter().filter(|endpoint| endpoint.is_https()) {
+            certificate_name(settings.server_name.as_deref(), endpoint)?;
+        }
         let files = Files::open(&settings.client)?;
         let current = HandshakeConfig { config: files.config(upstream.protocol)?, version: 1 };
         Ok(Some(Self {
             name: upstream.name.clone(),
             protocol: upstream.protocol,
             facts: Mutex::new(files.facts(&upstream.name)),
-            server_names,
+            server_name: settings.server_name.clone(),
             files: Mutex::new(files),
             version: AtomicU64::new(current.version),
             current: RwLock::new(current),
         }))
     }
 
-    /// What the certificate of an endpoint must be for, and what a handshake with it that begins now uses. `None`: it is asked
-    /// without TLS.
-    pub(super) fn handshake(&self, endpoint: usize) -> Option<(ServerName<'static>, HandshakeConfig)> {
-        let name = self.server_names.get(endpoint)?.clone()?;
-        Some((name, self.current.read().clone()))
+    /// What the certificate of `endpoint`, which is `https`, must be for, and what a handshake with it that begins now uses.
+    ///
+    /// # Errors
+    /// Its host is no name that a certificate can be for.
+    pub(super) fn handshake(
+        &self,
+        endpoint: &model::Endpoint,
+    ) -> Result<(ServerName<'static>, HandshakeConfig), UpstreamTlsError> {
+        let name = certificate_name(self.server_name.as_deref(), endpoint)?;
+        Ok((name, self.current.read().clone()))
     }
 
     /// Whether a connection that was opened under `version` may be used.
@@ -233,6 +232,15 @@ impl Files {
         config.alpn_protocols = versions.iter().map(|version| version.to_vec()).collect();
         Ok(Arc::new(config))
     }
+}
+
+/// What the certificate of `endpoint` must be for, where `server_name` is set or not.
+fn certificate_name(
+    server_name: Option<&str>,
+    endpoint: &model::Endpoint,
+) -> Result<ServerName<'static>, UpstreamTlsError> {
+    let name = server_name.unwrap_or(endpoint.host()).to_owned();
+    ServerName::try_from(name.clone()).map_err(|_| UpstreamTlsError::Name(name))
 }
 
 fn authorities([file]: &[WatchedFile; 1]) -> Result<Arc<ServerVerifier>, UpstreamTlsError> {

@@ -37,7 +37,6 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// One connection to an endpoint. Closed when it is dropped, which its last stream does once the pool has retired it.
 pub(in crate::upstream) struct Http2Connection {
-    pub(in crate::upstream) endpoint: usize,
     /// The version of the TLS settings that it was opened under. 0: it has no TLS.
     pub(in crate::upstream) tls_version: u64,
     /// Never sent with: each stream takes a clone.
@@ -62,7 +61,6 @@ impl Http2Connection {
     /// The endpoint has closed the connection, or does not speak HTTP/2.
     pub(in crate::upstream) async fn open(
         stream: UpstreamIo,
-        endpoint: usize,
         tls_version: u64,
         now: Instant,
     ) -> io::Result<Rc<Self>> {
@@ -90,7 +88,6 @@ impl Http2Connection {
         let (sender, dropped) = oneshot::channel();
         tokio::task::spawn_local(drive(connection, Rc::clone(&limit), dropped));
         Ok(Rc::new(Self {
-            endpoint,
             tls_version,
             requests: RefCell::new(requests),
             limit,

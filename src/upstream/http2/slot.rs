@@ -4,7 +4,6 @@ use std::{
     cell::Cell,
     future::poll_fn,
     rc::Rc,
-    sync::Arc,
     task::Poll,
     time::{Duration, Instant},
 };
@@ -17,7 +16,7 @@ use super::{
     body::Http2Body, connection::Http2Connection, request::http2_head, tunnel::Http2Tunnel, upload::Upload,
 };
 use crate::upstream::{
-    ExchangeError, IncomingBody, OnInformational, RequestBody, SendError, pool::UpstreamPool,
+    ExchangeError, HostPool, IncomingBody, OnInformational, RequestBody, SendError, UpstreamPool,
 };
 
 /// A stream that outlasts this without a byte from the endpoint, and is then given up, ends its connection.
@@ -26,6 +25,7 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// The right to one stream of a connection. Dropped before the whole answer has come, the stream is reset.
 pub(in crate::upstream) struct StreamSlot<B: RequestBody> {
     pub(in crate::upstream) connection: Rc<Http2Connection>,
+    host: Rc<HostPool<B>>,
     pool: Rc<UpstreamPool<B>>,
     state: Rc<StreamState<B>>,
 }
@@ -42,8 +42,12 @@ struct StreamState<B> {
 }
 
 impl<B: RequestBody> StreamSlot<B> {
-    /// Takes a stream of `connection`, which has room.
-    pub(in crate::upstream) fn take(connection: Rc<Http2Connection>, pool: &Rc<UpstreamPool<B>>) -> Self {
+    /// Takes a stream of `connection` to `host`, which has room.
+    pub(in crate::upstream) fn take(
+        connection: Rc<Http2Connection>,
+        host: &Rc<HostPool<B>>,
+        pool: &Rc<UpstreamPool<B>>,
+    ) -> Self {
         connection.take_stream();
         let state = StreamState {
             upload: Cell::new(None),
@@ -51,7 +55,7 @@ impl<B: RequestBody> StreamSlot<B> {
             waiting: Cell::new(None),
             is_refused: Cell::new(false),
         };
-        Self { connection, pool: Rc::clone(pool), state: Rc::new(state) }
+        Self { connection, host: Rc::clone(host), pool: Rc::clone(pool), state: Rc::new(state) }
     }
 
     /// Sends `request` and waits for the head of the answer. `is_reused`: the endpoint may have closed the connection by
@@ -64,7 +68,7 @@ impl<B: RequestBody> StreamSlot<B> {
         is_reused: bool,
     ) -> impl Future<Output = Result<Response<IncomingBody>, SendError<B>>> + use<B> {
         let (connection, state) = (Rc::clone(&self.connection), Rc::clone(&self.state));
-        let shared = Arc::clone(self.pool.shared());
+        let host = Rc::clone(&self.host);
         async move {
             let (head, body) = request.into_parts();
             // The head goes to h2, which does not give it back.
@@ -72,8 +76,7 @@ impl<B: RequestBody> StreamSlot<B> {
             let mut repeatable = body.repeatable();
             let is_idempotent = head.method.is_idempotent();
             let on_informational = head.extensions.get::<OnInformational>().cloned();
-            let endpoint = &shared.config.endpoints[connection.endpoint];
-            let message = http2_head(head, &body.size_hint(), endpoint);
+            let message = http2_head(head, &body.size_hint(), &host.endpoint);
             let is_tunnel = message.extensions().get::<Protocol>().is_some();
             let is_empty = body.is_end_stream();
             let may_repeat = is_reused && is_idempotent && is_empty && !is_tunnel;
@@ -146,7 +149,7 @@ impl<B: RequestBody> Drop for StreamSlot<B> {
             self.state.waiting.get().is_some_and(|(since, received)| {
                 received == connection.received() && since.elapsed() >= SILENCE
             });
-        self.pool.stream_ended(connection, is_silent || self.state.is_refused.get());
+        self.pool.stream_ended(connection, &self.host, is_silent || self.state.is_refused.get());
     }
 }
 

@@ -1,0 +1,424 @@
+//! One worker's connection pool for one upstream: the newest idle connection is checked out first, idle
+//! ones expire, and the configured maximum holds for the whole process.
+//!
+//! hyper-util's `client::pool::cache` was looked at first. It has neither a cap over several caches
+//! nor an expiry, and hands connections over under a mutex; all that would be used of it is a `Vec`.
+
+mod host_pool;
+mod sharing;
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+    io,
+    rc::{Rc, Weak},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use foldhash::fast::RandomState;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::{sync::oneshot, time::timeout_at};
+
+pub use self::host_pool::HostPool;
+use self::sharing::{Joined, Opening};
+use super::{
+    ConnectError, Host, RequestBody, SharedUpstream, UpstreamClient,
+    addresses::HeldConnection,
+    balance::Balancer,
+    connect::{Connected, connect},
+    connection::{Connection, Link, PooledConnection},
+    hosts::HostsSnapshot,
+    http2::Http2Connection,
+    queue::{ConnectionPermit, ConnectionQueue, Grant, NextRequest},
+};
+use crate::{config::model::Protocol, tls::find_tls_error};
+
+/// What is read of an answer at once, and so what a client that does not read it makes the proxy hold, twice: here and on its way
+/// to the client. hyper's own default is 408 KiB. The head of an answer has to fit in.
+const MAX_BUFFER: usize = 64 << 10;
+
+/// How long a request waits for a connection that others have no use for before it has a slow request broken off, and
+/// then how long for that one's.
+const EVICT_AFTER: Duration = Duration::from_millis(10);
+const EVICT_EVERY: Duration = Duration::from_millis(50);
+
+/// One worker's connections to one upstream.
+pub struct UpstreamPool<B: RequestBody> {
+    shared: Arc<SharedUpstream>,
+    /// The worker's number.
+    worker: usize,
+    hosts: RefCell<HostPools<B>>,
+    /// Idle connections that no request shares, to all hosts.
+    idle_count: Rc<Cell<usize>>,
+    /// The connection that takes no other stream for the sake of other workers, if there is one.
+    yielding: RefCell<Weak<Http2Connection>>,
+    /// The time of the last [`UpstreamPool::close_expired`]: precise enough for how long a connection is idle.
+    now: Cell<Instant>,
+    /// Connections of this worker, idle or not. Atomic, because hyper wants what it hands out after an upgrade to be `Send`.
+    open: Arc<AtomicUsize>,
+    /// By their tickets in the queue: requests of this worker that wait for a connection.
+    waiting: Waiting<B>,
+    /// Set when no more requests come: connections that are checked in are closed.
+    retired: Cell<bool>,
+}
+
+/// A worker's view of the hosts, which follows that of [`SharedUpstream`].
+struct HostPools<B: RequestBody> {
+    /// Of the hosts that it shows.
+    version: u64,
+    pools: Vec<Rc<HostPool<B>>>,
+    /// Chooses among the hosts, in the order of `pools`.
+    balancer: Balancer,
+}
+
+impl<B: RequestBody> UpstreamPool<B> {
+    /// The pool of worker number `worker` for `shared`.
+    pub fn new(shared: Arc<SharedUpstream>, worker: usize) -> Rc<Self> {
+        let idle_count = Rc::default();
+        let HostsSnapshot { version, hosts } = shared.hosts_snapshot();
+        let pools = hosts.iter().map(|host| HostPool::new(Arc::clone(host), &shared, &idle_count)).collect();
+        let balancer = Balancer::new(hosts, shared.config.balance, worker);
+        Rc::new(Self {
+            hosts: RefCell::new(HostPools { version, pools, balancer }),
+            idle_count,
+            yielding: RefCell::default(),
+            now: Cell::new(Instant::now()),
+            open: Arc::default(),
+            waiting: RefCell::default(),
+            retired: Cell::new(false),
+            shared,
+            worker,
+        })
+    }
+
+    /// The host for the next request: not `avoid`, nor one that could not be reached recently, where there is another.
+    pub fn pick(&self, avoid: Option<&HostPool<B>>, now: Instant) -> Rc<HostPool<B>> {
+        self.follow_hosts();
+        let hosts = self.hosts.borrow();
+        Rc::clone(&hosts.pools[hosts.balancer.pick(avoid.map(|avoid| &**avoid), now)])
+    }
+
+    /// Sees to it that the view shows the hosts as they are now. Those that stay keep their connections; those of the others
+    /// are closed as soon as no request is on them.
+    fn follow_hosts(&self) {
+        if self.shared.hosts_version() != self.hosts.borrow().version {
+            self.renew_hosts();
+        }
+    }
+
+    #[cold]
+    fn renew_hosts(&self) {
+        let HostsSnapshot { version, hosts } = self.shared.hosts_snapshot();
+        let mut known = std::mem::take(&mut self.hosts.borrow_mut().pools);
+        let pool = |host: &Arc<Host>| match known.iter().position(|pool| Arc::ptr_eq(&pool.host, host)) {
+            Some(known_at) => known.swap_remove(known_at),
+            None => HostPool::new(Arc::clone(host), &self.shared, &self.idle_count),
+        };
+        let pools = hosts.iter().map(pool).collect();
+        let balancer = Balancer::new(hosts, self.shared.config.balance, self.worker);
+        *self.hosts.borrow_mut() = HostPools { version, pools, balancer };
+        known.iter().for_each(|gone| gone.retire());
+        if self.retired.get() {
+            self.retire();
+        }
+    }
+
+    /// Checks out an idle connection to `host` for a request of `client`, if there is one.
+    pub fn checkout(
+        self: &Rc<Self>,
+        host: &Rc<HostPool<B>>,
+        client: &Rc<UpstreamClient>,
+    ) -> Option<Connection<B>> {
+        let link = match host.take_idle() {
+            Some(pooled) => Link::Http1(pooled),
+            None if self.shared.config.protocol == Protocol::H1 => return None,
+            None => self.take_stream(host)?,
+        };
+        Some(Connection::new(link, host, self, HeldConnection::new(client), true))
+    }
+
+    /// Opens a connection to `host` for a request of `client`. While the process has no permit left, takes the next connection
+    /// that another request checks in, whatever its host.
+    ///
+    /// Waits for a permit, and then for the connection to open: each for `within` at most.
+    ///
+    /// # Errors
+    /// The queue is full, the wait timed out, or the host cannot be reached.
+    pub async fn connect(
+        self: &Rc<Self>,
+        host: &Rc<HostPool<B>>,
+        client: &Rc<UpstreamClient>,
+        within: Duration,
+    ) -> Result<Connection<B>, ConnectError> {
+        let mut opening = None;
+        if self.shared.config.protocol != Protocol::H1 {
+            match self.join_connection(host, within).await? {
+                Joined::Stream(link) => {
+                    return Ok(Connection::new(link, host, self, HeldConnection::new(client), true));
+                }
+                Joined::Opening(sender) => opening = sender,
+            }
+        }
+        let result = self.open_or_wait(host, client, within, &mut opening).await;
+        if let (Some(opening), Err(error)) = (opening, &result) {
+            opening.send_replace(Some(error.clone()));
+        }
+        result
+    }
+
+    /// Opens a connection, or waits for one where no permit is left.
+    async fn open_or_wait(
+        self: &Rc<Self>,
+        host: &Rc<HostPool<B>>,
+        client: &Rc<UpstreamClient>,
+        within: Duration,
+        opening: &mut Option<Opening>,
+    ) -> Result<Connection<B>, ConnectError> {
+        let permit = match ConnectionQueue::try_acquire(&self.shared) {
+            Some(permit) => permit,
+            None => {
+                // Others need not wait for it.
+                *opening = None;
+                match self.wait_for_connection(client, within).await? {
+                    Acquired::Connection((link, host)) => {
+                        return Ok(Connection::new(link, &host, self, HeldConnection::new(client), true));
+                    }
+                    Acquired::Permit(permit) => permit,
+                }
+            }
+        };
+        let held = HeldConnection::new(client);
+        // Counted from here on: a host that is slow to accept connections is not idle.
+        let _connecting = ConnectingGuard::new(host);
+        let opened = self.open(host, permit, within).await;
+        match &opened {
+            // With TLS 1.3 it may still refuse our certificate: wait for its first answer.
+            Ok(Link::Http1(pooled)) if pooled.tls_version > 0 => {}
+            Ok(_) => host.state.connected(),
+            Err(error) => {
+                let error = self.shared.describe_connect_error(host, error);
+                host.state.mark_unreachable(error, Instant::now());
+            }
+        }
+        Ok(Connection::new(opened?, host, self, held, false))
+    }
+
+    /// Notes that the request on a new connection to `host` was not answered. Where the host has ended TLS with an alert, it
+    /// is as unreachable as if that had come in the handshake: with TLS 1.3, it is told of our certificate after ours has
+    /// ended.
+    pub fn request_failed(&self, host: &Host, error: &(dyn std::error::Error + 'static)) {
+        if matches!(find_tls_error(error), Some(rustls::Error::AlertReceived(_))) {
+            host.state.mark_unreachable(self.shared.describe(host, error), Instant::now());
+        }
+    }
+
+    async fn open(
+        self: &Rc<Self>,
+        host: &Rc<HostPool<B>>,
+        permit: ConnectionPermit,
+        within: Duration,
+    ) -> Result<Link<B>, ConnectError> {
+        let late = tokio::time::Instant::now() + within;
+        let Connected { io, tls_version, is_http2 } = connect(&self.shared, host, within).await?;
+        let io = io.holding((OpenGuard::new(&self.open), permit));
+        if self.shared.config.protocol != Protocol::H1 {
+            host.shared.borrow_mut().is_expected = is_http2;
+        }
+        if is_http2 {
+            let opening = Http2Connection::open(io, tls_version, self.now.get());
+            let opened = timeout_at(late, opening).await.map_err(|_| ConnectError::Timeout)?;
+            let connection = opened.map_err(ConnectError::unreachable)?;
+            return Ok(self.share(&connection, host));
+        }
+        let (sender, connection) = http1::Builder::new()
+            // Measured: to copy a small body behind its head costs less than a vectored write.
+            .writev(false)
+            .max_buf_size(MAX_BUFFER)
+            .handshake(TokioIo::new(io))
+            .await
+            .map_err(|error| ConnectError::unreachable(io::Error::other(error)))?;
+        // The request on it learns of an error from its response future.
+        let task = tokio::task::spawn_local(async move { drop(connection.with_upgrades().await) });
+        Ok(Link::Http1(PooledConnection { sender, task: task.abort_handle(), tls_version }))
+    }
+
+    /// Waits for a connection that another request checks in, or for a permit to open one.
+    async fn wait_for_connection(
+        &self,
+        client: &UpstreamClient,
+        within: Duration,
+    ) -> Result<Acquired<B>, ConnectError> {
+        let full = ConnectError::Full(self.shared.config.max_connections);
+        let Some(mut place) = ConnectionQueue::join(&self.shared, &client.address, self.worker) else {
+            return Err(full);
+        };
+        let (sender, mut handed_over) = oneshot::channel();
+        let _waiting = WaitingGuard::new(&self.waiting, place.ticket, sender);
+        self.close_any_idle(); // frees its permit for the wanted host
+        self.shared.wanted.notify_waiters();
+        let mut late = std::pin::pin!(tokio::time::sleep(within));
+        let mut patience = EVICT_AFTER;
+        loop {
+            tokio::select! {
+                biased;
+                handed = &mut handed_over => return handed.map(Acquired::Connection).map_err(|_| full),
+                grant = &mut place.granted => match grant {
+                    Ok(Grant::Permit(permit)) => return Ok(Acquired::Permit(permit)),
+                    Ok(Grant::Displaced) | Err(_) => return Err(full),
+                },
+                () = &mut late => return Err(full),
+                () = tokio::time::sleep(patience) => {
+                    self.shared.addresses.evict_for(&client.address, place.ahead, Instant::now());
+                    patience = EVICT_EVERY;
+                }
+            }
+        }
+    }
+
+    /// Takes back a connection to `host` that is ready for another request.
+    pub(super) fn check_in(&self, pooled: PooledConnection<B>, host: &Rc<HostPool<B>>) {
+        if !host.is_current_tls(pooled.tls_version) {
+            return; // dropping it closes it
+        }
+        match self.shared.queue.next_request(self.worker) {
+            NextRequest::None => host.keep_idle(pooled, self.now.get()),
+            NextRequest::Here(ticket) => {
+                let waiting = self.waiting.borrow_mut().remove(&ticket);
+                if let Some(waiting) = waiting {
+                    // Dropping it closes it, and its permit goes to the next one.
+                    let _gone = waiting.send((Link::Http1(pooled), Rc::clone(host)));
+                }
+            }
+            NextRequest::Elsewhere => pooled.task.abort(),
+        }
+    }
+
+    /// Closes an idle connection, if there is one.
+    fn close_any_idle(&self) -> bool {
+        self.hosts.borrow().pools.iter().any(|pool| pool.close_any_idle())
+    }
+
+    /// Closes connections that were idle for longer than configured, that the upstream closed, or whose host is gone. Called
+    /// periodically.
+    pub fn close_expired(&self, now: Instant) {
+        self.now.set(now);
+        self.follow_hosts();
+        let idle_before = now.checked_sub(self.shared.config.timeouts.idle);
+        self.hosts.borrow().pools.iter().for_each(|pool| pool.close_expired(idle_before));
+    }
+
+    /// Closes idle connections now, and the others once their requests have ended: the configuration no longer has this
+    /// upstream, or has replaced it.
+    pub fn retire(&self) {
+        self.retired.set(true);
+        self.hosts.borrow().pools.iter().for_each(|pool| pool.retire());
+    }
+
+    /// Closes idle connections while requests of other workers wait for a permit. Runs as long as the worker does.
+    pub async fn yield_to_others(self: Rc<Self>) {
+        loop {
+            // Enabled before the check, so that no notification between the two is missed.
+            let mut wanted = std::pin::pin!(self.shared.wanted.notified());
+            wanted.as_mut().enable();
+            while self.shared.queue.waiting_elsewhere(self.worker) > 0 {
+                if !self.close_any_idle() {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+            wanted.await;
+        }
+    }
+}
+
+impl<B: RequestBody> UpstreamPool<B> {
+    /// Whether there is more than one host.
+    pub fn has_other_hosts(&self) -> bool {
+        self.hosts.borrow().pools.len() > 1
+    }
+
+    /// The state that all workers share.
+    pub fn shared(&self) -> &Arc<SharedUpstream> {
+        &self.shared
+    }
+
+    /// Idle connections of this worker.
+    pub fn idle_connections(&self) -> usize {
+        let shared: usize = self.hosts.borrow().pools.iter().map(|pool| pool.idle_shared()).sum();
+        self.idle_count.get() + shared
+    }
+
+    /// Connections of this worker with a request in flight.
+    pub fn active_connections(&self) -> usize {
+        self.open.load(Relaxed).saturating_sub(self.idle_connections())
+    }
+}
+
+/// Counts an open connection until dropped.
+#[derive(Debug)]
+pub(super) struct OpenGuard(Arc<AtomicUsize>);
+
+impl OpenGuard {
+    fn new(open: &Arc<AtomicUsize>) -> Self {
+        open.fetch_add(1, Relaxed);
+        Self(Arc::clone(open))
+    }
+}
+
+impl Drop for OpenGuard {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Counts a connection that is being opened as a request in flight, until dropped.
+struct ConnectingGuard<'a>(&'a Host);
+
+impl<'a> ConnectingGuard<'a> {
+    fn new(host: &'a Host) -> Self {
+        host.state.request_started();
+        Self(host)
+    }
+}
+
+impl Drop for ConnectingGuard<'_> {
+    fn drop(&mut self) {
+        self.0.state.request_ended();
+    }
+}
+
+/// What a request that waited was given.
+enum Acquired<B: RequestBody> {
+    Connection(HandedOver<B>),
+    Permit(ConnectionPermit),
+}
+
+/// A connection or a stream that is handed over to a request that waits, and its host.
+type HandedOver<B> = (Link<B>, Rc<HostPool<B>>);
+
+/// The requests of a worker that wait, by their tickets.
+type Waiting<B> = RefCell<HashMap<u64, oneshot::Sender<HandedOver<B>>, RandomState>>;
+
+/// A request that can be handed a connection, until dropped.
+struct WaitingGuard<'a, B: RequestBody> {
+    waiting: &'a Waiting<B>,
+    ticket: u64,
+}
+
+impl<'a, B: RequestBody> WaitingGuard<'a, B> {
+    fn new(waiting: &'a Waiting<B>, ticket: u64, sender: oneshot::Sender<HandedOver<B>>) -> Self {
+        waiting.borrow_mut().insert(ticket, sender);
+        Self { waiting, ticket }
+    }
+}
+
+impl<B: RequestBody> Drop for WaitingGuard<'_, B> {
+    fn drop(&mut self) {
+        self.waiting.borrow_mut().remove(&self.ticket);
+    }
+}

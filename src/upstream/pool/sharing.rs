@@ -1,0 +1,181 @@
+//! Connections that requests share: which one gets the next request, and who opens another.
+
+use std::{rc::Rc, time::Duration};
+
+use tokio::{sync::watch, time::timeout_at};
+
+use super::{ConnectError, HostPool, UpstreamPool};
+use crate::upstream::{
+    RequestBody,
+    connection::Link,
+    http2::{Http2Connection, StreamSlot},
+    queue::NextRequest,
+};
+
+/// The connections to one host that requests share.
+pub(super) struct SharedConnections {
+    open: Vec<Rc<Http2Connection>>,
+    /// Whether the host is expected to speak HTTP/2.
+    pub(super) is_expected: bool,
+    /// The connection that is being opened, if there is one: closed when that has ended, with the reason if it has failed.
+    opening: Option<watch::Receiver<Option<ConnectError>>>,
+}
+
+impl SharedConnections {
+    pub(super) fn new(is_expected: bool) -> Self {
+        Self { open: Vec::new(), is_expected, opening: None }
+    }
+
+    fn contains(&self, connection: &Rc<Http2Connection>) -> bool {
+        self.open.iter().any(|open| Rc::ptr_eq(open, connection))
+    }
+
+    /// Connections without streams.
+    pub(super) fn idle(&self) -> usize {
+        self.open.iter().filter(|connection| connection.streams() == 0).count()
+    }
+
+    pub(super) fn close_any_idle(&mut self) -> bool {
+        let idle = self.open.iter().position(|connection| connection.streams() == 0);
+        idle.map(|idle| self.open.swap_remove(idle)).is_some()
+    }
+
+    /// Closes the other connections once their last streams have ended.
+    pub(super) fn retain(&mut self, keep: impl Fn(&Rc<Http2Connection>) -> bool) {
+        self.open.retain(keep);
+    }
+}
+
+/// What a request gets that may share a connection.
+pub(super) enum Joined<B: RequestBody> {
+    Stream(Link<B>),
+    /// None has room, so it has to open one, and to tell others how that ends. `None`: they do not wait for it.
+    Opening(Option<Opening>),
+}
+
+/// Tells those that wait for a connection how its opening has failed. Dropped, the opening has ended.
+pub(super) type Opening = watch::Sender<Option<ConnectError>>;
+
+/// How the opening of a connection that is under way fails. `None`: it does not, or it was given up.
+async fn failure(
+    mut under_way: watch::Receiver<Option<ConnectError>>,
+    late: tokio::time::Instant,
+) -> Result<Option<ConnectError>, ConnectError> {
+    let failed =
+        timeout_at(late, under_way.wait_for(Option::is_some)).await.map_err(|_| ConnectError::Timeout)?;
+    Ok(failed.ok().and_then(|failed| failed.clone()))
+}
+
+impl<B: RequestBody> UpstreamPool<B> {
+    /// A stream of a connection to `host` that has room: of those the one with the fewest.
+    pub(super) fn take_stream(self: &Rc<Self>, host: &Rc<HostPool<B>>) -> Option<Link<B>> {
+        let mut connections = host.shared.borrow_mut();
+        connections.retain(|connection| host.takes_streams(connection));
+        let with_room = connections.open.iter().filter(|connection| connection.has_room());
+        let connection = with_room.min_by_key(|connection| connection.streams())?;
+        Some(self.link_to(connection, host))
+    }
+
+    /// A stream of `connection`, which has room.
+    fn link_to(self: &Rc<Self>, connection: &Rc<Http2Connection>, host: &Rc<HostPool<B>>) -> Link<B> {
+        Link::Http2(Box::new(StreamSlot::take(Rc::clone(connection), host, self)))
+    }
+
+    /// A stream of a connection to `host`, or of one that another request opens. If there is none, the task to open it.
+    pub(super) async fn join_connection(
+        self: &Rc<Self>,
+        host: &Rc<HostPool<B>>,
+        within: Duration,
+    ) -> Result<Joined<B>, ConnectError> {
+        let late = tokio::time::Instant::now() + within;
+        loop {
+            if let Some(link) = self.take_stream(host) {
+                return Ok(Joined::Stream(link));
+            }
+            let under_way = {
+                let mut connections = host.shared.borrow_mut();
+                if !connections.is_expected {
+                    return Ok(Joined::Opening(None));
+                }
+                match connections.opening.clone() {
+                    // One handshake at a time: many requests may share its connection.
+                    Some(under_way) if under_way.has_changed().is_ok() => under_way,
+                    _ => {
+                        let (opening, under_way) = watch::channel(None);
+                        connections.opening = Some(under_way);
+                        return Ok(Joined::Opening(Some(opening)));
+                    }
+                }
+            };
+            if let Some(error) = failure(under_way, late).await? {
+                return Err(error);
+            }
+        }
+    }
+
+    /// A stream of a `connection` that was opened just now. Requests that wait get the others.
+    pub(super) fn share(
+        self: &Rc<Self>,
+        connection: &Rc<Http2Connection>,
+        host: &Rc<HostPool<B>>,
+    ) -> Link<B> {
+        let link = self.link_to(connection, host);
+        if !host.is_retired() {
+            host.shared.borrow_mut().open.push(Rc::clone(connection));
+            while connection.has_room() && self.offer_stream(connection, host) {}
+        }
+        link
+    }
+
+    /// A stream of `connection` has ended. `is_last`: the connection takes no other one.
+    pub(in crate::upstream) fn stream_ended(
+        self: &Rc<Self>,
+        connection: &Rc<Http2Connection>,
+        host: &Rc<HostPool<B>>,
+        is_last: bool,
+    ) {
+        connection.give_stream_back(self.now.get());
+        if is_last || !host.takes_streams(connection) {
+            return retire_connection(connection, host);
+        }
+        let is_kept = host.shared.borrow().contains(connection);
+        if is_kept && connection.has_room() {
+            self.offer_stream(connection, host);
+            let is_idle = connection.streams() == 0;
+            if is_idle && (host.is_retired() || self.idle_connections() > self.shared.config.idle_connections)
+            {
+                retire_connection(connection, host);
+            }
+        }
+    }
+
+    /// Gives a stream of `connection`, which has room, to a request that waits. False where none of this worker does.
+    fn offer_stream(self: &Rc<Self>, connection: &Rc<Http2Connection>, host: &Rc<HostPool<B>>) -> bool {
+        match self.shared.queue.next_request(self.worker) {
+            NextRequest::None => false,
+            NextRequest::Here(ticket) => {
+                let waiting = self.waiting.borrow_mut().remove(&ticket);
+                if let Some(waiting) = waiting {
+                    // Dropping it gives it to the next one.
+                    let _gone = waiting.send((self.link_to(connection, host), Rc::clone(host)));
+                }
+                true
+            }
+            NextRequest::Elsewhere => {
+                // A stream can't change threads, but the connection's permit can, once its streams have ended. One
+                // connection at a time: streams may last long.
+                let is_yielding = self.yielding.borrow().upgrade().is_some();
+                if connection.streams() == 0 || !is_yielding {
+                    *self.yielding.borrow_mut() = Rc::downgrade(connection);
+                    retire_connection(connection, host);
+                }
+                false
+            }
+        }
+    }
+}
+
+/// Closes a connection once its last stream has ended.
+fn retire_connection<B: RequestBody>(connection: &Rc<Http2Connection>, host: &HostPool<B>) {
+    host.shared.borrow_mut().retain(|open| !Rc::ptr_eq(open, connection));
+}
