@@ -9,12 +9,15 @@ use super::{
     context::HandlerContext,
     dto::{
         ActiveConfiguration, Connections, Endpoint, Latency, Policies, Policy, Route, Routes, ServerErrors,
-        Upstream, Upstreams,
+        Upstream, UpstreamShare, Upstreams,
     },
     extract::{NoParams, Query},
     openapi::ReadErrors,
 };
-use crate::{config::model::Config, telemetry::time::rfc3339};
+use crate::{
+    config::model::{self, Config},
+    telemetry::time::rfc3339,
+};
 
 /// Lists the routes in the order in which they are tried, and the outcomes of their requests.
 #[utoipa::path(
@@ -39,7 +42,8 @@ pub(super) fn routes_dto(context: &HandlerContext) -> Routes {
             path: route.path.to_string(),
             methods: route.methods.iter().map(ToString::to_string).collect(),
             upstream: config.upstreams.get(route.upstream).map_or_else(String::new, |of| of.name.clone()),
-            policies: named(config, &route.policies),
+            upstreams: shares(config, route),
+            policies: named(config, &route.all_policies()),
             max_body: route.max_body.map(|bytes| bytes as u64),
             requests: totals.statuses.iter().sum(),
             denied: totals.denied,
@@ -53,6 +57,16 @@ pub(super) fn routes_dto(context: &HandlerContext) -> Routes {
         }
     });
     Routes { routes: routes.collect() }
+}
+
+/// The upstreams among which the requests of `route` are split. Empty: it has one.
+fn shares(config: &Config, route: &model::Route) -> Vec<UpstreamShare> {
+    let Some(split) = &route.split else { return Vec::new() };
+    let share = |(route, &weight): (&model::Route, &u32)| {
+        let upstream = config.upstreams.get(route.upstream)?;
+        Some(UpstreamShare { name: upstream.name.clone(), weight })
+    };
+    split.routes.iter().zip(&split.weights).filter_map(share).collect()
 }
 
 /// Lists the upstreams, the health of their endpoints, and the outcomes of requests to them.
@@ -84,7 +98,8 @@ pub(super) fn upstreams_dto(context: &HandlerContext) -> Upstreams {
             active: host.state.in_flight() as u64,
         });
         // All that hold for any request to it.
-        let routes = config.routes.iter().filter(|route| route.upstream == index);
+        let routes =
+            config.routes.iter().flat_map(model::Route::variants).filter(|route| route.upstream == index);
         let policies: BTreeSet<usize> = routes.flat_map(|route| route.policies.iter().copied()).collect();
         Upstream {
             name: upstream.config.name.clone(),
@@ -117,7 +132,11 @@ pub(super) fn policies_dto(context: &HandlerContext) -> Policies {
     let (rules, counted) = (&configured.rules, context.state.metrics.totals());
     let policies = rules.policies().iter().enumerate().map(|(index, policy)| {
         let totals = counted.policy(&policy.name);
-        let routes = rules.config().routes.iter().filter(|route| route.policies.contains(&index));
+        let routes = rules
+            .config()
+            .routes
+            .iter()
+            .filter(|route| route.variants().iter().any(|route| route.policies.contains(&index)));
         let routes: Vec<String> = routes.map(|route| route.name.clone()).collect();
         Policy {
             name: policy.name.clone(),

@@ -34,6 +34,7 @@ mod response_body;
 mod rewrite;
 mod rules;
 mod serve;
+mod split;
 mod trailers;
 mod tunnel;
 mod upstream_pools;

@@ -24,11 +24,12 @@ use super::{
     reply::Reply,
     request_body::BodyFault,
     request_buffering::{ReceivedBody, is_buffered, receive},
-    request_context::RequestContext,
+    request_context::{RequestContext, client_address},
     reservation,
     response_body::ResponseBody,
     rewrite,
     rules::parse_target,
+    split::split_route,
     tunnel::{self, Upgrade},
     worker::Worker,
 };
@@ -104,11 +105,11 @@ pub async fn serve<S: StoreAdmin + 'static>(
         }
     };
     exchange.set_route(route);
-    let route = &config.routes[route];
+    let mut route = &config.routes[route];
 
     // Is the client banned?
     let identity = &identity;
-    let context = RequestContext {
+    let mut context = RequestContext {
         request: &request,
         target: &target,
         route,
@@ -117,6 +118,10 @@ pub async fn serve<S: StoreAdmin + 'static>(
         certificate,
         is_peer_trusted,
     };
+    if let Some(split) = &route.split {
+        route = split_route(split, &context, || client_address(&worker, &client, address)).unwrap_or(route);
+        context.route = route;
+    }
     if let Some(reply) = check_bans(&worker, &client, &mut exchange, &context) {
         return Ok(refuse(&worker, exchange, &request, body, reply));
     }

@@ -267,6 +267,7 @@ mod tests {
             methods: Vec::new(),
             headers: Vec::new(),
             upstream: 0,
+            split: None,
             policies: Vec::new(),
             timeouts: Timeouts { connect: second, response: second, idle: second },
             method_override: MethodOverride::Remove,

@@ -73,6 +73,7 @@ pub(crate) fn config() -> Config {
             methods: Vec::new(),
             headers: Vec::new(),
             upstream: 0,
+            split: None,
             policies: vec![0],
             timeouts,
             method_override: MethodOverride::Remove,

@@ -18,7 +18,11 @@ pub struct Route {
     pub hosts: Vec<String>,
     pub path: String,
     pub methods: Vec<String>,
+    /// Of several, the one that takes most of the requests.
     pub upstream: String,
+    /// The upstreams among which its requests are split. Empty: there is one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub upstreams: Vec<UpstreamShare>,
     /// All policies that apply to it, including those of its upstream.
     pub policies: Vec<String>,
     /// Bytes that a request's body may have, by the route's own `max_body`; 0: any number; `null`: it has none of its own.
@@ -36,6 +40,13 @@ pub struct Route {
     /// Open WebSockets and other upgraded connections.
     #[serde(default)]
     pub tunnels: u64,
+}
+
+/// An upstream that takes a share of a route's requests.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UpstreamShare {
+    pub name: String,
+    pub weight: u32,
 }
 
 /// Responses with a 5xx status, by who gave them.

@@ -3,7 +3,7 @@
 use http::{HeaderName, HeaderValue, Method};
 use serde::Serialize;
 
-use super::{PathMatching, Timeouts, serialize};
+use super::{PathMatching, Split, Timeouts, serialize};
 
 /// Which requests go to which upstream, under which policies.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -24,6 +24,9 @@ pub struct Route {
     pub headers: Vec<(HeaderName, HeaderValue)>,
     /// Index into [`Config::upstreams`](super::Config::upstreams).
     pub upstream: usize,
+    /// Several upstreams instead. The route itself is then the one of `split.routes` that has the largest weight.
+    #[serde(skip)]
+    pub split: Option<Box<Split>>,
     /// Indexes into [`Config::policies`](super::Config::policies): the upstream's first, then the route's own, each once.
     pub policies: Vec<usize>,
     /// Those of the upstream, unless the route has its own.
@@ -37,6 +40,25 @@ pub struct Route {
 }
 
 impl Route {
+    /// The route as requests take it: itself, or for each upstream that its requests are split among the route to that one.
+    pub fn variants(&self) -> &[Self] {
+        match &self.split {
+            Some(split) => &split.routes,
+            None => std::slice::from_ref(self),
+        }
+    }
+
+    /// The policies of all [`Route::variants`], each once.
+    pub fn all_policies(&self) -> Vec<usize> {
+        let mut all = Vec::new();
+        for &policy in self.variants().iter().flat_map(|route| &route.policies) {
+            if !all.contains(&policy) {
+                all.push(policy);
+            }
+        }
+        all
+    }
+
     /// Whether requests of this method match. HEAD follows GET (RFC 9110, 9.3.2): origins serve both alike.
     pub fn has_method(&self, method: &Method) -> bool {
         self.methods.is_empty()

@@ -8,7 +8,8 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Value, json};
 
 use super::{
-    Algorithm, Condition, Config, Endpoint, HostPattern, KeyRecipe, PathPattern, Rate, Secret, Statuses,
+    Algorithm, Condition, Config, Endpoint, HostPattern, KeyRecipe, PathPattern, Rate, Route, Secret,
+    Statuses,
     display::{format_concurrency, format_duration, format_size},
 };
 
@@ -19,10 +20,18 @@ impl Config {
         let mut values = serde_json::to_value(self).unwrap_or_default();
         let routes = values.get_mut("routes").and_then(Value::as_array_mut);
         for (value, route) in routes.into_iter().flatten().zip(&self.routes) {
-            let upstream = self.upstreams.get(route.upstream).map(|upstream| upstream.name.as_str());
-            let policies = route.policies.iter().filter_map(|&index| self.policies.get(index));
+            let upstream = |route: &Route| self.upstreams.get(route.upstream).map(|upstream| &*upstream.name);
+            let policies = route.all_policies();
+            let policies = policies.iter().filter_map(|&index| self.policies.get(index));
             let policies: Vec<&str> = policies.map(|policy| policy.name.as_str()).collect();
-            value["upstream"] = json!(upstream);
+            value["upstream"] = json!(upstream(route));
+            if let Some(split) = &route.split {
+                let upstreams = split.routes.iter().map(upstream).zip(&split.weights);
+                let upstreams = upstreams.map(|(name, weight)| json!({ "name": name, "weight": weight }));
+                value["upstreams"] = upstreams.collect();
+                value["upstream"] = Value::Null;
+                value["split_by"] = json!(split.by);
+            }
             value["policies"] = json!(policies);
         }
         let policies = values.get_mut("policies").and_then(Value::as_array_mut);

@@ -35,6 +35,16 @@ impl<'t> Cursor<'t> {
         self.context.purpose
     }
 
+    /// Reads without reporting anything: what has been read, and reported, before.
+    pub(in crate::config) fn again<T>(self, read: impl FnOnce() -> T) -> T {
+        let (problems, warnings) = (&self.context.problems, &self.context.warnings);
+        let (errors, doubts) = (problems.borrow().len(), warnings.borrow().len());
+        let value = read();
+        problems.borrow_mut().truncate(errors);
+        warnings.borrow_mut().truncate(doubts);
+        value
+    }
+
     /// The scalar as the file has it, before interpolation. `None` for other nodes.
     pub(in crate::config) fn scalar(self) -> Option<&'t str> {
         match &self.node.kind {

@@ -11,7 +11,9 @@ const MAX_NAMED: usize = 4;
 /// Warns about every route on which each enforced limit counts by a value that the client chooses. With a new value in
 /// each request, the client never reaches a limit.
 pub(super) fn warn(drafts: &[DraftRoute<'_>], policies: &[Arc<Policy>], identity: IdentitySources) {
-    for DraftRoute { cursor, route, .. } in drafts {
+    let routes =
+        drafts.iter().flat_map(|draft| draft.route.variants().iter().map(|route| (draft.cursor, route)));
+    for (cursor, route) in routes {
         let of_route = route.policies.iter().filter_map(|policy| policies.get(*policy));
         let keys = of_route.filter(|policy| policy.mode == Mode::Enforce).flat_map(|policy| &policy.keys);
         let keys: Vec<&KeyRecipe> = keys.collect();

@@ -17,6 +17,7 @@ mod path_spellings;
 mod policies;
 mod root;
 mod routes;
+mod split;
 mod spoofable_headers;
 mod store;
 mod telemetry;

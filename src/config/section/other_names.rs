@@ -121,6 +121,26 @@ pub(super) const ROUTE: &[OtherName] = &[
     .with(", the name of one of `upstreams`"),
     OtherName::new(
         &[
+            "weighted_clusters",
+            "weighted",
+            "weights",
+            "services",
+            "backendrefs",
+            "backends",
+            "clusters",
+            "split_clients",
+            "split",
+            "traffic_split",
+            "canary",
+        ],
+        "upstreams: [{ name: NAME, weight: 95 }, { name: NAME, weight: 5 }]",
+    ),
+    OtherName::new(
+        &["runtime_fraction", "weight", "runtime_key_prefix"],
+        "upstreams: [{ name: NAME, weight: 95 }, { name: NAME, weight: 5 }]",
+    ),
+    OtherName::new(
+        &[
             "policy",
             "limit",
             "limits",
@@ -139,6 +159,14 @@ pub(super) const ROUTE: &[OtherName] = &[
     OtherName::new(DOT_SEGMENTS, "paths: normalise").with(", pass or refuse"),
     OtherName::new(SLASHES, "paths: normalise").with(ABOUT_SLASHES),
     OtherName::new(MAX_BODY, "max_body: SIZE"),
+];
+
+pub(super) const SHARE: &[OtherName] = &[
+    OtherName::new(
+        &["upstream", "service", "cluster", "backend", "backendrefs", "target", "host"],
+        "name: VALUE",
+    ),
+    OtherName::new(&["percent", "percentage", "share", "ratio", "traffic"], "weight: VALUE"),
 ];
 
 pub(super) const UPSTREAM: &[OtherName] = &[

@@ -7,13 +7,15 @@ use http::{HeaderName, HeaderValue};
 use super::{
     bypassable_limits, doubtful_paths, other_names, other_spellings,
     policies::Policies,
+    split::{self, split},
     unreachable_routes, unused_policies,
     upstreams::{Upstreams, timeouts},
     user::IdentitySources,
 };
 use crate::config::{
     model::{
-        DotSegments, EarlyHints, MethodOverride, PathCase, PathMatching, Route, Trailers, TrailingSlash,
+        DotSegments, EarlyHints, MethodOverride, PathCase, PathMatching, Route, Split, Trailers,
+        TrailingSlash,
     },
     reader::{Cursor, MappingCursor, NameTable},
     redact::has_no_credentials,
@@ -131,10 +133,11 @@ pub(super) fn routes(
     if items.is_empty() {
         list.report("no route is configured, so nothing would be served", None);
     }
+    let reading = RouteReading { defaults, policies: &policies.names, upstreams, identity };
     let mut drafts = Vec::new();
     let mut complete = true;
     for item in items {
-        let draft = |mapping| draft_route(item, mapping, defaults, &policies.names, upstreams);
+        let draft = |mapping| draft_route(item, mapping, &reading, None);
         match item.mapping_such_as("{ path: VALUE, upstream: NAME }").and_then(draft) {
             Some(draft) => drafts.push(draft),
             None => complete = false,
@@ -152,13 +155,22 @@ pub(super) fn routes(
     complete.then_some(routes)
 }
 
+/// What a route is read with.
+struct RouteReading<'a, 't> {
+    defaults: RouteDefaults,
+    policies: &'a NameTable<'t>,
+    upstreams: &'a Upstreams<'t>,
+    identity: IdentitySources,
+}
+
+/// Reads one route. `only`: of several upstreams, the one that counts.
 fn draft_route<'t>(
     cursor: Cursor<'t>,
     mut mapping: MappingCursor<'t>,
-    defaults: RouteDefaults,
-    policies: &NameTable<'_>,
-    upstreams: &Upstreams<'_>,
+    reading: &RouteReading<'_, '_>,
+    only: Option<usize>,
 ) -> Option<DraftRoute<'t>> {
+    let RouteReading { defaults, policies, upstreams, identity } = *reading;
     mapping = mapping.knowing(other_names::ROUTE);
     let name = mapping.take("name").map(|value| Some((value, value.parse(route_name)?)));
     let hosts = mapping.take("hosts").map_or(Some(Vec::new()), |list| match list.scalar() {
@@ -174,17 +186,16 @@ fn draft_route<'t>(
     let methods =
         mapping.take("methods").map_or(Some(Vec::new()), |list| conditions(list, |item| item.parse(method)));
     let headers = mapping.take("headers").map_or(Some(Vec::new()), headers);
-    let upstream = mapping
-        .require("upstream", "the name of one of `upstreams`")
-        .and_then(|value| match value.scalar().filter(|text| text.contains("://")) {
-            Some(url) => {
-                let help = "give the URL a name: `upstreams: { api: { endpoints: [URL] } }`, and here `upstream: api`";
-                let url = if has_no_credentials(url) { help.replace("URL]", &format!("{url}]")) } else { help.to_owned() };
-                value.report("this is a URL, not the name of an upstream", url);
-                None
-            }
-            None => upstreams.names.resolve(value),
-        });
+    mapping.mark_known("upstream");
+    let split = split(&mut mapping, upstreams, identity);
+    let upstream = match &split {
+        Some(split) => only.or(split.as_ref().and_then(split::Split::heaviest)),
+        // An unknown key that means `upstreams` is reported as such.
+        None if mapping.has_or_misspells("upstreams") => None,
+        None => mapping
+            .require("upstream", "the name of one of `upstreams`")
+            .and_then(|value| named_upstream(value, upstreams)),
+    };
     let own = mapping
         .take("policies")
         .map(|list| list.unique_items(|item| policies.resolve(item)))
@@ -206,7 +217,7 @@ fn draft_route<'t>(
         Some(given) => given.map(|(cursor, name)| (Some(cursor), name))?,
         None => (None, text),
     };
-    let route = Route {
+    let mut route = Route {
         name: called,
         hosts: hosts?,
         path,
@@ -215,6 +226,7 @@ fn draft_route<'t>(
         methods: methods?,
         headers: headers?,
         upstream: upstream?,
+        split: None,
         policies: all,
         timeouts,
         method_override,
@@ -222,7 +234,28 @@ fn draft_route<'t>(
         early_hints,
         max_body,
     };
+    if let (Some(Some(split)), None) = (split, only) {
+        let (upstreams, weights): (Vec<_>, Vec<_>) = split.upstreams.into_iter().unzip();
+        let variant = |upstream| {
+            let draft = cursor.again(|| draft_route(cursor, cursor.mapping()?, reading, Some(upstream)));
+            Some(draft?.route)
+        };
+        let routes = upstreams.into_iter().map(variant).collect::<Option<_>>()?;
+        route.split = Some(Box::new(Split { by: split.by, weights, routes }));
+    }
     Some(DraftRoute { cursor, name, route })
+}
+
+fn named_upstream(value: Cursor<'_>, upstreams: &Upstreams<'_>) -> Option<usize> {
+    let Some(url) = value.scalar().filter(|text| text.contains("://")) else {
+        return upstreams.names.resolve(value);
+    };
+    let shown = if has_no_credentials(url) { url } else { "URL" };
+    let help = format!(
+        "give the URL a name: `upstreams: {{ api: {{ endpoints: [{shown}] }} }}`, and here `upstream: api`"
+    );
+    value.report("this is a URL, not the name of an upstream", help);
+    None
 }
 
 /// The error for a single host where a list of them belongs.
@@ -303,6 +336,9 @@ fn with_unique_names(drafts: Vec<DraftRoute<'_>>) -> Vec<Route> {
                 route.name = if *time == 1 { path.clone() } else { format!("{path}#{time}") };
             }
             lines.insert(route.name.clone(), cursor.location().line);
+        }
+        for variant in route.split.iter_mut().flat_map(|split| &mut split.routes) {
+            variant.name.clone_from(&route.name);
         }
         routes.push(route);
     }

@@ -1,10 +1,14 @@
 //! Warns about policies that limit nothing, because no route uses them.
 
+use std::collections::HashSet;
+
 use super::{policies::Policies, routes::DraftRoute, upstreams::Upstreams};
 
 pub(super) fn warn(drafts: &[DraftRoute<'_>], policies: &Policies<'_>, upstreams: &Upstreams<'_>) {
+    let variants = drafts.iter().flat_map(|draft| draft.route.variants());
+    let used: HashSet<usize> = variants.flat_map(|route| route.policies.iter().copied()).collect();
     for (index, (location, value)) in policies.cursors.iter().enumerate() {
-        if drafts.iter().any(|draft| draft.route.policies.contains(&index)) {
+        if used.contains(&index) {
             continue;
         }
         let help = match upstreams.first_with(index) {

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     abuse::bans::{Ban, BanTable},
-    config::model::Route,
+    config::model::{Route, Split},
     identity::{Credentials, Identity, address_text},
     limit::Store,
     proxy::{
@@ -24,6 +24,7 @@ use crate::{
         request_context::RequestContext,
         reservation::LeaseTokens,
         rules::{Rules, parse_target},
+        split::split_route,
     },
     router::{IgnoredDifferences, Mismatch, Rejection, Target},
     tls::TlsIdentity,
@@ -124,8 +125,13 @@ pub async fn explain<S: Store>(
         }
     };
     let identity: &Identity = &identity;
-    let context =
+    let mut context =
         RequestContext { request, target: &target, route, address, identity, certificate, is_peer_trusted };
+    if let Some(split) = &route.split {
+        context.route = explain_split(rules, split, &context, &address_text, &mut explained);
+    }
+    let route = context.route;
+    explained.upstream = upstream_name(rules, route).map(str::to_owned);
     let tokens = LeaseTokens::new();
     let inputs = CheckInputs { time: now, tokens: &tokens };
     checks::explain(rules, store, &context, &address_text, &inputs, &mut explained).await;
@@ -183,8 +189,39 @@ fn destination<'r>(
     });
     found?;
     let route = route.ok_or(Rejection { status: StatusCode::NOT_FOUND, detail: "No route matches." })?;
-    explained.upstream = rules.config.upstreams.get(route.upstream).map(|upstream| upstream.name.clone());
     Ok((target, route))
+}
+
+fn upstream_name<'r>(rules: &'r Rules, route: &Route) -> Option<&'r str> {
+    rules.config.upstreams.get(route.upstream).map(|upstream| &*upstream.name)
+}
+
+/// Of a route with several upstreams, the route to the one that the request goes to; where that is left to chance, the one
+/// that most requests go to.
+fn explain_split<'r>(
+    rules: &Rules,
+    split: &'r Split,
+    context: &RequestContext<'r>,
+    address: &CompactString,
+    explained: &mut Explanation,
+) -> &'r Route {
+    let total = split.total();
+    let shares =
+        split.weights.iter().zip(&split.routes).map(|(weight, route)| {
+            format!("{weight} to {}", upstream_name(rules, route).unwrap_or_default())
+        });
+    let shares = shares.collect::<Vec<_>>().join(", ");
+    let (route, how) = match &split.by {
+        None => (context.route, format!("; of {total} requests go {shares}, at random")),
+        Some(key) => {
+            let route = split_route(split, context, || address.clone());
+            (route.unwrap_or(context.route), format!("; of {total} go {shares}, chosen by {key}"))
+        }
+    };
+    if let Some(explained) = &mut explained.route {
+        explained.because += &how;
+    }
+    route
 }
 
 /// Everything that the route matches by.

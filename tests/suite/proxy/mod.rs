@@ -3,6 +3,7 @@
 mod balancing;
 mod broken_answers;
 mod broken_uploads;
+mod canary;
 mod cancel;
 mod capacity;
 mod client_limits;

@@ -1,4 +1,4 @@
-//! `key`: what a policy counts by; and `value`: what `distinct` counts.
+//! `key`: what a policy counts by; and `value`: what `distinct` counts. `balance` takes a key as well.
 
 use crate::config::{
     model::{Algorithm, KeyPart, KeyRecipe},
@@ -21,7 +21,7 @@ pub(super) fn keys(value: Cursor<'_>, identity: IdentitySources) -> Vec<KeyRecip
 }
 
 /// One key. Reports parts that no request can have.
-pub(super) fn key(item: Cursor<'_>, identity: IdentitySources) -> Option<KeyRecipe> {
+pub(in crate::config::section) fn key(item: Cursor<'_>, identity: IdentitySources) -> Option<KeyRecipe> {
     if let Some((kind, name)) = item.only_entry().filter(|(_, value)| !value.is_null()) {
         let written = format!("{kind}:{}", name.scalar().unwrap_or("NAME"));
         let help = suggest_key(&written).map(|key| format!("did you mean `\"{key}\"`?"));

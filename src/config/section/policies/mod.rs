@@ -12,6 +12,7 @@ mod reply;
 mod unreachable_tiers;
 
 pub(super) use exceptions::exempt;
+pub(super) use keys::key;
 pub(super) use memory::StoreMemory;
 pub(super) use policy::{Policies, policies};
 pub(super) use reply::reply;
