@@ -2,6 +2,8 @@
 
 use std::{io, net::TcpListener, sync::Arc, thread, time::Duration};
 
+use tokio::runtime::{self, LocalOptions};
+
 use super::{
     App, InheritedSockets,
     generation::Generation,
@@ -29,7 +31,7 @@ use crate::{
         metrics::Metrics,
         traces::{self, Traces},
     },
-    upstream::UpstreamTlsError,
+    upstream::{UpstreamTlsError, monitor_health},
 };
 
 /// How often files of certificates are checked for changes.
@@ -127,6 +129,7 @@ fn launch<F: StoreFactory>(
 
     let tls = TlsContexts::new(generation.tls.clone());
     watch_certificates(&tls, &shared.in_force)?;
+    watch_health(&shared.in_force)?;
     shared.metrics.watch_tls({
         let (tls, addresses) = (tls.clone(), listeners);
         move || tls.facts(&addresses)
@@ -300,6 +303,21 @@ fn watch_certificates(tls: &TlsContexts, in_force: &Arc<ActiveConfig>) -> io::Re
         }
     };
     thread::Builder::new().name("certificates".into()).spawn(watch)?;
+    Ok(())
+}
+
+/// Probes the hosts of the upstreams in force, for as long as the process lives.
+fn watch_health(in_force: &Arc<ActiveConfig>) -> io::Result<()> {
+    let in_force = Arc::clone(in_force);
+    let watch = move || {
+        let mut runtime = runtime::Builder::new_current_thread();
+        let runtime = match runtime.enable_all().build_local(LocalOptions::default()) {
+            Ok(runtime) => runtime,
+            Err(error) => return tracing::error!("health checks can't start: {error}"),
+        };
+        runtime.block_on(monitor_health(move || in_force.snapshot().upstreams.clone()));
+    };
+    thread::Builder::new().name("health".into()).spawn(watch)?;
     Ok(())
 }
 

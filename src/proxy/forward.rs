@@ -3,6 +3,7 @@
 use std::{
     pin::{Pin, pin},
     rc::Rc,
+    time::Instant,
 };
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
@@ -119,7 +120,8 @@ impl<'a> Forwarder<'a> {
         let mut fresh = false;
         let mut avoid = None;
         loop {
-            let picked = self.upstream.pick(avoid.as_deref(), self.timer.now());
+            let began = self.timer.now();
+            let picked = self.upstream.pick(avoid.as_deref(), began);
             let pooled = if fresh { None } else { self.upstream.checkout(&picked, self.client) };
             let mut connection = match pooled {
                 Some(connection) => connection,
@@ -158,7 +160,8 @@ impl<'a> Forwarder<'a> {
                     request.headers_mut().insert(header::HOST, host);
                 }
             }
-            let may_be_closed = connection.is_reused() && !connection.is_shared() && !is_retry;
+            let (is_reused, is_shared) = (connection.is_reused(), connection.is_shared());
+            let may_be_closed = is_reused && !is_shared && !is_retry;
             let retry_copy = may_be_closed.then(|| retry_copy(&request)).flatten();
 
             // Unless set otherwise below, the client went away or broke its own request off.
@@ -175,7 +178,7 @@ impl<'a> Forwarder<'a> {
                             connection = sent.connection;
                             Ok(sent.result)
                         }
-                        Err(TimedOut) => return Err(self.timed_out(&mut attempt)),
+                        Err(TimedOut) => return Err(self.timed_out(&mut attempt, &host)),
                     }
                 }
             };
@@ -187,7 +190,7 @@ impl<'a> Forwarder<'a> {
                 }
                 Ok(Ok(response)) => {
                     attempt.outcome = Outcome::Ok;
-                    host.state.answered();
+                    self.upstream.shared().responded(&host, &response, began, self.timer.now());
                     let reservation = self.reservation.cloned();
                     return Ok(UpstreamAnswer {
                         response,
@@ -196,7 +199,7 @@ impl<'a> Forwarder<'a> {
                     });
                 }
                 Ok(Err(failed)) => failed,
-                Err(TimedOut) => return Err(self.timed_out(&mut attempt)),
+                Err(TimedOut) => return Err(self.timed_out(&mut attempt, &host)),
             };
             match progress.as_ref().and_then(|progress| progress.fault()) {
                 Some(BodyFault::TooLarge) => return Err(Reply::body_too_large().closing()),
@@ -209,8 +212,12 @@ impl<'a> Forwarder<'a> {
                 None => {}
             }
             attempt.outcome = Outcome::Error;
-            let SendError { error, request: unsent, .. } = failed;
+            let SendError { error, is_unprocessed, request: unsent } = failed;
             self.upstream.request_failed(&host, error.cause());
+            // A connection that was kept may have been closed for being idle.
+            if !is_unprocessed && (is_shared || !is_reused) {
+                self.upstream.shared().broke_off(&host, error.cause(), began, self.timer.now());
+            }
             match unsent.or(retry_copy) {
                 Some(retry) if !is_retry => {
                     self.metrics.upstream_retry(self.index);
@@ -251,13 +258,14 @@ impl<'a> Forwarder<'a> {
     }
 
     /// The reply to a request that was not answered in time.
-    fn timed_out(&self, attempt: &mut Attempt<'_>) -> Reply {
+    fn timed_out(&self, attempt: &mut Attempt<'_>, host: &Host) -> Reply {
         if let Some(reason) = self.timer.cut_off_reason() {
             return Reply::slow_body(reason);
         }
         // A client that waits no longer has gone away.
         if !self.timer.is_call_over() {
             attempt.outcome = Outcome::Timeout;
+            self.upstream.shared().response_timed_out(host, Instant::now());
         }
         Reply::gateway_timeout()
     }

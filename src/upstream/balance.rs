@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, sync::Arc, time::Instant};
 
-use super::Host;
+use super::{Host, health::Eligible};
 use crate::config::model::Balance;
 
 /// Chooses among the hosts of one upstream. Each worker has its own.
@@ -25,23 +25,14 @@ impl Balancer {
         balancer
     }
 
-    /// The host for the next request, by its place: neither `avoid` nor an ejected one, as long as there is another.
+    /// The host for the next request, by its place: one of the [`Eligible`] ones.
     pub(super) fn pick(&self, avoid: Option<&Host>, now: Instant) -> usize {
         let hosts = &*self.hosts;
         if hosts.len() == 1 {
             return 0;
         }
-        let is = |host: &Arc<Host>, other: Option<&Host>| {
-            other.is_some_and(|other| std::ptr::eq(Arc::as_ptr(host), other))
-        };
-        let is_ejected = |host: &Host| host.state.is_ejected(now);
-        let may_serve = |other: &Arc<Host>| !is(other, avoid) && !is_ejected(other);
-        // A host that accepted a connection and failed a request is better than ejected ones.
-        let avoid = avoid.filter(|host| is_ejected(host) || hosts.iter().any(may_serve));
-        let usable = |host: &Arc<Host>| !is(host, avoid) && !is_ejected(host);
-        // Where all are ejected, any but the one that failed just now may be back.
-        let any = !hosts.iter().any(usable);
-        let may = |host: &Arc<Host>| if any { !is(host, avoid) } else { usable(host) };
+        let eligible = Eligible::new(hosts, avoid, now);
+        let may = |host: &Arc<Host>| eligible.admits(host);
         let first = self.turn(may);
         match self.balance {
             Balance::RoundRobin => first,
@@ -80,7 +71,7 @@ fn load(host: &Host) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::hosts::{EJECTION_TIME, tests::hosts};
+    use crate::upstream::{host_state::UNREACHABLE_TIME, hosts::tests::hosts};
 
     fn balancer(weights: &[u32], balance: Balance) -> Balancer {
         Balancer::new(hosts(weights), balance, 0)
@@ -106,7 +97,7 @@ mod tests {
             eject(&balancer, 2, now);
             let failed = &*balancer.hosts[2];
             assert_ne!(balancer.pick(Some(failed), now), 2, "all are ejected: any other may be back");
-            assert!((0..6).any(|_| balancer.pick(None, now + EJECTION_TIME) == 0));
+            assert!((0..6).any(|_| balancer.pick(None, now + UNREACHABLE_TIME) == 0));
             balancer.hosts[1].state.connected();
             assert_eq!(balancer.pick(None, now), 1);
         }
@@ -120,7 +111,7 @@ mod tests {
             eject(&balancer, 1, now);
             let failed = &*balancer.hosts[0];
             assert!((0..4).all(|_| balancer.pick(Some(failed), now) == 0));
-            assert_eq!(balancer.pick(Some(failed), now + EJECTION_TIME), 1);
+            assert_eq!(balancer.pick(Some(failed), now + UNREACHABLE_TIME), 1);
         }
     }
 

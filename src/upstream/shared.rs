@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 use super::{
     ConnectError, Host, UpstreamTlsContext,
     addresses::AddressTable,
+    health::Outliers,
     hosts::{Hosts, HostsSnapshot},
     queue::ConnectionQueue,
     with_cause,
@@ -33,6 +34,8 @@ pub struct SharedUpstream {
     pub(super) wanted: Notify,
     /// The addresses that requests are sent to.
     hosts: Hosts,
+    /// Ejects hosts that fail requests.
+    pub(super) outliers: Outliers,
 }
 
 impl SharedUpstream {
@@ -44,6 +47,7 @@ impl SharedUpstream {
             addresses: AddressTable::new(&config),
             wanted: Notify::new(),
             hosts: Hosts::new(&config.endpoints),
+            outliers: Outliers::new(config.outlier),
             config,
         })
     }
@@ -118,6 +122,7 @@ impl SharedUpstream {
             upstream: self.config.name.clone(),
             url: host.url(),
             is_healthy: host.state.is_healthy(),
+            status: host.state.status(),
             ejections: host.state.ejections(),
             error: host.state.error(),
         };

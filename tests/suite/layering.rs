@@ -105,7 +105,7 @@ const MAY_USE: [(&str, &[&str]); 31] = [
     ("redis", &["store::redis", "peers"]),
     ("rmp", &["store::redis"]),
     ("postcard", &["peers"]),
-    ("prost", &["proxy"]),
+    ("prost", &["proxy", "upstream"]),
     ("jsonwebtoken", &["identity"]),
     ("icu_properties", &["unicode"]),
     ("opentelemetry", &["telemetry"]),

@@ -21,9 +21,8 @@ impl HealthTracker {
         });
         let endpoints = endpoints.into_iter().map(|endpoint| {
             let why = match (endpoint.is_healthy, &endpoint.error) {
-                (true, _) => "it is reachable".to_owned(),
-                (false, None) => "it is unreachable".to_owned(),
-                (false, Some(error)) => format!("it is unreachable: {error}"),
+                (true, _) | (false, None) => format!("it is {}", endpoint.status),
+                (false, Some(error)) => format!("it is {}: {error}", endpoint.status),
             };
             (format!("upstream {} {}", endpoint.upstream, endpoint.url), endpoint.is_healthy, why)
         });

@@ -80,9 +80,9 @@ fn given_by(outcomes: &RouteOutcomes) -> String {
 }
 
 fn unreachable(endpoint: &EndpointFacts) -> Finding {
-    let EndpointFacts { upstream, url, error, .. } = endpoint;
-    let why = error.as_deref().unwrap_or("the last attempt to connect to it has failed");
-    let text = format!("endpoint {url} of upstream {upstream} is unreachable: {why}");
+    let EndpointFacts { upstream, url, status, error, .. } = endpoint;
+    let why = error.as_deref().unwrap_or("the last attempt to use it has failed");
+    let text = format!("endpoint {url} of upstream {upstream} is {status}: {why}");
     Finding { subject: Subject::UnreachableEndpoint { upstream: upstream.clone(), url: url.clone() }, text }
 }
 
@@ -176,6 +176,7 @@ mod tests {
             upstream: "api".into(),
             url: url.into(),
             is_healthy,
+            status: if is_healthy { "healthy" } else { "unreachable" },
             error: (!is_healthy).then(|| "nobody listens".to_owned()),
             ejections: 0,
         };

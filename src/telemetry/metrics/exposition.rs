@@ -81,14 +81,15 @@ impl Metrics {
         let endpoints = self.endpoints();
         let (name, help) = (
             "tollgate_upstream_endpoint_healthy",
-            "Whether the last attempt to reach the endpoint succeeded",
+            "Whether the endpoint can be reached, passes its health checks and is not ejected",
         );
         let mut family = out.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for endpoint in &endpoints {
             let labels = [("upstream", endpoint.upstream.as_str()), ("endpoint", endpoint.url.as_str())];
             family.encode_family(&labels)?.encode_gauge(&u64::from(endpoint.is_healthy))?;
         }
-        let help = "Times an endpoint was taken out of rotation because it could not be reached";
+        let help =
+            "Times an endpoint was taken out of rotation because it could not be reached or failed requests";
         let mut family = counter(out, "tollgate_upstream_ejections", help)?;
         for endpoint in &endpoints {
             let labels = [("upstream", endpoint.upstream.as_str()), ("endpoint", endpoint.url.as_str())];

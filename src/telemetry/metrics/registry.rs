@@ -93,11 +93,13 @@ pub struct EndpointFacts {
     pub upstream: String,
     /// `http://127.0.0.1:3000`
     pub url: String,
-    /// Whether it could be reached the last time that it was tried.
+    /// Whether nothing is known against it.
     pub is_healthy: bool,
+    /// `healthy`, `unreachable`, `ejected` or `unhealthy`.
+    pub status: &'static str,
     /// How often it was put to rest since the start.
     pub ejections: u64,
-    /// Why it could not be reached. `None`: it could.
+    /// What is known against it. `None`: nothing.
     pub error: Option<String>,
 }
 

@@ -133,7 +133,8 @@ impl Http2Connection {
         self.idle_since.set(now);
     }
 
-    pub(super) fn requests(&self) -> SendRequest<Bytes> {
+    /// Where streams are opened. The pool counts them ([`Http2Connection::has_room`]).
+    pub(in crate::upstream) fn requests(&self) -> SendRequest<Bytes> {
         self.requests.borrow().clone()
     }
 

@@ -199,11 +199,8 @@ impl<B: RequestBody> UpstreamPool<B> {
         match &opened {
             // With TLS 1.3 it may still refuse our certificate: wait for its first answer.
             Ok(Link::Http1(pooled)) if pooled.tls_version > 0 => {}
-            Ok(_) => host.state.connected(),
-            Err(error) => {
-                let error = self.shared.describe_connect_error(host, error);
-                host.state.mark_unreachable(error, Instant::now());
-            }
+            Ok(_) => self.shared.connected(host),
+            Err(error) => self.shared.not_connected(host, error),
         }
         Ok(Connection::new(opened?, host, self, held, false))
     }
@@ -213,7 +210,7 @@ impl<B: RequestBody> UpstreamPool<B> {
     /// ended.
     pub fn request_failed(&self, host: &Host, error: &(dyn std::error::Error + 'static)) {
         if matches!(find_tls_error(error), Some(rustls::Error::AlertReceived(_))) {
-            host.state.mark_unreachable(self.shared.describe(host, error), Instant::now());
+            self.shared.unreachable(host, self.shared.describe(host, error), Instant::now());
         }
     }
 

@@ -1,6 +1,7 @@
 //! What is between Tollgate and the services behind it.
 
 mod grpc;
+mod health;
 mod http2;
 mod https;
 mod https_changes;

@@ -1,0 +1,113 @@
+//! Which hosts may get the next request.
+
+use std::{ptr, sync::Arc, time::Instant};
+
+use crate::upstream::{Host, Standing};
+
+/// The hosts of an upstream that may get the next request. There is always one.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::upstream) struct Eligible<'a> {
+    /// The least fit of them.
+    worst: Standing,
+    /// The host that failed the request just now, where there is another.
+    avoid: Option<&'a Host>,
+    now: Instant,
+}
+
+impl<'a> Eligible<'a> {
+    /// The usable ones of `hosts`. Where these are fewer than half, the suspect ones as well, since the few would hardly take
+    /// the load of all ("panic mode"). Where none of either is left, all.
+    ///
+    /// `avoid` failed the request just now. It gets it again only where all others are less fit.
+    pub(in crate::upstream) fn new(hosts: &[Arc<Host>], avoid: Option<&'a Host>, now: Instant) -> Self {
+        let (mut usable, mut suspect) = (0, 0);
+        for host in hosts {
+            match host.state.standing(now) {
+                Standing::Usable => usable += 1,
+                Standing::Suspect => suspect += 1,
+                Standing::Unreachable => {}
+            }
+        }
+        let (worst, eligible) = match usable + suspect {
+            _ if usable > 0 && usable * 2 >= hosts.len() => (Standing::Usable, usable),
+            0 => (Standing::Unreachable, hosts.len()),
+            reachable => (Standing::Suspect, reachable),
+        };
+        let is_only = |avoid: &&Host| eligible == 1 && avoid.state.standing(now) <= worst;
+        Self { worst, avoid: avoid.filter(|avoid| !is_only(avoid)), now }
+    }
+
+    /// Whether `host` is one of them.
+    pub(in crate::upstream) fn admits(&self, host: &Host) -> bool {
+        host.state.standing(self.now) <= self.worst && self.avoid.is_none_or(|avoid| !ptr::eq(avoid, host))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{config::model::OutlierDetection, upstream::hosts::tests::hosts};
+
+    /// Which of these hosts are eligible. Each is usable (`u`), suspect (`s`) or unreachable (`x`); the one to avoid is in
+    /// upper case.
+    fn eligible(standings: &str) -> String {
+        let (hosts, now) = (hosts(&vec![1; standings.len()]), Instant::now());
+        let settings = OutlierDetection { failures: 1, eject: Duration::from_secs(30), at_most: 1.0 };
+        let mut avoid = None;
+        for (host, standing) in hosts.iter().zip(standings.chars()) {
+            match standing.to_ascii_lowercase() {
+                's' => drop(host.state.eject(&settings, String::new(), now)),
+                'x' => drop(host.state.mark_unreachable(String::new(), now)),
+                _ => {}
+            }
+            avoid = avoid.or(standing.is_uppercase().then_some(&**host));
+        }
+        let eligible = Eligible::new(&hosts, avoid, now);
+        let show = |(host, standing): (&Arc<Host>, char)| if eligible.admits(host) { standing } else { '-' };
+        hosts.iter().zip(standings.chars()).map(show).collect()
+    }
+
+    #[test]
+    fn the_fittest_get_requests() {
+        for (standings, admitted) in [
+            ("u", "u"),
+            ("uu", "uu"),
+            ("us", "u-"),
+            ("ux", "u-"),
+            ("uus", "uu-"),
+            // Half of them are enough, and fewer are not.
+            ("uuss", "uu--"),
+            ("usss", "usss"),
+            ("ssss", "ssss"),
+            // Unreachable ones would not help.
+            ("uxxx", "u---"),
+            ("usxx", "us--"),
+            ("sxxx", "s---"),
+            ("xxxx", "xxxx"),
+        ] {
+            assert_eq!(eligible(standings), admitted, "{standings}");
+        }
+    }
+
+    #[test]
+    fn the_one_to_avoid_gets_a_request_again_only_where_others_are_less_fit() {
+        for (standings, admitted) in [
+            ("U", "U"),
+            ("X", "X"),
+            ("Uu", "-u"),
+            ("Us", "U-"),
+            ("Ux", "U-"),
+            ("Uxx", "U--"),
+            ("Xu", "-u"),
+            ("Xx", "-x"),
+            ("Ss", "-s"),
+            ("Sx", "S-"),
+            ("Usss", "-sss"),
+            ("Uuss", "-u--"),
+        ] {
+            assert_eq!(eligible(standings), admitted, "{standings}");
+        }
+    }
+}

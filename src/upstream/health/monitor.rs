@@ -1,0 +1,108 @@
+//! Probes every host of the upstreams that have `health`, each in a task of its own.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use tokio::{
+    task::{AbortHandle, spawn_local},
+    time::{Instant, interval, sleep_until},
+};
+
+use super::probe::probe;
+use crate::{
+    config::model::HealthCheck,
+    upstream::{Host, SharedUpstream},
+};
+
+/// How often it is looked whether there are other upstreams or hosts, and whether ejections are over.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Watches over the health of the hosts of `upstreams`, which are asked for again and again. To be run on one thread for the
+/// whole process, in a local runtime.
+pub async fn monitor(upstreams: impl Fn() -> Vec<Arc<SharedUpstream>>) -> Infallible {
+    let mut watched: Vec<WatchedUpstream> = Vec::new();
+    let mut tick = interval(TICK);
+    loop {
+        tick.tick().await;
+        let upstreams = upstreams();
+        watched.retain(|old| upstreams.iter().any(|kept| Arc::ptr_eq(kept, &old.upstream)));
+        for upstream in upstreams {
+            upstream.settle_ejections(std::time::Instant::now());
+            match watched.iter_mut().find(|known| Arc::ptr_eq(&known.upstream, &upstream)) {
+                Some(known) => known.refresh(),
+                None => watched.push(WatchedUpstream::new(upstream)),
+            }
+        }
+    }
+}
+
+/// An upstream, and the probes of its hosts.
+struct WatchedUpstream {
+    upstream: Arc<SharedUpstream>,
+    /// That of its hosts.
+    version: u64,
+    probes: Vec<ProbeTask>,
+}
+
+impl WatchedUpstream {
+    fn new(upstream: Arc<SharedUpstream>) -> Self {
+        let version = upstream.hosts_version().wrapping_sub(1);
+        let mut watched = Self { upstream, version, probes: Vec::new() };
+        watched.refresh();
+        watched
+    }
+
+    /// Follows its hosts.
+    fn refresh(&mut self) {
+        let Some(check) = &self.upstream.config.health else { return };
+        if self.version == self.upstream.hosts_version() {
+            return;
+        }
+        let snapshot = self.upstream.hosts_snapshot();
+        let mut before = std::mem::take(&mut self.probes);
+        for host in &*snapshot.hosts {
+            let known = before.iter().position(|probe| Arc::ptr_eq(&probe.host, host));
+            self.probes.push(match known {
+                Some(known) => before.swap_remove(known),
+                None => ProbeTask::spawn(&self.upstream, host, check),
+            });
+        }
+        self.version = snapshot.version;
+    }
+}
+
+/// The probes of one host, which end when it is dropped.
+struct ProbeTask {
+    host: Arc<Host>,
+    task: AbortHandle,
+}
+
+impl ProbeTask {
+    fn spawn(upstream: &Arc<SharedUpstream>, host: &Arc<Host>, check: &HealthCheck) -> Self {
+        let task = probe_again_and_again(Arc::clone(upstream), Arc::clone(host), check.clone());
+        Self { host: Arc::clone(host), task: spawn_local(task).abort_handle() }
+    }
+}
+
+impl Drop for ProbeTask {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// The first probe is sent at once. Each later one begins an interval after the one before has begun, but never before that
+/// has ended.
+async fn probe_again_and_again(
+    upstream: Arc<SharedUpstream>,
+    host: Arc<Host>,
+    check: HealthCheck,
+) -> Infallible {
+    loop {
+        let began = Instant::now();
+        let result = probe(&upstream, &host, &check).await;
+        if let Some(change) = host.state.probed(result, &check) {
+            upstream.report_change(&host, &change);
+        }
+        // Hosts, and instances, that began together must not go on together.
+        sleep_until(began + check.interval.mul_f64(0.9 + fastrand::f64() / 5.0)).await;
+    }
+}

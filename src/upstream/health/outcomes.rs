@@ -1,0 +1,103 @@
+//! What becomes of connections and requests to a host, and what that says of its health.
+
+use std::{error::Error, time::Instant};
+
+use http::Response;
+
+use super::outliers::RequestFailure;
+use crate::{
+    config::model::Protocol,
+    upstream::{ConnectError, Host, HostChange, SharedUpstream},
+};
+
+impl SharedUpstream {
+    /// A connection to `host` was opened.
+    pub(in crate::upstream) fn connected(&self, host: &Host) {
+        if let Some(change) = host.state.connected() {
+            self.report_change(host, &change);
+        }
+    }
+
+    /// No connection to `host` could be opened.
+    pub(in crate::upstream) fn not_connected(&self, host: &Host, error: &ConnectError) {
+        let now = Instant::now();
+        self.unreachable(host, self.describe_connect_error(host, error), now);
+        if matches!(error, ConnectError::Timeout | ConnectError::HandshakeTimeout) {
+            self.failed(host, RequestFailure::ConnectTimeout, now);
+        }
+    }
+
+    /// `host` can't be reached.
+    pub(in crate::upstream) fn unreachable(&self, host: &Host, error: String, now: Instant) {
+        if let Some(change) = host.state.mark_unreachable(error, now) {
+            self.report_change(host, &change);
+        }
+    }
+
+    /// `host` sent this response to a request that began at `began`.
+    #[inline]
+    pub fn responded<B>(&self, host: &Host, response: &Response<B>, began: Instant, now: Instant) {
+        let may_be_grpc = self.config.protocol != Protocol::H1;
+        let failure = RequestFailure::of_response(response.status(), response.headers(), may_be_grpc);
+        if failure.is_some() || !host.state.is_untroubled() {
+            self.responded_in_trouble(host, failure, began, now);
+        }
+    }
+
+    #[cold]
+    fn responded_in_trouble(
+        &self,
+        host: &Host,
+        failure: Option<RequestFailure<'_>>,
+        began: Instant,
+        now: Instant,
+    ) {
+        if let Some(change) = host.state.answered(now) {
+            self.report_change(host, &change);
+        }
+        match failure {
+            Some(failure) => self.failed(host, failure, now),
+            None => {
+                if let Some(change) = host.state.succeeded(began, now) {
+                    self.report_change(host, &change);
+                }
+            }
+        }
+    }
+
+    /// `host` did not respond in time.
+    pub fn response_timed_out(&self, host: &Host, now: Instant) {
+        self.failed(host, RequestFailure::ResponseTimeout, now);
+    }
+
+    /// The connection to `host` broke before the response to a request that began at `began`.
+    pub fn broke_off(&self, host: &Host, error: &(dyn Error + 'static), began: Instant, now: Instant) {
+        if host.state.counts_broken(began, now) {
+            self.failed(host, RequestFailure::Broken(&self.describe(host, error)), now);
+        }
+    }
+
+    #[cold]
+    fn failed(&self, host: &Host, failure: RequestFailure<'_>, now: Instant) {
+        if let Some(change) = self.outliers.failed(|| self.hosts(), host, failure, now) {
+            self.report_change(host, &change);
+        }
+    }
+
+    /// Ends ejections whose time is over.
+    pub(super) fn settle_ejections(&self, now: Instant) {
+        self.outliers.settle(&self.hosts(), now, |host, change| self.report_change(host, &change));
+    }
+
+    /// Says in the log what has changed.
+    pub(super) fn report_change(&self, host: &Host, change: &HostChange) {
+        let (upstream, url, reason) = (&self.config.name, host.url(), &change.reason);
+        let address = host.address.filter(|address| host.endpoint.host() != address.ip().to_string());
+        let address = address.map(|address| format!(" ({address})")).unwrap_or_default();
+        if change.is_healthy {
+            tracing::info!(%upstream, "endpoint {url}{address} {reason}");
+        } else {
+            tracing::warn!(%upstream, "endpoint {url}{address} {reason}");
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! One probe of one host, over a connection of its own.
+
+use std::{cell::Cell, time::Instant};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use h2::{RecvStream, client::SendRequest};
+use http::{
+    HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri,
+    header::{CONTENT_TYPE, TE, USER_AGENT},
+    uri::{Authority, PathAndQuery, Scheme},
+};
+use prost::Message;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    time::{Duration, timeout},
+};
+
+use crate::{
+    config::model::{Endpoint, HealthCheck, Probe, format_duration},
+    upstream::{
+        Host, SharedUpstream, connect::connect, host_state::ProbeFailure, http2::Http2Connection,
+        io::UpstreamIo,
+    },
+};
+
+/// How probes name themselves.
+const AGENT: &str = concat!("tollgate-health/", env!("CARGO_PKG_VERSION"));
+
+/// The longest head of a response, and how much of its body is read.
+const MAX_HEAD: usize = 64 << 10;
+const MAX_BODY: usize = 64 << 10;
+const MAX_FIELDS: usize = 128;
+
+/// How long the rest of a response is read that has told enough: a server that is not listened to logs an error.
+const REST: Duration = Duration::from_millis(100);
+
+/// The method of `grpc.health.v1` (<https://github.com/grpc/grpc/blob/master/doc/health-checking.md>).
+const GRPC_CHECK: PathAndQuery = PathAndQuery::from_static("/grpc.health.v1.Health/Check");
+
+/// The longest answer to it.
+const MAX_GRPC_ANSWER: usize = 4 << 10;
+
+/// Probes `host` once, which takes no longer than the check's timeout.
+pub(super) async fn probe(
+    upstream: &SharedUpstream,
+    host: &Host,
+    check: &HealthCheck,
+) -> Result<(), ProbeFailure> {
+    let is_connected = Cell::new(false);
+    let asked = Box::pin(ask(upstream, host, check, &is_connected));
+    let result = match timeout(check.timeout, asked).await {
+        Ok(result) => result,
+        Err(_) if is_connected.get() => {
+            Err(format!("it did not respond within {}", format_duration(check.timeout)))
+        }
+        Err(_) => Err(format!("it accepted no connection within {}", format_duration(check.timeout))),
+    };
+    result.map_err(|reason| ProbeFailure { reason, is_unreachable: !is_connected.get() })
+}
+
+/// Connects to `host` and asks it. An error is the end of a sentence.
+async fn ask(
+    upstream: &SharedUpstream,
+    host: &Host,
+    check: &HealthCheck,
+    is_connected: &Cell<bool>,
+) -> Result<(), String> {
+    let connected = connect(upstream, host, check.timeout).await;
+    let connected = connected.map_err(|error| upstream.describe_connect_error(host, &error))?;
+    is_connected.set(true);
+    let endpoint = &host.endpoint;
+    match &check.probe {
+        Probe::Tcp => Ok(()),
+        Probe::Http { path, host, statuses } => {
+            let host = host.as_ref().unwrap_or(&endpoint.authority);
+            let status = if connected.is_http2 {
+                let requests = open_http2(connected.io, connected.tls_version).await?;
+                http2_status(requests, endpoint, path, host).await?
+            } else {
+                http1_status(connected.io, path, host).await?
+            };
+            match statuses.contains(status.as_u16()) {
+                true => Ok(()),
+                false => Err(format!("it responded {status} to GET {path}")),
+            }
+        }
+        Probe::Grpc { .. } if !connected.is_http2 => {
+            Err("it has chosen HTTP/1.1 in the TLS handshake, and gRPC needs HTTP/2".to_owned())
+        }
+        Probe::Grpc { service, host } => {
+            let host = host.as_ref().unwrap_or(&endpoint.authority);
+            let requests = open_http2(connected.io, connected.tls_version).await?;
+            grpc_check(requests, endpoint, host, service, check.timeout).await
+        }
+    }
+}
+
+/// The status that a host responds with by HTTP/1.1.
+///
+/// By hand, since a single response without its body is all that is wanted: a client of hyper with other types than those of
+/// requests would be compiled beside theirs.
+async fn http1_status(
+    mut io: UpstreamIo,
+    path: &PathAndQuery,
+    host: &Authority,
+) -> Result<StatusCode, String> {
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nhost: {host}\r\nuser-agent: {AGENT}\r\naccept: */*\r\nconnection: close\r\n\r\n"
+    );
+    let broken = |error| format!("the connection broke: {error}");
+    io.write_all(request.as_bytes()).await.map_err(broken)?;
+    io.flush().await.map_err(broken)?;
+    let mut received = BytesMut::with_capacity(4 << 10);
+    loop {
+        if io.read_buf(&mut received).await.map_err(broken)? == 0 {
+            return Err("it closed the connection without a response".to_owned());
+        }
+        while let Some((status, length)) = response_head(&received)? {
+            // What comes before the response itself (RFC 9110, 15.2).
+            if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
+                drop(received.split_to(length));
+                continue;
+            }
+            let rest = async {
+                let mut left = MAX_BODY;
+                while left > 0 {
+                    received.clear();
+                    match io.read_buf(&mut received).await {
+                        Ok(0) | Err(_) => break,
+                        Ok(read) => left = left.saturating_sub(read),
+                    }
+                }
+            };
+            // How it ends changes nothing.
+            let _ended = timeout(REST, rest).await;
+            return Ok(status);
+        }
+        if received.len() > MAX_HEAD {
+            return Err("the head of its response is longer than 64KiB".to_owned());
+        }
+    }
+}
+
+/// The status of a response, and the length of its head. `None`: it is not whole.
+fn response_head(received: &[u8]) -> Result<Option<(StatusCode, usize)>, String> {
+    let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
+    let mut response = httparse::Response::new(&mut fields);
+    let parsed =
+        response.parse(received).map_err(|error| format!("its response is not HTTP/1.1: {error}"))?;
+    let httparse::Status::Complete(length) = parsed else { return Ok(None) };
+    let status = response.code.and_then(|code| StatusCode::from_u16(code).ok());
+    let status = status.ok_or("its response has no status of HTTP")?;
+    Ok(Some((status, length)))
+}
+
+async fn open_http2(io: UpstreamIo, tls_version: u64) -> Result<Http2Requests, String> {
+    let connection = Http2Connection::open(io, tls_version, Instant::now());
+    let connection = connection.await.map_err(|error| error.to_string())?;
+    let requests = connection.requests().ready().await.map_err(|error| broken_stream(&error))?;
+    Ok(Http2Requests { requests, _connection: connection })
+}
+
+/// Where a request is sent by HTTP/2, and its connection, which ends with it.
+struct Http2Requests {
+    requests: SendRequest<Bytes>,
+    _connection: std::rc::Rc<Http2Connection>,
+}
+
+async fn http2_status(
+    mut http2: Http2Requests,
+    endpoint: &Endpoint,
+    path: &PathAndQuery,
+    host: &Authority,
+) -> Result<StatusCode, String> {
+    let mut request = http2_head(Method::GET, endpoint, path, host)?;
+    request.headers_mut().insert(http::header::ACCEPT, HeaderValue::from_static("*/*"));
+    let (response, _) = http2.requests.send_request(request, true).map_err(|error| broken_stream(&error))?;
+    let (head, mut body) = response.await.map_err(|error| broken_stream(&error))?.into_parts();
+    // How it ends changes nothing.
+    let _ended = timeout(REST, read(&mut body, MAX_BODY)).await;
+    Ok(head.status)
+}
+
+async fn grpc_check(
+    mut http2: Http2Requests,
+    endpoint: &Endpoint,
+    host: &Authority,
+    service: &str,
+    within: Duration,
+) -> Result<(), String> {
+    let mut request = http2_head(Method::POST, endpoint, &GRPC_CHECK, host)?;
+    let headers = request.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    headers.insert(TE, HeaderValue::from_static("trailers"));
+    // At most eight digits.
+    let timeout = format!("{}m", within.as_millis().clamp(1, 99_999_999));
+    headers.extend(
+        HeaderValue::try_from(timeout).map(|value| (http::HeaderName::from_static("grpc-timeout"), value)),
+    );
+    let sent = http2.requests.send_request(request, false);
+    let (response, mut stream) = sent.map_err(|error| broken_stream(&error))?;
+    stream.send_data(grpc_message(service), true).map_err(|error| broken_stream(&error))?;
+    let response = response.await.map_err(|error| broken_stream(&error))?;
+    grpc_result(response, service).await
+}
+
+/// The request as a message of gRPC: not compressed, its length, and itself.
+fn grpc_message(service: &str) -> Bytes {
+    let message = HealthCheckRequest { service: service.to_owned() }.encode_to_vec();
+    let mut frame = BytesMut::with_capacity(5 + message.len());
+    frame.put_u8(0);
+    // In range: the name of a service is short.
+    frame.put_u32(message.len() as u32);
+    frame.extend_from_slice(&message);
+    frame.freeze()
+}
+
+async fn grpc_result(response: Response<RecvStream>, service: &str) -> Result<(), String> {
+    let (head, mut body) = response.into_parts();
+    if head.status != StatusCode::OK {
+        return Err(format!("it responded {} to {GRPC_CHECK}", head.status));
+    }
+    let answer = read(&mut body, MAX_GRPC_ANSWER).await.map_err(|error| broken_stream(&error))?;
+    let trailers = body.trailers().await.map_err(|error| broken_stream(&error))?;
+    let service = if service.is_empty() { "the server".to_owned() } else { format!("service {service}") };
+    // A response without a message has its status in the head.
+    match grpc_status(trailers.as_ref().unwrap_or(&head.headers)) {
+        Some("0") => {}
+        Some("5") => return Err(format!("it knows no health of {service} (NOT_FOUND)")),
+        Some("12") => return Err("it has no grpc.health.v1.Health service (UNIMPLEMENTED)".to_owned()),
+        Some(status) => return Err(format!("it responded grpc-status {status} to {GRPC_CHECK}")),
+        None => return Err(format!("its response to {GRPC_CHECK} is not one of gRPC")),
+    }
+    let message = match answer.get(..5) {
+        Some([0, ..]) => answer.get(5..),
+        _ => None,
+    };
+    let decoded = message.and_then(|message| HealthCheckResponse::decode(message).ok());
+    match decoded.map(|response| response.status) {
+        Some(SERVING) => Ok(()),
+        Some(NOT_SERVING) => Err(format!("it says that {service} is NOT_SERVING")),
+        Some(status) => Err(format!("it says that {service} has status {status}, not SERVING")),
+        None => Err(format!("its response to {GRPC_CHECK} is not one of grpc.health.v1")),
+    }
+}
+
+fn grpc_status(fields: &HeaderMap) -> Option<&str> {
+    fields.get("grpc-status")?.to_str().ok()
+}
+
+/// The body as it comes, `most` bytes of it at most.
+async fn read(body: &mut RecvStream, most: usize) -> Result<Vec<u8>, h2::Error> {
+    let mut read = Vec::new();
+    while read.len() < most
+        && let Some(data) = body.data().await
+    {
+        let data = data?;
+        body.flow_control().release_capacity(data.len())?;
+        read.extend_from_slice(&data);
+    }
+    Ok(read)
+}
+
+fn http2_head(
+    method: Method,
+    endpoint: &Endpoint,
+    path: &PathAndQuery,
+    host: &Authority,
+) -> Result<Request<()>, String> {
+    let scheme = endpoint.url.scheme().cloned().unwrap_or(Scheme::HTTP);
+    let uri = Uri::builder().scheme(scheme).authority(host.clone()).path_and_query(path.clone());
+    let uri = uri.build().map_err(|error| error.to_string())?;
+    let request = Request::builder().method(method).uri(uri).version(http::Version::HTTP_2);
+    request.header(USER_AGENT, AGENT).body(()).map_err(|error| error.to_string())
+}
+
+fn broken_stream(error: &h2::Error) -> String {
+    format!("the connection broke: {error}")
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct HealthCheckRequest {
+    #[prost(string, tag = "1")]
+    service: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct HealthCheckResponse {
+    #[prost(int32, tag = "1")]
+    status: i32,
+}
+
+const SERVING: i32 = 1;
+const NOT_SERVING: i32 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_of_responses() {
+        let head = |text: &str| response_head(text.as_bytes());
+        assert_eq!(head("HTTP/1.1 200 OK\r\nconte"), Ok(None));
+        assert_eq!(head("HTTP/1.1 200 OK\r\n\r\nbody"), Ok(Some((StatusCode::OK, 19))));
+        assert_eq!(head("HTTP/1.0 503 \r\na: b\r\n\r\n"), Ok(Some((StatusCode::SERVICE_UNAVAILABLE, 23))));
+        for text in ["SSH-2.0-OpenSSH_9\r\n\r\n", "HTTP/1.1 20 OK\r\n\r\n", "\u{16}\u{3}\u{1}nonsense\r\n"] {
+            assert!(head(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_question_of_grpc_is_framed() {
+        assert_eq!(&grpc_message("")[..], b"\0\0\0\0\0");
+        assert_eq!(&grpc_message("a.B")[..], b"\0\0\0\0\x05\x0a\x03a.B");
+    }
+}

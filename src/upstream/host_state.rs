@@ -1,0 +1,525 @@
+//! What all workers know of a host: how much it has to do, and whether it gets requests.
+
+use std::{
+    sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed},
+    time::{Duration, Instant, SystemTime},
+};
+
+use parking_lot::Mutex;
+
+use super::hosts::AtomicInstant;
+use crate::config::model::{HealthCheck, OutlierDetection, format_duration};
+
+/// How long a host that could not be reached is left out while there are others. One request a second finds out whether it
+/// is back, and is sent elsewhere if it is not.
+pub(super) const UNREACHABLE_TIME: Duration = Duration::from_secs(1);
+
+/// The longest ejection, as a multiple of the first.
+const MAX_EJECTION: u32 = 10;
+
+/// What keeps requests away from a host, as bits.
+const UNREACHABLE: u8 = 1;
+const EJECTED: u8 = 2;
+const UNHEALTHY: u8 = 4;
+/// With [`UNHEALTHY`]: the last probe got no connection.
+const UNREACHABLE_BY_PROBES: u8 = 8;
+
+/// How fit a host is for the next request, the best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Standing {
+    /// Nothing is known against it.
+    Usable,
+    /// It is ejected, or fails its probes. It gets requests where too few hosts are usable.
+    Suspect,
+    /// No connection to it could be opened. It gets requests where no other host can be reached.
+    Unreachable,
+}
+
+/// What all workers know of a host. Each change is seen by all of them at once.
+#[derive(Debug, Default)]
+pub struct HostState {
+    /// Requests in flight.
+    in_flight: AtomicUsize,
+    /// What keeps requests away. Mostly nothing, and then a request loads no more than this.
+    faults: AtomicU8,
+    /// Requests that failed in a row.
+    failures: AtomicU32,
+    unreachable_until: AtomicInstant,
+    ejected_until: AtomicInstant,
+    /// How often requests were kept away from it for failures of theirs.
+    ejections: AtomicU64,
+    detail: Mutex<Detail>,
+}
+
+/// What only changes need.
+#[derive(Debug, Default)]
+struct Detail {
+    /// Why no connection could be opened, why it was ejected, and why its last probe failed.
+    unreachable: String,
+    ejected: String,
+    unhealthy: String,
+    /// When the ejection began.
+    ejected_since: Option<Instant>,
+    /// When the last ejection ended.
+    back_since: Option<Instant>,
+    /// The length of the last ejection, as a multiple of the first.
+    multiple: u32,
+    /// When a connection broke last before the response.
+    broken: Option<Instant>,
+    /// `None`: there was no probe yet.
+    last_probe: Option<ProbesInARow>,
+    last_change: Option<HostChange>,
+}
+
+/// Probes in a row with the same result.
+#[derive(Debug, Clone, Copy)]
+struct ProbesInARow {
+    is_success: bool,
+    count: u32,
+}
+
+/// That a host went out of use, or came back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostChange {
+    pub time: SystemTime,
+    /// Whether it gets requests again, as far as `by` is concerned.
+    pub is_healthy: bool,
+    /// What has changed and why, as the end of a sentence that begins with the host.
+    pub reason: String,
+    pub by: ChangedBy,
+}
+
+/// Who changed it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChangedBy {
+    /// A request that opened a connection, or could not.
+    Connection,
+    /// Outlier detection.
+    Outlier,
+    /// A probe.
+    Probe,
+}
+
+impl ChangedBy {
+    /// As the admin port shows it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Connection => "connection",
+            Self::Outlier => "outlier",
+            Self::Probe => "probe",
+        }
+    }
+}
+
+/// Why a probe failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ProbeFailure {
+    pub(super) reason: String,
+    /// Whether no connection could be opened.
+    pub(super) is_unreachable: bool,
+}
+
+impl HostState {
+    /// Counts a request that starts; [`HostState::request_ended`] must follow.
+    pub(super) fn request_started(&self) {
+        self.in_flight.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn request_ended(&self) {
+        self.in_flight.fetch_sub(1, Relaxed);
+    }
+
+    /// Requests in flight.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.load(Relaxed)
+    }
+
+    /// How fit it is for a request now.
+    #[inline]
+    pub fn standing(&self, now: Instant) -> Standing {
+        match self.faults.load(Relaxed) {
+            0 => Standing::Usable,
+            faults => self.standing_with(faults, now),
+        }
+    }
+
+    #[cold]
+    fn standing_with(&self, faults: u8, now: Instant) -> Standing {
+        let is_unreachable = faults & UNREACHABLE != 0 && self.unreachable_until.is_after(now);
+        if is_unreachable || faults & UNREACHABLE_BY_PROBES != 0 {
+            Standing::Unreachable
+        } else if faults & UNHEALTHY != 0 || self.is_ejected(now) {
+            Standing::Suspect
+        } else {
+            Standing::Usable
+        }
+    }
+
+    /// Whether it is ejected for failed requests.
+    pub fn is_ejected(&self, now: Instant) -> bool {
+        self.ejected_until.is_after(now)
+    }
+
+    /// Whether nothing is known against it. A host that was never tried counts as healthy.
+    pub fn is_healthy(&self) -> bool {
+        self.faults.load(Relaxed) == 0
+    }
+
+    /// What is known against it. `None`: nothing.
+    pub fn error(&self) -> Option<String> {
+        let faults = self.faults.load(Relaxed);
+        let detail = self.detail.lock();
+        let of = |fault, reason: &String| (faults & fault != 0).then(|| reason.clone());
+        of(UNREACHABLE, &detail.unreachable)
+            .or_else(|| of(UNHEALTHY, &detail.unhealthy))
+            .or_else(|| of(EJECTED, &detail.ejected))
+    }
+
+    /// One word for how it is: `healthy`, `unreachable`, `unhealthy` (by probes) or `ejected`.
+    pub fn status(&self) -> &'static str {
+        match self.faults.load(Relaxed) {
+            0 => "healthy",
+            faults if faults & UNREACHABLE != 0 => "unreachable",
+            faults if faults & UNHEALTHY != 0 => "unhealthy",
+            _ => "ejected",
+        }
+    }
+
+    /// How often requests began to be kept away from it because of failures of theirs.
+    pub fn ejections(&self) -> u64 {
+        self.ejections.load(Relaxed)
+    }
+
+    /// Requests that failed in a row.
+    pub fn failures(&self) -> u32 {
+        self.failures.load(Relaxed)
+    }
+
+    /// Its last change. `None`: there was none.
+    pub fn last_change(&self) -> Option<HostChange> {
+        self.detail.lock().last_change.clone()
+    }
+
+    fn set(&self, fault: u8) -> bool {
+        self.faults.fetch_or(fault, Relaxed) & fault == 0
+    }
+
+    fn clear(&self, fault: u8) -> bool {
+        self.faults.fetch_and(!fault, Relaxed) & fault != 0
+    }
+}
+
+/// Connections.
+impl HostState {
+    /// A connection to it was opened.
+    pub(super) fn connected(&self) -> Option<HostChange> {
+        match self.faults.load(Relaxed) & (UNREACHABLE | UNREACHABLE_BY_PROBES) {
+            0 => None,
+            _ => self.reached(&mut self.detail.lock(), ChangedBy::Connection),
+        }
+    }
+
+    fn reached(&self, detail: &mut Detail, by: ChangedBy) -> Option<HostChange> {
+        self.unreachable_until.clear();
+        self.clear(UNREACHABLE_BY_PROBES);
+        self.clear(UNREACHABLE).then(|| detail.changed(true, "can be reached again".to_owned(), by))
+    }
+
+    /// No connection to it could be opened.
+    pub(super) fn mark_unreachable(&self, error: String, now: Instant) -> Option<HostChange> {
+        let mut detail = self.detail.lock();
+        self.unreachable_until.set(now + UNREACHABLE_TIME);
+        let change = self.set(UNREACHABLE).then(|| {
+            self.ejections.fetch_add(1, Relaxed);
+            let reason = format!("cannot be reached, and gets no requests while others can: {error}");
+            detail.changed(false, reason, ChangedBy::Connection)
+        });
+        detail.unreachable = error;
+        change
+    }
+}
+
+/// Outcomes of requests.
+impl HostState {
+    /// Whether a success would change nothing, as it mostly is.
+    #[inline]
+    pub(super) fn is_untroubled(&self) -> bool {
+        self.faults.load(Relaxed) == 0 && self.failures.load(Relaxed) == 0
+    }
+
+    /// It responded, perhaps over a connection that was open before: it may still accept no other.
+    pub(super) fn answered(&self, now: Instant) -> Option<HostChange> {
+        if self.faults.load(Relaxed) & UNREACHABLE == 0 || self.unreachable_until.is_after(now) {
+            return None;
+        }
+        self.reached(&mut self.detail.lock(), ChangedBy::Connection)
+    }
+
+    /// A request that began at `began` did not fail. An ejection ends only with a request that began after it did.
+    pub(super) fn succeeded(&self, began: Instant, now: Instant) -> Option<HostChange> {
+        self.failures.store(0, Relaxed);
+        if self.faults.load(Relaxed) & EJECTED == 0 {
+            return None;
+        }
+        let mut detail = self.detail.lock();
+        let is_later = detail.ejected_since.is_some_and(|since| began > since);
+        is_later
+            .then(|| self.end_ejection(&mut detail, now, "is no longer ejected: it responds again"))
+            .flatten()
+    }
+
+    /// A request to it failed: how many in a row. `None`: failures do not count now.
+    pub(super) fn failed(&self, now: Instant) -> Option<u32> {
+        // Requests from before the ejection, or that were sent for want of another host.
+        let counts = !self.is_ejected(now);
+        counts.then(|| self.failures.fetch_add(1, Relaxed).saturating_add(1))
+    }
+
+    /// Whether a connection that broke under a request which began at `began` counts: those that break together count once.
+    pub(super) fn counts_broken(&self, began: Instant, now: Instant) -> bool {
+        let broken = &mut self.detail.lock().broken;
+        let counts = broken.is_none_or(|before| began > before);
+        if counts {
+            *broken = Some(now);
+        }
+        counts
+    }
+
+    /// Counts failures anew.
+    pub(super) fn forget_failures(&self) {
+        self.failures.store(0, Relaxed);
+    }
+
+    /// Ejects it, for longer than the last time unless it has worked since. `reason`: why.
+    pub(super) fn eject(&self, settings: &OutlierDetection, reason: String, now: Instant) -> HostChange {
+        let mut detail = self.detail.lock();
+        let quiet = detail.back_since.map_or(Duration::ZERO, |back| now.saturating_duration_since(back));
+        let forgotten = (quiet.as_micros() / settings.eject.as_micros().max(1)).min(u128::from(MAX_EJECTION));
+        // In range: at most ten.
+        let multiple = detail.multiple.saturating_sub(forgotten as u32) + 1;
+        detail.multiple = multiple.min(MAX_EJECTION);
+        let length = settings.eject.saturating_mul(detail.multiple);
+        self.forget_failures();
+        self.ejected_until.set(now + length);
+        self.set(EJECTED);
+        self.ejections.fetch_add(1, Relaxed);
+        detail.ejected_since = Some(now);
+        let text = format!("is ejected for {}: {reason}", format_duration(length));
+        detail.ejected = reason;
+        detail.changed(false, text, ChangedBy::Outlier)
+    }
+
+    /// Until when it is ejected, if it is.
+    pub(super) fn ejected_until(&self) -> Option<Instant> {
+        self.ejected_until.get()
+    }
+
+    /// Ends its ejection, if the time for that has come.
+    pub(super) fn settle(&self, now: Instant) -> Option<HostChange> {
+        if self.faults.load(Relaxed) & EJECTED == 0 || self.is_ejected(now) {
+            return None;
+        }
+        self.end_ejection(&mut self.detail.lock(), now, "is no longer ejected: the time is over")
+    }
+
+    /// Ends its ejection before its time.
+    pub(super) fn readmit(&self, now: Instant) -> Option<HostChange> {
+        self.end_ejection(&mut self.detail.lock(), now, "is no longer ejected: too few hosts are left")
+    }
+
+    fn end_ejection(&self, detail: &mut Detail, now: Instant, reason: &str) -> Option<HostChange> {
+        // It may be another ejection by now.
+        if !self.clear(EJECTED) {
+            return None;
+        }
+        self.forget_failures();
+        let until = self.ejected_until.get().map_or(now, |until| until.min(now));
+        detail.back_since = Some(until);
+        detail.ejected_since = None;
+        self.ejected_until.clear();
+        Some(detail.changed(true, reason.to_owned(), ChangedBy::Outlier))
+    }
+}
+
+/// Results of probes.
+impl HostState {
+    /// Notes how a probe ended. The first one decides alone.
+    pub(super) fn probed(
+        &self,
+        result: Result<(), ProbeFailure>,
+        settings: &HealthCheck,
+    ) -> Option<HostChange> {
+        let mut detail = self.detail.lock();
+        let is_success = result.is_ok();
+        let count = match detail.last_probe {
+            Some(last) if last.is_success == is_success => last.count.saturating_add(1),
+            _ => 1,
+        };
+        let is_first = detail.last_probe.is_none();
+        detail.last_probe = Some(ProbesInARow { is_success, count });
+        let probes = |what: &str| match count {
+            1 => format!("a probe {what}"),
+            _ => format!("{count} probes in a row {what}"),
+        };
+        match result {
+            Ok(()) => {
+                let reached = self.reached(&mut detail, ChangedBy::Probe);
+                let is_healthy = count >= settings.healthy && self.clear(UNHEALTHY);
+                let healthy = is_healthy.then(|| {
+                    let reason = format!("is healthy again: {}", probes("succeeded"));
+                    detail.changed(true, reason, ChangedBy::Probe)
+                });
+                healthy.or(reached)
+            }
+            Err(ProbeFailure { reason, is_unreachable }) => {
+                let is_unhealthy = (is_first || count >= settings.unhealthy) && self.set(UNHEALTHY);
+                if is_unreachable && self.faults.load(Relaxed) & UNHEALTHY != 0 {
+                    self.set(UNREACHABLE_BY_PROBES);
+                } else {
+                    self.clear(UNREACHABLE_BY_PROBES);
+                }
+                let change = is_unhealthy.then(|| {
+                    let which = if count > 1 { ", the last" } else { "" };
+                    let reason = format!("is unhealthy: {}{which}: {reason}", probes("failed"));
+                    detail.changed(false, reason, ChangedBy::Probe)
+                });
+                detail.unhealthy = format!("{}: {reason}", probes("failed"));
+                change
+            }
+        }
+    }
+}
+
+impl Detail {
+    fn changed(&mut self, is_healthy: bool, reason: String, by: ChangedBy) -> HostChange {
+        let change = HostChange { time: SystemTime::now(), is_healthy, reason, by };
+        self.last_change = Some(change.clone());
+        change
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::model::Probe;
+
+    const SETTINGS: OutlierDetection =
+        OutlierDetection { failures: 5, eject: Duration::from_secs(30), at_most: 0.5 };
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn eject(host: &HostState, now: Instant) -> Duration {
+        host.eject(&SETTINGS, "5 failures".to_owned(), now);
+        let until = host.ejected_until().unwrap();
+        let length = until.saturating_duration_since(now);
+        // To the next millisecond: the time is kept in microseconds.
+        Duration::from_millis(u64::try_from(length.as_micros().div_ceil(1_000)).unwrap())
+    }
+
+    fn failure(reason: &str) -> Result<(), ProbeFailure> {
+        Err(ProbeFailure { reason: reason.to_owned(), is_unreachable: false })
+    }
+
+    fn checks(healthy: u32, unhealthy: u32) -> HealthCheck {
+        HealthCheck { probe: Probe::Tcp, interval: seconds(5), timeout: seconds(1), healthy, unhealthy }
+    }
+
+    #[test]
+    fn a_host_that_can_t_be_reached_is_left_out_for_a_second_and_down_until_it_is() {
+        let (host, now) = (HostState::default(), Instant::now());
+        assert_eq!((host.standing(now), host.status()), (Standing::Usable, "healthy"));
+        assert!(host.mark_unreachable("nobody listens".into(), now).is_some_and(|change| !change.is_healthy));
+        assert_eq!(host.mark_unreachable("it is silent".into(), now), None, "it was");
+        assert_eq!((host.standing(now), host.status()), (Standing::Unreachable, "unreachable"));
+        assert_eq!(host.standing(now + UNREACHABLE_TIME), Standing::Usable);
+        assert_eq!((host.error().as_deref(), host.ejections()), (Some("it is silent"), 1));
+        // A response over an old connection.
+        assert_eq!((host.answered(now), host.succeeded(now, now)), (None, None));
+        assert_eq!(host.standing(now), Standing::Unreachable);
+        assert!(host.connected().is_some_and(|change| change.is_healthy));
+        assert_eq!((host.standing(now), host.error()), (Standing::Usable, None));
+        assert_eq!(host.connected(), None);
+    }
+
+    #[test]
+    fn ejections_grow_and_are_forgotten() {
+        let (host, mut now) = (HostState::default(), Instant::now());
+        for times in 1..=12 {
+            let length = eject(&host, now);
+            assert_eq!(length, seconds(30) * times.min(10), "ejection {times}");
+            assert_eq!(host.standing(now), Standing::Suspect);
+            now += length;
+            assert_eq!(host.standing(now), Standing::Usable);
+            assert!(host.settle(now).is_some_and(|change| change.is_healthy));
+            assert_eq!(host.settle(now), None);
+        }
+        now += seconds(30 * 4);
+        assert_eq!(eject(&host, now), seconds(30) * 7, "ten, less four, and one");
+        host.readmit(now);
+        now += seconds(3_600);
+        assert_eq!(eject(&host, now), seconds(30));
+    }
+
+    #[test]
+    fn only_a_request_from_after_the_ejection_ends_it() {
+        let (host, now) = (HostState::default(), Instant::now());
+        eject(&host, now);
+        assert_eq!(host.failed(now), None, "it is ejected already");
+        assert_eq!(host.succeeded(now - seconds(1), now), None);
+        assert_eq!(host.standing(now), Standing::Suspect);
+        let change = host.succeeded(now + seconds(1), now + seconds(2)).unwrap();
+        assert_eq!((change.is_healthy, change.by), (true, ChangedBy::Outlier));
+        assert_eq!(host.standing(now), Standing::Usable);
+    }
+
+    #[test]
+    fn connections_that_break_together_count_once() {
+        let (host, now) = (HostState::default(), Instant::now());
+        assert!(host.counts_broken(now, now + seconds(1)));
+        assert!(!host.counts_broken(now, now + seconds(1)));
+        assert!(host.counts_broken(now + seconds(2), now + seconds(2)));
+    }
+
+    #[test]
+    fn the_first_probe_decides_alone_and_later_ones_in_a_row() {
+        let (host, checks, now) = (HostState::default(), checks(2, 3), Instant::now());
+        assert_eq!(host.probed(Ok(()), &checks), None);
+        assert_eq!(host.probed(failure("500"), &checks), None);
+        assert_eq!(host.probed(failure("500"), &checks), None);
+        assert_eq!(host.probed(Ok(()), &checks), None, "the row is broken");
+        assert_eq!(host.probed(failure("500"), &checks), None);
+        assert_eq!(host.probed(failure("501"), &checks), None);
+        let change = host.probed(failure("502"), &checks).unwrap();
+        assert_eq!(change.reason, "is unhealthy: 3 probes in a row failed, the last: 502");
+        assert_eq!((host.standing(now), host.status()), (Standing::Suspect, "unhealthy"));
+        assert_eq!(host.probed(failure("503"), &checks), None);
+        assert_eq!(host.error().unwrap(), "4 probes in a row failed: 503");
+        assert_eq!(host.probed(Ok(()), &checks), None);
+        assert_eq!(host.standing(now), Standing::Suspect);
+        let change = host.probed(Ok(()), &checks).unwrap();
+        assert_eq!(change.reason, "is healthy again: 2 probes in a row succeeded");
+        assert_eq!((host.standing(now), host.last_change()), (Standing::Usable, Some(change)));
+
+        let new = HostState::default();
+        let change = new.probed(failure("500"), &checks).unwrap();
+        assert_eq!(change.reason, "is unhealthy: a probe failed: 500");
+    }
+
+    #[test]
+    fn a_host_that_no_probe_can_connect_to_is_the_last_choice_until_anybody_can() {
+        let (host, checks, now) = (HostState::default(), checks(2, 1), Instant::now());
+        let refused = ProbeFailure { reason: "refused".into(), is_unreachable: true };
+        assert!(host.probed(Err(refused.clone()), &checks).is_some());
+        assert_eq!(host.standing(now), Standing::Unreachable);
+        assert_eq!(host.connected(), None, "the probes decide");
+        assert_eq!(host.standing(now), Standing::Suspect);
+        host.probed(Err(refused), &checks);
+        assert_eq!(host.standing(now), Standing::Unreachable);
+        host.probed(Ok(()), &checks);
+        assert_eq!(host.standing(now), Standing::Suspect);
+        host.probed(Ok(()), &checks);
+        assert_eq!(host.standing(now), Standing::Usable);
+    }
+}
