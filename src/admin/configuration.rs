@@ -15,7 +15,7 @@ use super::{
     openapi::ReadErrors,
 };
 use crate::{
-    config::model::{self, Config},
+    config::model::{self, Config, RouteAction},
     telemetry::time::rfc3339,
 };
 
@@ -41,8 +41,15 @@ pub(super) fn routes_dto(context: &HandlerContext) -> Routes {
             hosts: route.hosts.iter().map(ToString::to_string).collect(),
             path: route.path.to_string(),
             methods: route.methods.iter().map(ToString::to_string).collect(),
-            upstream: config.upstreams.get(route.upstream).map_or_else(String::new, |of| of.name.clone()),
+            upstream: route
+                .action
+                .upstream()
+                .and_then(|index| Some(config.upstreams.get(index)?.name.clone())),
             upstreams: shares(config, route),
+            reply: match &route.action {
+                RouteAction::Upstream(_) => None,
+                RouteAction::Reply(reply) => Some(reply.status.as_u16()),
+            },
             policies: named(config, &route.all_policies()),
             max_body: route.max_body.map(|bytes| bytes as u64),
             requests: totals.statuses.iter().sum(),
@@ -63,7 +70,7 @@ pub(super) fn routes_dto(context: &HandlerContext) -> Routes {
 fn shares(config: &Config, route: &model::Route) -> Vec<UpstreamShare> {
     let Some(split) = &route.split else { return Vec::new() };
     let share = |(route, &weight): (&model::Route, &u32)| {
-        let upstream = config.upstreams.get(route.upstream)?;
+        let upstream = config.upstreams.get(route.action.upstream()?)?;
         Some(UpstreamShare { name: upstream.name.clone(), weight })
     };
     split.routes.iter().zip(&split.weights).filter_map(share).collect()
@@ -98,8 +105,11 @@ pub(super) fn upstreams_dto(context: &HandlerContext) -> Upstreams {
             active: host.state.in_flight() as u64,
         });
         // All that hold for any request to it.
-        let routes =
-            config.routes.iter().flat_map(model::Route::variants).filter(|route| route.upstream == index);
+        let routes = config
+            .routes
+            .iter()
+            .flat_map(model::Route::variants)
+            .filter(|route| route.action.upstream() == Some(index));
         let policies: BTreeSet<usize> = routes.flat_map(|route| route.policies.iter().copied()).collect();
         Upstream {
             name: upstream.config.name.clone(),

@@ -185,6 +185,7 @@ impl From<Explanation> for dto::Explanation {
             client_certificate: None,
             route: explained.route.map(route),
             upstream: explained.upstream,
+            reply: explained.reply.map(|reply| dto::ExplainedReply { status: reply.status.as_u16() }),
             body_limit: explained.body_limit.map(|limit| {
                 let ExplainedBodyLimit { max, because } = limit;
                 dto::ExplainedBodyLimit { max, because }

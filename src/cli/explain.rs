@@ -12,7 +12,7 @@ use super::{
 };
 use crate::admin::dto::{
     AssumedCertificate, AssumedHost, ExplainedBodyLimit, ExplainedCertificate, ExplainedCheck,
-    ExplainedRequest, ExplainedRoute, ExplainedUser, Explanation, HeaderValues,
+    ExplainedReply, ExplainedRequest, ExplainedRoute, ExplainedUser, Explanation, HeaderValues,
 };
 
 /// What would become of a request, and why; nothing is consumed
@@ -125,6 +125,9 @@ fn page(explanation: &Explanation, colour: bool) -> String {
     if let Some(upstream) = &explanation.upstream {
         text += &format!("upstream  {}\n", printable(upstream));
     }
+    if let Some(ExplainedReply { status }) = &explanation.reply {
+        text += &format!("reply     {status}: by the route\n");
+    }
     if let Some(ExplainedBodyLimit { max, because }) = &explanation.body_limit {
         let max = max.map_or_else(|| "-".to_owned(), |max| format!("{max} bytes at most"));
         text += &format!("body      {max}: {}\n", printable(because));
@@ -229,6 +232,7 @@ mod tests {
                 }],
             }),
             upstream: Some("api".into()),
+            reply: None,
             body_limit: Some(ExplainedBodyLimit { max: Some(1024), because: "max_body of the route".into() }),
             verdict: "denied".into(),
             status: Some(429),

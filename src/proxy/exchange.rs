@@ -47,6 +47,8 @@ pub(super) struct Exchange {
     status: Option<StatusCode>,
     /// Whether the status is the origin's, and not the proxy's own.
     is_from_origin: bool,
+    /// Whether it is what the route is configured to reply, and so no error, whatever it is.
+    is_of_route: bool,
     sent: u64,
     /// Bytes that a tunnel has taken from the client. `None`: it is no tunnel.
     received: Option<u64>,
@@ -110,6 +112,7 @@ impl Exchange {
             route: None,
             status: None,
             is_from_origin: false,
+            is_of_route: false,
             sent: 0,
             received: None,
             aborted_by: None,
@@ -203,6 +206,12 @@ impl Exchange {
         head.status = reply.status;
         head.headers = reply.headers;
         self.respond(head, BodySource::Whole(reply.body))
+    }
+
+    /// Answers with what the route is configured to reply.
+    pub(super) fn reply_of_route(mut self, reply: Reply) -> Response<ResponseBody> {
+        self.is_of_route = true;
+        self.reply(reply)
     }
 
     /// Answers with this head, behind which the connection carries what `tunnel` makes of the exchange. The request counts
@@ -387,6 +396,9 @@ impl Exchange {
 
     #[cold]
     fn count_error(&self, status: StatusCode) {
+        if self.is_of_route {
+            return;
+        }
         if status.is_server_error() {
             let source = match self.is_from_origin {
                 true => ServerErrorSource::Origin,

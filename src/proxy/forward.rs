@@ -77,19 +77,20 @@ enum ConnectFailure {
 }
 
 impl<'a> Forwarder<'a> {
-    /// Forwards to the upstream of `route`.
+    /// Forwards to the upstream of this index, as `route` says.
     pub(super) fn new<S>(
         worker: &'a Worker<S>,
         client: &'a ClientInfo,
         upstream_client: &'a Rc<UpstreamClient>,
         route: &Route,
+        index: usize,
         reservation: Option<&'a ReservationGuard>,
         upgrade: Option<&'a Upgrade>,
     ) -> Self {
         Self {
-            upstream: &worker.upstreams[route.upstream],
+            upstream: &worker.upstreams[index],
             client: upstream_client,
-            index: route.upstream,
+            index,
             timeouts: route.timeouts,
             timer: client.timer(),
             metrics: worker.metrics(),

@@ -32,6 +32,7 @@ mod request_verdict;
 mod reservation;
 mod response_body;
 mod rewrite;
+mod route_reply;
 mod rules;
 mod serve;
 mod split;

@@ -27,7 +27,7 @@ use super::{
     request_context::{RequestContext, client_address},
     reservation,
     response_body::ResponseBody,
-    rewrite,
+    rewrite, route_reply,
     rules::parse_target,
     split::split_route,
     tunnel::{self, Upgrade},
@@ -35,7 +35,7 @@ use super::{
 };
 use crate::{
     abuse::{self, RequestLine},
-    config::model::{ClientLimits, Config, EarlyHints},
+    config::model::{ClientLimits, Config, EarlyHints, RouteAction},
     identity::Credentials,
     limit::StoreAdmin,
     router::Rejection,
@@ -149,8 +149,19 @@ pub async fn serve<S: StoreAdmin + 'static>(
         return Ok(refuse(&worker, exchange, &request, body, Reply::gateway_timeout()));
     }
 
+    // Does its route answer it?
+    let upstream_index = match &route.action {
+        RouteAction::Upstream(index) => *index,
+        RouteAction::Reply(configured) => {
+            let reply = Reply::configured(configured);
+            // Boxed: other requests would pay for its state.
+            let answered = route_reply::answer(&worker, exchange, &context, body, &mut outcomes, reply);
+            return Ok(Box::pin(answered).await);
+        }
+    };
+
     // Receive a small body before a connection is taken for it.
-    let upstream = &config.upstreams[route.upstream];
+    let upstream = &config.upstreams[upstream_index];
     let body = if body.is_end_stream() {
         ReceivedBody::Whole(Bytes::new())
     } else if is_buffered(&request, &body, upstream.request_buffering) {
@@ -182,12 +193,13 @@ pub async fn serve<S: StoreAdmin + 'static>(
     if let Some(upgrade) = &upgrade {
         upgrade.request(request.headers_mut());
     }
-    let shared = worker.upstreams[route.upstream].shared();
+    let shared = worker.upstreams[upstream_index].shared();
     let client_address = address_of_client(config, address);
     let upstream_client = client.timer().upstream_client(shared, client_address);
     exchange.forward_started(&upstream.name);
     let (reservation, asked) = (exchange.reservation(), upgrade.as_deref());
-    let forwarder = Forwarder::new(&worker, &client, &upstream_client, route, reservation, asked);
+    let forwarder =
+        Forwarder::new(&worker, &client, &upstream_client, route, upstream_index, reservation, asked);
     let upload = progress.clone();
     let answer = match forwarder.forward(request, progress).await {
         Ok(answer) => answer,
@@ -265,7 +277,7 @@ const MAX_DISCARDED: u64 = 64 << 10;
 /// connection whose body is dropped before it was read.
 ///
 /// False where the connection has to be closed: the body is long, or the client waits for a 100 before it sends it.
-fn discard<S>(worker: &Worker<S>, request: &request::Parts, mut body: Incoming) -> bool {
+pub(super) fn discard<S>(worker: &Worker<S>, request: &request::Parts, mut body: Incoming) -> bool {
     // By HTTP/2, a body that is dropped ends its own stream alone.
     if body.is_end_stream() || request.version == Version::HTTP_2 {
         return true;

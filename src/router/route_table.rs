@@ -233,7 +233,9 @@ mod tests {
     use proptest::{prelude::*, sample::select};
 
     use super::*;
-    use crate::config::model::{EarlyHints, MethodOverride, PathPattern, Segment, Timeouts, Trailers};
+    use crate::config::model::{
+        EarlyHints, MethodOverride, PathPattern, RouteAction, Segment, Timeouts, Trailers,
+    };
 
     const STRICT: PathMatching =
         PathMatching { case: PathCase::Sensitive, trailing_slash: TrailingSlash::Exact };
@@ -266,7 +268,7 @@ mod tests {
             dot_segments: DotSegments::Normalize,
             methods: Vec::new(),
             headers: Vec::new(),
-            upstream: 0,
+            action: RouteAction::Upstream(0),
             split: None,
             policies: Vec::new(),
             timeouts: Timeouts { connect: second, response: second, idle: second },

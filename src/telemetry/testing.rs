@@ -10,7 +10,8 @@ use crate::{
         ClientLimits, Config, ConfigSource, Destination, DotSegments, EarlyHints, Endpoint,
         ForwardClientCertificate, Forwarded, HostHeader, KeyPart, KeyRecipe, Log, LogFormat, LogLevel,
         MemoryStore, MethodOverride, MinRate, PathMatching, PathPattern, Policy, Protocol, Rate,
-        RateLimitFields, ReplyHeaders, Route, Shutdown, Store, Timeouts, Trailers, Upstream, Users, Workers,
+        RateLimitFields, ReplyHeaders, Route, RouteAction, Shutdown, Store, Timeouts, Trailers, Upstream,
+        Users, Workers,
     },
     telemetry::metrics::{NodeFacts, NodeRole, NodeState, StoreFacts, StoreTopology},
 };
@@ -72,7 +73,7 @@ pub(crate) fn config() -> Config {
             dot_segments: DotSegments::Normalize,
             methods: Vec::new(),
             headers: Vec::new(),
-            upstream: 0,
+            action: RouteAction::Upstream(0),
             split: None,
             policies: vec![0],
             timeouts,

@@ -18,11 +18,14 @@ pub struct Route {
     pub hosts: Vec<String>,
     pub path: String,
     pub methods: Vec<String>,
-    /// Of several, the one that takes most of the requests.
-    pub upstream: String,
+    /// Of several, the one that takes most of the requests. `null`: its requests are answered by Tollgate itself.
+    pub upstream: Option<String>,
     /// The upstreams among which its requests are split. Empty: there is one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub upstreams: Vec<UpstreamShare>,
+    /// The status of the reply that it gives to every request; `null`: it has an upstream.
+    #[serde(default)]
+    pub reply: Option<u16>,
     /// All policies that apply to it, including those of its upstream.
     pub policies: Vec<String>,
     /// Bytes that a request's body may have, by the route's own `max_body`; 0: any number; `null`: it has none of its own.

@@ -69,6 +69,9 @@ pub struct Explanation {
     /// `null` if the request target is malformed.
     pub route: Option<ExplainedRoute>,
     pub upstream: Option<String>,
+    /// What the route replies to every request; `null`: it has an upstream, or there is no route.
+    #[serde(default)]
+    pub reply: Option<ExplainedReply>,
     /// How long the body may be; `null`: any length.
     #[serde(default)]
     pub body_limit: Option<ExplainedBodyLimit>,
@@ -76,7 +79,7 @@ pub struct Explanation {
     /// malformed, or its body is too long).
     #[schema(value_type = schema::Verdict)]
     pub verdict: String,
-    /// The status of the proxy's own response; `null` if the request would be forwarded.
+    /// The status of the proxy's own response, that of the route among them; `null` if the request would be forwarded.
     pub status: Option<u16>,
     /// The reason: which policy, or what is wrong with the request.
     pub because: String,
@@ -120,6 +123,12 @@ pub struct ExplainedRoute {
     pub because: String,
     /// The routes before it, and why each did not match.
     pub passed_over: Vec<PassedOver>,
+}
+
+/// The reply of a route without an upstream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ExplainedReply {
+    pub status: u16,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

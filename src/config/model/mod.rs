@@ -1,6 +1,6 @@
 //! The resolved configuration: immutable, replaced as a whole. All its values are valid.
 //!
-//! Settings refer to each other by index (`Route::upstream`, `Route::policies`), so that no request needs to look up a
+//! Settings refer to each other by index (`RouteAction::Upstream`, `Route::policies`), so that no request needs to look up a
 //! name.
 
 mod abuse;
@@ -13,6 +13,7 @@ mod listener;
 mod path_matching;
 mod policy;
 mod route;
+mod route_action;
 mod serialize;
 mod split;
 mod store;
@@ -30,6 +31,7 @@ pub use listener::*;
 pub use path_matching::*;
 pub use policy::*;
 pub use route::*;
+pub use route_action::*;
 pub use split::*;
 pub use store::*;
 pub use telemetry::*;

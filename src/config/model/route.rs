@@ -1,11 +1,11 @@
-//! Which requests go to which upstream.
+//! Which requests a route is for, and what holds for them.
 
 use http::{HeaderName, HeaderValue, Method};
 use serde::Serialize;
 
-use super::{PathMatching, Split, Timeouts, serialize};
+use super::{PathMatching, RouteAction, Split, Timeouts, serialize};
 
-/// Which requests go to which upstream, under which policies.
+/// Which requests it is for, what is done with them, and under which policies.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Route {
     pub name: String,
@@ -22,14 +22,14 @@ pub struct Route {
     /// A request must have each field with exactly this value.
     #[serde(serialize_with = "serialize::headers")]
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// Index into [`Config::upstreams`](super::Config::upstreams).
-    pub upstream: usize,
+    #[serde(flatten)]
+    pub action: RouteAction,
     /// Several upstreams instead. The route itself is then the one of `split.routes` that has the largest weight.
     #[serde(skip)]
     pub split: Option<Box<Split>>,
     /// Indexes into [`Config::policies`](super::Config::policies): the upstream's first, then the route's own, each once.
     pub policies: Vec<usize>,
-    /// Those of the upstream, unless the route has its own.
+    /// Those of the upstream, unless the route has its own. Without an upstream, they say nothing.
     pub timeouts: Timeouts,
     pub method_override: MethodOverride,
     pub trailers: Trailers,

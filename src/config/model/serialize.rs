@@ -20,7 +20,13 @@ impl Config {
         let mut values = serde_json::to_value(self).unwrap_or_default();
         let routes = values.get_mut("routes").and_then(Value::as_array_mut);
         for (value, route) in routes.into_iter().flatten().zip(&self.routes) {
-            let upstream = |route: &Route| self.upstreams.get(route.upstream).map(|upstream| &*upstream.name);
+            let upstream = |route: &Route| {
+                route
+                    .action
+                    .upstream()
+                    .and_then(|index| self.upstreams.get(index))
+                    .map(|upstream| &*upstream.name)
+            };
             let policies = route.all_policies();
             let policies = policies.iter().filter_map(|&index| self.policies.get(index));
             let policies: Vec<&str> = policies.map(|policy| policy.name.as_str()).collect();

@@ -16,6 +16,7 @@ mod other_spellings;
 mod path_spellings;
 mod policies;
 mod root;
+mod route_action;
 mod routes;
 mod split;
 mod spoofable_headers;

@@ -159,6 +159,30 @@ pub(super) const ROUTE: &[OtherName] = &[
     OtherName::new(DOT_SEGMENTS, "paths: normalise").with(", pass or refuse"),
     OtherName::new(SLASHES, "paths: normalise").with(ABOUT_SLASHES),
     OtherName::new(MAX_BODY, "max_body: SIZE"),
+    OtherName::new(REPLIES, "reply: { status: 200, body: TEXT }"),
+];
+
+/// nginx, Caddy, Envoy, HAProxy, AWS, Kong, and what people write.
+const REPLIES: &[&str] = &[
+    "return",
+    "respond",
+    "direct_response",
+    "directresponse",
+    "http_request_return",
+    "fixed_response",
+    "static_response",
+    "request_termination",
+    "response",
+    "static",
+    "mock",
+];
+
+/// What nginx, Caddy, Envoy, Traefik, HAProxy and Kong call a reply of the proxy's own.
+pub(super) const ROUTE_REPLY: &[OtherName] = &[
+    OtherName::new(&["code", "status_code", "statuscode", "response_code"], "status: VALUE"),
+    OtherName::new(&["text", "message", "content", "string", "inline_string", "lf_string"], "body: VALUE"),
+    OtherName::new(&["type", "default_type", "mime", "mime_type", "contenttype"], "content_type: VALUE"),
+    OtherName::new(&["header", "hdr", "add_header"], "headers: { NAME: VALUE }"),
 ];
 
 pub(super) const SHARE: &[OtherName] = &[

@@ -45,7 +45,7 @@ fn way_around<'d, 't>(
         let spelled = Route { path, matching: STRICT, ..route.clone() };
         // One that matches only some of these requests is passed over.
         let other = drafts.iter().find(|other| covers(&other.route, &spelled))?;
-        let is_around = other.route.upstream == route.upstream
+        let is_around = other.route.action == route.action
             && !covers(route, &spelled)
             && missing_policies(route, &other.route, policies).next().is_some();
         is_around.then(|| (spelled.path.to_string(), other))

@@ -7,6 +7,7 @@ use http::{HeaderName, HeaderValue};
 use super::{
     bypassable_limits, doubtful_paths, other_names, other_spellings,
     policies::Policies,
+    route_action::action,
     split::{self, split},
     unreachable_routes, unused_policies,
     upstreams::{Upstreams, timeouts},
@@ -14,11 +15,10 @@ use super::{
 };
 use crate::config::{
     model::{
-        DotSegments, EarlyHints, MethodOverride, PathCase, PathMatching, Route, Split, Trailers,
+        DotSegments, EarlyHints, MethodOverride, PathCase, PathMatching, Route, RouteAction, Split, Trailers,
         TrailingSlash,
     },
     reader::{Cursor, MappingCursor, NameTable},
-    redact::has_no_credentials,
     value::{
         Invalid, body_size, choice, field_name, field_value, host_pattern, method, path_pattern, route_name,
     },
@@ -186,21 +186,14 @@ fn draft_route<'t>(
     let methods =
         mapping.take("methods").map_or(Some(Vec::new()), |list| conditions(list, |item| item.parse(method)));
     let headers = mapping.take("headers").map_or(Some(Vec::new()), headers);
-    mapping.mark_known("upstream");
     let split = split(&mut mapping, upstreams, identity);
-    let upstream = match &split {
-        Some(split) => only.or(split.as_ref().and_then(split::Split::heaviest)),
-        // An unknown key that means `upstreams` is reported as such.
-        None if mapping.has_or_misspells("upstreams") => None,
-        None => mapping
-            .require("upstream", "the name of one of `upstreams`")
-            .and_then(|value| named_upstream(value, upstreams)),
-    };
+    let shared = split.as_ref().map(|split| only.or(split.as_ref().and_then(split::Split::heaviest)));
+    let action = action(&mut mapping, upstreams, shared);
     let own = mapping
         .take("policies")
         .map(|list| list.unique_items(|item| policies.resolve(item)))
         .unwrap_or_default();
-    let (mut all, inherited) = upstreams.inherited(upstream);
+    let (mut all, inherited) = upstreams.inherited(action.as_ref().and_then(RouteAction::upstream));
     let timeouts = timeouts(mapping.take("timeouts"), inherited);
     let RouteDefaults { matching, dot_segments, method_override, trailers, early_hints } =
         defaults.overridden(&mut mapping);
@@ -225,7 +218,7 @@ fn draft_route<'t>(
         dot_segments,
         methods: methods?,
         headers: headers?,
-        upstream: upstream?,
+        action: action?,
         split: None,
         policies: all,
         timeouts,
@@ -244,18 +237,6 @@ fn draft_route<'t>(
         route.split = Some(Box::new(Split { by: split.by, weights, routes }));
     }
     Some(DraftRoute { cursor, name, route })
-}
-
-fn named_upstream(value: Cursor<'_>, upstreams: &Upstreams<'_>) -> Option<usize> {
-    let Some(url) = value.scalar().filter(|text| text.contains("://")) else {
-        return upstreams.names.resolve(value);
-    };
-    let shown = if has_no_credentials(url) { url } else { "URL" };
-    let help = format!(
-        "give the URL a name: `upstreams: {{ api: {{ endpoints: [{shown}] }} }}`, and here `upstream: api`"
-    );
-    value.report("this is a URL, not the name of an upstream", help);
-    None
 }
 
 /// The error for a single host where a list of them belongs.

@@ -126,6 +126,43 @@ pub(in crate::config) fn reply_field_name(text: &str) -> Result<HeaderName, Inva
     }
 }
 
+/// Fields that frame a reply, or belong to its connection.
+const FRAMING_FIELDS: [&str; 9] = [
+    "connection",
+    "content-length",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "date",
+];
+
+/// Reads the name of a field that the reply of a route may have.
+pub(in crate::config) fn route_reply_field_name(text: &str) -> Result<HeaderName, Invalid> {
+    let name = field_name(text)?;
+    match name.as_str() {
+        "content-type" => reply_field_name(text),
+        known if FRAMING_FIELDS.contains(&known) => {
+            Err(Invalid::new("is a header that Tollgate sets in every response"))
+        }
+        _ => Ok(name),
+    }
+}
+
+/// Reads the status of the reply of a route.
+pub(in crate::config) fn route_reply_status(text: &str) -> Result<u16, Invalid> {
+    let expected = "from 200 to 299, or from 400 to 599";
+    let status = whole_number(text).and_then(|status| u16::try_from(status).ok());
+    match status {
+        Some(status @ (200..=299 | 400..=599)) => Ok(status),
+        Some(300..=399) => Err(Invalid::new("is the status of a redirect").expected(expected)),
+        Some(_) => Err(Invalid::new("is not the status of a reply").expected(expected)),
+        None => Err(Invalid::new("is not a status code").expected(expected)),
+    }
+}
+
 /// Reads the value of a header field.
 pub(in crate::config) fn field_value(text: &str) -> Result<HeaderValue, Invalid> {
     let trimmed = text.trim_matches([' ', '\t']) == text;

@@ -17,7 +17,8 @@ mod urls;
 pub(super) use choice::{boolean, choice, named_choice};
 pub(super) use http::{
     bearer_token, cookie_name, denial_status, field_name, field_value, grpc_status, method, pseudonym,
-    reply_field_name, request_id_field_name, status_range, unreserved_field_name,
+    reply_field_name, request_id_field_name, route_reply_field_name, route_reply_status, status_range,
+    unreserved_field_name,
 };
 pub(super) use invalid::Invalid;
 pub(super) use key::{certificate_field, condition, condition_with_key, key_recipe};

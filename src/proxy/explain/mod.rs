@@ -9,4 +9,4 @@ mod request;
 pub use body::ExplainedBodyLimit;
 pub use checks::{CheckVerdict, ExplainedCheck};
 pub use host::AssumedHost;
-pub use request::{ExplainedRequest, ExplainedRoute, ExplainedVerdict, Explanation, explain};
+pub use request::{ExplainedReply, ExplainedRequest, ExplainedRoute, ExplainedVerdict, Explanation, explain};

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     abuse::bans::{Ban, BanTable},
-    config::model::{Route, Split},
+    config::model::{Route, RouteAction, Split},
     identity::{Credentials, Identity, address_text},
     limit::Store,
     proxy::{
@@ -42,6 +42,8 @@ pub struct Explanation {
     /// `None`: the request's target is malformed.
     pub route: Option<ExplainedRoute>,
     pub upstream: Option<String>,
+    /// What the route replies; `None`: it has an upstream.
+    pub reply: Option<ExplainedReply>,
     /// `None`: the body may have any length.
     pub body_limit: Option<ExplainedBodyLimit>,
     pub verdict: ExplainedVerdict,
@@ -63,6 +65,12 @@ pub struct ExplainedRoute {
     pub because: String,
     /// The routes before it, and why each does not match.
     pub passed_over: Vec<(String, String)>,
+}
+
+/// What a route replies to every request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExplainedReply {
+    pub status: StatusCode,
 }
 
 /// What the proxy would do.
@@ -109,6 +117,7 @@ pub async fn explain<S: Store>(
         user: (identity.pseudonym.clone().or_else(|| identity.user.clone()), why_user),
         route: None,
         upstream: None,
+        reply: None,
         body_limit: None,
         verdict: ExplainedVerdict::Allowed,
         status: None,
@@ -189,11 +198,16 @@ fn destination<'r>(
     });
     found?;
     let route = route.ok_or(Rejection { status: StatusCode::NOT_FOUND, detail: "No route matches." })?;
+    if let RouteAction::Reply(reply) = &route.action {
+        // Unless something refuses the request.
+        explained.status = Some(reply.status);
+        explained.reply = Some(ExplainedReply { status: reply.status });
+    }
     Ok((target, route))
 }
 
 fn upstream_name<'r>(rules: &'r Rules, route: &Route) -> Option<&'r str> {
-    rules.config.upstreams.get(route.upstream).map(|upstream| &*upstream.name)
+    Some(&*rules.config.upstreams.get(route.action.upstream()?)?.name)
 }
 
 /// Of a route with several upstreams, the route to the one that the request goes to; where that is left to chance, the one

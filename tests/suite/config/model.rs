@@ -13,8 +13,8 @@ use tollgate::config::{
         JwtAlgorithm, KeyPart, KeyRecipe, Listener, Log, LogFormat, LogLevel, MemoryStore, MethodOverride,
         MinRate, Missing, Mode, OnStoreError, OutlierDetection, Override, PathCase, PathMatching,
         PathPattern, Policy, Probe, Protocol, Rate, RateLimitFields, Record, Redis, RedisTopology,
-        ReplyHeaders, Route, Secret, Segment, Shutdown, Statuses, Store, TemplatePart, Timeouts, Tracing,
-        Trailers, TrailingSlash, Upstream, UserSource, Users, Workers,
+        ReplyHeaders, Route, RouteAction, Secret, Segment, Shutdown, Statuses, Store, TemplatePart, Timeouts,
+        Tracing, Trailers, TrailingSlash, Upstream, UserSource, Users, Workers,
     },
 };
 
@@ -103,7 +103,7 @@ fn smallest() -> Config {
             dot_segments: DotSegments::Normalize,
             methods: vec![],
             headers: vec![],
-            upstream: 0,
+            action: RouteAction::Upstream(0),
             split: None,
             policies: vec![0],
             timeouts,
@@ -302,7 +302,7 @@ fn everything_that_is_said_counts() {
         dot_segments: DotSegments::Pass,
         methods: vec![],
         headers: vec![],
-        upstream,
+        action: RouteAction::Upstream(upstream),
         split: None,
         policies,
         timeouts,

@@ -21,6 +21,7 @@ mod grpc;
 mod hygiene;
 mod max_body;
 mod messages;
+mod own_replies;
 mod pairs;
 pub mod parking;
 mod paths;

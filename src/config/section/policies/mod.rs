@@ -15,4 +15,4 @@ pub(super) use exceptions::exempt;
 pub(super) use keys::key;
 pub(super) use memory::StoreMemory;
 pub(super) use policy::{Policies, policies};
-pub(super) use reply::reply;
+pub(super) use reply::{reply, reply_fields};

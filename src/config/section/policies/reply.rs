@@ -5,14 +5,15 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use crate::config::{
     model::{DenialBody, DenialReply, TemplatePart},
     reader::Cursor,
-    value::{denial_status, field_value, reply_field_name, template},
+    value::{Invalid, denial_status, field_value, reply_field_name, template},
 };
 
 /// The reply of a policy or of a ban. `default` is its status if it sets none.
 pub(in crate::config::section) fn reply(value: Cursor<'_>, default: StatusCode) -> Option<DenialReply> {
     let mut mapping = value.mapping()?;
     let status = mapping.parse_or("status", default, denial_status);
-    let headers = mapping.take("headers").map(headers).unwrap_or_default();
+    let headers =
+        mapping.take("headers").map(|value| reply_fields(value, reply_field_name)).unwrap_or_default();
     let content_type = mapping.take("content_type").map(|value| value.parse(field_value));
     let body = mapping.take("body");
     if let Some(location) = mapping.key_location("content_type").filter(|_| !mapping.has_or_misspells("body"))
@@ -41,11 +42,15 @@ fn infer_content_type(template: &[TemplatePart]) -> HeaderValue {
     }
 }
 
-fn headers(value: Cursor<'_>) -> Vec<(HeaderName, HeaderValue)> {
+/// Fields that a reply adds, whose names `read_name` reads.
+pub(in crate::config::section) fn reply_fields(
+    value: Cursor<'_>,
+    read_name: fn(&str) -> Result<HeaderName, Invalid>,
+) -> Vec<(HeaderName, HeaderValue)> {
     let mut all: Vec<(HeaderName, HeaderValue)> = Vec::new();
     for (location, name, value) in value.named_entries().unwrap_or_default() {
         let content = value.parse(field_value);
-        match reply_field_name(name) {
+        match read_name(name) {
             Err(invalid) => {
                 value.report_at(location, format!("`{name}` {}", invalid.reason), invalid.help(false));
             }
