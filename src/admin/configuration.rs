@@ -15,7 +15,7 @@ use super::{
     openapi::ReadErrors,
 };
 use crate::{
-    config::model::{self, Config, RouteAction},
+    config::model::{self, AddressList, Config, RouteAction},
     telemetry::time::rfc3339,
 };
 
@@ -52,6 +52,9 @@ pub(super) fn routes_dto(context: &HandlerContext) -> Routes {
             },
             policies: named(config, &route.all_policies()),
             max_body: route.max_body.map(|bytes| bytes as u64),
+            deny: route.access.deny.len(),
+            allow: route.access.allow.as_ref().map(AddressList::len),
+            cors: route.cors.as_ref().map(|cors| cors.origins.names()).unwrap_or_default(),
             requests: totals.statuses.iter().sum(),
             denied: totals.denied,
             statuses: totals.statuses,

@@ -171,6 +171,7 @@ impl From<Explanation> for dto::Explanation {
             ExplainedVerdict::Denied => "denied",
             ExplainedVerdict::Banned => "banned",
             ExplainedVerdict::Undecided => "undecided",
+            ExplainedVerdict::Forbidden => "forbidden",
             ExplainedVerdict::Refused => "refused",
         };
         let assumed_host = explained.assumed_host.map(|assumed| {
@@ -185,6 +186,7 @@ impl From<Explanation> for dto::Explanation {
             client_certificate: None,
             route: explained.route.map(route),
             upstream: explained.upstream,
+            cors: explained.cors,
             reply: explained.reply.map(|reply| dto::ExplainedReply { status: reply.status.as_u16() }),
             body_limit: explained.body_limit.map(|limit| {
                 let ExplainedBodyLimit { max, because } = limit;

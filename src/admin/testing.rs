@@ -25,7 +25,7 @@ use crate::{
         testing::{LINE, policy},
     },
     config::model::{KeyPart, KeyRecipe, ListenAddress, Secret},
-    identity::Verifier,
+    identity::{AccessRules, Verifier},
     limit::{
         Check, ClearedLimit, Decision, LimitUsage, ManualClock, Policy, PolicyId, Store, StoreAdmin,
         SystemClock, Taken, Unavailable,
@@ -195,7 +195,11 @@ impl Harness {
         let readiness = Arc::new(Readiness::default());
         readiness.enter(ProcessPhase::Ready);
         let verifier = Arc::new(Verifier::new(&[]).unwrap());
-        let rules = Rules::new(Arc::new(config()), policies.into(), verifier).unwrap();
+        let rules = {
+            let config = Arc::new(config());
+            let access = Arc::new(AccessRules::open(&config).unwrap());
+            Rules::new(config, policies.into(), verifier, access).unwrap()
+        };
         let active_config = Arc::new(ActiveConfig::new(ConfigSnapshot {
             rules: Arc::new(rules),
             upstreams: Vec::new(),

@@ -10,7 +10,7 @@ use crate::{
     abuse::Collector,
     admin::ConfigSnapshot,
     config::model::{self, Config, UserSource},
-    identity::Verifier,
+    identity::{AccessRules, Verifier},
     limit::Policy,
     listener::{SessionKeys, TlsContext, TlsError},
     proxy::{self, Rules},
@@ -61,7 +61,9 @@ impl Generation {
         };
         let upstreams = config.upstreams.iter().map(upstream).collect::<Result<_, _>>()?;
         let tls = tls_contexts(&config, before)?;
-        let rules = Arc::new(Rules::new(Arc::clone(&config), policies, Arc::clone(&verifier))?);
+        let access = Arc::new(AccessRules::open(&config)?);
+        access.watch_files()?;
+        let rules = Arc::new(Rules::new(Arc::clone(&config), policies, Arc::clone(&verifier), access)?);
         Ok(Self { config, rules, upstreams, tls, verifier })
     }
 

@@ -16,7 +16,7 @@ use crate::{
     abuse::Collector,
     admin::{self, ActiveConfig, Readiness, StoreFactsSources},
     config::model::{AccessLogFormat, Config, ListenAddress},
-    identity::UnusableKeys,
+    identity::{UnusableAddresses, UnusableKeys},
     limit::{Policy, PolicyIds},
     listener::{
         BindError, BoundListener, ConnectionTable, ListenSocket, ListeningSockets, SessionKeys, SocketRole,
@@ -61,6 +61,9 @@ pub enum StartError {
     /// The keys of a token can't be read.
     #[error(transparent)]
     Keys(#[from] UnusableKeys),
+    /// A file of addresses can't be read.
+    #[error(transparent)]
+    Addresses(#[from] UnusableAddresses),
     /// A name can't be sent in a field.
     #[error("the name of a policy or reply_headers.via is not a valid header value: {0}")]
     Name(#[from] http::header::InvalidHeaderValue),

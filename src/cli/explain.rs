@@ -128,6 +128,9 @@ fn page(explanation: &Explanation, colour: bool) -> String {
     if let Some(ExplainedReply { status }) = &explanation.reply {
         text += &format!("reply     {status}: by the route\n");
     }
+    if let Some(cors) = &explanation.cors {
+        text += &format!("cors      {}\n", printable(cors));
+    }
     if let Some(ExplainedBodyLimit { max, because }) = &explanation.body_limit {
         let max = max.map_or_else(|| "-".to_owned(), |max| format!("{max} bytes at most"));
         text += &format!("body      {max}: {}\n", printable(because));
@@ -232,6 +235,7 @@ mod tests {
                 }],
             }),
             upstream: Some("api".into()),
+            cors: None,
             reply: None,
             body_limit: Some(ExplainedBodyLimit { max: Some(1024), because: "max_body of the route".into() }),
             verdict: "denied".into(),

@@ -4,7 +4,9 @@
 //! rest of what identifies a request, and [`identifiers`] makes of them what a policy limits:
 //! `ip:203.0.113.7`, `user:acme`, `ip:203.0.113.7+path:/login`.
 
+mod access;
 mod address;
+pub mod address_set;
 mod condition;
 mod encode;
 mod forwarded_fields;
@@ -15,6 +17,7 @@ pub mod keys;
 mod trusted_proxies;
 mod user;
 
+pub use access::{AccessDenial, AccessRule, AccessRules, UnusableAddresses};
 pub use address::address_text;
 pub use condition::condition_matches;
 pub use header_fields::single_value;

@@ -3,9 +3,12 @@
 use std::net::IpAddr;
 
 use http::{HeaderMap, HeaderName, HeaderValue, header::FORWARDED};
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::IpNet;
 
-use super::forwarded_fields::{forwarded_for, last_element, node_address};
+use super::{
+    address_set::canonical,
+    forwarded_fields::{forwarded_for, last_element, node_address},
+};
 use crate::config::model::{AddressHeader, TrustedProxy};
 
 /// Elements of forwarding fields that are looked at. Real chains are far shorter.
@@ -146,15 +149,6 @@ fn single_address<'h>(
     let address = node_address(line.as_bytes());
     on_hop(address.map_or(ForwardedHop::Malformed(line.as_bytes()), ForwardedHop::Client));
     address
-}
-
-/// `::ffff:10.0.0.0/104` as `10.0.0.0/8`: addresses are compared in their canonical form.
-fn canonical(network: &IpNet) -> IpNet {
-    let mapped = match network {
-        IpNet::V6(v6) => v6.addr().to_ipv4_mapped().zip(v6.prefix_len().checked_sub(96)),
-        IpNet::V4(_) => None,
-    };
-    mapped.and_then(|(address, prefix)| Ipv4Net::new(address, prefix).ok()).map_or(*network, IpNet::V4)
 }
 
 #[cfg(test)]

@@ -3,11 +3,12 @@
 
 use std::{cell::OnceCell, sync::Arc};
 
-use http::{HeaderMap, Method, header, request};
+use http::HeaderMap;
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
 use super::{
+    cors::is_preflight,
     denial_record::evidence_entry,
     outcome::{CheckOutcome, PolicyOutcome},
     request_context::RequestContext,
@@ -15,10 +16,8 @@ use super::{
     rules::Rules,
 };
 use crate::{
-    config::model::{Condition, Cost, Route},
-    identity::{
-        MissingIdentifier, RequestAttributes, condition_matches, distinct_value, identifiers, single_value,
-    },
+    config::model::{Condition, Cost},
+    identity::{MissingIdentifier, RequestAttributes, condition_matches, distinct_value, identifiers},
     limit::{
         Check, Decision, Policy,
         algorithm::{Detail, Kind, Member, metadata_list::Entry},
@@ -198,20 +197,6 @@ impl Details<'_> {
 fn hash(value: &[u8]) -> Member {
     let hash = Sha256::digest(value);
     hash.iter().take(size_of::<Member>()).fold(0, |member, byte| member << 8 | Member::from(*byte))
-}
-
-/// Whether this is a CORS preflight (Fetch, 4.8), which browsers send of their own accord: without a body, and for one
-/// method of the route. Anything else is a request like others, which an origin may serve as such.
-fn is_preflight(request: &request::Parts, route: &Route) -> bool {
-    let headers = &request.headers;
-    request.method == Method::OPTIONS
-        && single_value(headers, &header::ORIGIN).is_some_and(|origin| !origin.is_empty())
-        && single_value(headers, &header::ACCESS_CONTROL_REQUEST_METHOD)
-            // A method is a token (RFC 9110, 9.1).
-            .and_then(|method| Method::from_bytes(method).ok())
-            .is_some_and(|method| route.has_method(&method))
-        && !headers.contains_key(header::TRANSFER_ENCODING)
-        && headers.get(header::CONTENT_LENGTH).is_none_or(|length| length == "0")
 }
 
 /// The units that a request with these `headers` takes. A header counts only if the peer is a trusted proxy and sends

@@ -11,6 +11,7 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, Version, h
 
 use super::{
     client::ClientInfo,
+    cors::{self, CorsAnswer},
     grpc::GrpcCall,
     phase_timer::Phase,
     reply::Reply,
@@ -54,6 +55,10 @@ pub(super) struct Exchange {
     received: Option<u64>,
     aborted_by: Option<AbortedBy>,
     log: Option<Box<LoggedFields>>,
+    /// Whether the answer has a head alone.
+    is_head: bool,
+    /// What browsers are told, if the route says so.
+    cors: Option<Box<CorsAnswer>>,
     /// The gRPC call that the request makes, if it makes one.
     grpc: Option<Box<GrpcCall>>,
     /// The client's address, as far as it is known.
@@ -117,6 +122,8 @@ impl Exchange {
             received: None,
             aborted_by: None,
             log,
+            is_head: request.method == Method::HEAD,
+            cors: None,
             grpc,
             address: client.peer().ip().to_canonical(),
             verdict: RequestVerdict::default(),
@@ -146,6 +153,23 @@ impl Exchange {
     /// Notes the route of the request, by its index.
     pub(super) fn set_route(&mut self, route: usize) {
         self.route = Some(route);
+    }
+
+    /// Has every answer tell browsers this.
+    pub(super) fn set_cors(&mut self, cors: Box<CorsAnswer>) {
+        self.cors = Some(cors);
+    }
+
+    /// What browsers are told, if the route says so.
+    pub(super) fn cors(&self) -> Option<&CorsAnswer> {
+        self.cors.as_deref()
+    }
+
+    /// Removes what an upstream tells browsers, if the route tells them.
+    pub(super) fn remove_foreign_cors(&self, headers: &mut HeaderMap) {
+        if self.cors.is_some() {
+            cors::remove_foreign(headers);
+        }
     }
 
     /// Keeps what the request has reserved until it ends.
@@ -205,6 +229,11 @@ impl Exchange {
         let (mut head, ()) = Response::new(()).into_parts();
         head.status = reply.status;
         head.headers = reply.headers;
+        // hyper leaves the body out by HTTP/1 alone.
+        if self.is_head && self.client.timer().is_stream() {
+            head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(reply.body.len()));
+            reply.body.clear();
+        }
         self.respond(head, BodySource::Whole(reply.body))
     }
 
@@ -287,6 +316,9 @@ impl Exchange {
         // hyper answers an HTTP/1.0 client in that version; the upstream's version does not matter.
         head.version = Version::HTTP_11;
         head.headers.insert(&self.telemetry.request_id, self.request_id.clone());
+        if let Some(cors) = &self.cors {
+            cors.add_to(&mut head.headers);
+        }
         if let Some(hsts) = self.client.hsts() {
             head.headers.insert(header::STRICT_TRANSPORT_SECURITY, hsts.clone());
         }
@@ -406,7 +438,11 @@ impl Exchange {
             };
             self.telemetry.metrics.server_error(self.route, source);
         }
-        if let Some(refusal) = Refusal::of(status).filter(|_| !self.is_from_origin) {
+        let refusal = match self.verdict.verdict() {
+            Some(LogVerdict::Forbidden) => Some(Refusal::Address),
+            _ => Refusal::of(status).filter(|_| !self.is_from_origin),
+        };
+        if let Some(refusal) = refusal {
             self.count_refusal(refusal);
         }
     }

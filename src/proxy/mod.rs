@@ -7,6 +7,7 @@ mod certificate_fields;
 mod checks;
 mod claims;
 mod client;
+mod cors;
 mod denial_record;
 mod early_hints;
 mod exchange;

@@ -50,6 +50,11 @@ impl Reply {
         Self::problem(StatusCode::BAD_REQUEST, "The request body is incomplete or malformed.").closing()
     }
 
+    /// `deny` or `allow` does not let the client's address in.
+    pub fn forbidden_address() -> Self {
+        Self::problem(StatusCode::FORBIDDEN, "Requests from this address are not accepted.")
+    }
+
     /// The body is longer than `max_body` allows.
     pub fn body_too_large() -> Self {
         Self::problem(StatusCode::PAYLOAD_TOO_LARGE, "The request body is too large.")

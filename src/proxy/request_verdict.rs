@@ -27,6 +27,11 @@ impl RequestVerdict {
         (self.verdict, self.denied_by) = (Some(LogVerdict::Banned), Some(rule));
     }
 
+    /// `deny` or `allow`, whose index is behind the policies and bans, does not let its address in.
+    pub(super) fn forbid(&mut self, setting: usize) {
+        (self.verdict, self.denied_by) = (Some(LogVerdict::Forbidden), Some(setting));
+    }
+
     /// A shadow policy would have denied it.
     pub(super) fn deny_in_shadow(&mut self, policy: usize) {
         self.shadow_denied_by = Some(policy);

@@ -110,6 +110,7 @@ pub(super) fn client_response<S>(
     let (mut head, body) = response.into_parts();
     headers::remove_hop_by_hop(&mut head.headers);
     headers::merge_lengths(&mut head.headers);
+    exchange.remove_foreign_cors(&mut head.headers);
     headers::append_via(&mut head.headers, &worker.rules.via, head.version);
     worker.rules.quotas.add_fields(&mut head.headers, outcomes);
     if !connection.is_request_sent() {

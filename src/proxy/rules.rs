@@ -11,6 +11,7 @@ use http::{
 use super::{
     claims::Claims,
     client::{ClientInfo, Peer},
+    cors::CorsRule,
     forwarding_headers::X_FORWARDED_FOR,
     headers::{self, Via},
     quota::QuotaTexts,
@@ -18,7 +19,7 @@ use super::{
 use crate::{
     abuse::{UserNaming, bans},
     config::model::{AddressHeader, Config},
-    identity::{Credentials, Identity, TrustedProxies, Verifier, identify},
+    identity::{AccessRules, Credentials, Identity, TrustedProxies, Verifier, identify},
     limit::Policy,
     router::{Rejection, Router, Target},
 };
@@ -28,6 +29,10 @@ pub struct Rules {
     pub(super) config: Arc<Config>,
     pub(super) router: Router,
     pub(super) trusted_proxies: TrustedProxies,
+    /// Which addresses may send requests.
+    pub(super) access: Arc<AccessRules>,
+    /// What browsers are told of each route, in the configuration's order.
+    pub(super) cors: Box<[Option<Arc<CorsRule>>]>,
     pub(super) verifier: Arc<Verifier>,
     /// How users are written down.
     pub(super) names: UserNaming,
@@ -44,7 +49,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// The rules of `config`, whose policies are `policies` and whose tokens `verifier` verifies.
+    /// The rules of `config`, whose policies are `policies`, whose tokens `verifier` verifies, and whose addresses `access` lets in.
     ///
     /// # Errors
     /// A policy's or the proxy's own name has characters that a field must not have.
@@ -52,10 +57,17 @@ impl Rules {
         config: Arc<Config>,
         policies: Arc<[Policy]>,
         verifier: Arc<Verifier>,
+        access: Arc<AccessRules>,
     ) -> Result<Self, InvalidHeaderValue> {
         Ok(Self {
             router: Router::new(&config.routes),
             trusted_proxies: TrustedProxies::new(&config.trusted_proxies, &config.client_address.header),
+            access,
+            cors: config
+                .routes
+                .iter()
+                .map(|route| Some(Arc::new(CorsRule::new(route.cors.as_deref()?))))
+                .collect(),
             verifier,
             names: UserNaming::new(&config.abuse),
             quotas: QuotaTexts::new(&policies, &config.policies, config.reply_headers.ratelimit)?,

@@ -13,6 +13,7 @@ use super::{
     admit::{Admission, Admitted, admit},
     bans::{check_bans, exempt_rules, user_key},
     client::ClientInfo,
+    cors::{CorsAnswer, is_preflight},
     early_hints::HintedRequest,
     exchange::Exchange,
     expect_continue,
@@ -36,7 +37,7 @@ use super::{
 use crate::{
     abuse::{self, RequestLine},
     config::model::{ClientLimits, Config, EarlyHints, RouteAction},
-    identity::Credentials,
+    identity::{AccessRule, Credentials},
     limit::StoreAdmin,
     router::Rejection,
     telemetry::metrics::{CutOff, CutOffBody, CutOffReason},
@@ -84,13 +85,23 @@ pub async fn serve<S: StoreAdmin + 'static>(
         }
     };
 
+    // May its address send requests at all?
+    let address = rules.trusted_proxies.client_address(client.peer().ip(), is_peer_trusted, &request.headers);
+    if let Some(rule) = rules.access.everywhere()
+        && let Some(reply) = check_access(&worker, &mut exchange, rule, address)
+    {
+        exchange.set_client(address, None);
+        // A trusted proxy has the requests of others on its connection.
+        let reply = if is_peer_trusted { reply } else { reply.closing() };
+        return Ok(refuse(&worker, exchange, &request, body, reply));
+    }
+
     // Does the listener serve this client?
     if let Some(answer) = client.listener_reply() {
         return Ok(refuse(&worker, exchange, &request, body, answer.reply(&target)));
     }
 
     // Who is the client?
-    let address = rules.trusted_proxies.client_address(client.peer().ip(), is_peer_trusted, &request.headers);
     let certificate = client.certificate();
     let credentials = Credentials { headers: &request.headers, is_peer_trusted, certificate };
     let identity = rules.identify(credentials);
@@ -98,14 +109,24 @@ pub async fn serve<S: StoreAdmin + 'static>(
     worker.sampler.record(address, rules.untrusted_peer(&client, &request.headers));
 
     // Where does the request go?
-    let route = match rules.router.find(&request.method, &target, &request.headers) {
+    let route_index = match rules.router.find(&request.method, &target, &request.headers) {
         Ok(index) => index,
         Err(Rejection { status, detail }) => {
             return Ok(refuse(&worker, exchange, &request, body, Reply::problem(status, detail)));
         }
     };
-    exchange.set_route(route);
-    let mut route = &config.routes[route];
+    exchange.set_route(route_index);
+    let mut route = &config.routes[route_index];
+    if let Some(Some(cors)) = rules.cors.get(route_index) {
+        exchange.set_cors(CorsAnswer::new(cors, &request.headers));
+    }
+
+    // May its address send requests there?
+    if let Some(rule) = rules.access.of_route(route_index)
+        && let Some(reply) = check_access(&worker, &mut exchange, rule, address)
+    {
+        return Ok(refuse(&worker, exchange, &request, body, reply));
+    }
 
     // Is the client banned?
     let identity = &identity;
@@ -147,6 +168,15 @@ pub async fn serve<S: StoreAdmin + 'static>(
     client.timer().delay(delay).await;
     if client.timer().is_call_over() {
         return Ok(refuse(&worker, exchange, &request, body, Reply::gateway_timeout()));
+    }
+
+    // Is it a preflight, which its route answers?
+    if let Some(cors) = exchange.cors()
+        && is_preflight(&request, route)
+    {
+        let reply = cors.preflight(&request.headers);
+        let answered = route_reply::answer(&worker, exchange, &context, body, &mut outcomes, reply);
+        return Ok(Box::pin(answered).await);
     }
 
     // Does its route answer it?
@@ -254,6 +284,19 @@ fn address_of_client(config: &Config, address: IpAddr) -> IpAddr {
         IpAddr::V4(_) => address,
         IpAddr::V6(_) => abuse::masked(address, config.client_address.ipv6_prefix).addr(),
     }
+}
+
+/// The reply to a client whose address may not send the request.
+fn check_access<S>(
+    worker: &Worker<S>,
+    exchange: &mut Exchange,
+    rule: &AccessRule,
+    address: IpAddr,
+) -> Option<Reply> {
+    let denial = rule.denial(address)?;
+    let names = &worker.telemetry.policies;
+    exchange.verdict.forbid(names.iter().rposition(|name| name == denial.setting()).unwrap_or(names.len()));
+    Some(Reply::forbidden_address())
 }
 
 /// Answers a request that is not forwarded.

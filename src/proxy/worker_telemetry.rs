@@ -21,7 +21,7 @@ pub(super) struct WorkerTelemetry {
     pub(super) clock: SystemClock,
     /// The names of routes, by index.
     pub(super) routes: Vec<String>,
-    /// The names of what may deny a request, by index: policies, then rules of bans, then bans by hand.
+    /// The names of what may deny a request, by index: policies, then rules of bans, then bans by hand, `deny` and `allow`.
     pub(super) policies: Vec<String>,
     /// `None`: requests are not traced.
     pub(super) tracer: Option<Tracer>,
@@ -57,7 +57,7 @@ impl WorkerTelemetry {
             tracer,
             clock,
             routes: config.routes.iter().map(|route| route.name.clone()).collect(),
-            policies: policies.chain(bans).chain([MANUAL.to_owned()]).collect(),
+            policies: policies.chain(bans).chain([MANUAL, "deny", "allow"].map(str::to_owned)).collect(),
             request_id: config.request_id.clone(),
             subject_names: match config.user.contains(&UserSource::Tls(CertificateField::Subject)) {
                 true => rules.names.clone(),

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header::ACCESS_CONTROL_REQUEST_METHOD};
 use smallvec::SmallVec;
 
 use super::{
@@ -176,6 +176,8 @@ struct CompiledRoute {
     methods: Vec<Method>,
     headers: Vec<(HeaderName, HeaderValue)>,
     dot_segments: DotSegments,
+    /// Whether CORS preflights are answered here: they match by the method that they ask for.
+    answers_preflights: bool,
 }
 
 impl CompiledRoute {
@@ -190,6 +192,7 @@ impl CompiledRoute {
             methods,
             headers: route.headers.clone(),
             dot_segments: route.dot_segments,
+            answers_preflights: route.cors.is_some(),
         }
     }
 
@@ -205,13 +208,26 @@ impl CompiledRoute {
         if !self.hosts.is_empty() && !request.host.is_some_and(is_host) {
             return Some(Mismatch::Host);
         }
-        if !self.methods.is_empty() && !self.methods.contains(request.method) {
+        if !self.methods.is_empty()
+            && !self.methods.contains(request.method)
+            && !self.answers_preflight(request)
+        {
             return Some(Mismatch::Method);
         }
         let is_sent = |(name, value): &(HeaderName, HeaderValue)| {
             request.headers.get_all(name).iter().any(|sent| sent == value)
         };
         self.headers.iter().position(|field| !is_sent(field)).map(Mismatch::Header)
+    }
+
+    /// Whether this is a CORS preflight for one of the route's methods.
+    fn answers_preflight(&self, request: &RequestParts<'_>) -> bool {
+        let requested = || request.headers.get(ACCESS_CONTROL_REQUEST_METHOD);
+        self.answers_preflights
+            && *request.method == Method::OPTIONS
+            && requested().is_some_and(|requested| {
+                self.methods.iter().any(|method| method.as_str().as_bytes() == requested.as_bytes())
+            })
     }
 }
 
@@ -234,7 +250,7 @@ mod tests {
 
     use super::*;
     use crate::config::model::{
-        EarlyHints, MethodOverride, PathPattern, RouteAction, Segment, Timeouts, Trailers,
+        Access, EarlyHints, MethodOverride, PathPattern, RouteAction, Segment, Timeouts, Trailers,
     };
 
     const STRICT: PathMatching =
@@ -276,6 +292,8 @@ mod tests {
             trailers: Trailers::Drop,
             early_hints: EarlyHints::Drop,
             max_body: None,
+            access: Access::default(),
+            cors: None,
         }
     }
 

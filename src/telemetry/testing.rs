@@ -6,7 +6,7 @@ use http::{HeaderName, Uri};
 
 use crate::{
     config::model::{
-        Abuse, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, ClientAddress,
+        Abuse, Access, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, ClientAddress,
         ClientLimits, Config, ConfigSource, Destination, DotSegments, EarlyHints, Endpoint,
         ForwardClientCertificate, Forwarded, HostHeader, KeyPart, KeyRecipe, Log, LogFormat, LogLevel,
         MemoryStore, MethodOverride, MinRate, PathMatching, PathPattern, Policy, Protocol, Rate,
@@ -34,6 +34,7 @@ pub(crate) fn config() -> Config {
         trusted_proxies: Vec::new(),
         trusted_headers: Vec::new(),
         client_address: ClientAddress { header: AddressHeader::XForwardedFor, ipv6_prefix: 64 },
+        access: Access::default(),
         request_id: HeaderName::from_static("x-request-id"),
         user: Vec::new(),
         store: Store { memory: MemoryStore { max_keys: 1000, max_bytes: None }, redis: None },
@@ -81,6 +82,8 @@ pub(crate) fn config() -> Config {
             trailers: Trailers::Drop,
             early_hints: EarlyHints::Drop,
             max_body: None,
+            access: Access::default(),
+            cors: None,
         }],
         client_limits: ClientLimits {
             header_size: 32 << 10,

@@ -11,7 +11,7 @@ use std::{
 /// Each module and those of the crate that it may know, besides itself. A module that is not listed is
 /// part of the nearest one above it. A module that may know `limit` may know `limit::algorithm`; to know
 /// `config::model`, what is resolved, is not to know `config`, which reads files and YAML.
-const MAY_KNOW: [(&str, &[&str]); 28] = [
+const MAY_KNOW: [(&str, &[&str]); 29] = [
     ("main", &["cli"]),
     ("cli", &["app", "admin", "abuse", "memory", "config", "config::model", "telemetry", "unicode"]),
     // The composition root knows everything below it, and nobody but the commands knows it.
@@ -46,7 +46,10 @@ const MAY_KNOW: [(&str, &[&str]); 28] = [
     // Neither knows that limits exist.
     ("router", &["config::model", "telemetry"]),
     ("upstream", &["system_authorities", "tls", "watched_file", "config::model", "telemetry"]),
-    ("identity", &["identity::keys", "tls", "watched_file", "config::model", "telemetry"]),
+    (
+        "identity",
+        &["identity::keys", "identity::address_set", "tls", "watched_file", "config::model", "telemetry"],
+    ),
     // Pure: the bytes of a file in, certificates and keys out.
     ("tls", &["config::model"]),
     ("file", &[]),
@@ -55,6 +58,8 @@ const MAY_KNOW: [(&str, &[&str]); 28] = [
     ("unicode", &[]),
     // Pure: the bytes of a file in, keys out.
     ("identity::keys", &["config::model"]),
+    // Pure: the bytes of a file in, addresses out.
+    ("identity::address_set", &[]),
     ("limit", &["limit::algorithm", "config::model", "telemetry"]),
     // Pure: integers in, integers out.
     ("limit::algorithm", &["memory::heap"]),
@@ -70,7 +75,10 @@ const MAY_KNOW: [(&str, &[&str]); 28] = [
     ("peers::bans::change_log", &[]),
     ("abuse", &["limit", "memory", "memory::heap", "config::model", "telemetry"]),
     // What a file of keys holds it asks those who will verify by it.
-    ("config", &["file", "config::model", "identity::keys", "tls", "memory", "unicode"]),
+    (
+        "config",
+        &["file", "config::model", "identity::keys", "identity::address_set", "tls", "memory", "unicode"],
+    ),
     ("config::model", &[]),
     ("telemetry", &["file", "tls", "memory", "config::model", "unicode"]),
 ];

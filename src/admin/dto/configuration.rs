@@ -31,6 +31,15 @@ pub struct Route {
     /// Bytes that a request's body may have, by the route's own `max_body`; 0: any number; `null`: it has none of its own.
     #[serde(default)]
     pub max_body: Option<u64>,
+    /// Addresses, networks and files in its own `deny`.
+    #[serde(default)]
+    pub deny: usize,
+    /// Those in its own `allow`; `null`: it has none, and allows every address.
+    #[serde(default)]
+    pub allow: Option<usize>,
+    /// The origins in its `cors`.
+    #[serde(default)]
+    pub cors: Vec<String>,
     pub requests: u64,
     pub denied: u64,
     /// Responses by status class, 1xx first.

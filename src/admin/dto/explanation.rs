@@ -69,13 +69,17 @@ pub struct Explanation {
     /// `null` if the request target is malformed.
     pub route: Option<ExplainedRoute>,
     pub upstream: Option<String>,
+    /// Whether pages of the request's origin may read the response; `null`: the route has no `cors`, or there is no `Origin`.
+    #[serde(default)]
+    pub cors: Option<String>,
     /// What the route replies to every request; `null`: it has an upstream, or there is no route.
     #[serde(default)]
     pub reply: Option<ExplainedReply>,
     /// How long the body may be; `null`: any length.
     #[serde(default)]
     pub body_limit: Option<ExplainedBodyLimit>,
-    /// `allowed`, `denied`, `banned`, `undecided` (the store is unavailable), `refused` (no route matches, the request is
+    /// `allowed`, `denied`, `banned`, `undecided` (the store is unavailable), `forbidden` (`deny` or `allow`
+    /// does not let the address in), `refused` (no route matches, the request is
     /// malformed, or its body is too long).
     #[schema(value_type = schema::Verdict)]
     pub verdict: String,

@@ -118,6 +118,7 @@ vocabulary! {
         Denied = "denied",
         Banned = "banned",
         Undecided = "undecided",
+        Forbidden = "forbidden",
         Refused = "refused",
     }
     /// A policy's decision on a request.

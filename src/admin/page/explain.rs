@@ -152,6 +152,7 @@ fn answer(explanation: &Explanation, now: i64) -> Markup {
                 }
                 @if let Some(upstream) = &explanation.upstream { (fact("Upstream", &html! { (upstream) }, "")) }
                 @if let Some(ExplainedReply { status }) = &explanation.reply { (fact("Reply", &html! { (status) }, "by the route")) }
+                @if let Some(cors) = &explanation.cors { (fact("CORS", &html! { (components::untrusted(cors)) }, "")) }
                 @if let Some(ExplainedBodyLimit { max, because }) = &explanation.body_limit {
                     (fact("Body", &html! { @if let Some(max) = max { "at most " (format_count(*max)) " bytes" } }, because))
                 }
@@ -224,7 +225,7 @@ fn checks_table(checks: &[ExplainedCheck]) -> Markup {
 fn verdict_badge(verdict: &str) -> Markup {
     let class = match verdict {
         "allowed" => "badge good",
-        "denied" | "banned" => "badge bad",
+        "denied" | "banned" | "forbidden" => "badge bad",
         "refused" | "undecided" => "badge warn",
         _ => "badge quiet",
     };

@@ -6,9 +6,9 @@ use http::HeaderName;
 use serde::Serialize;
 
 use super::{
-    Abuse, AccessLog, Admin, BanRule, ClientAddress, ClientLimits, ForwardClientCertificate, Forwarded,
-    Listener, Log, Policy, RedisTopology, ReplyHeaders, Route, Secret, Store, Tracing, TrustedProxy,
-    Upstream, UserSource, serialize,
+    Abuse, Access, AccessLog, Admin, BanRule, ClientAddress, ClientLimits, ForwardClientCertificate,
+    Forwarded, Listener, Log, Policy, RedisTopology, ReplyHeaders, Route, Secret, Store, Tracing,
+    TrustedProxy, Upstream, UserSource, serialize,
 };
 
 /// The contents of `proxy.yaml`, checked and resolved.
@@ -24,6 +24,9 @@ pub struct Config {
     #[serde(serialize_with = "serialize::displayed_each")]
     pub trusted_headers: Vec<HeaderName>,
     pub client_address: ClientAddress,
+    /// Which addresses may send requests at all.
+    #[serde(flatten)]
+    pub access: Access,
     #[serde(serialize_with = "serialize::displayed")]
     pub request_id: HeaderName,
     /// Tried in order; the first that gives a user ID wins.

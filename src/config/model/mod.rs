@@ -4,9 +4,11 @@
 //! name.
 
 mod abuse;
+mod access;
 mod client;
 mod client_tls;
 mod config;
+mod cors;
 mod display;
 mod health;
 mod listener;
@@ -22,9 +24,11 @@ mod upstream;
 mod user;
 
 pub use abuse::*;
+pub use access::*;
 pub use client::*;
 pub use client_tls::*;
 pub use config::*;
+pub use cors::*;
 pub use display::{format_concurrency, format_duration, format_size};
 pub use health::*;
 pub use listener::*;

@@ -3,7 +3,7 @@
 use http::{HeaderName, HeaderValue, Method};
 use serde::Serialize;
 
-use super::{PathMatching, RouteAction, Split, Timeouts, serialize};
+use super::{Access, Cors, PathMatching, RouteAction, Split, Timeouts, serialize};
 
 /// Which requests it is for, what is done with them, and under which policies.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -37,6 +37,11 @@ pub struct Route {
     /// Bytes of a request's body. 0: any number; `None`: as the listener says, or else [`ClientLimits`](super::ClientLimits).
     #[serde(serialize_with = "serialize::optional_size")]
     pub max_body: Option<usize>,
+    /// Which addresses may send requests, besides what the top level says.
+    #[serde(flatten)]
+    pub access: Access,
+    /// `None`: browsers are told what the upstream says.
+    pub cors: Option<Box<Cors>>,
 }
 
 impl Route {

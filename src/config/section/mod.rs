@@ -4,9 +4,11 @@
 //! all defaults. It reports errors and continues with the default, so that one run finds every error.
 
 mod abuse;
+mod access;
 mod bypassable_limits;
 mod client_tls;
 mod clients;
+mod cors;
 mod doubtful_paths;
 mod guessable_token;
 mod health;

@@ -67,6 +67,10 @@ pub(super) const TOP: &[OtherName] = &[
     ),
     OtherName::new(DOT_SEGMENTS, "paths: normalise").with(", pass or refuse"),
     OtherName::new(SLASHES, "paths: normalise").with(ABOUT_SLASHES),
+    OtherName::new(ALLOW, "allow: [VALUE]").with(", which denies all others"),
+    OtherName::new(DENY, "deny: [VALUE]"),
+    OtherName::new(&["cors"], "cors: { origins: [\"https://app.example.com\"] }")
+        .with(", on each route that pages of other origins use"),
 ];
 
 pub(super) const LISTENER: &[OtherName] = &[
@@ -160,6 +164,123 @@ pub(super) const ROUTE: &[OtherName] = &[
     OtherName::new(SLASHES, "paths: normalise").with(ABOUT_SLASHES),
     OtherName::new(MAX_BODY, "max_body: SIZE"),
     OtherName::new(REPLIES, "reply: { status: 200, body: TEXT }"),
+    OtherName::new(ALLOW, "allow: [VALUE]").with(", which denies all others"),
+    OtherName::new(DENY, "deny: [VALUE]"),
+    OtherName::new(CORS_OF_ROUTE, "cors: { origins: [\"https://app.example.com\"] }"),
+    OtherName::new(
+        &[
+            "accesscontrolalloworiginlist",
+            "access_control_allow_origin_list",
+            "access_control_allow_origin",
+            "allow_origin",
+            "allow_origins",
+            "allowed_origins",
+        ],
+        "cors: { origins: [VALUE] }",
+    ),
+];
+
+/// Traefik, ingress-nginx, Kong, Envoy, and what people write.
+const ALLOW: &[&str] = &[
+    "ipallowlist",
+    "ip_allow_list",
+    "ip_allowlist",
+    "ipwhitelist",
+    "ip_white_list",
+    "ip_whitelist",
+    "whitelist",
+    "allowlist",
+    "whitelist_source_range",
+    "allowlist_source_range",
+    "sourcerange",
+    "source_range",
+    "allow_ips",
+    "allowed_ips",
+    "allow_from",
+    "remote_ip",
+];
+const DENY: &[&str] = &[
+    "denylist",
+    "ip_deny_list",
+    "ipdenylist",
+    "ip_denylist",
+    "ipblacklist",
+    "ip_blacklist",
+    "blacklist",
+    "blocklist",
+    "denylist_source_range",
+    "deny_ips",
+    "denied_ips",
+    "blocked_ips",
+    "block",
+    "block_ips",
+];
+const CORS_OF_ROUTE: &[&str] = &["cors_policy", "corspolicy", "enable_cors", "cross_origin", "crossorigin"];
+
+/// Traefik, Envoy, Kong, Spring, Express, ingress-nginx, and the headers themselves.
+pub(super) const CORS: &[OtherName] = &[
+    OtherName::new(
+        &[
+            "origin",
+            "allow_origin",
+            "allow_origins",
+            "alloworigins",
+            "allowed_origins",
+            "allowedorigins",
+            "allow_origin_string_match",
+            "accesscontrolalloworiginlist",
+            "access_control_allow_origin",
+        ],
+        "origins: [VALUE]",
+    ),
+    OtherName::new(
+        &[
+            "method",
+            "allow_methods",
+            "allowmethods",
+            "allowed_methods",
+            "allowedmethods",
+            "accesscontrolallowmethods",
+            "access_control_allow_methods",
+        ],
+        "methods: [VALUE]",
+    ),
+    OtherName::new(
+        &[
+            "header",
+            "allow_headers",
+            "allowheaders",
+            "allowed_headers",
+            "allowedheaders",
+            "accesscontrolallowheaders",
+            "access_control_allow_headers",
+        ],
+        "headers: [VALUE]",
+    ),
+    OtherName::new(
+        &[
+            "allow_credentials",
+            "allowcredentials",
+            "accesscontrolallowcredentials",
+            "access_control_allow_credentials",
+        ],
+        "credentials: VALUE",
+    ),
+    OtherName::new(
+        &["maxage", "accesscontrolmaxage", "access_control_max_age", "preflight_max_age"],
+        "max_age: 10m",
+    ),
+    OtherName::new(
+        &[
+            "expose_headers",
+            "exposeheaders",
+            "exposed_headers",
+            "exposedheaders",
+            "accesscontrolexposeheaders",
+            "access_control_expose_headers",
+        ],
+        "expose: [VALUE]",
+    ),
 ];
 
 /// nginx, Caddy, Envoy, HAProxy, AWS, Kong, and what people write.

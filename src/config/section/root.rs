@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::{
-    abuse, clients,
+    abuse,
+    access::access,
+    clients,
     listeners::{self, Listeners},
     other_names,
     policies::{self, StoreMemory},
@@ -33,6 +35,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     let trusted_proxies = clients::trusted_proxies(proxies);
     let trusted_headers = clients::trusted_headers(mapping.take("trusted_headers"));
     let client_address = clients::client_address(mapping.take("client_address"));
+    let access = access(&mut mapping);
     let request_id = clients::request_id(mapping.take("request_id"));
     let (user, identity) =
         user::user_sources(mapping.take("user"), has_trusted_proxies, has_client_certificates);
@@ -69,6 +72,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
         trusted_proxies,
         trusted_headers,
         client_address,
+        access,
         request_id,
         user,
         store,

@@ -5,7 +5,10 @@ use std::collections::HashMap;
 use http::{HeaderName, HeaderValue};
 
 use super::{
-    bypassable_limits, doubtful_paths, other_names, other_spellings,
+    access::access,
+    bypassable_limits,
+    cors::cors,
+    doubtful_paths, other_names, other_spellings,
     policies::Policies,
     route_action::action,
     split::{self, split},
@@ -198,6 +201,10 @@ fn draft_route<'t>(
     let RouteDefaults { matching, dot_segments, method_override, trailers, early_hints } =
         defaults.overridden(&mut mapping);
     let max_body = mapping.take("max_body").and_then(|value| value.parse(body_size));
+    let access = access(&mut mapping);
+    let cors = mapping.take("cors").map(|value| {
+        cors(value, methods.as_deref().unwrap_or_default(), headers.as_deref().unwrap_or_default())
+    });
     mapping.finish();
 
     for policy in own {
@@ -226,6 +233,11 @@ fn draft_route<'t>(
         trailers,
         early_hints,
         max_body,
+        access,
+        cors: match cors {
+            Some(cors) => Some(Box::new(cors?)),
+            None => None,
+        },
     };
     if let (Some(Some(split)), None) = (split, only) {
         let (upstreams, weights): (Vec<_>, Vec<_>) = split.upstreams.into_iter().unzip();

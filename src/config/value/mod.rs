@@ -8,6 +8,7 @@ mod key_files;
 mod key_suggestion;
 mod names;
 mod network;
+mod origin;
 mod patterns;
 mod quantity;
 mod quantity_suggestion;
@@ -26,6 +27,7 @@ pub(super) use key_files::{authorities, certificates, check_key_matches, private
 pub(super) use key_suggestion::suggest_key;
 pub(super) use names::{key_prefix, printable_text, resource_name, route_name};
 pub(super) use network::{file_mode, listen_address, network, socket_address};
+pub(super) use origin::origin;
 pub(super) use patterns::{host_pattern, name_pattern, path_pattern};
 pub(super) use quantity::{
     MAX_DURATION, MAX_LIMIT, body_size, count, duration, factor, number, percentage, rate, size,

@@ -3,7 +3,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use compact_str::CompactString;
-use http::{Method, StatusCode, request};
+use http::{Method, StatusCode, header, request};
 
 use super::{
     body::{self, ExplainedBodyLimit},
@@ -14,11 +14,12 @@ use super::{
 use crate::{
     abuse::bans::{Ban, BanTable},
     config::model::{Route, RouteAction, Split},
-    identity::{Credentials, Identity, address_text},
+    identity::{AccessDenial, Credentials, Identity, address_text},
     limit::Store,
     proxy::{
         bans::{BanMatch, decisive_ban, matching_bans},
         checks::CheckInputs,
+        cors::{CorsAnswer, CorsRule, is_preflight},
         quota,
         reply::Reply,
         request_context::RequestContext,
@@ -42,6 +43,8 @@ pub struct Explanation {
     /// `None`: the request's target is malformed.
     pub route: Option<ExplainedRoute>,
     pub upstream: Option<String>,
+    /// Whether pages of its origin may read the answer. `None`: the route has no `cors`, or no page has sent it.
+    pub cors: Option<String>,
     /// What the route replies; `None`: it has an upstream.
     pub reply: Option<ExplainedReply>,
     /// `None`: the body may have any length.
@@ -82,6 +85,8 @@ pub enum ExplainedVerdict {
     Banned,
     /// The store can't be asked, and a policy says `on_store_error: deny`.
     Undecided,
+    /// `deny` or `allow` does not let its address in.
+    Forbidden,
     /// No route matches, the request is malformed, or its body is too long.
     Refused,
 }
@@ -117,6 +122,7 @@ pub async fn explain<S: Store>(
         user: (identity.pseudonym.clone().or_else(|| identity.user.clone()), why_user),
         route: None,
         upstream: None,
+        cors: None,
         reply: None,
         body_limit: None,
         verdict: ExplainedVerdict::Allowed,
@@ -125,14 +131,16 @@ pub async fn explain<S: Store>(
         checks: Vec::new(),
         bans: Vec::new(),
     };
-    let (target, route) = match destination(rules, request, &mut explained) {
+    let (target, route_index) = match destination(rules, request, &mut explained) {
         Ok(found) => found,
         Err(Rejection { status, detail }) => {
             (explained.verdict, explained.status) = (ExplainedVerdict::Refused, Some(status));
             detail.clone_into(&mut explained.because);
+            check_access(rules, None, address, &mut explained);
             return explained;
         }
     };
+    let route = &rules.config.routes[route_index];
     let identity: &Identity = &identity;
     let mut context =
         RequestContext { request, target: &target, route, address, identity, certificate, is_peer_trusted };
@@ -145,8 +153,49 @@ pub async fn explain<S: Store>(
     let inputs = CheckInputs { time: now, tokens: &tokens };
     checks::explain(rules, store, &context, &address_text, &inputs, &mut explained).await;
     body::explain(&rules.config, route, request, &mut explained);
+    explain_cors(&context, &mut explained);
     check_bans(rules, bans, &context, now, &mut explained);
+    check_access(rules, Some(route_index), address, &mut explained);
     explained
+}
+
+/// Whether the client's address may send the request: everything, or what is for the route of this index. That comes before
+/// all else.
+fn check_access(rules: &Rules, route: Option<usize>, address: IpAddr, explained: &mut Explanation) {
+    let everywhere = rules.access.everywhere().map(|rule| (rule, "at the top level"));
+    let of_route = route.and_then(|route| rules.access.of_route(route)).map(|rule| (rule, "of the route"));
+    let denied = [everywhere, of_route].into_iter().flatten().find_map(|(rule, place)| {
+        let because = match rule.denial(address)? {
+            AccessDenial::Denied => {
+                let entry = rule.denied_by(address).unwrap_or_default();
+                format!("deny {place} names {address}: {entry}")
+            }
+            AccessDenial::NotAllowed => format!("allow {place} does not name {address}"),
+        };
+        Some(because)
+    });
+    if let Some(because) = denied {
+        (explained.verdict, explained.status) =
+            (ExplainedVerdict::Forbidden, Some(Reply::forbidden_address().status));
+        explained.because = because;
+    }
+}
+
+/// What browsers are told.
+fn explain_cors(context: &RequestContext<'_>, explained: &mut Explanation) {
+    let headers = &context.request.headers;
+    let (Some(cors), Some(origin)) = (&context.route.cors, headers.get(header::ORIGIN)) else { return };
+    let answer = CorsAnswer::new(&Arc::new(CorsRule::new(cors)), headers);
+    let origin = String::from_utf8_lossy(origin.as_bytes());
+    let allowed = cors.origins.names().join(", ");
+    explained.cors = Some(match answer.allows_origin() {
+        true => format!("pages of {origin} may read the response: {allowed}"),
+        false => format!("pages of {origin} may not read the response: only {allowed}"),
+    });
+    if is_preflight(context.request, context.route) && explained.verdict == ExplainedVerdict::Allowed {
+        explained.status = Some(answer.preflight(headers).status);
+        "it is a CORS preflight, which Tollgate answers".clone_into(&mut explained.because);
+    }
 }
 
 /// Whether the client is banned, which comes before all checks.
@@ -175,11 +224,11 @@ fn check_bans(
 }
 
 /// The request's target and route.
-fn destination<'r>(
-    rules: &'r Rules,
+fn destination(
+    rules: &Rules,
     request: &request::Parts,
     explained: &mut Explanation,
-) -> Result<(Target, &'r Route), Rejection> {
+) -> Result<(Target, usize), Rejection> {
     let target = parse_target(request)?;
     let found = rules.router.find(&request.method, &target, &request.headers);
     let explanation = rules.router.explain(&request.method, &target, &request.headers);
@@ -188,7 +237,7 @@ fn destination<'r>(
         let route = named(index)?;
         Some((route.name.clone(), describe_mismatch(route, mismatch)))
     });
-    let route = found.ok().and_then(named);
+    let route = found.as_ref().ok().and_then(|index| named(*index));
     explained.route = Some(ExplainedRoute {
         name: route.map(|route| route.name.clone()),
         because: route
@@ -196,14 +245,14 @@ fn destination<'r>(
             .unwrap_or_else(|| "no route matches".to_owned()),
         passed_over: passed_over.collect(),
     });
-    found?;
+    let index = found?;
     let route = route.ok_or(Rejection { status: StatusCode::NOT_FOUND, detail: "No route matches." })?;
     if let RouteAction::Reply(reply) = &route.action {
         // Unless something refuses the request.
         explained.status = Some(reply.status);
         explained.reply = Some(ExplainedReply { status: reply.status });
     }
-    Ok((target, route))
+    Ok((target, index))
 }
 
 fn upstream_name<'r>(rules: &'r Rules, route: &Route) -> Option<&'r str> {
@@ -258,7 +307,11 @@ fn describe_match(route: &Route, target: &Target, method: &Method) -> String {
         }
     }
     if !route.methods.is_empty() && !route.methods.contains(method) {
-        why += " (HEAD follows GET)";
+        why += if *method == Method::HEAD {
+            " (HEAD follows GET)"
+        } else {
+            " (a CORS preflight asks for one of them)"
+        };
     }
     for (name, _) in &route.headers {
         why += &format!(", {name} matches");

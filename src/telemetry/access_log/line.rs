@@ -84,7 +84,7 @@ pub fn protocol_name(version: Version) -> &'static str {
     }
 }
 
-/// The outcome of a request, as far as policies and bans decided it.
+/// The outcome of a request, as far as policies, bans, `deny` and `allow` decided it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogVerdict {
     /// All policies admitted it.
@@ -93,6 +93,8 @@ pub enum LogVerdict {
     Denied,
     /// The client is banned.
     Banned,
+    /// Its address may not send it.
+    Forbidden,
     /// It was admitted, but a shadow policy would have denied it.
     ShadowDenied,
     /// The store was not available, and a policy fails closed.
@@ -106,6 +108,7 @@ impl LogVerdict {
             Self::Allowed => "allowed",
             Self::Denied => "denied",
             Self::Banned => "banned",
+            Self::Forbidden => "forbidden",
             Self::ShadowDenied => "shadow_denied",
             Self::Undecided => "undecided",
         }

@@ -15,6 +15,8 @@ use super::{
 pub enum Refusal {
     /// It is no request, or could be read in two ways, or its body broke off.
     Malformed,
+    /// `deny` or `allow` does not let its address in.
+    Address,
     /// Its head or its body did not come in time.
     Timeout,
     /// Its body is longer than `max_body`.
@@ -31,8 +33,9 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    pub(super) const ALL: [(Self, &'static str, StatusCode); 8] = [
+    pub(super) const ALL: [(Self, &'static str, StatusCode); 9] = [
         (Self::Malformed, "malformed", StatusCode::BAD_REQUEST),
+        (Self::Address, "address", StatusCode::FORBIDDEN),
         (Self::Timeout, "timeout", StatusCode::REQUEST_TIMEOUT),
         (Self::BodyTooLarge, "body_too_large", StatusCode::PAYLOAD_TOO_LARGE),
         (Self::UriTooLong, "uri_too_long", StatusCode::URI_TOO_LONG),
@@ -42,9 +45,11 @@ impl Refusal {
         (Self::Version, "version", StatusCode::HTTP_VERSION_NOT_SUPPORTED),
     ];
 
-    /// The reason of an answer of the proxy's own that has this status, unless it is another than these.
+    /// The reason of an answer of the proxy's own that has this status, unless it is another than these, or may have another
+    /// reason.
     pub fn of(status: StatusCode) -> Option<Self> {
-        Self::ALL.iter().find(|(.., of)| *of == status).map(|(refusal, ..)| *refusal)
+        let refusal = Self::ALL.iter().find(|(.., of)| *of == status).map(|(refusal, ..)| *refusal);
+        refusal.filter(|refusal| *refusal != Self::Address)
     }
 
     /// The status of the answer.
@@ -72,7 +77,8 @@ mod tests {
     #[test]
     fn each_status_has_its_reason() {
         for (index, (refusal, _, status)) in Refusal::ALL.into_iter().enumerate() {
-            assert_eq!((refusal as usize, Refusal::of(status)), (index, Some(refusal)));
+            let told = Some(refusal).filter(|refusal| *refusal != Refusal::Address);
+            assert_eq!((refusal as usize, Refusal::of(status)), (index, told));
             assert_eq!(refusal.status(), status);
         }
         assert_eq!(Refusal::of(StatusCode::TOO_MANY_REQUESTS), None);

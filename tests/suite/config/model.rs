@@ -6,7 +6,7 @@ use http::{Method, StatusCode};
 use tollgate::config::{
     self, Config, Lookup, SystemLookup,
     model::{
-        Abuse, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, BanKey, BanRule,
+        Abuse, Access, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, BanKey, BanRule,
         Breaker, CertificateField, ClientAddress, ClientCertificate, ClientLimits, ClientTls, Condition,
         ConfigSource, Cost, CountedResponses, DenialBody, DenialReply, Destination, DotSegments, EarlyHints,
         Endpoint, ForwardClientCertificate, Forwarded, HeaderFrom, HealthCheck, HostHeader, HostPattern, Jwt,
@@ -55,6 +55,7 @@ fn smallest() -> Config {
         trusted_proxies: vec![],
         trusted_headers: vec![],
         client_address: ClientAddress { header: AddressHeader::XForwardedFor, ipv6_prefix: 64 },
+        access: Access::default(),
         request_id: "x-request-id".parse().unwrap(),
         user: vec![],
         store: Store { memory: MemoryStore { max_keys: 1_000_000, max_bytes: None }, redis: None },
@@ -111,6 +112,8 @@ fn smallest() -> Config {
             trailers: Trailers::Drop,
             early_hints: EarlyHints::Drop,
             max_body: None,
+            access: Access::default(),
+            cors: None,
         }],
         client_limits: ClientLimits {
             header_size: 32 << 10,
@@ -310,6 +313,8 @@ fn everything_that_is_said_counts() {
         trailers: Trailers::Pass,
         early_hints: EarlyHints::Pass,
         max_body: None,
+        access: Access::default(),
+        cors: None,
     };
     let files = || PathPattern::Prefix("/files/".to_owned());
     let expected = Config {
@@ -327,6 +332,7 @@ fn everything_that_is_said_counts() {
             header: AddressHeader::Single("cf-connecting-ip".parse().unwrap()),
             ipv6_prefix: 56,
         },
+        access: Access::default(),
         request_id: "x-correlation-id".parse().unwrap(),
         user: vec![
             UserSource::Jwt(Jwt {

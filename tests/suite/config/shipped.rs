@@ -29,6 +29,9 @@ impl Lookup for Machine {
 
     fn read_bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.ends_with(".txt") {
+            return Ok(b"203.0.113.7\n".to_vec());
+        }
         let issued = match () {
             () if name == "jwt.json" || name == "issuer.json" => "keys/set.json",
             () if path.starts_with("keys") => "keys/public.pem",

@@ -8,7 +8,7 @@ use tollgate::{
     abuse::{self, AuditLog, ClientRegistry, Collector, Denial, Recorder, RequestLine, bans::BanTable},
     admin::{self, AdminHandle, Readiness},
     config::{self, model},
-    identity::Verifier,
+    identity::{AccessRules, Verifier},
     limit::{Clock, Policy, PolicyId, SystemClock, algorithm::metadata_list::Entry},
     peers::records::{self, RecordArchive, Scope},
     proxy::Rules,
@@ -89,7 +89,10 @@ impl Instance {
         let bans =
             BanTable::new(Arc::clone(&clock), Events::new(), Arc::clone(&audit), Arc::clone(&metrics), true);
         let verifier = Arc::new(Verifier::new(&config.user).unwrap());
-        let rules = Rules::new(Arc::new(config), policies, verifier).unwrap();
+        let rules = {
+            let access = Arc::new(AccessRules::open(&config).unwrap());
+            Rules::new(Arc::new(config), policies, verifier, access).unwrap()
+        };
         let active_config = Arc::new(admin::ActiveConfig::new(admin::ConfigSnapshot {
             rules: Arc::new(rules),
             upstreams: Vec::new(),

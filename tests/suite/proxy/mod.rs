@@ -1,5 +1,6 @@
 //! Proxying as users expect it: what is sent arrives, at once, as often as it should, and no further.
 
+mod allow_deny;
 mod balancing;
 mod broken_answers;
 mod broken_uploads;
@@ -8,6 +9,7 @@ mod cancel;
 mod capacity;
 mod client_limits;
 mod connection_shares;
+mod cors;
 mod dot_segments;
 mod drain;
 mod early_answers;

@@ -1,0 +1,259 @@
+//! What browsers are told about pages of other origins (Fetch, 3.2): whether they may send a request, and read its answer.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, request};
+
+use super::reply::Reply;
+use crate::{
+    config::model::{AllowedNames, AllowedOrigins, Cors, Route},
+    identity::single_value,
+};
+
+static ANY: HeaderValue = HeaderValue::from_static("*");
+static ORIGIN: HeaderValue = HeaderValue::from_static("origin");
+static TRUE: HeaderValue = HeaderValue::from_static("true");
+
+/// `cors` of a route, with the values of fields that depend on no request.
+#[derive(Debug)]
+pub(super) struct CorsRule {
+    origins: AllowedOrigins,
+    methods: AllowedValue,
+    headers: AllowedValue,
+    credentials: bool,
+    max_age: Option<HeaderValue>,
+    expose: Option<HeaderValue>,
+}
+
+/// What is allowed, in answer to a preflight.
+#[derive(Debug)]
+enum AllowedValue {
+    /// These.
+    Listed(HeaderValue),
+    /// Whatever the preflight asks for.
+    AsRequested,
+    Nothing,
+}
+
+impl AllowedValue {
+    fn new<T>(names: &AllowedNames<T>, text: impl Fn(&T) -> &str) -> Self {
+        match names {
+            AllowedNames::Any => Self::AsRequested,
+            AllowedNames::Listed(names) => list(names, text).map_or(Self::Nothing, Self::Listed),
+        }
+    }
+
+    fn answer(&self, requested: &HeaderName, request: &HeaderMap) -> Option<HeaderValue> {
+        match self {
+            Self::Listed(names) => Some(names.clone()),
+            Self::AsRequested => request.get(requested).cloned(),
+            Self::Nothing => None,
+        }
+    }
+}
+
+/// The names as the value of a field. `None`: there are none.
+fn list<T>(names: &[T], text: impl Fn(&T) -> &str) -> Option<HeaderValue> {
+    let names: Vec<&str> = names.iter().map(text).collect();
+    // Names have only characters that a value may have.
+    HeaderValue::try_from(names.join(", ")).ok().filter(|value| !value.is_empty())
+}
+
+impl CorsRule {
+    pub(super) fn new(cors: &Cors) -> Self {
+        Self {
+            origins: cors.origins.clone(),
+            methods: AllowedValue::new(&cors.methods, Method::as_str),
+            headers: AllowedValue::new(&cors.headers, HeaderName::as_str),
+            credentials: cors.credentials,
+            max_age: cors.max_age.map(|age| HeaderValue::from(age.as_secs())),
+            expose: list(&cors.expose, HeaderName::as_str),
+        }
+    }
+}
+
+/// What the answer to one request says to browsers.
+#[derive(Debug)]
+pub(super) struct CorsAnswer {
+    rule: Arc<CorsRule>,
+    /// The origin that may read it; `None`: that of the request may not.
+    origin: Option<HeaderValue>,
+}
+
+impl CorsAnswer {
+    /// The answer to a request with these `headers`.
+    pub(super) fn new(rule: &Arc<CorsRule>, headers: &HeaderMap) -> Box<Self> {
+        let origin = match &rule.origins {
+            AllowedOrigins::Any => Some(ANY.clone()),
+            AllowedOrigins::Listed(patterns) => single_value(headers, &header::ORIGIN)
+                .and_then(|origin| str::from_utf8(origin).ok())
+                .filter(|origin| patterns.iter().any(|pattern| pattern.matches(origin)))
+                .and_then(|origin| HeaderValue::try_from(origin).ok()),
+        };
+        Box::new(Self { rule: Arc::clone(rule), origin })
+    }
+
+    /// Whether pages of the request's origin may read the answer.
+    pub(super) fn allows_origin(&self) -> bool {
+        self.origin.is_some()
+    }
+
+    /// The answer to a preflight with these `headers`. Which of the methods and fields that it asks for are allowed, the
+    /// browser finds for itself.
+    pub(super) fn preflight(&self, headers: &HeaderMap) -> Reply {
+        if self.origin.is_none() {
+            let detail = "Pages of this origin may not send this request.";
+            return Reply::problem(StatusCode::FORBIDDEN, detail);
+        }
+        let CorsRule { methods, headers: fields, max_age, .. } = &*self.rule;
+        let mut reply = Reply {
+            status: StatusCode::NO_CONTENT,
+            headers: HeaderMap::with_capacity(8),
+            body: bytes::Bytes::new(),
+            detail: "".into(),
+            retry_after: None,
+        };
+        for (value, requested, allowed) in [
+            (methods, header::ACCESS_CONTROL_REQUEST_METHOD, header::ACCESS_CONTROL_ALLOW_METHODS),
+            (fields, header::ACCESS_CONTROL_REQUEST_HEADERS, header::ACCESS_CONTROL_ALLOW_HEADERS),
+        ] {
+            if let Some(value) = value.answer(&requested, headers) {
+                reply.headers.insert(allowed, value);
+            }
+            if matches!(value, AllowedValue::AsRequested) {
+                reply.headers.append(header::VARY, HeaderValue::from(requested));
+            }
+        }
+        if let Some(max_age) = max_age {
+            reply.headers.insert(header::ACCESS_CONTROL_MAX_AGE, max_age.clone());
+        }
+        reply
+    }
+
+    /// Adds what every answer has. What is allowed here replaces what another has said.
+    pub(super) fn add_to(&self, headers: &mut HeaderMap) {
+        let CorsRule { origins, credentials, expose, .. } = &*self.rule;
+        if *origins != AllowedOrigins::Any {
+            add_vary(headers);
+        }
+        let Some(origin) = &self.origin else {
+            headers.remove(header::ACCESS_CONTROL_ALLOW_ORIGIN);
+            headers.remove(header::ACCESS_CONTROL_ALLOW_CREDENTIALS);
+            return;
+        };
+        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
+        if *credentials {
+            headers.insert(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, TRUE.clone());
+        }
+        if let Some(expose) = expose {
+            headers.append(header::ACCESS_CONTROL_EXPOSE_HEADERS, expose.clone());
+        }
+    }
+}
+
+/// An answer is another for each origin, which caches have to know.
+fn add_vary(headers: &mut HeaderMap) {
+    let names =
+        headers.get_all(header::VARY).iter().flat_map(|line| line.as_bytes().split(|&byte| byte == b','));
+    let is_said = |name: &[u8]| name.eq_ignore_ascii_case(b"origin") || name == b"*";
+    if !names.map(<[u8]>::trim_ascii).any(is_said) {
+        headers.append(header::VARY, ORIGIN.clone());
+    }
+}
+
+/// Removes what an upstream says to browsers: the route says it instead.
+pub(super) fn remove_foreign(headers: &mut HeaderMap) {
+    for name in [
+        header::ACCESS_CONTROL_ALLOW_ORIGIN,
+        header::ACCESS_CONTROL_ALLOW_CREDENTIALS,
+        header::ACCESS_CONTROL_ALLOW_METHODS,
+        header::ACCESS_CONTROL_ALLOW_HEADERS,
+        header::ACCESS_CONTROL_MAX_AGE,
+        header::ACCESS_CONTROL_EXPOSE_HEADERS,
+    ] {
+        headers.remove(name);
+    }
+}
+
+/// Whether this is a CORS preflight (Fetch, 4.8), which browsers send of their own accord: without a body, and for one
+/// method of the route. Anything else is a request like others, which an origin may serve as such.
+pub(super) fn is_preflight(request: &request::Parts, route: &Route) -> bool {
+    let headers = &request.headers;
+    request.method == Method::OPTIONS
+        && single_value(headers, &header::ORIGIN).is_some_and(|origin| !origin.is_empty())
+        && single_value(headers, &header::ACCESS_CONTROL_REQUEST_METHOD)
+            // A method is a token (RFC 9110, 9.1).
+            .and_then(|method| Method::from_bytes(method).ok())
+            .is_some_and(|method| route.has_method(&method))
+        && !headers.contains_key(header::TRANSFER_ENCODING)
+        && headers.get(header::CONTENT_LENGTH).is_none_or(|length| length == "0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{config::model::OriginPattern, proxy::headers::testing::headers};
+
+    fn rule(origins: AllowedOrigins) -> Arc<CorsRule> {
+        Arc::new(CorsRule::new(&Cors {
+            origins,
+            methods: AllowedNames::Listed(vec![Method::GET, Method::PUT]),
+            headers: AllowedNames::Any,
+            credentials: true,
+            max_age: Some(std::time::Duration::from_secs(600)),
+            expose: vec![HeaderName::from_static("x-total")],
+        }))
+    }
+
+    fn listed() -> Arc<CorsRule> {
+        rule(AllowedOrigins::Listed(vec![OriginPattern::Exact("https://a.example".to_owned())]))
+    }
+
+    #[test]
+    fn a_preflight_of_an_allowed_origin_learns_what_is_allowed() {
+        let request = headers(&[
+            ("origin", "https://a.example"),
+            ("access-control-request-method", "PUT"),
+            ("access-control-request-headers", "x-a,x-b"),
+        ]);
+        let reply = CorsAnswer::new(&listed(), &request).preflight(&request);
+        assert_eq!(reply.status, 204);
+        assert_eq!(reply.headers[header::ACCESS_CONTROL_ALLOW_METHODS], "GET, PUT");
+        assert_eq!(reply.headers[header::ACCESS_CONTROL_ALLOW_HEADERS], "x-a,x-b");
+        assert_eq!(reply.headers[header::ACCESS_CONTROL_MAX_AGE], "600");
+        assert_eq!(reply.headers[header::VARY], "access-control-request-headers");
+    }
+
+    #[test]
+    fn what_others_say_is_replaced_and_vary_is_said_once() {
+        let allowed = headers(&[("origin", "https://a.example")]);
+        for (vary, expected) in [
+            ("accept, Origin", &["accept, Origin"][..]),
+            ("*", &["*"]),
+            ("accept-encoding", &["accept-encoding", "origin"]),
+        ] {
+            let mut map = headers(&[("access-control-allow-origin", "*")]);
+            map.insert(header::VARY, HeaderValue::from_static(vary));
+            CorsAnswer::new(&listed(), &allowed).add_to(&mut map);
+            assert_eq!(map[header::ACCESS_CONTROL_ALLOW_ORIGIN], "https://a.example");
+            assert_eq!(map[header::ACCESS_CONTROL_ALLOW_CREDENTIALS], "true");
+            assert_eq!(map.get_all(header::VARY).iter().collect::<Vec<_>>(), expected);
+        }
+        for other in ["https://b.example", "null", ""] {
+            let mut request = HeaderMap::new();
+            request.insert(header::ORIGIN, HeaderValue::from_static(other));
+            let mut map = headers(&[("access-control-allow-origin", "*")]);
+            CorsAnswer::new(&listed(), &request).add_to(&mut map);
+            assert_eq!(map.len(), 1, "{other}: {map:?}");
+            assert_eq!(map[header::VARY], "origin");
+        }
+    }
+
+    #[test]
+    fn for_every_origin_nothing_varies() {
+        let mut map = HeaderMap::new();
+        CorsAnswer::new(&rule(AllowedOrigins::Any), &HeaderMap::new()).add_to(&mut map);
+        assert_eq!(map[header::ACCESS_CONTROL_ALLOW_ORIGIN], "*");
+        assert!(!map.contains_key(header::VARY));
+    }
+}
