@@ -5,7 +5,7 @@ use std::{
     net::{SocketAddr, TcpListener},
     process::{Command, Stdio},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU16, Ordering},
     },
     time::{Duration, Instant},
@@ -15,8 +15,8 @@ use bytes::Bytes;
 
 use super::upstream;
 use crate::harness::{
-    Authority, Config, Http2Origin, Latch, Origin, Running, Tollgate, eventually, file_name, get, nobody,
-    program, server_config,
+    Authority, Config, Http2Origin, Latch, Load, Origin, Running, Tollgate, eventually, file_name, get,
+    nobody, program, server_config,
 };
 
 /// An origin that responds to `/healthz` with one status, and to everything else with another.
@@ -431,9 +431,7 @@ fn endpoints_that_are_killed_or_hang_get_no_requests_until_they_are_back() {
     for _ in 0..20 {
         assert_eq!(who(), addresses[1].port().to_string());
     }
-    eventually("it is dead", || {
-        logged(&tollgate, addresses[0], "is unhealthy: a probe failed: Connection refused") == 1
-    });
+    eventually("it is dead", || logged(&tollgate, addresses[0], "is unhealthy: a probe failed") == 1);
     processes[0] = Some(Process::start(addresses[0]));
     both("it is back");
 
@@ -444,6 +442,27 @@ fn endpoints_that_are_killed_or_hang_get_no_requests_until_they_are_back() {
     }
     processes[0].as_ref().unwrap().signal("CONT");
     both("it goes on");
+}
+
+#[test]
+fn endpoints_that_restart_under_load_fail_no_request_and_are_back_at_once() {
+    let addresses = [nobody(), nobody()];
+    let mut processes = addresses.map(|address| Some(Process::start(address)));
+    let tollgate = Tollgate::start(Config::new(&addresses, "workers: 2\n"));
+    let load = Load::start(&[tollgate.address], &["/"], 8, Duration::ZERO);
+    for (process, address) in processes.iter_mut().zip(addresses) {
+        drop(process.take());
+        eventually("it is missed", || logged(&tollgate, address, "cannot be reached") == 1);
+        *process = Some(Process::start(address));
+        let back = Instant::now();
+        eventually("it is back", || logged(&tollgate, address, "can be reached again") == 1);
+        assert!(back.elapsed() < Duration::from_secs(2), "{:?}", back.elapsed());
+    }
+    let samples = load.stop();
+    let failed = samples.iter().filter(|sample| sample.status != 200).count();
+    // A request on a new connection that breaks may have been processed, and is not sent again.
+    assert!(failed <= 4, "{failed} of {}", samples.len());
+    assert!(addresses.iter().all(|&address| logged(&tollgate, address, "is ejected") == 0));
 }
 
 #[test]
@@ -662,7 +681,7 @@ fn changes_are_events() {
         .unwrap();
     let stdout = child.stdout.take().unwrap();
     let _running = Running(child);
-    let lines = Arc::new(std::sync::Mutex::new(Vec::<String>::new()));
+    let lines = Arc::new(Mutex::new(Vec::<String>::new()));
     let (seen, opened) = (Arc::clone(&lines), released.clone());
     std::thread::spawn(move || {
         for line in std::io::BufRead::lines(std::io::BufReader::new(stdout)).map_while(Result::ok) {
