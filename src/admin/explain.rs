@@ -17,8 +17,8 @@ use crate::{
     proxy::{
         self,
         explain::{
-            AssumedHost, CheckVerdict, ExplainedBodyLimit, ExplainedCheck, ExplainedRequest, ExplainedRoute,
-            ExplainedVerdict, Explanation,
+            AssumedHost, CheckVerdict, ExplainedBodyLimit, ExplainedCheck, ExplainedEndpoint,
+            ExplainedRequest, ExplainedRoute, ExplainedVerdict, Explanation,
         },
     },
     telemetry::time::format_duration,
@@ -186,6 +186,10 @@ impl From<Explanation> for dto::Explanation {
             client_certificate: None,
             route: explained.route.map(route),
             upstream: explained.upstream,
+            endpoint: explained.endpoint.map(|endpoint| {
+                let ExplainedEndpoint { url, because } = endpoint;
+                dto::ExplainedEndpoint { url, because }
+            }),
             cors: explained.cors,
             reply: explained.reply.map(|reply| dto::ExplainedReply { status: reply.status.as_u16() }),
             body_limit: explained.body_limit.map(|limit| {

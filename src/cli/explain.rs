@@ -12,7 +12,8 @@ use super::{
 };
 use crate::admin::dto::{
     AssumedCertificate, AssumedHost, ExplainedBodyLimit, ExplainedCertificate, ExplainedCheck,
-    ExplainedReply, ExplainedRequest, ExplainedRoute, ExplainedUser, Explanation, HeaderValues,
+    ExplainedEndpoint, ExplainedReply, ExplainedRequest, ExplainedRoute, ExplainedUser, Explanation,
+    HeaderValues,
 };
 
 /// What would become of a request, and why; nothing is consumed
@@ -125,6 +126,9 @@ fn page(explanation: &Explanation, colour: bool) -> String {
     if let Some(upstream) = &explanation.upstream {
         text += &format!("upstream  {}\n", printable(upstream));
     }
+    if let Some(ExplainedEndpoint { url, because }) = &explanation.endpoint {
+        text += &format!("endpoint  {}: {}\n", printable(url), printable(because));
+    }
     if let Some(ExplainedReply { status }) = &explanation.reply {
         text += &format!("reply     {status}: by the route\n");
     }
@@ -235,6 +239,10 @@ mod tests {
                 }],
             }),
             upstream: Some("api".into()),
+            endpoint: Some(ExplainedEndpoint {
+                url: "http://10.0.0.5:3000".into(),
+                because: "the hash of ip:203.0.113.7, while it is healthy".into(),
+            }),
             cors: None,
             reply: None,
             body_limit: Some(ExplainedBodyLimit { max: Some(1024), because: "max_body of the route".into() }),
@@ -258,6 +266,7 @@ cert      CN=acme: assumed
 route     all: the path matches /*
           not login: the method is not one of POST
 upstream  api
+endpoint  http://10.0.0.5:3000: the hash of ip:203.0.113.7, while it is healthy
 body      1024 bytes at most: max_body of the route
 
 POLICY  KEY             ALGORITHM  COST  USED  LIMIT  REMAINING  RETRY AFTER  VERDICT          NOTE

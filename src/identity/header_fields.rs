@@ -18,7 +18,7 @@ pub(super) fn user_name(name: &[u8]) -> Option<CompactString> {
 
 /// The values of all cookies of this name in their order, without the quotes around them. All `Cookie`
 /// fields are searched.
-pub(super) fn cookies<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = &'a [u8]> {
+pub fn cookies<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = &'a [u8]> {
     let fields = headers.get_all(COOKIE).iter();
     fields.flat_map(|field| field.as_bytes().split(|&byte| byte == b';')).filter_map(|pair| {
         let pair = pair.trim_ascii();

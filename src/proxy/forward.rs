@@ -26,7 +26,9 @@ use crate::{
         Throttle,
         metrics::{Outcome, WorkerMetrics},
     },
-    upstream::{self, ConnectError, Host, HostPool, IncomingBody, SendError, UpstreamClient, UpstreamPool},
+    upstream::{
+        self, Affinity, ConnectError, Host, HostPool, IncomingBody, SendError, UpstreamClient, UpstreamPool,
+    },
 };
 
 /// Forwards one request to its upstream.
@@ -101,7 +103,7 @@ impl<'a> Forwarder<'a> {
         }
     }
 
-    /// Sends `request` and waits for the head of the answer.
+    /// Sends `request` and waits for the head of the answer. `affinity`: what ties it to one of the hosts.
     ///
     /// It is retried once where that is safe: if the endpoint could not be reached, on another one; if a
     /// pooled connection turned out to be closed, on a new one (to another endpoint where there is one), as
@@ -115,6 +117,7 @@ impl<'a> Forwarder<'a> {
         self,
         mut request: Request<RequestBody>,
         progress: Option<Rc<BodyProgress>>,
+        affinity: &Affinity,
     ) -> Result<UpstreamAnswer, Reply> {
         let mut is_retry = false;
         // Whether to open a new connection rather than to check one out of the pool.
@@ -122,7 +125,7 @@ impl<'a> Forwarder<'a> {
         let mut avoid = None;
         loop {
             let began = self.timer.now();
-            let picked = self.upstream.pick(avoid.as_deref(), began);
+            let picked = self.upstream.pick(affinity, avoid.as_deref(), began);
             let pooled = if fresh { None } else { self.upstream.checkout(&picked, self.client) };
             let mut connection = match pooled {
                 Some(connection) => connection,

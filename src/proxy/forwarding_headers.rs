@@ -9,7 +9,7 @@ use crate::config::model::{Config, Forwarded};
 /// Addresses of the client and of the proxies after it.
 pub(super) static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// The scheme of the client's request.
-static X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+pub(super) static X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 /// The host of the client's request.
 static X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 

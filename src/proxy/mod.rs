@@ -2,6 +2,7 @@
 
 mod abandoned_request;
 mod admit;
+mod affinity;
 mod bans;
 mod certificate_fields;
 mod checks;

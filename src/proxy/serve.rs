@@ -11,6 +11,7 @@ use tokio::time::timeout;
 
 use super::{
     admit::{Admission, Admitted, admit},
+    affinity::{StickyCookie, request_key},
     bans::{check_bans, exempt_rules, user_key},
     client::ClientInfo,
     cors::{CorsAnswer, is_preflight},
@@ -41,6 +42,7 @@ use crate::{
     limit::StoreAdmin,
     router::Rejection,
     telemetry::metrics::{CutOff, CutOffBody, CutOffReason},
+    upstream::Affinity,
 };
 
 /// Serves one request of `client`.
@@ -214,6 +216,11 @@ pub async fn serve<S: StoreAdmin + 'static>(
     let upgrade = upgrade.map(Box::new);
     let exempt = exempt_rules(&worker, &context);
 
+    // Is it tied to one of the endpoints?
+    let key = request_key(&worker, &client, &context, upstream);
+    let sticky = StickyCookie::take(upstream, &client, &mut request.headers);
+    let affinity = Affinity { key, host: sticky.as_ref().and_then(|cookie| cookie.host) };
+
     // Forward the request, and wait for the head of the answer.
     // By HTTP/2, hyper has no way for hints; HTTP/1.0 knows none.
     let takes_hints = route.early_hints == EarlyHints::Pass && request.version == Version::HTTP_11;
@@ -231,7 +238,7 @@ pub async fn serve<S: StoreAdmin + 'static>(
     let forwarder =
         Forwarder::new(&worker, &client, &upstream_client, route, upstream_index, reservation, asked);
     let upload = progress.clone();
-    let answer = match forwarder.forward(request, progress).await {
+    let mut answer = match forwarder.forward(request, progress, &affinity).await {
         Ok(answer) => answer,
         Err(reply) => {
             if upload.is_some_and(|upload| upload.fault() == Some(BodyFault::Broken)) {
@@ -243,6 +250,9 @@ pub async fn serve<S: StoreAdmin + 'static>(
     };
     if let Some(hinted) = hinted {
         hinted.flushed().await;
+    }
+    if let Some(cookie) = sticky {
+        cookie.renew(answer.host.id, answer.response.headers_mut());
     }
     exchange.forward_answered(&answer.host.endpoint, answer.response.status());
 

@@ -55,6 +55,8 @@ pub(crate) fn config() -> Config {
                 .into_iter()
                 .collect(),
             balance: Balance::LeastRequest,
+            sticky: None,
+            slow_start: Duration::ZERO,
             tls: None,
             protocol: Protocol::H1,
             timeouts,

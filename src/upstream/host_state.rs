@@ -46,6 +46,8 @@ pub struct HostState {
     failures: AtomicU32,
     unreachable_until: AtomicInstant,
     ejected_until: AtomicInstant,
+    /// Since when nothing keeps requests away any more, or since when it is there. None: from the start.
+    back_since: AtomicInstant,
     /// How often requests were kept away from it for failures of theirs.
     ejections: AtomicU64,
     detail: Mutex<Detail>,
@@ -205,7 +207,24 @@ impl HostState {
     }
 
     fn clear(&self, fault: u8) -> bool {
-        self.faults.fetch_and(!fault, Relaxed) & fault != 0
+        let before = self.faults.fetch_and(!fault, Relaxed);
+        if before != 0 && before & !fault == 0 {
+            self.came_back(Instant::now());
+        }
+        before & fault != 0
+    }
+}
+
+/// Slow start.
+impl HostState {
+    /// Notes that it is in use again, or for the first time.
+    pub(super) fn came_back(&self, now: Instant) {
+        self.back_since.set(now);
+    }
+
+    /// Since when it is in use without a break. `None`: from the start.
+    pub(super) fn in_use_since(&self) -> Option<Instant> {
+        self.back_since.get().max(self.ejected_until.get()).max(self.unreachable_until.get())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::{
         Arc, LazyLock,
         atomic::{AtomicU64, Ordering},
@@ -12,7 +12,7 @@ use std::{
 
 use parking_lot::RwLock;
 
-use super::HostState;
+use super::{HostId, HostState, rendezvous};
 use crate::config::model::Endpoint;
 
 /// One address that requests are sent to.
@@ -21,6 +21,10 @@ pub struct Host {
     pub endpoint: Endpoint,
     /// `None`: the endpoint has a name, which is resolved when a connection is opened.
     pub address: Option<SocketAddr>,
+    /// What it is called in cookies.
+    pub id: HostId,
+    /// Where requests are balanced by hash, what its endpoint is known by.
+    pub(super) endpoint_hash: u64,
     /// What all workers know of it.
     pub state: HostState,
 }
@@ -28,7 +32,10 @@ pub struct Host {
 impl Host {
     /// A host of `endpoint` that was never tried. Without an `address` it stands for the name of the endpoint.
     pub fn new(endpoint: Endpoint, address: Option<SocketAddr>) -> Arc<Self> {
-        Arc::new(Self { endpoint, address, state: HostState::default() })
+        let is_name = endpoint.host().parse::<IpAddr>().is_err();
+        let id = HostId::new(&endpoint, address.filter(|_| is_name));
+        let endpoint_hash = rendezvous::hash(endpoint.base_url().as_bytes());
+        Arc::new(Self { endpoint, address, id, endpoint_hash, state: HostState::default() })
     }
 
     /// The endpoint's host, if that is an address.
@@ -44,7 +51,7 @@ impl Host {
 
     /// How its endpoint is named to operators: `http://127.0.0.1:3000`.
     pub fn url(&self) -> String {
-        format!("{}://{}", self.endpoint.scheme(), self.endpoint.authority)
+        self.endpoint.base_url()
     }
 }
 
@@ -126,12 +133,12 @@ pub(super) mod tests {
 
     /// Hosts at addresses of this machine, with these weights.
     pub(in crate::upstream) fn hosts(weights: &[u32]) -> Arc<[Arc<Host>]> {
-        let endpoint = |&weight| Endpoint {
-            url: "http://127.0.0.1:1".parse().unwrap(),
-            authority: "127.0.0.1:1".parse().unwrap(),
-            port: 1,
+        let endpoint = |(port, &weight)| Endpoint {
+            url: format!("http://127.0.0.1:{port}").parse().unwrap(),
+            authority: format!("127.0.0.1:{port}").parse().unwrap(),
+            port,
             weight,
         };
-        weights.iter().map(endpoint).map(|endpoint| Host::of_endpoint(&endpoint)).collect()
+        (1..).zip(weights).map(endpoint).map(|endpoint| Host::of_endpoint(&endpoint)).collect()
     }
 }

@@ -5,6 +5,7 @@
 //! own, so that a request never changes threads.
 
 mod addresses;
+mod affinity;
 mod balance;
 mod connect;
 mod connection;
@@ -16,6 +17,7 @@ mod incoming;
 mod io;
 mod pool;
 mod queue;
+mod rendezvous;
 mod server_verifier;
 mod shared;
 mod tls;
@@ -26,6 +28,7 @@ use std::error::Error;
 use bytes::Bytes;
 
 pub use addresses::{ClientWait, UpstreamClient};
+pub use affinity::{Affinity, HostId, KeyHash, endpoint_of_key};
 pub use connect::ConnectError;
 pub use connection::{Connection, SendError};
 pub use health::monitor as monitor_health;

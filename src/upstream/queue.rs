@@ -76,7 +76,7 @@ pub(super) enum NextRequest {
     None,
     /// The request of the same worker with this ticket, which has left the queue.
     Here(u64),
-    /// A request of another worker: a connection can't change threads, but its permit can.
+    /// A request of another worker, or one for another host: it has no use for the connection, but for its permit.
     Elsewhere,
 }
 
@@ -171,11 +171,11 @@ impl ConnectionQueue {
         })
     }
 
-    /// Whose turn it is for a connection of `worker`.
+    /// Whose turn it is for a connection of `worker`, which the requests of this worker can use whose tickets `may_use` takes.
     ///
     /// Among requests of equal right, those of other workers have their turn in proportion to their number: a busy worker
     /// must not starve the others, nor close all its connections for them.
-    pub(super) fn next_request(&self, worker: usize) -> NextRequest {
+    pub(super) fn next_request(&self, worker: usize, may_use: impl Fn(u64) -> bool) -> NextRequest {
         if self.waiting() == 0 {
             return NextRequest::None;
         }
@@ -186,7 +186,7 @@ impl ConnectionQueue {
         let (mut here, mut elsewhere, mut first) = (0, 0, None);
         for waiting in state.by_address.values().filter(|waiting| waiting.address.held() <= least) {
             for request in &waiting.requests {
-                if request.worker != worker {
+                if request.worker != worker || !may_use(request.ticket) {
                     elsewhere += 1;
                     continue;
                 }
@@ -270,6 +270,8 @@ mod tests {
                 weight: 1,
             }],
             balance: Balance::LeastRequest,
+            sticky: None,
+            slow_start: Duration::ZERO,
             tls: None,
             protocol: Protocol::H1,
             timeouts: Timeouts { connect: second, response: second, idle: second },
@@ -350,14 +352,14 @@ mod tests {
     fn a_connection_stays_in_its_worker_unless_another_has_more_right_to_it() {
         let shared = upstream(2);
         let _permits = [(); 2].map(|()| ConnectionQueue::try_acquire(&shared).unwrap());
-        assert_eq!(shared.queue.next_request(0), NextRequest::None);
+        assert_eq!(shared.queue.next_request(0, |_| true), NextRequest::None);
         let (many, one) = (client(&shared, 1), client(&shared, 2));
         let held = HeldConnection::new(&many);
         let here = join(&shared, &many, 0).unwrap();
         let _elsewhere = join(&shared, &one, 1).unwrap();
-        assert_eq!(shared.queue.next_request(0), NextRequest::Elsewhere);
+        assert_eq!(shared.queue.next_request(0, |_| true), NextRequest::Elsewhere);
         drop(held);
-        let mut taken = (0..1_000).map(|_| shared.queue.next_request(0));
+        let mut taken = (0..1_000).map(|_| shared.queue.next_request(0, |_| true));
         assert!(taken.any(|next| next == NextRequest::Here(here.ticket)), "both have the same right");
     }
 

@@ -69,6 +69,9 @@ pub struct Explanation {
     /// `null` if the request target is malformed.
     pub route: Option<ExplainedRoute>,
     pub upstream: Option<String>,
+    /// The endpoint that a hash or a cookie ties the request to; `null`: any of the upstream's.
+    #[serde(default)]
+    pub endpoint: Option<ExplainedEndpoint>,
     /// Whether pages of the request's origin may read the response; `null`: the route has no `cors`, or there is no `Origin`.
     #[serde(default)]
     pub cors: Option<String>,
@@ -133,6 +136,15 @@ pub struct ExplainedRoute {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExplainedReply {
     pub status: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ExplainedEndpoint {
+    #[schema(example = "http://10.0.0.5:3000")]
+    pub url: String,
+    /// What ties the request to it.
+    #[schema(example = "the hash of ip:203.0.113.7, while it is healthy")]
+    pub because: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -10,8 +10,8 @@ use super::{
     super::{
         context::HandlerContext,
         dto::{
-            AssumedHost, ExplainedBodyLimit, ExplainedCheck, ExplainedReply, ExplainedRequest,
-            ExplainedRoute, Explanation, HeaderValues,
+            AssumedHost, ExplainedBodyLimit, ExplainedCheck, ExplainedEndpoint, ExplainedReply,
+            ExplainedRequest, ExplainedRoute, Explanation, HeaderValues,
         },
         explain::explanation,
         extract::Query,
@@ -151,6 +151,7 @@ fn answer(explanation: &Explanation, now: i64) -> Markup {
                     (fact("Route", &html! { @if let Some(name) = &route.name { (name) } @else { span.faint { "none" } } }, &route.because))
                 }
                 @if let Some(upstream) = &explanation.upstream { (fact("Upstream", &html! { (upstream) }, "")) }
+                @if let Some(ExplainedEndpoint { url, because }) = &explanation.endpoint { (fact("Endpoint", &html! { (url) }, because)) }
                 @if let Some(ExplainedReply { status }) = &explanation.reply { (fact("Reply", &html! { (status) }, "by the route")) }
                 @if let Some(cors) = &explanation.cors { (fact("CORS", &html! { (components::untrusted(cors)) }, "")) }
                 @if let Some(ExplainedBodyLimit { max, because }) = &explanation.body_limit {

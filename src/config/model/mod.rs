@@ -5,6 +5,7 @@
 
 mod abuse;
 mod access;
+mod balance;
 mod client;
 mod client_tls;
 mod config;
@@ -25,6 +26,7 @@ mod user;
 
 pub use abuse::*;
 pub use access::*;
+pub use balance::*;
 pub use client::*;
 pub use client_tls::*;
 pub use config::*;

@@ -71,7 +71,7 @@ impl Serialize for Secret {
 
 impl Serialize for Endpoint {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let url = format!("{}://{}", self.scheme(), self.authority);
+        let url = self.base_url();
         if self.weight == 1 {
             return to.serialize_str(&url);
         }

@@ -8,7 +8,7 @@ use http::{
 };
 use serde::Serialize;
 
-use super::{ClientTls, HealthCheck, OutlierDetection, serialize};
+use super::{Balance, ClientTls, HealthCheck, OutlierDetection, Sticky, serialize};
 
 /// A service behind the proxy.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -17,6 +17,12 @@ pub struct Upstream {
     /// Never empty.
     pub endpoints: Vec<Endpoint>,
     pub balance: Balance,
+    /// `None`: no cookie keeps a client at an endpoint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sticky: Option<Sticky>,
+    /// How long the share of an endpoint that comes back grows until it is whole. Zero: it is whole at once.
+    #[serde(serialize_with = "serialize::duration")]
+    pub slow_start: Duration,
     /// `None`: no endpoint is `https`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<UpstreamTls>,
@@ -42,6 +48,13 @@ pub struct Upstream {
     pub host: HostHeader,
 }
 
+impl Upstream {
+    /// Whether requests are tied to hosts, by hash or by a cookie.
+    pub fn ties_requests(&self) -> bool {
+        matches!(self.balance, Balance::Hash(_)) || self.sticky.is_some()
+    }
+}
+
 /// One address of an upstream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Endpoint {
@@ -65,6 +78,11 @@ impl Endpoint {
         if self.is_https() { "https" } else { "http" }
     }
 
+    /// How it is named to operators: `http://127.0.0.1:3000`.
+    pub fn base_url(&self) -> String {
+        format!("{}://{}", self.scheme(), self.authority)
+    }
+
     /// Its host: a name, or an address without brackets.
     pub fn host(&self) -> &str {
         self.authority.host().trim_start_matches('[').trim_end_matches(']')
@@ -79,13 +97,6 @@ pub struct UpstreamTls {
     /// The name or address that certificates must have. `None`: the endpoint's host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_name: Option<String>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Balance {
-    LeastRequest,
-    RoundRobin,
 }
 
 /// The version of HTTP that an upstream is spoken to in.

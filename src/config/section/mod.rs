@@ -5,6 +5,7 @@
 
 mod abuse;
 mod access;
+mod balance;
 mod bypassable_limits;
 mod client_tls;
 mod clients;

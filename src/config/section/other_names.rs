@@ -336,7 +336,36 @@ pub(super) const UPSTREAM: &[OtherName] = &[
         &["lb_policy", "load_balancing", "algorithm", "strategy", "load_balancer"],
         "balance: least_request",
     )
-    .with(" (the default) or `balance: round_robin`"),
+    .with(" (the default), `balance: round_robin` or `balance: { hash: ip }`"),
+    OtherName::new(
+        &["least_conn", "leastconn", "least_connections", "random", "p2c"],
+        "balance: least_request",
+    ),
+    OtherName::new(&["roundrobin", "round_robin"], "balance: round_robin"),
+    OtherName::new(&["ip_hash", "source_hash", "client_ip_hash"], "balance: { hash: ip }"),
+    OtherName::new(
+        &["hash", "hash_by", "hash_on", "hash_key", "hash_policy", "consistent_hash", "upstream_hash_by"],
+        "balance: { hash: KEY }",
+    ),
+    OtherName::new(
+        &[
+            "cookie",
+            "sticky_cookie",
+            "sticky_session",
+            "sticky_sessions",
+            "stickiness",
+            "session_affinity",
+            "session_persistence",
+            "affinity",
+            "persistence",
+            "stateful_session",
+        ],
+        "sticky: { cookie: tg_endpoint }",
+    ),
+    OtherName::new(
+        &["slowstart", "slow_start_window", "slow_start_config", "warmup", "warm_up"],
+        "slow_start: 30s",
+    ),
     OtherName::new(&["timeout", "proxy_read_timeout"], "timeouts: { response: VALUE }"),
     OtherName::new(&["keepalive", "max_idle"], "idle_connections: VALUE"),
     OtherName::new(&["max_conns", "maxconn"], "max_connections: VALUE"),
@@ -581,8 +610,21 @@ pub(super) const ENDPOINT: &[OtherName] = &[
     OtherName::new(HEALTH_CHECK, "health: { path: /healthz }").with(OF_THE_UPSTREAM),
     OtherName::new(OUTLIER_FAILURES, "outlier: { failures: VALUE }").with(OF_THE_UPSTREAM),
     OtherName::new(EJECTION_TIME, "outlier: { eject: VALUE }").with(OF_THE_UPSTREAM),
+    OtherName::new(&["slow_start", "slowstart"], "slow_start: VALUE").with(OF_THE_UPSTREAM),
 ];
 const OF_THE_UPSTREAM: &str = " on the upstream, beside `endpoints`";
+
+pub(super) const BALANCE: &[OtherName] = &[OtherName::new(
+    &["key", "by", "hash_by", "hash_on", "hash_key", "consistent_hash", "ring_hash", "maglev", "ip_hash"],
+    "hash: KEY",
+)];
+
+pub(super) const STICKY: &[OtherName] = &[
+    OtherName::new(&["name", "cookie_name"], "cookie: VALUE"),
+    OtherName::new(&["maxage", "expires", "ttl", "max_life", "maxlife", "lifetime"], "max_age: 1h"),
+    OtherName::new(&["secure", "httponly", "http_only", "samesite", "same_site"], "cookie: NAME")
+        .with(" alone: the cookie is always HttpOnly and SameSite=Lax, and Secure over HTTPS"),
+];
 
 pub(super) const POLICY: &[OtherName] = &[
     OtherName::new(&["type", "strategy", "kind", "limiter"], "algorithm: sliding_window")

@@ -45,7 +45,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     let (bans, close_banned_tunnels) =
         abuse::bans(mapping.take("bans"), identity, policies.resolved.as_deref());
     let abuse = abuse::abuse(mapping.take("abuse"));
-    let upstreams = upstreams::upstreams(mapping.require("upstreams", UPSTREAMS), &policies.names);
+    let upstreams = upstreams::upstreams(mapping.require("upstreams", UPSTREAMS), &policies.names, identity);
     let defaults = RouteDefaults::default().overridden(&mut mapping);
     let routes = routes::routes(
         mapping.require("routes", ROUTES),

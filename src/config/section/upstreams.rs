@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use super::{
     MIN_DURATION,
+    balance::{balance, explain_other_names, slow_start, sticky},
     client_tls::client_tls,
     health::{health, outlier},
     other_names,
+    user::IdentitySources,
 };
 use crate::config::{
-    model::{Balance, Endpoint, HostHeader, Protocol, Timeouts, Upstream, UpstreamTls},
+    model::{Endpoint, HostHeader, Protocol, Timeouts, Upstream, UpstreamTls},
     reader::{Cursor, MappingCursor, NameTable},
     value::{
         Invalid, MAX_DURATION, choice, count, duration, endpoint_url, percentage, resource_name, server_name,
@@ -45,7 +47,11 @@ const TIMEOUTS: Timeouts = Timeouts {
     idle: Duration::from_secs(60),
 };
 
-pub(super) fn upstreams<'t>(value: Option<Cursor<'t>>, policies: &NameTable<'_>) -> Upstreams<'t> {
+pub(super) fn upstreams<'t>(
+    value: Option<Cursor<'t>>,
+    policies: &NameTable<'_>,
+    identity: IdentitySources,
+) -> Upstreams<'t> {
     let entries = value.and_then(|value| {
         let entries = value.named_entries()?;
         if entries.is_empty() {
@@ -67,7 +73,7 @@ pub(super) fn upstreams<'t>(value: Option<Cursor<'t>>, policies: &NameTable<'_>)
             Some(mut mapping) => {
                 let own =
                     mapping.take("policies").map(|list| list.unique_items(|item| policies.resolve(item)));
-                (own.unwrap_or_default(), upstream(name, mapping))
+                (own.unwrap_or_default(), upstream(name, mapping, identity))
             }
             None => (Vec::new(), None),
         };
@@ -77,11 +83,13 @@ pub(super) fn upstreams<'t>(value: Option<Cursor<'t>>, policies: &NameTable<'_>)
     Upstreams { names: NameTable::new("upstream", names), inherited, resolved: all.into_iter().collect() }
 }
 
-fn upstream(name: &str, mut mapping: MappingCursor<'_>) -> Option<Upstream> {
+fn upstream(name: &str, mut mapping: MappingCursor<'_>, identity: IdentitySources) -> Option<Upstream> {
     let endpoints =
         mapping.require("endpoints", "such as `endpoints: [http://127.0.0.1:3000]`").map(endpoints);
-    let balance = choice(&[("least_request", Balance::LeastRequest), ("round_robin", Balance::RoundRobin)]);
-    let balance = mapping.parse_or("balance", Balance::LeastRequest, balance);
+    explain_other_names(&mut mapping);
+    let balance = balance(mapping.take("balance"), identity);
+    let sticky = mapping.take("sticky").and_then(sticky);
+    let slow_start = slow_start(&mut mapping);
     let tls = tls(&mut mapping, endpoints.as_deref());
     let protocol = choice(&[("h1", Protocol::H1), ("h2", Protocol::H2), ("auto", Protocol::Auto)]);
     let protocol = mapping.parse_or("protocol", Protocol::H1, protocol);
@@ -100,6 +108,8 @@ fn upstream(name: &str, mut mapping: MappingCursor<'_>) -> Option<Upstream> {
         name: name.to_owned(),
         endpoints: endpoints?,
         balance,
+        sticky,
+        slow_start,
         tls,
         protocol,
         timeouts,

@@ -2,11 +2,13 @@
 
 mod body;
 mod checks;
+mod endpoint;
 mod host;
 mod identity;
 mod request;
 
 pub use body::ExplainedBodyLimit;
 pub use checks::{CheckVerdict, ExplainedCheck};
+pub use endpoint::ExplainedEndpoint;
 pub use host::AssumedHost;
 pub use request::{ExplainedReply, ExplainedRequest, ExplainedRoute, ExplainedVerdict, Explanation, explain};

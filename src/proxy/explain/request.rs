@@ -8,6 +8,7 @@ use http::{Method, StatusCode, header, request};
 use super::{
     body::{self, ExplainedBodyLimit},
     checks::{self, ExplainedCheck},
+    endpoint::{self, ExplainedEndpoint},
     host::{self, AssumedHost},
     identity,
 };
@@ -43,6 +44,8 @@ pub struct Explanation {
     /// `None`: the request's target is malformed.
     pub route: Option<ExplainedRoute>,
     pub upstream: Option<String>,
+    /// `None`: any of the upstream's endpoints may get the request.
+    pub endpoint: Option<ExplainedEndpoint>,
     /// Whether pages of its origin may read the answer. `None`: the route has no `cors`, or no page has sent it.
     pub cors: Option<String>,
     /// What the route replies; `None`: it has an upstream.
@@ -122,6 +125,7 @@ pub async fn explain<S: Store>(
         user: (identity.pseudonym.clone().or_else(|| identity.user.clone()), why_user),
         route: None,
         upstream: None,
+        endpoint: None,
         cors: None,
         reply: None,
         body_limit: None,
@@ -152,6 +156,9 @@ pub async fn explain<S: Store>(
     let tokens = LeaseTokens::new();
     let inputs = CheckInputs { time: now, tokens: &tokens };
     checks::explain(rules, store, &context, &address_text, &inputs, &mut explained).await;
+    let upstream = route.action.upstream().and_then(|index| rules.config.upstreams.get(index));
+    explained.endpoint =
+        upstream.and_then(|upstream| endpoint::explain(upstream, &context.attributes(&address_text)));
     body::explain(&rules.config, route, request, &mut explained);
     explain_cors(&context, &mut explained);
     check_bans(rules, bans, &context, now, &mut explained);

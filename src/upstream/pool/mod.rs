@@ -27,7 +27,7 @@ use tokio::{sync::oneshot, time::timeout_at};
 pub use self::host_pool::HostPool;
 use self::sharing::{Joined, Opening};
 use super::{
-    ConnectError, Host, RequestBody, SharedUpstream, UpstreamClient,
+    Affinity, ConnectError, Host, RequestBody, SharedUpstream, UpstreamClient,
     addresses::HeldConnection,
     balance::Balancer,
     connect::{Connected, connect},
@@ -82,7 +82,7 @@ impl<B: RequestBody> UpstreamPool<B> {
         let idle_count = Rc::default();
         let HostsSnapshot { version, hosts } = shared.hosts_snapshot();
         let pools = hosts.iter().map(|host| HostPool::new(Arc::clone(host), &shared, &idle_count)).collect();
-        let balancer = Balancer::new(hosts, shared.config.balance, worker);
+        let balancer = Balancer::new(hosts, &shared.config, worker);
         Rc::new(Self {
             hosts: RefCell::new(HostPools { version, pools, balancer }),
             idle_count,
@@ -96,11 +96,12 @@ impl<B: RequestBody> UpstreamPool<B> {
         })
     }
 
-    /// The host for the next request: not `avoid`, nor one that could not be reached recently, where there is another.
-    pub fn pick(&self, avoid: Option<&HostPool<B>>, now: Instant) -> Rc<HostPool<B>> {
+    /// The host for the next request, by what ties it to one: not `avoid`, nor one that could not be reached recently, where
+    /// there is another.
+    pub fn pick(&self, affinity: &Affinity, avoid: Option<&HostPool<B>>, now: Instant) -> Rc<HostPool<B>> {
         self.follow_hosts();
         let hosts = self.hosts.borrow();
-        Rc::clone(&hosts.pools[hosts.balancer.pick(avoid.map(|avoid| &**avoid), now)])
+        Rc::clone(&hosts.pools[hosts.balancer.pick(affinity, avoid.map(|avoid| &**avoid), now)])
     }
 
     /// Sees to it that the view shows the hosts as they are now. Those that stay keep their connections; those of the others
@@ -120,7 +121,7 @@ impl<B: RequestBody> UpstreamPool<B> {
             None => HostPool::new(Arc::clone(host), &self.shared, &self.idle_count),
         };
         let pools = hosts.iter().map(pool).collect();
-        let balancer = Balancer::new(hosts, self.shared.config.balance, self.worker);
+        let balancer = Balancer::new(hosts, &self.shared.config, self.worker);
         *self.hosts.borrow_mut() = HostPools { version, pools, balancer };
         known.iter().for_each(|gone| gone.retire());
         if self.retired.get() {
@@ -143,7 +144,7 @@ impl<B: RequestBody> UpstreamPool<B> {
     }
 
     /// Opens a connection to `host` for a request of `client`. While the process has no permit left, takes the next connection
-    /// that another request checks in, whatever its host.
+    /// that another request checks in, whatever its host unless requests are tied to hosts.
     ///
     /// Waits for a permit, and then for the connection to open: each for `within` at most.
     ///
@@ -184,7 +185,7 @@ impl<B: RequestBody> UpstreamPool<B> {
             None => {
                 // Others need not wait for it.
                 *opening = None;
-                match self.wait_for_connection(client, within).await? {
+                match self.wait_for_connection(host, client, within).await? {
                     Acquired::Connection((link, host)) => {
                         return Ok(Connection::new(link, &host, self, HeldConnection::new(client), true));
                     }
@@ -247,6 +248,7 @@ impl<B: RequestBody> UpstreamPool<B> {
     /// Waits for a connection that another request checks in, or for a permit to open one.
     async fn wait_for_connection(
         &self,
+        host: &Rc<HostPool<B>>,
         client: &UpstreamClient,
         within: Duration,
     ) -> Result<Acquired<B>, ConnectError> {
@@ -255,7 +257,8 @@ impl<B: RequestBody> UpstreamPool<B> {
             return Err(full);
         };
         let (sender, mut handed_over) = oneshot::channel();
-        let _waiting = WaitingGuard::new(&self.waiting, place.ticket, sender);
+        let waiting = WaitingRequest { sender, host: Rc::clone(host) };
+        let _waiting = WaitingGuard::new(&self.waiting, place.ticket, waiting);
         self.close_any_idle(); // frees its permit for the wanted host
         self.shared.wanted.notify_waiters();
         let mut late = std::pin::pin!(tokio::time::sleep(within));
@@ -282,17 +285,27 @@ impl<B: RequestBody> UpstreamPool<B> {
         if !host.is_current_tls(pooled.tls_version) {
             return; // dropping it closes it
         }
-        match self.shared.queue.next_request(self.worker) {
+        match self.next_request(host) {
             NextRequest::None => host.keep_idle(pooled, self.now.get()),
             NextRequest::Here(ticket) => {
                 let waiting = self.waiting.borrow_mut().remove(&ticket);
                 if let Some(waiting) = waiting {
                     // Dropping it closes it, and its permit goes to the next one.
-                    let _gone = waiting.send((Link::Http1(pooled), Rc::clone(host)));
+                    let _gone = waiting.sender.send((Link::Http1(pooled), Rc::clone(host)));
                 }
             }
             NextRequest::Elsewhere => pooled.task.abort(),
         }
+    }
+
+    /// Who gets a connection to `host`. Where requests are tied to hosts, one that waits for another has no use for it.
+    fn next_request(&self, host: &Rc<HostPool<B>>) -> NextRequest {
+        let are_tied = self.shared.config.ties_requests();
+        let may_use = |ticket: u64| {
+            let waiting = self.waiting.borrow();
+            !are_tied || waiting.get(&ticket).is_none_or(|waiting| Rc::ptr_eq(&waiting.host, host))
+        };
+        self.shared.queue.next_request(self.worker, may_use)
     }
 
     /// Closes an idle connection, if there is one.
@@ -399,7 +412,15 @@ enum Acquired<B: RequestBody> {
 type HandedOver<B> = (Link<B>, Rc<HostPool<B>>);
 
 /// The requests of a worker that wait, by their tickets.
-type Waiting<B> = RefCell<HashMap<u64, oneshot::Sender<HandedOver<B>>, RandomState>>;
+type Waiting<B> = RefCell<HashMap<u64, WaitingRequest<B>, RandomState>>;
+
+/// A request that waits for a connection.
+struct WaitingRequest<B: RequestBody> {
+    /// Hands it one.
+    sender: oneshot::Sender<HandedOver<B>>,
+    /// Where it was to go.
+    host: Rc<HostPool<B>>,
+}
 
 /// A request that can be handed a connection, until dropped.
 struct WaitingGuard<'a, B: RequestBody> {
@@ -408,8 +429,8 @@ struct WaitingGuard<'a, B: RequestBody> {
 }
 
 impl<'a, B: RequestBody> WaitingGuard<'a, B> {
-    fn new(waiting: &'a Waiting<B>, ticket: u64, sender: oneshot::Sender<HandedOver<B>>) -> Self {
-        waiting.borrow_mut().insert(ticket, sender);
+    fn new(waiting: &'a Waiting<B>, ticket: u64, request: WaitingRequest<B>) -> Self {
+        waiting.borrow_mut().insert(ticket, request);
         Self { waiting, ticket }
     }
 }

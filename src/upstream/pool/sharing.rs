@@ -151,13 +151,13 @@ impl<B: RequestBody> UpstreamPool<B> {
 
     /// Gives a stream of `connection`, which has room, to a request that waits. False where none of this worker does.
     fn offer_stream(self: &Rc<Self>, connection: &Rc<Http2Connection>, host: &Rc<HostPool<B>>) -> bool {
-        match self.shared.queue.next_request(self.worker) {
+        match self.next_request(host) {
             NextRequest::None => false,
             NextRequest::Here(ticket) => {
                 let waiting = self.waiting.borrow_mut().remove(&ticket);
                 if let Some(waiting) = waiting {
                     // Dropping it gives it to the next one.
-                    let _gone = waiting.send((self.link_to(connection, host), Rc::clone(host)));
+                    let _gone = waiting.sender.send((self.link_to(connection, host), Rc::clone(host)));
                 }
                 true
             }

@@ -13,8 +13,8 @@ use tollgate::config::{
         JwtAlgorithm, KeyPart, KeyRecipe, Listener, Log, LogFormat, LogLevel, MemoryStore, MethodOverride,
         MinRate, Missing, Mode, OnStoreError, OutlierDetection, Override, PathCase, PathMatching,
         PathPattern, Policy, Probe, Protocol, Rate, RateLimitFields, Record, Redis, RedisTopology,
-        ReplyHeaders, Route, RouteAction, Secret, Segment, Shutdown, Statuses, Store, TemplatePart, Timeouts,
-        Tracing, Trailers, TrailingSlash, Upstream, UserSource, Users, Workers,
+        ReplyHeaders, Route, RouteAction, Secret, Segment, Shutdown, Statuses, Sticky, Store, TemplatePart,
+        Timeouts, Tracing, Trailers, TrailingSlash, Upstream, UserSource, Users, Workers,
     },
 };
 
@@ -85,6 +85,8 @@ fn smallest() -> Config {
             name: "api".to_owned(),
             endpoints: vec![endpoint("127.0.0.1:3000", 3000, 1)],
             balance: Balance::LeastRequest,
+            sticky: None,
+            slow_start: Duration::ZERO,
             tls: None,
             protocol: Protocol::H1,
             timeouts,
@@ -246,6 +248,8 @@ upstreams:
       - { url: "http://[::1]:3001", weight: 2 }
     policies: [inspect, simple]
     balance: round_robin
+    sticky: { cookie: tg_endpoint, max_age: 1h }
+    slow_start: 30s
     protocol: auto
     timeouts: { <<: *slow, connect: 250ms }
     health: { path: "/up?deep=1", host: "health.internal:81", statuses: [200, 204-206], interval: 500ms, timeout: 250ms, healthy: 1, unhealthy: 2 }
@@ -255,7 +259,7 @@ upstreams:
     request_buffering: 8KiB
     idle_connections: 0
     host: rewrite
-  other: { endpoints: ["${ORIGIN:-http://127.0.0.1:3000}"] }
+  other: { endpoints: ["${ORIGIN:-http://127.0.0.1:3000}"], balance: { hash: path+ip } }
 routes:
   - name: log in
     hosts: [API.example.com., "*.example.org"]
@@ -536,6 +540,8 @@ fn everything_that_is_said_counts() {
                 name: "api".to_owned(),
                 endpoints: vec![endpoint("orders.internal", 80, 1), endpoint("[::1]:3001", 3001, 2)],
                 balance: Balance::RoundRobin,
+                sticky: Some(Sticky { cookie: "tg_endpoint".to_owned(), max_age: Some(secs(3600)) }),
+                slow_start: secs(30),
                 tls: None,
                 protocol: Protocol::Auto,
                 timeouts,
@@ -560,6 +566,7 @@ fn everything_that_is_said_counts() {
             Upstream {
                 name: "other".to_owned(),
                 endpoints: vec![endpoint("127.0.0.1:3000", 3000, 1)],
+                balance: Balance::Hash(KeyRecipe(vec![KeyPart::Ip, KeyPart::Path])),
                 ..smallest().upstreams.remove(0)
             },
         ],

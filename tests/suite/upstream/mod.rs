@@ -1,5 +1,6 @@
 //! What is between Tollgate and the services behind it.
 
+mod balancing;
 mod grpc;
 mod health;
 mod http2;
