@@ -18,7 +18,7 @@ use crate::{
         self,
         explain::{
             AssumedHost, CheckVerdict, ExplainedBodyLimit, ExplainedCheck, ExplainedEndpoint,
-            ExplainedRequest, ExplainedRoute, ExplainedVerdict, Explanation,
+            ExplainedRequest, ExplainedRoute, ExplainedVerdict, Explanation, HeaderChange,
         },
     },
     telemetry::time::format_duration,
@@ -192,6 +192,9 @@ impl From<Explanation> for dto::Explanation {
             }),
             cors: explained.cors,
             reply: explained.reply.map(|reply| dto::ExplainedReply { status: reply.status.as_u16() }),
+            rewritten_path: explained.rewritten_path,
+            request_headers: explained.request_headers.into_iter().map(header_change).collect(),
+            response_headers: explained.response_headers.into_iter().map(header_change).collect(),
             body_limit: explained.body_limit.map(|limit| {
                 let ExplainedBodyLimit { max, because } = limit;
                 dto::ExplainedBodyLimit { max, because }
@@ -203,6 +206,15 @@ impl From<Explanation> for dto::Explanation {
             bans: explained.bans.iter().map(|ban| dto::Ban::from(&**ban)).collect(),
         }
     }
+}
+
+fn header_change(change: HeaderChange) -> dto::HeaderChange {
+    let (change, name, value) = match change {
+        HeaderChange::Remove(name) => ("remove", name, None),
+        HeaderChange::Set(name, value) => ("set", name, Some(value)),
+        HeaderChange::Add(name, value) => ("add", name, Some(value)),
+    };
+    dto::HeaderChange { change: change.to_owned(), name, value }
 }
 
 fn route(route: ExplainedRoute) -> dto::ExplainedRoute {

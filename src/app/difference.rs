@@ -64,7 +64,8 @@ const NAMED: [(&str, &str); 4] =
 
 /// Settings of a policy, a ban, an upstream or a route that may contain names of users, or what clients must not know, by
 /// their paths in it. Only the fact of a change is reported.
-const CONFIDENTIAL: [&str; 4] = ["exempt", "headers", "overrides", "reply"];
+const CONFIDENTIAL: [&str; 6] =
+    ["exempt", "headers", "overrides", "reply", "request_headers", "response_headers"];
 
 /// Longer values are not shown, in characters.
 const LONGEST_VALUE: usize = 1_000;

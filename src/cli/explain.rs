@@ -13,7 +13,7 @@ use super::{
 use crate::admin::dto::{
     AssumedCertificate, AssumedHost, ExplainedBodyLimit, ExplainedCertificate, ExplainedCheck,
     ExplainedEndpoint, ExplainedReply, ExplainedRequest, ExplainedRoute, ExplainedUser, Explanation,
-    HeaderValues,
+    HeaderChange, HeaderValues,
 };
 
 /// What would become of a request, and why; nothing is consumed
@@ -135,6 +135,18 @@ fn page(explanation: &Explanation, colour: bool) -> String {
     if let Some(cors) = &explanation.cors {
         text += &format!("cors      {}\n", printable(cors));
     }
+    if let Some(path) = &explanation.rewritten_path {
+        text += &format!("path      {}, rewritten\n", printable(path));
+    }
+    for (title, changes) in
+        [("request", &explanation.request_headers), ("response", &explanation.response_headers)]
+    {
+        for (nth, HeaderChange { change, name, value }) in changes.iter().enumerate() {
+            let title = if nth == 0 { title } else { "" };
+            let value = value.as_deref().map(|value| format!(": {}", printable(value))).unwrap_or_default();
+            text += &format!("{title:<10}{} {}{value}\n", printable(change), printable(name));
+        }
+    }
     if let Some(ExplainedBodyLimit { max, because }) = &explanation.body_limit {
         let max = max.map_or_else(|| "-".to_owned(), |max| format!("{max} bytes at most"));
         text += &format!("body      {max}: {}\n", printable(because));
@@ -245,6 +257,16 @@ mod tests {
             }),
             cors: None,
             reply: None,
+            rewritten_path: Some("/v2?a\x1b".into()),
+            request_headers: vec![
+                HeaderChange { change: "remove".into(), name: "x-internal-*".into(), value: None },
+                HeaderChange { change: "set".into(), name: "x-user".into(), value: Some("ac\x1bme".into()) },
+            ],
+            response_headers: vec![HeaderChange {
+                change: "remove".into(),
+                name: "server".into(),
+                value: None,
+            }],
             body_limit: Some(ExplainedBodyLimit { max: Some(1024), because: "max_body of the route".into() }),
             verdict: "denied".into(),
             status: Some(429),
@@ -267,6 +289,10 @@ route     all: the path matches /*
           not login: the method is not one of POST
 upstream  api
 endpoint  http://10.0.0.5:3000: the hash of ip:203.0.113.7, while it is healthy
+path      /v2?a\\u{1b}, rewritten
+request   remove x-internal-*
+          set x-user: ac\\u{1b}me
+response  remove server
 body      1024 bytes at most: max_body of the route
 
 POLICY  KEY             ALGORITHM  COST  USED  LIMIT  REMAINING  RETRY AFTER  VERDICT          NOTE

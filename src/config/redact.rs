@@ -14,7 +14,7 @@ use super::Config;
 const MASK: &str = "***";
 
 /// Keys whose value is a credential, in YAML or in the query of a URL.
-const CREDENTIAL_KEYS: [&str; 4] = ["token", "password", "secret", "pass"];
+const CREDENTIAL_KEYS: [&str; 5] = ["token", "password", "secret", "pass", "authorization"];
 
 /// `text` with its credentials masked.
 pub(super) fn mask_credentials(text: &str) -> String {
@@ -144,7 +144,7 @@ fn literal(text: &str) -> String {
 }
 
 /// Keys whose value is a secret, or may contain one.
-const SECRET_KEYS: [&str; 6] = ["token", "password", "secret", "pass", "url", "x-"];
+const SECRET_KEYS: [&str; 7] = ["token", "password", "secret", "pass", "authorization", "url", "x-"];
 /// Words of a secret with at least this many characters are masked wherever they occur.
 const MIN_SECRET_CHARS: usize = 4;
 

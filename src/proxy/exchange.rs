@@ -13,7 +13,9 @@ use super::{
     client::ClientInfo,
     cors::{self, CorsAnswer},
     grpc::GrpcCall,
+    header_edits::FilledEdits,
     phase_timer::Phase,
+    placeholders::PlaceholderValues,
     reply::Reply,
     request_verdict::RequestVerdict,
     reservation::ReservationGuard,
@@ -23,6 +25,8 @@ use super::{
 };
 use crate::{
     config::model::Endpoint,
+    identity::Identity,
+    router::{Router, Target},
     telemetry::{
         access_log::{AbortedBy, Line, LogVerdict, protocol_name},
         metrics::{CutOff, CutOffBody, CutOffReason, Refusal, ServerErrorSource, SourceLabel},
@@ -68,6 +72,8 @@ pub(super) struct Exchange {
     trace: Option<Trace>,
     /// Dropped with the exchange, which gives it back.
     reservation: Option<ReservationGuard>,
+    /// What settings change in the header of the answer, in this order.
+    edits: Vec<FilledEdits>,
 }
 
 /// What the access log has beside what is known anyway.
@@ -129,6 +135,7 @@ impl Exchange {
             verdict: RequestVerdict::default(),
             trace,
             reservation: None,
+            edits: Vec::new(),
         }
     }
 
@@ -170,6 +177,28 @@ impl Exchange {
         if self.cors.is_some() {
             cors::remove_foreign(headers);
         }
+    }
+
+    /// What placeholders stand for in the request, whose route is known.
+    pub(super) fn placeholders<'a>(
+        &'a self,
+        router: &'a Router,
+        target: &'a Target,
+        identity: &'a Identity,
+    ) -> PlaceholderValues<'a> {
+        PlaceholderValues {
+            router,
+            route: self.route.unwrap_or_default(),
+            target,
+            address: self.address,
+            identity,
+            request_id: &self.request_id,
+        }
+    }
+
+    /// Has the header of the answer changed so before it is sent.
+    pub(super) fn edit_response(&mut self, edits: FilledEdits) {
+        self.edits.push(edits);
     }
 
     /// Keeps what the request has reserved until it ends.
@@ -321,6 +350,11 @@ impl Exchange {
         }
         if let Some(hsts) = self.client.hsts() {
             head.headers.insert(header::STRICT_TRANSPORT_SECURITY, hsts.clone());
+        }
+        if !self.edits.is_empty() {
+            for edits in std::mem::take(&mut self.edits) {
+                edits.apply_to_response(&mut head.headers);
+            }
         }
     }
 

@@ -82,7 +82,12 @@ pub(super) fn upstream_request<S>(
     if body.size_hint().exact().is_none() {
         // Without it, hyper takes a GET of unknown length to have no body.
         head.headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-        trailers = TrailerFilter::new(route.trailers, &worker.rules.claims, &mut head.headers);
+        trailers = TrailerFilter::new(
+            route.trailers,
+            &worker.rules.claims,
+            route.request_headers.as_ref(),
+            &mut head.headers,
+        );
     }
     let opener = gate.as_ref().map(ContinueGate::opener);
     let upstream_timeout = route.timeouts.response;
@@ -127,7 +132,12 @@ pub(super) fn client_response<S>(
         if body.size_hint().exact().is_none() {
             guard = Some(worker.register_exchange(ExchangeKind::Stream, owner()));
             let setting = if is_grpc(&head.headers) { Trailers::Pass } else { route.trailers };
-            trailers = TrailerFilter::new(setting, &worker.rules.claims, &mut head.headers);
+            trailers = TrailerFilter::new(
+                setting,
+                &worker.rules.claims,
+                route.response_headers.as_ref(),
+                &mut head.headers,
+            );
         }
         let body = UpstreamBody::new(body, connection, timer, route.timeouts.idle, client_timeout, trailers);
         BodySource::Upstream(body.guarded(guard))

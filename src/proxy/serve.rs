@@ -20,9 +20,11 @@ use super::{
     expect_continue,
     forward::Forwarder,
     grpc::answer_status,
+    header_edits::FilledEdits,
     headers,
     min_rate::RateBudget,
     open_exchanges::ExchangeOwner,
+    path_rewrite::RewrittenPath,
     reply::Reply,
     request_body::BodyFault,
     request_buffering::{ReceivedBody, is_buffered, receive},
@@ -122,6 +124,10 @@ pub async fn serve<S: StoreAdmin + 'static>(
     if let Some(Some(cors)) = rules.cors.get(route_index) {
         exchange.set_cors(CorsAnswer::new(cors, &request.headers));
     }
+    if let Some(edits) = &route.response_headers {
+        let edits = FilledEdits::new(edits, &exchange.placeholders(&rules.router, &target, &identity));
+        exchange.edit_response(edits);
+    }
 
     // May its address send requests there?
     if let Some(rule) = rules.access.of_route(route_index)
@@ -130,7 +136,6 @@ pub async fn serve<S: StoreAdmin + 'static>(
         return Ok(refuse(&worker, exchange, &request, body, reply));
     }
 
-    // Is the client banned?
     let identity = &identity;
     let mut context = RequestContext {
         request: &request,
@@ -145,6 +150,8 @@ pub async fn serve<S: StoreAdmin + 'static>(
         route = split_route(split, &context, || client_address(&worker, &client, address)).unwrap_or(route);
         context.route = route;
     }
+
+    // Is the client banned?
     if let Some(reply) = check_bans(&worker, &client, &mut exchange, &context) {
         return Ok(refuse(&worker, exchange, &request, body, reply));
     }
@@ -192,6 +199,17 @@ pub async fn serve<S: StoreAdmin + 'static>(
         }
     };
 
+    // Which path does the upstream get?
+    let mut rewritten = None;
+    if let Some(rewrite) = &route.rewrite {
+        match RewrittenPath::new(rewrite, &exchange.placeholders(&rules.router, &target, identity)) {
+            Ok(path) => rewritten = path,
+            Err(Rejection { status, detail }) => {
+                return Ok(refuse(&worker, exchange, &request, body, Reply::problem(status, detail)));
+            }
+        }
+    }
+
     // Receive a small body before a connection is taken for it.
     let upstream = &config.upstreams[upstream_index];
     let body = if body.is_end_stream() {
@@ -227,6 +245,13 @@ pub async fn serve<S: StoreAdmin + 'static>(
     let hinted = takes_hints.then(|| HintedRequest::new(client.timer()));
     let (mut request, progress) =
         rewrite::upstream_request(&worker, &client, &exchange, route, &target, request, body);
+    if let Some(path) = rewritten {
+        path.apply(&mut request, config.forwarded);
+    }
+    if let Some(edits) = &route.request_headers {
+        let values = exchange.placeholders(&rules.router, &target, identity);
+        FilledEdits::new(edits, &values).apply_to_request(request.headers_mut());
+    }
     if let Some(upgrade) = &upgrade {
         upgrade.request(request.headers_mut());
     }

@@ -7,25 +7,33 @@ use http::{HeaderMap, header};
 
 use super::{
     claims::{Claims, has_prefix, is_spelling},
+    header_edits::replaces,
     headers::{hop_by_hop, is_token, remove_where},
 };
-use crate::config::model::Trailers;
+use crate::config::model::{HeaderEdits, Trailers};
 
 /// Which trailers of a body pass.
 #[derive(Debug, Clone)]
 pub struct TrailerFilter {
     /// `None`: no trailer passes.
     claims: Option<Arc<Claims>>,
+    /// What a setting changes in the head.
+    edits: Option<Arc<HeaderEdits>>,
 }
 
 impl TrailerFilter {
     /// For a body of known length, which has no trailers.
-    pub(super) const NONE: Self = Self { claims: None };
+    pub(super) const NONE: Self = Self { claims: None, edits: None };
 
     /// For the body behind a head with these `headers`, which then announces no trailers that do not pass.
-    pub(super) fn new(trailers: Trailers, claims: &Arc<Claims>, headers: &mut HeaderMap) -> Self {
+    pub(super) fn new(
+        trailers: Trailers,
+        claims: &Arc<Claims>,
+        edits: Option<&Arc<HeaderEdits>>,
+        headers: &mut HeaderMap,
+    ) -> Self {
         match trailers {
-            Trailers::Pass => Self { claims: Some(Arc::clone(claims)) },
+            Trailers::Pass => Self { claims: Some(Arc::clone(claims)), edits: edits.cloned() },
             Trailers::Drop => {
                 headers.remove(header::TRAILER);
                 Self::NONE
@@ -47,6 +55,7 @@ impl TrailerFilter {
                 || HEAD_ONLY.iter().any(|of| is_spelling(name, of))
                 || HEAD_ONLY_PREFIXES.iter().any(|prefix| has_prefix(name, prefix))
                 || claims.covers(name)
+                || self.edits.as_ref().is_some_and(|edits| replaces(edits, field))
         });
     }
 }
@@ -109,10 +118,10 @@ mod tests {
             ("if-match", "x"),
         ]);
         let mut head = headers(&[("trailer", "x-sum")]);
-        TrailerFilter::new(Trailers::Pass, &claims, &mut head).apply(&mut map);
+        TrailerFilter::new(Trailers::Pass, &claims, None, &mut head).apply(&mut map);
         assert_eq!(names(&map), ["content-digest", "server-timing", "x-sum"]);
         assert_eq!(names(&head), ["trailer"]);
-        TrailerFilter::new(Trailers::Drop, &claims, &mut head).apply(&mut map);
+        TrailerFilter::new(Trailers::Drop, &claims, None, &mut head).apply(&mut map);
         assert!(map.is_empty() && head.is_empty(), "{map:?} {head:?}");
     }
 }

@@ -8,12 +8,14 @@
 mod host;
 mod interpretation;
 mod normalization;
+mod path_rewrite;
 mod pattern;
 mod rejection;
 mod route_table;
 mod target;
 
 pub use host::Host;
+pub use path_rewrite::{Captures, assembled_path};
 pub use rejection::Rejection;
 pub use route_table::{IgnoredDifferences, Mismatch, RouteExplanation, Router};
 pub use target::Target;

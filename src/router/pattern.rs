@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-use super::{Rejection, interpretation::PathInterpretation, normalization::well_formed};
+use smallvec::smallvec;
+
+use super::{Captures, Rejection, interpretation::PathInterpretation, normalization::well_formed};
 use crate::config::model::{PathCase, PathMatching, PathPattern, Segment, TrailingSlash, fold_case};
 
 /// Matches paths in their literal interpretation.
@@ -86,6 +88,26 @@ impl Pattern {
                     })
                 }) && segments.next().is_none()
             }
+        }
+    }
+}
+
+impl Pattern {
+    /// What the parameters or the `*` of the pattern matched in a path that matches it, as parts of that path as it was
+    /// sent: the literal interpretation has the same slashes.
+    pub(super) fn captures<'p>(&self, path: &'p str) -> Captures<'p> {
+        match &self.kind {
+            PatternKind::Exact(_) => Captures::new(),
+            PatternKind::Prefix(prefix) => {
+                let slashes = prefix.bytes().filter(|byte| *byte == b'/').count();
+                smallvec![path.splitn(slashes + 1, '/').nth(slashes).unwrap_or_default()]
+            }
+            PatternKind::Template(template) => path
+                .split('/')
+                .skip(1)
+                .zip(template)
+                .filter_map(|(segment, wanted)| wanted.is_none().then_some(segment))
+                .collect(),
         }
     }
 }

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use super::{
     Host, Rejection, Target,
     interpretation::dot_segment_readings,
+    path_rewrite::stripped_prefix,
     pattern::{ComparedPath, Pattern, PatternKind},
 };
 use crate::config::model::{
@@ -102,6 +103,16 @@ impl Router {
         RouteExplanation { matched, passed_over }
     }
 
+    /// The path of this route.
+    pub(super) fn pattern(&self, route: usize) -> Option<&Pattern> {
+        self.routes.get(route).map(|route| &route.path)
+    }
+
+    /// The prefix that this route strips.
+    pub(super) fn stripped_prefix(&self, route: usize) -> Option<&Pattern> {
+        self.routes.get(route)?.strip.as_ref()
+    }
+
     /// The path as routes compare it. `may_change`: whether it may have letters in upper case.
     fn compared<'p>(&self, literal: &'p str, may_change: bool) -> ComparedPath<'p> {
         match self.folds_case && may_change {
@@ -178,6 +189,8 @@ struct CompiledRoute {
     dot_segments: DotSegments,
     /// Whether CORS preflights are answered here: they match by the method that they ask for.
     answers_preflights: bool,
+    /// The prefix that is stripped.
+    strip: Option<Pattern>,
 }
 
 impl CompiledRoute {
@@ -193,6 +206,7 @@ impl CompiledRoute {
             headers: route.headers.clone(),
             dot_segments: route.dot_segments,
             answers_preflights: route.cors.is_some(),
+            strip: stripped_prefix(route),
         }
     }
 
@@ -294,6 +308,9 @@ mod tests {
             max_body: None,
             access: Access::default(),
             cors: None,
+            rewrite: None,
+            request_headers: None,
+            response_headers: None,
         }
     }
 

@@ -202,7 +202,7 @@ const CLASSES: [u8; 256] = {
     classes
 };
 
-fn with_path(original: &PathAndQuery, path: &str) -> Result<PathAndQuery, Rejection> {
+pub(super) fn with_path(original: &PathAndQuery, path: &str) -> Result<PathAndQuery, Rejection> {
     if original.as_str().strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('?')) {
         return Ok(original.clone());
     }

@@ -86,6 +86,9 @@ pub(crate) fn config() -> Config {
             max_body: None,
             access: Access::default(),
             cors: None,
+            rewrite: None,
+            request_headers: None,
+            response_headers: None,
         }],
         client_limits: ClientLimits {
             header_size: 32 << 10,

@@ -78,6 +78,16 @@ pub struct Explanation {
     /// What the route replies to every request; `null`: it has an upstream, or there is no route.
     #[serde(default)]
     pub reply: Option<ExplainedReply>,
+    /// The path and the query that the upstream gets, if the route rewrites the path; `null`: the client's.
+    #[serde(default)]
+    #[schema(example = "/users/7?page=2")]
+    pub rewritten_path: Option<String>,
+    /// What the route changes in the header of the request, in this order.
+    #[serde(default)]
+    pub request_headers: Vec<HeaderChange>,
+    /// What the route changes in the header of the response, in this order.
+    #[serde(default)]
+    pub response_headers: Vec<HeaderChange>,
     /// How long the body may be; `null`: any length.
     #[serde(default)]
     pub body_limit: Option<ExplainedBodyLimit>,
@@ -92,6 +102,19 @@ pub struct Explanation {
     pub because: String,
     pub checks: Vec<ExplainedCheck>,
     pub bans: Vec<Ban>,
+}
+
+/// A change of a header.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct HeaderChange {
+    /// `remove`, `set` or `add`
+    #[schema(value_type = schema::HeaderChangeKind)]
+    pub change: String,
+    /// A name; of headers that are removed, also the beginning of names and `*`.
+    #[schema(example = "x-real-ip")]
+    pub name: String,
+    /// `null` if the header is removed; `***` if a part of it comes from outside the configuration file.
+    pub value: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -121,6 +121,8 @@ vocabulary! {
         Forbidden = "forbidden",
         Refused = "refused",
     }
+    /// What becomes of a header.
+    HeaderChangeKind { Remove = "remove", Set = "set", Add = "add", }
     /// A policy's decision on a request.
     CheckVerdict {
         Allowed = "allowed",

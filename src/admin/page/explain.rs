@@ -11,7 +11,7 @@ use super::{
         context::HandlerContext,
         dto::{
             AssumedHost, ExplainedBodyLimit, ExplainedCheck, ExplainedEndpoint, ExplainedReply,
-            ExplainedRequest, ExplainedRoute, Explanation, HeaderValues,
+            ExplainedRequest, ExplainedRoute, Explanation, HeaderChange, HeaderValues,
         },
         explain::explanation,
         extract::Query,
@@ -154,6 +154,10 @@ fn answer(explanation: &Explanation, now: i64) -> Markup {
                 @if let Some(ExplainedEndpoint { url, because }) = &explanation.endpoint { (fact("Endpoint", &html! { (url) }, because)) }
                 @if let Some(ExplainedReply { status }) = &explanation.reply { (fact("Reply", &html! { (status) }, "by the route")) }
                 @if let Some(cors) = &explanation.cors { (fact("CORS", &html! { (components::untrusted(cors)) }, "")) }
+                @if let Some(path) = &explanation.rewritten_path { (fact("Path", &html! { (components::untrusted(path)) }, "rewritten")) }
+                @for (title, changes) in [("Request headers", &explanation.request_headers), ("Response headers", &explanation.response_headers)] {
+                    @if !changes.is_empty() { (fact(title, &header_changes(changes), "")) }
+                }
                 @if let Some(ExplainedBodyLimit { max, because }) = &explanation.body_limit {
                     (fact("Body", &html! { @if let Some(max) = max { "at most " (format_count(*max)) " bytes" } }, because))
                 }
@@ -174,6 +178,14 @@ fn answer(explanation: &Explanation, now: i64) -> Markup {
 fn fact(name: &str, value: &Markup, because: &str) -> Markup {
     html! {
         div { dt { (name) } dd { (value) @if !because.is_empty() { p.faint { (because) } } } }
+    }
+}
+
+fn header_changes(changes: &[HeaderChange]) -> Markup {
+    html! {
+        @for HeaderChange { change, name, value } in changes {
+            div { (change) " " (name) @if let Some(value) = value { ": " (components::untrusted(value)) } }
+        }
     }
 }
 

@@ -1,9 +1,11 @@
 //! Which requests a route is for, and what holds for them.
 
+use std::sync::Arc;
+
 use http::{HeaderName, HeaderValue, Method};
 use serde::Serialize;
 
-use super::{Access, Cors, PathMatching, RouteAction, Split, Timeouts, serialize};
+use super::{Access, Cors, HeaderEdits, PathMatching, Rewrite, RouteAction, Split, Timeouts, serialize};
 
 /// Which requests it is for, what is done with them, and under which policies.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -42,6 +44,12 @@ pub struct Route {
     pub access: Access,
     /// `None`: browsers are told what the upstream says.
     pub cors: Option<Box<Cors>>,
+    /// `None`: the upstream gets the client's path.
+    pub rewrite: Option<Rewrite>,
+    #[serde(serialize_with = "serialize::optional_shared")]
+    pub request_headers: Option<Arc<HeaderEdits>>,
+    #[serde(serialize_with = "serialize::optional_shared")]
+    pub response_headers: Option<Arc<HeaderEdits>>,
 }
 
 impl Route {

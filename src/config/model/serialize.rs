@@ -8,8 +8,8 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Value, json};
 
 use super::{
-    Algorithm, Condition, Config, Endpoint, HostPattern, KeyRecipe, PathPattern, Rate, Route, Secret,
-    Statuses,
+    Algorithm, Condition, Config, Endpoint, FieldText, HostPattern, KeyRecipe, PathPattern, Rate, Route,
+    Secret, Statuses,
     display::{format_concurrency, format_duration, format_size},
 };
 
@@ -155,6 +155,17 @@ pub(super) fn headers<S: Serializer>(
 ) -> Result<S::Ok, S::Error> {
     let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     to.collect_map(headers.iter().map(|(name, value)| (name.as_str(), text(value))))
+}
+
+pub(super) fn fields<S: Serializer>(fields: &[(HeaderName, FieldText)], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(fields.iter().map(|(name, value)| (name.as_str(), value)))
+}
+
+pub(super) fn optional_shared<T: Serialize, S: Serializer>(
+    value: &Option<Arc<T>>,
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    value.as_deref().serialize(to)
 }
 
 /// A number that means the same as the setting left out.

@@ -53,6 +53,11 @@ impl<'t> Cursor<'t> {
         }
     }
 
+    /// Whether the environment has this variable.
+    pub(in crate::config) fn has_variable(self, name: &str) -> bool {
+        self.context.lookup.variable(name).is_some()
+    }
+
     pub(in crate::config) fn is_null(self) -> bool {
         self.node.is_null()
     }

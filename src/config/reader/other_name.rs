@@ -3,14 +3,15 @@
 use super::Cursor;
 use crate::config::{
     redact::has_no_credentials,
-    value::{suggest_key, suggest_size},
+    value::{suggest_field, suggest_key, suggest_size},
 };
 
 /// The longest value that is shown in a suggestion, in bytes.
 const MAX_SHOWN: usize = 80;
 
 /// What others call one of our settings, and the line to write. In the line, `VALUE` is replaced by the value that was
-/// written, `SIZE` by that value as a size, `PATH` by that value as a path and all paths below it, and `KEY` by that value as a key.
+/// written, `SIZE` by that value as a size, `PATH` by that value as a path and all paths below it, `FIELD` by that
+/// value as a header of nginx or Caddy, and `KEY` by that value as a key.
 pub(in crate::config) struct OtherName {
     others: &'static [&'static str],
     line: &'static str,
@@ -49,6 +50,7 @@ impl OtherName {
             ("VALUE", value.map(str::to_owned)),
             ("SIZE", value.map(|text| suggest_size(text).unwrap_or(text.to_owned()))),
             ("PATH", value.map(path_and_below)),
+            ("FIELD", value.map(suggest_field)),
             ("KEY", value.map(|text| suggest_key(text).unwrap_or("ip".to_owned()))),
         ] {
             line = line.replace(mark, text.as_deref().unwrap_or("…"));

@@ -14,6 +14,7 @@ mod doubtful_paths;
 mod guessable_token;
 mod health;
 mod listeners;
+mod message_changes;
 mod other_names;
 mod other_spellings;
 mod path_spellings;

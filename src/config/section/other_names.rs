@@ -178,6 +178,48 @@ pub(super) const ROUTE: &[OtherName] = &[
         ],
         "cors: { origins: [VALUE] }",
     ),
+    OtherName::new(
+        &[
+            "strip_prefix",
+            "stripprefix",
+            "strip_path_prefix",
+            "stripprefixregex",
+            "uri_strip_prefix",
+            "handle_path",
+        ],
+        "rewrite: { strip_prefix: VALUE }",
+    ),
+    OtherName::new(&["strip_path", "trim_prefix"], "rewrite: { strip_prefix: /api }"),
+    OtherName::new(
+        &[
+            "prefix_rewrite",
+            "regex_rewrite",
+            "path_rewrite",
+            "rewrite_path",
+            "rewrites",
+            "uri_rewrite",
+            "urlrewrite",
+            "replacepath",
+            "replacepathregex",
+            "replace_path",
+            "addprefix",
+            "add_prefix",
+            "rewrite_rule",
+            "set_path",
+        ],
+        "rewrite: { path: \"/new/{rest}\" }",
+    )
+    .with(", where {rest} is what the * of `path: /old/*` matches"),
+    OtherName::new(REQUEST_HEADERS, "request_headers: { set: { FIELD } }"),
+    OtherName::new(RESPONSE_HEADERS, "response_headers: { set: { FIELD } }"),
+    OtherName::new(
+        &["request_headers_to_remove", "remove_request_headers", "requestheadersremove"],
+        "request_headers: { remove: [NAME] }",
+    ),
+    OtherName::new(
+        &["proxy_hide_header", "hide_header", "response_headers_to_remove", "remove_response_headers"],
+        "response_headers: { remove: [VALUE] }",
+    ),
 ];
 
 /// Traefik, ingress-nginx, Kong, Envoy, and what people write.
@@ -304,6 +346,73 @@ pub(super) const ROUTE_REPLY: &[OtherName] = &[
     OtherName::new(&["text", "message", "content", "string", "inline_string", "lf_string"], "body: VALUE"),
     OtherName::new(&["type", "default_type", "mime", "mime_type", "contenttype"], "content_type: VALUE"),
     OtherName::new(&["header", "hdr", "add_header"], "headers: { NAME: VALUE }"),
+];
+
+/// What nginx, Caddy, Envoy, Traefik, Kong and HAProxy call changes of a request's header.
+const REQUEST_HEADERS: &[&str] = &[
+    "proxy_set_header",
+    "grpc_set_header",
+    "header_up",
+    "request_header",
+    "requestheader",
+    "request_headers_to_add",
+    "request_header_modifier",
+    "requestheadermodifier",
+    "customrequestheaders",
+    "custom_request_headers",
+    "set_request_headers",
+    "add_request_headers",
+    "request_transformer",
+];
+/// And of a response's.
+const RESPONSE_HEADERS: &[&str] = &[
+    "add_header",
+    "more_set_headers",
+    "header_down",
+    "response_header",
+    "response_headers_to_add",
+    "response_header_modifier",
+    "responseheadermodifier",
+    "customresponseheaders",
+    "custom_response_headers",
+    "set_response_headers",
+    "add_response_headers",
+    "response_transformer",
+];
+
+pub(super) const REWRITE: &[OtherName] = &[
+    OtherName::new(
+        &[
+            "prefix",
+            "strip",
+            "strip_path",
+            "stripprefix",
+            "strip_path_prefix",
+            "remove_prefix",
+            "uri_strip_prefix",
+        ],
+        "strip_prefix: VALUE",
+    ),
+    OtherName::new(
+        &[
+            "to",
+            "uri",
+            "url",
+            "replacement",
+            "replace",
+            "target",
+            "substitution",
+            "prefix_rewrite",
+            "replace_path",
+        ],
+        "path: VALUE",
+    ),
+];
+
+pub(super) const HEADER_EDITS: &[OtherName] = &[
+    OtherName::new(&["replace", "override", "overwrite", "update"], "set: { NAME: VALUE }"),
+    OtherName::new(&["append", "insert"], "add: { NAME: VALUE }"),
+    OtherName::new(&["delete", "del", "unset", "hide", "drop", "strip"], "remove: [VALUE]"),
 ];
 
 pub(super) const SHARE: &[OtherName] = &[

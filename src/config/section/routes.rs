@@ -8,7 +8,9 @@ use super::{
     access::access,
     bypassable_limits,
     cors::cors,
-    doubtful_paths, other_names, other_spellings,
+    doubtful_paths,
+    message_changes::MessageChanges,
+    other_names, other_spellings,
     policies::Policies,
     route_action::action,
     split::{self, split},
@@ -200,6 +202,8 @@ fn draft_route<'t>(
     let timeouts = timeouts(mapping.take("timeouts"), inherited);
     let RouteDefaults { matching, dot_segments, method_override, trailers, early_hints } =
         defaults.overridden(&mut mapping);
+    let MessageChanges { rewrite, request_headers, response_headers } =
+        MessageChanges::read(&mut mapping, path.as_ref().map(|(_, path)| path), matching.case, identity);
     let max_body = mapping.take("max_body").and_then(|value| value.parse(body_size));
     let access = access(&mut mapping);
     let cors = mapping.take("cors").map(|value| {
@@ -238,6 +242,9 @@ fn draft_route<'t>(
             Some(cors) => Some(Box::new(cors?)),
             None => None,
         },
+        rewrite,
+        request_headers,
+        response_headers,
     };
     if let (Some(Some(split)), None) = (split, only) {
         let (upstreams, weights): (Vec<_>, Vec<_>) = split.upstreams.into_iter().unzip();

@@ -9,6 +9,7 @@ use super::{
     Invalid,
     quantity::{number, whole_number},
 };
+use crate::config::model::FieldPattern;
 
 const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
 
@@ -151,6 +152,25 @@ pub(in crate::config) fn route_reply_field_name(text: &str) -> Result<HeaderName
     }
 }
 
+/// Reads the name of a field that a route or an upstream may change.
+pub(in crate::config) fn editable_field_name(text: &str) -> Result<HeaderName, Invalid> {
+    if text.starts_with(':') {
+        return Err(Invalid::new("is a pseudo-header of HTTP/2, which is no header")
+            .expected("to send another path, write `rewrite: { path: /new/path }`"));
+    }
+    let name = field_name(text)?;
+    match name.as_str() {
+        "host" => Err(Invalid::new("has its own setting").expected(
+            "write `host: preserve` (the client's) or `host: rewrite` (the endpoint's) in the upstream",
+        )),
+        known if UNEDITABLE_FIELDS.contains(&known) => {
+            Err(Invalid::new("is a header that HTTP itself needs; Tollgate sets it for each connection")
+                .expected("leave it out"))
+        }
+        _ => Ok(name),
+    }
+}
+
 /// Reads the status of the reply of a route.
 pub(in crate::config) fn route_reply_status(text: &str) -> Result<u16, Invalid> {
     let expected = "from 200 to 299, or from 400 to 599";
@@ -162,6 +182,38 @@ pub(in crate::config) fn route_reply_status(text: &str) -> Result<u16, Invalid> 
         None => Err(Invalid::new("is not a status code").expected(expected)),
     }
 }
+
+/// Reads the name of a field to remove, or `x-internal-*` for all that begin so.
+pub(in crate::config) fn editable_fields(text: &str) -> Result<FieldPattern, Invalid> {
+    let Some(prefix) = text.strip_suffix('*') else {
+        return editable_field_name(text).map(FieldPattern::Name);
+    };
+    let expected = "write the beginning of a name, such as \"x-internal-*\"";
+    let prefix = field_name(prefix).map_err(|invalid| invalid.expected(expected))?.as_str().to_owned();
+    match UNEDITABLE_FIELDS.iter().chain(&["host"]).find(|field| field.starts_with(&prefix)) {
+        Some(field) => {
+            let reason = format!("would also remove `{field}`, which HTTP itself needs");
+            Err(Invalid::new(reason).expected(expected))
+        }
+        None => Ok(FieldPattern::Prefix(prefix)),
+    }
+}
+
+/// Fields by which two ends of a connection agree on how to read what comes. Changed, a message would be another.
+const UNEDITABLE_FIELDS: [&str; 12] = [
+    "connection",
+    "content-length",
+    "expect",
+    "http2-settings",
+    "keep-alive",
+    "proxy-connection",
+    "sec-websocket-accept",
+    "sec-websocket-key",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
 
 /// Reads the value of a header field.
 pub(in crate::config) fn field_value(text: &str) -> Result<HeaderValue, Invalid> {

@@ -10,6 +10,7 @@ mod names;
 mod network;
 mod origin;
 mod patterns;
+mod placeholders;
 mod quantity;
 mod quantity_suggestion;
 mod template;
@@ -17,9 +18,9 @@ mod urls;
 
 pub(super) use choice::{boolean, choice, named_choice};
 pub(super) use http::{
-    bearer_token, cookie_name, denial_status, field_name, field_value, grpc_status, method, pseudonym,
-    reply_field_name, request_id_field_name, route_reply_field_name, route_reply_status, status_range,
-    unreserved_field_name,
+    bearer_token, cookie_name, denial_status, editable_field_name, editable_fields, field_name, field_value,
+    grpc_status, method, pseudonym, reply_field_name, request_id_field_name, route_reply_field_name,
+    route_reply_status, status_range, unreserved_field_name,
 };
 pub(super) use invalid::Invalid;
 pub(super) use key::{certificate_field, condition, condition_with_key, key_recipe};
@@ -28,7 +29,8 @@ pub(super) use key_suggestion::suggest_key;
 pub(super) use names::{key_prefix, printable_text, resource_name, route_name};
 pub(super) use network::{file_mode, listen_address, network, socket_address};
 pub(super) use origin::origin;
-pub(super) use patterns::{host_pattern, name_pattern, path_pattern};
+pub(super) use patterns::{host_pattern, name_pattern, path_pattern, stripped_prefix};
+pub(super) use placeholders::{Placeholders, suggest_field};
 pub(super) use quantity::{
     MAX_DURATION, MAX_LIMIT, body_size, count, duration, factor, number, percentage, rate, size,
 };

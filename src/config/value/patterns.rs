@@ -53,6 +53,20 @@ pub(in crate::config) fn path_pattern(text: &str) -> Result<PathPattern, Invalid
     path_template(path)
 }
 
+/// Reads the segments that `rewrite` strips: `/api`. Without the slash at their end.
+pub(in crate::config) fn stripped_prefix(text: &str) -> Result<String, Invalid> {
+    let prefix = text.strip_suffix("/*").unwrap_or(text).trim_end_matches('/');
+    if prefix.is_empty() {
+        return Err(Invalid::new("strips nothing").expected("write the segments to strip, such as /api"));
+    }
+    match path_pattern(prefix)? {
+        PathPattern::Exact(prefix) => Ok(prefix),
+        _ => Err(Invalid::new("has a {parameter} in it").expected(
+            "strip_prefix takes plain segments; to use what a parameter matched, write `path: \"/new/{id}\"`",
+        )),
+    }
+}
+
 fn path_template(path: &str) -> Result<PathPattern, Invalid> {
     let expected = "a parameter is a whole segment: \"/users/{id}\"";
     let mut segments = Vec::new();
@@ -98,7 +112,7 @@ fn is_word(name: &str) -> bool {
 }
 
 /// Whether every `%` begins an encoded byte.
-fn is_percent_encoded(text: &str) -> bool {
+pub(super) fn is_percent_encoded(text: &str) -> bool {
     text.split('%').skip(1).all(|rest| rest.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2)
 }
 

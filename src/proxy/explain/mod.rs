@@ -1,6 +1,7 @@
 //! What would become of a request, and why: by the rules that hold for real ones, consuming nothing.
 
 mod body;
+mod changes;
 mod checks;
 mod endpoint;
 mod host;
@@ -11,4 +12,6 @@ pub use body::ExplainedBodyLimit;
 pub use checks::{CheckVerdict, ExplainedCheck};
 pub use endpoint::ExplainedEndpoint;
 pub use host::AssumedHost;
-pub use request::{ExplainedReply, ExplainedRequest, ExplainedRoute, ExplainedVerdict, Explanation, explain};
+pub use request::{
+    ExplainedReply, ExplainedRequest, ExplainedRoute, ExplainedVerdict, Explanation, HeaderChange, explain,
+};

@@ -7,6 +7,7 @@ use http::{Method, StatusCode, header, request};
 
 use super::{
     body::{self, ExplainedBodyLimit},
+    changes,
     checks::{self, ExplainedCheck},
     endpoint::{self, ExplainedEndpoint},
     host::{self, AssumedHost},
@@ -21,6 +22,7 @@ use crate::{
         bans::{BanMatch, decisive_ban, matching_bans},
         checks::CheckInputs,
         cors::{CorsAnswer, CorsRule, is_preflight},
+        placeholders::PlaceholderValues,
         quota,
         reply::Reply,
         request_context::RequestContext,
@@ -50,6 +52,10 @@ pub struct Explanation {
     pub cors: Option<String>,
     /// What the route replies; `None`: it has an upstream.
     pub reply: Option<ExplainedReply>,
+    /// The path and the query that the upstream gets. `None`: the client's.
+    pub rewritten_path: Option<String>,
+    pub request_headers: Vec<HeaderChange>,
+    pub response_headers: Vec<HeaderChange>,
     /// `None`: the body may have any length.
     pub body_limit: Option<ExplainedBodyLimit>,
     pub verdict: ExplainedVerdict,
@@ -77,6 +83,15 @@ pub struct ExplainedRoute {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExplainedReply {
     pub status: StatusCode,
+}
+
+/// A change of a header, of these names and values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HeaderChange {
+    /// A name, or the beginning of names and `*`.
+    Remove(String),
+    Set(String, String),
+    Add(String, String),
 }
 
 /// What the proxy would do.
@@ -128,6 +143,9 @@ pub async fn explain<S: Store>(
         endpoint: None,
         cors: None,
         reply: None,
+        rewritten_path: None,
+        request_headers: Vec::new(),
+        response_headers: Vec::new(),
         body_limit: None,
         verdict: ExplainedVerdict::Allowed,
         status: None,
@@ -163,6 +181,14 @@ pub async fn explain<S: Store>(
     explain_cors(&context, &mut explained);
     check_bans(rules, bans, &context, now, &mut explained);
     check_access(rules, Some(route_index), address, &mut explained);
+    let request_id = match is_peer_trusted {
+        true => request.headers.get(&rules.config.request_id).unwrap_or(&changes::REQUEST_ID),
+        false => &changes::REQUEST_ID,
+    };
+    let router = &rules.router;
+    let values =
+        PlaceholderValues { router, route: route_index, target: &target, address, identity, request_id };
+    changes::explain(route, &values, &mut explained);
     explained
 }
 

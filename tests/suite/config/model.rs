@@ -116,6 +116,9 @@ fn smallest() -> Config {
             max_body: None,
             access: Access::default(),
             cors: None,
+            rewrite: None,
+            request_headers: None,
+            response_headers: None,
         }],
         client_limits: ClientLimits {
             header_size: 32 << 10,
@@ -319,6 +322,9 @@ fn everything_that_is_said_counts() {
         max_body: None,
         access: Access::default(),
         cors: None,
+        rewrite: None,
+        request_headers: None,
+        response_headers: None,
     };
     let files = || PathPattern::Prefix("/files/".to_owned());
     let expected = Config {

@@ -1,0 +1,102 @@
+//! What the placeholders of settings stand for in one request.
+
+use std::{fmt::Write, net::IpAddr};
+
+use compact_str::CompactString;
+use http::HeaderValue;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC};
+
+use super::headers::never_indexed;
+use crate::{
+    config::model::{FieldText, Placeholder, PlaceholderText, TextPart},
+    identity::Identity,
+    router::{Host, Rejection, Router, Target, assembled_path},
+};
+
+/// The values of one request, which its route has matched.
+pub(super) struct PlaceholderValues<'a> {
+    pub(super) router: &'a Router,
+    /// The route's index.
+    pub(super) route: usize,
+    pub(super) target: &'a Target,
+    /// The client's.
+    pub(super) address: IpAddr,
+    pub(super) identity: &'a Identity,
+    pub(super) request_id: &'a HeaderValue,
+}
+
+impl PlaceholderValues<'_> {
+    /// The value of a header field. What must not stand in one is percent-encoded. `None`: it is empty.
+    pub(super) fn field(&self, field: &FieldText) -> Option<HeaderValue> {
+        if let Some(constant) = &field.constant {
+            return Some(constant.clone());
+        }
+        let mut value = Vec::new();
+        for part in &field.text.parts {
+            match part {
+                TextPart::Literal(literal) => value.extend_from_slice(literal.as_bytes()),
+                TextPart::Placeholder(placeholder) => self.with(*placeholder, |text| {
+                    for &byte in text {
+                        match byte.is_ascii_control() {
+                            true => value
+                                .extend_from_slice(percent_encoding::percent_encode_byte(byte).as_bytes()),
+                            false => value.push(byte),
+                        }
+                    }
+                }),
+            }
+        }
+        let value = HeaderValue::from_bytes(value.trim_ascii()).ok().filter(|value| !value.is_empty())?;
+        Some(never_indexed(value))
+    }
+
+    /// A path. What the request's path captured stays percent-encoded as it was sent, and all other values are encoded:
+    /// nothing of them becomes a slash, a query or a fragment.
+    ///
+    /// # Errors
+    /// 400 if it would have dot segments.
+    pub(super) fn path(&self, text: &PlaceholderText) -> Result<String, Rejection> {
+        let mut path = String::new();
+        for part in &text.parts {
+            match part {
+                TextPart::Literal(literal) => path.push_str(literal),
+                TextPart::Placeholder(Placeholder::Capture(index)) => path.push_str(self.capture(*index)),
+                TextPart::Placeholder(placeholder) => {
+                    self.with(*placeholder, |value| {
+                        path.extend(percent_encoding::percent_encode(value, RESERVED));
+                    });
+                }
+            }
+        }
+        assembled_path(&path)
+    }
+
+    /// What the path of the route captured, found anew each time: hardly any setting asks twice.
+    fn capture(&self, index: usize) -> &str {
+        self.router.captures(self.route, self.target).get(index).copied().unwrap_or_default()
+    }
+
+    /// Gives the value of `placeholder` to `read`, unless it has none.
+    fn with(&self, placeholder: Placeholder, read: impl FnOnce(&[u8])) {
+        match placeholder {
+            Placeholder::ClientAddress => {
+                let mut text = CompactString::default();
+                // Writing to a string does not fail.
+                let _written = write!(text, "{}", self.address.to_canonical());
+                read(text.as_bytes());
+            }
+            // Whom nobody has verified, the upstream is not told of.
+            Placeholder::User => {
+                if let Some(user) = self.identity.user.as_ref().filter(|_| self.identity.is_verified) {
+                    read(user.as_bytes());
+                }
+            }
+            Placeholder::RequestId => read(self.request_id.as_bytes()),
+            Placeholder::Host => read(self.target.host().map_or("", Host::name).as_bytes()),
+            Placeholder::Capture(index) => read(self.capture(index).as_bytes()),
+        }
+    }
+}
+
+/// All but the unreserved characters (RFC 3986, 2.3).
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
