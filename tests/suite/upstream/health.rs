@@ -360,18 +360,14 @@ for line in sys.stdin:
     let mut child = python.spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let _running = Running(child);
-    let settings =
-        "protocol: h2, health: { type: grpc, service: shop.Cart, interval: 100ms, healthy: 1, unhealthy: 1 }";
+    eventually("it listens", || std::net::TcpStream::connect(address).is_ok());
+    let settings = "protocol: h2, health: { type: grpc, service: shop.Cart, interval: 100ms, timeout: 10s, healthy: 1, unhealthy: 1 }";
     let tollgate = Tollgate::start(upstream(&urls(&[address]), settings));
-    let changes = |words| logged(&tollgate, address, words);
-    // It may have been there before the first probe.
-    eventually("it serves", || std::net::TcpStream::connect(address).is_ok());
     std::io::Write::write_all(&mut stdin, b"2\n").unwrap();
-    eventually("it does not serve", || {
-        changes("it says that service shop.Cart is NOT_SERVING") == 1 || changes("is healthy again") == 1
-    });
+    let why = "is unhealthy: a probe failed: it says that service shop.Cart is NOT_SERVING";
+    eventually("it does not serve", || logged(&tollgate, address, why) == 1);
     std::io::Write::write_all(&mut stdin, b"1\n").unwrap();
-    eventually("it serves again", || changes("is healthy again") >= 1);
+    eventually("it serves again", || logged(&tollgate, address, "is healthy again") == 1);
 }
 
 /// A service in a process of its own, which can be killed and stopped. It says where it is.
