@@ -42,7 +42,7 @@ pub struct AuditEntry {
     pub time: i64,
     /// Who changed it: `operator at 127.0.0.1`, `bans.hammering`.
     pub by: String,
-    /// `unblock`, `ban`, `lift`, `reset`, `reload`
+    /// `unblock`, `ban`, `lift`, `reset`, `drain`, `undrain`, `reload`
     pub action: String,
     /// What was changed: an address, a key, a policy with a key, a configuration.
     pub target: String,
@@ -65,6 +65,8 @@ impl AuditEntry {
             "lift" => format!("{by} lifted the ban of {target}"),
             "unblock" => format!("{by} unblocked {target}: {detail}"),
             "reset" => format!("{by} reset the limits of {target}: {detail}"),
+            "drain" => format!("{by} drained {target}{}{detail}", if detail.is_empty() { "" } else { ": " }),
+            "undrain" => format!("{by} undrained {target}"),
             "reload" => format!("{by} had the {detail}"),
             action => format!("{by} changed {target} ({action}): {detail}"),
         }
@@ -238,6 +240,8 @@ mod tests {
             (("lift", "ip:198.51.100.7", ""), "lifted the ban of ip:198.51.100.7"),
             (("unblock", "198.51.100.7", "1 limit cleared"), "unblocked 198.51.100.7: 1 limit cleared"),
             (("reset", "ip:198.51.100.7", "per-ip"), "reset the limits of ip:198.51.100.7: per-ip"),
+            (("drain", "api http://10.0.0.5", "a new disk"), "drained api http://10.0.0.5: a new disk"),
+            (("undrain", "api http://10.0.0.5", ""), "undrained api http://10.0.0.5"),
             (
                 ("reload", "configuration 1a2b", "configuration reloaded: x"),
                 "had the configuration reloaded: x",

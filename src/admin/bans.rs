@@ -11,7 +11,7 @@ use super::{
     ban_reach::shut_out,
     context::{HandlerContext, to_completion},
     dto::{self, schema},
-    extract::{JsonBody, Operator, Peer, Query},
+    extract::{JsonBody, Operator, Peer, Query, checked_reason},
     openapi::{BodyErrors, ConflictError, NotFoundError, ReadErrors, WriteErrors},
     paging::{decode_cursor, encode_cursor, page_size},
     problem::Problem,
@@ -27,8 +27,6 @@ use crate::{
 const SECOND: i64 = 1_000_000;
 /// How long a ban may last, in microseconds.
 const DURATIONS: RangeInclusive<i64> = SECOND..=366 * 86_400 * SECOND;
-/// Characters of a reason.
-const MAX_REASON: usize = 256;
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -136,10 +134,7 @@ pub(super) async fn create(
             Problem::bad_request(format!("for must be a duration from 1s to 366d, not {text}"))
         })?;
     let reason = new.reason;
-    if reason.chars().any(char::is_control) || reason.chars().count() > MAX_REASON {
-        let detail = format!("a reason must have at most {MAX_REASON} characters and no control characters");
-        return Err(Problem::bad_request(detail));
-    }
+    checked_reason(&reason)?;
     if !new.force {
         let config = context.state.active_config.snapshot();
         let operator = peer.map(|Extension(Peer(address))| address);

@@ -1,16 +1,12 @@
-//! The configuration in force: `/v1/routes`, `/v1/upstreams` and `/v1/policies` with what each has counted, and its text at
-//! `/v1/config`.
+//! The configuration in force: `/v1/routes` and `/v1/policies` with what each has counted, and its text at `/v1/config`.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use axum::{Json, extract::State};
 
 use super::{
     context::HandlerContext,
-    dto::{
-        ActiveConfiguration, Connections, Endpoint, Latency, Policies, Policy, Route, Routes, ServerErrors,
-        Upstream, UpstreamShare, Upstreams,
-    },
+    dto::{ActiveConfiguration, Latency, Policies, Policy, Route, Routes, ServerErrors, UpstreamShare},
     extract::{NoParams, Query},
     openapi::ReadErrors,
 };
@@ -77,52 +73,6 @@ fn shares(config: &Config, route: &model::Route) -> Vec<UpstreamShare> {
         Some(UpstreamShare { name: upstream.name.clone(), weight })
     };
     split.routes.iter().zip(&split.weights).filter_map(share).collect()
-}
-
-/// Lists the upstreams, the health of their endpoints, and the outcomes of requests to them.
-#[utoipa::path(
-    get,
-    path = "/v1/upstreams",
-    operation_id = "upstreams",
-    tag = "in force",
-    responses((status = 200, body = Upstreams, description = "the upstreams, with their counters since the start"), ReadErrors)
-)]
-pub(super) async fn upstreams(
-    State(context): State<Arc<HandlerContext>>,
-    _: Query<NoParams>,
-) -> Json<Upstreams> {
-    Json(upstreams_dto(&context))
-}
-
-pub(super) fn upstreams_dto(context: &HandlerContext) -> Upstreams {
-    let configured = context.state.active_config.snapshot();
-    let (config, counted) = (configured.rules.config(), context.state.metrics.totals());
-    let upstreams = configured.upstreams.iter().enumerate().map(|(index, upstream)| {
-        let totals = counted.upstream(&upstream.config.name);
-        let hosts = upstream.hosts();
-        let endpoints = hosts.iter().map(|host| Endpoint {
-            url: host.endpoint.url.to_string(),
-            weight: host.endpoint.weight,
-            healthy: host.state.is_healthy(),
-            error: host.state.error(),
-            active: host.state.in_flight() as u64,
-        });
-        // All that hold for any request to it.
-        let routes = config
-            .routes
-            .iter()
-            .flat_map(model::Route::variants)
-            .filter(|route| route.action.upstream() == Some(index));
-        let policies: BTreeSet<usize> = routes.flat_map(|route| route.policies.iter().copied()).collect();
-        Upstream {
-            name: upstream.config.name.clone(),
-            policies: named(config, &policies.into_iter().collect::<Vec<_>>()),
-            endpoints: endpoints.collect(),
-            attempts: totals.attempts.into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
-            connections: Connections { active: totals.active, idle: totals.idle },
-        }
-    });
-    Upstreams { upstreams: upstreams.collect() }
 }
 
 /// Lists the policies in the configuration's order, and their decisions.
@@ -192,7 +142,7 @@ pub(super) async fn config(
 }
 
 /// The names of the policies with these indexes.
-fn named(config: &Config, policies: &[usize]) -> Vec<String> {
+pub(super) fn named(config: &Config, policies: &[usize]) -> Vec<String> {
     policies
         .iter()
         .filter_map(|&index| config.policies.get(index))

@@ -53,7 +53,8 @@ impl HandlerContext {
         }
     }
 
-    /// Writes to the audit log that `by` has changed something. `action`: `unblock`, `ban`, `lift`, `reset`, `reload`.
+    /// Writes to the audit log that `by` has changed something. `action`: `unblock`, `ban`, `lift`, `reset`,
+    /// `drain`, `undrain`, `reload`.
     pub(super) fn audit(&self, by: &Operator, action: &str, target: &str, detail: &str) {
         self.state.audit.write(&by.0, action, target, detail);
     }

@@ -38,8 +38,8 @@ pub(super) const STREAMS: usize = 32;
 /// A comment is sent after this long without an event, so that no proxy on the way closes the connection as idle.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// Streams server-sent events: `limited`, `unblocked`, `banned`, `lifted`, `reloaded`, `not_reloaded`, `health`,
-/// `warning`, and every two seconds the current rates as `tick`. A client that reads too slowly gets the number of
+/// Streams server-sent events: `limited`, `unblocked`, `banned`, `lifted`, `drained`, `undrained`, `reloaded`,
+/// `not_reloaded`, `health`, `warning`, and every two seconds the current rates as `tick`. A client that reads too slowly gets the number of
 /// events that it missed as `missed`.
 #[utoipa::path(
     get,
@@ -165,6 +165,10 @@ pub(super) fn event_data(event: &Event, bans: &BanTable) -> Value {
             "mode": if *is_shadow { "shadow" } else { "enforce" },
         }),
         Event::Lifted { key } => json!({"key": key}),
+        Event::Drained { upstream, endpoint, reason, by } => {
+            json!({"upstream": upstream, "endpoint": endpoint, "reason": reason, "by": by})
+        }
+        Event::Undrained { upstream, endpoint } => json!({"upstream": upstream, "endpoint": endpoint}),
         Event::Reloaded { configuration_hash, changed } => {
             json!({"configuration_hash": configuration_hash, "changed": changed})
         }

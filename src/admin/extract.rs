@@ -18,6 +18,8 @@ use crate::abuse;
 
 /// Bytes of a body.
 const MAX_BODY: usize = 64 << 10;
+/// Characters of a reason.
+const MAX_REASON: usize = 256;
 /// Time for a whole body to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -94,6 +96,15 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
             .map(Self)
             .map_err(|error| Problem::bad_request(format!("can't parse the body: {error}")))
     }
+}
+
+/// Refuses what is no reason: a short line of text.
+pub(super) fn checked_reason(reason: &str) -> Result<(), Problem> {
+    if reason.chars().any(char::is_control) || reason.chars().count() > MAX_REASON {
+        let detail = format!("a reason must have at most {MAX_REASON} characters and no control characters");
+        return Err(Problem::bad_request(detail));
+    }
+    Ok(())
 }
 
 /// Who asks: the other end of the connection.

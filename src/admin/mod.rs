@@ -14,6 +14,7 @@ mod blocked;
 mod configuration;
 mod connection_slots;
 mod context;
+mod drains;
 pub mod dto;
 mod events;
 mod evidence;
@@ -40,6 +41,7 @@ pub(crate) mod testing;
 mod tests;
 mod token_throttle;
 mod unblock;
+mod upstreams;
 mod users;
 
 pub use active_config::{ActiveConfig, ConfigSnapshot};

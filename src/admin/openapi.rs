@@ -29,6 +29,8 @@ use super::dto::{ProblemDetails, Tick, schema};
         schema::Prefix,
         schema::BanKey,
         schema::LimitKey,
+        schema::UpstreamName,
+        schema::EndpointUrl,
         schema::Cursor
     )),
     tags(
@@ -37,6 +39,7 @@ use super::dto::{ProblemDetails, Tick, schema};
         (name = "limited clients", description = "Which clients were limited, and who was behind them"),
         (name = "limits", description = "The usage of a single limit, and resetting it"),
         (name = "bans", description = "Bans of addresses, prefixes and users"),
+        (name = "upstreams", description = "Upstreams, their endpoints, and draining these"),
         (name = "events", description = "Live events")
     ),
     modifiers(&BearerScheme),

@@ -7,7 +7,7 @@ use axum::{
 use http::{HeaderValue, StatusCode, header::CONTENT_TYPE};
 
 use super::dto::{ConfigurationError, ProblemDetails};
-use crate::limit::Unavailable;
+use crate::{limit::Unavailable, upstream::EndpointId};
 
 /// What went wrong, for people; the status is for programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +28,8 @@ enum ProblemKind {
     Status,
     /// A ban would shut out more than a client, and was not forced.
     FarReachingBan,
+    /// A drain would leave an upstream without an endpoint, and was not forced.
+    LastEndpoint,
 }
 
 impl ProblemKind {
@@ -36,6 +38,7 @@ impl ProblemKind {
         match self {
             Self::Status => "about:blank",
             Self::FarReachingBan => "urn:tollgate:problem:far-reaching-ban",
+            Self::LastEndpoint => "urn:tollgate:problem:last-endpoint",
         }
     }
 
@@ -43,6 +46,7 @@ impl ProblemKind {
         match self {
             Self::Status => status.canonical_reason().unwrap_or_default(),
             Self::FarReachingBan => "Far-reaching ban",
+            Self::LastEndpoint => "Last endpoint",
         }
     }
 }
@@ -73,6 +77,16 @@ impl Problem {
             shuts_out.join(", ")
         );
         Self { kind: ProblemKind::FarReachingBan, shuts_out, ..Self::new(StatusCode::CONFLICT, detail) }
+    }
+
+    /// The drain of `endpoint` has to be forced: no other of its upstream takes requests.
+    pub(super) fn last_endpoint(endpoint: &EndpointId) -> Self {
+        let EndpointId { upstream, url } = endpoint;
+        let detail = format!(
+            "no endpoint of upstream {upstream} but {url} takes requests: with it drained, each request to the upstream gets \
+             503; if that is meant, force it (tollgate drain --force; \"force\": true)"
+        );
+        Self { kind: ProblemKind::LastEndpoint, ..Self::new(StatusCode::CONFLICT, detail) }
     }
 
     /// A configuration can't be used: the one in force stays.

@@ -16,8 +16,8 @@ use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    audit, auth, bans, blocked, configuration, context::HandlerContext, events, evidence, explain, health,
-    limits, openapi::ApiDoc, page, problem::Problem, reload, status, unblock, users,
+    audit, auth, bans, blocked, configuration, context::HandlerContext, drains, events, evidence, explain,
+    health, limits, openapi::ApiDoc, page, problem::Problem, reload, status, unblock, upstreams, users,
 };
 
 pub(super) fn router(context: Arc<HandlerContext>) -> Router {
@@ -33,11 +33,12 @@ pub(super) fn router(context: Arc<HandlerContext>) -> Router {
         .routes(routes!(explain::explain))
         .routes(routes!(limits::peek, limits::clear))
         .routes(routes!(configuration::routes))
-        .routes(routes!(configuration::upstreams))
+        .routes(routes!(upstreams::upstreams))
         .routes(routes!(configuration::policies))
         .routes(routes!(configuration::config))
         .routes(routes!(events::events))
         .routes(routes!(bans::list, bans::create, bans::lift))
+        .routes(routes!(drains::list, drains::create, drains::remove))
         .routes(routes!(audit::list))
         .split_for_parts();
     // Written once: the router is copied for each connection.

@@ -12,6 +12,7 @@ use crate::{
         diagnostics::Warnings,
         metrics::{MemoryFacts, Metrics, StoreFacts},
     },
+    upstream::DrainTable,
 };
 
 /// Everything that the admin port shows or changes, except the stores.
@@ -20,6 +21,7 @@ pub struct AdminState {
     pub token: Option<Secret>,
     pub registry: Arc<ClientRegistry>,
     pub bans: Arc<BanTable>,
+    pub drains: Arc<DrainTable>,
     pub audit: Arc<AuditLog>,
     /// The configuration in force.
     pub active_config: Arc<ActiveConfig>,

@@ -39,6 +39,7 @@ use crate::{
         metrics::{MemoryFacts, Metrics, StoreFacts},
         testing::config,
     },
+    upstream::{DrainTable, SharedUpstream},
 };
 
 /// 2026-07-03T12:00:01Z
@@ -200,15 +201,19 @@ impl Harness {
             let access = Arc::new(AccessRules::open(&config).unwrap());
             Rules::new(config, policies.into(), verifier, access).unwrap()
         };
+        let events = Events::new();
+        let drains = Arc::new(DrainTable::new(events.clone(), false));
+        let upstreams = rules.config().upstreams.iter();
+        let upstreams =
+            upstreams.map(|upstream| SharedUpstream::new(upstream.clone(), None, &drains)).collect();
         let active_config = Arc::new(ActiveConfig::new(ConfigSnapshot {
             rules: Arc::new(rules),
-            upstreams: Vec::new(),
+            upstreams,
             hash: "abc123".into(),
             decides: "def456".into(),
             loaded: NOW,
             warnings: vec!["mind the gap".into()],
         }));
-        let events = Events::new();
         let audit = Arc::new(AuditLog::new(Arc::new(clock()), "one", false));
         let bans = {
             let (clock, audit, metrics) = (Arc::new(clock()), Arc::clone(&audit), Arc::clone(&metrics));
@@ -218,6 +223,7 @@ impl Harness {
             token: token.map(Secret::new),
             registry: Arc::clone(&registry),
             bans: Arc::clone(&bans),
+            drains: Arc::clone(&drains),
             audit,
             active_config,
             reloads: super::ReloadSender::channel().0,

@@ -15,7 +15,7 @@ use crate::{
     listener::{SessionKeys, TlsContext, TlsError},
     proxy::{self, Rules},
     telemetry::metrics::Metrics,
-    upstream::{SharedUpstream, UpstreamTlsContext, UpstreamTlsError},
+    upstream::{DrainTable, SharedUpstream, UpstreamTlsContext, UpstreamTlsError},
 };
 
 /// One configuration, ready to serve requests.
@@ -28,6 +28,8 @@ pub(super) struct Generation {
     /// Of each listener, in the configuration's order. `None`: plain HTTP.
     pub(super) tls: Vec<Option<Arc<TlsContext>>>,
     verifier: Arc<Verifier>,
+    /// The endpoints that operators have drained: the same in all generations.
+    pub(super) drains: Arc<DrainTable>,
 }
 
 impl Generation {
@@ -39,6 +41,7 @@ impl Generation {
     pub(super) fn new(
         config: Config,
         policies: Arc<[Policy]>,
+        drains: Arc<DrainTable>,
         before: Option<&Self>,
     ) -> Result<Self, StartError> {
         let config = Arc::new(config);
@@ -57,14 +60,14 @@ impl Generation {
                 return Ok(Arc::clone(same));
             }
             let tls = UpstreamTlsContext::open(upstream)?;
-            Ok(SharedUpstream::new(upstream.clone(), tls))
+            Ok(SharedUpstream::new(upstream.clone(), tls, &drains))
         };
         let upstreams = config.upstreams.iter().map(upstream).collect::<Result<_, _>>()?;
         let tls = tls_contexts(&config, before)?;
         let access = Arc::new(AccessRules::open(&config)?);
         access.watch_files()?;
         let rules = Arc::new(Rules::new(Arc::clone(&config), policies, Arc::clone(&verifier), access)?);
-        Ok(Self { config, rules, upstreams, tls, verifier })
+        Ok(Self { config, rules, upstreams, tls, verifier, drains })
     }
 
     /// What one worker needs of this configuration.

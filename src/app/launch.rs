@@ -26,12 +26,13 @@ use crate::{
     proxy::WorkerParts,
     store::{memory::MemoryStore, redis::ServerError},
     telemetry::{
+        Events,
         access_log::{AccessLog, OpenError},
         diagnostics::{Diagnostics, Timing},
         metrics::Metrics,
         traces::{self, Traces},
     },
-    upstream::{UpstreamTlsError, monitor_health},
+    upstream::{DrainTable, UpstreamTlsError, monitor_health},
 };
 
 /// How often files of certificates are checked for changes.
@@ -89,9 +90,11 @@ pub fn start(
     let metrics = Metrics::new(&config, workers);
     let mut ids = PolicyIds::default();
     let policies: Arc<[Policy]> = ids.policies(config.policies.iter().map(Arc::as_ref)).into();
-    let generation = Generation::new(config, policies, None)?;
+    let events = Events::new();
+    let drains = Arc::new(DrainTable::new(events.clone(), config.store.redis.is_some()));
+    let generation = Generation::new(config, policies, drains, None)?;
     generation.continue_sessions(sessions);
-    let shared = Shared::new(&generation, metrics, warnings);
+    let shared = Shared::new(&generation, metrics, events, warnings);
     let config = Arc::clone(&generation.config);
     let memory = stores::memory(&config, &shared);
     match &config.store.redis {
@@ -277,6 +280,7 @@ fn admin_state(
         token: config.admin.token.clone(),
         registry: Arc::clone(&shared.registry),
         bans: Arc::clone(&shared.bans),
+        drains: Arc::clone(&shared.drains),
         audit: Arc::clone(&shared.audit),
         active_config: Arc::clone(&shared.in_force),
         reloads,

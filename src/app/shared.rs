@@ -16,6 +16,7 @@ use crate::{
         Events,
         metrics::{BanFacts, BudgetFacts, EvidenceFacts, Metrics},
     },
+    upstream::DrainTable,
 };
 
 /// What everything in the process shares.
@@ -27,6 +28,7 @@ pub(super) struct Shared {
     pub(super) events: Events,
     pub(super) registry: Arc<ClientRegistry>,
     pub(super) bans: Arc<BanTable>,
+    pub(super) drains: Arc<DrainTable>,
     pub(super) audit: Arc<AuditLog>,
     pub(super) in_force: Arc<ActiveConfig>,
     /// How many bytes limits and evidence may take, as of the start.
@@ -35,11 +37,16 @@ pub(super) struct Shared {
 
 impl Shared {
     /// The state at startup, with the first configuration in force and the `warnings` about it.
-    pub(super) fn new(generation: &Generation, metrics: Arc<Metrics>, warnings: Vec<String>) -> Self {
+    pub(super) fn new(
+        generation: &Generation,
+        metrics: Arc<Metrics>,
+        events: Events,
+        warnings: Vec<String>,
+    ) -> Self {
         let config = &*generation.config;
         // A restarted process gets a new ID: to it, its earlier records belong to another instance.
         let instance = format!("{:016x}", fastrand::u64(..));
-        let (clock, events) = (SystemClock::new(), Events::new());
+        let clock = SystemClock::new();
         let budgets = MemoryBudgets::new(config.store.memory.max_bytes, config.abuse.memory);
         announce_budgets(&budgets);
         let registry = registry(config, generation.rules.policies(), &metrics, &events);
@@ -50,7 +57,8 @@ impl Shared {
         let (bans, audit) = open_bans(&instance, &clock, &events, &metrics, is_shared);
         bans.set_names(UserNaming::new(&config.abuse));
         let in_force = Arc::new(ActiveConfig::new(generation.snapshot(warnings, clock.now())));
-        Self { instance, clock, metrics, events, registry, bans, audit, in_force, budgets }
+        let drains = Arc::clone(&generation.drains);
+        Self { instance, clock, metrics, events, registry, bans, drains, audit, in_force, budgets }
     }
 }
 

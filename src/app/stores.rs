@@ -148,6 +148,7 @@ impl SharedStore {
             scope: scope.clone(),
             registry: Arc::clone(&shared.registry),
             bans: Arc::clone(&shared.bans),
+            drains: Arc::clone(&shared.drains),
             audit: Arc::clone(&shared.audit),
             clock: shared.clock.clone(),
             instances: Arc::clone(&guard.instances),

@@ -9,6 +9,7 @@ mod check;
 mod client;
 mod completions;
 mod demo;
+mod drain;
 mod events;
 mod explain;
 mod format;
@@ -24,6 +25,8 @@ mod terminal;
 mod top;
 mod unban;
 mod unblock;
+mod undrain;
+mod upstreams;
 mod user;
 
 use std::{
@@ -76,6 +79,12 @@ enum Command {
     Bans(bans::Args),
     /// Lift a ban
     Unban(unban::Args),
+    /// List the upstreams and the state of their endpoints
+    Upstreams(upstreams::Args),
+    /// Drain an endpoint on all instances: it takes no new requests until it is undrained
+    Drain(drain::Args),
+    /// Let a drained endpoint take requests again
+    Undrain(undrain::Args),
     /// Show a user's bans, limits, addresses and last requests
     User(user::Args),
     /// List the policies and what they decided
@@ -113,6 +122,9 @@ pub fn main() -> ExitCode {
         Command::Ban(args) => ban::run(&args),
         Command::Bans(args) => bans::run(&args),
         Command::Unban(args) => unban::run(&args),
+        Command::Upstreams(args) => upstreams::run(&args),
+        Command::Drain(args) => drain::run(&args),
+        Command::Undrain(args) => undrain::run(&args),
         Command::User(args) => user::run(&args),
         Command::Policies(args) => policies::run(&args),
         Command::Limits(args) => limits::run(&args),

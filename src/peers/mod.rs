@@ -1,10 +1,11 @@
 //! What instances that share a Redis tell each other: that they live, whose limits were taken back, whom they limit,
-//! whom they ban, and who changed what.
+//! whom they ban, which endpoints operators drain, and who changed what.
 //!
 //! One [`Monitor`] a process keeps in touch with the server, so that no request has to.
 
 mod audit_log;
 mod bans;
+mod drains;
 mod heartbeat;
 mod instance_count;
 mod introduction;

@@ -18,6 +18,7 @@ use tokio::{
 use super::{
     audit_log::SharedAuditLog,
     bans::BanSync,
+    drains::{self, SharedDrains},
     heartbeat::Heartbeat,
     introduction::Peers,
     lost_nodes::LostNodes,
@@ -32,6 +33,7 @@ use crate::{
     limit::{Clock, Instances, SystemClock},
     store::redis::{Address, Node, NodeSeen, ReplicaSeen, Topology, channel::Message},
     telemetry::metrics::{NodeFacts, NodeRole, NodeState, StoreFacts, StoreTopology},
+    upstream::DrainTable,
 };
 
 /// How often records of limited clients are published.
@@ -55,6 +57,7 @@ pub struct MonitorConfig {
     pub scope: Scope,
     pub registry: Arc<ClientRegistry>,
     pub bans: Arc<BanTable>,
+    pub drains: Arc<DrainTable>,
     pub audit: Arc<AuditLog>,
     pub clock: SystemClock,
     pub instances: Arc<Instances>,
@@ -230,6 +233,7 @@ async fn keep_in_touch(
 ) {
     let MonitorConfig { topology, redis, instances, on_unblocked, on_cleared, .. } = config;
     let (ban_sync, prefix) = (BanSync::new(config), redis.key_prefix());
+    let shared_drains = SharedDrains::new(&prefix);
     let announce = || {
         // Only the first is waited for.
         let _not_waited_for = ready.send(());
@@ -237,11 +241,15 @@ async fn keep_in_touch(
     let on_event = |event: SubscriptionEvent<'_>| {
         match event {
             SubscriptionEvent::Message(text) => match Message::parse(text) {
+                Message::Array(drains::CHANGED) => return shared_drains.miss(),
                 Message::Array(change) => return ban_sync.receive(change.as_bytes()),
                 Message::Identifier(identifier) => on_unblocked(identifier),
                 Message::Limit { policy, identifier } => on_cleared(policy, identifier),
             },
-            SubscriptionEvent::MayHaveMissed => ban_sync.miss(),
+            SubscriptionEvent::MayHaveMissed => {
+                ban_sync.miss();
+                shared_drains.miss();
+            }
             SubscriptionEvent::NotSubscribed => return announce(),
         }
         instances.invalidate();
@@ -256,6 +264,7 @@ async fn keep_in_touch(
         () = publish_records(config, &probes) => {}
         () = ban_sync.run(&probes) => {}
         () = audit_log.run(&probes, &config.audit) => {}
+        () = shared_drains.run(&probes, &config.drains) => {}
         _ = stopped.changed() => {}
     }
     probes.say_goodbye().await;

@@ -125,7 +125,9 @@ impl<'a> Forwarder<'a> {
         let mut avoid = None;
         loop {
             let began = self.timer.now();
-            let picked = self.upstream.pick(affinity, avoid.as_deref(), began);
+            let Some(picked) = self.upstream.pick(affinity, avoid.as_deref(), began) else {
+                return Err(self.no_endpoint());
+            };
             let pooled = if fresh { None } else { self.upstream.checkout(&picked, self.client) };
             let mut connection = match pooled {
                 Some(connection) => connection,
@@ -297,6 +299,16 @@ impl<'a> Forwarder<'a> {
                 "endpoint {url} sent a response with a transfer coding other than chunked"
             ));
         }
+    }
+
+    /// The reply to a request that is sent to no endpoint.
+    #[cold]
+    fn no_endpoint(&self) -> Reply {
+        self.warn(format_args!(
+            "all endpoints of upstream {} are drained: its requests get 503 until one is undrained",
+            self.upstream.shared().config.name
+        ));
+        Reply::no_endpoint()
     }
 
     fn warn(&self, what: std::fmt::Arguments<'_>) {

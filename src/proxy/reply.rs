@@ -87,6 +87,12 @@ impl Reply {
         Self::problem(StatusCode::BAD_GATEWAY, detail)
     }
 
+    /// All endpoints of the upstream are drained.
+    pub fn no_endpoint() -> Self {
+        let detail = "The service behind this proxy takes no requests at the moment.";
+        Self::problem(StatusCode::SERVICE_UNAVAILABLE, detail).after_a_second()
+    }
+
     /// All connections to the upstream are in use, and its queue is full.
     pub fn overloaded() -> Self {
         Self::at_capacity("The service behind this proxy is at capacity.")

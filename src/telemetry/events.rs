@@ -21,6 +21,10 @@ pub enum Event {
     Banned { key: String, until: i64, reason: String, by: String, level: u32, is_shadow: bool },
     /// A ban was lifted.
     Lifted { key: String },
+    /// An operator drained an endpoint: it takes no new requests.
+    Drained { upstream: String, endpoint: String, reason: String, by: String },
+    /// An operator undrained an endpoint.
+    Undrained { upstream: String, endpoint: String },
     /// The configuration was reloaded: what has changed.
     Reloaded { configuration_hash: String, changed: Vec<String> },
     /// A reload failed: the configuration in force stays.
@@ -39,6 +43,8 @@ impl Event {
             Self::Unblocked { .. } => "unblocked",
             Self::Banned { .. } => "banned",
             Self::Lifted { .. } => "lifted",
+            Self::Drained { .. } => "drained",
+            Self::Undrained { .. } => "undrained",
             Self::Reloaded { .. } => "reloaded",
             Self::NotReloaded { .. } => "not_reloaded",
             Self::Health { .. } => "health",

@@ -51,6 +51,7 @@ pub(crate) fn config() -> Config {
                     authority: authority.clone(),
                     port: 3000,
                     weight: 1,
+                    drain: false,
                 })
                 .into_iter()
                 .collect(),

@@ -77,6 +77,7 @@ mod tests {
             authority: authority.parse().unwrap(),
             port: 3000,
             weight: 1,
+            drain: false,
         };
         let id = HostId::of_endpoint(&endpoint("10.0.0.1:3000"));
         assert_eq!(HostId::read(id.to_string().as_bytes()), Some(id));

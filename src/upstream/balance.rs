@@ -77,7 +77,7 @@ impl Balancer {
                 richest = Some(at);
             }
         }
-        let richest = richest.unwrap_or_default();
+        let Some(richest) = richest else { return 0 };
         self.gained[richest].set(self.gained[richest].get() - total);
         richest
     }

@@ -8,7 +8,10 @@ use std::{
 use parking_lot::Mutex;
 
 use super::hosts::AtomicInstant;
-use crate::config::model::{HealthCheck, OutlierDetection, format_duration};
+use crate::{
+    config::model::{HealthCheck, OutlierDetection, format_duration},
+    telemetry::metrics::EndpointState,
+};
 
 /// How long a host that could not be reached is left out while there are others. One request a second finds out whether it
 /// is back, and is sent elsewhere if it is not.
@@ -40,6 +43,12 @@ pub enum Standing {
 pub struct HostState {
     /// Requests in flight.
     in_flight: AtomicUsize,
+    /// Requests since the start.
+    requests: AtomicU64,
+    /// Those that failed by its fault.
+    errors: AtomicU64,
+    /// Probes that failed.
+    probe_failures: AtomicU64,
     /// What keeps requests away. Mostly nothing, and then a request loads no more than this.
     faults: AtomicU8,
     /// Requests that failed in a row.
@@ -125,6 +134,7 @@ impl HostState {
     /// Counts a request that starts; [`HostState::request_ended`] must follow.
     pub(super) fn request_started(&self) {
         self.in_flight.fetch_add(1, Relaxed);
+        self.requests.fetch_add(1, Relaxed);
     }
 
     pub(super) fn request_ended(&self) {
@@ -134,6 +144,26 @@ impl HostState {
     /// Requests in flight.
     pub fn in_flight(&self) -> usize {
         self.in_flight.load(Relaxed)
+    }
+
+    /// Requests since the start.
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Relaxed)
+    }
+
+    /// Counts a request that failed by its fault.
+    pub(super) fn count_error(&self) {
+        self.errors.fetch_add(1, Relaxed);
+    }
+
+    /// Requests since the start that failed by its fault.
+    pub fn errors(&self) -> u64 {
+        self.errors.load(Relaxed)
+    }
+
+    /// Probes since the start that failed.
+    pub fn probe_failures(&self) -> u64 {
+        self.probe_failures.load(Relaxed)
     }
 
     /// How fit it is for a request now.
@@ -177,13 +207,13 @@ impl HostState {
             .or_else(|| of(EJECTED, &detail.ejected))
     }
 
-    /// One word for how it is: `healthy`, `unreachable`, `unhealthy` (by probes) or `ejected`.
-    pub fn status(&self) -> &'static str {
+    /// How it is: never drained, which the endpoint is, nor unresolved.
+    pub fn status(&self) -> EndpointState {
         match self.faults.load(Relaxed) {
-            0 => "healthy",
-            faults if faults & UNREACHABLE != 0 => "unreachable",
-            faults if faults & UNHEALTHY != 0 => "unhealthy",
-            _ => "ejected",
+            0 => EndpointState::Healthy,
+            faults if faults & UNREACHABLE != 0 => EndpointState::Unreachable,
+            faults if faults & UNHEALTHY != 0 => EndpointState::Unhealthy,
+            _ => EndpointState::Ejected,
         }
     }
 
@@ -391,6 +421,7 @@ impl HostState {
                 healthy.or(reached)
             }
             Err(ProbeFailure { reason, is_unreachable }) => {
+                self.probe_failures.fetch_add(1, Relaxed);
                 let is_unhealthy = (is_first || count >= settings.unhealthy) && self.set(UNHEALTHY);
                 if is_unreachable && self.faults.load(Relaxed) & UNHEALTHY != 0 {
                     self.set(UNREACHABLE_BY_PROBES);
@@ -448,10 +479,10 @@ mod tests {
     #[test]
     fn a_host_that_can_t_be_reached_is_left_out_for_a_second_and_down_until_it_is() {
         let (host, now) = (HostState::default(), Instant::now());
-        assert_eq!((host.standing(now), host.status()), (Standing::Usable, "healthy"));
+        assert_eq!((host.standing(now), host.status()), (Standing::Usable, EndpointState::Healthy));
         assert!(host.mark_unreachable("nobody listens".into(), now).is_some_and(|change| !change.is_healthy));
         assert_eq!(host.mark_unreachable("it is silent".into(), now), None, "it was");
-        assert_eq!((host.standing(now), host.status()), (Standing::Unreachable, "unreachable"));
+        assert_eq!((host.standing(now), host.status()), (Standing::Unreachable, EndpointState::Unreachable));
         assert_eq!(host.standing(now + UNREACHABLE_TIME), Standing::Usable);
         assert_eq!((host.error().as_deref(), host.ejections()), (Some("it is silent"), 1));
         // A response over an old connection.
@@ -512,7 +543,7 @@ mod tests {
         assert_eq!(host.probed(failure("501"), &checks), None);
         let change = host.probed(failure("502"), &checks).unwrap();
         assert_eq!(change.reason, "is unhealthy: 3 probes in a row failed, the last: 502");
-        assert_eq!((host.standing(now), host.status()), (Standing::Suspect, "unhealthy"));
+        assert_eq!((host.standing(now), host.status()), (Standing::Suspect, EndpointState::Unhealthy));
         assert_eq!(host.probed(failure("503"), &checks), None);
         assert_eq!(host.error().unwrap(), "4 probes in a row failed: 503");
         assert_eq!(host.probed(Ok(()), &checks), None);

@@ -13,7 +13,10 @@ use std::{
 use parking_lot::RwLock;
 
 use super::{HostId, HostState, rendezvous};
-use crate::config::model::Endpoint;
+use crate::{
+    config::model::Endpoint,
+    telemetry::metrics::{AddressFacts, StateChange},
+};
 
 /// One address that requests are sent to.
 pub struct Host {
@@ -52,6 +55,29 @@ impl Host {
     /// How its endpoint is named to operators: `http://127.0.0.1:3000`.
     pub fn url(&self) -> String {
         self.endpoint.base_url()
+    }
+
+    /// How it stands, drained or not.
+    pub fn facts(&self) -> AddressFacts {
+        let state = &self.state;
+        AddressFacts {
+            address: match self.address {
+                Some(address) => address.to_string(),
+                None => format!("{}:{}", self.endpoint.host(), self.endpoint.port),
+            },
+            state: state.status(),
+            change: state.last_change().map(|change| StateChange {
+                time: Some(change.time),
+                reason: change.reason,
+                by: change.by.name().to_owned(),
+            }),
+            error: state.error(),
+            in_flight: state.in_flight() as u64,
+            requests: state.requests(),
+            errors: state.errors(),
+            ejections: state.ejections(),
+            probe_failures: state.probe_failures(),
+        }
     }
 }
 
@@ -98,12 +124,19 @@ impl AtomicInstant {
 /// The hosts of an upstream as they are now. Replaced as a whole; a host that stays is the same one.
 #[derive(Debug)]
 pub(super) struct Hosts {
-    current: RwLock<HostsSnapshot>,
-    /// That of `current`, to be asked by each request.
+    current: RwLock<CurrentHosts>,
+    /// That of the snapshot, to be asked by each request.
     version: AtomicU64,
 }
 
-/// The hosts of an upstream at one time. Never empty.
+#[derive(Debug)]
+struct CurrentHosts {
+    /// Drained ones included. Never empty.
+    all: Arc<[Arc<Host>]>,
+    in_use: HostsSnapshot,
+}
+
+/// The hosts of an upstream that take new requests, at one time. Empty if all are drained.
 #[derive(Debug, Clone)]
 pub(super) struct HostsSnapshot {
     pub(super) version: u64,
@@ -113,8 +146,9 @@ pub(super) struct HostsSnapshot {
 impl Hosts {
     /// One host for each endpoint.
     pub(super) fn new(endpoints: &[Endpoint]) -> Self {
-        let hosts = endpoints.iter().map(Host::of_endpoint).collect();
-        Self { current: RwLock::new(HostsSnapshot { version: 0, hosts }), version: AtomicU64::new(0) }
+        let all: Arc<[_]> = endpoints.iter().map(Host::of_endpoint).collect();
+        let in_use = HostsSnapshot { version: 0, hosts: Arc::clone(&all) };
+        Self { current: RwLock::new(CurrentHosts { all, in_use }), version: AtomicU64::new(0) }
     }
 
     /// Differs from that of a snapshot once there is another.
@@ -122,8 +156,35 @@ impl Hosts {
         self.version.load(Ordering::Relaxed)
     }
 
+    /// Those that take new requests.
     pub(super) fn snapshot(&self) -> HostsSnapshot {
-        self.current.read().clone()
+        self.current.read().in_use.clone()
+    }
+
+    /// Those that are drained included.
+    pub(super) fn all(&self) -> Arc<[Arc<Host>]> {
+        Arc::clone(&self.current.read().all)
+    }
+
+    /// Leaves out of the snapshot those that are drained now.
+    pub(super) fn apply_drains(&self, is_drained: impl Fn(&Host) -> bool) {
+        // Asked while nobody else can change the snapshot: who comes last knows the newest drains.
+        let mut current = self.current.write();
+        current.use_all_but(is_drained);
+        self.version.store(current.in_use.version, Ordering::Relaxed);
+    }
+}
+
+impl CurrentHosts {
+    fn use_all_but(&mut self, is_drained: impl Fn(&Host) -> bool) {
+        let in_use: Arc<[_]> = self.all.iter().filter(|host| !is_drained(host)).cloned().collect();
+        let is_same = in_use.len() == self.in_use.hosts.len()
+            && in_use.iter().zip(&*self.in_use.hosts).all(|(one, other)| Arc::ptr_eq(one, other));
+        if !is_same {
+            let is_new = |host: &&Arc<Host>| !self.in_use.hosts.iter().any(|known| Arc::ptr_eq(known, host));
+            in_use.iter().filter(is_new).for_each(|host| host.state.came_back(Instant::now()));
+            self.in_use = HostsSnapshot { version: self.in_use.version + 1, hosts: in_use };
+        }
     }
 }
 
@@ -138,6 +199,7 @@ pub(super) mod tests {
             authority: format!("127.0.0.1:{port}").parse().unwrap(),
             port,
             weight,
+            drain: false,
         };
         (1..).zip(weights).map(endpoint).map(|endpoint| Host::of_endpoint(&endpoint)).collect()
     }

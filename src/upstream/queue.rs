@@ -256,7 +256,8 @@ mod tests {
     use super::*;
     use crate::{
         config::model::{Balance, Endpoint, HostHeader, Protocol, Timeouts, Upstream},
-        upstream::{UpstreamClient, addresses::HeldConnection},
+        telemetry::Events,
+        upstream::{DrainTable, UpstreamClient, addresses::HeldConnection},
     };
 
     fn upstream(max_connections: usize) -> Arc<SharedUpstream> {
@@ -268,6 +269,7 @@ mod tests {
                 authority: "127.0.0.1:1".parse().unwrap(),
                 port: 1,
                 weight: 1,
+                drain: false,
             }],
             balance: Balance::LeastRequest,
             sticky: None,
@@ -283,7 +285,7 @@ mod tests {
             idle_connections: 1,
             host: HostHeader::Preserve,
         };
-        SharedUpstream::new(config, None)
+        SharedUpstream::new(config, None, &Arc::new(DrainTable::new(Events::new(), false)))
     }
 
     fn client(shared: &Arc<SharedUpstream>, last: u8) -> Rc<UpstreamClient> {

@@ -1,12 +1,16 @@
 //! The state of one upstream that all workers of the process share: a client must not see how many workers there
 //! are.
 
-use std::{error::Error, sync::Arc};
+use std::{
+    error::Error,
+    sync::Arc,
+    time::{Duration, UNIX_EPOCH},
+};
 
 use tokio::sync::Notify;
 
 use super::{
-    ConnectError, Host, UpstreamTlsContext,
+    ConnectError, DrainTable, EndpointId, Host, UpstreamTlsContext,
     addresses::AddressTable,
     health::Outliers,
     hosts::{Hosts, HostsSnapshot},
@@ -15,7 +19,7 @@ use super::{
 };
 use crate::{
     config::model,
-    telemetry::metrics::{EndpointFacts, UpstreamTlsFacts},
+    telemetry::metrics::{EndpointFacts, StateChange, UpstreamTlsFacts},
     tls::{ServerSettings, find_tls_error, handshake_hint},
 };
 
@@ -36,28 +40,37 @@ pub struct SharedUpstream {
     hosts: Hosts,
     /// Ejects hosts that fail requests.
     pub(super) outliers: Outliers,
+    /// The endpoints that operators have drained.
+    drains: Arc<DrainTable>,
 }
 
 impl SharedUpstream {
     /// An upstream without connections. `tls` is made of its configuration.
-    pub fn new(config: model::Upstream, tls: Option<UpstreamTlsContext>) -> Arc<Self> {
-        Arc::new(Self {
+    pub fn new(
+        config: model::Upstream,
+        tls: Option<UpstreamTlsContext>,
+        drains: &Arc<DrainTable>,
+    ) -> Arc<Self> {
+        let upstream = Arc::new(Self {
             tls,
             queue: ConnectionQueue::new(config.max_connections),
             addresses: AddressTable::new(&config),
             wanted: Notify::new(),
             hosts: Hosts::new(&config.endpoints),
             outliers: Outliers::new(config.outlier),
+            drains: Arc::clone(drains),
             config,
-        })
+        });
+        drains.watch(&upstream);
+        upstream
     }
 
-    /// The addresses that requests are sent to now.
+    /// The addresses of all endpoints, drained ones included.
     pub fn hosts(&self) -> Arc<[Arc<Host>]> {
-        self.hosts.snapshot().hosts
+        self.hosts.all()
     }
 
-    /// The same, with their version.
+    /// Those that take new requests, with their version.
     pub(super) fn hosts_snapshot(&self) -> HostsSnapshot {
         self.hosts.snapshot()
     }
@@ -65,6 +78,47 @@ impl SharedUpstream {
     /// Differs from that of a snapshot once the hosts are others.
     pub(super) fn hosts_version(&self) -> u64 {
         self.hosts.version()
+    }
+
+    /// Sends no new requests to the endpoints that are drained now.
+    pub(super) fn apply_drains(&self) {
+        self.hosts.apply_drains(|host| self.drain_of(&host.endpoint).is_some());
+    }
+
+    /// Who has drained an endpoint, and why. `None`: it takes requests.
+    fn drain_of(&self, endpoint: &model::Endpoint) -> Option<StateChange> {
+        if endpoint.drain {
+            let reason = "drain: true".to_owned();
+            return Some(StateChange { time: None, reason, by: "configuration".to_owned() });
+        }
+        let drain =
+            self.drains.get(&EndpointId { upstream: self.config.name.clone(), url: endpoint.base_url() })?;
+        let since = Duration::from_micros(u64::try_from(drain.since).unwrap_or_default());
+        let (reason, by) = (drain.reason.clone(), drain.by.clone());
+        Some(StateChange { time: Some(UNIX_EPOCH + since), reason, by })
+    }
+
+    /// The URLs of all endpoints.
+    pub fn endpoint_urls(&self) -> Vec<String> {
+        self.endpoints().iter().map(model::Endpoint::base_url).collect()
+    }
+
+    /// The URLs of the endpoints that are not drained.
+    pub fn endpoints_in_use(&self) -> Vec<String> {
+        self.endpoints()
+            .iter()
+            .filter(|endpoint| self.drain_of(endpoint).is_none())
+            .map(model::Endpoint::base_url)
+            .collect()
+    }
+
+    /// Whether `drain: true` stands at the endpoint with this URL.
+    pub fn is_drained_by_configuration(&self, url: &str) -> bool {
+        self.endpoints().iter().any(|endpoint| endpoint.drain && endpoint.base_url() == url)
+    }
+
+    fn endpoints(&self) -> &[model::Endpoint] {
+        &self.config.endpoints
     }
 
     /// An error of a host in words, behind what to look at if that is known.
@@ -116,16 +170,21 @@ impl SharedUpstream {
         self.tls.as_ref().is_some_and(|tls| tls.is_current(version))
     }
 
-    /// The health of each endpoint.
+    /// How each endpoint stands.
     pub fn endpoint_facts(&self) -> Vec<EndpointFacts> {
-        let facts = |host: &Arc<Host>| EndpointFacts {
+        let hosts = self.hosts();
+        let facts = |endpoint: &model::Endpoint| EndpointFacts {
             upstream: self.config.name.clone(),
-            url: host.url(),
-            is_healthy: host.state.is_healthy(),
-            status: host.state.status(),
-            ejections: host.state.ejections(),
-            error: host.state.error(),
+            url: endpoint.base_url(),
+            weight: endpoint.weight,
+            drain: self.drain_of(endpoint),
+            addresses: hosts
+                .iter()
+                .filter(|host| host.endpoint == *endpoint)
+                .map(|host| host.facts())
+                .collect(),
+            resolution: None,
         };
-        self.hosts().iter().map(facts).collect()
+        self.endpoints().iter().map(facts).collect()
     }
 }

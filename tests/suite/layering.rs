@@ -70,7 +70,18 @@ const MAY_KNOW: [(&str, &[&str]); 29] = [
     ("store", &["store::memory", "store::redis"]),
     ("store::memory", &["limit", "memory", "memory::heap"]),
     ("store::redis", &["file", "system_authorities", "tls", "limit", "config::model", "telemetry"]),
-    ("peers", &["peers::bans::change_log", "store::redis", "abuse", "limit", "config::model", "telemetry"]),
+    (
+        "peers",
+        &[
+            "peers::bans::change_log",
+            "store::redis",
+            "upstream",
+            "abuse",
+            "limit",
+            "config::model",
+            "telemetry",
+        ],
+    ),
     // Pure: versions and times in, what to do out.
     ("peers::bans::change_log", &[]),
     ("abuse", &["limit", "memory", "memory::heap", "config::model", "telemetry"]),

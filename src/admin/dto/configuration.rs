@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Configuration, schema};
+use super::{Configuration, Drain, schema};
 
 /// `GET /v1/routes`, in the order in which they are tried.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -82,6 +82,9 @@ pub struct Latency {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Upstreams {
     pub upstreams: Vec<Upstream>,
+    /// Drains of endpoints that this instance does not have.
+    #[serde(default)]
+    pub other_drains: Vec<Drain>,
 }
 
 /// An upstream, and the outcomes of requests to it since the start of this instance.
@@ -92,20 +95,91 @@ pub struct Upstream {
     pub endpoints: Vec<Endpoint>,
     /// By outcome, as the metric names it: `ok`, `connect_error`, `timeout` …
     pub attempts: std::collections::BTreeMap<String, u64>,
+    /// Requests that were sent again, because an attempt failed.
+    #[serde(default)]
+    pub retries: u64,
     pub connections: Connections,
 }
 
+/// An endpoint, as this instance sees it. Counts are since its start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Endpoint {
     pub url: String,
     pub weight: u32,
-    /// `false`: the last attempt to connect failed.
+    /// That of the best of its addresses, unless it is drained.
+    #[serde(default)]
+    #[schema(value_type = schema::EndpointState)]
+    pub state: String,
+    /// `false`: it can't be reached at any of its addresses.
     pub healthy: bool,
-    /// Why it failed.
+    /// Why not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Why it is in this state; `null` if it has always been healthy.
+    #[serde(default)]
+    #[schema(required)]
+    pub reason: Option<String>,
+    /// Since when; `null`: since the start, or since the configuration was loaded.
+    #[serde(default)]
+    #[schema(required, value_type = Option<schema::Time>)]
+    pub changed: Option<String>,
+    /// Who or what changed it: `operator at 127.0.0.1`, `connection`, `probe`, `outlier`, `configuration`.
+    #[serde(default)]
+    #[schema(required)]
+    pub by: Option<String>,
     /// Requests in flight, over all workers.
     pub active: u64,
+    #[serde(default)]
+    pub requests: u64,
+    /// Requests that it did not answer, or answered with a 5xx status.
+    #[serde(default)]
+    pub errors: u64,
+    /// How often it, or one of its addresses, was taken out of rotation.
+    #[serde(default)]
+    pub ejections: u64,
+    /// Health checks that it has failed.
+    #[serde(default)]
+    pub probe_failures: u64,
+    /// `null` if the URL has an address, not a name.
+    #[serde(default)]
+    #[schema(required)]
+    pub resolution: Option<Resolution>,
+    #[serde(default)]
+    pub addresses: Vec<EndpointAddress>,
+}
+
+/// What is known of an endpoint's name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Resolution {
+    /// When its addresses were read last; `null`: never.
+    #[schema(required, value_type = Option<schema::Time>)]
+    pub resolved: Option<String>,
+    /// When they are read again; `null` if that is not known.
+    #[schema(required, value_type = Option<schema::Time>)]
+    pub next: Option<String>,
+    /// Why the last attempt failed: the addresses of the one before are used. `null` if it succeeded.
+    #[schema(required)]
+    pub error: Option<String>,
+}
+
+/// An address of an endpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EndpointAddress {
+    #[schema(example = "10.0.0.5:3000")]
+    pub address: String,
+    #[schema(value_type = schema::EndpointState)]
+    pub state: String,
+    /// Why it is in this state; `null` if it has always been healthy.
+    #[schema(required)]
+    pub reason: Option<String>,
+    #[schema(required, value_type = Option<schema::Time>)]
+    pub changed: Option<String>,
+    #[schema(required)]
+    pub by: Option<String>,
+    pub active: u64,
+    pub requests: u64,
+    pub errors: u64,
+    pub ejections: u64,
 }
 
 /// Open connections to an upstream, over all workers.

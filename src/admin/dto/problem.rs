@@ -29,7 +29,8 @@ impl ConfigurationError {
 /// Problem details (RFC 9457).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProblemDetails {
-    /// `urn:tollgate:problem:far-reaching-ban`, or `about:blank`: no more specific than the status.
+    /// `urn:tollgate:problem:far-reaching-ban`, `urn:tollgate:problem:last-endpoint`, or `about:blank`: no more specific than
+    /// the status.
     #[serde(rename = "type", default)]
     pub kind: String,
     #[serde(default)]

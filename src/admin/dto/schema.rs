@@ -56,6 +56,12 @@ texts! {
     /// A line of text.
     #[schema(pattern = r"^[^\x00-\x1f\x7f-\x9f]*$", max_length = 256, example = "scraping")]
     Reason;
+    /// The name of an upstream.
+    #[schema(pattern = r"^[A-Za-z0-9_.-]+$", example = "api")]
+    UpstreamName;
+    /// The URL of an endpoint, as in proxy.yaml.
+    #[schema(pattern = r"^https?://[^/?#]+/?$", example = "http://10.0.0.5:3000")]
+    EndpointUrl;
     /// RFC 9110, 9.1
     #[schema(pattern = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$", example = "GET")]
     Method;
@@ -87,7 +93,16 @@ vocabulary! {
     /// Whether a Redis server answers.
     NodeState { Unknown = "unknown", Up = "up", Down = "down", BreakerOpen = "breaker_open", }
     /// What is out of order.
-    OutageKind { Route = "route", Endpoint = "endpoint", Store = "store", }
+    OutageKind { Route = "route", Endpoint = "endpoint", Upstream = "upstream", Store = "store", }
+    /// Whether requests are sent to an endpoint, or to one of its addresses.
+    EndpointState {
+        Healthy = "healthy",
+        Unreachable = "unreachable",
+        Unhealthy = "unhealthy",
+        Ejected = "ejected",
+        Drained = "drained",
+        Unresolved = "unresolved",
+    }
     /// Whether a certificate is valid now. `expiring`: for less than 14 days.
     CertificateState {
         NotYetValid = "not_yet_valid",

@@ -47,13 +47,13 @@ impl Status {
     }
 }
 
-/// Something that is out of order: a route whose requests fail, an endpoint that can't be reached, a Redis server that is
-/// not available.
+/// Something that is out of order: a route whose requests fail, an endpoint that can't be reached, an upstream none of whose
+/// endpoints takes requests, a Redis server that is not available.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Outage {
     #[schema(value_type = schema::OutageKind)]
     pub kind: String,
-    /// Of the route, the URL of the endpoint, or the address of the Redis server.
+    /// Of the route or the upstream, the URL of the endpoint, or the address of the Redis server.
     #[schema(example = "http://10.0.0.6:3000")]
     pub name: String,
     #[schema(value_type = schema::Time)]

@@ -101,6 +101,16 @@ pub(super) fn ban_badge(until: Option<&str>) -> Markup {
     html! { @if let Some(until) = until { " " span.badge.bad title={ "Banned until " (until) } { "Banned" } } }
 }
 
+/// The state of an endpoint or of one of its addresses, with the reason on hover.
+pub(super) fn endpoint_badge(state: &str, reason: Option<&str>) -> Markup {
+    let class = match state {
+        "healthy" => "badge good",
+        "drained" => "badge warn",
+        _ => "badge bad",
+    };
+    html! { span class=(class) title=[reason.map(escape_invisible)] { (state) } }
+}
+
 /// Words such as policies' names, each in a chip.
 pub(super) fn chips(names: &[String]) -> Markup {
     html! {

@@ -66,6 +66,39 @@ pub(super) fn lift() -> Markup {
     }
 }
 
+/// Confirms draining an endpoint. The button that opens the dialog names it and its upstream.
+pub(super) fn drain() -> Markup {
+    html! {
+        dialog #drain aria-labelledby="drain-title" data-keep {
+            form data-api="POST" action="/v1/drains" data-said="drain" {
+                h2 #drain-title { "Drain " span.mono data-about-here {} "?" }
+                p { "It takes no new requests on all instances, over reloads and restarts, until it is undrained. Requests and WebSockets in flight go on." }
+                input type="hidden" name="upstream";
+                input type="hidden" name="endpoint";
+                label { span { "Reason" }
+                    input type="text" name="reason" maxlength="200" autocomplete="off" placeholder="Shown in the audit log";
+                }
+                (buttons("Drain", "danger"))
+            }
+        }
+    }
+}
+
+/// Confirms undraining an endpoint, as [`drain`].
+pub(super) fn undrain() -> Markup {
+    html! {
+        dialog #undrain aria-labelledby="undrain-title" data-keep {
+            form data-api="DELETE" action="/v1/drains" data-said="undrain" {
+                h2 #undrain-title { "Undrain " span.mono data-about-here {} "?" }
+                p { "It takes requests again on all instances." }
+                input type="hidden" name="upstream";
+                input type="hidden" name="endpoint";
+                (buttons("Undrain", "primary"))
+            }
+        }
+    }
+}
+
 /// Input fields for a ban's duration and reason.
 pub(super) fn duration_and_reason() -> Markup {
     html! {

@@ -37,6 +37,7 @@ pub(super) enum NavItem {
     Overview,
     Blocked,
     Bans,
+    Upstreams,
     Policies,
     Explain,
     Audit,
@@ -44,10 +45,16 @@ pub(super) enum NavItem {
 
 impl NavItem {
     /// In display order: item, path, name, and the SVG path of its icon.
-    const ALL: [(Self, &'static str, &'static str, &'static str); 6] = [
+    const ALL: [(Self, &'static str, &'static str, &'static str); 7] = [
         (Self::Overview, "/", "Overview", "M2 13.5h12M4 11V7.5M8 11V3M12 11V5.5"),
         (Self::Blocked, "/blocked", "Blocked", "M8 1.8l5 1.9v4c0 3.2-2.1 5.4-5 6.5-2.9-1.1-5-3.3-5-6.5v-4z"),
         (Self::Bans, "/bans", "Bans", "M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2zM3.8 3.8l8.4 8.4"),
+        (
+            Self::Upstreams,
+            "/upstreams",
+            "Upstreams",
+            "M2.5 3h11v3.5h-11zM2.5 9.5h11V13h-11zM5 4.8h.01M5 11.3h.01",
+        ),
         (
             Self::Policies,
             "/policies",

@@ -21,6 +21,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod timeline;
+mod upstreams;
 mod user;
 
 use std::sync::Arc;
@@ -34,7 +35,7 @@ use super::context::HandlerContext;
 pub(super) use layout::PageFrame;
 
 /// The first path segments of all pages but the overview.
-const PAGES: [&str; 6] = ["blocked", "users", "policies", "bans", "explain", "audit"];
+const PAGES: [&str; 7] = ["blocked", "users", "upstreams", "policies", "bans", "explain", "audit"];
 
 pub(super) fn routes() -> Router<Arc<HandlerContext>> {
     Router::new()
@@ -43,6 +44,7 @@ pub(super) fn routes() -> Router<Arc<HandlerContext>> {
         .route("/blocked/{ip}", get(address::address))
         .route("/users/{user}", get(user::user))
         .route("/bans", get(bans::bans))
+        .route("/upstreams", get(upstreams::upstreams))
         .route("/policies", get(policies::policies))
         .route("/explain", get(explain::explain))
         .route("/audit", get(audit::audit))

@@ -13,7 +13,7 @@ use super::{
         dto::{Blocked, Route, Status, Upstream},
         extract::{NoParams, Query},
         problem::Problem,
-        status,
+        status, upstreams,
     },
     certificates, chart, components,
     format::{format_count, format_duration, format_latency, format_rate, parse_micros},
@@ -54,7 +54,7 @@ async fn page(context: &HandlerContext) -> Result<Page, Problem> {
         div.columns {
             div {
                 (addresses(&top, now))
-                (upstreams(&configuration::upstreams_dto(context).upstreams))
+                (upstreams(&upstreams::upstreams_dto(context).upstreams))
             }
             (store::store(&status.store, &status.memory))
         }
@@ -190,11 +190,11 @@ fn route_card(id: usize, name: &str, matches: &str, tunnels: u64, samples: &[Sam
 fn upstreams(upstreams: &[Upstream]) -> Markup {
     html! {
         section aria-labelledby="upstreams" {
-            div.bar-head { h2 #upstreams { "Upstreams" } }
+            div.bar-head { h2 #upstreams { "Upstreams" } a href="/upstreams" { "All" span.hidden { " about upstreams" } } }
             div.card {
                 table.cards {
                     thead { tr {
-                        th scope="col" { "Endpoint" } th scope="col" { "Upstream" } th scope="col" { "Health" } th.num scope="col" { "In flight" }
+                        th scope="col" { "Endpoint" } th scope="col" { "Upstream" } th scope="col" { "State" } th.num scope="col" { "In flight" }
                     } }
                     tbody {
                         @for upstream in upstreams {
@@ -202,9 +202,7 @@ fn upstreams(upstreams: &[Upstream]) -> Markup {
                                 tr data-key={ (upstream.name) " " (endpoint.url) } {
                                     th.mono scope="row" { (components::untrusted(endpoint.url.trim_end_matches('/'))) }
                                     td data-label="Upstream" { (upstream.name) }
-                                    td data-label="Health" {
-                                        @if endpoint.healthy { span.badge.good { "healthy" } } @else { span.badge.bad { "unreachable" } }
-                                    }
+                                    td data-label="State" { (components::endpoint_badge(&endpoint.state, endpoint.reason.as_deref())) }
                                     td.num data-label="In flight" { (format_count(endpoint.active)) }
                                 }
                             }

@@ -110,6 +110,17 @@ impl ParsedEvent<'_> {
                 format!("{key} was banned until {until} UTC by {by}{shadow}{reason}")
             }
             "lifted" => format!("the ban of {} was lifted", text("key")),
+            "drained" => {
+                let reason = match text("reason") {
+                    "" => String::new(),
+                    reason => format!(": {reason}"),
+                };
+                let (upstream, endpoint, by) = (text("upstream"), text("endpoint"), text("by"));
+                format!("{endpoint} of upstream {upstream} was drained by {by}{reason}")
+            }
+            "undrained" => {
+                format!("{} of upstream {} was undrained", text("endpoint"), text("upstream"))
+            }
             "reloaded" => match self.list("changed", "; ") {
                 changed if changed.is_empty() => {
                     "the configuration was reloaded; nothing has changed".to_owned()
@@ -201,6 +212,16 @@ mod tests {
                 "ip:::1 was banned until 2026-07-03 13:00:00 UTC by operator at ::1",
             ),
             ("lifted", r#"{"key":"user:acme"}"#, "the ban of user:acme was lifted"),
+            (
+                "drained",
+                r#"{"upstream":"api","endpoint":"http://a:1","reason":"a new disk","by":"operator at ::1"}"#,
+                "http://a:1 of upstream api was drained by operator at ::1: a new disk",
+            ),
+            (
+                "undrained",
+                r#"{"upstream":"api","endpoint":"http://a:1"}"#,
+                "http://a:1 of upstream api was undrained",
+            ),
             (
                 "reloaded",
                 r#"{"configuration_hash":"a","changed":[]}"#,

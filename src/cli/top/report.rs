@@ -15,7 +15,7 @@ use super::{
     rates::Rates,
     snapshot::Snapshot,
 };
-use crate::abuse::Sort;
+use crate::{abuse::Sort, admin::dto::Endpoint};
 
 /// Between the two snapshots whose difference makes the rates.
 const SECOND: Duration = Duration::from_secs(1);
@@ -41,9 +41,13 @@ pub(super) fn output(options: &Options) -> Result<String, AdminError> {
 
 fn text(snapshot: &Snapshot, rates: &Rates, now: Timestamp) -> String {
     let status = &snapshot.status;
-    let (healthy, endpoints) = snapshot.endpoints();
+    let (endpoints, healthy) = (snapshot.endpoints().count(), snapshot.endpoints_in("healthy"));
+    let drained = match snapshot.endpoints_in("drained") {
+        0 => String::new(),
+        drained => format!(", {drained} drained"),
+    };
     let mut text = format!(
-        "tollgate {}, up {}, {}\nstore      {}\nendpoints  {healthy} of {endpoints} healthy\n",
+        "tollgate {}, up {}, {}\nstore      {}\nendpoints  {healthy} of {endpoints} healthy{drained}\n",
         printable(&status.version),
         printable(&uptime(&status.uptime)),
         phase(status),
@@ -62,7 +66,7 @@ fn text(snapshot: &Snapshot, rates: &Rates, now: Timestamp) -> String {
     for warning in status.other_warnings() {
         let _infallible = writeln!(text, "warning    {}", printable(warning));
     }
-    text += &format!("\n{}", routes(snapshot, rates));
+    text += &format!("\n{}\n{}", routes(snapshot, rates), endpoints_table(snapshot));
     if snapshot.blocked.is_empty() {
         return text + "\nNo address was limited recently.\n";
     }
@@ -78,6 +82,16 @@ fn routes(snapshot: &Snapshot, rates: &Rates) -> String {
         [route.name.clone(), requests, denied, failed, p50, p99, route.tunnels.to_string()]
     });
     table(["ROUTE", "REQ/S", "DENIED/S", "5XX/S", "P50", "P99", "TUNNELS"], rows)
+}
+
+fn endpoints_table(snapshot: &Snapshot) -> String {
+    let rows = snapshot.endpoints().map(|(upstream, endpoint)| {
+        let Endpoint { url, state, active, requests, errors, reason, .. } = endpoint;
+        let [active, requests, errors] = [active, requests, errors].map(ToString::to_string);
+        let reason = reason.clone().unwrap_or_default();
+        [url.clone(), upstream.to_owned(), state.clone(), active, requests, errors, reason]
+    });
+    table(["ENDPOINT", "UPSTREAM", "STATE", "IN FLIGHT", "REQUESTS", "ERRORS", "REASON"], rows)
 }
 
 fn blocked(snapshot: &Snapshot, rates: &Rates, now: Timestamp) -> String {
@@ -127,6 +141,10 @@ warning    clocks differ
 ROUTE   REQ/S  DENIED/S  5XX/S  P50    P99   TUNNELS
 /api/*  12.0   0         0      2.1ms  1.2s  0
 /*      0      0         0      2.1ms  1.2s  0
+
+ENDPOINT              UPSTREAM  STATE      IN FLIGHT  REQUESTS  ERRORS  REASON
+http://10.0.0.5:3000  api       healthy    1          90        2
+http://10.0.0.6:3000  api       unhealthy  0          0         0       Connection refused
 
 ADDRESS        STATE    DENIED  +/S  USERS  HINT                 POLICIES    LAST (UTC)           TIME LEFT
 203.0.113.7    limited  60      0    3      credential stuffing  a\\u{1b}[2J  2026-07-03 12:00:00  59s

@@ -7,7 +7,9 @@ use serde::Serialize;
 use super::super::client::{AdminError, Connection};
 use crate::{
     abuse::Sort,
-    admin::dto::{Blocked, BlockedAddress, Policies, Policy, Route, Routes, Status, Upstream, Upstreams},
+    admin::dto::{
+        Blocked, BlockedAddress, Endpoint, Policies, Policy, Route, Routes, Status, Upstream, Upstreams,
+    },
 };
 
 /// Addresses that are fetched: more than any screen shows.
@@ -43,9 +45,15 @@ impl Snapshot {
         })
     }
 
-    /// How many endpoints are healthy, and how many there are.
-    pub(super) fn endpoints(&self) -> (usize, usize) {
-        let endpoints = || self.upstreams.iter().flat_map(|upstream| &upstream.endpoints);
-        (endpoints().filter(|endpoint| endpoint.healthy).count(), endpoints().count())
+    /// The endpoints of all upstreams, with the names of these.
+    pub(super) fn endpoints(&self) -> impl Iterator<Item = (&str, &Endpoint)> {
+        self.upstreams.iter().flat_map(|upstream| {
+            upstream.endpoints.iter().map(move |endpoint| (upstream.name.as_str(), endpoint))
+        })
+    }
+
+    /// How many endpoints are in this state.
+    pub(super) fn endpoints_in(&self, state: &str) -> usize {
+        self.endpoints().filter(|(_, endpoint)| endpoint.state == state).count()
     }
 }

@@ -28,8 +28,9 @@ pub(super) fn snapshot() -> Snapshot {
     let upstreams = json!([{
         "name": "api", "policies": ["per-ip"], "attempts": {"ok": 80}, "connections": {"active": 1, "idle": 2},
         "endpoints": [
-            {"url": "http://10.0.0.5:3000", "weight": 1, "healthy": true, "active": 1},
-            {"url": "http://10.0.0.6:3000", "weight": 1, "healthy": false, "active": 0},
+            {"url": "http://10.0.0.5:3000", "weight": 1, "state": "healthy", "healthy": true, "active": 1, "requests": 90, "errors": 2},
+            {"url": "http://10.0.0.6:3000", "weight": 1, "state": "unhealthy", "healthy": false, "active": 0,
+                "reason": "Connection refused"},
         ],
     }]);
     let policies = json!([{

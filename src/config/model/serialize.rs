@@ -72,12 +72,17 @@ impl Serialize for Secret {
 impl Serialize for Endpoint {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let url = self.base_url();
-        if self.weight == 1 {
+        if self.weight == 1 && !self.drain {
             return to.serialize_str(&url);
         }
-        let mut map = to.serialize_map(Some(2))?;
+        let mut map = to.serialize_map(None)?;
         map.serialize_entry("url", &url)?;
-        map.serialize_entry("weight", &self.weight)?;
+        if self.weight != 1 {
+            map.serialize_entry("weight", &self.weight)?;
+        }
+        if self.drain {
+            map.serialize_entry("drain", &self.drain)?;
+        }
         map.end()
     }
 }

@@ -65,6 +65,8 @@ pub struct Endpoint {
     pub port: u16,
     /// At least 1.
     pub weight: u32,
+    /// Whether it takes no new requests.
+    pub drain: bool,
 }
 
 impl Endpoint {

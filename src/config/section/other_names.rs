@@ -720,6 +720,10 @@ pub(super) const ENDPOINT: &[OtherName] = &[
     OtherName::new(OUTLIER_FAILURES, "outlier: { failures: VALUE }").with(OF_THE_UPSTREAM),
     OtherName::new(EJECTION_TIME, "outlier: { eject: VALUE }").with(OF_THE_UPSTREAM),
     OtherName::new(&["slow_start", "slowstart"], "slow_start: VALUE").with(OF_THE_UPSTREAM),
+    OtherName::new(
+        &["down", "disabled", "disable", "enabled", "drained", "draining", "maintenance", "maint"],
+        "drain: true",
+    ),
 ];
 const OF_THE_UPSTREAM: &str = " on the upstream, beside `endpoints`";
 

@@ -14,8 +14,8 @@ use crate::config::{
     model::{Endpoint, HostHeader, Protocol, Timeouts, Upstream, UpstreamTls},
     reader::{Cursor, MappingCursor, NameTable},
     value::{
-        Invalid, MAX_DURATION, choice, count, duration, endpoint_url, percentage, resource_name, server_name,
-        size,
+        Invalid, MAX_DURATION, boolean, choice, count, duration, endpoint_url, percentage, resource_name,
+        server_name, size,
     },
 };
 
@@ -158,7 +158,7 @@ fn endpoints(value: Cursor<'_>) -> Vec<Endpoint> {
     if value.is_empty_list() {
         value.report("an upstream needs an endpoint", "such as [http://127.0.0.1:3000]".to_owned());
     }
-    value.items(|item| {
+    let endpoints = value.items(|item| {
         if item.scalar().is_some() {
             return item.parse(endpoint_url);
         }
@@ -168,9 +168,15 @@ fn endpoints(value: Cursor<'_>) -> Vec<Endpoint> {
             let weight = count(1..=1000)(text)?;
             u32::try_from(weight).map_err(|_| Invalid::new("is too large"))
         });
+        let drain = mapping.parse_or("drain", false, boolean);
         mapping.finish();
-        Some(Endpoint { weight, ..url?.parse(endpoint_url)? })
-    })
+        Some(Endpoint { weight, drain, ..url?.parse(endpoint_url)? })
+    });
+    if !endpoints.is_empty() && endpoints.iter().all(|endpoint| endpoint.drain) {
+        let message = "every endpoint is drained, so each request to this upstream gets 503";
+        value.warn(message, "remove `drain: true` from an endpoint".to_owned());
+    }
+    endpoints
 }
 
 /// The configured timeouts, with `default` for the others.

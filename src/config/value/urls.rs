@@ -184,7 +184,7 @@ pub(in crate::config) fn endpoint_url(text: &str) -> Result<Endpoint, Invalid> {
             _ => return Err(invalid("has an invalid port")),
         },
     };
-    Ok(Endpoint { url, authority, port, weight: 1 })
+    Ok(Endpoint { url, authority, port, weight: 1, drain: false })
 }
 
 /// Reads a name or an address that the certificate of a server can be for.

@@ -41,7 +41,10 @@ impl Timing {
             // A rolling update renews instances one after the other.
             Subject::Configurations | Subject::Versions => self.minute,
             // What fails and works in turns is seen in one state and the other, and a store is unknown at first.
-            Subject::UnreachableEndpoint { .. } | Subject::UnavailableStore(_) => self.interval(),
+            Subject::UnreachableEndpoint { .. }
+            | Subject::UnusableUpstream(_)
+            | Subject::FewEndpoints(_)
+            | Subject::UnavailableStore(_) => self.interval(),
             _ => Duration::ZERO,
         }
     }
@@ -51,6 +54,8 @@ impl Timing {
         match subject {
             Subject::Store(_)
             | Subject::UnreachableEndpoint { .. }
+            | Subject::UnusableUpstream(_)
+            | Subject::FewEndpoints(_)
             | Subject::UnavailableStore(_)
             | Subject::CertificateExpiry(_)
             | Subject::InvalidCertificate(_)

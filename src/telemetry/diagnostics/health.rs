@@ -19,12 +19,14 @@ impl HealthTracker {
             let why = if store.breaker_open { "its circuit breaker is open" } else { "it responds" };
             ("store".to_owned(), !store.breaker_open, why.to_owned())
         });
-        let endpoints = endpoints.into_iter().map(|endpoint| {
-            let why = match (endpoint.is_healthy, &endpoint.error) {
-                (true, _) | (false, None) => format!("it is {}", endpoint.status),
-                (false, Some(error)) => format!("it is {}: {error}", endpoint.status),
+        // Whether a drained endpoint can be reached concerns no request: once it is undrained, its health is told.
+        let endpoints = endpoints.into_iter().filter(|endpoint| endpoint.drain.is_none()).map(|endpoint| {
+            let (is_healthy, state) = (!endpoint.is_failing(), endpoint.state().name());
+            let why = match endpoint.error() {
+                None => format!("it is {state}"),
+                Some(error) => format!("it is {state}: {error}"),
             };
-            (format!("upstream {} {}", endpoint.upstream, endpoint.url), endpoint.is_healthy, why)
+            (format!("upstream {} {}", endpoint.upstream, endpoint.url), is_healthy, why)
         });
         let changed = store.chain(endpoints).filter_map(|(what, is_healthy, why)| {
             let was_healthy = self.0.insert(what.clone(), is_healthy).unwrap_or(true);
@@ -37,6 +39,7 @@ impl HealthTracker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::metrics::{AddressFacts, EndpointState};
 
     #[test]
     fn each_change_is_reported_once() {
@@ -45,7 +48,10 @@ mod tests {
         let endpoint = |is_healthy| EndpointFacts {
             upstream: "api".into(),
             url: "http://a:1".into(),
-            is_healthy,
+            addresses: vec![AddressFacts {
+                state: if is_healthy { EndpointState::Healthy } else { EndpointState::Unhealthy },
+                ..AddressFacts::default()
+            }],
             ..EndpointFacts::default()
         };
         let changes = |events: Vec<Event>| -> Vec<(String, bool)> {

@@ -1,10 +1,14 @@
 //! Outages: routes whose requests fail, endpoints that can't be reached, a store that does not answer.
 
+use std::collections::BTreeMap;
+
 use super::{
     route_errors::LatestOutcomes,
     rules::{Finding, Subject},
 };
-use crate::telemetry::metrics::{EndpointFacts, NodeState, RouteOutcomes, StoreFacts, StoreTopology};
+use crate::telemetry::metrics::{
+    EndpointFacts, EndpointState, NodeState, RouteOutcomes, StoreFacts, StoreTopology,
+};
 
 /// Errors from which on a route fails if they are half of its latest requests.
 const MIN_FAILED: u64 = 3;
@@ -19,6 +23,8 @@ pub enum OutageKind {
     Route,
     /// An endpoint, by its URL.
     Endpoint,
+    /// An upstream, by its name.
+    Upstream,
     /// A Redis server, by its address.
     Store,
 }
@@ -29,6 +35,7 @@ impl OutageKind {
         match self {
             Self::Route => "route",
             Self::Endpoint => "endpoint",
+            Self::Upstream => "upstream",
             Self::Store => "store",
         }
     }
@@ -41,8 +48,9 @@ pub(super) fn outages(
     store: Option<&StoreFacts>,
 ) -> Vec<Finding> {
     let routes = routes.iter().filter_map(failing_route);
-    let endpoints = endpoints.iter().filter(|endpoint| !endpoint.is_healthy).map(unreachable);
-    routes.chain(endpoints).chain(store.map(unavailable_store).unwrap_or_default()).collect()
+    let upstreams = unusable_upstreams(endpoints);
+    let endpoints = endpoints.iter().filter(|endpoint| endpoint.is_failing()).map(unreachable);
+    routes.chain(upstreams).chain(endpoints).chain(store.map(unavailable_store).unwrap_or_default()).collect()
 }
 
 /// Half of the latest requests fail, or some of many over a longer time. One error or two are none.
@@ -80,10 +88,54 @@ fn given_by(outcomes: &RouteOutcomes) -> String {
 }
 
 fn unreachable(endpoint: &EndpointFacts) -> Finding {
-    let EndpointFacts { upstream, url, status, error, .. } = endpoint;
-    let why = error.as_deref().unwrap_or("the last attempt to use it has failed");
-    let text = format!("endpoint {url} of upstream {upstream} is {status}: {why}");
+    let EndpointFacts { upstream, url, .. } = endpoint;
+    let state = endpoint.state();
+    let why = endpoint.error().unwrap_or(match state {
+        EndpointState::Unresolved => "its name has no address",
+        _ => "the last attempt to use it has failed",
+    });
+    let text = format!("endpoint {url} of upstream {upstream} is {}: {why}", state.name());
     Finding { subject: Subject::UnreachableEndpoint { upstream: upstream.clone(), url: url.clone() }, text }
+}
+
+/// Upstreams none of whose endpoints takes requests, and those of which fewer than half do.
+fn unusable_upstreams(endpoints: &[EndpointFacts]) -> Vec<Finding> {
+    let mut upstreams: BTreeMap<&str, Vec<EndpointState>> = BTreeMap::new();
+    for endpoint in endpoints {
+        upstreams.entry(&endpoint.upstream).or_default().push(endpoint.state());
+    }
+    let finding = |(upstream, states): (&str, Vec<EndpointState>)| {
+        let counted = |state| states.iter().filter(|other| **other == state).count();
+        let (all, usable) = (states.len(), counted(EndpointState::Healthy));
+        // What is wrong with an only endpoint is said of that.
+        if usable * 2 >= all || all == 1 && states[0] != EndpointState::Drained {
+            return None;
+        }
+        let others = [
+            EndpointState::Unreachable,
+            EndpointState::Unhealthy,
+            EndpointState::Ejected,
+            EndpointState::Drained,
+            EndpointState::Unresolved,
+        ];
+        let others = others.map(|state| (counted(state), state.name()));
+        let others = others.iter().filter(|(count, _)| *count > 0);
+        let others = others.map(|(count, name)| format!("{count} {name}")).collect::<Vec<_>>().join(", ");
+        let name = upstream.to_owned();
+        Some(match usable {
+            0 => Finding {
+                subject: Subject::UnusableUpstream(name),
+                text: format!("no endpoint of upstream {upstream} takes requests ({others})"),
+            },
+            _ => Finding {
+                subject: Subject::FewEndpoints(name),
+                text: format!(
+                    "only {usable} of {all} endpoints of upstream {upstream} take requests ({others})"
+                ),
+            },
+        })
+    };
+    upstreams.into_iter().filter_map(finding).collect()
 }
 
 /// The Redis servers to which decisions would go and do not.
@@ -118,7 +170,7 @@ fn unavailable_store(store: &StoreFacts) -> Vec<Finding> {
 mod tests {
     use super::*;
     use crate::telemetry::{
-        metrics::{NodeFacts, ServerErrors},
+        metrics::{AddressFacts, NodeFacts, ServerErrors, StateChange},
         testing::cluster,
     };
 
@@ -170,21 +222,52 @@ mod tests {
         assert_found(&outages(&[latest((100, [0; 5]), some)], &[], None), &[]);
     }
 
-    #[test]
-    fn endpoints_are_named_by_their_urls() {
-        let endpoint = |url: &str, is_healthy| EndpointFacts {
+    fn endpoint(url: &str, state: EndpointState) -> EndpointFacts {
+        let is_drained = state == EndpointState::Drained;
+        let drain = StateChange { time: None, reason: String::new(), by: "configuration".into() };
+        let error = (state != EndpointState::Healthy).then(|| "nobody listens".to_owned());
+        EndpointFacts {
             upstream: "api".into(),
             url: url.into(),
-            is_healthy,
-            status: if is_healthy { "healthy" } else { "unreachable" },
-            error: (!is_healthy).then(|| "nobody listens".to_owned()),
-            ejections: 0,
-        };
-        let endpoints = [endpoint("http://10.0.0.5:3000", true), endpoint("http://10.0.0.6:3000", false)];
+            drain: is_drained.then_some(drain),
+            addresses: vec![AddressFacts { state, error, ..AddressFacts::default() }],
+            ..EndpointFacts::default()
+        }
+    }
+
+    #[test]
+    fn endpoints_are_named_by_their_urls() {
+        let endpoints = [
+            endpoint("http://10.0.0.5:3000", EndpointState::Healthy),
+            endpoint("http://10.0.0.6:3000", EndpointState::Unreachable),
+        ];
         assert_found(
             &outages(&[], &endpoints, None),
             &["endpoint http://10.0.0.6:3000 of upstream api is unreachable: nobody listens"],
         );
+    }
+
+    #[test]
+    fn upstreams_with_no_endpoint_or_few_are_found_and_a_drained_endpoint_is_no_outage() {
+        use EndpointState::{Drained, Ejected, Healthy};
+        let of = |states: &[EndpointState]| {
+            let endpoints: Vec<_> = states.iter().map(|state| endpoint("http://a", *state)).collect();
+            unusable_upstreams(&endpoints)
+        };
+        assert_found(&of(&[Healthy, Drained]), &[]);
+        assert_found(&of(&[Ejected]), &[]);
+        assert_found(&of(&[Drained]), &["no endpoint of upstream api takes requests (1 drained)"]);
+        assert_found(
+            &outages(&[], &[endpoint("http://a", Drained), endpoint("http://b", Healthy)], None),
+            &[],
+        );
+        assert_found(
+            &of(&[Healthy, Drained, Ejected]),
+            &["only 1 of 3 endpoints of upstream api take requests (1 ejected, 1 drained)"],
+        );
+        let none = of(&[Drained, Drained]);
+        assert_found(&none, &["no endpoint of upstream api takes requests (2 drained)"]);
+        assert_eq!(none[0].subject.outage(), Some((OutageKind::Upstream, "api")));
     }
 
     #[test]

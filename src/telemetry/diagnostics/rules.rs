@@ -81,6 +81,10 @@ pub(super) enum Subject {
     FailingRoute(String),
     /// An endpoint can't be reached.
     UnreachableEndpoint { upstream: String, url: String },
+    /// No endpoint of an upstream takes requests.
+    UnusableUpstream(String),
+    /// Fewer than half of the endpoints of an upstream take requests.
+    FewEndpoints(String),
     /// A Redis server of the store is not available.
     UnavailableStore(String),
     /// One client makes most of the requests.
@@ -121,6 +125,7 @@ impl Subject {
         match self {
             Self::FailingRoute(route) => Some((OutageKind::Route, route)),
             Self::UnreachableEndpoint { url, .. } => Some((OutageKind::Endpoint, url)),
+            Self::UnusableUpstream(upstream) => Some((OutageKind::Upstream, upstream)),
             Self::UnavailableStore(address) => Some((OutageKind::Store, address)),
             _ => None,
         }

@@ -39,7 +39,7 @@ struct RaisedWarnings {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outage {
     pub kind: OutageKind,
-    /// Of the route, the URL of the endpoint, or the address of the Redis server.
+    /// Of the route or the upstream, the URL of the endpoint, or the address of the Redis server.
     pub name: String,
     /// The warning.
     pub text: String,
@@ -224,7 +224,12 @@ impl DiagnosticsThread {
             (Subject::UnreachableEndpoint { upstream, url }, false) => {
                 tracing::info!("endpoint {url} of upstream {upstream} is reachable again");
             }
-            (Subject::InvalidCertificate(_), true) => tracing::error!("{text}"),
+            (Subject::UnusableUpstream(upstream), false) => {
+                tracing::info!("an endpoint of upstream {upstream} takes requests again");
+            }
+            (Subject::InvalidCertificate(_) | Subject::UnusableUpstream(_), true) => {
+                tracing::error!("{text}");
+            }
             // What is read of files is logged there.
             (Subject::TlsReload(_), true)
             | (Subject::CertificateExpiry(_) | Subject::InvalidCertificate(_), false) => {}

@@ -13,7 +13,7 @@ use super::{
     BanVerdict, EvidenceFacts, MemoryFacts, Metrics, NodeRole, NodeState, Outcome, PoolState, SourceLabel,
     StoreFacts, StoreFailure, StoreMetrics, StoreTopology, ThreadMetrics, VerdictLabel,
     bans::BanRow,
-    certificates, connections, cut_offs,
+    certificates, connections, cut_offs, endpoints,
     format::{ExpositionFormat, as_text},
     histogram::HistogramTotal,
     openings, refusals, server_errors,
@@ -73,27 +73,6 @@ impl Metrics {
             out.encode_descriptor("tollgate_bans", "Active bans, by mode", None, MetricType::Gauge)?;
         for (mode, value) in [("enforce", facts.enforced), ("shadow", facts.shadow)] {
             family.encode_family(&[("mode", mode)])?.encode_gauge(&value)?;
-        }
-        Ok(())
-    }
-
-    fn upstream_endpoints(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let endpoints = self.endpoints();
-        let (name, help) = (
-            "tollgate_upstream_endpoint_healthy",
-            "Whether the endpoint can be reached, passes its health checks and is not ejected",
-        );
-        let mut family = out.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for endpoint in &endpoints {
-            let labels = [("upstream", endpoint.upstream.as_str()), ("endpoint", endpoint.url.as_str())];
-            family.encode_family(&labels)?.encode_gauge(&u64::from(endpoint.is_healthy))?;
-        }
-        let help =
-            "Times an endpoint was taken out of rotation because it could not be reached or failed requests";
-        let mut family = counter(out, "tollgate_upstream_ejections", help)?;
-        for endpoint in &endpoints {
-            let labels = [("upstream", endpoint.upstream.as_str()), ("endpoint", endpoint.url.as_str())];
-            count(&mut family, labels, endpoint.ejections)?;
         }
         Ok(())
     }
@@ -283,7 +262,7 @@ impl Collector for Metrics {
         totals.upstream_requests(&mut out)?;
         totals.upstream_retries(&mut out)?;
         self.upstream_connections_of(&totals, &mut out)?;
-        self.upstream_endpoints(&mut out)?;
+        endpoints::expose(&self.endpoints(), &mut out)?;
         self.store_metrics(&mut out)?;
         self.process(&mut out)
     }

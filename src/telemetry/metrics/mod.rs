@@ -8,6 +8,7 @@ mod certificates;
 mod connections;
 mod counter;
 mod cut_offs;
+mod endpoints;
 mod exposition;
 mod format;
 mod generation;
@@ -27,14 +28,13 @@ pub use certificates::{CertificateFacts, ClientCaFacts, TlsFacts, UpstreamTlsFac
 pub use connections::{ConnectionFacts, ConnectionRefusal, Http2Abuse, IdleClosure};
 pub use counter::{Counter, Gauge};
 pub use cut_offs::{CutOff, CutOffBody, CutOffMetrics, CutOffReason};
+pub use endpoints::{AddressFacts, EndpointFacts, EndpointState, ResolutionFacts, StateChange};
 pub use format::ExpositionFormat;
 pub use history::{History, RouteHistory, Sample};
 pub use nodes::{NodeFacts, NodeRole, NodeState, StoreTopology};
 pub use openings::{Handshake, HandshakeFailure, OpeningMetrics, ProxyHeaderFailure};
 pub use refusals::Refusal;
-pub use registry::{
-    BudgetFacts, EndpointFacts, EvidenceFacts, InstanceFacts, MemoryFacts, Metrics, StoreFacts,
-};
+pub use registry::{BudgetFacts, EvidenceFacts, InstanceFacts, MemoryFacts, Metrics, StoreFacts};
 pub use server_errors::{ServerErrorSource, ServerErrors};
 pub use store::{StoreFailure, StoreMetrics};
 pub use totals::{PolicyTotals, RouteOutcomes, RouteTotals, Totals, UpstreamTotals};

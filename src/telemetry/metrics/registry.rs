@@ -12,8 +12,8 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    BanFacts, ConnectionFacts, NodeFacts, PoolMetrics, PoolState, StoreMetrics, StoreTopology, ThreadMetrics,
-    TlsFacts, UpstreamTlsFacts, WorkerMetrics,
+    BanFacts, ConnectionFacts, EndpointFacts, NodeFacts, PoolMetrics, PoolState, StoreMetrics, StoreTopology,
+    ThreadMetrics, TlsFacts, UpstreamTlsFacts, WorkerMetrics,
     bans::BanMetrics,
     generation::{Generations, Names},
     totals::Totals,
@@ -85,22 +85,6 @@ pub struct InstanceFacts {
     /// The hash of its configuration.
     pub configuration: String,
     pub version: String,
-}
-
-/// How an endpoint of an upstream stands.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct EndpointFacts {
-    pub upstream: String,
-    /// `http://127.0.0.1:3000`
-    pub url: String,
-    /// Whether nothing is known against it.
-    pub is_healthy: bool,
-    /// `healthy`, `unreachable`, `ejected` or `unhealthy`.
-    pub status: &'static str,
-    /// How often it was put to rest since the start.
-    pub ejections: u64,
-    /// What is known against it. `None`: nothing.
-    pub error: Option<String>,
 }
 
 type EndpointSource = Box<dyn Fn() -> Vec<EndpointFacts> + Send + Sync>;

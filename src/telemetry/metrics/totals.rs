@@ -83,6 +83,8 @@ pub struct PolicyTotals {
 pub struct UpstreamTotals {
     /// By the name of how they ended.
     pub attempts: Vec<(&'static str, u64)>,
+    /// Attempts that another followed.
+    pub retries: u64,
     pub active: u64,
     pub idle: u64,
 }
@@ -137,6 +139,7 @@ impl Totals {
         };
         UpstreamTotals {
             attempts: attempts.collect(),
+            retries: row.retries.value(),
             active: open(PoolState::Active),
             idle: open(PoolState::Idle),
         }

@@ -57,16 +57,17 @@ impl WatchedUpstream {
         if self.version == self.upstream.hosts_version() {
             return;
         }
-        let snapshot = self.upstream.hosts_snapshot();
+        let version = self.upstream.hosts_version();
         let mut before = std::mem::take(&mut self.probes);
-        for host in &*snapshot.hosts {
+        // Drained ones included: once one is undrained, its health is known.
+        for host in &*self.upstream.hosts() {
             let known = before.iter().position(|probe| Arc::ptr_eq(&probe.host, host));
             self.probes.push(match known {
                 Some(known) => before.swap_remove(known),
                 None => ProbeTask::spawn(&self.upstream, host, check),
             });
         }
-        self.version = snapshot.version;
+        self.version = version;
     }
 }
 

@@ -21,6 +21,7 @@ impl SharedUpstream {
     /// No connection to `host` could be opened.
     pub(in crate::upstream) fn not_connected(&self, host: &Host, error: &ConnectError) {
         let now = Instant::now();
+        host.state.count_error();
         self.unreachable(host, self.describe_connect_error(host, error), now);
         if matches!(error, ConnectError::Timeout | ConnectError::HandshakeTimeout) {
             self.failed(host, RequestFailure::ConnectTimeout, now);
@@ -56,7 +57,10 @@ impl SharedUpstream {
             self.report_change(host, &change);
         }
         match failure {
-            Some(failure) => self.failed(host, failure, now),
+            Some(failure) => {
+                host.state.count_error();
+                self.failed(host, failure, now);
+            }
             None => {
                 if let Some(change) = host.state.succeeded(began, now) {
                     self.report_change(host, &change);
@@ -67,11 +71,13 @@ impl SharedUpstream {
 
     /// `host` did not respond in time.
     pub fn response_timed_out(&self, host: &Host, now: Instant) {
+        host.state.count_error();
         self.failed(host, RequestFailure::ResponseTimeout, now);
     }
 
     /// The connection to `host` broke before the response to a request that began at `began`.
     pub fn broke_off(&self, host: &Host, error: &(dyn Error + 'static), began: Instant, now: Instant) {
+        host.state.count_error();
         if host.state.counts_broken(began, now) {
             self.failed(host, RequestFailure::Broken(&self.describe(host, error)), now);
         }
@@ -79,14 +85,15 @@ impl SharedUpstream {
 
     #[cold]
     fn failed(&self, host: &Host, failure: RequestFailure<'_>, now: Instant) {
-        if let Some(change) = self.outliers.failed(|| self.hosts(), host, failure, now) {
+        if let Some(change) = self.outliers.failed(|| self.hosts_snapshot().hosts, host, failure, now) {
             self.report_change(host, &change);
         }
     }
 
     /// Ends ejections whose time is over.
     pub(super) fn settle_ejections(&self, now: Instant) {
-        self.outliers.settle(&self.hosts(), now, |host, change| self.report_change(host, &change));
+        self.outliers
+            .settle(&self.hosts_snapshot().hosts, now, |host, change| self.report_change(host, &change));
     }
 
     /// Says in the log what has changed.

@@ -61,7 +61,7 @@ mod tests {
 
     fn endpoint() -> Endpoint {
         let authority = Authority::from_static("origin:1");
-        Endpoint { url: "http://origin:1".parse().unwrap(), authority, port: 1, weight: 1 }
+        Endpoint { url: "http://origin:1".parse().unwrap(), authority, port: 1, weight: 1, drain: false }
     }
 
     fn head(request: request::Builder) -> Request<()> {

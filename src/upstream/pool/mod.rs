@@ -97,11 +97,19 @@ impl<B: RequestBody> UpstreamPool<B> {
     }
 
     /// The host for the next request, by what ties it to one: not `avoid`, nor one that could not be reached recently, where
-    /// there is another.
-    pub fn pick(&self, affinity: &Affinity, avoid: Option<&HostPool<B>>, now: Instant) -> Rc<HostPool<B>> {
+    /// there is another. `None`: all are drained.
+    pub fn pick(
+        &self,
+        affinity: &Affinity,
+        avoid: Option<&HostPool<B>>,
+        now: Instant,
+    ) -> Option<Rc<HostPool<B>>> {
         self.follow_hosts();
         let hosts = self.hosts.borrow();
-        Rc::clone(&hosts.pools[hosts.balancer.pick(affinity, avoid.map(|avoid| &**avoid), now)])
+        if hosts.pools.is_empty() {
+            return None;
+        }
+        Some(Rc::clone(&hosts.pools[hosts.balancer.pick(affinity, avoid.map(|avoid| &**avoid), now)]))
     }
 
     /// Sees to it that the view shows the hosts as they are now. Those that stay keep their connections; those of the others
@@ -282,7 +290,7 @@ impl<B: RequestBody> UpstreamPool<B> {
 
     /// Takes back a connection to `host` that is ready for another request.
     pub(super) fn check_in(&self, pooled: PooledConnection<B>, host: &Rc<HostPool<B>>) {
-        if !host.is_current_tls(pooled.tls_version) {
+        if !host.is_current_tls(pooled.tls_version) || host.is_retired() {
             return; // dropping it closes it
         }
         match self.next_request(host) {

@@ -54,7 +54,7 @@ fn the_configuration_in_force_is_shown_with_its_counters() {
     assert_eq!((&upstreams[0]["attempts"]["ok"], &upstreams[1]["attempts"]["ok"]), (&json!(2), &json!(0)));
     assert_eq!(upstreams[0]["endpoints"][0]["healthy"], true);
     assert_eq!(upstreams[1]["endpoints"][0]["healthy"], false, "{upstreams:#}");
-    assert_eq!(upstreams[0]["endpoints"][0]["url"], format!("http://{}/", origin.address));
+    assert_eq!(upstreams[0]["endpoints"][0]["url"], format!("http://{}", origin.address));
 
     let policies = ask(&tollgate, "/v1/policies")["policies"].clone();
     assert_eq!(

@@ -30,7 +30,7 @@ fn secs(secs: u64) -> Duration {
 
 fn endpoint(authority: &str, port: u16, weight: u32) -> Endpoint {
     let url = format!("http://{authority}").parse().unwrap();
-    Endpoint { url, authority: authority.parse().unwrap(), port, weight }
+    Endpoint { url, authority: authority.parse().unwrap(), port, weight, drain: false }
 }
 
 fn one(part: KeyPart) -> KeyRecipe {

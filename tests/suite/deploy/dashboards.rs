@@ -42,12 +42,22 @@ fn page() -> String {
   - {{ address: \"127.0.0.1:0\", tls: {{ certificates: [{{ cert: \"{}\", key: \"{}\" }}] }} }}
 store: {{ redis: {{ url: \"{}\", timeout: 5s }} }}
 policies: {{ per-ip: {{ algorithm: sliding_log, key: ip, limit: 1/1h }} }}
+upstreams:
+  origin: {{ endpoints: [\"http://{}\"], policies: [per-ip] }}
+  secure: {{ endpoints: [\"https://127.0.0.1:1\"], tls: {{ ca: \"{}\", cert: \"{}\", key: \"{}\" }} }}
+routes:
+  - {{ path: /secure, upstream: secure }}
+  - {{ path: /*, upstream: origin }}
 ",
         file_name(&cert),
         file_name(&key),
-        redis.url()
+        redis.url(),
+        origin.address,
+        file_name(&authority.file()),
+        file_name(&cert),
+        file_name(&key),
     );
-    let tollgate = Tollgate::start(Config::new(&[origin.address], &rest).with_policy("per-ip"));
+    let tollgate = Tollgate::start(Config::yaml(rest));
     for _ in 0..3 {
         get(tollgate.address, "/", &[]);
     }
@@ -252,7 +262,7 @@ fn promtool_finds_nothing_wrong_with_the_page() {
 fn promtool_takes_the_rules_and_their_test() {
     let promtool = || -> Command { program("promtool", "prometheus") };
     let rules = deploy("prometheus/rules.yaml");
-    assert!(printed(promtool().args(["check", "rules"]).arg(rules)).contains("SUCCESS: 23 rules"));
+    assert!(printed(promtool().args(["check", "rules"]).arg(rules)).contains("SUCCESS: 28 rules"));
     let tests = deploy("prometheus/rules_test.yaml");
     assert!(printed(promtool().args(["test", "rules"]).arg(tests)).contains("SUCCESS"));
     let scrape = deploy("prometheus/scrape.yaml");

@@ -14,6 +14,7 @@ use tollgate::{
     proxy::Rules,
     store::{memory::MemoryStore, redis::Topology},
     telemetry::{Events, metrics::Metrics},
+    upstream::DrainTable,
 };
 
 use crate::{
@@ -105,6 +106,7 @@ impl Instance {
             token: None,
             registry: Arc::clone(&registry),
             bans: Arc::new(bans),
+            drains: Arc::new(DrainTable::new(Events::new(), true)),
             audit,
             active_config,
             reloads: admin::ReloadSender::channel().0,

@@ -12,6 +12,7 @@ use tollgate::{
         Events,
         metrics::{Metrics, NodeRole, StoreFacts},
     },
+    upstream::DrainTable,
 };
 
 use crate::{
@@ -74,6 +75,7 @@ impl Watched {
             instance,
             registry: Arc::new(ClientRegistry::new(&[], retain, Arc::clone(&metrics))),
             bans: Arc::new(bans),
+            drains: Arc::new(DrainTable::new(Events::new(), true)),
             audit,
             clock: SystemClock::new(),
             instances: Arc::clone(&instances),

@@ -32,7 +32,7 @@ fn assert_fails(tollgate: &Tollgate, origin: SocketAddr, status: u16, words: &[&
     let endpoint = &upstreams["upstreams"][0]["endpoints"][0];
     assert_eq!(
         (endpoint["healthy"].as_bool(), endpoint["url"].as_str()),
-        (Some(false), Some(&*format!("https://{origin}/")))
+        (Some(false), Some(&*format!("https://{origin}")))
     );
     let why = endpoint["error"].as_str().unwrap();
     assert!(words.iter().all(|word| why.contains(**word)), "{why}");

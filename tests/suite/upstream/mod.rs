@@ -1,6 +1,7 @@
 //! What is between Tollgate and the services behind it.
 
 mod balancing;
+mod drain;
 mod grpc;
 mod health;
 mod http2;

@@ -77,7 +77,7 @@ async function ask(method, path, body) {
   if (reply.status === 401) location.reload();
   if (!reply.ok) {
     const problem = new Error(answer.detail ?? `Something went wrong: ${reply.status}`);
-    throw Object.assign(problem, { shutsOut: answer.shuts_out });
+    throw Object.assign(problem, { type: answer.type, shutsOut: answer.shuts_out });
   }
   return answer;
 }
@@ -94,19 +94,36 @@ const TOLD = {
     return `${answer.address} ${outcome}: ${parts.join(", ")}.${kept}${others}`;
   },
   ban: (answer) => `${answer.key} is banned until ${utc(new Date(answer.until))}.`,
+  drain: (answer) => `${answer.endpoint} of ${answer.upstream} is drained.`,
+  undrain: (answer) => answer.drained_by_configuration
+    ? `${answer.endpoint} of ${answer.upstream} is still drained, by the configuration.`
+    : `${answer.endpoint} of ${answer.upstream} takes requests again.`,
   lift: (answer) => `${answer.key}: ${many(answer.bans_lifted, "ban", "bans")} lifted.`,
 };
 
-/// Names what a ban would shut out beside a client, and offers to ban all the same.
-function askToForce(form, error, shutsOut) {
-  const key = form.elements.key.value;
-  const list = document.createElement("ul");
-  for (const one of shutsOut) list.append(Object.assign(document.createElement("li"), { textContent: one }));
+function forceButton(form, text) {
   const button = Object.assign(document.createElement("button"), { type: "button", className: "danger" });
-  button.textContent = `Ban ${key} all the same`;
+  button.textContent = text;
   button.addEventListener("click", () => submit(form, { force: true }));
-  error.replaceChildren(`A ban of ${key} would shut out:`, list, button);
+  return button;
 }
+
+/// What has to be confirmed once more, by the type of the problem, and the offer to do it all the same.
+const FORCEABLE = {
+  /// Names what a ban would shut out beside a client.
+  "urn:tollgate:problem:far-reaching-ban"(form, error, problem) {
+    const key = form.elements.key.value;
+    const list = document.createElement("ul");
+    for (const one of problem.shutsOut) list.append(Object.assign(document.createElement("li"), { textContent: one }));
+    error.replaceChildren(`A ban of ${key} would shut out:`, list, forceButton(form, `Ban ${key} all the same`));
+  },
+  "urn:tollgate:problem:last-endpoint"(form, error) {
+    const upstream = form.elements.upstream.value;
+    const text = document.createElement("p");
+    text.textContent = `No other endpoint of ${upstream} takes requests: each request to it will get 503.`;
+    error.replaceChildren(text, forceButton(form, "Drain it all the same"));
+  },
+};
 
 // What was offered for one key is not for another.
 document.addEventListener("input", (event) => {
@@ -123,13 +140,14 @@ async function submit(form, more = {}) {
   button.disabled = true;
   try {
     const path = form.getAttribute("action");
-    const answer = method === "POST" ? await ask(method, path, fields) : await ask(method, path);
+    const query = new URLSearchParams(fields).toString();
+    const answer = await (method === "POST" ? ask(method, path, fields) : ask(method, query ? `${path}?${query}` : path));
     form.closest("dialog")?.close();
     if (!form.closest("dialog")) form.reset();
     say(TOLD[form.dataset.said](answer));
     await refresh();
   } catch (problem) {
-    if (problem.shutsOut) askToForce(form, error, problem.shutsOut);
+    if (FORCEABLE[problem.type]) FORCEABLE[problem.type](form, error, problem);
     else error.textContent = problem.message;
     error.hidden = false;
   } finally {
@@ -153,7 +171,7 @@ document.addEventListener("click", (event) => {
   }
 });
 
-/// A button may say what its dialog is about: data-key stands in fields and wherever the dialog names it.
+/// A button may say what its dialog is about: that stands wherever the dialog names it, and in the path or in the fields.
 function openDialog(button) {
   const dialog = lookUp(button.dataset.dialog);
   const error = dialog.querySelector(".error");
@@ -161,7 +179,10 @@ function openDialog(button) {
   if (button.dataset.about) {
     for (const place of all("[data-about-here]", dialog)) place.textContent = button.dataset.about;
     const form = dialog.querySelector("form");
-    form.setAttribute("action", form.dataset.path + encodeURIComponent(button.dataset.about));
+    if (form.dataset.path) form.setAttribute("action", form.dataset.path + encodeURIComponent(button.dataset.about));
+    for (const name of ["upstream", "endpoint"]) {
+      if (form.elements[name]) form.elements[name].value = button.dataset[name];
+    }
   }
   dialog.showModal();
 }
@@ -300,7 +321,7 @@ function listen() {
     // It was refused: browsers don't try again then. An operator who has to sign in again is led there.
     if (isOver) setTimeout(() => { refresh(); listen(); }, 5000);
   });
-  const changes = ["limited", "unblocked", "banned", "lifted", "reloaded", "not_reloaded", "health", "warning", "missed"];
+  const changes = ["limited", "unblocked", "banned", "lifted", "drained", "undrained", "reloaded", "not_reloaded", "health", "warning", "missed"];
   for (const name of changes) events.addEventListener(name, refreshSoon);
   events.addEventListener("tick", (event) => showTick(JSON.parse(event.data)));
 }

@@ -52,7 +52,7 @@ pub(in super::super) fn draw(frame: &mut Frame<'_>, app: &App, theme: Theme, now
     }
 }
 
-/// What is out of order, a line each: outages, and the nodes of the store that are not up.
+/// What is out of order, a line each: outages, the nodes of the store that are not up, and the endpoints that are drained.
 fn failures(latest: &Snapshot) -> Vec<String> {
     let outages = &latest.status.outages;
     let mut lines: Vec<_> = outages.iter().take(SHOWN_OUTAGES).map(|outage| outage.text.clone()).collect();
@@ -60,6 +60,12 @@ fn failures(latest: &Snapshot) -> Vec<String> {
         lines.push(format!("and {} more outages", outages.len() - SHOWN_OUTAGES));
     }
     lines.extend(failing_nodes(&latest.status.store).map(|nodes| format!("not up: {nodes}")));
+    let drained = latest.endpoints().filter(|(_, endpoint)| endpoint.state == "drained");
+    let drained: Vec<_> =
+        drained.map(|(upstream, endpoint)| format!("{} of {upstream}", endpoint.url)).collect();
+    if !drained.is_empty() {
+        lines.push(format!("drained: {}", drained.join(", ")));
+    }
     lines
 }
 
@@ -102,13 +108,15 @@ fn process_line(app: &App, theme: Theme) -> Line<'static> {
 fn health_line(latest: &Snapshot, app: &App, theme: Theme) -> Line<'static> {
     let status = &latest.status.store;
     let store_style = if status.is_healthy() { theme.good() } else { theme.bad() };
-    let (healthy, endpoints) = latest.endpoints();
-    let endpoint_style = if healthy == endpoints { theme.good() } else { theme.bad() };
+    let (all, healthy, drained) =
+        (latest.endpoints().count(), latest.endpoints_in("healthy"), latest.endpoints_in("drained"));
+    let endpoint_style = if healthy + drained == all { theme.good() } else { theme.bad() };
+    let drained = if drained > 0 { format!(", {drained} drained") } else { String::new() };
     let mut spans = vec![
         Span::raw("store "),
         Span::styled(printable(&store(status)).into_owned(), store_style),
         Span::raw("  endpoints "),
-        Span::styled(format!("{healthy}/{endpoints} healthy"), endpoint_style),
+        Span::styled(format!("{healthy}/{all} healthy{drained}"), endpoint_style),
     ];
     if let Some(total) = app.rates.total.filter(|total| total.shadow_denied > 0.0) {
         let text = format!("  shadow {}/s", rate(Some(total.shadow_denied)));

@@ -102,6 +102,17 @@ fn redis_servers_that_fail_get_a_line_of_their_own() {
 }
 
 #[test]
+fn drained_endpoints_are_named() {
+    let app = with(|app| {
+        let endpoint = &mut app.latest.as_mut().unwrap().upstreams[0].endpoints[1];
+        endpoint.state = "drained".to_owned();
+    });
+    let lines = lines(&app, 100, 24);
+    assert_eq!(lines[1], "drained: http://10.0.0.6:3000 of api");
+    assert!(lines[2].ends_with("endpoints 1/2 healthy, 1 drained"), "{}", lines[2]);
+}
+
+#[test]
 fn outages_come_first_and_are_no_warnings() {
     let outage = |n: usize| {
         let text = format!("endpoint http://10.0.0.{n}:3000 of upstream api is unreachable");

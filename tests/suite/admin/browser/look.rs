@@ -3,10 +3,11 @@
 use super::{ban, is_content, limit, start};
 use crate::harness::{Browser, Origin, Tollgate, eventually, get};
 
-const PAGES: [&str; 9] = [
+const PAGES: [&str; 10] = [
     "/",
     "/blocked",
     "/bans",
+    "/upstreams",
     "/policies",
     "/explain",
     "/explain?url=http%3A%2F%2Fa%2Forders%2F7&headers=x-user-id%3A+%3Cb%3E&peer=127.0.0.5",

@@ -3,12 +3,13 @@
 use super::is_content;
 use crate::harness::{Browser, Client, Config, Origin, Tollgate, eventually, get, nobody};
 
-const PAGES: [(&str, &str); 11] = [
+const PAGES: [(&str, &str); 12] = [
     ("overview", "/"),
     ("blocked", "/blocked"),
     ("blocked-filtered", "/blocked?prefix=10.0.0.0%2F8&policy=inspect"),
     ("blocked-wrong", "/blocked?prefix=foo-bar-and-so-on-and-on-without-an-end-that-anybody-could-see"),
     ("bans", "/bans"),
+    ("upstreams", "/upstreams"),
     ("policies", "/policies"),
     ("explain", "/explain?url=http%3A%2F%2Fa%2Forders%2F7&headers=x-user-id%3A+%3Cb%3E&peer=127.0.0.5"),
     ("audit", "/audit"),

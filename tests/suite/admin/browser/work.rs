@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{ask_as, ban, is_content, limit, start};
-use crate::harness::{Browser, Cluster, Origin, Redis, eventually};
+use crate::harness::{Browser, Cluster, Config, Origin, Redis, Tollgate, eventually};
 
 #[test]
 fn an_address_is_found_looked_into_and_let_go_on_every_instance() {
@@ -321,5 +321,42 @@ fn the_nodes_of_a_cluster_are_shown_and_one_that_is_killed_shows_by_itself() {
     browser.shows(&rows[5], "down");
     let width = browser.script("return document.scrollingElement.scrollWidth");
     assert!(width.as_u64().unwrap() <= 360, "{width}");
+    is_content(&browser);
+}
+
+#[test]
+fn an_endpoint_is_drained_and_undrained() {
+    let origins = [Origin::ok(), Origin::ok()];
+    let tollgate = Tollgate::start(Config::new(&origins.each_ref().map(|origin| origin.address), ""));
+    let urls = origins.each_ref().map(|origin| format!("http://{}", origin.address));
+    let browser = Browser::open(tollgate.admin, "/");
+    browser.click("a[href='/upstreams']");
+    browser.comes_to("/upstreams");
+    browser.shows("main", "2 of 2 healthy");
+    browser.click(&format!("[data-dialog=drain][data-endpoint='{}']", urls[0]));
+    browser.shows("#drain", &format!("Drain {} of origin?", urls[0]));
+    browser.write("#drain [name=reason]", "a <new> disk");
+    browser.click("#drain [type=submit]");
+    browser.shows("#said", &format!("{} of origin is drained.", urls[0]));
+    browser.shows(&format!("tr[data-key='{}']", urls[0]), "a <new> disk by operator at 127.0.0.1");
+    browser.shows("main", "1 of 2 healthy");
+    // The other one is the last that takes requests.
+    browser.click(&format!("[data-dialog=drain][data-endpoint='{}']", urls[1]));
+    browser.click("#drain [type=submit]");
+    browser.shows(
+        "#drain .error",
+        "No other endpoint of origin takes requests: each request to it will get 503.",
+    );
+    browser.click("#drain .error button");
+    browser.shows("main", "0 of 2 healthy");
+    eventually("its requests get 503", || ask_as(&tollgate, "127.0.0.5", &["ann"]) == [503]);
+    assert!(browser.logged().iter().all(|line| line.contains("409")));
+    browser.click(&format!("[data-dialog=undrain][data-endpoint='{}']", urls[1]));
+    browser.shows("#undrain", &format!("Undrain {} of origin?", urls[1]));
+    browser.click("#undrain [type=submit]");
+    browser.shows("#said", &format!("{} of origin takes requests again.", urls[1]));
+    eventually("it is sent requests", || ask_as(&tollgate, "127.0.0.5", &["ann"]) == [200]);
+    browser.go("/audit");
+    browser.shows("table", "a <new> disk");
     is_content(&browser);
 }

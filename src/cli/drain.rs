@@ -1,0 +1,88 @@
+//! `tollgate drain UPSTREAM ENDPOINT`: an endpoint takes no new requests.
+
+use std::process::ExitCode;
+
+use clap::ValueHint;
+use http::Method;
+
+use super::{
+    client::{self, AdminError, EXIT_CODES, Options},
+    terminal::printable,
+};
+use crate::admin::dto::{Drain, NewDrain};
+
+/// Drain an endpoint on all instances: it takes no new requests until it is undrained
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = EXIT_CODES)]
+pub(super) struct Args {
+    /// The name of the upstream, as in proxy.yaml
+    #[arg(value_hint = ValueHint::Other)]
+    pub upstream: String,
+    /// The URL of the endpoint, as `tollgate upstreams` lists it: http://10.0.0.5:3000
+    #[arg(value_hint = ValueHint::Url)]
+    pub endpoint: String,
+    /// A note for others who look at the endpoint, up to 256 characters
+    #[arg(long, default_value = "", value_hint = ValueHint::Other)]
+    pub reason: String,
+    /// Drain even the last endpoint that takes requests: from then on each request to the upstream gets 503
+    #[arg(long)]
+    pub force: bool,
+    #[command(flatten)]
+    pub options: Options,
+}
+
+/// Asks the admin port and prints its answer. The exit code is 1 if there is none.
+pub(super) fn run(args: &Args) -> ExitCode {
+    client::print_result(output(args))
+}
+
+fn output(args: &Args) -> Result<String, AdminError> {
+    let Args { upstream, endpoint, reason, force, options } = args.clone();
+    let drain = NewDrain { upstream, endpoint, reason, force };
+    client::post_json(&options, Method::POST, "/v1/drains", &drain, describe)
+}
+
+fn describe(drain: &Drain) -> String {
+    let [endpoint, upstream] = [&drain.endpoint, &drain.upstream].map(|text| printable(text));
+    format!(
+        "{endpoint} of upstream {upstream} is drained: it takes no new requests, and those in flight go on.\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{client::testing::options, undrain},
+        *,
+    };
+    use crate::admin::testing::Harness;
+
+    #[test]
+    fn an_endpoint_is_drained_and_undrained_and_mistakes_are_named() {
+        let harness = Harness::start(Some("s3cret"));
+        let drain = |upstream: &str, endpoint: &str, force| {
+            let options = options(harness.address, Some("s3cret"));
+            let (upstream, endpoint, reason) = (upstream.into(), endpoint.into(), "a new disk".into());
+            output(&Args { upstream, endpoint, reason, force, options })
+                .map_err(|failure| failure.to_string())
+        };
+        let url = "http://127.0.0.1:3000";
+        assert_eq!(drain("apo", url, false).unwrap_err(), "no upstream is named apo; the upstreams are api");
+        assert_eq!(
+            drain("api", "http://127.0.0.1:1", false).unwrap_err(),
+            "upstream api has no endpoint http://127.0.0.1:1; its endpoints are http://127.0.0.1:3000"
+        );
+        assert!(drain("api", url, false).unwrap_err().contains("force it (tollgate drain --force;"));
+        assert_eq!(
+            drain("api", "HTTP://127.0.0.1:3000/", true).unwrap(),
+            "http://127.0.0.1:3000 of upstream api is drained: it takes no new requests, and those in flight go on.\n"
+        );
+        let undrain = || {
+            let options = options(harness.address, Some("s3cret"));
+            let args = undrain::Args { upstream: "api".into(), endpoint: url.into(), options };
+            undrain::output(&args).map_err(|failure| failure.to_string())
+        };
+        assert_eq!(undrain().unwrap(), "http://127.0.0.1:3000 of upstream api takes requests again.\n");
+        assert_eq!(undrain().unwrap_err(), "endpoint http://127.0.0.1:3000 of upstream api is not drained");
+    }
+}

@@ -1,0 +1,143 @@
+//! `tollgate upstreams`: the upstreams, and how each of their endpoints stands.
+
+use std::process::ExitCode;
+
+use http::Method;
+
+use super::{
+    client::{self, EXIT_CODES, Options},
+    terminal::{moment, printable, table},
+};
+use crate::admin::dto::{Endpoint, EndpointAddress, Upstreams};
+
+/// List the upstreams and the state of their endpoints
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = EXIT_CODES)]
+pub(super) struct Args {
+    #[command(flatten)]
+    pub options: Options,
+}
+
+/// Asks the admin port and prints its answer. The exit code is 1 where there is none.
+pub(super) fn run(args: &Args) -> ExitCode {
+    client::print_result(client::request(&args.options, Method::GET, "/v1/upstreams", list))
+}
+
+const HEAD: [&str; 11] = [
+    "UPSTREAM",
+    "ENDPOINT",
+    "ADDRESS",
+    "WEIGHT",
+    "STATE",
+    "SINCE (UTC)",
+    "BY",
+    "IN FLIGHT",
+    "REQUESTS",
+    "ERRORS",
+    "REASON",
+];
+
+fn list(upstreams: &Upstreams) -> String {
+    let rows = upstreams.upstreams.iter().flat_map(|upstream| {
+        upstream.endpoints.iter().flat_map(|endpoint| endpoint_rows(&upstream.name, endpoint))
+    });
+    let mut text = table(HEAD, rows);
+    for drain in &upstreams.other_drains {
+        let [endpoint, upstream] = [&drain.endpoint, &drain.upstream].map(|text| printable(text));
+        text += &format!(
+            "\n{endpoint} of upstream {upstream} is drained, and not configured here. To forget that: tollgate undrain {upstream} {endpoint}\n"
+        );
+    }
+    text + "\nCounts are those of this instance since its start.\n"
+}
+
+/// The endpoint, and below it each address that its name has.
+fn endpoint_rows(upstream: &str, endpoint: &Endpoint) -> Vec<[String; 11]> {
+    let Endpoint { state, reason, changed, by, active, requests, errors, .. } = endpoint;
+    let whole = EndpointAddress {
+        address: match endpoint.addresses.as_slice() {
+            [only] => only.address.clone(),
+            addresses => format!("{} addresses", addresses.len()),
+        },
+        state: state.clone(),
+        reason: reason.clone(),
+        changed: changed.clone(),
+        by: by.clone(),
+        active: *active,
+        requests: *requests,
+        errors: *errors,
+        ejections: endpoint.ejections,
+    };
+    let row = |names: [&str; 2], weight: String, address: &EndpointAddress| {
+        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        let [upstream, url] = names.map(str::to_owned);
+        [
+            upstream,
+            url,
+            address.address.clone(),
+            weight,
+            address.state.clone(),
+            or_dash(address.changed.as_deref().map(moment)),
+            or_dash(address.by.clone()),
+            address.active.to_string(),
+            address.requests.to_string(),
+            address.errors.to_string(),
+            address.reason.clone().unwrap_or_default(),
+        ]
+    };
+    let first = row([upstream, &endpoint.url], endpoint.weight.to_string(), &whole);
+    let each: &[EndpointAddress] = if endpoint.addresses.len() > 1 { &endpoint.addresses } else { &[] };
+    std::iter::once(first).chain(each.iter().map(|address| row(["", ""], String::new(), address))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn each_endpoint_and_each_of_several_addresses_is_a_row() {
+        let address = |address: &str, state: &str| {
+            json!({
+                "address": address, "state": state, "reason": null, "changed": null, "by": null,
+                "active": 0, "requests": 5, "errors": 0, "ejections": 0,
+            })
+        };
+        let upstreams = json!({
+            "upstreams": [{
+                "name": "api", "policies": [], "attempts": {}, "connections": {"active": 1, "idle": 2},
+                "endpoints": [
+                    {
+                        "url": "http://orders:3000", "weight": 2, "state": "healthy", "healthy": true, "active": 1,
+                        "requests": 10, "errors": 1,
+                        "addresses": [address("10.0.0.5:3000", "healthy"), address("10.0.0.6:3000", "ejected")],
+                    },
+                    {
+                        "url": "http://10.0.0.7", "weight": 1, "state": "drained", "healthy": true, "active": 0,
+                        "reason": "a new disk", "changed": "2026-07-03T12:00:00.000Z", "by": "operator at ::1",
+                        "addresses": [address("10.0.0.7:80", "drained")],
+                    },
+                ],
+            }],
+            "other_drains": [{
+                "upstream": "api", "endpoint": "http://gone", "since": "2026-07-03T12:00:00.000Z", "reason": "",
+                "by": "operator at ::1", "configured": false,
+            }],
+        });
+        assert_eq!(
+            list(&serde_json::from_value(upstreams).unwrap()),
+            "\
+UPSTREAM  ENDPOINT            ADDRESS        WEIGHT  STATE    SINCE (UTC)          BY               IN FLIGHT  REQUESTS  ERRORS  REASON
+api       http://orders:3000  2 addresses    2       healthy  -                    -                1          10        1
+                              10.0.0.5:3000          healthy  -                    -                0          5         0
+                              10.0.0.6:3000          ejected  -                    -                0          5         0
+api       http://10.0.0.7     10.0.0.7:80    1       drained  2026-07-03 12:00:00  operator at ::1  0          0         0       a new disk
+
+http://gone of upstream api is drained, and not configured here. To forget that: tollgate undrain api http://gone
+
+Counts are those of this instance since its start.
+"
+        );
+    }
+}

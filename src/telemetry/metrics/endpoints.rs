@@ -1,0 +1,243 @@
+//! The endpoints of upstreams: how each stands and why, and what became of the requests that were sent to it.
+
+use std::{fmt, time::SystemTime};
+
+use prometheus_client::{encoding::DescriptorEncoder, metrics::MetricType};
+
+use super::exposition::{count, counter};
+
+/// Whether requests are sent to an endpoint, or to one of its addresses.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum EndpointState {
+    #[default]
+    Healthy,
+    /// No connection to it could be opened.
+    Unreachable,
+    /// It fails its health checks.
+    Unhealthy,
+    /// It gets no requests for a while, because some have failed.
+    Ejected,
+    /// It takes no new requests, because an operator or the configuration says so.
+    Drained,
+    /// Its name has no address.
+    Unresolved,
+}
+
+impl EndpointState {
+    /// The word for it: `healthy`
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Healthy => "healthy",
+            Self::Unreachable => "unreachable",
+            Self::Unhealthy => "unhealthy",
+            Self::Ejected => "ejected",
+            Self::Drained => "drained",
+            Self::Unresolved => "unresolved",
+        }
+    }
+}
+
+/// That a state began.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StateChange {
+    /// `None`: with the configuration in force.
+    pub time: Option<SystemTime>,
+    pub reason: String,
+    /// `operator at 127.0.0.1`, `connection`, `probe`, `outlier`, `configuration`
+    pub by: String,
+}
+
+/// An endpoint.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EndpointFacts {
+    pub upstream: String,
+    /// `http://127.0.0.1:3000`
+    pub url: String,
+    pub weight: u32,
+    /// Who has drained it, and why. `None`: it takes requests.
+    pub drain: Option<StateChange>,
+    /// None, if its name could not be resolved yet.
+    pub addresses: Vec<AddressFacts>,
+    /// `None`: its URL has an address, not a name.
+    pub resolution: Option<ResolutionFacts>,
+}
+
+/// An address of an endpoint.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AddressFacts {
+    /// `10.0.0.5:3000`; as in the URL, where the name is resolved only when a connection is opened.
+    pub address: String,
+    /// Never drained: an endpoint is, as a whole.
+    pub state: EndpointState,
+    /// When and why it last went out of use, or came back. `None`: never.
+    pub change: Option<StateChange>,
+    /// Why it could not be reached, or has failed. `None`: the last attempt succeeded.
+    pub error: Option<String>,
+    pub in_flight: u64,
+    /// Requests since the start.
+    pub requests: u64,
+    /// Those that failed.
+    pub errors: u64,
+    /// How often it went out of use.
+    pub ejections: u64,
+    /// Probes that failed.
+    pub probe_failures: u64,
+}
+
+/// What is known of an endpoint's name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ResolutionFacts {
+    /// When its addresses were read last. `None`: never.
+    pub resolved: Option<SystemTime>,
+    /// When they are read again.
+    pub next: Option<SystemTime>,
+    /// Why the last attempt failed. `None`: it succeeded.
+    pub error: Option<String>,
+}
+
+impl EndpointFacts {
+    /// How it stands as a whole: as the best of its addresses.
+    pub fn state(&self) -> EndpointState {
+        if self.drain.is_some() {
+            return EndpointState::Drained;
+        }
+        let Some(first) = self.addresses.first() else { return EndpointState::Unresolved };
+        let is_healthy = |address: &AddressFacts| address.state == EndpointState::Healthy;
+        if self.addresses.iter().any(is_healthy) { EndpointState::Healthy } else { first.state }
+    }
+
+    /// When and why it came into this state.
+    pub fn change(&self) -> Option<&StateChange> {
+        let state = self.state();
+        let changes = self.addresses.iter().filter(|address| address.state == state);
+        let newest = changes.filter_map(|address| address.change.as_ref()).max_by_key(|change| change.time);
+        self.drain.as_ref().or(newest)
+    }
+
+    /// Whether it can be reached, drained or not.
+    pub fn is_healthy(&self) -> bool {
+        self.addresses.iter().any(|address| address.state == EndpointState::Healthy)
+    }
+
+    /// Whether requests should be sent to it, and can't.
+    pub fn is_failing(&self) -> bool {
+        !matches!(self.state(), EndpointState::Healthy | EndpointState::Drained)
+    }
+
+    /// Why it can't be reached. `None`: that is not known, or it can.
+    pub fn error(&self) -> Option<&str> {
+        let unresolved = self.resolution.as_ref().and_then(|resolution| resolution.error.as_deref());
+        match self.state() {
+            EndpointState::Unresolved => unresolved,
+            _ if self.is_healthy() => None,
+            _ => self.addresses.iter().find_map(|address| address.error.as_deref()),
+        }
+    }
+
+    /// The sum of a count over all its addresses.
+    pub fn sum(&self, count: impl Fn(&AddressFacts) -> u64) -> u64 {
+        self.addresses.iter().map(count).sum()
+    }
+}
+
+/// Writes down how all `endpoints` stand.
+pub(super) fn expose(endpoints: &[EndpointFacts], out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    type Value = fn(&EndpointFacts) -> u64;
+    let gauges: [(&str, &str, Value); 4] = [
+        (
+            "tollgate_upstream_endpoint_healthy",
+            "Whether the endpoint, or one of its addresses, can be reached, passes its health checks and is not ejected",
+            |endpoint| u64::from(endpoint.is_healthy()),
+        ),
+        (
+            "tollgate_upstream_endpoint_drained",
+            "Whether the endpoint takes no new requests, because an operator or the configuration drains it",
+            |endpoint| u64::from(endpoint.drain.is_some()),
+        ),
+        ("tollgate_upstream_endpoint_addresses", "Addresses that the endpoint's name has", |endpoint| {
+            endpoint.addresses.len() as u64
+        }),
+        ("tollgate_upstream_endpoint_requests_in_flight", "Requests in flight, by endpoint", |endpoint| {
+            endpoint.sum(|address| address.in_flight)
+        }),
+    ];
+    let counters: [(&str, &str, Value); 4] = [
+        ("tollgate_upstream_endpoint_requests", "Requests sent to the endpoint", |endpoint| {
+            endpoint.sum(|address| address.requests)
+        }),
+        (
+            "tollgate_upstream_endpoint_errors",
+            "Requests that the endpoint did not answer, or answered with a 5xx status",
+            |endpoint| endpoint.sum(|address| address.errors),
+        ),
+        (
+            "tollgate_upstream_endpoint_probe_failures",
+            "Health checks that the endpoint has failed",
+            |endpoint| endpoint.sum(|address| address.probe_failures),
+        ),
+        (
+            "tollgate_upstream_ejections",
+            "Times an endpoint was taken out of rotation because it could not be reached or failed requests",
+            |endpoint| endpoint.sum(|address| address.ejections),
+        ),
+    ];
+    let labels = |of: &EndpointFacts| [("upstream", of.upstream.clone()), ("endpoint", of.url.clone())];
+    for (name, help, value) in gauges {
+        let mut family = out.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for endpoint in endpoints {
+            family.encode_family(&labels(endpoint))?.encode_gauge(&value(endpoint))?;
+        }
+    }
+    for (name, help, value) in counters {
+        let mut family = counter(out, name, help)?;
+        for endpoint in endpoints {
+            let labels = labels(endpoint);
+            count(
+                &mut family,
+                labels.each_ref().map(|(name, value)| (*name, value.as_str())),
+                value(endpoint),
+            )?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn an_endpoint_stands_as_the_best_of_its_addresses_unless_it_is_drained() {
+        let change = |second: u64, reason: &str| StateChange {
+            time: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(second)),
+            reason: reason.into(),
+            by: "outlier".into(),
+        };
+        let address = |state, second| AddressFacts {
+            state,
+            change: Some(change(second, state.name())),
+            error: Some("nobody listens".into()).filter(|_| state != EndpointState::Healthy),
+            requests: second,
+            ..AddressFacts::default()
+        };
+        let mut endpoint = EndpointFacts {
+            resolution: Some(ResolutionFacts { error: Some("no such name".into()), ..Default::default() }),
+            ..EndpointFacts::default()
+        };
+        assert_eq!((endpoint.state(), endpoint.error()), (EndpointState::Unresolved, Some("no such name")));
+        endpoint.addresses = vec![address(EndpointState::Ejected, 1), address(EndpointState::Unhealthy, 2)];
+        assert_eq!((endpoint.state(), endpoint.error()), (EndpointState::Ejected, Some("nobody listens")));
+        assert!(endpoint.is_failing() && !endpoint.is_healthy());
+        endpoint.addresses.extend([address(EndpointState::Healthy, 4), address(EndpointState::Healthy, 3)]);
+        assert_eq!((endpoint.state(), endpoint.error()), (EndpointState::Healthy, None));
+        assert_eq!(endpoint.change(), Some(&change(4, "healthy")));
+        assert_eq!(endpoint.sum(|address| address.requests), 10);
+        endpoint.addresses.truncate(2);
+        endpoint.drain = Some(change(9, "a new disk"));
+        assert_eq!(endpoint.state(), EndpointState::Drained);
+        assert_eq!(endpoint.change(), endpoint.drain.as_ref());
+        assert!(!endpoint.is_failing() && !endpoint.is_healthy());
+    }
+}

@@ -1,0 +1,303 @@
+//! Endpoints that operators drain: they take no new requests until they are undrained, whatever configuration is in force.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Weak},
+};
+
+use parking_lot::Mutex;
+
+use super::SharedUpstream;
+use crate::telemetry::{Event, Events};
+
+/// Drains at most: those of endpoints that are no longer configured stay until they are undrained.
+pub const MAX_DRAINS: usize = 1_000;
+
+/// An endpoint: the name of its upstream, and its URL as in `endpoints`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EndpointId {
+    pub upstream: String,
+    /// `http://127.0.0.1:3000`
+    pub url: String,
+}
+
+impl fmt::Display for EndpointId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.upstream, self.url)
+    }
+}
+
+/// That an operator has drained an endpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Drain {
+    pub endpoint: EndpointId,
+    /// Microseconds since the Unix epoch.
+    pub since: i64,
+    pub reason: String,
+    /// `operator at 127.0.0.1`
+    pub by: String,
+}
+
+/// What other instances have not been sent yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DrainUpdate {
+    /// An operator has drained the endpoint here.
+    Drain(Arc<Drain>),
+    /// The others have lost their drains, and this instance still knows this one: a drain of the same endpoint stays.
+    Restore(Arc<Drain>),
+    /// An operator has undrained the endpoint here.
+    Undrain(EndpointId),
+}
+
+impl DrainUpdate {
+    /// The endpoint that it is about.
+    pub fn endpoint(&self) -> &EndpointId {
+        match self {
+            Self::Drain(drain) | Self::Restore(drain) => &drain.endpoint,
+            Self::Undrain(endpoint) => endpoint,
+        }
+    }
+}
+
+/// An update, and its number, by which it is acknowledged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PendingDrain {
+    sequence: u64,
+    pub update: DrainUpdate,
+}
+
+/// Why an endpoint is not drained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "there are already {MAX_DRAINS} drains: undrain endpoints that are no longer configured (tollgate upstreams lists them)"
+)]
+pub struct TooManyDrains;
+
+/// The drains of a process. The upstreams are told of each change at once.
+#[derive(Debug)]
+pub struct DrainTable {
+    events: Events,
+    /// Whether there are other instances, which are sent updates.
+    is_shared: bool,
+    table: Mutex<Table>,
+    upstreams: Mutex<Vec<Weak<SharedUpstream>>>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    drains: BTreeMap<EndpointId, Arc<Drain>>,
+    /// By endpoint, what others have not been sent yet: of several updates only the last counts.
+    pending: BTreeMap<EndpointId, PendingDrain>,
+    next_sequence: u64,
+}
+
+impl DrainTable {
+    /// No endpoint is drained. `is_shared`: whether there are other instances.
+    pub fn new(events: Events, is_shared: bool) -> Self {
+        Self { events, is_shared, table: Mutex::default(), upstreams: Mutex::default() }
+    }
+
+    /// Has an upstream look at its drains, now and after each change.
+    pub(super) fn watch(&self, upstream: &Arc<SharedUpstream>) {
+        let mut upstreams = self.upstreams.lock();
+        upstreams.retain(|upstream| upstream.strong_count() > 0);
+        upstreams.push(Arc::downgrade(upstream));
+        drop(upstreams);
+        upstream.apply_drains();
+    }
+
+    /// Tells the upstreams that there is a change, which they look at themselves.
+    fn notify(&self) {
+        let upstreams = self.upstreams.lock().clone();
+        upstreams.iter().filter_map(Weak::upgrade).for_each(|upstream| upstream.apply_drains());
+    }
+
+    /// Drains an endpoint on all instances, and says whether it was drained before.
+    ///
+    /// # Errors
+    /// There are too many drains.
+    pub fn drain(&self, drain: Drain) -> Result<bool, TooManyDrains> {
+        let drain = Arc::new(drain);
+        let mut table = self.table.lock();
+        if table.drains.len() >= MAX_DRAINS && !table.drains.contains_key(&drain.endpoint) {
+            return Err(TooManyDrains);
+        }
+        let replaced = table.drains.insert(drain.endpoint.clone(), Arc::clone(&drain)).is_some();
+        self.queue(&mut table, DrainUpdate::Drain(Arc::clone(&drain)));
+        drop(table);
+        self.notify();
+        self.publish_drained(&drain);
+        Ok(replaced)
+    }
+
+    /// Undrains an endpoint on all instances. Gives what had drained it.
+    pub fn undrain(&self, endpoint: &EndpointId) -> Option<Arc<Drain>> {
+        let mut table = self.table.lock();
+        let drain = table.drains.remove(endpoint)?;
+        self.queue(&mut table, DrainUpdate::Undrain(endpoint.clone()));
+        drop(table);
+        self.notify();
+        self.publish_undrained(endpoint);
+        Some(drain)
+    }
+
+    /// What has drained this endpoint, if an operator has.
+    pub fn get(&self, endpoint: &EndpointId) -> Option<Arc<Drain>> {
+        self.table.lock().drains.get(endpoint).cloned()
+    }
+
+    /// All drains, by upstream and endpoint.
+    pub fn all(&self) -> Vec<Arc<Drain>> {
+        self.table.lock().drains.values().cloned().collect()
+    }
+
+    fn queue(&self, table: &mut Table, update: DrainUpdate) {
+        if self.is_shared {
+            let sequence = table.next_sequence;
+            table.next_sequence += 1;
+            table.pending.insert(update.endpoint().clone(), PendingDrain { sequence, update });
+        }
+    }
+
+    fn publish_drained(&self, drain: &Drain) {
+        let Drain { endpoint: EndpointId { upstream, url }, reason, by, .. } = drain;
+        self.events.publish(|| Event::Drained {
+            upstream: upstream.clone(),
+            endpoint: url.clone(),
+            reason: reason.clone(),
+            by: by.clone(),
+        });
+    }
+
+    fn publish_undrained(&self, EndpointId { upstream, url }: &EndpointId) {
+        self.events.publish(|| Event::Undrained { upstream: upstream.clone(), endpoint: url.clone() });
+    }
+}
+
+/// What instances that share a store send each other of drains.
+impl DrainTable {
+    /// Updates that the others have not been sent yet.
+    pub fn pending_updates(&self) -> Vec<PendingDrain> {
+        self.table.lock().pending.values().cloned().collect()
+    }
+
+    /// These updates were sent. What has changed meanwhile stays pending.
+    pub fn ack_updates(&self, sent: &[PendingDrain]) {
+        let mut table = self.table.lock();
+        for PendingDrain { sequence, update } in sent {
+            let endpoint = update.endpoint();
+            if table.pending.get(endpoint).is_some_and(|pending| pending.sequence == *sequence) {
+                table.pending.remove(endpoint);
+            }
+        }
+    }
+
+    /// The others have lost their drains: all that are known here are sent again.
+    pub fn restore_all(&self) {
+        let mut table = self.table.lock();
+        let lost: Vec<_> = table.drains.values().cloned().collect();
+        for drain in lost {
+            if !table.pending.contains_key(&drain.endpoint) {
+                self.queue(&mut table, DrainUpdate::Restore(drain));
+            }
+        }
+    }
+
+    /// Replaces all drains by those that hold for all instances, but for what those were not sent yet. `is_first`: nothing
+    /// was known before, so that no differences are announced.
+    pub fn replace_all(&self, drains: impl IntoIterator<Item = Drain>, is_first: bool) {
+        let mut table = self.table.lock();
+        let mut fresh: BTreeMap<_, _> =
+            drains.into_iter().map(|drain| (drain.endpoint.clone(), Arc::new(drain))).collect();
+        for PendingDrain { update, .. } in table.pending.values() {
+            match update {
+                DrainUpdate::Drain(drain) => drop(fresh.insert(drain.endpoint.clone(), Arc::clone(drain))),
+                DrainUpdate::Restore(drain) => {
+                    fresh.entry(drain.endpoint.clone()).or_insert_with(|| Arc::clone(drain));
+                }
+                DrainUpdate::Undrain(endpoint) => drop(fresh.remove(endpoint)),
+            }
+        }
+        let before = std::mem::replace(&mut table.drains, fresh);
+        let is_gone = |(endpoint, _): &(&EndpointId, &Arc<Drain>)| !table.drains.contains_key(*endpoint);
+        let gone: Vec<EndpointId> =
+            before.iter().filter(is_gone).map(|(endpoint, _)| endpoint.clone()).collect();
+        let is_new = |drain: &&Arc<Drain>| before.get(&drain.endpoint) != Some(*drain);
+        let new: Vec<Arc<Drain>> = table.drains.values().filter(is_new).cloned().collect();
+        drop(table);
+        if !new.is_empty() || !gone.is_empty() {
+            self.notify();
+        }
+        if !is_first {
+            new.iter().for_each(|drain| self.publish_drained(drain));
+            gone.iter().for_each(|endpoint| self.publish_undrained(endpoint));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(port: u16) -> EndpointId {
+        EndpointId { upstream: "api".into(), url: format!("http://127.0.0.1:{port}") }
+    }
+
+    fn drain(port: u16, by: &str) -> Drain {
+        Drain { endpoint: id(port), since: 1, reason: "a new disk".into(), by: by.into() }
+    }
+
+    fn endpoints(table: &DrainTable) -> Vec<EndpointId> {
+        table.all().iter().map(|drain| drain.endpoint.clone()).collect()
+    }
+
+    #[test]
+    fn an_endpoint_is_drained_once_and_by_the_last_who_did() {
+        let table = DrainTable::new(Events::new(), false);
+        assert_eq!(table.drain(drain(1, "one")), Ok(false));
+        assert_eq!(table.drain(drain(1, "two")), Ok(true));
+        assert_eq!(table.get(&id(1)).map(|drain| drain.by.clone()).as_deref(), Some("two"));
+        assert_eq!(table.undrain(&id(1)).map(|drain| drain.by.clone()).as_deref(), Some("two"));
+        assert_eq!((table.undrain(&id(1)), table.get(&id(1))), (None, None));
+        assert_eq!(table.pending_updates(), [], "there are no other instances");
+    }
+
+    #[test]
+    fn what_was_not_sent_yet_outlasts_what_others_know() {
+        let table = DrainTable::new(Events::new(), true);
+        table.replace_all([drain(2, "other")], true);
+        let _ = table.drain(drain(1, "one"));
+        table.undrain(&id(2));
+        let sent = table.pending_updates();
+        let _ = table.drain(drain(1, "two"));
+        table.ack_updates(&sent);
+        assert_eq!(table.pending_updates().len(), 1, "one was changed after it was sent");
+        table.replace_all([drain(2, "other"), drain(3, "other")], false);
+        assert_eq!(endpoints(&table), [id(1), id(2), id(3)]);
+        table.ack_updates(&table.pending_updates());
+        table.replace_all([drain(3, "other"), drain(4, "other")], false);
+        assert_eq!(endpoints(&table), [id(3), id(4)]);
+
+        table.undrain(&id(3));
+        table.restore_all();
+        let pending: Vec<_> = table.pending_updates().into_iter().map(|pending| pending.update).collect();
+        assert_eq!(
+            pending,
+            [DrainUpdate::Undrain(id(3)), DrainUpdate::Restore(Arc::new(drain(4, "other")))],
+            "nobody restores what was undrained"
+        );
+        table.replace_all([drain(4, "another")], false);
+        assert_eq!(table.get(&id(4)).map(|drain| drain.by.clone()).as_deref(), Some("another"));
+    }
+
+    #[test]
+    fn there_is_a_most() {
+        let table = DrainTable::new(Events::new(), false);
+        for port in 0..1_000 {
+            assert_eq!(table.drain(drain(port, "one")), Ok(false));
+        }
+        assert_eq!(table.drain(drain(1_000, "one")), Err(TooManyDrains));
+        assert_eq!(table.drain(drain(1, "two")), Ok(true));
+    }
+}
