@@ -13,7 +13,7 @@ use super::{
     spoofable_headers, store, telemetry, upstreams, user,
 };
 use crate::config::{
-    model::{Config, ConfigSource, Shutdown, Workers},
+    model::{Config, ConfigSource, Route, Shutdown, Workers},
     reader::Cursor,
     value::{Invalid, MAX_DURATION, count, duration},
 };
@@ -45,7 +45,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     let (bans, close_banned_tunnels) =
         abuse::bans(mapping.take("bans"), identity, policies.resolved.as_deref());
     let abuse = abuse::abuse(mapping.take("abuse"));
-    let upstreams = upstreams::upstreams(mapping.require("upstreams", UPSTREAMS), &policies.names, identity);
+    let upstreams = upstreams::upstreams(mapping.take("upstreams"), &policies.names, identity);
     let defaults = RouteDefaults::default().overridden(&mut mapping);
     let routes = routes::routes(
         mapping.require("routes", ROUTES),
@@ -55,6 +55,11 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
         identity,
         certified.as_deref(),
     );
+    let is_own = |route: &Route| route.action.upstream().is_none();
+    let needs_upstreams = !routes.as_ref().is_some_and(|routes| routes.iter().all(is_own));
+    if needs_upstreams && !mapping.has_or_misspells("upstreams") {
+        mapping.report("`upstreams` is missing", UPSTREAMS.to_owned());
+    }
     let client_limits = clients::limits(mapping.take("client_limits"));
     let reply_headers = clients::reply_headers(mapping.take("reply_headers"));
     let forwarded = clients::forwarded(mapping.take("forwarded"));

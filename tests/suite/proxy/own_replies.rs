@@ -61,6 +61,15 @@ fn a_route_replies_what_it_says() {
 }
 
 #[test]
+fn no_upstream_is_needed_where_none_is_asked() {
+    let tollgate =
+        Tollgate::start(Config::yaml("routes:\n  - { path: /*, reply: { status: 404, body: nothing } }\n"));
+    let reply = ask(&tollgate, "/x");
+    assert_eq!((reply.status, reply.text().as_str()), (404, "nothing"));
+    assert_eq!(tollgate.admin("GET", "/v1/upstreams").json(), json!({"upstreams": []}));
+}
+
+#[test]
 fn head_gets_the_fields_without_the_body() {
     let origin = Origin::ok();
     let tollgate = replying(&origin, "  - { path: /health, reply: { body: fine } }\n", "");
