@@ -45,6 +45,11 @@ pub(super) fn routes_dto(context: &HandlerContext) -> Routes {
             reply: match &route.action {
                 RouteAction::Upstream(_) => None,
                 RouteAction::Reply(reply) => Some(reply.status.as_u16()),
+                RouteAction::Redirect(redirect) => Some(redirect.status.as_u16()),
+            },
+            redirect: match &route.action {
+                RouteAction::Redirect(redirect) => Some(redirect.to_string()),
+                _ => None,
             },
             policies: named(config, &route.all_policies()),
             max_body: route.max_body.map(|bytes| bytes as u64),

@@ -191,7 +191,9 @@ impl From<Explanation> for dto::Explanation {
                 dto::ExplainedEndpoint { url, because }
             }),
             cors: explained.cors,
-            reply: explained.reply.map(|reply| dto::ExplainedReply { status: reply.status.as_u16() }),
+            reply: explained
+                .reply
+                .map(|reply| dto::ExplainedReply { status: reply.status.as_u16(), location: reply.location }),
             rewritten_path: explained.rewritten_path,
             request_headers: explained.request_headers.into_iter().map(header_change).collect(),
             response_headers: explained.response_headers.into_iter().map(header_change).collect(),

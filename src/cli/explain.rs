@@ -129,8 +129,14 @@ fn page(explanation: &Explanation, colour: bool) -> String {
     if let Some(ExplainedEndpoint { url, because }) = &explanation.endpoint {
         text += &format!("endpoint  {}: {}\n", printable(url), printable(because));
     }
-    if let Some(ExplainedReply { status }) = &explanation.reply {
-        text += &format!("reply     {status}: by the route\n");
+    match &explanation.reply {
+        Some(ExplainedReply { status, location: Some(location) }) => {
+            text += &format!("redirect  {status} to {}\n", printable(location));
+        }
+        Some(ExplainedReply { status, location: None }) => {
+            text += &format!("reply     {status}: by the route\n");
+        }
+        None => {}
     }
     if let Some(cors) = &explanation.cors {
         text += &format!("cors      {}\n", printable(cors));

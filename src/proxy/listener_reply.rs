@@ -1,6 +1,6 @@
 //! What a listener answers by itself, before routes and limits: a redirect to https, or that a certificate is missing.
 
-use http::{HeaderValue, StatusCode, header};
+use http::StatusCode;
 
 use super::reply::Reply;
 use crate::{config::model::Listener, router::Target};
@@ -44,17 +44,12 @@ fn redirect(target: &Target, port: u16) -> Reply {
     };
     let port = if port == 443 { String::new() } else { format!(":{port}") };
     let location = format!("https://{}{port}{}", host.name(), target.path_and_query());
-    let mut reply = Reply::problem(StatusCode::PERMANENT_REDIRECT, "Use HTTPS.");
-    // Host and target have only characters that a field may have.
-    if let Ok(location) = HeaderValue::try_from(location) {
-        reply.headers.insert(header::LOCATION, location);
-    }
-    reply
+    Reply::redirect(StatusCode::PERMANENT_REDIRECT, &location, "Use HTTPS.")
 }
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderMap, Method, Uri, Version};
+    use http::{HeaderMap, Method, Uri, Version, header};
 
     use super::*;
 

@@ -50,6 +50,16 @@ impl Reply {
         Self::problem(StatusCode::BAD_REQUEST, "The request body is incomplete or malformed.").closing()
     }
 
+    /// The client finds what it asks for at `location`.
+    pub fn redirect(status: StatusCode, location: &str, detail: &'static str) -> Self {
+        let mut reply = Self::problem(status, detail);
+        // Paths and hosts have only characters that a field may have.
+        if let Ok(location) = HeaderValue::try_from(location) {
+            reply.headers.insert(header::LOCATION, location);
+        }
+        reply
+    }
+
     /// `deny` or `allow` does not let the client's address in.
     pub fn forbidden_address() -> Self {
         Self::problem(StatusCode::FORBIDDEN, "Requests from this address are not accepted.")

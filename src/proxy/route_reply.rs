@@ -1,16 +1,57 @@
 //! Requests that their route answers itself.
 
-use http::{HeaderMap, Response, header};
+use std::fmt::Write;
+
+use http::{HeaderMap, Response, StatusCode, header};
 use hyper::body::Incoming;
 
 use super::{
-    exchange::Exchange, outcome::PolicyOutcome, reply::Reply, request_context::RequestContext, reservation,
-    response_body::ResponseBody, serve::discard, worker::Worker,
+    cors::is_preflight, exchange::Exchange, outcome::PolicyOutcome, placeholders::PlaceholderValues,
+    reply::Reply, request_context::RequestContext, reservation, response_body::ResponseBody, serve::discard,
+    worker::Worker,
 };
 use crate::{
-    config::model::RouteReply,
+    config::model::{Redirect, RouteAction, RouteReply},
     limit::{AnswerStatus, GrpcOutcome},
+    router::{Host, Rejection, Router},
 };
+
+/// The upstream that the request is for, by its index.
+///
+/// # Errors
+/// What its route replies instead, to it or to the CORS preflight that it is.
+pub(super) fn upstream_of(
+    exchange: &Exchange,
+    context: &RequestContext<'_>,
+    router: &Router,
+) -> Result<usize, Box<Reply>> {
+    match &context.route.action {
+        RouteAction::Upstream(index) if exchange.cors().is_none() => Ok(*index),
+        action => reply(action, exchange, context, router),
+    }
+}
+
+#[cold]
+fn reply(
+    action: &RouteAction,
+    exchange: &Exchange,
+    context: &RequestContext<'_>,
+    router: &Router,
+) -> Result<usize, Box<Reply>> {
+    if let Some(cors) = exchange.cors().filter(|_| is_preflight(context.request, context.route)) {
+        return Err(Box::new(cors.preflight(&context.request.headers)));
+    }
+    Err(Box::new(match action {
+        RouteAction::Upstream(index) => return Ok(*index),
+        RouteAction::Reply(configured) => Reply::configured(configured),
+        RouteAction::Redirect(redirect) => {
+            match location(redirect, &exchange.placeholders(router, context.target, context.identity)) {
+                Ok(location) => Reply::redirect(redirect.status, &location, "This has moved."),
+                Err(Rejection { status, detail }) => Reply::problem(status, detail),
+            }
+        }
+    }))
+}
 
 /// Answers a request that its policies have admitted with what its route replies. The reply counts for these policies as
 /// that of an upstream would.
@@ -32,6 +73,41 @@ pub(super) async fn answer<S>(
         reply = reply.closing();
     }
     exchange.reply_of_route(reply)
+}
+
+/// Where `redirect` sends the client of a request with these values.
+///
+/// # Errors
+/// 400 if what the request has put into the path leads elsewhere, or if there is no host to keep.
+pub(super) fn location(redirect: &Redirect, values: &PlaceholderValues<'_>) -> Result<String, Rejection> {
+    let target = values.target;
+    let mut location = String::new();
+    match (redirect.scheme, redirect.authority.as_deref().or_else(|| target.host().map(Host::name))) {
+        (Some(scheme), Some(authority)) => location += &format!("{scheme}://{authority}"),
+        (Some(_), None) => {
+            let detail = "Without a Host header, the server can't say where this is.";
+            return Err(Rejection { status: StatusCode::BAD_REQUEST, detail });
+        }
+        (None, _) => {
+            if let Some(authority) = &redirect.authority {
+                location += &format!("//{authority}");
+            }
+        }
+    }
+    match &redirect.path {
+        Some(path) => location += &values.path(path)?,
+        None => location += target.path(),
+    }
+    let kept = target.query().filter(|_| redirect.keeps_query);
+    let queries = [redirect.query.as_deref(), kept];
+    for (query, mark) in queries.into_iter().flatten().zip(['?', '&']) {
+        // Writing to a string does not fail.
+        let _written = write!(location, "{mark}{query}");
+    }
+    if let Some(fragment) = &redirect.fragment {
+        location += &format!("#{fragment}");
+    }
+    Ok(location)
 }
 
 impl Reply {

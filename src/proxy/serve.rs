@@ -14,7 +14,7 @@ use super::{
     affinity::{StickyCookie, request_key},
     bans::{check_bans, exempt_rules, user_key},
     client::ClientInfo,
-    cors::{CorsAnswer, is_preflight},
+    cors::CorsAnswer,
     early_hints::HintedRequest,
     exchange::Exchange,
     expect_continue,
@@ -39,7 +39,7 @@ use super::{
 };
 use crate::{
     abuse::{self, RequestLine},
-    config::model::{ClientLimits, Config, EarlyHints, RouteAction},
+    config::model::{ClientLimits, Config, EarlyHints},
     identity::{AccessRule, Credentials},
     limit::StoreAdmin,
     router::Rejection,
@@ -129,13 +129,6 @@ pub async fn serve<S: StoreAdmin + 'static>(
         exchange.edit_response(edits);
     }
 
-    // May its address send requests there?
-    if let Some(rule) = rules.access.of_route(route_index)
-        && let Some(reply) = check_access(&worker, &mut exchange, rule, address)
-    {
-        return Ok(refuse(&worker, exchange, &request, body, reply));
-    }
-
     let identity = &identity;
     let mut context = RequestContext {
         request: &request,
@@ -149,6 +142,13 @@ pub async fn serve<S: StoreAdmin + 'static>(
     if let Some(split) = &route.split {
         route = split_route(split, &context, || client_address(&worker, &client, address)).unwrap_or(route);
         context.route = route;
+    }
+
+    // May its address send requests there?
+    if let Some(rule) = rules.access.of_route(route_index)
+        && let Some(reply) = check_access(&worker, &mut exchange, rule, address)
+    {
+        return Ok(refuse(&worker, exchange, &request, body, reply));
     }
 
     // Is the client banned?
@@ -179,22 +179,12 @@ pub async fn serve<S: StoreAdmin + 'static>(
         return Ok(refuse(&worker, exchange, &request, body, Reply::gateway_timeout()));
     }
 
-    // Is it a preflight, which its route answers?
-    if let Some(cors) = exchange.cors()
-        && is_preflight(&request, route)
-    {
-        let reply = cors.preflight(&request.headers);
-        let answered = route_reply::answer(&worker, exchange, &context, body, &mut outcomes, reply);
-        return Ok(Box::pin(answered).await);
-    }
-
     // Does its route answer it?
-    let upstream_index = match &route.action {
-        RouteAction::Upstream(index) => *index,
-        RouteAction::Reply(configured) => {
-            let reply = Reply::configured(configured);
+    let upstream_index = match route_reply::upstream_of(&exchange, &context, &rules.router) {
+        Ok(index) => index,
+        Err(reply) => {
             // Boxed: other requests would pay for its state.
-            let answered = route_reply::answer(&worker, exchange, &context, body, &mut outcomes, reply);
+            let answered = route_reply::answer(&worker, exchange, &context, body, &mut outcomes, *reply);
             return Ok(Box::pin(answered).await);
         }
     };

@@ -26,6 +26,9 @@ pub struct Route {
     /// The status of the reply that it gives to every request; `null`: it has an upstream.
     #[serde(default)]
     pub reply: Option<u16>,
+    /// Where its redirect leads: `https://new.example.com/{rest}`; `null`: it is none.
+    #[serde(default)]
+    pub redirect: Option<String>,
     /// All policies that apply to it, including those of its upstream.
     pub policies: Vec<String>,
     /// Bytes that a request's body may have, by the route's own `max_body`; 0: any number; `null`: it has none of its own.

@@ -159,6 +159,9 @@ pub struct ExplainedRoute {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExplainedReply {
     pub status: u16,
+    /// Where a redirect leads.
+    #[serde(default)]
+    pub location: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -152,7 +152,12 @@ fn answer(explanation: &Explanation, now: i64) -> Markup {
                 }
                 @if let Some(upstream) = &explanation.upstream { (fact("Upstream", &html! { (upstream) }, "")) }
                 @if let Some(ExplainedEndpoint { url, because }) = &explanation.endpoint { (fact("Endpoint", &html! { (url) }, because)) }
-                @if let Some(ExplainedReply { status }) = &explanation.reply { (fact("Reply", &html! { (status) }, "by the route")) }
+                @if let Some(ExplainedReply { status, location }) = &explanation.reply {
+                    @match location {
+                        Some(location) => (fact("Redirect", &html! { (status) " to " (components::untrusted(location)) }, "")),
+                        None => (fact("Reply", &html! { (status) }, "by the route")),
+                    }
+                }
                 @if let Some(cors) = &explanation.cors { (fact("CORS", &html! { (components::untrusted(cors)) }, "")) }
                 @if let Some(path) = &explanation.rewritten_path { (fact("Path", &html! { (components::untrusted(path)) }, "rewritten")) }
                 @for (title, changes) in [("Request headers", &explanation.request_headers), ("Response headers", &explanation.response_headers)] {

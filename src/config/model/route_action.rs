@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
 use serde::{Serialize, Serializer};
 
-use super::serialize;
+use super::{Redirect, serialize};
 
 /// What is done with the requests of a route.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -14,6 +14,8 @@ pub enum RouteAction {
     Upstream(usize),
     /// They are answered here.
     Reply(Box<RouteReply>),
+    /// Their clients are sent elsewhere.
+    Redirect(Box<Redirect>),
 }
 
 impl RouteAction {
@@ -21,7 +23,7 @@ impl RouteAction {
     pub fn upstream(&self) -> Option<usize> {
         match self {
             Self::Upstream(index) => Some(*index),
-            Self::Reply(_) => None,
+            Self::Reply(_) | Self::Redirect(_) => None,
         }
     }
 }

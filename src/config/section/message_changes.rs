@@ -240,7 +240,11 @@ impl TextReader<'_> {
     }
 
     /// `${name}` reads the environment, and is a slip where a placeholder was meant.
-    fn read<T>(self, value: Cursor<'_>, read: impl FnOnce(&str) -> Result<T, Invalid>) -> Option<T> {
+    pub(super) fn read<T>(
+        self,
+        value: Cursor<'_>,
+        read: impl FnOnce(&str) -> Result<T, Invalid>,
+    ) -> Option<T> {
         let written = value.scalar().unwrap_or_default();
         for (at, _) in written.match_indices("${").filter(|(at, _)| !written[..*at].ends_with('$')) {
             let name = written[at + 2..].split('}').next().unwrap_or_default();

@@ -19,6 +19,7 @@ mod other_names;
 mod other_spellings;
 mod path_spellings;
 mod policies;
+mod redirect;
 mod root;
 mod route_action;
 mod routes;

@@ -163,6 +163,20 @@ pub(super) const ROUTE: &[OtherName] = &[
     OtherName::new(DOT_SEGMENTS, "paths: normalise").with(", pass or refuse"),
     OtherName::new(SLASHES, "paths: normalise").with(ABOUT_SLASHES),
     OtherName::new(MAX_BODY, "max_body: SIZE"),
+    OtherName::new(REDIRECTS, "redirect: { to: URL }")
+        .with(", or `redirect: { path: /new }` on the same host"),
+    OtherName::new(
+        &[
+            "redirect_scheme",
+            "redirectscheme",
+            "redirect_https",
+            "https_redirect",
+            "force_ssl",
+            "ssl_redirect",
+            "force_ssl_redirect",
+        ],
+        "redirect: { scheme: https }",
+    ),
     OtherName::new(REPLIES, "reply: { status: 200, body: TEXT }"),
     OtherName::new(ALLOW, "allow: [VALUE]").with(", which denies all others"),
     OtherName::new(DENY, "deny: [VALUE]"),
@@ -338,6 +352,40 @@ const REPLIES: &[&str] = &[
     "response",
     "static",
     "mock",
+];
+
+/// Caddy, Traefik, HAProxy, ingress-nginx, AWS, and what people write.
+const REDIRECTS: &[&str] = &[
+    "redir",
+    "redirects",
+    "redirect_regex",
+    "redirectregex",
+    "redirect_to",
+    "redirect_url",
+    "request_redirect",
+    "requestredirect",
+    "http_request_redirect",
+    "permanent_redirect",
+    "temporal_redirect",
+    "fixed_redirect",
+    "location_redirect",
+];
+
+/// What Caddy, Envoy, Traefik, HAProxy, the Gateway API and nginx call the settings of a redirect.
+pub(super) const REDIRECT: &[OtherName] = &[
+    OtherName::new(&["url", "uri", "location", "target", "destination", "replacement"], "to: VALUE"),
+    OtherName::new(
+        &["path_redirect", "prefix_rewrite", "replace_path", "replacepath", "replacefullpath", "prefix"],
+        "path: VALUE",
+    ),
+    OtherName::new(&["hostname", "host_redirect", "domain"], "host: VALUE"),
+    OtherName::new(&["port_redirect"], "port: VALUE"),
+    OtherName::new(&["https_redirect", "scheme_redirect", "protocol", "https"], "scheme: https"),
+    OtherName::new(&["code", "status_code", "statuscode", "response_code"], "status: VALUE"),
+    OtherName::new(&["permanent"], "status: 308").with(" (the default), or `status: 307` for now"),
+    OtherName::new(&["strip_query", "drop_query"], "query: drop"),
+    OtherName::new(&["regex", "from"], "to: \"https://new.example.com/{rest}\"")
+        .with(": what the `*` of the route's path matches is {rest}, and what \"/{id}\" matches {id}"),
 ];
 
 /// What nginx, Caddy, Envoy, Traefik, HAProxy and Kong call a reply of the proxy's own.

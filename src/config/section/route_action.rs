@@ -1,26 +1,35 @@
-//! `upstream` and `reply` of a route: what is done with its requests.
+//! `upstream`, `reply` and `redirect` of a route: what is done with its requests.
 
 use bytes::Bytes;
 use http::HeaderValue;
 
-use super::{other_names, policies::reply_fields, upstreams::Upstreams};
+use super::{
+    message_changes::TextReader, other_names, policies::reply_fields, redirect::redirect,
+    upstreams::Upstreams, user::IdentitySources,
+};
 use crate::config::{
-    model::{RouteAction, RouteReply},
+    model::{PathPattern, RouteAction, RouteReply},
     reader::{Cursor, MappingCursor},
     redact::has_no_credentials,
-    value::{Invalid, field_value, route_reply_field_name, route_reply_status},
+    value::{Invalid, Placeholders, field_value, route_reply_field_name, route_reply_status},
 };
 
 /// The settings of which a route has exactly one.
-const ACTIONS: [&str; 3] = ["upstream", "upstreams", "reply"];
+const ACTIONS: [&str; 4] = ["upstream", "upstreams", "reply", "redirect"];
 
-/// Reads what is done with the requests of a route. `split`: where it has several upstreams, the one that is meant, if it is
-/// valid.
+/// Settings that say something to an upstream, or of it.
+const OF_UPSTREAM: [&str; 3] = ["timeouts", "rewrite", "request_headers"];
+
+/// Reads what is done with the requests of a route with this `path`. `split`: where it has several upstreams, the one that is
+/// meant, if it is valid. `None`: it is invalid, or the path is.
 pub(super) fn action(
     mapping: &mut MappingCursor<'_>,
     upstreams: &Upstreams<'_>,
     split: Option<Option<usize>>,
+    path: Option<&PathPattern>,
+    identity: IdentitySources,
 ) -> Option<RouteAction> {
+    explain_foreign(mapping);
     let given: Vec<&str> = ACTIONS.into_iter().filter(|key| mapping.key_location(key).is_some()).collect();
     if let [first, .., second] = given[..]
         && second != "upstreams"
@@ -29,27 +38,88 @@ pub(super) fn action(
         let help = "keep one of them, or make two routes that match different requests".to_owned();
         mapping.report_at(location, format!("a route has either `{first}` or `{second}`"), help);
     }
-    let reply = mapping.take("reply").map(reply);
+    let (replied, redirected) = (mapping.take("reply"), mapping.take("redirect"));
     if let Some(index) = split {
         mapping.mark_known("upstream");
         return index.map(RouteAction::Upstream);
     }
-    if let Some(reply) = reply {
-        mapping.mark_known("upstream");
-        if let Some(location) = mapping.key_location("timeouts") {
-            let help = "remove `timeouts`: they hold for an upstream".to_owned();
+    if replied.is_none() && redirected.is_none() {
+        let is_meant =
+            ["upstreams", "reply", "redirect"].into_iter().any(|key| mapping.has_or_misspells(key));
+        let value = match is_meant {
+            true => mapping.take("upstream"),
+            false => mapping.require("upstream", MISSING),
+        };
+        return upstream(value?, upstreams).map(RouteAction::Upstream);
+    }
+    mapping.mark_known("upstream");
+    for key in OF_UPSTREAM {
+        if let Some(location) = mapping.key_location(key) {
+            let help = format!("remove `{key}`: without an upstream, it says nothing");
             mapping.report_at(location, "this route sends its requests to no upstream", help);
         }
-        return reply.map(|reply| RouteAction::Reply(Box::new(reply)));
     }
-    let value = match mapping.has_or_misspells("reply") || mapping.has_or_misspells("upstreams") {
-        true => mapping.take("upstream"),
-        false => mapping.require(
-            "upstream",
-            "the name of one of `upstreams`; or write `reply: { status: 200, body: ok }` to reply without one",
-        ),
+    if let Some(value) = replied {
+        return reply(value).map(|reply| RouteAction::Reply(Box::new(reply)));
+    }
+    let path = path?;
+    let captures = path.captures();
+    let reader = TextReader { placeholders: Placeholders { captures: &captures }, identity };
+    redirect(redirected?, path, reader).map(|redirect| RouteAction::Redirect(Box::new(redirect)))
+}
+
+const MISSING: &str = "the name of one of `upstreams`; or write `reply: { status: 200, body: ok }` or `redirect: { path: /new }` \
+                       to do without one";
+
+/// What nginx writes for a reply, a redirect or CORS.
+fn explain_foreign(mapping: &mut MappingCursor<'_>) {
+    let written = |mapping: &MappingCursor<'_>, key| {
+        let text = mapping.peek(key)?.scalar()?.trim_end_matches(';').trim();
+        (has_no_credentials(text) && text.len() <= 200).then(|| text.to_owned())
     };
-    upstream(value?, upstreams).map(RouteAction::Upstream)
+    if let Some(text) = written(mapping, "return") {
+        let (ours, line) = suggest_for_return(&text);
+        mapping.explain("return", ours, format!("did you mean `{line}`?"));
+    }
+    for key in ["add_header", "more_set_headers", "header"] {
+        let is_cors = |text: &String| text.to_ascii_lowercase().contains("access-control-");
+        if let Some(text) = written(mapping, key).filter(is_cors) {
+            let origin = text.split([' ', ':']).find(|word| word.starts_with("http") || *word == "*");
+            let origin = origin.map_or("https://app.example.com".to_owned(), |_| {
+                let at = text.find("http").or_else(|| text.find('*')).unwrap_or_default();
+                text[at..].split([' ', '"', '\'']).next().unwrap_or_default().to_owned()
+            });
+            mapping.explain(key, "cors", format!("did you mean `cors: {{ origins: [\"{origin}\"] }}`?"));
+        }
+    }
+}
+
+/// Our setting for `return` of nginx, and its line.
+fn suggest_for_return(text: &str) -> (&'static str, String) {
+    let (first, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    let rest = rest.trim().trim_matches(['"', '\'']);
+    let (status, target) = match first.parse::<u16>() {
+        Ok(status) => (status, rest),
+        Err(_) => (302, first),
+    };
+    if !(300..=399).contains(&status) {
+        return (
+            "reply",
+            match rest {
+                "" => format!("reply: {{ status: {status} }}"),
+                body => format!("reply: {{ status: {status}, body: {body:?} }}"),
+            },
+        );
+    }
+    let named = target.replace("$request_uri", "/{rest}").replace("$uri", "/{rest}").replace("$1", "{rest}");
+    let line = match named.split_once("://") {
+        Some((scheme, rest)) if rest.starts_with("$host") || rest.starts_with("$server_name") => {
+            format!("redirect: {{ scheme: {scheme}, status: {status} }}")
+        }
+        Some(_) => format!("redirect: {{ to: \"{named}\", status: {status} }}"),
+        None => format!("redirect: {{ path: \"{named}\", status: {status} }}"),
+    };
+    ("redirect", line)
 }
 
 fn upstream(value: Cursor<'_>, upstreams: &Upstreams<'_>) -> Option<usize> {
@@ -125,6 +195,23 @@ mod tests {
             ("<é", "text/plain; charset=utf-8"),
         ] {
             assert_eq!(infer_content_type(body), content_type, "{body}");
+        }
+    }
+
+    #[test]
+    fn the_line_for_a_return_of_nginx() {
+        for (text, line) in [
+            ("200 ok", "reply: { status: 200, body: \"ok\" }"),
+            ("403", "reply: { status: 403 }"),
+            (
+                "301 https://new.example.com$request_uri",
+                "redirect: { to: \"https://new.example.com/{rest}\", status: 301 }",
+            ),
+            ("301 https://$host$request_uri", "redirect: { scheme: https, status: 301 }"),
+            ("302 /new", "redirect: { path: \"/new\", status: 302 }"),
+            ("https://new.example.com/", "redirect: { to: \"https://new.example.com/\", status: 302 }"),
+        ] {
+            assert_eq!(suggest_for_return(text).1, line);
         }
     }
 }

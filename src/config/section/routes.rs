@@ -12,6 +12,7 @@ use super::{
     message_changes::MessageChanges,
     other_names, other_spellings,
     policies::Policies,
+    redirect::warn_of_loops,
     route_action::action,
     split::{self, split},
     unreachable_routes, unused_policies,
@@ -154,6 +155,7 @@ pub(super) fn routes(
         unused_policies::warn(&drafts, policies, upstreams);
     }
     doubtful_paths::warn_of_root_alone(&drafts);
+    warn_of_loops(&drafts);
     other_spellings::warn(&drafts, policies.resolved.as_deref().unwrap_or_default());
     bypassable_limits::warn(&drafts, policies.resolved.as_deref().unwrap_or_default(), identity);
     let routes = with_unique_names(drafts);
@@ -193,7 +195,7 @@ fn draft_route<'t>(
     let headers = mapping.take("headers").map_or(Some(Vec::new()), headers);
     let split = split(&mut mapping, upstreams, identity);
     let shared = split.as_ref().map(|split| only.or(split.as_ref().and_then(split::Split::heaviest)));
-    let action = action(&mut mapping, upstreams, shared);
+    let action = action(&mut mapping, upstreams, shared, path.as_ref().map(|(_, path)| path), identity);
     let own = mapping
         .take("policies")
         .map(|list| list.unique_items(|item| policies.resolve(item)))

@@ -59,7 +59,7 @@ fn covers_host(earlier: &HostPattern, later: &HostPattern) -> bool {
 }
 
 /// Whether one route matches, in its way to compare paths, all paths that another matches in its own.
-fn covers_path(
+pub(super) fn covers_path(
     (earlier, earlier_matching): (&PathPattern, PathMatching),
     (later, later_matching): (&PathPattern, PathMatching),
 ) -> bool {

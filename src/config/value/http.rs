@@ -177,7 +177,8 @@ pub(in crate::config) fn route_reply_status(text: &str) -> Result<u16, Invalid> 
     let status = whole_number(text).and_then(|status| u16::try_from(status).ok());
     match status {
         Some(status @ (200..=299 | 400..=599)) => Ok(status),
-        Some(300..=399) => Err(Invalid::new("is the status of a redirect").expected(expected)),
+        Some(300..=399) => Err(Invalid::new("is the status of a redirect")
+            .expected("write `redirect: { path: /new, status: 301 }` in place of `reply`")),
         Some(_) => Err(Invalid::new("is not the status of a reply").expected(expected)),
         None => Err(Invalid::new("is not a status code").expected(expected)),
     }

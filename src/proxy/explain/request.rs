@@ -27,6 +27,7 @@ use crate::{
         reply::Reply,
         request_context::RequestContext,
         reservation::LeaseTokens,
+        route_reply,
         rules::{Rules, parse_target},
         split::split_route,
     },
@@ -83,6 +84,8 @@ pub struct ExplainedRoute {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExplainedReply {
     pub status: StatusCode,
+    /// Where a redirect leads.
+    pub location: Option<String>,
 }
 
 /// A change of a header, of these names and values.
@@ -189,7 +192,28 @@ pub async fn explain<S: Store>(
     let values =
         PlaceholderValues { router, route: route_index, target: &target, address, identity, request_id };
     changes::explain(route, &values, &mut explained);
+    explain_redirect(route, &values, &mut explained);
     explained
+}
+
+/// Where the route redirects to, if it does.
+fn explain_redirect(route: &Route, values: &PlaceholderValues<'_>, explained: &mut Explanation) {
+    let RouteAction::Redirect(redirect) = &route.action else { return };
+    let is_allowed = explained.verdict == ExplainedVerdict::Allowed;
+    match route_reply::location(redirect, values) {
+        Ok(location) => {
+            explained.reply = Some(ExplainedReply { status: redirect.status, location: Some(location) });
+            if is_allowed {
+                // A preflight is answered before.
+                explained.status.get_or_insert(redirect.status);
+            }
+        }
+        Err(Rejection { status, detail }) if is_allowed => {
+            (explained.verdict, explained.status) = (ExplainedVerdict::Refused, Some(status));
+            detail.clone_into(&mut explained.because);
+        }
+        Err(_) => {}
+    }
 }
 
 /// Whether the client's address may send the request: everything, or what is for the route of this index. That comes before
@@ -283,7 +307,7 @@ fn destination(
     if let RouteAction::Reply(reply) = &route.action {
         // Unless something refuses the request.
         explained.status = Some(reply.status);
-        explained.reply = Some(ExplainedReply { status: reply.status });
+        explained.reply = Some(ExplainedReply { status: reply.status, location: None });
     }
     Ok((target, index))
 }

@@ -30,6 +30,7 @@ pub mod parking;
 mod paths;
 mod pool;
 mod real_programs;
+mod redirects;
 mod refused_requests;
 mod refused_uploads;
 mod request_buffering;
