@@ -28,7 +28,7 @@ use crate::{
     identity::Identity,
     router::{Router, Target},
     telemetry::{
-        access_log::{AbortedBy, Line, LogVerdict, protocol_name},
+        access_log::{AbortedBy, Line, LogVerdict, RetriedTry, protocol_name},
         metrics::{CutOff, CutOffBody, CutOffReason, Refusal, ServerErrorSource, SourceLabel},
         traces::{RequestEnd, RequestStart, Trace, UpstreamResult},
     },
@@ -87,6 +87,7 @@ struct LoggedFields {
     user_agent: Option<HeaderValue>,
     user: Option<CompactString>,
     upstream: Option<String>,
+    retried: Vec<RetriedTry>,
 }
 
 impl Exchange {
@@ -107,6 +108,7 @@ impl Exchange {
                 user_agent: request.headers.get(header::USER_AGENT).cloned(),
                 user: None,
                 upstream: None,
+                retried: Vec::new(),
             })
         });
         let trace = begin_trace(telemetry, client, request, &request_id);
@@ -384,6 +386,13 @@ impl Exchange {
         self.trace_event(|trace, time| trace.start_forwarding(time, upstream));
     }
 
+    /// Notes the tries that were followed by another one.
+    pub(super) fn set_retried(&mut self, retried: Vec<RetriedTry>) {
+        if let Some(log) = &mut self.log {
+            log.retried = retried;
+        }
+    }
+
     /// Notes the endpoint that answered.
     pub(super) fn forward_answered(&mut self, endpoint: &Endpoint, status: StatusCode) {
         self.is_from_origin = true;
@@ -438,6 +447,7 @@ impl Exchange {
             elapsed,
             route: self.route_name(),
             upstream: log.upstream.as_deref(),
+            retried: &log.retried,
             request_id: Some(self.request_id.as_bytes()),
             user: log.user.as_ref().map(|user| user.as_bytes()),
             host: log.host.as_ref().map(HeaderValue::as_bytes),

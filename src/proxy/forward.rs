@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderValue, Request, Response, StatusCode, header};
 
 use super::{
     abandoned_request::{PendingSend, Sent},
@@ -17,13 +17,15 @@ use super::{
     request_body::{BodyFault, BodyProgress, RequestBody},
     reservation::{PendingReservations, ReservationGuard},
     response_body::CheckedOutConnection,
+    retries::{Retries, discard},
     tunnel::Upgrade,
     worker::Worker,
 };
 use crate::{
-    config::model::{HostHeader, Route, Timeouts},
+    config::model::{HostHeader, Retry, RetryReason, Route, Timeouts},
     telemetry::{
         Throttle,
+        access_log::RetriedTry,
         metrics::{Outcome, WorkerMetrics},
     },
     upstream::{
@@ -34,19 +36,20 @@ use crate::{
 /// Forwards one request to its upstream.
 #[derive(Clone, Copy)]
 pub(super) struct Forwarder<'a> {
-    upstream: &'a Rc<UpstreamPool<RequestBody>>,
+    pub(super) upstream: &'a Rc<UpstreamPool<RequestBody>>,
     client: &'a Rc<UpstreamClient>,
     /// The upstream's index.
-    index: usize,
+    pub(super) index: usize,
     timeouts: Timeouts,
-    timer: &'a PhaseTimer,
-    metrics: &'a WorkerMetrics,
+    pub(super) retry: &'a Retry,
+    pub(super) timer: &'a PhaseTimer,
+    pub(super) metrics: &'a WorkerMetrics,
     warnings: &'a Throttle,
     /// What the request has reserved.
     reservation: Option<&'a ReservationGuard>,
     reservations: &'a Rc<PendingReservations>,
     /// The protocol that the request asks for instead of HTTP.
-    upgrade: Option<&'a Upgrade>,
+    pub(super) upgrade: Option<&'a Upgrade>,
 }
 
 /// The head of the answer, the body to come, and the connection that it comes over.
@@ -84,7 +87,7 @@ impl<'a> Forwarder<'a> {
         worker: &'a Worker<S>,
         client: &'a ClientInfo,
         upstream_client: &'a Rc<UpstreamClient>,
-        route: &Route,
+        route: &'a Route,
         index: usize,
         reservation: Option<&'a ReservationGuard>,
         upgrade: Option<&'a Upgrade>,
@@ -94,6 +97,7 @@ impl<'a> Forwarder<'a> {
             client: upstream_client,
             index,
             timeouts: route.timeouts,
+            retry: &route.retry,
             timer: client.timer(),
             metrics: worker.metrics(),
             warnings: &worker.telemetry.upstream_warnings,
@@ -105,11 +109,10 @@ impl<'a> Forwarder<'a> {
 
     /// Sends `request` and waits for the head of the answer. `affinity`: what ties it to one of the hosts.
     ///
-    /// It is retried once where that is safe: if the endpoint could not be reached, on another one; if a
-    /// pooled connection turned out to be closed, on a new one (to another endpoint where there is one), as
-    /// long as no byte was sent or the request is idempotent and has no body (RFC 9110, 9.2.2); likewise if the
-    /// endpoint says that it has not processed the request (RFC 9113, 8.7), as long as nothing of a streamed body
-    /// was sent.
+    /// Where that is safe, a try that fails is followed by another one, at another host if there is one, as `retry` says.
+    /// What the upstream has not seen, or says not to have processed (RFC 9113, 8.7), may be sent again in any case; what it
+    /// may have processed if the method is idempotent and all of the body is at hand (RFC 9110, 9.2.2). A kept connection
+    /// that turns out to be closed is replaced besides. The tries that others followed are noted in `tried`.
     ///
     /// # Errors
     /// The reply for the client.
@@ -118,8 +121,13 @@ impl<'a> Forwarder<'a> {
         mut request: Request<RequestBody>,
         progress: Option<Rc<BodyProgress>>,
         affinity: &Affinity,
+        tried: &'a mut Vec<RetriedTry>,
     ) -> Result<UpstreamAnswer, Reply> {
-        let mut is_retry = false;
+        self.upstream.retry_budget().count_request();
+        if !self.timeouts.total.is_zero() {
+            self.timer.set_answer_deadline(Some(self.timer.now() + self.timeouts.total));
+        }
+        let mut retries = Retries::new(self, tried);
         // Whether to open a new connection rather than to check one out of the pool.
         let mut fresh = false;
         let mut avoid = None;
@@ -134,9 +142,11 @@ impl<'a> Forwarder<'a> {
                 // Boxed: it is rare, and would make every request's future as large as itself.
                 None => match Box::pin(self.connect(&picked)).await {
                     Ok(connection) => connection,
-                    Err(ConnectFailure::Retryable(_)) if !is_retry && self.upstream.has_other_hosts() => {
-                        self.metrics.upstream_retry(self.index);
-                        (is_retry, avoid) = (true, Some(picked));
+                    Err(ConnectFailure::Retryable(_))
+                        if self.upstream.has_other_hosts()
+                            && retries.may_retry(RetryReason::Connect, &picked) =>
+                    {
+                        avoid = Some(picked);
                         continue;
                     }
                     Err(ConnectFailure::Retryable(reply) | ConnectFailure::Final(reply)) => {
@@ -166,9 +176,8 @@ impl<'a> Forwarder<'a> {
                     request.headers_mut().insert(header::HOST, host);
                 }
             }
+            let copy = retries.copy(&request, &connection);
             let (is_reused, is_shared) = (connection.is_reused(), connection.is_shared());
-            let may_be_closed = is_reused && !is_shared && !is_retry;
-            let retry_copy = may_be_closed.then(|| retry_copy(&request)).flatten();
 
             // Unless set otherwise below, the client went away or broke its own request off.
             let mut attempt = Attempt { forwarder: self, outcome: Outcome::Cancelled };
@@ -184,7 +193,13 @@ impl<'a> Forwarder<'a> {
                             connection = sent.connection;
                             Ok(sent.result)
                         }
-                        Err(TimedOut) => return Err(self.timed_out(&mut attempt, &host)),
+                        Err(TimedOut) => {
+                            let reply = self.timed_out(&mut attempt, &host);
+                            let again = copy.filter(|_| retries.may_retry(RetryReason::Timeout, &host));
+                            let Some(again) = again else { return Err(reply) };
+                            (request, avoid) = (again, Some(host));
+                            continue;
+                        }
                     }
                 }
             };
@@ -197,6 +212,13 @@ impl<'a> Forwarder<'a> {
                 Ok(Ok(response)) => {
                     attempt.outcome = Outcome::Ok;
                     self.upstream.shared().responded(&host, &response, began, self.timer.now());
+                    if let Some(reason) = RetryReason::of_status(response.status())
+                        && let Some(again) = copy.filter(|_| retries.may_retry(reason, &host))
+                    {
+                        discard(response, connection);
+                        (request, avoid) = (again, Some(host));
+                        continue;
+                    }
                     let reservation = self.reservation.cloned();
                     return Ok(UpstreamAnswer {
                         response,
@@ -205,7 +227,13 @@ impl<'a> Forwarder<'a> {
                     });
                 }
                 Ok(Err(failed)) => failed,
-                Err(TimedOut) => return Err(self.timed_out(&mut attempt, &host)),
+                Err(TimedOut) => {
+                    let reply = self.timed_out(&mut attempt, &host);
+                    let again = copy.filter(|_| retries.may_retry(RetryReason::Timeout, &host));
+                    let Some(again) = again else { return Err(reply) };
+                    (request, avoid) = (again, Some(host));
+                    continue;
+                }
             };
             match progress.as_ref().and_then(|progress| progress.fault()) {
                 Some(BodyFault::TooLarge) => return Err(Reply::body_too_large().closing()),
@@ -224,20 +252,20 @@ impl<'a> Forwarder<'a> {
             if !is_unprocessed && (is_shared || !is_reused) {
                 self.upstream.shared().broke_off(&host, error.cause(), began, self.timer.now());
             }
-            match unsent.or(retry_copy) {
-                Some(retry) if !is_retry => {
-                    self.metrics.upstream_retry(self.index);
-                    request = retry;
-                    // An endpoint that closes connections may be shutting down: prefer another one.
-                    (is_retry, fresh, avoid) = (true, true, Some(host));
-                }
-                _ => {
-                    let url = host.url();
-                    let why = self.upstream.shared().describe(&host, error.cause());
-                    self.warn(format_args!("endpoint {url} did not respond: {why}"));
-                    return Err(Reply::bad_gateway());
-                }
-            }
+            // A host that has not processed it may do so now. What one has broken off is for another one.
+            let is_useful = is_unprocessed || self.upstream.has_other_hosts();
+            let again = unsent.or(copy).filter(|_| {
+                retries.may_replace(&connection, &error)
+                    || is_useful && retries.may_retry(RetryReason::Refused, &host)
+            });
+            let Some(again) = again else {
+                let url = host.url();
+                let why = self.upstream.shared().describe(&host, error.cause());
+                self.warn(format_args!("endpoint {url} did not respond: {why}"));
+                return Err(Reply::bad_gateway());
+            };
+            // An endpoint that closes connections may be shutting down: prefer another one.
+            (request, fresh, avoid) = (again, true, Some(host));
         }
     }
 
@@ -331,6 +359,11 @@ impl<'a> Forwarder<'a> {
                 self.metrics.upstream(self.index, Outcome::Cancelled);
                 return Err(ConnectFailure::Final(Reply::gateway_timeout()));
             }
+            // `timeouts.total` is over, which tells nothing of the host.
+            Err(TimedOut) if self.timer.is_answer_late() => {
+                self.metrics.upstream(self.index, Outcome::Timeout);
+                return Err(ConnectFailure::Final(Reply::gateway_timeout()));
+            }
             Err(TimedOut) => ConnectError::Timeout,
         };
         let (name, url) = (&self.upstream.shared().config.name, host.url());
@@ -356,22 +389,4 @@ impl<'a> Forwarder<'a> {
             _ => ConnectFailure::Retryable(reply),
         })
     }
-}
-
-/// A copy of the request to retry with, if it is idempotent and has no body.
-fn retry_copy(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
-    let idempotent = matches!(
-        *request.method(),
-        Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE
-    );
-    if !idempotent || !matches!(request.body(), RequestBody::Empty) {
-        return None;
-    }
-    let mut copy = Request::new(RequestBody::Empty);
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    *copy.headers_mut() = request.headers().clone();
-    // What heeds informational answers.
-    *copy.extensions_mut() = request.extensions().clone();
-    Some(copy)
 }

@@ -36,6 +36,7 @@ mod request_context;
 mod request_verdict;
 mod reservation;
 mod response_body;
+mod retries;
 mod rewrite;
 mod route_reply;
 mod rules;

@@ -66,6 +66,8 @@ pub struct PhaseTimer {
     alarm: Cell<Instant>,
     /// Until when the client waits for the outcome of the call in flight, if it has said so (gRPC).
     call_deadline: Cell<Option<Instant>>,
+    /// Until when the answer in flight has to begin, whatever is tried for it (`timeouts.total`).
+    answer_deadline: Cell<Option<Instant>>,
     /// Whether the connection is being polled: then it checks the deadline by itself.
     polled: Cell<bool>,
     /// The request's body was not read to its end.
@@ -113,6 +115,7 @@ impl PhaseTimer {
             last_response: Cell::new(false),
             alarm: Cell::new(now + limit),
             call_deadline: Cell::new(None),
+            answer_deadline: Cell::new(None),
             polled: Cell::new(false),
             body_unread: Cell::new(false),
             write_blocked: Cell::new(false),
@@ -151,10 +154,16 @@ impl PhaseTimer {
         self.set_deadline(self.now.get() + limit, false);
     }
 
-    /// Begins [`Phase::Upstream`], which may last for `limit`, and no longer than the client of a call waits.
+    /// Begins [`Phase::Upstream`], which may last for `limit`, and no longer than the client of a call waits, nor than until
+    /// the answer has to begin.
     pub fn enter_upstream(&self, limit: Duration) {
         self.enter(Phase::Upstream, limit);
         self.heed_call_deadline();
+        if let Some(deadline) = self.answer_deadline.get()
+            && deadline < self.deadline.get()
+        {
+            self.set_deadline(deadline, false);
+        }
     }
 
     /// The upstream's side of a request runs in a task of its own, and the connection may not have been polled for as long
@@ -172,6 +181,16 @@ impl PhaseTimer {
     /// Whether the client no longer waits for the outcome of the call in flight, as it has said before.
     pub(super) fn is_call_over(&self) -> bool {
         self.call_deadline.get().is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
+    /// Until when the answer in flight has to begin, however often it is tried; `None` once it has begun.
+    pub(super) fn set_answer_deadline(&self, deadline: Option<Instant>) {
+        self.answer_deadline.set(deadline);
+    }
+
+    /// Whether the answer in flight should have begun before.
+    pub(super) fn is_answer_late(&self) -> bool {
+        self.answer_deadline.get().is_some_and(|deadline| Instant::now() >= deadline)
     }
 
     fn heed_call_deadline(&self) {

@@ -253,7 +253,13 @@ pub async fn serve<S: StoreAdmin + 'static>(
     let forwarder =
         Forwarder::new(&worker, &client, &upstream_client, route, upstream_index, reservation, asked);
     let upload = progress.clone();
-    let mut answer = match forwarder.forward(request, progress, &affinity).await {
+    let mut retried = Vec::new();
+    let answer = forwarder.forward(request, progress, &affinity, &mut retried).await;
+    client.timer().set_answer_deadline(None);
+    if !retried.is_empty() {
+        exchange.set_retried(retried);
+    }
+    let mut answer = match answer {
         Ok(answer) => answer,
         Err(reply) => {
             if upload.is_some_and(|upload| upload.fault() == Some(BodyFault::Broken)) {

@@ -257,14 +257,12 @@ fn is_host(pattern: &HostPattern, host: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use http::{Uri, Version, header::HOST};
     use proptest::{prelude::*, sample::select};
 
     use super::*;
     use crate::config::model::{
-        Access, EarlyHints, MethodOverride, PathPattern, RouteAction, Segment, Timeouts, Trailers,
+        Access, EarlyHints, MethodOverride, PathPattern, Retry, RouteAction, Segment, Timeouts, Trailers,
     };
 
     const STRICT: PathMatching =
@@ -277,7 +275,6 @@ mod tests {
     ];
 
     fn route(path: &str) -> Route {
-        let second = Duration::from_secs(1);
         Route {
             name: path.to_owned(),
             hosts: Vec::new(),
@@ -301,7 +298,8 @@ mod tests {
             action: RouteAction::Upstream(0),
             split: None,
             policies: Vec::new(),
-            timeouts: Timeouts { connect: second, response: second, idle: second },
+            timeouts: Timeouts::default(),
+            retry: Retry::default(),
             method_override: MethodOverride::Remove,
             trailers: Trailers::Drop,
             early_hints: EarlyHints::Drop,

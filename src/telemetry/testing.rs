@@ -10,19 +10,14 @@ use crate::{
         ClientLimits, Config, ConfigSource, Destination, DotSegments, EarlyHints, Endpoint,
         ForwardClientCertificate, Forwarded, HostHeader, KeyPart, KeyRecipe, Log, LogFormat, LogLevel,
         MemoryStore, MethodOverride, MinRate, PathMatching, PathPattern, Policy, Protocol, Rate,
-        RateLimitFields, ReplyHeaders, Route, RouteAction, Shutdown, Store, Timeouts, Trailers, Upstream,
-        Users, Workers,
+        RateLimitFields, ReplyHeaders, Retry, Route, RouteAction, Shutdown, Store, Timeouts, Trailers,
+        Upstream, Users, Workers,
     },
     telemetry::metrics::{NodeFacts, NodeRole, NodeState, StoreFacts, StoreTopology},
 };
 
 /// One route `all`, one upstream `api`, one policy `per-ip`.
 pub(crate) fn config() -> Config {
-    let timeouts = Timeouts {
-        connect: Duration::from_secs(1),
-        response: Duration::from_secs(30),
-        idle: Duration::from_secs(60),
-    };
     let url = Uri::from_static("http://127.0.0.1:3000");
     let keys = vec![KeyRecipe(vec![KeyPart::Ip])];
     let tiers = vec![Rate { limit: 3, window: Duration::from_secs(60) }];
@@ -60,7 +55,8 @@ pub(crate) fn config() -> Config {
             slow_start: Duration::ZERO,
             tls: None,
             protocol: Protocol::H1,
-            timeouts,
+            timeouts: Timeouts::default(),
+            retry: Retry::default(),
             health: None,
             outlier: None,
             max_connections: 16,
@@ -80,7 +76,8 @@ pub(crate) fn config() -> Config {
             action: RouteAction::Upstream(0),
             split: None,
             policies: vec![0],
-            timeouts,
+            timeouts: Timeouts::default(),
+            retry: Retry::default(),
             method_override: MethodOverride::Remove,
             trailers: Trailers::Drop,
             early_hints: EarlyHints::Drop,

@@ -57,7 +57,8 @@ pub struct SendError<B> {
     pub error: ExchangeError,
     /// Whether the upstream has done nothing of the request: not one byte of it was sent, or the upstream says so.
     pub is_unprocessed: bool,
-    /// The request itself, where it may be sent again.
+    /// The request itself, where it may be sent again: the upstream has done nothing of it, or the method is idempotent and
+    /// all of the body is at hand.
     pub request: Option<Request<B>>,
 }
 
@@ -99,7 +100,7 @@ impl<B: RequestBody> Connection<B> {
         let answer = match &mut self.link {
             Link::Http1(pooled) => Ok(pooled.sender.try_send_request(request)),
             // Boxed: it is large, and most connections are the other ones.
-            Link::Http2(stream) => Err(Box::pin(stream.send(request, self.reused))),
+            Link::Http2(stream) => Err(Box::pin(stream.send(request))),
         };
         async move {
             match answer {

@@ -40,6 +40,11 @@ pub enum ExchangeError {
 }
 
 impl ExchangeError {
+    /// Whether it is the end of the stream alone, and its connection goes on.
+    pub fn is_reset(&self) -> bool {
+        matches!(self, Self::Http2(error) if error.is_reset())
+    }
+
     /// The error itself.
     pub fn cause(&self) -> &(dyn Error + 'static) {
         match self {

@@ -19,6 +19,7 @@ mod io;
 mod pool;
 mod queue;
 mod rendezvous;
+mod retry_budget;
 mod server_verifier;
 mod shared;
 mod tls;

@@ -255,13 +255,12 @@ mod tests {
 
     use super::*;
     use crate::{
-        config::model::{Balance, Endpoint, HostHeader, Protocol, Timeouts, Upstream},
+        config::model::{Balance, Endpoint, HostHeader, Protocol, Retry, Timeouts, Upstream},
         telemetry::Events,
         upstream::{DrainTable, UpstreamClient, addresses::HeldConnection},
     };
 
     fn upstream(max_connections: usize) -> Arc<SharedUpstream> {
-        let second = Duration::from_secs(1);
         let config = Upstream {
             name: "u".into(),
             endpoints: vec![Endpoint {
@@ -276,7 +275,8 @@ mod tests {
             slow_start: Duration::ZERO,
             tls: None,
             protocol: Protocol::H1,
-            timeouts: Timeouts { connect: second, response: second, idle: second },
+            timeouts: Timeouts::default(),
+            retry: Retry::default(),
             health: None,
             outlier: None,
             max_connections,

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use http::{HeaderName, HeaderValue, Method};
 use serde::Serialize;
 
-use super::{Access, Cors, HeaderEdits, PathMatching, Rewrite, RouteAction, Split, Timeouts, serialize};
+use super::{
+    Access, Cors, HeaderEdits, PathMatching, Retry, Rewrite, RouteAction, Split, Timeouts, serialize,
+};
 
 /// Which requests it is for, what is done with them, and under which policies.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -33,6 +35,8 @@ pub struct Route {
     pub policies: Vec<usize>,
     /// Those of the upstream, unless the route has its own. Without an upstream, they say nothing.
     pub timeouts: Timeouts,
+    /// That of the upstream, unless the route has its own.
+    pub retry: Retry,
     pub method_override: MethodOverride,
     pub trailers: Trailers,
     pub early_hints: EarlyHints,

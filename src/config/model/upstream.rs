@@ -8,7 +8,7 @@ use http::{
 };
 use serde::Serialize;
 
-use super::{Balance, ClientTls, HealthCheck, OutlierDetection, Sticky, serialize};
+use super::{Balance, ClientTls, HealthCheck, OutlierDetection, Retry, Sticky, serialize};
 
 /// A service behind the proxy.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -28,6 +28,7 @@ pub struct Upstream {
     pub tls: Option<UpstreamTls>,
     pub protocol: Protocol,
     pub timeouts: Timeouts,
+    pub retry: Retry,
     /// `None`: no probes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub health: Option<HealthCheck>,
@@ -113,7 +114,7 @@ pub enum Protocol {
     Auto,
 }
 
-/// How long an upstream may take.
+/// How long an upstream may take: each try by itself, and all of them together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Timeouts {
     #[serde(serialize_with = "serialize::duration")]
@@ -124,6 +125,20 @@ pub struct Timeouts {
     /// Between two bytes of the response, and how long an idle connection is kept.
     #[serde(serialize_with = "serialize::duration")]
     pub idle: Duration,
+    /// All tries, and the wait for their connections, to the first byte of the response. Zero: no limit of its own.
+    #[serde(serialize_with = "serialize::duration")]
+    pub total: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(1),
+            response: Duration::from_secs(30),
+            idle: Duration::from_secs(60),
+            total: Duration::ZERO,
+        }
+    }
 }
 
 /// The `Host` that an upstream receives.

@@ -20,6 +20,7 @@ mod other_spellings;
 mod path_spellings;
 mod policies;
 mod redirect;
+mod retry;
 mod root;
 mod route_action;
 mod routes;

@@ -159,7 +159,13 @@ pub(super) const ROUTE: &[OtherName] = &[
     )
     .with(", and the limit under this name in `policies` at the top level"),
     OtherName::new(&["http2", "h2c", "http_version", "proxy_http_version", "grpc", "proto"], "protocol: h2"),
-    OtherName::new(&["timeout", "proxy_read_timeout"], "timeouts: { response: VALUE }"),
+    OtherName::new(TIMEOUT, "timeouts: { response: VALUE }"),
+    OtherName::new(PER_TRY, "timeouts: { response: VALUE }").with(HOLDS_PER_TRY),
+    OtherName::new(TOTAL, "timeouts: { total: VALUE }"),
+    OtherName::new(RETRIES, "retry: { max: VALUE }"),
+    OtherName::new(TRIES, "retry: { max: 1 }").with(WITHOUT_FIRST),
+    OtherName::new(RETRY_ON, "retry: { when: [connect, refused] }").with(ALSO_STATUSES),
+    OtherName::new(RETRY_BUDGET, "retry: { budget: 20% }"),
     OtherName::new(DOT_SEGMENTS, "paths: normalise").with(", pass or refuse"),
     OtherName::new(SLASHES, "paths: normalise").with(ABOUT_SLASHES),
     OtherName::new(MAX_BODY, "max_body: SIZE"),
@@ -471,6 +477,93 @@ pub(super) const SHARE: &[OtherName] = &[
     OtherName::new(&["percent", "percentage", "share", "ratio", "traffic"], "weight: VALUE"),
 ];
 
+/// The time for an answer: nginx, and what people write.
+const TIMEOUT: &[&str] = &["timeout", "proxy_read_timeout", "response_timeout", "read_timeout"];
+/// The time for one try: Envoy, Istio, Kubernetes' Gateway API.
+const PER_TRY: &[&str] = &["per_try_timeout", "pertrytimeout", "per_try_idle_timeout", "backendrequest"];
+const HOLDS_PER_TRY: &str = ": it holds for each try";
+/// The time for all tries: nginx, Caddy.
+const TOTAL: &[&str] = &[
+    "proxy_next_upstream_timeout",
+    "lb_try_duration",
+    "try_duration",
+    "total_timeout",
+    "overall_timeout",
+    "request_timeout",
+    "requesttimeout",
+];
+/// Tries after the first: Envoy, HAProxy, Kong, Caddy.
+const RETRIES: &[&str] = &[
+    "retries",
+    "num_retries",
+    "numretries",
+    "max_retries",
+    "maxretries",
+    "retry_count",
+    "lb_retries",
+    "retry_policy",
+    "retrypolicy",
+];
+/// Tries with the first: nginx, Traefik.
+const TRIES: &[&str] =
+    &["proxy_next_upstream_tries", "attempts", "max_attempts", "maxattempts", "tries", "max_tries"];
+const WITHOUT_FIRST: &str = ", the number of tries after the first";
+/// When to try again: nginx, Envoy, HAProxy, Caddy.
+const RETRY_ON: &[&str] =
+    &["proxy_next_upstream", "retry_on", "retryon", "lb_retry_match", "retry_match", "redispatch"];
+const ALSO_STATUSES: &str = "; 502, 503, 504 and timeout are further reasons";
+const RETRY_BUDGET: &[&str] = &["retry_budget", "retrybudget", "budget_percent", "retry_ratio", "retryratio"];
+
+pub(super) const RETRY: &[OtherName] = &[
+    OtherName::new(RETRIES, "max: VALUE"),
+    OtherName::new(&["count", "number", "times", "limit"], "max: VALUE"),
+    OtherName::new(TRIES, "max: 1").with(WITHOUT_FIRST),
+    OtherName::new(RETRY_ON, "when: [connect, refused]").with(ALSO_STATUSES),
+    OtherName::new(
+        &[
+            "on",
+            "if",
+            "reasons",
+            "conditions",
+            "status",
+            "statuses",
+            "status_codes",
+            "codes",
+            "retriable_status_codes",
+        ],
+        "when: [connect, refused]",
+    )
+    .with(ALSO_STATUSES),
+    OtherName::new(RETRY_BUDGET, "budget: 20%"),
+    OtherName::new(&["percent", "ratio", "percentage"], "budget: 20%"),
+    OtherName::new(PER_TRY, "timeouts: { response: VALUE }").with(BESIDE_RETRY),
+    OtherName::new(TIMEOUT, "timeouts: { response: VALUE }").with(BESIDE_RETRY),
+    OtherName::new(TOTAL, "timeouts: { total: VALUE }").with(BESIDE_RETRY),
+    OtherName::new(
+        &[
+            "backoff",
+            "back_off",
+            "retry_back_off",
+            "initialinterval",
+            "initial_interval",
+            "interval",
+            "delay",
+        ],
+        "max: 1",
+    )
+    .with(" alone: another endpoint is tried at once"),
+];
+const BESIDE_RETRY: &str = ", beside `retry`";
+
+pub(super) const TIMEOUTS: &[OtherName] = &[
+    OtherName::new(TIMEOUT, "response: VALUE"),
+    OtherName::new(&["read", "proxy_read", "first_byte", "per_try"], "response: VALUE"),
+    OtherName::new(PER_TRY, "response: VALUE").with(HOLDS_PER_TRY),
+    OtherName::new(TOTAL, "total: VALUE"),
+    OtherName::new(&["request", "overall", "deadline", "retry", "retries"], "total: VALUE"),
+    OtherName::new(&["proxy_connect_timeout", "connect_timeout", "dial_timeout", "dial"], "connect: VALUE"),
+];
+
 pub(super) const UPSTREAM: &[OtherName] = &[
     OtherName::new(
         &[
@@ -523,7 +616,13 @@ pub(super) const UPSTREAM: &[OtherName] = &[
         &["slowstart", "slow_start_window", "slow_start_config", "warmup", "warm_up"],
         "slow_start: 30s",
     ),
-    OtherName::new(&["timeout", "proxy_read_timeout"], "timeouts: { response: VALUE }"),
+    OtherName::new(TIMEOUT, "timeouts: { response: VALUE }"),
+    OtherName::new(PER_TRY, "timeouts: { response: VALUE }").with(HOLDS_PER_TRY),
+    OtherName::new(TOTAL, "timeouts: { total: VALUE }"),
+    OtherName::new(RETRIES, "retry: { max: VALUE }"),
+    OtherName::new(TRIES, "retry: { max: 1 }").with(WITHOUT_FIRST),
+    OtherName::new(RETRY_ON, "retry: { when: [connect, refused] }").with(ALSO_STATUSES),
+    OtherName::new(RETRY_BUDGET, "retry: { budget: 20% }"),
     OtherName::new(&["keepalive", "max_idle"], "idle_connections: VALUE"),
     OtherName::new(&["max_conns", "maxconn"], "max_connections: VALUE"),
     OtherName::new(HEALTH_CHECK, "health: { path: /healthz }"),

@@ -18,7 +18,7 @@ use crate::config::{
 const ACTIONS: [&str; 4] = ["upstream", "upstreams", "reply", "redirect"];
 
 /// Settings that say something to an upstream, or of it.
-const OF_UPSTREAM: [&str; 3] = ["timeouts", "rewrite", "request_headers"];
+const OF_UPSTREAM: [&str; 4] = ["timeouts", "retry", "rewrite", "request_headers"];
 
 /// Reads what is done with the requests of a route with this `path`. `split`: where it has several upstreams, the one that is
 /// meant, if it is valid. `None`: it is invalid, or the path is.

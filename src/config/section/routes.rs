@@ -13,6 +13,7 @@ use super::{
     other_names, other_spellings,
     policies::Policies,
     redirect::warn_of_loops,
+    retry::retry,
     route_action::action,
     split::{self, split},
     unreachable_routes, unused_policies,
@@ -200,8 +201,9 @@ fn draft_route<'t>(
         .take("policies")
         .map(|list| list.unique_items(|item| policies.resolve(item)))
         .unwrap_or_default();
-    let (mut all, inherited) = upstreams.inherited(action.as_ref().and_then(RouteAction::upstream));
-    let timeouts = timeouts(mapping.take("timeouts"), inherited);
+    let inherited = upstreams.inherited(action.as_ref().and_then(RouteAction::upstream));
+    let timeouts = timeouts(mapping.take("timeouts"), inherited.timeouts);
+    let retry = retry(mapping.take("retry"), inherited.retry);
     let RouteDefaults { matching, dot_segments, method_override, trailers, early_hints } =
         defaults.overridden(&mut mapping);
     let MessageChanges { rewrite, request_headers, response_headers } =
@@ -213,6 +215,7 @@ fn draft_route<'t>(
     });
     mapping.finish();
 
+    let mut all = inherited.policies;
     for policy in own {
         if !all.contains(&policy) {
             all.push(policy);
@@ -235,6 +238,7 @@ fn draft_route<'t>(
         split: None,
         policies: all,
         timeouts,
+        retry,
         method_override,
         trailers,
         early_hints,

@@ -8,10 +8,11 @@ use super::{
     client_tls::client_tls,
     health::{health, outlier},
     other_names,
+    retry::retry,
     user::IdentitySources,
 };
 use crate::config::{
-    model::{Endpoint, HostHeader, Protocol, Timeouts, Upstream, UpstreamTls},
+    model::{Endpoint, HostHeader, Protocol, Retry, Timeouts, Upstream, UpstreamTls},
     reader::{Cursor, MappingCursor, NameTable},
     value::{
         Invalid, MAX_DURATION, boolean, choice, count, duration, endpoint_url, percentage, resource_name,
@@ -23,29 +24,30 @@ use crate::config::{
 pub(super) struct Upstreams<'t> {
     pub(super) names: NameTable<'t>,
     pub(super) resolved: Option<Vec<Upstream>>,
-    /// For each upstream, what its routes inherit: policies and timeouts.
-    inherited: Vec<(Vec<usize>, Timeouts)>,
+    /// For each upstream, what its routes inherit.
+    inherited: Vec<Inherited>,
+}
+
+/// What a route has of its upstream, unless it has its own.
+#[derive(Clone, Default)]
+pub(super) struct Inherited {
+    pub(super) policies: Vec<usize>,
+    pub(super) timeouts: Timeouts,
+    pub(super) retry: Retry,
 }
 
 impl Upstreams<'_> {
     /// The name of the first upstream that names this policy.
     pub(super) fn first_with(&self, policy: usize) -> Option<&str> {
-        let index = self.inherited.iter().position(|(policies, _)| policies.contains(&policy))?;
+        let index = self.inherited.iter().position(|inherited| inherited.policies.contains(&policy))?;
         self.names.name(index)
     }
 
-    /// The policies that apply to every route to this upstream, and its timeouts.
-    pub(super) fn inherited(&self, upstream: Option<usize>) -> (Vec<usize>, Timeouts) {
-        let inherited = upstream.and_then(|upstream| self.inherited.get(upstream));
-        inherited.cloned().unwrap_or((Vec::new(), TIMEOUTS))
+    /// What every route to this upstream inherits.
+    pub(super) fn inherited(&self, upstream: Option<usize>) -> Inherited {
+        upstream.and_then(|upstream| self.inherited.get(upstream)).cloned().unwrap_or_default()
     }
 }
-
-const TIMEOUTS: Timeouts = Timeouts {
-    connect: Duration::from_secs(1),
-    response: Duration::from_secs(30),
-    idle: Duration::from_secs(60),
-};
 
 pub(super) fn upstreams<'t>(
     value: Option<Cursor<'t>>,
@@ -77,7 +79,12 @@ pub(super) fn upstreams<'t>(
             }
             None => (Vec::new(), None),
         };
-        inherited.push((policies, upstream.as_ref().map_or(TIMEOUTS, |upstream| upstream.timeouts)));
+        inherited.push(match &upstream {
+            Some(Upstream { timeouts, retry, .. }) => {
+                Inherited { policies, timeouts: *timeouts, retry: retry.clone() }
+            }
+            None => Inherited { policies, ..Inherited::default() },
+        });
         all.push(upstream);
     }
     Upstreams { names: NameTable::new("upstream", names), inherited, resolved: all.into_iter().collect() }
@@ -93,7 +100,8 @@ fn upstream(name: &str, mut mapping: MappingCursor<'_>, identity: IdentitySource
     let tls = tls(&mut mapping, endpoints.as_deref());
     let protocol = choice(&[("h1", Protocol::H1), ("h2", Protocol::H2), ("auto", Protocol::Auto)]);
     let protocol = mapping.parse_or("protocol", Protocol::H1, protocol);
-    let timeouts = timeouts(mapping.take("timeouts"), TIMEOUTS);
+    let timeouts = timeouts(mapping.take("timeouts"), Timeouts::default());
+    let retry = retry(mapping.take("retry"), Retry::default());
     let health = health(mapping.take("health"), protocol, endpoints.as_deref());
     let outlier = outlier(mapping.take("outlier"));
     let max_connections = mapping.parse_or("max_connections", 1024, count(1..=1_000_000));
@@ -113,6 +121,7 @@ fn upstream(name: &str, mut mapping: MappingCursor<'_>, identity: IdentitySource
         tls,
         protocol,
         timeouts,
+        retry,
         health,
         outlier,
         max_connections,
@@ -181,15 +190,16 @@ fn endpoints(value: Cursor<'_>) -> Vec<Endpoint> {
 
 /// The configured timeouts, with `default` for the others.
 pub(super) fn timeouts(value: Option<Cursor<'_>>, default: Timeouts) -> Timeouts {
-    let Some(mut mapping) = value.and_then(|value| value.mapping_such_as("timeouts: { response: VALUE }"))
-    else {
+    let Some(mapping) = value.and_then(|value| value.mapping_such_as("timeouts: { response: VALUE }")) else {
         return default;
     };
+    let mut mapping = mapping.knowing(other_names::TIMEOUTS);
     let time = || duration(MIN_DURATION..=MAX_DURATION);
     let timeouts = Timeouts {
         connect: mapping.parse_or("connect", default.connect, time()),
         response: mapping.parse_or("response", default.response, time()),
         idle: mapping.parse_or("idle", default.idle, time()),
+        total: mapping.parse_or("total", default.total, duration(Duration::ZERO..=MAX_DURATION)),
     };
     mapping.finish();
     timeouts

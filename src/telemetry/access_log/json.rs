@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::{Line, escape, timestamp::TimestampCache};
+use super::{Line, RetriedTry, escape, timestamp::TimestampCache};
 
 /// Appends `line` and a newline.
 pub(super) fn write(out: &mut Vec<u8>, line: &Line<'_>, timestamps: &mut TimestampCache) {
@@ -38,6 +38,10 @@ pub(super) fn write(out: &mut Vec<u8>, line: &Line<'_>, timestamps: &mut Timesta
     if line.shadow_delay_millis > 0 {
         number(out, r#","shadow_delay_ms":"#, line.shadow_delay_millis.into());
     }
+    if !line.retried.is_empty() {
+        number(out, r#","tries":"#, line.retried.len() as u64 + 1);
+        retried(out, line.retried);
+    }
     if let Some(status) = line.grpc_status {
         number(out, r#","grpc_status":"#, status.into());
     }
@@ -70,6 +74,16 @@ fn text(out: &mut Vec<u8>, name: &str, value: Option<&[u8]>) {
     }
 }
 
+fn retried(out: &mut Vec<u8>, tries: &[RetriedTry]) {
+    let mut name = r#","retried":[{"upstream":"#;
+    for RetriedTry { upstream, reason } in tries {
+        text(out, name, Some(upstream.as_bytes()));
+        text(out, r#","reason":"#, Some(reason.name().as_bytes()));
+        name = r#"},{"upstream":"#;
+    }
+    out.extend_from_slice(b"}]");
+}
+
 fn number(out: &mut Vec<u8>, name: &str, value: u64) {
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
@@ -91,6 +105,7 @@ mod tests {
         super::{AbortedBy, line::sample},
         *,
     };
+    use crate::config::model::RetryReason;
 
     fn formatted(line: &Line<'_>) -> String {
         let mut out = Vec::new();
@@ -130,6 +145,20 @@ mod tests {
     fn the_side_that_broke_off_is_told() {
         let text = formatted(&Line { aborted_by: Some(AbortedBy::Upstream), ..sample::line() });
         assert!(text.ends_with(",\"aborted_by\":\"upstream\"}\n"), "{text}");
+    }
+
+    #[test]
+    fn tries_that_were_repeated_are_told_in_their_order() {
+        let tried = |upstream: &str, reason| RetriedTry { upstream: upstream.to_owned(), reason };
+        let retried =
+            [tried("10.0.0.5:3000", RetryReason::Connect), tried("a:1", RetryReason::ServiceUnavailable)];
+        let text = formatted(&Line { retried: &retried, ..sample::line() });
+        let told = concat!(
+            r#","tries":3,"retried":[{"upstream":"10.0.0.5:3000","reason":"connect"},"#,
+            r#"{"upstream":"a:1","reason":"503"}]}"#,
+            "\n"
+        );
+        assert!(text.ends_with(told), "{text}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::{net::IpAddr, time::Duration};
 use http::{StatusCode, Version};
 use opentelemetry::trace::TraceId;
 
-use crate::telemetry::metrics::SourceLabel;
+use crate::{config::model::RetryReason, telemetry::metrics::SourceLabel};
 
 /// One request and its answer. What clients choose is bytes, as it need not be UTF-8.
 #[derive(Debug, Clone, Copy)]
@@ -31,6 +31,8 @@ pub struct Line<'a> {
     pub route: Option<&'a str>,
     /// The endpoint that answered: `10.0.0.1:3000`.
     pub upstream: Option<&'a str>,
+    /// The tries that were followed by another one, in order.
+    pub retried: &'a [RetriedTry],
     pub request_id: Option<&'a [u8]>,
     pub user: Option<&'a [u8]>,
     pub host: Option<&'a [u8]>,
@@ -53,6 +55,15 @@ pub struct Line<'a> {
     pub tls_version: Option<&'a str>,
     /// The subject of the client's certificate (RFC 4514); `None`: it has shown none.
     pub tls_subject: Option<&'a [u8]>,
+}
+
+/// A try at an upstream that was followed by another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RetriedTry {
+    /// The endpoint that was tried: `10.0.0.1:3000`.
+    pub upstream: String,
+    /// What became of it.
+    pub reason: RetryReason,
 }
 
 /// Which side has broken an exchange off.
@@ -135,6 +146,7 @@ pub(super) mod sample {
             elapsed: Duration::from_micros(12_034),
             route: Some("all"),
             upstream: Some("127.0.0.1:3000"),
+            retried: &[],
             request_id: Some(b"4f1c"),
             user: Some(b"acme"),
             host: Some(b"api.example.com"),

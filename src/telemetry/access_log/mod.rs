@@ -13,6 +13,6 @@ mod timestamp;
 mod worker;
 mod writer;
 
-pub use line::{AbortedBy, Line, LogVerdict, protocol_name};
+pub use line::{AbortedBy, Line, LogVerdict, RetriedTry, protocol_name};
 pub use output::{AccessLog, OpenError};
 pub use worker::WorkerLog;

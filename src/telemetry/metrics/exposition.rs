@@ -19,6 +19,7 @@ use super::{
     openings, refusals, server_errors,
     totals::Totals,
 };
+use crate::config::model::RetryReason;
 
 impl Metrics {
     /// Sums every worker's counters and writes them all down.
@@ -241,9 +242,17 @@ impl Totals {
     }
 
     fn upstream_retries(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let mut family = counter(out, "tollgate_upstream_retries", "Requests retried")?;
+        let mut family = counter(out, "tollgate_upstream_retries", "Requests retried, by reason")?;
         for (upstream, row) in &self.upstreams {
-            count(&mut family, [("upstream", upstream.as_str())], row.retries.value())?;
+            for (reason, name) in RetryReason::ALL {
+                let labels = [("upstream", upstream.as_str()), ("reason", name)];
+                count(&mut family, labels, row.retries[reason as usize].value())?;
+            }
+        }
+        let help = "Requests not retried because the retry budget was exhausted";
+        let mut family = counter(out, "tollgate_upstream_retry_budget_exhausted", help)?;
+        for (upstream, row) in &self.upstreams {
+            count(&mut family, [("upstream", upstream.as_str())], row.retry_budget_exhausted.value())?;
         }
         Ok(())
     }

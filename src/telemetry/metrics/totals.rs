@@ -139,7 +139,7 @@ impl Totals {
         };
         UpstreamTotals {
             attempts: attempts.collect(),
-            retries: row.retries.value(),
+            retries: row.retries.iter().map(Counter::value).sum(),
             active: open(PoolState::Active),
             idle: open(PoolState::Idle),
         }

@@ -13,6 +13,7 @@ use super::{
     openings::OpeningMetrics,
     refusals::Refusal,
 };
+use crate::config::model::RetryReason;
 
 /// The verdict of a policy on a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,7 +126,9 @@ pub(super) struct PolicyRow {
 #[repr(align(64))]
 pub(super) struct UpstreamRow {
     pub(super) requests: [Counter; Outcome::ALL.len()],
-    pub(super) retries: Counter,
+    pub(super) retries: [Counter; RetryReason::ALL.len()],
+    /// Requests that were not tried again, because too many had been.
+    pub(super) retry_budget_exhausted: Counter,
 }
 
 impl RouteRow {
@@ -153,7 +156,8 @@ impl BanRow {
 impl UpstreamRow {
     pub(super) fn add(&self, other: &Self) {
         add_each(&self.requests, &other.requests);
-        self.retries.add(other.retries.value());
+        add_each(&self.retries, &other.retries);
+        self.retry_budget_exhausted.add(other.retry_budget_exhausted.value());
     }
 }
 
@@ -322,9 +326,16 @@ impl WorkerMetrics {
     }
 
     /// A request to `Config::upstreams[upstream]` is tried again.
-    pub fn upstream_retry(&self, upstream: usize) {
+    pub fn upstream_retry(&self, upstream: usize, reason: RetryReason) {
         if let Some(row) = self.upstreams.get(upstream) {
-            row.retries.inc();
+            row.retries[reason as usize].inc();
+        }
+    }
+
+    /// A request to `Config::upstreams[upstream]` is not tried again, because too many were.
+    pub fn retry_budget_exhausted(&self, upstream: usize) {
+        if let Some(row) = self.upstreams.get(upstream) {
+            row.retry_budget_exhausted.inc();
         }
     }
 

@@ -58,14 +58,12 @@ impl<B: RequestBody> StreamSlot<B> {
         Self { connection, host: Rc::clone(host), pool: Rc::clone(pool), state: Rc::new(state) }
     }
 
-    /// Sends `request` and waits for the head of the answer. `is_reused`: the endpoint may have closed the connection by
-    /// now.
+    /// Sends `request` and waits for the head of the answer.
     ///
     /// The handshake of a WebSocket is answered as by HTTP/1.1: with 101 where the endpoint has accepted it.
     pub(in crate::upstream) fn send(
         &self,
         request: Request<B>,
-        is_reused: bool,
     ) -> impl Future<Output = Result<Response<IncomingBody>, SendError<B>>> + use<B> {
         let (connection, state) = (Rc::clone(&self.connection), Rc::clone(&self.state));
         let host = Rc::clone(&self.host);
@@ -79,7 +77,7 @@ impl<B: RequestBody> StreamSlot<B> {
             let message = http2_head(head, &body.size_hint(), &host.endpoint);
             let is_tunnel = message.extensions().get::<Protocol>().is_some();
             let is_empty = body.is_end_stream();
-            let may_repeat = is_reused && is_idempotent && is_empty && !is_tunnel;
+            let may_repeat = is_idempotent && !is_tunnel;
             let is_whole = is_empty && !is_tunnel;
             state.waiting.set(Some((Instant::now(), connection.received())));
             let result = match connection.requests().send_request(message, is_whole) {

@@ -35,6 +35,7 @@ use super::{
     hosts::HostsSnapshot,
     http2::Http2Connection,
     queue::{ConnectionPermit, ConnectionQueue, Grant, NextRequest},
+    retry_budget::RetryBudget,
 };
 use crate::{config::model::Protocol, tls::find_tls_error};
 
@@ -65,6 +66,7 @@ pub struct UpstreamPool<B: RequestBody> {
     waiting: Waiting<B>,
     /// Set when no more requests come: connections that are checked in are closed.
     retired: Cell<bool>,
+    retry_budget: RetryBudget,
 }
 
 /// A worker's view of the hosts, which follows that of [`SharedUpstream`].
@@ -91,6 +93,7 @@ impl<B: RequestBody> UpstreamPool<B> {
             open: Arc::default(),
             waiting: RefCell::default(),
             retired: Cell::new(false),
+            retry_budget: RetryBudget::new(Instant::now()),
             shared,
             worker,
         })
@@ -363,6 +366,11 @@ impl<B: RequestBody> UpstreamPool<B> {
     /// The state that all workers share.
     pub fn shared(&self) -> &Arc<SharedUpstream> {
         &self.shared
+    }
+
+    /// How many of its requests may be tried again.
+    pub fn retry_budget(&self) -> &RetryBudget {
+        &self.retry_budget
     }
 
     /// Idle connections of this worker.

@@ -13,8 +13,9 @@ use tollgate::config::{
         JwtAlgorithm, KeyPart, KeyRecipe, Listener, Log, LogFormat, LogLevel, MemoryStore, MethodOverride,
         MinRate, Missing, Mode, OnStoreError, OutlierDetection, Override, PathCase, PathMatching,
         PathPattern, Policy, Probe, Protocol, Rate, RateLimitFields, Record, Redis, RedisTopology,
-        ReplyHeaders, Route, RouteAction, Secret, Segment, Shutdown, Statuses, Sticky, Store, TemplatePart,
-        Timeouts, Tracing, Trailers, TrailingSlash, Upstream, UserSource, Users, Workers,
+        ReplyHeaders, Retry, RetryReason, Route, RouteAction, Secret, Segment, Shutdown, Statuses, Sticky,
+        Store, TemplatePart, Timeouts, Tracing, Trailers, TrailingSlash, Upstream, UserSource, Users,
+        Workers,
     },
 };
 
@@ -47,7 +48,8 @@ routes:
 ";
 
 fn smallest() -> Config {
-    let timeouts = Timeouts { connect: secs(1), response: secs(30), idle: secs(60) };
+    let timeouts = Timeouts { connect: secs(1), response: secs(30), idle: secs(60), total: secs(0) };
+    let retry = Retry { max: 1, when: vec![RetryReason::Connect, RetryReason::Refused], budget: 0.2 };
     Config {
         listeners: vec![Listener::plain(([127, 0, 0, 1], 8080).into())],
         admin: Admin { address: ([127, 0, 0, 1], 9900).into(), token: None },
@@ -90,6 +92,7 @@ fn smallest() -> Config {
             tls: None,
             protocol: Protocol::H1,
             timeouts,
+            retry: retry.clone(),
             health: None,
             outlier: Some(OutlierDetection { failures: 5, eject: secs(30), at_most: 0.5 }),
             max_connections: 1024,
@@ -110,6 +113,7 @@ fn smallest() -> Config {
             split: None,
             policies: vec![0],
             timeouts,
+            retry,
             method_override: MethodOverride::Remove,
             trailers: Trailers::Drop,
             early_hints: EarlyHints::Drop,
@@ -254,7 +258,8 @@ upstreams:
     sticky: { cookie: tg_endpoint, max_age: 1h }
     slow_start: 30s
     protocol: auto
-    timeouts: { <<: *slow, connect: 250ms }
+    timeouts: { <<: *slow, connect: 250ms, total: 5m }
+    retry: { max: 3, when: [502, timeout], budget: 50% }
     health: { path: "/up?deep=1", host: "health.internal:81", statuses: [200, 204-206], interval: 500ms, timeout: 250ms, healthy: 1, unhealthy: 2 }
     outlier: { failures: 3, eject: 1m, at_most: 25% }
     max_connections: 10
@@ -271,7 +276,8 @@ routes:
     headers: { X-Version: 2, x-plain: "$${x}" }
     upstream: api
     policies: [login, simple]
-    timeouts: { response: 5s }
+    timeouts: { response: 5s, total: 0s }
+    retry: { max: 0 }
   - { path: "/users/{id}/posts", upstream: other, policies: [login] }
   - path: /files/*
     upstream: other
@@ -300,8 +306,15 @@ shutdown: { drain: 0s }
 
 #[test]
 fn everything_that_is_said_counts() {
-    let timeouts = Timeouts { connect: Duration::from_millis(250), response: secs(90), idle: secs(120) };
-    let default = Timeouts { connect: secs(1), response: secs(30), idle: secs(60) };
+    let timeouts = Timeouts {
+        connect: Duration::from_millis(250),
+        response: secs(90),
+        idle: secs(120),
+        total: secs(300),
+    };
+    let default = Timeouts { connect: secs(1), response: secs(30), idle: secs(60), total: secs(0) };
+    let retry = Retry { max: 3, when: vec![RetryReason::BadGateway, RetryReason::Timeout], budget: 0.5 };
+    let default_retry = Retry { max: 1, when: vec![RetryReason::Connect, RetryReason::Refused], budget: 0.2 };
     let record = Record { keep: 50, retain: secs(3600) };
     let rate = |limit, window| Rate { limit, window: secs(window) };
     let route = |name: &str, path, upstream, policies, timeouts| Route {
@@ -316,6 +329,7 @@ fn everything_that_is_said_counts() {
         split: None,
         policies,
         timeouts,
+        retry: default_retry.clone(),
         method_override: MethodOverride::Allow,
         trailers: Trailers::Pass,
         early_hints: EarlyHints::Pass,
@@ -551,6 +565,7 @@ fn everything_that_is_said_counts() {
                 tls: None,
                 protocol: Protocol::Auto,
                 timeouts,
+                retry: retry.clone(),
                 health: Some(HealthCheck {
                     probe: Probe::Http {
                         path: "/up?deep=1".parse().unwrap(),
@@ -578,6 +593,7 @@ fn everything_that_is_said_counts() {
         ],
         routes: vec![
             Route {
+                retry: Retry { max: 0, ..retry },
                 hosts: vec![
                     HostPattern::Exact("api.example.com".to_owned()),
                     HostPattern::Suffix(".example.org".to_owned()),
@@ -593,7 +609,7 @@ fn everything_that_is_said_counts() {
                     0,
                     // The upstream's first, then the route's own, each once.
                     vec![2, 0, 1],
-                    Timeouts { response: secs(5), ..timeouts },
+                    Timeouts { response: secs(5), total: secs(0), ..timeouts },
                 )
             },
             route(
@@ -617,7 +633,13 @@ fn everything_that_is_said_counts() {
                 max_body: Some(10 << 20),
                 ..route("/files/*", files(), 1, vec![], default)
             },
-            route("/files/*#2", files(), 1, vec![], Timeouts { connect: secs(1), ..timeouts }),
+            route(
+                "/files/*#2",
+                files(),
+                1,
+                vec![],
+                Timeouts { connect: secs(1), total: secs(0), ..timeouts },
+            ),
         ],
         client_limits: ClientLimits {
             header_size: 16 << 10,

@@ -66,6 +66,11 @@ pub fn nginx(directory: &Path, http: &str, server: &str) -> (Running, SocketAddr
                 server {{ listen {address}; root .; {server} }} }}"
     );
     fs::write(directory.join("nginx.conf"), configuration).unwrap();
+    (start_nginx(directory, address), address)
+}
+
+/// Starts the [`nginx`] of `directory` once more, at the same `address`.
+pub fn start_nginx(directory: &Path, address: SocketAddr) -> Running {
     let child = program("nginx", "nginx-light")
         .arg("-p")
         .arg(directory)
@@ -75,7 +80,7 @@ pub fn nginx(directory: &Path, http: &str, server: &str) -> (Running, SocketAddr
         .unwrap();
     let running = Running(child);
     eventually("nginx listens", || TcpStream::connect(address).is_ok());
-    (running, address)
+    running
 }
 
 /// An address where nobody listens.

@@ -158,6 +158,13 @@ impl Tollgate {
             .map_or(0.0, |value| value.parse().unwrap())
     }
 
+    /// The sum of all metrics of this `name`.
+    pub fn metric_total(&self, name: &str) -> f64 {
+        let text = self.admin("GET", "/metrics").text();
+        let values = text.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
+        values.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
+    }
+
     /// The process.
     pub fn pid(&self) -> u32 {
         self.child.id()

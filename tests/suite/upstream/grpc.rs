@@ -63,7 +63,7 @@ fn the_cases_of_its_interoperability_tests_hold() {
             "unimplemented_service",
         ]
     );
-    assert_eq!(tollgate.metric("tollgate_upstream_retries_total"), 0.0);
+    assert_eq!(tollgate.metric_total("tollgate_upstream_retries_total"), 0.0);
 }
 
 #[test]

@@ -287,7 +287,7 @@ fn a_refused_stream_is_tried_once_on_another_connection() {
     let reply = request(tollgate.address, "POST", "/", &[], b"body");
     assert_eq!((reply.status, reply.text().as_str()), (200, "body"));
     assert_eq!((origin.heads().len(), origin.connections()), (2, 2));
-    assert_eq!(tollgate.metric("tollgate_upstream_retries_total"), 1.0);
+    assert_eq!(tollgate.metric_total("tollgate_upstream_retries_total"), 1.0);
     assert_eq!(get(tollgate.address, "/never", &[]).status, 502);
     assert_eq!(origin.heads().len(), 4, "once");
 }

@@ -9,6 +9,8 @@ mod https;
 mod https_changes;
 mod https_errors;
 mod https_programs;
+mod retries;
+mod retries_under_load;
 
 use std::net::SocketAddr;
 

@@ -1,0 +1,124 @@
+//! Whether a request is sent to the upstream once more.
+
+use std::time::Duration;
+
+use http::{Request, Response};
+use http_body::Body;
+use http_body_util::{BodyExt, Limited};
+use tokio::{task::spawn_local, time::timeout};
+
+use super::{forward::Forwarder, request_body::RequestBody};
+use crate::{
+    config::model::RetryReason,
+    telemetry::access_log::RetriedTry,
+    upstream::{Connection, ExchangeError, Host, IncomingBody, RequestBody as _},
+};
+
+/// What a request has been through, and what may follow.
+pub(super) struct Retries<'a> {
+    forwarder: Forwarder<'a>,
+    /// Tries that `retry.max` still allows.
+    left: usize,
+    /// Whether a kept connection of the request was found closed.
+    is_replaced: bool,
+    tried: &'a mut Vec<RetriedTry>,
+}
+
+impl<'a> Retries<'a> {
+    /// A request that was not sent yet. Its tries that are followed by another one are noted in `tried`.
+    pub(super) fn new(forwarder: Forwarder<'a>, tried: &'a mut Vec<RetriedTry>) -> Self {
+        Self { left: forwarder.retry.max, forwarder, is_replaced: false, tried }
+    }
+
+    /// A copy of `request`, which is about to be sent over `connection`, if it may be needed and may be used: the method is
+    /// idempotent (RFC 9110, 9.2.2), and all of the body is at hand.
+    pub(super) fn copy(
+        &self,
+        request: &Request<RequestBody>,
+        connection: &Connection<RequestBody>,
+    ) -> Option<Request<RequestBody>> {
+        if !request.method().is_idempotent() || !self.may_need_copy(connection) {
+            return None;
+        }
+        let mut copy = Request::new(request.body().repeatable()?);
+        *copy.method_mut() = request.method().clone();
+        *copy.uri_mut() = request.uri().clone();
+        *copy.headers_mut() = request.headers().clone();
+        // What heeds informational answers.
+        *copy.extensions_mut() = request.extensions().clone();
+        Some(copy)
+    }
+
+    fn may_need_copy(&self, connection: &Connection<RequestBody>) -> bool {
+        // Over a connection that others share, what is not answered is given back.
+        if connection.is_reused() && !connection.is_shared() && !self.is_replaced {
+            return true;
+        }
+        let Forwarder { retry, upstream, upgrade, .. } = self.forwarder;
+        let may = |reason: &RetryReason| match reason {
+            RetryReason::Connect => false,
+            RetryReason::Refused => !connection.is_shared() && upstream.has_other_hosts(),
+            _ => true,
+        };
+        self.left > 0 && upgrade.is_none() && retry.when.iter().any(may)
+    }
+
+    /// Whether the request is sent over another connection because this one has ended with `error`: it was kept, and closed
+    /// by the time it was used. That happens to endpoints that are well, and is no try.
+    pub(super) fn may_replace(
+        &mut self,
+        connection: &Connection<RequestBody>,
+        error: &ExchangeError,
+    ) -> bool {
+        let may = connection.is_reused() && !self.is_replaced && !error.is_reset();
+        if may {
+            self.is_replaced = true;
+            self.note(RetryReason::Refused, connection.host());
+        }
+        may
+    }
+
+    /// Whether the request is tried again, after a try at `host` that failed for this `reason`.
+    pub(super) fn may_retry(&mut self, reason: RetryReason, host: &Host) -> bool {
+        let Forwarder { retry, timer, upstream, upgrade, metrics, index, .. } = self.forwarder;
+        // What has seen the handshake of a tunnel may have begun with it.
+        let is_safe = upgrade.is_none() || matches!(reason, RetryReason::Connect | RetryReason::Refused);
+        let is_over = timer.is_answer_late() || timer.is_call_over();
+        if self.left == 0 || !retry.when.contains(&reason) || !is_safe || is_over {
+            return false;
+        }
+        if !upstream.retry_budget().take(retry.budget, timer.now()) {
+            metrics.retry_budget_exhausted(index);
+            return false;
+        }
+        self.left -= 1;
+        self.note(reason, host);
+        true
+    }
+
+    fn note(&mut self, reason: RetryReason, host: &Host) {
+        self.forwarder.metrics.upstream_retry(self.forwarder.index, reason);
+        let upstream = host.endpoint.authority.as_str().to_owned();
+        self.tried.push(RetriedTry { upstream, reason });
+    }
+}
+
+/// What is read of an answer that no client gets, to keep its connection, and for how long.
+const MAX_DISCARDED: usize = 64 << 10;
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Reads and drops an answer that no client gets, so that its connection can be used again. A long one is not read: its
+/// connection is closed.
+pub(super) fn discard(response: Response<IncomingBody>, connection: Connection<RequestBody>) {
+    let body = response.into_body();
+    if body.is_end_stream() {
+        connection.release();
+        return;
+    }
+    spawn_local(async move {
+        let read = timeout(DISCARD_TIMEOUT, Limited::new(body, MAX_DISCARDED).collect()).await;
+        if let Ok(Ok(_)) = read {
+            connection.release();
+        }
+    });
+}
