@@ -66,7 +66,7 @@ fn no_upstream_is_needed_where_none_is_asked() {
         Tollgate::start(Config::yaml("routes:\n  - { path: /*, reply: { status: 404, body: nothing } }\n"));
     let reply = ask(&tollgate, "/x");
     assert_eq!((reply.status, reply.text().as_str()), (404, "nothing"));
-    assert_eq!(tollgate.admin("GET", "/v1/upstreams").json(), json!({"upstreams": []}));
+    assert_eq!(tollgate.admin("GET", "/v1/upstreams").json()["upstreams"], json!([]));
 }
 
 #[test]
