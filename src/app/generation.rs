@@ -15,7 +15,7 @@ use crate::{
     listener::{SessionKeys, TlsContext, TlsError},
     proxy::{self, Rules},
     telemetry::metrics::Metrics,
-    upstream::{DrainTable, SharedUpstream, UpstreamTlsContext, UpstreamTlsError},
+    upstream::{DrainTable, SharedUpstream, UpstreamTlsContext},
 };
 
 /// One configuration, ready to serve requests.
@@ -53,14 +53,16 @@ impl Generation {
         // Use the keys as they are now, not as they were read up to a second ago.
         verifier.reload_changed_keys();
         let known = before.map_or(&[][..], |before| &before.upstreams);
-        let upstream = |upstream: &model::Upstream| -> Result<_, UpstreamTlsError> {
+        let upstream = |upstream: &model::Upstream| -> Result<_, StartError> {
             if let Some(same) = known.iter().find(|known| known.config == *upstream) {
                 // As for keys.
                 same.reload_changed_files();
                 return Ok(Arc::clone(same));
             }
             let tls = UpstreamTlsContext::open(upstream)?;
-            Ok(SharedUpstream::new(upstream.clone(), tls, &drains))
+            let shared = SharedUpstream::new(upstream.clone(), tls, &drains);
+            shared.follow_endpoints_file()?;
+            Ok(shared)
         };
         let upstreams = config.upstreams.iter().map(upstream).collect::<Result<_, _>>()?;
         let tls = tls_contexts(&config, before)?;
@@ -148,15 +150,17 @@ fn watching_verifier(sources: &[UserSource]) -> Result<Arc<Verifier>, StartError
     Ok(verifier)
 }
 
-/// Settings that do not affect requests: where this instance listens, how it reaches Redis, what it logs. They may differ
+/// Settings that do not affect requests: where this instance listens, how it reaches Redis, what it logs,
+/// whom it asks for names. They may differ
 /// between instances that share their limits.
-const OF_THE_INSTANCE: [&str; 12] = [
+const OF_THE_INSTANCE: [&str; 13] = [
     "listeners",
     "admin",
     "workers",
     "access_log",
     "log",
     "tracing",
+    "resolver",
     "shutdown",
     "store.redis.url",
     "store.redis.sentinel",

@@ -32,7 +32,7 @@ use crate::{
         metrics::Metrics,
         traces::{self, Traces},
     },
-    upstream::{DrainTable, UpstreamTlsError, monitor_health},
+    upstream::{self, DrainTable, EndpointsFileError, UpstreamTlsError, monitor_health},
 };
 
 /// How often files of certificates are checked for changes.
@@ -59,6 +59,9 @@ pub enum StartError {
     /// An upstream can't be asked over TLS.
     #[error(transparent)]
     UpstreamTls(#[from] UpstreamTlsError),
+    /// The file that lists an upstream's endpoints can't be used.
+    #[error(transparent)]
+    Endpoints(#[from] EndpointsFileError),
     /// The keys of a token can't be read.
     #[error(transparent)]
     Keys(#[from] UnusableKeys),
@@ -136,6 +139,13 @@ fn launch<F: StoreFactory>(
     let tls = TlsContexts::new(generation.tls.clone());
     watch_certificates(&tls, &shared.in_force)?;
     watch_health(&shared.in_force)?;
+    upstream::keep_up({
+        let in_force = Arc::clone(&shared.in_force);
+        move || {
+            let in_force = in_force.snapshot();
+            (in_force.upstreams.clone(), in_force.rules.config().resolver.clone())
+        }
+    })?;
     shared.metrics.watch_tls({
         let (tls, addresses) = (tls.clone(), listeners);
         move || tls.facts(&addresses)

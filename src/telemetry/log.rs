@@ -35,6 +35,9 @@ pub fn init(log: Log) -> LogGuard {
     let level = filter(log.level);
     // It describes each frame of HTTP/2, of which a client can send millions.
     let filter = Targets::new().with_default(level).with_target("h2", level.min(LevelFilter::ERROR));
+    // It writes out each message of DNS. What matters of them is said where names are resolved.
+    let dns = ["hickory_net", "hickory_proto", "hickory_resolver"];
+    let filter = filter.with_targets(dns.map(|target| (target, level.min(LevelFilter::ERROR))));
     let layer = fmt::layer()
         .with_writer(EscapingWriter { writer, format: log.format })
         .with_target(false)

@@ -10,8 +10,8 @@ use crate::{
         ClientLimits, Config, ConfigSource, Destination, DotSegments, EarlyHints, Endpoint,
         ForwardClientCertificate, Forwarded, HostHeader, KeyPart, KeyRecipe, Log, LogFormat, LogLevel,
         MemoryStore, MethodOverride, MinRate, PathMatching, PathPattern, Policy, Protocol, Rate,
-        RateLimitFields, ReplyHeaders, Retry, Route, RouteAction, Shutdown, Store, Timeouts, Trailers,
-        Upstream, Users, Workers,
+        RateLimitFields, ReplyHeaders, Resolver, Retry, Route, RouteAction, Shutdown, Store, Timeouts,
+        Trailers, Upstream, Users, Workers,
     },
     telemetry::metrics::{NodeFacts, NodeRole, NodeState, StoreFacts, StoreTopology},
 };
@@ -50,6 +50,7 @@ pub(crate) fn config() -> Config {
                 })
                 .into_iter()
                 .collect(),
+            endpoints_file: None,
             balance: Balance::LeastRequest,
             sticky: None,
             slow_start: Duration::ZERO,
@@ -65,6 +66,7 @@ pub(crate) fn config() -> Config {
             idle_connections: 4,
             host: HostHeader::Preserve,
         }],
+        resolver: Resolver { servers: Vec::new(), timeout: Duration::from_secs(5) },
         routes: vec![Route {
             name: "all".into(),
             hosts: Vec::new(),

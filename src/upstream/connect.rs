@@ -50,8 +50,7 @@ impl ConnectError {
 /// Connects to a host, one of its addresses after the other, each for its share of `within`: an address that does not
 /// answer must not use up the time of the others.
 ///
-/// A name is resolved at every connect, by the system's resolver and on a thread of its own, so that a change of address is
-/// followed as soon as the system knows it.
+/// A host without an address is a name that has none yet, or that is one of this machine, which the system knows.
 ///
 /// # Errors
 /// The last address' error, or that the name has none.
@@ -60,7 +59,7 @@ pub(super) async fn connect(
     host: &Host,
     within: Duration,
 ) -> Result<Connected, ConnectError> {
-    let attempt = Attempt { upstream, host, in_handshake: Cell::new(false) };
+    let attempt = Attempt { upstream, host, is_resolving: Cell::new(false), in_handshake: Cell::new(false) };
     match timeout(within, attempt.any_address(within)).await {
         Ok(connected) => connected,
         Err(_) => Err(attempt.late()),
@@ -71,6 +70,8 @@ pub(super) async fn connect(
 struct Attempt<'a> {
     upstream: &'a SharedUpstream,
     host: &'a Host,
+    /// Its addresses are asked for.
+    is_resolving: Cell<bool>,
     /// An address has accepted the connection, and now shakes hands.
     in_handshake: Cell<bool>,
 }
@@ -80,11 +81,18 @@ impl Attempt<'_> {
         if let Some(address) = self.host.address {
             return self.address(address).await;
         }
-        let name = (self.host.endpoint.host(), self.host.endpoint.port);
+        let (name, port) = (self.host.endpoint.host(), self.host.endpoint.port);
+        self.is_resolving.set(true);
+        let addresses: Vec<SocketAddr> = match &self.host.name {
+            Some(name) => {
+                let found = name.addresses().await.map_err(ConnectError::unreachable)?;
+                found.into_iter().map(|ip| SocketAddr::new(ip, port)).collect()
+            }
+            None => tokio::net::lookup_host((name, port)).await.map_err(ConnectError::unreachable)?.collect(),
+        };
+        self.is_resolving.set(false);
         let unknown = io::Error::new(io::ErrorKind::NotFound, "the host name resolves to no address");
         let mut failed = ConnectError::unreachable(unknown);
-        let found = tokio::net::lookup_host(name).await.map_err(ConnectError::unreachable)?;
-        let addresses: Vec<SocketAddr> = found.collect();
         let share = within / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
         for address in addresses {
             match timeout(share, self.address(address)).await {
@@ -120,6 +128,10 @@ impl Attempt<'_> {
 
     /// The error of an attempt that took too long.
     fn late(&self) -> ConnectError {
+        if self.is_resolving.get() {
+            let late = io::Error::new(io::ErrorKind::TimedOut, "its name was not resolved in time");
+            return ConnectError::unreachable(late);
+        }
         if self.in_handshake.get() { ConnectError::HandshakeTimeout } else { ConnectError::Timeout }
     }
 }

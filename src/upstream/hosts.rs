@@ -12,44 +12,43 @@ use std::{
 
 use parking_lot::RwLock;
 
-use super::{HostId, HostState, rendezvous};
+use super::{HostId, HostState, names::Name, rendezvous};
 use crate::{
     config::model::Endpoint,
-    telemetry::metrics::{AddressFacts, StateChange},
+    telemetry::metrics::{AddressFacts, ResolutionFacts, StateChange},
 };
 
 /// One address that requests are sent to.
 pub struct Host {
     /// Its endpoint in the configuration.
     pub endpoint: Endpoint,
-    /// `None`: the endpoint has a name, which is resolved when a connection is opened.
+    /// `None`: its endpoint has a name without a known address, which is asked for when a connection is opened.
     pub address: Option<SocketAddr>,
     /// What it is called in cookies.
     pub id: HostId,
     /// Where requests are balanced by hash, what its endpoint is known by.
     pub(super) endpoint_hash: u64,
+    /// The name of its endpoint. `None`: that has an address, or a name for this machine.
+    pub(super) name: Option<Arc<Name>>,
+    /// Its part of the requests, as the bits of a float.
+    weight: AtomicU64,
     /// What all workers know of it.
     pub state: HostState,
 }
 
 impl Host {
     /// A host of `endpoint` that was never tried. Without an `address` it stands for the name of the endpoint.
-    pub fn new(endpoint: Endpoint, address: Option<SocketAddr>) -> Arc<Self> {
+    fn new(endpoint: Endpoint, address: Option<SocketAddr>, name: Option<Arc<Name>>) -> Arc<Self> {
         let is_name = endpoint.host().parse::<IpAddr>().is_err();
         let id = HostId::new(&endpoint, address.filter(|_| is_name));
         let endpoint_hash = rendezvous::hash(endpoint.base_url().as_bytes());
-        Arc::new(Self { endpoint, address, id, endpoint_hash, state: HostState::default() })
-    }
-
-    /// The endpoint's host, if that is an address.
-    fn of_endpoint(endpoint: &Endpoint) -> Arc<Self> {
-        let address = endpoint.host().parse().ok().map(|ip| SocketAddr::new(ip, endpoint.port));
-        Self::new(endpoint.clone(), address)
+        let weight = AtomicU64::new(f64::from(endpoint.weight).to_bits());
+        Arc::new(Self { endpoint, address, id, endpoint_hash, name, weight, state: HostState::default() })
     }
 
     /// Its part of the requests, in proportion to that of the others.
     pub fn weight(&self) -> f64 {
-        f64::from(self.endpoint.weight)
+        f64::from_bits(self.weight.load(Ordering::Relaxed))
     }
 
     /// How its endpoint is named to operators: `http://127.0.0.1:3000`.
@@ -131,9 +130,71 @@ pub(super) struct Hosts {
 
 #[derive(Debug)]
 struct CurrentHosts {
-    /// Drained ones included. Never empty.
+    endpoints: Vec<ListedEndpoint>,
+    /// Drained ones included.
     all: Arc<[Arc<Host>]>,
     in_use: HostsSnapshot,
+}
+
+/// An endpoint of an upstream, whose hosts come and go with the addresses of its name.
+#[derive(Debug, Clone)]
+pub(super) struct ListedEndpoint {
+    /// Its configuration.
+    pub(super) endpoint: Endpoint,
+    /// Never empty.
+    hosts: Vec<Arc<Host>>,
+    /// `None`: it has an address, or a name for this machine.
+    name: Option<Arc<Name>>,
+    /// What was counted of hosts that are gone.
+    past: AddressFacts,
+}
+
+impl ListedEndpoint {
+    /// How its name stands. `None`: it has none that is resolved again.
+    pub(super) fn resolution(&self) -> Option<ResolutionFacts> {
+        self.name.as_ref().map(|name| name.facts())
+    }
+
+    /// How its addresses stand. None: its name has none yet.
+    pub(super) fn addresses(&self) -> Vec<AddressFacts> {
+        let is_address = |host: &&Arc<Host>| host.address.is_some() || host.name.is_none();
+        self.hosts.iter().filter(is_address).map(|host| host.facts()).collect()
+    }
+
+    /// What was counted of addresses that are gone.
+    pub(super) fn past(&self) -> &AddressFacts {
+        &self.past
+    }
+
+    /// Its addresses as they are now, each with its part of the weight. Hosts that were among them before stay.
+    fn renew_hosts(&mut self) {
+        let port = self.endpoint.port;
+        let mut addresses: Vec<Option<SocketAddr>> = match &self.name {
+            Some(name) => name.known().into_iter().map(|ip| Some(SocketAddr::new(ip, port))).collect(),
+            None => vec![self.endpoint.host().parse().ok().map(|ip| SocketAddr::new(ip, port))],
+        };
+        if addresses.is_empty() {
+            addresses.push(None);
+        }
+        let share = f64::from(self.endpoint.weight) / addresses.len() as f64;
+        let mut before = std::mem::take(&mut self.hosts);
+        let host = |address: Option<SocketAddr>| {
+            let host = match before.iter().position(|host| host.address == address) {
+                Some(known_at) => before.swap_remove(known_at),
+                None => Host::new(self.endpoint.clone(), address, self.name.clone()),
+            };
+            host.weight.store(share.to_bits(), Ordering::Relaxed);
+            host
+        };
+        self.hosts = addresses.into_iter().map(host).collect();
+        for gone in before {
+            let (past, gone) = (&mut self.past, gone.facts());
+            past.requests += gone.requests;
+            past.errors += gone.errors;
+            past.ejections += gone.ejections;
+            past.probe_failures += gone.probe_failures;
+        }
+    }
 }
 
 /// The hosts of an upstream that take new requests, at one time. Empty if all are drained.
@@ -144,11 +205,43 @@ pub(super) struct HostsSnapshot {
 }
 
 impl Hosts {
-    /// One host for each endpoint.
+    /// Those of these endpoints. Names have no addresses yet.
     pub(super) fn new(endpoints: &[Endpoint]) -> Self {
-        let all: Arc<[_]> = endpoints.iter().map(Host::of_endpoint).collect();
-        let in_use = HostsSnapshot { version: 0, hosts: Arc::clone(&all) };
-        Self { current: RwLock::new(CurrentHosts { all, in_use }), version: AtomicU64::new(0) }
+        let in_use = HostsSnapshot { version: 0, hosts: Arc::new([]) };
+        let mut current = CurrentHosts { endpoints: Vec::new(), all: Arc::new([]), in_use };
+        current.list(endpoints);
+        current.renew(|_| false);
+        let version = AtomicU64::new(current.in_use.version);
+        Self { current: RwLock::new(current), version }
+    }
+
+    /// Replaces the endpoints. Hosts that stay keep what is known of them.
+    pub(super) fn list(&self, endpoints: &[Endpoint], is_drained: impl Fn(&Endpoint) -> bool) {
+        self.change(|current| current.list(endpoints), is_drained);
+    }
+
+    /// Follows a name that was resolved.
+    pub(super) fn name_resolved(&self, name: &Arc<Name>, is_drained: impl Fn(&Endpoint) -> bool) {
+        let renew = |current: &mut CurrentHosts| {
+            let is_its = |listed: &&mut ListedEndpoint| {
+                listed.name.as_ref().is_some_and(|listed| Arc::ptr_eq(listed, name))
+            };
+            current.endpoints.iter_mut().filter(is_its).for_each(ListedEndpoint::renew_hosts);
+        };
+        self.change(renew, is_drained);
+    }
+
+    /// Leaves out of the snapshot those that are drained now.
+    pub(super) fn apply_drains(&self, is_drained: impl Fn(&Endpoint) -> bool) {
+        self.change(|_| (), is_drained);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut CurrentHosts), is_drained: impl Fn(&Endpoint) -> bool) {
+        // Drains are asked for while nobody else can change the snapshot: who comes last knows the newest ones.
+        let mut current = self.current.write();
+        change(&mut current);
+        current.renew(is_drained);
+        self.version.store(current.in_use.version, Ordering::Relaxed);
     }
 
     /// Differs from that of a snapshot once there is another.
@@ -166,26 +259,65 @@ impl Hosts {
         Arc::clone(&self.current.read().all)
     }
 
-    /// Leaves out of the snapshot those that are drained now.
-    pub(super) fn apply_drains(&self, is_drained: impl Fn(&Host) -> bool) {
-        // Asked while nobody else can change the snapshot: who comes last knows the newest drains.
-        let mut current = self.current.write();
-        current.use_all_but(is_drained);
-        self.version.store(current.in_use.version, Ordering::Relaxed);
+    /// The endpoints, with their hosts.
+    pub(super) fn endpoints(&self) -> Vec<ListedEndpoint> {
+        self.current.read().endpoints.clone()
+    }
+
+    /// The names of the endpoints.
+    pub(super) fn names(&self) -> Vec<Arc<Name>> {
+        self.current.read().endpoints.iter().filter_map(|listed| listed.name.clone()).collect()
     }
 }
 
 impl CurrentHosts {
-    fn use_all_but(&mut self, is_drained: impl Fn(&Host) -> bool) {
-        let in_use: Arc<[_]> = self.all.iter().filter(|host| !is_drained(host)).cloned().collect();
-        let is_same = in_use.len() == self.in_use.hosts.len()
-            && in_use.iter().zip(&*self.in_use.hosts).all(|(one, other)| Arc::ptr_eq(one, other));
-        if !is_same {
-            let is_new = |host: &&Arc<Host>| !self.in_use.hosts.iter().any(|known| Arc::ptr_eq(known, host));
-            in_use.iter().filter(is_new).for_each(|host| host.state.came_back(Instant::now()));
-            self.in_use = HostsSnapshot { version: self.in_use.version + 1, hosts: in_use };
-        }
+    fn list(&mut self, endpoints: &[Endpoint]) {
+        let mut before = std::mem::take(&mut self.endpoints);
+        let listed = |endpoint: &Endpoint| {
+            let known_at = before.iter().position(|listed| listed.endpoint.url == endpoint.url);
+            let mut listed = known_at.map(|at| before.swap_remove(at)).unwrap_or_else(|| ListedEndpoint {
+                endpoint: endpoint.clone(),
+                hosts: Vec::new(),
+                name: needs_resolving(endpoint.host()).then(|| Name::new(endpoint.host())),
+                past: AddressFacts::default(),
+            });
+            listed.endpoint = endpoint.clone();
+            listed.renew_hosts();
+            listed
+        };
+        self.endpoints = endpoints.iter().map(listed).collect();
     }
+
+    fn renew(&mut self, is_drained: impl Fn(&Endpoint) -> bool) {
+        let hosts = |listed: &ListedEndpoint| listed.hosts.clone();
+        self.all = self.endpoints.iter().flat_map(hosts).collect();
+        let in_use = self.endpoints.iter().filter(|listed| !is_drained(&listed.endpoint));
+        let in_use: Arc<[_]> = in_use.flat_map(hosts).collect();
+        let before = &self.in_use.hosts;
+        let is_same = in_use.len() == before.len()
+            && in_use.iter().zip(&**before).all(|(one, other)| Arc::ptr_eq(one, other));
+        if is_same {
+            return;
+        }
+        if !before.is_empty() {
+            // Those of a name that was resolved for the first time take the place of one that was there.
+            let was_there = |host: &&Arc<Host>| {
+                let stood_for =
+                    |known: &Arc<Host>| known.address.is_none() && known.endpoint.url == host.endpoint.url;
+                before.iter().any(|known| Arc::ptr_eq(known, host) || stood_for(known))
+            };
+            let now = Instant::now();
+            in_use.iter().filter(|host| !was_there(host)).for_each(|host| host.state.came_back(now));
+        }
+        self.in_use = HostsSnapshot { version: self.in_use.version + 1, hosts: in_use };
+    }
+}
+
+/// Whether a host is a name that somebody has to be asked for. One for this machine always has the same addresses, and its
+/// servers often listen on one of them alone: they are tried one after the other.
+fn needs_resolving(host: &str) -> bool {
+    let host = host.trim_end_matches('.').to_ascii_lowercase();
+    host.parse::<IpAddr>().is_err() && host != "localhost" && !host.ends_with(".localhost")
 }
 
 #[cfg(test)]
@@ -201,6 +333,70 @@ pub(super) mod tests {
             weight,
             drain: false,
         };
-        (1..).zip(weights).map(endpoint).map(|endpoint| Host::of_endpoint(&endpoint)).collect()
+        let endpoints: Vec<_> = (1..).zip(weights).map(endpoint).collect();
+        Hosts::new(&endpoints).snapshot().hosts
+    }
+
+    fn endpoint(url: &str, weight: u32) -> Endpoint {
+        let url: http::Uri = url.parse().unwrap();
+        let (authority, port) = (url.authority().unwrap().clone(), url.port_u16().unwrap());
+        Endpoint { url, authority, port, weight, drain: false }
+    }
+
+    fn shown(hosts: &Hosts) -> Vec<(String, f64)> {
+        let host = |host: &Arc<Host>| match host.address {
+            Some(address) => (address.to_string(), host.weight()),
+            None => (host.endpoint.host().to_owned(), host.weight()),
+        };
+        hosts.snapshot().hosts.iter().map(host).collect()
+    }
+
+    #[test]
+    fn a_host_that_stays_keeps_what_is_known_of_it_whatever_its_weight() {
+        let hosts = Hosts::new(&[endpoint("http://10.0.0.1:1", 1), endpoint("http://10.0.0.2:1", 1)]);
+        let before = hosts.snapshot();
+        assert_eq!(hosts.version(), before.version, "nothing has changed yet");
+        before.hosts[1].state.mark_unreachable("refused".into(), Instant::now());
+        hosts.list(&[endpoint("http://10.0.0.3:1", 1), endpoint("http://10.0.0.2:1", 5)], |_| false);
+        assert_eq!(shown(&hosts), [("10.0.0.3:1".to_owned(), 1.0), ("10.0.0.2:1".to_owned(), 5.0)]);
+        let after = hosts.snapshot();
+        assert!(Arc::ptr_eq(&before.hosts[1], &after.hosts[1]) && !after.hosts[1].state.is_healthy());
+        let since = |host: &Host| host.state.in_use_since();
+        assert!(since(&before.hosts[0]).is_none() && since(&after.hosts[0]).is_some(), "it begins slowly");
+        assert!(hosts.version() > before.version && hosts.version() == after.version);
+        hosts.list(&[endpoint("http://10.0.0.3:1", 2), endpoint("http://10.0.0.2:1", 5)], |_| false);
+        assert_eq!(hosts.version(), after.version, "the same hosts");
+        hosts.list(&[endpoint("http://10.0.0.3:1", 2), endpoint("http://10.0.0.2:1", 5)], |endpoint| {
+            endpoint.weight == 5
+        });
+        assert_eq!(shown(&hosts), [("10.0.0.3:1".to_owned(), 2.0)], "the other is drained");
+        assert_eq!(hosts.all().len(), 2);
+    }
+
+    #[test]
+    fn a_name_stands_for_itself_until_it_has_addresses_which_share_its_weight() {
+        let hosts = Hosts::new(&[endpoint("http://db.test:7", 3)]);
+        assert_eq!(shown(&hosts), [("db.test".to_owned(), 3.0)]);
+        let name = hosts.names().remove(0);
+        name.found(&["10.0.0.1", "10.0.0.2", "::1"]);
+        hosts.name_resolved(&name, |_| false);
+        let share = |address: &str| (address.to_owned(), 1.0);
+        assert_eq!(shown(&hosts), ["10.0.0.1:7", "10.0.0.2:7", "[::1]:7"].map(share));
+        let before = hosts.snapshot();
+        assert!(before.hosts.iter().all(|host| host.state.in_use_since().is_none()), "all are the first");
+        before.hosts[0].state.mark_unreachable("refused".into(), Instant::now());
+        name.found(&["10.0.0.2"]);
+        hosts.name_resolved(&name, |_| false);
+        assert_eq!(shown(&hosts), [("10.0.0.2:7".to_owned(), 3.0)]);
+        assert!(Arc::ptr_eq(&before.hosts[1], &hosts.snapshot().hosts[0]));
+        assert_eq!(hosts.endpoints()[0].past().ejections, 1, "that of the address that is gone");
+    }
+
+    #[test]
+    fn names_of_this_machine_and_addresses_are_not_resolved_again() {
+        for host in ["localhost", "LOCALHOST.", "api.localhost", "10.0.0.1", "::1"] {
+            assert!(!needs_resolving(host), "{host}");
+        }
+        assert!(["db", "localhost.example.com", "mylocalhost"].iter().all(|host| needs_resolving(host)));
     }
 }

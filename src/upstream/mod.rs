@@ -10,20 +10,24 @@ mod balance;
 mod connect;
 mod connection;
 mod drains;
+mod endpoints_file;
 mod health;
 mod host_state;
 mod hosts;
 mod http2;
 mod incoming;
 mod io;
+mod names;
 mod pool;
 mod queue;
 mod rendezvous;
+mod resolver;
 mod retry_budget;
 mod server_verifier;
 mod shared;
 mod tls;
 mod upgraded;
+mod upkeep;
 
 use std::error::Error;
 
@@ -34,6 +38,7 @@ pub use affinity::{Affinity, HostId, KeyHash, endpoint_of_key};
 pub use connect::ConnectError;
 pub use connection::{Connection, SendError};
 pub use drains::{Drain, DrainTable, DrainUpdate, EndpointId, MAX_DRAINS, PendingDrain, TooManyDrains};
+pub use endpoints_file::EndpointsFileError;
 pub use health::monitor as monitor_health;
 pub use host_state::{ChangedBy, HostChange, HostState, Standing};
 pub use hosts::Host;
@@ -42,6 +47,7 @@ pub use pool::{HostPool, UpstreamPool};
 pub use shared::SharedUpstream;
 pub use tls::{UpstreamTlsContext, UpstreamTlsError};
 pub use upgraded::UpgradedConnection;
+pub use upkeep::keep_up;
 
 /// An error with its cause, which hyper leaves to the caller.
 pub fn with_cause(error: &(dyn Error + 'static)) -> String {

@@ -270,6 +270,7 @@ mod tests {
                 weight: 1,
                 drain: false,
             }],
+            endpoints_file: None,
             balance: Balance::LeastRequest,
             sticky: None,
             slow_start: Duration::ZERO,

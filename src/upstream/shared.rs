@@ -4,16 +4,19 @@
 use std::{
     error::Error,
     sync::Arc,
-    time::{Duration, UNIX_EPOCH},
+    time::{Duration, Instant, UNIX_EPOCH},
 };
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::{
     ConnectError, DrainTable, EndpointId, Host, UpstreamTlsContext,
     addresses::AddressTable,
+    endpoints_file::{EndpointsFileError, ListedInFile},
     health::Outliers,
-    hosts::{Hosts, HostsSnapshot},
+    hosts::{Hosts, HostsSnapshot, ListedEndpoint},
+    names::Name,
     queue::ConnectionQueue,
     with_cause,
 };
@@ -42,6 +45,8 @@ pub struct SharedUpstream {
     pub(super) outliers: Outliers,
     /// The endpoints that operators have drained.
     drains: Arc<DrainTable>,
+    /// `None`: the configuration lists its endpoints.
+    file: Mutex<Option<ListedInFile>>,
 }
 
 impl SharedUpstream {
@@ -59,10 +64,24 @@ impl SharedUpstream {
             hosts: Hosts::new(&config.endpoints),
             outliers: Outliers::new(config.outlier),
             drains: Arc::clone(drains),
+            file: Mutex::default(),
             config,
         });
         drains.watch(&upstream);
         upstream
+    }
+
+    /// Reads the file that lists its endpoints, if there is one, and follows it from now on.
+    ///
+    /// # Errors
+    /// It can't be read, or is wrong.
+    pub fn follow_endpoints_file(&self) -> Result<(), EndpointsFileError> {
+        if let Some(settings) = &self.config.endpoints_file {
+            let listed = ListedInFile::open(settings)?;
+            self.list(listed.endpoints());
+            *self.file.lock() = Some(listed);
+        }
+        Ok(())
     }
 
     /// The addresses of all endpoints, drained ones included.
@@ -82,7 +101,7 @@ impl SharedUpstream {
 
     /// Sends no new requests to the endpoints that are drained now.
     pub(super) fn apply_drains(&self) {
-        self.hosts.apply_drains(|host| self.drain_of(&host.endpoint).is_some());
+        self.hosts.apply_drains(|endpoint| self.drain_of(endpoint).is_some());
     }
 
     /// Who has drained an endpoint, and why. `None`: it takes requests.
@@ -100,25 +119,20 @@ impl SharedUpstream {
 
     /// The URLs of all endpoints.
     pub fn endpoint_urls(&self) -> Vec<String> {
-        self.endpoints().iter().map(model::Endpoint::base_url).collect()
+        self.hosts.endpoints().iter().map(|listed| listed.endpoint.base_url()).collect()
     }
 
     /// The URLs of the endpoints that are not drained.
     pub fn endpoints_in_use(&self) -> Vec<String> {
-        self.endpoints()
-            .iter()
-            .filter(|endpoint| self.drain_of(endpoint).is_none())
-            .map(model::Endpoint::base_url)
-            .collect()
+        let endpoints = self.hosts.endpoints();
+        let in_use = endpoints.iter().filter(|listed| self.drain_of(&listed.endpoint).is_none());
+        in_use.map(|listed| listed.endpoint.base_url()).collect()
     }
 
     /// Whether `drain: true` stands at the endpoint with this URL.
     pub fn is_drained_by_configuration(&self, url: &str) -> bool {
-        self.endpoints().iter().any(|endpoint| endpoint.drain && endpoint.base_url() == url)
-    }
-
-    fn endpoints(&self) -> &[model::Endpoint] {
-        &self.config.endpoints
+        let is_it = |listed: &ListedEndpoint| listed.endpoint.drain && listed.endpoint.base_url() == url;
+        self.hosts.endpoints().iter().any(is_it)
     }
 
     /// An error of a host in words, behind what to look at if that is known.
@@ -158,8 +172,18 @@ impl SharedUpstream {
         self.tls.as_ref().map(UpstreamTlsContext::facts)
     }
 
-    /// Reads the files of its certificates and authorities that have changed. Blocks: not for a worker's thread.
+    /// Reads the files of its certificates, authorities and endpoints that have changed. Blocks: not for a worker's thread.
     pub fn reload_changed_files(&self) {
+        let mut file = self.file.lock();
+        if let Some(listed) = file.as_mut()
+            && listed.refresh()
+        {
+            self.list(listed.endpoints());
+            let (name, endpoints) = (&self.config.name, listed.endpoints().len());
+            let path = listed.path().display();
+            tracing::info!(endpoints, "upstream {name}: the endpoints in {path} have changed");
+        }
+        drop(file);
         if let Some(tls) = &self.tls {
             tls.reload_changed_files();
         }
@@ -170,21 +194,38 @@ impl SharedUpstream {
         self.tls.as_ref().is_some_and(|tls| tls.is_current(version))
     }
 
+    /// Replaces its endpoints.
+    fn list(&self, endpoints: &[model::Endpoint]) {
+        self.hosts.list(endpoints, |endpoint| self.drain_of(endpoint).is_some());
+    }
+
+    /// The names of its endpoints.
+    pub(super) fn names(&self) -> Vec<Arc<Name>> {
+        self.hosts.names()
+    }
+
+    /// Follows a name that was resolved. One without addresses can't be reached.
+    pub(super) fn name_resolved(&self, name: &Arc<Name>) {
+        self.hosts.name_resolved(name, |endpoint| self.drain_of(endpoint).is_some());
+        let is_its = |host: &&Arc<Host>| {
+            host.address.is_none() && host.name.as_ref().is_some_and(|its| Arc::ptr_eq(its, name))
+        };
+        if let (Some(host), Some(error)) = (self.hosts().iter().find(is_its), name.facts().error) {
+            self.unreachable(host, error, Instant::now());
+        }
+    }
+
     /// How each endpoint stands.
     pub fn endpoint_facts(&self) -> Vec<EndpointFacts> {
-        let hosts = self.hosts();
-        let facts = |endpoint: &model::Endpoint| EndpointFacts {
+        let facts = |listed: &ListedEndpoint| EndpointFacts {
             upstream: self.config.name.clone(),
-            url: endpoint.base_url(),
-            weight: endpoint.weight,
-            drain: self.drain_of(endpoint),
-            addresses: hosts
-                .iter()
-                .filter(|host| host.endpoint == *endpoint)
-                .map(|host| host.facts())
-                .collect(),
-            resolution: None,
+            url: listed.endpoint.base_url(),
+            weight: listed.endpoint.weight,
+            drain: self.drain_of(&listed.endpoint),
+            addresses: listed.addresses(),
+            past: listed.past().clone(),
+            resolution: listed.resolution(),
         };
-        self.endpoints().iter().map(facts).collect()
+        self.hosts.endpoints().iter().map(facts).collect()
     }
 }

@@ -102,7 +102,7 @@ impl<T, const N: usize> Reread<T, N> {
                 self.failures = self.failures.saturating_add(1);
                 let error = error.to_string();
                 if self.failures >= PATIENCE && self.error.as_ref() != Some(&error) {
-                    tracing::error!("the previous certificates stay in use: {error}");
+                    tracing::error!("the previous contents stay in use: {error}");
                     self.error = Some(error);
                 }
                 false

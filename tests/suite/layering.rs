@@ -95,7 +95,7 @@ const MAY_KNOW: [(&str, &[&str]); 29] = [
 ];
 
 /// Crates that only some may know: the module is named, or those above it.
-const MAY_USE: [(&str, &[&str]); 31] = [
+const MAY_USE: [(&str, &[&str]); 32] = [
     ("serde_yaml", &["config"]),
     ("clap", &["cli"]),
     ("ratatui", &["cli"]),
@@ -105,6 +105,7 @@ const MAY_USE: [(&str, &[&str]); 31] = [
     ("tracing_subscriber", &["telemetry"]),
     ("socket2", &["listener"]),
     ("tokio_rustls", &["listener", "upstream"]),
+    ("hickory_resolver", &["upstream"]),
     ("rustls_native_certs", &["system_authorities"]),
     ("webpki_roots", &["system_authorities"]),
     ("ppp", &["listener"]),

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{
     Abuse, Access, AccessLog, Admin, BanRule, ClientAddress, ClientLimits, ForwardClientCertificate,
-    Forwarded, Listener, Log, Policy, RedisTopology, ReplyHeaders, Route, Secret, Store, Tracing,
+    Forwarded, Listener, Log, Policy, RedisTopology, ReplyHeaders, Resolver, Route, Secret, Store, Tracing,
     TrustedProxy, Upstream, UserSource, serialize,
 };
 
@@ -41,6 +41,7 @@ pub struct Config {
     pub close_banned_tunnels: bool,
     pub abuse: Abuse,
     pub upstreams: Vec<Upstream>,
+    pub resolver: Resolver,
     /// Tried in order; the first that matches wins.
     pub routes: Vec<Route>,
     pub client_limits: ClientLimits,

@@ -1,12 +1,12 @@
 //! The services behind the proxy.
 
-use std::time::Duration;
+use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
 use http::{
     Uri,
     uri::{Authority, Scheme},
 };
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::{Balance, ClientTls, HealthCheck, OutlierDetection, Retry, Sticky, serialize};
 
@@ -14,8 +14,12 @@ use super::{Balance, ClientTls, HealthCheck, OutlierDetection, Retry, Sticky, se
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Upstream {
     pub name: String,
-    /// Never empty.
+    /// Empty only if they are in a file.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub endpoints: Vec<Endpoint>,
+    /// The file that lists the endpoints.
+    #[serde(rename = "endpoints.file", skip_serializing_if = "Option::is_none")]
+    pub endpoints_file: Option<EndpointsFile>,
     pub balance: Balance,
     /// `None`: no cookie keeps a client at an endpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -70,6 +74,32 @@ pub struct Endpoint {
     pub drain: bool,
 }
 
+/// A file that lists the endpoints of an upstream.
+#[derive(Clone)]
+pub struct EndpointsFile {
+    pub path: PathBuf,
+    /// Reads what is in it, or says what is wrong with it: in the same format as the configuration.
+    pub read: fn(&[u8]) -> Result<Vec<Endpoint>, String>,
+}
+
+impl PartialEq for EndpointsFile {
+    fn eq(&self, other: &Self) -> bool {
+        self.path == other.path
+    }
+}
+
+impl fmt::Debug for EndpointsFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.path.fmt(f)
+    }
+}
+
+impl Serialize for EndpointsFile {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.path.serialize(to)
+    }
+}
+
 impl Endpoint {
     /// Whether it is asked over TLS.
     pub fn is_https(&self) -> bool {
@@ -90,6 +120,16 @@ impl Endpoint {
     pub fn host(&self) -> &str {
         self.authority.host().trim_start_matches('[').trim_end_matches(']')
     }
+}
+
+/// Who is asked for the addresses of endpoints that have names.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Resolver {
+    /// DNS servers. Empty: those of the system.
+    pub servers: Vec<SocketAddr>,
+    /// How long they may take for one name.
+    #[serde(serialize_with = "serialize::duration")]
+    pub timeout: Duration,
 }
 
 /// TLS to the `https` endpoints of an upstream.

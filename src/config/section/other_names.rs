@@ -32,6 +32,11 @@ pub(super) const TOP: &[OtherName] = &[
         &["services", "backends", "clusters", "service", "backend"],
         "upstreams: { NAME: { endpoints: [URL] } }",
     ),
+    OtherName::new(
+        &["dns", "resolvers", "nameserver", "nameservers", "dns_resolver", "dns_servers", "dns_resolvers"],
+        "resolver: { servers: [VALUE] }",
+    ),
+    OtherName::new(&["resolver_timeout"], "resolver: { timeout: VALUE }"),
     OtherName::new(&["locations", "rules"], "routes: [{ path: /*, upstream: NAME }]"),
     OtherName::new(
         &[
@@ -83,6 +88,14 @@ pub(super) const LISTENER: &[OtherName] = &[
     OtherName::new(DOT_SEGMENTS, "paths: normalise").with(", pass or refuse, at the top level"),
     OtherName::new(SLASHES, "paths: normalise").with(ABOUT_SLASHES),
     OtherName::new(MAX_BODY, "max_body: SIZE"),
+];
+
+pub(super) const RESOLVER: &[OtherName] = &[
+    OtherName::new(
+        &["nameserver", "nameservers", "server", "address", "addresses", "resolvers", "upstreams"],
+        "servers: [VALUE]",
+    ),
+    OtherName::new(&["resolver_timeout", "timeout_resolve", "query_timeout"], "timeout: VALUE"),
 ];
 
 /// nginx, Apache, Envoy, Traefik, Caddy, and what people write.

@@ -9,6 +9,7 @@ use super::{
     listeners::{self, Listeners},
     other_names,
     policies::{self, StoreMemory},
+    resolver,
     routes::{self, RouteDefaults},
     spoofable_headers, store, telemetry, upstreams, user,
 };
@@ -45,6 +46,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     let (bans, close_banned_tunnels) =
         abuse::bans(mapping.take("bans"), identity, policies.resolved.as_deref());
     let abuse = abuse::abuse(mapping.take("abuse"));
+    let resolver = resolver::resolver(mapping.take("resolver"));
     let upstreams = upstreams::upstreams(mapping.take("upstreams"), &policies.names, identity);
     let defaults = RouteDefaults::default().overridden(&mut mapping);
     let routes = routes::routes(
@@ -86,6 +88,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
         close_banned_tunnels,
         abuse,
         upstreams: upstreams.resolved?,
+        resolver,
         routes: routes?,
         client_limits,
         reply_headers,

@@ -6,6 +6,7 @@ use super::{
     MIN_DURATION,
     balance::{balance, explain_other_names, slow_start, sticky},
     client_tls::client_tls,
+    endpoints::{Endpoints, endpoints},
     health::{health, outlier},
     other_names,
     retry::retry,
@@ -14,10 +15,7 @@ use super::{
 use crate::config::{
     model::{Endpoint, HostHeader, Protocol, Retry, Timeouts, Upstream, UpstreamTls},
     reader::{Cursor, MappingCursor, NameTable},
-    value::{
-        Invalid, MAX_DURATION, boolean, choice, count, duration, endpoint_url, percentage, resource_name,
-        server_name, size,
-    },
+    value::{Invalid, MAX_DURATION, choice, count, duration, percentage, resource_name, server_name, size},
 };
 
 /// All upstreams. `resolved` is `None` if one is invalid.
@@ -91,13 +89,18 @@ pub(super) fn upstreams<'t>(
 }
 
 fn upstream(name: &str, mut mapping: MappingCursor<'_>, identity: IdentitySources) -> Option<Upstream> {
-    let endpoints =
-        mapping.require("endpoints", "such as `endpoints: [http://127.0.0.1:3000]`").map(endpoints);
+    let configured =
+        mapping.require("endpoints", "such as `endpoints: [http://127.0.0.1:3000]`").and_then(endpoints);
+    let (endpoints, endpoints_file) = match configured {
+        Some(Endpoints::Listed(endpoints)) => (Some(endpoints), None),
+        Some(Endpoints::File(file)) => (None, Some(file)),
+        None => (None, None),
+    };
     explain_other_names(&mut mapping);
     let balance = balance(mapping.take("balance"), identity);
     let sticky = mapping.take("sticky").and_then(sticky);
     let slow_start = slow_start(&mut mapping);
-    let tls = tls(&mut mapping, endpoints.as_deref());
+    let tls = tls(&mut mapping, endpoints.as_deref(), endpoints_file.is_some());
     let protocol = choice(&[("h1", Protocol::H1), ("h2", Protocol::H2), ("auto", Protocol::Auto)]);
     let protocol = mapping.parse_or("protocol", Protocol::H1, protocol);
     let timeouts = timeouts(mapping.take("timeouts"), Timeouts::default());
@@ -114,7 +117,8 @@ fn upstream(name: &str, mut mapping: MappingCursor<'_>, identity: IdentitySource
     mapping.finish();
     Some(Upstream {
         name: name.to_owned(),
-        endpoints: endpoints?,
+        endpoints: if endpoints_file.is_some() { Vec::new() } else { endpoints? },
+        endpoints_file,
         balance,
         sticky,
         slow_start,
@@ -132,8 +136,12 @@ fn upstream(name: &str, mut mapping: MappingCursor<'_>, identity: IdentitySource
     })
 }
 
-/// TLS to the `https` endpoints; `None` where there are none.
-fn tls(mapping: &mut MappingCursor<'_>, endpoints: Option<&[Endpoint]>) -> Option<UpstreamTls> {
+/// TLS to the `https` endpoints; `None` where there are none, and a file can't bring any.
+fn tls(
+    mapping: &mut MappingCursor<'_>,
+    endpoints: Option<&[Endpoint]>,
+    has_file: bool,
+) -> Option<UpstreamTls> {
     let location = mapping.key_location("tls");
     let tls = mapping.take("tls").and_then(|value| {
         let mut mapping = value.mapping_such_as("tls: { ca: FILE }")?.knowing(other_names::UPSTREAM_TLS);
@@ -142,6 +150,9 @@ fn tls(mapping: &mut MappingCursor<'_>, endpoints: Option<&[Endpoint]>) -> Optio
         mapping.finish();
         Some(UpstreamTls { client, server_name })
     });
+    if has_file {
+        return Some(tls.unwrap_or_default());
+    }
     // Endpoints that are wrong were reported.
     let endpoints = endpoints.filter(|endpoints| !endpoints.is_empty())?;
     if endpoints.iter().any(Endpoint::is_https) {
@@ -161,31 +172,6 @@ fn share_of_connections(text: &str) -> Result<f64, Invalid> {
             Err(Invalid::new("leaves no connection to anybody").expected("more than 0%; 100% sets no bound"))
         }
     }
-}
-
-fn endpoints(value: Cursor<'_>) -> Vec<Endpoint> {
-    if value.is_empty_list() {
-        value.report("an upstream needs an endpoint", "such as [http://127.0.0.1:3000]".to_owned());
-    }
-    let endpoints = value.items(|item| {
-        if item.scalar().is_some() {
-            return item.parse(endpoint_url);
-        }
-        let mut mapping = item.mapping()?.knowing(other_names::ENDPOINT);
-        let url = mapping.require("url", "such as `url: http://127.0.0.1:3000`");
-        let weight = mapping.parse_or("weight", 1, |text| {
-            let weight = count(1..=1000)(text)?;
-            u32::try_from(weight).map_err(|_| Invalid::new("is too large"))
-        });
-        let drain = mapping.parse_or("drain", false, boolean);
-        mapping.finish();
-        Some(Endpoint { weight, drain, ..url?.parse(endpoint_url)? })
-    });
-    if !endpoints.is_empty() && endpoints.iter().all(|endpoint| endpoint.drain) {
-        let message = "every endpoint is drained, so each request to this upstream gets 503";
-        value.warn(message, "remove `drain: true` from an endpoint".to_owned());
-    }
-    endpoints
 }
 
 /// The configured timeouts, with `default` for the others.

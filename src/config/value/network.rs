@@ -67,6 +67,16 @@ pub(in crate::config) fn socket_address(text: &str) -> Result<SocketAddr, Invali
     })
 }
 
+/// Reads the address of a DNS server: `10.0.0.2`, `127.0.0.1:5353`, `[::1]:53`.
+pub(in crate::config) fn dns_server(text: &str) -> Result<SocketAddr, Invalid> {
+    let address = text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 53)).or_else(|_| text.parse());
+    let address = address.ok().filter(|address| address.port() != 0 && !address.ip().is_unspecified());
+    address.ok_or_else(|| {
+        Invalid::new("is not the address of a DNS server")
+            .expected("an IP address, with its port unless that is 53, such as 10.0.0.2 or 127.0.0.1:5353")
+    })
+}
+
 /// Reads `203.0.113.7`, `10.0.0.0/8`, `2001:db8::/32`. An IPv4-mapped address (`::ffff:10.0.0.1`) becomes IPv4.
 pub(in crate::config) fn network(text: &str) -> Result<IpNet, Invalid> {
     let invalid = || {

@@ -58,6 +58,8 @@ pub struct EndpointFacts {
     pub drain: Option<StateChange>,
     /// None, if its name could not be resolved yet.
     pub addresses: Vec<AddressFacts>,
+    /// What was counted of addresses that it no longer has.
+    pub past: AddressFacts,
     /// `None`: its URL has an address, not a name.
     pub resolution: Option<ResolutionFacts>,
 }
@@ -134,9 +136,9 @@ impl EndpointFacts {
         }
     }
 
-    /// The sum of a count over all its addresses.
+    /// The sum of a count over all addresses that it has had.
     pub fn sum(&self, count: impl Fn(&AddressFacts) -> u64) -> u64 {
-        self.addresses.iter().map(count).sum()
+        self.addresses.iter().chain([&self.past]).map(count).sum()
     }
 }
 

@@ -1,6 +1,6 @@
 //! What becomes of connections and requests to a host, and what that says of its health.
 
-use std::{error::Error, time::Instant};
+use std::{error::Error, sync::Arc, time::Instant};
 
 use http::Response;
 
@@ -32,6 +32,13 @@ impl SharedUpstream {
     pub(in crate::upstream) fn unreachable(&self, host: &Host, error: String, now: Instant) {
         if let Some(change) = host.state.mark_unreachable(error, now) {
             self.report_change(host, &change);
+        }
+        // Where none of the addresses of its name can be reached, the name may have moved.
+        if let Some(name) = &host.name {
+            let is_its = |other: &Arc<Host>| other.name.as_ref().is_some_and(|its| Arc::ptr_eq(its, name));
+            if self.hosts().iter().filter(|other| is_its(other)).all(|host| !host.state.is_healthy()) {
+                name.want();
+            }
         }
     }
 

@@ -13,8 +13,8 @@ use tollgate::config::{
         JwtAlgorithm, KeyPart, KeyRecipe, Listener, Log, LogFormat, LogLevel, MemoryStore, MethodOverride,
         MinRate, Missing, Mode, OnStoreError, OutlierDetection, Override, PathCase, PathMatching,
         PathPattern, Policy, Probe, Protocol, Rate, RateLimitFields, Record, Redis, RedisTopology,
-        ReplyHeaders, Retry, RetryReason, Route, RouteAction, Secret, Segment, Shutdown, Statuses, Sticky,
-        Store, TemplatePart, Timeouts, Tracing, Trailers, TrailingSlash, Upstream, UserSource, Users,
+        ReplyHeaders, Resolver, Retry, RetryReason, Route, RouteAction, Secret, Segment, Shutdown, Statuses,
+        Sticky, Store, TemplatePart, Timeouts, Tracing, Trailers, TrailingSlash, Upstream, UserSource, Users,
         Workers,
     },
 };
@@ -86,6 +86,7 @@ fn smallest() -> Config {
         upstreams: vec![Upstream {
             name: "api".to_owned(),
             endpoints: vec![endpoint("127.0.0.1:3000", 3000, 1)],
+            endpoints_file: None,
             balance: Balance::LeastRequest,
             sticky: None,
             slow_start: Duration::ZERO,
@@ -101,6 +102,7 @@ fn smallest() -> Config {
             idle_connections: 64,
             host: HostHeader::Preserve,
         }],
+        resolver: Resolver { servers: vec![], timeout: secs(5) },
         routes: vec![Route {
             name: "/*".to_owned(),
             hosts: vec![],
@@ -268,6 +270,7 @@ upstreams:
     idle_connections: 0
     host: rewrite
   other: { endpoints: ["${ORIGIN:-http://127.0.0.1:3000}"], balance: { hash: path+ip } }
+resolver: { servers: [10.0.0.2, "[::1]:5353"], timeout: 2s }
 routes:
   - name: log in
     hosts: [API.example.com., "*.example.org"]
@@ -559,6 +562,7 @@ fn everything_that_is_said_counts() {
             Upstream {
                 name: "api".to_owned(),
                 endpoints: vec![endpoint("orders.internal", 80, 1), endpoint("[::1]:3001", 3001, 2)],
+                endpoints_file: None,
                 balance: Balance::RoundRobin,
                 sticky: Some(Sticky { cookie: "tg_endpoint".to_owned(), max_age: Some(secs(3600)) }),
                 slow_start: secs(30),
@@ -591,6 +595,10 @@ fn everything_that_is_said_counts() {
                 ..smallest().upstreams.remove(0)
             },
         ],
+        resolver: Resolver {
+            servers: vec!["10.0.0.2:53".parse().unwrap(), "[::1]:5353".parse().unwrap()],
+            timeout: secs(2),
+        },
         routes: vec![
             Route {
                 retry: Retry { max: 0, ..retry },

@@ -45,7 +45,15 @@ pub struct Conn {
 impl Origin {
     /// Every connection is handled by `handler`; the connection ends when it returns.
     pub fn start(handler: impl Fn(&mut Conn) -> io::Result<()> + Send + Sync + 'static) -> Self {
-        Self::serve(None, handler)
+        Self::at(free_address(), handler)
+    }
+
+    /// The same where `listener` listens.
+    pub fn at(
+        listener: TcpListener,
+        handler: impl Fn(&mut Conn) -> io::Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        Self::serve(listener, None, handler)
     }
 
     /// The same over TLS. The end of TLS is told when `handler` returns without an error.
@@ -61,14 +69,14 @@ impl Origin {
             }
             Ok(())
         };
-        Self::serve(Some(Arc::new(config)), handler)
+        Self::serve(free_address(), Some(Arc::new(config)), handler)
     }
 
     fn serve(
+        listener: TcpListener,
         tls: Option<Arc<ServerConfig>>,
         handler: impl Fn(&mut Conn) -> io::Result<()> + Send + Sync + 'static,
     ) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let connections = Arc::new(AtomicUsize::new(0));
         let heads = Arc::new(Mutex::new(Vec::new()));
@@ -186,6 +194,10 @@ impl Origin {
     pub fn heads(&self) -> Vec<String> {
         self.heads.lock().unwrap().clone()
     }
+}
+
+fn free_address() -> TcpListener {
+    TcpListener::bind("127.0.0.1:0").unwrap()
 }
 
 impl Conn {

@@ -81,7 +81,7 @@ fn sessions_are_resumed_and_changed_files_are_served_without_losing_them() {
     let fresh = || shown(&tollgate, &TlsConnector::new(&authority), "localhost");
     // The certificate alone does not fit, and changes nothing.
     fs::copy(&next.cert, &issued.cert).unwrap();
-    let refused = || tollgate.log().iter().any(|line| line.contains("the previous certificates stay in use"));
+    let refused = || tollgate.log().iter().any(|line| line.contains("the previous contents stay in use"));
     eventually("the pair is refused", refused);
     assert!(fresh() != der(&next));
     fs::copy(&next.key, &issued.key).unwrap();

@@ -2,6 +2,7 @@
 
 mod balancing;
 mod drain;
+mod endpoints_file;
 mod grpc;
 mod health;
 mod http2;
@@ -9,6 +10,7 @@ mod https;
 mod https_changes;
 mod https_errors;
 mod https_programs;
+mod names;
 mod retries;
 mod retries_under_load;
 

@@ -1,0 +1,58 @@
+//! A file that lists the endpoints of an upstream, and is read again when it changes.
+
+use std::path::{Path, PathBuf};
+
+use crate::{
+    config::model::{Endpoint, EndpointsFile},
+    watched_file::{self, Reread, Unreadable, WatchedFile},
+};
+
+/// Why the endpoints in a file can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum EndpointsFileError {
+    /// It can't be read.
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+    /// It is wrong.
+    #[error("{} lists no endpoints that can be used: {error}", .path.display())]
+    Wrong {
+        /// Where it is.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: String,
+    },
+}
+
+/// The endpoints that a file lists. What was read stays until it lists others that can be used.
+#[derive(Debug)]
+pub(super) struct ListedInFile {
+    settings: EndpointsFile,
+    reread: Reread<Vec<Endpoint>, 1>,
+}
+
+impl ListedInFile {
+    pub(super) fn open(settings: &EndpointsFile) -> Result<Self, EndpointsFileError> {
+        let file = watched_file::open(&settings.path)?;
+        let reread = Reread::new([file], |[file]| read(settings, file))?;
+        Ok(Self { settings: settings.clone(), reread })
+    }
+
+    /// Reads it again if it has changed. Returns whether it lists other endpoints.
+    pub(super) fn refresh(&mut self) -> bool {
+        let settings = &self.settings;
+        self.reread.refresh(|[file]| read(settings, file))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.settings.path
+    }
+
+    pub(super) fn endpoints(&self) -> &[Endpoint] {
+        self.reread.value()
+    }
+}
+
+fn read(settings: &EndpointsFile, file: &WatchedFile) -> Result<Vec<Endpoint>, EndpointsFileError> {
+    let wrong = |error| EndpointsFileError::Wrong { path: settings.path.clone(), error };
+    (settings.read)(file.bytes()).map_err(wrong)
+}
