@@ -11,6 +11,8 @@
 //! | [`listener`] | sockets, and the connections of clients on them |
 //! | [`proxy`] | a request, from its head to the end of the response |
 //! | [`router`] | the request target, and the route of a request |
+//! | [`route_index`] | the routes among many that may match a host and a path |
+//! | [`request_values`] | the values of cookies and query parameters |
 //! | [`identity`] | the client's address, the user, and the identifiers that limits count by |
 //! | [`tls`] | certificates and private keys, and what a client proves in its TLS handshake |
 //! | [`mod@file`] | reads files, which may be none or hang |
@@ -40,6 +42,8 @@ pub mod listener;
 pub mod memory;
 pub mod peers;
 pub mod proxy;
+pub mod request_values;
+pub mod route_index;
 pub mod router;
 pub mod store;
 pub mod system_authorities;

@@ -224,6 +224,7 @@ fn route(route: ExplainedRoute) -> dto::ExplainedRoute {
     dto::ExplainedRoute {
         name: route.name,
         because: route.because,
+        others: route.others,
         passed_over: passed_over.map(|(name, because)| dto::PassedOver { name, because }).collect(),
     }
 }

@@ -4,6 +4,8 @@
 //! all the others. Policies, bans, upstreams and routes are compared by name, listeners by their addresses, wherever they
 //! are in their lists.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value};
 
 use crate::config::model::{Config, Listener, Secret};
@@ -64,8 +66,8 @@ const NAMED: [(&str, &str); 4] =
 
 /// Settings of a policy, a ban, an upstream or a route that may contain names of users, or what clients must not know, by
 /// their paths in it. Only the fact of a change is reported.
-const CONFIDENTIAL: [&str; 6] =
-    ["exempt", "headers", "overrides", "reply", "request_headers", "response_headers"];
+const CONFIDENTIAL: [&str; 8] =
+    ["cookie", "exempt", "headers", "overrides", "query", "reply", "request_headers", "response_headers"];
 
 /// Longer values are not shown, in characters.
 const LONGEST_VALUE: usize = 1_000;
@@ -117,13 +119,13 @@ fn compare(path: &str, old: &Value, new: &Value, changes: &mut Vec<Change>) {
 
 /// Reports which items were added or removed, and what changed in the others.
 fn compare_named(noun: &str, old: &[Value], new: &[Value], lines: &mut Vec<String>) {
-    let find = |items: &'_ [Value], name: &str| items.iter().position(|item| self::name(item) == name);
-    for gone in old.iter().map(name).filter(|name| find(new, name).is_none()) {
+    let (olds, news) = (by_name(old), by_name(new));
+    for gone in old.iter().map(name).filter(|name| !news.contains_key(name)) {
         lines.push(format!("{noun} {gone}: removed"));
     }
     for item in new {
         let name = name(item);
-        let Some(before) = find(old, name).and_then(|index| old.get(index)) else {
+        let Some(before) = olds.get(name) else {
             lines.push(format!("{noun} {name}: added"));
             continue;
         };
@@ -174,14 +176,14 @@ fn name(item: &Value) -> &str {
     item.get("name").and_then(Value::as_str).unwrap_or_default()
 }
 
+fn by_name(items: &[Value]) -> HashMap<&str, &Value> {
+    items.iter().map(|item| (name(item), item)).collect()
+}
+
 /// The names of the routes that `other` has as well, in the order in which they are tried.
 fn kept_names<'a>(values: &'a Value, other: &Value) -> Vec<&'a str> {
-    let others = items(other, "routes");
-    items(values, "routes")
-        .iter()
-        .map(name)
-        .filter(|kept| others.iter().any(|route| name(route) == *kept))
-        .collect()
+    let others = by_name(items(other, "routes"));
+    items(values, "routes").iter().map(name).filter(|kept| others.contains_key(kept)).collect()
 }
 
 fn without_named(mut values: Value) -> Value {

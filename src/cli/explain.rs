@@ -117,10 +117,13 @@ fn page(explanation: &Explanation, colour: bool) -> String {
         let shown = subject.as_deref().or(fingerprint.as_deref()).unwrap_or("-");
         text += &format!("cert      {}: {}\n", printable(shown), printable(because));
     }
-    if let Some(ExplainedRoute { name, because, passed_over }) = &explanation.route {
+    if let Some(ExplainedRoute { name, because, passed_over, others }) = &explanation.route {
         text += &format!("route     {}: {}\n", printable(name.as_deref().unwrap_or("-")), printable(because));
         for route in passed_over {
             text += &format!("          not {}: {}\n", printable(&route.name), printable(&route.because));
+        }
+        if *others > 0 {
+            text += &format!("          nor {others} others\n");
         }
     }
     if let Some(upstream) = &explanation.upstream {
@@ -251,6 +254,7 @@ mod tests {
             route: Some(ExplainedRoute {
                 name: Some("all".into()),
                 because: "the path matches /*".into(),
+                others: 0,
                 passed_over: vec![crate::admin::dto::PassedOver {
                     name: "login".into(),
                     because: "the method is not one of POST".into(),

@@ -4,16 +4,15 @@ use std::borrow::Cow;
 
 use compact_str::CompactString;
 use http::{HeaderMap, HeaderName, Method};
-use percent_encoding::percent_decode;
 use smallvec::{SmallVec, smallvec};
 
 use super::{
     encode::{push_path, push_text},
-    header_fields::cookies,
     jwt::Claims,
 };
 use crate::{
     config::model::{KeyPart, KeyRecipe, Missing, PathCase, PathMatching, TrailingSlash},
+    request_values::{cookies, query_values},
     tls::TlsIdentity,
 };
 
@@ -171,10 +170,7 @@ fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<Cow<'a, [u8]>> {
 }
 
 fn query_value<'a>(query: &'a str, name: &str) -> Option<Cow<'a, [u8]>> {
-    joined(query.split('&').filter_map(|pair| {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (*form_decoded(key) == *name.as_bytes()).then(|| form_decoded(value))
-    }))
+    joined(query_values(query, name))
 }
 
 /// All values with commas between; one alone stays borrowed.
@@ -185,15 +181,6 @@ fn joined<'a>(mut values: impl Iterator<Item = Cow<'a, [u8]>>) -> Option<Cow<'a,
         list.to_mut().extend_from_slice(&value);
         list
     }))
-}
-
-/// As forms are encoded: `+` is a space, the rest is percent-encoded.
-fn form_decoded(text: &str) -> Cow<'_, [u8]> {
-    if text.contains('+') {
-        let spaced = text.replace('+', " ");
-        return Cow::Owned(percent_decode(spaced.as_bytes()).collect());
-    }
-    percent_decode(text.as_bytes()).into()
 }
 
 /// Never empty, without duplicates, in the order of the policy's keys.

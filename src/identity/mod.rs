@@ -20,7 +20,7 @@ mod user;
 pub use access::{AccessDenial, AccessRule, AccessRules, UnusableAddresses};
 pub use address::address_text;
 pub use condition::condition_matches;
-pub use header_fields::{cookies, single_value};
+pub use header_fields::single_value;
 pub use identifier::{
     Identifiers, MissingIdentifier, RequestAttributes, distinct_value, identifier, identifiers,
     user_identifier,

@@ -11,11 +11,12 @@ use compact_str::CompactString;
 use http::{HeaderMap, header::AUTHORIZATION};
 
 use super::{
-    header_fields::{cookies, single_value, user_name},
+    header_fields::{single_value, user_name},
     jwt::{Claims, Verifier},
 };
 use crate::{
     config::model::{HeaderFrom, UserSource},
+    request_values::cookies,
     tls::TlsIdentity,
 };
 

@@ -14,7 +14,8 @@ use super::{
 };
 use crate::{
     config::model::{Balance, KeyRecipe, Missing, Sticky, Upstream},
-    identity::{RequestAttributes, cookies, identifiers, single_value},
+    identity::{RequestAttributes, identifiers, single_value},
+    request_values::cookies,
     upstream::{HostId, KeyHash},
 };
 

@@ -18,7 +18,9 @@ pub type Captures<'t> = SmallVec<[&'t str; 4]>;
 impl Router {
     /// What the path of this route, which has matched, captures: in the order of [`PathPattern::captures`].
     pub fn captures<'t>(&self, route: usize, target: &'t Target) -> Captures<'t> {
-        self.pattern(route).map(|pattern| pattern.captures(target.path())).unwrap_or_default()
+        self.pattern(route)
+            .map(|pattern| pattern.captures(target.path(), target.literal_path()))
+            .unwrap_or_default()
     }
 
     /// What follows the prefix that this route strips, without the slash between them. `None`: the path begins otherwise.
@@ -27,7 +29,7 @@ impl Router {
         if !prefix.matches(&ComparedPath::new(target.literal_path())) {
             return None;
         }
-        prefix.captures(target.path()).first().copied()
+        prefix.captures(target.path(), target.literal_path()).first().copied()
     }
 }
 

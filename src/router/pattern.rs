@@ -5,7 +5,12 @@ use std::borrow::Cow;
 use smallvec::smallvec;
 
 use super::{Captures, Rejection, interpretation::PathInterpretation, normalization::well_formed};
-use crate::config::model::{PathCase, PathMatching, PathPattern, Segment, TrailingSlash, fold_case};
+use crate::{
+    config::model::{
+        PathCase, PathMatching, PathPattern, PathRegex, Segment, TrailingSlash, fold_case, trim_slash,
+    },
+    route_index::PathKey,
+};
 
 /// Matches paths in their literal interpretation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +30,7 @@ pub(super) enum PatternKind {
     Prefix(String),
     /// One a segment; `None` is any that is not empty.
     Template(Vec<Option<String>>),
+    Regex(Box<PathRegex>),
 }
 
 /// A path in its literal interpretation, as routes compare it.
@@ -63,11 +69,14 @@ impl Pattern {
                 }
                 (segments.iter().map(example).collect(), PatternKind::Template(template))
             }
+            // Of what is meant, only the start is certain.
+            PathPattern::Regex(regex) => (regex.start().to_owned(), PatternKind::Regex(regex.clone())),
         };
         Self { kind, matching, intended_ambiguities: PathInterpretation::ambiguities(&path) }
     }
 
     pub(super) fn matches(&self, path: &ComparedPath<'_>) -> bool {
+        let literal = path.literal;
         let path = match self.matching.case {
             PathCase::Sensitive => path.literal,
             PathCase::Insensitive => &path.folded,
@@ -88,16 +97,52 @@ impl Pattern {
                     })
                 }) && segments.next().is_none()
             }
+            PatternKind::Regex(regex) => regex.matches(literal, self.matching),
+        }
+    }
+
+    /// What the pattern is found by among others. `folds_case`: whether it is looked for in lower case. `None`: it is a regular
+    /// expression.
+    pub(super) fn key(&self, folds_case: bool) -> Option<PathKey> {
+        let fold = |path: &str| match folds_case {
+            true => fold_case(path).into_owned(),
+            false => path.to_owned(),
+        };
+        let segments = |path: &str| path.split('/').skip(1).map(|segment| Some(segment.to_owned())).collect();
+        Some(match &self.kind {
+            PatternKind::Exact(path) => PathKey { segments: segments(trim_slash(&fold(path))), below: false },
+            PatternKind::Prefix(path) => {
+                let path = fold(path);
+                PathKey { segments: segments(path.strip_suffix('/').unwrap_or(&path)), below: true }
+            }
+            PatternKind::Template(template) => {
+                let mut segments: Vec<_> =
+                    template.iter().map(|segment| segment.as_deref().map(fold)).collect();
+                if segments.len() > 1 {
+                    segments.pop_if(|last| last.as_deref() == Some(""));
+                }
+                PathKey { segments, below: false }
+            }
+            PatternKind::Regex(_) => return None,
+        })
+    }
+
+    /// The expression, and how it is matched.
+    pub(super) fn regex(&self) -> Option<(&PathRegex, PathMatching)> {
+        match &self.kind {
+            PatternKind::Regex(regex) => Some((regex, self.matching)),
+            _ => None,
         }
     }
 }
 
 impl Pattern {
     /// What the parameters or the `*` of the pattern matched in a path that matches it, as parts of that path as it was
-    /// sent: the literal interpretation has the same slashes.
-    pub(super) fn captures<'p>(&self, path: &'p str) -> Captures<'p> {
+    /// sent: the literal interpretation has the same slashes. A regular expression captures parts of that one, `literal`.
+    pub(super) fn captures<'p>(&self, path: &'p str, literal: &'p str) -> Captures<'p> {
         match &self.kind {
             PatternKind::Exact(_) => Captures::new(),
+            PatternKind::Regex(regex) => regex.captures(literal, self.matching).into(),
             PatternKind::Prefix(prefix) => {
                 let slashes = prefix.bytes().filter(|byte| *byte == b'/').count();
                 smallvec![path.splitn(slashes + 1, '/').nth(slashes).unwrap_or_default()]

@@ -1,28 +1,32 @@
 //! The routes in their order, and the first of them that a request matches.
 
-use std::collections::HashMap;
-
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header::ACCESS_CONTROL_REQUEST_METHOD};
-use smallvec::SmallVec;
 
 use super::{
     Host, Rejection, Target,
     interpretation::dot_segment_readings,
     path_rewrite::stripped_prefix,
-    pattern::{ComparedPath, Pattern, PatternKind},
+    pattern::{ComparedPath, Pattern},
 };
-use crate::config::model::{
-    DotSegments, HostPattern, PathCase, PathMatching, Route, TrailingSlash, fold_case, trim_slash,
+use crate::{
+    config::model::{
+        DotSegments, HostPattern, PathCase, PathMatching, PathRegexSet, Route, TrailingSlash, trim_slash,
+    },
+    request_values::{cookies, query_values},
+    route_index::RouteIndex,
 };
 
-/// Finds the route of a request. Routes with an exact path are looked up, the others scanned.
+/// Finds the route of a request. Paths and hosts are looked up, and regular expressions looked for at once, so that of many
+/// routes only few are tried.
 #[derive(Debug)]
 pub struct Router {
     routes: Vec<CompiledRoute>,
-    /// The routes of each exact path, by its loosest spelling, in order.
-    exact: HashMap<String, SmallVec<[usize; 1]>, foldhash::fast::RandomState>,
-    /// The other routes, in order.
-    scanned: Vec<usize>,
+    /// The routes without regular expressions.
+    index: RouteIndex,
+    /// The routes with one, in order.
+    regexes: Vec<usize>,
+    /// Their expressions. `None`: there are not two, or they are too large together.
+    regex_set: Option<PathRegexSet>,
     /// Whether a route is matched in any case.
     folds_case: bool,
 }
@@ -32,18 +36,21 @@ impl Router {
     pub fn new(routes: &[Route]) -> Self {
         let mut router = Self {
             routes: routes.iter().map(CompiledRoute::new).collect(),
-            exact: HashMap::default(),
-            scanned: Vec::new(),
+            index: RouteIndex::default(),
+            regexes: Vec::new(),
+            regex_set: None,
             folds_case: routes.iter().any(|route| route.matching.case == PathCase::Insensitive),
         };
         for (index, route) in router.routes.iter().enumerate() {
-            match &route.path.kind {
-                PatternKind::Exact(path) => {
-                    let folded = if router.folds_case { fold_case(path) } else { path.into() };
-                    router.exact.entry(trim_slash(&folded).to_owned()).or_default().push(index);
-                }
-                PatternKind::Prefix(_) | PatternKind::Template(_) => router.scanned.push(index),
+            match route.path.key(router.folds_case) {
+                Some(path) => router.index.insert(index, &route.hosts, &path),
+                None => router.regexes.push(index),
             }
+        }
+        let expressions = router.regexes.iter().filter_map(|&index| router.routes[index].path.regex());
+        let expressions: Vec<_> = expressions.collect();
+        if expressions.len() > 1 {
+            router.regex_set = PathRegexSet::new(&expressions);
         }
         router
     }
@@ -54,7 +61,7 @@ impl Router {
     /// 404 if there is none; 400 if an origin that interprets the path in another way would expect another route, or none, or
     /// if the route refuses dot segments.
     pub fn find(&self, method: &Method, target: &Target, headers: &HeaderMap) -> Result<usize, Rejection> {
-        let request = RequestParts { method, host: target.host().map(Host::name), headers };
+        let request = RequestParts::new(method, target, headers);
         let path = self.compared(target.literal_path(), target.has_upper_case);
         let found = self.first(&request, &path).ok_or(Rejection::not_found("No route matches."))?;
         let ambiguities = target.ambiguities.without(self.routes[found].path.intended_ambiguities);
@@ -91,16 +98,22 @@ impl Router {
         }
     }
 
-    /// The first route that the request matches by its literal path, and why each route before it does not match: what
+    /// The first route that the request matches by its literal path, and why routes before it do not match: what
     /// [`Router::find`] decides, with reasons.
     pub fn explain(&self, method: &Method, target: &Target, headers: &HeaderMap) -> RouteExplanation {
-        let request = RequestParts { method, host: target.host().map(Host::name), headers };
+        let request = RequestParts::new(method, target, headers);
         let path = self.compared(target.literal_path(), true);
         let matched = self.first(&request, &path);
         let before = self.routes.iter().enumerate().take(matched.unwrap_or(self.routes.len()));
-        let passed_over =
+        let mut passed_over: Vec<(usize, Mismatch)> =
             before.filter_map(|(index, route)| Some((index, route.mismatch(&request, &path)?))).collect();
-        RouteExplanation { matched, passed_over }
+        let all = passed_over.len();
+        if all > MAX_PASSED_OVER {
+            // Of those for other paths nobody asks why.
+            passed_over.retain(|(_, mismatch)| *mismatch != Mismatch::Path);
+            passed_over.truncate(MAX_PASSED_OVER);
+        }
+        RouteExplanation { matched, others: all - passed_over.len(), passed_over }
     }
 
     /// The path of this route.
@@ -122,24 +135,43 @@ impl Router {
     }
 
     fn first(&self, request: &RequestParts<'_>, path: &ComparedPath<'_>) -> Option<usize> {
-        let exact = self.exact.get(trim_slash(&path.folded)).map_or(&[][..], SmallVec::as_slice);
-        let exact = exact.iter().copied().find(|&index| self.routes[index].matches(request, path));
-        let before =
-            self.scanned.iter().copied().take_while(|&index| exact.is_none_or(|exact| index < exact));
-        before.into_iter().find(|&index| self.routes[index].matches(request, path)).or(exact)
+        let matches = |index: usize| self.routes[index].matches(request, path);
+        let first = self.index.first(request.host, trim_slash(&path.folded), matches);
+        if self.regexes.first().is_none_or(|regex| first.is_some_and(|first| first < *regex)) {
+            return first;
+        }
+        self.first_regex(first, path.literal, matches).or(first)
+    }
+
+    /// The first route with a regular expression that matches, if it is one before `end`.
+    fn first_regex(&self, end: Option<usize>, path: &str, matches: impl Fn(usize) -> bool) -> Option<usize> {
+        let is_before = |index: &usize| end.is_none_or(|end| *index < end);
+        match &self.regex_set {
+            None => self.regexes.iter().copied().take_while(is_before).find(|&index| matches(index)),
+            Some(set) => {
+                let candidates =
+                    set.candidates(path).into_iter().filter_map(|nth| self.regexes.get(nth).copied());
+                candidates.take_while(is_before).find(|&index| matches(index))
+            }
+        }
     }
 }
 
 const AMBIGUOUS: Rejection =
     Rejection::bad_request("The path is ambiguous: read in another way, it matches another route.");
 
+/// How many routes an explanation names that do not match.
+const MAX_PASSED_OVER: usize = 20;
+
 /// Why a request has its route, or none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouteExplanation {
     /// The first route that matches.
     pub matched: Option<usize>,
-    /// The routes before it, and why each does not match.
+    /// Routes before it, and why each does not match: all, or of many the first whose paths match.
     pub passed_over: Vec<(usize, Mismatch)>,
+    /// How many more do not match.
+    pub others: usize,
 }
 
 /// What a route ignores in the path of a request that it matches.
@@ -170,13 +202,24 @@ pub enum Mismatch {
     Method,
     /// The field of this index in [`Route::headers`].
     Header(usize),
+    /// The parameter of this index in [`Route::query`].
+    Query(usize),
+    /// The cookie of this index in [`Route::cookies`].
+    Cookie(usize),
 }
 
 /// The parts of a request that conditions other than the path look at.
 struct RequestParts<'a> {
     method: &'a Method,
     host: Option<&'a str>,
+    query: Option<&'a str>,
     headers: &'a HeaderMap,
+}
+
+impl<'a> RequestParts<'a> {
+    fn new(method: &'a Method, target: &'a Target, headers: &'a HeaderMap) -> Self {
+        Self { method, host: target.host().map(Host::name), query: target.query(), headers }
+    }
 }
 
 /// The conditions of a route.
@@ -186,6 +229,8 @@ struct CompiledRoute {
     hosts: Vec<HostPattern>,
     methods: Vec<Method>,
     headers: Vec<(HeaderName, HeaderValue)>,
+    query: Vec<(String, String)>,
+    cookies: Vec<(String, String)>,
     dot_segments: DotSegments,
     /// Whether CORS preflights are answered here: they match by the method that they ask for.
     answers_preflights: bool,
@@ -204,6 +249,8 @@ impl CompiledRoute {
             hosts: route.hosts.clone(),
             methods,
             headers: route.headers.clone(),
+            query: route.query.clone(),
+            cookies: route.cookies.clone(),
             dot_segments: route.dot_segments,
             answers_preflights: route.cors.is_some(),
             strip: stripped_prefix(route),
@@ -231,7 +278,19 @@ impl CompiledRoute {
         let is_sent = |(name, value): &(HeaderName, HeaderValue)| {
             request.headers.get_all(name).iter().any(|sent| sent == value)
         };
-        self.headers.iter().position(|field| !is_sent(field)).map(Mismatch::Header)
+        if let Some(field) = self.headers.iter().position(|field| !is_sent(field)) {
+            return Some(Mismatch::Header(field));
+        }
+        let has_parameter = |(name, value): &(String, String)| {
+            query_values(request.query.unwrap_or_default(), name).any(|sent| *sent == *value.as_bytes())
+        };
+        if let Some(parameter) = self.query.iter().position(|parameter| !has_parameter(parameter)) {
+            return Some(Mismatch::Query(parameter));
+        }
+        let has_cookie = |(name, value): &(String, String)| {
+            cookies(request.headers, name).any(|sent| sent == value.as_bytes())
+        };
+        self.cookies.iter().position(|cookie| !has_cookie(cookie)).map(Mismatch::Cookie)
     }
 
     /// Whether this is a CORS preflight for one of the route's methods.
@@ -262,7 +321,8 @@ mod tests {
 
     use super::*;
     use crate::config::model::{
-        Access, EarlyHints, MethodOverride, PathPattern, Retry, RouteAction, Segment, Timeouts, Trailers,
+        Access, EarlyHints, MethodOverride, PathPattern, PathRegex, Retry, RouteAction, Segment, Timeouts,
+        Trailers,
     };
 
     const STRICT: PathMatching =
@@ -279,6 +339,9 @@ mod tests {
             name: path.to_owned(),
             hosts: Vec::new(),
             path: match path.strip_suffix('*') {
+                _ if path.starts_with('~') => {
+                    PathPattern::Regex(Box::new(PathRegex::new(&path[1..], false).unwrap()))
+                }
                 Some(prefix) => PathPattern::Prefix(prefix.to_owned()),
                 None if path.contains('{') => PathPattern::Template(
                     path.split('/')
@@ -295,6 +358,8 @@ mod tests {
             dot_segments: DotSegments::Normalize,
             methods: Vec::new(),
             headers: Vec::new(),
+            query: Vec::new(),
+            cookies: Vec::new(),
             action: RouteAction::Upstream(0),
             split: None,
             policies: Vec::new(),
@@ -541,39 +606,176 @@ mod tests {
     proptest! {
         #[test]
         fn the_index_finds_what_a_scan_finds(
-            patterns in prop::collection::vec(
-                (
-                    select(&["/", "/a", "/B", "/a/b", "/A/", "/*", "/a/*", "/{x}", "/A/{x}", "/{x}/b"][..]),
-                    any::<bool>(),
-                    select(&MATCHINGS[..]),
-                ),
-                0..8,
-            ),
-            path in "/[aAb]?(/[abB]?)?",
+            routes in prop::collection::vec(any_route(), 0..24),
+            path in "/[aAb]?(/[abB1]{0,2}){0,3}",
+            query in "(\\?[ab]=[12](&[ab]=[12])?)?",
+            host in select(&["", "a.example", "B.a.example", "b.a.example.", "example", "[::1]"][..]),
             is_post in any::<bool>(),
+            fields in prop::collection::vec((select(&["x-a", "cookie"][..]), select(&["1", "a=1", "b=2; a=1"][..])), 0..3),
         ) {
-            let routes: Vec<_> = patterns
-                .iter()
-                .map(|(path, only_post, matching)| Route {
-                    methods: if *only_post { vec![Method::POST] } else { Vec::new() },
-                    matching: *matching,
-                    ..route(path)
-                })
-                .collect();
             let method = if is_post { Method::POST } else { Method::GET };
-            let headers = HeaderMap::new();
-            let request = RequestParts { method: &method, host: None, headers: &headers };
+            let mut headers = HeaderMap::new();
+            for (name, value) in fields {
+                headers.append(name, HeaderValue::from_static(value));
+            }
+            let mut version = Version::HTTP_10;
+            if !host.is_empty() {
+                headers.insert(HOST, HeaderValue::from_static(host));
+                version = Version::HTTP_11;
+            }
+            let target = Target::parse(&method, &format!("{path}{query}").parse().unwrap(), version, &headers);
+            let Ok(target) = target else { return Ok(()) };
+            let request = RequestParts::new(&method, &target, &headers);
             let scan = routes.iter().position(|route| {
                 CompiledRoute::new(route).matches(&request, &ComparedPath::new(&path))
             });
             let router = Router::new(&routes);
             prop_assert_eq!(router.first(&request, &router.compared(&path, true)), scan);
-            let uri = path.parse().unwrap();
-            if let Ok(target) = Target::parse(&method, &uri, Version::HTTP_10, &headers) {
-                let account = Router::new(&routes).explain(&method, &target, &headers);
-                let passed_over: Vec<usize> = account.passed_over.iter().map(|(index, _)| *index).collect();
-                prop_assert_eq!(&passed_over, &(0..account.matched.unwrap_or(routes.len())).collect::<Vec<_>>());
-            }
+            let account = router.explain(&method, &target, &headers);
+            let before = account.matched.unwrap_or(routes.len());
+            prop_assert_eq!(account.passed_over.len() + account.others, before);
+            prop_assert!(account.passed_over.iter().all(|(index, _)| *index < before));
         }
+    }
+
+    fn any_route() -> impl Strategy<Value = Route> {
+        let paths = [
+            "/",
+            "/a",
+            "/B",
+            "/a/b",
+            "/A/",
+            "//",
+            "/a//",
+            "/*",
+            "/a/*",
+            "/a/b/*",
+            "/{x}",
+            "/A/{x}",
+            "/{x}/b",
+            "/{x}/{y}",
+            "/{x}/",
+            "/a/{x}/1",
+            "~^/a",
+            "~^/A/[a-c]+$",
+            "~b",
+            "~^/(?P<x>[^/]*)/b/?$",
+            "~^/$",
+            "~^/a/b/",
+            "~(?i)B$",
+        ];
+        let hosts = [
+            HostPattern::Exact("a.example".to_owned()),
+            HostPattern::Exact("b.a.example".to_owned()),
+            HostPattern::Exact("[::1]".to_owned()),
+            HostPattern::Suffix(".example".to_owned()),
+            HostPattern::Suffix(".a.example".to_owned()),
+        ];
+        (
+            select(paths.to_vec()),
+            select(&MATCHINGS[..]),
+            // Half of all routes are for any host.
+            prop::option::of(prop::collection::vec(select(hosts.to_vec()), 1..3)),
+            0..12_u8,
+        )
+            .prop_map(|(path, matching, hosts, condition)| {
+                let pair = || vec![("a".to_owned(), "1".to_owned())];
+                let field = || vec![(HeaderName::from_static("x-a"), HeaderValue::from_static("1"))];
+                Route {
+                    matching,
+                    hosts: hosts.unwrap_or_default(),
+                    methods: if condition == 0 { vec![Method::POST] } else { Vec::new() },
+                    headers: if condition == 1 { field() } else { Vec::new() },
+                    query: if condition == 2 { pair() } else { Vec::new() },
+                    cookies: if condition == 3 { pair() } else { Vec::new() },
+                    ..route(path)
+                }
+            })
+    }
+
+    #[test]
+    fn query_parameters_and_cookies_must_match() {
+        let pair = |name: &str, value: &str| vec![(name.to_owned(), value.to_owned())];
+        let routes = [
+            Route { query: pair("debug", "a b"), ..route("/a") },
+            Route { cookies: pair("beta", "yes"), ..route("/a") },
+            Route { query: pair("flag", ""), ..route("/a") },
+            route("/a"),
+        ];
+        for (uri, cookie, found) in [
+            ("/a?debug=a+b", "", 0),
+            ("/a?x=1&debug=1&d%65bug=a%20b", "beta=yes", 0),
+            ("/a?debug=a", "", 3),
+            ("/a?debug", "", 3),
+            ("/a?Debug=a+b", "", 3),
+            ("/a?flag", "", 2),
+            ("/a?flag=", "", 2),
+            ("/a?flag=1", "", 3),
+            ("/a", "beta=yes", 1),
+            ("/a", "x=1; beta=\"yes\"", 1),
+            ("/a", "beta=no; beta=yes", 1),
+            ("/a", "beta=yess", 3),
+            ("/a", "Beta=yes", 3),
+        ] {
+            assert_eq!(
+                find(&routes, &Method::GET, "h", uri, &[("cookie", cookie)]),
+                Ok(found),
+                "{uri} {cookie}"
+            );
+        }
+    }
+
+    #[test]
+    fn expressions_match_as_the_route_compares() {
+        let with = |path, matching| Route { matching, ..route(path) };
+        let routes = [
+            with("~^/v[0-9]+/Items$", STRICT),
+            with("~^/v[0-9]+/items$", PathMatching::LOOSE),
+            with("~^/files/", PathMatching::LOOSE),
+            with("~\\.php$", STRICT),
+            with("~^/fetch/https://", STRICT),
+            with("~^/caf%C3%A9$", PathMatching::LOOSE),
+        ];
+        for (uri, found) in [
+            ("/v1/Items", Ok(0)),
+            ("/v12/ITEMS/", Ok(1)),
+            ("/v1/items", Ok(1)),
+            ("/%761/items", Ok(1)),
+            ("/v1/items/2", Err(404)),
+            ("/x/v1/items", Err(404)),
+            ("/Files", Ok(2)),
+            ("/files/a", Ok(2)),
+            ("/filesx", Err(404)),
+            ("/a/index.php", Ok(3)),
+            ("/a/index.PHP", Err(404)),
+            // Whatever else an origin may read there must lead to the same route.
+            ("/a;/index.php", Ok(3)),
+            ("/a/index.php;x", Err(404)),
+            ("/v1%2Fitems", Err(404)),
+            ("/v1//items", Err(404)),
+            ("/files//a", Ok(2)),
+            ("/fetch/https://x/y", Ok(4)),
+            ("/CAF%c3%89/", Ok(5)),
+        ] {
+            assert_eq!(get(&routes, uri), found, "{uri}");
+        }
+        let routes = [with("~^/admin/", STRICT), route("/*")];
+        for uri in ["/admin%2Fx", "//admin/x", "/admin;a/x", "/x\\admin"] {
+            let found = get(&routes, uri);
+            assert!(found == Err(400) || uri == "/x\\admin" && found == Ok(1), "{uri}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn of_many_routes_an_explanation_names_few() {
+        let mut routes: Vec<Route> = (0..1_000).map(|nth| route(&format!("/{nth}"))).collect();
+        routes.insert(500, Route { methods: vec![Method::POST], ..route("/*") });
+        routes.push(route("/*"));
+        let headers = HeaderMap::new();
+        let target =
+            Target::parse(&Method::GET, &Uri::from_static("/x"), Version::HTTP_10, &headers).unwrap();
+        let explained = Router::new(&routes).explain(&Method::GET, &target, &headers);
+        assert_eq!(explained.matched, Some(1_001));
+        assert_eq!((explained.passed_over, explained.others), (vec![(500, Mismatch::Method)], 1_000));
     }
 }

@@ -75,6 +75,8 @@ pub(crate) fn config() -> Config {
             dot_segments: DotSegments::Normalize,
             methods: Vec::new(),
             headers: Vec::new(),
+            query: Vec::new(),
+            cookies: Vec::new(),
             action: RouteAction::Upstream(0),
             split: None,
             policies: vec![0],

@@ -11,7 +11,7 @@ use std::{
 /// Each module and those of the crate that it may know, besides itself. A module that is not listed is
 /// part of the nearest one above it. A module that may know `limit` may know `limit::algorithm`; to know
 /// `config::model`, what is resolved, is not to know `config`, which reads files and YAML.
-const MAY_KNOW: [(&str, &[&str]); 29] = [
+const MAY_KNOW: [(&str, &[&str]); 31] = [
     ("main", &["cli"]),
     ("cli", &["app", "admin", "abuse", "memory", "config", "config::model", "telemetry", "unicode"]),
     // The composition root knows everything below it, and nobody but the commands knows it.
@@ -41,14 +41,35 @@ const MAY_KNOW: [(&str, &[&str]); 29] = [
     ),
     (
         "proxy",
-        &["router", "upstream", "identity", "tls", "limit", "abuse", "memory", "config::model", "telemetry"],
+        &[
+            "router",
+            "request_values",
+            "upstream",
+            "identity",
+            "tls",
+            "limit",
+            "abuse",
+            "memory",
+            "config::model",
+            "telemetry",
+        ],
     ),
     // Neither knows that limits exist.
-    ("router", &["config::model", "telemetry"]),
+    ("router", &["route_index", "request_values", "config::model", "telemetry"]),
+    ("route_index", &["config::model"]),
+    ("request_values", &[]),
     ("upstream", &["system_authorities", "tls", "watched_file", "config::model", "telemetry"]),
     (
         "identity",
-        &["identity::keys", "identity::address_set", "tls", "watched_file", "config::model", "telemetry"],
+        &[
+            "identity::keys",
+            "identity::address_set",
+            "request_values",
+            "tls",
+            "watched_file",
+            "config::model",
+            "telemetry",
+        ],
     ),
     // Pure: the bytes of a file in, certificates and keys out.
     ("tls", &["config::model"]),
@@ -88,14 +109,23 @@ const MAY_KNOW: [(&str, &[&str]); 29] = [
     // What a file of keys holds it asks those who will verify by it.
     (
         "config",
-        &["file", "config::model", "identity::keys", "identity::address_set", "tls", "memory", "unicode"],
+        &[
+            "file",
+            "route_index",
+            "config::model",
+            "identity::keys",
+            "identity::address_set",
+            "tls",
+            "memory",
+            "unicode",
+        ],
     ),
     ("config::model", &[]),
     ("telemetry", &["file", "tls", "memory", "config::model", "unicode"]),
 ];
 
 /// Crates that only some may know: the module is named, or those above it.
-const MAY_USE: [(&str, &[&str]); 32] = [
+const MAY_USE: [(&str, &[&str]); 34] = [
     ("serde_yaml", &["config"]),
     ("clap", &["cli"]),
     ("ratatui", &["cli"]),
@@ -126,6 +156,8 @@ const MAY_USE: [(&str, &[&str]); 32] = [
     ("rmp", &["store::redis"]),
     ("postcard", &["peers"]),
     ("prost", &["proxy", "upstream"]),
+    ("regex", &["config"]),
+    ("regex_syntax", &["config"]),
     ("jsonwebtoken", &["identity"]),
     ("icu_properties", &["unicode"]),
     ("opentelemetry", &["telemetry"]),

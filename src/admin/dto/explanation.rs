@@ -151,8 +151,11 @@ pub struct ExplainedRoute {
     /// `null` if no route matches.
     pub name: Option<String>,
     pub because: String,
-    /// The routes before it, and why each did not match.
+    /// Routes before it, and why each did not match: all, or of many the first whose paths match.
     pub passed_over: Vec<PassedOver>,
+    /// How many more did not match.
+    #[serde(default)]
+    pub others: usize,
 }
 
 /// The reply of a route without an upstream.

@@ -196,9 +196,10 @@ fn header_changes(changes: &[HeaderChange]) -> Markup {
 
 fn skipped_routes(route: &ExplainedRoute) -> Markup {
     html! {
-        @if !route.passed_over.is_empty() {
+        @let count = route.passed_over.len() + route.others;
+        @if count > 0 {
             details.passed {
-                summary { "Not matched: " (route.passed_over.len()) @if route.passed_over.len() == 1 { " route" } @else { " routes" } }
+                summary { "Not matched: " (count) @if count == 1 { " route" } @else { " routes" } }
                 dl.card.facts.reasons { @for other in &route.passed_over { (fact(&other.name, &html! {}, &other.because)) } }
             }
         }

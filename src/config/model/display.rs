@@ -120,6 +120,10 @@ impl Display for PathPattern {
                 Segment::Literal(text) => write!(f, "/{text}"),
                 Segment::Parameter(name) => write!(f, "/{{{name}}}"),
             }),
+            Self::Regex(regex) => {
+                let mark = if regex.ignores_case() { "~*" } else { "~" };
+                write!(f, "{mark}{}", regex.pattern())
+            }
         }
     }
 }

@@ -74,6 +74,7 @@ impl PathPattern {
         match self {
             Self::Exact(_) => Vec::new(),
             Self::Prefix(_) => vec![REST],
+            Self::Regex(regex) => regex.capture_names().collect(),
             Self::Template(segments) => segments
                 .iter()
                 .filter_map(|segment| match segment {

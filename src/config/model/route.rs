@@ -6,7 +6,8 @@ use http::{HeaderName, HeaderValue, Method};
 use serde::Serialize;
 
 use super::{
-    Access, Cors, HeaderEdits, PathMatching, Retry, Rewrite, RouteAction, Split, Timeouts, serialize,
+    Access, Cors, HeaderEdits, PathMatching, PathRegex, Retry, Rewrite, RouteAction, Split, Timeouts,
+    serialize,
 };
 
 /// Which requests it is for, what is done with them, and under which policies.
@@ -26,6 +27,12 @@ pub struct Route {
     /// A request must have each field with exactly this value.
     #[serde(serialize_with = "serialize::headers")]
     pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// Likewise each query parameter, decoded.
+    #[serde(serialize_with = "serialize::pairs")]
+    pub query: Vec<(String, String)>,
+    /// Likewise each cookie.
+    #[serde(rename = "cookie", serialize_with = "serialize::pairs")]
+    pub cookies: Vec<(String, String)>,
     #[serde(flatten)]
     pub action: RouteAction,
     /// Several upstreams instead. The route itself is then the one of `split.routes` that has the largest weight.
@@ -140,6 +147,8 @@ pub enum PathPattern {
     Prefix(String),
     /// `/users/{id}/posts`: the same number of segments, each equal or a parameter.
     Template(Vec<Segment>),
+    /// `~^/v[0-9]+/`: any path in which it is found. Boxed, since it is large.
+    Regex(Box<PathRegex>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -173,6 +173,10 @@ pub(super) fn optional_shared<T: Serialize, S: Serializer>(
     value.as_deref().serialize(to)
 }
 
+pub(super) fn pairs<S: Serializer>(pairs: &[(String, String)], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(pairs.iter().map(|(name, value)| (name, value)))
+}
+
 /// A number that means the same as the setting left out.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "that is how serde asks")]
 pub(super) fn is_zero(number: &u32) -> bool {

@@ -1,5 +1,7 @@
 //! Mappings whose keys are settings, and tables of the names that settings refer to.
 
+use std::collections::HashMap;
+
 use super::{Cursor, OtherName};
 use crate::config::{
     Location,
@@ -162,12 +164,15 @@ impl<'t> MappingCursor<'t> {
 pub(in crate::config) struct NameTable<'t> {
     kind: &'static str,
     names: Vec<&'t str>,
+    indexes: HashMap<&'t str, usize>,
 }
 
 impl<'t> NameTable<'t> {
     /// `kind` is the noun for error messages, such as `policy`.
     pub(in crate::config) fn new(kind: &'static str, names: Vec<&'t str>) -> Self {
-        Self { kind, names }
+        // Of two with one name, which are an error, the first.
+        let indexes = names.iter().enumerate().rev().map(|(index, name)| (*name, index)).collect();
+        Self { kind, names, indexes }
     }
 
     /// The name at `index`.
@@ -178,7 +183,7 @@ impl<'t> NameTable<'t> {
     /// The index of the name at `cursor`.
     pub(in crate::config) fn resolve(&self, cursor: Cursor<'_>) -> Option<usize> {
         cursor.parse(|name| {
-            self.names.iter().position(|known| *known == name).ok_or_else(|| {
+            self.indexes.get(name).copied().ok_or_else(|| {
                 let invalid = Invalid::unknown_name(self.kind);
                 match suggestion(name, self.names.iter().copied(), "known names:") {
                     Some(help) => invalid.suggestion(help),

@@ -10,7 +10,8 @@ use crate::config::{
 const MAX_SHOWN: usize = 80;
 
 /// What others call one of our settings, and the line to write. In the line, `VALUE` is replaced by the value that was
-/// written, `SIZE` by that value as a size, `PATH` by that value as a path and all paths below it, `FIELD` by that
+/// written, `SIZE` by that value as a size, `PATH` by that value as a path and all paths below it, `REGEX` by that
+/// value, `FIELD` by that
 /// value as a header of nginx or Caddy, and `KEY` by that value as a key.
 pub(in crate::config) struct OtherName {
     others: &'static [&'static str],
@@ -51,6 +52,7 @@ impl OtherName {
             ("SIZE", value.map(|text| suggest_size(text).unwrap_or(text.to_owned()))),
             ("PATH", value.map(path_and_below)),
             ("FIELD", value.map(suggest_field)),
+            ("REGEX", value.map(str::to_owned)),
             ("KEY", value.map(|text| suggest_key(text).unwrap_or("ip".to_owned()))),
         ] {
             line = line.replace(mark, text.as_deref().unwrap_or("…"));
@@ -64,6 +66,11 @@ impl OtherName {
 
 /// `/api` as `/api/*`. In nginx and Kong, a path is a prefix.
 fn path_and_below(text: &str) -> String {
+    // A rule of Traefik: PathPrefix(`/api`)
+    let text = text.split('`').nth(1).unwrap_or(text);
+    if text.starts_with('~') {
+        return format!("'{text}'");
+    }
     let path = text.trim_start_matches(['^', '~', '*', '=', ' ']).trim_end_matches(['*', '/', '$', '.']);
     format!("{path}/*")
 }

@@ -1,23 +1,41 @@
 //! Warns about paths that are valid, but match other requests than their author thinks.
 
 use super::routes::DraftRoute;
-use crate::config::{model::PathPattern, reader::Cursor};
+use crate::config::{
+    model::{PathPattern, PathRegex},
+    reader::Cursor,
+};
 
 /// Characters that a URL has only percent-encoded (RFC 3986, 3.3).
 const NEVER_IN_PATHS: [char; 9] = ['"', '<', '>', '[', '\\', ']', '^', '`', '|'];
 
 /// Warns about a parameter of another router, and about regular expressions.
-pub(super) fn warn(value: Cursor<'_>, path: &str) {
+pub(super) fn warn(value: Cursor<'_>, path: &str, pattern: &PathPattern) {
+    if let PathPattern::Regex(regex) = pattern {
+        warn_unanchored(value, regex);
+        return;
+    }
     let foreign = path.split('/').find_map(|segment| Some((segment, foreign_parameter(segment)?)));
     if let Some((segment, _)) = foreign {
         let message = format!("`{segment}` is plain text here: this matches only `{path}` itself");
         value.warn(message, format!("for any value in its place, write {}", with_parameters(path)));
     } else if let Some(character) = path.chars().find(|c| NEVER_IN_PATHS.contains(c)) {
         let message = format!(
-            "`{character}` is plain text here, and no valid URL contains it: a path is not a regular expression"
+            "`{character}` is plain text here, and no valid URL contains it: only behind ~ a path is a regular expression"
         );
-        let help = "write paths such as /login, /files/* or \"/users/{id}/posts\"";
-        value.warn(message, help.to_owned());
+        let help = format!("write paths such as /login, /files/* or \"/users/{{id}}/posts\", or '~^{path}'");
+        value.warn(message, help);
+    }
+}
+
+/// Warns about an expression that is found anywhere in a path, and not at its end alone, as that of a file's name is.
+fn warn_unanchored(value: Cursor<'_>, regex: &PathRegex) {
+    let pattern = regex.pattern();
+    if !regex.is_anchored() && !pattern.ends_with('$') {
+        let mark = if regex.ignores_case() { "~*" } else { "~" };
+        let message = "this expression matches anywhere in a path, and in the paths of others too".to_owned();
+        let slash = if pattern.starts_with('/') { "" } else { "/" };
+        value.warn(message, format!("to match from the start, write `path: '{mark}^{slash}{pattern}'`"));
     }
 }
 

@@ -97,7 +97,7 @@ fn check_prefix(value: Cursor<'_>, path: &PathPattern, case: PathCase, prefix: &
             let start = fold(start.trim_end_matches('/'));
             start.starts_with(&stripped) || stripped.starts_with(&start)
         }
-        PathPattern::Template(_) => true,
+        PathPattern::Template(_) | PathPattern::Regex(_) => true,
     };
     if !may_begin_so {
         value.report(

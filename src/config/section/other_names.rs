@@ -132,6 +132,16 @@ pub(super) const ROUTE: &[OtherName] = &[
     OtherName::new(&["method"], "methods: [VALUE]"),
     OtherName::new(&["header"], "headers: { NAME: VALUE }"),
     OtherName::new(
+        &["path_regex", "path_regexp", "regex", "safe_regex", "safe_regex_match", "regexp"],
+        "path: '~REGEX'",
+    ),
+    OtherName::new(&["rule", "rules", "match_rule"], "path: PATH"),
+    OtherName::new(
+        &["query_parameters", "query_params", "queryparams", "params", "parameters", "query_string", "args"],
+        "query: { NAME: \"1\" }",
+    ),
+    OtherName::new(&["cookies"], "cookie: { NAME: VALUE }"),
+    OtherName::new(
         &["proxy_pass", "backend", "service", "target", "to", "destination", "cluster", "forward_to"],
         "upstream: NAME",
     )

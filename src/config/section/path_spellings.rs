@@ -1,7 +1,8 @@
 //! The paths that a route matches besides the one that it is written with, so that routes can be compared.
 
-use crate::config::model::{
-    PathCase, PathMatching, PathPattern, Segment, TrailingSlash, fold_case, trim_slash,
+use crate::{
+    config::model::{PathCase, PathMatching, PathPattern, Segment, TrailingSlash, fold_case, trim_slash},
+    route_index::PathKey,
 };
 
 /// Patterns that match what `path` matches, if each is compared letter by letter. Of the letters' cases, which are many,
@@ -20,7 +21,10 @@ pub(super) fn spellings(path: &PathPattern, matching: PathMatching) -> Vec<PathP
 
 /// The pattern in lower case.
 pub(super) fn folded(path: &PathPattern) -> PathPattern {
-    mapped(path, |text| fold_case(text).into_owned())
+    match mapped(path, |text| fold_case(text).into_owned()) {
+        PathPattern::Regex(regex) => PathPattern::Regex(Box::new(regex.ignoring_case())),
+        path => path,
+    }
 }
 
 fn mapped(path: &PathPattern, change: impl Fn(&str) -> String) -> PathPattern {
@@ -34,6 +38,7 @@ fn mapped(path: &PathPattern, change: impl Fn(&str) -> String) -> PathPattern {
             });
             PathPattern::Template(changed.collect())
         }
+        PathPattern::Regex(regex) => PathPattern::Regex(Box::new(regex.with_start(change(regex.start())))),
     }
 }
 
@@ -53,6 +58,41 @@ fn with_other_slash(path: &PathPattern) -> Option<PathPattern> {
                 None => segments.push(Segment::Literal(String::new())),
             }
             Some(PathPattern::Template(segments))
+        }
+        PathPattern::Regex(regex) if regex.start().ends_with('/') => {
+            let start = regex.start().trim_end_matches('/').to_owned();
+            Some(PathPattern::Regex(Box::new(regex.with_start(start))))
+        }
+        PathPattern::Regex(_) => None,
+    }
+}
+
+/// What a path is found by among others, in any of its spellings.
+pub(super) fn path_key(path: &PathPattern) -> PathKey {
+    let folded = folded(path);
+    let segments = |path: &str| path.split('/').skip(1).map(|segment| Some(segment.to_owned())).collect();
+    match &folded {
+        PathPattern::Exact(path) => PathKey { segments: segments(trim_slash(path)), below: false },
+        PathPattern::Prefix(path) => {
+            PathKey { segments: segments(path.strip_suffix('/').unwrap_or(path)), below: true }
+        }
+        PathPattern::Template(template) => {
+            let mut segments: Vec<_> = template
+                .iter()
+                .map(|segment| match segment {
+                    Segment::Literal(text) => Some(text.clone()),
+                    Segment::Parameter(_) => None,
+                })
+                .collect();
+            if segments.len() > 1 {
+                segments.pop_if(|last| last.as_deref() == Some(""));
+            }
+            PathKey { segments, below: false }
+        }
+        // Whole segments alone.
+        PathPattern::Regex(regex) => {
+            let start = regex.start().rsplit_once('/').map_or("", |(start, _)| start);
+            PathKey { segments: segments(start), below: true }
         }
     }
 }

@@ -5,8 +5,8 @@ use http::{StatusCode, uri::Authority};
 use super::{message_changes::TextReader, other_names, routes::DraftRoute, unreachable_routes::covers_path};
 use crate::config::{
     model::{
-        HostPattern, PathCase, PathMatching, PathPattern, PlaceholderText, Redirect, RouteAction, TextPart,
-        TrailingSlash,
+        HostPattern, PathCase, PathMatching, PathPattern, PlaceholderText, Redirect, Route, RouteAction,
+        TextPart, TrailingSlash,
     },
     reader::{Cursor, MappingCursor},
     value::{Invalid, choice, count, host_pattern},
@@ -204,10 +204,12 @@ pub(super) fn warn_of_loops(drafts: &[DraftRoute<'_>]) {
             continue;
         };
         let example = PathPattern::Exact(example(path));
-        let first = drafts[..=index].iter().position(|earlier| {
-            covers_path((&earlier.route.path, earlier.route.matching), (&example, STRICT))
-        });
-        if first == Some(index) && redirect.status != StatusCode::SEE_OTHER {
+        let leads_to = |route: &Route| covers_path((&route.path, route.matching), (&example, STRICT));
+        // Hardly any leads to itself, so that the others are rarely asked.
+        let is_loop = redirect.status != StatusCode::SEE_OTHER
+            && leads_to(&draft.route)
+            && !drafts[..index].iter().any(|earlier| leads_to(&earlier.route));
+        if is_loop {
             let help = "redirect to a path of another route, and put that route before this one".to_owned();
             draft.cursor.warn(
                 format!("this route redirects to itself without end: it also matches `{redirect}`"),

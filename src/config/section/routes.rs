@@ -27,7 +27,8 @@ use crate::config::{
     },
     reader::{Cursor, MappingCursor, NameTable},
     value::{
-        Invalid, body_size, choice, field_name, field_value, host_pattern, method, path_pattern, route_name,
+        Invalid, body_size, choice, cookie_name, cookie_value, field_name, field_value, host_pattern, method,
+        parameter_name, parameter_value, path_pattern, route_name,
     },
 };
 
@@ -150,14 +151,15 @@ pub(super) fn routes(
             None => complete = false,
         }
     }
-    unreachable_routes::report_covered(&drafts);
+    let index = unreachable_routes::index(&drafts);
+    unreachable_routes::report_covered(&drafts, &index);
     unreachable_routes::warn_of_uncertified(&drafts, certified);
     if complete {
         unused_policies::warn(&drafts, policies, upstreams);
     }
     doubtful_paths::warn_of_root_alone(&drafts);
     warn_of_loops(&drafts);
-    other_spellings::warn(&drafts, policies.resolved.as_deref().unwrap_or_default());
+    other_spellings::warn(&drafts, &index, policies.resolved.as_deref().unwrap_or_default());
     bypassable_limits::warn(&drafts, policies.resolved.as_deref().unwrap_or_default(), identity);
     let routes = with_unique_names(drafts);
     complete.then_some(routes)
@@ -188,12 +190,16 @@ fn draft_route<'t>(
     });
     let path = mapping.require("path", "such as `path: /*`").and_then(|value| {
         let path = value.parse(|text| Ok((text.to_owned(), path_pattern(text)?)))?;
-        doubtful_paths::warn(value, &path.0);
+        doubtful_paths::warn(value, &path.0, &path.1);
         Some(path)
     });
     let methods =
         mapping.take("methods").map_or(Some(Vec::new()), |list| conditions(list, |item| item.parse(method)));
     let headers = mapping.take("headers").map_or(Some(Vec::new()), headers);
+    let query =
+        mapping.take("query").map_or(Some(Vec::new()), |value| pairs(value, parameter_name, parameter_value));
+    let cookies =
+        mapping.take("cookie").map_or(Some(Vec::new()), |value| pairs(value, cookie_name, cookie_value));
     let split = split(&mut mapping, upstreams, identity);
     let shared = split.as_ref().map(|split| only.or(split.as_ref().and_then(split::Split::heaviest)));
     let action = action(&mut mapping, upstreams, shared, path.as_ref().map(|(_, path)| path), identity);
@@ -234,6 +240,8 @@ fn draft_route<'t>(
         dot_segments,
         methods: methods?,
         headers: headers?,
+        query: query?,
+        cookies: cookies?,
         action: action?,
         split: None,
         policies: all,
@@ -309,6 +317,31 @@ fn headers(value: Cursor<'_>) -> Option<Vec<(HeaderName, HeaderValue)>> {
                     format!("`{name}` is set twice; header names are case-insensitive"),
                     None,
                 );
+            }
+            Ok(name) => all.extend(content.map(|content| (name, content))),
+        }
+    }
+    (all.len() == count).then_some(all)
+}
+
+/// Query parameters or cookies that a request must have. `None` if one is invalid.
+fn pairs(
+    value: Cursor<'_>,
+    read_name: fn(&str) -> Result<String, Invalid>,
+    read_value: fn(&str) -> Result<String, Invalid>,
+) -> Option<Vec<(String, String)>> {
+    let entries = value.named_entries()?;
+    let count = entries.len();
+    if count == 0 {
+        value.report("this matches any request", "remove it, or name what a request must have".to_owned());
+        return None;
+    }
+    let mut all = Vec::new();
+    for (location, name, value) in entries {
+        let content = value.parse(read_value);
+        match read_name(name) {
+            Err(invalid) => {
+                value.report_at(location, format!("`{name}` {}", invalid.reason), invalid.help(false));
             }
             Ok(name) => all.extend(content.map(|content| (name, content))),
         }

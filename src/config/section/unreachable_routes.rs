@@ -4,18 +4,21 @@
 use http::Method;
 
 use super::{
-    path_spellings::{folded, spellings},
+    path_spellings::{folded, path_key, spellings},
     routes::DraftRoute,
 };
 use crate::{
-    config::model::{HostPattern, PathCase, PathMatching, PathPattern, Route, Segment},
+    config::model::{HostPattern, PathCase, PathMatching, PathPattern, Route, Segment, TrailingSlash},
+    route_index::RouteIndex,
     tls,
 };
 
 /// Reports every route that one earlier route covers.
-pub(super) fn report_covered(drafts: &[DraftRoute<'_>]) {
-    for (index, later) in drafts.iter().enumerate() {
-        if let Some(earlier) = drafts[..index].iter().find(|earlier| covers(&earlier.route, &later.route)) {
+pub(super) fn report_covered(drafts: &[DraftRoute<'_>], index: &RouteIndex) {
+    for (nth, later) in drafts.iter().enumerate() {
+        let around = routes_around(index, &later.route).into_iter().take_while(|earlier| *earlier < nth);
+        let mut earlier = around.filter_map(|earlier| drafts.get(earlier));
+        if let Some(earlier) = earlier.find(|earlier| covers(&earlier.route, &later.route)) {
             let line = earlier.cursor.location().line;
             let mut help = format!(
                 "the route in line {line} matches all of its requests first; move this route before it"
@@ -29,13 +32,29 @@ pub(super) fn report_covered(drafts: &[DraftRoute<'_>]) {
     }
 }
 
+/// The routes by their hosts and paths, so that each is compared with few others.
+pub(super) fn index(drafts: &[DraftRoute<'_>]) -> RouteIndex {
+    let mut index = RouteIndex::default();
+    for (nth, DraftRoute { route, .. }) in drafts.iter().enumerate() {
+        index.insert(nth, &route.hosts, &path_key(&route.path));
+    }
+    index
+}
+
+/// The routes that may cover `route`, in their order; no other does.
+pub(super) fn routes_around(index: &RouteIndex, route: &Route) -> Vec<usize> {
+    index.around(route.hosts.first(), &path_key(&route.path))
+}
+
 /// Whether `earlier` matches every request that `later` matches. A route that only several earlier routes together cover
 /// is not found.
 pub(super) fn covers(earlier: &Route, later: &Route) -> bool {
-    covers_path((&earlier.path, earlier.matching), (&later.path, later.matching))
-        && any_or_all(&earlier.hosts, &later.hosts, covers_host)
+    any_or_all(&earlier.hosts, &later.hosts, covers_host)
         && any_or_all(&earlier.methods, &later.methods, covers_method)
         && earlier.headers.iter().all(|header| later.headers.contains(header))
+        && earlier.query.iter().all(|parameter| later.query.contains(parameter))
+        && earlier.cookies.iter().all(|cookie| later.cookies.contains(cookie))
+        && covers_path((&earlier.path, earlier.matching), (&later.path, later.matching))
 }
 
 /// An empty list matches anything.
@@ -75,7 +94,7 @@ pub(super) fn covers_path(
 
 /// Whether one pattern matches all paths that another matches, letter by letter.
 fn covers_spelling(earlier: &PathPattern, later: &PathPattern) -> bool {
-    use PathPattern::{Exact, Prefix, Template};
+    use PathPattern::{Exact, Prefix, Regex, Template};
     match (earlier, later) {
         (Exact(one), Exact(other)) => one == other,
         (Prefix(prefix), Exact(path) | Prefix(path)) => path.starts_with(prefix.as_str()),
@@ -97,9 +116,17 @@ fn covers_spelling(earlier: &PathPattern, later: &PathPattern) -> bool {
                     (Segment::Parameter(_), Segment::Parameter(_)) => true,
                 })
         }
-        (Exact(_) | Template(_), Prefix(_)) | (Exact(_), Template(_)) => false,
+        (Prefix(prefix), Regex(regex)) => regex.start().starts_with(prefix.as_str()),
+        (Regex(regex), Exact(path)) => regex.matches(path, LETTER_BY_LETTER),
+        (Regex(one), Regex(other)) => one == other,
+        (Exact(_) | Template(_), Prefix(_) | Regex(_))
+        | (Regex(_), Prefix(_) | Template(_))
+        | (Exact(_), Template(_)) => false,
     }
 }
+
+const LETTER_BY_LETTER: PathMatching =
+    PathMatching { case: PathCase::Sensitive, trailing_slash: TrailingSlash::Exact };
 
 /// The prefix of every path that `segments` match.
 fn literal_start(segments: &[Segment]) -> String {
@@ -144,7 +171,6 @@ fn is_certified(host: &HostPattern, certified: &[String]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::model::TrailingSlash;
     use crate::config::value::{host_pattern, path_pattern};
 
     const STRICT: PathMatching =

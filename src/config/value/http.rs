@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use http::{HeaderName, HeaderValue, Method, StatusCode};
+use percent_encoding::percent_decode_str;
 use strsim::damerau_levenshtein;
 
 use super::{
@@ -246,6 +247,36 @@ pub(in crate::config) fn method(text: &str) -> Result<Method, Invalid> {
 /// Reads the name of a cookie (RFC 6265, 4.1.1).
 pub(in crate::config) fn cookie_name(text: &str) -> Result<String, Invalid> {
     is_token(text).then(|| text.to_owned()).ok_or_else(|| Invalid::new("is not a valid cookie name"))
+}
+
+/// Reads the value of a cookie (RFC 6265, 4.1.1), without quotes around it.
+pub(in crate::config) fn cookie_value(text: &str) -> Result<String, Invalid> {
+    let is_possible = |byte: u8| (byte == b' ' || byte.is_ascii_graphic()) && !matches!(byte, b';' | b'"');
+    match text.bytes().all(is_possible) && text.trim() == text {
+        true => Ok(text.to_owned()),
+        false => {
+            Err(Invalid::new("is not a value that a cookie can have")
+                .expected("write it as browsers send it"))
+        }
+    }
+}
+
+/// Reads the name of a query parameter, decoded.
+pub(in crate::config) fn parameter_name(text: &str) -> Result<String, Invalid> {
+    match text {
+        "" => Err(Invalid::new("is not the name of a query parameter")),
+        _ => parameter_value(text),
+    }
+}
+
+/// Reads the value of a query parameter, decoded.
+pub(in crate::config) fn parameter_value(text: &str) -> Result<String, Invalid> {
+    let decoded = percent_decode_str(text).decode_utf8_lossy();
+    match decoded == text {
+        true => Ok(text.to_owned()),
+        false => Err(Invalid::new("is percent-encoded, but parameters are compared decoded")
+            .suggestion(format!("did you mean `{}`?", decoded.escape_debug()))),
+    }
 }
 
 /// Reads a pseudonym for `Via` (RFC 9110, 7.6.3).

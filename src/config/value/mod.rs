@@ -9,6 +9,7 @@ mod key_suggestion;
 mod names;
 mod network;
 mod origin;
+mod path_regex;
 mod patterns;
 mod placeholders;
 mod quantity;
@@ -18,9 +19,9 @@ mod urls;
 
 pub(super) use choice::{boolean, choice, named_choice};
 pub(super) use http::{
-    bearer_token, cookie_name, denial_status, editable_field_name, editable_fields, field_name, field_value,
-    grpc_status, method, pseudonym, reply_field_name, request_id_field_name, route_reply_field_name,
-    route_reply_status, status_range, unreserved_field_name,
+    bearer_token, cookie_name, cookie_value, denial_status, editable_field_name, editable_fields, field_name,
+    field_value, grpc_status, method, parameter_name, parameter_value, pseudonym, reply_field_name,
+    request_id_field_name, route_reply_field_name, route_reply_status, status_range, unreserved_field_name,
 };
 pub(super) use invalid::Invalid;
 pub(super) use key::{certificate_field, condition, condition_with_key, key_recipe};

@@ -2,19 +2,30 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use super::{Invalid, network::is_domain};
+use super::{Invalid, network::is_domain, path_regex::path_regex};
 use crate::config::model::{HostPattern, PathPattern, Segment};
 
-/// Reads `/login`, `/files/*` or `/users/{id}/posts`.
+/// Reads `/login`, `/files/*`, `/users/{id}/posts` or `~^/v[0-9]+/`.
 ///
 /// A template that ends in `/` has an empty last segment: `/users/{id}/` is not `/users/{id}`.
 pub(in crate::config) fn path_pattern(text: &str) -> Result<PathPattern, Invalid> {
     let invalid = |reason: &'static str| {
         Invalid::new(reason).expected("write paths such as /login, /files/* or \"/users/{id}/posts\"")
     };
-    if text.starts_with(['^', '~', '=']) {
-        return Err(invalid("is a location of nginx or a regular expression, not a path")
+    if text.starts_with('~') {
+        return path_regex(text);
+    }
+    if text.starts_with("^/") {
+        return Err(invalid("is a regular expression without its ~")
+            .suggestion(format!("did you mean `path: '~{text}'`?")));
+    }
+    if text.starts_with(['^', '=']) {
+        return Err(invalid("is a location of nginx, not a path")
             .suggestion(format!("did you mean `path: {}`?", plain_path(text))));
+    }
+    if let Some(path) = foreign_matcher(text) {
+        return Err(invalid("is a rule of another proxy, not a path")
+            .suggestion(format!("did you mean `path: {path}`?")));
     }
     if let Some((_, rest)) = text.split_once("://") {
         let path = rest.find('/').map_or("/*", |at| &rest[at..]);
@@ -48,7 +59,8 @@ pub(in crate::config) fn path_pattern(text: &str) -> Result<PathPattern, Invalid
         });
     }
     if wildcard {
-        return Err(invalid("has both a {parameter} and a *; a path takes only one of them"));
+        return Err(Invalid::new("has both a {parameter} and a *; a path takes only one of them")
+            .expected("write a regular expression, such as '~^/files/(?P<name>[^/]+)/(?P<rest>.*)'"));
     }
     path_template(path)
 }
@@ -68,7 +80,7 @@ pub(in crate::config) fn stripped_prefix(text: &str) -> Result<String, Invalid> 
 }
 
 fn path_template(path: &str) -> Result<PathPattern, Invalid> {
-    let expected = "a parameter is a whole segment: \"/users/{id}\"";
+    let expected = "a parameter is a whole segment: \"/users/{id}\"; for a part of one, write a regular expression, such as '~^/files/(?P<name>[^/]+)\\.json$'";
     let mut segments = Vec::new();
     for segment in path.split('/') {
         let parameter = segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
@@ -90,6 +102,30 @@ fn path_template(path: &str) -> Result<PathPattern, Invalid> {
         segments.push(segment);
     }
     Ok(PathPattern::Template(segments))
+}
+
+/// The path of a matcher of Traefik, as ``PathPrefix(`/api`)``, or of a location of nginx, as `location ~ \.php$`.
+fn foreign_matcher(text: &str) -> Option<String> {
+    if let Some(location) = text.strip_prefix("location ") {
+        let location = location.trim().trim_end_matches(['{', ' ']);
+        return Some(match location.strip_prefix('~') {
+            Some(regex) if regex.starts_with('*') => format!("'~*{}'", regex[1..].trim()),
+            Some(regex) => format!("'~{}'", regex.trim()),
+            None => plain_path(location),
+        });
+    }
+    let (name, argument) = text.split_once('(')?;
+    let argument = argument.split(')').next()?.trim_matches(['`', '"', '\'', ' ']);
+    let path = argument.trim_end_matches('/');
+    match name {
+        "Path" => Some(argument.to_owned()),
+        "PathPrefix" => Some(format!("{path}/*")),
+        "PathRegexp" => Some(format!(
+            "'~{}'",
+            text[name.len() + 1..].trim_end_matches(')').trim_matches(['`', '"', '\''])
+        )),
+        _ => None,
+    }
 }
 
 /// The path of a `location` of nginx: `= /a` is only that path, others are prefixes. Of a regular expression, what is

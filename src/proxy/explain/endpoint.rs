@@ -2,8 +2,9 @@
 
 use crate::{
     config::model::{Balance, Upstream},
-    identity::{RequestAttributes, cookies, identifier},
+    identity::{RequestAttributes, identifier},
     proxy::affinity::balancing_key,
+    request_values::cookies,
     upstream::{HostId, KeyHash, endpoint_of_key},
 };
 

@@ -76,8 +76,10 @@ pub struct ExplainedRoute {
     /// `None`: no route matches.
     pub name: Option<String>,
     pub because: String,
-    /// The routes before it, and why each does not match.
+    /// Routes before it, and why each does not match.
     pub passed_over: Vec<(String, String)>,
+    /// How many more do not match.
+    pub others: usize,
 }
 
 /// What a route replies to every request.
@@ -301,6 +303,7 @@ fn destination(
             .map(|route| describe_match(route, &target, &request.method))
             .unwrap_or_else(|| "no route matches".to_owned()),
         passed_over: passed_over.collect(),
+        others: explanation.others,
     });
     let index = found?;
     let route = route.ok_or(Rejection { status: StatusCode::NOT_FOUND, detail: "No route matches." })?;
@@ -373,6 +376,12 @@ fn describe_match(route: &Route, target: &Target, method: &Method) -> String {
     for (name, _) in &route.headers {
         why += &format!(", {name} matches");
     }
+    for (name, _) in &route.query {
+        why += &format!(", the query parameter {name} matches");
+    }
+    for (name, _) in &route.cookies {
+        why += &format!(", the cookie {name} matches");
+    }
     why
 }
 
@@ -384,6 +393,14 @@ fn describe_mismatch(route: &Route, mismatch: Mismatch) -> String {
         Mismatch::Header(index) => match route.headers.get(index) {
             Some((name, value)) => format!("{name} is not {}", String::from_utf8_lossy(value.as_bytes())),
             None => "a header differs".to_owned(),
+        },
+        Mismatch::Query(index) => match route.query.get(index) {
+            Some((name, value)) => format!("the query parameter {name} is not {value}"),
+            None => "a query parameter differs".to_owned(),
+        },
+        Mismatch::Cookie(index) => match route.cookies.get(index) {
+            Some((name, value)) => format!("the cookie {name} is not {value}"),
+            None => "a cookie differs".to_owned(),
         },
     }
 }

@@ -22,6 +22,7 @@ mod fuzz;
 mod grpc;
 mod header_edits;
 mod hygiene;
+mod matchers;
 mod max_body;
 mod messages;
 mod own_replies;

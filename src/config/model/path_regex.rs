@@ -1,0 +1,245 @@
+//! Paths as regular expressions.
+
+use std::borrow::Cow;
+
+use regex::bytes::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
+use regex_syntax::{
+    ParserBuilder,
+    hir::{Hir, HirKind, Look},
+};
+
+use super::{PathCase, PathMatching, TrailingSlash, fold_case};
+
+/// Bytes that one compiled expression may take.
+const MAX_COMPILED: usize = 256 << 10;
+/// Bytes that a thread keeps of what it has found out about an expression. The search goes on without.
+const MAX_CACHE: usize = 64 << 10;
+/// The same for all expressions of a configuration together.
+const MAX_COMPILED_SET: usize = 8 << 20;
+const MAX_CACHE_SET: usize = 2 << 20;
+/// Groups in groups.
+const MAX_NESTING: u32 = 50;
+
+/// `~^/v[0-9]+/` as `^/v[0-9]+/`: any path in which it is found. It takes time in proportion to the path's length.
+#[derive(Debug, Clone)]
+pub struct PathRegex {
+    pattern: String,
+    /// It was written as `~*`: in any case, whatever the route says.
+    ignores_case: bool,
+    sensitive: Regex,
+    insensitive: Regex,
+    start: String,
+    is_anchored: bool,
+}
+
+/// Why a text is no regular expression for paths.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PathRegexError {
+    /// It is malformed, or has what is not supported.
+    #[error(transparent)]
+    Syntax(#[from] regex_syntax::Error),
+    /// Its compiled form is too large.
+    #[error("its compiled form takes more than {} KiB", MAX_COMPILED >> 10)]
+    TooLarge,
+}
+
+impl PathRegex {
+    /// Compiles `pattern`, in ASCII.
+    ///
+    /// # Errors
+    /// It is not a regular expression, or it is too large.
+    pub fn new(pattern: &str, ignores_case: bool) -> Result<Self, PathRegexError> {
+        let parsed =
+            ParserBuilder::new().unicode(false).utf8(false).nest_limit(MAX_NESTING).build().parse(pattern)?;
+        let compile = |case_insensitive| {
+            RegexBuilder::new(pattern)
+                .unicode(false)
+                .case_insensitive(case_insensitive)
+                .nest_limit(MAX_NESTING)
+                .size_limit(MAX_COMPILED)
+                .dfa_size_limit(MAX_CACHE)
+                .build()
+                .map_err(|_| PathRegexError::TooLarge)
+        };
+        Ok(Self {
+            pattern: pattern.to_owned(),
+            ignores_case,
+            sensitive: compile(false)?,
+            insensitive: compile(true)?,
+            start: literal_start(&parsed),
+            is_anchored: parsed.properties().look_set_prefix().contains(Look::Start),
+        })
+    }
+
+    /// What every path begins with that it is found in. It may be empty.
+    pub fn start(&self) -> &str {
+        &self.start
+    }
+
+    /// Whether it is found at the start of a path alone.
+    pub fn is_anchored(&self) -> bool {
+        self.is_anchored
+    }
+
+    /// The expression itself, without `~`.
+    pub fn pattern(&self) -> &str {
+        &self.pattern
+    }
+
+    /// Whether it was written as `~*`.
+    pub fn ignores_case(&self) -> bool {
+        self.ignores_case
+    }
+
+    /// The same with another literal start.
+    #[must_use]
+    pub fn with_start(&self, start: String) -> Self {
+        Self { start, ..self.clone() }
+    }
+
+    /// The same in any case.
+    #[must_use]
+    pub fn ignoring_case(&self) -> Self {
+        Self { ignores_case: true, ..self.clone() }
+    }
+
+    /// Whether it is found in `path` in one of the spellings that are one by `matching`.
+    pub fn matches(&self, path: &str, matching: PathMatching) -> bool {
+        let regex = self.regex(matching.case);
+        self.spellings(path, matching).any(|path| regex.is_match(path.as_bytes()))
+    }
+
+    /// What its named groups match, as parts of `path`. Empty: the group matches nothing.
+    pub fn captures<'p>(&self, path: &'p str, matching: PathMatching) -> Vec<&'p str> {
+        let regex = self.regex(matching.case);
+        let groups = regex.capture_names().enumerate().filter(|(_, name)| name.is_some());
+        let Some((length, found)) = self.spellings(path, matching).find_map(|path| {
+            let found = regex.captures(path.as_bytes())?;
+            let ranges = found.iter().map(|group| group.map(|group| group.range())).collect::<Vec<_>>();
+            Some((path.len(), ranges))
+        }) else {
+            return groups.map(|_| "").collect();
+        };
+        // A spelling may have a slash more. One in which letters take other bytes has no parts that would be parts of the path.
+        let is_aligned = length.abs_diff(path.len()) <= 1;
+        let part = |group: usize| {
+            let range = found.get(group)?.clone().filter(|_| is_aligned)?;
+            path.get(range.start.min(path.len())..range.end.min(path.len()))
+        };
+        groups.map(|(group, _)| part(group).unwrap_or_default()).collect()
+    }
+
+    /// The names of its named groups.
+    pub fn capture_names(&self) -> impl Iterator<Item = &str> {
+        self.sensitive.capture_names().flatten()
+    }
+
+    fn regex(&self, case: PathCase) -> &Regex {
+        match self.case(case) {
+            PathCase::Sensitive => &self.sensitive,
+            PathCase::Insensitive => &self.insensitive,
+        }
+    }
+
+    fn case(&self, case: PathCase) -> PathCase {
+        if self.ignores_case { PathCase::Insensitive } else { case }
+    }
+
+    /// The spellings of `path` that are looked at.
+    fn spellings<'p>(&self, path: &'p str, matching: PathMatching) -> impl Iterator<Item = Cow<'p, str>> {
+        spellings(path, PathMatching { case: self.case(matching.case), ..matching })
+    }
+}
+
+/// The same expression, read in the same way.
+impl PartialEq for PathRegex {
+    fn eq(&self, other: &Self) -> bool {
+        self.pattern == other.pattern && self.ignores_case == other.ignores_case
+    }
+}
+
+impl Eq for PathRegex {}
+
+/// `path`; in lower case, where that is more than ASCII and makes no difference; and each with a slash more or less, where
+/// that makes none.
+fn spellings(path: &str, matching: PathMatching) -> impl Iterator<Item = Cow<'_, str>> {
+    let folds = matching.case == PathCase::Insensitive && path.contains('%');
+    let folded = move || folds.then(|| fold_case(path)).filter(|folded| folded != path);
+    let either = matching.trailing_slash == TrailingSlash::Either;
+    let other = move || (either && path != "/").then(|| other_slash(path.into()));
+    let folded_other = move || folded().filter(|_| either).map(other_slash);
+    std::iter::once(Cow::Borrowed(path))
+        .chain(std::iter::once_with(other).flatten())
+        .chain(std::iter::once_with(folded).flatten())
+        .chain(std::iter::once_with(folded_other).flatten())
+}
+
+fn other_slash(path: Cow<'_, str>) -> Cow<'_, str> {
+    match path {
+        Cow::Borrowed(path) if path.ends_with('/') => Cow::Borrowed(&path[..path.len() - 1]),
+        Cow::Owned(path) if path.ends_with('/') => Cow::Owned(path[..path.len() - 1].to_owned()),
+        path => Cow::Owned([&*path, "/"].concat()),
+    }
+}
+
+/// The text that `expression` begins with, if it is anchored at the start.
+fn literal_start(expression: &Hir) -> String {
+    let HirKind::Concat(parts) = expression.kind() else { return String::new() };
+    let mut parts = parts.iter();
+    if !parts.next().is_some_and(|part| *part.kind() == HirKind::Look(Look::Start)) {
+        return String::new();
+    }
+    let literals = parts.map_while(|part| match part.kind() {
+        HirKind::Literal(literal) => str::from_utf8(&literal.0).ok(),
+        _ => None,
+    });
+    literals.collect()
+}
+
+/// Expressions that are looked for at once.
+#[derive(Debug)]
+pub struct PathRegexSet {
+    set: RegexSet,
+    /// What any of them ignores.
+    loosest: PathMatching,
+}
+
+impl PathRegexSet {
+    /// `None`: together they are too large, and have to be looked for one by one.
+    pub fn new(expressions: &[(&PathRegex, PathMatching)]) -> Option<Self> {
+        let patterns = expressions.iter().map(|(regex, matching)| match regex.case(matching.case) {
+            PathCase::Sensitive => regex.pattern.clone(),
+            // Up to the end of the expression.
+            PathCase::Insensitive => format!("(?i){}", regex.pattern),
+        });
+        let set = RegexSetBuilder::new(patterns)
+            .unicode(false)
+            .nest_limit(MAX_NESTING + 1)
+            .size_limit(MAX_COMPILED_SET)
+            .dfa_size_limit(MAX_CACHE_SET)
+            .build();
+        let mut loosest = PathMatching { case: PathCase::Sensitive, trailing_slash: TrailingSlash::Exact };
+        for (regex, matching) in expressions {
+            if regex.case(matching.case) == PathCase::Insensitive {
+                loosest.case = PathCase::Insensitive;
+            }
+            if matching.trailing_slash == TrailingSlash::Either {
+                loosest.trailing_slash = TrailingSlash::Either;
+            }
+        }
+        Some(Self { set: set.ok()?, loosest })
+    }
+
+    /// Those that may be found in `path`, by their indexes in order: all that are, and few others.
+    pub fn candidates(&self, path: &str) -> Vec<usize> {
+        let mut found = Vec::new();
+        for path in spellings(path, self.loosest) {
+            if self.set.is_match(path.as_bytes()) {
+                found.extend(self.set.matches(path.as_bytes()));
+            }
+        }
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+}

@@ -1,0 +1,127 @@
+//! What routes match by besides plain paths: regular expressions, query parameters, cookies.
+
+use serde_json::json;
+
+use crate::harness::{Config, Http2Client, Origin, Tollgate, get, in_runtime, request};
+
+const ROUTES: &str = r#"
+match: { case: sensitive, trailing_slash: exact }
+routes:
+  - { name: debug, path: /*, query: { debug: "1" }, reply: { status: 200, body: debug } }
+  - { name: beta, path: /*, cookie: { beta: "yes" }, reply: { status: 200, body: beta } }
+  - { path: '~^/(?P<year>\d{4})/(?P<page>[a-z]+)$', upstream: origin, rewrite: { path: "/{page}/of/{year}" } }
+  - { name: items, path: '~^/v\d+/items', reply: { status: 200, body: items } }
+  - { name: images, path: '~*\.(gif|png)$', reply: { status: 200, body: images } }
+  - { name: all, path: /*, upstream: origin }
+"#;
+
+/// Every route but the last answers with its name.
+fn start(origin: &Origin) -> Tollgate {
+    Tollgate::start(Config::yaml(format!(
+        "upstreams:\n  origin: {{ endpoints: [\"http://{}\"] }}\n{ROUTES}",
+        origin.address
+    )))
+}
+
+#[test]
+fn requests_take_the_route_that_they_match() {
+    let origin = Origin::ok();
+    let tollgate = start(&origin);
+    for (path, cookie, route) in [
+        ("/", "", "all"),
+        ("/?debug=1", "", "debug"),
+        ("/a/b?x&debug=%31", "", "debug"),
+        ("/?debug=11", "", "all"),
+        ("/", "beta=yes", "beta"),
+        ("/", "a=b; beta=\"yes\"; c=d", "beta"),
+        ("/", "beta=no", "all"),
+        ("/v1/items", "", "items"),
+        ("/v23/items/7", "", "items"),
+        ("/%761/items", "", "items"),
+        ("/x/v1/items", "", "all"),
+        ("/V1/items", "", "all"),
+        ("/a/b.PNG", "", "images"),
+        ("/a/b.png/", "", "all"),
+    ] {
+        let asked = json!({ "url": path, "headers": { "host": "a", "cookie": cookie } }).to_string();
+        let json = [("content-type", "application/json")];
+        let explained = request(tollgate.admin, "POST", "/v1/explain", &json, asked.as_bytes()).json();
+        assert_eq!(explained["route"]["name"], route, "{path} {cookie}: {explained}");
+        let answer = if route == "all" { "ok" } else { route };
+        assert_eq!(get(tollgate.address, path, &[("cookie", cookie)]).text(), answer, "{path} {cookie}");
+    }
+    // No other reading of the path leads around a route.
+    for path in ["/v1%2Fitems", "//v1/items", "/v1/;x/items", "/v1\\items", "/a/b.png;x"] {
+        assert_eq!(get(tollgate.address, path, &[]).status, 400, "{path}");
+    }
+}
+
+#[test]
+fn named_groups_fill_in_other_paths() {
+    let origin = Origin::ok();
+    let tollgate = start(&origin);
+    for (path, sent) in [("/2024/news?x=1", "/news/of/2024?x=1"), ("/%32024/new%73", "/news/of/2024")] {
+        assert_eq!(get(tollgate.address, path, &[]).text(), "ok");
+        let heads = origin.heads();
+        assert!(heads.last().unwrap().starts_with(&format!("GET {sent} HTTP/1.1")), "{path}: {heads:?}");
+    }
+}
+
+#[test]
+fn a_cookie_of_its_own_field_matches_by_http2() {
+    let origin = Origin::ok();
+    let tollgate = start(&origin);
+    in_runtime(async {
+        let mut client = Http2Client::connect(tollgate.address).await;
+        let crumbs = [("cookie", "a=b"), ("cookie", "beta=yes")];
+        assert_eq!(client.get("/", &crumbs).await.unwrap().text(), "beta");
+        assert_eq!(client.get("/", &crumbs[..1]).await.unwrap().text(), "ok");
+    });
+}
+
+#[test]
+fn explain_says_why_a_route_does_not_match() {
+    let origin = Origin::ok();
+    let tollgate = start(&origin);
+    let ended = tollgate.command(&["explain", "/a.txt", "-H", "host: a", "-H", "cookie: beta=no"]);
+    for line in [
+        "not debug: the query parameter debug is not 1",
+        "not beta: the cookie beta is not yes",
+        r"not items: the path does not match ~^/v\d+/items",
+        r"not images: the path does not match ~*\.(gif|png)$",
+    ] {
+        assert!(ended.stdout.contains(line), "{line}: {ended:?}");
+    }
+}
+
+#[test]
+fn many_routes_are_read_and_explained_in_few_words() {
+    let origin = Origin::ok();
+    let routes: String = (0..10_000)
+        .map(|nth| match nth % 100 {
+            0 => format!("  - {{ path: '~^/r{nth}/[a-z]+$', upstream: origin }}\n"),
+            1..40 => format!("  - {{ path: /exact/{nth}, upstream: origin }}\n"),
+            40..70 => format!("  - {{ path: /prefix/{nth}/*, upstream: origin }}\n"),
+            70..90 => format!("  - {{ path: \"/users/{{id}}/{nth}\", upstream: origin }}\n"),
+            _ => format!("  - {{ path: /*, hosts: [h{nth}.example.org], upstream: origin }}\n"),
+        })
+        .collect();
+    let tollgate = Tollgate::start(Config::yaml(format!(
+        "upstreams:\n  origin: {{ endpoints: [\"http://{}\"] }}\nroutes:\n{routes}",
+        origin.address
+    )));
+    for path in ["/r9900/abc", "/exact/9939", "/prefix/9969/x", "/users/7/9989"] {
+        assert_eq!(get(tollgate.address, path, &[]).status, 200, "{path}");
+    }
+    assert_eq!(get(tollgate.address, "/x", &[("host", "H9999.example.org")]).status, 200);
+    assert_eq!(get(tollgate.address, "/r9900/1", &[]).status, 404);
+    let asked = json!({ "url": "/exact/9939", "headers": { "host": "a" } }).to_string();
+    let json = [("content-type", "application/json")];
+    let explained = request(tollgate.admin, "POST", "/v1/explain", &json, asked.as_bytes());
+    let count = explained.json()["route"]["passed_over"].as_array().unwrap().len();
+    assert!(count <= 20 && explained.text().len() < 10_000, "{}", explained.text());
+    assert_eq!(explained.json()["route"]["others"], 9_939 - count);
+    let start = std::time::Instant::now();
+    assert_eq!(tollgate.admin("POST", "/v1/reload").status, 200);
+    eprintln!("10,000 routes were read again in {:?}", start.elapsed());
+}
