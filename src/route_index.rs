@@ -152,7 +152,10 @@ impl PathTree {
 
     /// Lowers `first` to the first route that matches, if one before it does.
     fn search(&self, path: &str, first: &mut usize, matches: &mut impl FnMut(usize) -> bool) {
-        if self.nodes.is_empty() {
+        let Some(root) = self.nodes.first() else { return };
+        if root.literals.is_empty() && root.parameter.is_none() {
+            // Routes for any path alone, as most configurations begin.
+            lower(first, &root.below, matches);
             return;
         }
         // Nodes, and what of the path is left for each: nothing, or a segment and what follows it.
