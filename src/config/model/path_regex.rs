@@ -37,7 +37,7 @@ pub struct PathRegex {
 pub enum PathRegexError {
     /// It is malformed, or has what is not supported.
     #[error(transparent)]
-    Syntax(#[from] regex_syntax::Error),
+    Syntax(Box<regex_syntax::Error>),
     /// Its compiled form is too large.
     #[error("its compiled form takes more than {} KiB", MAX_COMPILED >> 10)]
     TooLarge,
@@ -50,7 +50,8 @@ impl PathRegex {
     /// It is not a regular expression, or it is too large.
     pub fn new(pattern: &str, ignores_case: bool) -> Result<Self, PathRegexError> {
         let parsed =
-            ParserBuilder::new().unicode(false).utf8(false).nest_limit(MAX_NESTING).build().parse(pattern)?;
+            ParserBuilder::new().unicode(false).utf8(false).nest_limit(MAX_NESTING).build().parse(pattern);
+        let parsed = parsed.map_err(|error| PathRegexError::Syntax(Box::new(error)))?;
         let compile = |case_insensitive| {
             RegexBuilder::new(pattern)
                 .unicode(false)

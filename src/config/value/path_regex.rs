@@ -47,7 +47,7 @@ fn explain(error: &PathRegexError, before: usize) -> Invalid {
         PathRegexError::Syntax(syntax) => syntax,
     };
     let at = |offset: usize| format!("at character {}", before + offset + 1);
-    match syntax {
+    match &**syntax {
         regex_syntax::Error::Parse(error) => {
             let place = at(error.span().start.offset);
             let (reason, help) = explain_syntax(error);
