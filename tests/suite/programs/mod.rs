@@ -1,6 +1,7 @@
 //! Programs that none of us wrote, behind the proxy and in front of it, as their users run them: what
 //! works without the proxy works through it.
 
+mod examples;
 mod git;
 mod load;
 mod node_api;
