@@ -1,6 +1,6 @@
 //! A route's path pattern, in the form in which paths are matched.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, ops::Range};
 
 use smallvec::smallvec;
 
@@ -137,12 +137,19 @@ impl Pattern {
 }
 
 impl Pattern {
-    /// What the parameters or the `*` of the pattern matched in a path that matches it, as parts of that path as it was
-    /// sent: the literal interpretation has the same slashes. A regular expression captures parts of that one, `literal`.
+    /// What the parameters, the `*` or the groups of the pattern matched in a path that matches it, as parts of that path as
+    /// it was sent. A regular expression is searched in its `literal` interpretation, which has the same slashes.
     pub(super) fn captures<'p>(&self, path: &'p str, literal: &'p str) -> Captures<'p> {
         match &self.kind {
             PatternKind::Exact(_) => Captures::new(),
-            PatternKind::Regex(regex) => regex.captures(literal, self.matching).into(),
+            PatternKind::Regex(regex) => {
+                let sent = |range: Range<usize>| {
+                    let [start, end] = sent_at(path, literal, [range.start, range.end])?;
+                    path.get(start..end)
+                };
+                let groups = regex.captures(literal, self.matching).into_iter();
+                groups.map(|range| range.and_then(sent).unwrap_or_default()).collect()
+            }
             PatternKind::Prefix(prefix) => {
                 let slashes = prefix.bytes().filter(|byte| *byte == b'/').count();
                 smallvec![path.splitn(slashes + 1, '/').nth(slashes).unwrap_or_default()]
@@ -155,6 +162,31 @@ impl Pattern {
                 .collect(),
         }
     }
+}
+
+/// Where these places of the `literal` interpretation are in the `path` as it was sent: an encoding of that was kept, or is one
+/// byte. What is captured stays encoded, or `%3B` would become a separator. `None`: they can't be told.
+fn sent_at<const N: usize>(path: &str, literal: &str, places: [usize; N]) -> Option<[usize; N]> {
+    let (path, literal) = (path.as_bytes(), literal.as_bytes());
+    let mut found = places.map(|_| None);
+    let mut at = 0;
+    for (place, byte) in literal.iter().map(Some).chain([None]).enumerate() {
+        for (found, _) in found.iter_mut().zip(places).filter(|(_, wanted)| *wanted == place) {
+            *found = Some(at);
+        }
+        let Some(byte) = byte else { break };
+        let sent = *path.get(at)?;
+        at += if sent == b'%' && *byte != b'%' { 3 } else { 1 };
+    }
+    // Where more was changed than encodings, nothing is known.
+    if at != path.len() {
+        return None;
+    }
+    let mut all = [0; N];
+    for (known, found) in all.iter_mut().zip(found) {
+        *known = found?;
+    }
+    Some(all)
 }
 
 /// The pattern in the literal interpretation. One that no path can equal, such as one with a malformed

@@ -1,6 +1,6 @@
 //! Paths as regular expressions.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, ops::Range, sync::Arc};
 
 use regex::bytes::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
 use regex_syntax::{
@@ -26,8 +26,9 @@ pub struct PathRegex {
     pattern: String,
     /// It was written as `~*`: in any case, whatever the route says.
     ignores_case: bool,
-    sensitive: Regex,
-    insensitive: Regex,
+    /// Shared: a clone of an expression has a cache of its own.
+    sensitive: Arc<Regex>,
+    insensitive: Arc<Regex>,
     start: String,
     is_anchored: bool,
 }
@@ -65,8 +66,8 @@ impl PathRegex {
         Ok(Self {
             pattern: pattern.to_owned(),
             ignores_case,
-            sensitive: compile(false)?,
-            insensitive: compile(true)?,
+            sensitive: Arc::new(compile(false)?),
+            insensitive: Arc::new(compile(true)?),
             start: literal_start(&parsed),
             is_anchored: parsed.properties().look_set_prefix().contains(Look::Start),
         })
@@ -110,24 +111,28 @@ impl PathRegex {
         self.spellings(path, matching).any(|path| regex.is_match(path.as_bytes()))
     }
 
-    /// What its named groups match, as parts of `path`. Empty: the group matches nothing.
-    pub fn captures<'p>(&self, path: &'p str, matching: PathMatching) -> Vec<&'p str> {
+    /// What its named groups match, as parts of `path`. `None`: the group matches nothing.
+    pub fn captures(&self, path: &str, matching: PathMatching) -> Vec<Option<Range<usize>>> {
         let regex = self.regex(matching.case);
         let groups = regex.capture_names().enumerate().filter(|(_, name)| name.is_some());
-        let Some((length, found)) = self.spellings(path, matching).find_map(|path| {
+        let sent = path;
+        let Some((is_aligned, found)) = self.spellings(path, matching).find_map(|path| {
             let found = regex.captures(path.as_bytes())?;
             let ranges = found.iter().map(|group| group.map(|group| group.range())).collect::<Vec<_>>();
-            Some((path.len(), ranges))
+            // A spelling may have a slash more or less. One in which letters take other bytes has no parts that would be
+            // parts of the path.
+            let places = |text: &str| -> Vec<_> {
+                text.trim_end_matches('/').bytes().map(|byte| [b'%', b'/'].contains(&byte)).collect()
+            };
+            Some((places(&path) == places(sent), ranges))
         }) else {
-            return groups.map(|_| "").collect();
+            return groups.map(|_| None).collect();
         };
-        // A spelling may have a slash more. One in which letters take other bytes has no parts that would be parts of the path.
-        let is_aligned = length.abs_diff(path.len()) <= 1;
         let part = |group: usize| {
             let range = found.get(group)?.clone().filter(|_| is_aligned)?;
-            path.get(range.start.min(path.len())..range.end.min(path.len()))
+            Some(range.start.min(sent.len())..range.end.min(sent.len()))
         };
-        groups.map(|(group, _)| part(group).unwrap_or_default()).collect()
+        groups.map(|(group, _)| part(group)).collect()
     }
 
     /// The names of its named groups.
