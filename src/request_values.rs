@@ -1,8 +1,11 @@
-//! The values of cookies (RFC 6265, 4.2 and 5.4) and of query parameters.
+//! The values of cookies (RFC 6265, 4.2 and 5.4) and of query parameters, and what preflights ask for.
 
 use std::borrow::Cow;
 
-use http::{HeaderMap, header::COOKIE};
+use http::{
+    HeaderMap, Method,
+    header::{ACCESS_CONTROL_REQUEST_METHOD, CONTENT_LENGTH, COOKIE, ORIGIN, TRANSFER_ENCODING},
+};
 use percent_encoding::percent_decode;
 
 /// The values of all cookies of this name in their order, without the quotes around them. All `Cookie`
@@ -22,17 +25,36 @@ pub fn cookies<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = &
 pub fn query_values<'a>(query: &'a str, name: &str) -> impl Iterator<Item = Cow<'a, [u8]>> {
     query.split('&').filter_map(|pair| {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (*form_decoded(key) == *name.as_bytes()).then(|| form_decoded(value))
+        form_decoded(key).eq(name.bytes()).then(|| match value.contains('+') {
+            true => Cow::Owned(form_decoded(value).collect()),
+            false => percent_decode(value.as_bytes()).into(),
+        })
     })
 }
 
 /// As forms are encoded: `+` is a space, the rest is percent-encoded.
-fn form_decoded(text: &str) -> Cow<'_, [u8]> {
-    if text.contains('+') {
-        let spaced = text.replace('+', " ");
-        return Cow::Owned(percent_decode(spaced.as_bytes()).collect());
+fn form_decoded(text: &str) -> impl Iterator<Item = u8> {
+    text.split('+').enumerate().flat_map(|(place, part)| {
+        let space = (place > 0).then_some(b' ');
+        space.into_iter().chain(percent_decode(part.as_bytes()))
+    })
+}
+
+/// The method that a CORS preflight (Fetch, 4.8) asks for: browsers send it with one origin and without a body. `None`: the
+/// request is none, but one like others, which an origin may serve as such.
+pub fn preflight_method(method: &Method, headers: &HeaderMap) -> Option<Method> {
+    let single = |name| {
+        let mut lines = headers.get_all(name).iter();
+        let line = lines.next()?;
+        lines.next().is_none().then(|| line.as_bytes().trim_ascii())
+    };
+    let has_no_body = !headers.contains_key(TRANSFER_ENCODING)
+        && headers.get(CONTENT_LENGTH).is_none_or(|length| length == "0");
+    if *method != Method::OPTIONS || !has_no_body || single(ORIGIN)?.is_empty() {
+        return None;
     }
-    percent_decode(text.as_bytes()).into()
+    // A method is a token (RFC 9110, 9.1).
+    Method::from_bytes(single(ACCESS_CONTROL_REQUEST_METHOD)?).ok()
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use super::reply::Reply;
 use crate::{
     config::model::{AllowedNames, AllowedOrigins, Cors, Route},
     identity::single_value,
+    request_values::preflight_method,
 };
 
 static ANY: HeaderValue = HeaderValue::from_static("*");
@@ -170,23 +171,15 @@ pub(super) fn remove_foreign(headers: &mut HeaderMap) {
         header::ACCESS_CONTROL_ALLOW_HEADERS,
         header::ACCESS_CONTROL_MAX_AGE,
         header::ACCESS_CONTROL_EXPOSE_HEADERS,
+        HeaderName::from_static("access-control-allow-private-network"),
     ] {
         headers.remove(name);
     }
 }
 
-/// Whether this is a CORS preflight (Fetch, 4.8), which browsers send of their own accord: without a body, and for one
-/// method of the route. Anything else is a request like others, which an origin may serve as such.
+/// Whether this is a CORS preflight for one method of the route.
 pub(super) fn is_preflight(request: &request::Parts, route: &Route) -> bool {
-    let headers = &request.headers;
-    request.method == Method::OPTIONS
-        && single_value(headers, &header::ORIGIN).is_some_and(|origin| !origin.is_empty())
-        && single_value(headers, &header::ACCESS_CONTROL_REQUEST_METHOD)
-            // A method is a token (RFC 9110, 9.1).
-            .and_then(|method| Method::from_bytes(method).ok())
-            .is_some_and(|method| route.has_method(&method))
-        && !headers.contains_key(header::TRANSFER_ENCODING)
-        && headers.get(header::CONTENT_LENGTH).is_none_or(|length| length == "0")
+    preflight_method(&request.method, &request.headers).is_some_and(|method| route.has_method(&method))
 }
 
 #[cfg(test)]

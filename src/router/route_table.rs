@@ -1,6 +1,6 @@
 //! The routes in their order, and the first of them that a request matches.
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, header::ACCESS_CONTROL_REQUEST_METHOD};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 use super::{
     Host, Rejection, Target,
@@ -12,7 +12,7 @@ use crate::{
     config::model::{
         DotSegments, HostPattern, PathCase, PathMatching, PathRegexSet, Route, TrailingSlash, trim_slash,
     },
-    request_values::{cookies, query_values},
+    request_values::{cookies, preflight_method, query_values},
     route_index::RouteIndex,
 };
 
@@ -295,12 +295,9 @@ impl CompiledRoute {
 
     /// Whether this is a CORS preflight for one of the route's methods.
     fn answers_preflight(&self, request: &RequestParts<'_>) -> bool {
-        let requested = || request.headers.get(ACCESS_CONTROL_REQUEST_METHOD);
         self.answers_preflights
-            && *request.method == Method::OPTIONS
-            && requested().is_some_and(|requested| {
-                self.methods.iter().any(|method| method.as_str().as_bytes() == requested.as_bytes())
-            })
+            && preflight_method(request.method, request.headers)
+                .is_some_and(|method| self.methods.contains(&method))
     }
 }
 

@@ -67,6 +67,9 @@ fn preflights_are_answered_without_the_upstream() {
     let plain = request(tollgate.address, "OPTIONS", "/api/x", &[("origin", APP)], b"");
     assert_eq!(plain.text(), "ok", "the origin's, by the next route");
     assert_eq!(preflight(&tollgate, APP, "DELETE", "").text(), "ok");
+    let asked = [("access-control-request-method", "PUT")];
+    let plain = request(tollgate.address, "OPTIONS", "/api/x", &asked, b"");
+    assert_eq!(plain.text(), "ok", "without an origin it is no preflight, and not for the route");
     let fields = [("origin", APP), ("access-control-request-method", "PUT")];
     let mut client = Client::connect(tollgate.address);
     assert_eq!(client.request("OPTIONS", "/api/x", &fields, b"").status, 204);
