@@ -54,7 +54,7 @@ impl PlaceholderValues<'_> {
     /// nothing of them becomes a slash, a query or a fragment.
     ///
     /// # Errors
-    /// 400 if it would have dot segments.
+    /// 400 if it would have dot segments, or if the request has no value for a placeholder other than a capture.
     pub(super) fn path(&self, text: &PlaceholderText) -> Result<String, Rejection> {
         let mut path = String::new();
         for part in &text.parts {
@@ -62,9 +62,16 @@ impl PlaceholderValues<'_> {
                 TextPart::Literal(literal) => path.push_str(literal),
                 TextPart::Placeholder(Placeholder::Capture(index)) => path.push_str(self.capture(*index)),
                 TextPart::Placeholder(placeholder) => {
+                    let before = path.len();
                     self.with(*placeholder, |value| {
                         path.extend(percent_encoding::percent_encode(value, RESERVED));
                     });
+                    // `/users/{user}/orders` without a user could be read as that of all.
+                    if path.len() == before {
+                        return Err(Rejection::bad_request(
+                            "The path needs a value that the request does not have.",
+                        ));
+                    }
                 }
             }
         }

@@ -81,6 +81,9 @@ fn field(version: Version, has_authority: bool, headers: &HeaderMap) -> Result<O
     Host::parse(field.clone()).map(Some).ok_or(Rejection::bad_request("The Host header is malformed."))
 }
 
+/// The longest name (RFC 1035, 2.3.4). Each of its labels is looked up among the hosts of routes.
+const MAX_NAME: usize = 253;
+
 /// Where the name ends in a well-formed authority without userinfo.
 fn name_end(authority: &[u8]) -> Option<usize> {
     if let Some(bracketed) = authority.strip_prefix(b"[") {
@@ -92,8 +95,11 @@ fn name_end(authority: &[u8]) -> Option<usize> {
     let length = authority.iter().position(|&byte| byte == b':').unwrap_or(authority.len());
     let (name, port) = authority.split_at(length);
     let bare = name.strip_suffix(b".").unwrap_or(name);
-    (!bare.is_empty() && name.iter().all(|&byte| NAME_BYTES[usize::from(byte)]) && is_port(port))
-        .then_some(bare.len())
+    (!bare.is_empty()
+        && bare.len() <= MAX_NAME
+        && name.iter().all(|&byte| NAME_BYTES[usize::from(byte)])
+        && is_port(port))
+    .then_some(bare.len())
 }
 
 /// The bytes of a `reg-name`, except two that only serve to be misread: a comma, which joins two Host

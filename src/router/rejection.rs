@@ -12,7 +12,7 @@ pub struct Rejection {
 }
 
 impl Rejection {
-    pub(super) const fn bad_request(detail: &'static str) -> Self {
+    pub(crate) const fn bad_request(detail: &'static str) -> Self {
         Self { status: StatusCode::BAD_REQUEST, detail }
     }
 

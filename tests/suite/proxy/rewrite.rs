@@ -93,7 +93,7 @@ fn a_path_is_set_with_what_the_route_captured() {
                   { path: /glued/*, upstream: a, rewrite: { path: '/{rest}' } }, \
                   { path: '/dots/{a}/{b}', upstream: a, rewrite: { path: '/x/{a}{b}' } }, \
                   { path: '/tail/*', upstream: a, rewrite: { path: '/x/.{rest}' } }, \
-                  { path: '/host/*', upstream: a, rewrite: { path: '/{host}/{client_address}{user}' } }";
+                  { path: '/host/*', upstream: a, rewrite: { path: '/{host}/{client_address}' } }";
     let tollgate = start(&origin, routes, "");
     check(
         &origin,
@@ -251,4 +251,33 @@ fn what_is_changed_is_explained() {
     let printed = tollgate.command(&["explain", "http://b.example/users/7"]).stdout;
     assert!(printed.contains("path      /v2/7, rewritten"), "{printed}");
     assert!(printed.contains("response  add set-cookie: a=b"), "{printed}");
+}
+
+/// `/users/{user}/orders` without a user could be read as that of all.
+#[test]
+fn a_path_that_needs_what_a_request_lacks_is_not_sent() {
+    let origin = Origin::ok();
+    let routes = "{ path: /mine/*, upstream: a, rewrite: { path: \"/users/{user}/{rest}\" } }";
+    let settings = "user: [{ header: x-user }]\ntrusted_proxies: [127.0.0.1]";
+    let tollgate = start(&origin, routes, settings);
+    assert_eq!(get(tollgate.address, "/mine/orders", &[]).status, 400);
+    assert_eq!(origin.connections(), 0);
+    assert_eq!(get(tollgate.address, "/mine/orders", &[("x-user", "acme")]).status, 200);
+    assert_eq!(target(&origin), "/users/acme/orders");
+}
+
+/// Each label of a host is looked up: one of many bytes would be the work of many requests.
+#[test]
+fn a_host_is_no_longer_than_names_are() {
+    let origin = Origin::ok();
+    let tollgate = start(
+        &origin,
+        "{ hosts: [\"*.example.com\"], path: /*, upstream: a }, { path: /*, upstream: a }",
+        "",
+    );
+    let longest = "a.".repeat(126) + "a";
+    assert_eq!(get(tollgate.address, "/", &[("host", &longest)]).status, 200);
+    for long in ["a.".repeat(127) + "a", ".".repeat(30_000)] {
+        assert_eq!(get(tollgate.address, "/", &[("host", &long)]).status, 400);
+    }
 }
