@@ -261,7 +261,7 @@ impl Exchange {
         head.status = reply.status;
         head.headers = reply.headers;
         // hyper leaves the body out by HTTP/1 alone.
-        if self.is_head && self.client.timer().is_stream() {
+        if self.is_head && self.client.timer().is_stream() && reply.status != StatusCode::NO_CONTENT {
             head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(reply.body.len()));
             reply.body.clear();
         }
