@@ -130,7 +130,8 @@ pub(super) fn client_response<S>(
         let client_timeout = worker.config().client_limits.idle_timeout;
         let (mut trailers, mut guard) = (TrailerFilter::NONE, None);
         if body.size_hint().exact().is_none() {
-            guard = Some(worker.register_exchange(ExchangeKind::Stream, owner()));
+            let is_closed_by_bans = worker.config().close_banned_tunnels;
+            guard = is_closed_by_bans.then(|| worker.register_exchange(ExchangeKind::Stream, owner()));
             let setting = if is_grpc(&head.headers) { Trailers::Pass } else { route.trailers };
             trailers = TrailerFilter::new(
                 setting,

@@ -222,7 +222,7 @@ pub async fn serve<S: StoreAdmin + 'static>(
         upgrade = Upgrade::requested(&request, has_body);
     }
     let upgrade = upgrade.map(Box::new);
-    let exempt = exempt_rules(&worker, &context);
+    let exempt = if config.close_banned_tunnels { exempt_rules(&worker, &context) } else { Vec::new() };
 
     // Is it tied to one of the endpoints?
     let key = request_key(&worker, &client, &context, upstream);
