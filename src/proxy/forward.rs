@@ -254,9 +254,10 @@ impl<'a> Forwarder<'a> {
             }
             // A host that has not processed it may do so now. What one has broken off is for another one.
             let is_useful = is_unprocessed || self.upstream.has_other_hosts();
+            let mut is_replaced = false;
             let again = unsent.or(copy).filter(|_| {
-                retries.may_replace(&connection, &error)
-                    || is_useful && retries.may_retry(RetryReason::Refused, &host)
+                is_replaced = retries.may_replace(&connection, &error);
+                is_replaced || is_useful && retries.may_retry(RetryReason::Refused, &host)
             });
             let Some(again) = again else {
                 let url = host.url();
@@ -264,8 +265,10 @@ impl<'a> Forwarder<'a> {
                 self.warn(format_args!("endpoint {url} did not respond: {why}"));
                 return Err(Reply::bad_gateway());
             };
-            // An endpoint that closes connections may be shutting down: prefer another one.
-            (request, fresh, avoid) = (again, true, Some(host));
+            // An endpoint that closes connections may be shutting down: prefer another one. A client that is tied to this one
+            // stays as long as it accepts connections.
+            let is_tied = is_replaced && self.upstream.shared().config.ties_requests();
+            (request, fresh, avoid) = (again, true, (!is_tied).then_some(host));
         }
     }
 
@@ -299,7 +302,10 @@ impl<'a> Forwarder<'a> {
         // A client that waits no longer has gone away.
         if !self.timer.is_call_over() {
             attempt.outcome = Outcome::Timeout;
-            self.upstream.shared().response_timed_out(host, Instant::now());
+            // Of all tries together, little of the time may have been left to this host.
+            if !self.timer.is_answer_late() {
+                self.upstream.shared().response_timed_out(host, Instant::now());
+            }
         }
         Reply::gateway_timeout()
     }

@@ -182,6 +182,7 @@ pub(super) struct InFlightGuard<B: RequestBody> {
 impl<B: RequestBody> InFlightGuard<B> {
     fn new(upstream: &Rc<UpstreamPool<B>>, host: &Rc<HostPool<B>>) -> Self {
         host.state.request_started();
+        host.state.count_request();
         Self { upstream: Rc::clone(upstream), host: Rc::clone(host) }
     }
 }

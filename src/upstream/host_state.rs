@@ -134,6 +134,10 @@ impl HostState {
     /// Counts a request that starts; [`HostState::request_ended`] must follow.
     pub(super) fn request_started(&self) {
         self.in_flight.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a request that is sent to it, or for which no connection could be opened.
+    pub(super) fn count_request(&self) {
         self.requests.fetch_add(1, Relaxed);
     }
 

@@ -290,15 +290,18 @@ impl CurrentHosts {
 
     fn renew(&mut self, is_drained: impl Fn(&Endpoint) -> bool) {
         let hosts = |listed: &ListedEndpoint| listed.hosts.clone();
-        self.all = self.endpoints.iter().flat_map(hosts).collect();
+        let all: Arc<[_]> = self.endpoints.iter().flat_map(hosts).collect();
         let in_use = self.endpoints.iter().filter(|listed| !is_drained(&listed.endpoint));
         let in_use: Arc<[_]> = in_use.flat_map(hosts).collect();
         let before = &self.in_use.hosts;
-        let is_same = in_use.len() == before.len()
-            && in_use.iter().zip(&**before).all(|(one, other)| Arc::ptr_eq(one, other));
-        if is_same {
+        let is_same = |one: &[Arc<Host>], other: &[Arc<Host>]| {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| Arc::ptr_eq(one, other))
+        };
+        // Those of drained endpoints have no requests, but probes.
+        if is_same(&in_use, before) && is_same(&all, &self.all) {
             return;
         }
+        self.all = all;
         if !before.is_empty() {
             // Those of a name that was resolved for the first time take the place of one that was there.
             let was_there = |host: &&Arc<Host>| {

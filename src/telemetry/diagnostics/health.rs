@@ -28,8 +28,11 @@ impl HealthTracker {
             };
             (format!("upstream {} {}", endpoint.upstream, endpoint.url), is_healthy, why)
         });
+        // Endpoints that are no more are forgotten.
+        let before = std::mem::take(&mut self.0);
         let changed = store.chain(endpoints).filter_map(|(what, is_healthy, why)| {
-            let was_healthy = self.0.insert(what.clone(), is_healthy).unwrap_or(true);
+            let was_healthy = before.get(&what).copied().unwrap_or(true);
+            self.0.insert(what.clone(), is_healthy);
             (was_healthy != is_healthy).then_some(Event::Health { what, is_healthy, why })
         });
         changed.collect()

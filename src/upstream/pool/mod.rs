@@ -212,7 +212,10 @@ impl<B: RequestBody> UpstreamPool<B> {
             // With TLS 1.3 it may still refuse our certificate: wait for its first answer.
             Ok(Link::Http1(pooled)) if pooled.tls_version > 0 => {}
             Ok(_) => self.shared.connected(host),
-            Err(error) => self.shared.not_connected(host, error),
+            Err(error) => {
+                host.state.count_request();
+                self.shared.not_connected(host, error);
+            }
         }
         Ok(Connection::new(opened?, host, self, held, false))
     }
