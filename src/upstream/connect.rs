@@ -85,7 +85,7 @@ impl Attempt<'_> {
         self.is_resolving.set(true);
         let addresses: Vec<SocketAddr> = match &self.host.name {
             Some(name) => {
-                let found = name.addresses().await.map_err(ConnectError::unreachable)?;
+                let found = name.addresses(within).await.map_err(ConnectError::unreachable)?;
                 found.into_iter().map(|ip| SocketAddr::new(ip, port)).collect()
             }
             None => tokio::net::lookup_host((name, port)).await.map_err(ConnectError::unreachable)?.collect(),

@@ -26,6 +26,8 @@ const EJECTED: u8 = 2;
 const UNHEALTHY: u8 = 4;
 /// With [`UNHEALTHY`]: the last probe got no connection.
 const UNREACHABLE_BY_PROBES: u8 = 8;
+/// It stands for a name that has no address. Such a host is replaced once there is one.
+const UNRESOLVED: u8 = 16;
 
 /// How fit a host is for the next request, the best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,7 +36,7 @@ pub enum Standing {
     Usable,
     /// It is ejected, or fails its probes. It gets requests where too few hosts are usable.
     Suspect,
-    /// No connection to it could be opened. It gets requests where no other host can be reached.
+    /// No connection to it could be opened, or it has no address. It gets requests where no other host can be reached.
     Unreachable,
 }
 
@@ -131,6 +133,12 @@ pub(super) struct ProbeFailure {
 }
 
 impl HostState {
+    /// That of a host that was never tried.
+    pub(super) fn new(is_resolved: bool) -> Self {
+        let faults = AtomicU8::new(if is_resolved { 0 } else { UNRESOLVED });
+        Self { faults, ..Self::default() }
+    }
+
     /// Counts a request that starts; [`HostState::request_ended`] must follow.
     pub(super) fn request_started(&self) {
         self.in_flight.fetch_add(1, Relaxed);
@@ -182,7 +190,7 @@ impl HostState {
     #[cold]
     fn standing_with(&self, faults: u8, now: Instant) -> Standing {
         let is_unreachable = faults & UNREACHABLE != 0 && self.unreachable_until.is_after(now);
-        if is_unreachable || faults & UNREACHABLE_BY_PROBES != 0 {
+        if is_unreachable || faults & (UNREACHABLE_BY_PROBES | UNRESOLVED) != 0 {
             Standing::Unreachable
         } else if faults & UNHEALTHY != 0 || self.is_ejected(now) {
             Standing::Suspect
@@ -211,10 +219,11 @@ impl HostState {
             .or_else(|| of(EJECTED, &detail.ejected))
     }
 
-    /// How it is: never drained, which the endpoint is, nor unresolved.
+    /// How it is: never drained, which the endpoint is.
     pub fn status(&self) -> EndpointState {
         match self.faults.load(Relaxed) {
             0 => EndpointState::Healthy,
+            faults if faults & UNRESOLVED != 0 => EndpointState::Unresolved,
             faults if faults & UNREACHABLE != 0 => EndpointState::Unreachable,
             faults if faults & UNHEALTHY != 0 => EndpointState::Unhealthy,
             _ => EndpointState::Ejected,

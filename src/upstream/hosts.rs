@@ -22,7 +22,7 @@ use crate::{
 pub struct Host {
     /// Its endpoint in the configuration.
     pub endpoint: Endpoint,
-    /// `None`: its endpoint has a name without a known address, which is asked for when a connection is opened.
+    /// `None`: its endpoint has a name without a known address, or one for this machine, which the system knows.
     pub address: Option<SocketAddr>,
     /// What it is called in cookies.
     pub id: HostId,
@@ -43,7 +43,13 @@ impl Host {
         let id = HostId::new(&endpoint, address.filter(|_| is_name));
         let endpoint_hash = rendezvous::hash(endpoint.base_url().as_bytes());
         let weight = AtomicU64::new(f64::from(endpoint.weight).to_bits());
-        Arc::new(Self { endpoint, address, id, endpoint_hash, name, weight, state: HostState::default() })
+        let state = HostState::new(address.is_some() || name.is_none());
+        Arc::new(Self { endpoint, address, id, endpoint_hash, name, weight, state })
+    }
+
+    /// Whether it stands for a name that has no address.
+    pub(super) fn is_unresolved(&self) -> bool {
+        self.address.is_none() && self.name.is_some()
     }
 
     /// Its part of the requests, in proportion to that of the others.
@@ -157,8 +163,7 @@ impl ListedEndpoint {
 
     /// How its addresses stand. None: its name has none yet.
     pub(super) fn addresses(&self) -> Vec<AddressFacts> {
-        let is_address = |host: &&Arc<Host>| host.address.is_some() || host.name.is_none();
-        self.hosts.iter().filter(is_address).map(|host| host.facts()).collect()
+        self.hosts.iter().filter(|host| !host.is_unresolved()).map(|host| host.facts()).collect()
     }
 
     /// What was counted of addresses that are gone.
@@ -278,7 +283,7 @@ impl CurrentHosts {
             let mut listed = known_at.map(|at| before.swap_remove(at)).unwrap_or_else(|| ListedEndpoint {
                 endpoint: endpoint.clone(),
                 hosts: Vec::new(),
-                name: needs_resolving(endpoint.host()).then(|| Name::new(endpoint.host())),
+                name: needs_resolving(endpoint.host()).then(|| Name::in_use(endpoint.host())),
                 past: AddressFacts::default(),
             });
             listed.endpoint = endpoint.clone();

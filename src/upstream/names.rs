@@ -1,30 +1,44 @@
 //! Names of endpoints, and the addresses that they have: resolved again as their TTL says, by one thread for all upstreams.
 
 use std::{
+    collections::HashMap,
     fmt, io,
     net::IpAddr,
-    sync::Arc,
+    rc::Rc,
+    sync::{Arc, LazyLock, Weak},
     time::{Duration, Instant, SystemTime},
 };
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::{
+    sync::{Notify, watch},
+    time::timeout_at,
+};
 
 use super::{
     SharedUpstream,
-    resolver::{Answer, Resolver},
+    resolver::{Answer, Found, Resolver},
 };
-use crate::{config::model, telemetry::metrics::ResolutionFacts};
+use crate::{
+    config::model::{self, format_duration},
+    telemetry::metrics::ResolutionFacts,
+};
 
 /// How long addresses hold: what their TTL says, within these bounds. Docker says ten minutes, while containers move.
 const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30);
+
+/// After a failure, a name is resolved again in a second, and each further failure doubles this pause up to here.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// How often the thread looks for names that are new.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Notified when a name is wanted before its time. There is one thread that resolves.
 static WANTED: Notify = Notify::const_new();
+
+/// All names that are in use. A reload that replaces an upstream must not forget the addresses of its names.
+static NAMES: LazyLock<Mutex<HashMap<String, Weak<Name>>>> = LazyLock::new(Mutex::default);
 
 /// A name that requests are sent to.
 pub(super) struct Name {
@@ -38,7 +52,11 @@ pub(super) struct Name {
 struct NameState {
     /// By version of IP: what was found last.
     addresses: [Vec<IpAddr>; 2],
+    /// The full name that they are of, where DNS has it.
+    full_name: Option<String>,
     facts: ResolutionFacts,
+    /// Attempts in a row that have failed.
+    failures: u32,
     /// When it is to be resolved again. `None`: now.
     next: Option<Instant>,
     /// When the last attempt began.
@@ -49,10 +67,22 @@ struct NameState {
 }
 
 impl Name {
-    pub(super) fn new(name: &str) -> Arc<Self> {
+    fn new(name: &str) -> Arc<Self> {
         let (attempts, _) = watch::channel(0);
-        WANTED.notify_one();
         Arc::new(Self { name: name.to_owned(), state: Mutex::default(), attempts })
+    }
+
+    /// The one with this name that is in use, or else a new one.
+    pub(super) fn in_use(name: &str) -> Arc<Self> {
+        let mut names = NAMES.lock();
+        if let Some(known) = names.get(name).and_then(Weak::upgrade) {
+            return known;
+        }
+        names.retain(|_, known| known.strong_count() > 0);
+        let new = Self::new(name);
+        names.insert(name.to_owned(), Arc::downgrade(&new));
+        WANTED.notify_one();
+        new
     }
 
     pub(super) fn as_str(&self) -> &str {
@@ -68,25 +98,22 @@ impl Name {
         self.state.lock().facts.clone()
     }
 
-    /// Its addresses, or if there are none, what the next attempt finds: at most one a second.
+    /// Its addresses, or what the first attempt to resolve it finds if that has begun less than `within` ago. Later attempts
+    /// keep nobody waiting.
     ///
     /// # Errors
-    /// That attempt failed, or the one before it just now.
-    pub(super) async fn addresses(&self) -> io::Result<Vec<IpAddr>> {
+    /// It has none.
+    pub(super) async fn addresses(&self, within: Duration) -> io::Result<Vec<IpAddr>> {
         let mut attempts = self.attempts.subscribe();
-        let is_new = {
-            let state = self.state.lock();
-            let failed_lately = state.began.is_some_and(|began| began.elapsed() < SHORTEST);
-            state.is_under_way || !failed_lately
-        };
-        if is_new && self.known().is_empty() {
-            self.want();
-            // An error would mean that this name is gone.
-            let _ended = attempts.changed().await;
+        if *attempts.borrow_and_update() == 0 {
+            let began = self.state.lock().began.unwrap_or_else(Instant::now);
+            // An error would mean that it is late, or that this name is gone.
+            let _ended = timeout_at((began + within).into(), attempts.changed()).await;
         }
         match self.known() {
             known if known.is_empty() => {
-                let error = self.facts().error.unwrap_or_else(|| "it was not resolved yet".to_owned());
+                let error = self.facts().error;
+                let error = error.unwrap_or_else(|| format!("no answer within {}", format_duration(within)));
                 Err(io::Error::other(format!("the name {} has no address: {error}", self.name)))
             }
             known => Ok(known),
@@ -122,17 +149,28 @@ impl Name {
 
     /// Takes what an attempt has found: a version of IP that could not be asked for keeps its addresses, and all of them stay
     /// where the name has none any more.
-    fn end(&self, answers: [Answer; 2], now: Instant) -> NameChange {
+    fn end(&self, Found { full_name, answers }: Found, now: Instant) -> NameChange {
         let mut state = self.state.lock();
         let before = state.addresses.concat();
         let found = answers.iter().any(|answer| matches!(answer, Answer::Addresses(..)));
         // That it has no address of one version of IP is no error.
-        let error = answers.iter().find_map(|answer| match answer {
+        let error = answers.iter().zip(["IPv4", "IPv6"]).find_map(|(answer, version)| match answer {
+            Answer::Failed(error) if found => Some(format!("its {version} addresses are unknown: {error}")),
             Answer::Failed(error) => Some(error.clone()),
             Answer::None(why) if !found => Some(why.clone()),
             _ => None,
         });
-        let mut until = now + if error.is_some() || !found { SHORTEST } else { LONGEST };
+        let longest = match error {
+            None => LONGEST,
+            Some(_) => SHORTEST.saturating_mul(1 << state.failures.min(8)).min(LONGEST_PAUSE),
+        };
+        state.failures = if error.is_some() { state.failures.saturating_add(1) } else { 0 };
+        let mut until = now + longest;
+        if found && state.full_name != full_name {
+            // Addresses of two names must not be mixed.
+            state.addresses = Default::default();
+            state.full_name = full_name;
+        }
         for (addresses, answer) in state.addresses.iter_mut().zip(answers) {
             match answer {
                 Answer::Addresses(found, valid_until) => {
@@ -208,28 +246,35 @@ impl NameChange {
 
 /// Resolves the names of all upstreams, each when it is due, as long as the process lives. `in_force` tells the upstreams, and
 /// who is asked.
-pub(super) async fn keep_resolved(in_force: impl Fn() -> (Vec<Arc<SharedUpstream>>, model::Resolver)) {
+pub(super) async fn keep_resolved(
+    in_force: impl Fn() -> (Vec<Arc<SharedUpstream>>, model::Resolver) + 'static,
+) {
+    let in_force = Rc::new(in_force);
     let mut resolver = Resolver::default();
     loop {
         let (upstreams, settings) = in_force();
-        resolver.follow(&settings);
+        let others_are_asked = resolver.follow(&settings);
         let now = Instant::now();
         let mut wake = now + INTERVAL;
-        for upstream in upstreams {
-            for name in upstream.names() {
-                match name.begin(now) {
-                    Ok(()) => {
-                        let (upstream, lookup) = (Arc::clone(&upstream), resolver.lookup(name.as_str()));
-                        tokio::task::spawn_local(async move {
-                            let answers = lookup.await;
-                            let change = name.end(answers, Instant::now());
-                            change.announce(&upstream.config.name, name.as_str());
-                            upstream.name_resolved(&name);
-                        });
-                    }
-                    Err(Some(due)) => wake = wake.min(due),
-                    Err(None) => {}
+        for name in upstreams.iter().flat_map(|upstream| upstream.names()) {
+            if others_are_asked {
+                name.want();
+            }
+            match name.begin(now) {
+                Ok(()) => {
+                    let (lookup, in_force) = (resolver.lookup(name.as_str()), Rc::clone(&in_force));
+                    tokio::task::spawn_local(async move {
+                        let change = name.end(lookup.await, Instant::now());
+                        // A reload may have changed them meanwhile.
+                        for upstream in in_force().0 {
+                            if upstream.name_resolved(&name) {
+                                change.announce(&upstream.config.name, name.as_str());
+                            }
+                        }
+                    });
                 }
+                Err(Some(due)) => wake = wake.min(due),
+                Err(None) => {}
             }
         }
         tokio::select! {
@@ -255,6 +300,10 @@ mod tests {
         Answer::Failed("no server answers".into())
     }
 
+    fn answered(answers: [Answer; 2]) -> Found {
+        Found { full_name: None, answers }
+    }
+
     fn known(name: &Name) -> Vec<String> {
         name.known().iter().map(ToString::to_string).collect()
     }
@@ -264,7 +313,7 @@ mod tests {
         pub(in crate::upstream) fn found(&self, all: &[&str]) {
             let (v6, v4): (Vec<&str>, Vec<&str>) = all.iter().partition(|address| address.contains(':'));
             let now = Instant::now();
-            self.end([v4, v6].map(|all| addresses(&all, LONGEST, now)), now);
+            self.end(answered([v4, v6].map(|all| addresses(&all, LONGEST, now))), now);
         }
     }
 
@@ -272,38 +321,89 @@ mod tests {
     fn what_was_found_stays_until_something_else_is() {
         let (name, now) = (Name::new("db"), Instant::now());
         let second = Duration::from_secs(1);
-        name.end([none(), none()], now);
+        let end = |answers| drop(name.end(answered(answers), now));
+        end([none(), none()]);
         assert!(name.known().is_empty());
-        name.end([addresses(&["10.0.0.1"], second, now), addresses(&["::1"], second, now)], now);
-        name.end([failed(), addresses(&["::2"], second, now)], now);
+        end([addresses(&["10.0.0.1"], second, now), addresses(&["::1"], second, now)]);
+        end([failed(), addresses(&["::2"], second, now)]);
         assert_eq!(known(&name), ["10.0.0.1", "::2"]);
-        assert_eq!(name.facts().error.unwrap(), "no server answers");
-        name.end([addresses(&["10.0.0.2"], second, now), none()], now);
+        assert_eq!(name.facts().error.unwrap(), "its IPv4 addresses are unknown: no server answers");
+        end([addresses(&["10.0.0.2"], second, now), none()]);
         assert_eq!((known(&name), name.facts().error), (vec!["10.0.0.2".to_owned()], None));
         for lost in [[none(), none()], [failed(), failed()], [failed(), none()]] {
-            name.end(lost, now);
+            end(lost);
             assert_eq!(known(&name), ["10.0.0.2"]);
             assert!(name.facts().error.is_some());
         }
     }
 
     #[test]
+    fn addresses_of_two_full_names_are_never_mixed() {
+        let (name, now) = (Name::new("db"), Instant::now());
+        let of = |full_name: &str, answers| Found { full_name: Some(full_name.to_owned()), answers };
+        let found = |address: &str| addresses(&[address], LONGEST, now);
+        name.end(of("db.one.", [found("10.0.0.1"), found("::1")]), now);
+        name.end(of("db.one.", [failed(), found("::2")]), now);
+        assert_eq!(known(&name), ["10.0.0.1", "::2"]);
+        name.end(of("db.two.", [found("10.0.0.3"), failed()]), now);
+        assert_eq!(known(&name), ["10.0.0.3"]);
+    }
+
+    #[test]
     fn a_name_is_due_when_its_ttl_ends_within_bounds_and_at_once_where_it_is_wanted() {
         let (name, now) = (Name::new("db"), Instant::now());
         let seconds = Duration::from_secs;
+        let found = |ttl, now| answered([addresses(&["10.0.0.1"], seconds(ttl), now), none()]);
         for (ttl, due) in [(0, 1), (7, 7), (600, 30)] {
             assert_eq!(name.begin(now), Ok(()));
             assert_eq!(name.begin(now), Err(None), "it is under way");
-            name.end([addresses(&["10.0.0.1"], seconds(ttl), now), none()], now);
+            name.end(found(ttl, now), now);
             assert_eq!(name.begin(now), Err(Some(now + seconds(due))));
             name.state.lock().next = None;
         }
         assert_eq!(name.begin(now), Ok(()));
-        name.end([addresses(&["10.0.0.1"], seconds(20), now), none()], now);
+        name.end(found(20, now), now);
         name.want();
         assert_eq!(name.begin(now), Err(Some(now + seconds(1))), "a second after the last attempt");
-        assert_eq!(name.begin(now + seconds(1)), Ok(()));
-        name.end([failed(), failed()], now + seconds(1));
-        assert_eq!(name.begin(now + seconds(1)), Err(Some(now + seconds(2))), "soon after a failure");
+        let mut now = now + seconds(1);
+        for pause in [1, 2, 4, 5, 5] {
+            assert_eq!(name.begin(now), Ok(()));
+            name.end(answered([failed(), failed()]), now);
+            assert_eq!(name.begin(now), Err(Some(now + seconds(pause))), "pauses grow");
+            now += seconds(pause);
+        }
+        assert_eq!(name.begin(now), Ok(()));
+        name.end(found(20, now), now);
+        assert_eq!(name.begin(now), Err(Some(now + seconds(20))));
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_for_more_than_the_first_attempt() {
+        let (name, within) = (Name::new("db"), Duration::from_millis(200));
+        let elapsed = async || {
+            let began = Instant::now();
+            (name.addresses(within).await.unwrap_err().to_string(), began.elapsed())
+        };
+        let late = "the name db has no address: no answer within 200ms";
+        let (error, waited) = elapsed().await;
+        assert!(error == late && waited >= within, "{error} {waited:?}");
+        name.begin(Instant::now().checked_sub(within).unwrap()).unwrap();
+        let (error, waited) = elapsed().await;
+        assert!(error == late && waited < within, "{error} {waited:?}");
+        name.end(answered([none(), none()]), Instant::now());
+        let (error, waited) = elapsed().await;
+        assert!(
+            error == "the name db has no address: there is none" && waited < within,
+            "{error} {waited:?}"
+        );
+    }
+
+    #[test]
+    fn upstreams_share_a_name() {
+        let name = Name::in_use("shared.test");
+        name.found(&["10.0.0.1"]);
+        assert_eq!(known(&Name::in_use("shared.test")), ["10.0.0.1"]);
+        drop(name);
+        assert!(Name::in_use("shared.test").known().is_empty(), "nobody had it any more");
     }
 }

@@ -4,13 +4,14 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     path::Path,
     pin::pin,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use futures_util::future::{Either, select};
 use hickory_resolver::{
     Hosts, TokioResolver,
-    config::{NameServerConfig, ResolverConfig, ResolverOpts},
+    config::{NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts},
     net::{DnsError, NetError, runtime::TokioRuntimeProvider},
     proto::{
         op::Query,
@@ -18,7 +19,7 @@ use hickory_resolver::{
     },
     system_conf::parse_resolv_conf,
 };
-use tokio::time::timeout;
+use tokio::time::{timeout, timeout_at};
 
 use crate::{
     config::model,
@@ -34,6 +35,15 @@ const WITHOUT_TTL: Duration = Duration::from_secs(5);
 
 /// How long the answer for one version of IP is waited for once the other has come. Some servers never answer for IPv6.
 const BOTH_WITHIN: Duration = Duration::from_secs(1);
+
+/// What was found for a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Found {
+    /// The name with the domain that the addresses are of, where DNS has them.
+    pub(super) full_name: Option<String>,
+    /// For IPv4, and for IPv6.
+    pub(super) answers: [Answer; 2],
+}
 
 /// What was found for one version of IP.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,12 +64,12 @@ pub(super) struct Resolver {
     /// When the file was last looked at.
     checked: Option<Instant>,
     /// `None`: the system has no servers, or none that can be asked.
-    dns: Option<TokioResolver>,
+    dns: Option<Dns>,
 }
 
 impl Resolver {
-    /// Asks whoever is set in `settings`, or else in the system as it is now.
-    pub(super) fn follow(&mut self, settings: &model::Resolver) {
+    /// Asks the servers in `settings`, or else those of the system as it is now. Returns whether they are others than before.
+    pub(super) fn follow(&mut self, settings: &model::Resolver) -> bool {
         let is_new = self.settings.as_ref() != Some(settings);
         if is_new {
             self.settings = Some(settings.clone());
@@ -67,8 +77,9 @@ impl Resolver {
         let has_changed = settings.servers.is_empty() && self.resolv_conf_has_changed();
         if is_new || has_changed {
             let bytes = self.resolv_conf.as_ref().map_or(&[][..], WatchedFile::bytes);
-            self.dns = dns(settings, bytes);
+            self.dns = Dns::new(settings, bytes);
         }
+        is_new || has_changed
     }
 
     fn resolv_conf_has_changed(&mut self) -> bool {
@@ -86,87 +97,171 @@ impl Resolver {
         }
     }
 
-    /// The addresses of `name`: those of IPv4, and those of IPv6.
-    pub(super) fn lookup(&self, name: &str) -> impl Future<Output = [Answer; 2]> + use<> {
+    /// The addresses of `name`.
+    pub(super) fn lookup(&self, name: &str) -> impl Future<Output = Found> + use<> {
         let settings = self.settings.clone();
         let (name, dns) = (name.to_owned(), self.dns.clone());
         async move {
-            if let Some(found) = in_hosts_file(&name) {
-                return found;
+            if let Some(answers) = in_hosts_file(&name) {
+                return Found { full_name: None, answers };
             }
             let (within, asks_system) =
                 settings.map_or((INTERVAL, true), |settings| (settings.timeout, settings.servers.is_empty()));
-            let answers = match &dns {
-                Some(dns) => by_dns(dns, &name, within).await,
-                None => [(); 2].map(|()| Answer::None("the system has no DNS server".to_owned())),
+            let late = tokio::time::Instant::now() + within;
+            let Found { full_name, answers } = match &dns {
+                Some(dns) => dns.lookup(&name, within).await,
+                None => Found::same(Answer::None("the system has no DNS server".to_owned())),
             };
             let knows_nothing = answers.iter().all(|answer| matches!(answer, Answer::None(_)));
             // There are other ways to name a host than DNS: `nsswitch.conf` has them.
-            let answers = match knows_nothing && asks_system {
-                true => by_system(&name, within).await.unwrap_or(answers),
-                false => answers,
+            let by_system = match knows_nothing && asks_system {
+                true => timeout_at(late, by_system(&name)).await.ok().flatten(),
+                false => None,
             };
-            answers.map(reachable)
+            Found { full_name, answers: by_system.unwrap_or(answers).map(reachable) }
         }
     }
 }
 
-/// The client of DNS for `settings`, or else for what `resolv_conf` says.
-fn dns(settings: &model::Resolver, resolv_conf: &[u8]) -> Option<TokioResolver> {
-    let (config, mut options) = match settings.servers.as_slice() {
-        [] => match parse_resolv_conf(resolv_conf) {
-            Ok(system) => system,
-            Err(error) => {
-                tracing::warn!(
-                    "{RESOLV_CONF} names no DNS server: names are resolved by the system ({error})"
-                );
-                return None;
+impl Found {
+    /// No addresses, for the same reason in both versions of IP.
+    fn same(answer: Answer) -> Self {
+        Self { full_name: None, answers: [answer.clone(), answer] }
+    }
+}
+
+/// DNS, and the domains that a name may be in.
+#[derive(Clone)]
+struct Dns {
+    client: TokioResolver,
+    /// As `search` in resolv.conf.
+    domains: Arc<[Name]>,
+    /// A name with fewer dots is looked for in the domains first.
+    ndots: usize,
+}
+
+impl Dns {
+    /// The client for `settings`, or else for what `resolv_conf` says.
+    fn new(settings: &model::Resolver, resolv_conf: &[u8]) -> Option<Self> {
+        let (config, options) = match settings.servers.as_slice() {
+            [] => match parse_resolv_conf(resolv_conf) {
+                Ok(system) => system,
+                Err(error) => {
+                    tracing::warn!(
+                        "{RESOLV_CONF} names no DNS server: names are resolved by the system ({error})"
+                    );
+                    return None;
+                }
+            },
+            servers => {
+                let servers = servers.iter().map(|server| {
+                    let mut config = NameServerConfig::udp_and_tcp(server.ip());
+                    config.connections.iter_mut().for_each(|connection| connection.port = server.port());
+                    config
+                });
+                (ResolverConfig::from_parts(None, Vec::new(), servers.collect()), ResolverOpts::default())
             }
-        },
-        servers => {
-            let servers = servers.iter().map(|server| {
-                let mut config = NameServerConfig::udp_and_tcp(server.ip());
-                config.connections.iter_mut().for_each(|connection| connection.port = server.port());
-                config
-            });
-            (ResolverConfig::from_parts(None, Vec::new(), servers.collect()), ResolverOpts::default())
-        }
-    };
-    // Addresses are kept for as long as they hold anyway, and are asked for before their time where they fail.
-    options.cache_size = 0;
-    // Within the time for all, so that a lost packet is sent again.
-    options.timeout = settings.timeout / 3;
-    options.attempts = 2;
-    let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
-    *builder.options_mut() = options;
-    builder.build().inspect_err(|error| tracing::warn!("DNS can't be asked: {error}")).ok()
-}
+        };
+        let client = Self::asking(config, options, settings.timeout);
+        client.inspect_err(|error| tracing::warn!("DNS can't be asked: {error}")).ok()
+    }
 
-async fn by_dns(dns: &TokioResolver, name: &str, within: Duration) -> [Answer; 2] {
-    let ask = async |kind| match timeout(within, dns.lookup(name, kind)).await {
-        Ok(Ok(lookup)) => {
-            let mut addresses: Vec<_> =
-                lookup.answers().iter().filter_map(|record| record.data.ip_addr()).collect();
-            // Servers like to give another order each time.
-            addresses.sort_unstable();
-            addresses.dedup();
-            Answer::Addresses(addresses, lookup.valid_until())
+    fn asking(config: ResolverConfig, mut options: ResolverOpts, within: Duration) -> Result<Self, NetError> {
+        // As resolv.conf(5) has it: the domain of this machine counts where nothing else is set.
+        let domains = match config.search() {
+            [] => config.domain().into_iter().cloned().collect(),
+            search => search.into(),
+        };
+        let ndots = options.ndots;
+        // It would read the file only once, and we have looked there.
+        options.use_hosts_file = ResolveHosts::Never;
+        // Addresses are kept for as long as they hold anyway, and are asked for before their time where they fail.
+        options.cache_size = 0;
+        // Within the time for all, so that a lost packet is sent again.
+        options.timeout = within / 3;
+        options.attempts = 2;
+        let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
+        *builder.options_mut() = options;
+        Ok(Self { client: builder.build()?, domains, ndots })
+    }
+
+    /// The addresses of `name` in the first domain where it has any, of whatever version of IP, as getaddrinfo(3) finds them.
+    async fn lookup(&self, name: &str, within: Duration) -> Found {
+        let late = tokio::time::Instant::now() + within;
+        let full_names = match Name::from_utf8(name) {
+            Ok(name) => self.full_names(&name),
+            Err(error) => return Found::same(Answer::None(format!("it is no name of DNS: {error}"))),
+        };
+        let mut last: Option<[Answer; 2]> = None;
+        for full_name in full_names {
+            let answers = self.addresses(&full_name, late, within).await;
+            if answers.iter().any(has_addresses) {
+                return Found { full_name: Some(full_name.to_utf8()), answers };
+            }
+            // A server that fails for one domain may know another, but where none answers none will.
+            let is_late = tokio::time::Instant::now() >= late;
+            let is_failure = |answer: &Answer| matches!(answer, Answer::Failed(_));
+            if !last.as_ref().is_some_and(|last| last.iter().any(is_failure)) {
+                last = Some(answers);
+            }
+            if is_late {
+                break;
+            }
         }
-        Ok(Err(error)) => no_addresses(&error),
-        Err(_) => Answer::Failed(no_addresses_in_time(within)),
-    };
-    let late = || Answer::Failed(no_addresses_in_time(BOTH_WITHIN));
-    match select(pin!(ask(RecordType::A)), pin!(ask(RecordType::AAAA))).await {
-        Either::Left((v4, v6)) if has_addresses(&v4) => {
-            [v4, timeout(BOTH_WITHIN, v6).await.unwrap_or_else(|_| late())]
+        let unknown = || [(); 2].map(|()| Answer::None(UNKNOWN_NAME.to_owned()));
+        Found { full_name: None, answers: last.unwrap_or_else(unknown) }
+    }
+
+    /// The names that `name` may stand for, in the order of resolv.conf(5).
+    fn full_names(&self, name: &Name) -> Vec<Name> {
+        if name.is_fqdn() {
+            return vec![name.clone()];
         }
-        Either::Left((v4, v6)) => [v4, v6.await],
-        Either::Right((v6, v4)) if has_addresses(&v6) => {
-            [timeout(BOTH_WITHIN, v4).await.unwrap_or_else(|_| late()), v6]
+        let mut itself = name.clone();
+        itself.set_fqdn(true);
+        // One that becomes too long is none.
+        let in_domains = self.domains.iter().filter_map(|domain| name.clone().append_domain(domain).ok());
+        let dots = usize::from(name.num_labels()).saturating_sub(1);
+        match dots >= self.ndots {
+            true => std::iter::once(itself).chain(in_domains).collect(),
+            false => in_domains.chain([itself]).collect(),
         }
-        Either::Right((v6, v4)) => [v4.await, v6],
+    }
+
+    /// The addresses of a full name.
+    async fn addresses(&self, full_name: &Name, late: tokio::time::Instant, within: Duration) -> [Answer; 2] {
+        let ask = async |kind| match timeout_at(late, self.client.lookup(full_name.clone(), kind)).await {
+            Ok(Ok(lookup)) => {
+                let records = lookup.answers();
+                let mut addresses: Vec<_> =
+                    records.iter().filter_map(|record| record.data.ip_addr()).collect();
+                if addresses.is_empty() {
+                    return Answer::None(NO_ADDRESS.to_owned());
+                }
+                // Servers like to give another order each time.
+                addresses.sort_unstable();
+                addresses.dedup();
+                Answer::Addresses(addresses, lookup.valid_until())
+            }
+            Ok(Err(error)) => no_addresses(&error),
+            Err(_) => Answer::Failed(no_addresses_in_time(within)),
+        };
+        let too_late = || Answer::Failed(no_addresses_in_time(BOTH_WITHIN));
+        match select(pin!(ask(RecordType::A)), pin!(ask(RecordType::AAAA))).await {
+            Either::Left((v4, v6)) if has_addresses(&v4) => {
+                [v4, timeout(BOTH_WITHIN, v6).await.unwrap_or_else(|_| too_late())]
+            }
+            Either::Left((v4, v6)) => [v4, v6.await],
+            Either::Right((v6, v4)) if has_addresses(&v6) => {
+                [timeout(BOTH_WITHIN, v4).await.unwrap_or_else(|_| too_late()), v6]
+            }
+            Either::Right((v6, v4)) => [v4.await, v6],
+        }
     }
 }
+
+const UNKNOWN_NAME: &str = "DNS does not know this name";
+const NO_ADDRESS: &str = "DNS has no address for this name";
 
 fn has_addresses(answer: &Answer) -> bool {
     matches!(answer, Answer::Addresses(..))
@@ -178,8 +273,8 @@ fn no_addresses_in_time(within: Duration) -> String {
 
 fn no_addresses(error: &NetError) -> Answer {
     match error {
-        error if error.is_nx_domain() => Answer::None("DNS does not know this name".to_owned()),
-        error if error.is_no_records_found() => Answer::None("DNS has no address for this name".to_owned()),
+        error if error.is_nx_domain() => Answer::None(UNKNOWN_NAME.to_owned()),
+        error if error.is_no_records_found() => Answer::None(NO_ADDRESS.to_owned()),
         NetError::Timeout => Answer::Failed("no DNS server has answered in time".to_owned()),
         NetError::Dns(DnsError::ResponseCode(code)) => {
             Answer::Failed(format!("the DNS server has refused to answer: {code}"))
@@ -200,8 +295,8 @@ fn in_hosts_file(name: &str) -> Option<[Answer; 2]> {
     without_ttl(found.into_iter().flatten().collect(), "/etc/hosts has no such address")
 }
 
-async fn by_system(name: &str, within: Duration) -> Option<[Answer; 2]> {
-    let found = timeout(within, tokio::net::lookup_host((name, 0))).await.ok()?.ok()?;
+async fn by_system(name: &str) -> Option<[Answer; 2]> {
+    let found = tokio::net::lookup_host((name, 0)).await.ok()?;
     without_ttl(found.map(|address| address.ip()).collect(), "the system knows no such address")
 }
 
@@ -241,7 +336,110 @@ fn has_route(ip: IpAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use hickory_resolver::proto::{
+        op::{Message, OpCode, ResponseCode},
+        rr::{RData, Record},
+        serialize::binary::BinDecodable,
+    };
+
     use super::*;
+
+    /// A name, which version of IP it is asked for, and the address that it has or the code that is answered.
+    type Known = (&'static str, RecordType, Result<&'static str, ResponseCode>);
+
+    /// Asks a server that knows these names, and what is answered for those that it does not know is that there are none.
+    /// `resolv_conf` names no server.
+    fn dns(resolv_conf: &str, known: &'static [Known]) -> Dns {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let port = socket.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            let mut packet = [0; 1500];
+            while let Ok((length, peer)) = socket.recv_from(&mut packet) {
+                let query = Message::from_bytes(&packet[..length]).unwrap();
+                let asked = query.queries[0].clone();
+                let is_it =
+                    |known: &&Known| asked.name().to_utf8() == known.0 && asked.query_type() == known.1;
+                let mut answer = Message::response(query.id, OpCode::Query);
+                answer.add_query(asked.clone());
+                match known.iter().find(is_it).map(|known| known.2) {
+                    Some(Ok(address)) => {
+                        let data = RData::from(address.parse::<IpAddr>().unwrap());
+                        answer.add_answer(Record::from_rdata(asked.name().clone(), 30, data));
+                    }
+                    Some(Err(code)) => answer.metadata.response_code = code,
+                    None => answer.metadata.response_code = ResponseCode::NXDomain,
+                }
+                socket.send_to(&answer.to_vec().unwrap(), peer).unwrap();
+            }
+        });
+        let (parsed, options) = parse_resolv_conf(format!("nameserver 127.0.0.1\n{resolv_conf}")).unwrap();
+        let mut server = NameServerConfig::udp(Ipv4Addr::LOCALHOST.into());
+        server.connections.iter_mut().for_each(|connection| connection.port = port);
+        let config =
+            ResolverConfig::from_parts(parsed.domain().cloned(), parsed.search().to_vec(), vec![server]);
+        Dns::asking(config, options, Duration::from_secs(5)).unwrap()
+    }
+
+    fn shown(found: Found) -> (String, [String; 2]) {
+        let answer = |answer| match answer {
+            Answer::Addresses(found, _) => found[0].to_string(),
+            Answer::None(why) | Answer::Failed(why) => why,
+        };
+        (found.full_name.unwrap_or_default(), found.answers.map(answer))
+    }
+
+    #[tokio::test]
+    async fn the_first_domain_with_an_address_of_any_version_has_the_name() {
+        const KNOWN: &[Known] = &[
+            ("db.two.test.", RecordType::AAAA, Ok("::2")),
+            ("db.three.test.", RecordType::A, Ok("10.0.0.3")),
+            ("db.three.test.", RecordType::AAAA, Ok("::3")),
+            ("web.two.test.", RecordType::A, Err(ResponseCode::ServFail)),
+            ("web.two.test.", RecordType::AAAA, Err(ResponseCode::ServFail)),
+            ("web.three.test.", RecordType::A, Ok("10.0.0.3")),
+            ("api.two.test.", RecordType::A, Err(ResponseCode::ServFail)),
+            ("api.two.test.", RecordType::AAAA, Err(ResponseCode::ServFail)),
+        ];
+        let dns = dns("search one.test two.test three.test", KNOWN);
+        let within = Duration::from_secs(10);
+        let no_record = || UNKNOWN_NAME.to_owned();
+        assert_eq!(
+            shown(dns.lookup("db", within).await),
+            ("db.two.test.".into(), [no_record(), "::2".into()]),
+            "not IPv4 of another domain"
+        );
+        assert_eq!(
+            shown(dns.lookup("web", within).await),
+            ("web.three.test.".into(), ["10.0.0.3".into(), no_record()]),
+            "a server that fails for one domain knows the next"
+        );
+        let failed = || "the DNS server has refused to answer: Server Failure".to_owned();
+        assert_eq!(shown(dns.lookup("api", within).await), (String::new(), [failed(), failed()]));
+        assert_eq!(shown(dns.lookup("mail", within).await), (String::new(), [no_record(), no_record()]));
+        assert_eq!(shown(dns.lookup("db.", within).await).0, "", "it is complete");
+    }
+
+    #[test]
+    fn names_with_few_dots_are_looked_for_in_the_domains_first() {
+        let full_names = |resolv_conf: &str, name: &str| {
+            let dns = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap()
+                .block_on(async { dns(resolv_conf, &[]) });
+            let names = dns.full_names(&Name::from_utf8(name).unwrap());
+            names.iter().map(Name::to_utf8).collect::<Vec<_>>()
+        };
+        assert_eq!(full_names("search a.test b.test", "db"), ["db.a.test.", "db.b.test.", "db."]);
+        assert_eq!(full_names("search a.test b.test", "db.c"), ["db.c.", "db.c.a.test.", "db.c.b.test."]);
+        assert_eq!(full_names("search a.test\noptions ndots:2", "db.c"), ["db.c.a.test.", "db.c."]);
+        assert_eq!(full_names("search a.test\noptions ndots:5", "db.c."), ["db.c."]);
+        assert_eq!(
+            full_names("search a.test\ndomain b.test", "db"),
+            ["db.b.test.", "db."],
+            "the last counts"
+        );
+    }
 
     #[test]
     fn addresses_of_the_system_are_told_apart_by_version() {

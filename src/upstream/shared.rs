@@ -4,7 +4,7 @@
 use std::{
     error::Error,
     sync::Arc,
-    time::{Duration, Instant, UNIX_EPOCH},
+    time::{Duration, UNIX_EPOCH},
 };
 
 use parking_lot::Mutex;
@@ -204,15 +204,13 @@ impl SharedUpstream {
         self.hosts.names()
     }
 
-    /// Follows a name that was resolved. One without addresses can't be reached.
-    pub(super) fn name_resolved(&self, name: &Arc<Name>) {
-        self.hosts.name_resolved(name, |endpoint| self.drain_of(endpoint).is_some());
-        let is_its = |host: &&Arc<Host>| {
-            host.address.is_none() && host.name.as_ref().is_some_and(|its| Arc::ptr_eq(its, name))
-        };
-        if let (Some(host), Some(error)) = (self.hosts().iter().find(is_its), name.facts().error) {
-            self.unreachable(host, error, Instant::now());
+    /// Follows a name that was resolved, if it is one of its own. Returns whether it is.
+    pub(super) fn name_resolved(&self, name: &Arc<Name>) -> bool {
+        let is_its_own = self.names().iter().any(|its| Arc::ptr_eq(its, name));
+        if is_its_own {
+            self.hosts.name_resolved(name, |endpoint| self.drain_of(endpoint).is_some());
         }
+        is_its_own
     }
 
     /// How each endpoint stands.

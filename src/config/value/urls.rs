@@ -8,7 +8,11 @@ use percent_encoding::percent_decode_str;
 use rustls::pki_types::ServerName;
 use url::{ParseError, Url};
 
-use super::{Invalid, network::is_host, quantity::whole_number};
+use super::{
+    Invalid,
+    network::{is_domain, is_host},
+    quantity::whole_number,
+};
 use crate::config::model::Endpoint;
 
 /// The expected form.
@@ -170,7 +174,9 @@ pub(in crate::config) fn endpoint_url(text: &str) -> Result<Endpoint, Invalid> {
         return Err(invalid("has a user name, which is not sent to upstreams"));
     }
     let host = authority.host();
-    if !is_host(host) {
+    // A dot at the end says that a name is complete: no search domain is tried.
+    let is_complete_name = |name: &str| is_domain(name) && name.bytes().any(|b| b.is_ascii_alphabetic());
+    if !is_host(host) && !host.strip_suffix('.').is_some_and(is_complete_name) {
         return Err(invalid("has a host that is neither a name nor an address"));
     }
     if is_https && server_name(host.trim_matches(['[', ']'])).is_err() {

@@ -60,7 +60,7 @@ impl WatchedUpstream {
         let version = self.upstream.hosts_version();
         let mut before = std::mem::take(&mut self.probes);
         // Drained ones included: once one is undrained, its health is known.
-        for host in &*self.upstream.hosts() {
+        for host in self.upstream.hosts().iter().filter(|host| !host.is_unresolved()) {
             let known = before.iter().position(|probe| Arc::ptr_eq(&probe.host, host));
             self.probes.push(match known {
                 Some(known) => before.swap_remove(known),
@@ -100,8 +100,12 @@ async fn probe_again_and_again(
     loop {
         let began = Instant::now();
         let result = probe(&upstream, &host, &check).await;
+        let has_failed = result.is_err();
         if let Some(change) = host.state.probed(result, &check) {
             upstream.report_change(&host, &change);
+        }
+        if has_failed {
+            upstream.resolve_if_all_fail(&host);
         }
         // Hosts, and instances, that began together must not go on together.
         sleep_until(began + check.interval.mul_f64(0.9 + fastrand::f64() / 5.0)).await;

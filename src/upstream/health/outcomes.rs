@@ -30,15 +30,22 @@ impl SharedUpstream {
 
     /// `host` can't be reached.
     pub(in crate::upstream) fn unreachable(&self, host: &Host, error: String, now: Instant) {
+        // Its name is asked for again and again in any case.
+        if host.is_unresolved() {
+            return;
+        }
         if let Some(change) = host.state.mark_unreachable(error, now) {
             self.report_change(host, &change);
         }
-        // Where none of the addresses of its name can be reached, the name may have moved.
-        if let Some(name) = &host.name {
-            let is_its = |other: &Arc<Host>| other.name.as_ref().is_some_and(|its| Arc::ptr_eq(its, name));
-            if self.hosts().iter().filter(|other| is_its(other)).all(|host| !host.state.is_healthy()) {
-                name.want();
-            }
+        self.resolve_if_all_fail(host);
+    }
+
+    /// Where none of the addresses of the host's name works, the name may have moved.
+    pub(super) fn resolve_if_all_fail(&self, host: &Host) {
+        let Some(name) = &host.name else { return };
+        let is_its = |other: &Arc<Host>| other.name.as_ref().is_some_and(|its| Arc::ptr_eq(its, name));
+        if self.hosts().iter().filter(|other| is_its(other)).all(|host| !host.state.is_healthy()) {
+            name.want();
         }
     }
 
@@ -94,6 +101,7 @@ impl SharedUpstream {
     fn failed(&self, host: &Host, failure: RequestFailure<'_>, now: Instant) {
         if let Some(change) = self.outliers.failed(|| self.hosts_snapshot().hosts, host, failure, now) {
             self.report_change(host, &change);
+            self.resolve_if_all_fail(host);
         }
     }
 

@@ -158,6 +158,16 @@ fn a_name_that_is_unknown_at_the_start_works_as_soon_as_it_is_known() {
     eventually("all is well", || !is_told());
 }
 
+/// How long each of so many requests takes that get this status.
+fn times(tollgate: &Tollgate, requests: usize, status: u16) -> Vec<Duration> {
+    let time = |_| {
+        let began = Instant::now();
+        assert_eq!(get(tollgate.address, "/", &[]).status, status);
+        began.elapsed()
+    };
+    (0..requests).map(time).collect()
+}
+
 #[test]
 fn requests_wait_for_a_server_that_is_silent_no_longer_than_for_a_connection() {
     let (dns, [origin]) = (Dns::start(), origins(["127.0.0.1"]));
@@ -172,6 +182,53 @@ fn requests_wait_for_a_server_that_is_silent_no_longer_than_for_a_connection() {
     eventually("it is logged", || has_logged(&tollgate, &["ERROR", "no request can be sent to api.test"]));
     dns.set("api.test", addresses(&["127.0.0.1"], 30));
     eventually("it works", || get(tollgate.address, "/", &[]).status == 200);
+}
+
+#[test]
+fn only_the_first_requests_wait_for_a_server_that_is_silent() {
+    let dns = Dns::start();
+    dns.set("api.test", DnsAnswer::Silence);
+    let tollgate = Tollgate::start(config(&dns, "[\"http://api.test\"]", ", timeouts: { connect: 30s }"));
+    let patience = Duration::from_secs(10);
+    let [first] = times(&tollgate, 1, 502)[..] else { unreachable!() };
+    assert!(first < patience, "it waits for `resolver.timeout`, a second: {first:?}");
+    let (began, mut all) = (Instant::now(), Vec::new());
+    // Over several attempts to resolve it.
+    while began.elapsed() < Duration::from_secs(6) {
+        all.extend(times(&tollgate, 20, 502));
+    }
+    let slow = all.iter().filter(|time| **time > Duration::from_millis(700)).count();
+    assert!(all.len() > 100 && slow * 20 < all.len(), "{slow} of {} have waited", all.len());
+    assert!(has_logged(
+        &tollgate,
+        &[
+            "endpoint http://api.test could not be reached: the name api.test has no address: no DNS server has answered within 1s"
+        ]
+    ));
+    assert!(dns.queries("api.test") < 30, "pauses grow: {}", dns.queries("api.test"));
+}
+
+#[test]
+fn a_name_without_an_address_delays_no_request_that_another_endpoint_can_serve() {
+    let (dns, other) = (Dns::start(), Origin::ok());
+    for answer in [DnsAnswer::Silence, DnsAnswer::NoSuchName] {
+        dns.set("api.test", answer.clone());
+        let endpoints = format!("[\"http://api.test\", \"http://{}\"]", other.address);
+        let settings = ", balance: round_robin, timeouts: { connect: 30s }, retry: { max: 0 }";
+        let tollgate = Tollgate::start(config(&dns, &endpoints, settings));
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_secs(3) {
+            let times = times(&tollgate, 20, 200);
+            let slow = times.iter().filter(|time| **time > Duration::from_millis(700)).count();
+            assert!(slow < 3, "{answer:?}: {times:?}");
+        }
+        let endpoint = &tollgate.admin("GET", "/v1/upstreams").json()["upstreams"][0]["endpoints"][0];
+        assert_eq!(
+            (&endpoint["state"], &endpoint["requests"]),
+            (&"unresolved".into(), &0.into()),
+            "{endpoint}"
+        );
+    }
 }
 
 #[test]
@@ -205,6 +262,98 @@ fn a_name_is_resolved_at_once_when_none_of_its_addresses_can_be_reached() {
     eventually("the new address serves", || get(tollgate.address, "/", &[]).text() == "ok");
     assert!(moved.elapsed() < Duration::from_secs(15), "before its time: {:?}", moved.elapsed());
     assert!(!after.heads().is_empty());
+}
+
+#[test]
+fn a_name_is_resolved_at_once_when_none_of_its_addresses_passes_its_health_check() {
+    let (dns, [gone, after]) = (Dns::start(), on_one_port(["127.0.0.1", "127.0.0.2"]));
+    let port = gone.local_addr().unwrap().port();
+    drop(gone);
+    let after = Origin::at(after, Conn::serve_ok);
+    dns.set("api.test", addresses(&["127.0.0.1"], 600));
+    let endpoints = format!("[\"http://api.test:{port}\"]");
+    let health = ", health: { type: tcp, interval: 200ms, timeout: 2s, unhealthy: 1 }";
+    let tollgate = Tollgate::start(config(&dns, &endpoints, health));
+    eventually("it is unhealthy", || has_logged(&tollgate, &["WARN", "(127.0.0.1:", "is unhealthy"]));
+    dns.set("api.test", addresses(&["127.0.0.2"], 600));
+    let moved = Instant::now();
+    // Without a single request.
+    eventually("the new address is probed", || after.connections() > 0);
+    assert!(moved.elapsed() < Duration::from_secs(15), "before its time: {:?}", moved.elapsed());
+}
+
+#[test]
+fn a_reload_forgets_no_address() {
+    let (dns, [origin]) = (Dns::start(), origins(["127.0.0.1"]));
+    dns.set("api.test", addresses(&["127.0.0.1"], 600));
+    let tollgate = tollgate(&dns, &format!("[\"http://api.test:{}\"]", origin.address.port()));
+    assert_eq!(get(tollgate.address, "/", &[]).status, 200);
+    dns.set("api.test", DnsAnswer::Silence);
+    let file = tollgate.directory().join("proxy.yaml");
+    let yaml = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, yaml.replace("  api: { ", "  api: { max_connections: 7, ")).unwrap();
+    tollgate.signal("HUP");
+    eventually("it is reloaded", || {
+        has_logged(&tollgate, &["upstream api"]) && {
+            let shown = tollgate.admin("GET", "/v1/config").text();
+            shown.contains("max_connections: 7") || shown.contains("\"max_connections\":7")
+        }
+    });
+    for _ in 0..4 {
+        assert_eq!(get(tollgate.address, "/", &[]).status, 200);
+    }
+}
+
+#[test]
+fn an_answer_that_is_too_long_for_udp_is_asked_for_over_tcp() {
+    let (dns, [origin]) = (Dns::start(), origins(["127.0.0.1"]));
+    dns.set("api.test", DnsAnswer::ForTcp(vec!["127.0.0.1".parse().unwrap()], 30));
+    let tollgate = tollgate(&dns, &format!("[\"http://api.test:{}\"]", origin.address.port()));
+    eventually("it works", || get(tollgate.address, "/", &[]).status == 200);
+}
+
+#[test]
+fn an_alias_holds_no_longer_than_its_own_ttl() {
+    let (dns, [before, after]) = (Dns::start(), origins(["127.0.0.1", "127.0.0.2"]));
+    dns.set("blue.test", addresses(&["127.0.0.1"], 600));
+    dns.set("green.test", addresses(&["127.0.0.2"], 600));
+    dns.set("api.test", DnsAnswer::Alias("blue.test".to_owned(), 1));
+    let tollgate = tollgate(&dns, &format!("[\"http://api.test:{}\"]", before.address.port()));
+    assert_eq!(get(tollgate.address, "/", &[]).status, 200);
+    assert_eq!(before.heads().len(), 1);
+    dns.set("api.test", DnsAnswer::Alias("green.test".to_owned(), 1));
+    let moved = Instant::now();
+    eventually("it has moved", || {
+        assert_eq!(get(tollgate.address, "/", &[]).status, 200);
+        !after.heads().is_empty()
+    });
+    assert!(moved.elapsed() < Duration::from_secs(15), "{:?}", moved.elapsed());
+}
+
+#[test]
+fn a_ttl_of_0_is_one_of_a_second_and_a_name_may_end_with_a_dot() {
+    let (dns, [origin]) = (Dns::start(), origins(["127.0.0.1"]));
+    dns.set("api.test", addresses(&["127.0.0.1"], 0));
+    let began = Instant::now();
+    let tollgate = tollgate(&dns, &format!("[\"http://api.test.:{}\"]", origin.address.port()));
+    while dns.queries("api.test") < 3 {
+        assert_eq!(get(tollgate.address, "/", &[]).status, 200);
+    }
+    let asked = dns.queries("api.test");
+    assert!(asked <= 2 + began.elapsed().as_secs() as usize, "once a second: {asked}");
+}
+
+#[test]
+fn what_etc_hosts_has_is_not_asked_of_dns() {
+    let hosts = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
+    let own = hosts.lines().filter_map(|line| line.strip_prefix("127.0.0.1")).flat_map(str::split_whitespace);
+    // Where the file has no other name of this machine, `localhost` alone is tried.
+    for name in own.take_while(|name| !name.starts_with('#')).chain(["localhost"]) {
+        let (dns, [origin]) = (Dns::start(), origins(["127.0.0.1"]));
+        let tollgate = tollgate(&dns, &format!("[\"http://{name}:{}\"]", origin.address.port()));
+        assert_eq!(get(tollgate.address, "/", &[]).status, 200, "{name}");
+        assert_eq!(dns.queries(name), 0, "{name}");
+    }
 }
 
 #[test]
