@@ -43,6 +43,9 @@ fn form_decoded(text: &str) -> impl Iterator<Item = u8> {
 /// The method that a CORS preflight (Fetch, 4.8) asks for: browsers send it with one origin and without a body. `None`: the
 /// request is none, but one like others, which an origin may serve as such.
 pub fn preflight_method(method: &Method, headers: &HeaderMap) -> Option<Method> {
+    if *method != Method::OPTIONS {
+        return None;
+    }
     let single = |name| {
         let mut lines = headers.get_all(name).iter();
         let line = lines.next()?;
@@ -50,7 +53,7 @@ pub fn preflight_method(method: &Method, headers: &HeaderMap) -> Option<Method> 
     };
     let has_no_body = !headers.contains_key(TRANSFER_ENCODING)
         && headers.get(CONTENT_LENGTH).is_none_or(|length| length == "0");
-    if *method != Method::OPTIONS || !has_no_body || single(ORIGIN)?.is_empty() {
+    if !has_no_body || single(ORIGIN)?.is_empty() {
         return None;
     }
     // A method is a token (RFC 9110, 9.1).
