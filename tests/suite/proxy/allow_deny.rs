@@ -46,8 +46,13 @@ fn deny_at_the_top_level_comes_before_everything_else() {
     let blocked = tollgate.admin("GET", "/v1/blocked").json();
     assert_eq!(blocked["blocked"], json!([]), "they are no limited clients");
     assert_eq!(tollgate.admin("GET", "/v1/bans").json()["bans"], json!([]));
-    eventually("the first is logged", || !tollgate.stdout().is_empty());
-    let line: Value = serde_json::from_str(&tollgate.stdout()[0]).unwrap();
+    let mut line = Value::Null;
+    eventually("the first is logged", || {
+        let lines = tollgate.stdout();
+        let lines = lines.iter().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        line = lines.into_iter().find(|line| line["client"] == "192.0.2.7").unwrap_or_default();
+        !line.is_null()
+    });
     assert_eq!(
         [&line["client"], &line["verdict"], &line["policy"], &line["status"], &line["route"]],
         [&json!("192.0.2.7"), &json!("forbidden"), &json!("deny"), &json!(403), &json!(null)]
