@@ -83,7 +83,11 @@ impl AsyncRead for Socket {
 
 impl AsyncWrite for Socket {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        each!(self, stream => stream.poll_write(cx, buf); Tcp, Unix)
+        // Mostly there is room, and nobody has to be woken when there is some.
+        each!(self, stream => match stream.try_write(buf) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => stream.poll_write(cx, buf),
+            written => Poll::Ready(written),
+        }; Tcp, Unix)
     }
 
     fn poll_write_vectored(

@@ -27,12 +27,20 @@ impl Claims {
 
     /// Removes from the head of an untrusted peer's request what it claims about itself.
     pub(super) fn remove_from_head(&self, headers: &mut HeaderMap, method_override: MethodOverride) {
-        let is_reserved = |name: &str| self.reserved.iter().any(|field| is_spelling(name, field.as_str()));
         remove_where(headers, |name| {
             let name = name.as_str();
-            is_reserved(name)
+            self.is_reserved(name)
                 || is_claim(name) && !(method_override == MethodOverride::Allow && is_method_override(name))
         });
+    }
+
+    /// Whether only trusted peers may send a field of this name, as far as the route does not allow it.
+    pub(super) fn include(&self, name: &str) -> bool {
+        is_claim(name) || self.is_reserved(name)
+    }
+
+    fn is_reserved(&self, name: &str) -> bool {
+        self.reserved.iter().any(|field| is_spelling(name, field.as_str()))
     }
 
     /// Whether no trailer may have this name: it is a claim, or a setting names it.

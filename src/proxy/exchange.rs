@@ -91,13 +91,13 @@ struct LoggedFields {
 }
 
 impl Exchange {
-    /// The exchange of a request that has just come.
+    /// The exchange of a request that has just come. Boxed: it is moved several times on its way.
     pub(super) fn new(
         telemetry: &Rc<WorkerTelemetry>,
         client: &Rc<ClientInfo>,
         request: &request::Parts,
         request_id: HeaderValue,
-    ) -> Self {
+    ) -> Box<Self> {
         let log = telemetry.access_log.samples_next().then(|| {
             Box::new(LoggedFields {
                 method: request.method.clone(),
@@ -117,7 +117,7 @@ impl Exchange {
         if let Some(call) = &grpc {
             client.timer().set_call_deadline(call.deadline());
         }
-        Self {
+        Box::new(Self {
             telemetry: Rc::clone(telemetry),
             client: Rc::clone(client),
             started,
@@ -138,7 +138,7 @@ impl Exchange {
             trace,
             reservation: None,
             edits: Vec::new(),
-        }
+        })
     }
 
     /// The request's ID.
@@ -246,7 +246,7 @@ impl Exchange {
     }
 
     /// Answers with the proxy's own `reply`.
-    pub(super) fn reply(mut self, mut reply: Reply) -> Response<ResponseBody> {
+    pub(super) fn reply(mut self: Box<Self>, mut reply: Reply) -> Response<ResponseBody> {
         if let Some(reservation) = &self.reservation {
             reservation.refused();
         }
@@ -269,7 +269,7 @@ impl Exchange {
     }
 
     /// Answers with what the route is configured to reply.
-    pub(super) fn reply_of_route(mut self, reply: Reply) -> Response<ResponseBody> {
+    pub(super) fn reply_of_route(mut self: Box<Self>, reply: Reply) -> Response<ResponseBody> {
         self.is_of_route = true;
         self.reply(reply)
     }
@@ -277,10 +277,10 @@ impl Exchange {
     /// Answers with this head, behind which the connection carries what `tunnel` makes of the exchange. The request counts
     /// as answered from now on, and is logged when the tunnel has ended.
     pub(super) fn switch_protocols(
-        mut self,
+        mut self: Box<Self>,
         mut head: response::Parts,
         idle_timeout: Duration,
-        tunnel: impl FnOnce(Self) -> Tunnel,
+        tunnel: impl FnOnce(Box<Self>) -> Tunnel,
     ) -> Response<ResponseBody> {
         self.complete_head(&mut head);
         // By HTTP/2 the client gets another.
@@ -298,7 +298,11 @@ impl Exchange {
     }
 
     /// Answers with this head and body.
-    pub(super) fn respond(mut self, mut head: response::Parts, body: BodySource) -> Response<ResponseBody> {
+    pub(super) fn respond(
+        mut self: Box<Self>,
+        mut head: response::Parts,
+        body: BodySource,
+    ) -> Response<ResponseBody> {
         self.complete_head(&mut head);
         if self.client.timer().is_last_response() {
             head.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));

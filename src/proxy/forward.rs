@@ -11,10 +11,12 @@ use http::{HeaderValue, Request, Response, StatusCode, header};
 use super::{
     abandoned_request::{PendingSend, Sent},
     client::ClientInfo,
+    field_survey::FieldSurvey,
     headers::has_other_coding,
     phase_timer::{PhaseTimer, TimedOut},
     reply::Reply,
     request_body::{BodyFault, BodyProgress, RequestBody},
+    request_copy::RequestCopy,
     reservation::{PendingReservations, ReservationGuard},
     response_body::CheckedOutConnection,
     retries::{Retries, discard},
@@ -34,7 +36,6 @@ use crate::{
 };
 
 /// Forwards one request to its upstream.
-#[derive(Clone, Copy)]
 pub(super) struct Forwarder<'a> {
     pub(super) upstream: &'a Rc<UpstreamPool<RequestBody>>,
     client: &'a Rc<UpstreamClient>,
@@ -56,6 +57,8 @@ pub(super) struct Forwarder<'a> {
 pub(super) struct UpstreamAnswer {
     /// As the upstream sent it.
     pub(super) response: Response<IncomingBody>,
+    /// Of its head.
+    pub(super) survey: FieldSurvey,
     pub(super) connection: CheckedOutConnection,
     /// What has answered.
     pub(super) host: Rc<HostPool<RequestBody>>,
@@ -63,7 +66,7 @@ pub(super) struct UpstreamAnswer {
 
 /// One request on one connection: its outcome is counted when it is dropped.
 struct Attempt<'a> {
-    forwarder: Forwarder<'a>,
+    forwarder: &'a Forwarder<'a>,
     outcome: Outcome,
 }
 
@@ -117,11 +120,11 @@ impl<'a> Forwarder<'a> {
     /// # Errors
     /// The reply for the client.
     pub(super) async fn forward(
-        self,
+        &self,
         mut request: Request<RequestBody>,
         progress: Option<Rc<BodyProgress>>,
         affinity: &Affinity,
-        tried: &'a mut Vec<RetriedTry>,
+        tried: &mut Vec<RetriedTry>,
     ) -> Result<UpstreamAnswer, Reply> {
         self.upstream.retry_budget().count_request();
         if !self.timeouts.total.is_zero() {
@@ -195,7 +198,8 @@ impl<'a> Forwarder<'a> {
                         }
                         Err(TimedOut) => {
                             let reply = self.timed_out(&mut attempt, &host);
-                            let again = copy.filter(|_| retries.may_retry(RetryReason::Timeout, &host));
+                            let copy = copy.filter(|_| retries.may_retry(RetryReason::Timeout, &host));
+                            let again = copy.and_then(RequestCopy::into_request);
                             let Some(again) = again else { return Err(reply) };
                             (request, avoid) = (again, Some(host));
                             continue;
@@ -204,16 +208,18 @@ impl<'a> Forwarder<'a> {
                 }
             };
             let failed = match result {
-                Ok(Ok(response)) if !self.is_acceptable(&response) => {
-                    attempt.outcome = Outcome::Error;
-                    self.warn_unacceptable(&host, &response);
-                    return Err(Reply::bad_gateway());
-                }
                 Ok(Ok(response)) => {
+                    let survey = FieldSurvey::new(response.headers(), None);
+                    if !self.is_acceptable(&response, survey) {
+                        attempt.outcome = Outcome::Error;
+                        self.warn_unacceptable(&host, &response);
+                        return Err(Reply::bad_gateway());
+                    }
                     attempt.outcome = Outcome::Ok;
                     self.upstream.shared().responded(&host, &response, began, self.timer.now());
                     if let Some(reason) = RetryReason::of_status(response.status())
-                        && let Some(again) = copy.filter(|_| retries.may_retry(reason, &host))
+                        && let Some(copy) = copy.filter(|_| retries.may_retry(reason, &host))
+                        && let Some(again) = copy.into_request()
                     {
                         discard(response, connection);
                         (request, avoid) = (again, Some(host));
@@ -222,6 +228,7 @@ impl<'a> Forwarder<'a> {
                     let reservation = self.reservation.cloned();
                     return Ok(UpstreamAnswer {
                         response,
+                        survey,
                         connection: CheckedOutConnection::new(connection, progress, reservation),
                         host,
                     });
@@ -229,8 +236,8 @@ impl<'a> Forwarder<'a> {
                 Ok(Err(failed)) => failed,
                 Err(TimedOut) => {
                     let reply = self.timed_out(&mut attempt, &host);
-                    let again = copy.filter(|_| retries.may_retry(RetryReason::Timeout, &host));
-                    let Some(again) = again else { return Err(reply) };
+                    let copy = copy.filter(|_| retries.may_retry(RetryReason::Timeout, &host));
+                    let Some(again) = copy.and_then(RequestCopy::into_request) else { return Err(reply) };
                     (request, avoid) = (again, Some(host));
                     continue;
                 }
@@ -255,7 +262,7 @@ impl<'a> Forwarder<'a> {
             // A host that has not processed it may do so now. What one has broken off is for another one.
             let is_useful = is_unprocessed || self.upstream.has_other_hosts();
             let mut is_replaced = false;
-            let again = unsent.or(copy).filter(|_| {
+            let again = unsent.or_else(|| copy.and_then(RequestCopy::into_request)).filter(|_| {
                 is_replaced = retries.may_replace(&connection, &error);
                 is_replaced || is_useful && retries.may_retry(RetryReason::Refused, &host)
             });
@@ -312,12 +319,12 @@ impl<'a> Forwarder<'a> {
 
     /// Whether the answer uses only what was asked for: no other protocol, and no transfer coding but `chunked`, since `TE`
     /// was not passed on.
-    fn is_acceptable<B>(&self, response: &Response<B>) -> bool {
+    fn is_acceptable<B>(&self, response: &Response<B>, survey: FieldSurvey) -> bool {
         let is_switched = match self.upgrade {
             Some(upgrade) => upgrade.is_answered_by(response),
             None => response.status() != StatusCode::SWITCHING_PROTOCOLS,
         };
-        is_switched && !has_other_coding(response.headers())
+        is_switched && !has_other_coding(response.headers(), survey)
     }
 
     #[cold]

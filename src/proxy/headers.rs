@@ -6,6 +6,17 @@ use http::{
 };
 use smallvec::SmallVec;
 
+use super::field_survey::{FieldKind, FieldSurvey};
+
+/// [`remove_hop_by_hop`] from a head of which the `survey` is. Most name no field of the connection but `Connection` itself.
+pub(super) fn remove_surveyed_hop_by_hop(headers: &mut HeaderMap, survey: FieldSurvey) {
+    if survey.has(FieldKind::HopByHop) {
+        remove_hop_by_hop(headers);
+    } else if survey.has(FieldKind::PlainConnection) {
+        headers.remove(header::CONNECTION);
+    }
+}
+
 /// Removes what belongs to the client's connection (RFC 9110, 7.6.1) from a request, or what belongs to
 /// the upstream's from an answer: the fields that `Connection` names, and those that are hop-by-hop
 /// whether it names them or not. hyper frames the message anew.
@@ -65,8 +76,8 @@ pub(super) fn hop_by_hop(name: &HeaderName) -> Option<&'static HeaderName> {
 ///
 /// hyper decodes a body whose last coding is `chunked`, but keeps no record of the codings before it:
 /// forwarded without them, it would be another message (RFC 9112, 6.1).
-pub(super) fn has_other_coding(headers: &HeaderMap) -> bool {
-    if !headers.contains_key(header::TRANSFER_ENCODING) {
+pub(super) fn has_other_coding(headers: &HeaderMap, survey: FieldSurvey) -> bool {
+    if !survey.has(FieldKind::TransferEncoding) {
         return false;
     }
     let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();

@@ -29,16 +29,10 @@ use crate::{
 /// An answer's body. Its exchange ends with it: when the last byte was passed on, or when it is
 /// dropped before.
 #[derive(Debug)]
-pub struct ResponseBody(
-    /// Boxed: hyper moves a body several times.
-    Box<Inner>,
-);
-
-#[derive(Debug)]
-struct Inner {
+pub struct ResponseBody {
     source: BodySource,
     /// `None`: a tunnel follows, and has it.
-    exchange: Option<Exchange>,
+    exchange: Option<Box<Exchange>>,
 }
 
 /// Where an answer's body comes from.
@@ -46,8 +40,8 @@ struct Inner {
 pub(super) enum BodySource {
     /// The proxy itself.
     Whole(Bytes),
-    /// The upstream.
-    Upstream(UpstreamBody),
+    /// The upstream. Boxed: hyper moves a body several times.
+    Upstream(Box<UpstreamBody>),
 }
 
 /// A body that is streamed from the upstream.
@@ -223,17 +217,17 @@ impl UpstreamBody {
 
 impl ResponseBody {
     /// The body of `exchange`'s answer.
-    pub(super) fn new(source: BodySource, exchange: Exchange) -> Self {
-        Self(Box::new(Inner { source, exchange: Some(exchange) }))
+    pub(super) fn new(source: BodySource, exchange: Box<Exchange>) -> Self {
+        Self { source, exchange: Some(exchange) }
     }
 
     /// No body, nor can there be one: what follows is no HTTP.
     pub(super) fn none() -> Self {
-        Self(Box::new(Inner { source: BodySource::Whole(Bytes::new()), exchange: None }))
+        Self { source: BodySource::Whole(Bytes::new()), exchange: None }
     }
 }
 
-impl Drop for Inner {
+impl Drop for ResponseBody {
     fn drop(&mut self) {
         let BodySource::Upstream(body) = &mut self.source else { return };
         if body.connection.has_ended() {
@@ -256,7 +250,7 @@ impl Body for ResponseBody {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ResponseBodyError>>> {
-        let this = &mut *self.get_mut().0;
+        let this = self.get_mut();
         let frame = match &mut this.source {
             BodySource::Whole(bytes) if bytes.is_empty() => None,
             BodySource::Whole(bytes) => Some(Ok(Frame::data(std::mem::take(bytes)))),
@@ -277,9 +271,10 @@ impl Body for ResponseBody {
                 if let Some(trailers) = last_words {
                     return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
                 }
-                if let BodySource::Upstream(UpstreamBody { connection, .. }) = &this.source
+                if let BodySource::Upstream(body) = &this.source
                     && !matches!(error, ResponseBodyError::Banned)
                 {
+                    let connection = &body.connection;
                     match connection.request_fault() {
                         Some(BodyFault::TooLarge) => {
                             exchange.client_broke_off();
@@ -296,14 +291,14 @@ impl Body for ResponseBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.0.source {
+        match &self.source {
             BodySource::Whole(bytes) => bytes.is_empty(),
             BodySource::Upstream(body) => body.settling.is_none() && body.incoming.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.0.source {
+        match &self.source {
             BodySource::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             BodySource::Upstream(body) => body.incoming.size_hint(),
         }

@@ -7,16 +7,16 @@ use http_body::Body;
 use http_body_util::{BodyExt, Limited};
 use tokio::{task::spawn_local, time::timeout};
 
-use super::{forward::Forwarder, request_body::RequestBody};
+use super::{forward::Forwarder, request_body::RequestBody, request_copy::RequestCopy};
 use crate::{
     config::model::RetryReason,
     telemetry::access_log::RetriedTry,
-    upstream::{Connection, ExchangeError, Host, IncomingBody, RequestBody as _},
+    upstream::{Connection, ExchangeError, Host, IncomingBody},
 };
 
 /// What a request has been through, and what may follow.
 pub(super) struct Retries<'a> {
-    forwarder: Forwarder<'a>,
+    forwarder: &'a Forwarder<'a>,
     /// Tries that `retry.max` still allows.
     left: usize,
     /// Whether a kept connection of the request was found closed.
@@ -26,7 +26,7 @@ pub(super) struct Retries<'a> {
 
 impl<'a> Retries<'a> {
     /// A request that was not sent yet. Its tries that are followed by another one are noted in `tried`.
-    pub(super) fn new(forwarder: Forwarder<'a>, tried: &'a mut Vec<RetriedTry>) -> Self {
+    pub(super) fn new(forwarder: &'a Forwarder<'a>, tried: &'a mut Vec<RetriedTry>) -> Self {
         Self { left: forwarder.retry.max, forwarder, is_replaced: false, tried }
     }
 
@@ -36,17 +36,11 @@ impl<'a> Retries<'a> {
         &self,
         request: &Request<RequestBody>,
         connection: &Connection<RequestBody>,
-    ) -> Option<Request<RequestBody>> {
+    ) -> Option<RequestCopy> {
         if !request.method().is_idempotent() || !self.may_need_copy(connection) {
             return None;
         }
-        let mut copy = Request::new(request.body().repeatable()?);
-        *copy.method_mut() = request.method().clone();
-        *copy.uri_mut() = request.uri().clone();
-        *copy.headers_mut() = request.headers().clone();
-        // What heeds informational answers.
-        *copy.extensions_mut() = request.extensions().clone();
-        Some(copy)
+        RequestCopy::new(request)
     }
 
     fn may_need_copy(&self, connection: &Connection<RequestBody>) -> bool {
@@ -54,7 +48,7 @@ impl<'a> Retries<'a> {
         if connection.is_reused() && !connection.is_shared() && !self.is_replaced {
             return true;
         }
-        let Forwarder { retry, upstream, upgrade, .. } = self.forwarder;
+        let Forwarder { retry, upstream, upgrade, .. } = *self.forwarder;
         let may = |reason: &RetryReason| match reason {
             RetryReason::Connect => false,
             RetryReason::Refused => !connection.is_shared() && upstream.has_other_hosts(),
@@ -80,7 +74,7 @@ impl<'a> Retries<'a> {
 
     /// Whether the request is tried again, after a try at `host` that failed for this `reason`.
     pub(super) fn may_retry(&mut self, reason: RetryReason, host: &Host) -> bool {
-        let Forwarder { retry, timer, upstream, upgrade, metrics, index, .. } = self.forwarder;
+        let Forwarder { retry, timer, upstream, upgrade, metrics, index, .. } = *self.forwarder;
         // What has seen the handshake of a tunnel may have begun with it.
         let is_safe = upgrade.is_none() || matches!(reason, RetryReason::Connect | RetryReason::Refused);
         let is_over = timer.is_answer_late() || timer.is_call_over();

@@ -11,6 +11,7 @@ use super::{
     early_hints::heed_informational,
     exchange::Exchange,
     expect_continue::{self, ContinueGate},
+    field_survey::{FieldKind, FieldSurvey},
     forward::UpstreamAnswer,
     forwarding_headers,
     grpc::is_grpc,
@@ -37,7 +38,7 @@ pub(super) fn upstream_request<S>(
     exchange: &Exchange,
     route: &Route,
     target: &Target,
-    mut head: request::Parts,
+    (mut head, survey): (request::Parts, FieldSurvey),
     body: ReceivedBody,
 ) -> (Request<RequestBody>, Option<Rc<BodyProgress>>) {
     let config = worker.config();
@@ -45,14 +46,14 @@ pub(super) fn upstream_request<S>(
     let wants_continue =
         matches!(body, ReceivedBody::Stream(_)) && expect_continue::wants_continue(received, &head.headers);
     let gate = wants_continue.then(ContinueGate::new);
-    headers::remove_hop_by_hop(&mut head.headers);
+    headers::remove_surveyed_hop_by_hop(&mut head.headers, survey);
     if head.uri.authority().is_some()
         && let Some(host) = target.host()
     {
         // RFC 9112, 3.2.2: the absolute form wins over Host.
         head.headers.insert(header::HOST, host.field().clone());
     }
-    if !client.is_trusted() {
+    if survey.has(FieldKind::Claim) && !client.is_trusted() {
         worker.rules.claims.remove_from_head(&mut head.headers, route.method_override);
     }
     forwarding_headers::set(&mut head.headers, client, config);
@@ -105,16 +106,18 @@ pub(super) fn upstream_request<S>(
 pub(super) fn client_response<S>(
     worker: &Worker<S>,
     client: &ClientInfo,
-    exchange: Exchange,
+    exchange: Box<Exchange>,
     route: &Route,
     answer: UpstreamAnswer,
     outcomes: &[PolicyOutcome],
     owner: impl FnOnce() -> ExchangeOwner,
 ) -> Response<ResponseBody> {
-    let UpstreamAnswer { response, mut connection, .. } = answer;
+    let UpstreamAnswer { response, survey, mut connection, .. } = answer;
     let (mut head, body) = response.into_parts();
-    headers::remove_hop_by_hop(&mut head.headers);
-    headers::merge_lengths(&mut head.headers);
+    headers::remove_surveyed_hop_by_hop(&mut head.headers, survey);
+    if survey.has(FieldKind::RepeatedLength) {
+        headers::merge_lengths(&mut head.headers);
+    }
     exchange.remove_foreign_cors(&mut head.headers);
     headers::append_via(&mut head.headers, &worker.rules.via, head.version);
     worker.rules.quotas.add_fields(&mut head.headers, outcomes);
@@ -141,7 +144,7 @@ pub(super) fn client_response<S>(
             );
         }
         let body = UpstreamBody::new(body, connection, timer, route.timeouts.idle, client_timeout, trailers);
-        BodySource::Upstream(body.guarded(guard))
+        BodySource::Upstream(Box::new(body.guarded(guard)))
     };
     exchange.respond(head, source)
 }

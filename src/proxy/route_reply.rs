@@ -57,14 +57,14 @@ fn reply(
 /// that of an upstream would.
 pub(super) async fn answer<S>(
     worker: &Worker<S>,
-    exchange: Exchange,
+    exchange: Box<Exchange>,
     context: &RequestContext<'_>,
     body: Incoming,
     outcomes: &mut [PolicyOutcome],
     mut reply: Reply,
 ) -> Response<ResponseBody> {
     let status = AnswerStatus { http: reply.status, grpc: GrpcOutcome::Known(None) };
-    reservation::settle(&worker.rules.policies, &exchange, outcomes, status).await;
+    reservation::settle(&worker.rules.policies, &exchange, outcomes, || status).await;
     if let Some(reservation) = exchange.reservation() {
         reservation.completed();
     }

@@ -12,6 +12,7 @@ use super::{
     claims::Claims,
     client::{ClientInfo, Peer},
     cors::CorsRule,
+    field_survey::{FieldKind, FieldSurvey},
     forwarding_headers::X_FORWARDED_FOR,
     headers::{self, Via},
     quota::QuotaTexts,
@@ -108,9 +109,19 @@ impl Rules {
         self.names.written(identity.user.as_deref(), identity.pseudonym.as_deref())
     }
 
+    /// What the head of a request has.
+    pub(super) fn survey(&self, headers: &HeaderMap) -> FieldSurvey {
+        FieldSurvey::new(headers, Some(&self.claims))
+    }
+
     /// The peer, if it sends a forwarding field and is not trusted.
-    pub(super) fn untrusted_peer(&self, client: &ClientInfo, headers: &HeaderMap) -> Option<IpAddr> {
-        if client.is_trusted() || client.is_unix() {
+    pub(super) fn untrusted_peer(
+        &self,
+        client: &ClientInfo,
+        headers: &HeaderMap,
+        survey: FieldSurvey,
+    ) -> Option<IpAddr> {
+        if !survey.has(FieldKind::Claim) || client.is_trusted() || client.is_unix() {
             return None;
         }
         let configured = match &self.config.client_address.header {
@@ -134,22 +145,22 @@ impl Rules {
 ///
 /// # Errors
 /// It is malformed or ambiguous, or has a transfer coding or an expectation that is not supported.
-pub(super) fn parse_target(request: &request::Parts) -> Result<Target, Rejection> {
-    check_framing(&request.headers)?;
+pub(super) fn parse_target(request: &request::Parts, survey: FieldSurvey) -> Result<Target, Rejection> {
+    check_framing(&request.headers, survey)?;
     if request.version == Version::HTTP_2 && !headers::are_readable(&request.headers) {
         return Err(Rejection {
             status: StatusCode::BAD_REQUEST,
             detail: "A header field is malformed, or its value begins or ends with white space.",
         });
     }
-    check_expectation(&request.headers)?;
+    check_expectation(&request.headers, survey)?;
     Target::parse(&request.method, &request.uri, request.version, &request.headers)
 }
 
 /// RFC 9110, 10.1.1: only 100-continue is known.
-fn check_expectation(headers: &HeaderMap) -> Result<(), Rejection> {
+fn check_expectation(headers: &HeaderMap, survey: FieldSurvey) -> Result<(), Rejection> {
     let is_known = |expectation: &HeaderValue| expectation.as_bytes().eq_ignore_ascii_case(b"100-continue");
-    if !headers.contains_key(header::EXPECT) || headers.get_all(header::EXPECT).iter().all(is_known) {
+    if !survey.has(FieldKind::Expect) || headers.get_all(header::EXPECT).iter().all(is_known) {
         return Ok(());
     }
     Err(Rejection {
@@ -158,8 +169,8 @@ fn check_expectation(headers: &HeaderMap) -> Result<(), Rejection> {
     })
 }
 
-fn check_framing(headers: &HeaderMap) -> Result<(), Rejection> {
-    match headers::has_other_coding(headers) {
+fn check_framing(headers: &HeaderMap, survey: FieldSurvey) -> Result<(), Rejection> {
+    match headers::has_other_coding(headers, survey) {
         false => Ok(()),
         true => Err(Rejection {
             status: StatusCode::NOT_IMPLEMENTED,

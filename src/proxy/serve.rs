@@ -82,7 +82,8 @@ pub async fn serve<S: StoreAdmin + 'static>(
     }
 
     // What does the request ask for, and how is it framed?
-    let target = match parse_target(&request) {
+    let survey = rules.survey(&request.headers);
+    let target = match parse_target(&request, survey) {
         Ok(target) => target,
         Err(Rejection { status, detail }) => {
             return Ok(exchange.reply(Reply::problem(status, detail).closing()));
@@ -110,7 +111,7 @@ pub async fn serve<S: StoreAdmin + 'static>(
     let credentials = Credentials { headers: &request.headers, is_peer_trusted, certificate };
     let identity = rules.identify(credentials);
     exchange.set_client(address, rules.written_user(&identity));
-    worker.sampler.record(address, rules.untrusted_peer(&client, &request.headers));
+    worker.sampler.record(address, rules.untrusted_peer(&client, &request.headers, survey));
 
     // Where does the request go?
     let route_index = match rules.router.find(&request.method, &target, &request.headers) {
@@ -234,7 +235,7 @@ pub async fn serve<S: StoreAdmin + 'static>(
     let takes_hints = route.early_hints == EarlyHints::Pass && request.version == Version::HTTP_11;
     let hinted = takes_hints.then(|| HintedRequest::new(client.timer()));
     let (mut request, progress) =
-        rewrite::upstream_request(&worker, &client, &exchange, route, &target, request, body);
+        rewrite::upstream_request(&worker, &client, &exchange, route, &target, (request, survey), body);
     if let Some(path) = rewritten {
         path.apply(&mut request, config.forwarded);
     }
@@ -286,7 +287,7 @@ pub async fn serve<S: StoreAdmin + 'static>(
     }
 
     // Refund what this answer does not cost.
-    reservation::settle(&rules.policies, &exchange, &mut outcomes, answer_status(&answer.response)).await;
+    reservation::settle(&rules.policies, &exchange, &mut outcomes, || answer_status(&answer.response)).await;
 
     let owner = || ExchangeOwner { address, user: user_key(identity), exempt };
     if let Some(upgrade) = upgrade
@@ -333,7 +334,7 @@ fn check_access<S>(
 /// Answers a request that is not forwarded.
 fn refuse<S>(
     worker: &Worker<S>,
-    exchange: Exchange,
+    exchange: Box<Exchange>,
     request: &request::Parts,
     body: Incoming,
     reply: Reply,

@@ -117,7 +117,13 @@ impl AsyncWrite for UpstreamIo {
             return Poll::Pending;
         }
         let result = match &mut self.stream {
-            Stream::Plain(stream) => ready!(Pin::new(stream).poll_write(cx, buf)),
+            // Mostly there is room, and nobody has to be woken when there is some.
+            Stream::Plain(stream) => match stream.try_write(buf) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    ready!(Pin::new(stream).poll_write(cx, buf))
+                }
+                written => written,
+            },
             Stream::Tls(stream) => ready!(Pin::new(&mut stream.0).poll_write(cx, buf)),
         };
         self.report_unless_hangup(result)

@@ -26,7 +26,7 @@ pub(super) fn assume(rules: &Rules, request: &mut request::Parts) -> Option<Assu
     let routes = &rules.config.routes;
     let matching = routes.iter().enumerate().find(|(index, route)| {
         set_host(request, &example(route));
-        parse_target(request).is_ok_and(|target| {
+        parse_target(request, rules.survey(&request.headers)).is_ok_and(|target| {
             rules.router.explain(&request.method, &target, &request.headers).matched == Some(*index)
         })
     });

@@ -288,7 +288,7 @@ fn destination(
     request: &request::Parts,
     explained: &mut Explanation,
 ) -> Result<(Target, usize), Rejection> {
-    let target = parse_target(request)?;
+    let target = parse_target(request, rules.survey(&request.headers))?;
     let found = rules.router.find(&request.method, &target, &request.headers);
     let explanation = rules.router.explain(&request.method, &target, &request.headers);
     let named = |index: usize| rules.config.routes.get(index);

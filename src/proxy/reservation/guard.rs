@@ -141,9 +141,10 @@ pub(in crate::proxy) async fn settle(
     policies: &[Policy],
     exchange: &Exchange,
     outcomes: &mut [PolicyOutcome],
-    status: AnswerStatus,
+    status: impl FnOnce() -> AnswerStatus,
 ) {
     let Some(reservation) = exchange.reservation() else { return };
+    let status = status();
     reservation.answered(status);
     let mut is_refunded = false;
     for outcome in outcomes {

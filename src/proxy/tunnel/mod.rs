@@ -58,7 +58,7 @@ pub struct Tunnel {
     upstream: UpgradedConnection<RequestBody>,
     /// The client's side, where it is a stream of HTTP/2.
     client_stream: Option<OnUpgrade>,
-    exchange: Exchange,
+    exchange: Box<Exchange>,
     guard: OpenExchangeGuard,
     /// How long no byte may come either way.
     idle_timeout: Duration,
@@ -91,7 +91,7 @@ enum Ended {
 pub(super) async fn open<S>(
     worker: &Worker<S>,
     client: &ClientInfo,
-    exchange: Exchange,
+    exchange: Box<Exchange>,
     route: &Route,
     (upgrade, owner): (Upgrade, ExchangeOwner),
     answer: UpstreamAnswer,
@@ -193,7 +193,7 @@ struct Relay<'a, C> {
     upstream: UpgradedConnection<RequestBody>,
     to_client: Direction,
     to_upstream: Direction,
-    exchange: Exchange,
+    exchange: Box<Exchange>,
     /// When a byte last came, or was taken.
     active: &'a Cell<Instant>,
     is_websocket: bool,
