@@ -1,5 +1,7 @@
 //! `endpoints` of an upstream: a list here, or in a file of its own.
 
+use std::collections::HashSet;
+
 use super::other_names;
 use crate::config::{
     Problem, Purpose,
@@ -37,25 +39,39 @@ fn list(value: Cursor<'_>) -> Vec<Endpoint> {
     if value.is_empty_list() {
         value.report("an upstream needs an endpoint", "such as [http://127.0.0.1:3000]".to_owned());
     }
+    let mut known = HashSet::new();
     let endpoints = value.items(|item| {
-        if item.scalar().is_some() {
-            return item.parse(endpoint_url);
+        let endpoint = endpoint(item)?;
+        // Another spelling of the same place is the same endpoint.
+        let place = (endpoint.is_https(), endpoint.host().to_ascii_lowercase(), endpoint.port);
+        if !known.insert(place) {
+            let word = item.scalar().map_or("this endpoint".to_owned(), |word| format!("`{word}`"));
+            let help = "remove it; an endpoint that shall get more requests has a weight: `{ url: http://HOST:PORT, weight: 2 }`";
+            item.report(format!("{word} is in this list twice"), help.to_owned());
+            return None;
         }
-        let mut mapping = item.mapping()?.knowing(other_names::ENDPOINT);
-        let url = mapping.require("url", "such as `url: http://127.0.0.1:3000`");
-        let weight = mapping.parse_or("weight", 1, |text| {
-            let weight = count(1..=1000)(text)?;
-            u32::try_from(weight).map_err(|_| Invalid::new("is too large"))
-        });
-        let drain = mapping.parse_or("drain", false, boolean);
-        mapping.finish();
-        Some(Endpoint { weight, drain, ..url?.parse(endpoint_url)? })
+        Some(endpoint)
     });
     if !endpoints.is_empty() && endpoints.iter().all(|endpoint| endpoint.drain) {
         let message = "every endpoint is drained, so each request to this upstream gets 503";
         value.warn(message, "remove `drain: true` from an endpoint".to_owned());
     }
     endpoints
+}
+
+fn endpoint(item: Cursor<'_>) -> Option<Endpoint> {
+    if item.scalar().is_some() {
+        return item.parse(endpoint_url);
+    }
+    let mut mapping = item.mapping()?.knowing(other_names::ENDPOINT);
+    let url = mapping.require("url", "such as `url: http://127.0.0.1:3000`");
+    let weight = mapping.parse_or("weight", 1, |text| {
+        let weight = count(1..=1000)(text)?;
+        u32::try_from(weight).map_err(|_| Invalid::new("is too large"))
+    });
+    let drain = mapping.parse_or("drain", false, boolean);
+    mapping.finish();
+    Some(Endpoint { weight, drain, ..url?.parse(endpoint_url)? })
 }
 
 /// Reads a file that is a list of endpoints. JSON is YAML, too.
@@ -121,6 +137,10 @@ mod tests {
             ("- http://a\n- { url: http://b, wieght: 2 }\n- x y\n", "line 2: "),
             ("- http://a\n- [", "line "),
             ("upstreams: {}", "line 1: expected a list"),
+            (
+                "- http://a\n- { url: http://A:80, weight: 2 }\n",
+                "line 2: this endpoint is in this list twice",
+            ),
         ];
         for (text, error) in wrong {
             let told = read(text).unwrap_err();

@@ -78,6 +78,10 @@ fn a_wrong_file_never_replaces_a_right_one() {
         ("- http://127.0.0.1:1\n- ftp://127.0.0.1:2\n", "line 2: `ftp://127.0.0.1:2`"),
         ("", "it is empty"),
         ("[]", "an upstream needs an endpoint"),
+        (
+            "- http://127.0.0.1:1\n- http://127.0.0.1:1\n",
+            "line 2: `http://127.0.0.1:1` is in this list twice",
+        ),
         ("- [", "line"),
     ];
     for (text, error) in wrong {
