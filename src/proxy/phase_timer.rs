@@ -158,12 +158,7 @@ impl PhaseTimer {
     /// the answer has to begin.
     pub fn enter_upstream(&self, limit: Duration) {
         self.enter(Phase::Upstream, limit);
-        self.heed_call_deadline();
-        if let Some(deadline) = self.answer_deadline.get()
-            && deadline < self.deadline.get()
-        {
-            self.set_deadline(deadline, false);
-        }
+        self.heed_other_deadlines();
     }
 
     /// The upstream's side of a request runs in a task of its own, and the connection may not have been polled for as long
@@ -193,21 +188,24 @@ impl PhaseTimer {
         self.answer_deadline.get().is_some_and(|deadline| Instant::now() >= deadline)
     }
 
-    fn heed_call_deadline(&self) {
-        if let Some(deadline) = self.call_deadline.get()
-            && deadline < self.deadline.get()
-        {
-            self.set_deadline(deadline, false);
+    fn heed_other_deadlines(&self) {
+        for deadline in [self.call_deadline.get(), self.answer_deadline.get()] {
+            if let Some(deadline) = deadline
+                && deadline < self.deadline.get()
+            {
+                self.set_deadline(deadline, false);
+            }
         }
     }
 
-    /// Waits for the client's next bytes: until the idle timeout, or until it is slower than the minimum rate allows.
+    /// Waits for the client's next bytes: until the idle timeout, or until it is slower than the minimum rate allows; and no
+    /// longer than the client of a call waits, nor than until the answer has to begin.
     pub fn wait_for_client(&self, phase: Phase, idle_timeout: Duration, budget: Duration) {
         self.enter(phase, idle_timeout);
         if budget < idle_timeout {
             self.set_deadline(self.now.get() + budget, true);
         }
-        self.heed_call_deadline();
+        self.heed_other_deadlines();
     }
 
     /// Sets when the phase has to end; `for_rate`: because the client would then be slower than the minimum rate.
@@ -307,8 +305,8 @@ impl PhaseTimer {
     /// Called by the connection when the deadline has passed while the client was waited for, or when the request in
     /// flight loses its connection to others.
     pub fn cut_off_client(&self) {
-        if self.is_call_over() {
-            // It has taken the time that it has given itself.
+        // It has taken the time that it has given itself, or that all tries together have: the request is answered.
+        if self.is_call_over() || self.is_answer_late() {
             return;
         }
         let body = if self.phase.get() == Phase::Client { CutOffBody::Response } else { CutOffBody::Request };
