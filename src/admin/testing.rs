@@ -204,8 +204,9 @@ impl Harness {
         let events = Events::new();
         let drains = Arc::new(DrainTable::new(events.clone(), false));
         let upstreams = rules.config().upstreams.iter();
-        let upstreams =
-            upstreams.map(|upstream| SharedUpstream::new(upstream.clone(), None, &drains)).collect();
+        let upstreams = upstreams
+            .map(|upstream| SharedUpstream::open(upstream.clone(), None, &drains, None).unwrap())
+            .collect();
         let active_config = Arc::new(ActiveConfig::new(ConfigSnapshot {
             rules: Arc::new(rules),
             upstreams,

@@ -34,7 +34,7 @@ pub(super) struct Generation {
 
 impl Generation {
     /// Builds everything for `config`. Unchanged parts of the generation `before` are reused with their connections and
-    /// counts; `before` itself does not change.
+    /// counts, and what is known of endpoints stays; `before` itself does not change.
     ///
     /// # Errors
     /// Keys can't be read, a name can't be sent in a field, or a thread can't be started.
@@ -54,15 +54,14 @@ impl Generation {
         verifier.reload_changed_keys();
         let known = before.map_or(&[][..], |before| &before.upstreams);
         let upstream = |upstream: &model::Upstream| -> Result<_, StartError> {
-            if let Some(same) = known.iter().find(|known| known.config == *upstream) {
+            let before = known.iter().find(|known| known.config.name == upstream.name);
+            if let Some(same) = before.filter(|before| before.config == *upstream) {
                 // As for keys.
                 same.reload_changed_files();
                 return Ok(Arc::clone(same));
             }
             let tls = UpstreamTlsContext::open(upstream)?;
-            let shared = SharedUpstream::new(upstream.clone(), tls, &drains);
-            shared.follow_endpoints_file()?;
-            Ok(shared)
+            Ok(SharedUpstream::open(upstream.clone(), tls, &drains, before.map(|before| &**before))?)
         };
         let upstreams = config.upstreams.iter().map(upstream).collect::<Result<_, _>>()?;
         let tls = tls_contexts(&config, before)?;

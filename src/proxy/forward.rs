@@ -3,6 +3,7 @@
 use std::{
     pin::{Pin, pin},
     rc::Rc,
+    sync::Arc,
     time::Instant,
 };
 
@@ -31,7 +32,8 @@ use crate::{
         metrics::{Outcome, WorkerMetrics},
     },
     upstream::{
-        self, Affinity, ConnectError, Host, HostPool, IncomingBody, SendError, UpstreamClient, UpstreamPool,
+        self, Affinity, ConnectError, Host, HostChoice, HostPool, IncomingBody, SendError, UpstreamClient,
+        UpstreamPool,
     },
 };
 
@@ -133,23 +135,25 @@ impl<'a> Forwarder<'a> {
         let mut retries = Retries::new(self, tried);
         // Whether to open a new connection rather than to check one out of the pool.
         let mut fresh = false;
-        let mut avoid = None;
+        // The hosts on which it has failed.
+        let mut failed_on = Vec::new();
         loop {
             let began = self.timer.now();
-            let Some(picked) = self.upstream.pick(affinity, avoid.as_deref(), began) else {
+            let choice = HostChoice { affinity, tried: &failed_on, within: self.timeouts.connect };
+            let Some(mut picked) = self.upstream.pick(&choice, began) else {
                 return Err(self.no_endpoint());
             };
             let pooled = if fresh { None } else { self.upstream.checkout(&picked, self.client) };
             let mut connection = match pooled {
                 Some(connection) => connection,
                 // Boxed: it is rare, and would make every request's future as large as itself.
-                None => match Box::pin(self.connect(&picked)).await {
+                None => match Box::pin(self.connect(&mut picked, &choice)).await {
                     Ok(connection) => connection,
                     Err(ConnectFailure::Retryable(_))
                         if self.upstream.has_other_hosts()
                             && retries.may_retry(RetryReason::Connect, &picked) =>
                     {
-                        avoid = Some(picked);
+                        failed_on.push(Arc::clone(&picked.host));
                         continue;
                     }
                     Err(ConnectFailure::Retryable(reply) | ConnectFailure::Final(reply)) => {
@@ -201,7 +205,8 @@ impl<'a> Forwarder<'a> {
                             let copy = copy.filter(|_| retries.may_retry(RetryReason::Timeout, &host));
                             let again = copy.and_then(RequestCopy::into_request);
                             let Some(again) = again else { return Err(reply) };
-                            (request, avoid) = (again, Some(host));
+                            failed_on.push(Arc::clone(&host.host));
+                            request = again;
                             continue;
                         }
                     }
@@ -222,7 +227,8 @@ impl<'a> Forwarder<'a> {
                         && let Some(again) = copy.into_request()
                     {
                         discard(response, connection);
-                        (request, avoid) = (again, Some(host));
+                        failed_on.push(Arc::clone(&host.host));
+                        request = again;
                         continue;
                     }
                     let reservation = self.reservation.cloned();
@@ -238,7 +244,8 @@ impl<'a> Forwarder<'a> {
                     let reply = self.timed_out(&mut attempt, &host);
                     let copy = copy.filter(|_| retries.may_retry(RetryReason::Timeout, &host));
                     let Some(again) = copy.and_then(RequestCopy::into_request) else { return Err(reply) };
-                    (request, avoid) = (again, Some(host));
+                    failed_on.push(Arc::clone(&host.host));
+                    request = again;
                     continue;
                 }
             };
@@ -274,8 +281,10 @@ impl<'a> Forwarder<'a> {
             };
             // An endpoint that closes connections may be shutting down: prefer another one. A client that is tied to this one
             // stays as long as it accepts connections.
-            let is_tied = is_replaced && self.upstream.shared().config.ties_requests();
-            (request, fresh, avoid) = (again, true, (!is_tied).then_some(host));
+            if !is_replaced || !self.upstream.shared().config.ties_requests() {
+                failed_on.push(Arc::clone(&host.host));
+            }
+            (request, fresh) = (again, true);
         }
     }
 
@@ -360,13 +369,18 @@ impl<'a> Forwarder<'a> {
 
     async fn connect(
         &self,
-        host: &Rc<HostPool<RequestBody>>,
+        host: &mut Rc<HostPool<RequestBody>>,
+        choice: &HostChoice<'_>,
     ) -> Result<upstream::Connection<RequestBody>, ConnectFailure> {
         // The pool limits each of its two waits itself.
         let backstop = self.timeouts.connect.saturating_mul(3);
-        let connect = pin!(self.upstream.connect(host, self.client, self.timeouts.connect));
-        let error = match self.timer.timeout(backstop, connect).await {
+        let connected = {
+            let connect = pin!(self.upstream.connect(host, self.client, choice));
+            self.timer.timeout(backstop, connect).await
+        };
+        let error = match connected {
             Ok(Ok(connection)) => return Ok(connection),
+            Ok(Err(ConnectError::NoHost)) => return Err(ConnectFailure::Final(self.no_endpoint())),
             Ok(Err(error)) => error,
             Err(TimedOut) if self.timer.is_call_over() => {
                 self.metrics.upstream(self.index, Outcome::Cancelled);
@@ -388,7 +402,7 @@ impl<'a> Forwarder<'a> {
             }
         }
         let (outcome, reply) = match error {
-            ConnectError::Unreachable(_) | ConnectError::Handshake(_) => {
+            ConnectError::NoHost | ConnectError::Unreachable(_) | ConnectError::Handshake(_) => {
                 (Outcome::ConnectError, Reply::bad_gateway())
             }
             ConnectError::Full(_) => (Outcome::Overloaded, Reply::overloaded()),

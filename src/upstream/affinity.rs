@@ -1,9 +1,23 @@
-//! What ties a request to one host of its upstream.
+//! By what the host for a request is chosen: what ties it to one, and what it has tried.
 
-use std::{fmt, net::SocketAddr};
+use std::{fmt, net::SocketAddr, sync::Arc, time::Duration};
 
-use super::rendezvous::{hash, score};
+use super::{
+    Host,
+    rendezvous::{hash, score},
+};
 use crate::config::model::Endpoint;
+
+/// By what the host for a request is chosen, beside the health of all.
+#[derive(Debug, Clone, Copy)]
+pub struct HostChoice<'a> {
+    /// What ties the request to one.
+    pub affinity: &'a Affinity,
+    /// Those on which it has failed, the last one last.
+    pub tried: &'a [Arc<Host>],
+    /// How long a connection to the host may take to open.
+    pub within: Duration,
+}
 
 /// What ties a request to one host. The default ties it to none.
 #[derive(Debug, Clone, Copy, Default)]

@@ -2,11 +2,12 @@
 
 use std::{
     cell::Cell,
+    collections::HashMap,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use super::{Affinity, Host, KeyHash, health::Eligible, rendezvous};
+use super::{Host, HostChoice, KeyHash, health::Eligible, rendezvous};
 use crate::config::model::{Balance, Upstream};
 
 /// The share of its requests with which a host that comes back begins.
@@ -28,10 +29,12 @@ impl Balancer {
     /// Workers start at different `offset`s, so that they don't all begin with the first host.
     pub(super) fn new(hosts: Arc<[Arc<Host>]>, upstream: &Upstream, offset: usize) -> Self {
         let gained = hosts.iter().map(|_| Cell::new(0.0)).collect();
-        let addresses =
-            |host: &Arc<Host>| hosts.iter().filter(|other| other.endpoint_hash == host.endpoint_hash).count();
         let addresses = match upstream.balance {
-            Balance::Hash(_) => hosts.iter().map(addresses).collect(),
+            Balance::Hash(_) => {
+                let mut counts = HashMap::new();
+                hosts.iter().for_each(|host| *counts.entry(host.endpoint_hash).or_insert(0) += 1);
+                hosts.iter().map(|host| counts[&host.endpoint_hash]).collect()
+            }
             Balance::LeastRequest | Balance::RoundRobin => Vec::new(),
         };
         let (balance, slow_start) = (upstream.balance.clone(), upstream.slow_start);
@@ -45,12 +48,13 @@ impl Balancer {
 
     /// The host for the next request, by its place: the one that its cookie names, or else one as `balance` says. Always one
     /// of the [`Eligible`] ones.
-    pub(super) fn pick(&self, affinity: &Affinity, avoid: Option<&Host>, now: Instant) -> usize {
+    pub(super) fn pick(&self, choice: &HostChoice<'_>, now: Instant) -> usize {
+        let affinity = choice.affinity;
         let hosts = &*self.hosts;
         if hosts.len() == 1 {
             return 0;
         }
-        let eligible = Eligible::new(hosts, avoid, now);
+        let eligible = Eligible::new(hosts, choice.tried, now);
         let may = |host: &Arc<Host>| eligible.admits(host);
         if affinity.host.is_some()
             && let Some(named) = hosts.iter().position(|host| Some(host.id) == affinity.host && may(host))
@@ -148,10 +152,12 @@ fn grown_share(back: Duration, slow_start: Duration) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::slice;
+
     use super::*;
     use crate::{
         config::model::{KeyPart, KeyRecipe},
-        upstream::{host_state::UNREACHABLE_TIME, hosts::tests::hosts},
+        upstream::{Affinity, host_state::UNREACHABLE_TIME, hosts::tests::hosts},
     };
 
     const SLOW_START: Duration = Duration::from_secs(10);
@@ -173,12 +179,18 @@ mod tests {
 
     impl Balancer {
         /// For a request that nothing ties to a host.
-        fn any(&self, avoid: Option<&Host>, now: Instant) -> usize {
-            self.pick(&Affinity::default(), avoid, now)
+        fn any(&self, tried: Option<&Arc<Host>>, now: Instant) -> usize {
+            self.tied(&Affinity::default(), tried, now)
+        }
+
+        /// For a request that something ties to a host, and that has failed on one.
+        fn tied(&self, affinity: &Affinity, tried: Option<&Arc<Host>>, now: Instant) -> usize {
+            let tried = tried.map(slice::from_ref).unwrap_or_default();
+            self.pick(&HostChoice { affinity, tried, within: Duration::ZERO }, now)
         }
 
         fn of_key(&self, key: &str, now: Instant) -> usize {
-            self.pick(&Affinity { key: KeyHash::new(key), host: None }, None, now)
+            self.tied(&Affinity { key: KeyHash::new(key), host: None }, None, now)
         }
 
         /// How many of 1000 requests each host gets at this time.
@@ -207,7 +219,7 @@ mod tests {
             balancer.hosts[2].state.request_started();
             assert!((0..6).all(|_| balancer.any(None, now) == 2));
             eject(&balancer, 2, now);
-            let failed = &*balancer.hosts[2];
+            let failed = &balancer.hosts[2];
             assert_ne!(balancer.any(Some(failed), now), 2, "all are ejected: any other may be back");
             assert!((0..6).any(|_| balancer.any(None, now + UNREACHABLE_TIME) == 0));
             balancer.hosts[1].state.connected();
@@ -221,7 +233,7 @@ mod tests {
             let balancer = balancer(&[1, 1], &balance);
             let now = now();
             eject(&balancer, 1, now);
-            let failed = &*balancer.hosts[0];
+            let failed = &balancer.hosts[0];
             assert!((0..4).all(|_| balancer.any(Some(failed), now) == 0));
             assert_eq!(balancer.any(Some(failed), now + UNREACHABLE_TIME), 1);
         }
@@ -368,14 +380,14 @@ mod tests {
             let balancer = balancer(&[1, 1, 1], &balance);
             let now = now();
             let named = Affinity { key: KeyHash::default(), host: Some(balancer.hosts[1].id) };
-            assert!((0..6).all(|_| balancer.pick(&named, None, now) == 1));
-            let failed = &*balancer.hosts[1];
-            assert!((0..6).all(|_| balancer.pick(&named, Some(failed), now) != 1));
+            assert!((0..6).all(|_| balancer.tied(&named, None, now) == 1));
+            let failed = &balancer.hosts[1];
+            assert!((0..6).all(|_| balancer.tied(&named, Some(failed), now) != 1));
             eject(&balancer, 1, now);
-            assert!((0..6).all(|_| balancer.pick(&named, None, now) != 1));
-            assert_eq!(balancer.pick(&named, None, now + UNREACHABLE_TIME), 1);
+            assert!((0..6).all(|_| balancer.tied(&named, None, now) != 1));
+            assert_eq!(balancer.tied(&named, None, now + UNREACHABLE_TIME), 1);
             let unknown = Affinity { host: crate::upstream::HostId::read(b"0000000000000007"), ..named };
-            assert!(balancer.pick(&unknown, None, now) < 3);
+            assert!(balancer.tied(&unknown, None, now) < 3);
         }
     }
 }

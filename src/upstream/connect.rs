@@ -23,6 +23,9 @@ pub enum ConnectError {
     /// All connections are in use, and the queue of waiting requests is full.
     #[error("all {0} connections to the upstream are in use")]
     Full(usize),
+    /// All hosts were drained while the request waited.
+    #[error("all endpoints are drained")]
+    NoHost,
     /// The host could not be reached.
     #[error("{0}")]
     Unreachable(Arc<io::Error>),

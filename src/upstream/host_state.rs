@@ -56,6 +56,8 @@ pub struct HostState {
     /// Requests that failed in a row.
     failures: AtomicU32,
     unreachable_until: AtomicInstant,
+    /// Until when a request finds out whether it can be reached again, unless it knows before.
+    trial_until: AtomicInstant,
     ejected_until: AtomicInstant,
     /// Since when nothing keeps requests away any more, or since when it is there. None: from the start.
     back_since: AtomicInstant,
@@ -189,7 +191,8 @@ impl HostState {
 
     #[cold]
     fn standing_with(&self, faults: u8, now: Instant) -> Standing {
-        let is_unreachable = faults & UNREACHABLE != 0 && self.unreachable_until.is_after(now);
+        let is_unreachable = faults & UNREACHABLE != 0
+            && (self.unreachable_until.is_after(now) || self.trial_until.is_after(now));
         if is_unreachable || faults & (UNREACHABLE_BY_PROBES | UNRESOLVED) != 0 {
             Standing::Unreachable
         } else if faults & UNHEALTHY != 0 || self.is_ejected(now) {
@@ -283,14 +286,31 @@ impl HostState {
 
     fn reached(&self, detail: &mut Detail, by: ChangedBy) -> Option<HostChange> {
         self.unreachable_until.clear();
+        self.trial_until.clear();
         self.clear(UNREACHABLE_BY_PROBES);
         self.clear(UNREACHABLE).then(|| detail.changed(true, "can be reached again".to_owned(), by))
+    }
+
+    /// Whether a request that was to be sent to it is. Where it could not be reached before, one request at a time finds out
+    /// whether it is back, for which it takes `within` at most: were it several, each would wait as long for nothing.
+    #[inline]
+    pub(super) fn admits(&self, now: Instant, within: Duration) -> bool {
+        self.faults.load(Relaxed) & UNREACHABLE == 0 || self.begins_trial(now, within)
+    }
+
+    #[cold]
+    fn begins_trial(&self, now: Instant, within: Duration) -> bool {
+        // It is left out, and yet was chosen: no other host can be reached, and each request tries.
+        self.unreachable_until.is_after(now)
+            || self.trial_until.is_after(now)
+            || self.trial_until.set_if_over(now, now + within.max(UNREACHABLE_TIME))
     }
 
     /// No connection to it could be opened.
     pub(super) fn mark_unreachable(&self, error: String, now: Instant) -> Option<HostChange> {
         let mut detail = self.detail.lock();
         self.unreachable_until.set(now + UNREACHABLE_TIME);
+        self.trial_until.clear();
         let change = self.set(UNREACHABLE).then(|| {
             self.ejections.fetch_add(1, Relaxed);
             let reason = format!("cannot be reached, and gets no requests while others can: {error}");
@@ -384,9 +404,9 @@ impl HostState {
         self.end_ejection(&mut self.detail.lock(), now, "is no longer ejected: the time is over")
     }
 
-    /// Ends its ejection before its time.
-    pub(super) fn readmit(&self, now: Instant) -> Option<HostChange> {
-        self.end_ejection(&mut self.detail.lock(), now, "is no longer ejected: too few hosts are left")
+    /// Ends its ejection before its time. `why`: the end of a sentence.
+    pub(super) fn readmit(&self, now: Instant, why: &str) -> Option<HostChange> {
+        self.end_ejection(&mut self.detail.lock(), now, &format!("is no longer ejected: {why}"))
     }
 
     fn end_ejection(&self, detail: &mut Detail, now: Instant, reason: &str) -> Option<HostChange> {
@@ -426,7 +446,7 @@ impl HostState {
         match result {
             Ok(()) => {
                 let reached = self.reached(&mut detail, ChangedBy::Probe);
-                let is_healthy = count >= settings.healthy && self.clear(UNHEALTHY);
+                let is_healthy = (is_first || count >= settings.healthy) && self.clear(UNHEALTHY);
                 let healthy = is_healthy.then(|| {
                     let reason = format!("is healthy again: {}", probes("succeeded"));
                     detail.changed(true, reason, ChangedBy::Probe)
@@ -450,6 +470,21 @@ impl HostState {
                 change
             }
         }
+    }
+}
+
+/// Changes of the checks.
+impl HostState {
+    /// It is probed otherwise from now on: the first probe decides alone. `is_probed`: whether it is probed at all.
+    pub(super) fn checks_changed(&self, is_probed: bool) -> Option<HostChange> {
+        let mut detail = self.detail.lock();
+        detail.last_probe = None;
+        if is_probed {
+            return None;
+        }
+        self.clear(UNREACHABLE_BY_PROBES);
+        let reason = "is no longer unhealthy: it is not checked any more";
+        self.clear(UNHEALTHY).then(|| detail.changed(true, reason.to_owned(), ChangedBy::Probe))
     }
 }
 
@@ -507,6 +542,38 @@ mod tests {
     }
 
     #[test]
+    fn one_request_at_a_time_finds_out_whether_a_host_is_back() {
+        let (host, now) = (HostState::default(), Instant::now());
+        assert!(host.admits(now, seconds(5)) && host.admits(now, seconds(5)), "nothing is known against it");
+        host.mark_unreachable("it is silent".into(), now);
+        assert!(host.admits(now, seconds(5)), "it is left out: who chooses it all the same may");
+        let later = now + UNREACHABLE_TIME;
+        assert_eq!(host.standing(later), Standing::Usable);
+        assert!(host.admits(later, seconds(5)));
+        assert_eq!(host.standing(later), Standing::Unreachable, "until that one knows");
+        assert_eq!(host.standing(later + seconds(4)), Standing::Unreachable);
+        assert_eq!(host.standing(later + seconds(5)), Standing::Usable, "it never told");
+        assert!(host.admits(later + seconds(5), seconds(5)));
+        host.mark_unreachable("it is silent".into(), later + seconds(6));
+        assert_eq!(host.standing(later + seconds(7)), Standing::Usable, "a second after it failed");
+        assert!(host.admits(later + seconds(7), seconds(5)) && host.connected().is_some());
+        assert_eq!(host.standing(later + seconds(7)), Standing::Usable);
+    }
+
+    #[test]
+    fn other_checks_decide_anew() {
+        let (host, checks) = (HostState::default(), checks(2, 3));
+        host.probed(failure("500"), &checks);
+        assert_eq!(host.checks_changed(true), None);
+        assert_eq!(host.status(), EndpointState::Unhealthy, "until the first of them");
+        assert!(host.probed(Ok(()), &checks).is_some_and(|change| change.is_healthy));
+        host.checks_changed(true);
+        host.probed(failure("500"), &checks);
+        assert!(host.checks_changed(false).is_some_and(|change| change.is_healthy));
+        assert!(host.is_healthy());
+    }
+
+    #[test]
     fn ejections_grow_and_are_forgotten() {
         let (host, mut now) = (HostState::default(), Instant::now());
         for times in 1..=12 {
@@ -520,7 +587,7 @@ mod tests {
         }
         now += seconds(30 * 4);
         assert_eq!(eject(&host, now), seconds(30) * 7, "ten, less four, and one");
-        host.readmit(now);
+        host.readmit(now, "too few hosts are left");
         now += seconds(3_600);
         assert_eq!(eject(&host, now), seconds(30));
     }

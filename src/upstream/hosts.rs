@@ -1,6 +1,7 @@
 //! The hosts of an upstream: the addresses that its requests can be sent to, and what all workers know of each.
 
 use std::{
+    collections::{HashMap, HashSet},
     fmt,
     net::{IpAddr, SocketAddr},
     sync::{
@@ -32,18 +33,22 @@ pub struct Host {
     pub(super) name: Option<Arc<Name>>,
     /// Its part of the requests, as the bits of a float.
     weight: AtomicU64,
-    /// What all workers know of it.
-    pub state: HostState,
+    /// What all workers know of it. It outlasts the host where a reload replaces the upstream.
+    pub state: Arc<HostState>,
 }
 
 impl Host {
-    /// A host of `endpoint` that was never tried. Without an `address` it stands for the name of the endpoint.
-    fn new(endpoint: Endpoint, address: Option<SocketAddr>, name: Option<Arc<Name>>) -> Arc<Self> {
+    /// A host of `endpoint`. Without an `address` it stands for the name of the endpoint.
+    fn new(
+        endpoint: Endpoint,
+        address: Option<SocketAddr>,
+        name: Option<Arc<Name>>,
+        state: Arc<HostState>,
+    ) -> Arc<Self> {
         let is_name = endpoint.host().parse::<IpAddr>().is_err();
         let id = HostId::new(&endpoint, address.filter(|_| is_name));
         let endpoint_hash = rendezvous::hash(endpoint.base_url().as_bytes());
         let weight = AtomicU64::new(f64::from(endpoint.weight).to_bits());
-        let state = HostState::new(address.is_some() || name.is_none());
         Arc::new(Self { endpoint, address, id, endpoint_hash, name, weight, state })
     }
 
@@ -101,11 +106,20 @@ pub(super) struct AtomicInstant(AtomicU64);
 
 static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
 
+/// Never 0, which is none. In range for half a million years.
+fn micros(at: Instant) -> u64 {
+    at.saturating_duration_since(*EPOCH).as_micros().max(1) as u64
+}
+
 impl AtomicInstant {
     pub(super) fn set(&self, at: Instant) {
-        // 0 is none. In range for half a million years.
-        let micros = at.saturating_duration_since(*EPOCH).as_micros().max(1);
-        self.0.store(micros as u64, Ordering::Relaxed);
+        self.0.store(micros(at), Ordering::Relaxed);
+    }
+
+    /// Sets it unless it is later than `now`. Of several who do so at the same time, one succeeds.
+    pub(super) fn set_if_over(&self, now: Instant, at: Instant) -> bool {
+        let (known, now, at) = (self.0.load(Ordering::Relaxed), micros(now), micros(at));
+        known <= now && self.0.compare_exchange(known, at, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     pub(super) fn clear(&self) {
@@ -171,6 +185,15 @@ impl ListedEndpoint {
         &self.past
     }
 
+    /// The same endpoint of an upstream that takes the place of its own: what is known of its name and its hosts stays.
+    fn successor(&self) -> Self {
+        let host = |host: &Arc<Host>| {
+            let (endpoint, name, state) = (host.endpoint.clone(), host.name.clone(), Arc::clone(&host.state));
+            Host::new(endpoint, host.address, name, state)
+        };
+        Self { hosts: self.hosts.iter().map(host).collect(), ..self.clone() }
+    }
+
     /// Its addresses as they are now, each with its part of the weight. Hosts that were among them before stay.
     fn renew_hosts(&mut self) {
         let port = self.endpoint.port;
@@ -186,7 +209,10 @@ impl ListedEndpoint {
         let host = |address: Option<SocketAddr>| {
             let host = match before.iter().position(|host| host.address == address) {
                 Some(known_at) => before.swap_remove(known_at),
-                None => Host::new(self.endpoint.clone(), address, self.name.clone()),
+                None => {
+                    let state = HostState::new(address.is_some() || self.name.is_none());
+                    Host::new(self.endpoint.clone(), address, self.name.clone(), Arc::new(state))
+                }
             };
             host.weight.store(share.to_bits(), Ordering::Relaxed);
             host
@@ -210,12 +236,23 @@ pub(super) struct HostsSnapshot {
 }
 
 impl Hosts {
-    /// Those of these endpoints. Names have no addresses yet.
-    pub(super) fn new(endpoints: &[Endpoint]) -> Self {
-        let in_use = HostsSnapshot { version: 0, hosts: Arc::new([]) };
-        let mut current = CurrentHosts { endpoints: Vec::new(), all: Arc::new([]), in_use };
+    /// Those of these endpoints. `before`: those of the upstream whose place theirs takes. What is known of those that stay is
+    /// kept.
+    pub(super) fn new(
+        endpoints: &[Endpoint],
+        before: Option<&Self>,
+        is_drained: impl Fn(&Endpoint) -> bool,
+    ) -> Self {
+        let mut current = match before {
+            Some(before) => before.current.read().successor(),
+            None => CurrentHosts {
+                endpoints: Vec::new(),
+                all: Arc::new([]),
+                in_use: HostsSnapshot { version: 0, hosts: Arc::new([]) },
+            },
+        };
         current.list(endpoints);
-        current.renew(|_| false);
+        current.renew(is_drained);
         let version = AtomicU64::new(current.in_use.version);
         Self { current: RwLock::new(current), version }
     }
@@ -232,6 +269,15 @@ impl Hosts {
                 listed.name.as_ref().is_some_and(|listed| Arc::ptr_eq(listed, name))
             };
             current.endpoints.iter_mut().filter(is_its).for_each(ListedEndpoint::renew_hosts);
+        };
+        self.change(renew, is_drained);
+    }
+
+    /// Follows all names.
+    pub(super) fn names_resolved(&self, is_drained: impl Fn(&Endpoint) -> bool) {
+        let renew = |current: &mut CurrentHosts| {
+            let named = current.endpoints.iter_mut().filter(|listed| listed.name.is_some());
+            named.for_each(ListedEndpoint::renew_hosts);
         };
         self.change(renew, is_drained);
     }
@@ -276,11 +322,24 @@ impl Hosts {
 }
 
 impl CurrentHosts {
+    /// The same hosts, of an upstream that takes the place of theirs.
+    fn successor(&self) -> Self {
+        let endpoints: Vec<_> = self.endpoints.iter().map(ListedEndpoint::successor).collect();
+        let hosts = |endpoints: &[ListedEndpoint]| -> Vec<_> {
+            endpoints.iter().flat_map(|listed| listed.hosts.clone()).collect()
+        };
+        let in_use: HashSet<_> = self.in_use.hosts.iter().map(Arc::as_ptr).collect();
+        let pairs = hosts(&self.endpoints).into_iter().zip(hosts(&endpoints));
+        let in_use = pairs.filter(|(before, _)| in_use.contains(&Arc::as_ptr(before)));
+        let in_use = HostsSnapshot { version: 0, hosts: in_use.map(|(_, host)| host).collect() };
+        Self { endpoints, all: Arc::new([]), in_use }
+    }
+
     fn list(&mut self, endpoints: &[Endpoint]) {
-        let mut before = std::mem::take(&mut self.endpoints);
+        let before = std::mem::take(&mut self.endpoints).into_iter();
+        let mut before: HashMap<_, _> = before.map(|listed| (listed.endpoint.url.clone(), listed)).collect();
         let listed = |endpoint: &Endpoint| {
-            let known_at = before.iter().position(|listed| listed.endpoint.url == endpoint.url);
-            let mut listed = known_at.map(|at| before.swap_remove(at)).unwrap_or_else(|| ListedEndpoint {
+            let mut listed = before.remove(&endpoint.url).unwrap_or_else(|| ListedEndpoint {
                 endpoint: endpoint.clone(),
                 hosts: Vec::new(),
                 name: needs_resolving(endpoint.host()).then(|| Name::in_use(endpoint.host())),
@@ -308,11 +367,15 @@ impl CurrentHosts {
         }
         self.all = all;
         if !before.is_empty() {
-            // Those of a name that was resolved for the first time take the place of one that was there.
+            let known: HashSet<_> = before.iter().map(Arc::as_ptr).collect();
+            // Those of a name that was resolved for the first time take the place of one that was there, and begin as that
+            // would have.
+            let stood_for = before.iter().filter(|known| known.address.is_none());
+            let stood_for: HashMap<_, _> = stood_for.map(|known| (&known.endpoint.url, known)).collect();
             let was_there = |host: &&Arc<Host>| {
-                let stood_for =
-                    |known: &Arc<Host>| known.address.is_none() && known.endpoint.url == host.endpoint.url;
-                before.iter().any(|known| Arc::ptr_eq(known, host) || stood_for(known))
+                let is_from_the_start = |known: &&Arc<Host>| known.state.in_use_since().is_none();
+                known.contains(&Arc::as_ptr(host))
+                    || stood_for.get(&host.endpoint.url).is_some_and(is_from_the_start)
             };
             let now = Instant::now();
             in_use.iter().filter(|host| !was_there(host)).for_each(|host| host.state.came_back(now));
@@ -342,7 +405,7 @@ pub(super) mod tests {
             drain: false,
         };
         let endpoints: Vec<_> = (1..).zip(weights).map(endpoint).collect();
-        Hosts::new(&endpoints).snapshot().hosts
+        Hosts::new(&endpoints, None, |_| false).snapshot().hosts
     }
 
     fn endpoint(url: &str, weight: u32) -> Endpoint {
@@ -361,7 +424,8 @@ pub(super) mod tests {
 
     #[test]
     fn a_host_that_stays_keeps_what_is_known_of_it_whatever_its_weight() {
-        let hosts = Hosts::new(&[endpoint("http://10.0.0.1:1", 1), endpoint("http://10.0.0.2:1", 1)]);
+        let endpoints = [endpoint("http://10.0.0.1:1", 1), endpoint("http://10.0.0.2:1", 1)];
+        let hosts = Hosts::new(&endpoints, None, |_| false);
         let before = hosts.snapshot();
         assert_eq!(hosts.version(), before.version, "nothing has changed yet");
         before.hosts[1].state.mark_unreachable("refused".into(), Instant::now());
@@ -383,7 +447,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_name_stands_for_itself_until_it_has_addresses_which_share_its_weight() {
-        let hosts = Hosts::new(&[endpoint("http://db.test:7", 3)]);
+        let hosts = Hosts::new(&[endpoint("http://db.test:7", 3)], None, |_| false);
         assert_eq!(shown(&hosts), [("db.test".to_owned(), 3.0)]);
         let name = hosts.names().remove(0);
         name.found(&["10.0.0.1", "10.0.0.2", "::1"]);
@@ -398,6 +462,49 @@ pub(super) mod tests {
         assert_eq!(shown(&hosts), [("10.0.0.2:7".to_owned(), 3.0)]);
         assert!(Arc::ptr_eq(&before.hosts[1], &hosts.snapshot().hosts[0]));
         assert_eq!(hosts.endpoints()[0].past().ejections, 1, "that of the address that is gone");
+    }
+
+    #[test]
+    fn a_name_that_is_added_begins_slowly_once_it_has_addresses() {
+        let (first, added) = (endpoint("http://10.0.0.1:1", 1), endpoint("http://added.test:7", 1));
+        let hosts = Hosts::new(std::slice::from_ref(&first), None, |_| false);
+        hosts.list(&[first, added], |_| false);
+        let name = hosts.names().remove(0);
+        name.found(&["10.0.0.2"]);
+        hosts.name_resolved(&name, |_| false);
+        let begins: Vec<_> =
+            hosts.snapshot().hosts.iter().map(|host| host.state.in_use_since().is_some()).collect();
+        assert_eq!(begins, [false, true]);
+    }
+
+    #[test]
+    fn what_is_known_of_hosts_outlasts_their_upstream() {
+        let endpoints =
+            ["http://10.0.0.1:1", "http://stays.test:7", "http://10.0.0.3:1", "http://10.0.0.4:1"];
+        let before =
+            Hosts::new(&endpoints[..3].iter().map(|url| endpoint(url, 1)).collect::<Vec<_>>(), None, |_| {
+                false
+            });
+        let name = before.names().remove(0);
+        name.found(&["10.0.0.2"]);
+        before.name_resolved(&name, |_| false);
+        let old = before.snapshot().hosts;
+        old[0].state.mark_unreachable("refused".into(), Instant::now());
+        let heavier = [2, 2, 2, 2].into_iter().zip(endpoints).map(|(weight, url)| endpoint(url, weight));
+        let heavier: Vec<_> = heavier.collect();
+        let after = Hosts::new(&heavier, Some(&before), |endpoint| endpoint.url.host() == Some("10.0.0.3"));
+        let share = |address: &str| (address.to_owned(), 2.0);
+        assert_eq!(shown(&after), ["10.0.0.1:1", "10.0.0.2:7", "10.0.0.4:1"].map(share));
+        let new = after.snapshot().hosts;
+        assert!(!new[0].state.is_healthy(), "it is unreachable as before");
+        assert_eq!(old[0].weight(), 1.0, "the upstream that is in force still has the old weights");
+        let begins = |nth: usize| new[nth].state.in_use_since().is_some();
+        assert!(!begins(1) && begins(2), "the new one alone begins slowly");
+        // The name was resolved while the old upstream was in force.
+        name.found(&["10.0.0.5"]);
+        before.name_resolved(&name, |_| false);
+        after.names_resolved(|_| false);
+        assert_eq!(shown(&after)[1], share("10.0.0.5:7"));
     }
 
     #[test]

@@ -286,7 +286,8 @@ mod tests {
             idle_connections: 1,
             host: HostHeader::Preserve,
         };
-        SharedUpstream::new(config, None, &Arc::new(DrainTable::new(Events::new(), false)))
+        let drains = Arc::new(DrainTable::new(Events::new(), false));
+        SharedUpstream::open(config, None, &drains, None).unwrap()
     }
 
     fn client(shared: &Arc<SharedUpstream>, last: u8) -> Rc<UpstreamClient> {

@@ -50,38 +50,35 @@ pub struct SharedUpstream {
 }
 
 impl SharedUpstream {
-    /// An upstream without connections. `tls` is made of its configuration.
-    pub fn new(
+    /// An upstream without connections. `tls` is made of its configuration. What is known of the hosts and names of
+    /// `before`, whose place it takes, stays with those that both have. If a file lists its endpoints, that is read and
+    /// followed.
+    ///
+    /// # Errors
+    /// The file can't be read, or is wrong.
+    pub fn open(
         config: model::Upstream,
         tls: Option<UpstreamTlsContext>,
         drains: &Arc<DrainTable>,
-    ) -> Arc<Self> {
+        before: Option<&Self>,
+    ) -> Result<Arc<Self>, EndpointsFileError> {
+        let file = config.endpoints_file.as_ref().map(ListedInFile::open).transpose()?;
+        let endpoints = file.as_ref().map_or(&*config.endpoints, ListedInFile::endpoints);
+        let is_drained = |endpoint: &_| drain_of(drains, &config.name, endpoint).is_some();
+        let hosts = Hosts::new(endpoints, before.map(|before| &before.hosts), is_drained);
         let upstream = Arc::new(Self {
             tls,
             queue: ConnectionQueue::new(config.max_connections),
             addresses: AddressTable::new(&config),
             wanted: Notify::new(),
-            hosts: Hosts::new(&config.endpoints),
+            hosts,
             outliers: Outliers::new(config.outlier),
             drains: Arc::clone(drains),
-            file: Mutex::default(),
+            file: Mutex::new(file),
             config,
         });
         drains.watch(&upstream);
-        upstream
-    }
-
-    /// Reads the file that lists its endpoints, if there is one, and follows it from now on.
-    ///
-    /// # Errors
-    /// It can't be read, or is wrong.
-    pub fn follow_endpoints_file(&self) -> Result<(), EndpointsFileError> {
-        if let Some(settings) = &self.config.endpoints_file {
-            let listed = ListedInFile::open(settings)?;
-            self.list(listed.endpoints());
-            *self.file.lock() = Some(listed);
-        }
-        Ok(())
+        Ok(upstream)
     }
 
     /// The addresses of all endpoints, drained ones included.
@@ -106,15 +103,7 @@ impl SharedUpstream {
 
     /// Who has drained an endpoint, and why. `None`: it takes requests.
     fn drain_of(&self, endpoint: &model::Endpoint) -> Option<StateChange> {
-        if endpoint.drain {
-            let reason = "drain: true".to_owned();
-            return Some(StateChange { time: None, reason, by: "configuration".to_owned() });
-        }
-        let drain =
-            self.drains.get(&EndpointId { upstream: self.config.name.clone(), url: endpoint.base_url() })?;
-        let since = Duration::from_micros(u64::try_from(drain.since).unwrap_or_default());
-        let (reason, by) = (drain.reason.clone(), drain.by.clone());
-        Some(StateChange { time: Some(UNIX_EPOCH + since), reason, by })
+        drain_of(&self.drains, &self.config.name, endpoint)
     }
 
     /// The URLs of all endpoints.
@@ -163,7 +152,10 @@ impl SharedUpstream {
             ConnectError::HandshakeTimeout => {
                 format!("{error}: if the port does not use TLS, write http://")
             }
-            ConnectError::Full(_) | ConnectError::Unreachable(_) | ConnectError::Timeout => error.to_string(),
+            ConnectError::Full(_)
+            | ConnectError::NoHost
+            | ConnectError::Unreachable(_)
+            | ConnectError::Timeout => error.to_string(),
         }
     }
 
@@ -204,6 +196,11 @@ impl SharedUpstream {
         self.hosts.names()
     }
 
+    /// It is in force from now on. Names may have been resolved since it was made.
+    pub fn enter_into_force(&self) {
+        self.hosts.names_resolved(|endpoint| self.drain_of(endpoint).is_some());
+    }
+
     /// Follows a name that was resolved, if it is one of its own. Returns whether it is.
     pub(super) fn name_resolved(&self, name: &Arc<Name>) -> bool {
         let is_its_own = self.names().iter().any(|its| Arc::ptr_eq(its, name));
@@ -226,4 +223,16 @@ impl SharedUpstream {
         };
         self.hosts.endpoints().iter().map(facts).collect()
     }
+}
+
+/// Who has drained an endpoint of the upstream of this name, and why. `None`: it takes requests.
+fn drain_of(drains: &DrainTable, upstream: &str, endpoint: &model::Endpoint) -> Option<StateChange> {
+    if endpoint.drain {
+        let reason = "drain: true".to_owned();
+        return Some(StateChange { time: None, reason, by: "configuration".to_owned() });
+    }
+    let drain = drains.get(&EndpointId { upstream: upstream.to_owned(), url: endpoint.base_url() })?;
+    let since = Duration::from_micros(u64::try_from(drain.since).unwrap_or_default());
+    let (reason, by) = (drain.reason.clone(), drain.by.clone());
+    Some(StateChange { time: Some(UNIX_EPOCH + since), reason, by })
 }

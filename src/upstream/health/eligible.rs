@@ -9,8 +9,8 @@ use crate::upstream::{Host, Standing};
 pub(in crate::upstream) struct Eligible<'a> {
     /// The least fit of them.
     worst: Standing,
-    /// The host that failed the request just now, where there is another.
-    avoid: Option<&'a Host>,
+    /// Those that are left out, since the request has failed on them.
+    avoided: &'a [Arc<Host>],
     now: Instant,
 }
 
@@ -18,8 +18,9 @@ impl<'a> Eligible<'a> {
     /// The usable ones of `hosts`. Where these are fewer than half, the suspect ones as well, since the few would hardly take
     /// the load of all ("panic mode"). Where none of either is left, all.
     ///
-    /// `avoid` failed the request just now. It gets it again only where all others are less fit.
-    pub(in crate::upstream) fn new(hosts: &[Arc<Host>], avoid: Option<&'a Host>, now: Instant) -> Self {
+    /// The request has failed on the hosts `tried`, in this order. One of them gets it again only where all others are less
+    /// fit, and the last of them only where there is no other such one.
+    pub(in crate::upstream) fn new(hosts: &[Arc<Host>], tried: &'a [Arc<Host>], now: Instant) -> Self {
         let (mut usable, mut suspect) = (0, 0);
         for host in hosts {
             match host.state.standing(now) {
@@ -28,18 +29,27 @@ impl<'a> Eligible<'a> {
                 Standing::Unreachable => {}
             }
         }
-        let (worst, eligible) = match usable + suspect {
-            _ if usable > 0 && usable * 2 >= hosts.len() => (Standing::Usable, usable),
-            0 => (Standing::Unreachable, hosts.len()),
-            reachable => (Standing::Suspect, reachable),
+        let worst = match usable + suspect {
+            _ if usable > 0 && usable * 2 >= hosts.len() => Standing::Usable,
+            0 => Standing::Unreachable,
+            _ => Standing::Suspect,
         };
-        let is_only = |avoid: &&Host| eligible == 1 && avoid.state.standing(now) <= worst;
-        Self { worst, avoid: avoid.filter(|avoid| !is_only(avoid)), now }
+        let all = Self { worst, avoided: &[], now };
+        if tried.is_empty() {
+            return all;
+        }
+        let last = &tried[tried.len() - 1..];
+        [tried, last]
+            .into_iter()
+            .map(|avoided| Self { avoided, ..all })
+            .find(|some| hosts.iter().any(|host| some.admits(host)))
+            .unwrap_or(all)
     }
 
     /// Whether `host` is one of them.
     pub(in crate::upstream) fn admits(&self, host: &Host) -> bool {
-        host.state.standing(self.now) <= self.worst && self.avoid.is_none_or(|avoid| !ptr::eq(avoid, host))
+        host.state.standing(self.now) <= self.worst
+            && self.avoided.iter().all(|avoided| !ptr::eq(&**avoided, host))
     }
 }
 
@@ -50,21 +60,21 @@ mod tests {
     use super::*;
     use crate::{config::model::OutlierDetection, upstream::hosts::tests::hosts};
 
-    /// Which of these hosts are eligible. Each is usable (`u`), suspect (`s`) or unreachable (`x`); the one to avoid is in
-    /// upper case.
+    /// Which of these hosts are eligible. Each is usable (`u`), suspect (`s`) or unreachable (`x`); those that were tried are
+    /// in upper case, the last one last.
     fn eligible(standings: &str) -> String {
         let (hosts, now) = (hosts(&vec![1; standings.len()]), Instant::now());
         let settings = OutlierDetection { failures: 1, eject: Duration::from_secs(30), at_most: 1.0 };
-        let mut avoid = None;
+        let mut tried = Vec::new();
         for (host, standing) in hosts.iter().zip(standings.chars()) {
             match standing.to_ascii_lowercase() {
                 's' => drop(host.state.eject(&settings, String::new(), now)),
                 'x' => drop(host.state.mark_unreachable(String::new(), now)),
                 _ => {}
             }
-            avoid = avoid.or(standing.is_uppercase().then_some(&**host));
+            tried.extend(standing.is_uppercase().then(|| Arc::clone(host)));
         }
-        let eligible = Eligible::new(&hosts, avoid, now);
+        let eligible = Eligible::new(&hosts, &tried, now);
         let show = |(host, standing): (&Arc<Host>, char)| if eligible.admits(host) { standing } else { '-' };
         hosts.iter().zip(standings.chars()).map(show).collect()
     }
@@ -92,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_to_avoid_gets_a_request_again_only_where_others_are_less_fit() {
+    fn one_that_was_tried_gets_a_request_again_only_where_others_are_less_fit() {
         for (standings, admitted) in [
             ("U", "U"),
             ("X", "X"),
@@ -106,6 +116,13 @@ mod tests {
             ("Sx", "S-"),
             ("Usss", "-sss"),
             ("Uuss", "-u--"),
+            // All hosts that were tried, and not just the last one.
+            ("UUuu", "--uu"),
+            ("UUx", "U--"),
+            ("UUss", "U---"),
+            ("UUU", "UU-"),
+            ("SSSs", "---s"),
+            ("XXX", "XX-"),
         ] {
             assert_eq!(eligible(standings), admitted, "{standings}");
         }

@@ -1,6 +1,6 @@
 //! Probes every host of the upstreams that have `health`, each in a task of its own.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{collections::HashMap, convert::Infallible, sync::Arc, time::Duration};
 
 use tokio::{
     task::{AbortHandle, spawn_local},
@@ -24,13 +24,22 @@ pub async fn monitor(upstreams: impl Fn() -> Vec<Arc<SharedUpstream>>) -> Infall
     loop {
         tick.tick().await;
         let upstreams = upstreams();
-        watched.retain(|old| upstreams.iter().any(|kept| Arc::ptr_eq(kept, &old.upstream)));
+        let is_kept =
+            |old: &mut WatchedUpstream| upstreams.iter().any(|kept| Arc::ptr_eq(kept, &old.upstream));
+        let gone: Vec<_> = watched.extract_if(.., |old| !is_kept(old)).map(|old| old.upstream).collect();
         for upstream in upstreams {
-            upstream.settle_ejections(std::time::Instant::now());
             match watched.iter_mut().find(|known| Arc::ptr_eq(&known.upstream, &upstream)) {
                 Some(known) => known.refresh(),
-                None => watched.push(WatchedUpstream::new(upstream)),
+                None => {
+                    // Its hosts may have been those of the one whose place it takes.
+                    let before = gone.iter().find(|gone| gone.config.name == upstream.config.name);
+                    if before.is_some_and(|before| before.config.health != upstream.config.health) {
+                        upstream.checks_changed();
+                    }
+                    watched.push(WatchedUpstream::new(Arc::clone(&upstream)));
+                }
             }
+            upstream.settle_ejections(std::time::Instant::now());
         }
     }
 }
@@ -58,14 +67,12 @@ impl WatchedUpstream {
             return;
         }
         let version = self.upstream.hosts_version();
-        let mut before = std::mem::take(&mut self.probes);
+        let before = std::mem::take(&mut self.probes).into_iter();
+        let mut before: HashMap<_, _> = before.map(|probe| (Arc::as_ptr(&probe.host), probe)).collect();
         // Drained ones included: once one is undrained, its health is known.
         for host in self.upstream.hosts().iter().filter(|host| !host.is_unresolved()) {
-            let known = before.iter().position(|probe| Arc::ptr_eq(&probe.host, host));
-            self.probes.push(match known {
-                Some(known) => before.swap_remove(known),
-                None => ProbeTask::spawn(&self.upstream, host, check),
-            });
+            let known = before.remove(&Arc::as_ptr(host));
+            self.probes.push(known.unwrap_or_else(|| ProbeTask::spawn(&self.upstream, host, check)));
         }
         self.version = version;
     }

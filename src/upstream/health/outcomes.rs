@@ -107,8 +107,17 @@ impl SharedUpstream {
 
     /// Ends ejections whose time is over.
     pub(super) fn settle_ejections(&self, now: Instant) {
-        self.outliers
-            .settle(&self.hosts_snapshot().hosts, now, |host, change| self.report_change(host, &change));
+        let in_use = self.hosts_snapshot().hosts;
+        self.outliers.settle(&self.hosts(), &in_use, now, |host, change| self.report_change(host, &change));
+    }
+
+    /// Its hosts are probed otherwise from now on, or no longer.
+    pub(super) fn checks_changed(&self) {
+        for host in &*self.hosts() {
+            if let Some(change) = host.state.checks_changed(self.config.health.is_some()) {
+                self.report_change(host, &change);
+            }
+        }
     }
 
     /// Says in the log what has changed.

@@ -1,6 +1,6 @@
 //! Outlier detection: hosts that fail requests are ejected for a while, but never too many of them.
 
-use std::{sync::Arc, time::Instant};
+use std::{ptr, sync::Arc, time::Instant};
 
 use http::{HeaderMap, StatusCode};
 use parking_lot::Mutex;
@@ -87,6 +87,11 @@ impl Outliers {
             return None;
         }
         let hosts = hosts();
+        // It was drained, or is gone: its requests in flight decide nothing.
+        if !contains(&hosts, host) {
+            host.state.forget_failures();
+            return None;
+        }
         let _deciding = self.deciding.lock();
         // Of requests that fail at the same time, one ejects it.
         if host.state.is_ejected(now) {
@@ -105,29 +110,46 @@ impl Outliers {
         Some(host.state.eject(settings, reason, now))
     }
 
-    /// Ends ejections whose time is over, and those that have become too many because `hosts` have become fewer: the one first
-    /// that would end first. Calls `changed` for each.
+    /// Ends ejections whose time is over, those of drained hosts, and those that have become too many because the hosts
+    /// `in_use` have become fewer: the one first that would end first. `all`: the drained ones included. Calls `changed` for
+    /// each.
     pub(in crate::upstream) fn settle(
         &self,
-        hosts: &[Arc<Host>],
+        all: &[Arc<Host>],
+        in_use: &[Arc<Host>],
         now: Instant,
         mut changed: impl FnMut(&Host, HostChange),
     ) {
-        let Some(settings) = &self.settings else { return };
-        for host in hosts {
+        for host in all {
             if let Some(change) = host.state.settle(now) {
                 changed(host, change);
             }
         }
         let _deciding = self.deciding.lock();
+        for host in ejected(all, now) {
+            let why = match &self.settings {
+                // A reload has switched it off.
+                None => "outlier detection is off",
+                Some(_) if !contains(in_use, host) => "it is drained",
+                Some(_) => continue,
+            };
+            if let Some(change) = host.state.readmit(now, why) {
+                changed(host, change);
+            }
+        }
+        let (Some(settings), hosts) = (&self.settings, in_use) else { return };
         let most = max_ejected(hosts.len(), settings.at_most);
         while ejected(hosts, now).count() > most
             && let Some(first) = ejected(hosts, now).min_by_key(|host| host.state.ejected_until())
-            && let Some(change) = first.state.readmit(now)
+            && let Some(change) = first.state.readmit(now, "too few hosts are left")
         {
             changed(first, change);
         }
     }
+}
+
+fn contains(hosts: &[Arc<Host>], host: &Host) -> bool {
+    hosts.iter().any(|other| ptr::eq(&**other, host))
 }
 
 fn ejected(hosts: &[Arc<Host>], now: Instant) -> impl Iterator<Item = &Arc<Host>> {
@@ -214,7 +236,7 @@ mod tests {
                             let host = &hosts[random.usize(..hosts.len())];
                             match random.u8(..20) {
                                 0 => drop(host.state.succeeded(now, now)),
-                                1 => outliers.settle(hosts, now, |_, _| ()),
+                                1 => outliers.settle(hosts, hosts, now, |_, _| ()),
                                 _ => drop(outliers.failed(|| Arc::clone(hosts), host, FAILURE, now)),
                             }
                         }
@@ -251,11 +273,32 @@ mod tests {
             None
         );
         let (mut readmitted, now) = (Vec::new(), now + Duration::from_secs(3));
-        outliers.settle(&all[..3], now, |host, change| {
+        outliers.settle(&all[..3], &all[..3], now, |host, change| {
             readmitted.push((std::ptr::from_ref(host), change.is_healthy));
         });
         assert_eq!(readmitted, [(Arc::as_ptr(&all[0]), true)]);
         assert_eq!(ejected(&all, now).count(), 1);
+    }
+
+    #[test]
+    fn a_drained_host_is_not_ejected() {
+        let (all, outliers, now) = (hosts(&[1, 1, 1]), outliers(1, 0.5), Instant::now());
+        let rest: Arc<[_]> = all[1..].into();
+        assert!(outliers.failed(|| Arc::clone(&all), &all[0], FAILURE, now).is_some());
+        let mut changes = Vec::new();
+        outliers.settle(&all, &rest, now, |_, change| changes.push(change.reason));
+        assert_eq!(changes, ["is no longer ejected: it is drained"]);
+        assert!(all[0].state.is_healthy());
+        assert_eq!(outliers.failed(|| Arc::clone(&rest), &all[0], FAILURE, now), None);
+        assert!(outliers.failed(|| Arc::clone(&rest), &all[1], FAILURE, now).is_some());
+    }
+
+    #[test]
+    fn without_outlier_detection_no_ejection_goes_on() {
+        let (all, now) = (hosts(&[1, 1]), Instant::now());
+        outliers(1, 0.5).failed(|| Arc::clone(&all), &all[0], FAILURE, now);
+        Outliers::new(None).settle(&all, &all, now, |_, _| ());
+        assert!(all[0].state.is_healthy());
     }
 
     #[test]

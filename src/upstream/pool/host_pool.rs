@@ -17,7 +17,8 @@ use crate::{
 
 /// One worker's connections to one host.
 pub struct HostPool<B: RequestBody> {
-    pub(super) host: Arc<Host>,
+    /// The host.
+    pub host: Arc<Host>,
     upstream: Arc<SharedUpstream>,
     /// Idle connections, the freshest at the back.
     idle: RefCell<VecDeque<Idle<B>>>,

@@ -27,7 +27,7 @@ use tokio::{sync::oneshot, time::timeout_at};
 pub use self::host_pool::HostPool;
 use self::sharing::{Joined, Opening};
 use super::{
-    Affinity, ConnectError, Host, RequestBody, SharedUpstream, UpstreamClient,
+    ConnectError, Host, HostChoice, RequestBody, SharedUpstream, UpstreamClient,
     addresses::HeldConnection,
     balance::Balancer,
     connect::{Connected, connect},
@@ -99,20 +99,21 @@ impl<B: RequestBody> UpstreamPool<B> {
         })
     }
 
-    /// The host for the next request, by what ties it to one: not `avoid`, nor one that could not be reached recently, where
-    /// there is another. `None`: all are drained.
-    pub fn pick(
-        &self,
-        affinity: &Affinity,
-        avoid: Option<&HostPool<B>>,
-        now: Instant,
-    ) -> Option<Rc<HostPool<B>>> {
+    /// The host for the next request: none that it has tried, nor one that could not be reached recently, where there is
+    /// another. `None`: all are drained.
+    pub fn pick(&self, choice: &HostChoice<'_>, now: Instant) -> Option<Rc<HostPool<B>>> {
         self.follow_hosts();
         let hosts = self.hosts.borrow();
         if hosts.pools.is_empty() {
             return None;
         }
-        Some(Rc::clone(&hosts.pools[hosts.balancer.pick(affinity, avoid.map(|avoid| &**avoid), now)]))
+        loop {
+            let picked = &hosts.pools[hosts.balancer.pick(choice, now)];
+            // If another request finds out just now whether it can be reached again, it is left out from here on.
+            if picked.host.state.admits(now, choice.within) {
+                return Some(Rc::clone(picked));
+            }
+        }
     }
 
     /// Sees to it that the view shows the hosts as they are now. Those that stay keep their connections; those of the others
@@ -126,15 +127,17 @@ impl<B: RequestBody> UpstreamPool<B> {
     #[cold]
     fn renew_hosts(&self) {
         let HostsSnapshot { version, hosts } = self.shared.hosts_snapshot();
-        let mut known = std::mem::take(&mut self.hosts.borrow_mut().pools);
-        let pool = |host: &Arc<Host>| match known.iter().position(|pool| Arc::ptr_eq(&pool.host, host)) {
-            Some(known_at) => known.swap_remove(known_at),
-            None => HostPool::new(Arc::clone(host), &self.shared, &self.idle_count),
+        let known = std::mem::take(&mut self.hosts.borrow_mut().pools).into_iter();
+        let mut known: HashMap<_, _, RandomState> =
+            known.map(|pool| (Arc::as_ptr(&pool.host), pool)).collect();
+        let pool = |host: &Arc<Host>| {
+            let known = known.remove(&Arc::as_ptr(host));
+            known.unwrap_or_else(|| HostPool::new(Arc::clone(host), &self.shared, &self.idle_count))
         };
         let pools = hosts.iter().map(pool).collect();
         let balancer = Balancer::new(hosts, &self.shared.config, self.worker);
         *self.hosts.borrow_mut() = HostPools { version, pools, balancer };
-        known.iter().for_each(|gone| gone.retire());
+        known.values().for_each(|gone| gone.retire());
         if self.retired.get() {
             self.retire();
         }
@@ -157,16 +160,18 @@ impl<B: RequestBody> UpstreamPool<B> {
     /// Opens a connection to `host` for a request of `client`. While the process has no permit left, takes the next connection
     /// that another request checks in, whatever its host unless requests are tied to hosts.
     ///
-    /// Waits for a permit, and then for the connection to open: each for `within` at most.
+    /// Waits for a permit, and then for the connection to open: each for as long as `choice` says at most. If `host` was
+    /// drained by then, another one takes its place.
     ///
     /// # Errors
     /// The queue is full, the wait timed out, or the host cannot be reached.
     pub async fn connect(
         self: &Rc<Self>,
-        host: &Rc<HostPool<B>>,
+        host: &mut Rc<HostPool<B>>,
         client: &Rc<UpstreamClient>,
-        within: Duration,
+        choice: &HostChoice<'_>,
     ) -> Result<Connection<B>, ConnectError> {
+        let within = choice.within;
         let mut opening = None;
         if self.shared.config.protocol != Protocol::H1 {
             match self.join_connection(host, within).await? {
@@ -176,7 +181,7 @@ impl<B: RequestBody> UpstreamPool<B> {
                 Joined::Opening(sender) => opening = sender,
             }
         }
-        let result = self.open_or_wait(host, client, within, &mut opening).await;
+        let result = self.open_or_wait(host, client, choice, &mut opening).await;
         if let (Some(opening), Err(error)) = (opening, &result) {
             opening.send_replace(Some(error.clone()));
         }
@@ -186,9 +191,9 @@ impl<B: RequestBody> UpstreamPool<B> {
     /// Opens a connection, or waits for one where no permit is left.
     async fn open_or_wait(
         self: &Rc<Self>,
-        host: &Rc<HostPool<B>>,
+        host: &mut Rc<HostPool<B>>,
         client: &Rc<UpstreamClient>,
-        within: Duration,
+        choice: &HostChoice<'_>,
         opening: &mut Option<Opening>,
     ) -> Result<Connection<B>, ConnectError> {
         let permit = match ConnectionQueue::try_acquire(&self.shared) {
@@ -196,7 +201,7 @@ impl<B: RequestBody> UpstreamPool<B> {
             None => {
                 // Others need not wait for it.
                 *opening = None;
-                match self.wait_for_connection(host, client, within).await? {
+                match self.wait_for_connection(host, client, choice.within).await? {
                     Acquired::Connection((link, host)) => {
                         return Ok(Connection::new(link, &host, self, HeldConnection::new(client), true));
                     }
@@ -204,10 +209,15 @@ impl<B: RequestBody> UpstreamPool<B> {
                 }
             }
         };
+        // It may have been drained while the request waited.
+        self.follow_hosts();
+        if host.is_retired() {
+            *host = self.pick(choice, Instant::now()).ok_or(ConnectError::NoHost)?;
+        }
         let held = HeldConnection::new(client);
         // Counted from here on: a host that is slow to accept connections is not idle.
         let _connecting = ConnectingGuard::new(host);
-        let opened = self.open(host, permit, within).await;
+        let opened = self.open(host, permit, choice.within).await;
         match &opened {
             // With TLS 1.3 it may still refuse our certificate: wait for its first answer.
             Ok(Link::Http1(pooled)) if pooled.tls_version > 0 => {}

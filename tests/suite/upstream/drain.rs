@@ -129,6 +129,36 @@ fn requests_in_flight_end_as_they_would_and_others_get_503_at_once_where_all_is_
 }
 
 #[test]
+fn a_request_that_waits_for_a_connection_goes_to_no_endpoint_that_is_drained_meanwhile() {
+    let slow = || {
+        Origin::start(|conn| {
+            let head = conn.head()?.unwrap_or_default();
+            conn.body(&head)?;
+            conn.pause()?;
+            conn.answer("200 OK", &[("connection", "close")], b"late")
+        })
+    };
+    let origins = [slow(), slow()];
+    let addresses = origins.each_ref().map(|origin| origin.address);
+    let settings = "balance: round_robin, max_connections: 1, timeouts: { connect: 30s }";
+    let tollgate = Tollgate::start(Config::upstream(&addresses, settings, "workers: 1\n"));
+    let mut clients = [(); 2].map(|()| Client::connect(tollgate.address));
+    clients[0].send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+    eventually("the first is served", || origins.iter().any(|origin| origin.heads().len() == 1));
+    // The second is for the other endpoint, and waits.
+    let first = usize::from(origins[0].heads().is_empty());
+    clients[1].send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+    clients[1].wait_until_read();
+    assert_eq!(drain(&tollgate, &origins[1 - first], &json!({})).status, 201);
+    origins[first].resume();
+    assert_eq!(clients[0].reply().status, 200);
+    eventually("the second is served", || origins[first].heads().len() == 2);
+    origins[first].resume();
+    assert_eq!(clients[1].reply().status, 200);
+    assert_eq!(origins[1 - first].connections(), 0);
+}
+
+#[test]
 fn operators_drain_and_undrain_by_command_and_it_is_written_down() {
     let [one, other] = origins();
     let tollgate = instance(&[one, other], "");

@@ -656,6 +656,118 @@ fn a_reload_keeps_what_is_known_of_an_upstream_that_stays() {
     eventually("it is probed anew", || services[0].probes().len() == 2);
 }
 
+#[test]
+fn a_reload_that_changes_an_upstream_keeps_what_is_known_of_its_endpoints() {
+    let services = [Service::start(200, 500), Service::ok(), Service::ok()];
+    let addresses = services.each_ref().map(|service| service.origin.address);
+    let bad = &services[0];
+    let settings = "balance: round_robin, outlier: { failures: 2, eject: 1h }, retry: { max: 1 }";
+    let tollgate = Tollgate::start(Config::yaml(yaml(&addresses[..2], settings)));
+    asking_until("it is ejected", &tollgate, || logged(&tollgate, addresses[0], "is ejected") == 1);
+    let file = tollgate.directory().join("proxy.yaml");
+    let change = |from: &str, to: &str| {
+        let text = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, text.replace(from, to)).unwrap();
+        let reloaded = tollgate.command(&["reload"]);
+        assert_eq!(reloaded.code, Some(0), "{reloaded:?}");
+    };
+    let spared = || {
+        let before = bad.requests();
+        for _ in 0..6 {
+            assert_eq!(get(tollgate.address, "/", &[]).status, 200);
+        }
+        bad.requests() == before
+    };
+    change("max: 1", "max: 2");
+    assert!(spared(), "after another retry");
+    change("eject: 1h", "eject: 2h");
+    assert!(spared(), "after another outlier detection");
+    let listed = urls(&addresses);
+    change(&format!("{:?}", &listed[..2]), &format!("{listed:?}"));
+    assert!(spared(), "after another endpoint was added");
+    assert!(services[2].requests() > 0);
+    assert_eq!(tollgate.metric_total("tollgate_upstream_ejections_total"), 1.0);
+    change("outlier: { failures: 2, eject: 2h }", "outlier: off");
+    asking_until("it is asked again", &tollgate, || !spared_by(bad, &tollgate));
+    assert_eq!(logged(&tollgate, addresses[0], "is no longer ejected: outlier detection is off"), 1);
+}
+
+fn spared_by(service: &Service, tollgate: &Tollgate) -> bool {
+    let before = service.requests();
+    (0..6).for_each(|_| drop(get(tollgate.address, "/", &[])));
+    service.requests() == before
+}
+
+#[test]
+fn a_reload_with_other_checks_keeps_the_state_until_the_first_of_them() {
+    let services = [Service::start(500, 200), Service::ok()];
+    let addresses = services.each_ref().map(|service| service.origin.address);
+    let health = "health: { path: /healthz, interval: 1h }";
+    let tollgate = Tollgate::start(Config::yaml(yaml(&addresses, health)));
+    eventually("it is unhealthy", || logged(&tollgate, addresses[0], "is unhealthy") == 1);
+    let file = tollgate.directory().join("proxy.yaml");
+    let change = |from: &str, to: &str| {
+        let text = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, text.replace(from, to)).unwrap();
+        assert_eq!(tollgate.command(&["reload"]).code, Some(0));
+    };
+    change("path: /healthz", "path: /other");
+    eventually("the first check decides", || logged(&tollgate, addresses[0], "is healthy again") == 1);
+    change("path: /other", "path: /healthz");
+    eventually("again", || logged(&tollgate, addresses[0], "is unhealthy") == 2);
+    change(health, "max_connections: 10");
+    let is_over = || logged(&tollgate, addresses[0], "is no longer unhealthy: it is not checked any more");
+    eventually("without checks it is not unhealthy", || is_over() == 1);
+    asking_until("it is asked", &tollgate, || services[0].requests() > 0);
+}
+
+/// An address that answers no attempt to connect: its queue is full, and stays so.
+fn black_hole() -> (SocketAddr, Vec<socket2::Socket>) {
+    use socket2::{Domain, Socket, Type};
+    let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    listener.listen(0).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut held = vec![listener];
+    for _ in 0..4 {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let _under_way = socket.connect(&address);
+        held.push(socket);
+    }
+    (address.as_socket().unwrap(), held)
+}
+
+#[test]
+fn an_endpoint_that_answers_no_connection_delays_one_request_at_a_time() {
+    const CONNECT: Duration = Duration::from_millis(500);
+    const CLIENTS: usize = 6;
+    let (silent, _held) = black_hole();
+    let others = [Service::ok(), Service::ok()];
+    let addresses = [silent, others[0].origin.address, others[1].origin.address];
+    for balance in ["round_robin", "least_request"] {
+        let settings = format!(
+            "balance: {balance}, outlier: off, timeouts: {{ connect: 500ms }}, retry: {{ budget: 100% }}"
+        );
+        let tollgate = Tollgate::start(Config::yaml(yaml(&addresses, &settings)));
+        let begun = std::time::Instant::now();
+        let load =
+            crate::harness::Load::start(&[tollgate.address], &["/"], CLIENTS, Duration::from_millis(2));
+        let errors = || tollgate.metric_total("tollgate_upstream_endpoint_errors_total");
+        // The first ones find out; from then on it is one at a time.
+        eventually("it was tried again twice", || {
+            errors() >= CLIENTS as f64 + 2.0 || begun.elapsed() > CONNECT * 12
+        });
+        let samples = load.stop();
+        assert!(samples.iter().all(|sample| sample.status == 200));
+        let slow = samples.iter().filter(|sample| sample.took >= CONNECT).count();
+        // Each takes half a second, and a second passes before the next.
+        let trials = begun.elapsed().as_millis() as usize / 1_500 + 1;
+        assert!(slow <= CLIENTS + trials, "{balance}: {slow} of {} in {:?}", samples.len(), begun.elapsed());
+        assert!(errors() >= 1.0, "{balance}: it was tried");
+    }
+}
+
 fn yaml(addresses: &[SocketAddr], settings: &str) -> String {
     format!(
         "workers: 1\nupstreams:\n  origin: {{ endpoints: {:?}, {settings} }}\nroutes:\n  - {{ path: /*, upstream: origin }}\n",

@@ -203,6 +203,27 @@ fn more_tries_reach_more_endpoints() {
 }
 
 #[test]
+fn a_request_that_is_tied_to_an_endpoint_is_tried_at_each_before_it_is_at_any_again() {
+    let busy = [(); 3].map(|()| answering("503 Service Unavailable"));
+    let origin = Origin::ok();
+    let mut addresses = busy.each_ref().map(|origin| origin.address).to_vec();
+    addresses.push(origin.address);
+    let settings =
+        "balance: { hash: header:x-user }, retry: { max: 3, when: [503], budget: 100% }, outlier: off";
+    let tollgate = Tollgate::start(Config::upstream(&addresses, settings, "workers: 1\n"));
+    for user in 0..24 {
+        assert_eq!(get(tollgate.address, "/", &[("x-user", &user.to_string())]).text(), "ok", "{user}");
+    }
+    // Where all were tried, one of them is tried again.
+    let addresses = busy.each_ref().map(|origin| origin.address);
+    let heads = || busy.iter().map(|origin| origin.heads().len()).sum::<usize>();
+    let (before, tollgate) =
+        (heads(), Tollgate::start(Config::upstream(&addresses[..2], settings, "workers: 1\n")));
+    assert_eq!(get(tollgate.address, "/", &[]).status, 503);
+    assert_eq!(heads() - before, 4);
+}
+
+#[test]
 fn a_route_has_settings_of_its_own() {
     let (busy, origin) = (answering("503 Service Unavailable"), Origin::ok());
     let tollgate = Tollgate::start(Config::yaml(format!(
@@ -316,6 +337,37 @@ routes:
     eventually("all connections are taken", || hanging.open_connections() == 2);
     timed_out("GET", b"");
     assert_eq!(hanging.connections(), 4);
+}
+
+#[test]
+fn the_time_limit_of_all_tries_holds_for_a_client_that_sends_its_body_slowly() {
+    let origin = Origin::echo();
+    let settings = "timeouts: { total: 500ms }, request_buffering: 0";
+    let tollgate = before(&[origin.address], settings);
+    let begun = Instant::now();
+    let mut client = Client::connect(tollgate.address);
+    client.send("PUT / HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\nbegun");
+    let mut sending = client.stream.try_clone().unwrap();
+    // Never slow enough for the other limits.
+    let sender = thread::spawn(move || {
+        while std::io::Write::write_all(&mut sending, b"x").is_ok()
+            && begun.elapsed() < Duration::from_secs(8)
+        {
+            thread::sleep(Duration::from_millis(50));
+        }
+    });
+    let reply = client.head();
+    let took = begun.elapsed();
+    assert_eq!((reply.status, reply.header("content-type")), (504, Some("application/problem+json")));
+    assert!((Duration::from_millis(500)..Duration::from_secs(7)).contains(&took), "{took:?}");
+    drop(client);
+    sender.join().unwrap();
+    // One that sends no more at all.
+    let mut client = Client::connect(tollgate.address);
+    client.send("PUT / HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\nbegun");
+    assert_eq!(client.reply().status, 504);
+    let line = &logged(&tollgate, 2)[1];
+    assert_eq!(line["status"], 504, "{line}");
 }
 
 #[test]
