@@ -37,7 +37,7 @@ impl EarlyHints {
     /// Queues a head with these fields, as far as they concern the client.
     fn queue(&self, fields: &HeaderMap, version: Version, via: &Via) {
         let mut fields = fields.clone();
-        headers::remove_hop_by_hop(&mut fields);
+        headers::remove_hop_by_hop(&mut fields, |_| false);
         // RFC 9110, 8.6
         fields.remove(header::CONTENT_LENGTH);
         headers::append_via(&mut fields, via, version);

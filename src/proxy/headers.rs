@@ -9,9 +9,13 @@ use smallvec::SmallVec;
 use super::field_survey::{FieldKind, FieldSurvey};
 
 /// [`remove_hop_by_hop`] from a head of which the `survey` is. Most name no field of the connection but `Connection` itself.
-pub(super) fn remove_surveyed_hop_by_hop(headers: &mut HeaderMap, survey: FieldSurvey) {
+pub(super) fn remove_surveyed_hop_by_hop(
+    headers: &mut HeaderMap,
+    survey: FieldSurvey,
+    kept: impl Fn(&str) -> bool,
+) {
     if survey.has(FieldKind::HopByHop) {
-        remove_hop_by_hop(headers);
+        remove_hop_by_hop(headers, kept);
     } else if survey.has(FieldKind::PlainConnection) {
         headers.remove(header::CONNECTION);
     }
@@ -21,9 +25,12 @@ pub(super) fn remove_surveyed_hop_by_hop(headers: &mut HeaderMap, survey: FieldS
 /// the upstream's from an answer: the fields that `Connection` names, and those that are hop-by-hop
 /// whether it names them or not. hyper frames the message anew.
 ///
+/// Of the fields that `Connection` names, those that are `kept` stay: HAProxy and others pass its names on as the client sent
+/// them, who would so remove what they have set.
+///
 /// `TE: trailers` stays, with the `Connection: te` it demands: hyper passes trailers on in both
 /// directions.
-pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
+pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap, kept: impl Fn(&str) -> bool) {
     let mut found: SmallVec<[&HeaderName; 4]> = SmallVec::new();
     let mut named: SmallVec<[HeaderName; 4]> = SmallVec::new();
     let mut trailers = false;
@@ -36,6 +43,7 @@ pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
             _ => {}
         }
     }
+    named.retain(|name| !kept(name.as_str()));
     for name in found.into_iter().chain(&named) {
         if *name == header::TRANSFER_ENCODING {
             // RFC 9112, 6.3: a length beside a transfer coding is void.
@@ -288,7 +296,7 @@ mod tests {
             ("http2-settings", "AAMAAABkAAQAAP__"),
             ("accept", "*/*"),
         ]);
-        remove_hop_by_hop(&mut map);
+        remove_hop_by_hop(&mut map, |_| false);
         assert_eq!(names(&map), ["accept"]);
     }
 
@@ -296,21 +304,29 @@ mod tests {
     fn connection_cannot_strip_host_or_length() {
         let mut map =
             headers(&[("connection", "host, content-length"), ("host", "a"), ("content-length", "3")]);
-        remove_hop_by_hop(&mut map);
+        remove_hop_by_hop(&mut map, |_| false);
         assert_eq!(names(&map), ["content-length", "host"]);
+    }
+
+    #[test]
+    fn connection_cannot_strip_what_is_kept() {
+        let mut map =
+            headers(&[("connection", "x-user-id, x-other"), ("x-user-id", "ann"), ("x-other", "1")]);
+        remove_hop_by_hop(&mut map, |name| name == "x-user-id");
+        assert_eq!(names(&map), ["x-user-id"]);
     }
 
     #[test]
     fn a_length_beside_a_transfer_coding_is_void() {
         let mut map = headers(&[("content-length", "3"), ("transfer-encoding", "chunked")]);
-        remove_hop_by_hop(&mut map);
+        remove_hop_by_hop(&mut map, |_| false);
         assert!(map.is_empty());
     }
 
     #[test]
     fn trailers_are_still_asked_for() {
         let mut map = headers(&[("te", "gzip;q=0.5, Trailers"), ("connection", "te")]);
-        remove_hop_by_hop(&mut map);
+        remove_hop_by_hop(&mut map, |_| false);
         assert_eq!(map["te"], "trailers");
         assert_eq!(map["connection"], "te");
     }

@@ -46,7 +46,11 @@ pub(super) fn upstream_request<S>(
     let wants_continue =
         matches!(body, ReceivedBody::Stream(_)) && expect_continue::wants_continue(received, &head.headers);
     let gate = wants_continue.then(ContinueGate::new);
-    headers::remove_surveyed_hop_by_hop(&mut head.headers, survey);
+    let claims = &worker.rules.claims;
+    // What a trusted proxy says of its client, the client cannot take back.
+    headers::remove_surveyed_hop_by_hop(&mut head.headers, survey, |name| {
+        client.is_trusted() && claims.covers(name)
+    });
     if head.uri.authority().is_some()
         && let Some(host) = target.host()
     {
@@ -54,7 +58,7 @@ pub(super) fn upstream_request<S>(
         head.headers.insert(header::HOST, host.field().clone());
     }
     if survey.has(FieldKind::Claim) && !client.is_trusted() {
-        worker.rules.claims.remove_from_head(&mut head.headers, route.method_override);
+        claims.remove_from_head(&mut head.headers, route.method_override);
     }
     forwarding_headers::set(&mut head.headers, client, config);
     exchange.propagate_trace(&mut head.headers);
@@ -114,7 +118,7 @@ pub(super) fn client_response<S>(
 ) -> Response<ResponseBody> {
     let UpstreamAnswer { response, survey, mut connection, .. } = answer;
     let (mut head, body) = response.into_parts();
-    headers::remove_surveyed_hop_by_hop(&mut head.headers, survey);
+    headers::remove_surveyed_hop_by_hop(&mut head.headers, survey, |_| false);
     if survey.has(FieldKind::RepeatedLength) {
         headers::merge_lengths(&mut head.headers);
     }

@@ -100,7 +100,7 @@ pub(super) async fn open<S>(
     let UpstreamAnswer { response, connection, .. } = answer;
     let (mut head, ()) = Response::new(()).into_parts();
     head.headers = response.headers().clone();
-    headers::remove_hop_by_hop(&mut head.headers);
+    headers::remove_hop_by_hop(&mut head.headers, |_| false);
     headers::append_via(&mut head.headers, &worker.rules.via, response.version());
     worker.rules.quotas.add_fields(&mut head.headers, outcomes);
     head.status = upgrade.answer(&mut head.headers);
