@@ -12,6 +12,7 @@ mod app;
 mod cli;
 mod config;
 mod deploy;
+mod guide;
 mod harness;
 mod identity;
 mod layering;

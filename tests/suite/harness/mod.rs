@@ -42,7 +42,7 @@ pub use issuer::{Issuer, in_seconds};
 pub use latch::Latch;
 pub use load::{Latencies, Load, Sample};
 pub use origin::{Conn, Origin};
-pub use program::{Running, installed, nginx, nobody, printed, program, python, start_nginx};
+pub use program::{Running, caddy, haproxy, installed, nginx, nobody, printed, program, python, start_nginx};
 pub use redis::{Redis, free_port};
 pub use redis_cluster::{Cluster, slot_of};
 pub use redis_sentinel::{MASTER, Sentinels};

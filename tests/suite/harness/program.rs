@@ -83,6 +83,30 @@ pub fn start_nginx(directory: &Path, address: SocketAddr) -> Running {
     running
 }
 
+/// HAProxy with this `configuration`, one of whose frontends is at `address`. Its files lie in `directory`.
+pub fn haproxy(directory: &Path, configuration: &str, address: SocketAddr) -> Running {
+    fs::write(directory.join("haproxy.cfg"), configuration).unwrap();
+    let mut command = program("haproxy", "haproxy");
+    command.args(["-db", "-f", "haproxy.cfg"]).current_dir(directory);
+    let running = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    eventually("HAProxy listens", || TcpStream::connect(address).is_ok());
+    running
+}
+
+/// Caddy with these `sites`, which are at `address`, by `http` or `https`.
+pub fn caddy(directory: &Path, sites: &str, scheme: &str, address: SocketAddr) -> Running {
+    let port = address.port();
+    let global =
+        format!("{{\n\tadmin off\n\tauto_https off\n\t{scheme}_port {port}\n\tdefault_bind 127.0.0.1\n}}\n");
+    fs::write(directory.join("Caddyfile"), global + sites).unwrap();
+    let mut command = program("caddy", "caddy");
+    command.args(["run", "--config", "Caddyfile", "--adapter", "caddyfile"]).current_dir(directory);
+    command.env("HOME", directory).env("XDG_DATA_HOME", directory).env("XDG_CONFIG_HOME", directory);
+    let running = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    eventually("Caddy listens", || TcpStream::connect(address).is_ok());
+    running
+}
+
 /// An address where nobody listens.
 pub fn nobody() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()

@@ -2,17 +2,16 @@
 
 use std::{
     fs,
-    net::{IpAddr, SocketAddr, TcpStream},
+    net::{IpAddr, SocketAddr},
     path::Path,
-    process::Stdio,
 };
 
 use tempfile::TempDir;
 
 use super::pair;
 use crate::harness::{
-    Authority, Client, Config, Issued, Origin, Running, TlsConnector, Tollgate, eventually, file_name,
-    installed, nobody, program,
+    Authority, Client, Config, Issued, Origin, TlsConnector, Tollgate, file_name, haproxy, installed, nobody,
+    start_nginx,
 };
 
 /// Where the client comes from; the load balancer comes from 127.0.0.1.
@@ -74,18 +73,6 @@ impl Behind {
     }
 }
 
-fn start(directory: &Path, name: &str, package: &str, configuration: &str, arguments: &[&str]) -> Running {
-    fs::write(directory.join(format!("{name}.conf")), configuration).unwrap();
-    let child = program(name, package)
-        .args(arguments)
-        .current_dir(directory)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    Running(child)
-}
-
 #[test]
 fn haproxy_names_its_clients() {
     let behind = Behind::start();
@@ -123,10 +110,8 @@ fn haproxy_names_its_clients() {
         configuration +=
             &format!("listen l{number}\n mode {mode}\n bind {address} {bind}\n server s {server}\n");
     }
-    let _haproxy =
-        start(directory.path(), "haproxy", "haproxy", &configuration, &["-db", "-f", "haproxy.conf"]);
+    let _haproxy = haproxy(directory.path(), &configuration, addresses[0]);
     for ((.., over_tls), address) in cases.iter().zip(addresses) {
-        eventually("haproxy listens", || TcpStream::connect(address).is_ok());
         behind.names_the_client(address, *over_tls);
     }
     behind.is_content();
@@ -150,11 +135,9 @@ fn nginx_names_its_clients() {
         server(addresses[0], behind.http.address),
         server(addresses[1], behind.https.address),
     );
-    let prefix = format!("{}/", file_name(directory.path()));
-    let arguments = ["-p", &prefix, "-c", "nginx.conf", "-e", "stderr"];
-    let _nginx = start(directory.path(), "nginx", "nginx-light", &configuration, &arguments);
+    fs::write(directory.path().join("nginx.conf"), configuration).unwrap();
+    let _nginx = start_nginx(directory.path(), addresses[0]);
     for (address, over_tls) in addresses.into_iter().zip([false, true]) {
-        eventually("nginx listens", || TcpStream::connect(address).is_ok());
         behind.names_the_client(address, over_tls);
     }
     behind.is_content();

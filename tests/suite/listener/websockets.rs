@@ -170,8 +170,8 @@ fn websockets_of_python_pass_whatever_they_hold() {
 #[test]
 fn node_s_ws_agrees_on_compression_and_closes_in_order() {
     let Some((_server, address, _)) = server() else { return };
-    let Ok(modules) = env::var("NODE_CLIENTS") else {
-        eprintln!("left out: `scripts/test` installs `ws` where npm is, and says where in NODE_CLIENTS");
+    let Ok(modules) = env::var("NODE_PACKAGES") else {
+        eprintln!("left out: `scripts/test` installs `ws` where npm is, and says where in NODE_PACKAGES");
         return;
     };
     let authority = Authority::new("Authority of the tests");

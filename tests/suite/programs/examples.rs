@@ -2,14 +2,13 @@
 
 use std::{
     fs,
-    net::{SocketAddr, TcpStream},
+    net::SocketAddr,
     path::{Path, PathBuf},
-    process::Stdio,
 };
 
 use tempfile::TempDir;
 
-use crate::harness::{Client, Config, Origin, Reply, Running, Tollgate, eventually, nginx, nobody, program};
+use crate::harness::{Client, Config, Origin, Reply, Tollgate, caddy, nginx, nobody};
 
 /// One directory of `examples/`.
 struct Example {
@@ -149,25 +148,12 @@ impl Example {
             return self.requests.answers(address);
         }
         if let Some(sites) = self.file("Caddyfile") {
-            let _caddy = caddy(directory.path(), &sites, address);
+            let _caddy = caddy(directory.path(), &sites, "http", address);
             return self.requests.answers(address);
         }
         // Traefik is in no distribution: what its documentation says.
         self.file("answers").unwrap().lines().map(str::to_owned).collect()
     }
-}
-
-fn caddy(directory: &Path, sites: &str, address: SocketAddr) -> Running {
-    let port = address.port();
-    let global =
-        format!("{{\n\tadmin off\n\tauto_https off\n\thttp_port {port}\n\tdefault_bind 127.0.0.1\n}}\n");
-    fs::write(directory.join("Caddyfile"), global + sites).unwrap();
-    let mut command = program("caddy", "caddy");
-    command.args(["run", "--config", "Caddyfile", "--adapter", "caddyfile"]).current_dir(directory);
-    command.env("HOME", directory).env("XDG_DATA_HOME", directory).env("XDG_CONFIG_HOME", directory);
-    let running = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
-    eventually("Caddy listens", || TcpStream::connect(address).is_ok());
-    running
 }
 
 #[test]

@@ -1,0 +1,44 @@
+//! What the guide says of other proxies: in front of Tollgate, behind it, and in its place. The blocks of the pages are run as they stand
+//! there, but for addresses and the paths of files.
+
+mod fronts;
+mod links;
+mod migration;
+
+use std::{fs, path::Path};
+
+/// A page of `docs/`.
+struct Page {
+    name: String,
+    text: String,
+}
+
+impl Page {
+    /// Of this name below `docs/`.
+    fn open(name: &str) -> Self {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(name);
+        Self { name: name.to_owned(), text: fs::read_to_string(file).unwrap() }
+    }
+
+    /// Its only block in this language that contains `mark`.
+    #[track_caller]
+    fn block(&self, language: &str, mark: &str) -> String {
+        let fence = format!("```{language}\n");
+        let blocks = self.text.split(&fence).skip(1).filter_map(|rest| rest.split("```").next());
+        let mut found = blocks.filter(|block| block.contains(mark));
+        let block = found.next().unwrap_or_else(|| panic!("{} has no block with {mark}", self.name));
+        assert_eq!(found.next(), None, "{} has several blocks with {mark}", self.name);
+        block.to_owned()
+    }
+}
+
+/// Replaces what has to be there.
+#[track_caller]
+fn replace(text: &str, changes: &[(&str, &str)]) -> String {
+    let mut text = text.to_owned();
+    for (from, to) in changes {
+        assert!(text.contains(from), "{from} is missing in {text}");
+        text = text.replace(from, to);
+    }
+    text
+}
