@@ -11,7 +11,7 @@
 -- to write, as a set and as a list; whether the token last read holds a lease; the latest valid expiry.
 
 algorithms[8] = {
-  width = 4,
+  width = 2,
   load = function(key, policy, now)
     local latest = now + 2 * policy[2]
     local all, held = number_of(try_call('ZCARD', key)), 0

@@ -10,18 +10,19 @@
 --           the number of keys that are strings;
 --           the number of policies; for each: its algorithm's number, its flags (1: shadow, 2: count_denied), the number of
 --           numbers that describe it, those numbers;
---           the number of refunds, which come before all decisions; for each: a check as below, and the time at which it
---           was taken;
---           for each request: the number of its checks; for each: its limit (at most once in a request), its policy
---           (from 1), its cost, and its detail if its algorithm has one. The limits that are strings are numbered 1, 2,
---           3 …; the others, which follow them in KEYS, -1, -2, -3 …
+--           the number of refunds, which come before all decisions; for each: its policy (from 1), its cost, its limit, its
+--           detail if its algorithm has one, and the time at which it was taken;
+--           the requests, as runs: one run is of successive requests that differ in their limits alone. For each run: how
+--           many requests it has; the number of checks of each; for each check its policy and its cost; then for
+--           each request, for each check: its limit (at most once in a request), and its detail if its algorithm has one.
+--           The limits that are strings are numbered 1, 2, 3 …; the others, which follow them in KEYS, -1, -2, -3 …
 -- ARGV[3] `read_only`: nothing is written; the reply is the same, except that a lack of memory does not show. It may be
 --         left out, and is empty before limits
 -- ARGV[4…] the limits, if there are no keys. If the node does not serve one of them, nothing is written
--- reply   integers: the number of states discarded since they lay too far in the future; the time; for each request: 1 if
---         it is admitted, 0 if it is denied, 2 if it would be admitted but Redis has no memory to write that; then for each
---         check the limit's status as its algorithm replies it (see the `reply` of each file; times are relative to now).
---         A cost of 0 only reads.
+-- reply   a string of doubles, eight bytes each, least significant first: the number of states discarded since they lay too
+--         far in the future, or -1 if Redis had no memory and nothing was written; the time; for each request: 0 if it is
+--         denied, 1 if it is admitted, 2 if it is admitted and took nothing; then for each check the limit's status as its
+--         algorithm replies it (see the `reply` of each file; times are relative to now). A cost of 0 only reads.
 -- error   `PARTIAL` and the cause, if only some of the limits were written
 
 local now = ARGV[1]
@@ -62,24 +63,18 @@ for i = 1, batch[2] do
   at = last + 1
 end
 
--- Whether an error says that Redis is out of memory. Redis refuses a script's first write for that, or none.
-local function is_oom(why)
-  local text = type(why) == 'table' and why.err or tostring(why)
-  return string.find(text, 'OOM', 1, true)
-end
-
 -- By limit: its state, and its policy if the state has changed.
 local states, changed = {}, {}
 
 for _ = 1, batch[at] do
-  local limit, policy, cost, detail = batch[at + 1], policies[batch[at + 2]], batch[at + 3], batch[at + 4]
+  local policy, cost, limit, detail = policies[batch[at + 1]], batch[at + 2], batch[at + 3], batch[at + 4]
   local algorithm = policy.algorithm
-  at = at + algorithm.width + 1
+  at = at + algorithm.width + 3
   local taken_at = batch[at]
   if limit < 0 then
     -- If there is no memory to write the refund, the units stay taken.
     local refunded, why = pcall(algorithm.refund, values[limit], policy, cost, taken_at, detail, now)
-    if not refunded and not is_oom(why) then error(why, 0) end
+    if not refunded and not string.find(type(why) == 'table' and why.err or why, 'OOM', 1, true) then error(why, 0) end
   else
     local state = states[limit]
     if not state then
@@ -93,84 +88,95 @@ at = at + 1
 
 local size = #batch
 local reply, n = { 0, now }, 2
--- The positions in the reply of the requests that were admitted and took something.
-local admitted_positions, admitted_count = {}, 0
+-- For each check of a request: true if it admits, else the position in the reply before its status.
+local outcomes = {}
 
 while at <= size do
-  local checks, position, admitted, writes = batch[at], n + 1, true, false
-  local policy = policies[batch[at + 2]]
-  at, n = at + 1, position
+  local count, checks, policy = batch[at], batch[at + 1], policies[batch[at + 2]]
+  -- Check i has its policy at run_at + 2 * i, and its cost after that. The requests follow.
+  local run_at = at
+  at = at + 2 + 2 * checks
   if checks == 1 and policy.flags == 0 then
     -- The same as below for one check, in one pass: most requests have one.
-    local algorithm, limit, cost, detail = policy.algorithm, batch[at], batch[at + 2], batch[at + 3]
-    local state = states[limit]
-    if not state then
-      state = algorithm.load(values[limit], policy, now)
-      states[limit] = state
-    end
-    n, admitted = algorithm.read(state, policy, now, cost, reply, n, detail)
-    if admitted and cost > 0 then
-      algorithm.take(state, policy, cost, detail)
-      if not changed[limit] then changed[limit] = policy end
-      writes = true
-    end
-    at = at + algorithm.width
-  else
-    -- For each check: true if it admits, else the position in the reply before its status.
-    local check_at, outcomes = at, {}
-    for i = 1, checks do
-      local limit, before_status, admits = batch[at], n, nil
-      local policy = policies[batch[at + 1]]
-      local algorithm, state = policy.algorithm, states[limit]
+    local algorithm, cost = policy.algorithm, batch[run_at + 3]
+    local load, read, take, width = algorithm.load, algorithm.read, algorithm.take, algorithm.width
+    for _ = 1, count do
+      local limit, detail, position, admitted = batch[at], batch[at + 1], n + 1, nil
+      local state = states[limit]
       if not state then
-        state = algorithm.load(values[limit], policy, now)
+        state = load(values[limit], policy, now)
         states[limit] = state
       end
-      n, admits = algorithm.read(state, policy, now, batch[at + 2], reply, n, batch[at + 3])
-      outcomes[i] = admits or before_status
-      if not admits and policy.flags % 2 == 0 then admitted = false end
-      at = at + algorithm.width
-    end
-    for i = 1, checks do
-      local limit, policy, cost, detail = batch[check_at], policies[batch[check_at + 1]], batch[check_at + 2], batch[check_at + 3]
-      local algorithm, state, outcome = policy.algorithm, states[limit], outcomes[i]
-      if cost > 0 and admitted and outcome == true then
-        algorithm.take(state, policy, cost, detail)
+      reply[position] = 1
+      n, admitted = read(state, policy, now, cost, reply, position, detail)
+      if not admitted then
+        reply[position] = 0
+      elseif cost > 0 then
+        take(state, policy, cost, detail)
         if not changed[limit] then changed[limit] = policy end
-        writes = true
-      elseif cost > 0 and not admitted and outcome ~= true and policy.flags == 2
-        and algorithm.count_denied(state, policy, cost) then
-        if not changed[limit] then changed[limit] = policy end
-        algorithm.read(state, policy, now, cost, reply, outcome, detail)
+      else
+        reply[position] = 2
       end
-      check_at = check_at + algorithm.width
+      at = at + width
     end
-  end
-  reply[position] = admitted and 1 or 0
-  if writes then
-    admitted_count = admitted_count + 1
-    admitted_positions[admitted_count] = position
+  else
+    for _ = 1, count do
+      local position, check_at, answer = n + 1, at, 2
+      reply[position], n = 0, position
+      for i = 1, checks do
+        local policy, cost = policies[batch[run_at + 2 * i]], batch[run_at + 2 * i + 1]
+        local limit, before_status, admits = batch[at], n, nil
+        local algorithm, state = policy.algorithm, states[limit]
+        if not state then
+          state = algorithm.load(values[limit], policy, now)
+          states[limit] = state
+        end
+        n, admits = algorithm.read(state, policy, now, cost, reply, n, batch[at + 1])
+        outcomes[i] = admits or before_status
+        if not admits and policy.flags % 2 == 0 then answer = 0 end
+        at = at + algorithm.width
+      end
+      for i = 1, checks do
+        local policy, cost, outcome = policies[batch[run_at + 2 * i]], batch[run_at + 2 * i + 1], outcomes[i]
+        local algorithm, limit, detail = policy.algorithm, batch[check_at], batch[check_at + 1]
+        local state = states[limit]
+        if cost > 0 and answer > 0 and outcome == true then
+          algorithm.take(state, policy, cost, detail)
+          if not changed[limit] then changed[limit] = policy end
+          answer = 1
+        elseif cost > 0 and answer == 0 and outcome ~= true and policy.flags == 2
+          and algorithm.count_denied(state, policy, cost) then
+          if not changed[limit] then changed[limit] = policy end
+          algorithm.read(state, policy, now, cost, reply, outcome, detail)
+        end
+        check_at = check_at + algorithm.width
+      end
+      reply[position] = answer
+    end
   end
 end
 
+local first = ARGV[3] == 'read_only' and string_count + 1 or -other_count
 local saved_count = 0
-for limit = ARGV[3] == 'read_only' and string_count + 1 or -other_count, string_count do
-  local policy = changed[limit]
-  if policy then
-    local key = limit > 0 and names[before + limit] or values[limit]
-    local is_saved, why = pcall(policy.algorithm.save, key, states[limit], policy, now)
-    if is_saved then
+
+-- Writes what has changed. All it uses but the count are parameters, since they cost less than captured locals.
+local function save_all(changed, states, names, before, values, now, first, last)
+  for limit = first, last do
+    local policy = changed[limit]
+    if policy then
+      policy.algorithm.save(limit > 0 and names[before + limit] or values[limit], states[limit], policy, now)
       saved_count = saved_count + 1
-    elseif saved_count > 0 then
-      return redis.error_reply('PARTIAL ' .. (type(why) == 'table' and why.err or tostring(why)))
-    elseif is_oom(why) then
-      -- Nothing was written. Denials stand.
-      for i = 1, admitted_count do reply[admitted_positions[i]] = 2 end
-      break
-    else
-      error(why, 0)
     end
   end
 end
+
+local are_saved, why = pcall(save_all, changed, states, names, before, values, now, first, string_count)
+if not are_saved then
+  local text = type(why) == 'table' and why.err or why
+  if saved_count > 0 then return redis.error_reply('PARTIAL ' .. text) end
+  -- Redis refuses a script's first write for lack of memory, or none. So nothing was written, and denials stand.
+  if not string.find(text, 'OOM', 1, true) then error(why, 0) end
+  discarded = -1
+end
 reply[1] = discarded
-return reply
+return pack('<' .. string.rep('d', n), unpack(reply, 1, n))

@@ -43,7 +43,7 @@ local function nth_seen_at(state, index)
 end
 
 algorithms[9] = {
-  width = 4,
+  width = 2,
   load = function(key, policy, now)
     local found, window = try_call('ZRANGE', key, '-1', '-1', 'WITHSCORES'), policy[2]
     local newest = found[2] and found[2] + 0

@@ -9,7 +9,7 @@
 -- In memory: as in Redis, followed by the latest end that was found, at which the key expires.
 
 algorithms[2] = {
-  width = 3,
+  width = 1,
   load = function(value, policy, now)
     local n, state = #policy, nil
     if value and #value == 8 * n then

@@ -37,7 +37,7 @@ local function drain_for(state, policy)
 end
 
 algorithms[7] = {
-  width = 3,
+  width = 1,
   load = function(value, policy, now)
     if not value or #value ~= 24 then return { now, 0, 0, false } end
     local at, whole, part = unpack_from('>ddd', value)

@@ -36,7 +36,7 @@ local function save_slice(key, state, policy, now)
 end
 
 algorithms[4] = {
-  width = 4,
+  width = 2,
   load = function(key, policy, now)
     local newest, window = try_call('LINDEX', key, '-1'), policy[2]
     if type(newest) == 'string' then

@@ -17,7 +17,7 @@
 --                              likewise, if the state is not a string: in Redis, at once
 --   save(key, state, policy, now)
 --                              writes the state, with its expiry
--- and `width`, how many values a check has: 3, or 4 if it has a detail. A policy is the list of its numbers.
+-- and `width`, how many values a request has for a check: 1, or 2 if it has a detail. A policy is the list of its numbers.
 --
 -- All of this runs for each call, so every line here was measured. What a call does not need costs it nothing: an algorithm
 -- is defined when a batch first names it, and whatever only one of them uses is in its branch. A local that a function

@@ -14,7 +14,7 @@ local function new_window_end(policy, now)
 end
 
 algorithms[1] = {
-  width = 3,
+  width = 1,
   load = function(value, policy, now)
     local window = policy[2]
     if value and #value == 16 then

@@ -21,7 +21,7 @@ local function counted_units(state, policy)
 end
 
 algorithms[6] = {
-  width = 3,
+  width = 1,
   load = function(value, policy, now)
     local window = policy[2]
     local passed = now % window

@@ -45,7 +45,7 @@ local function unit_time(state, index)
 end
 
 algorithms[3] = {
-  width = 3,
+  width = 1,
   load = function(key, policy, now)
     local found, window = try_call('ZRANGE', key, '-1', '-1'), policy[2]
     local last = found[1]

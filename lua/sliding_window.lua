@@ -129,7 +129,7 @@ local function rewritten_ring(state, tier, policy, slots)
 end
 
 algorithms[5] = {
-  width = 3,
+  width = 1,
   load = function(value, policy, now)
     local n = #policy
     if not policy.ats then prepare(policy, now) end

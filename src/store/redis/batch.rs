@@ -15,17 +15,23 @@ use crate::limit::{
 
 /// The most requests of one call. With more, the first would wait for the last, and other clients of Redis for them all.
 const MAX_REQUESTS: usize = 64;
+/// With so many numbers in its reply a batch is full: Lua passes at most 8,000 values in a call of a function.
+const MAX_NUMBERS: usize = 4_000;
+/// The bytes of a number in the reply.
+const NUMBER: usize = 8;
 /// A cost is at most this, which no limit admits: beyond 2⁵³, Lua's numbers are not exact.
 const MAX_COST: u64 = 1 << 40;
 
 /// The script's reply to one request.
 pub(super) type DecisionReply = Result<RequestReply, Failure>;
 
-/// Whether a request is admitted (1 or 0), then the numbers of its limits. Empty for a refund.
+/// What the script says to a request. To a refund it says only the time.
 #[derive(Debug)]
 pub(super) struct RequestReply {
     /// The time of the decision, in microseconds since the Unix epoch.
     pub(super) time: i64,
+    pub(super) admitted: bool,
+    /// The status of each limit.
     pub(super) numbers: SmallVec<[i64; 8]>,
 }
 
@@ -59,11 +65,28 @@ pub(super) struct Batch {
     refunds: PackedValues,
     refund_count: u64,
     refund_waiters: Vec<oneshot::Sender<DecisionReply>>,
+    /// The limits of all requests, and the details.
     requests: PackedValues,
+    runs: Vec<Run>,
     waiters: Vec<Waiter>,
+    /// How many numbers the reply has, after the first two.
+    reply_len: usize,
     /// The batch has one request, which must not write anything.
     is_read_only: bool,
 }
+
+/// Successive requests that differ in their limits alone: the script looks up their policies once.
+#[derive(Debug)]
+struct Run {
+    requests: u64,
+    /// The policy and the cost of each check of a request.
+    terms: SmallVec<[Terms; 2]>,
+    /// Where they end in [`Batch::requests`].
+    end: usize,
+}
+
+/// The number of a policy in the batch, from 1, and a cost.
+type Terms = (u64, u64);
 
 /// Values in MessagePack, and their number.
 #[derive(Debug, Default)]
@@ -76,6 +99,11 @@ impl PackedValues {
     fn put(&mut self, number: u64) {
         debug_assert_written(&encode::write_uint(&mut self.bytes, number));
         self.values += 1;
+    }
+
+    fn put_terms(&mut self, (policy, cost): Terms) {
+        self.put(policy);
+        self.put(cost);
     }
 
     fn put_signed(&mut self, number: i64) {
@@ -112,7 +140,9 @@ impl Batch {
             refund_count: 0,
             refund_waiters: Vec::new(),
             requests: PackedValues { bytes: Vec::with_capacity(256), values: 0 },
+            runs: Vec::new(),
             waiters: Vec::new(),
+            reply_len: 0,
             is_read_only: false,
         }
     }
@@ -125,20 +155,32 @@ impl Batch {
         self.is_read_only
             || match self.scope {
                 Scope::Alone | Scope::Importing => self.len() > 0,
-                Scope::AllKeys | Scope::AnySlots | Scope::Slot(_) => self.len() >= MAX_REQUESTS,
+                Scope::AllKeys | Scope::AnySlots | Scope::Slot(_) => {
+                    self.len() >= MAX_REQUESTS || self.reply_len >= MAX_NUMBERS
+                }
             }
     }
 
     /// Adds a request. At most one of its checks may be on the same limit.
     pub(super) fn add(&mut self, prefix: &str, checks: &[Check<'_>]) -> oneshot::Receiver<DecisionReply> {
-        let mut numbers = 1;
+        let mut numbers = 0;
         let mut packed = std::mem::take(&mut self.requests);
-        packed.put(checks.len() as u64);
+        let mut terms = SmallVec::new();
         for check in checks {
-            self.pack_check(&mut packed, prefix, check);
+            terms.push(self.terms(check));
+            self.pack_limit(&mut packed, prefix, check);
             numbers += reply::width(check.policy);
         }
+        let end = packed.bytes.len();
         self.requests = packed;
+        match self.runs.last_mut() {
+            Some(run) if run.terms == terms => {
+                run.requests += 1;
+                run.end = end;
+            }
+            _ => self.runs.push(Run { requests: 1, terms, end }),
+        }
+        self.reply_len += 1 + numbers;
         let (answer, answered) = oneshot::channel();
         self.waiters.push(Waiter { answer, numbers });
         answered
@@ -154,7 +196,8 @@ impl Batch {
     pub(super) fn refund(&mut self, prefix: &str, taken: &[Taken<'_>]) -> oneshot::Receiver<DecisionReply> {
         let mut packed = std::mem::take(&mut self.refunds);
         for Taken { check, receipt } in taken {
-            self.pack_check(&mut packed, prefix, check);
+            packed.put_terms(self.terms(check));
+            self.pack_limit(&mut packed, prefix, check);
             packed.put_signed(receipt.time);
         }
         self.refunds = packed;
@@ -164,15 +207,17 @@ impl Batch {
         answered
     }
 
-    /// Packs a check: its limit, its policy, its cost, and the detail if its algorithm needs one.
-    fn pack_check(&mut self, packed: &mut PackedValues, prefix: &str, check: &Check<'_>) {
+    fn terms(&mut self, check: &Check<'_>) -> Terms {
+        (self.describe(check.policy) as u64 + 1, check.cost.min(MAX_COST))
+    }
+
+    /// Packs a check's limit, and the detail if its algorithm needs one.
+    fn pack_limit(&mut self, packed: &mut PackedValues, prefix: &str, check: &Check<'_>) {
         let policy = check.policy;
         let &AlgorithmDescription { is_string, detail, .. } = policy.kind.description();
         let keys = if is_string { &mut self.string_keys } else { &mut self.other_keys };
         let number = keys.number_of(|key| key::append(key, prefix, policy, &check.identifier));
         packed.put_signed(if is_string { number } else { -number });
-        packed.put(self.describe(policy) as u64 + 1);
-        packed.put(check.cost.min(MAX_COST));
         match detail {
             DetailKind::None => {}
             DetailKind::Entry => {
@@ -225,7 +270,7 @@ impl Batch {
     }
 
     /// The whole batch in MessagePack: the number of string keys, the policies, the number of refunds, the refunds, the
-    /// requests. See ARGV[2] in `lua/decide.lua`.
+    /// runs of requests. See ARGV[2] in `lua/decide.lua`.
     fn pack(&self) -> Vec<u8> {
         let mut head = PackedValues::default();
         head.put(self.string_keys.len() as u64);
@@ -240,28 +285,40 @@ impl Batch {
             }
         }
         head.put(self.refund_count);
-        let parts = [&head, &self.refunds, &self.requests];
-        let values = parts.iter().map(|part| part.values).sum::<usize>();
-        let mut packed = Vec::with_capacity(5 + parts.iter().map(|part| part.bytes.len()).sum::<usize>());
+        let of_runs = self.runs.iter().map(|run| 2 + 2 * run.terms.len()).sum::<usize>();
+        let values = head.values + self.refunds.values + of_runs + self.requests.values;
+        let bytes = head.bytes.len() + self.refunds.bytes.len() + 9 * of_runs + self.requests.bytes.len();
+        let mut packed = PackedValues { bytes: Vec::with_capacity(5 + bytes), values: 0 };
         debug_assert_written(&encode::write_array_len(
-            &mut packed,
+            &mut packed.bytes,
             u32::try_from(values).unwrap_or(u32::MAX),
         ));
-        for part in parts {
-            packed.extend_from_slice(&part.bytes);
+        packed.bytes.extend_from_slice(&head.bytes);
+        packed.bytes.extend_from_slice(&self.refunds.bytes);
+        let mut begin = 0;
+        for Run { requests, terms, end } in &self.runs {
+            packed.put(*requests);
+            packed.put(terms.len() as u64);
+            for &each in terms {
+                packed.put_terms(each);
+            }
+            packed.bytes.extend_from_slice(&self.requests.bytes[begin..*end]);
+            begin = *end;
         }
-        packed
+        packed.bytes
     }
 
     /// Sends each request its part of the reply. Returns how many states the script discarded. Returns an error, too, if only
     /// some requests failed for lack of memory.
     pub(super) fn answer(self, reply: Result<Value, Failure>) -> Result<u64, Failure> {
-        let numbers = reply.and_then(|reply| numbers(&reply));
-        let expected_len = 2 + self.waiters.iter().map(|waiter| waiter.numbers).sum::<usize>();
-        let numbers = match numbers {
-            Ok(numbers) if numbers.len() == expected_len => numbers,
-            other => {
-                let failure = other.err().unwrap_or_else(|| Failure::protocol("a reply of the wrong length"));
+        let reply = reply.and_then(|reply| match reply {
+            Value::BulkString(bytes) if bytes.len() == (2 + self.reply_len) * NUMBER => Ok(bytes),
+            Value::BulkString(_) => Err(Failure::protocol("a reply of the wrong length")),
+            _ => Err(Failure::protocol("a reply that is not a string")),
+        });
+        let reply = match reply {
+            Ok(reply) => reply,
+            Err(failure) => {
                 let waiters = self.waiters.into_iter().map(|waiter| waiter.answer);
                 for answer in waiters.chain(self.refund_waiters) {
                     let _gone = answer.send(Err(failure.clone()));
@@ -269,39 +326,103 @@ impl Batch {
                 return Err(failure);
             }
         };
-        let (discarded, time, mut rest) = (numbers[0], numbers[1], &numbers[2..]);
-        let mut outcome = Ok(u64::try_from(discarded).unwrap_or_default());
+        let (numbers, _) = reply.as_chunks::<NUMBER>();
+        // Integers, all of them, which Lua has as doubles.
+        let mut rest = numbers.iter().map(|&number| f64::from_le_bytes(number) as i64);
+        let mut next = || rest.next().unwrap_or_default();
+        let (discarded, time) = (next(), next());
+        let outcome = u64::try_from(discarded).map_err(|_| Failure::out_of_memory());
         for Waiter { answer, numbers } in self.waiters {
-            let (own, others) = rest.split_at(numbers);
-            rest = others;
-            let own = match own.first() {
-                Some(2) => Err(Failure::out_of_memory()),
-                _ => Ok(RequestReply { time, numbers: SmallVec::from_slice(own) }),
-            };
-            if let Err(failure) = &own {
-                outcome = Err(failure.clone());
-            }
-            let _gone = answer.send(own);
+            let admitted = next();
+            let numbers = (0..numbers).map(|_| next()).collect();
+            let _gone = answer.send(match admitted {
+                // It was to be counted.
+                1 if outcome.is_err() => Err(Failure::out_of_memory()),
+                _ => Ok(RequestReply { time, admitted: admitted > 0, numbers }),
+            });
         }
         for answer in self.refund_waiters {
-            let _gone = answer.send(Ok(RequestReply { time, numbers: SmallVec::new() }));
+            let _gone = answer.send(Ok(RequestReply { time, admitted: true, numbers: SmallVec::new() }));
         }
         outcome
-    }
-}
-
-fn numbers(reply: &Value) -> Result<Vec<i64>, Failure> {
-    let number = |value: &Value| match value {
-        Value::Int(number) => Ok(*number),
-        _ => Err(Failure::protocol("a reply that is not a number")),
-    };
-    match reply {
-        Value::Array(values) => values.iter().map(number).collect(),
-        _ => Err(Failure::protocol("a reply that is not a list")),
     }
 }
 
 /// Writing to memory does not fail.
 fn debug_assert_written<T: fmt::Debug, E: fmt::Debug>(result: &Result<T, E>) {
     debug_assert!(result.is_ok(), "{result:?}");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        config::model::{self, Algorithm},
+        limit::{PolicyId, algorithm::Detail},
+    };
+
+    fn policy(id: u32) -> Policy {
+        let keys = vec![model::KeyRecipe(vec![model::KeyPart::Ip])];
+        let rates = vec![model::Rate { limit: 10, window: Duration::from_secs(60) }];
+        Policy::new(&model::Policy::new("p", Algorithm::FixedWindow, keys, rates), PolicyId(id))
+    }
+
+    fn batch_of(costs: &[(&Policy, u64)]) -> (Batch, Vec<oneshot::Receiver<DecisionReply>>) {
+        let mut batch = Batch::new(Scope::AllKeys, Instant::now());
+        let mut add = |&(policy, cost): &(&Policy, u64)| {
+            batch.add("ratelimit", &[Check { policy, identifier: "ip:1".into(), cost, detail: Detail::None }])
+        };
+        let answers = costs.iter().map(&mut add).collect();
+        (batch, answers)
+    }
+
+    fn reply(numbers: &[i64]) -> Value {
+        Value::BulkString(numbers.iter().flat_map(|&number| (number as f64).to_le_bytes()).collect())
+    }
+
+    #[test]
+    fn successive_requests_with_the_same_terms_are_one_run() {
+        let (one, other) = (policy(0), policy(1));
+        let (batch, _) =
+            batch_of(&[(&one, 1), (&one, 1), (&one, 5), (&other, 5), (&other, 5), (&other, 5), (&one, 1)]);
+        let runs: Vec<_> = batch.runs.iter().map(|run| (run.requests, run.terms.to_vec())).collect();
+        assert_eq!(runs, [(2, vec![(1, 1)]), (1, vec![(1, 5)]), (3, vec![(2, 5)]), (1, vec![(1, 1)])]);
+    }
+
+    #[test]
+    fn each_request_gets_its_part_of_the_reply() {
+        let policy = policy(0);
+        let (batch, mut answers) = batch_of(&[(&policy, 1), (&policy, 0), (&policy, 20)]);
+        let told = reply(&[3, 1_800_000_000_000_000, 1, 4, 60_000_000, 2, 5, 59_999_999, 0, 5, 1]);
+        assert!(batch.answer(Ok(told)).is_ok_and(|discarded| discarded == 3));
+        let mut next = || answers.remove(0).try_recv().unwrap().unwrap();
+        for (admitted, numbers) in [(true, [4, 60_000_000]), (true, [5, 59_999_999]), (false, [5, 1])] {
+            let answer = next();
+            assert_eq!((answer.time, answer.admitted), (1_800_000_000_000_000, admitted));
+            assert_eq!(answer.numbers[..], numbers);
+        }
+    }
+
+    #[test]
+    fn where_memory_lacks_only_requests_that_were_to_be_counted_fail() {
+        let policy = policy(0);
+        let (batch, mut answers) = batch_of(&[(&policy, 1), (&policy, 0), (&policy, 20)]);
+        assert!(batch.answer(Ok(reply(&[-1, 7, 1, 4, 6, 2, 4, 6, 0, 4, 6]))).is_err());
+        let mut next = || answers.remove(0).try_recv().unwrap();
+        assert!(next().is_err());
+        assert!(next().is_ok_and(|answer| answer.admitted));
+        assert!(next().is_ok_and(|answer| !answer.admitted));
+    }
+
+    #[test]
+    fn a_reply_that_is_none_fails_all() {
+        let policy = policy(0);
+        for told in [reply(&[0, 7, 1, 4]), reply(&[0, 7, 1, 4, 6, 0]), Value::Array(Vec::new()), Value::Nil] {
+            let (batch, mut answers) = batch_of(&[(&policy, 1)]);
+            assert!(batch.answer(Ok(told)).is_err());
+            assert!(answers.remove(0).try_recv().unwrap().is_err());
+        }
+    }
 }

@@ -61,11 +61,7 @@ impl RedisStore {
         identifier: &str,
     ) -> Result<(i64, SmallVec<[i64; 8]>), Failure> {
         let check = Check { policy, identifier: identifier.into(), cost: 0, detail: Detail::None };
-        let RequestReply { time, mut numbers } = self.routing.decide_limits(&[check]).await?;
-        // The first says that it is admitted.
-        if !numbers.is_empty() {
-            numbers.remove(0);
-        }
+        let RequestReply { time, numbers, .. } = self.routing.decide_limits(&[check]).await?;
         Ok((time, numbers))
     }
 
@@ -171,9 +167,7 @@ fn to_decision(
     costs: &[u64],
     reply: &RequestReply,
 ) -> Decision {
-    let numbers = reply.numbers.as_slice();
-    let (admitted, mut rest) =
-        numbers.split_first().map_or((false, numbers), |(first, rest)| (*first == 1, rest));
+    let (admitted, mut rest) = (reply.admitted, reply.numbers.as_slice());
     let mut verdicts: SmallVec<[Verdict; 4]> = SmallVec::new();
     for (index, &cost) in costs.iter().enumerate() {
         // The first check on a limit has its policy.
