@@ -8,25 +8,25 @@
 --         and, if this value is in the window, time until the oldest leaves once this one is seen again; else 0
 --
 -- In memory a list, since its access is faster than a field's:
-local KEY, USED, TIME, KNOWN, FIRST, SECOND, SEEN, LIST, MOVED, SCORE, CUTOFF, STALE = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12
+local KEY, USED, TIME, KNOWN, FIRST, SEEN, LIST, MOVED, SCORE, CUTOFF, NEWEST, STALE = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12
 -- KEY     the key
 -- USED    values in the window
 -- TIME    the limit's own time: now, or the newest value's time if that lies ahead
 -- KNOWN   how many of the values are stored
--- FIRST, SECOND
---         when the two oldest stored values were seen
+-- FIRST   when the oldest of them was seen
 -- SEEN, LIST
 --         the values to write, as a set and as a list
 -- MOVED   the stored times of the values to write
 -- SCORE   when the value last read was seen: false if it was not, true if it is to be written
 -- CUTOFF  the start of the window
+-- NEWEST  when the newest stored value was seen, false if there is none
 -- STALE   whether the key must be deleted first: it holds another type, or void state
 
 -- When the value that leaves as number `index` (from 0) was seen. Values to write leave last.
 local function nth_seen_at(state, index)
   local known, moved = state[KNOWN], state[MOVED]
-  if #moved == 0 and index < 2 then return state[FIRST + index] or state[TIME] end
-  if index >= known then return state[TIME] end
+  if index >= known - #moved then return state[TIME] end
+  if index == 0 and #moved == 0 then return state[FIRST] end
   local last = index + #moved
   if last >= known then last = known - 1 end
   local found = call('ZRANGE', state[KEY], format(integer, index - known), format(integer, last - known), 'WITHSCORES')
@@ -50,17 +50,17 @@ algorithms[9] = {
     if not newest or newest - now > window then
       local stale = newest and true or not found[1] and is_wrong_type(found)
       if newest then discarded = discarded + 1 end
-      return { key, 0, now, 0, false, false, {}, {}, {}, false, false, stale }
+      return { key, 0, now, 0, false, {}, {}, {}, false, false, false, stale }
     end
     local at = newest > now and newest or now
     local cutoff = at - window
     local known = newest > cutoff and call('ZCOUNT', key, '(' .. format(integer, cutoff), '+inf') or 0
-    local first, second = false, false
-    if known > 0 then
-      local oldest = call('ZRANGE', key, format(integer, -known), format(integer, known > 1 and 1 - known or -1), 'WITHSCORES')
-      first, second = oldest[2] + 0, oldest[4] and oldest[4] + 0
+    local first = newest
+    if known > 1 then
+      local rank = format(integer, -known)
+      first = call('ZRANGE', key, rank, rank, 'WITHSCORES')[2] + 0
     end
-    return { key, known, at, known, first, second, {}, {}, {}, false, cutoff, false }
+    return { key, known, at, known, first, {}, {}, {}, false, cutoff, newest, false }
   end,
   read = function(state, policy, now, cost, reply, n, value)
     local used, limit, window = state[USED], policy[1], policy[2]
@@ -98,12 +98,16 @@ algorithms[9] = {
   end,
   count_denied = never_counted,
   refund = remove_member,
+  -- Values that have left the window are removed, and the expiry is renewed, when another eighth of a window begins: either
+  -- command takes as long as the first.
   save = function(key, state, policy, now)
-    local at, window = state[TIME], policy[2]
+    local at, newest, window = state[TIME], state[NEWEST], policy[2]
+    local step = (window - window % 8) / 8
+    local renews = not newest or at - at % step ~= newest - newest % step
     if state[STALE] then call('DEL', key) end
     -- In this order, so that the set is never empty: a key that is gone can't be written while its slot is moved.
     add_members(key, state[LIST], at)
-    if state[CUTOFF] then call('ZREMRANGEBYSCORE', key, '-inf', format(integer, state[CUTOFF])) end
-    call('PEXPIRE', key, lifetime_text(at + window - now))
+    if renews and newest then call('ZREMRANGEBYSCORE', key, '-inf', format(integer, state[CUTOFF])) end
+    if renews then call('PEXPIRE', key, lifetime_text(at + window + step - now)) end
   end,
 }

@@ -63,7 +63,7 @@ algorithms[3] = {
     local oldest, its = newest, number
     if first and #first == 16 then oldest, its = unpack_from('>dd', first) end
     local stored = number - its + 1
-    if policy[4] == 1 then stored = call('ZCOUNT', key, score_after(cutoff), '+inf') end
+    if policy[4] == 1 and stored > 1 then stored = call('ZCOUNT', key, score_after(cutoff), '+inf') end
     return { key, at, number, stored, 0, oldest, newest, false }
   end,
   read = function(state, policy, now, cost, reply, n)
