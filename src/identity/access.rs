@@ -10,7 +10,10 @@ use std::{
 
 use parking_lot::{Mutex, RwLock};
 
-use super::address_set::{AddressFileError, AddressSet, read_addresses};
+use super::{
+    address_set::{AddressFileError, AddressSet, read_addresses},
+    trusted_proxies::ClientIp,
+};
 use crate::{
     config::model::{Access, AddressList, Config},
     watched_file::WatchedFile,
@@ -118,12 +121,14 @@ fn rule(
 }
 
 impl AccessRule {
-    /// Whether the address is denied, and by what.
-    pub fn denial(&self, address: IpAddr) -> Option<AccessDenial> {
-        if self.deny.contains(address) {
+    /// Whether the client is denied, and by what. A client whose address is unknown may be any that `deny` names, and none that
+    /// `allow` does.
+    pub fn denial(&self, client: ClientIp) -> Option<AccessDenial> {
+        let ClientIp { ip, is_known } = client;
+        if self.deny.contains(ip) || !is_known && self.allow.is_none() {
             return Some(AccessDenial::Denied);
         }
-        let is_allowed = self.allow.as_ref().is_none_or(|allow| allow.contains(address));
+        let is_allowed = self.allow.as_ref().is_none_or(|allow| is_known && allow.contains(ip));
         (!is_allowed).then_some(AccessDenial::NotAllowed)
     }
 
@@ -254,7 +259,23 @@ mod tests {
 
     fn denial(access: &Access, address: &str) -> Option<AccessDenial> {
         let rule = rule(access, &mut Vec::new()).unwrap();
-        rule.and_then(|rule| rule.denial(address.parse().unwrap()))
+        rule.and_then(|rule| rule.denial(ClientIp { ip: address.parse().unwrap(), is_known: true }))
+    }
+
+    #[test]
+    fn an_unknown_client_is_let_in_by_no_list() {
+        let all = || list(&["0.0.0.0/0"], &[]);
+        let unknown = ClientIp { ip: "10.0.0.1".parse().unwrap(), is_known: false };
+        let allowing = Access { deny: AddressList::default(), allow: Some(all()) };
+        let denying = Access { deny: list(&["192.0.2.1/32"], &[]), allow: None };
+        for (access, denial) in [
+            (allowing, AccessDenial::NotAllowed),
+            (denying, AccessDenial::Denied),
+            (Access { deny: list(&["192.0.2.1/32"], &[]), allow: Some(all()) }, AccessDenial::NotAllowed),
+        ] {
+            let rule = rule(&access, &mut Vec::new()).unwrap().unwrap();
+            assert_eq!(rule.denial(unknown), Some(denial));
+        }
     }
 
     #[test]
@@ -279,7 +300,8 @@ mod tests {
         let access = Access { deny: list(&["10.0.0.0/8"], &[&path]), allow: None };
         let mut files = Vec::new();
         let rule = rule(&access, &mut files).unwrap().unwrap();
-        let is_denied = |address: &str| rule.denial(address.parse().unwrap()).is_some();
+        let is_denied =
+            |address: &str| rule.denial(ClientIp { ip: address.parse().unwrap(), is_known: true }).is_some();
         assert!(is_denied("203.0.113.7") && is_denied("10.0.0.1") && !is_denied("198.51.100.1"));
         let path_text = path.display().to_string();
         assert_eq!(rule.denied_by("203.0.113.7".parse().unwrap()), Some(path_text));

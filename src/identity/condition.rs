@@ -6,10 +6,15 @@ use super::identifier::RequestAttributes;
 use crate::config::model::Condition;
 
 /// Whether a request meets `condition`. No client may choose its own limits: a user or a claim counts if it
-/// was verified, a certificate always (only a verified one is known), a field if a trusted proxy sent it. `address`: the client's.
-pub fn condition_matches(condition: &Condition, attributes: &RequestAttributes<'_>, address: IpAddr) -> bool {
+/// was verified, a certificate always (only a verified one is known), a field if a trusted proxy sent it. `address`: the client's, if it
+/// is known.
+pub fn condition_matches(
+    condition: &Condition,
+    attributes: &RequestAttributes<'_>,
+    address: Option<IpAddr>,
+) -> bool {
     match condition {
-        Condition::Address(net) => net.contains(&address.to_canonical()),
+        Condition::Address(net) => address.is_some_and(|address| net.contains(&address.to_canonical())),
         Condition::User(name) => attributes.is_user_verified && attributes.user == Some(name),
         Condition::Jwt { claim, value } => {
             attributes.claims.and_then(|claims| claims.get(claim)).is_some_and(|actual| actual == *value)
@@ -37,7 +42,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert("x-plan", HeaderValue::from_static("gold"));
         let claims = Claims::new(json!({"plan": "gold", "level": 3}).as_object().unwrap().clone());
-        let address = "10.1.2.3".parse().unwrap();
+        let address = Some("10.1.2.3".parse().unwrap());
         let known = RequestAttributes {
             is_user_verified: true,
             is_peer_trusted: true,
@@ -78,8 +83,9 @@ mod tests {
 
         let net = Condition::Address("10.0.0.0/8".parse().unwrap());
         assert!(condition_matches(&net, &attributes(&headers), address));
-        assert!(condition_matches(&net, &attributes(&headers), "::ffff:10.1.2.3".parse().unwrap()));
-        assert!(!condition_matches(&net, &attributes(&headers), "11.1.2.3".parse().unwrap()));
+        assert!(condition_matches(&net, &attributes(&headers), "::ffff:10.1.2.3".parse().ok()));
+        assert!(!condition_matches(&net, &attributes(&headers), "11.1.2.3".parse().ok()));
+        assert!(!condition_matches(&net, &attributes(&headers), None));
     }
 
     #[test]
@@ -92,6 +98,6 @@ mod tests {
             value: HeaderValue::from_static("gold"),
         };
         let known = RequestAttributes { is_peer_trusted: true, ..attributes(&headers) };
-        assert!(!condition_matches(&condition, &known, "10.1.2.3".parse().unwrap()));
+        assert!(!condition_matches(&condition, &known, "10.1.2.3".parse().ok()));
     }
 }

@@ -26,5 +26,5 @@ pub use identifier::{
     user_identifier,
 };
 pub use jwt::{Claims, TokenError, UnusableKeys, Verifier};
-pub use trusted_proxies::{ForwardedHop, TrustedProxies};
+pub use trusted_proxies::{ClientIp, ForwardedHop, TrustedProxies};
 pub use user::{Credentials, Identity, explain_failure, identify, identify_with};

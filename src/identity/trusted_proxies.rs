@@ -24,6 +24,15 @@ pub struct TrustedProxies {
     header: AddressHeader,
 }
 
+/// The client's address, as far as the trusted proxies tell it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClientIp {
+    pub ip: IpAddr,
+    /// False where a trusted proxy sent something else than an address: `ip` is that of the last proxy known, and who is behind
+    /// it is unknown.
+    pub is_known: bool,
+}
+
 /// An element of the forwarding field, on the way to the client's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForwardedHop<'h> {
@@ -64,8 +73,8 @@ impl TrustedProxies {
     ///
     /// Every proxy appends the address it was reached from, so the list is read from the right, and the
     /// first address that is no trusted proxy's is the client's. The client itself may have written what is left of it.
-    /// If the list ends before, or has no address there, it is the last address seen.
-    pub fn client_address(&self, peer: IpAddr, peer_is_trusted: bool, headers: &HeaderMap) -> IpAddr {
+    /// If the list ends before, it is the last address seen. If it has no address there, the client is unknown.
+    pub fn client_address(&self, peer: IpAddr, peer_is_trusted: bool, headers: &HeaderMap) -> ClientIp {
         self.client_address_with(peer, peer_is_trusted, headers, |_| ())
     }
 
@@ -77,17 +86,17 @@ impl TrustedProxies {
         peer_is_trusted: bool,
         headers: &'h HeaderMap,
         on_hop: impl FnMut(ForwardedHop<'h>),
-    ) -> IpAddr {
+    ) -> ClientIp {
         let peer = peer.to_canonical();
         if !peer_is_trusted {
-            return peer;
+            return ClientIp { ip: peer, is_known: true };
         }
         match &self.header {
             AddressHeader::XForwardedFor => {
                 self.client_in_list(peer, headers, &X_FORWARDED_FOR, node_address, on_hop)
             }
             AddressHeader::Forwarded => self.client_in_list(peer, headers, &FORWARDED, forwarded_for, on_hop),
-            AddressHeader::Single(name) => single_address(headers, name, on_hop).unwrap_or(peer),
+            AddressHeader::Single(name) => single_address(peer, headers, name, on_hop),
         }
     }
 
@@ -107,22 +116,22 @@ impl TrustedProxies {
         name: &HeaderName,
         address: impl Fn(&[u8]) -> Option<IpAddr>,
         mut on_hop: impl FnMut(ForwardedHop<'h>),
-    ) -> IpAddr {
-        let lines = headers.get_all(name).iter().rev();
+    ) -> ClientIp {
+        let mut elements = headers.get_all(name).iter().rev().flat_map(elements_from_right);
         let mut client = peer;
-        for element in lines.flat_map(elements_from_right).take(MAX_HOPS) {
+        for element in elements.by_ref().take(MAX_HOPS) {
             let Some(hop) = address(element) else {
                 on_hop(ForwardedHop::Malformed(element));
-                break;
+                return ClientIp { ip: client, is_known: false };
             };
             client = hop;
             if !self.contains(hop) {
                 on_hop(ForwardedHop::Client(hop));
-                break;
+                return ClientIp { ip: hop, is_known: true };
             }
             on_hop(ForwardedHop::Proxy(hop));
         }
-        client
+        ClientIp { ip: client, is_known: elements.next().is_none() }
     }
 }
 
@@ -136,19 +145,20 @@ fn elements_from_right(line: &HeaderValue) -> impl Iterator<Item = &[u8]> {
 }
 
 fn single_address<'h>(
+    peer: IpAddr,
     headers: &'h HeaderMap,
     name: &HeaderName,
     mut on_hop: impl FnMut(ForwardedHop<'h>),
-) -> Option<IpAddr> {
+) -> ClientIp {
     let mut lines = headers.get_all(name).iter();
-    let line = lines.next()?;
+    let Some(line) = lines.next() else { return ClientIp { ip: peer, is_known: true } };
     if lines.next().is_some() {
         on_hop(ForwardedHop::Repeated);
-        return None;
+        return ClientIp { ip: peer, is_known: false };
     }
     let address = node_address(line.as_bytes());
     on_hop(address.map_or(ForwardedHop::Malformed(line.as_bytes()), ForwardedHop::Client));
-    address
+    ClientIp { ip: address.unwrap_or(peer), is_known: address.is_some() }
 }
 
 #[cfg(test)]
@@ -171,7 +181,8 @@ mod tests {
         for (name, value) in fields {
             headers.append(*name, HeaderValue::from_bytes(value).unwrap());
         }
-        proxies.client_address(peer, proxies.contains(peer), &headers).to_string()
+        let ClientIp { ip, is_known } = proxies.client_address(peer, proxies.contains(peer), &headers);
+        format!("{}{ip}", if is_known { "" } else { "unknown behind " })
     }
 
     #[test]
@@ -203,14 +214,14 @@ mod tests {
             (&[b"[2001:db8::1]"], "2001:db8::1"),
             (&[b"2001:db8::1"], "2001:db8::1"),
             (&[b"10.0.0.9, 10.0.0.2"], "10.0.0.9"),
-            (&[b"1.1.1.1, unknown, 10.0.0.2"], "10.0.0.2"),
-            (&[b"1.1.1.1, \xff, 10.0.0.2"], "10.0.0.2"),
-            (&[b"1.1.1.1,, 10.0.0.2"], "10.0.0.2"),
-            (&[b"1.1.1.1", b"", b"10.0.0.2"], "10.0.0.2"),
-            (&[b"1.1.1.1, garbage"], PEER),
-            (&[b"010.1.1.1"], PEER),
-            (&[b"1.1.1.1:99999"], PEER),
-            (&[b""], PEER),
+            (&[b"1.1.1.1, unknown, 10.0.0.2"], "unknown behind 10.0.0.2"),
+            (&[b"1.1.1.1, \xff, 10.0.0.2"], "unknown behind 10.0.0.2"),
+            (&[b"1.1.1.1,, 10.0.0.2"], "unknown behind 10.0.0.2"),
+            (&[b"1.1.1.1", b"", b"10.0.0.2"], "unknown behind 10.0.0.2"),
+            (&[b"1.1.1.1, garbage"], "unknown behind 10.0.0.1"),
+            (&[b"010.1.1.1"], "unknown behind 10.0.0.1"),
+            (&[b"1.1.1.1:99999"], "unknown behind 10.0.0.1"),
+            (&[b""], "unknown behind 10.0.0.1"),
             (&[], PEER),
         ];
         for (lines, expected) in cases {
@@ -226,15 +237,15 @@ mod tests {
             (&[b"for=1.1.1.1;proto=http, For=\"203.0.113.7:80\";by=10.0.0.1"], "203.0.113.7"),
             (&[b"for=\"[2001:db8::1]:4711\", for=10.0.0.2"], "2001:db8::1"),
             (&[b"for=1.1.1.1", b"proto=https ; for=203.0.113.7"], "203.0.113.7"),
-            (&[b"for=1.1.1.1, for=unknown, for=10.0.0.2"], "10.0.0.2"),
-            (&[b"for=1.1.1.1, for=_hidden, for=10.0.0.2"], "10.0.0.2"),
-            (&[b"for=1.1.1.1, proto=http, for=10.0.0.2"], "10.0.0.2"),
-            (&[b"for=1.1.1.1;for=2.2.2.2, for=10.0.0.2"], "10.0.0.2"),
+            (&[b"for=1.1.1.1, for=unknown, for=10.0.0.2"], "unknown behind 10.0.0.2"),
+            (&[b"for=1.1.1.1, for=_hidden, for=10.0.0.2"], "unknown behind 10.0.0.2"),
+            (&[b"for=1.1.1.1, proto=http, for=10.0.0.2"], "unknown behind 10.0.0.2"),
+            (&[b"for=1.1.1.1;for=2.2.2.2, for=10.0.0.2"], "unknown behind 10.0.0.2"),
             (&[b"host=\"a,for=1.1.1.1;\";for=203.0.113.7"], "203.0.113.7"),
             // A quote that the client left open does not swallow what the proxy appended.
             (&[b"for=\"1.1.1.1, for=203.0.113.7"], "203.0.113.7"),
             (&[b"for=1.1.1.1;x=\"\\\", for=\"203.0.113.7\""], "203.0.113.7"),
-            (&[b"203.0.113.7"], PEER),
+            (&[b"203.0.113.7"], "unknown behind 10.0.0.1"),
         ];
         for (lines, expected) in cases {
             let fields: Vec<_> = lines.iter().map(|line| ("forwarded", *line)).collect();
@@ -247,8 +258,9 @@ mod tests {
         let header = AddressHeader::Single(HeaderName::from_static("cf-connecting-ip"));
         let line = |value: &'static [u8]| ("cf-connecting-ip", value);
         assert_eq!(client(&header, PEER, &[line(b"203.0.113.7")]), "203.0.113.7");
-        assert_eq!(client(&header, PEER, &[line(b"1.1.1.1"), line(b"203.0.113.7")]), PEER);
-        assert_eq!(client(&header, PEER, &[line(b"1.1.1.1, 203.0.113.7")]), PEER);
+        for lines in [vec![line(b"1.1.1.1"), line(b"203.0.113.7")], vec![line(b"1.1.1.1, 203.0.113.7")]] {
+            assert_eq!(client(&header, PEER, &lines), "unknown behind 10.0.0.1");
+        }
         assert_eq!(client(&header, PEER, &[]), PEER);
     }
 
@@ -272,7 +284,7 @@ mod tests {
     fn long_lists_are_not_walked_to_their_end() {
         let long = format!("203.0.113.7{}", ", 10.0.0.2".repeat(MAX_HOPS));
         let found = client(&AddressHeader::XForwardedFor, PEER, &[("x-forwarded-for", long.as_bytes())]);
-        assert_eq!(found, "10.0.0.2");
+        assert_eq!(found, "unknown behind 10.0.0.2");
     }
 
     proptest! {

@@ -141,8 +141,7 @@ impl<S> Worker<S> {
 /// The rules of automatic bans that the request is exempt from.
 pub(super) fn exempt_rules<S>(worker: &Worker<S>, context: &RequestContext<'_>) -> Vec<CompactString> {
     let rules = worker.rules.bans.iter().zip(&worker.config().bans);
-    let exempt =
-        rules.filter(|(_, configured)| is_exempt(configured, &context.attributes(""), context.address));
+    let exempt = rules.filter(|(_, configured)| is_exempt(configured, &context.attributes(""), context));
     exempt.map(|(rule, _)| CompactString::from(&*rule.name)).collect()
 }
 
@@ -156,7 +155,7 @@ pub(super) fn decisive_ban(
 ) -> Option<BanMatch> {
     let mut decisive: Option<BanMatch> = None;
     for matched in matches {
-        if config.bans.get(matched.rule).is_some_and(|rule| is_exempt(rule, attributes, context.address)) {
+        if config.bans.get(matched.rule).is_some_and(|rule| is_exempt(rule, attributes, context)) {
             continue;
         }
         if matched.ban.is_shadow {
@@ -212,7 +211,7 @@ pub(super) fn record_offense<S>(
     is_denied: impl Fn(&str) -> bool,
 ) {
     for (rule, configured) in worker.rules.bans.iter().zip(&worker.config().bans) {
-        if is_exempt(configured, attributes, context.address) {
+        if is_exempt(configured, attributes, context) {
             continue;
         }
         let offender = match rule.key {
@@ -226,6 +225,6 @@ pub(super) fn record_offense<S>(
     }
 }
 
-fn is_exempt(rule: &BanRule, attributes: &RequestAttributes<'_>, address: IpAddr) -> bool {
-    rule.exempt.iter().any(|of| condition_matches(of, attributes, address))
+fn is_exempt(rule: &BanRule, attributes: &RequestAttributes<'_>, context: &RequestContext<'_>) -> bool {
+    rule.exempt.iter().any(|of| condition_matches(of, attributes, context.known_address()))
 }

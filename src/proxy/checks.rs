@@ -94,7 +94,7 @@ impl<'a> Checks<'a> {
                 continue;
             }
             if let Some(condition) =
-                policy.exempt.iter().find(|of| condition_matches(of, attributes, context.address))
+                policy.exempt.iter().find(|of| condition_matches(of, attributes, context.known_address()))
             {
                 skipped(index, SkipReason::Exempt(condition));
                 continue;
@@ -147,8 +147,10 @@ impl<'a> Checks<'a> {
         details: &Details<'_>,
     ) -> Result<bool, MissingIdentifier> {
         let Details { context, attributes, .. } = *details;
-        let nth =
-            policy.overrides.iter().position(|(of, _)| condition_matches(of, attributes, context.address));
+        let nth = policy
+            .overrides
+            .iter()
+            .position(|(of, _)| condition_matches(of, attributes, context.known_address()));
         let variant = VariantRef { policy: index, variant: nth.map_or(0, |nth| nth + 1) };
         let policy = nth.and_then(|nth| policy.overrides.get(nth)).map_or(policy, |(_, limits)| limits);
         let identifiers = identifiers(&policy.keys, policy.missing, attributes)?;

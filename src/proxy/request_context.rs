@@ -21,6 +21,8 @@ pub(super) struct RequestContext<'a> {
     pub(super) route: &'a Route,
     /// The client's address.
     pub(super) address: IpAddr,
+    /// Whether that is the client's: see [`ClientIp`](crate::identity::ClientIp).
+    pub(super) is_address_known: bool,
     pub(super) identity: &'a Identity,
     /// The verified certificate of the connection.
     pub(super) certificate: Option<&'a TlsIdentity>,
@@ -33,6 +35,11 @@ impl<'a> RequestContext<'a> {
     pub(super) fn request_line(&self) -> RequestLine<'a> {
         let (path, query) = (self.target.path(), self.target.query());
         RequestLine { is_safe: self.request.method.is_safe(), path, query }
+    }
+
+    /// The client's address, if it is known.
+    pub(super) fn known_address(&self) -> Option<IpAddr> {
+        self.is_address_known.then_some(self.address)
     }
 
     /// What identifiers and conditions are taken from. `address`: the client's, as [`client_address`] gives it.

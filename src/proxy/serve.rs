@@ -40,7 +40,7 @@ use super::{
 use crate::{
     abuse::{self, RequestLine},
     config::model::{ClientLimits, Config, EarlyHints},
-    identity::{AccessRule, Credentials},
+    identity::{AccessRule, ClientIp, Credentials},
     limit::StoreAdmin,
     router::Rejection,
     telemetry::metrics::{CutOff, CutOffBody, CutOffReason},
@@ -91,9 +91,11 @@ pub async fn serve<S: StoreAdmin + 'static>(
     };
 
     // May its address send requests at all?
-    let address = rules.trusted_proxies.client_address(client.peer().ip(), is_peer_trusted, &request.headers);
+    let client_ip =
+        rules.trusted_proxies.client_address(client.peer().ip(), is_peer_trusted, &request.headers);
+    let ClientIp { ip: address, is_known: is_address_known } = client_ip;
     if let Some(rule) = rules.access.everywhere()
-        && let Some(reply) = check_access(&worker, &mut exchange, rule, address)
+        && let Some(reply) = check_access(&worker, &mut exchange, rule, client_ip)
     {
         exchange.set_client(address, None);
         // A trusted proxy has the requests of others on its connection.
@@ -136,6 +138,7 @@ pub async fn serve<S: StoreAdmin + 'static>(
         target: &target,
         route,
         address,
+        is_address_known,
         identity,
         certificate,
         is_peer_trusted,
@@ -147,7 +150,7 @@ pub async fn serve<S: StoreAdmin + 'static>(
 
     // May its address send requests there?
     if let Some(rule) = rules.access.of_route(route_index)
-        && let Some(reply) = check_access(&worker, &mut exchange, rule, address)
+        && let Some(reply) = check_access(&worker, &mut exchange, rule, client_ip)
     {
         return Ok(refuse(&worker, exchange, &request, body, reply));
     }
@@ -323,9 +326,9 @@ fn check_access<S>(
     worker: &Worker<S>,
     exchange: &mut Exchange,
     rule: &AccessRule,
-    address: IpAddr,
+    client: ClientIp,
 ) -> Option<Reply> {
-    let denial = rule.denial(address)?;
+    let denial = rule.denial(client)?;
     let names = &worker.telemetry.policies;
     exchange.verdict.forbid(names.iter().rposition(|name| name == denial.setting()).unwrap_or(names.len()));
     Some(Reply::forbidden_address())

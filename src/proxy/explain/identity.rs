@@ -6,7 +6,7 @@ use http::HeaderMap;
 
 use crate::{
     config::model::UserSource,
-    identity::{Credentials, ForwardedHop, Identity, explain_failure, identify_with},
+    identity::{ClientIp, Credentials, ForwardedHop, Identity, explain_failure, identify_with},
     proxy::rules::Rules,
 };
 
@@ -16,7 +16,7 @@ pub(super) fn address(
     peer: IpAddr,
     is_peer_trusted: bool,
     headers: &HeaderMap,
-) -> (IpAddr, String) {
+) -> (ClientIp, String) {
     let (proxies, mut hops) = (&rules.trusted_proxies, Vec::new());
     let field = proxies.field();
     let address = proxies.client_address_with(peer, is_peer_trusted, headers, |hop| hops.push(hop));
@@ -39,12 +39,15 @@ pub(super) fn address(
                 return (
                     address,
                     format!(
-                        "the last valid address in {field}, sent by {by}: `{part}` before it is not an address"
+                        "unknown: the last valid address in {field}, sent by {by}; `{part}` before it is not an address"
                     ),
                 );
             }
             ForwardedHop::Repeated => {
-                return (address, format!("{by} itself: it sent {field} more than once"));
+                return (
+                    address,
+                    format!("unknown: {by} sent {field} more than once, and stands in for the client"),
+                );
             }
         }
     }

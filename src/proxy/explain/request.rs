@@ -16,7 +16,7 @@ use super::{
 use crate::{
     abuse::bans::{Ban, BanTable},
     config::model::{Route, RouteAction, Split},
-    identity::{AccessDenial, Credentials, Identity, address_text},
+    identity::{AccessDenial, ClientIp, Credentials, Identity, address_text},
     limit::Store,
     proxy::{
         bans::{BanMatch, decisive_ban, matching_bans},
@@ -135,9 +135,10 @@ pub async fn explain<S: Store>(
     let ExplainedRequest { request, peer, certificate } = &asked;
     let (peer, certificate) = (*peer, certificate.as_ref());
     let is_peer_trusted = rules.trusted_proxies.contains(peer);
-    let (address, why_address) = identity::address(rules, peer, is_peer_trusted, &request.headers);
+    let (client, why_address) = identity::address(rules, peer, is_peer_trusted, &request.headers);
     let credentials = Credentials { headers: &request.headers, is_peer_trusted, certificate };
     let (identity, why_user) = identity::user(rules, credentials);
+    let ClientIp { ip: address, is_known: is_address_known } = client;
     let address_text = address_text(address, rules.config.client_address.ipv6_prefix);
     let mut explained = Explanation {
         assumed_host,
@@ -163,14 +164,22 @@ pub async fn explain<S: Store>(
         Err(Rejection { status, detail }) => {
             (explained.verdict, explained.status) = (ExplainedVerdict::Refused, Some(status));
             detail.clone_into(&mut explained.because);
-            check_access(rules, None, address, &mut explained);
+            check_access(rules, None, client, &mut explained);
             return explained;
         }
     };
     let route = &rules.config.routes[route_index];
     let identity: &Identity = &identity;
-    let mut context =
-        RequestContext { request, target: &target, route, address, identity, certificate, is_peer_trusted };
+    let mut context = RequestContext {
+        request,
+        target: &target,
+        route,
+        address,
+        is_address_known,
+        identity,
+        certificate,
+        is_peer_trusted,
+    };
     if let Some(split) = &route.split {
         context.route = explain_split(rules, split, &context, &address_text, &mut explained);
     }
@@ -185,7 +194,7 @@ pub async fn explain<S: Store>(
     body::explain(&rules.config, route, request, &mut explained);
     explain_cors(&context, &mut explained);
     check_bans(rules, bans, &context, now, &mut explained);
-    check_access(rules, Some(route_index), address, &mut explained);
+    check_access(rules, Some(route_index), client, &mut explained);
     let request_id = match is_peer_trusted {
         true => request.headers.get(&rules.config.request_id).unwrap_or(&changes::REQUEST_ID),
         false => &changes::REQUEST_ID,
@@ -220,11 +229,15 @@ fn explain_redirect(route: &Route, values: &PlaceholderValues<'_>, explained: &m
 
 /// Whether the client's address may send the request: everything, or what is for the route of this index. That comes before
 /// all else.
-fn check_access(rules: &Rules, route: Option<usize>, address: IpAddr, explained: &mut Explanation) {
+fn check_access(rules: &Rules, route: Option<usize>, client: ClientIp, explained: &mut Explanation) {
+    let address = client.ip;
     let everywhere = rules.access.everywhere().map(|rule| (rule, "at the top level"));
     let of_route = route.and_then(|route| rules.access.of_route(route)).map(|rule| (rule, "of the route"));
     let denied = [everywhere, of_route].into_iter().flatten().find_map(|(rule, place)| {
-        let because = match rule.denial(address)? {
+        let because = match rule.denial(client)? {
+            denial if !client.is_known => {
+                format!("the client's address is unknown, and {} {place} is set", denial.setting())
+            }
             AccessDenial::Denied => {
                 let entry = rule.denied_by(address).unwrap_or_default();
                 format!("deny {place} names {address}: {entry}")

@@ -201,3 +201,70 @@ fn a_file_of_addresses_is_reread_when_it_changes() {
     });
     assert_eq!(status("192.0.2.2"), 403);
 }
+
+/// Nobody knows who the client is whose address a trusted proxy does not tell. It is not the proxy.
+#[test]
+fn a_client_whose_address_is_unknown_is_let_in_by_no_list() {
+    let origin = Origin::ok();
+    let settings = "client_address: { header: x-real-ip }\naccess_log: { format: json }";
+    let start = |top: &str, route: &str| guarded(&origin, &format!("{settings}\n{top}"), route);
+    let status = |tollgate: &Tollgate, path: &str, fields: &[(&str, &str)]| {
+        request(tollgate.address, "GET", path, fields, b"").status
+    };
+    let name = "x-real-ip";
+    let unknown: [&[(&str, &str)]; 5] = [
+        &[(name, "192.0.2.1"), (name, "127.0.0.1")],
+        &[(name, "127.0.0.1"), (name, "127.0.0.1")],
+        &[(name, "unknown")],
+        &[(name, "127.0.0.1, 127.0.0.1")],
+        &[(name, "")],
+    ];
+    let allowing = start("", ", allow: [127.0.0.0/8, 10.0.0.0/8]");
+    let denying = start("deny: [192.0.2.1]", "");
+    for fields in unknown {
+        assert_eq!(status(&allowing, "/inner/x", fields), 403, "{fields:?}");
+        assert_eq!(status(&allowing, "/outer", fields), 200, "{fields:?}");
+        assert_eq!(status(&denying, "/outer", fields), 403, "{fields:?}");
+    }
+    // The proxy itself asks, as for its health checks.
+    assert_eq!([status(&allowing, "/inner/x", &[]), status(&denying, "/", &[])], [200, 200]);
+    for (address, of_allow, of_deny) in [("10.0.0.1", 200, 200), ("192.0.2.1", 403, 403)] {
+        let found =
+            [status(&allowing, "/inner/x", &[(name, address)]), status(&denying, "/", &[(name, address)])];
+        assert_eq!(found, [of_allow, of_deny], "{address}");
+    }
+    eventually("they are counted", || {
+        allowing.metric("tollgate_requests_refused_total{reason=\"address\"}") == 6.0
+    });
+    let explained = allowing.command(&["explain", "-H", "x-real-ip: unknown", "/inner/x"]);
+    let because = "forbidden with 403: the client's address is unknown, and allow of the route is set";
+    assert!(explained.stdout.contains(because), "{}", explained.stdout);
+}
+
+/// In a list, what a trusted proxy has written counts, whatever a client sends.
+#[test]
+fn an_unknown_element_of_a_list_is_no_address_of_a_proxy() {
+    let origin = Origin::ok();
+    let tollgate = guarded(
+        &origin,
+        "policies:\n  few: { algorithm: fixed_window, key: ip, limit: 1/1h, exempt: [127.0.0.0/8] }",
+        ", allow: [127.0.0.0/8, 10.0.0.0/8], policies: [few]",
+    );
+    for (list, status) in [
+        ("unknown, 10.0.0.1", 200),
+        ("10.0.0.2, unknown", 403),
+        ("10.0.0.2,", 403),
+        ("unknown, 127.0.0.1", 403),
+        ("127.0.0.1", 200),
+    ] {
+        assert_eq!(from(&tollgate, list, "/inner/x").status, status, "{list}");
+    }
+    let tollgate = guarded(
+        &origin,
+        "policies:\n  few: { algorithm: fixed_window, key: ip, limit: 1/1h, exempt: [127.0.0.0/8] }",
+        ", policies: [few]",
+    );
+    let statuses = |list: &str| [(); 2].map(|()| from(&tollgate, list, "/inner/x").status);
+    assert_eq!(statuses("127.0.0.1"), [200, 200], "the proxy is exempt");
+    assert_eq!(statuses("unknown"), [200, 429], "and the client that it does not name is not");
+}
