@@ -14,7 +14,15 @@ use crate::{
     config::model::{Redirect, RouteAction, RouteReply},
     limit::{AnswerStatus, GrpcOutcome},
     router::{Host, Rejection, Router},
+    telemetry::metrics::Refusal,
 };
+
+/// What Tollgate answers in place of an upstream.
+pub(super) struct OwnAnswer {
+    reply: Reply,
+    /// Whether the route says so. If not, the request is refused.
+    is_configured: bool,
+}
 
 /// The upstream that the request is for, by its index.
 ///
@@ -24,7 +32,7 @@ pub(super) fn upstream_of(
     exchange: &Exchange,
     context: &RequestContext<'_>,
     router: &Router,
-) -> Result<usize, Box<Reply>> {
+) -> Result<usize, Box<OwnAnswer>> {
     match &context.route.action {
         RouteAction::Upstream(index) if exchange.cors().is_none() => Ok(*index),
         action => reply(action, exchange, context, router),
@@ -37,20 +45,29 @@ fn reply(
     exchange: &Exchange,
     context: &RequestContext<'_>,
     router: &Router,
-) -> Result<usize, Box<Reply>> {
+) -> Result<usize, Box<OwnAnswer>> {
     if let Some(cors) = exchange.cors().filter(|_| is_preflight(context.request, context.route)) {
-        return Err(Box::new(cors.preflight(&context.request.headers)));
+        let is_configured = cors.allows_origin();
+        if !is_configured {
+            exchange.count_refusal(Refusal::Origin);
+        }
+        let reply = cors.preflight(&context.request.headers);
+        return Err(Box::new(OwnAnswer { reply, is_configured }));
     }
-    Err(Box::new(match action {
+    let configured = match action {
         RouteAction::Upstream(index) => return Ok(*index),
         RouteAction::Reply(configured) => Reply::configured(configured),
         RouteAction::Redirect(redirect) => {
             match location(redirect, &exchange.placeholders(router, context.target, context.identity)) {
                 Ok(location) => Reply::redirect(redirect.status, &location, "This has moved."),
-                Err(Rejection { status, detail }) => Reply::problem(status, detail),
+                Err(Rejection { status, detail }) => {
+                    let reply = Reply::problem(status, detail);
+                    return Err(Box::new(OwnAnswer { reply, is_configured: false }));
+                }
             }
         }
-    }))
+    };
+    Err(Box::new(OwnAnswer { reply: configured, is_configured: true }))
 }
 
 /// Answers a request that its policies have admitted with what its route replies. The reply counts for these policies as
@@ -61,7 +78,7 @@ pub(super) async fn answer<S>(
     context: &RequestContext<'_>,
     body: Incoming,
     outcomes: &mut [PolicyOutcome],
-    mut reply: Reply,
+    OwnAnswer { mut reply, is_configured }: OwnAnswer,
 ) -> Response<ResponseBody> {
     let status = AnswerStatus { http: reply.status, grpc: GrpcOutcome::Known(None) };
     reservation::settle(&worker.rules.policies, &exchange, outcomes, || status).await;
@@ -72,7 +89,10 @@ pub(super) async fn answer<S>(
     if !discard(worker, context.request, body) {
         reply = reply.closing();
     }
-    exchange.reply_of_route(reply)
+    match is_configured {
+        true => exchange.reply_of_route(reply),
+        false => exchange.reply(reply),
+    }
 }
 
 /// Where `redirect` sends the client of a request with these values.

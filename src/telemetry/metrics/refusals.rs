@@ -17,6 +17,8 @@ pub enum Refusal {
     Malformed,
     /// `deny` or `allow` does not let its address in.
     Address,
+    /// It is a CORS preflight of an origin that `cors` does not allow.
+    Origin,
     /// Its head or its body did not come in time.
     Timeout,
     /// Its body is longer than `max_body`.
@@ -33,9 +35,10 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    pub(super) const ALL: [(Self, &'static str, StatusCode); 9] = [
+    pub(super) const ALL: [(Self, &'static str, StatusCode); 10] = [
         (Self::Malformed, "malformed", StatusCode::BAD_REQUEST),
         (Self::Address, "address", StatusCode::FORBIDDEN),
+        (Self::Origin, "origin", StatusCode::FORBIDDEN),
         (Self::Timeout, "timeout", StatusCode::REQUEST_TIMEOUT),
         (Self::BodyTooLarge, "body_too_large", StatusCode::PAYLOAD_TOO_LARGE),
         (Self::UriTooLong, "uri_too_long", StatusCode::URI_TOO_LONG),
@@ -49,7 +52,7 @@ impl Refusal {
     /// reason.
     pub fn of(status: StatusCode) -> Option<Self> {
         let refusal = Self::ALL.iter().find(|(.., of)| *of == status).map(|(refusal, ..)| *refusal);
-        refusal.filter(|refusal| *refusal != Self::Address)
+        refusal.filter(|refusal| refusal.status() != StatusCode::FORBIDDEN)
     }
 
     /// The status of the answer.

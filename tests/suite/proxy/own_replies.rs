@@ -176,6 +176,27 @@ fn replies_are_logged_counted_and_explained_and_errors_that_are_meant_are_none()
     assert!(explained.stdout.contains("allowed with 503"), "{}", explained.stdout);
 }
 
+/// What a route is configured to reply is no error. What Tollgate refuses there is one.
+#[test]
+fn what_is_refused_on_a_route_that_replies_itself_is_counted() {
+    let origin = Origin::ok();
+    let routes = "  - { path: /me, redirect: { path: \"/users/{user}\" } }\n\
+                  \x20 - { path: /status, reply: { body: ok }, cors: { origins: [\"https://app.example.com\"] } }\n\
+                  \x20 - { path: /bad, reply: { status: 400 } }\n";
+    let tollgate = replying(&origin, routes, "user: [{ header: x-user }]\ntrusted_proxies: [127.0.0.1]\n");
+    assert_eq!(ask(&tollgate, "/me").status, 400);
+    assert_eq!(ask(&tollgate, "/bad").status, 400);
+    for (origin, status) in [("https://app.example.com", 204), ("https://evil.example", 403)] {
+        let fields = [("origin", origin), ("access-control-request-method", "GET")];
+        assert_eq!(request(tollgate.address, "OPTIONS", "/status", &fields, b"").status, status, "{origin}");
+    }
+    let refused =
+        |reason: &str| tollgate.metric(&format!("tollgate_requests_refused_total{{reason=\"{reason}\"}}"));
+    eventually("each is counted once, by its reason", || {
+        [refused("malformed"), refused("origin"), refused("address")] == [1.0, 1.0, 0.0]
+    });
+}
+
 #[test]
 fn a_reply_can_be_changed_by_a_reload() {
     let origin = Origin::ok();
