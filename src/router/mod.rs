@@ -5,6 +5,7 @@
 //! `//`, some drop `;parameters`. A request whose route would depend on that is rejected, so that no spelling of a path
 //! bypasses the policies of its route.
 
+mod conditions;
 mod host;
 mod interpretation;
 mod normalization;
@@ -14,8 +15,9 @@ mod rejection;
 mod route_table;
 mod target;
 
+pub use conditions::Mismatch;
 pub use host::Host;
 pub use path_rewrite::{Captures, assembled_path};
 pub use rejection::Rejection;
-pub use route_table::{IgnoredDifferences, Mismatch, RouteExplanation, Router};
+pub use route_table::{IgnoredDifferences, RouteExplanation, Router};
 pub use target::Target;

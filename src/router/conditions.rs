@@ -1,0 +1,130 @@
+//! The conditions of one route: whether a request meets them, and which it does not.
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+
+use super::{
+    Host, Target,
+    path_rewrite::stripped_prefix,
+    pattern::{ComparedPath, Pattern},
+};
+use crate::{
+    config::model::{DotSegments, HostPattern, Route},
+    request_values::{cookies, preflight_method, query_values},
+};
+
+/// The first condition of a route that a request does not meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mismatch {
+    Path,
+    Host,
+    Method,
+    /// The field of this index in [`Route::headers`].
+    Header(usize),
+    /// The parameter of this index in [`Route::query`].
+    Query(usize),
+    /// The cookie of this index in [`Route::cookies`].
+    Cookie(usize),
+}
+
+/// The parts of a request that conditions other than the path look at.
+pub(super) struct RequestParts<'a> {
+    method: &'a Method,
+    pub(super) host: Option<&'a str>,
+    query: Option<&'a str>,
+    headers: &'a HeaderMap,
+}
+
+impl<'a> RequestParts<'a> {
+    pub(super) fn new(method: &'a Method, target: &'a Target, headers: &'a HeaderMap) -> Self {
+        Self { method, host: target.host().map(Host::name), query: target.query(), headers }
+    }
+}
+
+/// The conditions of a route.
+#[derive(Debug)]
+pub(super) struct CompiledRoute {
+    pub(super) path: Pattern,
+    pub(super) hosts: Vec<HostPattern>,
+    methods: Vec<Method>,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    query: Vec<(String, String)>,
+    cookies: Vec<(String, String)>,
+    pub(super) dot_segments: DotSegments,
+    /// Whether CORS preflights are answered here: they match by the method that they ask for.
+    answers_preflights: bool,
+    /// The prefix that is stripped.
+    pub(super) strip: Option<Pattern>,
+}
+
+impl CompiledRoute {
+    pub(super) fn new(route: &Route) -> Self {
+        let mut methods = route.methods.clone();
+        if methods.contains(&Method::GET) {
+            methods.push(Method::HEAD);
+        }
+        Self {
+            path: Pattern::new(&route.path, route.matching),
+            hosts: route.hosts.clone(),
+            methods,
+            headers: route.headers.clone(),
+            query: route.query.clone(),
+            cookies: route.cookies.clone(),
+            dot_segments: route.dot_segments,
+            answers_preflights: route.cors.is_some(),
+            strip: stripped_prefix(route),
+        }
+    }
+
+    pub(super) fn matches(&self, request: &RequestParts<'_>, path: &ComparedPath<'_>) -> bool {
+        self.mismatch(request, path).is_none()
+    }
+
+    pub(super) fn mismatch(&self, request: &RequestParts<'_>, path: &ComparedPath<'_>) -> Option<Mismatch> {
+        if !self.path.matches(path) {
+            return Some(Mismatch::Path);
+        }
+        let is_host = |host: &str| self.hosts.iter().any(|pattern| is_host(pattern, host));
+        if !self.hosts.is_empty() && !request.host.is_some_and(is_host) {
+            return Some(Mismatch::Host);
+        }
+        if !self.methods.is_empty()
+            && !self.methods.contains(request.method)
+            && !self.answers_preflight(request)
+        {
+            return Some(Mismatch::Method);
+        }
+        let is_sent = |(name, value): &(HeaderName, HeaderValue)| {
+            request.headers.get_all(name).iter().any(|sent| sent == value)
+        };
+        if let Some(field) = self.headers.iter().position(|field| !is_sent(field)) {
+            return Some(Mismatch::Header(field));
+        }
+        let has_parameter = |(name, value): &(String, String)| {
+            query_values(request.query.unwrap_or_default(), name).any(|sent| *sent == *value.as_bytes())
+        };
+        if let Some(parameter) = self.query.iter().position(|parameter| !has_parameter(parameter)) {
+            return Some(Mismatch::Query(parameter));
+        }
+        let has_cookie = |(name, value): &(String, String)| {
+            cookies(request.headers, name).any(|sent| sent == value.as_bytes())
+        };
+        self.cookies.iter().position(|cookie| !has_cookie(cookie)).map(Mismatch::Cookie)
+    }
+
+    /// Whether this is a CORS preflight for one of the route's methods.
+    fn answers_preflight(&self, request: &RequestParts<'_>) -> bool {
+        self.answers_preflights
+            && preflight_method(request.method, request.headers)
+                .is_some_and(|method| self.methods.contains(&method))
+    }
+}
+
+fn is_host(pattern: &HostPattern, host: &str) -> bool {
+    match pattern {
+        HostPattern::Exact(name) => host.eq_ignore_ascii_case(name),
+        HostPattern::Suffix(suffix) => {
+            let (host, suffix) = (host.as_bytes(), suffix.as_bytes());
+            host.len() > suffix.len() && host[host.len() - suffix.len()..].eq_ignore_ascii_case(suffix)
+        }
+    }
+}
