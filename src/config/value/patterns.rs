@@ -40,7 +40,7 @@ pub(in crate::config) fn path_pattern(text: &str) -> Result<PathPattern, Invalid
     if !text.bytes().all(|b| b.is_ascii_graphic()) || !is_percent_encoded(text) {
         return Err(invalid("has characters that must be percent-encoded in a path, such as %20"));
     }
-    if path.split('/').any(|segment| matches!(segment, "." | "..")) {
+    if has_dot_segment(path) {
         return Err(invalid("has a . or .. segment, which no normalised request has"));
     }
     let (prefix, wildcard) = match text.strip_suffix("/*") {
@@ -147,6 +147,13 @@ fn is_word(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
+/// Whether some service reads a dot segment in this path: percent-encoded, behind an encoded slash, or before a `;`.
+pub(super) fn has_dot_segment(path: &str) -> bool {
+    let path = path.to_ascii_lowercase().replace("%2e", ".").replace("%2f", "/").replace("%5c", "/");
+    let mut segments = path.split(['/', '\\']).map(|segment| segment.split(';').next());
+    segments.any(|segment| matches!(segment, Some("." | "..")))
+}
+
 /// Whether every `%` begins an encoded byte.
 pub(super) fn is_percent_encoded(text: &str) -> bool {
     text.split('%').skip(1).all(|rest| rest.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2)
@@ -238,6 +245,9 @@ mod tests {
             ("/a%g0", "percent"),
             ("/a/../b", ".."),
             ("/./b", ".."),
+            ("/a/%2E%2e/b", ".."),
+            ("/a/..%2Fb", ".."),
+            ("/a/..;x/b", ".."),
         ] {
             let error = path_pattern(text).unwrap_err();
             assert!(error.reason.contains(reason), "{text}: {error:?}");

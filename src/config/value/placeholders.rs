@@ -2,7 +2,11 @@
 
 use http::HeaderValue;
 
-use super::{Invalid, http::field_value, patterns::is_percent_encoded};
+use super::{
+    Invalid,
+    http::field_value,
+    patterns::{has_dot_segment, is_percent_encoded},
+};
 use crate::config::{
     model::{FieldText, Placeholder, PlaceholderText, REST, TextPart},
     nearest::nearest,
@@ -86,7 +90,7 @@ impl<'a> Placeholders<'a> {
         if !text.parts.iter().all(is_literal) {
             return Err(invalid("has characters that must be percent-encoded in a path, such as %20"));
         }
-        if written.split('/').any(|segment| matches!(segment, "." | "..")) {
+        if has_dot_segment(written) {
             return Err(invalid("has a . or .. segment, which leads to another path"));
         }
         Ok(text)

@@ -253,6 +253,40 @@ fn what_is_changed_is_explained() {
     assert!(printed.contains("response  add set-cookie: a=b"), "{printed}");
 }
 
+/// Some services read `%2e` as a dot.
+#[test]
+fn no_encoded_dot_segments_are_put_together() {
+    let origin = Origin::ok();
+    let routes = r#"
+        { path: '~^/glue/(?P<x>[^/]+)-(?P<y>[^/]+)$', upstream: a, rewrite: { path: "/b/{x}{y}" } },
+        { path: "/dot/{x}", upstream: a, rewrite: { path: "/b/%2E{x}/c" } },
+        { path: /rest/*, upstream: a, rewrite: { path: "/b/.{rest}" } },
+        { path: '~^/half/(?P<x>.*)e$', upstream: a, rewrite: { path: "/b/{x}e" } },
+    "#;
+    let tollgate = start(&origin, routes, "match: { case: sensitive, trailing_slash: exact }");
+    check(
+        &origin,
+        &tollgate,
+        &[
+            ("/glue/a-.b", Some("/b/a.b")),
+            ("/glue/.-.", None),
+            ("/glue/%2e-%2E", None),
+            ("/glue/%2e-.", None),
+            ("/glue/.-.;x", None),
+            ("/glue/.-.%2Fx", None),
+            ("/glue/%252e-%252e", Some("/b/%252e%252e")),
+            ("/dot/x", Some("/b/%2Ex/c")),
+            ("/dot/%2e;x", None),
+            ("/rest/", None),
+            ("/rest/./x", Some("/b/.x")),
+            ("/rest/.%2Fx", None),
+            ("/rest/x", Some("/b/.x")),
+            ("/half/%2e%2e", None),
+            ("/half/x%2ee", Some("/b/x%2ee")),
+        ],
+    );
+}
+
 /// `/users/{user}/orders` without a user could be read as that of all.
 #[test]
 fn a_path_that_needs_what_a_request_lacks_is_not_sent() {
