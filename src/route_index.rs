@@ -62,12 +62,13 @@ impl RouteIndex {
         (first != usize::MAX).then_some(first)
     }
 
-    /// The routes that may match all that another route matches: at `host`, or at any if that has none.
-    pub fn around(&self, host: Option<&HostPattern>, path: &PathKey) -> Vec<usize> {
+    /// The routes that may match all that another route matches: at `host`, or at any if that has none. Of those for one path,
+    /// the first `most`.
+    pub fn around(&self, host: Option<&HostPattern>, path: &PathKey, most: usize) -> Vec<usize> {
         let mut found = Vec::new();
-        self.any_host.around(path, &mut found);
+        self.any_host.around(path, most, &mut found);
         if let Some(HostPattern::Exact(host) | HostPattern::Suffix(host)) = host {
-            self.of_host(host).for_each(|tree| tree.around(path, &mut found));
+            self.of_host(host).for_each(|tree| tree.around(path, most, &mut found));
         }
         found.sort_unstable();
         found
@@ -187,17 +188,17 @@ impl PathTree {
     }
 
     /// Adds the routes whose paths may be all that `path` is.
-    fn around(&self, path: &PathKey, found: &mut Vec<usize>) {
+    fn around(&self, path: &PathKey, most: usize, found: &mut Vec<usize>) {
         if self.nodes.is_empty() {
             return;
         }
         let mut open = vec![(0, path.segments.as_slice())];
         while let Some((at, rest)) = open.pop() {
             let node = &self.nodes[at];
-            found.extend(&node.below);
+            found.extend(node.below.iter().take(most));
             match rest {
                 [] if path.below => {}
-                [] => found.extend(&node.here),
+                [] => found.extend(node.here.iter().take(most)),
                 [segment, rest @ ..] => {
                     let parameter = node.parameter.filter(|_| segment.as_deref() != Some(""));
                     let literal = segment.as_deref().and_then(|literal| node.literals.get(literal)).copied();
@@ -278,15 +279,17 @@ mod tests {
         assert_eq!(index.first(Some("example.org"), "/", |_| true), None);
         assert_eq!(index.first(None, "/", |_| true), None);
         let exact = HostPattern::Exact("9.example.org".to_owned());
-        assert_eq!(index.around(Some(&exact), &key("/a")), [9, 1_000]);
+        assert_eq!(index.around(Some(&exact), &key("/a"), 9), [9, 1_000]);
     }
 
     #[test]
     fn routes_around_another_are_found() {
         let index = index(&["/*", "/a/*", "/a/b", "/a/{}", "/{}/b", "/a/b/*", "/b", "/{}/{}"]);
-        assert_eq!(index.around(None, &key("/a/b")), [0, 1, 2, 3, 4, 5, 7]);
-        assert_eq!(index.around(None, &key("/a/{}")), [0, 1, 3, 7]);
-        assert_eq!(index.around(None, &key("/a/*")), [0, 1]);
-        assert_eq!(index.around(None, &key("/a/")), [0, 1]);
+        assert_eq!(index.around(None, &key("/a/b"), 9), [0, 1, 2, 3, 4, 5, 7]);
+        assert_eq!(index.around(None, &key("/a/{}"), 9), [0, 1, 3, 7]);
+        assert_eq!(index.around(None, &key("/a/*"), 9), [0, 1]);
+        assert_eq!(index.around(None, &key("/a/"), 9), [0, 1]);
+        let index = self::index(&["/*"; 1_000]);
+        assert_eq!(index.around(None, &key("/a"), 3), [0, 1, 2]);
     }
 }

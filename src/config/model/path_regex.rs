@@ -10,13 +10,13 @@ use regex_syntax::{
 
 use super::{PathCase, PathMatching, TrailingSlash, fold_case};
 
-/// Bytes that one compiled expression may take.
-const MAX_COMPILED: usize = 256 << 10;
+/// Bytes that one compiled expression may take. The longest search takes time in proportion to them and to the path's length.
+const MAX_COMPILED: usize = 64 << 10;
 /// Bytes that a thread keeps of what it has found out about an expression. The search goes on without.
 const MAX_CACHE: usize = 64 << 10;
-/// The same for all expressions of a configuration together.
-const MAX_COMPILED_SET: usize = 8 << 20;
-const MAX_CACHE_SET: usize = 2 << 20;
+/// The same for all expressions of a configuration together. Of 10,000, a state of the search takes some 50 KB: with a small
+/// cache, each search begins anew.
+const MAX_CACHE_SET: usize = 16 << 20;
 /// Groups in groups.
 const MAX_NESTING: u32 = 50;
 
@@ -147,7 +147,8 @@ impl PathRegex {
         }
     }
 
-    fn case(&self, case: PathCase) -> PathCase {
+    /// How it compares letters on a route that compares them so.
+    pub fn case(&self, case: PathCase) -> PathCase {
         if self.ignores_case { PathCase::Insensitive } else { case }
     }
 
@@ -211,6 +212,15 @@ pub struct PathRegexSet {
 }
 
 impl PathRegexSet {
+    /// Bytes that all expressions of a configuration may take, compiled.
+    pub const MAX_COMPILED: usize = 32 << 20;
+
+    /// Whether these are not too large together.
+    pub fn fits(expressions: &[(&PathRegex, PathMatching)]) -> bool {
+        // So few fit, however large each is.
+        expressions.len() < Self::MAX_COMPILED / MAX_COMPILED / 2 || Self::new(expressions).is_some()
+    }
+
     /// `None`: together they are too large, and have to be looked for one by one.
     pub fn new(expressions: &[(&PathRegex, PathMatching)]) -> Option<Self> {
         let patterns = expressions.iter().map(|(regex, matching)| match regex.case(matching.case) {
@@ -221,7 +231,7 @@ impl PathRegexSet {
         let set = RegexSetBuilder::new(patterns)
             .unicode(false)
             .nest_limit(MAX_NESTING + 1)
-            .size_limit(MAX_COMPILED_SET)
+            .size_limit(Self::MAX_COMPILED)
             .dfa_size_limit(MAX_CACHE_SET)
             .build();
         let mut loosest = PathMatching { case: PathCase::Sensitive, trailing_slash: TrailingSlash::Exact };

@@ -2,7 +2,7 @@
 
 use std::{fmt::Display, time::Duration};
 
-use http::{HeaderName, HeaderValue, Method};
+use http::{HeaderName, Method};
 
 use super::other_names;
 use crate::config::{
@@ -11,12 +11,9 @@ use crate::config::{
     value::{Invalid, MAX_DURATION, boolean, duration, field_name, method, origin},
 };
 
-/// Reads `cors` of a route that has these `methods` (empty: all) and conditions on these `headers`.
-pub(super) fn cors(
-    value: Cursor<'_>,
-    route_methods: &[Method],
-    route_headers: &[(HeaderName, HeaderValue)],
-) -> Option<Cors> {
+/// Reads `cors` of a route that has these `methods` (empty: all). `unsent`: what its conditions ask for that browsers do not send
+/// with a preflight.
+pub(super) fn cors(value: Cursor<'_>, route_methods: &[Method], unsent: Option<&str>) -> Option<Cors> {
     let mut mapping =
         value.mapping_such_as("cors: { origins: [\"https://app.example.com\"] }")?.knowing(other_names::CORS);
     let written = mapping.require("origins", "such as `origins: [\"https://app.example.com\"]`");
@@ -37,9 +34,9 @@ pub(super) fn cors(
                 .to_owned();
         value.report("`credentials` can't be allowed to every origin", help);
     }
-    if let Some(name) = route_headers.first().map(|(name, _)| name) {
+    if let Some(unsent) = unsent {
         let message = format!(
-            "browsers send no {name} with a preflight, so preflights for this route take another one, which needs \
+            "browsers send no {unsent} with a preflight, so preflights for this route take another one, which needs \
              `cors`, too"
         );
         value.warn(message, None);

@@ -5,18 +5,15 @@ use std::sync::Arc;
 use super::{
     path_spellings::spellings,
     routes::DraftRoute,
-    unreachable_routes::{covers, routes_around},
+    unreachable_routes::{DraftIndex, covers},
 };
-use crate::{
-    config::model::{Mode, PathCase, PathMatching, Policy, Route, TrailingSlash},
-    route_index::RouteIndex,
-};
+use crate::config::model::{Mode, PathCase, PathMatching, Policy, Route, TrailingSlash};
 
 const STRICT: PathMatching = PathMatching { case: PathCase::Sensitive, trailing_slash: TrailingSlash::Exact };
 
 /// Warns about every route that compares case or trailing slash, if another spelling of its path goes to the same upstream
 /// by a route that lacks one of its policies: to many an upstream, both are one path.
-pub(super) fn warn(drafts: &[DraftRoute<'_>], index: &RouteIndex, policies: &[Arc<Policy>]) {
+pub(super) fn warn(drafts: &[DraftRoute<'_>], index: &DraftIndex, policies: &[Arc<Policy>]) {
     for draft in drafts {
         let Some((spelling, other)) = way_around(draft, drafts, index, policies) else { continue };
         let (route, way) = (&draft.route, &other.route);
@@ -42,7 +39,7 @@ pub(super) fn warn(drafts: &[DraftRoute<'_>], index: &RouteIndex, policies: &[Ar
 fn way_around<'d, 't>(
     draft: &DraftRoute<'_>,
     drafts: &'d [DraftRoute<'t>],
-    index: &RouteIndex,
+    index: &DraftIndex,
     policies: &[Arc<Policy>],
 ) -> Option<(String, &'d DraftRoute<'t>)> {
     let route = &draft.route;
@@ -52,7 +49,7 @@ fn way_around<'d, 't>(
     spellings(&route.path, PathMatching::LOOSE).into_iter().find_map(|path| {
         let spelled = Route { path, matching: STRICT, ..route.clone() };
         // One that matches only some of these requests is passed over.
-        let mut around = routes_around(index, &spelled).into_iter().filter_map(|other| drafts.get(other));
+        let mut around = index.around(&spelled).into_iter().filter_map(|other| drafts.get(other));
         let other = around.find(|other| covers(&other.route, &spelled))?;
         let is_around = other.route.action == route.action
             && !covers(route, &spelled)

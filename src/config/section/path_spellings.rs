@@ -8,11 +8,15 @@ use crate::{
 /// Patterns that match what `path` matches, if each is compared letter by letter. Of the letters' cases, which are many,
 /// only the one that is written, the lower and the upper are given.
 pub(super) fn spellings(path: &PathPattern, matching: PathMatching) -> Vec<PathPattern> {
+    let case = match path {
+        PathPattern::Regex(regex) => regex.case(matching.case),
+        _ => matching.case,
+    };
     let mut all = vec![path.clone()];
     if matching.trailing_slash == TrailingSlash::Either {
         all.extend(with_other_slash(path));
     }
-    if matching.case == PathCase::Insensitive {
+    if case == PathCase::Insensitive {
         let cases = all.iter().flat_map(|path| [folded(path), mapped(path, str::to_ascii_uppercase)]);
         all.extend(cases.collect::<Vec<_>>());
     }

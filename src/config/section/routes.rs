@@ -22,8 +22,8 @@ use super::{
 };
 use crate::config::{
     model::{
-        DotSegments, EarlyHints, MethodOverride, PathCase, PathMatching, Route, RouteAction, Split, Trailers,
-        TrailingSlash,
+        DotSegments, EarlyHints, MethodOverride, PathCase, PathMatching, PathPattern, PathRegexSet, Route,
+        RouteAction, Split, Trailers, TrailingSlash,
     },
     reader::{Cursor, MappingCursor, NameTable},
     value::{
@@ -151,9 +151,10 @@ pub(super) fn routes(
             None => complete = false,
         }
     }
-    let index = unreachable_routes::index(&drafts);
+    let index = unreachable_routes::DraftIndex::new(&drafts);
     unreachable_routes::report_covered(&drafts, &index);
     unreachable_routes::warn_of_uncertified(&drafts, certified);
+    report_large_expressions(&drafts);
     if complete {
         unused_policies::warn(&drafts, policies, upstreams);
     }
@@ -163,6 +164,46 @@ pub(super) fn routes(
     bypassable_limits::warn(&drafts, policies.resolved.as_deref().unwrap_or_default(), identity);
     let routes = with_unique_names(drafts);
     complete.then_some(routes)
+}
+
+/// Reports the route with whose regular expression all take too much together, if one does.
+fn report_large_expressions(drafts: &[DraftRoute<'_>]) {
+    let expressions = drafts.iter().filter_map(|draft| match &draft.route.path {
+        PathPattern::Regex(regex) => Some((draft, (&**regex, draft.route.matching))),
+        _ => None,
+    });
+    let (drafts, expressions): (Vec<_>, Vec<_>) = expressions.unzip();
+    if PathRegexSet::fits(&expressions) {
+        return;
+    }
+    let ends: Vec<usize> = (0..expressions.len()).collect();
+    let first = ends.partition_point(|&end| expressions.get(..=end).is_some_and(PathRegexSet::fits));
+    if let Some(draft) = drafts.get(first) {
+        let message = format!(
+            "the regular expressions of the routes up to this one take more than {} MiB together",
+            PathRegexSet::MAX_COMPILED >> 20
+        );
+        let help = "a prefix such as /files/* or a template such as \"/users/{id}\" costs far less; or use fewer and shorter \
+                    expressions";
+        draft.cursor.report(message, help.to_owned());
+    }
+}
+
+/// What a route's conditions ask for that browsers do not send with a CORS preflight.
+fn unsent_with_preflights(
+    headers: &[(HeaderName, HeaderValue)],
+    cookies: &[(String, String)],
+) -> Option<String> {
+    let is_unsent = |name: &&HeaderName| {
+        let name = name.as_str();
+        let is_sent =
+            ["origin", "host", "user-agent", "accept", "accept-language", "accept-encoding", "referer"]
+                .contains(&name)
+                || ["sec-", "access-control-request-"].iter().any(|start| name.starts_with(start));
+        !is_sent
+    };
+    let header = headers.iter().map(|(name, _)| name).find(is_unsent);
+    header.map(ToString::to_string).or_else(|| (!cookies.is_empty()).then(|| "cookies".to_owned()))
 }
 
 /// What a route is read with.
@@ -217,7 +258,11 @@ fn draft_route<'t>(
     let max_body = mapping.take("max_body").and_then(|value| value.parse(body_size));
     let access = access(&mut mapping);
     let cors = mapping.take("cors").map(|value| {
-        cors(value, methods.as_deref().unwrap_or_default(), headers.as_deref().unwrap_or_default())
+        let unsent = unsent_with_preflights(
+            headers.as_deref().unwrap_or_default(),
+            cookies.as_deref().unwrap_or_default(),
+        );
+        cors(value, methods.as_deref().unwrap_or_default(), unsent.as_deref())
     });
     mapping.finish();
 

@@ -8,22 +8,29 @@ use super::{
     routes::DraftRoute,
 };
 use crate::{
-    config::model::{HostPattern, PathCase, PathMatching, PathPattern, Route, Segment, TrailingSlash},
-    route_index::RouteIndex,
+    config::model::{
+        HostPattern, PathCase, PathMatching, PathPattern, PathRegex, Route, Segment, TrailingSlash,
+    },
+    route_index::{PathKey, RouteIndex},
     tls,
 };
 
+/// With how many routes of a kind one is compared. Of thousands with the same path, or with expressions that may match any
+/// path, a comparison of all with all would take long.
+const MAX_COMPARED: usize = 64;
+
 /// Reports every route that one earlier route covers.
-pub(super) fn report_covered(drafts: &[DraftRoute<'_>], index: &RouteIndex) {
+pub(super) fn report_covered(drafts: &[DraftRoute<'_>], index: &DraftIndex) {
     for (nth, later) in drafts.iter().enumerate() {
-        let around = routes_around(index, &later.route).into_iter().take_while(|earlier| *earlier < nth);
+        let around = index.around(&later.route).into_iter().take_while(|earlier| *earlier < nth);
         let mut earlier = around.filter_map(|earlier| drafts.get(earlier));
         if let Some(earlier) = earlier.find(|earlier| covers(&earlier.route, &later.route)) {
             let line = earlier.cursor.location().line;
             let mut help = format!(
                 "the route in line {line} matches all of its requests first; move this route before it"
             );
-            if !covers_spelling(&earlier.route.path, &later.route.path) {
+            let (one, other) = (&earlier.route.path, &later.route.path);
+            if !matches!(one, PathPattern::Regex(_)) && !covers_spelling(one, other) {
                 help += ", or let that one compare its path letter by letter: `match: { case: sensitive, \
                     trailing_slash: exact }`";
             }
@@ -33,17 +40,49 @@ pub(super) fn report_covered(drafts: &[DraftRoute<'_>], index: &RouteIndex) {
 }
 
 /// The routes by their hosts and paths, so that each is compared with few others.
-pub(super) fn index(drafts: &[DraftRoute<'_>]) -> RouteIndex {
-    let mut index = RouteIndex::default();
-    for (nth, DraftRoute { route, .. }) in drafts.iter().enumerate() {
-        index.insert(nth, &route.hosts, &path_key(&route.path));
-    }
-    index
+pub(super) struct DraftIndex {
+    routes: RouteIndex,
+    /// The first routes with a regular expression, which may match any path.
+    expressions: Vec<usize>,
 }
 
-/// The routes that may cover `route`, in their order; no other does.
-pub(super) fn routes_around(index: &RouteIndex, route: &Route) -> Vec<usize> {
-    index.around(route.hosts.first(), &path_key(&route.path))
+impl DraftIndex {
+    pub(super) fn new(drafts: &[DraftRoute<'_>]) -> Self {
+        let mut index = Self { routes: RouteIndex::default(), expressions: Vec::new() };
+        for (nth, DraftRoute { route, .. }) in drafts.iter().enumerate() {
+            match &route.path {
+                PathPattern::Regex(regex) => {
+                    index.routes.insert(nth, &route.hosts, &expression_key(regex));
+                    if index.expressions.len() < MAX_COMPARED {
+                        index.expressions.push(nth);
+                    }
+                }
+                path => index.routes.insert(nth, &route.hosts, &path_key(path)),
+            }
+        }
+        index
+    }
+
+    /// The routes that may cover `route`, in their order: hardly any other does.
+    pub(super) fn around(&self, route: &Route) -> Vec<usize> {
+        let host = route.hosts.first();
+        let mut found = self.routes.around(host, &path_key(&route.path), MAX_COMPARED);
+        match &route.path {
+            PathPattern::Regex(regex) => {
+                found.extend(self.routes.around(host, &expression_key(regex), MAX_COMPARED));
+            }
+            PathPattern::Exact(_) => found.extend(&self.expressions),
+            PathPattern::Prefix(_) | PathPattern::Template(_) => {}
+        }
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+}
+
+/// What the same expression is found by.
+fn expression_key(regex: &PathRegex) -> PathKey {
+    PathKey { segments: vec![Some(format!("~{}", regex.pattern()))], below: false }
 }
 
 /// Whether `earlier` matches every request that `later` matches. A route that only several earlier routes together cover
@@ -51,6 +90,7 @@ pub(super) fn routes_around(index: &RouteIndex, route: &Route) -> Vec<usize> {
 pub(super) fn covers(earlier: &Route, later: &Route) -> bool {
     any_or_all(&earlier.hosts, &later.hosts, covers_host)
         && any_or_all(&earlier.methods, &later.methods, covers_method)
+        && covers_preflights(earlier, later)
         && earlier.headers.iter().all(|header| later.headers.contains(header))
         && earlier.query.iter().all(|parameter| later.query.contains(parameter))
         && earlier.cookies.iter().all(|cookie| later.cookies.contains(cookie))
@@ -65,6 +105,14 @@ fn any_or_all<T>(earlier: &[T], later: &[T], covers: impl Fn(&T, &T) -> bool) ->
 
 fn covers_method(earlier: &Method, later: &Method) -> bool {
     earlier == later || *earlier == Method::GET && *later == Method::HEAD
+}
+
+/// Whether `earlier` matches the CORS preflights that `later` answers for its methods, which are OPTIONS.
+fn covers_preflights(earlier: &Route, later: &Route) -> bool {
+    later.cors.is_none()
+        || earlier.cors.is_some()
+        || earlier.methods.is_empty()
+        || earlier.methods.contains(&Method::OPTIONS)
 }
 
 fn covers_host(earlier: &HostPattern, later: &HostPattern) -> bool {
@@ -82,6 +130,9 @@ pub(super) fn covers_path(
     (earlier, earlier_matching): (&PathPattern, PathMatching),
     (later, later_matching): (&PathPattern, PathMatching),
 ) -> bool {
+    if let PathPattern::Regex(regex) = earlier {
+        return expression_covers((regex, earlier_matching), (later, later_matching));
+    }
     let compared = |path: PathPattern| match earlier_matching.case {
         PathCase::Sensitive => path,
         PathCase::Insensitive => folded(&path),
@@ -116,17 +167,43 @@ fn covers_spelling(earlier: &PathPattern, later: &PathPattern) -> bool {
                     (Segment::Parameter(_), Segment::Parameter(_)) => true,
                 })
         }
-        (Prefix(prefix), Regex(regex)) => regex.start().starts_with(prefix.as_str()),
-        (Regex(regex), Exact(path)) => regex.matches(path, LETTER_BY_LETTER),
-        (Regex(one), Regex(other)) => one == other,
-        (Exact(_) | Template(_), Prefix(_) | Regex(_))
-        | (Regex(_), Prefix(_) | Template(_))
-        | (Exact(_), Template(_)) => false,
+        (Prefix(prefix), Regex(regex)) => prefix == "/" || regex.start().starts_with(prefix.as_str()),
+        (Exact(_) | Template(_), Prefix(_) | Regex(_)) | (Regex(_), _) | (Exact(_), Template(_)) => false,
     }
 }
 
-const LETTER_BY_LETTER: PathMatching =
-    PathMatching { case: PathCase::Sensitive, trailing_slash: TrailingSlash::Exact };
+/// Whether a regular expression is found in all paths that another route matches: in those of the same expression, and in those
+/// of one path.
+fn expression_covers(
+    (regex, matching): (&PathRegex, PathMatching),
+    (later, later_matching): (&PathPattern, PathMatching),
+) -> bool {
+    match later {
+        PathPattern::Regex(other) => {
+            // `[^a]` matches more with the case than without, so that both have to compare it alike.
+            regex.pattern() == other.pattern()
+                && regex.case(matching.case) == other.case(later_matching.case)
+                && (matching.trailing_slash == TrailingSlash::Either
+                    || later_matching.trailing_slash == TrailingSlash::Exact)
+        }
+        PathPattern::Exact(path) => {
+            // Requests are compared decoded.
+            let is_plain = path.is_ascii() && !path.contains('%');
+            // Of all ways to write the letters not each is tried. An expression that ignores the case matches none or all, unless
+            // a part of it has flags of its own.
+            let every_case_matches = later_matching.case == PathCase::Sensitive
+                || !path.contains(|c: char| c.is_ascii_alphabetic())
+                || regex.case(matching.case) == PathCase::Insensitive && !regex.pattern().contains("(?");
+            let by_slash = PathMatching { case: PathCase::Sensitive, ..later_matching };
+            is_plain
+                && every_case_matches
+                && spellings(later, by_slash)
+                    .iter()
+                    .all(|path| matches!(path, PathPattern::Exact(path) if regex.matches(path, matching)))
+        }
+        PathPattern::Prefix(_) | PathPattern::Template(_) => false,
+    }
+}
 
 /// The prefix of every path that `segments` match.
 fn literal_start(segments: &[Segment]) -> String {
@@ -243,6 +320,42 @@ mod tests {
             ("/a/b/*", "/a/{x}"),
         ] {
             assert!(!path(earlier, later), "{earlier} does not cover {later}");
+        }
+    }
+
+    #[test]
+    fn expressions_cover_what_they_surely_match() {
+        const LOOSE: PathMatching = PathMatching::LOOSE;
+        const BY_SLASH: PathMatching = PathMatching { case: PathCase::Insensitive, ..STRICT };
+        for (earlier, later) in [
+            (("/*", STRICT), ("~\\.php$", STRICT)),
+            (("/files/*", STRICT), ("~^/files/a", STRICT)),
+            (("/files/*", LOOSE), ("~*^/Files/a", STRICT)),
+            (("~^/a$", LOOSE), ("~^/a$", LOOSE)),
+            (("~^/a$", LOOSE), ("~*^/a$", STRICT)),
+            (("~^/[a-z]+$", STRICT), ("/ab", STRICT)),
+            (("~^/[a-z]+$", LOOSE), ("/Ab", LOOSE)),
+            (("~^/[0-9]+$", STRICT), ("/12", BY_SLASH)),
+        ] {
+            assert!(path_as(earlier, later), "{earlier:?} covers {later:?}");
+        }
+        for (earlier, later) in [
+            // In any case, whatever the route says.
+            (("/Files/*", STRICT), ("~*^/Files/a", STRICT)),
+            (("/files/*", STRICT), ("~^/files/a", LOOSE)),
+            // `/files` is `/files/` to the later one alone.
+            (("/files/*", STRICT), ("~^/files/", LOOSE)),
+            (("~^/a$", STRICT), ("~^/a$", LOOSE)),
+            (("~^/a$", BY_SLASH), ("~^/a$", LOOSE)),
+            (("~^/a$", STRICT), ("~*^/a$", STRICT)),
+            (("~^/[^a]$", LOOSE), ("~^/[^a]$", STRICT)),
+            (("~^/(ab|AB|Ab)$", STRICT), ("/Ab", LOOSE)),
+            (("~^/(?-i:ab|AB|Ab)$", LOOSE), ("/Ab", LOOSE)),
+            (("~^/[a-z]+$", STRICT), ("/ab", LOOSE)),
+            // Requests for this path are compared as /@me.
+            (("~^/%40me$", STRICT), ("/%40me", STRICT)),
+        ] {
+            assert!(!path_as(earlier, later), "{earlier:?} does not cover {later:?}");
         }
     }
 

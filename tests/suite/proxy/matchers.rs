@@ -85,6 +85,49 @@ fn a_cookie_of_its_own_field_matches_by_http2() {
     });
 }
 
+/// A route is refused as unreachable only if an earlier one takes all of its requests.
+#[test]
+fn routes_that_some_request_reaches_are_accepted() {
+    let own = |name: &str, route: &str| {
+        format!("  - {{ name: {name}, {route}, reply: {{ status: 200, body: {name} }} }}\n")
+    };
+    let sensitive = "match: { case: sensitive }";
+    let exact = "match: { trailing_slash: exact }";
+    for (earlier, later, path) in [
+        (format!("path: /Files/*, {sensitive}"), format!("path: '~*^/Files/a', {sensitive}"), "/files/a"),
+        (format!("path: '~*^/a$', {sensitive}"), "path: '~^/a'".to_owned(), "/ab"),
+        (format!("path: '~^/a$', {exact}"), "path: '~^/a$'".to_owned(), "/a/"),
+        (format!("path: /files/*, {exact}"), "path: '~^/files/'".to_owned(), "/files"),
+        (format!("path: '~^/(ab|AB|Ab)$', {sensitive}"), "path: /Ab".to_owned(), "/aB"),
+        ("path: '~^/[^b]$'".to_owned(), format!("path: '~^/[^b]$', {sensitive}"), "/B"),
+    ] {
+        let tollgate = Tollgate::start(Config::yaml(format!(
+            "routes:\n{}{}",
+            own("earlier", &earlier),
+            own("later", &later)
+        )));
+        assert_eq!(get(tollgate.address, path, &[]).text(), "later", "{earlier}; {later}");
+    }
+    // Preflights for POST are OPTIONS, which only a route with `cors` matches.
+    let tollgate = Tollgate::start(Config::yaml(format!(
+        "routes:\n{}{}",
+        own("earlier", "path: /a, methods: [POST]"),
+        own("later", "path: /a, methods: [POST], cors: { origins: [\"https://a.example\"] }")
+    )));
+    let fields = [("origin", "https://a.example"), ("access-control-request-method", "POST")];
+    assert_eq!(request(tollgate.address, "OPTIONS", "/a", &fields, b"").status, 204);
+}
+
+#[test]
+fn long_paths_are_not_searched() {
+    let origin = Origin::ok();
+    let tollgate = start(&origin);
+    let path = |length: usize| format!("/{}", "a".repeat(length - 1));
+    assert_eq!(get(tollgate.address, &path(4_096), &[]).text(), "ok");
+    assert_eq!(get(tollgate.address, &path(4_097), &[]).status, 414);
+    assert_eq!(tollgate.metric("tollgate_requests_refused_total{reason=\"uri_too_long\"}"), 1.0);
+}
+
 #[test]
 fn explain_says_why_a_route_does_not_match() {
     let origin = Origin::ok();
