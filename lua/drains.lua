@@ -1,11 +1,10 @@
 -- Drains endpoints and undrains them, for all instances. key_prelude.lua stands before it.
 --
 -- KEYS[1]  the drains: a hash, by endpoint (the name of its upstream, a space, its URL), of JSON; of one that was undrained in
---          the last minute, `undrained` and when, in seconds; and under `version` the epoch, which is new whenever all
---          drains were lost, a space, and the number of the last change
--- ARGV[1]  the channel where a change is announced, and ARGV[2] the message; ARGV[3] the epoch to begin if there is none;
+--          the last day, `undrained` and when, in seconds; and under `version` what is new with each change
+-- ARGV[1]  the channel where a change is announced, and ARGV[2] the message; ARGV[3] the version from now on;
 --          ARGV[4] how many drains there may be; ARGV[5] milliseconds for which they stay
--- ARGV[6…] for each: `drain`, `restore` (of one that an instance still knows after all were lost) or `undrain`; the endpoint;
+-- ARGV[6…] for each: `drain`, `restore` (of one that was lost and an instance still knows) or `undrain`; the endpoint;
 --          and the JSON, of `undrain` empty
 -- Reply    how many drains found no room
 
@@ -13,7 +12,6 @@ local drains = KEYS[1]
 local max = tonumber(ARGV[4])
 remove_other_type(drains, 'hash')
 local now = tonumber(redis.call('TIME')[1])
-local epoch, number = string.match(redis.call('HGET', drains, 'version') or '', '^(%w+) (%d+)$')
 local is_changed, refused, count = false, 0, 0
 
 -- When the endpoint was undrained, by what is stored of it.
@@ -24,7 +22,7 @@ end
 local all = redis.call('HGETALL', drains)
 for at = 1, #all, 2 do
   local undrained = undrained_at(all[at + 1])
-  if undrained and undrained + 60 < now then
+  if undrained and undrained + 86400 < now then
     redis.call('HDEL', drains, all[at])
   elseif not undrained and all[at] ~= 'version' then
     count = count + 1
@@ -36,7 +34,7 @@ for base = 6, #ARGV - 2, 3 do
   local is_drained = stored and not undrained_at(stored)
   if action == 'undrain' then
     if is_drained then
-      -- An instance that has yet to notice that all were lost must not restore it.
+      -- An instance that finds it gone must not take it for lost.
       redis.call('HSET', drains, endpoint, 'undrained ' .. string.format('%.0f', now))
       is_changed, count = true, count - 1
     end
@@ -50,7 +48,7 @@ for base = 6, #ARGV - 2, 3 do
   end
 end
 if is_changed then
-  redis.call('HSET', drains, 'version', (epoch or ARGV[3]) .. ' ' .. string.format('%.0f', (tonumber(number) or 0) + 1))
+  redis.call('HSET', drains, 'version', ARGV[3])
   redis.call('PEXPIRE', drains, ARGV[5])
   -- An instance that misses it finds out by the version.
   redis.pcall('PUBLISH', ARGV[1], ARGV[2])

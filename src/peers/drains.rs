@@ -1,11 +1,13 @@
 //! Replicates drains of endpoints: one hash in Redis, which all instances write and read.
 //!
 //! There are few of them, so that an instance reads all whenever something has changed, which it learns on the store's
-//! channel, or half a second later by the version. Unlike bans, no order of changes has to be kept.
+//! channel, or half a second later by the version. Unlike bans, no order of changes has to be kept. What was undrained is
+//! noted for a day: a drain that has gone without a note was lost, with all others or by a failover to a replica that had not
+//! got it yet, and the instances that know it restore it.
 
 use std::{
     cell::{Cell, RefCell},
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::LazyLock,
     time::Duration,
 };
@@ -36,6 +38,8 @@ const VERSION_CHECK: Duration = Duration::from_millis(500);
 const ROUND_TIMEOUT: Duration = Duration::from_secs(1);
 /// After a round that failed.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// For how long it is noted that an endpoint was undrained, less an hour for clocks that differ.
+const UNDRAINS_NOTED: Duration = Duration::from_hours(23);
 /// How long drains stay after the last instance has gone: 366 days, in milliseconds.
 const EXPIRE_AFTER: u64 = 366 * 86_400_000;
 /// How often that is put off.
@@ -48,11 +52,26 @@ const MAX_TEXT: usize = 1_024;
 pub(super) struct SharedDrains {
     key: String,
     channel: String,
-    /// When the hash was read last; `None`: it was not yet. Empty: there were none.
-    read: RefCell<Option<String>>,
+    /// `None`: the hash was not read yet.
+    last_read: RefCell<Option<LastRead>>,
     /// It has changed since.
     is_stale: Cell<bool>,
     renew_at: Cell<Instant>,
+}
+
+/// How the hash was when it was looked at last.
+#[derive(Debug)]
+struct LastRead {
+    /// Empty: there were none.
+    version: String,
+    at: Instant,
+}
+
+/// What the hash holds of an endpoint.
+#[derive(Debug, PartialEq)]
+enum Stored {
+    Drained(Drain),
+    Undrained(EndpointId),
 }
 
 /// What the hash holds of a drain, as JSON.
@@ -69,7 +88,7 @@ impl SharedDrains {
         Self {
             key: format!("{prefix}:{{drains}}"),
             channel: channel::name(prefix),
-            read: RefCell::default(),
+            last_read: RefCell::default(),
             is_stale: Cell::new(false),
             renew_at: Cell::new(Instant::now()),
         }
@@ -80,8 +99,8 @@ impl SharedDrains {
         self.is_stale.set(true);
     }
 
-    /// Replicates `table` for as long as it is polled.
-    pub(super) async fn run(&self, probes: &Probes<'_>, table: &DrainTable) {
+    /// Replicates `table` for as long as it is polled. `on_read` is called after each attempt to read them.
+    pub(super) async fn run(&self, probes: &Probes<'_>, table: &DrainTable, on_read: impl Fn()) {
         let (mut rounds, mut check_at, mut retry_at) = (interval(ROUND), Instant::now(), Instant::now());
         loop {
             rounds.tick().await;
@@ -98,7 +117,9 @@ impl SharedDrains {
                 }
                 RedisResult::Ok(())
             };
-            let why = match timeout(ROUND_TIMEOUT, round).await {
+            let ended = timeout(ROUND_TIMEOUT, round).await;
+            on_read();
+            let why = match ended {
                 Ok(Ok(())) => continue,
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => "it timed out".to_owned(),
@@ -128,6 +149,8 @@ impl SharedDrains {
         }
         let refused: u64 = call.invoke_async(connection).await?;
         if refused > 0 {
+            // They were not lost.
+            *self.last_read.borrow_mut() = None;
             tracing::warn!(
                 "{refused} of the drains made here are undone: all instances have {MAX_DRAINS} already"
             );
@@ -147,38 +170,35 @@ impl SharedDrains {
             version => version?,
         };
         let version = version.unwrap_or_default();
-        let known = self.read.borrow().clone();
         if !version.is_empty() && self.renew_at.get() <= Instant::now() {
             let _is_there: u64 =
                 redis::cmd("PEXPIRE").arg(&self.key).arg(EXPIRE_AFTER).query_async(connection).await?;
             self.renew_at.set(Instant::now() + RENEW_EVERY);
         }
-        if known.as_ref() == Some(&version) {
+        if let Some(last) = &mut *self.last_read.borrow_mut()
+            && last.version == version
+        {
+            last.at = Instant::now();
             return Ok(());
         }
-        if known.as_deref().is_some_and(|known| !known.is_empty() && epoch(known) != epoch(&version))
-            && !table.all().is_empty()
-        {
-            tracing::warn!("Redis has lost its drains: this instance restores those that it knows");
-            table.restore_all();
-        }
-        let drains: HashMap<String, Vec<u8>> = match version.as_str() {
+        let all: HashMap<String, Vec<u8>> = match version.as_str() {
             "" => HashMap::new(),
             _ => redis::cmd("HGETALL").arg(&self.key).query_async(connection).await?,
         };
         // It may have changed since the version was read: then it is read once more.
-        *self.read.borrow_mut() = Some(version);
-        table.replace_all(
-            drains.iter().filter_map(|(endpoint, json)| decode(endpoint, json)),
-            known.is_none(),
-        );
+        let before = self.last_read.borrow_mut().replace(LastRead { version, at: Instant::now() });
+        let (mut drains, mut undrained) = (Vec::new(), HashSet::new());
+        for stored in all.iter().filter_map(|(endpoint, text)| decode(endpoint, text)) {
+            match stored {
+                Stored::Drained(drain) => drains.push(drain),
+                Stored::Undrained(endpoint) => drop(undrained.insert(endpoint)),
+            }
+        }
+        let sees_all_undrains = before.as_ref().is_some_and(|before| before.at.elapsed() < UNDRAINS_NOTED);
+        let is_lost = |endpoint: &EndpointId| sees_all_undrains && !undrained.contains(endpoint);
+        table.replace_all(drains, is_lost, before.is_none());
         Ok(())
     }
-}
-
-/// What is new whenever all drains were lost.
-fn epoch(version: &str) -> &str {
-    version.split(' ').next().unwrap_or_default()
 }
 
 fn encode(drain: &Drain) -> String {
@@ -188,13 +208,16 @@ fn encode(drain: &Drain) -> String {
     serde_json::to_string(&record).unwrap_or_default()
 }
 
-/// `None` for the version, for an endpoint that was undrained, and for what no instance writes.
-fn decode(endpoint: &str, json: &[u8]) -> Option<Drain> {
+/// `None` for the version, and for what no instance writes.
+fn decode(endpoint: &str, text: &[u8]) -> Option<Stored> {
     let (upstream, url) = endpoint.split_once(' ')?;
-    let Record { since, reason, by } = serde_json::from_slice(json).ok()?;
+    let id = EndpointId { upstream: upstream.to_owned(), url: url.to_owned() };
+    if text.starts_with(b"undrained ") {
+        return Some(Stored::Undrained(id));
+    }
+    let Record { since, reason, by } = serde_json::from_slice(text).ok()?;
     let is_short = [endpoint, &reason, &by].into_iter().all(|text| text.len() <= MAX_TEXT);
-    let endpoint = EndpointId { upstream: upstream.to_owned(), url: url.to_owned() };
-    is_short.then_some(Drain { endpoint, since, reason, by })
+    is_short.then_some(Stored::Drained(Drain { endpoint: id, since, reason, by }))
 }
 
 #[cfg(test)]
@@ -206,12 +229,13 @@ mod tests {
         let endpoint = EndpointId { upstream: "api".into(), url: "http://[::1]:1".into() };
         let drain =
             Drain { endpoint, since: 7, reason: "a \"new\"\ndisk".into(), by: "operator at ::1".into() };
-        assert_eq!(decode(&drain.endpoint.to_string(), encode(&drain).as_bytes()), Some(drain));
+        let name = drain.endpoint.to_string();
+        assert_eq!(decode(&name, b"undrained 7"), Some(Stored::Undrained(drain.endpoint.clone())));
+        assert_eq!(decode(&name, encode(&drain).as_bytes()), Some(Stored::Drained(drain)));
         let good = r#"{"since":1,"reason":"","by":"x"}"#;
         assert!(decode("api http://a", good.as_bytes()).is_some());
         let long = format!(r#"{{"since":1,"reason":"{}","by":"x"}}"#, "x".repeat(MAX_TEXT + 1));
-        for (endpoint, json) in [("version", good), ("api http://a", "undrained 7"), ("api http://a", &long)]
-        {
+        for (endpoint, json) in [("version", good), ("api http://a", "7"), ("api http://a", &long)] {
             assert_eq!(decode(endpoint, json.as_bytes()), None, "{endpoint} {json}");
         }
     }

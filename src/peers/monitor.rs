@@ -2,6 +2,7 @@
 //! heartbeats probe a server that was away, too.
 
 use std::{
+    cell::Cell,
     io,
     sync::{Arc, mpsc},
     thread::{self, JoinHandle},
@@ -38,7 +39,7 @@ use crate::{
 
 /// How often records of limited clients are published.
 const PUBLISH_EVERY: Duration = Duration::from_millis(250);
-/// For finding out which servers there are and subscribing, before clients are served.
+/// For finding out which servers there are, subscribing, and reading bans and drains, before clients are served.
 const READY_TIMEOUT: Duration = Duration::from_secs(2);
 /// For publishing them once.
 const PUBLISH_TIMEOUT: Duration = Duration::from_millis(500);
@@ -81,7 +82,8 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Starts the thread, and waits a moment until it knows which servers there are and hears what other instances invalidate.
+    /// Starts the thread, and waits a moment until it knows which servers there are, who is banned and what is drained, and
+    /// hears what other instances invalidate.
     ///
     /// # Errors
     /// There is no thread or runtime left.
@@ -224,7 +226,33 @@ fn replica_facts(address: &Address, primary: &NodeFacts, seen: Option<&ReplicaSe
     }
 }
 
-/// `ready` is told once the first attempt to subscribe has ended.
+/// What has to be known before clients are served, as far as a server answers.
+struct FirstSteps {
+    ready: mpsc::Sender<()>,
+    is_subscribed: Cell<bool>,
+    has_bans: Cell<bool>,
+    has_drains: Cell<bool>,
+}
+
+impl FirstSteps {
+    fn new(ready: mpsc::Sender<()>) -> Self {
+        Self { ready, is_subscribed: Cell::default(), has_bans: Cell::default(), has_drains: Cell::default() }
+    }
+
+    fn done(&self, step: &Cell<bool>) {
+        if !step.replace(true) && self.is_subscribed.get() && self.has_bans.get() && self.has_drains.get() {
+            self.give_up();
+        }
+    }
+
+    /// No server answers, or there is nothing left to wait for.
+    fn give_up(&self) {
+        // Nobody waits for long.
+        let _late = self.ready.send(());
+    }
+}
+
+/// `ready` is told once bans and drains were read, or no server can be asked for them.
 async fn keep_in_touch(
     config: &MonitorConfig,
     peers: &Mutex<Peers>,
@@ -234,10 +262,7 @@ async fn keep_in_touch(
     let MonitorConfig { topology, redis, instances, on_unblocked, on_cleared, .. } = config;
     let (ban_sync, prefix) = (BanSync::new(config), redis.key_prefix());
     let shared_drains = SharedDrains::new(&prefix);
-    let announce = || {
-        // Only the first is waited for.
-        let _not_waited_for = ready.send(());
-    };
+    let first = FirstSteps::new(ready);
     let on_event = |event: SubscriptionEvent<'_>| {
         match event {
             SubscriptionEvent::Message(text) => match Message::parse(text) {
@@ -250,10 +275,10 @@ async fn keep_in_touch(
                 ban_sync.miss();
                 shared_drains.miss();
             }
-            SubscriptionEvent::NotSubscribed => return announce(),
+            SubscriptionEvent::NotSubscribed => return first.give_up(),
         }
         instances.invalidate();
-        announce();
+        first.done(&first.is_subscribed);
     };
     let probes = Probes::new(config, Heartbeat::new(config, peers));
     let audit_log = SharedAuditLog::new(&prefix);
@@ -262,9 +287,9 @@ async fn keep_in_touch(
         () = subscription::listen(topology, &prefix, on_event) => {}
         () = probes.run() => {}
         () = publish_records(config, &probes) => {}
-        () = ban_sync.run(&probes) => {}
+        () = ban_sync.run(&probes, || first.done(&first.has_bans)) => {}
         () = audit_log.run(&probes, &config.audit) => {}
-        () = shared_drains.run(&probes, &config.drains) => {}
+        () = shared_drains.run(&probes, &config.drains, || first.done(&first.has_drains)) => {}
         _ = stopped.changed() => {}
     }
     probes.say_goodbye().await;

@@ -15,7 +15,7 @@ use crate::telemetry::{Event, Events};
 pub const MAX_DRAINS: usize = 1_000;
 
 /// An endpoint: the name of its upstream, and its URL as in `endpoints`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EndpointId {
     pub upstream: String,
     /// `http://127.0.0.1:3000`
@@ -44,7 +44,7 @@ pub struct Drain {
 pub enum DrainUpdate {
     /// An operator has drained the endpoint here.
     Drain(Arc<Drain>),
-    /// The others have lost their drains, and this instance still knows this one: a drain of the same endpoint stays.
+    /// It was lost, and this instance still knows it: a drain of the same endpoint stays.
     Restore(Arc<Drain>),
     /// An operator has undrained the endpoint here.
     Undrain(EndpointId),
@@ -193,23 +193,29 @@ impl DrainTable {
         }
     }
 
-    /// The others have lost their drains: all that are known here are sent again.
-    pub fn restore_all(&self) {
-        let mut table = self.table.lock();
-        let lost: Vec<_> = table.drains.values().cloned().collect();
-        for drain in lost {
-            if !table.pending.contains_key(&drain.endpoint) {
-                self.queue(&mut table, DrainUpdate::Restore(drain));
-            }
-        }
-    }
-
-    /// Replaces all drains by those that hold for all instances, but for what those were not sent yet. `is_first`: nothing
-    /// was known before, so that no differences are announced.
-    pub fn replace_all(&self, drains: impl IntoIterator<Item = Drain>, is_first: bool) {
+    /// Replaces all drains by those that hold for all instances, but for what those were not sent yet, and for those that
+    /// were lost: these are sent again. `is_lost` says of an endpoint that is drained here, and not everywhere, that nobody
+    /// has undrained it. `is_first`: nothing was known before, so that no differences are announced.
+    pub fn replace_all(
+        &self,
+        drains: impl IntoIterator<Item = Drain>,
+        is_lost: impl Fn(&EndpointId) -> bool,
+        is_first: bool,
+    ) {
         let mut table = self.table.lock();
         let mut fresh: BTreeMap<_, _> =
             drains.into_iter().map(|drain| (drain.endpoint.clone(), Arc::new(drain))).collect();
+        let is_known = |endpoint| fresh.contains_key(endpoint) || table.pending.contains_key(endpoint);
+        let gone = table.drains.values().filter(|drain| !is_known(&drain.endpoint));
+        let lost: Vec<_> = gone.filter(|drain| is_lost(&drain.endpoint)).cloned().collect();
+        if !lost.is_empty() {
+            let drains = lost.len();
+            tracing::warn!(
+                drains,
+                "Redis has lost drains that this instance knows: they are written there again"
+            );
+        }
+        lost.into_iter().for_each(|drain| self.queue(&mut table, DrainUpdate::Restore(drain)));
         for PendingDrain { update, .. } in table.pending.values() {
             match update {
                 DrainUpdate::Drain(drain) => drop(fresh.insert(drain.endpoint.clone(), Arc::clone(drain))),
@@ -238,6 +244,8 @@ impl DrainTable {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     fn id(port: u16) -> EndpointId {
@@ -266,28 +274,32 @@ mod tests {
     #[test]
     fn what_was_not_sent_yet_outlasts_what_others_know() {
         let table = DrainTable::new(Events::new(), true);
-        table.replace_all([drain(2, "other")], true);
+        let lost = Cell::new(false);
+        let replace_all = |drains: &[Drain]| table.replace_all(drains.to_vec(), |_| lost.get(), false);
+        table.replace_all([drain(2, "other")], |_| false, true);
         let _ = table.drain(drain(1, "one"));
         table.undrain(&id(2));
         let sent = table.pending_updates();
         let _ = table.drain(drain(1, "two"));
         table.ack_updates(&sent);
         assert_eq!(table.pending_updates().len(), 1, "one was changed after it was sent");
-        table.replace_all([drain(2, "other"), drain(3, "other")], false);
+        replace_all(&[drain(2, "other"), drain(3, "other")]);
         assert_eq!(endpoints(&table), [id(1), id(2), id(3)]);
         table.ack_updates(&table.pending_updates());
-        table.replace_all([drain(3, "other"), drain(4, "other")], false);
+        replace_all(&[drain(3, "other"), drain(4, "other")]);
         assert_eq!(endpoints(&table), [id(3), id(4)]);
 
         table.undrain(&id(3));
-        table.restore_all();
+        lost.set(true);
+        replace_all(&[]);
+        assert_eq!(endpoints(&table), [id(4)], "it holds here all the time");
         let pending: Vec<_> = table.pending_updates().into_iter().map(|pending| pending.update).collect();
         assert_eq!(
             pending,
             [DrainUpdate::Undrain(id(3)), DrainUpdate::Restore(Arc::new(drain(4, "other")))],
             "nobody restores what was undrained"
         );
-        table.replace_all([drain(4, "another")], false);
+        replace_all(&[drain(4, "another")]);
         assert_eq!(table.get(&id(4)).map(|drain| drain.by.clone()).as_deref(), Some("another"));
     }
 

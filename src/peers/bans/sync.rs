@@ -63,8 +63,8 @@ impl<'a> BanSync<'a> {
         }
     }
 
-    /// Goes on for as long as it is polled.
-    pub(in crate::peers) async fn run(&self, probes: &Probes<'_>) {
+    /// Goes on for as long as it is polled. `on_round` is called after each attempt to send and to read them.
+    pub(in crate::peers) async fn run(&self, probes: &Probes<'_>, on_round: impl Fn()) {
         let MonitorConfig { bans, .. } = self.config;
         let (mut rounds, mut check_at, mut retry_at) = (interval(ROUND), Instant::now(), Instant::now());
         loop {
@@ -84,6 +84,7 @@ impl<'a> BanSync<'a> {
                 retry_at = Instant::now() + RETRY_AFTER;
             }
             bans.set_shared_counting(round.is_ok());
+            on_round();
         }
     }
 

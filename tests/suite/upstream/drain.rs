@@ -8,7 +8,8 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::harness::{
-    Client, Config, Deployment, Origin, Redis, Reply, Tollgate, eventually, get, on_each_topology, request,
+    Client, Config, Deployment, Origin, Redis, Relay, Reply, Tollgate, eventually, get, on_each_topology,
+    request,
 };
 
 on_each_topology!(a_drain_holds_on_every_instance_and_outlasts_them);
@@ -240,6 +241,60 @@ fn a_drain_holds_on_every_instance_and_outlasts_them(redis: &Deployment) {
     eventually("it can be drained again", || {
         drain(&again, one, &json!({})).status < 300 && state(&another, one) == "drained"
     });
+}
+
+#[test]
+fn an_instance_that_starts_reads_the_drains_before_it_serves() {
+    let redis = Redis::start();
+    let origins = origins();
+    let here = instance(&origins, &format!("store: {{ redis: {{ url: \"{}\" }} }}", redis.url()));
+    let [one, _] = &origins;
+    assert_eq!(drain(&here, one, &json!({})).status, 201);
+    eventually("it is written", || redis.keys().iter().any(|key| key == "ratelimit:{drains}"));
+    // So far away that every question takes its time.
+    let relay = Relay::to(redis.port);
+    relay.delay(Duration::from_millis(60));
+    let later =
+        instance(&origins, &format!("store: {{ redis: {{ url: \"{}\", timeout: 5s }} }}", relay.url()));
+    assert!(is_spared(&later, one));
+    assert_eq!(state(&later, one), "drained");
+}
+
+#[test]
+fn drains_that_a_failover_loses_are_restored_and_others_followed() {
+    let redis = Redis::start();
+    let origins = [(); 4].map(|()| Origin::ok());
+    let settings = format!("store: {{ redis: {{ url: \"{}\" }} }}", redis.url());
+    let [here, there] = [(); 2].map(|()| instance(&origins, &settings));
+    let [one, two, three, _] = &origins;
+    let both_know = |origin: &Origin, known: &str| {
+        eventually(known, || [&here, &there].iter().all(|tollgate| state(tollgate, origin) == known));
+    };
+    let version = || redis.cli(&["hget", "ratelimit:{drains}", "version"]);
+    assert_eq!(drain(&here, one, &json!({})).status, 201);
+    both_know(one, "drained");
+    let before = version();
+    assert_eq!(drain(&here, two, &json!({})).status, 201);
+    both_know(two, "drained");
+    assert_ne!(version(), before);
+    // As by a failover to a replica that has only got the first.
+    let field = format!("origin {}", url(two));
+    let lose = "redis.call('hdel', KEYS[1], ARGV[1]) redis.call('hset', KEYS[1], 'version', ARGV[2])";
+    redis.cli(&["eval", lose, "1", "ratelimit:{drains}", &field, &before]);
+    eventually("it is restored", || redis.cli(&["hget", "ratelimit:{drains}", &field]).contains("since"));
+    assert_eq!([state(&here, two), state(&there, two)], ["drained", "drained"]);
+    assert!(is_spared(&here, two) && is_spared(&there, two));
+    // What the replica did not get, and what follows it at once.
+    redis.cli(&["eval", lose, "1", "ratelimit:{drains}", &field, &before]);
+    assert_eq!(drain(&there, three, &json!({})).status, 201);
+    both_know(three, "drained");
+    eventually("it is restored again", || {
+        redis.cli(&["hget", "ratelimit:{drains}", &field]).contains("since")
+    });
+    // What was undrained is not restored.
+    assert_eq!(undrain(&there, two).status, 200);
+    both_know(two, "healthy");
+    both_know(three, "drained");
 }
 
 #[test]
