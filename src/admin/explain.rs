@@ -66,7 +66,8 @@ pub(super) async fn explanation(
     let (state, now) = (&context.state, context.state.clock.now());
     let config = state.active_config.snapshot();
     let client_certificate = asked.certificate.as_ref().map(explained_certificate);
-    let explained = proxy::explain::explain(&config.rules, &context.store, &state.bans, asked, now);
+    let (rules, upstreams) = (&config.rules, &config.upstreams);
+    let explained = proxy::explain::explain(rules, upstreams, &context.store, &state.bans, asked, now);
     // It looks at the request as a worker does, by what belongs to one thread.
     let explanation = dto::Explanation::from(SendWrapper::new(explained).await);
     Ok(dto::Explanation { client_certificate, ..explanation })

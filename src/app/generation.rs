@@ -55,7 +55,7 @@ impl Generation {
         let known = before.map_or(&[][..], |before| &before.upstreams);
         let upstream = |upstream: &model::Upstream| -> Result<_, StartError> {
             let before = known.iter().find(|known| known.config.name == upstream.name);
-            if let Some(same) = before.filter(|before| before.config == *upstream) {
+            if let Some(same) = before.filter(|before| before.can_go_on_with(upstream)) {
                 // As for keys.
                 same.reload_changed_files();
                 return Ok(Arc::clone(same));

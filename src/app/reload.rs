@@ -171,7 +171,8 @@ impl Reloader {
         let configured = generation.snapshot(warnings.clone(), now);
         let (hash, decides) = (configured.hash.clone(), configured.decides.clone());
         self.shared.in_force.replace(configured);
-        generation.upstreams.iter().for_each(|upstream| upstream.enter_into_force());
+        let upstreams = generation.upstreams.iter().zip(&config.upstreams);
+        upstreams.for_each(|(upstream, config)| upstream.enter_into_force(config));
         workers.hand_over(|index| generation.for_worker(index, &self.shared.metrics, &self.collector)).await;
         if let Some(store) = &self.store {
             store.scope.set_retain(config.abuse.retain);

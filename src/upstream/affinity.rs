@@ -2,10 +2,7 @@
 
 use std::{fmt, net::SocketAddr, sync::Arc, time::Duration};
 
-use super::{
-    Host,
-    rendezvous::{hash, score},
-};
+use super::{Host, rendezvous::hash};
 use crate::config::model::Endpoint;
 
 /// By what the host for a request is chosen, beside the health of all.
@@ -39,12 +36,13 @@ impl KeyHash {
     }
 }
 
-/// The endpoint that a key belongs to while none is ejected, unhealthy or drained, and none starts slowly.
-pub fn endpoint_of_key(endpoints: &[Endpoint], key: KeyHash) -> Option<&Endpoint> {
-    let score =
-        |endpoint: &Endpoint| score(key.0, hash(endpoint.base_url().as_bytes()), f64::from(endpoint.weight));
-    // The first of equals, as a worker has it.
-    endpoints.iter().rev().max_by(|one, other| score(one).total_cmp(&score(other)))
+/// The host that a key belongs to, and the one that serves it now.
+#[derive(Debug, Clone)]
+pub struct KeyOwner {
+    pub of_key: Arc<Host>,
+    pub serving: Arc<Host>,
+    /// Why these are two: the end of a sentence that begins with the first. `None`: they are one.
+    pub why_not_itself: Option<String>,
 }
 
 /// What a host is called in cookies: 16 hexadecimal digits, which are the same in all instances and do not show its address.

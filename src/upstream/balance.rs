@@ -14,7 +14,7 @@ use crate::config::model::{Balance, Upstream};
 const FIRST_SHARE: f64 = 0.1;
 
 /// Chooses among the hosts of one upstream. Each worker has its own.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Balancer {
     balance: Balance,
     slow_start: Duration,
@@ -131,6 +131,12 @@ impl Balancer {
             }
         }
         owner.unwrap_or_default()
+    }
+
+    /// The host that a key belongs to while nothing is wrong with any of them, or starts slowly.
+    pub(super) fn owner_of_all(&self, key: KeyHash) -> Option<&Arc<Host>> {
+        let whole = Self { slow_start: Duration::ZERO, ..self.clone() };
+        self.hosts.get(whole.owner(key, |_| true, Instant::now()))
     }
 
     /// The part of its weight that counts: after it has come back, a host gets its requests little by little.

@@ -34,7 +34,7 @@ use std::error::Error;
 use bytes::Bytes;
 
 pub use addresses::{ClientWait, UpstreamClient};
-pub use affinity::{Affinity, HostChoice, HostId, KeyHash, endpoint_of_key};
+pub use affinity::{Affinity, HostChoice, HostId, KeyHash, KeyOwner};
 pub use connect::ConnectError;
 pub use connection::{Connection, SendError};
 pub use drains::{Drain, DrainTable, DrainUpdate, EndpointId, MAX_DRAINS, PendingDrain, TooManyDrains};

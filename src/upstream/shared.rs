@@ -4,17 +4,19 @@
 use std::{
     error::Error,
     sync::Arc,
-    time::{Duration, UNIX_EPOCH},
+    time::{Duration, Instant, UNIX_EPOCH},
 };
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::{
-    ConnectError, DrainTable, EndpointId, Host, UpstreamTlsContext,
+    Affinity, ConnectError, DrainTable, EndpointId, Host, HostChoice, HostId, KeyHash, KeyOwner,
+    UpstreamTlsContext,
     addresses::AddressTable,
+    balance::Balancer,
     endpoints_file::{EndpointsFileError, ListedInFile},
-    health::Outliers,
+    health::{Eligible, Outliers},
     hosts::{Hosts, HostsSnapshot, ListedEndpoint},
     names::Name,
     queue::ConnectionQueue,
@@ -29,7 +31,8 @@ use crate::{
 /// One upstream, with the counters that hold for the whole process.
 #[derive(Debug)]
 pub struct SharedUpstream {
-    /// Its configuration.
+    /// Its configuration. Endpoints, retries and the time limits of requests may have changed since: the endpoints are
+    /// [`SharedUpstream::hosts`], and routes have the others.
     pub config: model::Upstream,
     /// `None`: no endpoint is `https`.
     pub(super) tls: Option<UpstreamTlsContext>,
@@ -196,9 +199,21 @@ impl SharedUpstream {
         self.hosts.names()
     }
 
-    /// It is in force from now on. Names may have been resolved since it was made.
-    pub fn enter_into_force(&self) {
-        self.hosts.names_resolved(|endpoint| self.drain_of(endpoint).is_some());
+    /// Whether it can go on with this configuration, connections included.
+    pub fn can_go_on_with(&self, config: &model::Upstream) -> bool {
+        let own = &self.config;
+        let timeouts = model::Timeouts { idle: config.timeouts.idle, ..own.timeouts };
+        let (endpoints, retry) = (own.endpoints.clone(), own.retry.clone());
+        model::Upstream { endpoints, retry, timeouts, ..config.clone() } == *own
+    }
+
+    /// This configuration is in force from now on: its own, or one that it can go on with. Names may have been resolved since
+    /// it was made.
+    pub fn enter_into_force(&self, config: &model::Upstream) {
+        match config.endpoints_file {
+            Some(_) => self.hosts.names_resolved(|endpoint| self.drain_of(endpoint).is_some()),
+            None => self.list(&config.endpoints),
+        }
     }
 
     /// Follows a name that was resolved, if it is one of its own. Returns whether it is.
@@ -208,6 +223,29 @@ impl SharedUpstream {
             self.hosts.name_resolved(name, |endpoint| self.drain_of(endpoint).is_some());
         }
         is_its_own
+    }
+
+    /// The host with this name in a cookie, if it gets requests now.
+    pub fn named_host(&self, id: HostId, now: Instant) -> Option<Arc<Host>> {
+        let hosts = self.hosts_snapshot().hosts;
+        let eligible = Eligible::new(&hosts, &[], now);
+        hosts.iter().find(|host| host.id == id && eligible.admits(host)).cloned()
+    }
+
+    /// Where requests are balanced by hash, the host of a key. `None`: all are drained.
+    pub fn owner_of_key(&self, key: KeyHash, now: Instant) -> Option<KeyOwner> {
+        let (all, in_use) = (self.hosts(), self.hosts_snapshot().hosts);
+        let of_key = Balancer::new(all, &self.config, 0).owner_of_all(key)?.clone();
+        let affinity = Affinity { key, host: None };
+        let choice = HostChoice { affinity: &affinity, tried: &[], within: self.config.timeouts.connect };
+        let serving =
+            in_use.get(Balancer::new(Arc::clone(&in_use), &self.config, 0).pick(&choice, now))?.clone();
+        let why_not_itself = (!Arc::ptr_eq(&of_key, &serving)).then(|| match () {
+            () if !in_use.iter().any(|host| Arc::ptr_eq(host, &of_key)) => "is drained".to_owned(),
+            () if of_key.state.is_healthy() => "begins slowly".to_owned(),
+            () => format!("is {}", of_key.state.status().name()),
+        });
+        Some(KeyOwner { of_key, serving, why_not_itself })
     }
 
     /// How each endpoint stands.

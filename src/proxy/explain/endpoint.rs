@@ -1,14 +1,16 @@
 //! The endpoint that a request is tied to.
 
+use std::time::Instant;
+
 use crate::{
     config::model::{Balance, Upstream},
     identity::{RequestAttributes, identifier},
     proxy::affinity::balancing_key,
     request_values::cookies,
-    upstream::{HostId, KeyHash, endpoint_of_key},
+    upstream::{Host, HostId, KeyHash, SharedUpstream},
 };
 
-/// The endpoint that a request goes to while it is healthy, and why.
+/// The endpoint that a request goes to now, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExplainedEndpoint {
     pub url: String,
@@ -16,27 +18,46 @@ pub struct ExplainedEndpoint {
 }
 
 /// The endpoint that a cookie or a hash ties the request to. `None`: any may get it.
-pub(super) fn explain(upstream: &Upstream, attributes: &RequestAttributes<'_>) -> Option<ExplainedEndpoint> {
+pub(super) fn explain(
+    upstream: &SharedUpstream,
+    attributes: &RequestAttributes<'_>,
+) -> Option<ExplainedEndpoint> {
     named_by_cookie(upstream, attributes).or_else(|| owner_of_key(upstream, attributes))
 }
 
-fn named_by_cookie(upstream: &Upstream, attributes: &RequestAttributes<'_>) -> Option<ExplainedEndpoint> {
-    let name = &upstream.sticky.as_ref()?.cookie;
-    let host = cookies(attributes.headers, name).find_map(HostId::read)?;
-    // Names have other hosts as they are resolved.
-    let endpoint = upstream.endpoints.iter().find(|endpoint| HostId::of_endpoint(endpoint) == host)?;
-    let because = format!("the cookie {name} names it, while it is healthy");
-    Some(ExplainedEndpoint { url: endpoint.base_url(), because })
+fn named_by_cookie(
+    upstream: &SharedUpstream,
+    attributes: &RequestAttributes<'_>,
+) -> Option<ExplainedEndpoint> {
+    let name = &upstream.config.sticky.as_ref()?.cookie;
+    let id = cookies(attributes.headers, name).find_map(HostId::read)?;
+    let host = upstream.named_host(id, Instant::now())?;
+    let because = format!("the cookie {name} names it{}, while it is healthy", address(&host));
+    Some(ExplainedEndpoint { url: host.url(), because })
 }
 
-fn owner_of_key(upstream: &Upstream, attributes: &RequestAttributes<'_>) -> Option<ExplainedEndpoint> {
-    let Balance::Hash(recipe) = &upstream.balance else { return None };
+fn owner_of_key(upstream: &SharedUpstream, attributes: &RequestAttributes<'_>) -> Option<ExplainedEndpoint> {
+    let Upstream { balance: Balance::Hash(recipe), .. } = &upstream.config else { return None };
     let key = balancing_key(recipe, attributes)?;
-    let endpoint = endpoint_of_key(&upstream.endpoints, KeyHash::new(&key))?;
+    let owner = upstream.owner_of_key(KeyHash::new(&key), Instant::now())?;
     let lacks = match identifier(recipe, attributes) {
         Some(_) => String::new(),
         None => format!(", since the request has no {recipe}"),
     };
-    let because = format!("the hash of {key}{lacks}, while it is healthy");
-    Some(ExplainedEndpoint { url: endpoint.base_url(), because })
+    let serving = &owner.serving;
+    let url = serving.url();
+    let because = match owner.why_not_itself {
+        None => format!("the hash of {key}{lacks}{}, while it is healthy", address(serving)),
+        Some(why) => {
+            let (own, at) = (owner.of_key.url(), address(&owner.of_key));
+            format!("the hash of {key}{lacks}, whose own endpoint {own}{at} {why}")
+        }
+    };
+    Some(ExplainedEndpoint { url, because })
+}
+
+/// Which of the addresses that the name of the endpoint has.
+fn address(host: &Host) -> String {
+    let of_name = host.address.filter(|address| host.endpoint.host() != address.ip().to_string());
+    of_name.map(|address| format!(" (at {address})")).unwrap_or_default()
 }

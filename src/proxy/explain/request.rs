@@ -33,6 +33,7 @@ use crate::{
     },
     router::{IgnoredDifferences, Mismatch, Rejection, Target},
     tls::TlsIdentity,
+    upstream::SharedUpstream,
 };
 
 /// What would become of a request.
@@ -123,9 +124,11 @@ pub struct ExplainedRequest {
     pub certificate: Option<TlsIdentity>,
 }
 
-/// What would become of a request that came at the time `now`, in microseconds since the Unix epoch.
+/// What would become of a request that came at the time `now`, in microseconds since the Unix epoch. `upstreams`: those of the
+/// configuration, in its order.
 pub async fn explain<S: Store>(
     rules: &Rules,
+    upstreams: &[Arc<SharedUpstream>],
     store: &S,
     bans: &BanTable,
     mut asked: ExplainedRequest,
@@ -188,7 +191,7 @@ pub async fn explain<S: Store>(
     let tokens = LeaseTokens::new();
     let inputs = CheckInputs { time: now, tokens: &tokens };
     checks::explain(rules, store, &context, &address_text, &inputs, &mut explained).await;
-    let upstream = route.action.upstream().and_then(|index| rules.config.upstreams.get(index));
+    let upstream = route.action.upstream().and_then(|index| upstreams.get(index));
     explained.endpoint =
         upstream.and_then(|upstream| endpoint::explain(upstream, &context.attributes(&address_text)));
     body::explain(&rules.config, route, request, &mut explained);

@@ -330,6 +330,47 @@ fn an_endpoint_that_comes_back_gets_its_keys_slowly() {
 }
 
 #[test]
+fn explain_knows_endpoints_of_a_file_and_how_they_stand() {
+    let [a, b, c] = ["a", "b", "c"].map(named);
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("endpoints.yaml");
+    let urls = urls(&[&a, &b, &c]);
+    std::fs::write(&file, urls.iter().map(|url| format!("- {url}\n")).collect::<String>()).unwrap();
+    let tollgate = Tollgate::start(Config::yaml(format!(
+        "workers: 1\nupstreams:\n  origin: {{ endpoints: {{ file: {} }}, balance: {{ hash: header:x-user }}, sticky: {{ cookie: tg_endpoint }} }}\nroutes:\n  - {{ path: /*, upstream: origin }}\n",
+        file.display()
+    )));
+    let post = |path: &str, body: serde_json::Value| {
+        let fields = [("content-type", "application/json")];
+        request(tollgate.admin, "POST", path, &fields, body.to_string().as_bytes())
+    };
+    let explain = |headers: serde_json::Value| {
+        let explained = post("/v1/explain", json!({ "url": "/", "headers": headers })).json();
+        explained["endpoint"].clone()
+    };
+    let answer = get(tollgate.address, "/", &[("x-user", "me")]);
+    let by_key = json!({ "x-user": "me" });
+    let because = "the hash of header:x-user=me, while it is healthy";
+    let owner = ["a", "b", "c"].iter().position(|name| *name == answer.text()).unwrap();
+    assert_eq!(explain(by_key.clone()), json!({ "url": urls[owner], "because": because }));
+    let by_cookie =
+        json!({ "x-user": "you", "cookie": format!("tg_endpoint={}", cookie(&answer).unwrap().0) });
+    let because = "the cookie tg_endpoint names it, while it is healthy";
+    assert_eq!(explain(by_cookie.clone()), json!({ "url": urls[owner], "because": because }));
+
+    assert_eq!(post("/v1/drains", json!({ "upstream": "origin", "endpoint": urls[owner] })).status, 201);
+    let next = get(tollgate.address, "/", &[("x-user", "me")]).text();
+    let next = ["a", "b", "c"].iter().position(|name| *name == next).unwrap();
+    let because = format!("the hash of header:x-user=me, whose own endpoint {} is drained", urls[owner]);
+    assert_eq!(explain(by_key), json!({ "url": urls[next], "because": because }));
+    let explained = explain(by_cookie);
+    assert!(
+        explained["because"].as_str().unwrap().starts_with("the hash of header:x-user=you"),
+        "{explained}"
+    );
+}
+
+#[test]
 fn explain_names_the_endpoint_that_gets_the_request() {
     let [a, b, c] = ["a", "b", "c"].map(named);
     let settings = "balance: { hash: header:x-user }, sticky: { cookie: tg_endpoint }";

@@ -115,3 +115,26 @@ fn a_wrong_file_is_an_error_of_the_configuration() {
     let (code, said) = refused();
     assert!(code == Some(78) && said.contains("cannot be read: No such file"), "{said}");
 }
+
+#[test]
+fn a_thousand_endpoints_are_reread_at_once() {
+    let origin = Origin::ok();
+    let (_directory, file) = listing(&[origin.address]);
+    // Nobody listens there, and nobody is asked: they are drained.
+    let drained = |port: usize| format!("- {{ url: \"http://127.0.0.2:{port}\", drain: true }}\n");
+    let thousand = |from: usize| -> String {
+        let rest: String = (from..from + 1_000).map(drained).collect();
+        list(&[origin.address]) + &rest
+    };
+    let tollgate = Tollgate::start(config(&file));
+    let endpoints = || {
+        let upstreams = tollgate.admin("GET", "/v1/upstreams").json();
+        upstreams["upstreams"][0]["endpoints"].as_array().unwrap().len()
+    };
+    replace(&file, &thousand(1_000));
+    eventually("they are there", || endpoints() == 1_001);
+    replace(&file, &thousand(1_500));
+    let last = "http://127.0.0.2:2499";
+    eventually("half of them are others", || tollgate.admin("GET", "/v1/upstreams").text().contains(last));
+    assert_eq!((endpoints(), get(tollgate.address, "/", &[]).status), (1_001, 200));
+}

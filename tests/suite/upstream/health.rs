@@ -692,6 +692,36 @@ fn a_reload_that_changes_an_upstream_keeps_what_is_known_of_its_endpoints() {
     assert_eq!(logged(&tollgate, addresses[0], "is no longer ejected: outlier detection is off"), 1);
 }
 
+#[test]
+fn a_reload_with_other_weights_or_retries_keeps_connections() {
+    let services = [Service::ok(), Service::ok()];
+    let addresses = services.each_ref().map(|service| service.origin.address);
+    let settings = "balance: round_robin, retry: { max: 1 }, timeouts: { response: 5s }";
+    let tollgate = Tollgate::start(Config::yaml(yaml(&addresses, settings)));
+    let ask = || (0..6).for_each(|_| assert_eq!(get(tollgate.address, "/", &[]).status, 200));
+    ask();
+    let file = tollgate.directory().join("proxy.yaml");
+    let change = |from: &str, to: &str| {
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert!(text.contains(from), "{text}");
+        std::fs::write(&file, text.replace(from, to)).unwrap();
+        assert_eq!(tollgate.command(&["reload"]).code, Some(0));
+    };
+    let first = format!("{:?}", urls(&addresses)[0]);
+    change("max: 1", "max: 2");
+    change("response: 5s", "response: 6s");
+    change(&format!("[{first}"), &format!("[{{ url: {first}, weight: 5 }}"));
+    let before = services[0].requests();
+    ask();
+    assert_eq!(services[0].requests() - before, 5, "the new weight");
+    assert_eq!(services.each_ref().map(|service| service.origin.connections()), [1, 1]);
+    // One that is no longer listed loses its own.
+    change(&format!("[{{ url: {first}, weight: 5 }}, "), "[");
+    ask();
+    eventually("its connection is closed", || services[0].origin.open_connections() == 0);
+    assert_eq!(services[1].origin.connections(), 1);
+}
+
 fn spared_by(service: &Service, tollgate: &Tollgate) -> bool {
     let before = service.requests();
     (0..6).for_each(|_| drop(get(tollgate.address, "/", &[])));
