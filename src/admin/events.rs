@@ -39,7 +39,7 @@ pub(super) const STREAMS: usize = 32;
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// Streams server-sent events: `limited`, `unblocked`, `banned`, `lifted`, `drained`, `undrained`, `reloaded`,
-/// `not_reloaded`, `health`, `warning`, and every two seconds the current rates as `tick`. A client that reads too slowly gets the number of
+/// `not_reloaded`, `health`, `endpoints`, `warning`, and every two seconds the current rates as `tick`. A client that reads too slowly gets the number of
 /// events that it missed as `missed`.
 #[utoipa::path(
     get,
@@ -174,6 +174,15 @@ pub(super) fn event_data(event: &Event, bans: &BanTable) -> Value {
         }
         Event::NotReloaded { errors } => json!({"errors": errors}),
         Event::Health { what, is_healthy, why } => json!({"what": what, "healthy": is_healthy, "why": why}),
+        Event::Endpoints(change) => json!({
+            "upstream": change.upstream,
+            "source": change.source,
+            "kind": if change.is_file { "file" } else { "name" },
+            "count": change.count,
+            "added": change.added,
+            "removed": change.removed,
+            "first_added": change.first_added,
+        }),
         Event::Warning { text, is_raised } => json!({"text": text, "raised": is_raised}),
     }
 }

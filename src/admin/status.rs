@@ -12,14 +12,17 @@ use super::{
     context::HandlerContext,
     dto::{
         ClientCa, Configuration, ListenerTls, MemoryBudget, MemoryStatus, Outage, ServedCertificate,
-        SharedStore, Status, StoreNode, StoreStatus,
+        SharedStore, Status, StoreNode, StoreStatus, UpstreamStatus,
     },
     extract::{NoParams, Query},
     openapi::ReadErrors,
 };
 use crate::telemetry::{
     diagnostics,
-    metrics::{BudgetFacts, CertificateFacts, MemoryFacts, NodeFacts, StoreFacts, TlsFacts},
+    metrics::{
+        BudgetFacts, CertificateFacts, EndpointFacts, EndpointState, MemoryFacts, NodeFacts, StoreFacts,
+        TlsFacts,
+    },
     time::{format_duration, rfc3339, unix_micros},
 };
 
@@ -76,6 +79,7 @@ pub(super) fn status_dto(state: &AdminState) -> Status {
             limits: memory_budget(memory.bytes, memory.evicted),
             evidence: memory_budget(evidence.bytes, evidence.evicted),
         },
+        upstreams: upstreams(&state.metrics.endpoints()),
         outages: outages.into_iter().map(Outage::from).collect(),
         warnings,
     }
@@ -86,6 +90,24 @@ impl From<diagnostics::Outage> for Outage {
         let diagnostics::Outage { kind, name, text, since } = outage;
         Self { kind: kind.name().to_owned(), name, since: rfc3339(since), text }
     }
+}
+
+/// `endpoints`: those of one upstream after those of the other.
+fn upstreams(endpoints: &[EndpointFacts]) -> Vec<UpstreamStatus> {
+    let now = SystemTime::now();
+    let of_one = endpoints.chunk_by(|one, next| one.upstream == next.upstream);
+    let status = |endpoints: &[EndpointFacts]| {
+        let problems = |endpoint: &EndpointFacts| -> Vec<String> {
+            endpoint.problems(now).into_iter().map(|problem| format!("{} {problem}", endpoint.url)).collect()
+        };
+        UpstreamStatus {
+            name: endpoints.first().map(|endpoint| endpoint.upstream.clone()).unwrap_or_default(),
+            endpoints: endpoints.len(),
+            healthy: endpoints.iter().filter(|endpoint| endpoint.state() == EndpointState::Healthy).count(),
+            problems: endpoints.iter().flat_map(problems).collect(),
+        }
+    };
+    of_one.map(status).collect()
 }
 
 fn memory_budget(bytes: BudgetFacts, evicted: u64) -> MemoryBudget {

@@ -12,11 +12,12 @@ use super::{
 use crate::{
     admin::dto::{
         ListenerTls, MemoryBudget, MemoryStatus, ServedCertificate, Status, StoreNode, StoreStatus,
+        UpstreamStatus,
     },
     memory::format_bytes,
 };
 
-/// Show the version, configuration, store and warnings of a running Tollgate
+/// Show the version, configuration, store, upstreams and warnings of a running Tollgate
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(super) struct Args {
@@ -53,6 +54,9 @@ fn text(status: &Status) -> String {
         line("warning", warning);
     }
     let mut add_table = |table: String| text.extend(["\n", &table]);
+    if !status.upstreams.is_empty() {
+        add_table(table(UPSTREAM_COLUMNS, status.upstreams.iter().flat_map(upstream_rows)));
+    }
     if !status.tls.is_empty() {
         add_table(table(CERTIFICATE_COLUMNS, status.tls.iter().flat_map(certificate_rows)));
     }
@@ -60,6 +64,16 @@ fn text(status: &Status) -> String {
         add_table(table(NODE_COLUMNS, status.store.nodes().iter().map(node_row)));
     }
     text
+}
+
+const UPSTREAM_COLUMNS: [&str; 3] = ["UPSTREAM", "HEALTHY", "PROBLEMS"];
+
+/// One for each problem, and one where there is none.
+fn upstream_rows(upstream: &UpstreamStatus) -> impl Iterator<Item = [String; 3]> {
+    let UpstreamStatus { name, endpoints, healthy, problems } = upstream;
+    let first = problems.first().cloned().unwrap_or_else(|| "-".to_owned());
+    let further = problems.iter().skip(1).map(|problem| ["", "", problem].map(str::to_owned));
+    std::iter::once([name.clone(), format!("{healthy} of {endpoints}"), first]).chain(further)
 }
 
 const CERTIFICATE_COLUMNS: [&str; 6] = ["LISTENER", "NAMES", "FILE", "EXPIRES (UTC)", "DAYS LEFT", "STATE"];

@@ -3,10 +3,11 @@
 use std::process::ExitCode;
 
 use http::Method;
+use jiff::Timestamp;
 
 use super::{
     client::{self, EXIT_CODES, Options},
-    terminal::{moment, printable, table},
+    terminal::{moment, printable, span, table},
 };
 use crate::admin::dto::{Endpoint, EndpointAddress, Upstreams};
 
@@ -20,13 +21,16 @@ pub(super) struct Args {
 
 /// Asks the admin port and prints its answer. The exit code is 1 where there is none.
 pub(super) fn run(args: &Args) -> ExitCode {
-    client::print_result(client::request(&args.options, Method::GET, "/v1/upstreams", list))
+    client::print_result(client::request(&args.options, Method::GET, "/v1/upstreams", |upstreams| {
+        list(upstreams, Timestamp::now())
+    }))
 }
 
-const HEAD: [&str; 11] = [
+const HEAD: [&str; 12] = [
     "UPSTREAM",
     "ENDPOINT",
     "ADDRESS",
+    "RESOLVED",
     "WEIGHT",
     "STATE",
     "SINCE (UTC)",
@@ -37,9 +41,9 @@ const HEAD: [&str; 11] = [
     "REASON",
 ];
 
-fn list(upstreams: &Upstreams) -> String {
+fn list(upstreams: &Upstreams, now: Timestamp) -> String {
     let rows = upstreams.upstreams.iter().flat_map(|upstream| {
-        upstream.endpoints.iter().flat_map(|endpoint| endpoint_rows(&upstream.name, endpoint))
+        upstream.endpoints.iter().flat_map(move |endpoint| endpoint_rows(&upstream.name, endpoint, now))
     });
     let mut text = table(HEAD, rows);
     for drain in &upstreams.other_drains {
@@ -52,15 +56,20 @@ fn list(upstreams: &Upstreams) -> String {
 }
 
 /// The endpoint, and below it each address that its name has.
-fn endpoint_rows(upstream: &str, endpoint: &Endpoint) -> Vec<[String; 11]> {
-    let Endpoint { state, reason, changed, by, active, requests, errors, .. } = endpoint;
+fn endpoint_rows(upstream: &str, endpoint: &Endpoint, now: Timestamp) -> Vec<[String; 12]> {
+    let Endpoint { state, changed, by, active, requests, errors, .. } = endpoint;
+    let resolver = endpoint.resolver_error().map(|error| format!("the resolver fails: {error}"));
+    let reasons: Vec<String> = endpoint.reason.iter().cloned().chain(resolver).collect();
+    let resolved = endpoint.resolution.as_ref().and_then(|resolution| resolution.resolved.as_deref());
+    let age = resolved.and_then(|time| time.parse::<Timestamp>().ok());
+    let age = age.map(|time| format!("{} ago", span((now.as_second() - time.as_second()).max(0))));
     let whole = EndpointAddress {
         address: match endpoint.addresses.as_slice() {
             [only] => only.address.clone(),
             addresses => format!("{} addresses", addresses.len()),
         },
         state: state.clone(),
-        reason: reason.clone(),
+        reason: Some(reasons.join("; ")),
         changed: changed.clone(),
         by: by.clone(),
         active: *active,
@@ -68,13 +77,14 @@ fn endpoint_rows(upstream: &str, endpoint: &Endpoint) -> Vec<[String; 11]> {
         errors: *errors,
         ejections: endpoint.ejections,
     };
-    let row = |names: [&str; 2], weight: String, address: &EndpointAddress| {
-        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let row = |names: [&str; 2], age: String, weight: String, address: &EndpointAddress| {
         let [upstream, url] = names.map(str::to_owned);
         [
             upstream,
             url,
             address.address.clone(),
+            age,
             weight,
             address.state.clone(),
             or_dash(address.changed.as_deref().map(moment)),
@@ -85,9 +95,11 @@ fn endpoint_rows(upstream: &str, endpoint: &Endpoint) -> Vec<[String; 11]> {
             address.reason.clone().unwrap_or_default(),
         ]
     };
-    let first = row([upstream, &endpoint.url], endpoint.weight.to_string(), &whole);
+    let first = row([upstream, &endpoint.url], or_dash(age), endpoint.weight.to_string(), &whole);
     let each: &[EndpointAddress] = if endpoint.addresses.len() > 1 { &endpoint.addresses } else { &[] };
-    std::iter::once(first).chain(each.iter().map(|address| row(["", ""], String::new(), address))).collect()
+    std::iter::once(first)
+        .chain(each.iter().map(|address| row(["", ""], String::new(), String::new(), address)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -111,6 +123,7 @@ mod tests {
                     {
                         "url": "http://orders:3000", "weight": 2, "state": "healthy", "healthy": true, "active": 1,
                         "requests": 10, "errors": 1,
+                        "resolution": {"resolved": "2026-07-03T11:57:00.000Z", "next": null, "error": "no server answers"},
                         "addresses": [address("10.0.0.5:3000", "healthy"), address("10.0.0.6:3000", "ejected")],
                     },
                     {
@@ -126,13 +139,13 @@ mod tests {
             }],
         });
         assert_eq!(
-            list(&serde_json::from_value(upstreams).unwrap()),
+            list(&serde_json::from_value(upstreams).unwrap(), "2026-07-03T12:00:01Z".parse().unwrap()),
             "\
-UPSTREAM  ENDPOINT            ADDRESS        WEIGHT  STATE    SINCE (UTC)          BY               IN FLIGHT  REQUESTS  ERRORS  REASON
-api       http://orders:3000  2 addresses    2       healthy  -                    -                1          10        1
-                              10.0.0.5:3000          healthy  -                    -                0          5         0
-                              10.0.0.6:3000          ejected  -                    -                0          5         0
-api       http://10.0.0.7     10.0.0.7:80    1       drained  2026-07-03 12:00:00  operator at ::1  0          0         0       a new disk
+UPSTREAM  ENDPOINT            ADDRESS        RESOLVED   WEIGHT  STATE    SINCE (UTC)          BY               IN FLIGHT  REQUESTS  ERRORS  REASON
+api       http://orders:3000  2 addresses    3m 1s ago  2       healthy  -                    -                1          10        1       the resolver fails: no server answers
+                              10.0.0.5:3000                     healthy  -                    -                0          5         0
+                              10.0.0.6:3000                     ejected  -                    -                0          5         0
+api       http://10.0.0.7     10.0.0.7:80    -          1       drained  2026-07-03 12:00:00  operator at ::1  0          0         0       a new disk
 
 http://gone of upstream api is drained, and not configured here. To forget that: tollgate undrain api http://gone
 

@@ -31,8 +31,25 @@ pub enum Event {
     NotReloaded { errors: Vec<String> },
     /// The health of something changed: `store`, `upstream api http://127.0.0.1:3000`.
     Health { what: String, is_healthy: bool, why: String },
+    /// A name has other addresses, or a file lists other endpoints.
+    Endpoints(EndpointsChange),
     /// A warning was raised or cleared.
     Warning { text: String, is_raised: bool },
+}
+
+/// What has changed since the last event about the same name or file, however many steps it took.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndpointsChange {
+    pub upstream: String,
+    /// The URL of the endpoint with the name, or the path of the file.
+    pub source: String,
+    pub is_file: bool,
+    /// How many addresses or endpoints there are now, and how many have come and gone.
+    pub count: usize,
+    pub added: usize,
+    pub removed: usize,
+    /// The first of those that have come.
+    pub first_added: Vec<String>,
 }
 
 impl Event {
@@ -48,6 +65,7 @@ impl Event {
             Self::Reloaded { .. } => "reloaded",
             Self::NotReloaded { .. } => "not_reloaded",
             Self::Health { .. } => "health",
+            Self::Endpoints(_) => "endpoints",
             Self::Warning { .. } => "warning",
         }
     }

@@ -34,6 +34,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How often the thread looks for names that are new.
 const INTERVAL: Duration = Duration::from_secs(1);
 
+/// Addresses that a line of the log names.
+const SHOWN: usize = 10;
+
 /// Notified when a name is wanted before its time. There is one thread that resolves.
 static WANTED: Notify = Notify::const_new();
 
@@ -223,7 +226,11 @@ struct NameChange {
 
 impl NameChange {
     fn announce(&self, upstream: &str, name: &str) {
-        let addresses = self.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let shown = self.addresses.iter().take(SHOWN).map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let addresses = match self.addresses.len().saturating_sub(SHOWN) {
+            0 => shown,
+            more => format!("{shown} and {more} more"),
+        };
         match &self.error {
             Some(error) if self.addresses.is_empty() => {
                 tracing::error!("upstream {upstream}: no request can be sent to {name}: {error}");

@@ -250,8 +250,10 @@ impl SharedUpstream {
 
     /// How each endpoint stands.
     pub fn endpoint_facts(&self) -> Vec<EndpointFacts> {
+        let file = self.config.endpoints_file.as_ref().map(|file| file.path.display().to_string());
         let facts = |listed: &ListedEndpoint| EndpointFacts {
             upstream: self.config.name.clone(),
+            file: file.clone(),
             url: listed.endpoint.base_url(),
             weight: listed.endpoint.weight,
             drain: self.drain_of(&listed.endpoint),

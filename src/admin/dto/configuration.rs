@@ -151,6 +151,15 @@ pub struct Endpoint {
     pub addresses: Vec<EndpointAddress>,
 }
 
+impl Endpoint {
+    /// Why its name can't be resolved again, while its last addresses are used.
+    pub fn resolver_error(&self) -> Option<&str> {
+        let Resolution { resolved, error, .. } = self.resolution.as_ref()?;
+        resolved.as_ref()?;
+        error.as_deref()
+    }
+}
+
 /// What is known of an endpoint's name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Resolution {

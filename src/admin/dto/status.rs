@@ -33,6 +33,8 @@ pub struct Status {
     pub tls: Vec<ListenerTls>,
     #[serde(default)]
     pub memory: MemoryStatus,
+    #[serde(default)]
+    pub upstreams: Vec<UpstreamStatus>,
     /// What is out of order now, as this instance sees it.
     #[serde(default)]
     pub outages: Vec<Outage>,
@@ -45,6 +47,19 @@ impl Status {
     pub fn other_warnings(&self) -> impl Iterator<Item = &String> {
         self.warnings.iter().filter(|warning| self.outages.iter().all(|outage| outage.text != **warning))
     }
+}
+
+/// The endpoints of an upstream in short; `/v1/upstreams` has more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UpstreamStatus {
+    #[schema(example = "api")]
+    pub name: String,
+    pub endpoints: usize,
+    /// Those that get requests.
+    pub healthy: usize,
+    /// What is wrong with endpoints, in words; drained ones are named, too.
+    #[schema(example = json!(["http://10.0.0.6:3000 is unreachable: Connection refused (os error 111)"]))]
+    pub problems: Vec<String>,
 }
 
 /// Something that is out of order: a route whose requests fail, an endpoint that can't be reached, an upstream none of whose

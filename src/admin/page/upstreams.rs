@@ -124,8 +124,8 @@ fn resolved(resolution: &Resolution, addresses: usize, now: i64) -> Markup {
     html! {
         p.faint.small {
             (addresses) @if addresses == 1 { " address" } @else { " addresses" }
-            @if let Some(resolved) = &resolution.resolved { ", resolved " (components::time_ago(resolved, now)) }
-            @if let Some(error) = &resolution.error { ": " (components::untrusted(error)) }
+            @if let Some(resolved) = &resolution.resolved { ", last resolved " (components::time_ago(resolved, now)) }
+            @if let Some(error) = &resolution.error { "; the resolver fails: " (components::untrusted(error)) }
         }
     }
 }

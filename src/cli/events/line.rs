@@ -138,6 +138,20 @@ impl ParsedEvent<'_> {
                 "" => format!("{} is not healthy", text("what")),
                 why => format!("{} is not healthy: {why}", text("what")),
             },
+            "endpoints" => {
+                let [now, added, removed] = ["count", "added", "removed"].map(count);
+                let (upstream, source, plural) = (text("upstream"), text("source"), plural(now));
+                let has = match text("kind") {
+                    "file" => format!("lists {now} endpoint{plural}"),
+                    _ => format!("has {now} address{}", if now == 1 { "" } else { "es" }),
+                };
+                let first = match self.list("first_added", ", ") {
+                    first if first.is_empty() => first,
+                    first if added > self.length("first_added") => format!(": {first} …"),
+                    first => format!(": {first}"),
+                };
+                format!("upstream {upstream}: {source} now {has}, {removed} gone, {added} new{first}")
+            }
             "warning" if self.is("raised") => text("text").to_owned(),
             "warning" => format!("no longer: {}", text("text")),
             "missed" => {
@@ -161,6 +175,10 @@ impl ParsedEvent<'_> {
 
     fn is(&self, name: &str) -> bool {
         self.data.get(name).and_then(Value::as_bool).unwrap_or(false)
+    }
+
+    fn length(&self, name: &str) -> u64 {
+        self.data.get(name).and_then(Value::as_array).map_or(0, |items| items.len() as u64)
     }
 
     fn list(&self, name: &str, separator: &str) -> String {
@@ -242,6 +260,16 @@ mod tests {
                 "health",
                 r#"{"what":"upstream api http://a:1","healthy":false,"why":"it is unreachable"}"#,
                 "upstream api http://a:1 is not healthy: it is unreachable",
+            ),
+            (
+                "endpoints",
+                r#"{"upstream":"api","source":"http://api.test","kind":"name","count":50,"added":49,"removed":48,"first_added":["10.0.0.1:80","10.0.0.2:80"]}"#,
+                "upstream api: http://api.test now has 50 addresses, 48 gone, 49 new: 10.0.0.1:80, 10.0.0.2:80 …",
+            ),
+            (
+                "endpoints",
+                r#"{"upstream":"api","source":"/list.yaml","kind":"file","count":1,"added":0,"removed":2,"first_added":[]}"#,
+                "upstream api: /list.yaml now lists 1 endpoint, 2 gone, 0 new",
             ),
             ("warning", r#"{"text":"Redis evicts keys","raised":true}"#, "Redis evicts keys"),
             ("warning", r#"{"text":"Redis evicts keys","raised":false}"#, "no longer: Redis evicts keys"),

@@ -28,14 +28,17 @@ pub(super) struct Args {
 }
 
 /// The events of the admin port. `tick`: every two seconds, the current rates.
-const TYPES: [&str; 10] = [
+const TYPES: [&str; 13] = [
     "limited",
     "unblocked",
     "banned",
     "lifted",
+    "drained",
+    "undrained",
     "reloaded",
     "not_reloaded",
     "health",
+    "endpoints",
     "warning",
     "missed",
     TICK,

@@ -86,9 +86,10 @@ fn routes(snapshot: &Snapshot, rates: &Rates) -> String {
 
 fn endpoints_table(snapshot: &Snapshot) -> String {
     let rows = snapshot.endpoints().map(|(upstream, endpoint)| {
-        let Endpoint { url, state, active, requests, errors, reason, .. } = endpoint;
+        let Endpoint { url, state, active, requests, errors, .. } = endpoint;
         let [active, requests, errors] = [active, requests, errors].map(ToString::to_string);
-        let reason = reason.clone().unwrap_or_default();
+        let resolver = endpoint.resolver_error().map(|error| format!("the resolver fails: {error}"));
+        let reason = endpoint.reason.iter().cloned().chain(resolver).collect::<Vec<_>>().join("; ");
         [url.clone(), upstream.to_owned(), state.clone(), active, requests, errors, reason]
     });
     table(["ENDPOINT", "UPSTREAM", "STATE", "IN FLIGHT", "REQUESTS", "ERRORS", "REASON"], rows)

@@ -35,11 +35,18 @@ impl Timing {
         self.minute / SAMPLES
     }
 
+    /// Between two events about the same endpoint, name or file: what flaps must not bury other events.
+    pub(super) fn event_pause(self) -> Duration {
+        self.minute / 6
+    }
+
     /// How long a finding must persist before its warning is raised. Traffic is counted over a minute anyway.
     fn raise_after(self, subject: &Subject) -> Duration {
         match subject {
             // A rolling update renews instances one after the other.
             Subject::Configurations | Subject::Versions => self.minute,
+            // A single failure of DNS harms nobody.
+            Subject::StaleAddresses { .. } => self.minute / 2,
             // What fails and works in turns is seen in one state and the other, and a store is unknown at first.
             Subject::UnreachableEndpoint { .. }
             | Subject::UnusableUpstream(_)
@@ -59,7 +66,8 @@ impl Timing {
             | Subject::UnavailableStore(_)
             | Subject::CertificateExpiry(_)
             | Subject::InvalidCertificate(_)
-            | Subject::TlsReload(_) => Duration::ZERO,
+            | Subject::TlsReload(_)
+            | Subject::StaleAddresses { .. } => Duration::ZERO,
             Subject::Configurations | Subject::Versions => self.interval() * 2,
             Subject::FailingRoute(_) => self.interval() * 5,
             _ => self.minute * CLEAR_MINUTES,

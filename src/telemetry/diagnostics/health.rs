@@ -1,20 +1,43 @@
 //! Changes of the health of the store and of endpoints, as events.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
 use crate::telemetry::{
     Event,
     metrics::{EndpointFacts, StoreFacts},
 };
 
-/// Whether the store and each endpoint were healthy in the last round, by their names in events. At first all are taken
+/// Whether the store and each endpoint are healthy as subscribers know it, by their names in events. At first all are taken
 /// to be healthy.
-#[derive(Debug, Default)]
-pub(super) struct HealthTracker(HashMap<String, bool>);
+#[derive(Debug)]
+pub(super) struct HealthTracker {
+    /// Between two events about the same endpoint. What changes in between is told at its end, unless it has changed back.
+    pause: Duration,
+    told: HashMap<String, Told>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Told {
+    is_healthy: bool,
+    /// When the last event was published. `None`: there was none.
+    at: Option<Instant>,
+}
 
 impl HealthTracker {
-    /// Takes the health of all, and returns an event for each change.
-    pub(super) fn update(&mut self, store: &Option<StoreFacts>, endpoints: Vec<EndpointFacts>) -> Vec<Event> {
+    pub(super) fn new(pause: Duration) -> Self {
+        Self { pause, told: HashMap::new() }
+    }
+
+    /// Takes the health of all, and returns the events that are due.
+    pub(super) fn update(
+        &mut self,
+        store: &Option<StoreFacts>,
+        endpoints: Vec<EndpointFacts>,
+        now: Instant,
+    ) -> Vec<Event> {
         let store = store.iter().map(|store| {
             let why = if store.breaker_open { "its circuit breaker is open" } else { "it responds" };
             ("store".to_owned(), !store.breaker_open, why.to_owned())
@@ -29,11 +52,16 @@ impl HealthTracker {
             (format!("upstream {} {}", endpoint.upstream, endpoint.url), is_healthy, why)
         });
         // Endpoints that are no more are forgotten.
-        let before = std::mem::take(&mut self.0);
+        let before = std::mem::take(&mut self.told);
         let changed = store.chain(endpoints).filter_map(|(what, is_healthy, why)| {
-            let was_healthy = before.get(&what).copied().unwrap_or(true);
-            self.0.insert(what.clone(), is_healthy);
-            (was_healthy != is_healthy).then_some(Event::Health { what, is_healthy, why })
+            let told = before.get(&what).copied().unwrap_or(Told { is_healthy: true, at: None });
+            let is_too_soon = told.at.is_some_and(|at| now.duration_since(at) < self.pause);
+            if is_too_soon || told.is_healthy == is_healthy {
+                self.told.insert(what, told);
+                return None;
+            }
+            self.told.insert(what.clone(), Told { is_healthy, at: Some(now) });
+            Some(Event::Health { what, is_healthy, why })
         });
         changed.collect()
     }
@@ -44,9 +72,11 @@ mod tests {
     use super::*;
     use crate::telemetry::metrics::{AddressFacts, EndpointState};
 
+    const PAUSE: Duration = Duration::from_secs(10);
+
     #[test]
-    fn each_change_is_reported_once() {
-        let mut health = HealthTracker::default();
+    fn each_change_is_reported_once_and_one_that_flaps_rarely() {
+        let (mut health, pause, now) = (HealthTracker::new(PAUSE), PAUSE, Instant::now());
         let store = |breaker_open| Some(StoreFacts { breaker_open, ..StoreFacts::default() });
         let endpoint = |is_healthy| EndpointFacts {
             upstream: "api".into(),
@@ -64,10 +94,19 @@ mod tests {
             });
             each.collect()
         };
-        assert_eq!(changes(health.update(&store(false), vec![endpoint(true)])), []);
-        assert_eq!(changes(health.update(&store(true), vec![endpoint(true)])), [("store".into(), false)]);
-        assert_eq!(changes(health.update(&store(true), vec![endpoint(true)])), []);
-        let changed = changes(health.update(&store(false), vec![endpoint(false)]));
-        assert_eq!(changed, [("store".into(), true), ("upstream api http://a:1".into(), false)]);
+        let mut update = |breaker_open, is_healthy, now| {
+            changes(health.update(&store(breaker_open), vec![endpoint(is_healthy)], now))
+        };
+        assert_eq!(update(false, true, now), []);
+        assert_eq!(update(true, true, now), [("store".into(), false)]);
+        assert_eq!(update(true, true, now), []);
+        let named = |is_healthy| ("upstream api http://a:1".to_owned(), is_healthy);
+        assert_eq!(update(false, false, now + pause), [("store".into(), true), named(false)]);
+        // It flaps.
+        for second in 1..10 {
+            assert_eq!(update(false, second % 2 == 0, now + pause + Duration::from_secs(second)), []);
+        }
+        assert_eq!(update(false, false, now + pause * 2), [], "as it was told");
+        assert_eq!(update(false, true, now + pause * 2), [named(true)]);
     }
 }

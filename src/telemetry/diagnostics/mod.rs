@@ -4,6 +4,7 @@
 //! that know only the facts they are given, and reports the warnings that were raised or cleared.
 
 mod active_warnings;
+mod endpoint_changes;
 mod floods;
 mod health;
 mod outages;

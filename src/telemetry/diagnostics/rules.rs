@@ -81,6 +81,8 @@ pub(super) enum Subject {
     FailingRoute(String),
     /// An endpoint can't be reached.
     UnreachableEndpoint { upstream: String, url: String },
+    /// The name of an endpoint can't be resolved again, and its last addresses are used.
+    StaleAddresses { upstream: String, url: String },
     /// No endpoint of an upstream takes requests.
     UnusableUpstream(String),
     /// Fewer than half of the endpoints of an upstream take requests.
@@ -151,8 +153,16 @@ pub(super) fn findings(input: &RuleInput) -> Vec<Finding> {
     ];
     let store = input.store.as_ref().map(store_findings).unwrap_or_default();
     let memory = [limits_memory(&input.memory), evidence_memory(&input.memory)];
-    let others = traffic.into_iter().chain(memory).flatten().chain(certificates(input)).chain(store);
+    let stale = input.endpoints.iter().filter_map(|endpoint| stale_addresses(endpoint, input.now));
+    let others =
+        traffic.into_iter().chain(memory).flatten().chain(certificates(input)).chain(store).chain(stale);
     outages.into_iter().chain(others).collect()
+}
+
+fn stale_addresses(endpoint: &EndpointFacts, now: SystemTime) -> Option<Finding> {
+    let EndpointFacts { upstream, url, .. } = endpoint;
+    let text = format!("endpoint {url} of upstream {upstream} {}", endpoint.stale_addresses(now)?);
+    Some(Finding { subject: Subject::StaleAddresses { upstream: upstream.clone(), url: url.clone() }, text })
 }
 
 fn heaviest_client(input: &RuleInput) -> Option<Finding> {

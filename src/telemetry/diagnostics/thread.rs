@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 
 use super::{
     active_warnings::{ActiveWarnings, Timing, WarningChange},
+    endpoint_changes::EndpointChanges,
     health::HealthTracker,
     outages::OutageKind,
     route_errors::RouteWindows,
@@ -108,7 +109,8 @@ impl Diagnostics {
             window: TrafficWindow::default(),
             routes: RouteWindows::default(),
             active: ActiveWarnings::new(timing),
-            health: HealthTracker::default(),
+            health: HealthTracker::new(timing.event_pause()),
+            endpoint_changes: EndpointChanges::new(timing.event_pause()),
             evicted: [0; 2],
         };
         thread::Builder::new().name("diagnostics".into()).spawn(move || {
@@ -162,6 +164,7 @@ struct DiagnosticsThread {
     routes: RouteWindows,
     active: ActiveWarnings,
     health: HealthTracker,
+    endpoint_changes: EndpointChanges,
     /// Limits evicted by the last round, and clients whose evidence was.
     evicted: [u64; 2],
 }
@@ -196,7 +199,8 @@ impl DiagnosticsThread {
         let changes = self.active.update(rules::findings(&input), now);
         self.warnings.replace(&self.active, now);
         changes.into_iter().for_each(|change| self.report(change));
-        for event in self.health.update(&input.store, input.endpoints) {
+        let moved = self.endpoint_changes.update(&input.endpoints, now);
+        for event in self.health.update(&input.store, input.endpoints, now).into_iter().chain(moved) {
             self.events.publish(|| event);
         }
     }
@@ -217,8 +221,8 @@ impl DiagnosticsThread {
     fn report(&self, WarningChange { finding, is_raised }: WarningChange) {
         let text = finding.text;
         match (&finding.subject, is_raised) {
-            // The store's monitor has logged it.
-            (Subject::Store(_) | Subject::UnavailableStore(_), _) => {}
+            // The store's monitor has logged it, or the resolver.
+            (Subject::Store(_) | Subject::UnavailableStore(_) | Subject::StaleAddresses { .. }, _) => {}
             (Subject::FailingRoute(_), true) => tracing::error!("{text}"),
             (Subject::FailingRoute(route), false) => tracing::info!("route {route} no longer fails"),
             (Subject::UnreachableEndpoint { upstream, url }, false) => {

@@ -5,6 +5,7 @@ use std::{fmt, time::SystemTime};
 use prometheus_client::{encoding::DescriptorEncoder, metrics::MetricType};
 
 use super::exposition::{count, counter};
+use crate::telemetry::time::format_duration;
 
 /// Whether requests are sent to an endpoint, or to one of its addresses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -54,6 +55,8 @@ pub struct EndpointFacts {
     /// `http://127.0.0.1:3000`
     pub url: String,
     pub weight: u32,
+    /// The file that lists it. `None`: the configuration does.
+    pub file: Option<String>,
     /// Who has drained it, and why. `None`: it takes requests.
     pub drain: Option<StateChange>,
     /// None, if its name could not be resolved yet.
@@ -134,6 +137,40 @@ impl EndpointFacts {
             _ if self.is_healthy() => None,
             _ => self.addresses.iter().find_map(|address| address.error.as_deref()),
         }
+    }
+
+    /// That its name can't be resolved again, while the addresses that were found last are used: the end of a sentence that
+    /// begins with the endpoint.
+    pub fn stale_addresses(&self, now: SystemTime) -> Option<String> {
+        let ResolutionFacts { resolved, error, .. } = self.resolution.as_ref()?;
+        let (resolved, error) = (resolved.as_ref()?, error.as_ref()?);
+        let seconds = now.duration_since(*resolved).map_or(0, |age| age.as_secs());
+        let seconds = if seconds < 120 { seconds } else { seconds - seconds % 60 };
+        let age = format_duration(i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1_000_000));
+        Some(format!("was last resolved {age} ago; the resolver fails: {error}"))
+    }
+
+    /// What is wrong with it, in words. None: all is well.
+    pub fn problems(&self, now: SystemTime) -> Vec<String> {
+        let state = self.state();
+        let why = match &self.drain {
+            Some(drain) if drain.reason.is_empty() => Some(format!("by {}", drain.by)),
+            Some(drain) => Some(format!("by {}: {}", drain.by, drain.reason)),
+            None => self.error().map(|error| format!(": {error}")),
+        };
+        let why = why.unwrap_or_default();
+        let failing = self.addresses.iter().filter(|address| address.state != EndpointState::Healthy);
+        let problem = match state {
+            EndpointState::Healthy => failing.clone().next().map(|first| {
+                let error = first.error.as_deref().unwrap_or_default();
+                let (failing, all) = (failing.count(), self.addresses.len());
+                let (address, state) = (&first.address, first.state.name());
+                format!("{failing} of its {all} addresses fail: {address} is {state}: {error}")
+            }),
+            EndpointState::Drained => Some(format!("is drained {why}")),
+            state => Some(format!("is {}{why}", state.name())),
+        };
+        problem.into_iter().chain(self.stale_addresses(now)).collect()
     }
 
     /// The sum of a count over all addresses that it has had.
@@ -235,11 +272,23 @@ mod tests {
         endpoint.addresses.extend([address(EndpointState::Healthy, 4), address(EndpointState::Healthy, 3)]);
         assert_eq!((endpoint.state(), endpoint.error()), (EndpointState::Healthy, None));
         assert_eq!(endpoint.change(), Some(&change(4, "healthy")));
+        endpoint.addresses[0].address = "10.0.0.5:80".into();
+        let resolved = SystemTime::UNIX_EPOCH;
+        endpoint.resolution.as_mut().unwrap().resolved = Some(resolved);
+        assert_eq!(
+            endpoint.problems(resolved + Duration::from_secs(180)),
+            [
+                "2 of its 4 addresses fail: 10.0.0.5:80 is ejected: nobody listens",
+                "was last resolved 3m ago; the resolver fails: no such name"
+            ]
+        );
+        endpoint.resolution = None;
         assert_eq!(endpoint.sum(|address| address.requests), 10);
         endpoint.addresses.truncate(2);
         endpoint.drain = Some(change(9, "a new disk"));
         assert_eq!(endpoint.state(), EndpointState::Drained);
         assert_eq!(endpoint.change(), endpoint.drain.as_ref());
+        assert_eq!(endpoint.problems(SystemTime::UNIX_EPOCH), ["is drained by outlier: a new disk"]);
         assert!(!endpoint.is_failing() && !endpoint.is_healthy());
     }
 }

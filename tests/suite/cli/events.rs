@@ -2,6 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader, Read},
+    net::IpAddr,
     os::unix::process::ExitStatusExt,
     process::{Child, Stdio},
     sync::mpsc::{Receiver, channel},
@@ -11,8 +12,8 @@ use std::{
 use serde_json::Value;
 
 use crate::harness::{
-    Config, Deployment, Origin, PATIENCE, Running, Tollgate, command, eventually, free_port, get_from,
-    on_each_store, tollgate,
+    Config, Deployment, Dns, DnsAnswer, Origin, PATIENCE, Running, Tollgate, command, eventually, free_port,
+    get_from, on_each_store, tollgate,
 };
 
 /// `tollgate events`, while it runs.
@@ -47,8 +48,10 @@ fn spawn(admin: impl std::fmt::Display, arguments: &[&str]) -> Child {
 impl Following {
     /// It has begun to receive events: a tick has come.
     fn start(admin: impl std::fmt::Display, arguments: &[&str]) -> Self {
-        let mut child =
-            spawn(admin, &[arguments, &["--type", "tick,limited,unblocked,banned,lifted"]].concat());
+        let mut child = spawn(
+            admin,
+            &[arguments, &["--type", "tick,limited,unblocked,banned,lifted,endpoints"]].concat(),
+        );
         let (stdout, stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
         let following = Self { running: Running(child), lines: lines(stdout), messages: lines(stderr) };
         following.next("tick");
@@ -169,4 +172,43 @@ fn a_wrong_token_ends_it() {
     let ended = tollgate(&["events", "--admin", &admin, "--token", "wrong"]);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""));
     assert!(ended.stderr.contains("rejects the token"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_name_that_moves_and_a_file_that_changes_are_one_event_each_however_many_addresses_there_are() {
+    let dns = Dns::start();
+    let range =
+        |from: u8, to: u8| (from..=to).map(|last| IpAddr::from([127, 0, 0, last])).collect::<Vec<_>>();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("list.yaml");
+    let list = |ports: std::ops::Range<u16>| {
+        ports.map(|port| format!("- http://127.0.0.1:{port}\n")).collect::<String>()
+    };
+    std::fs::write(&file, list(1..4)).unwrap();
+    dns.set("api.test", DnsAnswer::Addresses(range(1, 50), 1));
+    let tollgate = Tollgate::start(Config::yaml(format!(
+        "resolver: {{ servers: [\"{}\"] }}\nupstreams:\n  api: {{ endpoints: [\"http://api.test:1\"] }}\n  web: {{ endpoints: {{ file: {} }} }}\nroutes: [{{ path: /web, upstream: web }}, {{ path: /*, upstream: api }}]\n",
+        dns.address,
+        file.display()
+    )));
+    let following = Following::start(tollgate.admin, &[]);
+    // Two rounds of the diagnostics: what is there at first is no change.
+    following.next("tick");
+    following.next("tick");
+    dns.set("api.test", DnsAnswer::Addresses(range(11, 60), 1));
+    let moved = following.next("upstream api: http://api.test:1");
+    assert!(
+        moved.contains("now has 50 addresses, 10 gone, 10 new: 127.0.0.51:1, 127.0.0.52:1, 127.0.0.53:1, 127.0.0.54:1, 127.0.0.55:1 …"),
+        "{moved}"
+    );
+    std::fs::write(directory.path().join("new"), list(3..10)).unwrap();
+    std::fs::rename(directory.path().join("new"), &file).unwrap();
+    let listed = following.next("upstream web: ");
+    assert!(
+        listed.contains("list.yaml now lists 7 endpoints, 2 gone, 6 new: http://127.0.0.1:4, "),
+        "{listed}"
+    );
+    following.next("tick");
+    let more: Vec<_> = following.lines.try_iter().filter(|line| line.contains("upstream ")).collect();
+    assert!(more.is_empty(), "{more:?}");
 }

@@ -357,6 +357,37 @@ fn what_etc_hosts_has_is_not_asked_of_dns() {
 }
 
 #[test]
+fn operators_see_the_age_of_addresses_and_why_the_resolver_fails() {
+    let (dns, [origin]) = (Dns::start(), origins(["127.0.0.1"]));
+    dns.set("api.test", addresses(&["127.0.0.1"], 1));
+    let endpoints = format!("[\"http://api.test:{}\", \"http://nowhere.test\"]", origin.address.port());
+    let tollgate = tollgate(&dns, &endpoints);
+    assert_eq!(get(tollgate.address, "/", &[]).status, 200);
+    dns.set("api.test", DnsAnswer::ServerFailure);
+    let error = "the DNS server has refused to answer: Server Failure";
+    let shows = |command: &str, words: &[&str]| {
+        let shown = tollgate.command(&[command]).stdout;
+        let line = shown.lines().find(|line| line.contains("http://api.test:")).unwrap_or_default();
+        words.iter().all(|word| line.contains(word))
+    };
+    eventually("the endpoints show it", || {
+        shows("upstreams", &["api ", "s ago ", "healthy", &format!("the resolver fails: {error}")])
+    });
+    eventually("the status shows it", || {
+        shows(
+            "status",
+            &["api ", "1 of 2", "was last resolved ", &format!("s ago; the resolver fails: {error}")],
+        )
+    });
+    let status = tollgate.command(&["status"]).stdout;
+    assert!(status.contains("http://nowhere.test is unresolved: DNS does not know this name"), "{status}");
+    let page = tollgate.admin("GET", "/upstreams").text();
+    assert!(page.contains("1 address, last resolved ") && page.contains("; the resolver fails: "), "{page}");
+    dns.set("api.test", addresses(&["127.0.0.1"], 1));
+    eventually("all is well", || !shows("status", &["the resolver fails"]));
+}
+
+#[test]
 fn a_reload_may_name_other_servers() {
     let (dns, other, [before, after]) = (Dns::start(), Dns::start(), origins(["127.0.0.1", "127.0.0.2"]));
     dns.set("api.test", addresses(&["127.0.0.1"], 1));

@@ -321,7 +321,7 @@ function listen() {
     // It was refused: browsers don't try again then. An operator who has to sign in again is led there.
     if (isOver) setTimeout(() => { refresh(); listen(); }, 5000);
   });
-  const changes = ["limited", "unblocked", "banned", "lifted", "drained", "undrained", "reloaded", "not_reloaded", "health", "warning", "missed"];
+  const changes = ["limited", "unblocked", "banned", "lifted", "drained", "undrained", "reloaded", "not_reloaded", "health", "endpoints", "warning", "missed"];
   for (const name of changes) events.addEventListener(name, refreshSoon);
   events.addEventListener("tick", (event) => showTick(JSON.parse(event.data)));
 }
