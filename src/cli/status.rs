@@ -47,6 +47,9 @@ fn text(status: &Status) -> String {
     line("workers", &status.workers.to_string());
     line("store", &store(&status.store));
     line("memory", &memory(&status.memory));
+    for each in &status.upstreams {
+        line("upstream", &upstream(each));
+    }
     for outage in &status.outages {
         line("outage", &format!("{}, since {} UTC", outage.text, moment(&outage.since)));
     }
@@ -54,9 +57,6 @@ fn text(status: &Status) -> String {
         line("warning", warning);
     }
     let mut add_table = |table: String| text.extend(["\n", &table]);
-    if !status.upstreams.is_empty() {
-        add_table(table(UPSTREAM_COLUMNS, status.upstreams.iter().flat_map(upstream_rows)));
-    }
     if !status.tls.is_empty() {
         add_table(table(CERTIFICATE_COLUMNS, status.tls.iter().flat_map(certificate_rows)));
     }
@@ -66,14 +66,20 @@ fn text(status: &Status) -> String {
     text
 }
 
-const UPSTREAM_COLUMNS: [&str; 3] = ["UPSTREAM", "HEALTHY", "PROBLEMS"];
+/// Problems of an upstream that its line names.
+const NAMED_PROBLEMS: usize = 3;
 
-/// One for each problem, and one where there is none.
-fn upstream_rows(upstream: &UpstreamStatus) -> impl Iterator<Item = [String; 3]> {
+/// `api: 1 of 2 endpoints healthy; http://10.0.0.6:3000 is unreachable: Connection refused`
+fn upstream(upstream: &UpstreamStatus) -> String {
     let UpstreamStatus { name, endpoints, healthy, problems } = upstream;
-    let first = problems.first().cloned().unwrap_or_else(|| "-".to_owned());
-    let further = problems.iter().skip(1).map(|problem| ["", "", problem].map(str::to_owned));
-    std::iter::once([name.clone(), format!("{healthy} of {endpoints}"), first]).chain(further)
+    let mut text = format!("{name}: {healthy} of {endpoints} endpoints healthy");
+    for problem in problems.iter().take(NAMED_PROBLEMS) {
+        text += &format!("; {problem}");
+    }
+    match problems.len().saturating_sub(NAMED_PROBLEMS) {
+        0 => text,
+        more => text + &format!("; and {more} more, see `tollgate upstreams`"),
+    }
 }
 
 const CERTIFICATE_COLUMNS: [&str; 6] = ["LISTENER", "NAMES", "FILE", "EXPIRES (UTC)", "DAYS LEFT", "STATE"];
@@ -203,6 +209,25 @@ NODE           ROLE                      SLOTS              ROUND TRIP  LAG     
 ",
                 env!("CARGO_PKG_VERSION")
             )
+        );
+    }
+
+    #[test]
+    fn an_upstream_is_a_line_with_what_is_wrong() {
+        let of = |problems: &[&str]| UpstreamStatus {
+            name: "api".into(),
+            endpoints: 5,
+            healthy: 5 - problems.len(),
+            problems: problems.iter().map(|&problem| problem.to_owned()).collect(),
+        };
+        assert_eq!(upstream(&of(&[])), "api: 5 of 5 endpoints healthy");
+        assert_eq!(
+            upstream(&of(&["http://a is drained by operator at ::1"])),
+            "api: 4 of 5 endpoints healthy; http://a is drained by operator at ::1"
+        );
+        assert_eq!(
+            upstream(&of(&["a", "b", "c", "d"])),
+            "api: 1 of 5 endpoints healthy; a; b; c; and 1 more, see `tollgate upstreams`"
         );
     }
 

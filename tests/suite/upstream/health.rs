@@ -275,6 +275,36 @@ fn checks_speak_http2_where_requests_do() {
     eventually("another does not", || logged(&tollgate, old.address, "does not speak HTTP/2") == 1);
 }
 
+#[test]
+fn a_drained_endpoint_is_checked_so_that_its_state_is_known_once_it_is_undrained() {
+    let services = [Service::ok(), Service::ok()];
+    let tollgate = before(&services, FAST);
+    let address = services[0].origin.address;
+    let url = format!("http://{address}");
+    let ended = tollgate.command(&["drain", "origin", &url, "--reason", "a test"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let before = services[0].requests();
+    services[0].health.store(500, Ordering::SeqCst);
+    eventually("it is unhealthy", || logged(&tollgate, address, "is unhealthy") == 1);
+    assert_eq!(tollgate.command(&["undrain", "origin", &url]).code, Some(0));
+    for _ in 0..6 {
+        assert_eq!(get(tollgate.address, "/", &[]).status, 200);
+    }
+    assert_eq!(services[0].requests(), before);
+}
+
+#[test]
+fn a_check_of_grpc_fails_where_tls_chooses_http_1() {
+    let authority = Authority::new("own");
+    let origin = Origin::ok_tls(server_config(&authority.issue("orders", &["127.0.0.1"])));
+    let url = format!("https://{}", origin.address);
+    let settings =
+        format!("protocol: auto, tls: {{ ca: {} }}, health: {{ type: grpc }}", file_name(&authority.file()));
+    let tollgate = Tollgate::start(upstream(&[url], &settings));
+    let why = "it has chosen HTTP/1.1 in the TLS handshake, and gRPC needs HTTP/2";
+    eventually(why, || tollgate.log().iter().any(|line| line.contains("is unhealthy") && line.contains(why)));
+}
+
 /// A server with grpc.health.v1 that gives this answer for a service `shop.Cart`, and knows no other.
 fn grpc_health(status: Arc<AtomicU16>) -> Http2Origin {
     Http2Origin::start(move |mut exchange| {

@@ -376,7 +376,7 @@ fn operators_see_the_age_of_addresses_and_why_the_resolver_fails() {
     eventually("the status shows it", || {
         shows(
             "status",
-            &["api ", "1 of 2", "was last resolved ", &format!("s ago; the resolver fails: {error}")],
+            &["api: ", "1 of 2", "was last resolved ", &format!("s ago; the resolver fails: {error}")],
         )
     });
     let status = tollgate.command(&["status"]).stdout;
