@@ -12,6 +12,7 @@ mod demo;
 mod drain;
 mod events;
 mod explain;
+mod explain_setting;
 mod format;
 mod handover;
 mod limits;
@@ -19,6 +20,7 @@ mod man;
 mod policies;
 mod reload;
 mod run;
+mod schema;
 mod service_manager;
 mod status;
 mod terminal;
@@ -67,6 +69,10 @@ enum Command {
     Run(run::Args),
     /// Check a configuration and print every error with its line; exit code 78 if there are errors
     Check(check::Args),
+    /// Print what a setting is, with its type, default and an example
+    ExplainSetting(explain_setting::Args),
+    /// Print the JSON Schema of proxy.yaml, for editors
+    Schema(schema::Args),
     /// Start an origin, the proxy and some traffic, and show which clients are limited
     Demo(demo::Args),
     /// List limited addresses, or show which users were behind one
@@ -116,6 +122,8 @@ pub fn main() -> ExitCode {
     match arguments.command.unwrap_or(Command::Run(arguments.run)) {
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::ExplainSetting(args) => explain_setting::run(&args),
+        Command::Schema(args) => schema::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Blocked(args) => blocked::run(&args),
         Command::Unblock(args) => unblock::run(&args),

@@ -7,6 +7,8 @@
 //! - `value` parses scalars: a duration, a rate, an address, a pattern;
 //! - `section` knows the settings, and builds the [`Config`].
 //!
+//! [`settings`] describes each setting for people and for editors.
+//!
 //! Nothing outside this module sees YAML; the rest of the crate knows [`model`] only.
 
 mod errors;
@@ -17,6 +19,7 @@ mod nearest;
 mod reader;
 mod redact;
 mod section;
+pub mod settings;
 mod value;
 mod yaml;
 

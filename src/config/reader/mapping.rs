@@ -6,6 +6,7 @@ use super::{Cursor, OtherName};
 use crate::config::{
     Location,
     nearest::{nearest, suggestion},
+    settings::Mapping,
     value::Invalid,
     yaml::{Key, Node},
 };
@@ -16,13 +17,21 @@ pub(in crate::config) struct MappingCursor<'t> {
     entries: &'t [(Key, Node)],
     known: Vec<&'static str>,
     other_names: &'static [OtherName],
+    /// What its settings are. `None`: it is only looked into.
+    described: Option<&'static Mapping>,
     /// Unknown keys of this mapping: each with the key that was meant, and with its help.
     explained: Vec<(String, &'static str, String)>,
 }
 
 impl<'t> MappingCursor<'t> {
     pub(super) fn new(cursor: Cursor<'t>, entries: &'t [(Key, Node)]) -> Self {
-        Self { cursor, entries, known: Vec::new(), other_names: &[], explained: Vec::new() }
+        Self { cursor, entries, known: Vec::new(), other_names: &[], described: None, explained: Vec::new() }
+    }
+
+    /// The same mapping, whose settings these are. A debug build stops where they are not those that are taken, so that
+    /// the reference has every setting that is read, and no other.
+    pub(in crate::config) fn of(self, described: &'static Mapping) -> Self {
+        Self { described: Some(described), ..self }
     }
 
     /// The same mapping, with what others call its keys.
@@ -86,6 +95,10 @@ impl<'t> MappingCursor<'t> {
 
     /// Marks `key` as known without taking its value.
     pub(in crate::config) fn mark_known(&mut self, key: &'static str) {
+        debug_assert!(
+            self.described.is_none_or(|mapping| mapping.keys().any(|described| described == key)),
+            "`{key}` is not described in config::settings"
+        );
         if !self.known.contains(&key) {
             self.known.push(key);
         }
@@ -147,6 +160,11 @@ impl<'t> MappingCursor<'t> {
 
     /// As [`MappingCursor::finish`], but accepts the keys for which `allowed` is true.
     pub(in crate::config) fn finish_allowing(self, allowed: impl Fn(&str) -> bool) {
+        debug_assert!(
+            self.described.is_some_and(|mapping| mapping.keys().all(|key| self.known.contains(&key))),
+            "these settings are not those that config::settings describes: {:?}",
+            self.known
+        );
         for (key, node) in self.entries {
             let name = key.name.as_str();
             if !self.known.contains(&name) && !allowed(name) {

@@ -12,6 +12,7 @@ use super::{
 use crate::config::{
     model::{Abuse, BanKey, BanRule, DenialReply, KeyPart, Mode, Policy, Secret, Users},
     reader::{Cursor, MappingCursor},
+    settings,
     value::{
         Invalid, MAX_DURATION, boolean, choice, duration, factor, percentage, rate, resource_name, size,
     },
@@ -47,7 +48,12 @@ pub(super) fn bans(
         if let Err(invalid) = resource_name(name) {
             value.report_at(location, format!("`{name}` {}", invalid.reason), invalid.help(false));
         }
-        all.push(value.mapping().and_then(|mapping| rule(name, mapping, identity, policies)).map(Arc::new));
+        all.push(
+            value
+                .mapping()
+                .and_then(|mapping| rule(name, mapping.of(&settings::BAN), identity, policies))
+                .map(Arc::new),
+        );
     }
     (all.into_iter().collect(), close_tunnels)
 }
@@ -144,7 +150,8 @@ fn max(mapping: &mut MappingCursor<'_>, first_duration: Option<Duration>) -> Dur
 pub(super) fn abuse(value: Option<Cursor<'_>>) -> Abuse {
     let default =
         Abuse { retain: Duration::from_secs(24 * 60 * 60), memory: None, users: Users::Plain, secret: None };
-    let Some(mut mapping) = value.and_then(Cursor::mapping) else { return default };
+    let Some(mapping) = value.and_then(Cursor::mapping) else { return default };
+    let mut mapping = mapping.of(&settings::ABUSE);
     let retain = mapping.parse_or("retain", default.retain, duration(Duration::from_secs(1)..=MAX_DURATION));
     let memory = mapping.take("memory").and_then(|value| value.parse(size(MIN_BUDGET..=MAX_BUDGET)));
     let users_value = mapping.take("users");

@@ -8,6 +8,7 @@ use crate::{
     config::{
         model::{Access, AddressList},
         reader::{Cursor, MappingCursor},
+        settings,
         value::{Invalid, network},
     },
     identity::address_set::{AddressSet, read_addresses},
@@ -61,7 +62,7 @@ fn list(value: Cursor<'_>, read: fn(&str) -> Result<IpNet, Invalid>) -> AddressL
 
 /// `{ file: PATH }`
 fn file(value: Cursor<'_>) -> Option<PathBuf> {
-    let mut mapping = value.mapping()?;
+    let mut mapping = value.mapping()?.of(&settings::ADDRESSES_FILE);
     let path = mapping.require("file", "such as `{ file: blocked.txt }`, with one address or network a line");
     mapping.finish();
     let (path, ()) = path?.file(|bytes| match read_addresses(bytes) {

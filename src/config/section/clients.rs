@@ -11,6 +11,7 @@ use crate::config::{
         RateLimitFields, ReplyHeaders, TrustedProxy,
     },
     reader::Cursor,
+    settings,
     value::{
         Invalid, MAX_DURATION, body_size, choice, count, duration, network, pseudonym, request_id_field_name,
         size, unreserved_field_name,
@@ -34,7 +35,8 @@ pub(super) fn trusted_headers(value: Option<Cursor<'_>>) -> Vec<HeaderName> {
 
 pub(super) fn client_address(value: Option<Cursor<'_>>) -> ClientAddress {
     let default = ClientAddress { header: AddressHeader::XForwardedFor, ipv6_prefix: 64 };
-    let Some(mut mapping) = value.and_then(Cursor::mapping) else { return default };
+    let Some(mapping) = value.and_then(Cursor::mapping) else { return default };
+    let mut mapping = mapping.of(&settings::CLIENT_ADDRESS);
     let address = ClientAddress {
         header: mapping.parse_or("header", default.header, address_header),
         ipv6_prefix: mapping.parse_or("ipv6_prefix", default.ipv6_prefix, |text| {
@@ -74,7 +76,7 @@ pub(super) fn limits(value: Option<Cursor<'_>>) -> ClientLimits {
         max_body: 0,
     };
     let Some(mapping) = value.and_then(Cursor::mapping) else { return default };
-    let mut mapping = mapping.knowing(other_names::CLIENT_LIMITS);
+    let mut mapping = mapping.of(&settings::CLIENT_LIMITS).knowing(other_names::CLIENT_LIMITS);
     let time = || duration(MIN_DURATION..=MAX_DURATION);
     let limits = ClientLimits {
         header_size: mapping.parse_or("header_size", default.header_size, size(1 << 10..=1 << 20)),
@@ -98,7 +100,8 @@ pub(super) fn limits(value: Option<Cursor<'_>>) -> ClientLimits {
 }
 
 fn min_rate(value: Option<Cursor<'_>>, default: MinRate) -> MinRate {
-    let Some(mut mapping) = value.and_then(Cursor::mapping) else { return default };
+    let Some(mapping) = value.and_then(Cursor::mapping) else { return default };
+    let mut mapping = mapping.of(&settings::MIN_RATE);
     let bytes =
         mapping.parse_or("bytes", usize::try_from(default.bytes).unwrap_or(usize::MAX), size(0..=1 << 30));
     let rate = MinRate {
@@ -111,7 +114,8 @@ fn min_rate(value: Option<Cursor<'_>>, default: MinRate) -> MinRate {
 
 pub(super) fn reply_headers(value: Option<Cursor<'_>>) -> ReplyHeaders {
     let default = ReplyHeaders { ratelimit: RateLimitFields::Draft, via: "tollgate".to_owned() };
-    let Some(mut mapping) = value.and_then(Cursor::mapping) else { return default };
+    let Some(mapping) = value.and_then(Cursor::mapping) else { return default };
+    let mut mapping = mapping.of(&settings::REPLY_HEADERS);
     let ratelimit = choice(&[
         ("draft", RateLimitFields::Draft),
         ("legacy", RateLimitFields::Legacy),

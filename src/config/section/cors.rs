@@ -8,14 +8,17 @@ use super::other_names;
 use crate::config::{
     model::{AllowedNames, AllowedOrigins, Cors},
     reader::Cursor,
+    settings,
     value::{Invalid, MAX_DURATION, boolean, duration, field_name, method, origin},
 };
 
 /// Reads `cors` of a route that has these `methods` (empty: all). `unsent`: what its conditions ask for that browsers do not send
 /// with a preflight.
 pub(super) fn cors(value: Cursor<'_>, route_methods: &[Method], unsent: Option<&str>) -> Option<Cors> {
-    let mut mapping =
-        value.mapping_such_as("cors: { origins: [\"https://app.example.com\"] }")?.knowing(other_names::CORS);
+    let mut mapping = value
+        .mapping_such_as("cors: { origins: [\"https://app.example.com\"] }")?
+        .of(&settings::CORS)
+        .knowing(other_names::CORS);
     let written = mapping.require("origins", "such as `origins: [\"https://app.example.com\"]`");
     let origins = written.and_then(origins);
     let methods = mapping.take("methods").map(|value| names(value, method));

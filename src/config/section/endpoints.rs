@@ -8,6 +8,7 @@ use crate::config::{
     interpolate::ImpatientLookup,
     model::{Endpoint, EndpointsFile},
     reader::{Cursor, ReadContext},
+    settings,
     value::{Invalid, boolean, count, endpoint_url},
     yaml,
 };
@@ -22,7 +23,7 @@ pub(super) enum Endpoints {
 
 pub(super) fn endpoints(value: Cursor<'_>) -> Option<Endpoints> {
     let mut mapping = match value.is_mapping().then(|| value.mapping()).flatten() {
-        Some(mapping) if mapping.has_or_misspells("file") => mapping,
+        Some(mapping) if mapping.has_or_misspells("file") => mapping.of(&settings::ENDPOINTS_FILE),
         _ => return Some(Endpoints::Listed(list(value))),
     };
     let file = mapping.require("file", "such as `file: endpoints.yaml`");
@@ -63,7 +64,7 @@ fn endpoint(item: Cursor<'_>) -> Option<Endpoint> {
     if item.scalar().is_some() {
         return item.parse(endpoint_url);
     }
-    let mut mapping = item.mapping()?.knowing(other_names::ENDPOINT);
+    let mut mapping = item.mapping()?.of(&settings::ENDPOINT).knowing(other_names::ENDPOINT);
     let url = mapping.require("url", "such as `url: http://127.0.0.1:3000`");
     let weight = mapping.parse_or("weight", 1, |text| {
         let weight = count(1..=1000)(text)?;

@@ -8,6 +8,7 @@ use super::{MIN_DURATION, other_names};
 use crate::config::{
     model::{Endpoint, HealthCheck, OutlierDetection, Probe, Protocol, Statuses},
     reader::{Cursor, MappingCursor},
+    settings,
     value::{Invalid, MAX_DURATION, count, duration, endpoint_url, named_choice, percentage, status_range},
 };
 
@@ -42,7 +43,8 @@ pub(super) fn health(
     endpoints: Option<&[Endpoint]>,
 ) -> Option<HealthCheck> {
     let value = value?;
-    let mut mapping = value.mapping_such_as("health: { path: VALUE }")?.knowing(other_names::HEALTH);
+    let mut mapping =
+        value.mapping_such_as("health: { path: VALUE }")?.of(&settings::HEALTH).knowing(other_names::HEALTH);
     let kind = mapping.take("type");
     let kind = match kind {
         None => Some(ProbeType::Http),
@@ -194,7 +196,7 @@ pub(super) fn outlier(value: Option<Cursor<'_>>) -> Option<OutlierDetection> {
         }
         return None;
     }
-    let mut mapping = value.mapping()?.knowing(other_names::OUTLIER);
+    let mut mapping = value.mapping()?.of(&settings::OUTLIER).knowing(other_names::OUTLIER);
     let time = duration(Duration::from_secs(1)..=MAX_DURATION);
     let outlier = OutlierDetection {
         failures: mapping.parse_or("failures", OUTLIER.failures, in_a_row),

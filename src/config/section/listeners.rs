@@ -9,6 +9,7 @@ use super::{
 use crate::config::{
     model::{Admin, Hsts, HttpsRedirect, ListenAddress, Listener, Secret},
     reader::{Cursor, MappingCursor},
+    settings,
     value::{
         bearer_token, body_size, boolean, choice, count, file_mode, listen_address, printable_text,
         socket_address,
@@ -50,7 +51,7 @@ pub(super) fn listeners(value: Option<Cursor<'_>>, has_trusted_proxies: bool) ->
             _ => "{ address: VALUE }",
         };
         let Some(mapping) = item.mapping_such_as(line) else { continue };
-        let mut mapping = mapping.knowing(other_names::LISTENER);
+        let mut mapping = mapping.of(&settings::LISTENER).knowing(other_names::LISTENER);
         let value = mapping.require("address", "such as `address: 127.0.0.1:8080`");
         let has_proxy_protocol = proxy_protocol(&mut mapping, has_trusted_proxies);
         let redirect = mapping.take("redirect").map(|value| (value, redirect(value)));
@@ -162,7 +163,7 @@ fn redirect(value: Cursor<'_>) -> Option<(HttpsRedirect, Option<Hsts>)> {
         value.parse(https)?;
         return Some((HttpsRedirect { port: 443 }, None));
     }
-    let mut mapping = value.mapping()?;
+    let mut mapping = value.mapping()?.of(&settings::LISTENER_REDIRECT);
     let to = mapping.require("to", "write `to: https`");
     let port = mapping.take("port").map_or(Some(443), |value| value.parse(count(1..=65_535)));
     let hsts = mapping.take("hsts").map(hsts);
@@ -179,7 +180,7 @@ pub(super) fn admin(value: Option<Cursor<'_>>, listeners: &[Listener]) -> Admin 
             Some(port) if port.parse::<u16>().is_ok() => "admin: { address: 127.0.0.1:VALUE }",
             _ => "admin: { address: VALUE }",
         };
-        Some((value, value.mapping_such_as(line)?.knowing(other_names::ADMIN)))
+        Some((value, value.mapping_such_as(line)?.of(&settings::ADMIN).knowing(other_names::ADMIN)))
     });
     let Some((value, mut mapping)) = mapping else {
         return Admin { address: default, token: None };

@@ -11,6 +11,7 @@ use crate::config::{
     },
     reader::{Cursor, MappingCursor},
     redact::has_no_credentials,
+    settings,
     value::{Invalid, Placeholders, editable_field_name, editable_fields, stripped_prefix},
 };
 
@@ -59,7 +60,7 @@ fn rewrite(value: Cursor<'_>, reader: TextReader<'_>, path: &PathPattern, case: 
         value.report("expected a mapping, not a single value", help);
         return None;
     }
-    let mut mapping = value.mapping()?.knowing(other_names::REWRITE);
+    let mut mapping = value.mapping()?.of(&settings::REWRITE).knowing(other_names::REWRITE);
     let strip = mapping.take("strip_prefix");
     let target = mapping.take("path");
     let is_misspelled = mapping.has_or_misspells("strip_prefix") || mapping.has_or_misspells("path");
@@ -131,7 +132,10 @@ pub(super) fn header_edits(
     setting: &'static str,
     reader: TextReader<'_>,
 ) -> Option<Arc<HeaderEdits>> {
-    let mut mapping = value.mapping_such_as("{ set: { NAME: VALUE } }")?.knowing(other_names::HEADER_EDITS);
+    let mut mapping = value
+        .mapping_such_as("{ set: { NAME: VALUE } }")?
+        .of(&settings::HEADER_EDITS)
+        .knowing(other_names::HEADER_EDITS);
     let remove = mapping.take("remove").map(|list| list.unique_items(|item| item.parse(editable_fields)));
     let set = mapping.take("set").map(|fields| set_fields(fields, reader));
     let add = mapping.take("add").map(|fields| added_fields(fields, reader));

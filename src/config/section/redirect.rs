@@ -9,6 +9,7 @@ use crate::config::{
         TextPart, TrailingSlash,
     },
     reader::{Cursor, MappingCursor},
+    settings,
     value::{Invalid, choice, count, host_pattern},
 };
 
@@ -19,7 +20,7 @@ pub(super) fn redirect(value: Cursor<'_>, path: &PathPattern, reader: TextReader
         Some("https" | "http") => "redirect: { scheme: VALUE }",
         _ => "redirect: { to: VALUE }",
     };
-    let mut mapping = value.mapping_such_as(line)?.knowing(other_names::REDIRECT);
+    let mut mapping = value.mapping_such_as(line)?.of(&settings::REDIRECT).knowing(other_names::REDIRECT);
     let to = mapping.take("to");
     let parts = ["scheme", "host", "port", "path"];
     let status = mapping.take("status").map(|value| value.parse(status));

@@ -4,6 +4,7 @@ use super::other_names;
 use crate::config::{
     model::{Retry, RetryReason},
     reader::Cursor,
+    settings,
     value::{count, named_choice, percentage},
 };
 
@@ -43,7 +44,7 @@ pub(super) fn retry(value: Option<Cursor<'_>>, default: Retry) -> Retry {
         return default;
     }
     let Some(mapping) = value.mapping_such_as("retry: { max: VALUE }") else { return default };
-    let mut mapping = mapping.knowing(other_names::RETRY);
+    let mut mapping = mapping.of(&settings::RETRY).knowing(other_names::RETRY);
     let max = mapping.parse_or("max", default.max, count(0..=10));
     let when = mapping.take("when").map(|list| {
         if list.is_empty_list() {

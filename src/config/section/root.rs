@@ -16,6 +16,7 @@ use super::{
 use crate::config::{
     model::{Config, ConfigSource, Route, Shutdown, Workers},
     reader::Cursor,
+    settings,
     value::{Invalid, MAX_DURATION, count, duration},
 };
 
@@ -26,7 +27,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
         root.report("the configuration is empty", help);
         return None;
     }
-    let mut mapping = root.mapping()?.knowing(other_names::TOP);
+    let mut mapping = root.mapping()?.of(&settings::ROOT).knowing(other_names::TOP);
     let proxies = mapping.take("trusted_proxies");
     let has_trusted_proxies = proxies.is_some_and(|list| !list.is_empty_list());
     let Listeners { all: listeners, has_client_certificates, certified } =
@@ -120,7 +121,8 @@ fn workers(text: &str) -> Result<Workers, Invalid> {
 
 fn shutdown(value: Option<Cursor<'_>>) -> Shutdown {
     let default = Shutdown { drain: Duration::from_secs(30) };
-    let Some(mut mapping) = value.and_then(Cursor::mapping) else { return default };
+    let Some(mapping) = value.and_then(Cursor::mapping) else { return default };
+    let mut mapping = mapping.of(&settings::SHUTDOWN);
     let drain = mapping.parse_or("drain", default.drain, duration(Duration::ZERO..=MAX_DURATION));
     mapping.finish();
     Shutdown { drain }

@@ -11,6 +11,7 @@ use crate::config::{
     model::{PathPattern, RouteAction, RouteReply},
     reader::{Cursor, MappingCursor},
     redact::has_no_credentials,
+    settings,
     value::{Invalid, Placeholders, field_value, route_reply_field_name, route_reply_status},
 };
 
@@ -139,7 +140,8 @@ fn reply(value: Cursor<'_>) -> Option<RouteReply> {
         Some(text) if text.parse::<u16>().is_ok() => "reply: { status: VALUE }",
         _ => "reply: { body: VALUE }",
     };
-    let mut mapping = value.mapping_such_as(line)?.knowing(other_names::ROUTE_REPLY);
+    let mut mapping =
+        value.mapping_such_as(line)?.of(&settings::ROUTE_REPLY).knowing(other_names::ROUTE_REPLY);
     let status = mapping.take("status").map(|value| (value, value.parse(route_reply_status)));
     let headers = mapping.take("headers").map(|value| reply_fields(value, route_reply_field_name));
     let content_type = mapping.take("content_type").map(|value| value.parse(field_value));

@@ -26,6 +26,7 @@ use crate::config::{
         RouteAction, Split, Trailers, TrailingSlash,
     },
     reader::{Cursor, MappingCursor, NameTable},
+    settings,
     value::{
         Invalid, body_size, choice, cookie_name, cookie_value, field_name, field_value, host_pattern, method,
         parameter_name, parameter_value, path_pattern, route_name,
@@ -80,7 +81,8 @@ impl RouteDefaults {
 }
 
 fn path_matching(value: Option<Cursor<'_>>, default: PathMatching) -> PathMatching {
-    let Some(mut mapping) = value.and_then(Cursor::mapping) else { return default };
+    let Some(mapping) = value.and_then(Cursor::mapping) else { return default };
+    let mut mapping = mapping.of(&settings::MATCH);
     let case = choice(&[("sensitive", PathCase::Sensitive), ("insensitive", PathCase::Insensitive)]);
     let trailing_slash = choice(&[("exact", TrailingSlash::Exact), ("either", TrailingSlash::Either)]);
     let matching = PathMatching {
@@ -222,7 +224,7 @@ fn draft_route<'t>(
     only: Option<usize>,
 ) -> Option<DraftRoute<'t>> {
     let RouteReading { defaults, policies, upstreams, identity } = *reading;
-    mapping = mapping.knowing(other_names::ROUTE);
+    mapping = mapping.of(&settings::ROUTE).knowing(other_names::ROUTE);
     let name = mapping.take("name").map(|value| Some((value, value.parse(route_name)?)));
     let hosts = mapping.take("hosts").map_or(Some(Vec::new()), |list| match list.scalar() {
         // Its own error shows the whole line.

@@ -4,6 +4,7 @@ use super::{other_names, policies::key, upstreams::Upstreams, user::IdentitySour
 use crate::config::{
     model::KeyRecipe,
     reader::{Cursor, MappingCursor},
+    settings,
     value::{Invalid, count},
 };
 
@@ -70,8 +71,10 @@ fn shares(list: Cursor<'_>, upstreams: &Upstreams<'_>) -> Option<Vec<(usize, u32
     let shares: Vec<(usize, u32)> = items
         .iter()
         .filter_map(|item| {
-            let mut mapping =
-                item.mapping_such_as("{ name: VALUE, weight: 50 }")?.knowing(other_names::SHARE);
+            let mut mapping = item
+                .mapping_such_as("{ name: VALUE, weight: 50 }")?
+                .of(&settings::SHARE)
+                .knowing(other_names::SHARE);
             let name = mapping.require("name", "the name of one of `upstreams` at the top level");
             let weight = mapping.parse_or("weight", 1, weight);
             mapping.finish();

@@ -6,6 +6,7 @@ use super::{MAX_BUDGET, MIN_BUDGET, MIN_DURATION, client_tls::client_tls};
 use crate::config::{
     model::{Breaker, ClientTls, Cluster, MemoryStore, Redis, RedisTopology, Secret, Sentinel, Store},
     reader::{Cursor, MappingCursor},
+    settings,
     value::{
         Invalid, REDIS_URL, boolean, choice, count, database, duration, key_prefix, printable_text,
         redis_node_url, redis_url, size,
@@ -26,7 +27,9 @@ pub(super) fn store(value: Option<Cursor<'_>>) -> Store {
         }
         return default;
     }
-    let Some(mut mapping) = value.mapping() else { return default };
+    let Some(mut mapping) = value.mapping().map(|mapping| mapping.of(&settings::STORE)) else {
+        return default;
+    };
     let redis = mapping.take("redis").and_then(redis);
     let memory = mapping.take("memory").map_or(MEMORY, memory);
     mapping.finish();
@@ -34,7 +37,9 @@ pub(super) fn store(value: Option<Cursor<'_>>) -> Store {
 }
 
 fn memory(value: Cursor<'_>) -> MemoryStore {
-    let Some(mut mapping) = value.mapping() else { return MEMORY };
+    let Some(mut mapping) = value.mapping().map(|mapping| mapping.of(&settings::MEMORY)) else {
+        return MEMORY;
+    };
     let max_keys = mapping.parse_or("max_keys", MEMORY.max_keys, count(1..=1_000_000_000));
     let max_bytes = mapping.take("max_bytes").and_then(|value| value.parse(size(MIN_BUDGET..=MAX_BUDGET)));
     mapping.finish();
@@ -48,7 +53,7 @@ fn redis(value: Cursor<'_>) -> Option<Redis> {
         value.report("expected a mapping, not a single value", SMALLEST_REDIS.to_owned());
         return None;
     }
-    let mut mapping = value.mapping()?;
+    let mut mapping = value.mapping()?.of(&settings::REDIS);
     let topology = topology(&mut mapping);
     let scheme = topology.as_ref().map(|(_, scheme)| *scheme);
     if let (Some(location), Some(scheme)) = (mapping.key_location("tls"), scheme)
@@ -122,7 +127,7 @@ fn topology(mapping: &mut MappingCursor<'_>) -> Option<(RedisTopology, &'static 
 }
 
 fn sentinel(value: Cursor<'_>) -> Option<(RedisTopology, &'static str)> {
-    let mut mapping = value.mapping()?;
+    let mut mapping = value.mapping()?.of(&settings::SENTINEL);
     let master = mapping.require("master", "the name of the primary in sentinel.conf, such as mymaster");
     let master = master.and_then(|value| value.parse(printable_text));
     let nodes = nodes(&mut mapping, SENTINEL_PORT, "nodes: [redis://10.0.0.1:26379, redis://10.0.0.2:26379]");
@@ -133,7 +138,7 @@ fn sentinel(value: Cursor<'_>) -> Option<(RedisTopology, &'static str)> {
 }
 
 fn cluster(value: Cursor<'_>) -> Option<(RedisTopology, &'static str)> {
-    let mut mapping = value.mapping()?;
+    let mut mapping = value.mapping()?.of(&settings::CLUSTER);
     let nodes = nodes(&mut mapping, REDIS_PORT, "nodes: [redis://10.0.0.1:6379, redis://10.0.0.2:6379]");
     let is_strict = mapping.parse_or("strict", false, boolean);
     mapping.finish();
@@ -192,14 +197,16 @@ fn credentials(mapping: &mut MappingCursor<'_>) -> (Option<String>, Option<Secre
 }
 
 fn tls(value: Cursor<'_>) -> ClientTls {
-    let Some(mut mapping) = value.mapping() else { return ClientTls::default() };
+    let Some(mapping) = value.mapping() else { return ClientTls::default() };
+    let mut mapping = mapping.of(&settings::TLS_TO_REDIS);
     let tls = client_tls(&mut mapping);
     mapping.finish();
     tls
 }
 
 fn breaker(value: Option<Cursor<'_>>, default: Breaker) -> Breaker {
-    let Some(mut mapping) = value.and_then(Cursor::mapping) else { return default };
+    let Some(mapping) = value.and_then(Cursor::mapping) else { return default };
+    let mut mapping = mapping.of(&settings::BREAKER);
     let time = duration(Duration::from_millis(10)..=Duration::from_secs(60 * 60));
     let breaker = Breaker {
         failures: mapping.parse_or("failures", default.failures, count_u32(1..=1_000_000)),

@@ -7,6 +7,7 @@ use strsim::damerau_levenshtein;
 use crate::config::{
     model::{AccessLog, AccessLogFormat, Destination, Log, LogFormat, LogLevel, Tracing},
     reader::Cursor,
+    settings,
     value::{Invalid, choice, collector_url, percentage},
 };
 
@@ -21,7 +22,8 @@ pub(super) fn access_log(value: Option<Cursor<'_>>) -> AccessLog {
         let format = value.parse(choice(&FORMATS)).unwrap_or(default.format);
         return AccessLog { format, ..default };
     }
-    let Some(mut mapping) = value.mapping() else { return default };
+    let Some(mapping) = value.mapping() else { return default };
+    let mut mapping = mapping.of(&settings::ACCESS_LOG);
     let log = AccessLog {
         format: mapping.parse_or("format", default.format, choice(&FORMATS)),
         to: mapping.parse_or("to", default.to, destination),
@@ -48,9 +50,10 @@ fn destination(text: &str) -> Result<Destination, Invalid> {
 
 pub(super) fn log(value: Option<Cursor<'_>>) -> Log {
     let default = Log { level: LogLevel::Info, format: LogFormat::Text };
-    let Some(mut mapping) = value.and_then(|value| value.mapping_such_as("log: { level: VALUE }")) else {
+    let Some(mapping) = value.and_then(|value| value.mapping_such_as("log: { level: VALUE }")) else {
         return default;
     };
+    let mut mapping = mapping.of(&settings::LOG);
     let levels = choice(&[
         ("error", LogLevel::Error),
         ("warn", LogLevel::Warn),
@@ -76,7 +79,7 @@ pub(super) fn tracing(value: Cursor<'_>) -> Option<Tracing> {
         value.report("expected a mapping, not a single value", help.to_owned());
         return None;
     }
-    let mut mapping = value.mapping()?;
+    let mut mapping = value.mapping()?.of(&settings::TRACING);
     let otlp = mapping.require("otlp", "such as `otlp: http://127.0.0.1:4318`");
     let otlp = otlp.and_then(|url| url.parse(collector_url));
     let sample = mapping.parse_or("sample", DEFAULT_TRACE_SAMPLE, percentage);

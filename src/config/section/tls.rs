@@ -11,6 +11,7 @@ use crate::{
         Purpose,
         model::{CertificateFiles, ClientAuth, Hsts, Tls, TlsVersion},
         reader::{Cursor, MappingCursor},
+        settings,
         value::{
             Invalid, MAX_DURATION, authorities, boolean, certificates, choice, count, duration, name_pattern,
             private_key,
@@ -26,7 +27,7 @@ const DEFAULT_REFUSAL: u16 = 403;
 /// Reads the settings of TLS, and the files that they name. With them the names of all certificates. `None`: something is
 /// wrong, and was reported.
 pub(super) fn tls(value: Cursor<'_>) -> Option<(Tls, Vec<String>)> {
-    let mut mapping = value.mapping()?;
+    let mut mapping = value.mapping()?.of(&settings::LISTENER_TLS);
     let certificates =
         mapping.require("certificates", "such as `certificates: [{ cert: api.pem, key: api.key }]`");
     let client_auth = client_auth(&mut mapping);
@@ -53,7 +54,7 @@ fn certificate_list(list: Cursor<'_>) -> Option<(Vec<CertificateFiles>, Vec<Stri
 
 /// Reads a pair as it will be read again when its files change. `known`: the names of the certificates before it.
 fn certificate(item: Cursor<'_>, known: &mut Vec<String>) -> Option<CertificateFiles> {
-    let mut mapping = item.mapping()?;
+    let mut mapping = item.mapping()?.of(&settings::CERTIFICATE);
     let cert = mapping.require("cert", "the file of the certificate and its chain, PEM");
     let key = mapping.require("key", "the file of the private key, PEM");
     let names = mapping.take("names").map_or(Some(Vec::new()), |list| names(list));
@@ -133,7 +134,7 @@ fn required(value: Cursor<'_>) -> Option<Option<u16>> {
     if value.scalar().is_some() {
         return value.parse(choice(&[("required", Some(DEFAULT_REFUSAL)), ("optional", None)]));
     }
-    let mut mapping = value.mapping()?;
+    let mut mapping = value.mapping()?.of(&settings::CLIENT_AUTH);
     let status = mapping.require("required", "the status of the reply to a client without a certificate");
     mapping.finish();
     let status = status?.parse(|text| {
@@ -150,7 +151,7 @@ pub(super) fn hsts(value: Cursor<'_>) -> Option<Hsts> {
         let max_age = value.parse(max_age)?;
         return Some(Hsts { max_age, include_subdomains: false, preload: false });
     }
-    let mut mapping = value.mapping()?;
+    let mut mapping = value.mapping()?.of(&settings::HSTS);
     let age = mapping.require("max_age", "such as `max_age: 365d`");
     let include_subdomains = mapping.parse_or("include_subdomains", false, boolean);
     let preload = mapping.parse_or("preload", false, boolean);

@@ -15,6 +15,7 @@ use super::{
 use crate::config::{
     model::{Endpoint, HostHeader, Protocol, Retry, Timeouts, Upstream, UpstreamTls},
     reader::{Cursor, MappingCursor, NameTable},
+    settings,
     value::{Invalid, MAX_DURATION, choice, count, duration, percentage, resource_name, server_name, size},
 };
 
@@ -68,7 +69,7 @@ pub(super) fn upstreams<'t>(
         }
         let (policies, upstream) = match value
             .mapping_such_as("{ endpoints: [VALUE] }")
-            .map(|mapping| mapping.knowing(other_names::UPSTREAM))
+            .map(|mapping| mapping.of(&settings::UPSTREAM).knowing(other_names::UPSTREAM))
         {
             Some(mut mapping) => {
                 let own =
@@ -144,7 +145,10 @@ fn tls(
 ) -> Option<UpstreamTls> {
     let location = mapping.key_location("tls");
     let tls = mapping.take("tls").and_then(|value| {
-        let mut mapping = value.mapping_such_as("tls: { ca: FILE }")?.knowing(other_names::UPSTREAM_TLS);
+        let mut mapping = value
+            .mapping_such_as("tls: { ca: FILE }")?
+            .of(&settings::TLS_TO_UPSTREAM)
+            .knowing(other_names::UPSTREAM_TLS);
         let client = client_tls(&mut mapping);
         let server_name = mapping.take("server_name").and_then(|value| value.parse(server_name));
         mapping.finish();
@@ -179,7 +183,7 @@ pub(super) fn timeouts(value: Option<Cursor<'_>>, default: Timeouts) -> Timeouts
     let Some(mapping) = value.and_then(|value| value.mapping_such_as("timeouts: { response: VALUE }")) else {
         return default;
     };
-    let mut mapping = mapping.knowing(other_names::TIMEOUTS);
+    let mut mapping = mapping.of(&settings::TIMEOUTS).knowing(other_names::TIMEOUTS);
     let time = || duration(MIN_DURATION..=MAX_DURATION);
     let timeouts = Timeouts {
         connect: mapping.parse_or("connect", default.connect, time()),

@@ -5,6 +5,7 @@ use http::header::AUTHORIZATION;
 use crate::config::{
     model::{HeaderFrom, Jwt, JwtAlgorithm, UserSource},
     reader::{Cursor, MappingCursor},
+    settings,
     value::{
         Invalid, certificate_field, choice, cookie_name, field_name, printable_text, token_key,
         unreserved_field_name,
@@ -99,7 +100,7 @@ fn user_source(item: Cursor<'_>, identity: &mut IdentitySources) -> Option<UserS
             _ => Err(Invalid::new("is not a source of user IDs").expected(FORM)),
         });
     }
-    let mut mapping = item.mapping()?;
+    let mut mapping = item.mapping()?.of(&settings::USER_SOURCE);
     let [jwt, header, cookie, tls, from] =
         ["jwt", "header", "cookie", "tls", "from"].map(|key| mapping.take(key));
     let several = [jwt, header, cookie, tls].into_iter().flatten().count() > 1;
@@ -125,7 +126,7 @@ fn user_source(item: Cursor<'_>, identity: &mut IdentitySources) -> Option<UserS
     if let Some(jwt) = jwt {
         report_from(&mapping, "a token is verified, no matter where it comes from");
         mapping.finish();
-        return read_jwt(jwt.mapping()?).map(UserSource::Jwt);
+        return read_jwt(jwt.mapping()?.of(&settings::JWT)).map(UserSource::Jwt);
     }
     if let Some(tls) = tls {
         report_from(&mapping, "a certificate is verified, no matter where it comes from");
@@ -165,7 +166,7 @@ fn read_jwt(mut mapping: MappingCursor<'_>) -> Option<Jwt> {
         key.report("expected a mapping, not a single value", "write `key: { file: FILE }`".to_owned());
         return None;
     }
-    let mut key = key.mapping()?;
+    let mut key = key.mapping()?.of(&settings::KEY_FILE);
     let file = key.require(
         "file",
         "a public key or certificate in PEM, a JSON Web Key set, or the secret for HS256, HS384 or HS512",

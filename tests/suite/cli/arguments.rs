@@ -140,7 +140,15 @@ fn the_admin_port_is_given_as_host_and_port_or_as_a_url_everywhere() {
 #[test]
 fn each_command_says_in_its_help_how_it_ends() {
     let commands = ADMIN_COMMANDS.map(|command| command[0]);
-    for name in commands.into_iter().chain(["run", "check", "demo", "completions", "man"]) {
+    for name in commands.into_iter().chain([
+        "run",
+        "check",
+        "explain-setting",
+        "schema",
+        "demo",
+        "completions",
+        "man",
+    ]) {
         let help = tollgate(&[name, "--help"]).stdout;
         assert!(help.contains("Exit code: 0 "), "{name}: {help}");
     }
@@ -219,6 +227,8 @@ fn a_shell_completes_commands_files_and_values() {
     fs::write(directory.path().join("proxy.yaml"), VALID).unwrap();
     for (words, offered) in [
         (["tollgate", "po"].as_slice(), ["policies"].as_slice()),
+        (&["tollgate", "explain-"], &["explain-setting"]),
+        (&["tollgate", "sch"], &["schema"]),
         (&["tollgate", "blocked", "--sort", ""], &["last", "first", "denied", "users", "address"]),
         (&["tollgate", "blocked", "--sort", "d"], &["denied"]),
         (&["tollgate", "audit", "--by", ""], &["operator", "rule"]),

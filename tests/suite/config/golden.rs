@@ -11,12 +11,12 @@ use tollgate::config;
 
 use super::environment::{Environment, SECRET};
 
-fn golden() -> Vec<PathBuf> {
+pub(super) fn golden() -> Vec<PathBuf> {
     files("tests/golden")
 }
 
 /// Configurations that are right, and yet may not be what was meant.
-fn doubtful() -> Vec<PathBuf> {
+pub(super) fn doubtful() -> Vec<PathBuf> {
     files("tests/golden/warnings")
 }
 

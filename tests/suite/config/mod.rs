@@ -3,6 +3,7 @@
 pub mod environment;
 mod golden;
 mod model;
+mod reference;
 mod robust;
 mod shipped;
 mod warnings;

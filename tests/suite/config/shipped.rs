@@ -10,7 +10,7 @@ use tollgate::config::{self, Lookup};
 use super::environment::Environment;
 
 /// A machine on which the examples are used as they stand: every file is there, and every variable is set well.
-struct Machine;
+pub(super) struct Machine;
 
 impl Lookup for Machine {
     fn variable(&self, name: &str) -> Option<String> {

@@ -8,6 +8,7 @@ use crate::config::{
     model::{Algorithm, Cost, CountedResponses, Rate, Statuses},
     reader::{Cursor, MappingCursor},
     section::user::IdentitySources,
+    settings,
     value::{Invalid, MAX_LIMIT, boolean, field_name, grpc_status, number, percentage, status_range},
 };
 
@@ -122,7 +123,7 @@ fn report_contradictions(
 }
 
 fn counted_responses(value: Cursor<'_>) -> Option<CountedResponses> {
-    let mut mapping = value.mapping()?;
+    let mut mapping = value.mapping()?.of(&settings::COUNT);
     let grpc_statuses = mapping.take("grpc_statuses");
     let statuses = match grpc_statuses {
         Some(_) => mapping.take("statuses"),
@@ -189,7 +190,7 @@ fn request_cost(
     if value.scalar().is_some() {
         return value.parse(admitted).map(Cost::Fixed);
     }
-    let mut mapping = value.mapping()?;
+    let mut mapping = value.mapping()?.of(&settings::COST);
     let header =
         mapping.require("header", "the header in which trusted proxies send the cost, such as x-cost");
     let default = mapping.take("default");

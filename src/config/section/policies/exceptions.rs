@@ -40,9 +40,9 @@ pub(super) fn overrides(
     let Some(list) = value else { return Vec::new() };
     let mut all: Vec<Override> = Vec::new();
     for item in list.list().unwrap_or_default() {
-        let Some(other) =
-            item.mapping().and_then(|mapping| read_override(item, mapping, kind, settings, identity))
-        else {
+        let Some(other) = item.mapping().and_then(|mapping| {
+            read_override(item, mapping.of(&crate::config::settings::OVERRIDE), kind, settings, identity)
+        }) else {
             continue;
         };
         if all.iter().any(|earlier| earlier.condition == other.condition) {

@@ -18,6 +18,7 @@ use crate::config::{
     model::{Missing, Mode, OnStoreError, Policy, Record},
     reader::{Cursor, MappingCursor, NameTable},
     section::{MIN_DURATION, other_names, user::IdentitySources},
+    settings,
     value::{MAX_DURATION, boolean, choice, count, duration, resource_name},
 };
 
@@ -47,7 +48,7 @@ pub(in crate::config::section) fn policies<'t>(
             value.report_at(location, format!("`{name}` {}", invalid.reason), invalid.help(false));
         }
         let mapping = value.mapping_such_as("{ algorithm: sliding_window, key: ip, limit: 100/1m }");
-        let mapping = mapping.map(|mapping| mapping.knowing(other_names::POLICY));
+        let mapping = mapping.map(|mapping| mapping.of(&settings::POLICY).knowing(other_names::POLICY));
         let limit = mapping.as_ref().and_then(|mapping| mapping.key_location("limit"));
         let policy = mapping.and_then(|mapping| policy(name, mapping, identity)).map(Arc::new);
         if let Some(policy) = &policy {
@@ -104,7 +105,8 @@ fn policy(name: &str, mut mapping: MappingCursor<'_>, identity: IdentitySources)
 
 fn record(value: Option<Cursor<'_>>) -> Record {
     let default = Record { keep: 50, retain: Duration::from_secs(60 * 60) };
-    let Some(mut mapping) = value.and_then(Cursor::mapping) else { return default };
+    let Some(mapping) = value.and_then(Cursor::mapping) else { return default };
+    let mut mapping = mapping.of(&settings::RECORD);
     let record = Record {
         keep: mapping.parse_or("keep", default.keep, count(0..=1_000)),
         retain: mapping.parse_or("for", default.retain, duration(MIN_DURATION..=MAX_DURATION)),

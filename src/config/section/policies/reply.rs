@@ -5,12 +5,13 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use crate::config::{
     model::{DenialBody, DenialReply, TemplatePart},
     reader::Cursor,
+    settings,
     value::{Invalid, denial_status, field_value, reply_field_name, template},
 };
 
 /// The reply of a policy or of a ban. `default` is its status if it sets none.
 pub(in crate::config::section) fn reply(value: Cursor<'_>, default: StatusCode) -> Option<DenialReply> {
-    let mut mapping = value.mapping()?;
+    let mut mapping = value.mapping()?.of(&settings::REPLY);
     let status = mapping.parse_or("status", default, denial_status);
     let headers =
         mapping.take("headers").map(|value| reply_fields(value, reply_field_name)).unwrap_or_default();

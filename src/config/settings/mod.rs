@@ -1,0 +1,221 @@
+//! What every setting is: its type, default, range, meaning and an example.
+//!
+//! This is the one source of `docs/reference.md`, of the JSON Schema, and of `tollgate explain-setting`. A reader names
+//! the [`Mapping`] that it reads, and a debug build stops where the two differ in a key; the tests hold types, ranges,
+//! defaults and examples against what the readers say.
+
+mod bans;
+mod clients;
+mod entries;
+mod explain;
+mod listeners;
+mod markdown;
+mod policies;
+mod root;
+mod routes;
+mod schema;
+mod store;
+mod telemetry;
+#[cfg(test)]
+mod tests;
+mod text;
+mod upstreams;
+mod user;
+
+pub(super) use self::{
+    bans::{ABUSE, BAN},
+    clients::{CLIENT_ADDRESS, CLIENT_LIMITS, MIN_RATE, REPLY_HEADERS},
+    listeners::{ADMIN, CERTIFICATE, CLIENT_AUTH, HSTS, LISTENER, LISTENER_REDIRECT, LISTENER_TLS},
+    policies::{COST, COUNT, OVERRIDE, POLICY, RECORD, REPLY},
+    root::{ADDRESSES_FILE, ROOT, SHUTDOWN},
+    routes::{CORS, HEADER_EDITS, MATCH, REDIRECT, REWRITE, ROUTE, ROUTE_REPLY, SHARE},
+    store::{BREAKER, CLUSTER, MEMORY, REDIS, SENTINEL, STORE, TLS_TO_REDIS},
+    telemetry::{ACCESS_LOG, LOG, TRACING},
+    upstreams::{
+        BALANCE, ENDPOINT, ENDPOINTS_FILE, HEALTH, OUTLIER, RESOLVER, RETRY, STICKY, TIMEOUTS,
+        TLS_TO_UPSTREAM, UPSTREAM,
+    },
+    user::{JWT, KEY_FILE, USER_SOURCE},
+};
+pub use self::{
+    entries::{Entry, entries},
+    explain::explain,
+    markdown::markdown,
+    schema::json_schema,
+};
+
+/// A mapping whose keys are settings.
+pub(super) struct Mapping {
+    /// What it configures, in a sentence.
+    about: &'static str,
+    /// The page of the guide about it, and a part of it: `limits.md#bursts`.
+    page: &'static str,
+    settings: &'static [Setting],
+    rules: &'static [Rule],
+    /// A small mapping that is right, without the braces.
+    sample: &'static str,
+}
+
+impl Mapping {
+    const fn new(about: &'static str, page: &'static str, settings: &'static [Setting]) -> Self {
+        Self { about, page, settings, rules: &[], sample: "" }
+    }
+
+    const fn rules(self, rules: &'static [Rule]) -> Self {
+        Self { rules, ..self }
+    }
+
+    const fn sample(self, sample: &'static str) -> Self {
+        Self { sample, ..self }
+    }
+
+    /// The keys that are written as they stand here.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &'static str> {
+        self.settings.iter().filter(|setting| setting.prefix().is_none()).map(|setting| setting.key)
+    }
+}
+
+/// One setting.
+struct Setting {
+    /// As it is written; `jwt:*` is any key that begins with `jwt:`.
+    key: &'static str,
+    kind: Kind,
+    about: &'static str,
+    default: Default,
+    /// A value.
+    example: &'static str,
+    /// What the example needs beside it, without braces.
+    beside: &'static str,
+    /// The paths of the settings that it interacts with.
+    see: &'static [&'static str],
+}
+
+impl Setting {
+    const fn new(key: &'static str, kind: Kind, about: &'static str) -> Self {
+        let (default, example, beside) = (Default::Required, "", "");
+        Self { key, kind, about, default, example, beside, see: &[] }
+    }
+
+    /// What holds without it, as it would be written.
+    const fn default(self, value: &'static str) -> Self {
+        Self { default: Default::Value(value), ..self }
+    }
+
+    /// What holds without it, in words.
+    const fn unset(self, meaning: &'static str) -> Self {
+        Self { default: Default::Meaning(meaning), ..self }
+    }
+
+    const fn example(self, value: &'static str) -> Self {
+        Self { example: value, ..self }
+    }
+
+    const fn beside(self, others: &'static str) -> Self {
+        Self { beside: others, ..self }
+    }
+
+    const fn see(self, paths: &'static [&'static str]) -> Self {
+        Self { see: paths, ..self }
+    }
+
+    /// What all its keys begin with, where only that is fixed.
+    fn prefix(&self) -> Option<&'static str> {
+        self.key.strip_suffix('*')
+    }
+}
+
+/// What holds where a setting is left out.
+enum Default {
+    /// Nothing: it must be there, or one of several must.
+    Required,
+    Value(&'static str),
+    Meaning(&'static str),
+}
+
+/// What a value is.
+enum Kind {
+    Boolean,
+    /// One of these words.
+    Word(&'static [&'static str]),
+    /// A whole number from the first to the second.
+    Count(u64, u64),
+    /// Milliseconds.
+    Duration(u64, u64),
+    /// Bytes.
+    Size(u64, u64),
+    /// From nothing to so many percent. `false`: it must be more than 0%.
+    Percentage(bool, u8),
+    Text(&'static Text),
+    /// The path of a file.
+    File,
+    List(&'static Kind, Items),
+    /// Names that the operator chooses, each with a value.
+    Names(&'static Text, &'static Kind, Items),
+    Mapping(&'static Mapping),
+    /// Any of several.
+    Either(&'static [Kind]),
+    /// Anything at all.
+    Any,
+}
+
+/// What a list may be like.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Items {
+    Any,
+    /// It has at least one item.
+    Some,
+    /// No item stands in it twice.
+    Unique,
+    /// Both.
+    SomeUnique,
+}
+
+impl Items {
+    fn is_never_empty(self) -> bool {
+        matches!(self, Self::Some | Self::SomeUnique)
+    }
+
+    fn is_unique(self) -> bool {
+        matches!(self, Self::Unique | Self::SomeUnique)
+    }
+}
+
+/// Text of one form.
+struct Text {
+    /// What it is: `an IP address and a port`.
+    name: &'static str,
+    /// A regular expression that all such text matches, and most other text does not.
+    pattern: &'static str,
+    /// Whether what YAML takes for a number or a boolean is such text, too.
+    is_any_scalar: bool,
+}
+
+/// What settings of one mapping say about each other.
+enum Rule {
+    /// Exactly one of these.
+    One(&'static [&'static str]),
+    AtLeastOne(&'static [&'static str]),
+    /// At most one of these.
+    AtMostOne(&'static [&'static str]),
+    /// The first works only beside the second.
+    With(&'static str, &'static str),
+    /// The first works only where the second has one of these values.
+    Where(&'static str, &'static str, &'static [&'static str]),
+    /// The first works only where the second has none of these values.
+    NotWhere(&'static str, &'static str, &'static [&'static str]),
+    /// The first must be there where the second has one of these values.
+    RequiredWhere(&'static str, &'static str, &'static [&'static str]),
+    /// The first is of this kind where the second has this value, and of that kind elsewhere.
+    KindWhere(&'static str, &'static str, &'static str, Kind, Kind),
+}
+
+const SECOND: u64 = 1_000;
+const MINUTE: u64 = 60 * SECOND;
+const HOUR: u64 = 60 * MINUTE;
+const DAY: u64 = 24 * HOUR;
+/// The longest duration of most settings.
+const LONGEST: u64 = 366 * DAY;
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+const TIB: u64 = 1 << 40;

@@ -1,0 +1,229 @@
+//! The top level.
+
+use super::{
+    Items, Kind, LONGEST, Mapping, Setting, bans, clients, listeners, policies, routes, store, telemetry,
+    text, upstreams, user,
+};
+
+pub(in crate::config) static ROOT: Mapping = Mapping::new(
+    "The sections of the file. `routes` is required, and `upstreams` wherever a route forwards requests.",
+    "",
+    &[
+        Setting::new(
+            "listeners",
+            Kind::List(&Kind::Mapping(&listeners::LISTENER), Items::Some),
+            "The sockets on which clients are served.",
+        )
+        .unset("one listener on 127.0.0.1:8080, in clear text")
+        .example("[{ address: 0.0.0.0:8080 }]"),
+        Setting::new("admin", Kind::Mapping(&listeners::ADMIN), "The admin port: API, page and metrics.")
+            .unset("127.0.0.1:9900, without a token")
+            .example("{ address: 127.0.0.1:9900 }"),
+        Setting::new(
+            "workers",
+            Kind::Either(&[Kind::Word(&["auto"]), Kind::Count(1, 1024)]),
+            "The number of threads that serve requests. `auto` takes the CPUs that affinity and the cgroup's quota allow.",
+        )
+        .default("auto")
+        .example("4"),
+        Setting::new(
+            "trusted_proxies",
+            Kind::List(&Kind::Text(&text::PROXY), Items::Unique),
+            "The proxies in front of Tollgate. Only from them does Tollgate take the client's address, a user header, a \
+             cost, or a PROXY header. `unix` stands for every process that connects by a Unix socket.",
+        )
+        .unset("no proxy is trusted")
+        .example("[10.0.0.0/8]")
+        .see(&["client_address.header", "trusted_headers", "user[].from", "listeners[].proxy_protocol", "forwarded"]),
+        Setting::new(
+            "trusted_headers",
+            Kind::List(&Kind::Text(&text::FIELD), Items::Unique),
+            "Headers that only trusted proxies may send. Tollgate removes them from the requests of everybody else.",
+        )
+        .unset("none")
+        .example("[x-plan]")
+        .see(&["trusted_proxies", "policies.*.overrides[].header:*"]),
+        Setting::new(
+            "client_address",
+            Kind::Mapping(&clients::CLIENT_ADDRESS),
+            "How the address of a client is found behind trusted proxies, and how much of it identifies the client.",
+        )
+        .unset("`x-forwarded-for`, and the first 64 bits of IPv6 addresses")
+        .example("{ header: cf-connecting-ip }"),
+        DENY,
+        ALLOW,
+        Setting::new(
+            "request_id",
+            Kind::Text(&text::FIELD),
+            "The header that holds the ID of a request. A trusted proxy's ID is kept; otherwise Tollgate makes one. The \
+             ID is forwarded, logged and answered.",
+        )
+        .default("x-request-id")
+        .example("x-correlation-id")
+        .see(&["trusted_proxies"]),
+        Setting::new(
+            "user",
+            Kind::List(&Kind::Either(&[Kind::Text(&text::BASIC), Kind::Mapping(&user::USER_SOURCE)]), Items::Unique),
+            "Where the user of a request comes from. The sources are tried in order; the first that gives a user wins.",
+        )
+        .unset("no request has a user")
+        .example("[{ header: x-user-id }, basic]")
+        .see(&["policies.*.key", "bans.*.key", "trusted_proxies"]),
+        Setting::new(
+            "store",
+            Kind::Either(&[Kind::Word(&["memory"]), Kind::Mapping(&store::STORE)]),
+            "Where limits are counted: in the memory of this process, or in Redis for several instances together.",
+        )
+        .default("memory")
+        .example("{ redis: { url: \"redis://127.0.0.1:6379\" } }")
+        .see(&["policies.*.on_store_error"]),
+        Setting::new(
+            "policies",
+            Kind::Names(&text::RESOURCE, &Kind::Mapping(&policies::POLICY), Items::Any),
+            "The limits, each under a name that upstreams and routes refer to.",
+        )
+        .unset("no limits")
+        .example("{ per-ip: { algorithm: sliding_log, key: ip, limit: 100/1s } }")
+        .see(&["upstreams.*.policies", "routes[].policies"]),
+        Setting::new(
+            "bans",
+            Kind::Mapping(&bans::BANS),
+            "Rules that ban clients whose requests are denied again and again, each under a name.",
+        )
+        .unset("nobody is banned automatically")
+        .example("{ hammering: { key: ip, after: 20/1m, for: 5m } }"),
+        Setting::new(
+            "abuse",
+            Kind::Mapping(&bans::ABUSE),
+            "What is recorded about limited clients, and for how long.",
+        )
+        .unset("24 hours, with user IDs in plain text")
+        .example("{ retain: 7d }"),
+        Setting::new(
+            "upstreams",
+            Kind::Names(&text::RESOURCE, &Kind::Mapping(&upstreams::UPSTREAM), Items::Some),
+            "The services that requests are forwarded to, each under a name that routes refer to.",
+        )
+        .unset("none; valid if no route has an `upstream`")
+        .example("{ api: { endpoints: [\"http://127.0.0.1:3000\"] } }")
+        .see(&["routes[].upstream"]),
+        Setting::new(
+            "resolver",
+            Kind::Mapping(&upstreams::RESOLVER),
+            "The DNS servers that resolve the names of endpoints.",
+        )
+        .unset("the servers of the system, with a timeout of 5s")
+        .example("{ servers: [10.0.0.2] }"),
+        routes::MATCHING,
+        routes::PATHS,
+        routes::METHOD_OVERRIDE,
+        routes::TRAILERS,
+        routes::EARLY_HINTS,
+        Setting::new(
+            "routes",
+            Kind::List(&Kind::Mapping(&routes::ROUTE), Items::Some),
+            "What is done with which requests. Routes are tried in order; the first that matches is taken. A request \
+             that no route matches gets 404.",
+        )
+        .example("[{ path: /api/*, upstream: api }]"),
+        Setting::new(
+            "client_limits",
+            Kind::Mapping(&clients::CLIENT_LIMITS),
+            "How large and how slow requests may be, and how many connections clients may have.",
+        )
+        .unset("the defaults of its settings")
+        .example("{ header_timeout: 5s }"),
+        Setting::new(
+            "reply_headers",
+            Kind::Mapping(&clients::REPLY_HEADERS),
+            "The headers that Tollgate adds to responses.",
+        )
+        .unset("`RateLimit`, `RateLimit-Policy`, and `Via` with the name tollgate")
+        .example("{ ratelimit: both }"),
+        Setting::new(
+            "forwarded",
+            Kind::Word(&["x-forwarded", "forwarded", "both", "off"]),
+            "The headers that tell upstreams the client's address, scheme and host: `X-Forwarded-For`, `-Proto` and \
+             `-Host`, or `Forwarded` (RFC 7239). Values from trusted proxies are extended, others are replaced.",
+        )
+        .default("x-forwarded")
+        .example("both")
+        .see(&["trusted_proxies"]),
+        Setting::new(
+            "forward_client_certificate",
+            Kind::Word(&["off", "xfcc", "xfcc-cert", "client-cert", "client-cert-chain"]),
+            "The header that tells upstreams the client's verified certificate: `X-Forwarded-Client-Cert` as Envoy \
+             writes it, with or without the certificate itself, or `Client-Cert` (RFC 9440).",
+        )
+        .default("off")
+        .example("client-cert")
+        .see(&["listeners[].tls.client_ca"]),
+        Setting::new(
+            "access_log",
+            Kind::Either(&[Kind::Word(&["json", "combined", "off"]), Kind::Mapping(&telemetry::ACCESS_LOG)]),
+            "The log of requests: its format alone, or all its settings.",
+        )
+        .default("json")
+        .example("combined"),
+        Setting::new("log", Kind::Mapping(&telemetry::LOG), "Tollgate's own messages, on stderr.")
+            .unset("text, from the level `info`")
+            .example("{ level: debug }"),
+        Setting::new("tracing", Kind::Mapping(&telemetry::TRACING), "Traces, sent to a collector of OpenTelemetry.")
+            .unset("no traces")
+            .example("{ otlp: \"http://127.0.0.1:4318\" }"),
+        Setting::new("shutdown", Kind::Mapping(&SHUTDOWN), "How Tollgate ends.")
+            .unset("running requests have 30s to finish")
+            .example("{ drain: 60s }"),
+        Setting::new("x-*", Kind::Any, "Anything. Such keys are free for YAML anchors, and are not read.")
+            .unset("nothing")
+            .example("[1, 2]"),
+    ],
+);
+
+/// `deny`, at the top level and of a route.
+pub(super) const DENY: Setting = Setting::new(
+    "deny",
+    ADDRESSES,
+    "Client addresses that get 403 before anything else is checked: a list of addresses, networks and files, or one file.",
+)
+.unset("no address is denied")
+.example("[192.0.2.0/24, { file: blocked.txt }]")
+.see(&["allow", "client_address.header"]);
+
+/// `allow`, likewise.
+pub(super) const ALLOW: Setting = Setting::new(
+    "allow",
+    SOME_ADDRESSES,
+    "The only client addresses that may send requests; all others get 403. `deny` wins over `allow`.",
+)
+.unset("every address is allowed")
+.example("[10.0.0.0/8]")
+.see(&["deny"]);
+
+const ADDRESS: Kind = Kind::Either(&[Kind::Text(&text::NETWORK), Kind::Mapping(&ADDRESSES_FILE)]);
+const ADDRESSES: Kind = Kind::Either(&[Kind::List(&ADDRESS, Items::Unique), Kind::Mapping(&ADDRESSES_FILE)]);
+const SOME_ADDRESSES: Kind =
+    Kind::Either(&[Kind::List(&ADDRESS, Items::SomeUnique), Kind::Mapping(&ADDRESSES_FILE)]);
+
+pub(in crate::config) static ADDRESSES_FILE: Mapping = Mapping::new(
+    "Addresses in a file of their own.",
+    "security.md",
+    &[Setting::new(
+        "file",
+        Kind::File,
+        "The path of the file, with one address or network a line. It is read again when it changes.",
+    )
+    .example("blocked.txt")],
+);
+
+pub(in crate::config) static SHUTDOWN: Mapping = Mapping::new(
+    "What happens on SIGTERM and SIGINT.",
+    "reload.md",
+    &[Setting::new(
+        "drain",
+        Kind::Duration(0, LONGEST),
+        "How long requests that are in progress may take to finish. Connections that remain are then closed.",
+    )
+    .default("30s")
+    .example("60s")],
+);

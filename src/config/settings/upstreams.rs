@@ -1,0 +1,379 @@
+//! `upstreams` and `resolver`.
+
+use super::{
+    HOUR, Items, Kind, LONGEST, MIB, MINUTE, Mapping, Rule, SECOND, Setting, policies,
+    store::{CA, CERT, KEY},
+    text,
+};
+
+const RETRY_REASONS: &[&str] = &["connect", "refused", "502", "503", "504", "timeout"];
+/// The most connections of an upstream.
+const MOST_CONNECTIONS: u64 = 1_000_000;
+
+pub(in crate::config) static UPSTREAM: Mapping = Mapping::new(
+    "A service behind Tollgate: one or more endpoints that serve the same.",
+    "upstreams.md",
+    &[
+        Setting::new(
+            "endpoints",
+            Kind::Either(&[
+                Kind::List(&Kind::Either(&[Kind::Text(&text::ENDPOINT), Kind::Mapping(&ENDPOINT)]), Items::SomeUnique),
+                Kind::Mapping(&ENDPOINTS_FILE),
+            ]),
+            "The endpoints, or a file that lists them and is read again when it changes. A name is resolved again as the \
+             TTL of its records says.",
+        )
+        .example("[\"http://127.0.0.1:3001\", { url: \"http://127.0.0.1:3002\", weight: 2 }]")
+        .see(&["resolver.servers"]),
+        Setting::new(
+            "policies",
+            Kind::List(&Kind::Text(&text::RESOURCE), Items::Unique),
+            "The policies that apply to every route to this upstream, by their names.",
+        )
+        .unset("none")
+        .example("[per-ip]")
+        .see(&["routes[].policies"]),
+        Setting::new(
+            "balance",
+            Kind::Either(&[Kind::Word(&["least_request", "round_robin"]), Kind::Mapping(&BALANCE)]),
+            "Which endpoint gets a request: the one with the fewest requests in progress, the next one, or the one that \
+             a key belongs to.",
+        )
+        .default("least_request")
+        .example("{ hash: ip }"),
+        Setting::new(
+            "sticky",
+            Kind::Mapping(&STICKY),
+            "A cookie that keeps a client at the endpoint that served it first.",
+        )
+        .unset("no cookie")
+        .example("{ cookie: tg_endpoint }"),
+        Setting::new(
+            "slow_start",
+            Kind::Duration(0, HOUR),
+            "How long the share of an endpoint grows that is new, or healthy again.",
+        )
+        .default("0s")
+        .example("30s"),
+        Setting::new("tls", Kind::Mapping(&TLS_TO_UPSTREAM), "TLS to the endpoints. It works with `https://` endpoints.")
+            .unset("the authorities of the system, and the endpoint's own name")
+            .example("{ ca: tls/ca.pem }")
+            .beside("endpoints: [\"https://orders.internal:8443\"]"),
+        Setting::new(
+            "protocol",
+            Kind::Word(&["h1", "h2", "auto"]),
+            "The version of HTTP that endpoints are sent: HTTP/1.1, HTTP/2, or what an `https://` endpoint chooses by ALPN.",
+        )
+        .default("h1")
+        .example("h2"),
+        Setting::new("timeouts", Kind::Mapping(&TIMEOUTS), "How long an endpoint may take.")
+            .unset("the defaults of its settings")
+            .example("{ response: 10s }")
+            .see(&["routes[].timeouts"]),
+        Setting::new("retry", Kind::Mapping(&RETRY), "When a request is sent to another endpoint after a failure.")
+            .unset("once, if no connection can be opened or the endpoint has processed nothing")
+            .example("{ max: 2 }")
+            .see(&["routes[].retry"]),
+        Setting::new("health", Kind::Mapping(&HEALTH), "Active health checks.")
+            .unset("endpoints are not probed")
+            .example("{ path: /healthz }")
+            .see(&["upstreams.*.outlier"]),
+        Setting::new(
+            "outlier",
+            Kind::Either(&[Kind::Word(&["off"]), Kind::Mapping(&OUTLIER)]),
+            "Takes an endpoint out for a while whose requests fail in a row.",
+        )
+        .unset("5 failures in a row take an endpoint out for 30s")
+        .example("off")
+        .see(&["upstreams.*.health"]),
+        Setting::new(
+            "max_connections",
+            Kind::Count(1, MOST_CONNECTIONS),
+            "The most connections of the process to the upstream. Once all are in use, as many requests wait; further \
+             ones get 503.",
+        )
+        .default("1024")
+        .example("256"),
+        Setting::new(
+            "max_connections_per_address",
+            Kind::Percentage(false, 100),
+            "The share of `max_connections` that one client address may use while requests of others wait.",
+        )
+        .default("25%")
+        .example("10%")
+        .see(&["upstreams.*.max_connections"]),
+        Setting::new(
+            "request_buffering",
+            Kind::Size(0, MIB),
+            "A request body of up to this length is received before a connection is taken. `0` buffers none.",
+        )
+        .default("16KiB")
+        .example("64KiB"),
+        Setting::new(
+            "idle_connections",
+            Kind::Count(0, MOST_CONNECTIONS),
+            "The most idle connections that each worker keeps.",
+        )
+        .default("64")
+        .example("16")
+        .see(&["workers", "upstreams.*.timeouts.idle"]),
+        Setting::new(
+            "host",
+            Kind::Word(&["preserve", "rewrite"]),
+            "The `Host` that endpoints get: the client's, or the endpoint's own.",
+        )
+        .default("preserve")
+        .example("rewrite"),
+    ],
+)
+.sample("endpoints: [\"http://127.0.0.1:3001\"]");
+
+pub(in crate::config) static ENDPOINTS_FILE: Mapping = Mapping::new(
+    "Endpoints in a file of their own.",
+    "upstreams.md",
+    &[Setting::new(
+        "file",
+        Kind::File,
+        "The path of the file: a list of endpoints in YAML or JSON, as `endpoints` itself would be. It is read again when \
+         it changes.",
+    )
+    .example("endpoints.yaml")],
+);
+
+pub(in crate::config) static ENDPOINT: Mapping = Mapping::new(
+    "An endpoint with settings of its own.",
+    "upstreams.md",
+    &[
+        Setting::new(
+            "url",
+            Kind::Text(&text::ENDPOINT),
+            "`http://HOST:PORT` or `https://HOST:PORT`. Without a port, 80 or 443.",
+        )
+        .example("http://127.0.0.1:3001"),
+        Setting::new(
+            "weight",
+            Kind::Count(1, 1_000),
+            "An endpoint with weight 2 gets twice as many requests as one with weight 1.",
+        )
+        .default("1")
+        .example("2"),
+        Setting::new("drain", Kind::Boolean, "Whether the endpoint takes no new requests.")
+            .default("false")
+            .example("true"),
+    ],
+)
+.sample("url: \"http://127.0.0.1:3002\"");
+
+pub(in crate::config) static BALANCE: Mapping = Mapping::new(
+    "Balancing by a key.",
+    "upstreams.md",
+    &[Setting::new(
+        "hash",
+        policies::KEY,
+        "The key. Requests with the same key go to the same endpoint; a request without it goes by its client's address.",
+    )
+    .example("header:x-tenant")],
+);
+
+pub(in crate::config) static STICKY: Mapping = Mapping::new(
+    "Sticky sessions.",
+    "upstreams.md",
+    &[
+        Setting::new("cookie", Kind::Text(&text::COOKIE), "The name of the cookie that Tollgate sets.")
+            .example("tg_endpoint"),
+        Setting::new("max_age", Kind::Duration(SECOND, LONGEST), "How long clients keep the cookie.")
+            .unset("until the browser is closed")
+            .example("1h"),
+    ],
+)
+.sample("cookie: tg_endpoint");
+
+pub(in crate::config) static TLS_TO_UPSTREAM: Mapping = Mapping::new(
+    "TLS to `https://` endpoints. The files are read again when they change.",
+    "upstreams.md",
+    &[
+        CA,
+        CERT,
+        KEY,
+        Setting::new(
+            "server_name",
+            Kind::Text(&text::SERVER_NAME),
+            "The name that the certificates of endpoints must have.",
+        )
+        .unset("the host of the endpoint")
+        .example("orders.internal"),
+    ],
+)
+.rules(&[Rule::With("cert", "key"), Rule::With("key", "cert")]);
+
+pub(in crate::config) static TIMEOUTS: Mapping = Mapping::new(
+    "How long an endpoint may take. A route's settings win over its upstream's.",
+    "upstreams.md",
+    &[
+        Setting::new("connect", Kind::Duration(1, LONGEST), "For a connection, with its TLS handshake.")
+            .default("1s")
+            .example("500ms"),
+        Setting::new(
+            "response",
+            Kind::Duration(1, LONGEST),
+            "From the end of the request to the first byte of the response; then the client gets 504.",
+        )
+        .default("30s")
+        .example("10s"),
+        Setting::new(
+            "idle",
+            Kind::Duration(1, LONGEST),
+            "Between two bytes of the response, or of a WebSocket; and how long an idle connection is kept.",
+        )
+        .default("60s")
+        .example("5m"),
+        Setting::new(
+            "total",
+            Kind::Duration(0, LONGEST),
+            "For all tries together, up to the first byte of the response. `0s` sets no bound.",
+        )
+        .default("0s")
+        .example("20s"),
+    ],
+);
+
+pub(in crate::config) static RETRY: Mapping = Mapping::new(
+    "Retries. A request is sent again only where that is safe: it is idempotent, or nothing of it was processed.",
+    "upstreams.md",
+    &[
+        Setting::new("max", Kind::Count(0, 10), "How often a request is sent again. `0` turns retries off.").default("1").example("2"),
+        Setting::new(
+            "when",
+            Kind::List(&Kind::Word(RETRY_REASONS), Items::SomeUnique),
+            "The failures after which a request is sent again: no connection, a connection that was closed before the \
+             response, a status, or a timeout.",
+        )
+        .default("[connect, refused]")
+        .example("[connect, refused, 503]"),
+        Setting::new(
+            "budget",
+            Kind::Percentage(true, 100),
+            "The share of the requests that may be sent again, so that retries do not overload an upstream that fails.",
+        )
+        .default("20%")
+        .example("10%"),
+    ],
+);
+
+pub(in crate::config) static HEALTH: Mapping = Mapping::new(
+    "Health checks: each address of each endpoint is probed.",
+    "upstreams.md",
+    &[
+        Setting::new(
+            "type",
+            Kind::Word(&["http", "grpc", "tcp"]),
+            "The probe: a GET request, a call of `grpc.health.v1.Health/Check`, or a connection alone.",
+        )
+        .default("http")
+        .example("tcp"),
+        Setting::new("path", Kind::Text(&text::PROBE_PATH), "The path of the GET request.")
+            .unset("required with `type: http`, no setting of the others")
+            .example("/healthz?full=1"),
+        Setting::new("host", Kind::Text(&text::AUTHORITY), "The `Host` of the probe.")
+            .unset("the endpoint's own")
+            .example("orders.internal")
+            .beside("path: /healthz"),
+        Setting::new(
+            "statuses",
+            Kind::List(&Kind::Text(&text::STATUSES), Items::SomeUnique),
+            "The statuses of a healthy endpoint.",
+        )
+        .default("[2xx, 3xx]")
+        .example("[200]")
+        .beside("path: /healthz"),
+        Setting::new(
+            "service",
+            Kind::Text(&text::SERVICE),
+            "The service that is asked for with `type: grpc`.",
+        )
+        .unset("the server as a whole")
+        .example("shop.Cart")
+        .beside("type: grpc"),
+        Setting::new(
+            "interval",
+            Kind::Duration(100, LONGEST),
+            "From the beginning of one probe to that of the next.",
+        )
+        .default("5s")
+        .example("10s")
+        .beside("path: /healthz"),
+        Setting::new("timeout", Kind::Duration(1, LONGEST), "How long a whole probe may take.")
+            .default("1s")
+            .example("2s")
+            .beside("path: /healthz"),
+        Setting::new(
+            "healthy",
+            Kind::Count(1, 1_000),
+            "After so many successes in a row, an endpoint is healthy.",
+        )
+        .default("2")
+        .example("1")
+        .beside("path: /healthz"),
+        Setting::new(
+            "unhealthy",
+            Kind::Count(1, 1_000),
+            "After so many failures in a row, an endpoint is unhealthy.",
+        )
+        .default("3")
+        .example("2")
+        .beside("path: /healthz"),
+    ],
+)
+.rules(&[
+    Rule::NotWhere("path", "type", &["grpc", "tcp"]),
+    Rule::RequiredWhere("path", "type", &["http", ""]),
+    Rule::NotWhere("host", "type", &["tcp"]),
+    Rule::NotWhere("statuses", "type", &["grpc", "tcp"]),
+    Rule::Where("service", "type", &["grpc"]),
+])
+.sample("path: /healthz");
+
+pub(in crate::config) static OUTLIER: Mapping = Mapping::new(
+    "Outlier detection: an endpoint whose requests fail is ejected for a while.",
+    "upstreams.md",
+    &[
+        Setting::new(
+            "failures",
+            Kind::Count(1, 1_000),
+            "After so many failed requests in a row, an endpoint is ejected.",
+        )
+        .default("5")
+        .example("10"),
+        Setting::new(
+            "eject",
+            Kind::Duration(SECOND, LONGEST),
+            "How long the first ejection lasts. Each further one in a row lasts as much longer.",
+        )
+        .default("30s")
+        .example("10s"),
+        Setting::new(
+            "at_most",
+            Kind::Percentage(false, 100),
+            "The share of the endpoints that may be ejected at a time.",
+        )
+        .default("50%")
+        .example("20%"),
+    ],
+);
+
+pub(in crate::config) static RESOLVER: Mapping = Mapping::new(
+    "The DNS servers that resolve the names of endpoints.",
+    "upstreams.md",
+    &[
+        Setting::new(
+            "servers",
+            Kind::List(&Kind::Text(&text::DNS_SERVER), Items::Unique),
+            "The DNS servers, by IP address. Names are then complete: search domains are not used.",
+        )
+        .unset("those in `/etc/resolv.conf`, which is read again when it changes")
+        .example("[10.0.0.2, \"127.0.0.1:5353\"]"),
+        Setting::new("timeout", Kind::Duration(100, MINUTE), "How long they may take for one name.")
+            .default("5s")
+            .example("2s"),
+    ],
+);
