@@ -89,6 +89,11 @@ fn metrics(page: &str) -> BTreeMap<String, BTreeSet<String>> {
     metrics
 }
 
+/// The names of all metrics.
+pub fn metric_names() -> BTreeSet<String> {
+    metrics(&(page() + &cluster_samples())).into_keys().collect()
+}
+
 /// The words of an expression that Prometheus would take for names: each with whether a brace follows, and the labels in it.
 fn selected(expression: &str) -> Vec<(String, Vec<String>)> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':');

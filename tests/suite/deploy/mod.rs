@@ -1,4 +1,4 @@
 //! The files of `deploy/`.
 
-mod dashboards;
+pub mod dashboards;
 mod files;

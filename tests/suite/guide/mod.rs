@@ -1,9 +1,11 @@
-//! What the guide says of other proxies: in front of Tollgate, behind it, and in its place. The blocks of the pages are run as they stand
-//! there, but for addresses and the paths of files.
+//! The guide in `docs`: whole, and true. What it says of other proxies (in front of Tollgate, behind it, and in its place) is run as it
+//! stands there, but for addresses and the paths of files.
 
 mod fronts;
 mod links;
 mod migration;
+mod statuses;
+mod summary;
 
 use std::{fs, path::Path};
 
