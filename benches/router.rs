@@ -89,9 +89,9 @@ fn main() {
 }
 
 fn measure(kind: &Kind, count: usize) {
-    let mut yaml = "routes:\n".to_owned();
+    let mut yaml = "upstreams: { a: { endpoints: [\"http://127.0.0.1:3000\"] } }\nroutes:\n".to_owned();
     for nth in 0..count {
-        writeln!(yaml, "  - {{ {}, reply: {{ body: ok }} }}", (kind.route)(nth)).unwrap();
+        writeln!(yaml, "  - {{ {}, upstream: a }}", (kind.route)(nth)).unwrap();
     }
     let start = Instant::now();
     let config = config::parse("proxy.yaml", &yaml, &config::SystemLookup).unwrap();
