@@ -46,7 +46,8 @@ fn options(duplicates: DuplicateKeyPolicy) -> Options {
     serde_yaml::options! {
         budget: serde_yaml::budget! {
             max_depth: 24,
-            max_nodes: 100_000,
+            // Some 50 for each of 10,000 routes.
+            max_nodes: 500_000,
             max_total_scalar_bytes: 8 << 20,
         },
         duplicate_keys: duplicates,
