@@ -52,7 +52,7 @@ impl Entry {
         match self.setting.default {
             Default::Value(value) => format!("`{value}`"),
             Default::Meaning(meaning) => meaning.to_owned(),
-            Default::Required if self.mapping.requires(self.setting) => "none; it is required".to_owned(),
+            Default::Required if self.mapping.requires(self.setting) => "required".to_owned(),
             Default::Required => "none".to_owned(),
         }
     }

@@ -137,15 +137,12 @@ impl Kind {
             Self::Text(text) => text.name.to_owned(),
             Self::File => "the path of a file".to_owned(),
             Self::List(item, items) => {
-                let item = match **item {
-                    Self::Either(_) => format!("of which each is {}", item.name()),
-                    _ => format!("of {}", item.name()),
-                };
-                format!("a list{} {item}", if items.is_never_empty() { ", not empty," } else { "" })
+                let list = if items.is_never_empty() { "a list that is not empty" } else { "a list" };
+                format!("{list}; each item is {}", item.name())
             }
             Self::Names(name, value, _) => format!("a mapping from {} to {}", name.name, value.name()),
-            Self::Mapping(_) => "a mapping, see its settings".to_owned(),
-            Self::Either(kinds) => kinds.iter().map(Self::name).collect::<Vec<_>>().join("; or "),
+            Self::Mapping(_) => "a mapping".to_owned(),
+            Self::Either(kinds) => kinds.iter().map(Self::name).collect::<Vec<_>>().join(", or "),
             Self::Any => "anything".to_owned(),
         }
     }

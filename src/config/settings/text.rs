@@ -38,7 +38,7 @@ pub(super) static FIELDS: Text =
     text("the name of a header, or the beginning of one and `*`", r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$");
 pub(super) static FIELD_VALUE: Text =
     scalar("text that a header can hold", r"^(\S([\x20-\x7E\t\u0080-\uFFFF]*\S)?)?$");
-pub(super) static PLACEHOLDERS: Text = scalar("text, with placeholders such as `{ip}`", "");
+pub(super) static PLACEHOLDERS: Text = scalar("text, with placeholders such as `{client_address}`", "");
 pub(super) static TOKEN: Text = scalar("a word without spaces", r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$");
 pub(super) static COOKIE: Text = scalar("the name of a cookie", r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$");
 pub(super) static PARAMETER: Text = scalar("the name of a query parameter, decoded", "^.+$");
