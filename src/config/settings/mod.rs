@@ -1,7 +1,7 @@
 //! What every setting is: its type, default, range, meaning and an example.
 //!
 //! This is the one source of `docs/reference.md`, of the JSON Schema, and of `tollgate explain-setting`. A reader names
-//! the [`Mapping`] that it reads, and a debug build stops where the two differ in a key; the tests hold types, ranges,
+//! the `Mapping` that it reads, and a debug build stops where the two differ in a key; the tests hold types, ranges,
 //! defaults and examples against what the readers say.
 
 mod bans;
