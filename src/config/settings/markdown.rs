@@ -3,7 +3,7 @@
 use std::{collections::HashMap, fmt::Write, time::Duration};
 
 use super::{
-    Entry, Kind,
+    Entry, Items, Kind, Mapping, Setting,
     entries::{entries, listed},
 };
 use crate::config::model::{format_duration, format_size};
@@ -136,14 +136,25 @@ impl Kind {
             Self::Percentage(false, most) => format!("a percentage above 0%, up to {most}%"),
             Self::Text(text) => text.name.to_owned(),
             Self::File => "the path of a file".to_owned(),
-            Self::List(item, items) => {
-                let list = if items.is_never_empty() { "a list that is not empty" } else { "a list" };
-                format!("{list}; each item is {}", item.name())
-            }
+            Self::List(item, items) => format!("{}; each item is {}", items.name(), item.name()),
             Self::Names(name, value, _) => format!("a mapping from {} to {}", name.name, value.name()),
+            Self::Mapping(Mapping { settings: [Setting { key: "file", .. }], .. }) => {
+                "`{ file: PATH }`".to_owned()
+            }
             Self::Mapping(_) => "a mapping".to_owned(),
+            // What may stand in place of the list comes before what is in the list.
+            Self::Either([Self::List(item, items), other]) => {
+                format!("{}, or {}; each item is {}", items.name(), other.name(), item.name())
+            }
             Self::Either(kinds) => kinds.iter().map(Self::name).collect::<Vec<_>>().join(", or "),
             Self::Any => "anything".to_owned(),
         }
+    }
+}
+
+impl Items {
+    /// A list of them, in words.
+    fn name(self) -> &'static str {
+        if self.is_never_empty() { "a list that is not empty" } else { "a list" }
     }
 }

@@ -96,6 +96,11 @@ impl Setting {
         Self { key, kind, about, default, example, beside, see: &[] }
     }
 
+    /// With another meaning.
+    const fn about(self, about: &'static str) -> Self {
+        Self { about, ..self }
+    }
+
     /// What holds without it, as it would be written.
     const fn default(self, value: &'static str) -> Self {
         Self { default: Default::Value(value), ..self }

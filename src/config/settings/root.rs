@@ -180,17 +180,14 @@ pub(in crate::config) static ROOT: Mapping = Mapping::new(
     ],
 );
 
-/// `deny`, at the top level and of a route.
-pub(super) const DENY: Setting = Setting::new(
-    "deny",
-    ADDRESSES,
-    "Client addresses that get 403 before anything else is checked: a list of addresses, networks and files, or one file.",
-)
-.unset("no address is denied")
-.example("[192.0.2.0/24, { file: blocked.txt }]")
-.see(&["allow", "client_address.header"]);
+/// `deny` at the top level. A route has another description.
+pub(super) const DENY: Setting =
+    Setting::new("deny", ADDRESSES, "Client addresses that get 403 before users, routes, bans and limits.")
+        .unset("no address is denied")
+        .example("[192.0.2.0/24, { file: blocked.txt }]")
+        .see(&["allow", "client_address.header"]);
 
-/// `allow`, likewise.
+/// `allow`, at the top level and of a route.
 pub(super) const ALLOW: Setting = Setting::new(
     "allow",
     SOME_ADDRESSES,

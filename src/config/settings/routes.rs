@@ -170,7 +170,8 @@ pub(in crate::config) static ROUTE: Mapping = Mapping::new(
         .unset("as the listener says, or else `client_limits.max_body`")
         .example("10MiB")
         .see(&["listeners[].max_body", "client_limits.max_body"]),
-        DENY.unset("what the top level denies"),
+        DENY.about("Client addresses that get 403 on this route, before bans and limits.")
+            .unset("what the top level denies"),
         ALLOW.unset("what the top level allows"),
         Setting::new("cors", Kind::Mapping(&CORS), "Which pages of other origins may read the responses.")
             .unset("what the upstream says")

@@ -36,8 +36,8 @@ pub(in crate::config) static UPSTREAM: Mapping = Mapping::new(
         Setting::new(
             "balance",
             Kind::Either(&[Kind::Word(&["least_request", "round_robin"]), Kind::Mapping(&BALANCE)]),
-            "Which endpoint gets a request: the one with the fewest requests in progress, the next one, or the one that \
-             a key belongs to.",
+            "Which endpoint gets a request. `least_request`: the one with the fewest requests in progress. `round_robin`: \
+             each in turn. `{ hash: KEY }`: the one that the key belongs to.",
         )
         .default("least_request")
         .example("{ hash: ip }"),
@@ -51,7 +51,7 @@ pub(in crate::config) static UPSTREAM: Mapping = Mapping::new(
         Setting::new(
             "slow_start",
             Kind::Duration(0, HOUR),
-            "How long the share of an endpoint grows that is new, or healthy again.",
+            "How long the share of a new or recovered endpoint takes to grow.",
         )
         .default("0s")
         .example("30s"),
@@ -81,7 +81,7 @@ pub(in crate::config) static UPSTREAM: Mapping = Mapping::new(
         Setting::new(
             "outlier",
             Kind::Either(&[Kind::Word(&["off"]), Kind::Mapping(&OUTLIER)]),
-            "Takes an endpoint out for a while whose requests fail in a row.",
+            "Ejects an endpoint for a while after several failed requests in a row.",
         )
         .unset("5 failures in a row take an endpoint out for 30s")
         .example("off")
