@@ -66,7 +66,7 @@ pub(in crate::config) static POLICY: Mapping = Mapping::new(
         Setting::new(
             "limits",
             Kind::List(&Kind::Either(&[Kind::Text(&text::RATE), Kind::Count(1, LARGEST)]), Items::SomeUnique),
-            "Several limits, all of which hold. Only `fixed_window` and `sliding_window` take more than one.",
+            "Several limits, at most 32, all of which hold. Only `fixed_window` and `sliding_window` take more than one.",
         )
         .unset("`limit` alone")
         .example("[10/1s, 120/1m]")

@@ -48,7 +48,7 @@ impl Failure {
         Self::with(StoreFailure::BreakerOpen, Unavailable::BreakerOpen)
     }
 
-    /// The script's reply 2 to one request.
+    /// The script could write nothing for lack of memory.
     pub(super) fn out_of_memory() -> Self {
         let reason = CompactString::const_new("OOM: Redis has no memory left to count requests");
         Self::with(StoreFailure::OutOfMemory, Unavailable::Refused(reason))

@@ -80,7 +80,7 @@ fn the_schema_is_a_schema() {
 
 /// The golden files that the check refuses and the schema accepts, and why. A schema sees one value at a time, and has
 /// neither files nor the environment.
-const BEYOND: [(&str, &[&str]); 5] = [
+const BEYOND: [(&str, &[&str]); 6] = [
     (
         "Settings far from each other contradict each other: the address and the token of the admin port, the scheme of a \
          URL and `tls`, `user` and what needs users, names and paths of two routes.",
@@ -93,6 +93,7 @@ const BEYOND: [(&str, &[&str]); 5] = [
         ],
     ),
     ("It takes arithmetic: a share of a limit.", &["slices"]),
+    ("It takes counting: a list is too long.", &["many_limits"]),
     (
         "A variable or a file is not there, or what it holds is wrong.",
         &[

@@ -73,6 +73,9 @@ fn is_count(text: &str) -> bool {
     number(0..=u64::MAX)(text).is_ok()
 }
 
+/// Of one policy. A store checks and writes all of them at once.
+const MAX_LIMITS: usize = 32;
+
 fn several_tiers(
     value: Cursor<'_>,
     kind: Option<Algorithm>,
@@ -81,6 +84,9 @@ fn several_tiers(
     let items = value.list()?;
     if items.is_empty() {
         value.report("a policy needs a limit", "such as `limits: [10/1s, 120/1m]`".to_owned());
+    }
+    if items.len() > MAX_LIMITS {
+        value.report(format!("a policy takes at most {MAX_LIMITS} limits"), "remove some".to_owned());
     }
     let takes_several = matches!(kind, None | Some(Algorithm::FixedWindow | Algorithm::SlidingWindow { .. }));
     if items.len() > 1 && !takes_several {
