@@ -33,11 +33,9 @@ for base = 6, #ARGV - 2, 3 do
   local stored = redis.call('HGET', drains, endpoint)
   local is_drained = stored and not undrained_at(stored)
   if action == 'undrain' then
-    if is_drained then
-      -- An instance that finds it gone must not take it for lost.
-      redis.call('HSET', drains, endpoint, 'undrained ' .. string.format('%.0f', now))
-      is_changed, count = true, count - 1
-    end
+    -- An instance that finds it gone must not take it for lost, also if Redis has lost it meanwhile.
+    redis.call('HSET', drains, endpoint, 'undrained ' .. string.format('%.0f', now))
+    is_changed, count = true, count - (is_drained and 1 or 0)
   elseif stored and action == 'restore' then
     -- What other instances have done with it since stays.
   elseif not is_drained and count >= max then

@@ -34,7 +34,7 @@ impl FieldSurvey {
         let mut has_length = false;
         for (name, value) in headers {
             match *name {
-                header::HOST | header::USER_AGENT | header::ACCEPT | header::DATE | header::CONTENT_TYPE => {}
+                header::HOST => {}
                 header::CONTENT_LENGTH => {
                     if has_length || value.as_bytes().contains(&b',') {
                         survey.add(FieldKind::RepeatedLength);

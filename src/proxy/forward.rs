@@ -135,6 +135,8 @@ impl<'a> Forwarder<'a> {
         let mut retries = Retries::new(self, tried);
         // Whether to open a new connection rather than to check one out of the pool.
         let mut fresh = false;
+        // An HTTP/1.0 request may have no Host; the upstream gets HTTP/1.1, with its own.
+        let has_no_host = !request.headers().contains_key(header::HOST);
         // The hosts on which it has failed.
         let mut failed_on = Vec::new();
         loop {
@@ -174,8 +176,6 @@ impl<'a> Forwarder<'a> {
                 self.metrics.upstream(self.index, Outcome::Error);
                 return Err(Reply::no_upgrade());
             }
-            // An HTTP/1.0 request may have no Host; the upstream gets HTTP/1.1.
-            let has_no_host = !request.headers().contains_key(header::HOST);
             if has_no_host || self.upstream.shared().config.host == HostHeader::Rewrite {
                 let authority = host.endpoint.authority.as_str();
                 // An authority is made of characters that a field may have.

@@ -60,14 +60,12 @@ impl Router {
     pub fn find(&self, method: &Method, target: &Target, headers: &HeaderMap) -> Result<usize, Rejection> {
         let request = RequestParts::new(method, target, headers);
         let path = self.compared(target.literal_path(), target.has_upper_case);
-        if path.literal.len() > MAX_SEARCHED_PATH && !self.regexes.is_empty() {
-            return Err(TOO_LONG);
-        }
-        let found = self.first(&request, &path).ok_or(Rejection::not_found("No route matches."))?;
+        let found = self.first(&request, &path, 1)?.ok_or(Rejection::not_found("No route matches."))?;
         let ambiguities = target.ambiguities.without(self.routes[found].path.intended_ambiguities);
+        let readings = 1 + ambiguities.subsets().count();
         for interpretation in ambiguities.subsets() {
             let path = interpretation.interpret(target.path())?;
-            if self.first(&request, &self.compared(&path, true)) != Some(found) {
+            if self.first(&request, &self.compared(&path, true), readings)? != Some(found) {
                 return Err(AMBIGUOUS);
             }
         }
@@ -89,11 +87,13 @@ impl Router {
             DotSegments::Normalize => Ok(()),
             DotSegments::Refuse => Err(Rejection::bad_request("The path has dot segments (. or ..).")),
             DotSegments::Pass => {
-                let is_other = |path: &String| self.first(request, &self.compared(path, true)) != Some(found);
-                match dot_segment_readings(path)?.iter().any(is_other) {
-                    true => Err(AMBIGUOUS),
-                    false => Ok(()),
+                let readings = dot_segment_readings(path)?;
+                for path in &readings {
+                    if self.first(request, &self.compared(path, true), readings.len())? != Some(found) {
+                        return Err(AMBIGUOUS);
+                    }
                 }
+                Ok(())
             }
         }
     }
@@ -103,7 +103,7 @@ impl Router {
     pub fn explain(&self, method: &Method, target: &Target, headers: &HeaderMap) -> RouteExplanation {
         let request = RequestParts::new(method, target, headers);
         let path = self.compared(target.literal_path(), true);
-        let matched = self.first(&request, &path);
+        let matched = self.first(&request, &path, 1).ok().flatten();
         let before = self.routes.iter().enumerate().take(matched.unwrap_or(self.routes.len()));
         let mut passed_over: Vec<(usize, Mismatch)> =
             before.filter_map(|(index, route)| Some((index, route.mismatch(&request, &path)?))).collect();
@@ -134,13 +134,25 @@ impl Router {
         }
     }
 
-    fn first(&self, request: &RequestParts<'_>, path: &ComparedPath<'_>) -> Option<usize> {
+    /// The first route that matches a request with this `path`, which is one of so many `readings`.
+    ///
+    /// # Errors
+    /// The readings together are too long to be searched for regular expressions.
+    fn first(
+        &self,
+        request: &RequestParts<'_>,
+        path: &ComparedPath<'_>,
+        readings: usize,
+    ) -> Result<Option<usize>, Rejection> {
         let matches = |index: usize| self.routes[index].matches(request, path);
         let first = self.index.first(request.host, trim_slash(&path.folded), matches);
         if self.regexes.first().is_none_or(|regex| first.is_some_and(|first| first < *regex)) {
-            return first;
+            return Ok(first);
         }
-        self.first_regex(first, path.literal, matches).or(first)
+        if path.literal.len() * readings > MAX_SEARCHED_PATH {
+            return Err(TOO_LONG);
+        }
+        Ok(self.first_regex(first, path.literal, matches).or(first))
     }
 
     /// The first route with a regular expression that matches, if it is one before `end`.
@@ -160,12 +172,12 @@ impl Router {
 const AMBIGUOUS: Rejection =
     Rejection::bad_request("The path is ambiguous: read in another way, it matches another route.");
 
-/// Bytes of a path in which regular expressions are looked for: a search takes time in proportion to them.
+/// Bytes of all readings of a path in which regular expressions are looked for: a search takes time in proportion to them.
 const MAX_SEARCHED_PATH: usize = 4096;
 
 const TOO_LONG: Rejection = Rejection {
     status: StatusCode::URI_TOO_LONG,
-    detail: "The path is longer than 4096 bytes, and routes have regular expressions.",
+    detail: "The path is too long for the regular expressions of the routes that it may match.",
 };
 
 /// How many routes an explanation names that do not match.

@@ -19,6 +19,7 @@ use hickory_resolver::{
     },
     system_conf::parse_resolv_conf,
 };
+use nix::errno::Errno;
 use tokio::time::{timeout, timeout_at};
 
 use crate::{
@@ -326,12 +327,25 @@ fn reachable(answer: Answer) -> Answer {
     }
 }
 
-/// Whether the system knows a way to `ip`. No packet is sent.
+/// Whether the system knows a way to `ip`, or can't be asked. No packet is sent.
 fn has_route(ip: IpAddr) -> bool {
     let any: IpAddr = if ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind(SocketAddr::new(any, 0));
     // The port does not matter.
-    socket.and_then(|socket| socket.connect(SocketAddr::new(ip, 9))).is_ok()
+    let connected = socket.and_then(|socket| socket.connect(SocketAddr::new(ip, 9)));
+    // Without file descriptors, for one, nothing is told of the way.
+    let errno = connected.err().and_then(|error| error.raw_os_error()).map(Errno::from_raw);
+    !matches!(
+        errno,
+        Some(
+            // `EACCES` is of broadcast addresses and of routes that are prohibited.
+            Errno::EACCES
+                | Errno::EADDRNOTAVAIL
+                | Errno::EAFNOSUPPORT
+                | Errno::EHOSTUNREACH
+                | Errno::ENETUNREACH
+        )
+    )
 }
 
 #[cfg(test)]

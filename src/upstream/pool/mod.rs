@@ -213,6 +213,8 @@ impl<B: RequestBody> UpstreamPool<B> {
         self.follow_hosts();
         if host.is_retired() {
             *host = self.pick(choice, Instant::now()).ok_or(ConnectError::NoHost)?;
+            // Those that wait for it wait for a connection to the other one.
+            *opening = None;
         }
         let held = HeldConnection::new(client);
         // Counted from here on: a host that is slow to accept connections is not idle.
@@ -306,6 +308,8 @@ impl<B: RequestBody> UpstreamPool<B> {
 
     /// Takes back a connection to `host` that is ready for another request.
     pub(super) fn check_in(&self, pooled: PooledConnection<B>, host: &Rc<HostPool<B>>) {
+        // A request that waits must not get one to a host that has been drained meanwhile.
+        self.follow_hosts();
         if !host.is_current_tls(pooled.tls_version) || host.is_retired() {
             return; // dropping it closes it
         }

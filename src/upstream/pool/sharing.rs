@@ -135,6 +135,8 @@ impl<B: RequestBody> UpstreamPool<B> {
         is_last: bool,
     ) {
         connection.give_stream_back(self.now.get());
+        // A request that waits must not get a stream to a host that has been drained meanwhile.
+        self.follow_hosts();
         if is_last || !host.takes_streams(connection) {
             return retire_connection(connection, host);
         }
