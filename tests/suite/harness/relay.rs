@@ -24,6 +24,8 @@ struct Line {
     state: Mutex<State>,
     changed: Condvar,
     accepted: AtomicUsize,
+    /// Those of them that the client has ended.
+    ended: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -89,6 +91,11 @@ impl Relay {
         self.line.accepted.load(Ordering::SeqCst)
     }
 
+    /// Connections that the client has ended.
+    pub fn ended_connections(&self) -> usize {
+        self.line.ended.load(Ordering::SeqCst)
+    }
+
     fn change(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.line.state.lock().unwrap());
         self.line.changed.notify_all();
@@ -126,8 +133,11 @@ fn carry(line: &Arc<Line>, mut from: TcpStream, mut to: TcpStream, back: bool, l
                 listens.store(true, Ordering::SeqCst);
             }
             if sender.send((Instant::now() + delay, chunk[..read].to_vec())).is_err() {
-                return;
+                break;
             }
+        }
+        if !back {
+            reading.ended.fetch_add(1, Ordering::SeqCst);
         }
     });
     let writing = Arc::clone(line);

@@ -136,6 +136,8 @@ struct Outage {
     back_after: Duration,
     /// Connections to Redis from its beginning until two seconds after.
     connections: usize,
+    /// Those that the instance has ended, old or new.
+    ended_connections: usize,
     /// How many there are.
     servers: usize,
     /// Connections that a Sentinel makes a second while it reaches nobody.
@@ -194,6 +196,10 @@ impl Site {
     fn connections(&self) -> usize {
         self.relays().iter().map(Relay::connections).sum()
     }
+
+    fn ended_connections(&self) -> usize {
+        self.relays().iter().map(Relay::ended_connections).sum()
+    }
 }
 
 /// An instance under the load of 16 clients, to whose servers `strike` does something bad; after `lasts` `mend` takes it back.
@@ -221,7 +227,8 @@ fn suffer_with(
     let load = Load::start(&[tollgate.address], PATHS, 16, Duration::from_millis(4));
     thread::sleep(Duration::from_millis(500));
 
-    let (begun, connections) = (Instant::now(), site.connections());
+    let (begun, connections, ended_connections) =
+        (Instant::now(), site.connections(), site.ended_connections());
     strike(&mut site);
     let mut opened = false;
     while begun.elapsed() < lasts {
@@ -237,6 +244,7 @@ fn suffer_with(
     let settled = Instant::now();
     thread::sleep(Duration::from_millis(1_500));
     let connections = site.connections() - connections;
+    let ended_connections = site.ended_connections() - ended_connections;
     let samples = load.stop();
 
     let between = |from: Instant, to: Instant| {
@@ -246,7 +254,7 @@ fn suffer_with(
     let latencies = Latencies::of(&during);
     let back_after = back - ended;
     eprintln!(
-        "{what}: {latencies}, breaker opened: {opened}, back after {back_after:?}, {connections} new connections"
+        "{what}: {latencies}, breaker opened: {opened}, back after {back_after:?}, {connections} new connections, {ended_connections} ended"
     );
     assert!(latencies.p999 < timeout + SPARE, "{what}: {latencies}");
     assert!(back_after < BACK_WITHIN, "{what}: back after {back_after:?}");
@@ -256,7 +264,15 @@ fn suffer_with(
     let refused = after.iter().filter(|sample| sample.status != 200).count();
     assert!(refused * 2 <= after.len(), "{what}: {refused} of {} refused after it", after.len());
     let of_sentinel = if site.sentinel.is_some() { 2 } else { 0 };
-    Outage { during, back_after, connections, servers: site.relays().len(), of_sentinel, opened }
+    Outage {
+        during,
+        back_after,
+        connections,
+        ended_connections,
+        servers: site.relays().len(),
+        of_sentinel,
+        opened,
+    }
 }
 
 /// `local` and `allow` let pass; `deny` refuses with 503, and says when to come again.
@@ -327,7 +343,8 @@ fn redis_forgets_its_scripts(site: (Site, String)) {
     );
     assert!(!outage.opened);
     assert_eq!(outage.refused(), 0, "nothing ran, so it is sent again");
-    assert_eq!(outage.connections, 0);
+    // A pool may make one more for a busy moment.
+    assert_eq!(outage.ended_connections, 0);
 }
 
 fn redis_is_slow(site: (Site, String)) {
