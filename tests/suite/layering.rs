@@ -142,7 +142,7 @@ const MAY_USE: [(&str, &[&str]); 34] = [
     ("x509_cert", &["tls"]),
     ("listenfd", &["listener"]),
     ("command_fds", &["cli"]),
-    ("nix", &["cli", "listener", "file"]),
+    ("nix", &["cli", "listener", "file", "upstream"]),
     ("sd_notify", &["cli"]),
     ("hyper", &["listener", "proxy", "upstream", "admin", "cli", "telemetry::traces"]),
     ("hyper_util", &["listener", "proxy", "upstream", "admin", "cli", "telemetry::traces"]),
