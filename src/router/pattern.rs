@@ -101,16 +101,21 @@ impl Pattern {
         }
     }
 
-    /// What the pattern is found by among others. `folds_case`: whether it is looked for in lower case. `None`: it is a regular
-    /// expression.
+    /// What the pattern is found by among others: all without one trailing slash. `folds_case`: whether it is looked for in lower
+    /// case. `None`: it is a regular expression.
     pub(super) fn key(&self, folds_case: bool) -> Option<PathKey> {
         let fold = |path: &str| match folds_case {
             true => fold_case(path).into_owned(),
             false => path.to_owned(),
         };
         let segments = |path: &str| path.split('/').skip(1).map(|segment| Some(segment.to_owned())).collect();
+        let is_trimmed = self.matching.trailing_slash == TrailingSlash::Either;
         Some(match &self.kind {
-            PatternKind::Exact(path) => PathKey { segments: segments(trim_slash(&fold(path))), below: false },
+            PatternKind::Exact(path) => {
+                let path = fold(path);
+                let path = if is_trimmed { &path } else { trim_slash(&path) };
+                PathKey { segments: segments(path), below: false }
+            }
             PatternKind::Prefix(path) => {
                 let path = fold(path);
                 PathKey { segments: segments(path.strip_suffix('/').unwrap_or(&path)), below: true }
@@ -118,7 +123,7 @@ impl Pattern {
             PatternKind::Template(template) => {
                 let mut segments: Vec<_> =
                     template.iter().map(|segment| segment.as_deref().map(fold)).collect();
-                if segments.len() > 1 {
+                if !is_trimmed && segments.len() > 1 {
                     segments.pop_if(|last| last.as_deref() == Some(""));
                 }
                 PathKey { segments, below: false }

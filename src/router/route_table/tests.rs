@@ -186,6 +186,16 @@ fn each_route_has_its_own_way_to_compare_paths() {
 }
 
 #[test]
+fn two_slashes_at_the_end_are_found_where_one_makes_no_difference() {
+    let loose = |path| Route { matching: PathMatching::LOOSE, ..route(path) };
+    for path in ["/a//", "/{x}//"] {
+        for (uri, found) in [("/a//", Ok(0)), ("/a", Err(404))] {
+            assert_eq!(get(&[loose(path)], uri), found, "{path} {uri}");
+        }
+    }
+}
+
+#[test]
 fn no_spelling_gets_around_a_route() {
     let routes = ["/api/login", "/users/{id}", "/projects/*", "/fetch/*", "/*"].map(route);
     for uri in [
@@ -334,6 +344,7 @@ fn any_route() -> impl Strategy<Value = Route> {
         "/{x}/b",
         "/{x}/{y}",
         "/{x}/",
+        "/{x}//",
         "/a/{x}/1",
         "~^/a",
         "~^/A/[a-c]+$",
