@@ -150,6 +150,11 @@ impl Name {
         Ok(())
     }
 
+    /// The full name that its addresses are of, where DNS has it.
+    fn full_name(&self) -> Option<String> {
+        self.state.lock().full_name.clone()
+    }
+
     /// Takes what an attempt has found: a version of IP that could not be asked for keeps its addresses, and all of them stay
     /// where the name has none any more.
     fn end(&self, Found { full_name, answers }: Found, now: Instant) -> NameChange {
@@ -269,7 +274,8 @@ pub(super) async fn keep_resolved(
             }
             match name.begin(now) {
                 Ok(()) => {
-                    let (lookup, in_force) = (resolver.lookup(name.as_str()), Rc::clone(&in_force));
+                    let lookup = resolver.lookup(name.as_str(), name.full_name());
+                    let in_force = Rc::clone(&in_force);
                     tokio::task::spawn_local(async move {
                         let change = name.end(lookup.await, Instant::now());
                         // A reload may have changed them meanwhile.

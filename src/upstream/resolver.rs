@@ -98,8 +98,8 @@ impl Resolver {
         }
     }
 
-    /// The addresses of `name`.
-    pub(super) fn lookup(&self, name: &str) -> impl Future<Output = Found> + use<> {
+    /// The addresses of `name`. `known`: the full name that it had so far.
+    pub(super) fn lookup(&self, name: &str, known: Option<String>) -> impl Future<Output = Found> + use<> {
         let settings = self.settings.clone();
         let (name, dns) = (name.to_owned(), self.dns.clone());
         async move {
@@ -110,7 +110,7 @@ impl Resolver {
                 settings.map_or((INTERVAL, true), |settings| (settings.timeout, settings.servers.is_empty()));
             let late = tokio::time::Instant::now() + within;
             let Found { full_name, answers } = match &dns {
-                Some(dns) => dns.lookup(&name, within).await,
+                Some(dns) => dns.lookup(&name, known.as_deref(), within).await,
                 None => Found::same(Answer::None("the system has no DNS server".to_owned())),
             };
             let knows_nothing = answers.iter().all(|answer| matches!(answer, Answer::None(_)));
@@ -187,7 +187,8 @@ impl Dns {
     }
 
     /// The addresses of `name` in the first domain where it has any, of whatever version of IP, as getaddrinfo(3) finds them.
-    async fn lookup(&self, name: &str, within: Duration) -> Found {
+    /// It is not looked for behind the domain where it was `known` while that can't be asked: it may be of another host there.
+    async fn lookup(&self, name: &str, known: Option<&str>, within: Duration) -> Found {
         let late = tokio::time::Instant::now() + within;
         let full_names = match Name::from_utf8(name) {
             Ok(name) => self.full_names(&name),
@@ -196,12 +197,16 @@ impl Dns {
         let mut last: Option<[Answer; 2]> = None;
         for full_name in full_names {
             let answers = self.addresses(&full_name, late, within).await;
+            let full_name = full_name.to_utf8();
             if answers.iter().any(has_addresses) {
-                return Found { full_name: Some(full_name.to_utf8()), answers };
+                return Found { full_name: Some(full_name), answers };
             }
             // A server that fails for one domain may know another, but where none answers none will.
             let is_late = tokio::time::Instant::now() >= late;
             let is_failure = |answer: &Answer| matches!(answer, Answer::Failed(_));
+            if known == Some(&*full_name) && answers.iter().any(is_failure) {
+                return Found { full_name: None, answers };
+            }
             if !last.as_ref().is_some_and(|last| last.iter().any(is_failure)) {
                 last = Some(answers);
             }
@@ -418,19 +423,32 @@ mod tests {
         let within = Duration::from_secs(10);
         let no_record = || UNKNOWN_NAME.to_owned();
         assert_eq!(
-            shown(dns.lookup("db", within).await),
+            shown(dns.lookup("db", None, within).await),
             ("db.two.test.".into(), [no_record(), "::2".into()]),
             "not IPv4 of another domain"
         );
         assert_eq!(
-            shown(dns.lookup("web", within).await),
+            shown(dns.lookup("web", None, within).await),
             ("web.three.test.".into(), ["10.0.0.3".into(), no_record()]),
             "a server that fails for one domain knows the next"
         );
         let failed = || "the DNS server has refused to answer: Server Failure".to_owned();
-        assert_eq!(shown(dns.lookup("api", within).await), (String::new(), [failed(), failed()]));
-        assert_eq!(shown(dns.lookup("mail", within).await), (String::new(), [no_record(), no_record()]));
-        assert_eq!(shown(dns.lookup("db.", within).await).0, "", "it is complete");
+        assert_eq!(
+            shown(dns.lookup("web", Some("web.two.test."), within).await),
+            (String::new(), [failed(), failed()]),
+            "what the name stood for does not change because a server fails"
+        );
+        assert_eq!(
+            shown(dns.lookup("db", Some("db.one.test."), within).await).0,
+            "db.two.test.",
+            "one that is gone there may have moved"
+        );
+        assert_eq!(shown(dns.lookup("api", None, within).await), (String::new(), [failed(), failed()]));
+        assert_eq!(
+            shown(dns.lookup("mail", None, within).await),
+            (String::new(), [no_record(), no_record()])
+        );
+        assert_eq!(shown(dns.lookup("db.", None, within).await).0, "", "it is complete");
     }
 
     #[test]
