@@ -64,6 +64,15 @@ access_log: {{ format: json, to: stdout }}
 
     /// Runs a client that asks for `/held`, and meanwhile hands over to a new process. What the client returned.
     fn hand_over_during<T: Send>(&mut self, client: impl FnOnce(&Self) -> T + Send) -> T {
+        self.hand_over_until(|| true, client)
+    }
+
+    /// The same, with the request held until `is_told` that the connection ends.
+    fn hand_over_until<T: Send>(
+        &mut self,
+        is_told: impl Fn() -> bool,
+        client: impl FnOnce(&Self) -> T + Send,
+    ) -> T {
         let (returned, is_handed_over) = thread::scope(|scope| {
             let this = &*self;
             let running = scope.spawn(|| client(this));
@@ -71,6 +80,7 @@ access_log: {{ format: json, to: stdout }}
             eventually("a request is held, or the client has failed", || is_held() || running.is_finished());
             if is_held() {
                 this.service.hand_over();
+                eventually("the client is told, or has failed", || is_told() || running.is_finished());
                 this.origin.resume();
             }
             (running.join().unwrap(), is_held())

@@ -51,11 +51,15 @@ fn nghttp_is_served() {
     let trailers = printed(&mut nghttp(&["-H", "te: trailers", &served.url("/trailers")]));
     assert!(trailers.contains("hello") && trailers.contains("x-checksum: 5d41402a"), "{trailers}");
 
-    let held = served.hand_over_during(|served| {
+    let frames = directory.path().join("frames");
+    let seen = || fs::read_to_string(&frames).unwrap_or_default();
+    let is_told = || seen().contains("recv GOAWAY frame");
+    served.hand_over_until(is_told, |served| {
         let urls = ["/number/0", "/held"].map(|path| served.url(path));
-        printed(nghttp(&[]).args(urls))
+        printed(nghttp(&[]).args(urls).stdout(fs::File::create(&frames).unwrap()))
     });
-    assert!(held.contains("recv GOAWAY frame") && held.contains("error_code=NO_ERROR(0x00)"), "{held}");
+    let held = seen();
+    assert!(is_told() && held.contains("error_code=NO_ERROR(0x00)"), "{held}");
     assert_eq!(held.matches(":status: 200").count(), 2, "{held}");
 }
 
