@@ -33,6 +33,9 @@ pub struct Route {
     /// Likewise each cookie.
     #[serde(rename = "cookie", serialize_with = "serialize::pairs")]
     pub cookies: Vec<(String, String)>,
+    /// Whether a value of these was inserted from outside the file, so that none of them must be shown.
+    #[serde(skip)]
+    pub has_secrets: bool,
     #[serde(flatten)]
     pub action: RouteAction,
     /// Several upstreams instead. The route itself is then the one of `split.routes` that has the largest weight.

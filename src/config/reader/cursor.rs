@@ -53,6 +53,18 @@ impl<'t> Cursor<'t> {
         }
     }
 
+    /// Whether what the file has is filled from the environment or from files, so that it may be secret: the scalar, or one
+    /// below.
+    pub(in crate::config) fn is_interpolated(self) -> bool {
+        let mut entries = match &self.node.kind {
+            NodeKind::Mapping { entries, .. } => entries.as_slice(),
+            _ => &[],
+        }
+        .iter();
+        self.scalar().is_some_and(|written| written.replace("$${", "").contains("${"))
+            || entries.any(|(_, node)| self.child(node).is_interpolated())
+    }
+
     /// Whether the environment has this variable.
     pub(in crate::config) fn has_variable(self, name: &str) -> bool {
         self.context.lookup.variable(name).is_some()

@@ -218,7 +218,7 @@ impl TextReader<'_> {
     pub(super) fn field(self, value: Cursor<'_>) -> Option<FieldText> {
         let mut field = self.read(value, |written| self.placeholders.field(written))?;
         self.warn_of_user(value, &field.text);
-        field.is_secret = value.scalar().is_some_and(|written| written.replace("$${", "").contains("${"));
+        field.is_secret = value.is_interpolated();
         if let Some(constant) = &mut field.constant {
             constant.set_sensitive(field.is_secret);
         }

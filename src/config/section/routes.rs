@@ -238,11 +238,17 @@ fn draft_route<'t>(
     });
     let methods =
         mapping.take("methods").map_or(Some(Vec::new()), |list| conditions(list, |item| item.parse(method)));
-    let headers = mapping.take("headers").map_or(Some(Vec::new()), headers);
+    let mut has_secrets = false;
+    let mut condition = |key| {
+        let value = mapping.take(key)?;
+        has_secrets |= value.is_interpolated();
+        Some(value)
+    };
+    let headers = condition("headers").map_or(Some(Vec::new()), headers);
     let query =
-        mapping.take("query").map_or(Some(Vec::new()), |value| pairs(value, parameter_name, parameter_value));
+        condition("query").map_or(Some(Vec::new()), |value| pairs(value, parameter_name, parameter_value));
     let cookies =
-        mapping.take("cookie").map_or(Some(Vec::new()), |value| pairs(value, cookie_name, cookie_value));
+        condition("cookie").map_or(Some(Vec::new()), |value| pairs(value, cookie_name, cookie_value));
     let split = split(&mut mapping, upstreams, identity);
     let shared = split.as_ref().map(|split| only.or(split.as_ref().and_then(split::Split::heaviest)));
     let action = action(&mut mapping, upstreams, shared, path.as_ref().map(|(_, path)| path), identity);
@@ -289,6 +295,7 @@ fn draft_route<'t>(
         headers: headers?,
         query: query?,
         cookies: cookies?,
+        has_secrets,
         action: action?,
         split: None,
         policies: all,

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// What a secret is shown as.
-const MASK: &str = "***";
+pub(super) const MASK: &str = "***";
 
 /// In place of an ID that a real request would get.
 pub(super) static REQUEST_ID: HeaderValue = HeaderValue::from_static("{request_id}");

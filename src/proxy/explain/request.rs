@@ -402,20 +402,25 @@ fn describe_match(route: &Route, target: &Target, method: &Method) -> String {
 }
 
 fn describe_mismatch(route: &Route, mismatch: Mismatch) -> String {
+    let shown = |value| if route.has_secrets { changes::MASK.into() } else { value };
     match mismatch {
         Mismatch::Path => format!("the path does not match {}", route.path),
         Mismatch::Host => format!("the host is not one of {}", hosts(route)),
         Mismatch::Method => format!("the method is not one of {}", methods(route)),
         Mismatch::Header(index) => match route.headers.get(index) {
-            Some((name, value)) => format!("{name} is not {}", String::from_utf8_lossy(value.as_bytes())),
+            Some((name, value)) => {
+                format!("{name} is not {}", shown(String::from_utf8_lossy(value.as_bytes())))
+            }
             None => "a header differs".to_owned(),
         },
         Mismatch::Query(index) => match route.query.get(index) {
-            Some((name, value)) => format!("the query parameter {name} is not {value}"),
+            Some((name, value)) => {
+                format!("the query parameter {name} is not {}", shown(value.into()))
+            }
             None => "a query parameter differs".to_owned(),
         },
         Mismatch::Cookie(index) => match route.cookies.get(index) {
-            Some((name, value)) => format!("the cookie {name} is not {value}"),
+            Some((name, value)) => format!("the cookie {name} is not {}", shown(value.into())),
             None => "a cookie differs".to_owned(),
         },
     }

@@ -383,6 +383,32 @@ fn routes_are_explained_with_those_passed_over() {
     assert_eq!(nowhere["route"]["passed_over"].as_array().unwrap().len(), 7);
 }
 
+/// A route may want a secret that only the front knows.
+#[test]
+fn what_a_route_wants_is_masked_where_it_comes_from_a_file() {
+    let (origin, directory) = (Origin::ok(), TempDir::new().unwrap());
+    let file = directory.path().join("secret");
+    fs::write(&file, "s3cret").unwrap();
+    let secret = format!("\"${{file:{}}}\"", file.display());
+    let tollgate = Tollgate::start(Config::yaml(format!(
+        "
+upstreams: {{ origin: {{ endpoints: [\"http://{}\"] }} }}
+routes:
+  - {{ path: /a, headers: {{ x-version: \"2\", x-front: {secret} }}, upstream: origin }}
+  - {{ path: /a, query: {{ key: {secret} }}, upstream: origin }}
+  - {{ path: /a, cookie: {{ key: {secret} }}, upstream: origin }}
+  - {{ path: /a, headers: {{ x-version: \"$${{2}}\" }}, upstream: origin }}
+",
+        origin.address
+    )));
+    let explained = explain(&tollgate, &json!({ "url": "http://h/a", "headers": { "x-version": "2" } }));
+    let passed_over = explained["route"]["passed_over"].as_array().unwrap();
+    let because: Vec<_> = passed_over.iter().map(|route| route["because"].as_str().unwrap()).collect();
+    let masked = ["x-front is not ***", "the query parameter key is not ***", "the cookie key is not ***"];
+    assert_eq!(because, [&masked[..], &["x-version is not ${2}"]].concat());
+    assert_eq!(request(tollgate.address, "GET", "/a?key=s3cret", &[], b"").status, 200);
+}
+
 #[test]
 fn exempt_skipped_shadow_and_override_are_shown() {
     let (_origin, _directory, issuer, tollgate) = start();
