@@ -25,13 +25,26 @@ impl Claims {
         Self { reserved, named }
     }
 
-    /// Removes from the head of an untrusted peer's request what it claims about itself.
-    pub(super) fn remove_from_head(&self, headers: &mut HeaderMap, method_override: MethodOverride) {
+    /// Removes from the head of a request what its peer must not claim: a trusted one, only what it has not spelled as the field
+    /// is, and so may have passed on from a client.
+    pub(super) fn remove_from_head(
+        &self,
+        headers: &mut HeaderMap,
+        method_override: MethodOverride,
+        is_trusted: bool,
+    ) {
         remove_where(headers, |name| {
             let name = name.as_str();
-            self.is_reserved(name)
-                || is_claim(name) && !(method_override == MethodOverride::Allow && is_method_override(name))
+            let is_allowed = method_override == MethodOverride::Allow && is_method_override(name);
+            (self.is_reserved(name) || is_claim(name) && !is_allowed)
+                && (!is_trusted || self.is_other_spelling(name))
         });
+    }
+
+    /// Whether this name of a claim is not the one by which it is known.
+    fn is_other_spelling(&self, name: &str) -> bool {
+        let is_plain = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        self.reserved.iter().all(|field| field != name) && (self.is_reserved(name) || !is_plain(name))
     }
 
     /// Whether only trusted peers may send a field of this name, as far as the route does not allow it.
@@ -104,7 +117,8 @@ fn field_of(condition: &Condition) -> Option<&HeaderName> {
 /// Whether this is a field by which proxies tell each other whose request it is, or what it is for; or by which a client
 /// asks for another method, path or host than those that were matched.
 ///
-/// Spellings with underscores count too: many frameworks can't tell `X_Forwarded_For` from the real one.
+/// Other spellings count too: to CGI programs, `X-Forwarded-For` is `HTTP_X_FORWARDED_FOR` (RFC 3875, section 4.1.18), and many
+/// frameworks take `X_Forwarded_For` and `X.Forwarded.For` for the same.
 fn is_claim(name: &str) -> bool {
     // Hardly any field that clients send begins like one of these.
     let claims: &[&str] = match name.as_bytes().first() {
@@ -155,14 +169,16 @@ fn is_method_override(name: &str) -> bool {
     ["x-http-method-override", "x-http-method", "x-method-override"].iter().any(|of| is_spelling(name, of))
 }
 
-/// Whether `name` is `field`, with underscores in place of dashes or not.
+/// Whether `name` is `field`, with these or other characters between its letters and digits.
 pub(super) fn is_spelling(name: &str, field: &str) -> bool {
     name.len() == field.len() && has_prefix(name, field)
 }
 
 pub(super) fn has_prefix(name: &str, prefix: &str) -> bool {
     name.len() >= prefix.len()
-        && name.bytes().zip(prefix.bytes()).all(|(byte, want)| byte == want || (byte, want) == (b'_', b'-'))
+        && name.bytes().zip(prefix.bytes()).all(|(byte, want)| {
+            byte == want || !byte.is_ascii_alphanumeric() && !want.is_ascii_alphanumeric()
+        })
 }
 
 #[cfg(test)]
@@ -191,6 +207,10 @@ mod tests {
             ("fastly-client-ip", "1.1.1.1"),
             ("x-forwarded-client-cert", "Hash=1"),
             ("x_forwarded_client_cert", "Hash=1"),
+            ("x.forwarded.for", "1.1.1.1"),
+            ("x-forwarded~for", "1.1.1.1"),
+            ("x!real+ip", "1.1.1.1"),
+            ("fastly.client-ip", "1.1.1.1"),
             ("client-cert", ":AA==:"),
             ("client_cert", ":AA==:"),
             ("client-cert-chain", ":AA==:"),
@@ -207,17 +227,34 @@ mod tests {
             ("from", "me@example.org"),
         ]);
         let kept = ["client-certs", "forwarded-by-me", "from"];
-        claims("fastly-client-ip", "x-plan").remove_from_head(&mut map, MethodOverride::Remove);
+        claims("fastly-client-ip", "x-plan").remove_from_head(&mut map, MethodOverride::Remove, false);
         assert_eq!(names(&map), [&kept[..], &["x-request-id"]].concat());
         map.insert("x_request_id", HeaderValue::from_static("abc"));
-        claims("x-request-id", "x-plan").remove_from_head(&mut map, MethodOverride::Remove);
+        claims("x-request-id", "x-plan").remove_from_head(&mut map, MethodOverride::Remove, false);
         assert_eq!(names(&map), kept);
+    }
+
+    #[test]
+    fn a_trusted_peer_may_send_claims_as_they_are_spelled() {
+        let mut map = headers(&[
+            ("x-forwarded-for", "1.1.1.1"),
+            ("x_forwarded_for", "6.6.6.6"),
+            ("x.forwarded-for", "6.6.6.6"),
+            ("forwarded", "for=1.1.1.1"),
+            ("x_user", "ann"),
+            ("x-user", "mallory"),
+            ("x.user", "mallory"),
+            ("x-host", "a.example"),
+            ("my_own.field", "kept"),
+        ]);
+        claims("x_user", "x-plan").remove_from_head(&mut map, MethodOverride::Remove, true);
+        assert_eq!(names(&map), ["forwarded", "my_own.field", "x-forwarded-for", "x-host", "x_user"]);
     }
 
     #[test]
     fn a_method_override_stays_where_the_route_allows_it() {
         let mut map = headers(&[("x-http-method-override", "PUT"), ("x-original-method", "PUT")]);
-        claims("x-request-id", "x-plan").remove_from_head(&mut map, MethodOverride::Allow);
+        claims("x-request-id", "x-plan").remove_from_head(&mut map, MethodOverride::Allow, false);
         assert_eq!(names(&map), ["x-http-method-override"]);
     }
 

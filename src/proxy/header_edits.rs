@@ -26,8 +26,8 @@ impl FilledEdits {
         Self { edits: Arc::clone(edits), values }
     }
 
-    /// Changes the header of a request. Fields with underscores in place of dashes are the same: many frameworks can't tell
-    /// them apart.
+    /// Changes the header of a request. Fields with other characters in place of dashes are the same: many frameworks can't
+    /// tell them apart.
     pub(super) fn apply_to_request(self, headers: &mut HeaderMap) {
         remove_where(headers, |field| replaces(&self.edits, field));
         self.insert(headers);

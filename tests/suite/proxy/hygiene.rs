@@ -274,6 +274,23 @@ fn a_client_s_request_id_is_replaced_on_both_sides() {
     assert!(!origin.heads()[0].contains("mine"), "{:?}", origin.heads());
 }
 
+/// Services that know a field by its letters and digits alone would take the last one for the user.
+#[test]
+fn other_spellings_of_what_a_trusted_proxy_says_reach_no_service() {
+    let origin = Origin::ok();
+    let settings = "trusted_proxies: [127.0.0.1]\nuser: [{ header: x-user-id }]\ntrusted_headers: [x-plan]\n";
+    let tollgate = Tollgate::start(Config::new(&[origin.address], settings));
+    let others = ["x_user_id", "x.user.id", "x-plan!", "x~plan", "x_forwarded_for", "x.real.ip"];
+    let others: Vec<_> = others.iter().map(|name| (*name, "mallory")).collect();
+    let told = [("x-user-id", "ann"), ("x-plan", "gold"), ("x-forwarded-for", "192.0.2.7")];
+    get(tollgate.address, "/", &[&told[..], &others].concat());
+    let head = &origin.heads()[0];
+    assert!(head.contains("\r\nx-user-id: ann") && head.contains("\r\nx-plan: gold"), "{head}");
+    let passed = |name: &str| head.contains(&format!("\r\n{name}: mallory"));
+    let passed: Vec<_> = others.iter().map(|(name, _)| *name).filter(|name| passed(name)).collect();
+    assert_eq!(passed, ["x-plan!"], "that is another one");
+}
+
 #[test]
 fn a_request_id_of_a_trusted_proxy_is_kept() {
     let origin =
