@@ -2,3 +2,4 @@
 
 pub mod dashboards;
 mod files;
+mod kubernetes;
