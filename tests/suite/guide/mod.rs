@@ -6,6 +6,7 @@ mod links;
 mod migration;
 mod statuses;
 mod summary;
+mod tasks;
 
 use std::{fs, path::Path};
 

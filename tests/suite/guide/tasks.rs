@@ -1,0 +1,293 @@
+//! The pages of `docs/tasks`: their configurations run as they stand there, and their commands print what the pages show.
+
+use std::{env, fs, net::TcpStream, path::Path, sync::LazyLock};
+
+use jsonwebtoken::Algorithm;
+use regex::Regex;
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::{Page, replace};
+use crate::harness::{
+    Client, Config, Issuer, Origin, Tollgate, eventually, file_name, get, in_seconds, nginx, nobody,
+    program, request,
+};
+
+/// What differs from run to run, and what takes its place before texts are compared.
+static VARYING: LazyLock<[(Regex, &str); 3]> = LazyLock::new(|| {
+    [
+        (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "TIME"),
+        (r"(retry-after: |x-ratelimit-reset: |;t=)\d+", "${1}SECONDS"),
+        (r"(^| )\d+(ms|s|m|h)( \d+s)?\b", "${1}DURATION"),
+    ]
+    .map(|(expression, replacement)| (Regex::new(expression).unwrap(), replacement))
+});
+
+/// A page, an API behind a Tollgate with a configuration of the page, and a directory for what its commands need.
+struct Task {
+    page: Page,
+    origin: Origin,
+    issuer: Issuer,
+    directory: TempDir,
+    tollgate: Tollgate,
+}
+
+impl Task {
+    /// `mark` is in the configuration; `changes` are made in it.
+    #[track_caller]
+    fn start(name: &str, mark: &str, changes: &[(&str, &str)], origin: Origin) -> Self {
+        let page = Page::open(&format!("tasks/{name}.md"));
+        let directory = TempDir::new().unwrap();
+        let issuer = Issuer::new(Algorithm::RS256);
+        fs::write(directory.path().join("issuer.pem"), issuer.public()).unwrap();
+        let tollgate = serve(&page, mark, changes, &origin, &directory);
+        Self { page, origin, issuer, directory, tollgate }
+    }
+
+    /// Another configuration of the page.
+    #[track_caller]
+    fn restart(&mut self, mark: &str, changes: &[(&str, &str)]) {
+        self.tollgate = serve(&self.page, mark, changes, &self.origin, &self.directory);
+    }
+
+    /// A client's token with these claims, and an expiry.
+    fn token(&self, mut claims: serde_json::Value) -> String {
+        claims["exp"] = json!(in_seconds(3600));
+        self.issuer.sign(&claims)
+    }
+
+    /// Runs `line` as the page's reader would.
+    fn run(&self, line: &str) -> String {
+        let line = line.replace("127.0.0.1:8080", &self.tollgate.address.to_string());
+        let binaries = Path::new(env!("CARGO_BIN_EXE_tollgate")).parent().unwrap();
+        let path = format!("{}:{}", binaries.display(), env::var("PATH").unwrap_or_default());
+        let mut shell = program("bash", "bash");
+        shell.current_dir(self.directory.path()).args(["-c", &line]);
+        shell.env("PATH", path).env("TOLLGATE_ADMIN", format!("http://{}", self.tollgate.admin));
+        shell.env_remove("TOLLGATE_ADMIN_TOKEN");
+        shell.env("ANN", self.token(json!({ "sub": "ann" })));
+        shell.env("BOB", self.token(json!({ "sub": "bob" })));
+        shell.env("FREE", self.token(json!({ "sub": "acme", "plan": "free" })));
+        shell.env("PRO", self.token(json!({ "sub": "globex", "plan": "pro" })));
+        String::from_utf8(shell.output().unwrap().stdout).unwrap()
+    }
+
+    /// The commands of the block with `mark`, each with what stands below it.
+    fn steps(&self, mark: &str) -> Vec<(String, String)> {
+        let block = format!("\n{}", self.page.block("console", mark));
+        let steps = block.split("\n$ ").skip(1).map(|step| step.split_once('\n').unwrap_or((step, "")));
+        steps.map(|(line, shown)| (line.to_owned(), shown.to_owned())).collect()
+    }
+
+    /// Each command of the block with `mark` prints what stands below it.
+    #[track_caller]
+    fn shows(&self, mark: &str) {
+        for (line, shown) in self.steps(mark) {
+            let mut printed = self.run(&line);
+            // What the commands tell of clients comes ten times a second.
+            if ["tollgate blocked", "tollgate bans", "tollgate policies"].iter().any(|start| line.starts_with(start))
+                && !alike(&shown, &printed)
+            {
+                eventually(&line, || {
+                    printed = self.run(&line);
+                    alike(&shown, &printed)
+                });
+            }
+            assert!(alike(&shown, &printed), "{line}\n{printed}\nin place of\n{shown}");
+        }
+    }
+}
+
+/// A Tollgate with the page's configuration that contains `mark`.
+#[track_caller]
+fn serve(page: &Page, mark: &str, changes: &[(&str, &str)], origin: &Origin, directory: &TempDir) -> Tollgate {
+    let key = directory.path().join("issuer.pem");
+    let yaml = page.block("yaml", mark);
+    let changes: Vec<_> = changes.iter().map(|(from, to)| (*from, (*to).to_owned())).collect();
+    let places = [
+        ("0.0.0.0:8080", "\"127.0.0.1:0\"".to_owned()),
+        ("127.0.0.1:3000", origin.address.to_string()),
+        ("keys/issuer.pem", file_name(&key).to_owned()),
+    ];
+    let places = places.into_iter().filter(|(from, _)| yaml.contains(from));
+    let all: Vec<_> = places.chain(changes).collect();
+    let all: Vec<_> = all.iter().map(|(from, to)| (*from, to.as_str())).collect();
+    Tollgate::start(Config::yaml(replace(&yaml, &all)))
+}
+
+/// Whether this was printed: lines of `…` stand for any lines, and what varies may differ.
+fn alike(shown: &str, printed: &str) -> bool {
+    fn lines(text: &str) -> Vec<String> {
+        let lines = text.lines().map(|line| {
+            let words = line.split_whitespace().collect::<Vec<_>>().join(" ");
+            VARYING.iter().fold(words, |line, (varying, by)| varying.replace_all(&line, *by).into_owned())
+        });
+        lines.filter(|line| !line.is_empty()).collect()
+    }
+    fn matches(shown: &[String], printed: &[String]) -> bool {
+        match shown.split_first() {
+            None => printed.is_empty(),
+            Some((line, rest)) if line == "…" => (0..=printed.len()).any(|from| matches(rest, &printed[from..])),
+            Some((line, rest)) => printed.first() == Some(line) && matches(rest, &printed[1..]),
+        }
+    }
+    matches(&lines(shown), &lines(printed))
+}
+
+/// Sends `count` requests over one connection: how many got 200.
+fn admitted(tollgate: &Tollgate, count: usize, headers: &[(&str, &str)]) -> usize {
+    let mut client = Client::connect(tollgate.address);
+    let headers = [&[("host", "localhost")], headers].concat();
+    (0..count).filter(|_| client.request("GET", "/", &headers, b"").status == 200).count()
+}
+
+/// A service that knows no password: each login gets 401.
+fn wrong_passwords() -> Origin {
+    Origin::start(|conn| {
+        while let Some(head) = conn.head()? {
+            conn.body(&head)?;
+            let status = if head.starts_with("POST /login") { "401 Unauthorized" } else { "200 OK" };
+            conn.answer(status, &[], b"")?;
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn limit_by_address() {
+    let mut task = Task::start("limit-by-address", "per-ip", &[], Origin::ok());
+    task.shows("sort | uniq -c");
+    // The page shows only what is added for a proxy in front.
+    let added = task.page.block("yaml", "trusted_proxies: [10.0.0.2]\n");
+    task.restart("per-ip", &[("policies:\n", &format!("{added}policies:\n"))]);
+    task.shows("--peer 10.0.0.2");
+}
+
+#[test]
+fn limit_by_user() {
+    let task = Task::start("limit-by-user", "jwt:", &[], Origin::ok());
+    task.shows("sort | uniq -c");
+}
+
+#[test]
+fn plans_of_tokens() {
+    let task = Task::start("plans", "jwt:plan", &[], Origin::ok());
+    task.shows("$PRO");
+}
+
+#[test]
+fn plans_of_a_gateway() {
+    let task =
+        Task::start("plans", "header:x-plan", &[("10.0.0.2", "127.0.0.1")], Origin::ok());
+    let front = nobody();
+    let changes = [
+        ("listen 80", &*format!("listen {front}")),
+        ("10.0.0.3:8080", &*task.tollgate.address.to_string()),
+    ];
+    let block = replace(&task.page.block("nginx", "x_api_key"), &changes);
+    let (_nginx, _) = nginx(task.directory.path(), &block, "");
+    eventually("nginx listens", || TcpStream::connect(front).is_ok());
+    for (key, quota) in [("k-7f3a91", Some("q=10;")), ("k-c02b5e", Some("q=100;")), ("wrong", None)] {
+        let reply = get(front, "/", &[("x-api-key", key), ("x-plan", "pro"), ("x-user-id", "mallory")]);
+        assert_eq!(reply.status, if quota.is_some() { 200 } else { 401 }, "{key}");
+        let policy = reply.header("ratelimit-policy");
+        assert!(quota.is_none_or(|quota| policy.unwrap().contains(quota)), "{key}: {policy:?}");
+    }
+}
+
+#[test]
+fn expensive_requests() {
+    let mut task = Task::start("expensive-requests", "graphql", &[], Origin::ok());
+    task.shows("sort | uniq -c");
+    assert_eq!(get(task.tollgate.address, "/", &[]).status, 200);
+    task.restart("points", &[("10.0.0.2", "127.0.0.1")]);
+    let shown = task.page.block("text", "points");
+    let headers: [&[(&str, &str)]; 2] = [&[("x-cost", "250")], &[]];
+    for (headers, shown) in headers.into_iter().zip(shown.lines()) {
+        let reply = request(task.tollgate.address, "POST", "/graphql", headers, b"");
+        assert!(alike(shown, &format!("ratelimit: {}", reply.header("ratelimit").unwrap())), "{shown}");
+    }
+}
+
+#[test]
+fn credential_stuffing() {
+    let task = Task::start("stop-credential-stuffing", "failed-logins", &[], wrong_passwords());
+    task.shows("sort | uniq -c");
+    // One denial so far.
+    for _ in 0..9 {
+        let denied = request(task.tollgate.address, "POST", "/login", &[("authorization", "Basic YW5uOng=")], b"");
+        assert_eq!(denied.status, 429);
+    }
+    task.shows("tollgate bans");
+}
+
+#[test]
+fn uploads() {
+    let mut task = Task::start("uploads-and-slow-clients", "uploads-at-once", &[], Origin::ok());
+    for (name, mebibytes) in [("two", 2), ("big", 101)] {
+        fs::File::create(task.directory.path().join(name)).unwrap().set_len(mebibytes << 20).unwrap();
+    }
+    task.shows("-T big");
+    let upload = || {
+        let mut client = Client::connect(task.tollgate.address);
+        client.send("PUT /upload/a HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n");
+        client
+    };
+    let _running = [upload(), upload()];
+    eventually("two uploads are running", || {
+        let mut third = upload();
+        let reply = third.send("0\r\n\r\n").reply();
+        reply.status == 429 && reply.header("retry-after") == Some("1")
+    });
+    task.restart("uploads-at-once", &[("grace: 20s", "grace: 1s")]);
+    task.shows("sleep 1");
+}
+
+#[test]
+fn an_office() {
+    let changes = [("203.0.113.0/29", "192.0.2.0/29"), ("policies:\n", "trusted_proxies: [127.0.0.1]\npolicies:\n")];
+    let mut task = Task::start("unblock-an-office", "overrides", &changes, Origin::ok());
+    let of_office = |user| {
+        let authorization = format!("Bearer {}", task.token(json!({ "sub": user })));
+        admitted(&task.tollgate, 60, &[("x-forwarded-for", "203.0.113.7"), ("authorization", &authorization)])
+    };
+    assert_eq!(["ann", "bob", "cid", "dan", "eve"].map(of_office), [60; 5]);
+    assert_eq!(of_office("fay"), 0);
+    task.shows("tollgate blocked");
+    task.shows("tollgate unblock");
+    assert_eq!(of_office("fay"), 60);
+    task.restart("overrides", &[]);
+    task.shows("tollgate explain");
+}
+
+#[test]
+fn try_a_limit() {
+    let log = [("policies:\n", "access_log: { format: json, to: stdout }\npolicies:\n")];
+    let task = Task::start("try-a-limit", "shadow", &log, Origin::ok());
+    assert_eq!(admitted(&task.tollgate, 131, &[]), 131);
+    task.shows("tollgate policies");
+    eventually("all are logged", || task.tollgate.stdout().len() == 131);
+    let log = task.tollgate.stdout().join("\n") + "\n";
+    fs::write(task.directory.path().join("access.log"), log).unwrap();
+    task.shows("access.log");
+    let file = task.tollgate.directory().join("proxy.yaml");
+    let yaml = fs::read_to_string(&file).unwrap();
+    fs::write(&file, replace(&yaml, &[(", mode: shadow", "")])).unwrap();
+    task.shows("tollgate reload");
+}
+
+#[test]
+fn handle_429() {
+    let task = Task::start("handle-429", "reply_headers", &[], Origin::ok());
+    // On a busy machine, a second may pass between the commands.
+    eventually("the commands print what the page shows", || {
+        task.steps("curl").iter().all(|(line, shown)| alike(shown, &task.run(line)))
+    });
+    let url = format!("http://{}/", task.tollgate.address);
+    let all = format!("for _ in range(25): print(get('{url}').status)\n");
+    let script = task.page.block("python", "Retry-After") + &all;
+    fs::write(task.directory.path().join("client.py"), script).unwrap();
+    assert_eq!(task.run("python3 client.py").lines().filter(|line| *line == "200").count(), 25);
+    let curl = "for i in $(seq 25); do curl -s --retry 5 -o /dev/null -w '%{http_code}\\n' http://127.0.0.1:8080/; done";
+    assert_eq!(task.run(curl).lines().filter(|line| *line == "200").count(), 25);
+}
