@@ -9,8 +9,8 @@ use tempfile::TempDir;
 
 use super::{Page, replace};
 use crate::harness::{
-    Client, Config, Issuer, Origin, Tollgate, eventually, file_name, get, in_seconds, nginx, nobody,
-    program, request,
+    Client, Config, Issuer, Origin, Tollgate, eventually, file_name, get, in_seconds, nginx, nobody, program,
+    request,
 };
 
 /// What differs from run to run, and what takes its place before texts are compared.
@@ -85,7 +85,9 @@ impl Task {
         for (line, shown) in self.steps(mark) {
             let mut printed = self.run(&line);
             // What the commands tell of clients comes ten times a second.
-            if ["tollgate blocked", "tollgate bans", "tollgate policies"].iter().any(|start| line.starts_with(start))
+            if ["tollgate blocked", "tollgate bans", "tollgate policies"]
+                .iter()
+                .any(|start| line.starts_with(start))
                 && !alike(&shown, &printed)
             {
                 eventually(&line, || {
@@ -100,7 +102,13 @@ impl Task {
 
 /// A Tollgate with the page's configuration that contains `mark`.
 #[track_caller]
-fn serve(page: &Page, mark: &str, changes: &[(&str, &str)], origin: &Origin, directory: &TempDir) -> Tollgate {
+fn serve(
+    page: &Page,
+    mark: &str,
+    changes: &[(&str, &str)],
+    origin: &Origin,
+    directory: &TempDir,
+) -> Tollgate {
     let key = directory.path().join("issuer.pem");
     let yaml = page.block("yaml", mark);
     let changes: Vec<_> = changes.iter().map(|(from, to)| (*from, (*to).to_owned())).collect();
@@ -127,7 +135,9 @@ fn alike(shown: &str, printed: &str) -> bool {
     fn matches(shown: &[String], printed: &[String]) -> bool {
         match shown.split_first() {
             None => printed.is_empty(),
-            Some((line, rest)) if line == "…" => (0..=printed.len()).any(|from| matches(rest, &printed[from..])),
+            Some((line, rest)) if line == "…" => {
+                (0..=printed.len()).any(|from| matches(rest, &printed[from..]))
+            }
             Some((line, rest)) => printed.first() == Some(line) && matches(rest, &printed[1..]),
         }
     }
@@ -177,13 +187,10 @@ fn plans_of_tokens() {
 
 #[test]
 fn plans_of_a_gateway() {
-    let task =
-        Task::start("plans", "header:x-plan", &[("10.0.0.2", "127.0.0.1")], Origin::ok());
+    let task = Task::start("plans", "header:x-plan", &[("10.0.0.2", "127.0.0.1")], Origin::ok());
     let front = nobody();
-    let changes = [
-        ("listen 80", &*format!("listen {front}")),
-        ("10.0.0.3:8080", &*task.tollgate.address.to_string()),
-    ];
+    let changes =
+        [("listen 80", &*format!("listen {front}")), ("10.0.0.3:8080", &*task.tollgate.address.to_string())];
     let block = replace(&task.page.block("nginx", "x_api_key"), &changes);
     let (_nginx, _) = nginx(task.directory.path(), &block, "");
     eventually("nginx listens", || TcpStream::connect(front).is_ok());
@@ -215,7 +222,8 @@ fn credential_stuffing() {
     task.shows("sort | uniq -c");
     // One denial so far.
     for _ in 0..9 {
-        let denied = request(task.tollgate.address, "POST", "/login", &[("authorization", "Basic YW5uOng=")], b"");
+        let denied =
+            request(task.tollgate.address, "POST", "/login", &[("authorization", "Basic YW5uOng=")], b"");
         assert_eq!(denied.status, 429);
     }
     task.shows("tollgate bans");
@@ -230,7 +238,9 @@ fn uploads() {
     task.shows("-T big");
     let upload = || {
         let mut client = Client::connect(task.tollgate.address);
-        client.send("PUT /upload/a HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n");
+        client.send(
+            "PUT /upload/a HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n",
+        );
         client
     };
     let _running = [upload(), upload()];
@@ -245,17 +255,22 @@ fn uploads() {
 
 #[test]
 fn an_office() {
-    let changes = [("203.0.113.0/29", "192.0.2.0/29"), ("policies:\n", "trusted_proxies: [127.0.0.1]\npolicies:\n")];
+    let changes =
+        [("203.0.113.0/29", "192.0.2.0/29"), ("policies:\n", "trusted_proxies: [127.0.0.1]\npolicies:\n")];
     let mut task = Task::start("unblock-an-office", "overrides", &changes, Origin::ok());
-    let of_office = |user| {
+    let of_office = |user, count| {
         let authorization = format!("Bearer {}", task.token(json!({ "sub": user })));
-        admitted(&task.tollgate, 60, &[("x-forwarded-for", "203.0.113.7"), ("authorization", &authorization)])
+        admitted(
+            &task.tollgate,
+            count,
+            &[("x-forwarded-for", "203.0.113.7"), ("authorization", &authorization)],
+        )
     };
-    assert_eq!(["ann", "bob", "cid", "dan", "eve"].map(of_office), [60; 5]);
-    assert_eq!(of_office("fay"), 0);
-    task.shows("tollgate blocked");
+    assert_eq!(["ann", "bob", "cid", "dan", "eve"].map(|user| of_office(user, 60)), [60; 5]);
+    assert_eq!([("fay", 5), ("gus", 4), ("hal", 3)].map(|(user, count)| of_office(user, count)), [0; 3]);
+    task.shows("RECORDS");
     task.shows("tollgate unblock");
-    assert_eq!(of_office("fay"), 60);
+    assert_eq!(of_office("fay", 60), 60);
     task.restart("overrides", &[]);
     task.shows("tollgate explain");
 }
