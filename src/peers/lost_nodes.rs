@@ -63,6 +63,7 @@ fn as_lost(node: &NodeFacts) -> NodeFacts {
         primary: node.primary.clone(),
         state: NodeState::Down,
         failure: Some("no other node reports it any more".to_owned()),
+        is_lost: true,
         decisions: node.decisions,
         version: node.version.clone(),
         ..NodeFacts::default()
@@ -105,13 +106,14 @@ mod tests {
         assert_eq!(shown(&mut lost, &["a", "b"], now), both);
         let mut nodes = vec![up("a")];
         lost.append_to(&mut nodes, now + SHOWN_FOR / 2);
-        let NodeFacts { state, failure, latency, slots, decisions, decisions_per_second, role, .. } =
-            &nodes[1];
+        let NodeFacts {
+            state, failure, is_lost, latency, slots, decisions, decisions_per_second, role, ..
+        } = &nodes[1];
         assert_eq!(
             (*state, *role, *decisions, *decisions_per_second),
             (NodeState::Down, Some(NodeRole::Primary), 7, 0)
         );
-        assert!(failure.is_some() && latency.is_none() && slots.is_empty(), "{nodes:?}");
+        assert!(failure.is_some() && *is_lost && latency.is_none() && slots.is_empty(), "{nodes:?}");
         assert_eq!(shown(&mut lost, &["a", "b"], now + SHOWN_FOR / 2), both, "it is back");
         let later = now + SHOWN_FOR / 2 + SHOWN_FOR;
         assert_eq!(shown(&mut lost, &["a"], later), [node("a", NodeState::Up)], "it was removed");

@@ -198,6 +198,7 @@ fn primary_facts(node: &Node, seen: &NodeSeen, slots: Vec<(u16, u16)>) -> NodeFa
             () => NodeState::Unknown,
         },
         failure: seen.failure.clone(),
+        is_lost: false,
         latency: seen.latency,
         lag: None,
         decisions: node.decisions(),

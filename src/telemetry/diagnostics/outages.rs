@@ -147,13 +147,15 @@ fn unavailable_store(store: &StoreFacts) -> Vec<Finding> {
         );
         vec![Finding { subject: Subject::UnavailableStore(store.topology.name().to_owned()), text }]
     };
+    // A server that is lost was replaced: after a failover, decisions go to the new primary.
+    let mut known = store.nodes.iter().filter(|node| !node.is_lost).peekable();
     match store.topology {
-        StoreTopology::Sentinel if store.nodes.is_empty() => return unknown("Sentinel"),
-        StoreTopology::Cluster if store.nodes.is_empty() => return unknown("Redis Cluster"),
+        StoreTopology::Sentinel if known.peek().is_none() => return unknown("Sentinel"),
+        StoreTopology::Cluster if known.peek().is_none() => return unknown("Redis Cluster"),
         _ => {}
     }
     // Replicas of a primary take no decisions.
-    let away = store.nodes.iter().filter(|node| node.primary.is_none() && is_away(node.state));
+    let away = known.filter(|node| node.primary.is_none() && is_away(node.state));
     let found = away.map(|node| {
         let (address, why) = (&node.address, node.failure.as_deref().unwrap_or("it fails too often"));
         let what = match store.topology {
@@ -286,6 +288,21 @@ mod tests {
             &[
                 "Redis at 10.0.0.1:6379 is unavailable (it fails too often): policies follow their on_store_error",
             ],
+        );
+        let lost = || NodeFacts {
+            address: "10.0.0.2:6379".into(),
+            state: NodeState::Down,
+            is_lost: true,
+            ..NodeFacts::default()
+        };
+        let mut replaced = single(NodeState::Up);
+        replaced.nodes.push(lost());
+        assert_found(&outages(&[], &[], Some(&replaced)), &[]);
+        let all_lost =
+            StoreFacts { topology: StoreTopology::Cluster, nodes: vec![lost()], ..StoreFacts::default() };
+        assert_found(
+            &outages(&[], &[], Some(&all_lost)),
+            &["no Redis server is known, because Redis Cluster does not"],
         );
         let unknown = StoreFacts { topology: StoreTopology::Sentinel, ..StoreFacts::default() };
         assert_found(

@@ -78,6 +78,8 @@ pub struct NodeFacts {
     pub state: NodeState,
     /// Why it is not up.
     pub failure: Option<String>,
+    /// The others do not name it any more: another one decides in its place.
+    pub is_lost: bool,
     /// Of the last round trip, in microseconds.
     pub latency: Option<u64>,
     /// Of a replica: bytes that its primary has written and it has not acknowledged.

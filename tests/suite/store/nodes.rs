@@ -98,6 +98,14 @@ fn decides(tollgate: &Tollgate) {
     assert_eq!(sum(tollgate, "decisions"), before + sent, "each decision is one node's");
 }
 
+/// A server that is down is no outage once another one decides in its place.
+#[track_caller]
+fn has_no_outage(tollgate: &Tollgate) {
+    eventually("there is no outage", || {
+        tollgate.admin("GET", "/v1/status").json()["outages"].as_array().is_some_and(Vec::is_empty)
+    });
+}
+
 #[test]
 fn a_primary_and_its_replicas_are_seen() {
     let (origin, mut redis) = (Origin::ok(), Sentinels::start());
@@ -144,6 +152,7 @@ fn a_primary_and_its_replicas_are_seen() {
         node_of(&tollgate, &redis.servers[3 - new])["primary"] == new_address.as_str()
     });
     decides(&tollgate);
+    has_no_outage(&tollgate);
     redis.servers[0].restart();
     sees(&tollgate, "it comes back as a replica", &[&redis.servers[0]], "replica", "up");
 }
@@ -185,6 +194,7 @@ fn each_node_of_a_cluster_is_seen() {
     });
     assert_eq!(slots(&tollgate), 16_384.0);
     decides(&tollgate);
+    has_no_outage(&tollgate);
     let status = tollgate.command(&["status"]).stdout;
     assert!(status.contains("store          cluster, 5/6 up"), "{status}");
     let top = tollgate.command(&["top"]).stdout;
