@@ -33,7 +33,7 @@ use crate::{
             ThreadMetrics,
         },
     },
-    tls::{TlsIdentity, TlsSession, is_valid_now},
+    tls::{TlsIdentity, TlsSession, client_certificate_hint, is_valid_now},
 };
 
 /// The type of a TLS record with a handshake message (RFC 8446, 5.1).
@@ -199,9 +199,14 @@ fn handshake_error(error: &io::Error, unknown: Option<String>) -> OpeningError {
             | PeerIncompatible::SignatureAlgorithmsExtensionRequired,
         )) => HandshakeFailure::NoSharedVersion,
         Some(Error::PeerIncompatible(_)) => HandshakeFailure::NoSharedParameters,
-        Some(Error::InvalidCertificate(_) | Error::NoCertificatesPresented) => {
-            HandshakeFailure::ClientCertificate
+        Some(error @ Error::InvalidCertificate(wrong)) => {
+            let detail = match client_certificate_hint(wrong) {
+                Some(hint) => format!("{hint} ({error})"),
+                None => error.to_string(),
+            };
+            return OpeningError::Handshake(HandshakeFailure::ClientCertificate, detail);
         }
+        Some(Error::NoCertificatesPresented) => HandshakeFailure::ClientCertificate,
         Some(Error::AlertReceived(alert)) => match (refuses_certificate(*alert), unknown) {
             (true, Some(name)) => {
                 let detail = format!("the client asked for {name:?}, which no certificate is for");

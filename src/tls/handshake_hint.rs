@@ -1,4 +1,4 @@
-//! Handshakes with servers that failed: what to look at.
+//! Handshakes with servers and clients that failed: what to look at.
 
 use std::{error::Error, io};
 
@@ -66,6 +66,32 @@ pub fn handshake_hint(error: &rustls::Error, settings: ServerSettings<'_>) -> Op
     })
 }
 
+/// Why the certificate of a client was refused, in plain words. `None`: the error says all there is to say.
+pub fn client_certificate_hint(error: &CertificateError) -> Option<&'static str> {
+    use CertificateError as Wrong;
+    Some(match error {
+        Wrong::UnknownIssuer | Wrong::BadSignature => {
+            "the client's certificate is not from an authority in client_ca"
+        }
+        Wrong::Expired | Wrong::ExpiredContext { .. } => "the client's certificate has expired",
+        Wrong::NotValidYet | Wrong::NotValidYetContext { .. } => {
+            "the client's certificate is not valid yet, or the clock of this machine is behind"
+        }
+        Wrong::InvalidPurpose | Wrong::InvalidPurposeContext { .. } => {
+            "the client's certificate is not for clients: its extended key usage lacks clientAuth"
+        }
+        // rustls has no variants of its own for these.
+        Wrong::Other(other) => match other.0.to_string().as_str() {
+            "UnsupportedCertVersion" => {
+                "the client's certificate is of X.509 version 1 or 2: issue it as version 3"
+            }
+            "CaUsedAsEndEntity" => "the client's certificate is that of an authority, not of a client",
+            _ => return None,
+        },
+        _ => return None,
+    })
+}
+
 /// The TLS error that `error` is or holds, some layers below.
 pub fn find_tls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
     let mut next = Some(error);
@@ -81,4 +107,35 @@ pub fn find_tls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls
         next = error.source();
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fmt, sync::Arc};
+
+    use rustls::OtherError;
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Wrong(&'static str);
+
+    impl fmt::Display for Wrong {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    impl Error for Wrong {}
+
+    #[test]
+    fn what_webpki_finds_wrong_with_a_client_is_said_in_words() {
+        let hint =
+            |wrong| client_certificate_hint(&CertificateError::Other(OtherError(Arc::new(Wrong(wrong)))));
+        assert!(hint("UnsupportedCertVersion").unwrap().ends_with("issue it as version 3"));
+        assert!(hint("CaUsedAsEndEntity").unwrap().contains("that of an authority"));
+        assert_eq!(hint("BadDer"), None);
+        let expired = client_certificate_hint(&CertificateError::Expired);
+        assert_eq!(expired, Some("the client's certificate has expired"));
+    }
 }

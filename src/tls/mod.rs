@@ -9,6 +9,6 @@ mod pem;
 
 pub use certificate::{Certificate, CertificateError, certified_key};
 pub use certificate_info::{CertificateInfo, Validity, covers, is_valid_now};
-pub use handshake_hint::{ServerSettings, find_tls_error, handshake_hint};
+pub use handshake_hint::{ServerSettings, client_certificate_hint, find_tls_error, handshake_hint};
 pub use identity::{IdentityError, TlsIdentity, TlsSession, canonical_subject, read_fingerprint};
 pub use pem::{PemError, authorities, certificates, private_key};

@@ -133,6 +133,10 @@ fn a_certificate_of_another_authority_is_refused_and_counted() {
     let failures = "tollgate_tls_handshake_failures_total{reason=\"client_certificate\"}";
     assert_eq!(tollgate.metric(failures), 2.0);
     assert!(origin.heads().is_empty());
+    eventually("the log says why", || {
+        let why = "failed: the client's certificate is not from an authority in client_ca (invalid peer certificate: ";
+        tollgate.log().iter().any(|line| line.contains(why))
+    });
 }
 
 #[test]
