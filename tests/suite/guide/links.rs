@@ -7,7 +7,7 @@ use std::{
 };
 
 /// The pages of this directory, and of those below it.
-fn pages(directory: &Path, found: &mut Vec<PathBuf>) {
+pub(super) fn pages(directory: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()) {
         if entry.is_dir() {
             pages(&entry, found);
