@@ -35,9 +35,25 @@ pub(super) fn warn(drafts: &[DraftRoute<'_>], policies: &[Arc<Policy>], identity
             route.name,
             names.join(", ")
         );
-        let help = "add `ip` to a policy's keys, as in `key: [ip, …]`, or count by a verified identity: `user` from \
-                    a `jwt`, a client certificate or trusted_proxies, jwt:CLAIM, or tls:subject";
+        let mut parts = keys.iter().flat_map(|key| &key.0).filter(chosen);
+        let help = if parts.all(|part| is_conditioned(part, route)) {
+            "a client can send further values beside the one that the route asks for, and the key has all of them: use \
+             `key: route`, or add `ip` to a policy's keys, as in `key: [ip, …]`"
+        } else {
+            "add `ip` to a policy's keys, as in `key: [ip, …]`, or count by a verified identity: `user` from a `jwt`, a \
+             client certificate or trusted_proxies, jwt:CLAIM, or tls:subject"
+        };
         cursor.warn(message, help.to_owned());
+    }
+}
+
+/// Whether the route asks for a value of this part. A client can add others, since one of several suffices.
+fn is_conditioned(part: &KeyPart, route: &Route) -> bool {
+    match part {
+        KeyPart::Header(name) => route.headers.iter().any(|(header, _)| header == name),
+        KeyPart::Cookie(name) => route.cookies.iter().any(|(cookie, _)| cookie == name),
+        KeyPart::Query(name) => route.query.iter().any(|(parameter, _)| parameter == name),
+        _ => false,
     }
 }
 

@@ -216,6 +216,25 @@ struct RouteReading<'a, 't> {
     identity: IdentitySources,
 }
 
+/// Warns about an empty list of policies on a route whose upstreams have some: it may be meant to drop them.
+fn warn_of_kept_policies(list: Cursor<'_>, upstreams: &[usize], reading: &RouteReading<'_, '_>) {
+    let of_upstream = |&upstream: &usize| {
+        let policies = reading.upstreams.inherited(Some(upstream)).policies;
+        let names = policies.iter().filter_map(|policy| reading.policies.name(*policy));
+        let names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
+        let upstream = reading.upstreams.names.name(upstream)?;
+        (!names.is_empty()).then(|| format!("{} of upstream `{upstream}`", names.join(", ")))
+    };
+    let kept: Vec<String> = upstreams.iter().filter_map(of_upstream).collect();
+    if kept.is_empty() {
+        return;
+    }
+    let message = format!("an empty list drops no policy: this route still has {}", kept.join(", and "));
+    let help = "for a route without them, add an upstream with the same endpoints and no `policies`, or answer by `reply`; \
+                if they are meant to apply, remove `policies: []`";
+    list.warn(message, help.to_owned());
+}
+
 /// Reads one route. `only`: of several upstreams, the one that counts.
 fn draft_route<'t>(
     cursor: Cursor<'t>,
@@ -252,10 +271,15 @@ fn draft_route<'t>(
     let split = split(&mut mapping, upstreams, identity);
     let shared = split.as_ref().map(|split| only.or(split.as_ref().and_then(split::Split::heaviest)));
     let action = action(&mut mapping, upstreams, shared, path.as_ref().map(|(_, path)| path), identity);
-    let own = mapping
-        .take("policies")
-        .map(|list| list.unique_items(|item| policies.resolve(item)))
-        .unwrap_or_default();
+    let own = mapping.take("policies");
+    if let Some(list) = own.filter(|list| list.is_empty_list()) {
+        let led_to: Vec<usize> = match &split {
+            Some(Some(split)) => split.upstreams.iter().map(|(upstream, _)| *upstream).collect(),
+            _ => action.as_ref().and_then(RouteAction::upstream).into_iter().collect(),
+        };
+        warn_of_kept_policies(list, &led_to, reading);
+    }
+    let own = own.map(|list| list.unique_items(|item| policies.resolve(item))).unwrap_or_default();
     let inherited = upstreams.inherited(action.as_ref().and_then(RouteAction::upstream));
     let timeouts = timeouts(mapping.take("timeouts"), inherited.timeouts);
     let retry = retry(mapping.take("retry"), inherited.retry);

@@ -108,7 +108,7 @@ pub(in crate::config) static MIN_RATE: Mapping = Mapping::new(
 
 pub(in crate::config) static REPLY_HEADERS: Mapping = Mapping::new(
     "Headers in the responses to clients.",
-    "limits.md",
+    "policies.md#change-the-429-response",
     &[
         Setting::new(
             "ratelimit",

@@ -52,8 +52,8 @@ fn section_head(entry: &Entry, parent: &str, anchors: &HashMap<String, String>) 
     let mapping = entry.mapping;
     let heading = if parent.is_empty() { "The top level".to_owned() } else { format!("`{parent}`") };
     let mut text = format!("\n## {heading}\n\n{}", mapping.about);
-    if !mapping.page.is_empty() {
-        let _ = write!(text, " Guide: [{0}]({0}).", mapping.page);
+    if let Some(file) = mapping.page.split('#').next().filter(|file| !file.is_empty()) {
+        let _ = write!(text, " Guide: [{file}]({}).", mapping.page);
     }
     if !mapping.sample.is_empty() {
         let _ = write!(text, " A small one is `{{ {} }}`.", mapping.sample);

@@ -48,7 +48,7 @@ pub use self::{
 pub(super) struct Mapping {
     /// What it configures, in a sentence.
     about: &'static str,
-    /// The page of the guide about it, and a part of it: `limits.md#bursts`.
+    /// The page of the guide about it, and a part of it: `limits.md#memory`.
     page: &'static str,
     settings: &'static [Setting],
     rules: &'static [Rule],

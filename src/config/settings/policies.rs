@@ -204,7 +204,7 @@ pub(super) const EXEMPT: Setting = Setting::new(
 
 pub(in crate::config) static COST: Mapping = Mapping::new(
     "A cost that a trusted proxy sends.",
-    "limits.md",
+    "policies.md#count-only-some-requests-or-some-more-than-others",
     &[
         Setting::new("header", Kind::Text(&text::FIELD), "The header that holds the cost.")
             .example("x-cost")
@@ -224,7 +224,7 @@ pub(in crate::config) static COST: Mapping = Mapping::new(
 
 pub(in crate::config) static COUNT: Mapping = Mapping::new(
     "The responses that count: those with one of these statuses.",
-    "limits.md",
+    "policies.md#count-only-some-requests-or-some-more-than-others",
     &[
         Setting::new(
             "statuses",
@@ -246,7 +246,7 @@ pub(in crate::config) static COUNT: Mapping = Mapping::new(
 
 pub(in crate::config) static OVERRIDE: Mapping = Mapping::new(
     "Other limits for the clients that one condition selects.",
-    "limits.md",
+    "policies.md#exempt-clients-or-give-them-other-limits",
     &[
         Setting::new("ip", Kind::Text(&text::NETWORK), "An address or a network.").example("10.0.0.0/8"),
         Setting::new("user", Kind::Text(&text::NAME), "A user whose ID is verified.")
@@ -312,7 +312,7 @@ pub(in crate::config) static RECORD: Mapping = Mapping::new(
 
 pub(in crate::config) static REPLY: Mapping = Mapping::new(
     "The response to a denied client.",
-    "limits.md",
+    "policies.md#change-the-429-response",
     &[
         Setting::new("status", Kind::Count(400, 599), "The status.")
             .unset("429 of a policy, 403 of a ban")

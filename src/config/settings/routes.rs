@@ -337,7 +337,7 @@ pub(in crate::config) static HEADER_EDITS: Mapping = Mapping::new(
 
 pub(in crate::config) static CORS: Mapping = Mapping::new(
     "Cross-origin resource sharing. Tollgate answers preflights itself.",
-    "routes.md",
+    "cors.md",
     &[
         Setting::new(
             "origins",

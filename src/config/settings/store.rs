@@ -22,7 +22,7 @@ pub(in crate::config) static STORE: Mapping = Mapping::new(
 
 pub(in crate::config) static MEMORY: Mapping = Mapping::new(
     "The limits that this process holds in memory.",
-    "limits.md",
+    "limits.md#memory",
     &[
         Setting::new(
             "max_keys",
