@@ -5,6 +5,7 @@ mod commands;
 mod fronts;
 mod links;
 mod migration;
+mod operation;
 mod statuses;
 mod summary;
 mod tasks;
