@@ -178,8 +178,9 @@ fn page(explanation: &Explanation, colour: bool) -> String {
     for ban in &explanation.bans {
         let mode = if ban.mode == "shadow" { ", shadow" } else { "" };
         let until = moment(&ban.until);
+        let reason = if ban.reason.is_empty() { "" } else { ": " };
         text += &format!(
-            "\nban       {} until {} UTC, by {}{mode}: {}\n",
+            "\nban       {} until {} UTC, by {}{mode}{reason}{}\n",
             printable(&ban.key),
             printable(&until),
             printable(&ban.by),

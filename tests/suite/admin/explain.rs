@@ -454,7 +454,13 @@ fn a_ban_is_explained_before_all_checks_and_is_what_happens() {
     assert_eq!((&other["verdict"], &other["bans"]), (&json!("allowed"), &json!([])));
     let printed = tollgate.command(&["explain", "--peer", "127.0.0.2", "http://h/a/1"]);
     assert_eq!(printed.code, Some(1));
-    assert!(printed.stdout.contains("\nban       ip:127.0.0.2 until "), "{}", printed.stdout);
+    let line =
+        |text: &str| text.lines().find(|line| line.starts_with("ban  ")).unwrap_or_default().to_owned();
+    assert!(line(&printed.stdout).starts_with("ban       ip:127.0.0.2 until "), "{}", printed.stdout);
+    assert!(line(&printed.stdout).ends_with(", by operator at 127.0.0.1: scraping"), "{}", printed.stdout);
+    assert_eq!(tollgate.command(&["ban", "127.0.0.4", "--for", "1h"]).code, Some(0));
+    let printed = tollgate.command(&["explain", "--peer", "127.0.0.4", "http://h/a/1"]);
+    assert!(line(&printed.stdout).ends_with(", by operator at 127.0.0.1"), "{}", printed.stdout);
 }
 
 #[test]
