@@ -280,7 +280,7 @@ fn other_spellings_of_what_a_trusted_proxy_says_reach_no_service() {
     let origin = Origin::ok();
     let settings = "trusted_proxies: [127.0.0.1]\nuser: [{ header: x-user-id }]\ntrusted_headers: [x-plan]\n";
     let tollgate = Tollgate::start(Config::new(&[origin.address], settings));
-    let others = ["x_user_id", "x.user.id", "x-plan!", "x~plan", "x_forwarded_for", "x.real.ip"];
+    let others = ["x_user_id", "x.user.id", "x-plan!", "x~plan"];
     let others: Vec<_> = others.iter().map(|name| (*name, "mallory")).collect();
     let told = [("x-user-id", "ann"), ("x-plan", "gold"), ("x-forwarded-for", "192.0.2.7")];
     get(tollgate.address, "/", &[&told[..], &others].concat());
