@@ -73,6 +73,7 @@ static HOP_BY_HOP: [HeaderName; 9] = [
 ];
 
 /// The one of [`HOP_BY_HOP`] that `name` is. Hardly any name begins like one of them.
+#[inline]
 pub(super) fn hop_by_hop(name: &HeaderName) -> Option<&'static HeaderName> {
     match name.as_str().as_bytes().first() {
         Some(b'c' | b'h' | b'k' | b'p' | b't' | b'u') => HOP_BY_HOP.iter().find(|hop| *hop == name),

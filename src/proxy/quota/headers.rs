@@ -1,6 +1,7 @@
 //! The fields that tell a client its quota: `RateLimit-Policy` and `RateLimit`
 //! (draft-ietf-httpapi-ratelimit-headers-11), and the `X-RateLimit-*` that were common before.
 
+use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use smallvec::SmallVec;
 
@@ -78,13 +79,12 @@ fn remaining(texts: &QuotaTexts, outcome: PolicyOutcome) -> Option<HeaderValue> 
     let limits = texts.variant(outcome)?;
     let mut numbers = [itoa::Buffer::new(), itoa::Buffer::new()];
     let [remaining, reset] = &mut numbers;
-    let mut text: SmallVec<[u8; 96]> = SmallVec::new();
-    text.extend_from_slice(limits.tiers.get(outcome.verdict.tier)?.name.as_bytes());
-    text.extend_from_slice(b";r=");
-    text.extend_from_slice(remaining.format(outcome.verdict.remaining).as_bytes());
-    if limits.is_timed {
-        text.extend_from_slice(b";t=");
-        text.extend_from_slice(reset.format(seconds(outcome.verdict.reset)).as_bytes());
-    }
-    HeaderValue::from_bytes(&text).ok()
+    let name = &limits.tiers.get(outcome.verdict.tier)?.name;
+    let remaining = remaining.format(outcome.verdict.remaining);
+    let text = match limits.is_timed {
+        true => [name, ";r=", remaining, ";t=", reset.format(seconds(outcome.verdict.reset))].concat(),
+        false => [name, ";r=", remaining].concat(),
+    };
+    // The text becomes the value as it is: it is not copied.
+    HeaderValue::from_maybe_shared(Bytes::from(text)).ok()
 }
