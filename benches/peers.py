@@ -217,6 +217,8 @@ def main():
         sys.exit(f"{options.binary} is missing: run scripts/release, or name another one with --binary")
     if options.write and options.only:
         sys.exit("--write needs all workloads")
+    if options.write and BEGIN not in README.read_text():
+        sys.exit(f"README.md has no place for the table: write {BEGIN.strip()} and {END.strip()} where it belongs")
 
     nginx, haproxy = version("nginx"), version("haproxy")
     head = ["workload", "Tollgate", f"nginx {nginx}", f"HAProxy {haproxy}", "÷ nginx", "÷ HAProxy", "p99 (ms)"]
