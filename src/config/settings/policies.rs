@@ -204,7 +204,7 @@ pub(super) const EXEMPT: Setting = Setting::new(
 
 pub(in crate::config) static COST: Mapping = Mapping::new(
     "A cost that a trusted proxy sends.",
-    "policies.md#count-only-some-requests-or-some-more-than-others",
+    "policies.md#let-some-requests-cost-more",
     &[
         Setting::new("header", Kind::Text(&text::FIELD), "The header that holds the cost.")
             .example("x-cost")
@@ -224,7 +224,7 @@ pub(in crate::config) static COST: Mapping = Mapping::new(
 
 pub(in crate::config) static COUNT: Mapping = Mapping::new(
     "The responses that count: those with one of these statuses.",
-    "policies.md#count-only-some-requests-or-some-more-than-others",
+    "policies.md#count-failed-logins-or-other-responses",
     &[
         Setting::new(
             "statuses",

@@ -291,6 +291,21 @@ fn try_a_limit() {
 }
 
 #[test]
+fn test_a_limit() {
+    let mut task = Task::start("test-a-limit", "8080 }]\npolicies", &[], Origin::ok());
+    task.shows("[1-120]");
+    task.shows("xargs");
+    task.shows("tail -1");
+    task.restart("for tests only", &[]);
+    let left = |client| {
+        let reply = get(task.tollgate.address, "/api/orders", &[("x-forwarded-for", client)]);
+        reply.header("ratelimit").unwrap().to_owned()
+    };
+    let all = ["203.0.113.7", "203.0.113.8", "203.0.113.8"].map(left);
+    assert!(all[0].contains("r=99;") && all[1].contains("r=99;") && all[2].contains("r=98;"), "{all:?}");
+}
+
+#[test]
 fn handle_429() {
     let mut task = Task::start("handle-429", "reply_headers", &[], Origin::ok());
     // On a busy machine, a second may pass between the commands.
