@@ -57,8 +57,8 @@ pub(super) fn upstream_request<S>(
         // RFC 9112, 3.2.2: the absolute form wins over Host.
         head.headers.insert(header::HOST, host.field().clone());
     }
-    if survey.has(FieldKind::Claim) {
-        claims.remove_from_head(&mut head.headers, route.method_override, client.is_trusted());
+    if survey.has(FieldKind::Claim) && !client.is_trusted() {
+        claims.remove_from_head(&mut head.headers, route.method_override);
     }
     forwarding_headers::set(&mut head.headers, client, config);
     exchange.propagate_trace(&mut head.headers);

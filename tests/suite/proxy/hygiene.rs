@@ -274,21 +274,18 @@ fn a_client_s_request_id_is_replaced_on_both_sides() {
     assert!(!origin.heads()[0].contains("mine"), "{:?}", origin.heads());
 }
 
-/// Services that know a field by its letters and digits alone would take the last one for the user.
+/// Services that know a field by its letters and digits alone would take each for the real one.
 #[test]
-fn other_spellings_of_what_a_trusted_proxy_says_reach_no_service() {
+fn no_spelling_of_what_only_trusted_proxies_may_say_reaches_a_service() {
     let origin = Origin::ok();
-    let settings = "trusted_proxies: [127.0.0.1]\nuser: [{ header: x-user-id }]\ntrusted_headers: [x-plan]\n";
+    let settings = "trusted_proxies: [192.0.2.1]\nuser: [{ header: x-user-id }]\ntrusted_headers: [x-plan]\n";
     let tollgate = Tollgate::start(Config::new(&[origin.address], settings));
-    let others = ["x_user_id", "x.user.id", "x-plan!", "x~plan"];
-    let others: Vec<_> = others.iter().map(|name| (*name, "mallory")).collect();
-    let told = [("x-user-id", "ann"), ("x-plan", "gold"), ("x-forwarded-for", "192.0.2.7")];
-    get(tollgate.address, "/", &[&told[..], &others].concat());
+    let names = ["x_user_id", "x.user.id", "x-plan!", "x~plan", "x_forwarded.for", "x.real.ip"];
+    let fields: Vec<_> = names.iter().map(|name| (*name, "mallory")).collect();
+    get(tollgate.address, "/", &fields);
     let head = &origin.heads()[0];
-    assert!(head.contains("\r\nx-user-id: ann") && head.contains("\r\nx-plan: gold"), "{head}");
-    let passed = |name: &str| head.contains(&format!("\r\n{name}: mallory"));
-    let passed: Vec<_> = others.iter().map(|(name, _)| *name).filter(|name| passed(name)).collect();
-    assert_eq!(passed, ["x-plan!"], "that is another one");
+    let passed = names.iter().filter(|name| head.contains(&format!("\r\n{name}: mallory")));
+    assert_eq!(passed.collect::<Vec<_>>(), [&"x-plan!"], "that is another one");
 }
 
 #[test]
