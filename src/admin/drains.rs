@@ -15,6 +15,7 @@ use super::{
     problem::Problem,
 };
 use crate::{
+    config::model::endpoint_name,
     telemetry::time::rfc3339,
     upstream::{Drain, EndpointId, SharedUpstream},
 };
@@ -123,7 +124,7 @@ pub(super) async fn remove(
     // One that is no longer configured may still be drained.
     let endpoint = match &found {
         Ok((_, endpoint)) => endpoint.clone(),
-        Err(_) => EndpointId { upstream, url: endpoint },
+        Err(_) => EndpointId { upstream, url: endpoint_name(&endpoint) },
     };
     let by_configuration =
         found.as_ref().is_ok_and(|(upstream, _)| upstream.is_drained_by_configuration(&endpoint.url));
@@ -158,10 +159,10 @@ fn find<'a>(
         let name = name.escape_debug();
         return Err(Problem::not_found(format!("no upstream is named {name}; the upstreams are {names}")));
     };
-    let (urls, wanted) = (upstream.endpoint_urls(), url.trim_end_matches('/'));
-    match urls.iter().find(|url| url.eq_ignore_ascii_case(wanted)) {
-        Some(url) => Ok((upstream, EndpointId { upstream: name.to_owned(), url: url.clone() })),
-        None => {
+    let (urls, wanted) = (upstream.endpoint_urls(), endpoint_name(url));
+    match urls.contains(&wanted) {
+        true => Ok((upstream, EndpointId { upstream: name.to_owned(), url: wanted })),
+        false => {
             let (url, urls) = (url.escape_debug(), listed(urls));
             Err(Problem::not_found(format!(
                 "upstream {name} has no endpoint {url}; its endpoints are {urls}"

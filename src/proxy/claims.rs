@@ -35,7 +35,7 @@ impl Claims {
     }
 
     /// Whether only trusted peers may send a field of this name, as far as the route does not allow it.
-    pub(super) fn include(&self, name: &str) -> bool {
+    pub(super) fn reserves(&self, name: &str) -> bool {
         is_claim(name) || self.is_reserved(name)
     }
 
@@ -44,7 +44,7 @@ impl Claims {
     }
 
     /// Whether no trailer may have this name: it is a claim, or a setting names it.
-    pub(super) fn covers(&self, name: &str) -> bool {
+    pub(super) fn refuses_trailer(&self, name: &str) -> bool {
         is_claim(name) || self.named.iter().any(|field| is_spelling(name, field.as_str()))
     }
 }

@@ -50,7 +50,7 @@ impl FieldSurvey {
                 }
                 header::EXPECT => survey.add(FieldKind::Expect),
                 _ if hop_by_hop(name).is_some() => survey.add(FieldKind::HopByHop),
-                _ if claims.is_some_and(|claims| claims.include(name.as_str())) => {
+                _ if claims.is_some_and(|claims| claims.reserves(name.as_str())) => {
                     survey.add(FieldKind::Claim);
                 }
                 _ => {}

@@ -188,32 +188,27 @@ impl<'a> Forwarder<'a> {
 
             // Unless set otherwise below, the client went away or broke its own request off.
             let mut attempt = Attempt { forwarder: self, outcome: Outcome::Cancelled };
-            let result = match self.reservation {
+            let sent = match self.reservation {
                 None => {
-                    let answer = pin!(connection.send(request));
-                    self.timer.timeout(self.timeouts.response, answer).await
+                    let result = {
+                        let answer = pin!(connection.send(request));
+                        self.timer.timeout(self.timeouts.response, answer).await
+                    };
+                    result.map(|result| Sent { connection, result })
                 }
                 // Boxed: not every request would pay for it.
-                Some(reservation) => {
-                    match Box::pin(self.send_reserved(connection, request, reservation)).await {
-                        Ok(sent) => {
-                            connection = sent.connection;
-                            Ok(sent.result)
-                        }
-                        Err(TimedOut) => {
-                            let reply = self.timed_out(&mut attempt, &host);
-                            let copy = copy.filter(|_| retries.may_retry(RetryReason::Timeout, &host));
-                            let again = copy.and_then(RequestCopy::into_request);
-                            let Some(again) = again else { return Err(reply) };
-                            failed_on.push(Arc::clone(&host.host));
-                            request = again;
-                            continue;
-                        }
-                    }
-                }
+                Some(reservation) => Box::pin(self.send_reserved(connection, request, reservation)).await,
+            };
+            let Ok(Sent { connection, result }) = sent else {
+                let reply = self.timed_out(&mut attempt, &host);
+                let copy = copy.filter(|_| retries.may_retry(RetryReason::Timeout, &host));
+                let Some(again) = copy.and_then(RequestCopy::into_request) else { return Err(reply) };
+                failed_on.push(Arc::clone(&host.host));
+                request = again;
+                continue;
             };
             let failed = match result {
-                Ok(Ok(response)) => {
+                Ok(response) => {
                     let survey = FieldSurvey::new(response.headers(), None);
                     if !self.is_acceptable(&response, survey) {
                         attempt.outcome = Outcome::Error;
@@ -239,15 +234,7 @@ impl<'a> Forwarder<'a> {
                         host,
                     });
                 }
-                Ok(Err(failed)) => failed,
-                Err(TimedOut) => {
-                    let reply = self.timed_out(&mut attempt, &host);
-                    let copy = copy.filter(|_| retries.may_retry(RetryReason::Timeout, &host));
-                    let Some(again) = copy.and_then(RequestCopy::into_request) else { return Err(reply) };
-                    failed_on.push(Arc::clone(&host.host));
-                    request = again;
-                    continue;
-                }
+                Err(failed) => failed,
             };
             match progress.as_ref().and_then(|progress| progress.fault()) {
                 Some(BodyFault::TooLarge) => return Err(Reply::body_too_large().closing()),
@@ -355,7 +342,7 @@ impl<'a> Forwarder<'a> {
     #[cold]
     fn no_endpoint(&self) -> Reply {
         self.warn(format_args!(
-            "all endpoints of upstream {} are drained: its requests get 503 until one is undrained",
+            "all endpoints of upstream {} are drained: each request to it gets 503 until one is undrained",
             self.upstream.shared().config.name
         ));
         Reply::no_endpoint()

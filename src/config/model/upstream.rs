@@ -7,6 +7,7 @@ use http::{
     uri::{Authority, Scheme},
 };
 use serde::{Serialize, Serializer};
+use url::{Origin, Url};
 
 use super::{Balance, ClientTls, HealthCheck, OutlierDetection, Retry, Sticky, serialize};
 
@@ -63,8 +64,9 @@ impl Upstream {
 /// One address of an upstream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Endpoint {
-    /// Scheme `http` or `https`, an authority, no path.
+    /// Scheme `http` or `https`, an authority, no path: the same for every spelling of the same place.
     pub url: Uri,
+    /// As it was written.
     pub authority: Authority,
     /// 80 by default, 443 with `https`.
     pub port: u16,
@@ -113,13 +115,19 @@ impl Endpoint {
 
     /// How it is named to operators: `http://127.0.0.1:3000`.
     pub fn base_url(&self) -> String {
-        format!("{}://{}", self.scheme(), self.authority)
+        self.url.to_string().trim_end_matches('/').to_owned()
     }
 
     /// Its host: a name, or an address without brackets.
     pub fn host(&self) -> &str {
         self.authority.host().trim_start_matches('[').trim_end_matches(']')
     }
+}
+
+/// The URL by which an endpoint is known, the same for each spelling: `http://orders` for `HTTP://Orders:80/`.
+pub fn endpoint_name(url: &str) -> String {
+    let origin = Url::parse(url).map(|url| url.origin()).ok().filter(Origin::is_tuple);
+    origin.map_or_else(|| url.trim_end_matches('/').to_ascii_lowercase(), |origin| origin.ascii_serialization())
 }
 
 /// Who is asked for the addresses of endpoints that have names.

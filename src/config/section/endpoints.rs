@@ -44,8 +44,7 @@ fn list(value: Cursor<'_>) -> Vec<Endpoint> {
     let endpoints = value.items(|item| {
         let endpoint = endpoint(item)?;
         // Another spelling of the same place is the same endpoint.
-        let place = (endpoint.is_https(), endpoint.host().to_ascii_lowercase(), endpoint.port);
-        if !known.insert(place) {
+        if !known.insert(endpoint.url.clone()) {
             let word = item.scalar().map_or("this endpoint".to_owned(), |word| format!("`{word}`"));
             let help = "remove it; an endpoint that shall get more requests has a weight: `{ url: http://HOST:PORT, weight: 2 }`";
             item.report(format!("{word} is in this list twice"), help.to_owned());

@@ -13,7 +13,7 @@ use super::{
     network::{is_domain, is_host},
     quantity::whole_number,
 };
-use crate::config::model::Endpoint;
+use crate::config::model::{Endpoint, endpoint_name};
 
 /// The expected form.
 pub(in crate::config) const REDIS_URL: &str =
@@ -190,6 +190,7 @@ pub(in crate::config) fn endpoint_url(text: &str) -> Result<Endpoint, Invalid> {
             _ => return Err(invalid("has an invalid port")),
         },
     };
+    let url = endpoint_name(text).parse().map_err(|_| invalid("is not a URL"))?;
     Ok(Endpoint { url, authority, port, weight: 1, drain: false })
 }
 
@@ -361,6 +362,21 @@ mod tests {
             let endpoint = endpoint_url(text).unwrap_or_else(|error| panic!("{text}: {error:?}"));
             assert_eq!((endpoint.authority.as_str(), endpoint.port), (authority, port), "{text}");
             assert_eq!(endpoint.url.path(), "/");
+        }
+    }
+
+    #[test]
+    fn an_endpoint_has_one_name_however_it_is_spelled() {
+        for (text, name) in [
+            ("HTTP://Orders:80/", "http://orders"),
+            ("http://orders:443", "http://orders:443"),
+            ("https://Orders.Example:443", "https://orders.example"),
+            ("http://10.0.0.7:080", "http://10.0.0.7"),
+            ("http://Orders.1:81", "http://orders.1:81"),
+            ("http://[0:0:0:0:0:0:0:1]:3000", "http://[::1]:3000"),
+            ("https://[2001:DB8::1]", "https://[2001:db8::1]"),
+        ] {
+            assert_eq!(endpoint_url(text).unwrap().base_url(), name, "{text}");
         }
     }
 

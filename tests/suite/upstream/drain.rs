@@ -191,13 +191,16 @@ fn operators_drain_and_undrain_by_command_and_it_is_written_down() {
     let unknown = tollgate.command(&["drain", "apo", &endpoint]);
     assert_eq!(unknown.code, Some(1));
     assert!(unknown.stderr.contains("no upstream is named apo; the upstreams are origin"), "{unknown:?}");
-    // A reload forgets nothing.
+    // A reload forgets nothing, also if the file spells the same endpoint in another way.
     let file = tollgate.directory().join("proxy.yaml");
     let text = fs::read_to_string(&file).unwrap();
-    fs::write(&file, text + "\nrequest_id: x-other-id\n").unwrap();
+    let respelled = text.replace("http://127", "HTTP://127");
+    assert_ne!(respelled, text);
+    fs::write(&file, respelled + "\nrequest_id: x-other-id\n").unwrap();
     assert_eq!(tollgate.command(&["reload"]).code, Some(0));
     assert!(tollgate.command(&["upstreams"]).stdout.contains("a new disk"));
-    assert_eq!(tollgate.command(&["undrain", "origin", &endpoint]).code, Some(0));
+    let respelled = endpoint.replace("http:", "HTTP:") + "/";
+    assert_eq!(tollgate.command(&["undrain", "origin", &respelled]).code, Some(0));
     assert_eq!(tollgate.command(&["undrain", "origin", &endpoint]).code, Some(1));
     assert!(!tollgate.command(&["upstreams"]).stdout.contains("a new disk"));
 }
