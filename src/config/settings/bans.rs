@@ -15,9 +15,13 @@ pub(in crate::config) static BAN: Mapping = Mapping::new(
             .see(&["user"]),
         Setting::new("after", Kind::Text(&text::RATE), "How many denied requests in which time lead to a ban.").example("20/1m"),
         Setting::new("for", Kind::Duration(SECOND, LONGEST), "How long the first ban lasts.").example("5m"),
-        Setting::new("factor", Kind::Text(&text::FACTOR), "How many times longer each further ban in a row is.")
-            .default("2")
-            .example("1.5"),
+        Setting::new(
+            "factor",
+            Kind::Text(&text::FACTOR),
+            "The factor by which each further ban in a row is longer.",
+        )
+        .default("2")
+        .example("1.5"),
         Setting::new(
             "jitter",
             Kind::Percentage(true, 50),
@@ -39,7 +43,7 @@ pub(in crate::config) static BAN: Mapping = Mapping::new(
 .sample("key: ip, after: 20/1m, for: 5m");
 
 pub(super) static BANS: Mapping = Mapping::new(
-    "Rules, each under its name, and one setting for all bans.",
+    "Rules, each under a name that you choose, and one setting for all bans.",
     "bans.md",
     &[
         Setting::new(
@@ -49,9 +53,13 @@ pub(super) static BANS: Mapping = Mapping::new(
         )
         .default("true")
         .example("false"),
-        Setting::new("*", Kind::Mapping(&BAN), "A rule, under a name of letters, digits, and `.` `_` `-`.")
-            .unset("no rule")
-            .example("{ key: ip, after: 20/1m, for: 5m }"),
+        Setting::new(
+            "*",
+            Kind::Mapping(&BAN),
+            "A rule. Its name consists of letters, digits, and `.` `_` `-`.",
+        )
+        .unset("no rule")
+        .example("{ key: ip, after: 20/1m, for: 5m }"),
     ],
 );
 
@@ -70,7 +78,7 @@ pub(in crate::config) static ABUSE: Mapping = Mapping::new(
         Setting::new(
             "memory",
             Kind::Size(MIB, 16 * TIB),
-            "The most memory of what is recorded, in this process.",
+            "The most memory that these records may take in this process.",
         )
         .unset("a fifth of what the cgroup or the machine has, at most 512MiB")
         .example("128MiB"),

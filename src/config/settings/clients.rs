@@ -3,14 +3,14 @@
 use super::{GIB, KIB, Kind, LONGEST, MIB, Mapping, Setting, listeners::LARGEST_BODY, text};
 
 pub(in crate::config) static CLIENT_ADDRESS: Mapping = Mapping::new(
-    "The address that limits, bans and logs know a client by.",
+    "The client's address, as limits, bans and logs use it.",
     "identity.md",
     &[
         Setting::new(
             "header",
             Kind::Text(&text::FIELD),
-            "The header in which trusted proxies send the client's address: `x-forwarded-for`, `forwarded`, or a header \
-             with a single address, such as `cf-connecting-ip`. It is read only from trusted_proxies.",
+            "The header in which trusted proxies send the client's address: `x-forwarded-for`, `forwarded`, or a \
+             header with a single address, such as `cf-connecting-ip`. From other peers it is ignored.",
         )
         .default("x-forwarded-for")
         .example("cf-connecting-ip")
@@ -27,7 +27,7 @@ pub(in crate::config) static CLIENT_ADDRESS: Mapping = Mapping::new(
 );
 
 pub(in crate::config) static CLIENT_LIMITS: Mapping = Mapping::new(
-    "Limits of connections and of requests, whatever route they are for.",
+    "Limits on connections and requests, for all routes.",
     "connections.md",
     &[
         Setting::new(
@@ -37,35 +37,42 @@ pub(in crate::config) static CLIENT_LIMITS: Mapping = Mapping::new(
         )
         .default("32KiB")
         .example("64KiB"),
-        Setting::new("headers", Kind::Count(1, 10_000), "The most headers of a request. More get 431.")
-            .default("100")
-            .example("200"),
+        Setting::new(
+            "headers",
+            Kind::Count(1, 10_000),
+            "The most headers of a request. A request with more gets 431.",
+        )
+        .default("100")
+        .example("200"),
         Setting::new(
             "header_timeout",
             Kind::Duration(1, LONGEST),
-            "How long a client may take for the TLS handshake, and for the head of a request. A client that has begun a \
-             request gets 408.",
+            "How long a client may take for the TLS handshake, and for the head of a request. If it takes longer, \
+             its connection is closed; it gets 408 if it has begun a request.",
         )
         .default("10s")
         .example("5s"),
         Setting::new(
             "idle_timeout",
             Kind::Duration(1, LONGEST),
-            "How long a connection may be idle between two requests, and how long a client may send nothing of a body.",
+            "How long a connection may be idle between two requests, and how long a client may pause while it sends \
+             a body.",
         )
         .default("75s")
         .example("120s"),
         Setting::new(
             "connections",
             Kind::Count(1, 10_000_000),
-            "The most client connections of the process. If there are too many, an idle one is closed for a new one.",
+            "The most client connections of the process. If there are more, an idle one is closed to accept a new \
+             one; if none is idle, the new one is refused.",
         )
         .default("10000")
         .example("50000"),
         Setting::new(
             "connections_per_address",
             Kind::Count(0, 10_000_000),
-            "The most connections of one client address. `0` sets no bound; connections of trusted_proxies do not count.",
+            "The most connections of one client address. `0` sets no limit. Connections of `trusted_proxies` do not \
+             count.",
         )
         .default("1000")
         .example("100")
@@ -77,15 +84,19 @@ pub(in crate::config) static CLIENT_LIMITS: Mapping = Mapping::new(
         )
         .unset("240 bytes a second, after 20s")
         .example("{ bytes: 1KiB, grace: 10s }"),
-        Setting::new("h2_streams", Kind::Count(1, 10_000), "The most requests at the same time of one HTTP/2 connection.")
-            .default("100")
-            .example("250")
-            .see(&["listeners[].http2"]),
+        Setting::new(
+            "h2_streams",
+            Kind::Count(1, 10_000),
+            "The most concurrent requests on one HTTP/2 connection.",
+        )
+        .default("100")
+        .example("250")
+        .see(&["listeners[].http2"]),
         Setting::new(
             "max_body",
             Kind::Size(0, LARGEST_BODY),
-            "The longest request body; a longer one gets 413. `0` allows any length. The setting of a route wins over \
-             that of its listener, and that over this one.",
+            "The longest request body; a longer one gets 413. `0` allows any length. `max_body` of a route wins over \
+             that of a listener, and both win over this one.",
         )
         .default("0")
         .example("10MiB")
@@ -100,9 +111,13 @@ pub(in crate::config) static MIN_RATE: Mapping = Mapping::new(
         Setting::new("bytes", Kind::Size(0, GIB), "Bytes a second. `0` allows any rate.")
             .default("240")
             .example("1KiB"),
-        Setting::new("grace", Kind::Duration(1, LONGEST), "How far a client may fall behind the rate.")
-            .default("20s")
-            .example("10s"),
+        Setting::new(
+            "grace",
+            Kind::Duration(1, LONGEST),
+            "How far behind the rate a client may fall, as the time that the missing bytes take at this rate.",
+        )
+        .default("20s")
+        .example("10s"),
     ],
 );
 
@@ -118,8 +133,12 @@ pub(in crate::config) static REPLY_HEADERS: Mapping = Mapping::new(
         )
         .default("draft")
         .example("both"),
-        Setting::new("via", Kind::Text(&text::TOKEN), "The name that Tollgate has in the header `Via`.")
-            .default("tollgate")
-            .example("edge-1"),
+        Setting::new(
+            "via",
+            Kind::Text(&text::TOKEN),
+            "The name that Tollgate uses for itself in the header `Via`.",
+        )
+        .default("tollgate")
+        .example("edge-1"),
     ],
 );

@@ -108,7 +108,7 @@ impl Rule {
         };
         match self {
             Self::One(keys) => Some(format!("Set either this or {}.", others(keys)?)),
-            Self::AtLeastOne(keys) => Some(format!("Set this or {}, or both.", others(keys)?)),
+            Self::AtLeastOne(keys) => Some(format!("Required unless {} is set.", others(keys)?)),
             Self::AtMostOne(keys) => Some(format!("Not together with {}.", others(keys)?)),
             Self::With(one, other) if *one == key => Some(format!("Only together with `{other}`.")),
             Self::Where(one, other, of) if *one == key => Some(format!("Only with {}.", values(other, of))),

@@ -6,7 +6,7 @@ use super::{Items, Kind, LONGEST, Mapping, Rule, Setting, TIB, text};
 pub(super) const LARGEST_BODY: u64 = TIB << 10;
 
 pub(in crate::config) static LISTENER: Mapping = Mapping::new(
-    "A socket, or several that serve clients in the same way.",
+    "One or more addresses on which clients are served in the same way.",
     "connections.md",
     &[
         Setting::new(
@@ -16,7 +16,7 @@ pub(in crate::config) static LISTENER: Mapping = Mapping::new(
         )
         .example("[0.0.0.0:8080, \"[::]:8080\"]"),
         Setting::new("mode", Kind::Text(&text::FILE_MODE), "The permissions of a Unix socket.")
-            .unset("as the umask says")
+            .unset("depends on the umask")
             .example("\"0660\"")
             .beside("address: \"unix:/run/tollgate.sock\""),
         Setting::new("owner", Kind::Text(&text::NAME), "The owner of a Unix socket, by name or number.")
@@ -30,7 +30,7 @@ pub(in crate::config) static LISTENER: Mapping = Mapping::new(
         Setting::new(
             "redirect",
             Kind::Either(&[Kind::Word(&["https"]), Kind::Mapping(&LISTENER_REDIRECT)]),
-            "Answers every request with 308 to the same URL with https.",
+            "Redirects every request to the same URL with https, with status 308.",
         )
         .unset("no redirect")
         .example("https")
@@ -38,8 +38,8 @@ pub(in crate::config) static LISTENER: Mapping = Mapping::new(
         Setting::new(
             "proxy_protocol",
             Kind::Boolean,
-            "Whether each connection begins with a PROXY header, version 1 or 2. Connections that do not come from \
-             trusted_proxies are closed.",
+            "Whether connections begin with a header of the PROXY protocol, version 1 or 2. Connections that do not \
+             come from `trusted_proxies` are then closed.",
         )
         .default("false")
         .example("true")
@@ -50,7 +50,7 @@ pub(in crate::config) static LISTENER: Mapping = Mapping::new(
         Setting::new(
             "http2",
             Kind::Boolean,
-            "Whether clients may use HTTP/2: over TLS by ALPN, in clear text with prior knowledge.",
+            "Whether clients may use HTTP/2: over TLS, negotiated by ALPN; in clear text, with prior knowledge.",
         )
         .default("true")
         .example("false")
@@ -72,7 +72,7 @@ pub(in crate::config) static LISTENER_REDIRECT: Mapping = Mapping::new(
     "connections.md",
     &[
         Setting::new("to", Kind::Word(&["https"]), "The scheme that clients are sent to.").example("https"),
-        Setting::new("port", Kind::Count(1, 65_535), "The port of the https listener, as clients reach it.")
+        Setting::new("port", Kind::Count(1, 65_535), "The port at which clients reach the https listener.")
             .default("443")
             .example("8443"),
         Setting::new(
@@ -93,36 +93,46 @@ pub(in crate::config) static HSTS: Mapping = Mapping::new(
     "The header `Strict-Transport-Security` (RFC 6797).",
     "tls.md",
     &[
-        Setting::new("max_age", Kind::Duration(0, 2 * LONGEST), "How long browsers use https only.")
-            .example("365d"),
+        Setting::new(
+            "max_age",
+            Kind::Duration(0, 2 * LONGEST),
+            "How long browsers use only https for the host.",
+        )
+        .example("365d"),
         Setting::new(
             "include_subdomains",
             Kind::Boolean,
-            "Whether this holds for all names below the host, too.",
+            "Whether this applies to all subdomains of the host, too.",
         )
         .default("false")
         .example("true"),
-        Setting::new("preload", Kind::Boolean, "Whether browsers may ship with the host in their lists.")
-            .default("false")
-            .example("true"),
+        Setting::new(
+            "preload",
+            Kind::Boolean,
+            "Whether browsers may include the host in their built-in lists (preload lists).",
+        )
+        .default("false")
+        .example("true"),
     ],
 )
 .sample("max_age: 365d");
 
 pub(in crate::config) static LISTENER_TLS: Mapping = Mapping::new(
-    "TLS towards clients.",
+    "TLS to clients.",
     "tls.md",
     &[
         Setting::new(
             "certificates",
             Kind::List(&Kind::Mapping(&CERTIFICATE), Items::Some),
-            "The certificates. The name that a client asks for (SNI) chooses one; the first serves all other names.",
+            "The certificates. Tollgate chooses one by the name that the client asks for (SNI); the first serves all \
+             other names.",
         )
         .example("[{ cert: api.pem, key: api.key }]"),
         Setting::new(
             "client_ca",
             Kind::File,
-            "The authorities, in PEM, that sign the certificates of clients. Clients are then asked for a certificate.",
+            "The authorities that sign the certificates of clients, in PEM. With this setting, Tollgate asks clients \
+             for a certificate.",
         )
         .unset("clients are not asked for a certificate")
         .example("clients.pem")
@@ -130,7 +140,8 @@ pub(in crate::config) static LISTENER_TLS: Mapping = Mapping::new(
         Setting::new(
             "client_auth",
             Kind::Either(&[Kind::Word(&["required", "optional"]), Kind::Mapping(&CLIENT_AUTH)]),
-            "Whether a client must have a certificate. A client without one gets 403, or the status that is set.",
+            "Whether a client must have a certificate. If it must, a client without one gets 403; `{ required: 401 \
+             }` sends another status.",
         )
         .default("required")
         .example("optional")
@@ -138,7 +149,7 @@ pub(in crate::config) static LISTENER_TLS: Mapping = Mapping::new(
         Setting::new("min_version", Kind::Word(&["1.2", "1.3"]), "The oldest version of TLS that clients may use.")
             .default("\"1.2\"")
             .example("\"1.3\""),
-        Setting::new("hsts", HSTS_KIND, "Sends `Strict-Transport-Security`, so that browsers use https only.")
+        Setting::new("hsts", HSTS_KIND, "Sends `Strict-Transport-Security`, so that browsers use only https.")
             .unset("the `hsts` of a listener that redirects here, or no such header")
             .example("365d")
             .see(&["listeners[].redirect.hsts"]),
@@ -157,7 +168,7 @@ pub(in crate::config) static CERTIFICATE: Mapping = Mapping::new(
         Setting::new(
             "names",
             Kind::List(&Kind::Text(&text::CERTIFICATE_NAME), Items::Unique),
-            "Names that the certificate must have; without one of them it is refused.",
+            "Names that the certificate must have. If it lacks one of them, that is an error.",
         )
         .unset("it may have any names")
         .example("[api.example.com]"),
@@ -166,7 +177,7 @@ pub(in crate::config) static CERTIFICATE: Mapping = Mapping::new(
 .sample("cert: api.pem, key: api.key");
 
 pub(in crate::config) static CLIENT_AUTH: Mapping = Mapping::new(
-    "A client must have a certificate.",
+    "A client must have a certificate, and gets this status without one.",
     "tls.md",
     &[Setting::new(
         "required",

@@ -11,9 +11,8 @@ use crate::config::model::{format_duration, format_size};
 const HEAD: &str = "\
 # Reference of all settings
 
-This page lists every setting of `proxy.yaml`. It is generated from what `tollgate check` reads, so the two agree.
-`tollgate explain-setting policies.*.slice` prints one entry. `tollgate schema` prints the same as a JSON Schema, by which
-editors complete and check settings as you type.
+This page lists every setting of `proxy.yaml`, as `tollgate check` reads them. `tollgate explain-setting policies.*.slice`
+prints one entry. `tollgate schema` prints a JSON Schema, with which editors complete and check settings as you type.
 
 In the paths below, `*` stands for a name that you choose, and `[]` for each item of a list: `policies.*.slice` is
 `slice` of every policy, and `listeners[].address` is `address` of every listener.
@@ -26,8 +25,9 @@ In the paths below, `*` stands for a name that you choose, and `[]` for each ite
 | percentage | `1%`, `0.5%` |
 | network | `10.0.0.0/8`, `\"2001:db8::/32\"` |
 
-Every single value may contain `${NAME}` or `${NAME:-fallback}`, which read the environment, and `${file:PATH}`, which
-reads a file. `$${` is a plain `${`. An unknown key is an error that names the nearest known one.
+Every single value may contain `${NAME}` or `${NAME:-fallback}`, which insert an environment variable, and `${file:PATH}`,
+which inserts the content of a file. Write `$${` for a literal `${`. An unknown key is an error that names the nearest
+known one.
 ";
 
 /// The whole page.
@@ -56,7 +56,7 @@ fn section_head(entry: &Entry, parent: &str, anchors: &HashMap<String, String>) 
         let _ = write!(text, " Guide: [{file}]({}).", mapping.page);
     }
     if !mapping.sample.is_empty() {
-        let _ = write!(text, " A small one is `{{ {} }}`.", mapping.sample);
+        let _ = write!(text, " A minimal example: `{{ {} }}`.", mapping.sample);
     }
     text.push_str("\n\n| setting | default |\n| --- | --- |\n");
     for setting in mapping.settings {

@@ -21,52 +21,56 @@ const MEMBERS: &[&str] = &["concurrency", "distinct"];
 pub(super) const KEY: Kind = Kind::Text(&text::KEY);
 
 pub(in crate::config) static POLICY: Mapping = Mapping::new(
-    "A limit, by whom it counts, and what happens to requests beyond it.",
+    "A limit: what it counts, for whom, and what happens to requests beyond it.",
     "limits.md",
     &[
         Setting::new(
             "algorithm",
             Kind::Word(ALGORITHMS),
-            "How requests are counted. `sliding_log` is exact, `gcra` and `sliding_window` take the same little memory \
-             for any limit, `concurrency` counts requests in progress, `distinct` counts different values.",
+            "How requests are counted. `sliding_log` is exact in any window. `gcra` and `sliding_window` take little \
+             memory, however large the limit is. `concurrency` counts requests in progress, `distinct` counts \
+             different values.",
         )
         .example("sliding_log"),
         Setting::new(
             "key",
             Kind::Either(&[KEY, Kind::List(&KEY, Items::SomeUnique)]),
             "What requests are counted by: `ip`, `user`, `header:NAME`, `cookie:NAME`, `query:NAME`, `jwt:CLAIM`, \
-             `tls:subject`, `tls:fingerprint`, `path`, `route`, `host`, `method`, `global`, or several joined by `+`. \
-             The keys of a list are limited independently.",
+             `tls:subject`, `tls:fingerprint`, `path`, `route`, `host`, `method`, `global`, or a combination such as \
+             `ip+path`. Each key of a list has a limit of its own.",
         )
         .example("[ip, user]")
         .see(&["user", "policies.*.missing", "client_address.ipv6_prefix"]),
         Setting::new(
             "missing",
             Kind::Word(&["skip", "ip", "deny"]),
-            "What happens to a request that lacks one of the keys: the key is skipped, the address is limited instead, or \
-             the request is denied. A request that lacks all keys is limited by its address.",
+            "What happens to a request that lacks one of the keys: `skip` ignores that key, `ip` limits the request \
+             by its address instead, `deny` denies it. With `skip`, a request that lacks all keys is limited by its \
+             address.",
         )
         .default("skip")
         .example("deny"),
         Setting::new(
             "value",
             KEY,
-            "The part of a request whose different values are counted. With `key: ip` and `value: user`, these are the \
-             users behind an address.",
+            "The part of a request whose different values are counted. `key: ip` with `value: user` counts the users \
+             behind an address.",
         )
-        .unset("required with `algorithm: distinct`, no setting of the others")
+        .unset("required with `algorithm: distinct`, not allowed with others")
         .example("user")
         .beside("algorithm: distinct, key: ip, limit: 20/10m"),
         Setting::new(
             "limit",
             Kind::Either(&[Kind::Text(&text::RATE), Kind::Count(1, LARGEST)]),
-            "How many units a key may use in which time. For `concurrency`, a plain number: the requests in progress.",
+            "How many units (requests, unless `cost` is set) a key may use in which time. For `concurrency`, a \
+             number alone: how many requests may be in progress.",
         )
         .example("100/1s"),
         Setting::new(
             "limits",
             Kind::List(&Kind::Either(&[Kind::Text(&text::RATE), Kind::Count(1, LARGEST)]), Items::SomeUnique),
-            "Several limits, at most 32, all of which hold. Only `fixed_window` and `sliding_window` take more than one.",
+            "Several limits, at most 32. A request must be within all of them. Only `fixed_window` and \
+             `sliding_window` take more than one.",
         )
         .unset("`limit` alone")
         .example("[10/1s, 120/1m]")
@@ -74,7 +78,7 @@ pub(in crate::config) static POLICY: Mapping = Mapping::new(
         Setting::new(
             "buckets",
             Kind::Count(4, 100),
-            "The buckets that each window is cut into. More buckets are more exact and take more memory.",
+            "The number of parts that each window is divided into. More parts are more exact, and take more memory.",
         )
         .default("10")
         .example("20")
@@ -82,7 +86,7 @@ pub(in crate::config) static POLICY: Mapping = Mapping::new(
         Setting::new(
             "burst",
             Kind::Count(1, LARGEST),
-            "How many units may pass at once. Units then return at the rate of the limit.",
+            "How many units may be used at once. They come back at the rate of the limit.",
         )
         .unset("as many as the limit")
         .example("100")
@@ -99,7 +103,8 @@ pub(in crate::config) static POLICY: Mapping = Mapping::new(
         Setting::new(
             "lease",
             Kind::Duration(SECOND, DAY),
-            "How long a request counts if its instance ends without saying so. It is renewed while the request runs.",
+            "How long a request still counts after its instance has crashed. While the request runs, the lease is \
+             renewed.",
         )
         .default("60s")
         .example("30s")
@@ -107,7 +112,7 @@ pub(in crate::config) static POLICY: Mapping = Mapping::new(
         Setting::new(
             "cost",
             Kind::Either(&[Kind::Count(1, LARGEST), Kind::Mapping(&COST)]),
-            "How many units a request takes: a number, or what a header from trusted proxies says.",
+            "How many units a request takes: a number, or the value of a header that trusted proxies send.",
         )
         .default("1")
         .example("5")
@@ -115,7 +120,7 @@ pub(in crate::config) static POLICY: Mapping = Mapping::new(
         Setting::new(
             "count",
             Kind::Mapping(&COUNT),
-            "Counts only requests with certain responses, such as failed logins.",
+            "Counts only requests whose response has one of these statuses, such as failed logins.",
         )
         .unset("every request counts")
         .example("{ statuses: [401, 403] }")
@@ -127,8 +132,9 @@ pub(in crate::config) static POLICY: Mapping = Mapping::new(
         Setting::new(
             "slice",
             Kind::Percentage(true, 50),
-            "The share of a window's limit that an instance may take at once, to decide without asking Redis. `0%` asks \
-             for each request. Only `fixed_window` with a single limit takes a slice, of at least two units.",
+            "The share of a window's limit that an instance takes from Redis at once, to decide on that many \
+             requests without asking again. With `0%`, it asks for each request. Only for `fixed_window` with a \
+             single limit; the slice must be at least two units.",
         )
         .default("0%")
         .example("5%")
@@ -154,16 +160,21 @@ pub(in crate::config) static POLICY: Mapping = Mapping::new(
         Setting::new(
             "on_store_error",
             Kind::Word(&["local", "allow", "deny"]),
-            "What happens while the store does not answer: each instance enforces its share of the limit in memory, \
-             requests are admitted, or they get 503.",
+            "What happens while the store does not answer. `local`: each instance enforces its share of the limit in \
+             memory. `allow`: requests are admitted. `deny`: they get 503.",
         )
         .default("local")
         .example("deny")
         .see(&["store.redis.timeout", "store.redis.breaker.failures"]),
-        Setting::new("record", Kind::Mapping(&RECORD), "The requests that are recorded of each limited address.")
-            .unset("50 requests, for an hour")
-            .example("{ keep: 100, for: 2h }")
-            .see(&["abuse.memory"]),
+        Setting::new(
+            "record",
+            Kind::Mapping(&RECORD),
+            "How many denied requests are recorded for each limited address, and for how long. `metadata_list` records \
+             all requests.",
+        )
+        .unset("50 requests, for an hour")
+        .example("{ keep: 100, for: 2h }")
+        .see(&["abuse.memory"]),
         Setting::new("reply", Kind::Mapping(&REPLY), "The response to a denied request.")
             .unset("429 with problem details")
             .example("{ status: 503 }"),
@@ -196,14 +207,14 @@ pub(super) const EXEMPT: Setting = Setting::new(
     "exempt",
     CONDITIONS,
     "Clients that this does not apply to: addresses, networks, `user:NAME`, `jwt:CLAIM=VALUE`, `header:NAME=VALUE`, \
-     `tls:subject=SUBJECT`, `tls:fingerprint=SHA256`. Only verified values match, and headers from trusted proxies.",
+     `tls:subject=SUBJECT`, `tls:fingerprint=SHA256`. Only verified values and headers from trusted proxies match.",
 )
 .unset("nobody is exempt")
 .example("[10.0.0.0/8, \"user:monitor\"]")
 .see(&["user", "trusted_proxies"]);
 
 pub(in crate::config) static COST: Mapping = Mapping::new(
-    "A cost that a trusted proxy sends.",
+    "A cost that a trusted proxy sends in a header.",
     "policies.md#let-some-requests-cost-more",
     &[
         Setting::new("header", Kind::Text(&text::FIELD), "The header that holds the cost.")
@@ -215,7 +226,7 @@ pub(in crate::config) static COST: Mapping = Mapping::new(
         Setting::new(
             "max",
             Kind::Count(1, LARGEST),
-            "The highest cost that is believed. A higher one counts as this.",
+            "The highest cost. A higher value in the header counts as `max`.",
         )
         .example("100"),
     ],
@@ -223,20 +234,20 @@ pub(in crate::config) static COST: Mapping = Mapping::new(
 .sample("header: x-cost, max: 100");
 
 pub(in crate::config) static COUNT: Mapping = Mapping::new(
-    "The responses that count: those with one of these statuses.",
+    "The statuses of responses that count. Requests with other responses take nothing.",
     "policies.md#count-failed-logins-or-other-responses",
     &[
         Setting::new(
             "statuses",
             Kind::List(&Kind::Text(&text::STATUSES), Items::SomeUnique),
-            "Statuses of HTTP: single ones, ranges, or classes.",
+            "HTTP statuses: single ones, ranges, or classes.",
         )
         .unset("none; required without `grpc_statuses`")
         .example("[401, 403, 5xx]"),
         Setting::new(
             "grpc_statuses",
             Kind::List(&Kind::Text(&text::GRPC_STATUS), Items::SomeUnique),
-            "Statuses of gRPC, by their numbers.",
+            "gRPC statuses, by their numbers.",
         )
         .unset("none")
         .example("[16]"),
@@ -245,42 +256,47 @@ pub(in crate::config) static COUNT: Mapping = Mapping::new(
 .rules(&[Rule::AtLeastOne(&["statuses", "grpc_statuses"])]);
 
 pub(in crate::config) static OVERRIDE: Mapping = Mapping::new(
-    "Other limits for the clients that one condition selects.",
+    "Other limits for the clients that match one condition.",
     "policies.md#exempt-clients-or-give-them-other-limits",
     &[
-        Setting::new("ip", Kind::Text(&text::NETWORK), "An address or a network.").example("10.0.0.0/8"),
-        Setting::new("user", Kind::Text(&text::NAME), "A user whose ID is verified.")
+        Setting::new(
+            "ip",
+            Kind::Text(&text::NETWORK),
+            "The client's address, or a network that it is in. Each address in the network has the limit for itself.",
+        )
+        .example("10.0.0.0/8"),
+        Setting::new("user", Kind::Text(&text::NAME), "The ID of a user. It must be verified.")
             .example("acme")
             .see(&["user"]),
         Setting::new(
             "jwt:*",
             Kind::Text(&text::ANY),
-            "The value of a claim of a verified token: `jwt:plan: gold`.",
+            "The value of a claim in a verified token, such as `\"jwt:plan\": gold`.",
         )
         .example("gold")
         .see(&["user[].jwt"]),
         Setting::new(
             "header:*",
             Kind::Text(&text::FIELD_VALUE),
-            "The value of a header from trusted proxies: `header:x-plan: gold`.",
+            "The value of a header from trusted proxies, such as `\"header:x-plan\": gold`.",
         )
         .example("gold")
         .see(&["trusted_proxies"]),
         Setting::new(
             "tls:*",
             Kind::Text(&text::ANY),
-            "The subject or the fingerprint of the client's certificate: `tls:subject: CN=acme`.",
+            "The subject or the fingerprint of the client's certificate, such as `\"tls:subject\": CN=acme`.",
         )
         .example("CN=acme")
         .see(&["listeners[].tls.client_ca"]),
         Setting::new("limit", LIMIT, "The limit of these clients.").example("1000/1m"),
-        Setting::new("limits", LIMITS, "Several limits, as in the policy.")
+        Setting::new("limits", LIMITS, "Several limits of these clients, as in the policy.")
             .unset("`limit` alone")
             .example("[1000/1m]"),
         Setting::new(
             "burst",
             Kind::Count(1, LARGEST),
-            "How many units may pass at once; only with `algorithm: gcra`.",
+            "How many units these clients may use at once; only with `algorithm: gcra`.",
         )
         .unset("as many as the limit")
         .example("200"),
@@ -294,13 +310,13 @@ const LIMITS: Kind =
     Kind::List(&Kind::Either(&[Kind::Text(&text::RATE), Kind::Count(1, LARGEST)]), Items::SomeUnique);
 
 pub(in crate::config) static RECORD: Mapping = Mapping::new(
-    "What is recorded of each limited address.",
+    "What is recorded for each limited address.",
     "admin.md",
     &[
         Setting::new(
             "keep",
             Kind::Count(0, 1_000),
-            "How many requests are kept of an address. `0` keeps none.",
+            "How many recorded requests are kept for an address. `0` keeps none.",
         )
         .default("50")
         .example("100"),
@@ -311,16 +327,16 @@ pub(in crate::config) static RECORD: Mapping = Mapping::new(
 );
 
 pub(in crate::config) static REPLY: Mapping = Mapping::new(
-    "The response to a denied client.",
+    "The response to a denied request.",
     "policies.md#change-the-429-response",
     &[
-        Setting::new("status", Kind::Count(400, 599), "The status.")
-            .unset("429 of a policy, 403 of a ban")
+        Setting::new("status", Kind::Count(400, 599), "The status of the response.")
+            .unset("429 for a policy, 403 for a ban")
             .example("503"),
         Setting::new(
             "headers",
             Kind::Names(&text::FIELD, &Kind::Text(&text::FIELD_VALUE), Items::Any),
-            "Headers that it has in addition.",
+            "Additional headers of the response.",
         )
         .unset("none")
         .example("{ x-reason: slow-down }"),

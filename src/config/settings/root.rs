@@ -29,8 +29,8 @@ pub(in crate::config) static ROOT: Mapping = Mapping::new(
         Setting::new(
             "trusted_proxies",
             Kind::List(&Kind::Text(&text::PROXY), Items::Unique),
-            "The proxies in front of Tollgate. Only from them does Tollgate take the client's address, a user header, a \
-             cost, or a PROXY header. `unix` stands for every process that connects by a Unix socket.",
+            "The proxies in front of Tollgate. Tollgate takes the client's address, a user header, a cost or a PROXY \
+             header only from them. `unix` means every process that connects through a Unix socket.",
         )
         .unset("no proxy is trusted")
         .example("[10.0.0.0/8]")
@@ -38,7 +38,7 @@ pub(in crate::config) static ROOT: Mapping = Mapping::new(
         Setting::new(
             "trusted_headers",
             Kind::List(&Kind::Text(&text::FIELD), Items::Unique),
-            "Headers that only trusted proxies may send. Tollgate removes them from the requests of everybody else.",
+            "Headers that only trusted proxies may send. Tollgate removes them from all other requests.",
         )
         .unset("none")
         .example("[x-plan]")
@@ -46,7 +46,8 @@ pub(in crate::config) static ROOT: Mapping = Mapping::new(
         Setting::new(
             "client_address",
             Kind::Mapping(&clients::CLIENT_ADDRESS),
-            "How the address of a client is found behind trusted proxies, and how much of it identifies the client.",
+            "How Tollgate finds a client's address behind trusted proxies, and how many bits of it identify the \
+             client.",
         )
         .unset("`x-forwarded-for`, and the first 64 bits of IPv6 addresses")
         .example("{ header: cf-connecting-ip }"),
@@ -55,8 +56,8 @@ pub(in crate::config) static ROOT: Mapping = Mapping::new(
         Setting::new(
             "request_id",
             Kind::Text(&text::FIELD),
-            "The header that holds the ID of a request. A trusted proxy's ID is kept; otherwise Tollgate makes one. The \
-             ID is forwarded, logged and answered.",
+            "The header that holds the ID of a request. An ID from a trusted proxy is kept; otherwise Tollgate \
+             creates one. The ID is logged, and sent to the upstream and to the client.",
         )
         .default("x-request-id")
         .example("x-correlation-id")
@@ -64,7 +65,8 @@ pub(in crate::config) static ROOT: Mapping = Mapping::new(
         Setting::new(
             "user",
             Kind::List(&Kind::Either(&[Kind::Text(&text::BASIC), Kind::Mapping(&user::USER_SOURCE)]), Items::Unique),
-            "Where the user of a request comes from. The sources are tried in order; the first that gives a user wins.",
+            "Which part of a request names its user. The sources are tried in order; the first that gives a user is \
+             used.",
         )
         .unset("no request has a user")
         .example("[{ header: x-user-id }, basic]")
@@ -72,7 +74,7 @@ pub(in crate::config) static ROOT: Mapping = Mapping::new(
         Setting::new(
             "store",
             Kind::Either(&[Kind::Word(&["memory"]), Kind::Mapping(&store::STORE)]),
-            "Where limits are counted: in the memory of this process, or in Redis for several instances together.",
+            "Where limits are counted: in the memory of this process, or in Redis, for several instances together.",
         )
         .default("memory")
         .example("{ redis: { url: \"redis://127.0.0.1:6379\" } }")
@@ -122,14 +124,14 @@ pub(in crate::config) static ROOT: Mapping = Mapping::new(
         Setting::new(
             "routes",
             Kind::List(&Kind::Mapping(&routes::ROUTE), Items::Some),
-            "What is done with which requests. Routes are tried in order; the first that matches is taken. A request \
-             that no route matches gets 404.",
+            "What happens to which requests. Routes are tried in order, and the first that matches is used. A \
+             request that matches none gets 404.",
         )
         .example("[{ path: /api/*, upstream: api }]"),
         Setting::new(
             "client_limits",
             Kind::Mapping(&clients::CLIENT_LIMITS),
-            "How large and how slow requests may be, and how many connections clients may have.",
+            "How large requests may be, how slowly clients may send them, and how many connections clients may have.",
         )
         .unset("the defaults of its settings")
         .example("{ header_timeout: 5s }"),
@@ -144,7 +146,8 @@ pub(in crate::config) static ROOT: Mapping = Mapping::new(
             "forwarded",
             Kind::Word(&["x-forwarded", "forwarded", "both", "off"]),
             "The headers that tell upstreams the client's address, scheme and host: `X-Forwarded-For`, `-Proto` and \
-             `-Host`, or `Forwarded` (RFC 7239). Values from trusted proxies are extended, others are replaced.",
+             `-Host`, or `Forwarded` (RFC 7239). Tollgate appends to values from trusted proxies, and replaces all \
+             others.",
         )
         .default("x-forwarded")
         .example("both")
@@ -161,31 +164,42 @@ pub(in crate::config) static ROOT: Mapping = Mapping::new(
         Setting::new(
             "access_log",
             Kind::Either(&[Kind::Word(&["json", "combined", "off"]), Kind::Mapping(&telemetry::ACCESS_LOG)]),
-            "The log of requests: its format alone, or all its settings.",
+            "The log of requests: only its format, or a mapping with all its settings.",
         )
         .default("json")
         .example("combined"),
         Setting::new("log", Kind::Mapping(&telemetry::LOG), "Tollgate's own messages, on stderr.")
             .unset("text, from the level `info`")
             .example("{ level: debug }"),
-        Setting::new("tracing", Kind::Mapping(&telemetry::TRACING), "Traces, sent to a collector of OpenTelemetry.")
-            .unset("no traces")
-            .example("{ otlp: \"http://127.0.0.1:4318\" }"),
-        Setting::new("shutdown", Kind::Mapping(&SHUTDOWN), "How Tollgate ends.")
+        Setting::new(
+            "tracing",
+            Kind::Mapping(&telemetry::TRACING),
+            "Traces, sent to an OpenTelemetry collector.",
+        )
+        .unset("no traces")
+        .example("{ otlp: \"http://127.0.0.1:4318\" }"),
+        Setting::new("shutdown", Kind::Mapping(&SHUTDOWN), "How Tollgate shuts down.")
             .unset("running requests have 30s to finish")
             .example("{ drain: 60s }"),
-        Setting::new("x-*", Kind::Any, "Anything. Such keys are free for YAML anchors, and are not read.")
-            .unset("nothing")
-            .example("[1, 2]"),
+        Setting::new(
+            "x-*",
+            Kind::Any,
+            "Tollgate ignores keys that begin with `x-`. Use them for YAML anchors.",
+        )
+        .unset("nothing")
+        .example("[1, 2]"),
     ],
 );
 
 /// `deny` at the top level. A route has another description.
-pub(super) const DENY: Setting =
-    Setting::new("deny", ADDRESSES, "Client addresses that get 403 before users, routes, bans and limits.")
-        .unset("no address is denied")
-        .example("[192.0.2.0/24, { file: blocked.txt }]")
-        .see(&["allow", "client_address.header"]);
+pub(super) const DENY: Setting = Setting::new(
+    "deny",
+    ADDRESSES,
+    "Client addresses that get 403, before Tollgate looks at users, routes, bans and limits.",
+)
+.unset("no address is denied")
+.example("[192.0.2.0/24, { file: blocked.txt }]")
+.see(&["allow", "client_address.header"]);
 
 /// `allow`, at the top level and of a route.
 pub(super) const ALLOW: Setting = Setting::new(
@@ -203,12 +217,12 @@ const SOME_ADDRESSES: Kind =
     Kind::Either(&[Kind::List(&ADDRESS, Items::SomeUnique), Kind::Mapping(&ADDRESSES_FILE)]);
 
 pub(in crate::config) static ADDRESSES_FILE: Mapping = Mapping::new(
-    "Addresses in a file of their own.",
+    "A file that lists the addresses.",
     "security.md",
     &[Setting::new(
         "file",
         Kind::File,
-        "The path of the file, with one address or network a line. It is read again when it changes.",
+        "The path of the file, with one address or network per line. It is read again when it changes.",
     )
     .example("blocked.txt")],
 );
@@ -219,7 +233,7 @@ pub(in crate::config) static SHUTDOWN: Mapping = Mapping::new(
     &[Setting::new(
         "drain",
         Kind::Duration(0, LONGEST),
-        "How long requests that are in progress may take to finish. Connections that remain are then closed.",
+        "How long requests in progress may take to finish. After that, Tollgate closes the remaining connections.",
     )
     .default("30s")
     .example("60s")],

@@ -9,17 +9,20 @@ use super::{
     upstreams::{RETRY, TIMEOUTS},
 };
 
-pub(super) const MATCHING: Setting =
-    Setting::new("match", Kind::Mapping(&MATCH), "How paths are compared with those of routes.")
-        .unset("regardless of case and of a slash at the end")
-        .example("{ case: sensitive }")
-        .see(&["routes[].path"]);
+pub(super) const MATCHING: Setting = Setting::new(
+    "match",
+    Kind::Mapping(&MATCH),
+    "How the path of a request is compared with the paths of routes.",
+)
+.unset("case and a trailing slash are ignored")
+.example("{ case: sensitive }")
+.see(&["routes[].path"]);
 
 pub(super) const PATHS: Setting = Setting::new(
     "paths",
     Kind::Word(&["normalise", "pass", "refuse"]),
-    "What happens to `.` and `..` in the path of a request: they are resolved, sent as they came if that makes no \
-     difference to the route, or refused with 400.",
+    "What happens to a request with `.` or `..` in its path. `normalise` resolves them. `pass` sends the path as it \
+     came, if the route is the same with and without them. `refuse` answers 400.",
 )
 .default("normalise")
 .example("refuse");
@@ -27,7 +30,8 @@ pub(super) const PATHS: Setting = Setting::new(
 pub(super) const METHOD_OVERRIDE: Setting = Setting::new(
     "method_override",
     Kind::Word(&["remove", "allow"]),
-    "Whether untrusted clients may ask for another method by a header, such as `X-HTTP-Method-Override`.",
+    "Whether headers by which a client asks for another method, such as `X-HTTP-Method-Override`, are removed or \
+     allowed. From trusted proxies they are allowed.",
 )
 .default("remove")
 .example("allow")
@@ -36,7 +40,7 @@ pub(super) const METHOD_OVERRIDE: Setting = Setting::new(
 pub(super) const TRAILERS: Setting = Setting::new(
     "trailers",
     Kind::Word(&["drop", "pass"]),
-    "Whether trailers pass. Those of gRPC responses always do.",
+    "Whether trailers are forwarded. Those of gRPC responses always are.",
 )
 .default("drop")
 .example("pass");
@@ -44,7 +48,7 @@ pub(super) const TRAILERS: Setting = Setting::new(
 pub(super) const EARLY_HINTS: Setting = Setting::new(
     "early_hints",
     Kind::Word(&["drop", "pass"]),
-    "Whether clients of HTTP/1.1 get an upstream's 103 Early Hints.",
+    "Whether an upstream's 103 Early Hints are forwarded to HTTP/1.1 clients.",
 )
 .default("drop")
 .example("pass");
@@ -52,7 +56,7 @@ pub(super) const EARLY_HINTS: Setting = Setting::new(
 const ACTIONS: &[&str] = &["upstream", "upstreams", "reply", "redirect"];
 
 pub(in crate::config) static ROUTE: Mapping = Mapping::new(
-    "Which requests it is for, and what is done with them. All conditions of a route must hold.",
+    "Which requests the route is for, and what happens to them. A request must meet all conditions of a route.",
     "routes.md",
     &[
         Setting::new("name", Kind::Text(&text::NAME), "The name of the route in logs and metrics.")
@@ -61,15 +65,15 @@ pub(in crate::config) static ROUTE: Mapping = Mapping::new(
         Setting::new(
             "hosts",
             Kind::List(&Kind::Text(&text::HOST), Items::SomeUnique),
-            "The hosts that the route is for. `*.example.org` stands for every name below example.org.",
+            "The hosts that the route is for. `*.example.org` means every name below example.org.",
         )
         .unset("every host")
         .example("[api.example.com, \"*.example.org\"]"),
         Setting::new(
             "path",
             Kind::Text(&text::PATH),
-            "The path: exact, everything below it with `/*`, with parameters such as `/users/{id}`, or a regular \
-             expression behind `~`.",
+            "The path: an exact path, a path and everything below it (`/api/*`), a path with parameters \
+             (`/users/{id}`), or a regular expression after `~`.",
         )
         .example("/api/*")
         .see(&["routes[].match", "routes[].rewrite"]),
@@ -90,7 +94,7 @@ pub(in crate::config) static ROUTE: Mapping = Mapping::new(
         Setting::new(
             "query",
             Kind::Names(&text::PARAMETER, &Kind::Text(&text::ANY), Items::Some),
-            "Query parameters that a request must have, with exactly these values, decoded.",
+            "Query parameters that a request must have, with exactly these values (compared after decoding).",
         )
         .unset("none")
         .example("{ preview: \"1\" }"),
@@ -111,39 +115,54 @@ pub(in crate::config) static ROUTE: Mapping = Mapping::new(
         Setting::new(
             "upstreams",
             Kind::List(&Kind::Mapping(&SHARE), Items::Some),
-            "Several upstreams that share the requests by weight, for a canary.",
+            "Several upstreams that share the requests by weight, for example for a canary release.",
         )
         .example("[{ name: api, weight: 95 }, { name: canary, weight: 5 }]")
         .see(&["routes[].split_by"]),
         Setting::new(
             "split_by",
             policies::KEY,
-            "Requests with the same key go to the same of `upstreams`.",
+            "The key that decides which of `upstreams` gets a request: the same key gets the same one while \
+             the weights stay.",
         )
-        .unset("each request is for itself")
+        .unset("each request is assigned on its own")
         .example("ip")
         .beside("upstreams: [{ name: api }, { name: canary }]"),
-        Setting::new("reply", Kind::Mapping(&ROUTE_REPLY), "A response that Tollgate itself gives.").example("{ status: 200, body: ok }"),
-        Setting::new("redirect", Kind::Mapping(&REDIRECT), "Where clients are sent.").example("{ path: /new }"),
+        Setting::new(
+            "reply",
+            Kind::Mapping(&ROUTE_REPLY),
+            "A response that Tollgate itself sends.",
+        )
+        .example("{ status: 200, body: ok }"),
+        Setting::new(
+            "redirect",
+            Kind::Mapping(&REDIRECT),
+            "A redirect that Tollgate itself sends.",
+        )
+        .example("{ path: /new }"),
         Setting::new(
             "policies",
             Kind::List(&Kind::Text(&text::RESOURCE), Items::Unique),
-            "The policies that apply to this route besides those of its upstream, by their names.",
+            "The names of policies that apply to this route, in addition to those of its upstream.",
         )
         .unset("those of the upstream alone")
         .example("[per-ip]")
         .see(&["upstreams.*.policies"]),
-        Setting::new("timeouts", Kind::Mapping(&TIMEOUTS), "How long an endpoint may take for this route.")
-            .unset("those of the upstream")
-            .example("{ response: 5s }"),
+        Setting::new(
+            "timeouts",
+            Kind::Mapping(&TIMEOUTS),
+            "How long an endpoint may take for requests of this route.",
+        )
+        .unset("those of the upstream")
+        .example("{ response: 5s }"),
         Setting::new("retry", Kind::Mapping(&RETRY), "When requests of this route are sent again.")
-            .unset("as the upstream says")
+            .unset("the upstream's")
             .example("{ max: 0 }"),
-        MATCHING.unset("as the top level says"),
-        PATHS.unset("as the top level says"),
-        METHOD_OVERRIDE.unset("as the top level says"),
-        TRAILERS.unset("as the top level says"),
-        EARLY_HINTS.unset("as the top level says"),
+        MATCHING.unset("the one at the top level"),
+        PATHS.unset("the one at the top level"),
+        METHOD_OVERRIDE.unset("the one at the top level"),
+        TRAILERS.unset("the one at the top level"),
+        EARLY_HINTS.unset("the one at the top level"),
         Setting::new("rewrite", Kind::Mapping(&REWRITE), "The path that the upstream gets.")
             .unset("the client's path")
             .example("{ strip_prefix: /api }")
@@ -151,14 +170,14 @@ pub(in crate::config) static ROUTE: Mapping = Mapping::new(
         Setting::new(
             "request_headers",
             Kind::Mapping(&HEADER_EDITS),
-            "Headers that are set, added or removed before a request is forwarded.",
+            "Changes of the request's headers before it is forwarded.",
         )
         .unset("none")
         .example("{ set: { x-from: tollgate }, remove: [x-internal] }"),
         Setting::new(
             "response_headers",
             Kind::Mapping(&HEADER_EDITS),
-            "Headers that are set, added or removed before a response is passed on.",
+            "Changes of the response's headers before it is sent to the client.",
         )
         .unset("none")
         .example("{ set: { x-frame-options: DENY }, remove: [server] }"),
@@ -167,14 +186,21 @@ pub(in crate::config) static ROUTE: Mapping = Mapping::new(
             Kind::Size(0, LARGEST_BODY),
             "The longest request body on this route; a longer one gets 413. `0` allows any length.",
         )
-        .unset("as the listener says, or else `client_limits.max_body`")
+        .unset("the listener's, or else `client_limits.max_body`")
         .example("10MiB")
         .see(&["listeners[].max_body", "client_limits.max_body"]),
-        DENY.about("Client addresses that get 403 on this route, before bans and limits.")
-            .unset("what the top level denies"),
-        ALLOW.unset("what the top level allows"),
-        Setting::new("cors", Kind::Mapping(&CORS), "Which pages of other origins may read the responses.")
-            .unset("what the upstream says")
+        DENY.about(
+            "Client addresses that get 403 on this route, before Tollgate looks at bans and limits. `deny` at the \
+             top level applies as well.",
+        )
+        .unset("no further address is denied"),
+        ALLOW.about(
+            "The only client addresses that may use this route; all others get 403. `deny` wins over `allow`, and \
+             `allow` at the top level applies as well.",
+        )
+        .unset("every address that the top level allows"),
+        Setting::new("cors", Kind::Mapping(&CORS), "Which web pages of other origins may read the responses.")
+            .unset("the upstream's own CORS headers are forwarded")
             .example("{ origins: [\"https://app.example.com\"] }")
             .see(&["policies.*.preflight"]),
     ],
@@ -190,15 +216,23 @@ pub(in crate::config) static ROUTE: Mapping = Mapping::new(
 .sample("path: /api/*, upstream: api");
 
 pub(in crate::config) static MATCH: Mapping = Mapping::new(
-    "How paths are compared with those of routes.",
+    "How the path of a request is compared with the paths of routes.",
     "routes.md",
     &[
-        Setting::new("case", Kind::Word(&["sensitive", "insensitive"]), "Whether `/Login` is `/login`.")
-            .default("insensitive")
-            .example("sensitive"),
-        Setting::new("trailing_slash", Kind::Word(&["exact", "either"]), "Whether `/login/` is `/login`.")
-            .default("either")
-            .example("exact"),
+        Setting::new(
+            "case",
+            Kind::Word(&["sensitive", "insensitive"]),
+            "Whether `/Login` and `/login` are the same path.",
+        )
+        .default("insensitive")
+        .example("sensitive"),
+        Setting::new(
+            "trailing_slash",
+            Kind::Word(&["exact", "either"]),
+            "Whether `/login/` and `/login` are the same path.",
+        )
+        .default("either")
+        .example("exact"),
     ],
 );
 
@@ -210,7 +244,7 @@ pub(in crate::config) static SHARE: Mapping = Mapping::new(
         Setting::new(
             "weight",
             Kind::Count(0, 1_000_000),
-            "Its share, compared with the other weights. `0`: it gets none.",
+            "Its share, relative to the other weights. With `0`, it gets no requests.",
         )
         .default("1")
         .example("95"),
@@ -219,21 +253,25 @@ pub(in crate::config) static SHARE: Mapping = Mapping::new(
 .sample("name: api");
 
 pub(in crate::config) static ROUTE_REPLY: Mapping = Mapping::new(
-    "A response that Tollgate itself gives.",
+    "A response that Tollgate itself sends.",
     "routes.md",
     &[
-        Setting::new("status", Kind::Either(&[Kind::Count(200, 299), Kind::Count(400, 599)]), "The status.")
-            .default("200")
-            .example("503"),
+        Setting::new(
+            "status",
+            Kind::Either(&[Kind::Count(200, 299), Kind::Count(400, 599)]),
+            "The status of the response.",
+        )
+        .default("200")
+        .example("503"),
         Setting::new(
             "headers",
             Kind::Names(&text::FIELD, &Kind::Text(&text::FIELD_VALUE), Items::Any),
-            "Its headers.",
+            "The headers of the response.",
         )
         .unset("none")
         .example("{ cache-control: no-store }"),
         Setting::new("content_type", Kind::Text(&text::FIELD_VALUE), "The type of the body.")
-            .unset("JSON, HTML or plain text, as the body begins")
+            .unset("JSON, HTML or plain text, depending on how the body begins")
             .example("text/html")
             .beside("body: \"<p>Closed.</p>\""),
         Setting::new("body", Kind::Text(&text::ANY), "The body.").unset("empty").example("ok"),
@@ -248,19 +286,36 @@ pub(in crate::config) static REDIRECT: Mapping = Mapping::new(
         Setting::new("to", Kind::Text(&text::REDIRECT_URL), "The whole URL. Its path may have placeholders.")
             .unset("the request's URL, with the parts that are set")
             .example("\"https://new.example.com/{rest}\""),
-        Setting::new("scheme", Kind::Word(&["https", "http"]), "The scheme.").unset("the request's").example("https"),
-        Setting::new("host", Kind::Text(&text::HOST), "The host.").unset("the request's").example("new.example.com"),
-        Setting::new("port", Kind::Count(1, 65_535), "The port of `host`.")
+        Setting::new(
+            "scheme",
+            Kind::Word(&["https", "http"]),
+            "The new scheme.",
+        )
+        .unset("the request's")
+        .example("https"),
+        Setting::new(
+            "host",
+            Kind::Text(&text::REDIRECT_HOST),
+            "The new host.",
+        )
+        .unset("the request's")
+        .example("new.example.com"),
+        Setting::new("port", Kind::Count(1, 65_535), "The new port of `host`.")
             .unset("the scheme's")
             .example("8443")
             .beside("host: new.example.com"),
-        Setting::new("path", Kind::Text(&text::PLACEHOLDERS), "The path, with placeholders such as `{rest}`.")
-            .unset("the request's")
-            .example("\"/new/{rest}\""),
+        Setting::new(
+            "path",
+            Kind::Text(&text::PLACEHOLDERS),
+            "The new path. It may have placeholders such as `{rest}`.",
+        )
+        .unset("the request's")
+        .example("\"/new/{rest}\""),
         Setting::new(
             "status",
             Kind::Word(&["301", "302", "303", "307", "308"]),
-            "The status: for good (301, 308) or for now (302, 307). 307 and 308 keep the method; 303 asks with GET.",
+            "The status: permanent (301, 308) or temporary (302, 307). With 307 and 308, clients keep the method; \
+             with 303, they continue with GET.",
         )
         .default("308")
         .example("302")
@@ -281,19 +336,19 @@ pub(in crate::config) static REDIRECT: Mapping = Mapping::new(
 ]);
 
 pub(in crate::config) static REWRITE: Mapping = Mapping::new(
-    "The path that the upstream gets: exactly one of the two.",
+    "The path that the upstream gets. Set exactly one of the two.",
     "routes.md",
     &[
         Setting::new(
             "strip_prefix",
             Kind::Text(&text::PLAIN_PATH),
-            "Removes this from the beginning of the path.",
+            "The prefix to remove from the beginning of the path.",
         )
         .example("/api"),
         Setting::new(
             "path",
             Kind::Text(&text::PLACEHOLDERS),
-            "The new path, with placeholders such as `{rest}`.",
+            "The new path. It may have placeholders such as `{rest}`.",
         )
         .example("\"/v2/{rest}\""),
     ],
@@ -307,7 +362,7 @@ pub(in crate::config) static HEADER_EDITS: Mapping = Mapping::new(
         Setting::new(
             "set",
             Kind::Names(&text::FIELD, &Kind::Text(&text::PLACEHOLDERS), Items::Any),
-            "Sets headers, in place of those that are there.",
+            "Sets headers, and replaces those of the same name.",
         )
         .unset("none")
         .example("{ x-from: tollgate }"),
@@ -321,14 +376,14 @@ pub(in crate::config) static HEADER_EDITS: Mapping = Mapping::new(
                 ]),
                 Items::Any,
             ),
-            "Adds headers to those that are there, each with a value or a list of them.",
+            "Adds headers, and keeps those of the same name. Each has a value, or a list of values.",
         )
         .unset("none")
         .example("{ x-tag: [a, b] }"),
         Setting::new(
             "remove",
             Kind::List(&Kind::Text(&text::FIELDS), Items::Unique),
-            "Removes headers. `x-internal-*` stands for all that begin so.",
+            "Removes headers. `x-internal-*` removes all whose names begin with `x-internal-`.",
         )
         .unset("none")
         .example("[x-internal, \"x-debug-*\"]"),
@@ -386,14 +441,14 @@ pub(in crate::config) static CORS: Mapping = Mapping::new(
             Kind::Duration(0, LONGEST),
             "How long browsers remember the answer to a preflight.",
         )
-        .unset("as browsers do")
+        .unset("the browser's own default")
         .example("10m"),
         Setting::new(
             "expose",
             Kind::List(&Kind::Text(&text::FIELD), Items::Unique),
             "The response headers that pages may read.",
         )
-        .unset("those that browsers always show")
+        .unset("those that browsers always expose")
         .example("[x-total-count]"),
     ],
 )

@@ -9,14 +9,19 @@ pub(in crate::config) static STORE: Mapping = Mapping::new(
         Setting::new(
             "redis",
             Kind::Mapping(&REDIS),
-            "Counts limits in Redis, so that all instances share them. Memory is then the fallback while Redis is down.",
+            "Counts limits in Redis, so that all instances share them. While Redis is down, limits are counted in \
+             memory.",
         )
         .unset("limits are counted in memory")
         .example("{ url: \"redis://127.0.0.1:6379\" }")
         .see(&["policies.*.on_store_error"]),
-        Setting::new("memory", Kind::Mapping(&MEMORY), "How much the limits in memory may take.")
-            .unset("the defaults of its settings")
-            .example("{ max_keys: 100000 }"),
+        Setting::new(
+            "memory",
+            Kind::Mapping(&MEMORY),
+            "How many limits may be held in memory, and how much of it they may take.",
+        )
+        .unset("the defaults of its settings")
+        .example("{ max_keys: 100000 }"),
     ],
 );
 
@@ -27,18 +32,19 @@ pub(in crate::config) static MEMORY: Mapping = Mapping::new(
         Setting::new(
             "max_keys",
             Kind::Count(1, 1_000_000_000),
-            "The most keys. If there are more, expired ones are dropped first, and those that deny last.",
+            "The most limits in memory: one for each policy and client (key). When there are more, expired ones are \
+             dropped first, and those that deny requests last.",
         )
         .default("1000000")
         .example("100000"),
-        Setting::new("max_bytes", Kind::Size(MIB, 16 * TIB), "The most memory of all keys.")
-            .unset("a share of what the cgroup or the machine has")
+        Setting::new("max_bytes", Kind::Size(MIB, 16 * TIB), "The most memory that all limits may take.")
+            .unset("a quarter of what the cgroup or the machine has, at most 1GiB")
             .example("256MiB"),
     ],
 );
 
 pub(in crate::config) static REDIS: Mapping = Mapping::new(
-    "Redis: exactly one of `url`, `sentinel` and `cluster`.",
+    "The Redis that holds the limits. Set exactly one of `url`, `sentinel` and `cluster`.",
     "redis.md",
     &[
         Setting::new(
@@ -47,47 +53,61 @@ pub(in crate::config) static REDIS: Mapping = Mapping::new(
             "A single server: `redis://USER:PASSWORD@HOST:PORT/DATABASE`, `rediss://` for TLS, or `unix:///PATH`.",
         )
         .example("redis://127.0.0.1:6379"),
-        Setting::new("sentinel", Kind::Mapping(&SENTINEL), "Sentinels, which know the current primary.")
-            .example("{ master: mymaster, nodes: [\"redis://10.0.0.1:26379\"] }"),
+        Setting::new(
+            "sentinel",
+            Kind::Mapping(&SENTINEL),
+            "Redis behind Sentinel, which tells Tollgate the current primary.",
+        )
+        .example("{ master: mymaster, nodes: [\"redis://10.0.0.1:26379\"] }"),
         Setting::new("cluster", Kind::Mapping(&CLUSTER), "A Redis Cluster.").example("{ nodes: [\"redis://10.0.0.1:6379\"] }"),
         USER,
         PASSWORD,
-        Setting::new("database", Kind::Count(0, 2_147_483_647), "The number of the database behind Sentinel.")
-            .default("0")
-            .example("1")
-            .beside("sentinel: { master: mymaster, nodes: [\"redis://10.0.0.1:26379\"] }"),
-        Setting::new("tls", Kind::Mapping(&TLS_TO_REDIS), "TLS to Redis. It works with `rediss://` URLs.")
+        Setting::new(
+            "database",
+            Kind::Count(0, 2_147_483_647),
+            "The number of the database on the servers behind Sentinel.",
+        )
+        .default("0")
+        .example("1")
+        .beside("sentinel: { master: mymaster, nodes: [\"redis://10.0.0.1:26379\"] }"),
+        Setting::new("tls", Kind::Mapping(&TLS_TO_REDIS), "TLS to Redis. It applies to `rediss://` URLs.")
             .unset("the authorities of the system, and no client certificate")
             .example("{ ca: tls/ca.pem }")
             .beside("url: \"rediss://redis.internal:6380\""),
         Setting::new(
             "timeout",
             Kind::Duration(1, 10_000),
-            "How long a decision may take. If Redis takes longer, `on_store_error` of each policy says what happens.",
+            "How long Tollgate waits for Redis to decide on a request. After that, each policy does what its \
+             `on_store_error` says.",
         )
         .default("50ms")
         .example("20ms")
         .see(&["policies.*.on_store_error", "store.redis.breaker.failures"]),
-        Setting::new("connections", Kind::Count(1, 64), "Connections of each worker to each server.")
+        Setting::new("connections", Kind::Count(1, 64), "The most connections of each worker to each server.")
             .default("2")
             .example("4")
             .see(&["workers"]),
         Setting::new("prefix", Kind::Text(&text::PREFIX), "The first part of every key in Redis.")
             .default("ratelimit")
             .example("eu-1"),
-        Setting::new("breaker", Kind::Mapping(&BREAKER), "When Redis is not asked for a while, because it does not answer.")
-            .unset("after 5 failures, for a second")
-            .example("{ failures: 3 }"),
+        Setting::new(
+            "breaker",
+            Kind::Mapping(&BREAKER),
+            "When Tollgate stops asking a Redis that does not answer, and for how long.",
+        )
+        .unset("after 5 failures, for a second")
+        .example("{ failures: 3 }"),
     ],
 )
 .rules(&[Rule::One(&["url", "sentinel", "cluster"]), Rule::With("user", "password"), Rule::AtMostOne(&["url", "user"]),
     Rule::AtMostOne(&["url", "password"]), Rule::AtMostOne(&["url", "database"]), Rule::AtMostOne(&["cluster", "database"])])
 .sample("url: \"redis://127.0.0.1:6379\"");
 
-const USER: Setting = Setting::new("user", Kind::Text(&text::ANY), "The user of Redis' access control list.")
-    .unset("the default user")
-    .example("app")
-    .beside("cluster: { nodes: [\"redis://10.0.0.1:6379\"] }, password: \"${REDIS_PASSWORD}\"");
+const USER: Setting =
+    Setting::new("user", Kind::Text(&text::ANY), "The user (ACL) that Tollgate logs in to Redis as.")
+        .unset("the default user")
+        .example("app")
+        .beside("cluster: { nodes: [\"redis://10.0.0.1:6379\"] }, password: \"${REDIS_PASSWORD}\"");
 const PASSWORD: Setting = Setting::new("password", Kind::Text(&text::SECRET), "The password of Redis.")
     .unset("none")
     .example("\"${REDIS_PASSWORD}\"")
@@ -102,14 +122,18 @@ pub(in crate::config) static SENTINEL: Mapping = Mapping::new(
         Setting::new(
             "nodes",
             Kind::List(&Kind::Text(&text::REDIS_NODE), Items::Some),
-            "The URLs of the sentinels, port 26379 by default. One that answers is enough.",
+            "The URLs of the Sentinels, port 26379 by default. It is enough if one of them answers.",
         )
         .example("[\"redis://10.0.0.1:26379\", \"redis://10.0.0.2:26379\"]"),
-        Setting::new("user", Kind::Text(&text::ANY), "The user of the sentinels' access control list.")
-            .unset("the default user")
-            .example("app")
-            .beside("password: \"${SENTINEL_PASSWORD}\""),
-        Setting::new("password", Kind::Text(&text::SECRET), "The password of the sentinels.")
+        Setting::new(
+            "user",
+            Kind::Text(&text::ANY),
+            "The user (ACL) that Tollgate logs in to the Sentinels as.",
+        )
+        .unset("the default user")
+        .example("app")
+        .beside("password: \"${SENTINEL_PASSWORD}\""),
+        Setting::new("password", Kind::Text(&text::SECRET), "The password of the Sentinels.")
             .unset("none")
             .example("\"${SENTINEL_PASSWORD}\""),
     ],
@@ -124,14 +148,14 @@ pub(in crate::config) static CLUSTER: Mapping = Mapping::new(
         Setting::new(
             "nodes",
             Kind::List(&Kind::Text(&text::REDIS_NODE), Items::Some),
-            "The URLs of some nodes, port 6379 by default. They tell Tollgate all others.",
+            "The URLs of some nodes, port 6379 by default. From them, Tollgate learns all others.",
         )
         .example("[\"redis://10.0.0.1:6379\", \"redis://10.0.0.2:6379\"]"),
         Setting::new(
             "strict",
             Kind::Boolean,
-            "Whether all keys are in one slot, and so on one node. Each request is then decided in one step, and one node \
-             bears the whole load.",
+            "Whether all keys are in one hash slot, and so on one node. Each request is then decided in one step, \
+             but one node carries the whole load.",
         )
         .default("false")
         .example("true"),
@@ -158,18 +182,23 @@ pub(super) const KEY: Setting = Setting::new("key", Kind::File, "The private key
     .beside("cert: tls/me.pem");
 
 pub(in crate::config) static BREAKER: Mapping = Mapping::new(
-    "The circuit breaker of Redis.",
+    "The circuit breaker: while it is open, Tollgate does not ask Redis, and each policy does what its \
+     `on_store_error` says.",
     "redis.md",
     &[
         Setting::new(
             "failures",
             Kind::Count(1, 1_000_000),
-            "After so many failures in a row, Redis is not asked for a while.",
+            "After this many failures in a row, Tollgate stops asking Redis for `retry_after`.",
         )
         .default("5")
         .example("3"),
-        Setting::new("retry_after", Kind::Duration(10, super::HOUR), "How long Redis is not asked.")
-            .default("1s")
-            .example("5s"),
+        Setting::new(
+            "retry_after",
+            Kind::Duration(10, super::HOUR),
+            "How long Tollgate waits before it asks Redis again.",
+        )
+        .default("1s")
+        .example("5s"),
     ],
 );

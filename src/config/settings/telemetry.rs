@@ -3,7 +3,7 @@
 use super::{Kind, Mapping, Setting, text};
 
 pub(in crate::config) static ACCESS_LOG: Mapping = Mapping::new(
-    "The log of requests.",
+    "The log of requests, one line each.",
     "observability.md",
     &[
         Setting::new(
@@ -29,7 +29,7 @@ pub(in crate::config) static LOG: Mapping = Mapping::new(
         Setting::new(
             "level",
             Kind::Word(&["error", "warn", "info", "debug", "trace"]),
-            "The least important messages that are logged.",
+            "The lowest level of messages that is logged.",
         )
         .default("info")
         .example("debug"),
@@ -46,13 +46,13 @@ pub(in crate::config) static TRACING: Mapping = Mapping::new(
         Setting::new(
             "otlp",
             Kind::Text(&text::COLLECTOR),
-            "The collector, by OTLP over HTTP in clear text.",
+            "The URL of the collector, for OTLP over HTTP in clear text.",
         )
         .example("http://127.0.0.1:4318"),
         Setting::new(
             "sample",
             Kind::Percentage(true, 100),
-            "The share of requests that is traced. A `traceparent` from a trusted proxy decides for its request.",
+            "The share of requests that is traced. If a trusted proxy sends `traceparent`, that decides instead.",
         )
         .default("1%")
         .example("10%"),

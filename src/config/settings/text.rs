@@ -65,6 +65,8 @@ pub(super) static HOST: Text = text(
     "a host, an address, or `*.` and a host",
     r"^((\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|\[[0-9A-Fa-f:.]+\])$",
 );
+pub(super) static REDIRECT_HOST: Text =
+    text("a host or an address", r"^([A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|\[[0-9A-Fa-f:.]+\])$");
 pub(super) static CERTIFICATE_NAME: Text = text(
     "a host, an address, or `*.` and a host",
     r"^((\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|[0-9A-Fa-f:.]+)$",

@@ -9,7 +9,7 @@ pub(in crate::config) static USER_SOURCE: Mapping = Mapping::new(
         Setting::new(
             "jwt",
             Kind::Mapping(&JWT),
-            "The user is a claim of a JSON Web Token. A token that is not valid gives no user.",
+            "The user is a claim of a JSON Web Token. If the token is not valid, the request has no user from it.",
         )
         .example("{ key: { file: keys/public.pem }, algorithm: ES256 }"),
         Setting::new("header", Kind::Text(&text::FIELD), "The user is the value of this header.")
@@ -31,7 +31,7 @@ pub(in crate::config) static USER_SOURCE: Mapping = Mapping::new(
         Setting::new(
             "from",
             Kind::Word(&["trusted_proxies", "anyone"]),
-            "Who may send the header. With `anyone`, clients choose their user ID themselves.",
+            "Who may send the header. With `anyone`, clients can choose any user ID.",
         )
         .default("trusted_proxies")
         .example("anyone")
@@ -45,9 +45,14 @@ pub(in crate::config) static JWT: Mapping = Mapping::new(
     "A JSON Web Token that Tollgate verifies.",
     "identity.md",
     &[
-        Setting::new("header", Kind::Text(&text::FIELD), "The header that holds the token: `authorization` behind the word `Bearer`, any other the token alone.")
-            .default("authorization")
-            .example("x-token"),
+        Setting::new(
+            "header",
+            Kind::Text(&text::FIELD),
+            "The header that holds the token. In `authorization`, the token follows the word `Bearer`; any other \
+             header holds the token alone.",
+        )
+        .default("authorization")
+        .example("x-token"),
         Setting::new("claim", Kind::Text(&text::NAME), "The claim that is the user ID.").default("sub").example("email"),
         Setting::new(
             "key",
@@ -76,7 +81,7 @@ pub(in crate::config) static JWT: Mapping = Mapping::new(
 .sample("key: { file: keys/public.pem }, algorithm: ES256");
 
 pub(in crate::config) static KEY_FILE: Mapping = Mapping::new(
-    "The key of tokens.",
+    "The key that verifies tokens.",
     "identity.md",
     &[Setting::new("file", Kind::File, "The path of the file. It is read again when it changes.")
         .example("keys/public.pem")],
