@@ -216,7 +216,8 @@ pub(in crate::config) static ROUTE: Mapping = Mapping::new(
 .sample("path: /api/*, upstream: api");
 
 pub(in crate::config) static MATCH: Mapping = Mapping::new(
-    "How the path of a request is compared with the paths of routes.",
+    "How the path of a request is compared with the paths of routes. A route may set one of these; the other is as at \
+     the top level.",
     "routes.md",
     &[
         Setting::new(
