@@ -8,6 +8,7 @@ use http::Method;
 use super::{
     WRONG_ARGUMENTS,
     client::{self, AdminError, Options},
+    format::wait,
     terminal::{has_colours, moment, printable, table},
 };
 use crate::admin::dto::{
@@ -206,7 +207,7 @@ fn row(check: &ExplainedCheck) -> [String; 10] {
         number(check.used),
         check.limit.to_string(),
         number(check.remaining),
-        check.retry_after.clone().unwrap_or_else(|| "-".to_owned()),
+        check.retry_after.as_deref().map_or_else(|| "-".to_owned(), wait),
         verdict,
         check.because.clone(),
     ]

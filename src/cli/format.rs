@@ -24,6 +24,14 @@ pub(super) fn latency(seconds: Option<f64>) -> String {
     }
 }
 
+/// How long to wait, as the admin port writes it, in two units and rounded up: `1m 5s`; less than a second as it is.
+pub(super) fn wait(text: &str) -> String {
+    match time::parse_duration(text) {
+        Some(micros @ 1_000_000..) => span((micros - 1) / 1_000_000 + 1),
+        _ => text.to_owned(),
+    }
+}
+
 /// A duration as the admin port writes it, in two units: `3h 0m`.
 pub(super) fn uptime(text: &str) -> String {
     time::parse_duration(text).map_or_else(|| text.to_owned(), |micros| span(micros / 1_000_000))
@@ -39,6 +47,8 @@ mod tests {
         assert_eq!(texts, ["-", "0", "0.25", "12.0", "100", "1250"]);
         let texts = [None, Some(0.0004), Some(0.012), Some(1.25)].map(latency);
         assert_eq!(texts, ["-", "0.4ms", "12ms", "1.2s"]);
+        let texts = ["64845ms", "1s", "1001ms", "250ms", "0s"].map(wait);
+        assert_eq!(texts, ["1m 5s", "1s", "2s", "250ms", "0s"]);
         assert_eq!([uptime("90m"), uptime("59s"), uptime("long")], ["1h 30m", "59s", "long"]);
     }
 }

@@ -144,7 +144,9 @@ pub(super) fn phase(status: &Status) -> &'static str {
 /// `cluster, 5/6 up`.
 pub(super) fn store(store: &StoreStatus) -> String {
     let StoreStatus { topology, keys, shared, .. } = store;
-    let Some(shared) = shared else { return format!("{topology}, {keys} keys") };
+    let Some(shared) = shared else {
+        return format!("{topology}, {keys} {}", if *keys == 1 { "key" } else { "keys" });
+    };
     let servers = match shared.nodes.as_slice() {
         [] | [_] => shared.role.clone().unwrap_or_else(|| "unreachable".to_owned()),
         nodes => format!("{}/{} up", store.nodes_up(), nodes.len()),

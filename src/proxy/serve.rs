@@ -104,7 +104,7 @@ pub async fn serve<S: StoreAdmin + 'static>(
     }
 
     // Does the listener serve this client?
-    if let Some(answer) = client.listener_reply() {
+    if let Some(answer) = client.listener_reply(&request.headers) {
         return Ok(refuse(&worker, exchange, &request, body, answer.reply(&target)));
     }
 

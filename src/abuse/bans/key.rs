@@ -52,12 +52,10 @@ impl Key {
             return Ok(Self::Address(address::masked(address, ipv6_prefix)));
         }
         let net = written.parse::<IpNet>().map_err(|_| malformed())?;
-        if net.trunc() != net {
-            return Err(UnusableKey::HostBits(shown(), canonical(net.trunc())));
-        }
-        match canonical(net) {
-            net if net.prefix_len() == 0 => Err(UnusableKey::AllAddresses(shown())),
-            net => Ok(Self::Address(net)),
+        match canonical(net.trunc()) {
+            prefix if prefix.prefix_len() == 0 => Err(UnusableKey::AllAddresses(shown())),
+            prefix if net.trunc() != net => Err(UnusableKey::HostBits(shown(), prefix)),
+            prefix => Ok(Self::Address(prefix)),
         }
     }
 
@@ -184,7 +182,7 @@ mod tests {
         for text in ["", "ip:", "user:", "acme", "ip:acme", "user:a\nb", "host:a", "ip:10.0.0.0/33"] {
             assert!(parsed(text).unwrap_err().starts_with("a key is ip:"), "{text}");
         }
-        for text in ["ip:0.0.0.0/0", "::/0", "ip:::ffff:0.0.0.0/96"] {
+        for text in ["ip:0.0.0.0/0", "10.0.0.0/0", "::/0", "ip:::ffff:0.0.0.0/96"] {
             assert!(parsed(text).unwrap_err().ends_with("would ban every client"), "{text}");
         }
         let error = parsed("ip:10.0.0.1/8").unwrap_err();

@@ -127,7 +127,8 @@ impl Endpoint {
 /// The URL by which an endpoint is known, the same for each spelling: `http://orders` for `HTTP://Orders:80/`.
 pub fn endpoint_name(url: &str) -> String {
     let origin = Url::parse(url).map(|url| url.origin()).ok().filter(Origin::is_tuple);
-    origin.map_or_else(|| url.trim_end_matches('/').to_ascii_lowercase(), |origin| origin.ascii_serialization())
+    origin
+        .map_or_else(|| url.trim_end_matches('/').to_ascii_lowercase(), |origin| origin.ascii_serialization())
 }
 
 /// Who is asked for the addresses of endpoints that have names.

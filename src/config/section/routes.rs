@@ -384,6 +384,7 @@ fn headers(value: Cursor<'_>) -> Option<Vec<(HeaderName, HeaderValue)>> {
     let count = entries.len();
     let mut all: Vec<(HeaderName, HeaderValue)> = Vec::new();
     for (location, name, value) in entries {
+        warn_of_expression(value);
         let content = value.parse(field_value);
         match field_name(name) {
             Err(invalid) => {
@@ -402,6 +403,17 @@ fn headers(value: Cursor<'_>) -> Option<Vec<(HeaderName, HeaderValue)>> {
     (all.len() == count).then_some(all)
 }
 
+/// Warns of a value that is written as a regular expression.
+fn warn_of_expression(value: Cursor<'_>) {
+    if let Some(text) = value.scalar().filter(|text| text.starts_with('~')) {
+        let message = format!("`{text}` is plain text here: it matches only this value itself");
+        value.warn(
+            message,
+            "regular expressions are for `path`; list the values, each in a route of its own".to_owned(),
+        );
+    }
+}
+
 /// Query parameters or cookies that a request must have. `None` if one is invalid.
 fn pairs(
     value: Cursor<'_>,
@@ -416,6 +428,7 @@ fn pairs(
     }
     let mut all = Vec::new();
     for (location, name, value) in entries {
+        warn_of_expression(value);
         let content = value.parse(read_value);
         match read_name(name) {
             Err(invalid) => {

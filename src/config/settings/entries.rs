@@ -44,7 +44,13 @@ impl Entry {
 
     /// What of its mapping's rules concerns it, each as a sentence.
     pub(super) fn rules(&self) -> Vec<String> {
-        self.mapping.rules.iter().filter_map(|rule| rule.about(self.setting)).collect()
+        let mut others: Vec<_> =
+            self.mapping.rules.iter().flat_map(|rule| rule.excluded_by(self.setting)).collect();
+        others.sort_unstable();
+        others.dedup();
+        let others: Vec<_> = others.into_iter().map(|key| format!("`{key}`")).collect();
+        let excluded = (!others.is_empty()).then(|| format!("Not together with {}.", listed(&others, "or")));
+        self.mapping.rules.iter().filter_map(|rule| rule.about(self.setting)).chain(excluded).collect()
     }
 
     /// What holds without it.
@@ -94,6 +100,16 @@ impl Mapping {
 }
 
 impl Rule {
+    /// The keys that can't be set beside `setting`, unless the sentence about this rule names them.
+    fn excluded_by(&self, setting: &Setting) -> Vec<&'static str> {
+        match self {
+            Self::AtMostOne(keys) if keys.contains(&setting.key) => {
+                keys.iter().copied().filter(|key| *key != setting.key).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     fn about(&self, setting: &Setting) -> Option<String> {
         let key = setting.key;
         let others = |keys: &[&str]| {
@@ -109,7 +125,6 @@ impl Rule {
         match self {
             Self::One(keys) => Some(format!("Set either this or {}.", others(keys)?)),
             Self::AtLeastOne(keys) => Some(format!("Required unless {} is set.", others(keys)?)),
-            Self::AtMostOne(keys) => Some(format!("Not together with {}.", others(keys)?)),
             Self::With(one, other) if *one == key => Some(format!("Only together with `{other}`.")),
             Self::Where(one, other, of) if *one == key => Some(format!("Only with {}.", values(other, of))),
             Self::NotWhere(one, other, of) if *one == key => Some(format!("Not with {}.", values(other, of))),

@@ -161,6 +161,24 @@ fn a_ticket_of_a_client_whose_authority_was_taken_out_does_not_get_in() {
     assert!(get().is_err());
 }
 
+/// The load balancer ends TLS: to redirect what came by HTTPS would never end.
+#[test]
+fn what_a_trusted_proxy_has_got_by_https_is_not_redirected() {
+    let origin = Origin::ok();
+    let rest = "trusted_proxies: [127.0.0.1]\nlisteners: [{ address: \"127.0.0.1:0\", redirect: https }]";
+    let tollgate = Tollgate::start(Config::new(&[origin.address], rest));
+    for (proto, status) in [
+        (Some("https"), 200),
+        (Some("HTTPS"), 200),
+        (Some("http"), 308),
+        (Some("http, https"), 308),
+        (None, 308),
+    ] {
+        let fields: Vec<_> = proto.map(|proto| ("x-forwarded-proto", proto)).into_iter().collect();
+        assert_eq!(crate::harness::get(tollgate.address, "/", &fields).status, status, "{proto:?}");
+    }
+}
+
 #[test]
 fn plain_requests_are_redirected_and_browsers_told_to_begin_with_https() {
     let (origin, authority) = (Origin::ok(), Authority::new("us"));
@@ -186,6 +204,9 @@ fn plain_requests_are_redirected_and_browsers_told_to_begin_with_https() {
     assert_eq!((reply.status, reply.header("location")), (308, Some("https://api.example.com:8443/a?b=c")));
     assert_eq!(reply.header("strict-transport-security"), None, "over TLS only");
     assert!(origin.heads().is_empty());
+    // Who sends this is no proxy that is trusted.
+    let reply = crate::harness::get(tollgate.address, "/", &[("x-forwarded-proto", "https")]);
+    assert_eq!(reply.status, 308);
     let tls = |tollgate: &Tollgate| {
         let lines = tollgate.log();
         let line = lines.iter().find(|line| line.contains("address=127.0.0.2")).unwrap();
