@@ -188,27 +188,29 @@ impl<'a> Forwarder<'a> {
 
             // Unless set otherwise below, the client went away or broke its own request off.
             let mut attempt = Attempt { forwarder: self, outcome: Outcome::Cancelled };
-            let sent = match self.reservation {
+            let result = match self.reservation {
                 None => {
-                    let result = {
-                        let answer = pin!(connection.send(request));
-                        self.timer.timeout(self.timeouts.response, answer).await
-                    };
-                    result.map(|result| Sent { connection, result })
+                    let answer = pin!(connection.send(request));
+                    self.timer.timeout(self.timeouts.response, answer).await
                 }
                 // Boxed: not every request would pay for it.
-                Some(reservation) => Box::pin(self.send_reserved(connection, request, reservation)).await,
-            };
-            let Ok(Sent { connection, result }) = sent else {
-                let reply = self.timed_out(&mut attempt, &host);
-                let copy = copy.filter(|_| retries.may_retry(RetryReason::Timeout, &host));
-                let Some(again) = copy.and_then(RequestCopy::into_request) else { return Err(reply) };
-                failed_on.push(Arc::clone(&host.host));
-                request = again;
-                continue;
+                Some(reservation) => {
+                    match Box::pin(self.send_reserved(connection, request, reservation)).await {
+                        Ok(sent) => {
+                            connection = sent.connection;
+                            Ok(sent.result)
+                        }
+                        Err(TimedOut) => {
+                            let copy = copy.filter(|_| retries.may_retry(RetryReason::Timeout, &host));
+                            request = self.again_after_timeout(&mut attempt, &host, copy)?;
+                            failed_on.push(Arc::clone(&host.host));
+                            continue;
+                        }
+                    }
+                }
             };
             let failed = match result {
-                Ok(response) => {
+                Ok(Ok(response)) => {
                     let survey = FieldSurvey::new(response.headers(), None);
                     if !self.is_acceptable(&response, survey) {
                         attempt.outcome = Outcome::Error;
@@ -234,7 +236,13 @@ impl<'a> Forwarder<'a> {
                         host,
                     });
                 }
-                Err(failed) => failed,
+                Ok(Err(failed)) => failed,
+                Err(TimedOut) => {
+                    let copy = copy.filter(|_| retries.may_retry(RetryReason::Timeout, &host));
+                    request = self.again_after_timeout(&mut attempt, &host, copy)?;
+                    failed_on.push(Arc::clone(&host.host));
+                    continue;
+                }
             };
             match progress.as_ref().and_then(|progress| progress.fault()) {
                 Some(BodyFault::TooLarge) => return Err(Reply::body_too_large().closing()),
@@ -295,6 +303,21 @@ impl<'a> Forwarder<'a> {
                 Err(TimedOut)
             }
         }
+    }
+
+    /// What is sent next of a request that was not answered in time.
+    ///
+    /// # Errors
+    /// Nothing is: the reply for the client.
+    #[cold]
+    fn again_after_timeout(
+        &self,
+        attempt: &mut Attempt<'_>,
+        host: &Host,
+        copy: Option<RequestCopy>,
+    ) -> Result<Request<RequestBody>, Reply> {
+        let reply = self.timed_out(attempt, host);
+        copy.and_then(RequestCopy::into_request).ok_or(reply)
     }
 
     /// The reply to a request that was not answered in time.
