@@ -202,7 +202,9 @@ impl<'a> Forwarder<'a> {
                         }
                         Err(TimedOut) => {
                             let copy = copy.filter(|_| retries.may_retry(RetryReason::Timeout, &host));
-                            request = self.again_after_timeout(&mut attempt, &host, copy)?;
+                            request = self
+                                .again_after_timeout(&mut attempt, &host, copy)
+                                .map_err(|reply| *reply)?;
                             failed_on.push(Arc::clone(&host.host));
                             continue;
                         }
@@ -239,7 +241,7 @@ impl<'a> Forwarder<'a> {
                 Ok(Err(failed)) => failed,
                 Err(TimedOut) => {
                     let copy = copy.filter(|_| retries.may_retry(RetryReason::Timeout, &host));
-                    request = self.again_after_timeout(&mut attempt, &host, copy)?;
+                    request = self.again_after_timeout(&mut attempt, &host, copy).map_err(|reply| *reply)?;
                     failed_on.push(Arc::clone(&host.host));
                     continue;
                 }
@@ -315,9 +317,9 @@ impl<'a> Forwarder<'a> {
         attempt: &mut Attempt<'_>,
         host: &Host,
         copy: Option<RequestCopy>,
-    ) -> Result<Request<RequestBody>, Reply> {
+    ) -> Result<Request<RequestBody>, Box<Reply>> {
         let reply = self.timed_out(attempt, host);
-        copy.and_then(RequestCopy::into_request).ok_or(reply)
+        copy.and_then(RequestCopy::into_request).ok_or_else(|| Box::new(reply))
     }
 
     /// The reply to a request that was not answered in time.
