@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 use super::Https;
 use crate::harness::{
-    Authority, Config, Issued, Origin, PATIENCE, TLS_VERSIONS, TlsConnector, Tollgate, eventually, file_name,
+    Authority, Config, Issued, Origin, TLS_VERSIONS, TlsConnector, Tollgate, eventually, file_name,
 };
 
 /// `TOLLGATE_TEST_ROUNDS=20` for a long run.
@@ -107,7 +107,7 @@ fn no_request_fails_and_no_session_is_lost_while_certificates_change() {
         replace(&https.certificate.cert, &next.cert);
         let since = Instant::now();
         eventually("the new certificate is served", || is_served(&https, &next));
-        assert!(since.elapsed() < PATIENCE / 2, "served after {:?}", since.elapsed());
+        assert!(since.elapsed() < Duration::from_secs(10), "served after {:?}", since.elapsed());
         assert!(clients.iter().all(|client| !client.is_finished()), "a client has given up");
     }
     let took = began.elapsed();

@@ -56,7 +56,7 @@ fn withstands<T: Send + 'static>(
         begun.elapsed()
     );
     assert!(more < 30_000, "{name}: {more} KiB more");
-    assert!(slowest < PATIENCE / 2, "{name}: another client waited {slowest:?}");
+    assert!(slowest < Duration::from_secs(10), "{name}: another client waited {slowest:?}");
     attacking.join().unwrap()
 }
 
@@ -388,7 +388,7 @@ fn connections_that_only_take_up_room_are_closed() {
                 client.read_to_end().join().unwrap();
             }
         });
-        assert!(begun.elapsed() < PATIENCE, "{name}");
+        assert!(begun.elapsed() < Duration::from_secs(20), "{name}");
         eventually(name, || tollgate.metric("tollgate_connections ") <= 1.0);
     }
     assert_eq!(abuses(&tollgate), 0.0);
