@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use bb8_redis::redis::Script;
+use bb8_redis::redis::{RedisResult, Script};
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     limit::Clock,
-    store::redis::{Failure, RoutedConnection},
+    store::redis::{Failure, RoutedConnection, is_unknown_script},
 };
 
 static HEARTBEAT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../lua/heartbeat.lua")));
@@ -66,7 +66,11 @@ impl<'a> Heartbeat<'a> {
         let introduction = count.is_multiple_of(INTRODUCE_EVERY).then(|| Introduction::new(self.config));
         let reply = self.send(connection, ALIVE_FOR, introduction.as_ref());
         let reply = timeout(self.config.redis.timeout, reply).await.map_err(|_| Failure::timeout())?;
-        let Reply { instances, clock_offset, introductions } = reply?;
+        let Reply { instances, clock_offset, introductions } = match reply {
+            // Somebody flushes scripts again and again. The server answers, and the next heartbeat comes in a second.
+            Err(error) if is_unknown_script(&error) => return Ok(()),
+            reply => reply?,
+        };
         let sharing = self.instances.borrow_mut().report(instances, evicts, Instant::now());
         self.config.instances.set_count(instances, sharing);
         if let Some(introduction) = introduction {
@@ -86,7 +90,7 @@ impl<'a> Heartbeat<'a> {
         connection: &mut RoutedConnection,
         alive_for: Duration,
         introduction: Option<&Introduction>,
-    ) -> Result<Reply, Failure> {
+    ) -> RedisResult<Reply> {
         let mut call = HEARTBEAT.prepare_invoke();
         for key in &self.keys {
             call.key(key);

@@ -156,6 +156,11 @@ pub(super) fn refuses_any_slots(error: &RedisError) -> bool {
         && !error.detail().is_some_and(|detail| detail.contains(NOT_HERE) || detail.contains(NOT_SERVED))
 }
 
+/// Whether the server has forgotten the script, as it does when it is told to, and when it is started anew.
+pub(crate) fn is_unknown_script(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+}
+
 /// Whether the connection must not be used again after this error: it is broken, or the server may have been replaced by
 /// another. A connection to a server without memory, or without the script, is still good.
 pub(super) fn breaks_the_connection(error: &RedisError) -> bool {

@@ -14,7 +14,7 @@ use std::{
 };
 
 use bb8_redis::bb8::{Pool, PooledConnection, RunError};
-use bb8_redis::redis::{self, ErrorKind, RedisError, ServerErrorKind, Value};
+use bb8_redis::redis::{self, Value};
 use tokio::{
     sync::oneshot::Receiver,
     task,
@@ -24,7 +24,7 @@ use tokio::{
 use super::{
     batch::{Batch, DecisionReply, Scope},
     connection::{Connection, Manager},
-    failure::{Failure, refuses_any_slots},
+    failure::{Failure, is_unknown_script, refuses_any_slots},
     script,
     topology::{Node, Topology},
 };
@@ -420,8 +420,4 @@ impl Drop for SenderGuard<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get().saturating_sub(1));
     }
-}
-
-fn is_unknown_script(error: &RedisError) -> bool {
-    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }

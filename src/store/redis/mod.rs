@@ -40,7 +40,7 @@ mod topology;
 
 pub use connection::ServerError;
 pub(crate) use connection::{Address, Server};
-pub(crate) use failure::Failure;
+pub(crate) use failure::{Failure, is_unknown_script};
 pub(crate) use routed_connection::RoutedConnection;
 pub(crate) use script::load_script;
 pub(crate) use server_check::{ServerCheck, ServerMemory, check_server, read_memory, read_replicas};
