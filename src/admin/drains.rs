@@ -160,15 +160,13 @@ fn find<'a>(
         return Err(Problem::not_found(format!("no upstream is named {name}; the upstreams are {names}")));
     };
     let (urls, wanted) = (upstream.endpoint_urls(), endpoint_name(url));
-    match urls.contains(&wanted) {
-        true => Ok((upstream, EndpointId { upstream: name.to_owned(), url: wanted })),
-        false => {
-            let (url, urls) = (url.escape_debug(), listed(urls));
-            Err(Problem::not_found(format!(
-                "upstream {name} has no endpoint {url}; its endpoints are {urls}"
-            )))
-        }
+    if !urls.contains(&wanted) {
+        let (url, urls) = (url.escape_debug(), listed(urls));
+        return Err(Problem::not_found(format!(
+            "upstream {name} has no endpoint {url}; its endpoints are {urls}"
+        )));
     }
+    Ok((upstream, EndpointId { upstream: name.to_owned(), url: wanted }))
 }
 
 /// `a, b and 3 more`

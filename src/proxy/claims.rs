@@ -43,8 +43,9 @@ impl Claims {
         self.reserved.iter().any(|field| is_spelling(name, field.as_str()))
     }
 
-    /// Whether no trailer may have this name: it is a claim, or a setting names it.
-    pub(super) fn refuses_trailer(&self, name: &str) -> bool {
+    /// Whether a field of this name is a claim, or a setting names it: what a trusted proxy says in one the client cannot take back,
+    /// and no trailer may have its name.
+    pub(super) fn mentions(&self, name: &str) -> bool {
         is_claim(name) || self.named.iter().any(|field| is_spelling(name, field.as_str()))
     }
 }

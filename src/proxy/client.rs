@@ -8,11 +8,11 @@ use std::{
 };
 
 use compact_str::CompactString;
-use http::{HeaderMap, HeaderValue};
+use http::HeaderValue;
 
 use super::{
-    certificate_fields::CertificateFields, forwarding_headers::X_FORWARDED_PROTO,
-    listener_reply::ListenerReply, phase_timer::PhaseTimer, worker::Worker,
+    certificate_fields::CertificateFields, listener_reply::ListenerReply, phase_timer::PhaseTimer,
+    worker::Worker,
 };
 use crate::{
     config::model::ForwardClientCertificate,
@@ -146,14 +146,9 @@ impl ClientInfo {
         self.facts.transport.listener
     }
 
-    /// What the listener answers to a request with these fields, if it does not serve it. A trusted proxy may say that the
-    /// client has used HTTPS: it is not sent there again.
-    pub(super) fn listener_reply(&self, headers: &HeaderMap) -> Option<ListenerReply> {
-        let is_https = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"https");
-        self.facts.listener_reply.filter(|answer| {
-            let is_redirect = matches!(answer, ListenerReply::RedirectToHttps(_));
-            !(is_redirect && self.is_trusted() && headers.get(&X_FORWARDED_PROTO).is_some_and(is_https))
-        })
+    /// What the listener answers instead of serving the requests that it is for.
+    pub(super) fn listener_reply(&self) -> Option<ListenerReply> {
+        self.facts.listener_reply
     }
 
     /// The value of `Strict-Transport-Security` in each answer. Only over TLS (RFC 6797, 7.2).

@@ -201,11 +201,12 @@ impl<'a> Forwarder<'a> {
                             Ok(sent.result)
                         }
                         Err(TimedOut) => {
+                            let reply = self.timed_out(&mut attempt, &host);
                             let copy = copy.filter(|_| retries.may_retry(RetryReason::Timeout, &host));
-                            request = self
-                                .again_after_timeout(&mut attempt, &host, copy)
-                                .map_err(|reply| *reply)?;
+                            let again = copy.and_then(RequestCopy::into_request);
+                            let Some(again) = again else { return Err(reply) };
                             failed_on.push(Arc::clone(&host.host));
+                            request = again;
                             continue;
                         }
                     }
@@ -240,9 +241,11 @@ impl<'a> Forwarder<'a> {
                 }
                 Ok(Err(failed)) => failed,
                 Err(TimedOut) => {
+                    let reply = self.timed_out(&mut attempt, &host);
                     let copy = copy.filter(|_| retries.may_retry(RetryReason::Timeout, &host));
-                    request = self.again_after_timeout(&mut attempt, &host, copy).map_err(|reply| *reply)?;
+                    let Some(again) = copy.and_then(RequestCopy::into_request) else { return Err(reply) };
                     failed_on.push(Arc::clone(&host.host));
+                    request = again;
                     continue;
                 }
             };
@@ -305,21 +308,6 @@ impl<'a> Forwarder<'a> {
                 Err(TimedOut)
             }
         }
-    }
-
-    /// What is sent next of a request that was not answered in time.
-    ///
-    /// # Errors
-    /// Nothing is: the reply for the client.
-    #[cold]
-    fn again_after_timeout(
-        &self,
-        attempt: &mut Attempt<'_>,
-        host: &Host,
-        copy: Option<RequestCopy>,
-    ) -> Result<Request<RequestBody>, Box<Reply>> {
-        let reply = self.timed_out(attempt, host);
-        copy.and_then(RequestCopy::into_request).ok_or_else(|| Box::new(reply))
     }
 
     /// The reply to a request that was not answered in time.

@@ -1,11 +1,11 @@
 //! What a listener answers by itself, before routes and limits: a redirect to https, or that a certificate is missing.
 
-use http::StatusCode;
+use http::{HeaderMap, HeaderValue, StatusCode};
 
-use super::reply::Reply;
+use super::{forwarding_headers::X_FORWARDED_PROTO, reply::Reply};
 use crate::{config::model::Listener, router::Target};
 
-/// The answer to every request of a connection.
+/// The answer to the requests of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ListenerReply {
     /// Come again by https, at this port.
@@ -23,6 +23,18 @@ impl ListenerReply {
         }
         let required = listener.tls.as_ref()?.client_auth.as_ref()?.required.filter(|_| !has_certificate)?;
         Some(Self::CertificateRequired(StatusCode::from_u16(required).unwrap_or(StatusCode::FORBIDDEN)))
+    }
+
+    /// Whether it answers the request with these fields. A trusted proxy may say that its client has used HTTPS, which is
+    /// not sent there again.
+    pub(super) fn is_for(self, headers: &HeaderMap, is_peer_trusted: bool) -> bool {
+        let is_https = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"https");
+        match self {
+            Self::RedirectToHttps(_) => {
+                !(is_peer_trusted && headers.get(&X_FORWARDED_PROTO).is_some_and(is_https))
+            }
+            Self::CertificateRequired(_) => true,
+        }
     }
 
     /// The answer to the request for `target`.
@@ -49,7 +61,7 @@ fn redirect(target: &Target, port: u16) -> Reply {
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderMap, Method, Uri, Version, header};
+    use http::{Method, Uri, Version, header};
 
     use super::*;
 

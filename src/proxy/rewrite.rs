@@ -49,7 +49,7 @@ pub(super) fn upstream_request<S>(
     let claims = &worker.rules.claims;
     // What a trusted proxy says of its client, the client cannot take back.
     headers::remove_surveyed_hop_by_hop(&mut head.headers, survey, |name| {
-        client.is_trusted() && claims.refuses_trailer(name)
+        client.is_trusted() && claims.mentions(name)
     });
     if head.uri.authority().is_some()
         && let Some(host) = target.host()

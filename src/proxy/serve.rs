@@ -104,7 +104,9 @@ pub async fn serve<S: StoreAdmin + 'static>(
     }
 
     // Does the listener serve this client?
-    if let Some(answer) = client.listener_reply(&request.headers) {
+    if let Some(answer) = client.listener_reply()
+        && answer.is_for(&request.headers, is_peer_trusted)
+    {
         return Ok(refuse(&worker, exchange, &request, body, answer.reply(&target)));
     }
 

@@ -54,7 +54,7 @@ impl TrailerFilter {
                 || !is_token(field)
                 || HEAD_ONLY.iter().any(|of| is_spelling(name, of))
                 || HEAD_ONLY_PREFIXES.iter().any(|prefix| has_prefix(name, prefix))
-                || claims.refuses_trailer(name)
+                || claims.mentions(name)
                 || self.edits.as_ref().is_some_and(|edits| replaces(edits, field))
         });
     }

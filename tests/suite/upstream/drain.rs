@@ -161,8 +161,10 @@ fn a_request_that_waits_for_a_connection_goes_to_no_endpoint_that_is_drained_mea
 
 #[test]
 fn operators_drain_and_undrain_by_command_and_it_is_written_down() {
-    let [one, other] = origins();
-    let tollgate = instance(&[one, other], "");
+    let urls = origins().map(|origin| format!("\"http://localhost:{}\"", origin.address.port())).join(", ");
+    let tollgate = Tollgate::start(Config::yaml(format!(
+        "upstreams: {{ origin: {{ endpoints: [{urls}] }} }}\nroutes: [{{ path: /*, upstream: origin }}]\n"
+    )));
     let origins = tollgate.admin("GET", "/v1/upstreams").json()["upstreams"][0]["endpoints"].take();
     let endpoint = origins[0]["url"].as_str().unwrap().to_owned();
     let drained = tollgate.command(&["drain", "origin", &endpoint, "--reason", "a new disk"]);
@@ -194,12 +196,12 @@ fn operators_drain_and_undrain_by_command_and_it_is_written_down() {
     // A reload forgets nothing, also if the file spells the same endpoint in another way.
     let file = tollgate.directory().join("proxy.yaml");
     let text = fs::read_to_string(&file).unwrap();
-    let respelled = text.replace("http://127", "HTTP://127");
+    let respelled = text.replace("localhost", "LOCALHOST");
     assert_ne!(respelled, text);
     fs::write(&file, respelled + "\nrequest_id: x-other-id\n").unwrap();
     assert_eq!(tollgate.command(&["reload"]).code, Some(0));
     assert!(tollgate.command(&["upstreams"]).stdout.contains("a new disk"));
-    let respelled = endpoint.replace("http:", "HTTP:") + "/";
+    let respelled = endpoint.replace("http://localhost", "HTTP://LocalHost") + "/";
     assert_eq!(tollgate.command(&["undrain", "origin", &respelled]).code, Some(0));
     assert_eq!(tollgate.command(&["undrain", "origin", &endpoint]).code, Some(1));
     assert!(!tollgate.command(&["upstreams"]).stdout.contains("a new disk"));
