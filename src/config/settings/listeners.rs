@@ -30,7 +30,8 @@ pub(in crate::config) static LISTENER: Mapping = Mapping::new(
         Setting::new(
             "redirect",
             Kind::Either(&[Kind::Word(&["https"]), Kind::Mapping(&LISTENER_REDIRECT)]),
-            "Redirects every request to the same URL with https, with status 308.",
+            "Redirects every request to the same URL with https, with status 308. A request that a trusted proxy sends \
+             with `X-Forwarded-Proto: https` is served instead.",
         )
         .unset("no redirect")
         .example("https")
