@@ -24,6 +24,9 @@ upstreams: { origin: { endpoints: [\"http://127.0.0.1:1\"] } }
 routes: [{ path: /*, upstream: origin }]
 ";
 
+/// What Prometheus itself records of each target.
+const OF_TARGETS: &str = "up";
+
 /// Labels that Prometheus adds, and that of histograms.
 const ADDED: [&str; 3] = ["job", "instance", "le"];
 
@@ -111,7 +114,7 @@ fn selected(expression: &str) -> Vec<(String, Vec<String>)> {
                 .extend(matchers.map(|matcher| matcher.split(['=', '!']).next().unwrap().trim().to_owned()));
             rest = after;
         }
-        if name.starts_with("tollgate") || name.starts_with("process_") {
+        if name.starts_with("tollgate") || name.starts_with("process_") || name == OF_TARGETS {
             found.push((name.to_owned(), labels));
         }
     }
@@ -135,7 +138,7 @@ fn missing(
     assert!(!selected.is_empty(), "it asks for nothing: {expression}");
     let mut known: BTreeSet<&str> = ADDED.into();
     for (name, labels) in &selected {
-        if recorded.contains(name) {
+        if recorded.contains(name) || name == OF_TARGETS {
             continue;
         }
         let Some(own) = metrics.get(name) else {
@@ -238,6 +241,7 @@ fn what_is_not_there_is_found() {
     for (expression, count) in [
         ("sum by (route) (rate(tollgate_a_total{status=\"2xx\",job=~\"$job\"}[5m]))", 0),
         ("tollgate_b / tollgate:c", 0),
+        ("up{job=\"tollgate\"} == 0", 0),
         ("tollgate_c", 1),
         ("tollgate:d", 1),
         ("tollgate_b{route=\"x\"}", 1),
@@ -267,7 +271,7 @@ fn promtool_finds_nothing_wrong_with_the_page() {
 fn promtool_takes_the_rules_and_their_test() {
     let promtool = || -> Command { program("promtool", "prometheus") };
     let rules = deploy("prometheus/rules.yaml");
-    assert!(printed(promtool().args(["check", "rules"]).arg(rules)).contains("SUCCESS: 28 rules"));
+    assert!(printed(promtool().args(["check", "rules"]).arg(rules)).contains("SUCCESS: 29 rules"));
     let tests = deploy("prometheus/rules_test.yaml");
     assert!(printed(promtool().args(["test", "rules"]).arg(tests)).contains("SUCCESS"));
     let scrape = deploy("prometheus/scrape.yaml");
