@@ -1,4 +1,4 @@
-//! Tollgate: a reverse proxy with built-in throttling.
+//! Tollgate: a reverse proxy with built-in rate limiting.
 //!
 //! To see what happens to a request, start at [`proxy::serve`]. The modules, in the order in which a
 //! request meets them:
