@@ -44,6 +44,11 @@ impl RouteIndex {
         }
     }
 
+    /// Whether some routes are for certain hosts alone. If not, it does not matter which host is looked for.
+    pub fn has_hosts(&self) -> bool {
+        !self.hosts.is_empty() || !self.suffixes.is_empty()
+    }
+
     /// The first route at this host and path for which `matches` is true; it is asked about few others. `path` begins with a
     /// slash.
     pub fn first(
@@ -54,7 +59,7 @@ impl RouteIndex {
     ) -> Option<usize> {
         let mut first = usize::MAX;
         self.any_host.search(path, &mut first, &mut matches);
-        if let Some(host) = host.filter(|_| !self.hosts.is_empty() || !self.suffixes.is_empty()) {
+        if let Some(host) = host.filter(|_| self.has_hosts()) {
             for tree in self.of_host(&lower_case(host)) {
                 tree.search(path, &mut first, &mut matches);
             }

@@ -34,7 +34,7 @@ pub struct RequestAttributes<'a> {
     pub is_peer_trusted: bool,
     pub method: &'a Method,
     /// Without port and trailing dot, in any case.
-    pub host: Option<&'a str>,
+    pub host: Option<&'a [u8]>,
     /// In a form that is the same for all spellings of a path, with `%` only in percent-encodings.
     pub path: &'a str,
     /// Which spellings of the path are one to the route.
@@ -118,9 +118,9 @@ fn push_part(out: &mut CompactString, part: &KeyPart, attributes: &RequestAttrib
         KeyPart::Route => push_plain(out, "route:", attributes.route.as_bytes())?,
         KeyPart::Host => {
             let host = attributes.host?;
-            match host.bytes().any(|byte| byte.is_ascii_uppercase()) {
-                true => push_plain(out, "host:", host.to_ascii_lowercase().as_bytes())?,
-                false => push_plain(out, "host:", host.as_bytes())?,
+            match host.iter().any(u8::is_ascii_uppercase) {
+                true => push_plain(out, "host:", &host.to_ascii_lowercase())?,
+                false => push_plain(out, "host:", host)?,
             }
         }
         // Origins serve HEAD as they serve GET: it gets no count of its own.
@@ -256,7 +256,7 @@ pub(super) mod tests {
             certificate: None,
             is_peer_trusted: false,
             method: &Method::GET,
-            host: Some("Example.org"),
+            host: Some(b"Example.org"),
             path: "/a/b",
             path_matching: PathMatching::LOOSE,
             query: Some("page=2&q=a%62+c&page=3&empty=&%70lus=%2B&bare"),
@@ -338,7 +338,7 @@ pub(super) mod tests {
         let attributes = RequestAttributes { address: "2001:db8:1:2::/64", ..attributes(&headers) };
         assert_eq!(written(&[KeyPart::Ip], &attributes).as_deref(), Some("ip:2001:db8:1:2::/64"));
         assert_eq!(by_address(&attributes), "ip:2001:db8:1:2::/64");
-        let attributes = RequestAttributes { host: Some("[::1]"), ..attributes };
+        let attributes = RequestAttributes { host: Some(b"[::1]"), ..attributes };
         assert_eq!(written(&[KeyPart::Host], &attributes).as_deref(), Some("host:[%3A%3A1]"));
     }
 

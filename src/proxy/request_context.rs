@@ -53,7 +53,7 @@ impl<'a> RequestContext<'a> {
             certificate: self.certificate,
             is_peer_trusted: self.is_peer_trusted,
             method: &self.request.method,
-            host: self.target.host().map(Host::name),
+            host: self.target.host().map(Host::name_bytes),
             path: self.target.loosest_path(),
             path_matching: self.route.matching,
             query: self.target.query(),

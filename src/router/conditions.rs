@@ -29,14 +29,14 @@ pub enum Mismatch {
 /// The parts of a request that conditions other than the path look at.
 pub(super) struct RequestParts<'a> {
     method: &'a Method,
-    pub(super) host: Option<&'a str>,
+    pub(super) host: Option<&'a Host>,
     query: Option<&'a str>,
     headers: &'a HeaderMap,
 }
 
 impl<'a> RequestParts<'a> {
     pub(super) fn new(method: &'a Method, target: &'a Target, headers: &'a HeaderMap) -> Self {
-        Self { method, host: target.host().map(Host::name), query: target.query(), headers }
+        Self { method, host: target.host(), query: target.query(), headers }
     }
 }
 
@@ -83,7 +83,7 @@ impl CompiledRoute {
         if !self.path.matches(path) {
             return Some(Mismatch::Path);
         }
-        let is_host = |host: &str| self.hosts.iter().any(|pattern| is_host(pattern, host));
+        let is_host = |host: &Host| self.hosts.iter().any(|pattern| is_host(pattern, host.name()));
         if !self.hosts.is_empty() && !request.host.is_some_and(is_host) {
             return Some(Mismatch::Host);
         }

@@ -3,7 +3,7 @@
 use http::{HeaderMap, Method, StatusCode};
 
 use super::{
-    Mismatch, Rejection, Target,
+    Host, Mismatch, Rejection, Target,
     conditions::{CompiledRoute, RequestParts},
     interpretation::dot_segment_readings,
     pattern::{ComparedPath, Pattern},
@@ -145,7 +145,8 @@ impl Router {
         readings: usize,
     ) -> Result<Option<usize>, Rejection> {
         let matches = |index: usize| self.routes[index].matches(request, path);
-        let first = self.index.first(request.host, trim_slash(&path.folded), matches);
+        let host = request.host.filter(|_| self.index.has_hosts()).map(Host::name);
+        let first = self.index.first(host, trim_slash(&path.folded), matches);
         if self.regexes.first().is_none_or(|regex| first.is_some_and(|first| first < *regex)) {
             return Ok(first);
         }

@@ -60,14 +60,19 @@ pub(super) fn expose(headers: &mut HeaderMap) {
 
 /// The value of `RateLimit-Policy`: each policy once.
 fn policies(texts: &QuotaTexts, outcomes: &[PolicyOutcome]) -> Option<HeaderValue> {
+    let only = |outcome| texts.variant(outcome).map(|limits| limits.policy.clone());
+    // Most requests have one limit, and need no list.
+    if let [outcome] = *outcomes {
+        return only(outcome);
+    }
     let mut distinct: SmallVec<[PolicyOutcome; 4]> = SmallVec::new();
     for outcome in outcomes {
         if !distinct.iter().any(|other| other.variant.policy == outcome.variant.policy) {
             distinct.push(*outcome);
         }
     }
-    if let [only] = *distinct {
-        return texts.variant(only).map(|limits| limits.policy.clone());
+    if let [outcome] = *distinct {
+        return only(outcome);
     }
     let limits = distinct.iter().filter_map(|&outcome| texts.variant(outcome));
     let parts: SmallVec<[&[u8]; 4]> = limits.map(|limits| limits.policy.as_bytes()).collect();
