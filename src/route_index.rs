@@ -59,7 +59,7 @@ impl RouteIndex {
     ) -> Option<usize> {
         let mut first = usize::MAX;
         self.any_host.search(path, &mut first, &mut matches);
-        if let Some(host) = host.filter(|_| self.has_hosts()) {
+        if let Some(host) = host {
             for tree in self.of_host(&lower_case(host)) {
                 tree.search(path, &mut first, &mut matches);
             }
