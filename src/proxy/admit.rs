@@ -11,7 +11,7 @@ use super::{
     client::ClientInfo,
     denial_record::DenialRecord,
     exchange::Exchange,
-    outcome::{CheckOutcome, PolicyOutcome},
+    outcome::{CheckOutcome, Outcomes, PolicyOutcome},
     reply::Reply,
     request_context::{RequestContext, client_address},
     reservation::reserve,
@@ -25,7 +25,11 @@ use crate::{
 
 /// Whether a request is admitted.
 pub(super) enum Admission {
-    Admitted(Admitted),
+    Admitted {
+        /// How long the request has to wait for its GCRA slot. The slot is taken already, so the number of waiting requests
+        /// is bounded: by what flows out of a bucket within the policy's `delay`, and by the number of connections.
+        delay: Duration,
+    },
     Denied {
         /// The index of the policy that decided.
         policy: usize,
@@ -35,26 +39,17 @@ pub(super) enum Admission {
     Undecided,
 }
 
-/// A request that is admitted.
-#[derive(Default)]
-pub(super) struct Admitted {
-    /// The outcomes of the enforced policies.
-    pub(super) outcomes: SmallVec<[PolicyOutcome; 2]>,
-    /// How long the request has to wait for its GCRA slot. The slot is taken already, so the number of waiting requests
-    /// is bounded: by what flows out of a bucket within the policy's `delay`, and by the number of connections.
-    pub(super) delay: Duration,
-}
-
 /// Checks the request against all policies of its route, in one decision of the store. `exchange` keeps what the request
-/// reserves.
+/// reserves, and `outcomes` gets the outcomes of the enforced policies.
 pub(super) async fn admit<S: StoreAdmin + 'static>(
     worker: &Rc<Worker<S>>,
     client: &ClientInfo,
     exchange: &mut Exchange,
     context: &RequestContext<'_>,
+    outcomes: &mut Outcomes,
 ) -> Admission {
     if context.route.policies.is_empty() {
-        return Admission::Admitted(Admitted::default());
+        return Admission::Admitted { delay: Duration::ZERO };
     }
     let address = client_address(worker, client, context.address);
     let attributes = context.attributes(&address);
@@ -71,7 +66,7 @@ pub(super) async fn admit<S: StoreAdmin + 'static>(
         exchange.verdict.deny_in_shadow(policy);
     }
     if checks.as_slice().is_empty() {
-        return Admission::Admitted(Admitted::default());
+        return Admission::Admitted { delay: Duration::ZERO };
     }
 
     exchange.decision_started(checks.as_slice().len());
@@ -91,13 +86,13 @@ pub(super) async fn admit<S: StoreAdmin + 'static>(
         }
         return Admission::Undecided;
     };
-    let outcomes = record_outcomes(worker, exchange, &checks, &decision);
+    record_outcomes(worker, exchange, &checks, &decision, outcomes);
     if decision.admitted {
         exchange.verdict.allow();
         let delay = outcomes.iter().map(|outcome| outcome.verdict.delay).max().unwrap_or(0);
         exchange.verdict.delay(delay);
         let delay = Duration::from_micros(u64::try_from(delay).unwrap_or(0));
-        return Admission::Admitted(Admitted { outcomes, delay });
+        return Admission::Admitted { delay };
     }
     let denial = DenialRecord { exchange, context, address: &address };
     let denials = || checks.outcomes(&decision).filter(CheckOutcome::is_denial);
@@ -108,20 +103,20 @@ pub(super) async fn admit<S: StoreAdmin + 'static>(
         denials().any(|denied| denied.check.identifier == identifier)
     });
     let cross_origin = context.request.headers.contains_key(header::ORIGIN);
-    let (policy, reply) = worker.rules.quotas.denial(&outcomes, cross_origin);
+    let (policy, reply) = worker.rules.quotas.denial(outcomes, cross_origin);
     Admission::Denied { policy, reply }
 }
 
-/// Counts the outcome of each check, notes what a shadow policy would have done, and returns the outcomes of enforced
-/// policies.
+/// Counts the outcome of each check, notes what a shadow policy would have done, and adds the outcomes of enforced policies to
+/// `enforced`.
 fn record_outcomes<S>(
     worker: &Worker<S>,
     exchange: &mut Exchange,
     checks: &Checks<'_>,
     decision: &Decision,
-) -> SmallVec<[PolicyOutcome; 2]> {
+    enforced: &mut Outcomes,
+) {
     let source = source_label(decision.source);
-    let mut enforced = SmallVec::new();
     // Of shadow policies that would deny, the one with the longest wait.
     let mut shadow: Option<(i64, usize)> = None;
     for outcome in checks.outcomes(decision) {
@@ -148,7 +143,6 @@ fn record_outcomes<S>(
     if let Some((_, policy)) = shadow {
         exchange.verdict.deny_in_shadow(policy);
     }
-    enforced
 }
 
 fn source_label(source: DecisionSource) -> metrics::SourceLabel {

@@ -121,170 +121,173 @@ impl<'a> Forwarder<'a> {
     ///
     /// # Errors
     /// The reply for the client.
-    pub(super) async fn forward(
+    pub(super) fn forward(
         &self,
         mut request: Request<RequestBody>,
         progress: Option<Rc<BodyProgress>>,
         affinity: &Affinity,
         tried: &mut Vec<RetriedTry>,
-    ) -> Result<UpstreamAnswer, Reply> {
+    ) -> impl Future<Output = Result<UpstreamAnswer, Reply>> {
         self.upstream.retry_budget().count_request();
-        if !self.timeouts.total.is_zero() {
-            self.timer.set_answer_deadline(Some(self.timer.now() + self.timeouts.total));
-        }
-        let mut retries = Retries::new(self, tried);
-        // Whether to open a new connection rather than to check one out of the pool.
-        let mut fresh = false;
-        // An HTTP/1.0 request may have no Host; the upstream gets HTTP/1.1, with its own.
-        let has_no_host = !request.headers().contains_key(header::HOST);
-        // The hosts on which it has failed.
-        let mut failed_on = Vec::new();
-        loop {
-            let began = self.timer.now();
-            let choice = HostChoice { affinity, tried: &failed_on, within: self.timeouts.connect };
-            let Some(mut picked) = self.upstream.pick(&choice, began) else {
-                return Err(self.no_endpoint());
-            };
-            let pooled = if fresh { None } else { self.upstream.checkout(&picked, self.client) };
-            let mut connection = match pooled {
-                Some(connection) => connection,
-                // Boxed: it is rare, and would make every request's future as large as itself.
-                None => match Box::pin(self.connect(&mut picked, &choice)).await {
-                    Ok(connection) => connection,
-                    Err(ConnectFailure::Retryable(_))
-                        if self.upstream.has_other_hosts()
-                            && retries.may_retry(RetryReason::Connect, &picked) =>
-                    {
-                        failed_on.push(Arc::clone(&picked.host));
-                        continue;
-                    }
-                    Err(ConnectFailure::Retryable(reply) | ConnectFailure::Final(reply)) => {
-                        return Err(reply);
-                    }
-                },
-            };
-            // Another one may have handed it over.
-            let host = Rc::clone(connection.host());
-            if let Some(upgrade) = self.upgrade
-                && connection.is_shared()
-                && !(upgrade.is_websocket() && connection.offers_websockets())
-            {
-                let url = host.url();
-                self.warn(format_args!(
-                    "endpoint {url} speaks HTTP/2 and does not offer WebSockets by it (RFC 8441); other upgrades pass by HTTP/1.1 alone: set `protocol: h1`"
-                ));
-                self.metrics.upstream(self.index, Outcome::Error);
-                return Err(Reply::no_upgrade());
+        // An asynchronous function would hold the request twice.
+        async move {
+            if !self.timeouts.total.is_zero() {
+                self.timer.set_answer_deadline(Some(self.timer.now() + self.timeouts.total));
             }
-            if has_no_host || self.upstream.shared().config.host == HostHeader::Rewrite {
-                let authority = host.endpoint.authority.as_str();
-                // An authority is made of characters that a field may have.
-                if let Ok(host) = HeaderValue::from_str(authority) {
-                    request.headers_mut().insert(header::HOST, host);
-                }
-            }
-            let copy = retries.copy(&request, &connection);
-            let (is_reused, is_shared) = (connection.is_reused(), connection.is_shared());
-
-            // Unless set otherwise below, the client went away or broke its own request off.
-            let mut attempt = Attempt { forwarder: self, outcome: Outcome::Cancelled };
-            let result = match self.reservation {
-                None => {
-                    let answer = pin!(connection.send(request));
-                    self.timer.timeout(self.timeouts.response, answer).await
-                }
-                // Boxed: not every request would pay for it.
-                Some(reservation) => {
-                    match Box::pin(self.send_reserved(connection, request, reservation)).await {
-                        Ok(sent) => {
-                            connection = sent.connection;
-                            Ok(sent.result)
+            let mut retries = Retries::new(self, tried);
+            // Whether to open a new connection rather than to check one out of the pool.
+            let mut fresh = false;
+            // An HTTP/1.0 request may have no Host; the upstream gets HTTP/1.1, with its own.
+            let has_no_host = !request.headers().contains_key(header::HOST);
+            // The hosts on which it has failed.
+            let mut failed_on = Vec::new();
+            loop {
+                let began = self.timer.now();
+                let choice = HostChoice { affinity, tried: &failed_on, within: self.timeouts.connect };
+                let Some(mut picked) = self.upstream.pick(&choice, began) else {
+                    return Err(self.no_endpoint());
+                };
+                let pooled = if fresh { None } else { self.upstream.checkout(&picked, self.client) };
+                let mut connection = match pooled {
+                    Some(connection) => connection,
+                    // Boxed: it is rare, and would make every request's future as large as itself.
+                    None => match Box::pin(self.connect(&mut picked, &choice)).await {
+                        Ok(connection) => connection,
+                        Err(ConnectFailure::Retryable(_))
+                            if self.upstream.has_other_hosts()
+                                && retries.may_retry(RetryReason::Connect, &picked) =>
+                        {
+                            failed_on.push(Arc::clone(&picked.host));
+                            continue;
                         }
-                        Err(TimedOut) => {
-                            let reply = self.timed_out(&mut attempt, &host);
-                            let copy = copy.filter(|_| retries.may_retry(RetryReason::Timeout, &host));
-                            let again = copy.and_then(RequestCopy::into_request);
-                            let Some(again) = again else { return Err(reply) };
+                        Err(ConnectFailure::Retryable(reply) | ConnectFailure::Final(reply)) => {
+                            return Err(reply);
+                        }
+                    },
+                };
+                // Another one may have handed it over.
+                let host = Rc::clone(connection.host());
+                if let Some(upgrade) = self.upgrade
+                    && connection.is_shared()
+                    && !(upgrade.is_websocket() && connection.offers_websockets())
+                {
+                    let url = host.url();
+                    self.warn(format_args!(
+                        "endpoint {url} speaks HTTP/2 and does not offer WebSockets by it (RFC 8441); other upgrades pass by HTTP/1.1 alone: set `protocol: h1`"
+                    ));
+                    self.metrics.upstream(self.index, Outcome::Error);
+                    return Err(Reply::no_upgrade());
+                }
+                if has_no_host || self.upstream.shared().config.host == HostHeader::Rewrite {
+                    let authority = host.endpoint.authority.as_str();
+                    // An authority is made of characters that a field may have.
+                    if let Ok(host) = HeaderValue::from_str(authority) {
+                        request.headers_mut().insert(header::HOST, host);
+                    }
+                }
+                let copy = retries.copy(&request, &connection);
+                let (is_reused, is_shared) = (connection.is_reused(), connection.is_shared());
+
+                // Unless set otherwise below, the client went away or broke its own request off.
+                let mut attempt = Attempt { forwarder: self, outcome: Outcome::Cancelled };
+                let result = match self.reservation {
+                    None => {
+                        let answer = pin!(connection.send(request));
+                        self.timer.timeout(self.timeouts.response, answer).await
+                    }
+                    // Boxed: not every request would pay for it.
+                    Some(reservation) => {
+                        match Box::pin(self.send_reserved(connection, request, reservation)).await {
+                            Ok(sent) => {
+                                connection = sent.connection;
+                                Ok(sent.result)
+                            }
+                            Err(TimedOut) => {
+                                let reply = self.timed_out(&mut attempt, &host);
+                                let copy = copy.filter(|_| retries.may_retry(RetryReason::Timeout, &host));
+                                let again = copy.and_then(RequestCopy::into_request);
+                                let Some(again) = again else { return Err(reply) };
+                                failed_on.push(Arc::clone(&host.host));
+                                request = again;
+                                continue;
+                            }
+                        }
+                    }
+                };
+                let failed = match result {
+                    Ok(Ok(response)) => {
+                        let survey = FieldSurvey::new(response.headers(), None);
+                        if !self.is_acceptable(&response, survey) {
+                            attempt.outcome = Outcome::Error;
+                            self.warn_unacceptable(&host, &response);
+                            return Err(Reply::bad_gateway());
+                        }
+                        attempt.outcome = Outcome::Ok;
+                        self.upstream.shared().responded(&host, &response, began, self.timer.now());
+                        if let Some(reason) = RetryReason::of_status(response.status())
+                            && let Some(copy) = copy.filter(|_| retries.may_retry(reason, &host))
+                            && let Some(again) = copy.into_request()
+                        {
+                            discard(response, connection);
                             failed_on.push(Arc::clone(&host.host));
                             request = again;
                             continue;
                         }
+                        let reservation = self.reservation.cloned();
+                        return Ok(UpstreamAnswer {
+                            response,
+                            survey,
+                            connection: CheckedOutConnection::new(connection, progress, reservation),
+                            host,
+                        });
                     }
-                }
-            };
-            let failed = match result {
-                Ok(Ok(response)) => {
-                    let survey = FieldSurvey::new(response.headers(), None);
-                    if !self.is_acceptable(&response, survey) {
-                        attempt.outcome = Outcome::Error;
-                        self.warn_unacceptable(&host, &response);
-                        return Err(Reply::bad_gateway());
-                    }
-                    attempt.outcome = Outcome::Ok;
-                    self.upstream.shared().responded(&host, &response, began, self.timer.now());
-                    if let Some(reason) = RetryReason::of_status(response.status())
-                        && let Some(copy) = copy.filter(|_| retries.may_retry(reason, &host))
-                        && let Some(again) = copy.into_request()
-                    {
-                        discard(response, connection);
+                    Ok(Err(failed)) => failed,
+                    Err(TimedOut) => {
+                        let reply = self.timed_out(&mut attempt, &host);
+                        let copy = copy.filter(|_| retries.may_retry(RetryReason::Timeout, &host));
+                        let Some(again) = copy.and_then(RequestCopy::into_request) else { return Err(reply) };
                         failed_on.push(Arc::clone(&host.host));
                         request = again;
                         continue;
                     }
-                    let reservation = self.reservation.cloned();
-                    return Ok(UpstreamAnswer {
-                        response,
-                        survey,
-                        connection: CheckedOutConnection::new(connection, progress, reservation),
-                        host,
-                    });
+                };
+                match progress.as_ref().and_then(|progress| progress.fault()) {
+                    Some(BodyFault::TooLarge) => return Err(Reply::body_too_large().closing()),
+                    Some(BodyFault::Broken) => {
+                        return Err(self
+                            .timer
+                            .cut_off_reason()
+                            .map_or_else(Reply::broken_body, Reply::slow_body));
+                    }
+                    None => {}
                 }
-                Ok(Err(failed)) => failed,
-                Err(TimedOut) => {
-                    let reply = self.timed_out(&mut attempt, &host);
-                    let copy = copy.filter(|_| retries.may_retry(RetryReason::Timeout, &host));
-                    let Some(again) = copy.and_then(RequestCopy::into_request) else { return Err(reply) };
+                attempt.outcome = Outcome::Error;
+                let SendError { error, is_unprocessed, request: unsent } = failed;
+                self.upstream.request_failed(&host, error.cause());
+                // A connection that was kept may have been closed for being idle.
+                if !is_unprocessed && (is_shared || !is_reused) {
+                    self.upstream.shared().broke_off(&host, error.cause(), began, self.timer.now());
+                }
+                // A host that has not processed it may do so now. What one has broken off is for another one.
+                let is_useful = is_unprocessed || self.upstream.has_other_hosts();
+                let mut is_replaced = false;
+                let again = unsent.or_else(|| copy.and_then(RequestCopy::into_request)).filter(|_| {
+                    is_replaced = retries.may_replace(&connection, &error);
+                    is_replaced || is_useful && retries.may_retry(RetryReason::Refused, &host)
+                });
+                let Some(again) = again else {
+                    let url = host.url();
+                    let why = self.upstream.shared().describe(&host, error.cause());
+                    self.warn(format_args!("endpoint {url} did not respond: {why}"));
+                    return Err(Reply::bad_gateway());
+                };
+                // An endpoint that closes connections may be shutting down: prefer another one. A client that is tied to this one
+                // stays as long as it accepts connections.
+                if !is_replaced || !self.upstream.shared().config.ties_requests() {
                     failed_on.push(Arc::clone(&host.host));
-                    request = again;
-                    continue;
                 }
-            };
-            match progress.as_ref().and_then(|progress| progress.fault()) {
-                Some(BodyFault::TooLarge) => return Err(Reply::body_too_large().closing()),
-                Some(BodyFault::Broken) => {
-                    return Err(self
-                        .timer
-                        .cut_off_reason()
-                        .map_or_else(Reply::broken_body, Reply::slow_body));
-                }
-                None => {}
+                (request, fresh) = (again, true);
             }
-            attempt.outcome = Outcome::Error;
-            let SendError { error, is_unprocessed, request: unsent } = failed;
-            self.upstream.request_failed(&host, error.cause());
-            // A connection that was kept may have been closed for being idle.
-            if !is_unprocessed && (is_shared || !is_reused) {
-                self.upstream.shared().broke_off(&host, error.cause(), began, self.timer.now());
-            }
-            // A host that has not processed it may do so now. What one has broken off is for another one.
-            let is_useful = is_unprocessed || self.upstream.has_other_hosts();
-            let mut is_replaced = false;
-            let again = unsent.or_else(|| copy.and_then(RequestCopy::into_request)).filter(|_| {
-                is_replaced = retries.may_replace(&connection, &error);
-                is_replaced || is_useful && retries.may_retry(RetryReason::Refused, &host)
-            });
-            let Some(again) = again else {
-                let url = host.url();
-                let why = self.upstream.shared().describe(&host, error.cause());
-                self.warn(format_args!("endpoint {url} did not respond: {why}"));
-                return Err(Reply::bad_gateway());
-            };
-            // An endpoint that closes connections may be shutting down: prefer another one. A client that is tied to this one
-            // stays as long as it accepts connections.
-            if !is_replaced || !self.upstream.shared().config.ties_requests() {
-                failed_on.push(Arc::clone(&host.host));
-            }
-            (request, fresh) = (again, true);
         }
     }
 

@@ -1,5 +1,7 @@
 //! What the policies of a route decide of one request.
 
+use smallvec::SmallVec;
+
 use super::checks::VariantRef;
 use crate::limit::{AnswerStatus, Check, Policy, algorithm::Verdict};
 
@@ -25,6 +27,9 @@ pub(super) struct PolicyOutcome {
     pub(super) cost: u64,
     pub(super) verdict: Verdict,
 }
+
+/// The outcomes of a request. Few requests have more policies.
+pub(super) type Outcomes = SmallVec<[PolicyOutcome; 2]>;
 
 impl From<CheckOutcome<'_>> for PolicyOutcome {
     fn from(CheckOutcome { check, variant, verdict }: CheckOutcome<'_>) -> Self {

@@ -10,7 +10,7 @@ use hyper::{body::Incoming, upgrade::OnUpgrade};
 use tokio::time::timeout;
 
 use super::{
-    admit::{Admission, Admitted, admit},
+    admit::{Admission, admit},
     affinity::{StickyCookie, request_key},
     bans::{check_bans, exempt_rules, user_key},
     client::ClientInfo,
@@ -24,6 +24,7 @@ use super::{
     headers,
     min_rate::RateBudget,
     open_exchanges::ExchangeOwner,
+    outcome::Outcomes,
     path_rewrite::RewrittenPath,
     reply::Reply,
     request_body::BodyFault,
@@ -51,268 +52,275 @@ use crate::{
 ///
 /// # Errors
 /// None: every failure is an answer.
-pub async fn serve<S: StoreAdmin + 'static>(
+pub fn serve<S: StoreAdmin + 'static>(
     request: Request<Incoming>,
     worker: Rc<Worker<S>>,
     client: Rc<ClientInfo>,
-) -> Result<Response<ResponseBody>, Infallible> {
+) -> impl Future<Output = Result<Response<ResponseBody>, Infallible>> {
+    // Not in the future, which would hold the request twice.
     let (mut request, body) = request.into_parts();
-    client.timer().set_body_unread(!body.is_end_stream());
-    let mut upgrade = None;
-    if request.version == Version::HTTP_2 {
-        headers::join_cookies(&mut request.headers);
-        headers::merge_lengths(&mut request.headers);
-        if request.method == Method::CONNECT {
-            upgrade = Upgrade::extended_connect(&mut request);
+    async move {
+        client.timer().set_body_unread(!body.is_end_stream());
+        let mut upgrade = None;
+        if request.version == Version::HTTP_2 {
+            headers::join_cookies(&mut request.headers);
+            headers::merge_lengths(&mut request.headers);
+            if request.method == Method::CONNECT {
+                upgrade = Upgrade::extended_connect(&mut request);
+            }
         }
-    }
-    let rules = &*worker.rules;
-    let config = &rules.config;
-    let is_peer_trusted = client.is_trusted();
-    let request_id = headers::request_id(&request.headers, &config.request_id, is_peer_trusted);
-    // Counts and logs the request when it is dropped, with the answer's body at the latest.
-    let mut exchange = Exchange::new(&worker.telemetry, &client, &request, request_id);
+        let rules = &*worker.rules;
+        let config = &rules.config;
+        let is_peer_trusted = client.is_trusted();
+        let request_id = headers::request_id(&request.headers, &config.request_id, is_peer_trusted);
+        // Counts and logs the request when it is dropped, with the answer's body at the latest.
+        let mut exchange = Exchange::new(&worker.telemetry, &client, &request, request_id);
 
-    // hyper counts the fields of HTTP/1 itself.
-    if request.version == Version::HTTP_2 && request.headers.len() > config.client_limits.headers {
-        return Ok(exchange.reply(Reply::problem(
-            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            "The request has too many header fields.",
-        )));
-    }
-
-    // What does the request ask for, and how is it framed?
-    let survey = rules.survey(&request.headers);
-    let target = match parse_target(&request, survey) {
-        Ok(target) => target,
-        Err(Rejection { status, detail }) => {
-            return Ok(exchange.reply(Reply::problem(status, detail).closing()));
+        // hyper counts the fields of HTTP/1 itself.
+        if request.version == Version::HTTP_2 && request.headers.len() > config.client_limits.headers {
+            return Ok(exchange.reply(Reply::problem(
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                "The request has too many header fields.",
+            )));
         }
-    };
 
-    // May its address send requests at all?
-    let client_ip =
-        rules.trusted_proxies.client_address(client.peer().ip(), is_peer_trusted, &request.headers);
-    let ClientIp { ip: address, is_known: is_address_known } = client_ip;
-    if let Some(rule) = rules.access.everywhere()
-        && let Some(reply) = check_access(&worker, &mut exchange, rule, client_ip)
-    {
-        exchange.set_client(address, None);
-        // A trusted proxy has the requests of others on its connection.
-        let reply = if is_peer_trusted { reply } else { reply.closing() };
-        return Ok(refuse(&worker, exchange, &request, body, reply));
-    }
+        // What does the request ask for, and how is it framed?
+        let survey = rules.survey(&request.headers);
+        let target = match parse_target(&request, survey) {
+            Ok(target) => target,
+            Err(Rejection { status, detail }) => {
+                return Ok(exchange.reply(Reply::problem(status, detail).closing()));
+            }
+        };
 
-    // Does the listener serve this client?
-    if let Some(answer) = client.listener_reply()
-        && answer.is_for(&request.headers, is_peer_trusted)
-    {
-        return Ok(refuse(&worker, exchange, &request, body, answer.reply(&target)));
-    }
-
-    // Who is the client?
-    let certificate = client.certificate();
-    let credentials = Credentials { headers: &request.headers, is_peer_trusted, certificate };
-    let identity = rules.identify(credentials);
-    exchange.set_client(address, rules.written_user(&identity));
-    worker.sampler.record(address, rules.untrusted_peer(&client, &request.headers, survey));
-
-    // Where does the request go?
-    let route_index = match rules.router.find(&request.method, &target, &request.headers) {
-        Ok(index) => index,
-        Err(Rejection { status, detail }) => {
-            return Ok(refuse(&worker, exchange, &request, body, Reply::problem(status, detail)));
-        }
-    };
-    exchange.set_route(route_index);
-    let mut route = &config.routes[route_index];
-    if let Some(Some(cors)) = rules.cors.get(route_index) {
-        exchange.set_cors(CorsAnswer::new(cors, &request.headers));
-    }
-    if let Some(edits) = &route.response_headers {
-        let edits = FilledEdits::new(edits, &exchange.placeholders(&rules.router, &target, &identity));
-        exchange.edit_response(edits);
-    }
-
-    let identity = &identity;
-    let mut context = RequestContext {
-        request: &request,
-        target: &target,
-        route,
-        address,
-        is_address_known,
-        identity,
-        certificate,
-        is_peer_trusted,
-    };
-    if let Some(split) = &route.split {
-        route = split_route(split, &context, || client_address(&worker, &client, address)).unwrap_or(route);
-        context.route = route;
-    }
-
-    // May its address send requests there?
-    if let Some(rule) = rules.access.of_route(route_index)
-        && let Some(reply) = check_access(&worker, &mut exchange, rule, client_ip)
-    {
-        return Ok(refuse(&worker, exchange, &request, body, reply));
-    }
-
-    // Is the client banned?
-    if let Some(reply) = check_bans(&worker, &client, &mut exchange, &context) {
-        return Ok(refuse(&worker, exchange, &request, body, reply));
-    }
-
-    // Is its body too long? One of unknown length is measured while it comes.
-    if !body.is_end_stream()
-        && config.max_body(route, client.listener()).is_some_and(|max| body.size_hint().lower() > max)
-    {
-        return Ok(refuse(&worker, exchange, &request, body, Reply::body_too_large()));
-    }
-
-    // Do the policies of the route admit the request?
-    let Admitted { mut outcomes, delay } = match admit(&worker, &client, &mut exchange, &context).await {
-        Admission::Admitted(admitted) => admitted,
-        Admission::Denied { policy, reply } => {
-            exchange.verdict.deny(policy);
+        // May its address send requests at all?
+        let client_ip =
+            rules.trusted_proxies.client_address(client.peer().ip(), is_peer_trusted, &request.headers);
+        let ClientIp { ip: address, is_known: is_address_known } = client_ip;
+        if let Some(rule) = rules.access.everywhere()
+            && let Some(reply) = check_access(&worker, &mut exchange, rule, client_ip)
+        {
+            exchange.set_client(address, None);
+            // A trusted proxy has the requests of others on its connection.
+            let reply = if is_peer_trusted { reply } else { reply.closing() };
             return Ok(refuse(&worker, exchange, &request, body, reply));
         }
-        Admission::Undecided => return Ok(refuse(&worker, exchange, &request, body, Reply::undecided())),
-    };
 
-    // Wait for the GCRA slot.
-    client.timer().delay(delay).await;
-    if client.timer().is_call_over() {
-        return Ok(refuse(&worker, exchange, &request, body, Reply::gateway_timeout()));
-    }
-
-    // Does its route answer it?
-    let upstream_index = match route_reply::upstream_of(&exchange, &context, &rules.router) {
-        Ok(index) => index,
-        Err(reply) => {
-            // Boxed: other requests would pay for its state.
-            let answered = route_reply::answer(&worker, exchange, &context, body, &mut outcomes, *reply);
-            return Ok(Box::pin(answered).await);
+        // Does the listener serve this client?
+        if let Some(answer) = client.listener_reply()
+            && answer.is_for(&request.headers, is_peer_trusted)
+        {
+            return Ok(refuse(&worker, exchange, &request, body, answer.reply(&target)));
         }
-    };
 
-    // Which path does the upstream get?
-    let mut rewritten = None;
-    if let Some(rewrite) = &route.rewrite {
-        match RewrittenPath::new(rewrite, &exchange.placeholders(&rules.router, &target, identity)) {
-            Ok(path) => rewritten = path,
+        // Who is the client?
+        let certificate = client.certificate();
+        let credentials = Credentials { headers: &request.headers, is_peer_trusted, certificate };
+        let identity = rules.identify(credentials);
+        exchange.set_client(address, rules.written_user(&identity));
+        worker.sampler.record(address, rules.untrusted_peer(&client, &request.headers, survey));
+
+        // Where does the request go?
+        let route_index = match rules.router.find(&request.method, &target, &request.headers) {
+            Ok(index) => index,
             Err(Rejection { status, detail }) => {
                 return Ok(refuse(&worker, exchange, &request, body, Reply::problem(status, detail)));
             }
+        };
+        exchange.set_route(route_index);
+        let mut route = &config.routes[route_index];
+        if let Some(Some(cors)) = rules.cors.get(route_index) {
+            exchange.set_cors(CorsAnswer::new(cors, &request.headers));
         }
-    }
-
-    // Receive a small body before a connection is taken for it.
-    let upstream = &config.upstreams[upstream_index];
-    let body = if body.is_end_stream() {
-        ReceivedBody::Whole(Bytes::new())
-    } else if is_buffered(&request, &body, upstream.request_buffering) {
-        // Boxed: most requests have no body, and would pay for its state.
-        match Box::pin(receive(body, client.timer(), &config.client_limits)).await {
-            Ok(whole) => ReceivedBody::Whole(whole),
-            Err(reply) => return Ok(exchange.reply(reply)),
+        if let Some(edits) = &route.response_headers {
+            let edits = FilledEdits::new(edits, &exchange.placeholders(&rules.router, &target, &identity));
+            exchange.edit_response(edits);
         }
-    } else {
-        ReceivedBody::Stream(body)
-    };
 
-    let is_safe = request.method.is_safe();
-
-    // Does it ask for another protocol? Where hyper has seen none, the fields need not be looked through.
-    if request.extensions.get::<OnUpgrade>().is_some() && request.version == Version::HTTP_11 {
-        let has_body = !matches!(&body, ReceivedBody::Whole(body) if body.is_empty());
-        upgrade = Upgrade::requested(&request, has_body);
-    }
-    let upgrade = upgrade.map(Box::new);
-    let exempt = if config.close_banned_tunnels { exempt_rules(&worker, &context) } else { Vec::new() };
-
-    // Is it tied to one of the endpoints?
-    let key = request_key(&worker, &client, &context, upstream);
-    let sticky = StickyCookie::take(upstream, &client, &mut request.headers);
-    let affinity = Affinity { key, host: sticky.as_ref().and_then(|cookie| cookie.host) };
-
-    // Forward the request, and wait for the head of the answer.
-    // By HTTP/2, hyper has no way for hints; HTTP/1.0 knows none.
-    let takes_hints = route.early_hints == EarlyHints::Pass && request.version == Version::HTTP_11;
-    let hinted = takes_hints.then(|| HintedRequest::new(client.timer()));
-    let (mut request, progress) =
-        rewrite::upstream_request(&worker, &client, &exchange, route, &target, (request, survey), body);
-    if let Some(path) = rewritten {
-        path.apply(&mut request, config.forwarded);
-    }
-    if let Some(edits) = &route.request_headers {
-        let values = exchange.placeholders(&rules.router, &target, identity);
-        FilledEdits::new(edits, &values).apply_to_request(request.headers_mut());
-    }
-    if let Some(upgrade) = &upgrade {
-        upgrade.request(request.headers_mut());
-    }
-    let shared = worker.upstreams[upstream_index].shared();
-    let client_address = address_of_client(config, address);
-    let upstream_client = client.timer().upstream_client(shared, client_address);
-    exchange.forward_started(&upstream.name);
-    let (reservation, asked) = (exchange.reservation(), upgrade.as_deref());
-    let forwarder =
-        Forwarder::new(&worker, &client, &upstream_client, route, upstream_index, reservation, asked);
-    let upload = progress.clone();
-    let mut retried = Vec::new();
-    let answer = forwarder.forward(request, progress, &affinity, &mut retried).await;
-    client.timer().set_answer_deadline(None);
-    if !retried.is_empty() {
-        exchange.set_retried(retried);
-    }
-    let mut answer = match answer {
-        Ok(answer) => answer,
-        Err(reply) => {
-            if upload.is_some_and(|upload| upload.fault() == Some(BodyFault::Broken)) {
-                exchange.client_broke_off();
-            }
-            exchange.forward_failed(reply.status);
-            return Ok(exchange.reply(reply));
-        }
-    };
-    if let Some(hinted) = hinted {
-        hinted.flushed().await;
-    }
-    if let Some(cookie) = sticky {
-        cookie.renew(answer.host.id, answer.response.headers_mut());
-    }
-    exchange.forward_answered(&answer.host.endpoint, answer.response.status());
-
-    // Record the answer, where it tells what a limited client is.
-    let status = answer.response.status();
-    if worker.recorder.wants_answer(client_address, status) {
-        let client = abuse::masked(address, config.client_address.ipv6_prefix);
-        let request = RequestLine { is_safe, path: target.path(), query: target.query() };
-        worker.recorder.record_answer(&abuse::Answer { client, request, status, now: exchange.time() });
-    }
-
-    // Refund what this answer does not cost.
-    reservation::settle(&rules.policies, &exchange, &mut outcomes, || answer_status(&answer.response)).await;
-
-    let owner = || ExchangeOwner { address, user: user_key(identity), exempt };
-    if let Some(upgrade) = upgrade
-        && answer.response.status() == StatusCode::SWITCHING_PROTOCOLS
-    {
-        // Boxed: other requests would pay for its state.
-        return Ok(Box::pin(tunnel::open(
-            &worker,
-            &client,
-            exchange,
+        let identity = &identity;
+        let mut context = RequestContext {
+            request: &request,
+            target: &target,
             route,
-            (*upgrade, owner()),
-            answer,
-            &outcomes,
-        ))
-        .await);
-    }
+            address,
+            is_address_known,
+            identity,
+            certificate,
+            is_peer_trusted,
+        };
+        if let Some(split) = &route.split {
+            route =
+                split_route(split, &context, || client_address(&worker, &client, address)).unwrap_or(route);
+            context.route = route;
+        }
 
-    // Answer, with the quota fields.
-    Ok(rewrite::client_response(&worker, &client, exchange, route, answer, &outcomes, owner))
+        // May its address send requests there?
+        if let Some(rule) = rules.access.of_route(route_index)
+            && let Some(reply) = check_access(&worker, &mut exchange, rule, client_ip)
+        {
+            return Ok(refuse(&worker, exchange, &request, body, reply));
+        }
+
+        // Is the client banned?
+        if let Some(reply) = check_bans(&worker, &client, &mut exchange, &context) {
+            return Ok(refuse(&worker, exchange, &request, body, reply));
+        }
+
+        // Is its body too long? One of unknown length is measured while it comes.
+        if !body.is_end_stream()
+            && config.max_body(route, client.listener()).is_some_and(|max| body.size_hint().lower() > max)
+        {
+            return Ok(refuse(&worker, exchange, &request, body, Reply::body_too_large()));
+        }
+
+        // Do the policies of the route admit the request?
+        let mut outcomes = Outcomes::new();
+        let admission = admit(&worker, &client, &mut exchange, &context, &mut outcomes).await;
+        let delay = match admission {
+            Admission::Admitted { delay } => delay,
+            Admission::Denied { policy, reply } => {
+                exchange.verdict.deny(policy);
+                return Ok(refuse(&worker, exchange, &request, body, reply));
+            }
+            Admission::Undecided => return Ok(refuse(&worker, exchange, &request, body, Reply::undecided())),
+        };
+
+        // Wait for the GCRA slot.
+        client.timer().delay(delay).await;
+        if client.timer().is_call_over() {
+            return Ok(refuse(&worker, exchange, &request, body, Reply::gateway_timeout()));
+        }
+
+        // Does its route answer it?
+        let upstream_index = match route_reply::upstream_of(&exchange, &context, &rules.router) {
+            Ok(index) => index,
+            Err(reply) => {
+                // Boxed: other requests would pay for its state.
+                let answered = route_reply::answer(&worker, exchange, &context, body, &mut outcomes, *reply);
+                return Ok(Box::pin(answered).await);
+            }
+        };
+
+        // Which path does the upstream get?
+        let mut rewritten = None;
+        if let Some(rewrite) = &route.rewrite {
+            match RewrittenPath::new(rewrite, &exchange.placeholders(&rules.router, &target, identity)) {
+                Ok(path) => rewritten = path,
+                Err(Rejection { status, detail }) => {
+                    return Ok(refuse(&worker, exchange, &request, body, Reply::problem(status, detail)));
+                }
+            }
+        }
+
+        // Receive a small body before a connection is taken for it.
+        let upstream = &config.upstreams[upstream_index];
+        let body = if body.is_end_stream() {
+            ReceivedBody::Whole(Bytes::new())
+        } else if is_buffered(&request, &body, upstream.request_buffering) {
+            // Boxed: most requests have no body, and would pay for its state.
+            match Box::pin(receive(body, client.timer(), &config.client_limits)).await {
+                Ok(whole) => ReceivedBody::Whole(whole),
+                Err(reply) => return Ok(exchange.reply(reply)),
+            }
+        } else {
+            ReceivedBody::Stream(body)
+        };
+
+        let is_safe = request.method.is_safe();
+
+        // Does it ask for another protocol? Where hyper has seen none, the fields need not be looked through.
+        if request.extensions.get::<OnUpgrade>().is_some() && request.version == Version::HTTP_11 {
+            let has_body = !matches!(&body, ReceivedBody::Whole(body) if body.is_empty());
+            upgrade = Upgrade::requested(&request, has_body);
+        }
+        let upgrade = upgrade.map(Box::new);
+        let exempt = if config.close_banned_tunnels { exempt_rules(&worker, &context) } else { Vec::new() };
+
+        // Is it tied to one of the endpoints?
+        let key = request_key(&worker, &client, &context, upstream);
+        let sticky = StickyCookie::take(upstream, &client, &mut request.headers);
+        let affinity = Affinity { key, host: sticky.as_ref().and_then(|cookie| cookie.host) };
+
+        // Forward the request, and wait for the head of the answer.
+        // By HTTP/2, hyper has no way for hints; HTTP/1.0 knows none.
+        let takes_hints = route.early_hints == EarlyHints::Pass && request.version == Version::HTTP_11;
+        let hinted = takes_hints.then(|| HintedRequest::new(client.timer()));
+        let (mut request, progress) =
+            rewrite::upstream_request(&worker, &client, &exchange, route, &target, (request, survey), body);
+        if let Some(path) = rewritten {
+            path.apply(&mut request, config.forwarded);
+        }
+        if let Some(edits) = &route.request_headers {
+            let values = exchange.placeholders(&rules.router, &target, identity);
+            FilledEdits::new(edits, &values).apply_to_request(request.headers_mut());
+        }
+        if let Some(upgrade) = &upgrade {
+            upgrade.request(request.headers_mut());
+        }
+        let shared = worker.upstreams[upstream_index].shared();
+        let client_address = address_of_client(config, address);
+        let upstream_client = client.timer().upstream_client(shared, client_address);
+        exchange.forward_started(&upstream.name);
+        let (reservation, asked) = (exchange.reservation(), upgrade.as_deref());
+        let forwarder =
+            Forwarder::new(&worker, &client, &upstream_client, route, upstream_index, reservation, asked);
+        let upload = progress.clone();
+        let mut retried = Vec::new();
+        let answer = forwarder.forward(request, progress, &affinity, &mut retried).await;
+        client.timer().set_answer_deadline(None);
+        if !retried.is_empty() {
+            exchange.set_retried(retried);
+        }
+        let mut answer = match answer {
+            Ok(answer) => answer,
+            Err(reply) => {
+                if upload.is_some_and(|upload| upload.fault() == Some(BodyFault::Broken)) {
+                    exchange.client_broke_off();
+                }
+                exchange.forward_failed(reply.status);
+                return Ok(exchange.reply(reply));
+            }
+        };
+        if let Some(hinted) = hinted {
+            hinted.flushed().await;
+        }
+        if let Some(cookie) = sticky {
+            cookie.renew(answer.host.id, answer.response.headers_mut());
+        }
+        exchange.forward_answered(&answer.host.endpoint, answer.response.status());
+
+        // Record the answer, where it tells what a limited client is.
+        let status = answer.response.status();
+        if worker.recorder.wants_answer(client_address, status) {
+            let client = abuse::masked(address, config.client_address.ipv6_prefix);
+            let request = RequestLine { is_safe, path: target.path(), query: target.query() };
+            worker.recorder.record_answer(&abuse::Answer { client, request, status, now: exchange.time() });
+        }
+
+        // Refund what this answer does not cost.
+        reservation::settle(&rules.policies, &exchange, &mut outcomes, || answer_status(&answer.response))
+            .await;
+
+        let owner = || ExchangeOwner { address, user: user_key(identity), exempt };
+        if let Some(upgrade) = upgrade
+            && answer.response.status() == StatusCode::SWITCHING_PROTOCOLS
+        {
+            // Boxed: other requests would pay for its state.
+            return Ok(Box::pin(tunnel::open(
+                &worker,
+                &client,
+                exchange,
+                route,
+                (*upgrade, owner()),
+                answer,
+                &outcomes,
+            ))
+            .await);
+        }
+
+        // Answer, with the quota fields.
+        Ok(rewrite::client_response(&worker, &client, exchange, route, answer, &outcomes, owner))
+    }
 }
 
 /// The address that identifies the client: of an IPv6 address the first bits.

@@ -3,6 +3,7 @@
 use std::{rc::Rc, time::Duration};
 
 use bytes::Bytes;
+use futures_util::{FutureExt, future::Either};
 use http::{Request, Response};
 use hyper::{client::conn::http1::SendRequest, upgrade::Parts};
 use hyper_util::rt::TokioIo;
@@ -97,23 +98,19 @@ impl<B: RequestBody> Connection<B> {
         &mut self,
         request: Request<B>,
     ) -> impl Future<Output = Result<Response<IncomingBody>, SendError<B>>> + use<B> {
-        let answer = match &mut self.link {
-            Link::Http1(pooled) => Ok(pooled.sender.try_send_request(request)),
-            // Boxed: it is large, and most connections are the other ones.
-            Link::Http2(stream) => Err(Box::pin(stream.send(request))),
-        };
-        async move {
-            match answer {
-                Ok(answer) => match answer.await {
+        match &mut self.link {
+            Link::Http1(pooled) => {
+                Either::Left(pooled.sender.try_send_request(request).map(|answer| match answer {
                     Ok(response) => Ok(response.map(IncomingBody::Http1)),
                     Err(mut failed) => {
                         let request = failed.take_message();
                         let error = ExchangeError::Http1(failed.into_error());
                         Err(SendError { error, is_unprocessed: request.is_some(), request })
                     }
-                },
-                Err(answer) => answer.await,
+                }))
             }
+            // Boxed: it is large, and most connections are the other ones.
+            Link::Http2(stream) => Either::Right(Box::pin(stream.send(request))),
         }
     }
 
