@@ -2,7 +2,6 @@
 
 use std::{rc::Rc, time::Duration};
 
-use http::header;
 use smallvec::SmallVec;
 
 use super::{
@@ -12,7 +11,6 @@ use super::{
     denial_record::DenialRecord,
     exchange::Exchange,
     outcome::{CheckOutcome, Outcomes, PolicyOutcome},
-    reply::Reply,
     request_context::{RequestContext, client_address},
     reservation::reserve,
     worker::Worker,
@@ -23,18 +21,17 @@ use crate::{
     telemetry::metrics,
 };
 
-/// Whether a request is admitted.
+/// Whether a request is admitted. Has no reply to one that is not: a reply is large, and every request would pay for its room.
 pub(super) enum Admission {
     Admitted {
         /// How long the request has to wait for its GCRA slot. The slot is taken already, so the number of waiting requests
         /// is bounded: by what flows out of a bucket within the policy's `delay`, and by the number of connections.
         delay: Duration,
     },
-    Denied {
-        /// The index of the policy that decided.
-        policy: usize,
-        reply: Reply,
-    },
+    /// By policies of the outcomes.
+    Denied,
+    /// By the policy of this index: the request lacks what the policy identifies it by.
+    Unidentified(usize),
     /// The store could not be asked.
     Undecided,
 }
@@ -58,7 +55,8 @@ pub(super) async fn admit<S: StoreAdmin + 'static>(
     let checks = match Checks::new(&worker.rules, &inputs, context, &attributes, |_, _| ()) {
         Ok(checks) => checks,
         Err(Unidentified(policy)) => {
-            return deny_unidentified(worker, exchange, context, &attributes, policy);
+            record_unidentified(worker, exchange, context, &attributes, policy);
+            return Admission::Unidentified(policy);
         }
     };
     for &policy in &checks.denied_in_shadow {
@@ -102,9 +100,7 @@ pub(super) async fn admit<S: StoreAdmin + 'static>(
     record_offense(worker, exchange, context, &attributes, |identifier| {
         denials().any(|denied| denied.check.identifier == identifier)
     });
-    let cross_origin = context.request.headers.contains_key(header::ORIGIN);
-    let (policy, reply) = worker.rules.quotas.denial(outcomes, cross_origin);
-    Admission::Denied { policy, reply }
+    Admission::Denied
 }
 
 /// Counts the outcome of each check, notes what a shadow policy would have done, and adds the outcomes of enforced policies to
@@ -154,18 +150,15 @@ fn source_label(source: DecisionSource) -> metrics::SourceLabel {
     }
 }
 
-/// Denies a request that lacks what `policy` identifies it by. The store is not asked.
-fn deny_unidentified<S>(
+/// Records the denial of a request that lacks what `policy` identifies it by. The store is not asked.
+fn record_unidentified<S>(
     worker: &Worker<S>,
     exchange: &Exchange,
     context: &RequestContext<'_>,
     attributes: &RequestAttributes<'_>,
     policy: usize,
-) -> Admission {
+) {
     worker.metrics().decision(policy, metrics::VerdictLabel::Denied, metrics::SourceLabel::Store);
     DenialRecord { exchange, context, address: attributes.address }.record_unidentified(worker, policy);
     record_offense(worker, exchange, context, attributes, |_| false);
-    let outcome = PolicyOutcome::unidentified(policy, &worker.rules.policies[policy]);
-    let reply = worker.rules.quotas.unidentified(outcome);
-    Admission::Denied { policy, reply }
 }

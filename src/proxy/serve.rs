@@ -3,7 +3,7 @@
 use std::{convert::Infallible, net::IpAddr, rc::Rc, sync::Arc, time::Instant};
 
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, Version, request};
+use http::{Method, Request, Response, StatusCode, Version, header, request};
 use http_body::Body;
 use http_body_util::BodyExt;
 use hyper::{body::Incoming, upgrade::OnUpgrade};
@@ -24,7 +24,7 @@ use super::{
     headers,
     min_rate::RateBudget,
     open_exchanges::ExchangeOwner,
-    outcome::Outcomes,
+    outcome::{Outcomes, PolicyOutcome},
     path_rewrite::RewrittenPath,
     reply::Reply,
     request_body::BodyFault,
@@ -175,12 +175,18 @@ pub fn serve<S: StoreAdmin + 'static>(
 
         // Do the policies of the route admit the request?
         let mut outcomes = Outcomes::new();
-        let admission = admit(&worker, &client, &mut exchange, &context, &mut outcomes).await;
-        let delay = match admission {
+        let delay = match admit(&worker, &client, &mut exchange, &context, &mut outcomes).await {
             Admission::Admitted { delay } => delay,
-            Admission::Denied { policy, reply } => {
+            Admission::Denied => {
+                let cross_origin = request.headers.contains_key(header::ORIGIN);
+                let (policy, reply) = rules.quotas.denial(&outcomes, cross_origin);
                 exchange.verdict.deny(policy);
                 return Ok(refuse(&worker, exchange, &request, body, reply));
+            }
+            Admission::Unidentified(policy) => {
+                let outcome = PolicyOutcome::unidentified(policy, &rules.policies[policy]);
+                exchange.verdict.deny(policy);
+                return Ok(refuse(&worker, exchange, &request, body, rules.quotas.unidentified(outcome)));
             }
             Admission::Undecided => return Ok(refuse(&worker, exchange, &request, body, Reply::undecided())),
         };
