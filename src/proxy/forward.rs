@@ -131,9 +131,7 @@ impl<'a> Forwarder<'a> {
         self.upstream.retry_budget().count_request();
         // An asynchronous function would hold the request twice.
         async move {
-            if !self.timeouts.total.is_zero() {
-                self.timer.set_answer_deadline(Some(self.timer.now() + self.timeouts.total));
-            }
+            let _until_answered = self.timer.limit_answer(self.timeouts.total);
             let mut retries = Retries::new(self, tried);
             // Whether to open a new connection rather than to check one out of the pool.
             let mut fresh = false;
@@ -147,24 +145,25 @@ impl<'a> Forwarder<'a> {
                 let Some(mut picked) = self.upstream.pick(&choice, began) else {
                     return Err(self.no_endpoint());
                 };
-                let pooled = if fresh { None } else { self.upstream.checkout(&picked, self.client) };
-                let mut connection = match pooled {
-                    Some(connection) => connection,
-                    // Boxed: it is rare, and would make every request's future as large as itself.
-                    None => match Box::pin(self.connect(&mut picked, &choice)).await {
-                        Ok(connection) => connection,
-                        Err(ConnectFailure::Retryable(_))
-                            if self.upstream.has_other_hosts()
-                                && retries.may_retry(RetryReason::Connect, &picked) =>
-                        {
-                            failed_on.push(Arc::clone(&picked.host));
-                            continue;
+                let mut connection =
+                    if !fresh && let Some(connection) = self.upstream.checkout(&picked, self.client) {
+                        connection
+                    } else {
+                        // Boxed: it is rare, and would make every request's future as large as itself.
+                        match Box::pin(self.connect(&mut picked, &choice)).await {
+                            Ok(connection) => connection,
+                            Err(ConnectFailure::Retryable(_))
+                                if self.upstream.has_other_hosts()
+                                    && retries.may_retry(RetryReason::Connect, &picked) =>
+                            {
+                                failed_on.push(Arc::clone(&picked.host));
+                                continue;
+                            }
+                            Err(ConnectFailure::Retryable(reply) | ConnectFailure::Final(reply)) => {
+                                return Err(reply);
+                            }
                         }
-                        Err(ConnectFailure::Retryable(reply) | ConnectFailure::Final(reply)) => {
-                            return Err(reply);
-                        }
-                    },
-                };
+                    };
                 // Another one may have handed it over.
                 let host = Rc::clone(connection.host());
                 if let Some(upgrade) = self.upgrade

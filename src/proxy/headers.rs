@@ -1,5 +1,6 @@
 //! Header fields: what must not pass from one connection to the next (RFC 9110, 7.6), and what the proxy adds.
 
+use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Version,
     header::{self, Entry},
@@ -235,7 +236,9 @@ pub(super) fn request_id(headers: &HeaderMap, name: &HeaderName, trusted: bool) 
     for (digits, byte) in hex.chunks_exact_mut(2).zip(fastrand::u128(..).to_le_bytes()) {
         digits.copy_from_slice(&HEX[usize::from(byte)]);
     }
-    never_indexed(HeaderValue::from_bytes(&hex).unwrap_or_else(|_| HeaderValue::from_static("")))
+    // It will be cloned, which the digits alone would have to be allocated again for.
+    let id = HeaderValue::from_maybe_shared(Bytes::from_owner(hex));
+    never_indexed(id.unwrap_or_else(|_| HeaderValue::from_static("")))
 }
 
 /// Keeps a value that differs from message to message out of HTTP/2's table of fields (RFC 7541, 6.2.3): there, it would

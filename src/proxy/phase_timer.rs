@@ -96,6 +96,15 @@ pub struct PhaseTimer {
     tunnel: RefCell<Option<Box<Tunnel>>>,
 }
 
+/// The time that an answer has to begin in, until this is dropped.
+pub(super) struct AnswerLimit<'a>(&'a PhaseTimer);
+
+impl Drop for AnswerLimit<'_> {
+    fn drop(&mut self) {
+        self.0.answer_deadline.set(None);
+    }
+}
+
 impl PhaseTimer {
     /// A new connection, which has `limit` to begin its first request.
     pub fn new(limit: Duration) -> Self {
@@ -178,9 +187,11 @@ impl PhaseTimer {
         self.call_deadline.get().is_some_and(|deadline| Instant::now() >= deadline)
     }
 
-    /// Until when the answer in flight has to begin, however often it is tried; `None` once it has begun.
-    pub(super) fn set_answer_deadline(&self, deadline: Option<Instant>) {
-        self.answer_deadline.set(deadline);
+    /// Has the answer in flight begin within `total` from now, however often it is tried, until what this returns is dropped.
+    /// Zero: there is no such limit.
+    pub(super) fn limit_answer(&self, total: Duration) -> AnswerLimit<'_> {
+        self.answer_deadline.set((!total.is_zero()).then(|| self.now.get() + total));
+        AnswerLimit(self)
     }
 
     /// Whether the answer in flight should have begun before.

@@ -1,17 +1,15 @@
 //! A copy of a request, should it have to be sent again.
 
-use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, uri::PathAndQuery};
 
 use super::request_body::RequestBody;
 use crate::upstream::RequestBody as _;
 
-/// A copy of a request. Hardly any is needed, so its fields are text: a map of fields would have to be allocated, and a
-/// reference to each value to be counted.
+/// A copy of a request. Hardly any is needed, so it is text: a map of fields would have to be allocated, and a reference to each
+/// value to be counted.
 pub(super) struct RequestCopy {
-    method: Method,
-    uri: Uri,
-    /// A line each: its name, [`SEPARATOR`] or [`NEVER_INDEXED`], its value.
-    fields: Vec<u8>,
+    /// Lines: the method; the path with the query; for each field its name, [`SEPARATOR`] or [`NEVER_INDEXED`], and its value.
+    head: Vec<u8>,
     /// What heeds informational answers.
     extensions: Extensions,
     body: RequestBody,
@@ -25,30 +23,32 @@ const NEVER_INDEXED: u8 = b';';
 const END_OF_LINE: u8 = b'\n';
 
 impl RequestCopy {
-    /// `None`: the body is not at hand.
+    /// `None`: the body is not at hand, or the target is more than a path (RFC 9112, 3.2), which no upstream is sent.
     pub(super) fn new(request: &Request<RequestBody>) -> Option<Self> {
-        let headers = request.headers();
-        let length = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 2).sum();
-        let mut fields = Vec::with_capacity(length);
-        for (name, value) in headers {
-            fields.extend_from_slice(name.as_str().as_bytes());
-            fields.push(if value.is_sensitive() { NEVER_INDEXED } else { SEPARATOR });
-            fields.extend_from_slice(value.as_bytes());
-            fields.push(END_OF_LINE);
+        let (method, headers) = (request.method().as_str(), request.headers());
+        let path = request.uri().path_and_query().filter(|_| request.uri().authority().is_none())?.as_str();
+        let lengths = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 2);
+        let mut head = Vec::with_capacity(method.len() + path.len() + 2 + lengths.sum::<usize>());
+        for line in [method, path] {
+            head.extend_from_slice(line.as_bytes());
+            head.push(END_OF_LINE);
         }
-        Some(Self {
-            body: request.body().repeatable()?,
-            method: request.method().clone(),
-            uri: request.uri().clone(),
-            fields,
-            extensions: request.extensions().clone(),
-        })
+        for (name, value) in headers {
+            head.extend_from_slice(name.as_str().as_bytes());
+            head.push(if value.is_sensitive() { NEVER_INDEXED } else { SEPARATOR });
+            head.extend_from_slice(value.as_bytes());
+            head.push(END_OF_LINE);
+        }
+        Some(Self { body: request.body().repeatable()?, head, extensions: request.extensions().clone() })
     }
 
     /// The request. `None`: it can't be made again, which does not happen.
     pub(super) fn into_request(self) -> Option<Request<RequestBody>> {
         let mut headers = HeaderMap::new();
-        for line in self.fields.split(|byte| *byte == END_OF_LINE).filter(|line| !line.is_empty()) {
+        let mut lines = self.head.split(|byte| *byte == END_OF_LINE).filter(|line| !line.is_empty());
+        let method = Method::from_bytes(lines.next()?).ok()?;
+        let path = PathAndQuery::try_from(lines.next()?).ok()?;
+        for line in lines {
             let end_of_name = line.iter().position(|byte| matches!(*byte, SEPARATOR | NEVER_INDEXED))?;
             let (name, value) = line.split_at(end_of_name);
             let mut value = HeaderValue::from_bytes(&value[1..]).ok()?;
@@ -56,8 +56,8 @@ impl RequestCopy {
             headers.append(HeaderName::from_bytes(name).ok()?, value);
         }
         let mut request = Request::new(self.body);
-        *request.method_mut() = self.method;
-        *request.uri_mut() = self.uri;
+        *request.method_mut() = method;
+        *request.uri_mut() = Uri::from(path);
         *request.headers_mut() = headers;
         *request.extensions_mut() = self.extensions;
         Some(request)
@@ -67,6 +67,20 @@ impl RequestCopy {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_and_methods_are_copied_as_they_are() {
+        for (method, path) in [("OPTIONS", "*"), ("GET", "//a/b?"), ("PURGE", "/%0A?%ff:;"), ("GET", "/")] {
+            let mut request = Request::new(RequestBody::Empty);
+            *request.method_mut() = method.parse().unwrap();
+            *request.uri_mut() = Uri::from(PathAndQuery::try_from(path).unwrap());
+            let copy = RequestCopy::new(&request).and_then(RequestCopy::into_request).unwrap();
+            assert_eq!((copy.method(), copy.uri()), (request.method(), request.uri()));
+            assert_eq!(copy.uri().path_and_query().map(PathAndQuery::as_str), Some(path));
+        }
+        let elsewhere = Request::get("http://a/b").body(RequestBody::Empty).unwrap();
+        assert!(RequestCopy::new(&elsewhere).is_none());
+    }
 
     #[test]
     fn a_copy_is_the_same_request() {

@@ -251,18 +251,29 @@ pub fn serve<S: StoreAdmin + 'static>(
         // By HTTP/2, hyper has no way for hints; HTTP/1.0 knows none.
         let takes_hints = route.early_hints == EarlyHints::Pass && request.version == Version::HTTP_11;
         let hinted = takes_hints.then(|| HintedRequest::new(client.timer()));
-        let (mut request, progress) =
-            rewrite::upstream_request(&worker, &client, &exchange, route, &target, (request, survey), body);
-        if let Some(path) = rewritten {
-            path.apply(&mut request, config.forwarded);
-        }
-        if let Some(edits) = &route.request_headers {
-            let values = exchange.placeholders(&rules.router, &target, identity);
-            FilledEdits::new(edits, &values).apply_to_request(request.headers_mut());
-        }
-        if let Some(upgrade) = &upgrade {
-            upgrade.request(request.headers_mut());
-        }
+        // In a block: what is borrowed outside it keeps a place in the future.
+        let (request, progress) = {
+            let (mut request, progress) = rewrite::upstream_request(
+                &worker,
+                &client,
+                &exchange,
+                route,
+                &target,
+                (request, survey),
+                body,
+            );
+            if let Some(path) = rewritten {
+                path.apply(&mut request, config.forwarded);
+            }
+            if let Some(edits) = &route.request_headers {
+                let values = exchange.placeholders(&rules.router, &target, identity);
+                FilledEdits::new(edits, &values).apply_to_request(request.headers_mut());
+            }
+            if let Some(upgrade) = &upgrade {
+                upgrade.request(request.headers_mut());
+            }
+            (request, progress)
+        };
         let shared = worker.upstreams[upstream_index].shared();
         let client_address = address_of_client(config, address);
         let upstream_client = client.timer().upstream_client(shared, client_address);
@@ -272,14 +283,10 @@ pub fn serve<S: StoreAdmin + 'static>(
             Forwarder::new(&worker, &client, &upstream_client, route, upstream_index, reservation, asked);
         let upload = progress.clone();
         let mut retried = Vec::new();
-        let answer = forwarder.forward(request, progress, &affinity, &mut retried).await;
-        client.timer().set_answer_deadline(None);
-        if !retried.is_empty() {
-            exchange.set_retried(retried);
-        }
-        let mut answer = match answer {
+        let mut answer = match forwarder.forward(request, progress, &affinity, &mut retried).await {
             Ok(answer) => answer,
             Err(reply) => {
+                exchange.set_retried(retried);
                 if upload.is_some_and(|upload| upload.fault() == Some(BodyFault::Broken)) {
                     exchange.client_broke_off();
                 }
@@ -287,6 +294,7 @@ pub fn serve<S: StoreAdmin + 'static>(
                 return Ok(exchange.reply(reply));
             }
         };
+        exchange.set_retried(retried);
         if let Some(hinted) = hinted {
             hinted.flushed().await;
         }
