@@ -270,10 +270,13 @@ impl<'a> Forwarder<'a> {
                 // A host that has not processed it may do so now. What one has broken off is for another one.
                 let is_useful = is_unprocessed || self.upstream.has_other_hosts();
                 let mut is_replaced = false;
-                let again = unsent.or_else(|| copy.and_then(RequestCopy::into_request)).filter(|_| {
-                    is_replaced = retries.may_replace(&connection, &error);
-                    is_replaced || is_useful && retries.may_retry(RetryReason::Refused, &host)
-                });
+                let again = unsent
+                    .map(|unsent| *unsent)
+                    .or_else(|| copy.and_then(RequestCopy::into_request))
+                    .filter(|_| {
+                        is_replaced = retries.may_replace(&connection, &error);
+                        is_replaced || is_useful && retries.may_retry(RetryReason::Refused, &host)
+                    });
                 let Some(again) = again else {
                     let url = host.url();
                     let why = self.upstream.shared().describe(&host, error.cause());

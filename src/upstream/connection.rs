@@ -59,8 +59,8 @@ pub struct SendError<B> {
     /// Whether the upstream has done nothing of the request: not one byte of it was sent, or the upstream says so.
     pub is_unprocessed: bool,
     /// The request itself, where it may be sent again: the upstream has done nothing of it, or the method is idempotent and
-    /// all of the body is at hand.
-    pub request: Option<Request<B>>,
+    /// all of the body is at hand. Boxed: answers would pay for its room.
+    pub request: Option<Box<Request<B>>>,
 }
 
 impl<B: RequestBody> Connection<B> {
@@ -103,7 +103,7 @@ impl<B: RequestBody> Connection<B> {
                 Either::Left(pooled.sender.try_send_request(request).map(|answer| match answer {
                     Ok(response) => Ok(response.map(IncomingBody::Http1)),
                     Err(mut failed) => {
-                        let request = failed.take_message();
+                        let request = failed.take_message().map(Box::new);
                         let error = ExchangeError::Http1(failed.into_error());
                         Err(SendError { error, is_unprocessed: request.is_some(), request })
                     }

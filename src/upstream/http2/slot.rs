@@ -118,7 +118,7 @@ impl<B: RequestBody> StreamSlot<B> {
                         Some(upload) => upload.take_unbegun(),
                         None => repeatable,
                     };
-                    let request = body.map(|body| Request::from_parts(copy, body));
+                    let request = body.map(|body| Box::new(Request::from_parts(copy, body)));
                     Err(SendError { error: ExchangeError::Http2(error), is_unprocessed, request })
                 }
             }
