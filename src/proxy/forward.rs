@@ -129,7 +129,7 @@ impl<'a> Forwarder<'a> {
         tried: &mut Vec<RetriedTry>,
     ) -> impl Future<Output = Result<UpstreamAnswer, Reply>> {
         self.upstream.retry_budget().count_request();
-        // An asynchronous function would hold the request twice.
+        // The future of an asynchronous function would hold the request twice.
         async move {
             let _until_answered = self.timer.limit_answer(self.timeouts.total);
             let mut retries = Retries::new(self, tried);

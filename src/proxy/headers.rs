@@ -236,7 +236,7 @@ pub(super) fn request_id(headers: &HeaderMap, name: &HeaderName, trusted: bool) 
     for (digits, byte) in hex.chunks_exact_mut(2).zip(fastrand::u128(..).to_le_bytes()) {
         digits.copy_from_slice(&HEX[usize::from(byte)]);
     }
-    // It will be cloned, which the digits alone would have to be allocated again for.
+    // It will be cloned: made from a slice, it would allocate a count of references then.
     let id = HeaderValue::from_maybe_shared(Bytes::from_owner(hex));
     never_indexed(id.unwrap_or_else(|_| HeaderValue::from_static("")))
 }

@@ -28,7 +28,7 @@ pub(super) struct PolicyOutcome {
     pub(super) verdict: Verdict,
 }
 
-/// The outcomes of a request. Few requests have more policies.
+/// The outcomes of a request's enforced policies. Few requests have more than two.
 pub(super) type Outcomes = SmallVec<[PolicyOutcome; 2]>;
 
 impl From<CheckOutcome<'_>> for PolicyOutcome {

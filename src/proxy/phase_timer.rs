@@ -97,6 +97,7 @@ pub struct PhaseTimer {
 }
 
 /// The time that an answer has to begin in, until this is dropped.
+#[must_use]
 pub(super) struct AnswerLimit<'a>(&'a PhaseTimer);
 
 impl Drop for AnswerLimit<'_> {

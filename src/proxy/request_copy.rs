@@ -25,6 +25,7 @@ const END_OF_LINE: u8 = b'\n';
 impl RequestCopy {
     /// `None`: the body is not at hand, or the target is more than a path (RFC 9112, 3.2), which no upstream is sent.
     pub(super) fn new(request: &Request<RequestBody>) -> Option<Self> {
+        let body = request.body().repeatable()?;
         let (method, headers) = (request.method().as_str(), request.headers());
         let path = request.uri().path_and_query().filter(|_| request.uri().authority().is_none())?.as_str();
         let lengths = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 2);
@@ -39,7 +40,7 @@ impl RequestCopy {
             head.extend_from_slice(value.as_bytes());
             head.push(END_OF_LINE);
         }
-        Some(Self { body: request.body().repeatable()?, head, extensions: request.extensions().clone() })
+        Some(Self { body, head, extensions: request.extensions().clone() })
     }
 
     /// The request. `None`: it can't be made again, which does not happen.

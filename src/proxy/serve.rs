@@ -57,7 +57,7 @@ pub fn serve<S: StoreAdmin + 'static>(
     worker: Rc<Worker<S>>,
     client: Rc<ClientInfo>,
 ) -> impl Future<Output = Result<Response<ResponseBody>, Infallible>> {
-    // Not in the future, which would hold the request twice.
+    // Taken apart here: the future would hold the request and its parts.
     let (mut request, body) = request.into_parts();
     async move {
         client.timer().set_body_unread(!body.is_end_stream());
@@ -251,7 +251,7 @@ pub fn serve<S: StoreAdmin + 'static>(
         // By HTTP/2, hyper has no way for hints; HTTP/1.0 knows none.
         let takes_hints = route.early_hints == EarlyHints::Pass && request.version == Version::HTTP_11;
         let hinted = takes_hints.then(|| HintedRequest::new(client.timer()));
-        // In a block: what is borrowed outside it keeps a place in the future.
+        // In a block: a local that was borrowed keeps its place in the future until its scope ends.
         let (request, progress) = {
             let (mut request, progress) = rewrite::upstream_request(
                 &worker,
