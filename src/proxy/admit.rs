@@ -16,7 +16,6 @@ use super::{
     worker::Worker,
 };
 use crate::{
-    identity::RequestAttributes,
     limit::{Decision, DecisionSource, StoreAdmin},
     telemetry::metrics,
 };
@@ -55,7 +54,9 @@ pub(super) async fn admit<S: StoreAdmin + 'static>(
     let checks = match Checks::new(&worker.rules, &inputs, context, &attributes, |_, _| ()) {
         Ok(checks) => checks,
         Err(Unidentified(policy)) => {
-            record_unidentified(worker, exchange, context, &attributes, policy);
+            worker.metrics().decision(policy, metrics::VerdictLabel::Denied, metrics::SourceLabel::Store);
+            DenialRecord { exchange, context, address: &address }.record_unidentified(worker, policy);
+            record_offense(worker, exchange, context, &attributes, |_| false);
             return Admission::Unidentified(policy);
         }
     };
@@ -148,17 +149,4 @@ fn source_label(source: DecisionSource) -> metrics::SourceLabel {
         DecisionSource::LocalDenial => metrics::SourceLabel::LocalDenial,
         DecisionSource::Fallback => metrics::SourceLabel::Fallback,
     }
-}
-
-/// Records the denial of a request that lacks what `policy` identifies it by. The store is not asked.
-fn record_unidentified<S>(
-    worker: &Worker<S>,
-    exchange: &Exchange,
-    context: &RequestContext<'_>,
-    attributes: &RequestAttributes<'_>,
-    policy: usize,
-) {
-    worker.metrics().decision(policy, metrics::VerdictLabel::Denied, metrics::SourceLabel::Store);
-    DenialRecord { exchange, context, address: attributes.address }.record_unidentified(worker, policy);
-    record_offense(worker, exchange, context, attributes, |_| false);
 }
