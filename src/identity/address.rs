@@ -8,19 +8,38 @@ use std::{
 use compact_str::CompactString;
 use ipnet::Ipv6Net;
 
-/// The address by which a client is known: `203.0.113.7`; of IPv6 its prefix, `2001:db8:1:2::/64`, or
-/// the address alone where `ipv6_prefix` is 128. An IPv4-mapped IPv6 address counts as IPv4.
-///
-/// It costs some tens of nanoseconds, so a connection may keep it.
-pub fn address_text(address: IpAddr, ipv6_prefix: u8) -> CompactString {
-    match address.to_canonical() {
-        IpAddr::V4(address) => ipv4_text(address),
-        IpAddr::V6(address) => ipv6_text(address, ipv6_prefix),
+/// What stands in front of the address.
+const KIND: &str = "ip:";
+
+/// The identifier of a client's address: `ip:203.0.113.7`; of IPv6 its prefix, `ip:2001:db8:1:2::/64`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AddressIdentifier(CompactString);
+
+impl AddressIdentifier {
+    /// Of an IPv6 `address` all but the first `ipv6_prefix` bits is left out. An IPv4-mapped IPv6 address counts as IPv4.
+    ///
+    /// It costs some tens of nanoseconds, so a connection may keep it.
+    pub fn new(address: IpAddr, ipv6_prefix: u8) -> Self {
+        let mut text = CompactString::const_new(KIND);
+        match address.to_canonical() {
+            IpAddr::V4(address) => push_ipv4(&mut text, address),
+            IpAddr::V6(address) => push_ipv6(&mut text, address, ipv6_prefix),
+        }
+        Self(text)
+    }
+
+    /// All of it: `ip:203.0.113.7`.
+    pub fn identifier(&self) -> &CompactString {
+        &self.0
+    }
+
+    /// The address alone, as clients are known by it: `203.0.113.7`.
+    pub fn address(&self) -> &str {
+        self.0.get(KIND.len()..).unwrap_or_default()
     }
 }
 
-fn ipv4_text(address: Ipv4Addr) -> CompactString {
-    let mut text = CompactString::const_new("");
+fn push_ipv4(text: &mut CompactString, address: Ipv4Addr) {
     let mut digits = itoa::Buffer::new();
     for (at, octet) in address.octets().into_iter().enumerate() {
         if at > 0 {
@@ -28,17 +47,14 @@ fn ipv4_text(address: Ipv4Addr) -> CompactString {
         }
         text.push_str(digits.format(octet));
     }
-    text
 }
 
-fn ipv6_text(address: Ipv6Addr, prefix: u8) -> CompactString {
-    let mut text = CompactString::const_new("");
+fn push_ipv6(text: &mut CompactString, address: Ipv6Addr, prefix: u8) {
     // Writing to a string cannot fail.
     let _ = match Ipv6Net::new(address, prefix) {
         Ok(network) if prefix < 128 => write!(text, "{}", network.trunc()),
         _ => write!(text, "{address}"),
     };
-    text
 }
 
 #[cfg(test)]
@@ -59,7 +75,9 @@ mod tests {
             ("::1", 64, "::/64"),
             ("ffff::", 1, "8000::/1"),
         ] {
-            assert_eq!(address_text(address.parse().unwrap(), prefix), text, "{address}/{prefix}");
+            let identifier = AddressIdentifier::new(address.parse().unwrap(), prefix);
+            assert_eq!(identifier.address(), text, "{address}/{prefix}");
+            assert_eq!(*identifier.identifier(), format!("ip:{text}"));
         }
     }
 }

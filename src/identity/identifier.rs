@@ -7,6 +7,7 @@ use http::{HeaderMap, HeaderName, Method};
 use smallvec::{SmallVec, smallvec};
 
 use super::{
+    AddressIdentifier,
     encode::{push_path, push_text},
     jwt::Claims,
 };
@@ -19,8 +20,8 @@ use crate::{
 /// The attributes of a request that may identify it. Borrowed; nothing is computed before a key needs it.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestAttributes<'a> {
-    /// As [`super::address_text`] writes it.
-    pub address: &'a str,
+    /// The client's.
+    pub address: &'a AddressIdentifier,
     pub user: Option<&'a str>,
     /// What stands for the user in identifiers, where names are not written down.
     pub pseudonym: Option<&'a str>,
@@ -70,6 +71,10 @@ pub struct RequestAttributes<'a> {
 /// part unmistakably; a value of more than 128 bytes is written as `%sha256-` with half of its hash.
 /// `None` if the request lacks a part, or has it empty.
 pub fn identifier(recipe: &KeyRecipe, attributes: &RequestAttributes<'_>) -> Option<CompactString> {
+    // That of the address alone is the most frequent one, and ready.
+    if let [KeyPart::Ip] = *recipe.0 {
+        return Some(attributes.address.identifier().clone());
+    }
     let mut out = CompactString::const_new("");
     for part in &recipe.0 {
         if !out.is_empty() {
@@ -87,19 +92,9 @@ pub fn user_identifier(user: Option<&str>, pseudonym: Option<&str>) -> Option<Co
     Some(out)
 }
 
-/// The identifier of the client's address alone.
-fn by_address(attributes: &RequestAttributes<'_>) -> CompactString {
-    let mut out = CompactString::const_new("ip:");
-    out.push_str(attributes.address);
-    out
-}
-
 fn push_part(out: &mut CompactString, part: &KeyPart, attributes: &RequestAttributes<'_>) -> Option<()> {
     match part {
-        KeyPart::Ip => {
-            out.push_str("ip:");
-            out.push_str(attributes.address);
-        }
+        KeyPart::Ip => out.push_str(attributes.address.identifier()),
         KeyPart::User => push_user(out, attributes.user, attributes.pseudonym)?,
         KeyPart::Header(name) => {
             push_named(out, "header:", name.as_str(), &header(attributes.headers, name)?)?;
@@ -202,19 +197,20 @@ pub fn identifiers(
     missing: Missing,
     attributes: &RequestAttributes<'_>,
 ) -> Result<Identifiers, MissingIdentifier> {
+    let by_address = || attributes.address.identifier().clone();
     let mut found = Identifiers::new();
     for key in keys {
         let next = match (identifier(key, attributes), missing) {
             (Some(identifier), _) => identifier,
             (None, Missing::Skip) => continue,
-            (None, Missing::Ip) => by_address(attributes),
+            (None, Missing::Ip) => by_address(),
             (None, Missing::Deny) => return Err(MissingIdentifier),
         };
         if !found.contains(&next) {
             found.push(next);
         }
     }
-    Ok(if found.is_empty() { smallvec![by_address(attributes)] } else { found })
+    Ok(if found.is_empty() { smallvec![by_address()] } else { found })
 }
 
 /// The value of a request that a policy with distinct counting counts, by `recipe`. `None` if the request lacks it and
@@ -233,22 +229,27 @@ pub fn distinct_value(
     match (identifier(recipe, attributes), missing) {
         (Some(value), _) => Ok(Some(value)),
         (None, Missing::Skip) => Ok(None),
-        (None, Missing::Ip) => Ok(Some(by_address(attributes))),
+        (None, Missing::Ip) => Ok(Some(attributes.address.identifier().clone())),
         (None, Missing::Deny) => Err(MissingIdentifier),
     }
 }
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::sync::LazyLock;
+
     use http::{HeaderValue, header::COOKIE};
     use proptest::prelude::*;
 
     use super::*;
     use crate::config::model::CertificateField;
 
+    static ADDRESS: LazyLock<AddressIdentifier> =
+        LazyLock::new(|| AddressIdentifier::new([203, 0, 113, 7].into(), 64));
+
     pub(in crate::identity) fn attributes(headers: &HeaderMap) -> RequestAttributes<'_> {
         RequestAttributes {
-            address: "203.0.113.7",
+            address: &ADDRESS,
             user: Some("acme"),
             pseudonym: None,
             is_user_verified: false,
@@ -335,9 +336,11 @@ pub(super) mod tests {
     #[test]
     fn addresses_are_written_as_they_are() {
         let headers = HeaderMap::new();
-        let attributes = RequestAttributes { address: "2001:db8:1:2::/64", ..attributes(&headers) };
+        let address = AddressIdentifier::new("2001:db8:1:2:3::4".parse().unwrap(), 64);
+        let attributes = RequestAttributes { address: &address, ..attributes(&headers) };
         assert_eq!(written(&[KeyPart::Ip], &attributes).as_deref(), Some("ip:2001:db8:1:2::/64"));
-        assert_eq!(by_address(&attributes), "ip:2001:db8:1:2::/64");
+        let with_method = written(&[KeyPart::Ip, KeyPart::Method], &attributes);
+        assert_eq!(with_method.as_deref(), Some("ip:2001:db8:1:2::/64+method:GET"));
         let attributes = RequestAttributes { host: Some(b"[::1]"), ..attributes };
         assert_eq!(written(&[KeyPart::Host], &attributes).as_deref(), Some("host:[%3A%3A1]"));
     }

@@ -18,7 +18,7 @@ mod trusted_proxies;
 mod user;
 
 pub use access::{AccessDenial, AccessRule, AccessRules, UnusableAddresses};
-pub use address::address_text;
+pub use address::AddressIdentifier;
 pub use condition::condition_matches;
 pub use header_fields::single_value;
 pub use identifier::{

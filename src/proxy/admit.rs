@@ -55,7 +55,8 @@ pub(super) async fn admit<S: StoreAdmin + 'static>(
         Ok(checks) => checks,
         Err(Unidentified(policy)) => {
             worker.metrics().decision(policy, metrics::VerdictLabel::Denied, metrics::SourceLabel::Store);
-            DenialRecord { exchange, context, address: &address }.record_unidentified(worker, policy);
+            DenialRecord { exchange, context, address: address.address() }
+                .record_unidentified(worker, policy);
             record_offense(worker, exchange, context, &attributes, |_| false);
             return Admission::Unidentified(policy);
         }
@@ -93,7 +94,7 @@ pub(super) async fn admit<S: StoreAdmin + 'static>(
         let delay = Duration::from_micros(u64::try_from(delay).unwrap_or(0));
         return Admission::Admitted { delay };
     }
-    let denial = DenialRecord { exchange, context, address: &address };
+    let denial = DenialRecord { exchange, context, address: address.address() };
     let denials = || checks.outcomes(&decision).filter(CheckOutcome::is_denial);
     for (nth, denied) in denials().enumerate() {
         denial.record(worker, &denied, decision.source, nth == 0);

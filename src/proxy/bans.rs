@@ -64,7 +64,7 @@ pub(super) fn check_bans<S>(
     worker.metrics().ban_denial(rule, BanVerdict::Denied);
     let policy = config.policies.len() + rule;
     exchange.verdict.ban(policy);
-    DenialRecord { exchange, context, address: &address }.record_banned(worker, policy, &ban);
+    DenialRecord { exchange, context, address: address.address() }.record_banned(worker, policy, &ban);
     let cross_origin = context.request.headers.contains_key(header::ORIGIN);
     let reply = quota::banned(config.bans.get(rule).map(|rule| &**rule), &ban, exchange.time(), cross_origin);
     // A trusted proxy has the requests of others on its connection.
@@ -138,10 +138,20 @@ impl<S> Worker<S> {
     }
 }
 
-/// The rules of automatic bans that the request is exempt from.
-pub(super) fn exempt_rules<S>(worker: &Worker<S>, context: &RequestContext<'_>) -> Vec<CompactString> {
-    let rules = worker.rules.bans.iter().zip(&worker.config().bans);
-    let exempt = rules.filter(|(_, configured)| is_exempt(configured, &context.attributes(""), context));
+/// The rules of automatic bans that the request is exempt from, as far as bans close what is open.
+pub(super) fn exempt_rules<S>(
+    worker: &Worker<S>,
+    client: &ClientInfo,
+    context: &RequestContext<'_>,
+) -> Vec<CompactString> {
+    let config = worker.config();
+    if !config.close_banned_tunnels || config.bans.is_empty() {
+        return Vec::new();
+    }
+    let address = client_address(worker, client, context.address);
+    let attributes = context.attributes(&address);
+    let rules = worker.rules.bans.iter().zip(&config.bans);
+    let exempt = rules.filter(|(_, configured)| is_exempt(configured, &attributes, context));
     exempt.map(|(rule, _)| CompactString::from(&*rule.name)).collect()
 }
 
@@ -215,7 +225,7 @@ pub(super) fn record_offense<S>(
             continue;
         }
         let offender = match rule.key {
-            BanKey::Ip => Some(abuse::identifier(attributes.address)),
+            BanKey::Ip => Some(attributes.address.identifier().clone()),
             BanKey::User => user_identifier(attributes.user, attributes.pseudonym)
                 .filter(|user| attributes.is_user_verified || is_denied(user)),
         };

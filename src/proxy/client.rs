@@ -7,7 +7,6 @@ use std::{
     rc::Rc,
 };
 
-use compact_str::CompactString;
 use http::HeaderValue;
 
 use super::{
@@ -16,7 +15,7 @@ use super::{
 };
 use crate::{
     config::model::ForwardClientCertificate,
-    identity::address_text,
+    identity::AddressIdentifier,
     tls::{TlsIdentity, TlsSession},
 };
 
@@ -71,8 +70,8 @@ pub struct ClientInfo {
 struct ClientFacts {
     transport: Transport,
     is_trusted: bool,
-    /// The peer's address as limits and records name a client: the identifier of most requests.
-    address: CompactString,
+    /// The peer's address: the identifier of most requests.
+    address: AddressIdentifier,
     peer_value: HeaderValue,
     certificate_fields: OnceCell<Box<CertificateFields>>,
     listener_reply: Option<ListenerReply>,
@@ -84,7 +83,7 @@ impl ClientFacts {
     fn new<S>(worker: &Worker<S>, transport: Transport) -> Self {
         let peer = transport.peer;
         let ip = peer.address().ip();
-        let address = address_text(ip, worker.config().client_address.ipv6_prefix);
+        let address = AddressIdentifier::new(ip, worker.config().client_address.ipv6_prefix);
         let text = ip.to_canonical().to_string();
         // An address has only characters that a field may have.
         let peer_value = HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static("unknown"));
@@ -161,8 +160,8 @@ impl ClientInfo {
         self.facts.is_trusted
     }
 
-    /// The peer's address as limits and records name a client.
-    pub fn address(&self) -> &CompactString {
+    /// The peer's address.
+    pub fn address(&self) -> &AddressIdentifier {
         &self.facts.address
     }
 

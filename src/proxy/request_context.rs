@@ -1,15 +1,14 @@
 //! What the checks, the bans and the records of a request go by.
 
-use std::net::IpAddr;
+use std::{borrow::Cow, net::IpAddr};
 
-use compact_str::CompactString;
 use http::request;
 
 use super::{client::ClientInfo, worker::Worker};
 use crate::{
     abuse::RequestLine,
     config::model::Route,
-    identity::{Identity, RequestAttributes, address_text},
+    identity::{AddressIdentifier, Identity, RequestAttributes},
     router::{Host, Target},
     tls::TlsIdentity,
 };
@@ -43,7 +42,7 @@ impl<'a> RequestContext<'a> {
     }
 
     /// What identifiers and conditions are taken from. `address`: the client's, as [`client_address`] gives it.
-    pub(super) fn attributes(&self, address: &'a str) -> RequestAttributes<'a> {
+    pub(super) fn attributes(&self, address: &'a AddressIdentifier) -> RequestAttributes<'a> {
         RequestAttributes {
             address,
             user: self.identity.user.as_deref(),
@@ -63,11 +62,15 @@ impl<'a> RequestContext<'a> {
     }
 }
 
-/// The client's address as limits and records name a client. Mostly it is the peer's, whose text is known already.
-pub(super) fn client_address<S>(worker: &Worker<S>, client: &ClientInfo, address: IpAddr) -> CompactString {
+/// The identifier of the client's `address`. Mostly that is the peer's, whose identifier is ready.
+pub(super) fn client_address<'c, S>(
+    worker: &Worker<S>,
+    client: &'c ClientInfo,
+    address: IpAddr,
+) -> Cow<'c, AddressIdentifier> {
     if client.peer().ip() == address {
-        client.address().clone()
+        Cow::Borrowed(client.address())
     } else {
-        address_text(address, worker.config().client_address.ipv6_prefix)
+        Cow::Owned(AddressIdentifier::new(address, worker.config().client_address.ipv6_prefix))
     }
 }

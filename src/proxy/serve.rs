@@ -240,7 +240,7 @@ pub fn serve<S: StoreAdmin + 'static>(
             upgrade = Upgrade::requested(&request, has_body);
         }
         let upgrade = upgrade.map(Box::new);
-        let exempt = if config.close_banned_tunnels { exempt_rules(&worker, &context) } else { Vec::new() };
+        let exempt = exempt_rules(&worker, &client, &context);
 
         // Is it tied to one of the endpoints?
         let key = request_key(&worker, &client, &context, upstream);

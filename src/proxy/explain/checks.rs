@@ -5,7 +5,7 @@ use compact_str::CompactString;
 use super::request::Explanation;
 use crate::{
     config::model::Missing,
-    identity::{RequestAttributes, identifier, identifiers},
+    identity::{AddressIdentifier, RequestAttributes, identifier, identifiers},
     limit::{
         Check, Decision, DecisionSource, Policy, Store,
         algorithm::{Kind, Verdict},
@@ -57,7 +57,7 @@ pub(super) async fn explain<S: Store>(
     rules: &Rules,
     store: &S,
     context: &RequestContext<'_>,
-    address: &str,
+    address: &AddressIdentifier,
     inputs: &CheckInputs<'_>,
     explained: &mut Explanation,
 ) {

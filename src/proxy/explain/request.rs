@@ -1,6 +1,6 @@
 //! A request from its head to the verdict.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{borrow::Cow, net::IpAddr, sync::Arc};
 
 use compact_str::CompactString;
 use http::{Method, StatusCode, header, request};
@@ -16,7 +16,7 @@ use super::{
 use crate::{
     abuse::bans::{Ban, BanTable},
     config::model::{Route, RouteAction, Split},
-    identity::{AccessDenial, ClientIp, Credentials, Identity, address_text},
+    identity::{AccessDenial, AddressIdentifier, ClientIp, Credentials, Identity},
     limit::Store,
     proxy::{
         bans::{BanMatch, decisive_ban, matching_bans},
@@ -142,10 +142,10 @@ pub async fn explain<S: Store>(
     let credentials = Credentials { headers: &request.headers, is_peer_trusted, certificate };
     let (identity, why_user) = identity::user(rules, credentials);
     let ClientIp { ip: address, is_known: is_address_known } = client;
-    let address_text = address_text(address, rules.config.client_address.ipv6_prefix);
+    let client_address = AddressIdentifier::new(address, rules.config.client_address.ipv6_prefix);
     let mut explained = Explanation {
         assumed_host,
-        address: (address_text.clone(), why_address),
+        address: (client_address.address().into(), why_address),
         user: (identity.pseudonym.clone().or_else(|| identity.user.clone()), why_user),
         route: None,
         upstream: None,
@@ -184,19 +184,19 @@ pub async fn explain<S: Store>(
         is_peer_trusted,
     };
     if let Some(split) = &route.split {
-        context.route = explain_split(rules, split, &context, &address_text, &mut explained);
+        context.route = explain_split(rules, split, &context, &client_address, &mut explained);
     }
     let route = context.route;
     explained.upstream = upstream_name(rules, route).map(str::to_owned);
     let tokens = LeaseTokens::new();
     let inputs = CheckInputs { time: now, tokens: &tokens };
-    checks::explain(rules, store, &context, &address_text, &inputs, &mut explained).await;
+    checks::explain(rules, store, &context, &client_address, &inputs, &mut explained).await;
     let upstream = route.action.upstream().and_then(|index| upstreams.get(index));
     explained.endpoint =
-        upstream.and_then(|upstream| endpoint::explain(upstream, &context.attributes(&address_text)));
+        upstream.and_then(|upstream| endpoint::explain(upstream, &context.attributes(&client_address)));
     body::explain(&rules.config, route, request, &mut explained);
     explain_cors(&context, &mut explained);
-    check_bans(rules, bans, &context, now, &mut explained);
+    check_bans(rules, bans, &context, &client_address, now, &mut explained);
     check_access(rules, Some(route_index), client, &mut explained);
     let request_id = match is_peer_trusted {
         true => request.headers.get(&rules.config.request_id).unwrap_or(&changes::REQUEST_ID),
@@ -278,14 +278,14 @@ fn check_bans(
     rules: &Rules,
     bans: &BanTable,
     context: &RequestContext<'_>,
+    address: &AddressIdentifier,
     now: i64,
     explained: &mut Explanation,
 ) {
     let matches = matching_bans(rules, bans, context, now);
     explained.bans = matches.iter().map(|matched| Arc::clone(&matched.ban)).collect();
-    let address = explained.address.0.clone();
     let Some(BanMatch { ban, rule }) =
-        decisive_ban(&rules.config, matches, context, &context.attributes(&address), |_| ())
+        decisive_ban(&rules.config, matches, context, &context.attributes(address), |_| ())
     else {
         return;
     };
@@ -341,7 +341,7 @@ fn explain_split<'r>(
     rules: &Rules,
     split: &'r Split,
     context: &RequestContext<'r>,
-    address: &CompactString,
+    address: &AddressIdentifier,
     explained: &mut Explanation,
 ) -> &'r Route {
     let total = split.total();
@@ -353,7 +353,7 @@ fn explain_split<'r>(
     let (route, how) = match &split.by {
         None => (context.route, format!("; of {total} requests go {shares}, at random")),
         Some(key) => {
-            let route = split_route(split, context, || address.clone());
+            let route = split_route(split, context, || Cow::Borrowed(address));
             (route.unwrap_or(context.route), format!("; of {total} go {shares}, chosen by {key}"))
         }
     };

@@ -48,7 +48,7 @@ impl PendingCheck<'_> {
     fn settle_denied(&mut self, shard: &mut Shard, now: i64) {
         let policy = self.check.policy;
         if self.verdict.admitted {
-            self.verdict = read(shard, &self.name, self.found, self.check, now, 0);
+            self.verdict = read(shard, shard.state(&self.name, self.found), self.check, now, 0);
         } else if policy.count_denied
             && !policy.is_shadow
             && self.cost > 0
@@ -57,7 +57,7 @@ impl PendingCheck<'_> {
             if !self.is_repeated {
                 shard.count_denied(&self.name, self.found, policy, now, self.cost);
             }
-            self.verdict = read(shard, &self.name, self.found, self.check, now, self.cost);
+            self.verdict = read(shard, shard.state(&self.name, self.found), self.check, now, self.cost);
             shard.protect(&self.name, self.found, now, &self.verdict);
         } else if self.verdict.remaining == 0 {
             shard.protect(&self.name, self.found, now, &self.verdict);
@@ -83,7 +83,7 @@ impl MemoryStore {
         let name = self.name(check.policy.id, &check.identifier);
         let mut shard = self.shards[self.shard_of(&name)].lock();
         let found = shard.find(&name);
-        let verdict = read(&shard, &name, found, check, now, check.cost);
+        let verdict = read(&shard, found.map(|slot| shard.state_at(slot)), check, now, check.cost);
         let mut pending =
             PendingCheck { check, name, lock: 0, cost: check.cost, is_repeated: false, found, verdict };
         let admitted = !pending.denies_request();
@@ -167,7 +167,8 @@ fn decide<S: DerefMut<Target = Shard>>(
         let lock = shard_index(&names[i]);
         let found = shards[lock].find(&names[i]);
         let (cost, is_repeated) = combined_cost(names, checks, i);
-        let verdict = read(&shards[lock], &names[i], found, check, now, cost);
+        let state = found.map(|slot| shards[lock].state_at(slot));
+        let verdict = read(&shards[lock], state, check, now, cost);
         pending_checks.push(PendingCheck { check, name: names[i], lock, cost, is_repeated, found, verdict });
     }
 
@@ -197,15 +198,7 @@ fn combined_cost(names: &[LimitName<'_>], checks: &[Check<'_>], i: usize) -> (u6
     (cost, is_repeated)
 }
 
-fn read(
-    shard: &Shard,
-    name: &LimitName<'_>,
-    found: Option<usize>,
-    check: &Check<'_>,
-    now: i64,
-    cost: u64,
-) -> Verdict {
-    let state = shard.state(name, found);
+fn read(shard: &Shard, state: Option<&LimitState>, check: &Check<'_>, now: i64, cost: u64) -> Verdict {
     shard.with_rule(check.policy, |rule| match state {
         Some(state) => state.read(rule, now, cost, &check.detail),
         None => LimitState::new(rule.kind).read(rule, now, cost, &check.detail),

@@ -149,9 +149,14 @@ impl Shard {
         self.slots.raw_entry_v1().index_from_hash(name.hash, |key| name.matches(key))
     }
 
+    /// The state of the limit whose slot has this index.
+    pub(super) fn state_at(&self, index: usize) -> &LimitState {
+        &self.slots[index].state
+    }
+
     /// The state of a limit that was `found` before other writes of the same request.
     pub(super) fn state(&self, name: &LimitName<'_>, found: Option<usize>) -> Option<&LimitState> {
-        self.locate(name, found).map(|index| &self.slots[index].state)
+        self.locate(name, found).map(|index| self.state_at(index))
     }
 
     /// Calls `decide` with the policy's rule as it holds here. A `sliding_log` may take an eighth of the budget: a limit that
