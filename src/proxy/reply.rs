@@ -40,7 +40,17 @@ impl Reply {
 
     /// A problem with a prepared body.
     pub fn json(status: StatusCode, detail: Cow<'static, str>, body: Bytes) -> Self {
-        let mut headers = HeaderMap::with_capacity(8);
+        Self::json_reusing(HeaderMap::with_capacity(8), status, detail, body)
+    }
+
+    /// The same, where the map `headers` is emptied and takes the fields: a flood of such replies allocates no maps.
+    pub(super) fn json_reusing(
+        mut headers: HeaderMap,
+        status: StatusCode,
+        detail: Cow<'static, str>,
+        body: Bytes,
+    ) -> Self {
+        headers.clear();
         headers.insert(header::CONTENT_TYPE, PROBLEM_JSON.clone());
         Self { status, headers, body, detail, retry_after: None }
     }

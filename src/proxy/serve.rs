@@ -3,7 +3,7 @@
 use std::{convert::Infallible, net::IpAddr, rc::Rc, sync::Arc, time::Instant};
 
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, Version, header, request};
+use http::{Method, Request, Response, StatusCode, Version, request};
 use http_body::Body;
 use http_body_util::BodyExt;
 use hyper::{body::Incoming, upgrade::OnUpgrade};
@@ -178,10 +178,10 @@ pub fn serve<S: StoreAdmin + 'static>(
         let delay = match admit(&worker, &client, &mut exchange, &context, &mut outcomes).await {
             Admission::Admitted { delay } => delay,
             Admission::Denied => {
-                let cross_origin = request.headers.contains_key(header::ORIGIN);
-                let (policy, reply) = rules.quotas.denial(&outcomes, cross_origin);
+                let stays_open = discard(&worker, &request, body);
+                let (policy, reply) = rules.quotas.denial(&outcomes, request.headers);
                 exchange.verdict.deny(policy);
-                return Ok(refuse(&worker, exchange, &request, body, reply));
+                return Ok(exchange.reply(if stays_open { reply } else { reply.closing() }));
             }
             Admission::Unidentified(policy) => {
                 let outcome = PolicyOutcome::unidentified(policy, &rules.policies[policy]);

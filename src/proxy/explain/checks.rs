@@ -1,6 +1,7 @@
 //! What the policies of its route would say to a request.
 
 use compact_str::CompactString;
+use http::HeaderMap;
 
 use super::request::Explanation;
 use crate::{
@@ -114,7 +115,7 @@ fn conclude(rules: &Rules, checks: &Checks<'_>, decision: &Decision, explained: 
         return;
     }
     let outcomes: Vec<PolicyOutcome> = checks.enforced_outcomes(decision).collect();
-    let (index, reply) = rules.quotas.denial(&outcomes, false);
+    let (index, reply) = rules.quotas.denial(&outcomes, HeaderMap::new());
     let by = rules.policies.get(index).map_or("", |policy| policy.name.as_str());
     explained.set_denied(by, reply.status, &format!("the limit is reached{away}"));
 }

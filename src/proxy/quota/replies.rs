@@ -1,11 +1,11 @@
 //! The answers to denied requests: as the policy or the ban's rule is configured to reply, or else problem details.
 
 use bytes::Bytes;
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderMap, StatusCode, header};
 use smallvec::SmallVec;
 
 use super::{
-    headers, seconds,
+    headers, seconds, seconds_value,
     texts::{NEVER, QuotaTexts, TierTexts, USED_UP, problem},
 };
 use crate::{
@@ -15,11 +15,12 @@ use crate::{
     telemetry::time::rfc3339,
 };
 
-/// The answer to a denied request, without the quota fields.
+/// The answer to a denied request, without the quota fields. Its fields are put into `headers`, which is emptied.
 pub(super) fn denial(
     texts: &QuotaTexts,
     outcomes: &[PolicyOutcome],
     decisive: Option<PolicyOutcome>,
+    headers: HeaderMap,
 ) -> Reply {
     let policy = decisive.and_then(|decisive| texts.policy(decisive));
     let status = policy.map_or(StatusCode::TOO_MANY_REQUESTS, |policy| policy.status);
@@ -29,20 +30,22 @@ pub(super) fn denial(
     let detail = if exact.is_some() { USED_UP } else { NEVER };
 
     let custom = policy.and_then(|policy| policy.reply.as_ref());
-    let mut reply = match (custom.and_then(|custom| custom.body.as_ref()), policy, decisive) {
+    let (body, content_type) = match (custom.and_then(|custom| custom.body.as_ref()), policy, decisive) {
         (Some(body), Some(policy), Some(decisive)) => {
             let text = render(body, &policy.name, decisive.verdict.limit, retry_after);
-            let mut reply = Reply::json(status, detail.into(), text.into());
-            reply.headers.insert(header::CONTENT_TYPE, body.content_type.clone());
-            reply
+            (text.into(), Some(&body.content_type))
         }
-        _ => Reply::json(status, detail.into(), details(texts, outcomes, status, exact.is_some())),
+        _ => (details(texts, outcomes, status, exact.is_some()), None),
     };
+    let mut reply = Reply::json_reusing(headers, status, detail.into(), body);
+    if let Some(content_type) = content_type {
+        reply.headers.insert(header::CONTENT_TYPE, content_type.clone());
+    }
     for (name, value) in custom.iter().flat_map(|custom| &custom.headers) {
         reply.headers.append(name, value.clone());
     }
     if let Some(retry_after) = retry_after {
-        reply.headers.insert(header::RETRY_AFTER, HeaderValue::from(retry_after));
+        reply.headers.insert(header::RETRY_AFTER, seconds_value(retry_after));
     }
     reply.retry_after = exact;
     reply
@@ -101,7 +104,7 @@ pub(in crate::proxy) fn banned(rule: Option<&BanRule>, ban: &Ban, now: i64, cros
     for (name, value) in custom.iter().flat_map(|custom| &custom.headers) {
         reply.headers.append(name, value.clone());
     }
-    reply.headers.insert(header::RETRY_AFTER, HeaderValue::from(retry_after));
+    reply.headers.insert(header::RETRY_AFTER, seconds_value(retry_after));
     reply.retry_after = Some(exact);
     if cross_origin {
         headers::expose(&mut reply.headers);
@@ -111,6 +114,8 @@ pub(in crate::proxy) fn banned(rule: Option<&BanRule>, ban: &Ban, now: i64, cros
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+
     use super::*;
 
     #[test]

@@ -54,11 +54,12 @@ impl QuotaTexts {
         }
     }
 
-    /// The answer to a denied request, and the index of the policy that decided. `cross_origin`: whether a page's script
-    /// sent the request.
-    pub(in crate::proxy) fn denial(&self, outcomes: &[PolicyOutcome], cross_origin: bool) -> (usize, Reply) {
+    /// The answer to a denied request, and the index of the policy that decided. Its fields are put into `headers`, the
+    /// request's, which are emptied.
+    pub(in crate::proxy) fn denial(&self, outcomes: &[PolicyOutcome], headers: HeaderMap) -> (usize, Reply) {
         let decisive = tightest(outcomes);
-        let mut reply = replies::denial(self, outcomes, decisive);
+        let cross_origin = headers.contains_key(header::ORIGIN);
+        let mut reply = replies::denial(self, outcomes, decisive, headers);
         self.add_fields(&mut reply.headers, outcomes);
         if cross_origin {
             headers::expose(&mut reply.headers);
@@ -69,7 +70,7 @@ impl QuotaTexts {
     /// The answer to a request that lacks what a policy identifies it by. The store was not asked, so no quota is told: a
     /// client that is told nothing remains, and a reset now, would come back at once.
     pub(in crate::proxy) fn unidentified(&self, outcome: PolicyOutcome) -> Reply {
-        replies::denial(self, &[outcome], Some(outcome))
+        replies::denial(self, &[outcome], Some(outcome), HeaderMap::new())
     }
 
     /// The texts about the outcome's policy.
