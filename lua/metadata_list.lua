@@ -10,14 +10,21 @@
 -- detail  ENTRY, or an empty string
 -- reply   units used, time until the window ends (a whole window if none are used)
 --
--- In memory: units used; the window's end; the end as text; the elements to add; whether they begin a new list; whether the key
--- must be deleted first; whether USED of the newest element must be rewritten.
+-- In memory: units used; the window's end; the end as text; the elements to add; whether they begin a new list; whether what
+-- the list has besides them must be removed; whether USED of the newest element must be rewritten; whether the key holds
+-- another type.
 
--- Rewrites USED of the newest element. Returns false if the list is empty.
+-- While its slot is moved, a key that is gone can't be written: no list is empty between two commands. A list of entries that
+-- is already with the other node, or would begin here, can neither be read nor written: its entries are lost, no count is.
+local function is_elsewhere(answer)
+  local why = type(answer) == 'table' and answer.err
+  return why and string.find(why, 'non local key', 1, true)
+end
+
+-- Rewrites USED of the newest element, if there is one.
 local function recount(key, ends, used)
   local newest = call('LINDEX', key, '-1')
   if newest then call('LSET', key, '-1', format('%s:%d ', ends, used) .. string.gsub(newest, '^%d+:%d+ ', '', 1)) end
-  return newest
 end
 
 -- The key of the list for the entries of the time `at`.
@@ -29,8 +36,12 @@ end
 local function save_slice(key, state, policy, now)
   local keep, slice = policy[3], policy[4]
   local list = slice_key(key, slice, now)
-  if call('RPUSH', list, unpack(state[4])) > 2 * keep then call('LTRIM', list, format('%d', -keep), '-1') end
-  call('PEXPIRE', list, lifetime_text(4 * slice - now % slice))
+  local length = try_call('RPUSH', list, unpack(state[4]))
+  if not is_elsewhere(length) then
+    if type(length) == 'table' then error(length.err, 0) end
+    if length > 2 * keep then call('LTRIM', list, format('%d', -keep), '-1') end
+    call('PEXPIRE', list, lifetime_text(4 * slice - now % slice))
+  end
   state[4] = { format('%s:%d ', state[3], state[1]) }
   state[5], state[6] = true, true
 end
@@ -39,6 +50,7 @@ algorithms[4] = {
   width = 2,
   load = function(key, policy, now)
     local newest, window = try_call('LINDEX', key, '-1'), policy[2]
+    local is_foreign = false
     if type(newest) == 'string' then
       local _, _, text, used = string.find(newest, '^(%d+):(%d+) ')
       if text then
@@ -47,10 +59,10 @@ algorithms[4] = {
         if is_current(used, ends - now, window) then return { used, ends, text, {} } end
       end
     elseif newest then
-      is_wrong_type(newest)
+      is_foreign = is_wrong_type(newest)
     end
     local ends = now + window
-    return { 0, ends, format(integer, ends), {}, true, newest and true }
+    return { 0, ends, format(integer, ends), {}, true, newest and true, false, is_foreign }
   end,
   read = function(state, policy, now, cost, reply, n)
     local used = state[1]
@@ -80,25 +92,29 @@ algorithms[4] = {
     if used < 0 then used = 0 end
     if entry ~= '' then
       local list = policy[4] == 0 and key or slice_key(key, policy[4], at)
-      local all = call('LRANGE', list, format('%d', -2 * policy[3]), '-1')
+      local all = try_call('LRANGE', list, format('%d', -2 * policy[3]), '-1')
+      if is_elsewhere(all) then all = {} end
+      if all.err then error(all.err, 0) end
       for i = #all, 1, -1 do
         local _, last = string.find(all[i], '^%d+:%d+ ')
         if last and string.sub(all[i], last + 1) == entry then
+          if list == key and #all == 1 then
+            call('LSET', key, '-1', format('%s:%d ', ends, used))
+            return
+          end
           call('LREM', list, '-1', all[i])
           break
         end
       end
     end
-    if not recount(key, ends, used) and used > 0 then
-      call('RPUSH', key, format('%s:%d ', ends, used))
-      call('PEXPIRE', key, lifetime_text(ends - now))
-    end
+    recount(key, ends, used)
   end,
   save = function(key, state, policy, now)
     if policy[4] > 0 and #state[4] > 0 then save_slice(key, state, policy, now) end
-    if state[6] then call('DEL', key) end
-    local length, keep = 0, policy[3]
-    if #state[4] > 0 then length = call('RPUSH', key, unpack(state[4])) end
+    local length, keep, added = 0, policy[3], #state[4]
+    if state[8] then call('DEL', key) end
+    if added > 0 then length = call('RPUSH', key, unpack(state[4])) end
+    if length > added and state[6] then call('LTRIM', key, format('%d', -added), '-1') end
     if state[7] then recount(key, state[3], state[1]) end
     if length > 2 * keep then call('LTRIM', key, format('%d', -keep), '-1') end
     if state[5] then call('PEXPIRE', key, lifetime_text(state[2] - now)) end

@@ -58,7 +58,9 @@ algorithms[3] = {
     end
     local at = newest > now and newest or now
     local cutoff = at - window
-    if not (newest > cutoff) then return empty_state(key, now, true) end
+    -- All units have left the window. They are removed once another one is written: a key that is gone can't be written while
+    -- its slot is moved.
+    if not (newest > cutoff) then return { key, now, number, 0, 0, now, newest, false } end
     local first = call('ZRANGEBYSCORE', key, score_after(cutoff), '+inf', 'LIMIT', '0', '1')[1]
     local oldest, its = newest, number
     if first and #first == 16 then oldest, its = unpack_from('>dd', first) end

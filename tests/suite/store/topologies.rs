@@ -13,8 +13,8 @@ use std::{
 };
 
 use crate::harness::{
-    Client, Cluster, Config, Deployment, Origin, Tollgate, eventually, on_each_topology, on_topologies,
-    slot_of,
+    Client, Cluster, Config, Deployment, Origin, Redis, Tollgate, eventually, free_port, on_each_topology,
+    on_topologies, slot_of,
 };
 
 on_each_topology!(
@@ -25,7 +25,12 @@ on_each_topology!(
 
 on_topologies!([sentinel cluster] a_primary_that_is_killed_under_load_is_replaced);
 
-on_topologies!([cluster] slots_that_move_under_load_refuse_nobody, a_slot_that_is_half_moved_counts_on);
+on_topologies!(
+    [cluster] slots_that_move_under_load_refuse_nobody,
+    a_slot_that_is_half_moved_counts_on,
+    a_log_that_has_run_empty_counts_while_its_slot_moves,
+    a_node_without_slots_is_not_believed,
+);
 
 /// How often a test lets something happen; more often for a long run.
 fn rounds() -> usize {
@@ -61,6 +66,11 @@ impl Judge {
 
 /// Two instances before the same origin, whose limits are in `redis`; `rest` is YAML for the top level.
 fn instances(origin: &Origin, redis: &Deployment, timeout: &str, rest: &str) -> [Tollgate; 2] {
+    instances_of(origin, &redis.settings(), timeout, rest)
+}
+
+/// The same with these settings of `store.redis`.
+fn instances_of(origin: &Origin, redis: &str, timeout: &str, rest: &str) -> [Tollgate; 2] {
     [0, 1].map(|_| {
         Tollgate::start(Config::yaml(format!(
             "
@@ -70,8 +80,7 @@ store: {{ redis: {{ {}, timeout: {timeout} }} }}
 log: {{ level: info, format: text }}
 {rest}
 ",
-            origin.address,
-            redis.settings()
+            origin.address, redis
         )))
     })
 }
@@ -182,15 +191,17 @@ fn what_a_denial_by_user_took_from_the_address_comes_back(redis: &Deployment) {
 const LIMIT: usize = 20;
 
 /// Whatever is not decided by Redis is refused with 503.
-const TWO_ALGORITHMS: &str = "
+const ALGORITHMS: &str = "
 policies:
   counter: { algorithm: single_counter, key: 'header:x-slot+header:x-key', limit: 20/1d, on_store_error: deny }
   log: { algorithm: sliding_log, key: 'header:x-slot+header:x-key', limit: 20/1d, on_store_error: deny }
+  list: { algorithm: metadata_list, key: 'header:x-slot+header:x-key', limit: 20/1d, on_store_error: deny }
 routes:
   - { path: /counter, upstream: origin, policies: [counter] }
   - { path: /log, upstream: origin, policies: [log] }
+  - { path: /list, upstream: origin, policies: [list] }
 ";
-const PATHS: [&str; 2] = ["/counter", "/log"];
+const PATHS: [&str; 3] = ["/counter", "/log", "/list"];
 
 /// The slots of all keys of the load, two of each node of a new cluster.
 const USED: [u16; 6] = [100, 5_000, 6_000, 10_000, 12_000, 16_000];
@@ -258,7 +269,7 @@ impl Flood {
         let stop = Arc::new(AtomicBool::new(false));
         let (begun, run) = (Instant::now(), fastrand::u32(..));
         let spawn = |client: usize| {
-            let (address, path) = (both[client % 2].address, PATHS[client / 2 % 2]);
+            let (address, path) = (both[client % 2].address, PATHS[client / 2 % PATHS.len()]);
             let stop = Arc::clone(&stop);
             thread::spawn(move || {
                 let mut connection = Client::connect(address);
@@ -321,7 +332,7 @@ fn wait_for_the_store(both: &[Tollgate; 2]) {
 /// A node joins, and all slots under load move to it and back.
 fn slots_that_move_under_load_refuse_nobody(redis: &mut Deployment) {
     let judge = Judge::start();
-    let both = instances(&judge.origin, redis, "5s", TWO_ALGORITHMS);
+    let both = instances(&judge.origin, redis, "5s", ALGORITHMS);
     let Deployment::Cluster(cluster) = redis else { unreachable!("slots are a cluster's") };
     wait_for_the_store(&both);
     let homes = USED.map(|slot| cluster.node_of_slot(slot));
@@ -365,7 +376,7 @@ fn move_slowly(cluster: &Cluster, slot: u16, to: usize) {
 /// Keys that are still at the old node, keys that have moved and keys that did not exist count on, and on.
 fn a_slot_that_is_half_moved_counts_on(redis: &mut Deployment) {
     let judge = Judge::start();
-    let both = instances(&judge.origin, redis, "5s", TWO_ALGORITHMS);
+    let both = instances(&judge.origin, redis, "5s", ALGORITHMS);
     let Deployment::Cluster(cluster) = redis else { unreachable!("slots are a cluster's") };
     wait_for_the_store(&both);
     let keys: Vec<_> = (0..12).map(|_| Key::fresh(USED[0])).collect();
@@ -399,10 +410,42 @@ fn a_slot_that_is_half_moved_counts_on(redis: &mut Deployment) {
     assert_eq!(excess(&judge, &USED), (LIMIT, 0));
 }
 
+/// Its key is still there, and is not removed before another unit is written: then it could not be written any more.
+fn a_log_that_has_run_empty_counts_while_its_slot_moves(redis: &mut Deployment) {
+    const WINDOW: Duration = Duration::from_secs(2);
+    let judge = Judge::start();
+    let policies = ALGORITHMS.replace("limit: 20/1d", "limit: 20/2s") + "workers: 1\n";
+    let both = instances(&judge.origin, redis, "5s", &policies);
+    let Deployment::Cluster(cluster) = redis else { unreachable!("slots are a cluster's") };
+    wait_for_the_store(&both);
+    let (slot, known) = (USED[0], Key::fresh(USED[0]));
+    let mut client = Client::connect(both[0].address);
+    assert_eq!(known.ask(&mut client, "/log"), 200);
+    let taken = Instant::now();
+    let migration = cluster.begin_migration(slot, (cluster.node_of_slot(slot) + 1) % 3);
+    thread::sleep((WINDOW + Duration::from_millis(100)).saturating_sub(taken.elapsed()));
+    // Now the instance knows that the slot is being moved, and asks for each key by itself.
+    assert_eq!(Key::fresh(slot).ask(&mut client, "/log"), 200);
+    assert_eq!(known.ask(&mut client, "/log"), 200);
+    assert!(taken.elapsed() < 2 * WINDOW, "its key would be gone");
+    while migration.move_keys(8) > 0 {}
+    migration.finish();
+}
+
+/// Though it is the first that is asked: it has joined no cluster, or has lost what it knew.
+fn a_node_without_slots_is_not_believed(redis: &mut Deployment) {
+    let judge = Judge::start();
+    let bus = free_port().to_string();
+    let lone = Redis::with(&["--cluster-enabled", "yes", "--cluster-port", &bus]);
+    let settings = redis.settings().replacen("nodes: [", &format!("nodes: [\"{}\", ", lone.url()), 1);
+    let both = instances_of(&judge.origin, &settings, "5s", ALGORITHMS);
+    wait_for_the_store(&both);
+}
+
 /// A primary is killed under load: a replica is promoted, and soon decides.
 fn a_primary_that_is_killed_under_load_is_replaced(redis: &mut Deployment) {
     let judge = Judge::start();
-    let both = instances(&judge.origin, redis, "500ms", TWO_ALGORITHMS);
+    let both = instances(&judge.origin, redis, "500ms", ALGORITHMS);
     wait_for_the_store(&both);
     for round in 0..rounds() {
         let target = USED[round * 2 % USED.len()];
