@@ -42,6 +42,8 @@ struct Probe {
     /// Of the last probe, if that went well.
     connection: RefCell<Option<MultiplexedConnection>>,
     next_at: Cell<Instant>,
+    /// When the breaker was seen to be open, since the last probe.
+    opened: Cell<Option<Instant>>,
     check_at: Cell<Instant>,
     replicas_at: Cell<Instant>,
     /// The decisions that the server had answered, and when that was.
@@ -121,14 +123,14 @@ impl<'a> Probes<'a> {
     /// to be open.
     async fn wait_for_next(&self, probe: &Probe) {
         let retry_after = jittered(self.config.redis.breaker.retry_after);
-        let mut opened = None;
         loop {
             let now = Instant::now();
-            if probe.node.breaker.is_open() {
-                opened.get_or_insert(now);
+            if probe.node.breaker.is_open() && probe.opened.get().is_none() {
+                probe.opened.set(Some(now));
             }
-            let due = opened.map_or(probe.next_at.get(), |opened| opened + retry_after);
+            let due = probe.opened.get().map_or(probe.next_at.get(), |opened| opened + retry_after);
             if due <= now {
+                probe.opened.set(None);
                 return;
             }
             sleep((due - now).min(BREAKER_POLL)).await;
@@ -296,6 +298,7 @@ impl Probe {
         let now = Instant::now();
         let decisions = Cell::new((now, node.decisions()));
         let (next_at, check_at, replicas_at) = (Cell::new(now), Cell::new(now), Cell::new(now));
-        Self { node, connection: RefCell::new(None), next_at, check_at, replicas_at, decisions }
+        let (connection, opened) = (RefCell::new(None), Cell::new(None));
+        Self { node, connection, next_at, opened, check_at, replicas_at, decisions }
     }
 }

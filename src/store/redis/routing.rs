@@ -317,13 +317,17 @@ impl Routing {
         timeout(self.config.timeout, run).await.unwrap_or_else(|_| Err(Failure::timeout()))
     }
 
-    /// Links to all nodes that may have keys of a slot: while it is being moved, any.
+    /// Links to all nodes that may have keys of a slot, its own first: while it is being moved, any, and this thread may not
+    /// know that it is.
+    ///
+    /// # Errors
+    /// No node is known to serve the slot, or its breaker is open.
     pub(super) fn links_of(&self, slot: u16) -> Result<Vec<Link>, Failure> {
-        if !self.is_moving(slot) {
-            return Ok(vec![self.link_of(slot)?]);
-        }
+        let own = self.link_of(slot)?;
         let mut links = self.links();
         let nodes = links.map.nodes.clone();
-        nodes.into_iter().map(|node| self.link_to(&mut links, node)).collect()
+        let others = nodes.into_iter().filter(|node| !Arc::ptr_eq(node, own.node()));
+        let others: Vec<Link> = others.filter_map(|node| self.link_to(&mut links, node).ok()).collect();
+        Ok([vec![own], others].concat())
     }
 }

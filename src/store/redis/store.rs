@@ -283,10 +283,12 @@ impl StoreAdmin for RedisStore {
 
     async fn reset(&self, policies: &[Policy], identifier: &str) -> Result<Vec<ClearedLimit>, Unavailable> {
         let variants: Vec<&Policy> = variants(policies);
-        let mut found = self.composites(&variants, identifier).await?;
-        found.extend((0..variants.len()).map(|index| (index, identifier.to_owned())));
         let mut cleared = Vec::new();
-        for (policy, identifier) in found {
+        // First: where their slot is being moved, the servers tell where to.
+        for policy in &variants {
+            cleared.extend(self.forget(policy, identifier.to_owned()).await?);
+        }
+        for (policy, identifier) in self.composites(&variants, identifier).await? {
             let Some(&policy) = variants.get(policy) else { continue };
             cleared.extend(self.forget(policy, identifier).await?);
         }

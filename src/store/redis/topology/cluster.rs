@@ -10,7 +10,7 @@ use bb8_redis::redis::{self, Script, Value};
 use super::slot::slot_of;
 use crate::store::redis::{
     connection::{Address, Server},
-    failure::{Failure, refuses_foreign_key},
+    failure::{Failure, refuses_any_slots, refuses_foreign_key},
 };
 
 /// The shards of a cluster.
@@ -30,6 +30,12 @@ pub(super) struct Shard {
 }
 
 impl ClusterView {
+    /// How many slots have a primary.
+    pub(super) fn slot_count(&self) -> usize {
+        let ranges = self.shards.iter().flat_map(|shard| &shard.slots);
+        ranges.map(|&(first, last)| usize::from(last - first) + 1).sum()
+    }
+
     /// The replicas, each with its primary.
     pub(super) fn replicas(&self) -> Vec<(Address, Address)> {
         let of = |shard: &Shard| {
@@ -76,10 +82,9 @@ pub(super) async fn takes_any_slots(server: &Server, foreign_key: &str) -> Resul
     match reply {
         Ok(_) => Ok(false),
         Err(error) if refuses_foreign_key(&error) => Ok(true),
-        // It may say something of its state rather than of the key.
-        Err(error) if error.code() != Some("ERR") && error.is_cluster_error() => Err(error.into()),
-        Err(error) if error.is_io_error() => Err(error.into()),
-        Err(_) => Ok(false),
+        Err(error) if refuses_any_slots(&error) => Ok(false),
+        // It says something of its state rather than of the key: that the cluster is down, say.
+        Err(error) => Err(error.into()),
     }
 }
 

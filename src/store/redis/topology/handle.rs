@@ -304,7 +304,8 @@ impl Topology {
     }
 
     /// The map of one node, of those that serve if possible. Each time another is asked first: one that is cut off from the
-    /// others does not know what has changed.
+    /// others does not know what has changed. Where a node does not know of all slots, as one that has joined no cluster or
+    /// has forgotten its own, the others are asked as well, and the map with the most slots counts.
     async fn ask_cluster(&self, seeds: &[Server]) -> Result<ClusterView, Failure> {
         let map = self.map();
         let is_failing = |node: &&Arc<Node>| node.breaker.is_open() || node.seen.lock().failure.is_some();
@@ -313,15 +314,20 @@ impl Topology {
         let serving = serving.iter().cycle().skip(start).take(serving.len());
         let known = serving.chain(&failing).map(|node| &node.server);
         let seeds = seeds.iter().filter(|seed| map.node_at(&seed.address()).is_none());
-        let mut failure = Failure::timeout();
+        let (mut failure, mut fullest) = (Failure::timeout(), None::<ClusterView>);
         for server in known.chain(seeds) {
             match timeout(LEARN_TIMEOUT, cluster::ask(server)).await {
-                Ok(Ok(view)) => return Ok(view),
+                Ok(Ok(view)) if view.slot_count() == SLOTS => return Ok(view),
+                Ok(Ok(view)) => {
+                    if fullest.as_ref().is_none_or(|known| known.slot_count() < view.slot_count()) {
+                        fullest = Some(view);
+                    }
+                }
                 Ok(Err(why)) => failure = why,
                 Err(_) => failure = Failure::timeout(),
             }
         }
-        Err(failure)
+        fullest.ok_or(failure)
     }
 
     /// Finds out of new nodes whether one script may use keys of several slots. Until then none does.

@@ -34,6 +34,8 @@ pub(super) struct SentinelGroup {
     sentinels: Vec<Sentinel>,
     /// How the servers are reached that they name.
     primary: Server,
+    /// What counted last.
+    newest: Mutex<Option<Opinion>>,
 }
 
 #[derive(Debug)]
@@ -62,7 +64,7 @@ impl SentinelGroup {
     pub(super) fn new(master: String, sentinels: Vec<Server>, primary: Server) -> Self {
         let sentinels =
             sentinels.into_iter().map(|server| Sentinel { server, connection: Mutex::default() }).collect();
-        Self { master, sentinels, primary }
+        Self { master, sentinels, primary, newest: Mutex::default() }
     }
 
     /// The server at an address that Sentinels have named.
@@ -80,7 +82,7 @@ impl SentinelGroup {
             }
         });
         let opinions = join_all(asked).await;
-        let newest = opinions.iter().flatten().max_by_key(|opinion| opinion.epoch).cloned();
+        let newest = self.newest(opinions.iter().flatten());
         let each = self.sentinels.iter().zip(&opinions);
         let warnings = each.filter_map(|(sentinel, opinion)| {
             let address = sentinel.server.address();
@@ -99,6 +101,22 @@ impl SentinelGroup {
             Failure::unreachable(why.unwrap_or_else(|| "no Sentinel is configured".to_owned()))
         });
         Answer { primary, warnings }
+    }
+
+    /// The opinion that counts: that of the newest failover, now or before. The one of before does not if most Sentinels name
+    /// another primary, as they do once they were told to forget the last and to watch another.
+    fn newest<'a>(&self, opinions: impl Iterator<Item = &'a Opinion> + Clone) -> Option<Opinion> {
+        let newest = opinions.clone().max_by_key(|opinion| opinion.epoch)?;
+        let naming_it = opinions.filter(|opinion| opinion.primary == newest.primary).count();
+        let mut known = self.newest.lock();
+        let is_older = known.as_ref().is_some_and(|known| {
+            known.epoch > newest.epoch
+                && (known.primary == newest.primary || naming_it * 2 <= self.sentinels.len())
+        });
+        if !is_older {
+            *known = Some(newest.clone());
+        }
+        known.clone()
     }
 
     /// Calls `on_switch` whenever a Sentinel tells of a failover, for as long as it is polled.
@@ -188,3 +206,32 @@ async fn question(connection: &mut MultiplexedConnection, master: &str) -> Resul
 
 /// The fields of a primary, and its address.
 type Known = (HashMap<String, String>, Option<(String, u16)>);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::redis::connection::Credentials;
+
+    #[test]
+    fn a_sentinel_alone_does_not_name_the_primary_of_before() {
+        let open = |port: u16| {
+            Server::open(&format!("redis://127.0.0.1:{port}"), Credentials::default(), &Default::default())
+                .unwrap()
+        };
+        let group = SentinelGroup::new("main".to_owned(), [1, 2, 3].map(open).to_vec(), open(4));
+        let opinion = |host: &str, epoch| Opinion { primary: Address::new(host, 6379, ""), epoch };
+        let (old, new) = (opinion("10.0.0.1", 1), opinion("10.0.0.2", 2));
+        let newest = |opinions: &[&Opinion]| group.newest(opinions.iter().copied());
+        assert_eq!(newest(&[]), None);
+        assert_eq!(newest(&[&old]).as_ref(), Some(&old));
+        assert_eq!(newest(&[&old, &new]).as_ref(), Some(&new));
+        // The others did not answer, or not yet know of the failover of a server that they have named before.
+        for lagging in [&old, &opinion("10.0.0.2", 1)] {
+            assert_eq!(newest(&[lagging]).as_ref(), Some(&new));
+        }
+        // They were told to watch another.
+        let other = opinion("10.0.0.3", 0);
+        assert_eq!(newest(&[&new, &other]).as_ref(), Some(&new));
+        assert_eq!(newest(&[&other, &other]).as_ref(), Some(&other));
+    }
+}
