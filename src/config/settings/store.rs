@@ -77,8 +77,8 @@ pub(in crate::config) static REDIS: Mapping = Mapping::new(
         Setting::new(
             "timeout",
             Kind::Duration(1, 10_000),
-            "How long Tollgate waits for Redis to decide on a request. After that, each policy does what its \
-             `on_store_error` says.",
+            "How long Tollgate waits for Redis to decide on a request; in a cluster, for each round trip. After \
+             that, each policy does what its `on_store_error` says.",
         )
         .default("50ms")
         .example("20ms")
