@@ -145,6 +145,12 @@ fn resolve(inner: &str, lookup: &dyn Lookup) -> Result<String, Unresolved> {
             help: Some("write ${NAME}, ${NAME:-fallback} or ${file:/path}; $${ is a plain ${"),
         });
     }
+    if fallback.is_some_and(|fallback| fallback.contains("${")) {
+        return Err(Unresolved {
+            message: format!("the fallback of `{name}` has a `${{` of its own, which is not replaced"),
+            help: Some("name one variable, or write the fallback as plain text"),
+        });
+    }
     // As in a shell, the fallback also replaces an empty variable.
     match (lookup.variable(name), fallback) {
         (Some(value), None) => Ok(value),

@@ -263,8 +263,9 @@ impl<'a> Forwarder<'a> {
                 attempt.outcome = Outcome::Error;
                 let SendError { error, is_unprocessed, request: unsent } = failed;
                 self.upstream.request_failed(&host, error.cause());
-                // A connection that was kept may have been closed for being idle.
-                if !is_unprocessed && (is_shared || !is_reused) {
+                // A connection that was kept may have been closed for being idle: that is no failure of the host.
+                let may_be_idle = is_reused && !is_shared;
+                if !is_unprocessed && !may_be_idle {
                     self.upstream.shared().broke_off(&host, error.cause(), began, self.timer.now());
                 }
                 // A host that has not processed it may do so now. What one has broken off is for another one.
@@ -277,6 +278,9 @@ impl<'a> Forwarder<'a> {
                         is_replaced = retries.may_replace(&connection, &error);
                         is_replaced || is_useful && retries.may_retry(RetryReason::Refused, &host)
                     });
+                if may_be_idle && !is_unprocessed && !is_replaced {
+                    self.upstream.shared().left_unanswered(&host);
+                }
                 let Some(again) = again else {
                     let url = host.url();
                     let why = self.upstream.shared().describe(&host, error.cause());

@@ -305,7 +305,7 @@ pub fn serve<S: StoreAdmin + 'static>(
 
         // Record the answer, where it tells what a limited client is.
         let status = answer.response.status();
-        if worker.recorder.wants_answer(client_address, status) {
+        if !route.policies.is_empty() && worker.recorder.wants_answer(client_address, status) {
             let client = abuse::masked(address, config.client_address.ipv6_prefix);
             let request = RequestLine { is_safe, path: target.path(), query: target.query() };
             worker.recorder.record_answer(&abuse::Answer { client, request, status, now: exchange.time() });

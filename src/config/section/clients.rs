@@ -19,7 +19,17 @@ use crate::config::{
 };
 
 pub(super) fn trusted_proxies(value: Option<Cursor<'_>>) -> Vec<TrustedProxy> {
-    value.map(|list| list.unique_items(|item| item.parse(trusted_proxy))).unwrap_or_default()
+    let trusted = |item: Cursor<'_>| {
+        let proxy = item.parse(trusted_proxy)?;
+        if matches!(proxy, TrustedProxy::Network(network) if network.prefix_len() == 0) {
+            item.warn(
+                "every client is a trusted proxy: each can write the address that its limits are counted by",
+                "list the addresses of your proxies alone; see docs/identity.md".to_owned(),
+            );
+        }
+        Some(proxy)
+    };
+    value.map(|list| list.unique_items(trusted)).unwrap_or_default()
 }
 
 fn trusted_proxy(text: &str) -> Result<TrustedProxy, Invalid> {

@@ -403,8 +403,14 @@ fn headers(value: Cursor<'_>) -> Option<Vec<(HeaderName, HeaderValue)>> {
     (all.len() == count).then_some(all)
 }
 
-/// Warns of a value that is written as a regular expression.
+/// Warns of a value that is written as a regular expression, or as if it stood for any.
 fn warn_of_expression(value: Cursor<'_>) {
+    if value.scalar() == Some("*") {
+        value.warn(
+            "`*` is plain text here: it matches only this value itself",
+            "to match any value, leave this condition out".to_owned(),
+        );
+    }
     if let Some(text) = value.scalar().filter(|text| text.starts_with('~')) {
         let message = format!("`{text}` is plain text here: it matches only this value itself");
         value.warn(

@@ -230,6 +230,9 @@ pub(in crate::config) fn field_value(text: &str) -> Result<HeaderValue, Invalid>
 pub(in crate::config) fn method(text: &str) -> Result<Method, Invalid> {
     let upper = text.to_ascii_uppercase();
     let invalid = || Invalid::new("is not an HTTP method");
+    if matches!(upper.as_str(), "*" | "ANY" | "ALL") {
+        return Err(invalid().expected("list the methods; without the list, every method matches"));
+    }
     if METHODS.contains(&text) {
         return Method::from_bytes(text.as_bytes()).map_err(|_| invalid());
     }
@@ -380,6 +383,9 @@ mod tests {
         assert_eq!(suggestion("PSOT").unwrap(), "did you mean `POST`?");
         assert_eq!(suggestion("propfind").unwrap(), "methods are case-sensitive; did you mean `PROPFIND`?");
         assert_eq!(suggestion("GET POST"), None);
+        for any in ["*", "any", "ANY", "ALL"] {
+            assert!(suggestion(any).unwrap().contains("without the list"), "{any}");
+        }
         assert_eq!(suggestion(""), None);
     }
 

@@ -185,12 +185,20 @@ pub(in crate::config) fn host_pattern(text: &str) -> Result<HostPattern, Invalid
         let host = host.split(['/', ':']).next().unwrap_or_default();
         return Err(invalid("is a URL, not a host").suggestion(format!("did you mean `{host}`?")));
     }
+    if host.parse::<Ipv6Addr>().is_ok() {
+        return Err(invalid("is an IPv6 address without brackets")
+            .suggestion(format!("did you mean `\"[{host}]\"`?")));
+    }
     if host.contains(':') {
         let host = host.split(':').next().unwrap_or_default();
         return Err(invalid("has a port; routes match a host on every port")
             .suggestion(format!("did you mean `{host}`?")));
     }
     match host.strip_prefix('*') {
+        // nginx: `server_name _`, which is no host, and so the default.
+        None if host == "_" => {
+            Err(invalid("is not a host").expected("remove `hosts`: the route then matches every host"))
+        }
         None if is_domain(&host) => Ok(HostPattern::Exact(host)),
         Some(suffix) if suffix.strip_prefix('.').is_some_and(is_domain) => {
             Ok(HostPattern::Suffix(suffix.to_owned()))

@@ -27,7 +27,7 @@ pub(super) fn assume(rules: &Rules, request: &mut request::Parts) -> Option<Assu
     let matching = routes.iter().enumerate().find(|(index, route)| {
         set_host(request, &example(route));
         parse_target(request, rules.survey(&request.headers)).is_ok_and(|target| {
-            rules.router.explain(&request.method, &target, &request.headers).matched == Some(*index)
+            rules.router.find(&request.method, &target, &request.headers).is_ok_and(|found| found == *index)
         })
     });
     let because = match matching {

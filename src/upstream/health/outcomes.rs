@@ -97,6 +97,12 @@ impl SharedUpstream {
         }
     }
 
+    /// A kept connection to `host` was closed under a request that could not be sent again. The host may be well, but has not
+    /// answered it.
+    pub fn left_unanswered(&self, host: &Host) {
+        host.state.count_error();
+    }
+
     #[cold]
     fn failed(&self, host: &Host, failure: RequestFailure<'_>, now: Instant) {
         if let Some(change) = self.outliers.failed(|| self.hosts_snapshot().hosts, host, failure, now) {

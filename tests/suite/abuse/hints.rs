@@ -41,6 +41,7 @@ upstreams:
 policies:
   per-ip: {{ algorithm: single_counter, key: ip, limit: {LIMIT}/1h }}
 routes:
+  - {{ path: /static/*, upstream: origin }}
   - {{ path: /*, upstream: origin, policies: [per-ip] }}
 {store}
 ",
@@ -113,6 +114,8 @@ fn each_kind_of_client_is_named_for_what_it_is(redis: Option<&Deployment>) {
         ),
         (OTHER, "unknown", send(&all, OTHER, LIMIT + 5, |_| ("GET", "/a".into(), user("acme", 0)))),
     ];
+    // What no policy limits is no part of it.
+    send(&all, OTHER, 600, |_| ("GET", "/static/logo.png".into(), none()));
     for (address, hint, denied) in clients {
         assert!(denied > 0, "{address}");
         for instance in &all {

@@ -134,6 +134,8 @@ fn no_more_idle_connections_are_kept_than_configured() {
     }
 }
 
+const ENDPOINT_ERRORS: &str = "tollgate_upstream_endpoint_errors_total";
+
 /// Closes every connection after its first answer, unannounced. The latch tells that it is closed.
 fn closes_after_the_answer() -> (Origin, Latch) {
     let closed = Latch::new();
@@ -191,6 +193,7 @@ fn a_get_is_repeated_when_its_kept_connection_closes() {
         assert_eq!(client.request("GET", "/", &[], b"").status, 200);
         assert_eq!(client.request(method, "/", &[], body.as_bytes()).status, 200, "{method}");
         assert_eq!((origin.heads().len(), origin.connections()), (3, 2), "{method}");
+        assert_eq!(tollgate.metric_total(ENDPOINT_ERRORS), 0.0, "{method}: it has answered each");
     }
 }
 
@@ -204,6 +207,7 @@ fn a_post_that_was_sent_is_never_repeated() {
         let reply = client.request(method, "/", &[], body.as_bytes());
         assert_problem(&reply, 502, &[origin.address]);
         assert_eq!(origin.heads().len(), 2, "{method} was sent once");
+        assert_eq!(tollgate.metric_total(ENDPOINT_ERRORS), 1.0, "{method} was not answered");
     }
 }
 
