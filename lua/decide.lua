@@ -21,7 +21,8 @@
 -- ARGV[4…] the limits, if there are no keys. If the node does not serve one of them, nothing is written
 -- reply   a string of doubles, eight bytes each, least significant first: the number of states discarded since they lay too
 --         far in the future, or -1 if Redis had no memory and nothing was written; the time; for each request: 0 if it is
---         denied, 1 if it is admitted, 2 if it is admitted and took nothing; then for each check the limit's status as its
+--         denied, -1 if it is denied by a limit of which the batch took units before, 1 if it is admitted, 2 if it is admitted
+--         and took nothing; then for each check the limit's status as its
 --         algorithm replies it (see the `reply` of each file; times are relative to now). A cost of 0 only reads.
 -- error   `PARTIAL` and the cause, if only some of the limits were written
 
@@ -110,7 +111,7 @@ while at <= size do
       reply[position] = 1
       n, admitted = read(state, policy, now, cost, reply, position, detail)
       if not admitted then
-        reply[position] = 0
+        reply[position] = changed[limit] and -1 or 0
       elseif cost > 0 then
         take(state, policy, cost, detail)
         if not changed[limit] then changed[limit] = policy end
@@ -133,7 +134,7 @@ while at <= size do
         end
         n, admits = algorithm.read(state, policy, now, cost, reply, n, batch[at + 1])
         outcomes[i] = admits or before_status
-        if not admits and policy.flags % 2 == 0 then answer = 0 end
+        if not admits and policy.flags % 2 == 0 and answer ~= 0 then answer = changed[limit] and -1 or 0 end
         at = at + algorithm.width
       end
       for i = 1, checks do
@@ -144,7 +145,7 @@ while at <= size do
           algorithm.take(state, policy, cost, detail)
           if not changed[limit] then changed[limit] = policy end
           answer = 1
-        elseif cost > 0 and answer == 0 and outcome ~= true and policy.flags == 2
+        elseif cost > 0 and answer < 1 and outcome ~= true and policy.flags == 2
           and algorithm.count_denied(state, policy, cost) then
           if not changed[limit] then changed[limit] = policy end
           algorithm.read(state, policy, now, cost, reply, outcome, detail)
@@ -174,7 +175,8 @@ local are_saved, why = pcall(save_all, changed, states, names, before, values, n
 if not are_saved then
   local text = type(why) == 'table' and why.err or why
   if saved_count > 0 then return redis.error_reply('PARTIAL ' .. text) end
-  -- Redis refuses a script's first write for lack of memory, or none. So nothing was written, and denials stand.
+  -- Redis refuses a script's first write for lack of memory, or none. So nothing was written, and denials stand, except those
+  -- by limits of which units were to be taken before.
   if not string.find(text, 'OOM', 1, true) then error(why, 0) end
   discarded = -1
 end

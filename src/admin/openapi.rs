@@ -104,7 +104,7 @@ fn problem(status: &str) -> (String, RefOr<utoipa::openapi::Response>) {
         "408" => "the body was sent too slowly",
         "409" => "it would do more than is likely meant, and `force` is not set",
         "413" => "the body is longer than 64 KiB, or incomplete",
-        "415" => "requests that change something must be application/json",
+        "415" => "a body is not application/json",
         "422" => "the request is valid but cannot be carried out",
         "429" => "too many wrong tokens were sent",
         _ => "it is not possible right now, for example because the store is unavailable",

@@ -65,7 +65,7 @@ struct Denial {
     /// The rule of the denial: an override has the same identifiers as its policy, and other limits.
     kind: Kind,
     tiers: SmallVec<[Tier; 1]>,
-    /// The units that were denied. As many or more are denied again.
+    /// The units that were denied. Of more, it is not known how long they are.
     cost: u64,
     /// When the store was asked, in microseconds.
     asked: i64,
@@ -97,7 +97,7 @@ impl LocalDenials {
         if denial.kind != check.policy.kind || *denial.tiers != *check.policy.tiers {
             return None;
         }
-        if now >= denial.until || now < denial.asked || check.cost < denial.cost {
+        if now >= denial.until || now < denial.asked || check.cost != denial.cost {
             return None;
         }
         let passed = now - denial.asked;
@@ -201,12 +201,13 @@ mod tests {
         let mut denials = LocalDenials::new(MAX_AGE);
         denials.insert(&check(&policy, "ip:1", 2), 2, denied(Some(400_000)), 1_000, Epoch(0));
 
-        let found = denials.find(&check(&policy, "ip:1", 3), Epoch(0), 101_000).unwrap();
+        let found = denials.find(&check(&policy, "ip:1", 2), Epoch(0), 101_000).unwrap();
         assert_eq!((found.admitted, found.remaining), (false, 1));
         assert_eq!((found.reset, found.retry_after), (2_900_000, Some(300_000)));
 
         for (what, check, now) in [
             ("less", check(&policy, "ip:1", 1), 1_000),
+            ("more, which may have to wait longer", check(&policy, "ip:1", 3), 1_000),
             ("another identifier", check(&policy, "ip:10", 2), 1_000),
             ("another policy", check(&other, "ip:1", 2), 1_000),
             ("the time has come", check(&policy, "ip:1", 2), 401_000),

@@ -1,13 +1,19 @@
 //! The way of a request, from top to bottom.
 
-use std::{convert::Infallible, net::IpAddr, rc::Rc, sync::Arc, time::Instant};
+use std::{
+    convert::Infallible,
+    net::IpAddr,
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, Version, request};
 use http_body::Body;
 use http_body_util::BodyExt;
 use hyper::{body::Incoming, upgrade::OnUpgrade};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::{
     admit::{Admission, admit},
@@ -374,19 +380,26 @@ fn refuse<S>(
 
 /// Bytes of a refused request's body that are read to keep its connection.
 const MAX_DISCARDED: u64 = 64 << 10;
+/// From the answer to the reset of an HTTP/2 stream whose body is not read to its end. Its window keeps the client from sending
+/// on.
+const RESET_AFTER: Duration = Duration::from_secs(1);
 
 /// Reads and drops the body of a refused request, so that its connection can serve the next one: hyper closes a
 /// connection whose body is dropped before it was read.
 ///
-/// False where the connection has to be closed: the body is long, or the client waits for a 100 before it sends it.
+/// By HTTP/2, a body that is dropped ends its own stream alone. But some clients lose an answer that the stream's reset follows
+/// at once (seen with curl 7.88): a body that is read has no reset, and that of another comes later.
+///
+/// False where the connection has to be closed: by HTTP/1, where the body is long, or the client waits for a 100 before it sends
+/// it.
 pub(super) fn discard<S>(worker: &Worker<S>, request: &request::Parts, mut body: Incoming) -> bool {
-    // By HTTP/2, a body that is dropped ends its own stream alone.
-    if body.is_end_stream() || request.version == Version::HTTP_2 {
+    if body.is_end_stream() {
         return true;
     }
-    if body.size_hint().lower() > MAX_DISCARDED
-        || expect_continue::wants_continue(request.version, &request.headers)
-    {
+    let is_stream = request.version == Version::HTTP_2;
+    let is_short = body.size_hint().lower() <= MAX_DISCARDED
+        && !expect_continue::wants_continue(request.version, &request.headers);
+    if !is_stream && !is_short {
         return false;
     }
     let ClientLimits { idle_timeout, min_rate, .. } = worker.config().client_limits;
@@ -395,7 +408,7 @@ pub(super) fn discard<S>(worker: &Worker<S>, request: &request::Parts, mut body:
     // The answer has time limits of its own meanwhile, so that these are not the connection's.
     tokio::task::spawn_local(async move {
         let mut read = 0;
-        while read <= MAX_DISCARDED {
+        while is_short && read <= MAX_DISCARDED {
             let waits_since = Instant::now();
             let Ok(frame) = timeout(idle_timeout.min(budget.left()), body.frame()).await else {
                 let reason = match budget.left() < idle_timeout {
@@ -405,11 +418,14 @@ pub(super) fn discard<S>(worker: &Worker<S>, request: &request::Parts, mut body:
                 metrics.cut_offs().counter(CutOff { body: CutOffBody::Request, reason }).inc();
                 break;
             };
-            let Some(Ok(frame)) = frame else { break };
+            let Some(Ok(frame)) = frame else { return };
             let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
             budget.spend(waits_since.elapsed());
             budget.earn(bytes);
             read += bytes;
+        }
+        if is_stream {
+            sleep(RESET_AFTER).await;
         }
     });
     true

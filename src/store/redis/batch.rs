@@ -336,8 +336,8 @@ impl Batch {
             let admitted = next();
             let numbers = (0..numbers).map(|_| next()).collect();
             let _gone = answer.send(match admitted {
-                // It was to be counted.
-                1 if outcome.is_err() => Err(Failure::out_of_memory()),
+                // It was to be counted, or denied because another was.
+                1 | -1 if outcome.is_err() => Err(Failure::out_of_memory()),
                 _ => Ok(RequestReply { time, admitted: admitted > 0, numbers }),
             });
         }
@@ -408,10 +408,11 @@ mod tests {
     #[test]
     fn where_memory_lacks_only_requests_that_were_to_be_counted_fail() {
         let policy = policy(0);
-        let (batch, mut answers) = batch_of(&[(&policy, 1), (&policy, 0), (&policy, 20)]);
-        assert!(batch.answer(Ok(reply(&[-1, 7, 1, 4, 6, 2, 4, 6, 0, 4, 6]))).is_err());
+        let (batch, mut answers) = batch_of(&[(&policy, 1), (&policy, 20), (&policy, 0), (&policy, 20)]);
+        assert!(batch.answer(Ok(reply(&[-1, 7, 1, 4, 6, -1, 4, 6, 2, 4, 6, 0, 4, 6]))).is_err());
         let mut next = || answers.remove(0).try_recv().unwrap();
         assert!(next().is_err());
+        assert!(next().is_err(), "it was denied because the first was counted");
         assert!(next().is_ok_and(|answer| answer.admitted));
         assert!(next().is_ok_and(|answer| !answer.admitted));
     }

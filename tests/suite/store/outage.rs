@@ -71,11 +71,13 @@ policies:
   allow: { algorithm: sliding_log, key: ip, limit: 100000000/1s, on_store_error: allow }
   deny: { algorithm: single_counter, key: ip, limit: 100000000/1d, on_store_error: deny }
   tight: { algorithm: single_counter, key: 'header:x-key', limit: 9/1d }
+  few: { algorithm: sliding_log, key: 'header:x-key', limit: 9/1d, on_store_error: allow }
 routes:
   - { path: /local, upstream: origin, policies: [local] }
   - { path: /allow, upstream: origin, policies: [allow] }
   - { path: /deny, upstream: origin, policies: [deny] }
   - { path: /tight, upstream: origin, policies: [tight] }
+  - { path: /few, upstream: origin, policies: [few] }
 ";
 
 /// One server, as `store.redis` names it.
@@ -545,6 +547,11 @@ fn where_memory_is_full_requests_fall_back_and_denials_hold() {
     }
     assert!(denied("store") > before && denied("fallback") == 0.0);
     let samples = load.stop();
+    // None is denied because others, which were decided with it, were to be counted.
+    thread::scope(|scope| {
+        let burst = [(); 64].map(|()| scope.spawn(|| get(tollgate.address, "/few", "fresh")));
+        assert!(burst.into_iter().all(|request| request.join().unwrap() == 200));
+    });
     only_the_configured("OOM", &samples);
     let refused = samples.iter().filter(|sample| sample.status == 503).count();
     assert!(refused > 100, "{refused}");

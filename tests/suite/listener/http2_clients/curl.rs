@@ -42,6 +42,15 @@ fn curl_is_served() {
     }
     let problem: serde_json::Value = serde_json::from_slice(&written(&body)).unwrap();
     assert_eq!(problem["status"], 429);
+    // Those whose bodies nobody reads get it as well.
+    for size in [3, 20_000, 3_000_000] {
+        fs::write(&body, vec![b'x'; size]).unwrap();
+        let data = format!("@{}", file_name(&body));
+        let post = ["-w", "%{http_code}", "-o", "/dev/null", "--data-binary", &data];
+        for _ in 0..5 {
+            assert_eq!(printed(curl(&served, &post).arg(served.url("/limited"))), "429", "{size} bytes");
+        }
+    }
 
     let trailers = curl(&served, &["-H", "te: trailers", "-D", file_name(&fields), &served.url("/trailers")]);
     assert_eq!(printed(&mut { trailers }), "hello");
