@@ -13,7 +13,7 @@ use http::{Method, Request, Response, StatusCode, Version, request};
 use http_body::Body;
 use http_body_util::BodyExt;
 use hyper::{body::Incoming, upgrade::OnUpgrade};
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep_until, timeout, timeout_at};
 
 use super::{
     admit::{Admission, admit},
@@ -50,7 +50,7 @@ use crate::{
     identity::{AccessRule, ClientIp, Credentials},
     limit::StoreAdmin,
     router::Rejection,
-    telemetry::metrics::{CutOff, CutOffBody, CutOffReason},
+    telemetry::metrics::{CutOff, CutOffBody, CutOffReason, ThreadMetrics},
     upstream::Affinity,
 };
 
@@ -380,8 +380,7 @@ fn refuse<S>(
 
 /// Bytes of a refused request's body that are read to keep its connection.
 const MAX_DISCARDED: u64 = 64 << 10;
-/// From the answer to the reset of an HTTP/2 stream whose body is not read to its end. Its window keeps the client from sending
-/// on.
+/// From the answer to the reset of an HTTP/2 stream whose body is not read to its end by then.
 const RESET_AFTER: Duration = Duration::from_secs(1);
 
 /// Reads and drops the body of a refused request, so that its connection can serve the next one: hyper closes a
@@ -403,30 +402,44 @@ pub(super) fn discard<S>(worker: &Worker<S>, request: &request::Parts, mut body:
         return false;
     }
     let ClientLimits { idle_timeout, min_rate, .. } = worker.config().client_limits;
-    let mut budget = RateBudget::new(min_rate, idle_timeout);
+    let budget = RateBudget::new(min_rate, idle_timeout);
     let metrics = Arc::clone(worker.metrics().thread());
-    // The answer has time limits of its own meanwhile, so that these are not the connection's.
+    let reset_at = Instant::now() + RESET_AFTER;
     tokio::task::spawn_local(async move {
-        let mut read = 0;
-        while is_short && read <= MAX_DISCARDED {
-            let waits_since = Instant::now();
-            let Ok(frame) = timeout(idle_timeout.min(budget.left()), body.frame()).await else {
-                let reason = match budget.left() < idle_timeout {
-                    true => CutOffReason::MinRate,
-                    false => CutOffReason::IdleTimeout,
-                };
-                metrics.cut_offs().counter(CutOff { body: CutOffBody::Request, reason }).inc();
-                break;
-            };
-            let Some(Ok(frame)) = frame else { return };
-            let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
-            budget.spend(waits_since.elapsed());
-            budget.earn(bytes);
-            read += bytes;
-        }
-        if is_stream {
-            sleep(RESET_AFTER).await;
+        let rest = async { is_short && read_short(&mut body, idle_timeout, budget, &metrics).await };
+        if !is_stream {
+            rest.await;
+        } else if timeout_at(reset_at.into(), rest).await != Ok(true) {
+            sleep_until(reset_at.into()).await;
         }
     });
     true
+}
+
+/// Reads a body that is not too long, and says whether it has ended. The answer has time limits of its own meanwhile, so that
+/// these are not the connection's.
+async fn read_short(
+    body: &mut Incoming,
+    idle_timeout: Duration,
+    mut budget: RateBudget,
+    metrics: &ThreadMetrics,
+) -> bool {
+    let mut read = 0;
+    while read <= MAX_DISCARDED {
+        let waits_since = Instant::now();
+        let Ok(frame) = timeout(idle_timeout.min(budget.left()), body.frame()).await else {
+            let reason = match budget.left() < idle_timeout {
+                true => CutOffReason::MinRate,
+                false => CutOffReason::IdleTimeout,
+            };
+            metrics.cut_offs().counter(CutOff { body: CutOffBody::Request, reason }).inc();
+            return false;
+        };
+        let Some(Ok(frame)) = frame else { return true };
+        let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+        budget.spend(waits_since.elapsed());
+        budget.earn(bytes);
+        read += bytes;
+    }
+    false
 }
