@@ -64,8 +64,8 @@ for i = 1, batch[2] do
   at = last + 1
 end
 
--- By limit: its state, and its policy if the state has changed.
-local states, changed = {}, {}
+-- By limit: its state; its policy if the state has changed; whether a refund or a denial was the first to change it.
+local states, changed, not_taken = {}, {}, nil
 
 for _ = 1, batch[at] do
   local policy, cost, limit, detail = policies[batch[at + 1]], batch[at + 2], batch[at + 3], batch[at + 4]
@@ -82,7 +82,10 @@ for _ = 1, batch[at] do
       state = algorithm.load(values[limit], policy, now)
       states[limit] = state
     end
-    if algorithm.refund(state, policy, cost, taken_at, detail, now) and not changed[limit] then changed[limit] = policy end
+    if algorithm.refund(state, policy, cost, taken_at, detail, now) and not changed[limit] then
+      changed[limit], not_taken = policy, not_taken or {}
+      not_taken[limit] = true
+    end
   end
 end
 at = at + 1
@@ -111,7 +114,7 @@ while at <= size do
       reply[position] = 1
       n, admitted = read(state, policy, now, cost, reply, position, detail)
       if not admitted then
-        reply[position] = changed[limit] and -1 or 0
+        reply[position] = changed[limit] and not (not_taken and not_taken[limit]) and -1 or 0
       elseif cost > 0 then
         take(state, policy, cost, detail)
         if not changed[limit] then changed[limit] = policy end
@@ -134,7 +137,9 @@ while at <= size do
         end
         n, admits = algorithm.read(state, policy, now, cost, reply, n, batch[at + 1])
         outcomes[i] = admits or before_status
-        if not admits and policy.flags % 2 == 0 and answer ~= 0 then answer = changed[limit] and -1 or 0 end
+        if not admits and policy.flags % 2 == 0 and answer ~= 0 then
+          answer = changed[limit] and not (not_taken and not_taken[limit]) and -1 or 0
+        end
         at = at + algorithm.width
       end
       for i = 1, checks do
@@ -147,7 +152,10 @@ while at <= size do
           answer = 1
         elseif cost > 0 and answer < 1 and outcome ~= true and policy.flags == 2
           and algorithm.count_denied(state, policy, cost) then
-          if not changed[limit] then changed[limit] = policy end
+          if not changed[limit] then
+            changed[limit], not_taken = policy, not_taken or {}
+            not_taken[limit] = true
+          end
           algorithm.read(state, policy, now, cost, reply, outcome, detail)
         end
         check_at = check_at + algorithm.width

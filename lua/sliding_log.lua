@@ -15,7 +15,8 @@ local KEY, AT, NUMBER, STORED, ADDED, OLDEST, NEWEST, STALE, CUT = 1, 2, 3, 4, 5
 -- STORED, ADDED
 --         units in the window: those stored, and those to add
 -- OLDEST, NEWEST
---         when the oldest and the newest stored unit were taken; NEWEST is false if there are none
+--         when the oldest and the newest stored unit were taken; NEWEST is false if there are none, and may have left the
+--         window if STORED is 0
 -- STALE   whether the key must be deleted first: it holds another type, or void state
 -- CUT     whether the oldest units are to be removed although they are in the window
 

@@ -65,7 +65,7 @@ struct Denial {
     /// The rule of the denial: an override has the same identifiers as its policy, and other limits.
     kind: Kind,
     tiers: SmallVec<[Tier; 1]>,
-    /// The units that were denied. Of more, it is not known how long they are.
+    /// The units that were denied. Fewer may be admitted, and more may have to wait longer: the store is asked about them.
     cost: u64,
     /// When the store was asked, in microseconds.
     asked: i64,

@@ -14,7 +14,7 @@ use super::{
     cors::{self, CorsAnswer},
     grpc::GrpcCall,
     header_edits::FilledEdits,
-    phase_timer::Phase,
+    phase_timer::{Phase, PhaseTimer},
     placeholders::PlaceholderValues,
     reply::Reply,
     request_verdict::RequestVerdict,
@@ -206,6 +206,11 @@ impl Exchange {
     /// Keeps what the request has reserved until it ends.
     pub(super) fn set_reservation(&mut self, reservation: Option<ReservationGuard>) {
         self.reservation = reservation;
+    }
+
+    /// The timer of its connection, or of its stream.
+    pub(super) fn timer(&self) -> &Rc<PhaseTimer> {
+        self.client.timer()
     }
 
     /// What the request has reserved, if anything.

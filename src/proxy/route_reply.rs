@@ -86,7 +86,7 @@ pub(super) async fn answer<S>(
         reservation.completed();
     }
     worker.rules.quotas.add_fields(&mut reply.headers, outcomes);
-    if !discard(worker, context.request, body) {
+    if !discard(worker, &exchange, context.request, body) {
         reply = reply.closing();
     }
     match is_configured {

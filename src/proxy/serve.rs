@@ -13,7 +13,7 @@ use http::{Method, Request, Response, StatusCode, Version, request};
 use http_body::Body;
 use http_body_util::BodyExt;
 use hyper::{body::Incoming, upgrade::OnUpgrade};
-use tokio::time::{sleep_until, timeout, timeout_at};
+use tokio::time::timeout;
 
 use super::{
     admit::{Admission, admit},
@@ -50,7 +50,7 @@ use crate::{
     identity::{AccessRule, ClientIp, Credentials},
     limit::StoreAdmin,
     router::Rejection,
-    telemetry::metrics::{CutOff, CutOffBody, CutOffReason, ThreadMetrics},
+    telemetry::metrics::{CutOff, CutOffBody, CutOffReason},
     upstream::Affinity,
 };
 
@@ -184,7 +184,7 @@ pub fn serve<S: StoreAdmin + 'static>(
         let delay = match admit(&worker, &client, &mut exchange, &context, &mut outcomes).await {
             Admission::Admitted { delay } => delay,
             Admission::Denied => {
-                let stays_open = discard(&worker, &request, body);
+                let stays_open = discard(&worker, &exchange, &request, body);
                 let (policy, reply) = rules.quotas.denial(&outcomes, request.headers);
                 exchange.verdict.deny(policy);
                 return Ok(exchange.reply(if stays_open { reply } else { reply.closing() }));
@@ -372,7 +372,7 @@ fn refuse<S>(
     body: Incoming,
     reply: Reply,
 ) -> Response<ResponseBody> {
-    match discard(worker, request, body) {
+    match discard(worker, &exchange, request, body) {
         true => exchange.reply(reply),
         false => exchange.reply(reply.closing()),
     }
@@ -380,66 +380,66 @@ fn refuse<S>(
 
 /// Bytes of a refused request's body that are read to keep its connection.
 const MAX_DISCARDED: u64 = 64 << 10;
-/// From the answer to the reset of an HTTP/2 stream whose body is not read to its end by then.
-const RESET_AFTER: Duration = Duration::from_secs(1);
+/// How long the body of a refused request is read by HTTP/2.
+const DISCARD_STREAM_FOR: Duration = Duration::from_secs(1);
 
 /// Reads and drops the body of a refused request, so that its connection can serve the next one: hyper closes a
 /// connection whose body is dropped before it was read.
 ///
-/// By HTTP/2, a body that is dropped ends its own stream alone. But some clients lose an answer that the stream's reset follows
-/// at once (seen with curl 7.88): a body that is read has no reset, and that of another comes later.
+/// By HTTP/2, a body that is dropped resets its own stream alone. But some clients lose an answer that is followed by the reset
+/// at once (seen with curl 7.88), so the body is read for a while. Not to read it meanwhile would keep its bytes in the window
+/// that all streams of the connection share.
 ///
 /// False where the connection has to be closed: by HTTP/1, where the body is long, or the client waits for a 100 before it sends
 /// it.
-pub(super) fn discard<S>(worker: &Worker<S>, request: &request::Parts, mut body: Incoming) -> bool {
+pub(super) fn discard<S>(
+    worker: &Worker<S>,
+    exchange: &Exchange,
+    request: &request::Parts,
+    mut body: Incoming,
+) -> bool {
     if body.is_end_stream() {
         return true;
     }
-    let is_stream = request.version == Version::HTTP_2;
-    let is_short = body.size_hint().lower() <= MAX_DISCARDED
-        && !expect_continue::wants_continue(request.version, &request.headers);
-    if !is_stream && !is_short {
+    if request.version == Version::HTTP_2 {
+        let timer = Rc::clone(exchange.timer());
+        tokio::task::spawn_local(async move {
+            let read = async {
+                while let Some(Ok(frame)) = body.frame().await {
+                    timer.add_received(frame.data_ref().map_or(0, |data| data.len() as u64));
+                }
+            };
+            let _late = timeout(DISCARD_STREAM_FOR, read).await;
+        });
+        return true;
+    }
+    if body.size_hint().lower() > MAX_DISCARDED
+        || expect_continue::wants_continue(request.version, &request.headers)
+    {
         return false;
     }
     let ClientLimits { idle_timeout, min_rate, .. } = worker.config().client_limits;
-    let budget = RateBudget::new(min_rate, idle_timeout);
+    let mut budget = RateBudget::new(min_rate, idle_timeout);
     let metrics = Arc::clone(worker.metrics().thread());
-    let reset_at = Instant::now() + RESET_AFTER;
+    // The answer has time limits of its own meanwhile, so that these are not the connection's.
     tokio::task::spawn_local(async move {
-        let rest = async { is_short && read_short(&mut body, idle_timeout, budget, &metrics).await };
-        if !is_stream {
-            rest.await;
-        } else if timeout_at(reset_at.into(), rest).await != Ok(true) {
-            sleep_until(reset_at.into()).await;
+        let mut read = 0;
+        while read <= MAX_DISCARDED {
+            let waits_since = Instant::now();
+            let Ok(frame) = timeout(idle_timeout.min(budget.left()), body.frame()).await else {
+                let reason = match budget.left() < idle_timeout {
+                    true => CutOffReason::MinRate,
+                    false => CutOffReason::IdleTimeout,
+                };
+                metrics.cut_offs().counter(CutOff { body: CutOffBody::Request, reason }).inc();
+                break;
+            };
+            let Some(Ok(frame)) = frame else { break };
+            let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+            budget.spend(waits_since.elapsed());
+            budget.earn(bytes);
+            read += bytes;
         }
     });
     true
-}
-
-/// Reads a body that is not too long, and says whether it has ended. The answer has time limits of its own meanwhile, so that
-/// these are not the connection's.
-async fn read_short(
-    body: &mut Incoming,
-    idle_timeout: Duration,
-    mut budget: RateBudget,
-    metrics: &ThreadMetrics,
-) -> bool {
-    let mut read = 0;
-    while read <= MAX_DISCARDED {
-        let waits_since = Instant::now();
-        let Ok(frame) = timeout(idle_timeout.min(budget.left()), body.frame()).await else {
-            let reason = match budget.left() < idle_timeout {
-                true => CutOffReason::MinRate,
-                false => CutOffReason::IdleTimeout,
-            };
-            metrics.cut_offs().counter(CutOff { body: CutOffBody::Request, reason }).inc();
-            return false;
-        };
-        let Some(Ok(frame)) = frame else { return true };
-        let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
-        budget.spend(waits_since.elapsed());
-        budget.earn(bytes);
-        read += bytes;
-    }
-    false
 }

@@ -231,7 +231,9 @@ pub(in crate::config) fn method(text: &str) -> Result<Method, Invalid> {
     let upper = text.to_ascii_uppercase();
     let invalid = || Invalid::new("is not an HTTP method");
     if matches!(upper.as_str(), "*" | "ANY" | "ALL") {
-        return Err(invalid().expected("list the methods; without the list, every method matches"));
+        return Err(invalid().expected(
+            "name single methods; for every method, leave the list out (in `cors`, write `methods: \"*\"`)",
+        ));
     }
     if METHODS.contains(&text) {
         return Method::from_bytes(text.as_bytes()).map_err(|_| invalid());
@@ -384,7 +386,7 @@ mod tests {
         assert_eq!(suggestion("propfind").unwrap(), "methods are case-sensitive; did you mean `PROPFIND`?");
         assert_eq!(suggestion("GET POST"), None);
         for any in ["*", "any", "ANY", "ALL"] {
-            assert!(suggestion(any).unwrap().contains("without the list"), "{any}");
+            assert!(suggestion(any).unwrap().contains("leave the list out"), "{any}");
         }
         assert_eq!(suggestion(""), None);
     }

@@ -11,7 +11,9 @@ use super::{
     batch::{RequestReply, Scope},
     channel, entry,
     failure::Failure,
-    key, reply,
+    key,
+    link::Link,
+    reply,
     routing::Routing,
     topology::{Node, Topology},
 };
@@ -106,26 +108,39 @@ impl RedisStore {
         };
         let pattern = key::composites_pattern(prefix, identifier);
         let mut found = Vec::new();
-        for link in self.routing.links_of(self.routing.slot(identifier))? {
-            let mut cursor = 0_u64;
-            loop {
-                let mut command = redis::cmd("SCAN");
-                command.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
-                let scan = async { Ok::<_, Failure>(link.connection().await?.ask(&command).await?) };
-                let reply = timeout(self.routing.timeout(), scan).await.map_err(|_| Failure::timeout())??;
-                let (next, keys): (u64, Vec<Vec<u8>>) =
-                    redis::from_redis_value(reply).map_err(|error| Failure::protocol(error.to_string()))?;
-                found.extend(keys.iter().filter_map(policy_and_identifier));
-                cursor = next;
-                if cursor == 0 {
-                    break;
+        for (nth, link) in self.routing.links_of(self.routing.slot(identifier))?.iter().enumerate() {
+            match self.scan(link, &pattern).await {
+                Ok(keys) => found.extend(keys.iter().filter_map(policy_and_identifier)),
+                // Only while the slot is being moved another node than its own has some of them.
+                Err(failure) if nth > 0 => {
+                    let reason = failure.reason();
+                    tracing::debug!(node = %link.node().address, "can't look for limits there: {reason}");
                 }
+                Err(failure) => return Err(failure),
             }
         }
         // SCAN may return a key twice.
         found.sort_unstable();
         found.dedup();
         Ok(found)
+    }
+
+    /// All keys of a node that match `pattern`; some may come twice.
+    async fn scan(&self, link: &Link, pattern: &str) -> Result<Vec<Vec<u8>>, Failure> {
+        let (mut found, mut cursor) = (Vec::new(), 0_u64);
+        loop {
+            let mut command = redis::cmd("SCAN");
+            command.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN_COUNT);
+            let scan = async { Ok::<_, Failure>(link.connection().await?.ask(&command).await?) };
+            let reply = timeout(self.routing.timeout(), scan).await.map_err(|_| Failure::timeout())??;
+            let (next, keys): (u64, Vec<Vec<u8>>) =
+                redis::from_redis_value(reply).map_err(|error| Failure::protocol(error.to_string()))?;
+            found.extend(keys);
+            cursor = next;
+            if cursor == 0 {
+                return Ok(found);
+            }
+        }
     }
 }
 
@@ -284,7 +299,7 @@ impl StoreAdmin for RedisStore {
     async fn reset(&self, policies: &[Policy], identifier: &str) -> Result<Vec<ClearedLimit>, Unavailable> {
         let variants: Vec<&Policy> = variants(policies);
         let mut cleared = Vec::new();
-        // First: where their slot is being moved, the servers tell where to.
+        // These first: what they are redirected by corrects the map by which composites are looked for.
         for policy in &variants {
             cleared.extend(self.forget(policy, identifier.to_owned()).await?);
         }
