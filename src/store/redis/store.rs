@@ -114,7 +114,7 @@ impl RedisStore {
                 // Only while the slot is being moved another node than its own has some of them.
                 Err(failure) if nth > 0 => {
                     let reason = failure.reason();
-                    tracing::debug!(node = %link.node().address, "can't look for limits there: {reason}");
+                    tracing::debug!(node = %link.node().address, "can't look for limits at a Redis node: {reason}");
                 }
                 Err(failure) => return Err(failure),
             }
