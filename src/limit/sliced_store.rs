@@ -29,7 +29,7 @@ enum CheckPlan<'a> {
     Refill(SliceRequest<'a>),
 }
 
-/// A request to the store for a slice. Dropping it unanswered lets another request ask.
+/// A request to the store for a slice. If it is dropped without an answer, the store may have granted the slice.
 #[derive(Debug)]
 struct SliceRequest<'a> {
     slices: &'a Slices,
@@ -42,7 +42,7 @@ struct SliceRequest<'a> {
 impl Drop for SliceRequest<'_> {
     fn drop(&mut self) {
         if !self.is_done {
-            self.slices.refill_failed(self.check, None, self.asked, self.epoch);
+            self.slices.refill_unknown(self.check, self.asked, self.epoch);
         }
     }
 }
@@ -60,6 +60,12 @@ impl SliceRequest<'_> {
     fn refused(&mut self, verdict: Verdict) {
         self.is_done = true;
         self.slices.refill_failed(self.check, Some(verdict), self.asked, self.epoch);
+    }
+
+    /// The store has taken nothing. Another request may ask.
+    fn not_taken(&mut self) {
+        self.is_done = true;
+        self.slices.refill_failed(self.check, None, self.asked, self.epoch);
     }
 }
 
@@ -101,7 +107,7 @@ impl<S: Store> SlicedStore<S> {
             let decision = match self.store.decide(&asked).await {
                 Ok(decision) => decision,
                 Err(unavailable) => {
-                    self.put_back(checks, &plans);
+                    self.put_back(checks, &mut plans, unavailable.may_have_run());
                     return Err(unavailable);
                 }
             };
@@ -141,15 +147,18 @@ impl<S: Store> SlicedStore<S> {
             if is_short && !is_denied {
                 continue;
             }
-            self.put_back(checks, &plans);
+            self.put_back(checks, &mut plans, false);
             return Ok(Decision { verdicts, ..decision });
         }
     }
 
-    fn put_back(&self, checks: &[Check<'_>], plans: &[CheckPlan<'_>]) {
+    /// The request is not admitted. `may_have_run`: the store may have taken what it was asked for.
+    fn put_back(&self, checks: &[Check<'_>], plans: &mut [CheckPlan<'_>], may_have_run: bool) {
         for (check, plan) in checks.iter().zip(plans) {
-            if let CheckPlan::FromSlice { end, epoch, .. } = plan {
-                self.slices.put_back(check, *end, *epoch);
+            match plan {
+                CheckPlan::FromSlice { end, epoch, .. } => self.slices.put_back(check, *end, *epoch),
+                CheckPlan::Refill(request) if !may_have_run => request.not_taken(),
+                CheckPlan::Refill(_) | CheckPlan::AskStore => {}
             }
         }
     }

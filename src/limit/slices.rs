@@ -58,7 +58,7 @@ struct Slice {
     end: i64,
     /// A request for the next slice is in flight.
     is_refilling: bool,
-    /// No whole slice is left in the window.
+    /// No other slice is asked for in the window: none is left, or it is not known whether the last request got one.
     is_last: bool,
 }
 
@@ -174,6 +174,20 @@ impl Slices {
                 shard.slices.remove(&limit);
             }
         }
+    }
+
+    /// It is not known whether the store has granted a slice to a request made at the time `asked`. No other is asked for until the
+    /// window ends: each could be lost in the same way.
+    pub(super) fn refill_unknown(&self, check: &Check<'_>, asked: i64, epoch: Epoch) {
+        let limit = SlicedLimit::new(check);
+        let mut shard = self.shard(&limit);
+        let Some(slice) = shard.current(epoch, &limit) else { return };
+        let window = check.policy.tiers[0].window;
+        let end = asked - asked.rem_euclid(window) + window;
+        if !slice.ends_about(end, check) {
+            (slice.units, slice.end) = (0, end);
+        }
+        (slice.is_refilling, slice.is_last) = (false, true);
     }
 
     /// Puts back what a check took from the slice that ends at `end`, since another check denied the request.

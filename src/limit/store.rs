@@ -229,7 +229,9 @@ pub enum Unavailable {
     Timeout,
     /// The request waited in the queue for `store.redis.timeout`, and was not sent.
     Overdue,
-    /// The store can't be reached, or the connection broke.
+    /// The store can't be reached, and was not asked.
+    Unreachable(CompactString),
+    /// The connection broke.
     Connection(CompactString),
     /// The store answers but does not serve: it is a replica, is still loading, has no memory left, or lacks rights.
     Refused(CompactString),
@@ -242,6 +244,16 @@ pub enum Unavailable {
 }
 
 impl Unavailable {
+    /// Whether the store may have taken units all the same.
+    pub fn may_have_run(&self) -> bool {
+        match self {
+            Self::Timeout | Self::Connection(_) | Self::Protocol(_) | Self::Abandoned(_) => true,
+            Self::BreakerOpen | Self::Overdue | Self::Unreachable(_) | Self::Refused(_) | Self::Moving => {
+                false
+            }
+        }
+    }
+
     /// The reason, as text.
     pub fn reason(&self) -> &str {
         match self {
@@ -249,7 +261,10 @@ impl Unavailable {
             Self::Timeout => "no reply within store.redis.timeout",
             Self::Moving => "the slot is being moved to another node",
             Self::Overdue => "the request was not sent within store.redis.timeout",
-            Self::Connection(reason) | Self::Refused(reason) | Self::Protocol(reason) => reason,
+            Self::Unreachable(reason)
+            | Self::Connection(reason)
+            | Self::Refused(reason)
+            | Self::Protocol(reason) => reason,
             Self::Abandoned(reason) => reason,
         }
     }

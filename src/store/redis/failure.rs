@@ -89,7 +89,16 @@ impl Failure {
     }
 
     pub(super) fn unreachable(reason: impl Into<CompactString>) -> Self {
-        Self::with(StoreFailure::Connection, Unavailable::Connection(reason.into()))
+        Self::with(StoreFailure::Connection, Unavailable::Unreachable(reason.into()))
+    }
+
+    /// Why no connection could be opened: nothing was asked.
+    pub(super) fn of_opening(error: RedisError) -> Self {
+        let failure = Self::from(error);
+        match failure.cause {
+            Unavailable::Connection(reason) => Self { cause: Unavailable::Unreachable(reason), ..failure },
+            _ => failure,
+        }
     }
 
     /// The keys of one request are with several nodes.

@@ -39,7 +39,7 @@ enum Late {
 impl Store for Counting {
     async fn decide(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
         if self.is_away.get() {
-            return Err(Unavailable::Connection("away".into()));
+            return Err(Unavailable::Unreachable("away".into()));
         }
         self.asked.set(self.asked.get() + 1);
         let late = self.is_late.replace(Late::No);
@@ -123,6 +123,14 @@ impl Deployment {
         assert!(matches!(first, Poll::Pending), "the store was asked");
         meanwhile();
         answer(question).unwrap()
+    }
+
+    /// The store decides, and its answer does not arrive: the client has gone, or it came too late.
+    fn decide_unheard(&self, instance: usize, checks: &[Check<'_>]) {
+        let Instance { store_slices, counting, .. } = &self.each[instance];
+        counting.is_late.set(Late::Answer);
+        let question = pin!(store_slices.decide(checks));
+        assert!(question.poll(&mut Context::from_waker(Waker::noop())).is_pending(), "the store was asked");
     }
 
     fn asked(&self) -> u64 {
@@ -227,6 +235,32 @@ fn a_store_that_was_away_is_asked_for_a_slice_again() {
         assert!(deployment.decide(0, &[check(&policy, 1)]).admitted);
     }
     assert_eq!(deployment.asked(), 2);
+}
+
+/// Each of them could be lost, until nothing is left for anybody.
+#[test]
+fn after_an_answer_that_was_not_heard_no_other_slice_is_asked_for_in_the_window() {
+    let deployment = Deployment::of(2);
+    let policy = policy("p", 100, 0.1);
+    let used = || deployment.store.peek_now(&policy, "ip:1").used;
+    for _ in 0..20 {
+        deployment.decide_unheard(0, &[check(&policy, 1)]);
+    }
+    assert_eq!(used(), 10 + 19, "a slice, and units");
+    // The other has heard all answers.
+    assert_eq!(deployment.decide(1, &[check(&policy, 1)]).source, DecisionSource::Store);
+    assert_eq!((deployment.decide(1, &[check(&policy, 1)]).source, used()), (DecisionSource::Slice, 39));
+
+    // Amid the window, what is left of the slice before is spent.
+    deployment.clock.set(HOUR);
+    for _ in 0..8 {
+        assert!(deployment.decide(0, &[check(&policy, 1)]).admitted);
+    }
+    deployment.decide_unheard(0, &[check(&policy, 3)]);
+    assert_eq!(used(), 20);
+    let source = |cost| deployment.decide(0, &[check(&policy, cost)]).source;
+    assert_eq!([source(2), source(1)], [DecisionSource::Slice, DecisionSource::Store]);
+    assert_eq!(used(), 21);
 }
 
 #[test]
