@@ -10,6 +10,12 @@
 -- In memory: the key; leases held; how many expired or void leases are stored (false: the key holds another type); the tokens
 -- to write, as a set and as a list; whether the token last read holds a lease; the latest valid expiry.
 
+-- The member's time if it is after `from` and not after `to`, else false or nil.
+local function time_of(key, member, from, to)
+  local time = tonumber(call('ZSCORE', key, member))
+  return time and time > from and time <= to and time
+end
+
 algorithms[8] = {
   width = 2,
   load = function(key, policy, now)
@@ -34,12 +40,16 @@ algorithms[8] = {
     end
   end,
   count_denied = never_counted,
-  refund = remove_member,
+  refund = function(key, _, _, _, token)
+    number_of(try_call('ZREM', key, token))
+  end,
   save = function(key, state, policy, now)
     local others = state[3]
     if not others then call('DEL', key) end
     -- First, so that the set is never empty: a key that is gone can't be written while its slot is moved.
-    add_members(key, state[5], now + policy[2])
+    local added, expiry = {}, format(integer, now + policy[2])
+    for i, token in ipairs(state[5]) do added[2 * i - 1], added[2 * i] = expiry, token end
+    call('ZADD', key, unpack(added))
     if others and others > 0 then
       call('ZREMRANGEBYSCORE', key, '-inf', format(integer, now))
       if call('ZREMRANGEBYSCORE', key, '(' .. format(integer, state[7]), '+inf') > 0 then discarded = discarded + 1 end

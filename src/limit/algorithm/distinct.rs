@@ -2,25 +2,36 @@
 
 use super::{Member, Tier, Verdict, members::Members, verdict::TierStatus};
 
-/// The values, each with the time when it was last seen, in microseconds since the Unix epoch. Values that have left the
-/// window stay until the next write.
+/// The values, each with a stamp: twice the time when it was last seen, in microseconds since the Unix epoch; and one more if it
+/// had been seen before at the same time. So a refund tells a value that only its request has brought from one that another
+/// request relies on. Values that have left the window stay until the next write.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Distinct(Members);
+
+/// The last stamp of a time.
+fn last_stamp(time: i64) -> i64 {
+    time.saturating_mul(2).saturating_add(1)
+}
+
+fn time_of_stamp(stamp: i64) -> i64 {
+    stamp.div_euclid(2)
+}
 
 impl Distinct {
     /// The verdict for a request with this `value` at the time `now`. Changes nothing. Any cost above 0 counts as one value.
     pub fn read(&self, tier: Tier, now: i64, cost: u64, value: Member) -> Verdict {
         let View { cutoff, at, .. } = self.view(tier, now);
-        let used = self.0.count_between(cutoff, i64::MAX);
-        let known = self.0.time_of(value).is_some_and(|time| time > cutoff);
+        let used = self.0.count_between(last_stamp(cutoff), i64::MAX);
+        let known = self.time_of(value).is_some_and(|time| time > cutoff);
         // A value that is seen again becomes the newest, so another one is the oldest.
         let is_seen_again = known && cost > 0;
-        let oldest = self.0.after(cutoff).find(|(_, other)| !is_seen_again || *other != value);
+        let in_window = || self.0.after(last_stamp(cutoff));
+        let oldest = in_window().find(|(_, other)| !is_seen_again || *other != value);
         let excess = used.saturating_add(cost.min(1)).saturating_sub(tier.limit);
-        let last_to_leave =
-            self.0.after(cutoff).nth(usize::try_from(excess.saturating_sub(1)).unwrap_or(usize::MAX));
-        let leaves =
-            |found: Option<(i64, Member)>| found.map_or(at, |(time, _)| time).saturating_add(tier.window);
+        let last_to_leave = in_window().nth(usize::try_from(excess.saturating_sub(1)).unwrap_or(usize::MAX));
+        let leaves = |found: Option<(i64, Member)>| {
+            found.map_or(at, |(stamp, _)| time_of_stamp(stamp)).saturating_add(tier.window)
+        };
         let status = TierStatus {
             limit: tier.limit,
             used,
@@ -34,19 +45,22 @@ impl Distinct {
     /// Records that `value` was seen, after a read has admitted it. Returns whether state from the future was discarded.
     pub fn write(&mut self, tier: Tier, now: i64, value: Member) -> bool {
         let View { cutoff, at, discards } = self.view(tier, now);
-        self.0.retain_between(cutoff, i64::MAX);
-        self.0.set(value, at);
+        self.0.retain_between(last_stamp(cutoff), i64::MAX);
+        let is_repeated = self.time_of(value) == Some(at);
+        self.0.set(value, if is_repeated { last_stamp(at) } else { at.saturating_mul(2) });
         discards
     }
 
-    /// Forgets a value.
-    pub fn refund(&mut self, value: Member) {
-        self.0.remove(value);
+    /// Forgets a value that was taken at the time `at`, unless it was seen again since then.
+    pub fn refund(&mut self, at: i64, value: Member) {
+        if self.0.time_of(value).is_some_and(|stamp| stamp <= at.saturating_mul(2)) {
+            self.0.remove(value);
+        }
     }
 
     /// Values seen in the window that ends `now`.
     pub fn used(&self, tier: Tier, now: i64) -> u64 {
-        self.0.count_between(self.view(tier, now).cutoff, i64::MAX)
+        self.0.count_between(last_stamp(self.view(tier, now).cutoff), i64::MAX)
     }
 
     /// Bytes on the heap.
@@ -56,11 +70,19 @@ impl Distinct {
 
     /// When the state expires: from then on it counts nothing.
     pub fn expires_at(&self, tier: Tier) -> i64 {
-        self.0.newest().map_or(i64::MIN, |newest| newest.saturating_add(tier.window))
+        self.newest().map_or(i64::MIN, |newest| newest.saturating_add(tier.window))
+    }
+
+    fn newest(&self) -> Option<i64> {
+        self.0.newest().map(time_of_stamp)
+    }
+
+    fn time_of(&self, value: Member) -> Option<i64> {
+        self.0.time_of(value).map(time_of_stamp)
     }
 
     fn view(&self, tier: Tier, now: i64) -> View {
-        let newest = self.0.newest().unwrap_or(now);
+        let newest = self.newest().unwrap_or(now);
         if newest.saturating_sub(now) > tier.window {
             return View { cutoff: i64::MAX, at: now, discards: true };
         }
@@ -143,7 +165,7 @@ mod tests {
     fn time_that_runs_backward_counts_as_the_newest() {
         let mut state = after(&[(5_000, 1)]);
         state.write(TIER, 4_500, 2);
-        assert_eq!(state.0.time_of(2), Some(5_000));
+        assert_eq!(state.time_of(2), Some(5_000));
         assert_eq!(state.read(TIER, 4_600, 1, 3).reset, 1_400);
     }
 
@@ -160,10 +182,20 @@ mod tests {
     #[test]
     fn a_refunded_value_is_forgotten() {
         let mut state = after(&[(100, 1), (200, 2), (300, 3)]);
-        state.refund(2);
-        state.refund(9);
+        state.refund(200, 2);
+        state.refund(200, 9);
         assert_eq!(state.used(TIER, 300), 2);
         assert!(state.read(TIER, 300, 1, 4).admitted);
+    }
+
+    #[test]
+    fn a_value_that_was_seen_again_is_not_forgotten() {
+        for again in [100, 101, 900] {
+            let mut state = after(&[(100, 1), (again, 1)]);
+            state.refund(100, 1);
+            assert_eq!(state.used(TIER, again), 1, "seen again at {again}");
+            assert_eq!(state.used(TIER, again + TIER.window), 0);
+        }
     }
 
     #[test]

@@ -118,7 +118,7 @@ impl LimitState {
             Self::SlidingCounter(state) => state.refund(tier, now, at, cost),
             Self::Gcra(state) => state.refund(tier, now, at, cost),
             Self::Concurrency(state) => state.refund(detail.member()),
-            Self::Distinct(state) => state.refund(detail.member()),
+            Self::Distinct(state) => state.refund(at, detail.member()),
         }
     }
 

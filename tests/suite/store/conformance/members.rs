@@ -212,13 +212,19 @@ fn replay<S: Subject>(visits: &[Visit]) -> Result<(), TestCaseError> {
         let harness = Harness::<S>::new();
         let policy = policy("p", algorithm, &[(LIMIT, SECOND)]);
         let (mut now, mut last): (i64, HashMap<u128, i64>) = (START, HashMap::new());
+        // Those that several requests have brought at the time when they were last admitted: one of them leaves, and others stay.
+        let mut shared: HashSet<u128> = HashSet::new();
         for &(tenths, micros, member, leaves) in visits {
             now = (now + tenths * 100_000 + micros).max(now);
             harness.clock.set(now);
             let check = member_check(&policy, "ip:1", member);
             if leaves {
                 harness.refund(&[check], Receipt { source: DecisionSource::Store, time: now });
-                last.remove(&member);
+                let stays =
+                    algorithm == Distinct && shared.contains(&member) && last.get(&member) == Some(&now);
+                if !stays {
+                    last.remove(&member);
+                }
                 continue;
             }
             let inside = |last: &HashMap<u128, i64>| -> HashSet<u128> {
@@ -228,8 +234,10 @@ fn replay<S: Subject>(visits: &[Visit]) -> Result<(), TestCaseError> {
             let admits = before.contains(&member) || (before.len() as u64) < LIMIT;
             let verdict = harness.decide(&[check]).verdicts[0];
             prop_assert_eq!(verdict.admitted, admits);
-            if admits {
-                last.insert(member, now);
+            if admits && last.insert(member, now) == Some(now) {
+                shared.insert(member);
+            } else {
+                shared.remove(&member);
             }
             let after = inside(&last).len() as u64;
             prop_assert_eq!(verdict.remaining, LIMIT - after);

@@ -96,6 +96,7 @@ macro_rules! store_suite {
                 refunds::each_tier_is_refunded_its_own,
                 refunds::an_entry_that_is_refunded_is_off_the_list,
                 refunds::a_refunded_value_was_not_seen,
+                refunds::a_value_that_another_request_relies_on_stays,
                 refunds::refunds_go_before_what_is_taken,
             );
         }

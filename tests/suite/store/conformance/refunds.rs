@@ -132,6 +132,28 @@ pub(crate) fn a_refunded_value_was_not_seen<S: Subject>() {
     assert!(!harness.enter(&policy, "ip:1", 1).admitted);
 }
 
+/// Its request was let through because the value was there.
+pub(crate) fn a_value_that_another_request_relies_on_stays<S: Subject>() {
+    for (later, is_at_once) in [(0, true), (0, false), (1, false), (400_000, false)] {
+        let harness = Harness::<S>::new();
+        let policy = refunding(&policy("p", Distinct, &[(2, SECOND)]));
+        let checks = [member_check(&policy, "ip:1", 1)];
+        let receipt = if is_at_once {
+            let both = harness.at(0).together(&[checks.to_vec(), checks.to_vec()]);
+            assert!(both.iter().all(|decision| decision.admitted));
+            both[0].receipt(0)
+        } else {
+            let receipt = harness.at(0).decide(&checks).receipt(0);
+            assert!(harness.at(later).enter(&policy, "ip:1", 1).renews);
+            receipt
+        };
+        harness.refund(&checks, receipt);
+        assert_eq!(harness.used(&policy, "ip:1"), 1, "{later} µs later, at once: {is_at_once}");
+        assert!(harness.enter(&policy, "ip:1", 2).admitted);
+        assert!(!harness.enter(&policy, "ip:1", 3).admitted);
+    }
+}
+
 pub(crate) fn refunds_go_before_what_is_taken<S: Subject>() {
     for algorithm in ALGORITHMS {
         let harness = Harness::<S>::new();
