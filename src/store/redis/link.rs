@@ -16,7 +16,7 @@ use std::{
 use bb8_redis::bb8::{Pool, PooledConnection, RunError};
 use bb8_redis::redis::{self, Value};
 use tokio::{
-    sync::oneshot::Receiver,
+    sync::{Notify, oneshot::Receiver},
     task,
     time::{Instant, timeout_at},
 };
@@ -67,10 +67,14 @@ pub(super) struct Rounds {
 }
 
 impl Rounds {
-    /// Begins a batch that the next round waits for.
-    fn begin(&self) -> RoundGuard<'_> {
+    /// Begins a batch that the next round waits for. `None`: another link waits for the next round already, which must not be put
+    /// off by a link that always has something to send.
+    fn begin(&self) -> Option<RoundGuard<'_>> {
+        if !self.waiting.borrow().is_empty() {
+            return None;
+        }
         self.in_flight.set(self.in_flight.get() + 1);
-        RoundGuard(self)
+        Some(RoundGuard(self))
     }
 
     /// Whether a link has to wait for the next round, which then starts it.
@@ -114,6 +118,9 @@ pub(super) struct Inner {
     pool: Pool<Manager>,
     /// Connections in use.
     in_use: RefCell<Vec<SharedConnection>>,
+    /// Senders that wait for the pool to give them a connection, and those that wait for them.
+    opening: Cell<u32>,
+    opened: Notify,
     queue: RefCell<VecDeque<Batch>>,
     /// Tasks that send batches. Each has one in flight.
     senders: Cell<usize>,
@@ -158,6 +165,8 @@ impl Link {
             node,
             pool,
             in_use: RefCell::default(),
+            opening: Cell::new(0),
+            opened: Notify::new(),
             queue: RefCell::default(),
             senders: Cell::new(0),
             sent: Cell::new(Instant::now()),
@@ -280,7 +289,7 @@ impl Inner {
                 // Its requests have timed out: it would take units that no request gets.
                 Err(Failure::overdue())
             } else {
-                round = self.is_prompt.get().then(|| self.config.rounds.begin());
+                round = if self.is_prompt.get() { self.config.rounds.begin() } else { None };
                 let mut reply = pin!(self.call(&mut connection, &batch));
                 let in_time = timeout_at(self.patience_ends().min(batch.deadline), &mut reply).await;
                 self.is_prompt.set(in_time.is_ok());
@@ -342,22 +351,30 @@ impl Inner {
 
     /// A connection to send on: a new one while there are few, else the one with the fewest batches in flight.
     async fn share_connection(&self) -> Result<SharedConnection, Failure> {
-        self.in_use.borrow_mut().retain(|connection| !connection.is_broken());
-        let shared = {
-            let in_use = self.in_use.borrow();
-            let is_shared = || {
-                in_use.len() >= self.config.connections as usize || self.pool.state().idle_connections == 0
-            };
-            // No batch waits for a connection to be opened while there is one.
-            in_use.iter().min_by_key(|connection| connection.users()).filter(|_| is_shared()).cloned()
-        };
-        if let Some(connection) = shared {
-            return Ok(connection);
+        if let Some(shared) = self.shared_connection() {
+            return Ok(shared);
         }
-        let connection = self.checkout().await?;
-        let connection = SharedConnection(Rc::new(connection));
+        // Those that the pool has none for would wait there until the others have nothing to send.
+        if self.opening.get() >= self.config.connections {
+            self.opened.notified().await;
+            if let Some(shared) = self.shared_connection() {
+                return Ok(shared);
+            }
+        }
+        let _opening = OpeningGuard::new(self);
+        let connection = SharedConnection(Rc::new(self.checkout().await?));
         self.in_use.borrow_mut().push(connection.clone());
         Ok(connection)
+    }
+
+    /// The connection with the fewest batches in flight, unless there may be a new one.
+    fn shared_connection(&self) -> Option<SharedConnection> {
+        self.in_use.borrow_mut().retain(|connection| !connection.is_broken());
+        let in_use = self.in_use.borrow();
+        // No batch waits for a connection to be opened while there is one.
+        let is_shared =
+            in_use.len() >= self.config.connections as usize || self.pool.state().idle_connections == 0;
+        in_use.iter().min_by_key(|connection| connection.users()).filter(|_| is_shared).cloned()
     }
 
     /// A sender is done with its connection. The last gives it back to the pool.
@@ -370,7 +387,7 @@ impl Inner {
         let begun = Instant::now();
         loop {
             let connection = self.pool.get_owned().await.map_err(|error| match error {
-                RunError::User(error) => error.into(),
+                RunError::User(error) => Failure::of_opening(error),
                 RunError::TimedOut => Failure::timeout(),
             })?;
             // The pool may hand out a connection that failed to open for an earlier caller. Then try again.
@@ -415,6 +432,23 @@ impl Inner {
 
 /// Counts a sender task for as long as it lives. Without it, a task that panicked would still count, and no other would start.
 struct SenderGuard<'a>(&'a Cell<usize>);
+
+/// A sender that waits for the pool. Others look again once it has got its connection, or none.
+struct OpeningGuard<'a>(&'a Inner);
+
+impl<'a> OpeningGuard<'a> {
+    fn new(link: &'a Inner) -> Self {
+        link.opening.set(link.opening.get() + 1);
+        Self(link)
+    }
+}
+
+impl Drop for OpeningGuard<'_> {
+    fn drop(&mut self) {
+        self.0.opening.set(self.0.opening.get().saturating_sub(1));
+        self.0.opened.notify_waiters();
+    }
+}
 
 impl Drop for SenderGuard<'_> {
     fn drop(&mut self) {

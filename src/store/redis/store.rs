@@ -73,11 +73,13 @@ impl RedisStore {
         let (time, numbers) = self.read_limit(policy, &identifier).await?;
         let is_used = reply::is_used(policy, &numbers);
         let prefix = self.routing.prefix();
-        let key = key::limit_key(prefix, policy, &identifier);
-        let mut command = redis::cmd("DEL");
-        // One of the lists may be the limit itself.
-        command.arg(&key).arg(key::entry_lists(prefix, policy, &identifier, time));
-        let removed: u64 = self.routing.run(&key, &command).await?;
+        // One of the lists may be the limit itself. Each by itself: while their slot is being moved, some are at one node and some at
+        // the other.
+        let lists = key::entry_lists(prefix, policy, &identifier, time);
+        let keys = [vec![key::limit_key(prefix, policy, &identifier)], lists].concat();
+        let commands: Vec<_> = keys.iter().map(|key| redis::cmd("DEL").arg(key).take()).collect();
+        let removals = keys.iter().zip(&commands).map(|(key, command)| self.routing.run::<u64>(key, command));
+        let removed: u64 = try_join_all(removals).await?.into_iter().sum();
         Ok((is_used && removed > 0).then(|| ClearedLimit { policy: policy.name.clone(), identifier }))
     }
 

@@ -1,9 +1,17 @@
 //! Round trips to Redis: long ones, and how many there are.
 
-use std::{sync::Arc, thread, time::Duration};
+use std::{
+    cell::Cell,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 
-use futures_util::future::join_all;
-use tokio::runtime::{Builder, LocalOptions};
+use futures_util::future::{join, join_all};
+use tokio::{
+    runtime::{Builder, LocalOptions},
+    time::{sleep, timeout},
+};
 use tollgate::{
     config::model::{self, Algorithm},
     limit::{ShardedStore, Store},
@@ -11,7 +19,9 @@ use tollgate::{
 };
 
 use super::conformance::{MINUTE, policy, single_check};
-use crate::harness::{Config, Origin, Redis, Relay, Tollgate, Topology, eventually, get};
+use crate::harness::{
+    Cluster, Config, Deployment, Origin, Redis, Relay, Tollgate, Topology, eventually, get, slot_of,
+};
 
 /// Of a decision; the round trip takes most of it.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -59,8 +69,7 @@ fn the_nodes_of_a_cluster_are_asked_in_rounds() {
     let cluster = Topology::Cluster.start();
     let config = model::Redis { timeout: Duration::from_secs(20), ..model::Redis::new(cluster.located()) };
     let policy = policy("wide", Algorithm::FixedWindow, &[(1_000, MINUTE)]);
-    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
-    runtime.block_on(async {
+    in_local_runtime(async {
         let topology = redis::Topology::open(&config).unwrap();
         topology.learn().await.unwrap();
         let store = ShardedStore::new(RedisStore::new(topology, &config, Arc::default(), None));
@@ -80,4 +89,75 @@ fn the_nodes_of_a_cluster_are_asked_in_rounds() {
     let calls: usize = cluster.primaries().into_iter().map(calls).sum();
     // A round needs a call to each node.
     assert!((3 * ROUNDS..4 * ROUNDS).contains(&calls), "{calls} calls for {} decisions", CLIENTS * ROUNDS);
+}
+
+fn in_local_runtime<T>(test: impl Future<Output = T>) -> T {
+    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
+    runtime.block_on(test)
+}
+
+/// The nodes are asked in rounds, but one that always has something to send puts off no round.
+#[test]
+fn a_node_that_is_busy_delays_no_decision_of_another() {
+    const BUSY: usize = 300;
+    let redis = Deployment::Cluster(Cluster::behind_relays());
+    let config = model::Redis { timeout: Duration::from_secs(5), ..model::Redis::new(redis.located()) };
+    let Deployment::Cluster(cluster) = &redis else { unreachable!("it is one") };
+    let policy = policy("wide", Algorithm::FixedWindow, &[(1_000_000, MINUTE)]);
+    let home = cluster.node_of_slot(slot_of("{ip:busy}"));
+    let quiet: Vec<String> = (0..)
+        .map(|n| format!("ip:{n}"))
+        .filter(|identifier| cluster.node_of_slot(slot_of(&format!("{{{identifier}}}"))) != home)
+        .take(20)
+        .collect();
+    in_local_runtime(async {
+        let topology = redis::Topology::open(&config).unwrap();
+        topology.learn().await.unwrap();
+        let store = ShardedStore::new(RedisStore::new(topology, &config, Arc::default(), None));
+        let ask =
+            async |identifier: &str| store.decide(&[single_check(&policy, identifier, 1)]).await.unwrap();
+        join_all(quiet.iter().map(|identifier| ask(identifier))).await;
+        // Its batches overlap, as there are always enough requests for several.
+        cluster.relays().iter().for_each(|relay| relay.delay(Duration::from_millis(5)));
+        let is_over = Cell::new(false);
+        let flood = join_all((0..BUSY).map(async |_| {
+            while !is_over.get() {
+                ask("ip:busy").await;
+            }
+        }));
+        let others = async {
+            for identifier in &quiet {
+                sleep(Duration::from_millis(20)).await;
+                let asked = timeout(Duration::from_secs(2), ask(identifier)).await;
+                assert!(asked.is_ok(), "it waits for the other node");
+            }
+            is_over.set(true);
+        };
+        join(flood, others).await;
+    });
+}
+
+/// Requests that come while the only connection is opened are sent as soon as it is open.
+#[test]
+fn no_request_waits_for_a_connection_that_there_is() {
+    let redis = Redis::start();
+    let relay = Relay::to(redis.port);
+    let url = model::RedisTopology::Url(model::Secret::new(relay.url()));
+    let config = model::Redis { timeout: Duration::from_secs(2), connections: 1, ..model::Redis::new(url) };
+    let policy = policy("wide", Algorithm::FixedWindow, &[(1_000_000, MINUTE)]);
+    in_local_runtime(async {
+        let topology = redis::Topology::open(&config).unwrap();
+        topology.learn().await.unwrap();
+        let store = ShardedStore::new(RedisStore::new(topology, &config, Arc::default(), None));
+        relay.delay(Duration::from_millis(20));
+        // They go on asking for longer than one may wait.
+        let end = Instant::now() + Duration::from_secs(4);
+        let client = async |client: usize| {
+            while Instant::now() < end {
+                let identifier = format!("ip:{client}");
+                store.decide(&[single_check(&policy, &identifier, 1)]).await.unwrap();
+            }
+        };
+        join_all((0..400).map(client)).await;
+    });
 }

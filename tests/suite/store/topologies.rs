@@ -13,8 +13,8 @@ use std::{
 };
 
 use crate::harness::{
-    Client, Cluster, Config, Deployment, Origin, Redis, Tollgate, eventually, free_port, on_each_topology,
-    on_topologies, slot_of,
+    Client, Cluster, Config, Deployment, Origin, Redis, Tollgate, eventually, free_port, get,
+    on_each_topology, on_topologies, slot_of,
 };
 
 on_each_topology!(
@@ -29,6 +29,7 @@ on_topologies!(
     [cluster] slots_that_move_under_load_refuse_nobody,
     a_slot_that_is_half_moved_counts_on,
     a_log_that_has_run_empty_counts_while_its_slot_moves,
+    a_limit_is_reset_while_its_slot_moves,
     a_node_without_slots_is_not_believed,
 );
 
@@ -428,6 +429,37 @@ fn a_log_that_has_run_empty_counts_while_its_slot_moves(redis: &mut Deployment) 
     assert_eq!(Key::fresh(slot).ask(&mut client, "/log"), 200);
     assert_eq!(known.ask(&mut client, "/log"), 200);
     assert!(taken.elapsed() < 2 * WINDOW, "its key would be gone");
+    while migration.move_keys(8) > 0 {}
+    migration.finish();
+}
+
+/// Though its count is at one node, and lists of it would be at the other.
+fn a_limit_is_reset_while_its_slot_moves(redis: &mut Deployment) {
+    let origin = Origin::ok();
+    let settings = redis.settings();
+    let Deployment::Cluster(cluster) = redis else { unreachable!("slots are a cluster's") };
+    let tollgate = Tollgate::start(Config::yaml(format!(
+        "
+upstreams: {{ origin: {{ endpoints: [\"http://{}\"] }} }}
+store: {{ redis: {{ {settings}, timeout: 5s }} }}
+policies:
+  list: {{ algorithm: metadata_list, key: ip, limit: 3/1d, on_store_error: deny, record: {{ for: 1h }} }}
+routes: [{{ path: /*, upstream: origin, policies: [list] }}]
+",
+        origin.address
+    )));
+    let ask = || get(tollgate.address, "/", &[]).status;
+    eventually("Redis decides", || ask() == 429);
+    let slot = slot_of("{ip:127.0.0.1}");
+    let to = (cluster.node_of_slot(slot) + 1) % 3;
+    let migration = cluster.begin_migration(slot, to);
+    // Where nothing has moved, one key that is gone could not be told from one that has; then where some have.
+    for _ in 0..2 {
+        let reset = tollgate.admin("DELETE", "/v1/limits?policy=list&key=ip:127.0.0.1");
+        assert_eq!(reset.status, 200, "{}", reset.text());
+        assert_eq!([ask(), ask(), ask(), ask()], [200, 200, 200, 429]);
+        migration.move_keys(1);
+    }
     while migration.move_keys(8) > 0 {}
     migration.finish();
 }
