@@ -100,8 +100,10 @@ impl<S: Store> ShardedStore<S> {
         if !matches!(answer, Err(Unavailable::Moving)) || group.len() == 1 {
             return SmallVec::from_iter([Part { group, answer }]);
         }
+        let (by_address, others): (Group, Group) =
+            group.into_iter().partition(|&index| is_by_address(&checks[index]));
         let mut parts = SmallVec::new();
-        for index in group {
+        for index in by_address.into_iter().chain(others) {
             let group = Group::from_slice(&[index]);
             let answer = self.0.decide(&select(checks, &group)).await;
             let part = Part { group, answer };
@@ -417,6 +419,21 @@ mod tests {
         let denied = now(store.decide(&checks)).unwrap();
         assert_eq!((denied.admitted, denied.verdicts[0]), (false, Verdict::UNKNOWN));
         assert_eq!((store.0.asked.get(), used(&store, &policy, "user:b")), (1, 0), "it was not asked");
+    }
+
+    #[test]
+    fn an_address_that_is_denied_is_asked_first_while_its_slot_moves() {
+        let clock = Arc::new(ManualClock::new(1_800_000_000_000_000));
+        let (store, policy) = (sharded(&clock), policy(1, Algorithm::SlidingLog, 1));
+        // In one shard.
+        let [user, address] = ["user:a", "ip:mmm"].map(|identifier| check(&policy, identifier, 1));
+        assert_eq!(store.shard(&user), store.shard(&address));
+        assert!(now(store.decide(std::slice::from_ref(&address))).unwrap().admitted);
+        store.0.is_moving.set(true);
+        store.0.asked.set(0);
+        assert!(!now(store.decide(&[user, address])).unwrap().admitted);
+        // Both times together, and then the address.
+        assert_eq!((store.0.asked.get(), used(&store, &policy, "user:a")), (3, 0));
     }
 
     #[test]
