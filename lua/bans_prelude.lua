@@ -114,10 +114,10 @@ local function put_ban(channel, new_epoch, ban, lasts, since, level, json, max_b
   redis.call('ZADD', bans, whole(ends), ban)
   redis.call('ZADD', class, whole(ends), ban)
   redis.call('HSET', details, ban, whole(since) .. ' ' .. whole(level) .. ' ' .. json)
+  publish_change(channel, new_epoch, 'banned', ban, whole(lasts), whole(now - since), whole(level), json)
   for _, key in ipairs({bans, details, version, class}) do
     extend_expiry(key, math.ceil(lasts / 1000) + 86400000)
   end
-  publish_change(channel, new_epoch, 'banned', ban, whole(lasts), whole(now - since), whole(level), json)
   return true
 end
 

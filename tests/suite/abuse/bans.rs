@@ -18,6 +18,7 @@ on_each_topology!(
     the_ladder_is_the_same_in_redis,
     exactly_as_many_denials_as_the_rule_says_ban_for_about_as_long,
     a_ban_holds_on_every_instance_within_a_second_and_so_does_its_end,
+    after_the_first_ban_every_key_expires,
     changes_out_of_order_cause_no_resync,
     bans_outlast_instances_and_redis,
     denials_counted_without_redis_count_when_it_is_back,
@@ -633,6 +634,21 @@ fn a_ban_holds_on_every_instance_within_a_second_and_so_does_its_end(redis: &Dep
 }
 
 /// Changes are published on one connection and answered on another: which of two comes first does not matter.
+/// What is forgotten by everybody goes from Redis as well.
+fn after_the_first_ban_every_key_expires(redis: &Deployment) {
+    let origin = Origin::ok();
+    let tollgate = sharing(&origin, redis, "");
+    ban(&tollgate, "ip:203.0.113.7");
+    let script = "local found = redis.call('KEYS', '*{bans}*')
+    for at, key in ipairs(found) do
+        found[at] = key .. (redis.call('PTTL', key) > 0 and ' expires' or ' stays')
+    end
+    return table.concat(found, ', ')";
+    let said = || redis.each(&["EVAL", script, "0"]).concat();
+    eventually("the ban is in Redis", || said().contains("{bans}:version"));
+    assert!(!said().contains("stays"), "{}", said());
+}
+
 fn changes_out_of_order_cause_no_resync(redis: &Deployment) {
     let origin = Origin::ok();
     let tollgate = sharing(&origin, redis, "");
