@@ -156,6 +156,12 @@ where
                     self.reset();
                     return Poll::Ready(Ended::Closed);
                 }
+                // hyper has the end of the response, and the client has not taken it.
+                Phase::Request if self.timer.is_response_pending() && self.timer.is_write_blocked() => {
+                    self.registered.count_cut_off(self.timer.slow_reader());
+                    self.reset();
+                    return Poll::Ready(Ended::Closed);
+                }
                 Phase::RequestHead if !self.timer.is_response_pending() && self.is_serving() => {
                     return Poll::Ready(self.refuse(HeadFault::Timeout));
                 }

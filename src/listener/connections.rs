@@ -14,7 +14,7 @@ use tokio::{sync::Notify, task::AbortHandle};
 use super::connection_table::{Client, ConnectionTable, Evictions, Owner, TableEntry};
 use crate::{
     proxy::{Phase, PhaseTimer},
-    telemetry::metrics::{ConnectionRefusal, IdleClosure, ThreadMetrics},
+    telemetry::metrics::{ConnectionRefusal, CutOff, IdleClosure, ThreadMetrics},
 };
 
 /// How long a connection that was accepted just before the drain has to send its first request.
@@ -116,7 +116,7 @@ impl Connections {
             let has_begun = connection.is_opening || connection.timer.phase() == Phase::RequestHead;
             match &connection.task {
                 Some(task) if has_begun => task.abort(),
-                _ => connection.timer.drain(),
+                _ => connection.timer.make_room(),
             }
         }
     }
@@ -228,6 +228,11 @@ impl RegisteredConnection {
     /// Whether its client is banned, so that it closes after its next response.
     pub(super) fn is_banned(&self) -> bool {
         self.connections.open.borrow().get(self.key).is_some_and(|connection| connection.is_banned)
+    }
+
+    /// Counts a client that was too slow, once its request is over.
+    pub(super) fn count_cut_off(&self, cut_off: CutOff) {
+        self.connections.metrics.cut_offs().counter(cut_off).inc();
     }
 
     /// No request is in flight, nor has one begun to come: it may make room for another connection.

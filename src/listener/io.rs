@@ -161,6 +161,15 @@ impl ClientIo {
         result
     }
 
+    /// Whether the client is waited for to read a response, of which hyper may have the end already.
+    fn waits_for_reader(&self) -> bool {
+        match self.timer.phase() {
+            Phase::Client => true,
+            Phase::Request => self.timer.is_response_pending(),
+            _ => false,
+        }
+    }
+
     /// The client has to read before more can be written.
     fn blocked(&mut self) {
         let now = self.timer.now();
@@ -169,13 +178,14 @@ impl ClientIo {
             let acknowledged = self.stream.acknowledged().unwrap_or(0);
             self.reader = Some(Box::new(SlowReader::new(budget, acknowledged, now)));
         }
+        let waits_for_reader = self.waits_for_reader();
         let Some(reader) = &mut self.reader else { return };
         if !self.timer.is_write_blocked() {
             self.timer.client_wait_begins(ClientWait::Response);
             reader.waits_since = now;
             reader.progress = now;
         }
-        if self.timer.phase() != Phase::Client {
+        if !waits_for_reader {
             // The upstream has nothing either.
             return;
         }
@@ -191,6 +201,10 @@ impl ClientIo {
         self.timer.client_wait_ends(ClientWait::Response);
         if let Some(reader) = &mut self.reader {
             reader.waited(self.timer.now());
+        }
+        if self.timer.phase() == Phase::Request {
+            // The time for the next request begins when the last response was taken.
+            self.timer.enter(Phase::Request, self.write_timeout);
         }
     }
 }
@@ -263,7 +277,9 @@ impl AsyncRead for ClientIo {
             Ok(())
         };
         let phase = self.timer.phase();
-        if buf.filled().len() > before && matches!(phase, Phase::FirstRequest | Phase::Request) {
+        // Of a response that the client still reads, the time limits go on.
+        let is_between = phase == Phase::FirstRequest || phase == Phase::Request && !self.waits_for_reader();
+        if buf.filled().len() > before && is_between {
             self.timer.enter(Phase::RequestHead, self.head_timeout);
         }
         Poll::Ready(result)

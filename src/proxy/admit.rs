@@ -69,6 +69,7 @@ pub(super) async fn admit<S: StoreAdmin + 'static>(
         return Admission::Admitted { delay: Duration::ZERO };
     }
 
+    client.timer().wait_for_store();
     exchange.decision_started(checks.as_slice().len());
     let decided = if checks.may_refund() || worker.store.must_finish(checks.as_slice()) {
         let (decided, reservation) = reserve(worker, &checks).await;

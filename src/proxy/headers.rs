@@ -174,6 +174,13 @@ pub(super) fn join_cookies(headers: &mut HeaderMap) {
     }
 }
 
+/// Tells of a body of unknown length, as HTTP/1 would: HTTP/2 needs no field for one.
+pub(super) fn announce_body(headers: &mut HeaderMap) {
+    if !headers.contains_key(header::CONTENT_LENGTH) {
+        headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+}
+
 /// Appends the proxy to `Via` (RFC 9110, 7.6.3).
 pub(super) fn append_via(headers: &mut HeaderMap, via: &Via, received: Version) {
     let own = match received {

@@ -22,8 +22,10 @@ use crate::{
     upstream::{ClientWait, SharedUpstream, UpstreamClient},
 };
 
-/// How far the deadline of [`PhaseTimer::delay`] lies behind its end, so that it never comes first.
-const DELAY_MARGIN: Duration = Duration::from_secs(60);
+/// How far the deadline lies behind the end of a wait that ends by itself, so that it never comes first.
+const DEADLINE_MARGIN: Duration = Duration::from_secs(60);
+/// Longer than the store takes in any case: `store.redis.timeout` is ten seconds at most, for each of a few rounds.
+const STORE_LIMIT: Duration = Duration::from_secs(300);
 
 /// What a connection waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +38,7 @@ pub enum Phase {
     RequestHead,
     /// The next bytes of a request's body.
     RequestBody,
-    /// A connection to the upstream, the head of its answer, or the next bytes of its body.
+    /// The store, a connection to the upstream, the head of its answer, or the next bytes of its body.
     Upstream,
     /// The client, to read the answer.
     Client,
@@ -61,6 +63,7 @@ pub struct PhaseTimer {
     /// Set when the deadline of [`Phase::Upstream`] has passed, until it is taken.
     timed_out: Cell<bool>,
     draining: Cell<bool>,
+    makes_room: Cell<bool>,
     last_response: Cell<bool>,
     /// The time that the connection's timer is set for.
     alarm: Cell<Instant>,
@@ -72,6 +75,8 @@ pub struct PhaseTimer {
     polled: Cell<bool>,
     /// The request's body was not read to its end.
     body_unread: Cell<bool>,
+    /// The number of requests that have begun.
+    requests: Cell<u64>,
     write_blocked: Cell<bool>,
     waker: RefCell<Option<Waker>>,
     /// Bytes of requests' bodies that were handed on, of all streams of the connection.
@@ -122,12 +127,14 @@ impl PhaseTimer {
             now: Cell::new(now),
             timed_out: Cell::new(false),
             draining: Cell::new(false),
+            makes_room: Cell::new(false),
             last_response: Cell::new(false),
             alarm: Cell::new(now + limit),
             call_deadline: Cell::new(None),
             answer_deadline: Cell::new(None),
             polled: Cell::new(false),
             body_unread: Cell::new(false),
+            requests: Cell::new(0),
             write_blocked: Cell::new(false),
             waker: RefCell::new(None),
             received,
@@ -284,8 +291,14 @@ impl PhaseTimer {
             None => delay,
         };
         // The sleep ends this phase, not the phase's own deadline.
-        self.enter(Phase::Upstream, delay.saturating_add(DELAY_MARGIN));
+        self.enter(Phase::Upstream, delay.saturating_add(DEADLINE_MARGIN));
         tokio::time::sleep(delay).await;
+    }
+
+    /// Begins to wait for the store, whose answers have a time limit of their own. Meanwhile the connection is not idle, nor is its
+    /// request late.
+    pub(super) fn wait_for_store(&self) {
+        self.enter(Phase::Upstream, STORE_LIMIT);
     }
 
     /// Whether the deadline of [`Phase::Upstream`] has passed. True once for each time it has.
@@ -328,6 +341,15 @@ impl PhaseTimer {
             (false, false) => CutOffReason::IdleTimeout,
         };
         self.cut_off(CutOff { body, reason });
+    }
+
+    /// Why a response is ended whose client takes too long for it.
+    pub fn slow_reader(&self) -> CutOff {
+        let reason = match self.is_rate_deadline.get() {
+            true => CutOffReason::MinRate,
+            false => CutOffReason::IdleTimeout,
+        };
+        CutOff { body: CutOffBody::Response, reason }
     }
 
     /// Notes why the request in flight is ended before its time.
@@ -432,6 +454,17 @@ impl PhaseTimer {
         self.wake();
     }
 
+    /// Asks the connection, which is idle, to end at once: another one needs its place.
+    pub fn make_room(&self) {
+        self.makes_room.set(true);
+        self.drain();
+    }
+
+    /// Whether the connection was asked to make room.
+    pub fn makes_room(&self) -> bool {
+        self.makes_room.get()
+    }
+
     /// Makes the next response the last: it tells the client that the connection closes. An idle connection stays open
     /// until then, so that a request that is on its way is served.
     pub fn announce_close(&self) {
@@ -475,9 +508,29 @@ impl PhaseTimer {
         self.draining.get()
     }
 
-    /// Sets whether part of the request's body is still to be read.
-    pub fn set_body_unread(&self, unread: bool) {
-        self.body_unread.set(unread);
+    /// A request has come, with a body if `has_body`.
+    pub(super) fn begin_request(&self, has_body: bool) {
+        self.requests.set(self.requests.get() + 1);
+        self.body_unread.set(has_body);
+    }
+
+    /// The number of the request that came last.
+    pub(super) fn request_number(&self) -> u64 {
+        self.requests.get()
+    }
+
+    /// The body of the request that came last was read to its end.
+    pub(super) fn body_was_read(&self) {
+        self.body_unread.set(false);
+    }
+
+    /// The body of a refused request was read to its end, unless another request has come since then: that one's is not.
+    pub(super) fn refused_body_was_read(&self, request: u64) {
+        if self.requests.get() == request {
+            self.body_unread.set(false);
+            // Now the connection may be idle.
+            self.wake();
+        }
     }
 
     /// Whether part of the request's body is still to be read.

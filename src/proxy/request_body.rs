@@ -204,7 +204,7 @@ impl ClientBody {
             self.progress.state.set(state);
         }
         if state == BodyState::Sent {
-            self.timer.set_body_unread(false);
+            self.timer.body_was_read();
         }
     }
 }

@@ -60,6 +60,6 @@ pub(super) async fn receive(
             copied.extend_from_slice(&data);
         }
     }
-    timer.set_body_unread(false);
+    timer.body_was_read();
     Ok(if copied.is_empty() { received } else { copied.into() })
 }

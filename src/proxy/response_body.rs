@@ -121,6 +121,15 @@ impl CheckedOutConnection {
         self.reservation.as_ref().is_some_and(|reservation| reservation.call_ended(status_of(trailers)))
     }
 
+    /// The answer was read as far as its client reads it, and trailers may have followed. What a call costs that only they can
+    /// tell is charged.
+    fn end_before_trailers(&mut self) {
+        if self.reservation.as_ref().is_some_and(ReservationGuard::waits_for_trailers) {
+            self.reservation = None;
+        }
+        self.end();
+    }
+
     /// The answer was read to its end: the connection returns to its pool, unless the request was answered
     /// before it was sent to its end. Then its rest is not needed, and the connection is closed.
     pub(super) fn end(&mut self) {
@@ -235,7 +244,7 @@ impl Drop for ResponseBody {
         }
         if body.incoming.size_hint().exact() == Some(0) {
             // hyper does not ask for more than the length that it has announced. HTTP/2 may tell the end behind it.
-            body.connection.end();
+            body.connection.end_before_trailers();
         } else if let Some(exchange) = &mut self.exchange {
             exchange.client_broke_off();
         }

@@ -123,7 +123,8 @@ pub(super) fn client_response<S>(
         headers::merge_lengths(&mut head.headers);
     }
     exchange.remove_foreign_cors(&mut head.headers);
-    headers::append_via(&mut head.headers, &worker.rules.via, head.version);
+    let received = head.version;
+    headers::append_via(&mut head.headers, &worker.rules.via, received);
     worker.rules.quotas.add_fields(&mut head.headers, outcomes);
     if !connection.is_request_sent() {
         // The rest of the request's body may never be read: a request that follows it would be lost.
@@ -136,9 +137,13 @@ pub(super) fn client_response<S>(
         let timer = Rc::clone(client.timer());
         let client_timeout = worker.config().client_limits.idle_timeout;
         let (mut trailers, mut guard) = (TrailerFilter::NONE, None);
-        if body.size_hint().exact().is_none() {
+        let has_length = body.size_hint().exact().is_some();
+        if !has_length {
             let is_closed_by_bans = worker.config().close_banned_tunnels;
             guard = is_closed_by_bans.then(|| worker.register_exchange(ExchangeKind::Stream, owner()));
+        }
+        // By HTTP/2, trailers may follow a body of known length.
+        if !has_length || received == Version::HTTP_2 {
             let setting = if is_grpc(&head.headers) { Trailers::Pass } else { route.trailers };
             trailers = TrailerFilter::new(
                 setting,

@@ -66,13 +66,16 @@ pub fn serve<S: StoreAdmin + 'static>(
     // Taken apart here: the future would hold the request and its parts.
     let (mut request, body) = request.into_parts();
     async move {
-        client.timer().set_body_unread(!body.is_end_stream());
+        client.timer().begin_request(!body.is_end_stream());
         let mut upgrade = None;
         if request.version == Version::HTTP_2 {
             headers::join_cookies(&mut request.headers);
             headers::merge_lengths(&mut request.headers);
-            if request.method == Method::CONNECT {
-                upgrade = Upgrade::extended_connect(&mut request);
+            match request.method {
+                Method::CONNECT => upgrade = Upgrade::extended_connect(&mut request),
+                // With a body, it is no preflight.
+                Method::OPTIONS if !body.is_end_stream() => headers::announce_body(&mut request.headers),
+                _ => {}
             }
         }
         let rules = &*worker.rules;
@@ -421,6 +424,8 @@ pub(super) fn discard<S>(
     let ClientLimits { idle_timeout, min_rate, .. } = worker.config().client_limits;
     let mut budget = RateBudget::new(min_rate, idle_timeout);
     let metrics = Arc::clone(worker.metrics().thread());
+    let timer = Rc::clone(exchange.timer());
+    let request = timer.request_number();
     // The answer has time limits of its own meanwhile, so that these are not the connection's.
     tokio::task::spawn_local(async move {
         let mut read = 0;
@@ -434,7 +439,14 @@ pub(super) fn discard<S>(
                 metrics.cut_offs().counter(CutOff { body: CutOffBody::Request, reason }).inc();
                 break;
             };
-            let Some(Ok(frame)) = frame else { break };
+            let frame = match frame {
+                Some(Ok(frame)) => frame,
+                Some(Err(_)) => break,
+                None => {
+                    timer.refused_body_was_read(request);
+                    break;
+                }
+            };
             let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
             budget.spend(waits_since.elapsed());
             budget.earn(bytes);

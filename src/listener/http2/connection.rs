@@ -106,6 +106,14 @@ where
                 }
                 return Poll::Ready(Some(abuse));
             }
+            if self.timer.makes_room() && !self.streams.are_open() {
+                // A client that is asked whether it has heard would keep the place for as long as it likes to be silent.
+                if self.closing_since.is_none() {
+                    self.io.go_away(Reason::NO_ERROR);
+                }
+                self.io.close_at_once();
+                return Poll::Ready(None);
+            }
             let is_over = self.timer.is_draining() || self.timer.is_last_response();
             if is_over && self.closing_since.is_none() {
                 self.close();

@@ -12,9 +12,10 @@ use std::{
 };
 
 use bytes::{Buf, Bytes, BytesMut};
+use futures_util::FutureExt;
 use h2::Reason;
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf},
     time::timeout,
 };
 
@@ -48,6 +49,8 @@ struct Transport {
     streams: Rc<Streams>,
     /// Nothing is read or written any more, and hyper is not told.
     is_given_up: bool,
+    /// What the client still sends is not waited for.
+    closes_at_once: bool,
 }
 
 impl Http2Io {
@@ -61,12 +64,18 @@ impl Http2Io {
             is_frame_cut: false,
             streams,
             is_given_up: false,
+            closes_at_once: false,
         })))
     }
 
     /// Drops what hyper writes from now on: a client that does not read would keep it from ending. Whether that is new.
     pub(super) fn give_up(&self) -> bool {
         !mem::replace(&mut self.0.borrow_mut().is_given_up, true)
+    }
+
+    /// Has the connection closed without waiting for the client.
+    pub(super) fn close_at_once(&self) {
+        self.0.borrow_mut().closes_at_once = true;
     }
 
     /// Has GOAWAY sent with `reason`, now that hyper writes no more.
@@ -81,7 +90,16 @@ impl Http2Io {
     /// Closes the connection. hyper has ended.
     pub(in crate::listener) async fn close(self) {
         // The client that takes no more has to do without it.
-        let _ = timeout(LAST_SEND, poll_fn(|cx| self.poll_send(cx))).await;
+        let last_send = poll_fn(|cx| self.poll_send(cx));
+        if self.0.borrow().closes_at_once {
+            let _ = last_send.now_or_never();
+            if let Some(transport) = Rc::into_inner(self.0) {
+                // TLS says that nothing more is written.
+                let _ = transport.into_inner().stream.shutdown().now_or_never();
+            }
+            return;
+        }
+        let _ = timeout(LAST_SEND, last_send).await;
         if let Some(transport) = Rc::into_inner(self.0) {
             lingering_close(transport.into_inner().stream).await;
         }

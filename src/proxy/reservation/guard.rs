@@ -88,6 +88,15 @@ impl ReservationGuard {
         })
     }
 
+    /// Whether what the call costs is still to be told by its trailers.
+    pub(in crate::proxy) fn waits_for_trailers(&self) -> bool {
+        let stage = &*self.0.borrow();
+        matches!(
+            stage,
+            RequestStage::Answered { status: AnswerStatus { grpc: GrpcOutcome::Pending, .. }, .. }
+        )
+    }
+
     /// The upstream's answer was read to its end.
     pub(in crate::proxy) fn completed(&self) {
         self.0.send_if_modified(|stage| {

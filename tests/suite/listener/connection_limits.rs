@@ -11,8 +11,9 @@ use serde_json::{Value, json};
 
 use super::Https;
 use crate::harness::{
-    Client, Config, Deployment, Latch, Origin, Tollgate, command, eventually, get_from, on_each_store,
-    request,
+    Client, Config, Deployment, Latch, Origin, Tollgate, command, eventually,
+    frames::{self, END_HEADERS, END_STREAM, FrameClient, HEADERS, Outcome, frame},
+    get_from, on_each_store, request,
 };
 
 on_each_store!(a_ban_closes_the_idle_connections_of_its_address_on_every_instance);
@@ -410,6 +411,43 @@ fn a_flood_of_connections_keeps_nobody_out() {
         assert_eq!(served, 300);
     });
     eventually("there are as many as configured", || tollgate.metric("tollgate_connections ") <= 300.0);
+}
+
+/// Whether they were served before or not, and whatever they leave unanswered.
+#[test]
+fn silent_connections_of_http2_make_room_at_once() {
+    let origin = Origin::ok();
+    let tollgate = start(&origin, "connections: 600, connections_per_address: 0", "");
+    let connect = |nth: usize| {
+        let mut client = FrameClient::connect(tollgate.address);
+        if nth.is_multiple_of(2) {
+            client.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &frames::request("GET", "/")));
+            assert_eq!(client.outcome(1), Outcome::Status(200));
+        }
+        client
+    };
+    let _silent: Vec<_> = (0..600).map(connect).collect();
+    eventually("all slots are taken", || tollgate.metric("tollgate_connections ") == 600.0);
+    // The last responses are a quarter of a second old.
+    thread::sleep(Duration::from_millis(300));
+    // Until each of the six addresses has as many.
+    let held: Vec<_> = (0..500).map(|n| try_hold(OTHERS[n % 5], tollgate.address)).collect();
+    assert_eq!(held.iter().flatten().count(), 500);
+    assert_eq!(refused(&tollgate, "connections"), 0.0);
+}
+
+#[test]
+fn after_a_body_that_nobody_wanted_a_connection_is_idle() {
+    let origin = Origin::ok();
+    let rest = "client_limits: { connections: 1 }
+policies:
+  one: { algorithm: sliding_log, key: ip, limit: 1/1h }
+";
+    let tollgate = Tollgate::start(Config::new(&[origin.address], rest).with_policy("one"));
+    let mut client = connect(GREEDY, tollgate.address);
+    let statuses = [(); 3].map(|()| client.request("POST", "/", &[], b"body").status);
+    assert_eq!(statuses, [200, 429, 429]);
+    eventually("it makes room", || try_hold(OTHERS[0], tollgate.address).is_some());
 }
 
 #[test]

@@ -254,6 +254,65 @@ fn a_reader_just_above_the_rate_goes_on_reading() {
     assert_eq!(origin.open_connections(), 1);
 }
 
+/// The last part of a response is not ours any more when the kernel takes it.
+#[test]
+fn a_reader_just_above_the_rate_gets_all_of_a_response() {
+    const LENGTH: usize = 300_000;
+    let origin = Origin::start(|conn| {
+        conn.head()?;
+        conn.answer("200 OK", &[], &[b'x'; LENGTH])
+    });
+    let tollgate = start(&origin, READER_LIMITS);
+    // With small segments, the proxy's kernel holds little.
+    let socket = Socket::new(Domain::for_address(tollgate.address), Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(4 << 10).unwrap();
+    socket.set_tcp_mss(536).unwrap();
+    socket.connect(&tollgate.address.into()).unwrap();
+    let mut stream = TcpStream::from(socket);
+    stream.write_all(GET).unwrap();
+    let mut received = 0;
+    let mut buffer = [0; 1_500];
+    // 30,000 bytes a second.
+    loop {
+        let read = stream.read(&mut buffer).unwrap();
+        received += read;
+        if received >= LENGTH {
+            break;
+        }
+        assert!(read > 0, "it ends after {received} bytes");
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(
+        cut_off(&tollgate, "response", "idle_timeout") + cut_off(&tollgate, "response", "min_rate"),
+        0.0
+    );
+}
+
+/// It is counted and reset as any other reader that is too slow.
+#[test]
+fn a_reader_that_leaves_the_end_of_a_response_is_cut_off() {
+    const LENGTH: usize = 300_000;
+    let origin = Origin::start(|conn| {
+        conn.head()?;
+        conn.answer("200 OK", &[], &[b'x'; LENGTH])
+    });
+    let tollgate = start(&origin, READER_LIMITS);
+    let socket = Socket::new(Domain::for_address(tollgate.address), Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(4 << 10).unwrap();
+    socket.set_tcp_mss(536).unwrap();
+    socket.connect(&tollgate.address.into()).unwrap();
+    let mut stream = TcpStream::from(socket);
+    stream.write_all(GET).unwrap();
+    // Until the origin's part is done.
+    let mut buffer = [0; 1_500];
+    while origin.open_connections() > 0 || origin.connections() == 0 {
+        assert!(stream.read(&mut buffer).unwrap() > 0);
+    }
+    eventually("it is counted", || {
+        cut_off(&tollgate, "response", "idle_timeout") + cut_off(&tollgate, "response", "min_rate") == 1.0
+    });
+}
+
 #[test]
 fn over_tls_readers_are_measured_likewise() {
     let (origin, authority) = (endless(), Authority::new("us"));

@@ -584,3 +584,34 @@ fn a_server_that_becomes_a_replica_is_left_alone_until_it_is_a_master_again() {
     assert!(outage.opened && outage.refused() > 100, "{}", outage.refused());
     outage.made_few_connections(LASTS);
 }
+
+/// While it waits for the store, a request is neither idle, nor late, nor in the way of the one behind it.
+#[test]
+fn a_request_that_waits_for_the_store_is_answered() {
+    // Longer than a connection may be silent before it is idle, and than a head may take.
+    const ROUND_TRIP: Duration = Duration::from_millis(1_300);
+    let (origin, redis) = (Origin::ok(), Redis::start());
+    let relay = Relay::to(redis.port);
+    let tollgate = Tollgate::start(Config::yaml(format!(
+        "
+client_limits: {{ header_timeout: 1s, connections: 1 }}
+upstreams:
+  origin: {{ endpoints: [\"http://{}\"] }}
+store: {{ redis: {{ url: \"{}\", timeout: 10s }} }}
+{ROUTES}
+",
+        origin.address,
+        relay.url(),
+    )));
+    wait_for_the_store(&tollgate);
+    relay.delay(ROUND_TRIP);
+    let mut client = Client::connect(tollgate.address);
+    let began = Instant::now();
+    client.send("GET /local HTTP/1.1\r\nhost: a\r\n\r\nGET /deny HTTP/1.1\r\nhost: a\r\n\r\n");
+    thread::sleep(Duration::from_millis(600));
+    // It would take the place of an idle connection.
+    let other = "127.0.0.2".parse::<std::net::IpAddr>().unwrap();
+    assert!(Client::connect_from(other, tollgate.address).closed());
+    assert_eq!([client.reply().status, client.reply().status], [200, 200]);
+    assert!(began.elapsed() > 2 * ROUND_TRIP, "each has waited: {:?}", began.elapsed());
+}

@@ -11,6 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use h2::{Reason, server::Builder};
+use http::Response;
 use tokio::sync::watch;
 
 use crate::harness::{
@@ -141,6 +142,39 @@ fn long_bodies_pass_both_ways() {
     let reply = request(tollgate.address, "POST", "/", &[], &body);
     assert_eq!(reply.status, 200);
     assert!(reply.body == body, "{} bytes", reply.body.len());
+}
+
+/// By HTTP/2, trailers may follow a body of known length, as Go's servers send it.
+#[test]
+fn trailers_behind_a_length_pass_and_are_counted() {
+    let origin = Http2Origin::start(|mut exchange| async move {
+        let answer =
+            Response::builder().header("content-type", "application/grpc").header("content-length", 5);
+        let mut stream = exchange.answer.send_response(answer.body(()).unwrap(), false)?;
+        stream.send_data(Bytes::from_static(&[0; 5]), false)?;
+        stream.send_trailers([("grpc-status".parse().unwrap(), "16".parse().unwrap())].into_iter().collect())
+    });
+    let tollgate = Tollgate::start(Config::yaml(format!(
+        "upstreams: {{ origin: {{ endpoints: [\"http://{}\"], protocol: h2 }} }}
+policies: {{ failures: {{ algorithm: sliding_log, key: ip, limit: 2/1h, count: {{ grpc_statuses: [16] }} }} }}
+routes: [{{ path: /counted, upstream: origin, policies: [failures] }}, {{ path: /*, upstream: origin }}]",
+        origin.address
+    )));
+    in_runtime(async {
+        let mut client = Http2Client::connect(tollgate.address).await;
+        let (answer, _) =
+            client.send("POST", "/", &[("content-type", "application/grpc")], true).await.unwrap();
+        let mut stream = answer.await.unwrap().into_body();
+        assert_eq!(stream.data().await.unwrap().unwrap().len(), 5);
+        assert_eq!(stream.trailers().await.unwrap().unwrap()["grpc-status"], "16");
+    });
+    // By HTTP/1.1, nobody reads the trailers.
+    let call = || {
+        let reply =
+            request(tollgate.address, "POST", "/counted", &[("content-type", "application/grpc")], b"");
+        reply.header("grpc-status").map(str::to_owned)
+    };
+    assert_eq!([call(), call(), call()], [None, None, Some("8".to_owned())]);
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! Which clients a policy applies to, and what a request costs: `cost`, `exempt`, `overrides`, `preflight`.
 
 use super::{ANYONE, TRUSTED, on_each_store, start};
-use crate::harness::{Client, Config, Deployment, Origin, Tollgate, eventually, get, get_from, request};
+use crate::harness::{
+    Client, Config, Deployment, Http2Client, Origin, Tollgate, eventually, get, get_from, in_runtime, read,
+    request,
+};
 
 on_each_store!(
     a_fixed_cost_is_taken_at_once,
@@ -196,6 +199,17 @@ fn only_what_a_browser_sends_as_a_preflight_is_free(redis: Option<&Deployment>) 
     let mut client = Client::connect(tollgate.address);
     client.send("OPTIONS / HTTP/1.1\r\nhost: a\r\norigin: https://app.example\r\naccess-control-request-method: PUT\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n");
     assert!(client.reply().header("ratelimit").is_some(), "a body of unknown length");
+    in_runtime(async {
+        let mut client = Http2Client::connect(tollgate.address).await;
+        for has_body in [false, true] {
+            let (answer, mut body) = client.send("OPTIONS", "/", &[ORIGIN, PUT], !has_body).await.unwrap();
+            if has_body {
+                body.send_data("{}".into(), true).unwrap();
+            }
+            let counted = read(answer).await.unwrap().head.headers().contains_key("ratelimit");
+            assert_eq!(counted, has_body, "by HTTP/2, a body needs no field");
+        }
+    });
 }
 
 /// To an origin that reads paths loosely, all of these are one.
