@@ -352,6 +352,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
                     let streams = Streams::new(&limits, Rc::clone(&registered));
                     let (served, begun) = (Rc::clone(&registered), Rc::clone(&streams));
                     let (connection, worker) = (Rc::clone(&timer), Rc::clone(&current));
+                    let closing = Rc::clone(&timer);
                     let service = service_fn(move |request: Request<Incoming>| {
                         served.set_busy();
                         if served.is_banned() {
@@ -370,7 +371,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
                         worker.worker().record_flood(peer, abuse);
                         failures.abused(&metrics, peer, abuse);
                     }
-                    Box::pin(io.close()).await;
+                    Box::pin(io.close(!closing.makes_room())).await;
                 }
             }
             drop(registered);

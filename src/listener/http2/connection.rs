@@ -111,7 +111,6 @@ where
                 if self.closing_since.is_none() {
                     self.io.go_away(Reason::NO_ERROR);
                 }
-                self.io.close_at_once();
                 return Poll::Ready(None);
             }
             let is_over = self.timer.is_draining() || self.timer.is_last_response();

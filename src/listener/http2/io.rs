@@ -49,8 +49,6 @@ struct Transport {
     streams: Rc<Streams>,
     /// Nothing is read or written any more, and hyper is not told.
     is_given_up: bool,
-    /// What the client still sends is not waited for.
-    closes_at_once: bool,
 }
 
 impl Http2Io {
@@ -64,18 +62,12 @@ impl Http2Io {
             is_frame_cut: false,
             streams,
             is_given_up: false,
-            closes_at_once: false,
         })))
     }
 
     /// Drops what hyper writes from now on: a client that does not read would keep it from ending. Whether that is new.
     pub(super) fn give_up(&self) -> bool {
         !mem::replace(&mut self.0.borrow_mut().is_given_up, true)
-    }
-
-    /// Has the connection closed without waiting for the client.
-    pub(super) fn close_at_once(&self) {
-        self.0.borrow_mut().closes_at_once = true;
     }
 
     /// Has GOAWAY sent with `reason`, now that hyper writes no more.
@@ -87,21 +79,18 @@ impl Http2Io {
         }
     }
 
-    /// Closes the connection. hyper has ended.
-    pub(in crate::listener) async fn close(self) {
-        // The client that takes no more has to do without it.
+    /// Closes the connection, and `lingers`: waits for a client that still sends. hyper has ended.
+    pub(in crate::listener) async fn close(self, lingers: bool) {
         let last_send = poll_fn(|cx| self.poll_send(cx));
-        if self.0.borrow().closes_at_once {
-            let _ = last_send.now_or_never();
-            if let Some(transport) = Rc::into_inner(self.0) {
-                // TLS says that nothing more is written.
-                let _ = transport.into_inner().stream.shutdown().now_or_never();
-            }
-            return;
-        }
-        let _ = timeout(LAST_SEND, last_send).await;
-        if let Some(transport) = Rc::into_inner(self.0) {
-            lingering_close(transport.into_inner().stream).await;
+        // The client that takes no more has to do without it.
+        let _ = timeout(if lingers { LAST_SEND } else { Duration::ZERO }, last_send).await;
+        let Some(transport) = Rc::into_inner(self.0) else { return };
+        let mut stream = transport.into_inner().stream;
+        if lingers {
+            lingering_close(stream).await;
+        } else {
+            // TLS says that nothing more is written.
+            let _ = stream.shutdown().now_or_never();
         }
     }
 
