@@ -6,7 +6,7 @@
 //! A worker's store is a stack. Each layer implements [`Store`]:
 //!
 //! ```text
-//! ShardedStore               sharded_store.rs: takes a request apart whose limits are with several nodes of a cluster
+//! ShardedStore               sharded_store.rs: takes a request apart whose limits are with several nodes of a cluster (address_room.rs)
 //! └── GuardedStore           guarded_store.rs: local denials (denials.rs), on_store_error
 //!     ├── SlicedStore        sliced_store.rs: spends quota slices (slices.rs) before it asks
 //!     │   └── RedisStore     store/redis/store.rs: one batch for many decisions, decided by a Lua script
@@ -17,6 +17,7 @@
 //! That is `ShardedStore<GuardedStore<SlicedStore<RedisStore>, Arc<MemoryStore>>>`, put together in `app/stores.rs`. Without Redis the
 //! workers share the `MemoryStore` alone.
 
+mod address_room;
 pub mod algorithm;
 mod answer_status;
 mod breaker;

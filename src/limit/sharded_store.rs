@@ -1,11 +1,13 @@
 //! The outer layer of a worker's store: takes a request apart whose limits are with several nodes of a cluster.
 //!
-//! No call decides atomically over limits of several nodes. So the checks are decided shard by shard, each atomically. The
-//! client's address comes first: only if it is admitted the other shards are asked, all at once. If one of them denies, what
-//! the others took is refunded. Until then other requests see too much as taken, never too little: a cluster may deny too
-//! much for the length of a round trip, and never admits too much.
+//! No call decides atomically over limits of several nodes. So the checks are decided shard by shard, each atomically. If one
+//! shard denies, what the others took is refunded. Until then other requests see too much as taken, never too little: a cluster may
+//! deny too much for the length of a round trip, and never admits too much.
+//!
+//! A flood from one address must not touch the limits of the users that it names. So the client's address comes first, and the other
+//! shards are asked only if it is admitted, all at once. While the address is far from its limits, all shards are asked at once.
 
-use std::sync::Arc;
+use std::{cell::RefCell, sync::Arc, time::Instant};
 
 use futures_util::future::join_all;
 use smallvec::SmallVec;
@@ -13,6 +15,7 @@ use smallvec::SmallVec;
 use super::{
     Check, ClearedLimit, Decision, DecisionSource, LimitUsage, Policy, Receipt, Store, StoreAdmin, Taken,
     Unavailable,
+    address_room::AddressRoom,
     algorithm::{Verdict, metadata_list::Entry},
 };
 
@@ -21,7 +24,10 @@ const ADDRESS: &str = "ip:";
 
 /// Wraps a store that decides together over the checks of one shard alone. If there is only one shard, it adds nothing.
 #[derive(Debug)]
-pub struct ShardedStore<S>(S);
+pub struct ShardedStore<S> {
+    store: S,
+    room: RefCell<AddressRoom>,
+}
 
 /// The indices of checks that are decided together.
 type Group = SmallVec<[usize; 2]>;
@@ -41,16 +47,16 @@ impl Part {
 impl<S: Store> ShardedStore<S> {
     /// Wraps `store`.
     pub fn new(store: S) -> Self {
-        Self(store)
+        Self { store, room: RefCell::new(AddressRoom::new()) }
     }
 
     async fn decide_apart(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
-        if let Some(denial) = self.0.known_denial(checks) {
+        if let Some(denial) = self.store.known_denial(checks) {
             return Ok(denial);
         }
         let groups = self.groups(checks);
         if groups.len() == 1 {
-            match self.0.decide(checks).await {
+            match self.store.decide(checks).await {
                 Err(Unavailable::Moving) => {}
                 answer => return answer,
             }
@@ -63,7 +69,7 @@ impl<S: Store> ShardedStore<S> {
     fn groups(&self, checks: &[Check<'_>]) -> SmallVec<[Group; 2]> {
         let mut groups: SmallVec<[(u32, Group); 2]> = SmallVec::new();
         for (index, check) in checks.iter().enumerate() {
-            let shard = self.0.shard(check);
+            let shard = self.store.shard(check);
             match groups.iter_mut().find(|(known, _)| *known == shard) {
                 Some((_, group)) => group.push(index),
                 None => groups.push((shard, Group::from_slice(&[index]))),
@@ -80,23 +86,47 @@ impl<S: Store> ShardedStore<S> {
     async fn decide_groups(&self, checks: &[Check<'_>], groups: SmallVec<[Group; 2]>) -> Vec<Part> {
         let mut parts = Vec::with_capacity(groups.len());
         let mut rest = groups;
+        let by_address = || checks.iter().filter(|check| is_by_address(check));
         let begins_with_address =
             rest.first().is_some_and(|group| group.iter().any(|&index| is_by_address(&checks[index])));
-        if rest.len() > 1 && begins_with_address {
+        let asked = Instant::now();
+        if rest.len() > 1 && begins_with_address && !self.room.borrow_mut().take(by_address(), asked) {
             let first = rest.remove(0);
             parts.extend(self.decide_group(checks, first).await);
+            self.note_room(checks, &parts, asked);
             if !parts.iter().all(Part::is_admitted) {
                 return parts;
             }
+            parts.extend(self.decide_at_once(checks, rest).await);
+        } else {
+            parts.extend(self.decide_at_once(checks, rest).await);
+            self.note_room(checks, &parts, asked);
         }
-        let asked = rest.into_iter().map(|group| self.decide_group(checks, group));
-        parts.extend(join_all(asked).await.into_iter().flatten());
         parts
+    }
+
+    async fn decide_at_once(&self, checks: &[Check<'_>], groups: SmallVec<[Group; 2]>) -> Vec<Part> {
+        let asked = groups.into_iter().map(|group| self.decide_group(checks, group));
+        join_all(asked).await.into_iter().flatten().collect()
+    }
+
+    /// Notes how far the address is from its limits, by answers of the store, which was asked at the time `asked`.
+    fn note_room(&self, checks: &[Check<'_>], parts: &[Part], asked: Instant) {
+        let mut room = self.room.borrow_mut();
+        for Part { group, answer } in parts {
+            let of_store = answer.as_ref().ok().filter(|decision| decision.source == DecisionSource::Store);
+            for (nth, check) in group.iter().map(|&index| &checks[index]).enumerate() {
+                if is_by_address(check) {
+                    let verdict = of_store.and_then(|decision| decision.verdicts.get(nth));
+                    room.note(check, verdict.unwrap_or(&Verdict::UNKNOWN), asked);
+                }
+            }
+        }
     }
 
     /// Decides over checks of one shard: together, or one by one while their slot is being moved.
     async fn decide_group(&self, checks: &[Check<'_>], group: Group) -> SmallVec<[Part; 1]> {
-        let answer = self.0.decide(&select(checks, &group)).await;
+        let answer = self.store.decide(&select(checks, &group)).await;
         if !matches!(answer, Err(Unavailable::Moving)) || group.len() == 1 {
             return SmallVec::from_iter([Part { group, answer }]);
         }
@@ -105,7 +135,7 @@ impl<S: Store> ShardedStore<S> {
         let mut parts = SmallVec::new();
         for index in by_address.into_iter().chain(others) {
             let group = Group::from_slice(&[index]);
-            let answer = self.0.decide(&select(checks, &group)).await;
+            let answer = self.store.decide(&select(checks, &group)).await;
             let part = Part { group, answer };
             let is_admitted = part.is_admitted();
             parts.push(part);
@@ -198,23 +228,23 @@ fn after_refund(verdict: Verdict, cost: u64) -> Verdict {
 
 impl<S: Store> Store for ShardedStore<S> {
     async fn decide(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
-        if checks.len() < 2 || !self.0.is_sharded() {
-            return self.0.decide(checks).await;
+        if checks.len() < 2 || !self.store.is_sharded() {
+            return self.store.decide(checks).await;
         }
         // Boxed, so that it takes no room in the futures of all other requests.
         Box::pin(self.decide_apart(checks)).await
     }
 
     async fn look(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
-        if checks.len() < 2 || !self.0.is_sharded() {
-            return self.0.look(checks).await;
+        if checks.len() < 2 || !self.store.is_sharded() {
+            return self.store.look(checks).await;
         }
         let looks = self.groups(checks).into_iter().map(|group| async {
-            match self.0.look(&select(checks, &group)).await {
+            match self.store.look(&select(checks, &group)).await {
                 Err(Unavailable::Moving) if group.len() > 1 => {
                     let each = group.iter().map(|&index| async move {
                         let group = Group::from_slice(&[index]);
-                        Part { answer: self.0.look(&select(checks, &group)).await, group }
+                        Part { answer: self.store.look(&select(checks, &group)).await, group }
                     });
                     join_all(each).await
                 }
@@ -240,46 +270,47 @@ impl<S: Store> Store for ShardedStore<S> {
     }
 
     async fn refund(&self, taken: &[Taken<'_>]) -> Result<(), Unavailable> {
-        if taken.len() < 2 || !self.0.is_sharded() {
-            return self.0.refund(taken).await;
+        if taken.len() < 2 || !self.store.is_sharded() {
+            return self.store.refund(taken).await;
         }
         // One by one: a refund is rare, and has to find its way while slots are being moved.
-        let refunds = join_all(taken.iter().map(|taken| self.0.refund(std::slice::from_ref(taken)))).await;
+        let refunds =
+            join_all(taken.iter().map(|taken| self.store.refund(std::slice::from_ref(taken)))).await;
         refunds.into_iter().collect()
     }
 
     fn shard(&self, check: &Check<'_>) -> u32 {
-        self.0.shard(check)
+        self.store.shard(check)
     }
 
     fn is_sharded(&self) -> bool {
-        self.0.is_sharded()
+        self.store.is_sharded()
     }
 
     fn known_denial(&self, checks: &[Check<'_>]) -> Option<Decision> {
-        self.0.known_denial(checks)
+        self.store.known_denial(checks)
     }
 
     fn must_finish(&self, checks: &[Check<'_>]) -> bool {
-        checks.len() > 1 && self.0.is_sharded()
+        checks.len() > 1 && self.store.is_sharded()
     }
 }
 
 impl<S: StoreAdmin> StoreAdmin for ShardedStore<S> {
     async fn peek(&self, policy: &Policy, identifier: &str) -> Result<LimitUsage, Unavailable> {
-        self.0.peek(policy, identifier).await
+        self.store.peek(policy, identifier).await
     }
 
     async fn entries(&self, policy: &Policy, identifier: &str) -> Result<Vec<Arc<Entry>>, Unavailable> {
-        self.0.entries(policy, identifier).await
+        self.store.entries(policy, identifier).await
     }
 
     async fn reset(&self, policies: &[Policy], identifier: &str) -> Result<Vec<ClearedLimit>, Unavailable> {
-        self.0.reset(policies, identifier).await
+        self.store.reset(policies, identifier).await
     }
 
     async fn clear(&self, policies: &[Policy], identifier: &str) -> Result<Vec<ClearedLimit>, Unavailable> {
-        self.0.clear(policies, identifier).await
+        self.store.clear(policies, identifier).await
     }
 }
 
@@ -387,7 +418,7 @@ mod tests {
     }
 
     fn used(store: &ShardedStore<ShardedMemory>, policy: &Policy, identifier: &str) -> u64 {
-        store.0.memory.peek_now(policy, identifier).used
+        store.store.memory.peek_now(policy, identifier).used
     }
 
     #[test]
@@ -414,11 +445,32 @@ mod tests {
         let (store, policy) = (sharded(&clock), policy(1, Algorithm::SlidingLog, 1));
         let checks = [check(&policy, "user:a", 1), check(&policy, "ip:1", 1)];
         assert!(now(store.decide(&checks)).unwrap().admitted);
-        store.0.asked.set(0);
+        store.store.asked.set(0);
         let checks = [check(&policy, "user:b", 1), check(&policy, "ip:1", 1)];
         let denied = now(store.decide(&checks)).unwrap();
         assert_eq!((denied.admitted, denied.verdicts[0]), (false, Verdict::UNKNOWN));
-        assert_eq!((store.0.asked.get(), used(&store, &policy, "user:b")), (1, 0), "it was not asked");
+        assert_eq!((store.store.asked.get(), used(&store, &policy, "user:b")), (1, 0), "it was not asked");
+    }
+
+    #[test]
+    fn while_its_address_is_far_from_its_limits_all_shards_are_asked_at_once() {
+        let clock = Arc::new(ManualClock::new(1_800_000_000_000_000));
+        let (store, wide, tight) =
+            (sharded(&clock), policy(1, Algorithm::FixedWindow, 5), policy(2, Algorithm::FixedWindow, 2));
+        let decide = |user: &str| {
+            store.store.asked.set(0);
+            let checks = [check(&tight, user, 1), check(&wide, "ip:1", 1)];
+            (now(store.decide(&checks)).unwrap().admitted, store.store.asked.get())
+        };
+        assert_eq!(decide("user:a"), (true, 2), "one after the other: nothing is known of the address");
+        // Elsewhere, the rest is used up at once.
+        for _ in 0..4 {
+            assert!(now(store.store.memory.decide(&[check(&wide, "ip:1", 1)])).unwrap().admitted);
+        }
+        assert_eq!(decide("user:b"), (false, 2), "it was far from its limit");
+        assert_eq!(used(&store, &tight, "user:b"), 0, "what the other has taken is refunded");
+        assert_eq!(decide("user:b"), (false, 1), "the address comes first");
+        assert_eq!((used(&store, &wide, "ip:1"), used(&store, &tight, "user:a")), (5, 1));
     }
 
     #[test]
@@ -429,11 +481,11 @@ mod tests {
         let [user, address] = ["user:a", "ip:mmm"].map(|identifier| check(&policy, identifier, 1));
         assert_eq!(store.shard(&user), store.shard(&address));
         assert!(now(store.decide(std::slice::from_ref(&address))).unwrap().admitted);
-        store.0.is_moving.set(true);
-        store.0.asked.set(0);
+        store.store.is_moving.set(true);
+        store.store.asked.set(0);
         assert!(!now(store.decide(&[user, address])).unwrap().admitted);
         // Both times together, and then the address.
-        assert_eq!((store.0.asked.get(), used(&store, &policy, "user:a")), (3, 0));
+        assert_eq!((store.store.asked.get(), used(&store, &policy, "user:a")), (3, 0));
     }
 
     #[test]
@@ -453,7 +505,7 @@ mod tests {
         let clock = Arc::new(ManualClock::new(1_800_000_000_000_000));
         let (store, policy) = (sharded(&clock), policy(1, Algorithm::FixedWindow, 5));
         let checks = [check(&policy, "ip:1", 0), check(&policy, "user:a", 0)];
-        store.0.away.set(Some(store.shard(&checks[1])));
+        store.store.away.set(Some(store.shard(&checks[1])));
         assert_eq!(now(store.decide(&checks)), Err(Unavailable::Timeout));
         assert_eq!(used(&store, &policy, "ip:1"), 0);
     }
@@ -478,7 +530,7 @@ mod tests {
                 (0..).zip(ALGORITHMS).map(|(id, algorithm)| policy(id, algorithm, 4)).collect();
             for (number, (request, is_moving)) in requests.iter().enumerate() {
                 clock.set(1_800_000_000_000_000 + number as i64 * 1_000_000);
-                store.0.is_moving.set(*is_moving);
+                store.store.is_moving.set(*is_moving);
                 let mut checks: Vec<Check<'_>> = Vec::new();
                 for &(policy, identifier, member) in request {
                     let check = check(&policies[policy], IDENTIFIERS[identifier], member * 1_000 + number as u128);
