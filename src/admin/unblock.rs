@@ -61,8 +61,10 @@ async fn unblocked(
     // Clear the limits first, or the next request that they deny would list the address as limited again.
     let cleared = context.store.reset(config.policies(), &abuse::identifier(&shown)).await?;
     let key = Key::Address(address);
+    let mut told = Ok(());
     if is_limited || !cleared.is_empty() || !state.bans.by_key(&key).is_empty() {
-        context.peers.unblock(address, &by.0).await?;
+        // If Redis can't take it down, the rest is done and audited all the same.
+        told = context.peers.unblock(address, &by.0).await;
         let now = state.clock.now();
         state.registry.unblock(address, Unblock { time: now, by: by.0.clone() }, now);
     }
@@ -86,6 +88,7 @@ async fn unblocked(
     let detail =
         format!("{} cleared, {} lifted", many(cleared.len() as u64, "limit"), many(bans_lifted, "ban"));
     context.audit(by, "unblock", &shown, &detail);
+    told?;
     // If instances share limits, each publishes this event when it hears of the unblock, this one included.
     if state.store_facts.shared.is_none() {
         state.events.publish(|| Event::Unblocked { address: shown.to_string() });

@@ -77,6 +77,7 @@ impl BanTable {
         }
         let before = self.change_index(|index| {
             fresh.addresses_banned += index.addresses_banned;
+            fresh.enforced += index.enforced;
             std::mem::replace(index, fresh)
         });
         if !is_first && self.announcements.has_subscribers() {
@@ -115,6 +116,26 @@ mod tests {
         },
         *,
     };
+
+    /// Connections of banned clients are closed when they do.
+    #[test]
+    fn the_numbers_of_bans_grow_by_each_snapshot_that_has_some() {
+        let (bans, _) = bans(true);
+        ban_users(&bans, 1, 60);
+        let known = |key| Ban {
+            key,
+            since: NOW,
+            until: NOW + 60 * SECOND,
+            reason: String::new(),
+            by: "operator".into(),
+            level: 0,
+            is_shadow: false,
+        };
+        let before = (bans.addresses_banned(), bans.enforced());
+        bans.ack_updates(&bans.pending_updates(9));
+        bans.replace_all([known(user(7))], false);
+        assert_eq!((bans.addresses_banned(), bans.enforced()), (before.0, before.1 + 1));
+    }
 
     #[test]
     fn updates_are_sent_in_order_and_once() {

@@ -62,7 +62,10 @@ pub(super) fn is_page(path: &str) -> bool {
 
 /// Whether `path` is served without a token.
 pub(super) fn is_public(path: &str) -> bool {
-    path == "/login" || path.starts_with("/assets/")
+    let is_asset = |path: &str| {
+        path.strip_prefix("/assets/").is_some_and(|name| !name.is_empty() && !name.contains('/'))
+    };
+    path == "/login" || is_asset(path)
 }
 
 /// Redirects to the login, which leads back to `requested`.

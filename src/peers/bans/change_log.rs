@@ -44,8 +44,6 @@ pub(super) enum Observation {
     Wait,
     /// Read a snapshot.
     Resync,
-    /// Read a snapshot: Redis has lost what was known of it.
-    Lost,
 }
 
 /// Brings changes of type `T` into the order of their versions.
@@ -137,7 +135,13 @@ impl<T> ChangeLog<T> {
             return Observation::Wait;
         }
         self.needs_snapshot = true;
-        if applied.epoch.is_empty() { Observation::Resync } else { Observation::Lost }
+        Observation::Resync
+    }
+
+    /// Whether Redis, which is at this `version`, has lost what was applied.
+    pub(super) fn is_lost_at(&self, version: &Version) -> bool {
+        let applied = self.applied.as_ref().filter(|applied| !applied.epoch.is_empty());
+        applied.is_some_and(|applied| applied.epoch != version.epoch || version.number < applied.number)
     }
 
     /// Changes may have been missed.
@@ -452,11 +456,22 @@ mod tests {
         let mut observe = |newest| log.observe(&newest, before.as_ref(), now);
         assert_eq!(observe(version("e", 3)), Observation::Current);
         assert_eq!(observe(version("e", 4)), Observation::Wait);
-        assert_eq!(observe(version("e", 2)), Observation::Lost);
-        assert_eq!(observe(version("f", 1)), Observation::Lost);
-        assert_eq!(observe(version("", 0)), Observation::Lost);
+        for lost in [version("e", 2), version("f", 1), version("", 0)] {
+            assert_eq!(observe(lost), Observation::Resync);
+        }
         assert_eq!(log_at("", 0).observe(&version("e", 2), None, now), Observation::Resync);
         assert_eq!(ChangeLog::<u64>::new().observe(&version("e", 2), None, now), Observation::Resync);
+    }
+
+    #[test]
+    fn what_was_applied_and_is_not_there_any_more_is_lost() {
+        for (newest, is_lost) in
+            [(("e", 3), false), (("e", 4), false), (("e", 2), true), (("f", 9), true), (("", 0), true)]
+        {
+            assert_eq!(log_at("e", 3).is_lost_at(&version(newest.0, newest.1)), is_lost, "{newest:?}");
+        }
+        assert!(!log_at("", 0).is_lost_at(&version("e", 2)), "there was nothing");
+        assert!(!ChangeLog::<u64>::new().is_lost_at(&version("e", 2)), "nothing was known");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use tokio::time::{Instant, interval, timeout};
 
 use super::{
     super::{MonitorConfig, probe::Probes, time::jittered},
-    change_log::{ChangeLog, Observation, Step, Version},
+    change_log::{ChangeLog, Step, Version},
     codec,
     keys::BanKeys,
     read::{self, PAGE_SIZE},
@@ -99,17 +99,13 @@ impl<'a> BanSync<'a> {
         self.count_offenses(connection).await
     }
 
-    /// Finds out whether changes were missed, or lost.
+    /// Finds out whether changes were missed.
     async fn check_version(&self, connection: &mut RoutedConnection) -> Result<(), Failure> {
         let before = self.log.borrow().applied().cloned();
         let newest = self.bounded(read::read_version(connection, &self.keys)).await?;
         let now = Instant::now().into_std();
-        let observation = self.log.borrow_mut().observe(&newest, before.as_ref(), now);
-        // Where there are none, the number is forgotten a day after the last.
-        if observation == Observation::Lost && !self.config.bans.is_empty() {
-            tracing::warn!("Redis has lost its bans: this instance restores those that it knows");
-            self.config.bans.resend_all();
-        }
+        // The log remembers what follows from it.
+        let _observation = self.log.borrow_mut().observe(&newest, before.as_ref(), now);
         Ok(())
     }
 
@@ -173,6 +169,12 @@ impl<'a> BanSync<'a> {
         let snapshot = self.read_snapshot(connection).await;
         let mut log = self.log.borrow_mut();
         let (version, bans) = snapshot.inspect_err(|_| log.abort_snapshot())?;
+        // Where there are none, the number is forgotten a day after the last. A change may have begun another epoch before the loss
+        // was noticed.
+        if log.is_lost_at(&version) && !self.config.bans.is_empty() {
+            tracing::warn!("Redis has lost its bans: this instance restores those that it knows");
+            self.config.bans.resend_all();
+        }
         let is_first = log.applied().is_none();
         let late = log.finish_snapshot(version, Instant::now().into_std());
         self.config.bans.replace_all(bans, is_first);

@@ -21,6 +21,7 @@ on_each_topology!(
     after_the_first_ban_every_key_expires,
     changes_out_of_order_cause_no_resync,
     bans_outlast_instances_and_redis,
+    bans_that_redis_loses_are_restored_whatever_comes_first,
     denials_counted_without_redis_count_when_it_is_back,
     invalid_data_in_redis_does_no_harm,
     a_hundred_thousand_bans_of_a_class_are_read_and_held,
@@ -706,6 +707,39 @@ fn bans_outlast_instances_and_redis(redis: &mut Deployment) {
             && keys(&one).contains(&"ip:203.0.113.8".to_owned())
     });
     eventually("both agree", || keys(&one) == keys(&other));
+}
+
+#[test]
+fn an_unblock_that_redis_has_no_memory_for_lifts_the_ban_and_is_audited() {
+    let origin = Origin::ok();
+    let redis = Redis::with(&["--maxmemory", "100mb", "--maxmemory-policy", "noeviction"]);
+    let redis = Deployment::Server(redis);
+    let tollgate = sharing(&origin, &redis, "");
+    while status(&tollgate, "203.0.113.7", "ann") == 200 {}
+    ban(&tollgate, "ip:203.0.113.7");
+    eventually("Redis has it", || redis.keys().iter().any(|key| key == "ratelimit:{bans}:ends"));
+    assert_eq!(redis.cli(&["set", "filler", &"x".repeat(100_000)]), "OK");
+    assert_eq!(redis.cli(&["config", "set", "maxmemory", "100kb"]), "OK");
+    let reply = tollgate.admin("DELETE", "/v1/blocked/203.0.113.7");
+    assert!(reply.status == 503 && reply.text().contains("OOM"), "{reply:?}");
+    assert_eq!(keys(&tollgate), [""; 0]);
+    assert!(actions(&tollgate).contains(&"unblock 203.0.113.7".to_owned()), "{:?}", actions(&tollgate));
+}
+
+/// Though a change begins the count of changes anew before the loss is noticed.
+fn bans_that_redis_loses_are_restored_whatever_comes_first(redis: &mut Deployment) {
+    let origin = Origin::ok();
+    let tollgate = sharing(&origin, redis, "");
+    let in_redis = || redis.each(&["zrange", "ratelimit:{bans}:ends", "0", "-1"]).concat();
+    ban(&tollgate, "ip:203.0.113.7");
+    eventually("Redis has it", || in_redis().contains("203.0.113.7"));
+    for round in 0..4 {
+        redis.each(&["flushall"]);
+        ban(&tollgate, &format!("ip:203.0.113.{}", 10 + round));
+        eventually("it is restored", || in_redis().contains("ip:203.0.113.7"));
+        assert!(keys(&tollgate).contains(&"ip:203.0.113.7".to_owned()));
+        eventually("so are the others", || in_redis().matches("ip:").count() == 2 + round);
+    }
 }
 
 fn denials_counted_without_redis_count_when_it_is_back(redis: &mut Deployment) {

@@ -37,6 +37,11 @@ fn with_a_token_nothing_is_shown_without_it() {
         let reply = get(tollgate.admin, path, &[("authorization", "bearer s3cret-token")]);
         assert!(matches!(reply.status, 200 | 404), "{reply:?}");
     }
+    // What is no style sheet gets a page of its own, which tells of outages.
+    for path in ["/assets/", "/assets/x/y", "/assets/../", "/assets"] {
+        let refused = get(tollgate.admin, path, &[("accept", "text/html")]);
+        assert!(matches!(refused.status, 303 | 401), "{path}: {refused:?}");
+    }
     is_problem(&request(tollgate.admin, "DELETE", "/v1/blocked/127.0.0.1", &[], b""), 401);
     for path in ["/healthz", "/readyz"] {
         assert_eq!(get(tollgate.admin, path, &[]).status, 200, "{path} is for load balancers");
