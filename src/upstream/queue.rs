@@ -125,8 +125,8 @@ impl ConnectionQueue {
         Some(ConnectionPermit(Arc::clone(shared)))
     }
 
-    /// A place in the queue for a request of `address` in `worker`. `None`: the queue is full, and no address has much
-    /// more of it.
+    /// A place in the queue for a request of `address` in `worker`, with a permit if one has become free since there was none.
+    /// `None`: the queue is full, and no address has much more of it.
     ///
     /// The queue is as long as there are connections. A longer one would mean waiting for more than one answer, and a
     /// clear refusal serves the client better. The address that holds and waits for most loses its last place to one
@@ -138,6 +138,19 @@ impl ConnectionQueue {
     ) -> Option<QueuePlace> {
         let queue = &shared.queue;
         let mut state = queue.state.lock();
+        let (grant, granted) = oneshot::channel();
+        let ticket = state.next_ticket;
+        state.next_ticket += 1;
+        let place = |ahead| {
+            let (shared, address) = (Arc::clone(shared), Arc::clone(address));
+            QueuePlace { shared, address, ticket, ahead, granted }
+        };
+        if let Some(left) = state.permits.checked_sub(1) {
+            state.permits = left;
+            drop(state);
+            let _received = grant.send(Grant::Permit(ConnectionPermit(Arc::clone(shared))));
+            return Some(place(0));
+        }
         let waiting = state.by_address.get(&address.ip).map_or(0, |waiting| waiting.requests.len());
         let mut displaced = None;
         if queue.waiting() >= shared.config.max_connections {
@@ -149,9 +162,6 @@ impl ConnectionQueue {
             let last = heaviest.requests.back().map(|request| request.ticket)?;
             displaced = queue.take(&mut state, ip, last);
         }
-        let (grant, granted) = oneshot::channel();
-        let ticket = state.next_ticket;
-        state.next_ticket += 1;
         let entry = state.by_address.entry(address.ip);
         let waiting_address = entry
             .or_insert_with(|| WaitingAddress { address: Arc::clone(address), requests: VecDeque::new() });
@@ -162,13 +172,7 @@ impl ConnectionQueue {
             // It may have stopped waiting.
             let _gone = request.grant.send(Grant::Displaced);
         }
-        Some(QueuePlace {
-            shared: Arc::clone(shared),
-            address: Arc::clone(address),
-            ticket,
-            ahead: waiting,
-            granted,
-        })
+        Some(place(waiting))
     }
 
     /// Whose turn it is for a connection of `worker`, which the requests of this worker can use whose tickets `may_use` takes.
@@ -334,6 +338,22 @@ mod tests {
         drop(permit);
         assert!(ConnectionQueue::try_acquire(&shared).is_none());
         drop(place);
+        assert!(ConnectionQueue::try_acquire(&shared).is_some());
+    }
+
+    #[test]
+    fn a_permit_that_is_returned_before_a_request_joins_is_not_waited_for() {
+        let shared = upstream(1);
+        let permit = ConnectionQueue::try_acquire(&shared).unwrap();
+        assert!(ConnectionQueue::try_acquire(&shared).is_none());
+        // In another worker.
+        drop(permit);
+        let mut place = join(&shared, &client(&shared, 1), 0).unwrap();
+        let taken = granted(&mut place);
+        assert!(matches!(taken, Some(Grant::Permit(_))));
+        assert!(ConnectionQueue::try_acquire(&shared).is_none());
+        drop((taken, place));
+        assert_eq!(shared.queue.waiting(), 0);
         assert!(ConnectionQueue::try_acquire(&shared).is_some());
     }
 

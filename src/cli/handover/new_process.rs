@@ -125,7 +125,10 @@ impl Handover {
     /// Kills the new process.
     pub(in crate::cli) async fn abort(self) {
         self.abort.notify_one();
-        let _aborted = self.outcome.await;
+        if let Ok(new) = self.outcome.await {
+            // It had just said that it serves.
+            let _gone = kill(new.pid, Signal::SIGKILL);
+        }
     }
 }
 
@@ -181,8 +184,9 @@ struct Started {
 impl Started {
     async fn outcome(mut self, limit: Duration, abort: Rc<Notify>) -> Result<NewProcess, HandoverError> {
         let result = tokio::select! {
-            result = timeout(limit, self.message()) => result.unwrap_or(Err(HandoverError::Late(limit))),
+            biased;
             () = abort.notified() => Err(HandoverError::Aborted),
+            result = timeout(limit, self.message()) => result.unwrap_or(Err(HandoverError::Late(limit))),
         };
         match (result, self.pid) {
             (Ok(()), Some(pid)) => {
