@@ -254,21 +254,27 @@ fn a_reader_just_above_the_rate_goes_on_reading() {
     assert_eq!(origin.open_connections(), 1);
 }
 
-/// The last part of a response is not ours any more when the kernel takes it.
-#[test]
-fn a_reader_just_above_the_rate_gets_all_of_a_response() {
-    const LENGTH: usize = 300_000;
+/// The length of an answer that is more than the kernel holds for a client with small segments.
+const LENGTH: usize = 300_000;
+
+/// An origin with such an answer, the proxy before it, and such a client.
+fn before_a_finite_answer() -> (Origin, Tollgate, TcpStream) {
     let origin = Origin::start(|conn| {
         conn.head()?;
         conn.answer("200 OK", &[], &[b'x'; LENGTH])
     });
     let tollgate = start(&origin, READER_LIMITS);
-    // With small segments, the proxy's kernel holds little.
     let socket = Socket::new(Domain::for_address(tollgate.address), Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(4 << 10).unwrap();
     socket.set_tcp_mss(536).unwrap();
     socket.connect(&tollgate.address.into()).unwrap();
-    let mut stream = TcpStream::from(socket);
+    (origin, tollgate, socket.into())
+}
+
+/// The last part of a response is not ours any more when the kernel takes it.
+#[test]
+fn a_reader_just_above_the_rate_gets_all_of_a_response() {
+    let (_origin, tollgate, mut stream) = before_a_finite_answer();
     stream.write_all(GET).unwrap();
     let mut received = 0;
     let mut buffer = [0; 1_500];
@@ -291,17 +297,7 @@ fn a_reader_just_above_the_rate_gets_all_of_a_response() {
 /// It is counted and reset as any other reader that is too slow.
 #[test]
 fn a_reader_that_leaves_the_end_of_a_response_is_cut_off() {
-    const LENGTH: usize = 300_000;
-    let origin = Origin::start(|conn| {
-        conn.head()?;
-        conn.answer("200 OK", &[], &[b'x'; LENGTH])
-    });
-    let tollgate = start(&origin, READER_LIMITS);
-    let socket = Socket::new(Domain::for_address(tollgate.address), Type::STREAM, None).unwrap();
-    socket.set_recv_buffer_size(4 << 10).unwrap();
-    socket.set_tcp_mss(536).unwrap();
-    socket.connect(&tollgate.address.into()).unwrap();
-    let mut stream = TcpStream::from(socket);
+    let (origin, tollgate, mut stream) = before_a_finite_answer();
     stream.write_all(GET).unwrap();
     // Until the origin's part is done.
     let mut buffer = [0; 1_500];
