@@ -122,6 +122,7 @@ fn what_is_no_prefix_is_told_beside_its_field_and_the_list_stays() {
     assert_eq!(browser.text("h1"), "Blocked addresses");
     browser.write("[name=prefix]", "127.0.0.0/8");
     browser.click(".filter [type=submit]");
+    browser.comes_to("/blocked?prefix=127.0.0.0%2F8&policy=");
     browser.shows("main table", "127.0.0.5");
     assert_eq!(browser.text(".filter .error"), "");
     browser.go("/blocked?policy=gone");

@@ -20,6 +20,7 @@ fn an_address_is_found_looked_into_and_let_go_on_every_instance() {
     browser.click("a[href='/blocked']");
     browser.write("[name=prefix]", "127.0.0.0/8");
     browser.click("form.filter button");
+    browser.comes_to("/blocked?prefix=127.0.0.0%2F8&policy=");
     browser.shows("table", "127.0.0.5");
     browser.shows("table", "unknown");
     browser.click("tbody th a");
