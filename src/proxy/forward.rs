@@ -202,7 +202,7 @@ impl<'a> Forwarder<'a> {
                                 Ok(sent.result)
                             }
                             Err(TimedOut) => {
-                                let reply = self.timed_out(&mut attempt, &host);
+                                let reply = self.timed_out(&mut attempt, &host, began);
                                 let copy = copy.filter(|_| retries.may_retry(RetryReason::Timeout, &host));
                                 let again = copy.and_then(RequestCopy::into_request);
                                 let Some(again) = again else { return Err(reply) };
@@ -242,7 +242,7 @@ impl<'a> Forwarder<'a> {
                     }
                     Ok(Err(failed)) => failed,
                     Err(TimedOut) => {
-                        let reply = self.timed_out(&mut attempt, &host);
+                        let reply = self.timed_out(&mut attempt, &host, began);
                         let copy = copy.filter(|_| retries.may_retry(RetryReason::Timeout, &host));
                         let Some(again) = copy.and_then(RequestCopy::into_request) else { return Err(reply) };
                         failed_on.push(Arc::clone(&host.host));
@@ -319,17 +319,19 @@ impl<'a> Forwarder<'a> {
         }
     }
 
-    /// The reply to a request that was not answered in time.
-    fn timed_out(&self, attempt: &mut Attempt<'_>, host: &Host) -> Reply {
+    /// The reply to a request that was not answered in time by `host`, which was tried from `began` on.
+    fn timed_out(&self, attempt: &mut Attempt<'_>, host: &Host, began: Instant) -> Reply {
         if let Some(reason) = self.timer.cut_off_reason() {
             return Reply::slow_body(reason);
         }
         // A client that waits no longer has gone away.
         if !self.timer.is_call_over() {
             attempt.outcome = Outcome::Timeout;
-            // Of all tries together, little of the time may have been left to this host.
-            if !self.timer.is_answer_late() {
-                self.upstream.shared().response_timed_out(host, Instant::now());
+            let now = Instant::now();
+            // Of the time for all tries together, this host may have had little.
+            let has_had_most = now.saturating_duration_since(began) >= self.timeouts.total / 2;
+            if has_had_most || !self.timer.is_answer_late() {
+                self.upstream.shared().response_timed_out(host, now);
             }
         }
         Reply::gateway_timeout()

@@ -234,37 +234,89 @@ impl UpstreamClient {
     }
 }
 
-/// Counts a connection that a client's request holds, until dropped.
+/// Counts a connection that requests of a client's address hold, until dropped.
 #[derive(Debug)]
-pub(super) struct HeldConnection(Rc<UpstreamClient>);
+pub(super) struct AddressHold(Rc<UpstreamClient>);
 
-impl HeldConnection {
+impl AddressHold {
     pub(super) fn new(client: &Rc<UpstreamClient>) -> Self {
         client.upstream.addresses.acquired(&client.address);
-        client.holds_connection.set(true);
         Self(Rc::clone(client))
-    }
-
-    /// Ready once the request is to be broken off. Counts it as one that waits for its client from now on.
-    pub(super) async fn evicted(&self) {
-        let Self(client) = self;
-        poll_fn(|cx| {
-            client.wait_begins(ClientWait::Response, Instant::now(), cx.waker());
-            if client.is_evicted() { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
     }
 }
 
-impl Drop for HeldConnection {
+impl Drop for AddressHold {
     fn drop(&mut self) {
-        let Self(client) = self;
-        client.address.held.fetch_sub(1, Ordering::AcqRel);
+        self.0.address.held.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A connection that a client's request holds, until dropped.
+#[derive(Debug)]
+pub(super) struct HeldConnection {
+    hold: AddressHold,
+    /// The client waits for the request no longer: another one of it may hold a connection.
+    is_abandoned: Cell<bool>,
+}
+
+impl HeldConnection {
+    pub(super) fn new(client: &Rc<UpstreamClient>) -> Self {
+        Self::holding(AddressHold::new(client))
+    }
+
+    /// Of a connection that is counted already.
+    pub(super) fn holding(hold: AddressHold) -> Self {
+        hold.0.holds_connection.set(true);
+        Self { hold, is_abandoned: Cell::new(false) }
+    }
+
+    /// Ready once the request is to be broken off, whose client has gone. From now on it counts as one that waits for its client.
+    pub(super) async fn evicted(&self) {
+        self.abandon();
+        let address = &*self.hold.0.address;
+        let mut abandoned = None;
+        poll_fn(|cx| {
+            let AbandonedRequest { key, .. } = abandoned.get_or_insert_with(|| {
+                let (waits_since, waker) = (Some(Instant::now()), cx.waker().clone());
+                let request = SlowRequest { waits_since, is_evicted: false, waker };
+                AbandonedRequest { address, key: address.slow.lock().insert(request) }
+            });
+            let mut slow = address.slow.lock();
+            let Some(request) = slow.get_mut(*key) else { return Poll::Ready(()) };
+            request.waker.clone_from(cx.waker());
+            if request.is_evicted { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    fn abandon(&self) {
+        if self.is_abandoned.replace(true) {
+            return;
+        }
+        let AddressHold(client) = &self.hold;
         client.holds_connection.set(false);
         if let Some(key) = client.key.take() {
             client.address.slow.lock().try_remove(key);
             client.waits.set(0);
             client.waited.set(Duration::ZERO);
         }
+    }
+}
+
+impl Drop for HeldConnection {
+    fn drop(&mut self) {
+        self.abandon();
+    }
+}
+
+/// A request whose client has gone, among the slow ones of its address until dropped.
+struct AbandonedRequest<'a> {
+    address: &'a Address,
+    key: usize,
+}
+
+impl Drop for AbandonedRequest<'_> {
+    fn drop(&mut self) {
+        self.address.slow.lock().try_remove(self.key);
     }
 }

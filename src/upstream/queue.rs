@@ -255,13 +255,19 @@ impl WaitingAddress {
 
 #[cfg(test)]
 mod tests {
-    use std::{rc::Rc, time::Duration};
+    use std::{
+        rc::Rc,
+        task::Waker,
+        time::{Duration, Instant},
+    };
+
+    use futures_util::FutureExt;
 
     use super::*;
     use crate::{
         config::model::{Balance, Endpoint, HostHeader, Protocol, Retry, Timeouts, Upstream},
         telemetry::Events,
-        upstream::{DrainTable, UpstreamClient, addresses::HeldConnection},
+        upstream::{ClientWait, DrainTable, UpstreamClient, addresses::HeldConnection},
     };
 
     fn upstream(max_connections: usize) -> Arc<SharedUpstream> {
@@ -405,5 +411,25 @@ mod tests {
         let kept = HeldConnection::new(&clients[0]);
         assert_eq!(clients.map(|client| client.address.held()), [1, 0]);
         drop(kept);
+    }
+
+    #[test]
+    fn a_request_that_its_client_has_left_is_broken_off_whatever_the_client_asks_next() {
+        let shared = upstream(2);
+        let (many, newcomer) = (client(&shared, 1), client(&shared, 2));
+        let abandoned = HeldConnection::new(&many);
+        let mut evicted = Box::pin(abandoned.evicted());
+        assert!(evicted.as_mut().now_or_never().is_none());
+        // By the same connection of the client, which waits as well, but not as long yet.
+        let next = HeldConnection::new(&many);
+        let later = Instant::now() + Duration::from_secs(1);
+        many.wait_begins(ClientWait::Response, later, Waker::noop());
+        shared.addresses.evict_for(&newcomer.address, 0, later);
+        assert!(!many.is_evicted());
+        assert!(evicted.as_mut().now_or_never().is_some());
+        drop(evicted);
+        drop(abandoned);
+        assert!(many.address.held() == 1 && !many.is_evicted());
+        drop(next);
     }
 }

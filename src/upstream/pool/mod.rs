@@ -28,7 +28,7 @@ pub use self::host_pool::HostPool;
 use self::sharing::{Joined, Opening};
 use super::{
     ConnectError, Host, HostChoice, RequestBody, SharedUpstream, UpstreamClient,
-    addresses::HeldConnection,
+    addresses::{AddressHold, HeldConnection},
     balance::Balancer,
     connect::{Connected, connect},
     connection::{Connection, Link, PooledConnection},
@@ -171,36 +171,20 @@ impl<B: RequestBody> UpstreamPool<B> {
         client: &Rc<UpstreamClient>,
         choice: &HostChoice<'_>,
     ) -> Result<Connection<B>, ConnectError> {
-        let within = choice.within;
         let mut opening = None;
         if self.shared.config.protocol != Protocol::H1 {
-            match self.join_connection(host, within).await? {
+            match self.join_connection(host, choice.within).await? {
                 Joined::Stream(link) => {
                     return Ok(Connection::new(link, host, self, HeldConnection::new(client), true));
                 }
                 Joined::Opening(sender) => opening = sender,
             }
         }
-        let result = self.open_or_wait(host, client, choice, &mut opening).await;
-        if let (Some(opening), Err(error)) = (opening, &result) {
-            opening.send_replace(Some(error.clone()));
-        }
-        result
-    }
-
-    /// Opens a connection, or waits for one where no permit is left.
-    async fn open_or_wait(
-        self: &Rc<Self>,
-        host: &mut Rc<HostPool<B>>,
-        client: &Rc<UpstreamClient>,
-        choice: &HostChoice<'_>,
-        opening: &mut Option<Opening>,
-    ) -> Result<Connection<B>, ConnectError> {
         let permit = match ConnectionQueue::try_acquire(&self.shared) {
             Some(permit) => permit,
             None => {
                 // Others need not wait for it.
-                *opening = None;
+                opening = None;
                 match self.wait_for_connection(host, client, choice.within).await? {
                     Acquired::Connection((link, host)) => {
                         return Ok(Connection::new(link, &host, self, HeldConnection::new(client), true));
@@ -214,22 +198,47 @@ impl<B: RequestBody> UpstreamPool<B> {
         if host.is_retired() {
             *host = self.pick(choice, Instant::now()).ok_or(ConnectError::NoHost)?;
             // Those that wait for it wait for a connection to the other one.
-            *opening = None;
+            opening = None;
         }
-        let held = HeldConnection::new(client);
-        // Counted from here on: a host that is slow to accept connections is not idle.
-        let _connecting = ConnectingGuard::new(host);
-        let opened = self.open(host, permit, choice.within).await;
+        let (sender, opened) = oneshot::channel();
+        let (pool, opened_for) = (Rc::clone(self), (Rc::clone(host), AddressHold::new(client)));
+        tokio::task::spawn_local(pool.open_for_request(opened_for, permit, choice.within, opening, sender));
+        // It is dropped without an answer where the worker ends.
+        let (link, hold) = opened.await.unwrap_or(Err(ConnectError::Timeout))?;
+        Ok(Connection::new(link, host, self, HeldConnection::holding(hold), false))
+    }
+
+    /// Opens a connection for a request that waits for it as `waiting`. Runs in a task of its own: the request may end before, and
+    /// must not take the attempt with it. An endpoint that takes longer than clients wait is connected to all the same, for the
+    /// requests to come, and one that can't be reached is found to be so.
+    async fn open_for_request(
+        self: Rc<Self>,
+        (host, hold): (Rc<HostPool<B>>, AddressHold),
+        permit: ConnectionPermit,
+        within: Duration,
+        opening: Option<Opening>,
+        waiting: oneshot::Sender<Result<(Link<B>, AddressHold), ConnectError>>,
+    ) {
+        // A host that is slow to accept connections is not idle.
+        let connecting = ConnectingGuard::new(&host);
+        let opened = self.open(&host, permit, within).await;
         match &opened {
             // With TLS 1.3 it may still refuse our certificate: wait for its first answer.
             Ok(Link::Http1(pooled)) if pooled.tls_version > 0 => {}
-            Ok(_) => self.shared.connected(host),
+            Ok(_) => self.shared.connected(&host),
             Err(error) => {
                 host.state.count_request();
-                self.shared.not_connected(host, error);
+                self.shared.not_connected(&host, error);
+                if let Some(opening) = opening {
+                    opening.send_replace(Some(error.clone()));
+                }
             }
         }
-        Ok(Connection::new(opened?, host, self, held, false))
+        drop(connecting);
+        // A stream that nobody has waited for is given back as it is dropped.
+        if let Err(Ok((Link::Http1(pooled), _))) = waiting.send(opened.map(|link| (link, hold))) {
+            self.check_in(pooled, &host);
+        }
     }
 
     /// Notes that the request on a new connection to `host` was not answered. Where the host has ended TLS with an alert, it

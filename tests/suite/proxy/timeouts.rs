@@ -9,7 +9,7 @@ use std::{
 use socket2::{Domain, Socket, Type};
 
 use super::{assert_problem, one_worker};
-use crate::harness::{Client, Config, Latch, Origin, PATIENCE, Tollgate, get};
+use crate::harness::{Client, Config, Latch, Origin, PATIENCE, Tollgate, eventually, get};
 
 /// A listener that takes no more connections: its queue is full, and the kernel lets others wait.
 pub(super) struct Full {
@@ -57,6 +57,36 @@ fn a_connection_that_does_not_come_about_is_a_504() {
     let begun = Instant::now();
     assert_problem(&get(tollgate.address, "/", &[]), 504, &[full.address]);
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn an_endpoint_is_found_out_though_no_request_waits_as_long_as_connecting_may_take() {
+    let (full, good) = (Full::listen(), Origin::ok());
+    let timeouts = "timeouts: { connect: 500ms, total: 200ms }";
+    let tollgate = one_worker(&[full.address, good.address], &format!("balance: round_robin, {timeouts}"));
+    let unreachable = format!(
+        "http://{} cannot be reached, and gets no requests while others can: it accepted no connection in time",
+        full.address
+    );
+    eventually("it is known to be down", || {
+        get(tollgate.address, "/", &[]);
+        tollgate.log().iter().any(|line| line.contains(&unreachable))
+    });
+    // It is tried again once a second at most.
+    let statuses: Vec<_> = (0..10).map(|_| get(tollgate.address, "/", &[]).status).collect();
+    assert!(statuses.iter().filter(|&&status| status == 200).count() >= 8, "{statuses:?}");
+}
+
+#[test]
+fn an_endpoint_that_uses_up_the_time_for_all_tries_is_ejected() {
+    let (silent, good) = (Origin::sink(), Origin::ok());
+    let settings = "balance: round_robin, timeouts: { total: 200ms }, outlier: { failures: 2 }";
+    let tollgate = one_worker(&[silent.address, good.address], settings);
+    eventually("it is ejected", || {
+        get(tollgate.address, "/", &[]);
+        let ejected = format!("http://{} is ejected", silent.address);
+        tollgate.log().iter().any(|line| line.contains(&ejected) && line.contains("did not respond in time"))
+    });
 }
 
 #[test]

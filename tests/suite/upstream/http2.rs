@@ -6,6 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    thread,
     time::{Duration, Instant},
 };
 
@@ -626,6 +627,24 @@ fn an_endpoint_that_says_nothing_is_given_up_and_all_that_wait_are_told() {
         assert!(begun.elapsed() < Duration::from_secs(5), "one after the other");
     });
     assert!(origin.connections() <= 2, "{}", origin.connections());
+}
+
+#[test]
+fn an_endpoint_slower_to_connect_to_than_any_request_may_take_is_connected_to() {
+    let origin = Origin::start(|conn| {
+        conn.take(24)?;
+        thread::sleep(Duration::from_millis(400));
+        conn.send(&frame(SETTINGS, 0, 0, &[]))?;
+        loop {
+            if let (HEADERS, stream) = next_frame(conn)? {
+                conn.send(&frame(HEADERS, END_HEADERS | END_STREAM, stream, OK))?;
+            }
+        }
+    });
+    let tollgate = before(&[origin.address], "timeouts: { total: 200ms }", "");
+    assert_eq!(get(tollgate.address, "/", &[]).status, 504);
+    eventually("a request is answered", || get(tollgate.address, "/", &[]).status == 200);
+    assert_eq!(origin.connections(), 1, "all wait for the same");
 }
 
 #[test]
