@@ -4,15 +4,24 @@
 -- ARGV[1]  the channel where changes are published; ARGV[2] the epoch to begin if there is none; ARGV[3] how many bans of each
 --          class there may be, and addresses, as well as users, with ladders
 -- ARGV[4…] for each: `give`, `merge` or `lift`; the key; `e` or `s`; how many microseconds it lasts from now; how many ago
---          it began; the level, 0 by hand; the rule's name; and the JSON of the ban. Of `lift` only the key counts
+--          it began; the level, 0 by hand; the rule's name; and the JSON of the ban. Of `lift` the key, and how many microseconds
+--          ago the bans were lifted: those that began later stay
 -- Reply    the changes, each as it was published; and how many bans found no room
 
 local WIDTH = 8
 local channel, new_epoch, max_bans = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local refused = 0
 
--- Stores a ban, unless there is one that ends later, or the same ban by another clock; or one by hand, and it is not.
+-- Stores a ban, unless there is one that ends later, or the same ban by another clock; or one by hand, and it is not; or it was
+-- lifted since it began.
 local function merge(key, ban, lasts, since, level, rule, json)
+  if since <= (tonumber(redis.call('ZSCORE', lifts, key) or 0) or 0) then
+    if not redis.call('ZSCORE', bans, ban) then
+      -- The instance that has sent it holds it still.
+      publish_change(channel, new_epoch, 'lifted', key)
+    end
+    return
+  end
   local known = tonumber(redis.call('ZSCORE', bans, ban) or 0) or 0
   if known + 1000000 >= now + lasts or level > 0 and is_manual(ban) then
     return
@@ -28,13 +37,29 @@ local function merge(key, ban, lasts, since, level, rule, json)
   end
 end
 
+-- Whether the ban is gone now. One that began after this time stays.
+local function lift(ban, lifted_at)
+  local since = tonumber(string.match(redis.call('HGET', details, ban) or '', '^(%d+) ') or 0)
+  return since <= lifted_at and remove_ban(ban)
+end
+
+local function remember_lift(key, lifted_at)
+  redis.call('ZADD', lifts, whole(lifted_at), key)
+  redis.call('ZREMRANGEBYSCORE', lifts, '-inf', whole(now - 86400000000))
+  redis.call('ZREMRANGEBYRANK', lifts, 0, -max_bans - 1)
+  redis.call('PEXPIRE', lifts, 86400000)
+end
+
 for base = 4, #ARGV - WIDTH + 1, WIDTH do
   local what, key, mode = ARGV[base], ARGV[base + 1], ARGV[base + 2]
   local lasts, ago, level = tonumber(ARGV[base + 3]), tonumber(ARGV[base + 4]), tonumber(ARGV[base + 5])
   local rule, json, ban = ARGV[base + 6], ARGV[base + 7], mode .. ' ' .. key
   if what == 'lift' then
-    remove_ladders(key)
-    local enforced, shadow = remove_ban('e ' .. key), remove_ban('s ' .. key)
+    local enforced, shadow = lift('e ' .. key, now - ago), lift('s ' .. key, now - ago)
+    remember_lift(key, now - ago)
+    if not redis.call('ZSCORE', bans, 'e ' .. key) and not redis.call('ZSCORE', bans, 's ' .. key) then
+      remove_ladders(key)
+    end
     if enforced or shadow then
       publish_change(channel, new_epoch, 'lifted', key)
     end

@@ -11,12 +11,14 @@
 --         of bans pushes out one of another class: any client can make up users. What an instance of an earlier version
 --         wrote is in none of them, and what it removed may be in one still
 -- KEYS[9] the expiries of users
+-- KEYS[10] the lifts of the last day: a sorted set of keys, by when their bans were lifted. An instance that still knows a ban from
+--         before must not bring it back where Redis has lost it
 --
 -- Instances of several versions write and read all of these: what can't be read is taken as not there. Times are by Redis'
 -- clock, in microseconds.
 
 local bans, details, version, ladders = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local address_expiries, user_expiries = KEYS[5], KEYS[9]
+local address_expiries, user_expiries, lifts = KEYS[5], KEYS[9], KEYS[10]
 local manual, by_class = KEYS[6], {KEYS[6], KEYS[7], KEYS[8]}
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -164,6 +166,6 @@ local function remove_ladders(key)
   redis.call('ZREM', user_expiries, key)
 end
 
-for at, kind in ipairs({'zset', 'hash', 'hash', 'hash', 'zset', 'zset', 'zset', 'zset', 'zset'}) do
+for at, kind in ipairs({'zset', 'hash', 'hash', 'hash', 'zset', 'zset', 'zset', 'zset', 'zset', 'zset'}) do
   remove_other_type(KEYS[at], kind)
 end

@@ -12,8 +12,8 @@ pub enum BanUpdate {
     /// A ban that this instance issued by itself, or still knows when the others have lost theirs: a ban of the key that
     /// ends later stays.
     Merge(Arc<Ban>),
-    /// The bans of this key are lifted, and its ladders forgotten.
-    Lift(Key),
+    /// The bans of this key that began before are lifted, and its ladders forgotten. `at`: microseconds since the Unix epoch.
+    Lift { key: Key, at: i64 },
 }
 
 impl BanUpdate {
@@ -21,7 +21,7 @@ impl BanUpdate {
     pub fn key(&self) -> &Key {
         match self {
             Self::Replace(ban) | Self::Merge(ban) => &ban.key,
-            Self::Lift(key) => key,
+            Self::Lift { key, .. } => key,
         }
     }
 }

@@ -72,7 +72,13 @@ impl BanTable {
                         fresh.insert(Arc::clone(ban));
                     }
                 }
-                BanUpdate::Lift(key) => drop(fresh.remove_all(key)),
+                BanUpdate::Lift { key, at } => {
+                    for is_shadow in [false, true] {
+                        if fresh.get(key, is_shadow).is_some_and(|ban| ban.since <= *at) {
+                            fresh.remove(key, is_shadow);
+                        }
+                    }
+                }
             }
         }
         let before = self.change_index(|index| {

@@ -4,7 +4,7 @@ use crate::store::redis::channel;
 
 pub(super) struct BanKeys {
     /// As `lua/bans_prelude.lua` has them.
-    pub(super) all: [String; 9],
+    pub(super) all: [String; 10],
     pub(super) channel: String,
 }
 
@@ -20,6 +20,7 @@ impl BanKeys {
             "addresses",
             "users",
             "user_expiries",
+            "lifts",
         ];
         Self { all: all.map(|name| format!("{prefix}:{{bans}}:{name}")), channel: channel::name(prefix) }
     }

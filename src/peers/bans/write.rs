@@ -76,8 +76,9 @@ pub(super) async fn send_updates(
         match update {
             BanUpdate::Replace(ban) => push_ban(&mut call, "give", ban, now),
             BanUpdate::Merge(ban) => push_ban(&mut call, "merge", ban, now),
-            BanUpdate::Lift(key) => {
-                call.arg("lift").arg(key.to_string()).arg("").arg(0).arg(0).arg(0).arg("").arg("");
+            BanUpdate::Lift { key, at } => {
+                let ago = now.saturating_sub(*at).max(0);
+                call.arg("lift").arg(key.to_string()).arg("").arg(0).arg(ago).arg(0).arg("").arg("");
             }
         }
     }

@@ -22,6 +22,7 @@ on_each_topology!(
     changes_out_of_order_cause_no_resync,
     bans_outlast_instances_and_redis,
     bans_that_redis_loses_are_restored_whatever_comes_first,
+    bans_lifted_while_redis_was_away_do_not_come_back,
     denials_counted_without_redis_count_when_it_is_back,
     invalid_data_in_redis_does_no_harm,
     a_hundred_thousand_bans_of_a_class_are_read_and_held,
@@ -739,6 +740,33 @@ fn bans_that_redis_loses_are_restored_whatever_comes_first(redis: &mut Deploymen
         eventually("it is restored", || in_redis().contains("ip:203.0.113.7"));
         assert!(keys(&tollgate).contains(&"ip:203.0.113.7".to_owned()));
         eventually("so are the others", || in_redis().matches("ip:").count() == 2 + round);
+    }
+}
+
+/// Though another instance knows them still, and Redis nothing.
+fn bans_lifted_while_redis_was_away_do_not_come_back(redis: &mut Deployment) {
+    let origin = Origin::ok();
+    let [one, other] = [0, 1].map(|_| sharing(&origin, redis, ""));
+    let in_redis = |redis: &Deployment| redis.each(&["zrange", "ratelimit:{bans}:ends", "0", "-1"]).concat();
+    ban(&one, "ip:203.0.113.7");
+    ban(&one, "ip:203.0.113.8");
+    eventually("they are known", || keys(&other).len() == 2);
+    // What the other one knows comes later than what happened here.
+    other.signal("STOP");
+    redis.kill();
+    assert_eq!(one.admin("DELETE", "/v1/bans?key=ip:203.0.113.7").status, 200);
+    redis.restart();
+    eventually("one ban is restored", || in_redis(redis).contains("203.0.113.8"));
+    other.signal("CONT");
+    let restores = |line: &String| line.contains("this instance restores those that it knows");
+    eventually("the other one restores what it knows", || other.log().iter().any(restores));
+    // What it does next comes after that.
+    ban(&other, "ip:203.0.113.9");
+    for tollgate in [&one, &other] {
+        eventually("it is known", || keys(tollgate).contains(&"ip:203.0.113.9".to_owned()));
+        let mut known = keys(tollgate);
+        known.sort();
+        assert_eq!(known, ["ip:203.0.113.8", "ip:203.0.113.9"]);
     }
 }
 
