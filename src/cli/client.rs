@@ -144,12 +144,14 @@ fn send_and_show<T: DeserializeOwned>(
         connection.send(method, target, body).await
     }))?;
     let unexpected = |reason: &dyn ToString| unexpected(&options.admin, reason);
-    let text = serde_json::from_slice(&body).map(|answer| show(&answer));
+    // What is no answer of Tollgate's is none as JSON either.
+    let text =
+        serde_json::from_slice(&body).map(|answer| show(&answer)).map_err(|error| unexpected(&error))?;
     if options.json {
         let json = std::str::from_utf8(&body).map_err(|error| unexpected(&error))?;
         return Ok(printable_json(json.trim_end()) + "\n");
     }
-    text.map_err(|error| unexpected(&error))
+    Ok(text)
 }
 
 /// Prints the text or the error, and returns the exit code.
@@ -246,17 +248,27 @@ impl Connection {
         target: &str,
         body: Bytes,
     ) -> Result<Bytes, AdminError> {
-        let body = self.stream(method, target, body).await?;
-        self.collect(body).await
+        let answer = self.answer(method, target, body).await?;
+        self.collect(answer.into_body()).await
     }
 
-    /// As [`Connection::send`], with the body as it comes.
-    pub(super) async fn stream(
+    /// Asks for the events, which come as they happen.
+    pub(super) async fn events(&mut self) -> Result<Incoming, AdminError> {
+        let answer = self.answer(Method::GET, "/v1/events", Bytes::new()).await?;
+        let kind = answer.headers().get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+        match kind.starts_with(b"text/event-stream") {
+            true => Ok(answer.into_body()),
+            false => Err(unexpected(&self.admin, &"it sends no events")),
+        }
+    }
+
+    /// Sends a request and returns the answer, if its status is a success.
+    async fn answer(
         &mut self,
         method: Method,
         target: &str,
         body: Bytes,
-    ) -> Result<Incoming, AdminError> {
+    ) -> Result<Response<Incoming>, AdminError> {
         let mut request = Request::builder().method(method).uri(target).header(HOST, self.admin.authority());
         if let Some(authorization) = &self.authorization {
             request = request.header(AUTHORIZATION, authorization);
@@ -268,7 +280,7 @@ impl Connection {
         self.sender.ready().await.map_err(|error| self.broken(&error))?;
         let response = self.sender.send_request(request).await.map_err(|error| self.broken(&error))?;
         match response.status() {
-            StatusCode::OK | StatusCode::CREATED => Ok(response.into_body()),
+            StatusCode::OK | StatusCode::CREATED => Ok(response),
             _ => Err(self.failure(response).await),
         }
     }

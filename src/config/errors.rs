@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::redact::{mask_credentials, mask_line};
+use super::redact::{credential_ranges, mask_credentials, mask_ranges};
 use crate::unicode::is_invisible;
 
 /// How much of a long line is shown before and after the error, in characters.
@@ -49,8 +49,8 @@ impl Problem {
 pub struct Errors {
     file: String,
     problems: Vec<Problem>,
-    /// For each problem, its line with masked credentials, and the column in that line.
-    lines: Vec<(String, usize)>,
+    /// For each problem, what is shown of its line, with masked credentials, and the offset of the caret in it, in characters.
+    excerpts: Vec<(String, usize)>,
 }
 
 impl Errors {
@@ -62,14 +62,22 @@ impl Errors {
         for location in problems.iter_mut().filter_map(|problem| problem.location.as_mut()) {
             *location = clamp_to_text(*location, &all);
         }
-        let lines = problems
+        // A file of one line may have thousands of them.
+        let mut masked = (0, Vec::new());
+        let excerpts = problems
             .iter()
             .map(|problem| {
-                let location = problem.location.unwrap_or(Location { line: 1, column: 1 });
-                mask_line(all.get(location.line - 1).copied().unwrap_or_default(), location.column)
+                let Location { line: number, column } =
+                    problem.location.unwrap_or(Location { line: 1, column: 1 });
+                let line = all.get(number - 1).copied().unwrap_or_default();
+                if masked.0 != number {
+                    masked = (number, credential_ranges(line));
+                }
+                let (line, column) = mask_ranges(line, &masked.1, column);
+                excerpt(&line, column)
             })
             .collect();
-        Self { file: file.to_owned(), problems, lines }
+        Self { file: file.to_owned(), problems, excerpts }
     }
 
     /// The errors, sorted by location. Never empty.
@@ -79,9 +87,9 @@ impl Errors {
 
     /// Each error with its displayed text.
     pub fn each(&self) -> impl Iterator<Item = (&Problem, String)> {
-        self.problems.iter().zip(&self.lines).map(|(problem, line)| {
-            let alone =
-                Self { file: self.file.clone(), problems: vec![problem.clone()], lines: vec![line.clone()] };
+        self.problems.iter().zip(&self.excerpts).map(|(problem, excerpt)| {
+            let (problems, excerpts) = (vec![problem.clone()], vec![excerpt.clone()]);
+            let alone = Self { file: self.file.clone(), problems, excerpts };
             (problem, alone.to_string())
         })
     }
@@ -128,7 +136,7 @@ impl fmt::Display for Warnings {
 impl Errors {
     /// Writes all problems, each with `mark` before its message.
     fn write(&self, f: &mut fmt::Formatter<'_>, mark: &str) -> fmt::Result {
-        for (n, (problem, (line, shown_column))) in self.problems.iter().zip(&self.lines).enumerate() {
+        for (n, (problem, (shown, caret))) in self.problems.iter().zip(&self.excerpts).enumerate() {
             if n > 0 {
                 writeln!(f)?;
             }
@@ -136,7 +144,6 @@ impl Errors {
             match problem.location {
                 None => writeln!(f, "{}: {mark}{message}", self.file)?,
                 Some(Location { line: number, column }) => {
-                    let (shown, caret) = excerpt(line, *shown_column);
                     writeln!(f, "{}:{number}:{column}: {mark}{message}", self.file)?;
                     writeln!(f, "{}", format!("  | {shown}").trim_end())?;
                     writeln!(f, "  | {:caret$}^", "")?;

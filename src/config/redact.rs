@@ -9,12 +9,27 @@
 
 use std::ops::Range;
 
+use strsim::damerau_levenshtein;
+
 use super::Config;
 
 const MASK: &str = "***";
 
-/// Keys whose value is a credential, in YAML or in the query of a URL.
-const CREDENTIAL_KEYS: [&str; 5] = ["token", "password", "secret", "pass", "authorization"];
+/// Keys whose value is a credential, in YAML or in the query of a URL, and the ends of such keys: `x-api-key`. In any case, as
+/// header names are.
+const CREDENTIAL_KEYS: [&str; 10] =
+    ["token", "password", "secret", "pass", "authorization", "passwd", "pwd", "api-key", "api_key", "apikey"];
+
+/// Whether the value of this key is a credential, also where the key is misspelled.
+pub(super) fn is_credential_key(key: &str) -> bool {
+    let key = key.to_ascii_lowercase();
+    // `client_auth` is a setting.
+    key == "auth"
+        || CREDENTIAL_KEYS.iter().any(|known| {
+            let mistakes = if known.len() < 8 { 1 } else { 2 };
+            key.ends_with(known) || known.len() >= 5 && damerau_levenshtein(&key, known) <= mistakes
+        })
+}
 
 /// `text` with its credentials masked.
 pub(super) fn mask_credentials(text: &str) -> String {
@@ -33,10 +48,15 @@ pub(super) fn is_all_interpolated(text: &str) -> bool {
 
 /// `line` with its credentials masked, and the new position of `column`. Columns start at 1 and count characters.
 pub(super) fn mask_line(line: &str, column: usize) -> (String, usize) {
+    mask_ranges(line, &credential_ranges(line), column)
+}
+
+/// Likewise, of a line whose [`credential_ranges`] are known.
+pub(super) fn mask_ranges(line: &str, credentials: &[Range<usize>], column: usize) -> (String, usize) {
     let at = line.char_indices().nth(column - 1).map_or(line.len(), |(at, _)| at);
     let mut shown = String::with_capacity(line.len());
     let (mut from, mut shown_column) = (0, column);
-    for Range { start, end } in credential_ranges(line) {
+    for &Range { start, end } in credentials {
         shown.push_str(&line[from..start]);
         // A column inside a credential moves to its start.
         let passed = line[start..end.min(at.max(start))].chars().count();
@@ -52,10 +72,10 @@ pub(super) fn mask_line(line: &str, column: usize) -> (String, usize) {
 }
 
 /// The byte ranges of the credentials in `text`, sorted and disjoint.
-fn credential_ranges(text: &str) -> Vec<Range<usize>> {
+pub(super) fn credential_ranges(text: &str) -> Vec<Range<usize>> {
     let mut found: Vec<_> = user_info(text).into_iter().collect();
     found.extend(after_scheme(text));
-    found.extend(CREDENTIAL_KEYS.iter().flat_map(|key| value_of_key(text, key)));
+    found.extend(values_of_keys(text));
     found.sort_by_key(|range| (range.start, range.end));
     let mut apart: Vec<Range<usize>> = Vec::with_capacity(found.len());
     for range in found.into_iter().filter(|range| !range.is_empty()) {
@@ -106,22 +126,52 @@ fn after_scheme(text: &str) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// The value after `key` and `:` or `=`, unless it consists of `${…}` alone.
-fn value_of_key(text: &str, key: &'static str) -> impl Iterator<Item = Range<usize>> {
-    text.match_indices(key).filter_map(move |(at, _)| {
-        let rest = text[at + key.len()..].trim_start_matches(['"', '\'']).trim_start();
-        let (query, rest) = (rest.starts_with('='), rest.strip_prefix(['=', ':'])?.trim_start());
+/// The values after keys of credentials and `:` or `=`, unless they consist of `${…}` alone.
+fn values_of_keys(text: &str) -> impl Iterator<Item = Range<usize>> {
+    text.match_indices([':', '=']).filter_map(move |(at, separator)| {
+        let before = text[..at].trim_end().trim_end_matches(['"', '\'']);
+        let is_of_key = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+        let (before, key) = before.split_at(before.trim_end_matches(is_of_key).len());
+        // The name of a variable is none.
+        if !is_credential_key(key) || before.ends_with("${") {
+            return None;
+        }
+        let mut rest = text[at + 1..].trim_start();
+        while rest.starts_with(['&', '!']) {
+            // An anchor or a tag.
+            rest = rest.find(' ').map_or("", |end| &rest[end..]).trim_start();
+        }
         let quote = rest.chars().next().filter(|c| matches!(c, '"' | '\''));
-        let value = rest.strip_prefix(['"', '\'']).unwrap_or(rest);
+        let value = &rest[quote.map_or(0, char::len_utf8)..];
         let end = match quote {
-            Some(quote) => value.find(quote),
-            None if query => value.find(['&', ' ', '"', '\'', '`']),
-            None => [", ", " }", " #"].iter().filter_map(|end| value.find(end)).min(),
+            Some(quote) => closing_quote(value, quote),
+            None if separator == "=" => value.find(['&', ' ', '"', '\'', '`']),
+            None if before.contains(['{', '[']) => {
+                [", ", " }", " #"].iter().filter_map(|end| value.find(end)).min()
+            }
+            None => value.find(" #"),
         };
         let value = &value[..end.unwrap_or(value.len())];
         let start = text.len() - rest.len() + usize::from(quote.is_some());
         (!is_all_interpolated(value)).then(|| start..start + value.len())
     })
+}
+
+/// Where a quoted text ends whose opening quote stands before. A quote in it is written `\"`, or `''` (YAML 1.2, 7.3).
+fn closing_quote(text: &str, quote: char) -> Option<usize> {
+    let mut characters = text.char_indices().peekable();
+    while let Some((at, character)) = characters.next() {
+        let is_escaped = match quote {
+            '"' => character == '\\',
+            _ => character == quote && characters.peek().is_some_and(|(_, next)| *next == quote),
+        };
+        if is_escaped {
+            characters.next();
+        } else if character == quote {
+            return Some(at);
+        }
+    }
+    None
 }
 
 /// The placeholder of an interpolated value.
@@ -186,6 +236,7 @@ fn indent(line: &str) -> usize {
 fn multiline_secret(line: &str) -> Option<usize> {
     let (key, value) = line.split_once(':')?;
     let name = key.trim_start_matches([' ', '-', '{', '?']).trim_matches(['"', '\'', ' ']);
+    let name = &*name.to_ascii_lowercase();
     let is_secret = SECRET_KEYS.iter().any(|secret| match secret.strip_suffix('-') {
         Some(_) => name.starts_with(secret),
         None => name == *secret,
@@ -264,6 +315,15 @@ mod tests {
             ("{ password: hunter2 }", "{ password: *** }"),
             ("unix:///s?user=a&pass=hunter2&db=1", "unix:///s?user=a&pass=***&db=1"),
             ("- x@y", "***@y"),
+            ("token: \"ab\\\"hunter2\" # x", "token: \"***\" # x"),
+            ("password: 'ab''hunter2', x: 1", "password: '***', x: 1"),
+            ("password: &p \"ab, hunter2\"", "password: &p \"***\""),
+            ("password: !!str ab, hunter2", "password: !!str ***"),
+            ("{ Authorization: \"Basic aHVudGVyMg==\" }", "{ Authorization: \"***\" }"),
+            ("pasword: hunter2", "pasword: ***"),
+            ("{ tokne: hunter2, x: 1 }", "{ tokne: ***, x: 1 }"),
+            ("X-Api-Key: hunter2", "X-Api-Key: ***"),
+            ("auth: hunter2", "auth: ***"),
         ] {
             assert_eq!(mask_credentials(text), shown);
         }
@@ -278,6 +338,8 @@ mod tests {
             "token: ${file:/run/secrets/token}",
             "`token` is missing",
             "algorithm: token_bucket",
+            "client_auth: required",
+            "key: header:x-user-id",
         ] {
             assert!(has_no_credentials(text), "{text}: {}", mask_credentials(text));
         }
@@ -339,6 +401,9 @@ mod tests {
             "store:\n  redis: &r\n    url: >-\n      redis://user:hunter2@host:6379/0",
             "store: { redis: { url: \"unix:///s?pass=hunter2\" } }",
             "admin: { token: \"${T:-hunter2}\" }",
+            "admin: { token: \"ab\\\"hunter2\" }",
+            "x-set: { Authorization: \"Basic hunter2\" }",
+            "x-set:\n  Authorization: >-\n    Basic\n    hunter2",
         ] {
             let shown = redacted(settings);
             assert!(!shown.contains("hunter2") && !shown.contains("ter2"), "{settings}\n\n{shown}");

@@ -6,10 +6,8 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use eventsource_stream::{Event, EventStream, Eventsource};
 use futures_util::StreamExt;
-use http::Method;
 use http_body_util::BodyDataStream;
 use hyper::body::Incoming;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -88,7 +86,7 @@ impl Subscription {
     async fn open(options: &Options) -> Result<Self, AdminError> {
         let (connection, body) = client::with_timeout(options, CONNECT_TIMEOUT, async {
             let mut connection = Connection::open(options).await?;
-            let body = connection.stream(Method::GET, "/v1/events", Bytes::new()).await?;
+            let body = connection.events().await?;
             Ok((connection, body))
         })
         .await?;

@@ -97,9 +97,13 @@ impl ListenAddress {
         }
     }
 
-    /// Whether both would be the same socket. Port 0 stands for any free port.
-    pub fn is_same_socket(&self, other: &Self) -> bool {
-        self.is_same_address(other) && !matches!(self, Self::Tcp(address) if address.port() == 0)
+    /// Whether there can't be a socket for each: `0.0.0.0` stands for all addresses of IPv4, and `[::]` for those of IPv6. Port 0
+    /// stands for any free port.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let (Self::Tcp(one), Self::Tcp(other)) = (self, other) else { return self.is_same_address(other) };
+        let is_any = one.ip().is_unspecified() || other.ip().is_unspecified();
+        let is_shared = one.ip() == other.ip() || is_any && one.is_ipv4() == other.is_ipv4();
+        is_shared && one.port() == other.port() && one.port() != 0
     }
 }
 

@@ -53,6 +53,12 @@ impl<'t> Cursor<'t> {
         }
     }
 
+    /// The scalar after interpolation. `None` for other nodes, and where it can't be interpolated, which is not reported.
+    pub(in crate::config) fn interpolated(self) -> Option<String> {
+        self.scalar()?;
+        self.again(|| self.parse(|text| Ok(text.to_owned())))
+    }
+
     /// Whether what the file has is filled from the environment or from files, so that it may be secret: the scalar, or one
     /// below.
     pub(in crate::config) fn is_interpolated(self) -> bool {

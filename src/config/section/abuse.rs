@@ -93,21 +93,26 @@ fn rule(
 
 fn key(value: Cursor<'_>, identity: IdentitySources, policies: Option<&[Arc<Policy>]>) -> Option<BanKey> {
     let key = value.parse(choice(&[("ip", BanKey::Ip), ("user", BanKey::User)]))?;
-    if key == BanKey::User {
-        check_users(value, identity, policies);
+    let is_enforced = |policy: &Arc<Policy>| policy.mode == Mode::Enforce;
+    if key == BanKey::User && !identity.has_users {
+        let help = "set where the user ID comes from: `user` at the top level";
+        value.report("no request has a user ID, because `user` is not configured", help.to_owned());
+    } else if policies.is_some_and(|policies| !policies.iter().any(is_enforced)) {
+        value.warn(
+            "this rule never bans: it counts what policies deny, and no policy is enforced",
+            "add a policy, or remove `mode: shadow` from one".to_owned(),
+        );
+    } else if key == BanKey::User
+        && let Some(policies) = policies.filter(|_| identity.has_unverified_users)
+    {
+        warn_of_unverified_users(value, identity, policies);
     }
     Some(key)
 }
 
-/// Reports a ban of users where no request has one, and warns where users are not verified. A request that only claims
-/// to be of a user counts against that user if it is denied by the user's own limit.
-fn check_users(key: Cursor<'_>, identity: IdentitySources, policies: Option<&[Arc<Policy>]>) {
-    if !identity.has_users {
-        let help = "set where the user ID comes from: `user` at the top level";
-        key.report("no request has a user ID, because `user` is not configured", help.to_owned());
-        return;
-    }
-    let Some(policies) = policies.filter(|_| identity.has_unverified_users) else { return };
+/// Warns of a ban of users who are not verified. A request that only claims to be of a user counts against that user if it is
+/// denied by the user's own limit.
+fn warn_of_unverified_users(key: Cursor<'_>, identity: IdentitySources, policies: &[Arc<Policy>]) {
     let is_by_user = |policy: &Arc<Policy>| {
         policy.mode == Mode::Enforce && policy.keys.iter().any(|key| key.0 == [KeyPart::User])
     };

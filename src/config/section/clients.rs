@@ -43,10 +43,17 @@ pub(super) fn trusted_headers(value: Option<Cursor<'_>>) -> Vec<HeaderName> {
     value.map(|list| list.unique_items(|item| item.parse(unreserved_field_name))).unwrap_or_default()
 }
 
-pub(super) fn client_address(value: Option<Cursor<'_>>) -> ClientAddress {
+pub(super) fn client_address(value: Option<Cursor<'_>>, has_trusted_proxies: bool) -> ClientAddress {
     let default = ClientAddress { header: AddressHeader::XForwardedFor, ipv6_prefix: 64 };
     let Some(mapping) = value.and_then(Cursor::mapping) else { return default };
     let mut mapping = mapping.of(&settings::CLIENT_ADDRESS);
+    let header = mapping.peek("header").filter(|_| !has_trusted_proxies);
+    // Of one that is wrong, this is said below.
+    if let Some(header) = header.filter(|header| header.again(|| header.parse(address_header)).is_some()) {
+        let help =
+            "add the addresses of what sets it to `trusted_proxies`: a load balancer, or a CDN".to_owned();
+        header.report("no trusted_proxies are configured, so this header is never read", help);
+    }
     let address = ClientAddress {
         header: mapping.parse_or("header", default.header, address_header),
         ipv6_prefix: mapping.parse_or("ipv6_prefix", default.ipv6_prefix, |text| {

@@ -59,7 +59,7 @@ pub(super) fn cors(value: Cursor<'_>, route_methods: &[Method], unsent: Option<&
 }
 
 fn origins(list: Cursor<'_>) -> Option<AllowedOrigins> {
-    if list.scalar() == Some("*") {
+    if is_any(list) {
         return Some(AllowedOrigins::Any);
     }
     let items = list.list()?;
@@ -70,8 +70,8 @@ fn origins(list: Cursor<'_>) -> Option<AllowedOrigins> {
         );
         return None;
     }
-    if items.iter().any(|item| item.scalar() == Some("*")) {
-        if let Some(other) = items.iter().find(|item| item.scalar() != Some("*")) {
+    if items.iter().any(|item| is_any(*item)) {
+        if let Some(other) = items.iter().find(|item| !is_any(**item)) {
             other.report("`*` allows every origin, so the others say nothing", "keep either".to_owned());
         }
         return Some(AllowedOrigins::Any);
@@ -81,12 +81,15 @@ fn origins(list: Cursor<'_>) -> Option<AllowedOrigins> {
     (all.len() == count).then_some(AllowedOrigins::Listed(all))
 }
 
+fn is_any(item: Cursor<'_>) -> bool {
+    item.interpolated().as_deref() == Some("*")
+}
+
 /// A list of names, or `*`.
 fn names<T: PartialEq + Display>(
     list: Cursor<'_>,
     read: impl Fn(&str) -> Result<T, Invalid>,
 ) -> Option<AllowedNames<T>> {
-    let is_any = |item: Cursor<'_>| item.scalar() == Some("*");
     if is_any(list) {
         return Some(AllowedNames::Any);
     }

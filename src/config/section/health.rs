@@ -189,11 +189,12 @@ const OUTLIER: OutlierDetection =
 /// Reads `outlier`. `None`: it is off.
 pub(super) fn outlier(value: Option<Cursor<'_>>) -> Option<OutlierDetection> {
     let Some(value) = value else { return Some(OUTLIER) };
-    if let Some(word) = value.scalar() {
-        if word != "off" {
-            let help = "write `outlier: off`, or `outlier: { failures: 5, eject: 30s, at_most: 50% }`";
-            value.report(format!("`{word}` is not valid here"), help.to_owned());
-        }
+    if value.scalar().is_some() {
+        value.parse(|word| match word {
+            "off" => Ok(()),
+            _ => Err(Invalid::new("is not valid here")
+                .suggestion("write `outlier: off`, or `outlier: { failures: 5, eject: 30s, at_most: 50% }`")),
+        });
         return None;
     }
     let mut mapping = value.mapping()?.of(&settings::OUTLIER).knowing(other_names::OUTLIER);

@@ -76,16 +76,23 @@ pub(super) fn listeners(value: Option<Cursor<'_>>, has_trusted_proxies: bool) ->
         set_access(&mut addresses, access);
         let redirect = redirect.and_then(|(_, redirect)| redirect);
         if let Some((_, Some(hsts))) = &redirect {
-            redirected_hsts = Some(hsts.clone());
+            redirected_hsts = Some((hsts.clone(), value));
         }
         let (redirect, tls) = (redirect.map(|(redirect, _)| redirect), tls.flatten().map(|(tls, _)| tls));
         listeners.push(Listener { addresses, has_proxy_protocol, redirect, tls, http2, max_body });
     }
     // A browser heeds the field over TLS only (RFC 6797, 7.2), so the listeners that are redirected to send it.
     for tls in listeners.iter_mut().filter_map(|listener| listener.tls.as_mut()) {
-        tls.hsts = tls.hsts.take().or_else(|| redirected_hsts.clone());
+        tls.hsts = tls.hsts.take().or_else(|| Some(redirected_hsts.as_ref()?.0.clone()));
     }
     let has_tls = listeners.iter().any(|listener| listener.tls.is_some());
+    if let Some((_, Some(listener))) = redirected_hsts.filter(|_| !has_tls) {
+        let help = "set it where TLS ends, or on the routes: `response_headers: { set: { strict-transport-security: max-age=31536000 } }`";
+        listener.warn(
+            "`hsts` does nothing here: browsers heed it over TLS only, and no listener has `tls`",
+            help.to_owned(),
+        );
+    }
     Listeners { all: listeners, has_client_certificates, certified: certified.filter(|_| has_tls) }
 }
 
@@ -97,9 +104,7 @@ struct SocketAccess {
 }
 
 fn socket_access(mapping: &mut MappingCursor<'_>, address: Option<Cursor<'_>>) -> SocketAccess {
-    let is_unix = |value: Cursor<'_>| {
-        value.scalar().is_none_or(|text| text.starts_with("unix:") || text.contains("${"))
-    };
+    let is_unix = |value: Cursor<'_>| value.interpolated().is_none_or(|text| text.starts_with("unix:"));
     for key in ["mode", "owner", "group"] {
         if let Some(location) =
             mapping.key_location(key).filter(|_| address.is_some_and(|value| !is_unix(value)))
@@ -136,14 +141,22 @@ fn addresses(value: Cursor<'_>, others: &[Listener]) -> Vec<ListenAddress> {
     let mut addresses: Vec<ListenAddress> = Vec::new();
     for item in items {
         let Some(address) = item.parse(listen_address) else { continue };
-        if others.iter().flat_map(|other| &other.addresses).any(|other| other.is_same_socket(&address)) {
-            item.report("another listener already uses this address", None);
-        } else if addresses.iter().any(|other| other.is_same_socket(&address)) {
-            item.report("this address is in the list twice", None);
+        let of_others = others.iter().flat_map(|other| &other.addresses);
+        if let Some(other) = of_others.clone().find(|other| other.overlaps(&address)) {
+            item.report("another listener already uses this address", all_of(other, &address));
+        } else if let Some(other) = addresses.iter().find(|other| other.overlaps(&address)) {
+            item.report("this address is in the list twice", all_of(other, &address));
         }
         addresses.push(address);
     }
     addresses
+}
+
+/// Says which of two addresses that overlap is the other, too. `None`: they are the same.
+fn all_of(one: &ListenAddress, other: &ListenAddress) -> Option<String> {
+    let is_any = |address: &&ListenAddress| matches!(address, ListenAddress::Tcp(address) if address.ip().is_unspecified());
+    let all = [one, other].into_iter().find(is_any).filter(|_| !one.is_same_address(other))?;
+    Some(format!("{all} stands for all addresses of the machine"))
 }
 
 fn proxy_protocol(mapping: &mut MappingCursor<'_>, has_trusted_proxies: bool) -> bool {
@@ -173,8 +186,15 @@ fn redirect(value: Cursor<'_>) -> Option<(HttpsRedirect, Option<Hsts>)> {
     Some((HttpsRedirect { port }, hsts.flatten()))
 }
 
-pub(super) fn admin(value: Option<Cursor<'_>>, listeners: &[Listener]) -> Admin {
+pub(super) fn admin(root: &mut MappingCursor<'_>, listeners: &[Listener]) -> Admin {
     let default = SocketAddr::from((Ipv4Addr::LOCALHOST, 9900));
+    let value = root.take("admin");
+    let of_listeners = listeners.iter().flat_map(|listener| &listener.addresses);
+    let listener_at = |address: &ListenAddress| of_listeners.clone().find(|other| other.overlaps(address));
+    if value.is_none() && listener_at(&ListenAddress::Tcp(default)).is_some() {
+        let help = "set `admin: { address: 127.0.0.1:9901 }`, or another address".to_owned();
+        root.report(format!("a listener already uses {default}, where the admin port is by default"), help);
+    }
     let mapping = value.and_then(|value| {
         let line = match value.scalar() {
             Some(port) if port.parse::<u16>().is_ok() => "admin: { address: 127.0.0.1:VALUE }",
@@ -198,8 +218,8 @@ pub(super) fn admin(value: Option<Cursor<'_>>, listeners: &[Listener]) -> Admin 
         address_or_admin.report("an admin port that is reachable from other machines needs a token", help);
     }
     let own = ListenAddress::Tcp(address);
-    if listeners.iter().flat_map(|listener| &listener.addresses).any(|other| other.is_same_socket(&own)) {
-        address_or_admin.report("a listener already uses this address", None);
+    if let Some(other) = listener_at(&own) {
+        address_or_admin.report("a listener already uses this address", all_of(other, &own));
     }
     if let (Some(value), Some(Some(Some(token)))) = (token_value, &token) {
         guessable_token::warn(value, token);

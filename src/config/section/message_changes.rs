@@ -10,7 +10,7 @@ use crate::config::{
         FieldText, HeaderEdits, PathCase, PathPattern, Placeholder, PlaceholderText, Rewrite, fold_case,
     },
     reader::{Cursor, MappingCursor},
-    redact::has_no_credentials,
+    redact::{has_no_credentials, is_credential_key},
     settings,
     value::{Invalid, Placeholders, editable_field_name, editable_fields, stripped_prefix},
 };
@@ -163,7 +163,7 @@ fn explain_fields(mapping: &mut MappingCursor<'_>, setting: &str) {
 fn set_fields(value: Cursor<'_>, reader: TextReader<'_>) -> Vec<(HeaderName, FieldText)> {
     let mut all: Vec<(HeaderName, FieldText)> = Vec::new();
     for (location, name, value) in value.named_entries().unwrap_or_default() {
-        let content = reader.field(value);
+        let content = reader.field(name, value);
         match editable_field_name(name) {
             Err(invalid) => {
                 value.report_at(location, format!("`{name}` {}", invalid.reason), invalid.help(false));
@@ -186,8 +186,8 @@ fn added_fields(value: Cursor<'_>, reader: TextReader<'_>) -> Vec<(HeaderName, F
     let mut all = Vec::new();
     for (location, name, value) in value.named_entries().unwrap_or_default() {
         let contents = match value.is_list() {
-            true => value.items(|item| reader.field(item)),
-            false => reader.field(value).into_iter().collect(),
+            true => value.items(|item| reader.field(name, item)),
+            false => reader.field(name, value).into_iter().collect(),
         };
         match editable_field_name(name) {
             Err(invalid) => {
@@ -214,9 +214,14 @@ impl TextReader<'_> {
         Some(text)
     }
 
-    /// The value of a header field.
-    pub(super) fn field(self, value: Cursor<'_>) -> Option<FieldText> {
-        let mut field = self.read(value, |written| self.placeholders.field(written))?;
+    /// The value of the header field `name`.
+    pub(super) fn field(self, name: &str, value: Cursor<'_>) -> Option<FieldText> {
+        let read = |written: &str| self.placeholders.field(written);
+        // An error quotes nothing of a credential.
+        let mut field = match is_credential_key(name) {
+            true => value.parse_secret(read)?,
+            false => self.read(value, read)?,
+        };
         self.warn_of_user(value, &field.text);
         field.is_secret = value.is_interpolated();
         if let Some(constant) = &mut field.constant {

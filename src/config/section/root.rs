@@ -32,11 +32,11 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     let has_trusted_proxies = proxies.is_some_and(|list| !list.is_empty_list());
     let Listeners { all: listeners, has_client_certificates, certified } =
         listeners::listeners(mapping.take("listeners"), has_trusted_proxies);
-    let admin = listeners::admin(mapping.take("admin"), &listeners);
+    let admin = listeners::admin(&mut mapping, &listeners);
     let workers = mapping.parse_or("workers", Workers::Auto, workers);
     let trusted_proxies = clients::trusted_proxies(proxies);
     let trusted_headers = clients::trusted_headers(mapping.take("trusted_headers"));
-    let client_address = clients::client_address(mapping.take("client_address"));
+    let client_address = clients::client_address(mapping.take("client_address"), has_trusted_proxies);
     let access = access(&mut mapping);
     let request_id = clients::request_id(mapping.take("request_id"));
     let (user, identity) =
@@ -50,6 +50,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     let resolver = resolver::resolver(mapping.take("resolver"));
     let upstreams = upstreams::upstreams(mapping.take("upstreams"), &policies.names, identity);
     let defaults = RouteDefaults::default().overridden(&mut mapping);
+    let has_routes = mapping.peek("routes").is_some();
     let routes = routes::routes(
         mapping.require("routes", ROUTES),
         defaults,
@@ -59,7 +60,8 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
         certified.as_deref(),
     );
     let is_own = |route: &Route| route.action.upstream().is_none();
-    let needs_upstreams = !routes.as_ref().is_some_and(|routes| routes.iter().all(is_own));
+    // Of routes that are wrong it is not known.
+    let needs_upstreams = routes.as_ref().map_or(!has_routes, |routes| !routes.iter().all(is_own));
     if needs_upstreams && !mapping.has_or_misspells("upstreams") {
         mapping.report("`upstreams` is missing", UPSTREAMS.to_owned());
     }

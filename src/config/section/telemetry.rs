@@ -38,6 +38,11 @@ fn destination(text: &str) -> Result<Destination, Invalid> {
     match text {
         "stdout" => Ok(Destination::Stdout),
         "" => Err(Invalid::new("is not a file").expected(expected)),
+        "-" => Err(Invalid::new("is not valid here").expected(expected).suggestion("did you mean `stdout`?")),
+        _ if text.starts_with("syslog:") => {
+            Err(Invalid::new("is not valid here: there is no log to syslog").expected(expected))
+        }
+        _ if text.ends_with('/') => Err(Invalid::new("is a directory").expected(expected)),
         // A misspelling would otherwise become a file of that name.
         _ if !text.contains(['/', '.']) && damerau_levenshtein(text, "stdout") <= 3 => {
             Err(Invalid::new("is not valid here")

@@ -93,7 +93,7 @@ pub(super) fn user_sources(
 /// One source. `identity` counts it even if it is invalid, so that no other setting is reported because of it.
 fn user_source(item: Cursor<'_>, identity: &mut IdentitySources) -> Option<UserSource> {
     if item.scalar().is_some() {
-        identity.has_verified_users |= item.scalar().is_some_and(|text| text.starts_with("tls:"));
+        identity.has_verified_users |= item.interpolated().is_some_and(|text| text.starts_with("tls:"));
         return item.parse(|text| match text.split_once(':') {
             None if text == "basic" => Ok(UserSource::Basic),
             Some(("tls", field)) => certificate_field(field).map(UserSource::Tls),
@@ -107,7 +107,8 @@ fn user_source(item: Cursor<'_>, identity: &mut IdentitySources) -> Option<UserS
     identity.has_tokens |= mapping.has_or_misspells("jwt");
     identity.has_verified_users |= mapping.has_or_misspells("jwt")
         || mapping.has_or_misspells("tls")
-        || mapping.has_or_misspells("header") && from.and_then(Cursor::scalar) != Some("anyone");
+        || mapping.has_or_misspells("header")
+            && from.and_then(Cursor::interpolated).as_deref() != Some("anyone");
     if several || !["jwt", "header", "cookie", "tls"].into_iter().any(|key| mapping.has_or_misspells(key)) {
         mapping.report(
             "each source of user IDs is exactly one token, header, cookie or certificate",

@@ -242,7 +242,15 @@ pub(in crate::config) fn method(text: &str) -> Result<Method, Invalid> {
     if let Some(near) = METHODS.iter().find(|known| damerau_levenshtein(known, &upper) <= 1) {
         return Err(invalid().suggestion(format!("did you mean `{near}`?")));
     }
+    let words: Vec<&str> =
+        upper.split(|c: char| !c.is_ascii_alphabetic()).filter(|word| !word.is_empty()).collect();
+    if words.len() > 1 && words.iter().all(|word| METHODS.contains(word)) {
+        return Err(invalid().suggestion(format!("write a list: [{}]", words.join(", "))));
+    }
+    let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    let is_name = text.bytes().all(is_usual) && text.starts_with(|c: char| c.is_ascii_alphabetic());
     match Method::from_bytes(text.as_bytes()) {
+        Ok(_) if !is_name => Err(invalid().expected("such as GET, each by its name")),
         Ok(method) if text == upper => Ok(method),
         Ok(_) => Err(invalid().suggestion(format!("methods are case-sensitive; did you mean `{upper}`?"))),
         Err(_) => Err(invalid()),
@@ -384,7 +392,12 @@ mod tests {
         assert_eq!(suggestion("post").unwrap(), "did you mean `POST`?");
         assert_eq!(suggestion("PSOT").unwrap(), "did you mean `POST`?");
         assert_eq!(suggestion("propfind").unwrap(), "methods are case-sensitive; did you mean `PROPFIND`?");
-        assert_eq!(suggestion("GET POST"), None);
+        for several in ["GET POST", "GET|POST", "get,post"] {
+            assert_eq!(suggestion(several).unwrap(), "write a list: [GET, POST]");
+        }
+        for wrong in ["^GET$", "123", "GET+"] {
+            assert!(method(wrong).is_err(), "{wrong}");
+        }
         for any in ["*", "any", "ANY", "ALL"] {
             assert!(suggestion(any).unwrap().contains("leave the list out"), "{any}");
         }

@@ -2,7 +2,7 @@
 
 use super::{
     Invalid,
-    http::{cookie_name, field_name, field_value},
+    http::{cookie_name, field_name, field_value, parameter_name},
     key_suggestion::{SEPARATORS, suggest_key},
     names::printable_text,
     network::network,
@@ -79,7 +79,7 @@ fn key_part(word: &str) -> Result<KeyPart, Invalid> {
         Some(("cookie", name)) => cookie_name(name).map(KeyPart::Cookie),
         Some(("jwt", claim)) if !claim.is_empty() => Ok(KeyPart::Jwt(claim.to_owned())),
         Some(("tls", field)) => certificate_field(field).map(KeyPart::Tls),
-        Some(("query", name)) if !name.is_empty() => Ok(KeyPart::Query(name.to_owned())),
+        Some(("query", name)) if !name.is_empty() => parameter_name(name).map(KeyPart::Query),
         _ => match word {
             "ip" => Ok(KeyPart::Ip),
             "user" => Ok(KeyPart::User),

@@ -21,6 +21,10 @@ pub(super) fn path_regex(text: &str) -> Result<PathPattern, Invalid> {
     if pattern.len() > MAX_LENGTH {
         return Err(Invalid::new(format!("is a regular expression of more than {MAX_LENGTH} bytes")));
     }
+    if pattern.contains(char::is_control) {
+        return Err(Invalid::new("has characters that no path has")
+            .suggestion(r"in double quotes, YAML reads \ itself: use single quotes, such as '~^/v\d+/'"));
+    }
     if let Some(other) = pattern.chars().find(|c| !c.is_ascii_graphic()) {
         let encoded: String =
             other.encode_utf8(&mut [0; 4]).bytes().map(|byte| format!("%{byte:02X}")).collect();

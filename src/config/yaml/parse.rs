@@ -82,9 +82,21 @@ fn problem(error: &Error, text: &str) -> Problem {
             if message.contains("recursion limit") {
                 return Problem::new(location, too_much);
             }
-            if help.is_none() && message.contains("did not find expected key") {
-                help = Some("check the indentation of this line against the lines around it".to_owned());
-            }
+            help = help.or_else(|| {
+                let help = match () {
+                    () if message.contains("did not find expected key") => {
+                        "check the indentation of this line against the lines around it"
+                    }
+                    () if message.contains("unknown escape character") => {
+                        r"in double quotes, YAML reads \ itself: use single quotes, such as '~^/v\d+/'"
+                    }
+                    () if message.contains("mapping values are not allowed") => {
+                        "put quotes around a value that has a colon and a space in it; and a space behind the colon of each key, in the line before as well"
+                    }
+                    () => return None,
+                };
+                Some(help.to_owned())
+            });
             format!("not YAML: {message}")
         }
     };

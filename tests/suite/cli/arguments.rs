@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::commands::limited;
-use crate::harness::{Ended, Terminal, command, eventually, program, tollgate, tollgate_in};
+use crate::harness::{Ended, Origin, Terminal, command, eventually, program, tollgate, tollgate_in};
 
 const VALID: &str = "upstreams: { api: { endpoints: [http://127.0.0.1:3000] } }
 routes: [{ path: /*, upstream: api }]
@@ -107,6 +107,31 @@ fn an_admin_port_that_does_not_answer_is_named_with_what_to_check() {
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(code), ""), "{command:?}: {ended:?}");
         for words in [format!("http://{nobody}"), "Tollgate is running".into(), "`admin.address`".into()] {
             assert!(ended.stderr.contains(&words), "{command:?}: {}", ended.stderr);
+        }
+    }
+}
+
+/// A script must not take the page of another program for success.
+#[test]
+fn what_answers_but_is_not_tollgate_is_named_so_as_json_too() {
+    let other = Origin::start(|conn| {
+        while let Some(head) = conn.head()? {
+            conn.body(&head)?;
+            conn.answer("200 OK", &[("content-type", "text/html")], b"<html>Sign in</html>")?;
+        }
+        Ok(())
+    });
+    let admin = other.address.to_string();
+    for command in ADMIN_COMMANDS {
+        for json in [&[][..], &["--json"]] {
+            let ended = tollgate(&[command, &["--admin", &admin], json].concat());
+            let code = if command[0] == "explain" { 2 } else { 1 };
+            assert_eq!(
+                (ended.code, ended.stdout.as_str()),
+                (Some(code), ""),
+                "{command:?} {json:?}: {ended:?}"
+            );
+            assert!(ended.stderr.contains("is not Tollgate's admin port"), "{command:?}: {}", ended.stderr);
         }
     }
 }

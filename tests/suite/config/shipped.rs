@@ -120,8 +120,10 @@ fn completed(example: &str) -> String {
     let policies = policies.take_while(|line| line.starts_with("  "));
     let names = policies.filter_map(|line| line.strip_prefix("  ")?.split_once(':'));
     let mut policies: Vec<_> = names.map(|(name, _)| name).filter(|name| !name.starts_with(' ')).collect();
-    if !has("policies") && example.contains("policies: [") {
+    if !has("policies") && (example.contains("policies: [") || has("bans")) {
         policies = after(example, "policies: [");
+        // Rules for bans count what policies deny.
+        policies.extend(policies.is_empty().then_some("per-ip"));
         let each =
             policies.iter().map(|name| format!("  {name}: {{ algorithm: gcra, key: ip, limit: 9/1s }}\n"));
         text += &format!("policies:\n{}", each.collect::<String>());

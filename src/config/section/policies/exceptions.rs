@@ -47,6 +47,10 @@ pub(super) fn overrides(
         };
         if all.iter().any(|earlier| earlier.condition == other.condition) {
             item.report("an earlier override has the same condition, so this one never applies", None);
+        } else if all.iter().any(|earlier| covers(&earlier.condition, &other.condition)) {
+            let help =
+                "put it before the override of the wider network: the first that matches applies".to_owned();
+            item.warn("an earlier override has all of these addresses, so this one never applies", help);
         }
         let most = max_admissible(other.algorithm, &other.tiers);
         if default_cost(cost) > most {
@@ -68,6 +72,11 @@ pub(super) fn overrides(
         all.push(other);
     }
     all
+}
+
+/// Whether all addresses of `other` are among those of `one`.
+fn covers(one: &Condition, other: &Condition) -> bool {
+    matches!((one, other), (Condition::Address(one), Condition::Address(other)) if one.contains(other))
 }
 
 /// What a request costs that does not state its cost.
