@@ -52,7 +52,7 @@ pub(super) fn client_address(value: Option<Cursor<'_>>, has_trusted_proxies: boo
     if let Some(header) = header.filter(|header| header.again(|| header.parse(address_header)).is_some()) {
         let help =
             "add the addresses of what sets it to `trusted_proxies`: a load balancer, or a CDN".to_owned();
-        header.report("no trusted_proxies are configured, so this header is never read", help);
+        header.warn("no trusted_proxies are configured, so this header is never read", help);
     }
     let address = ClientAddress {
         header: mapping.parse_or("header", default.header, address_header),

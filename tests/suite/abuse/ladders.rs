@@ -8,7 +8,7 @@ use crate::harness::Redis;
 
 const SECOND: i64 = 1_000_000;
 const NOW: i64 = 1_783_080_001 * SECOND;
-const KEYS: [&str; 9] = [
+const KEYS: [&str; 10] = [
     "{t}:ends",
     "{t}:told",
     "{t}:version",
@@ -18,6 +18,7 @@ const KEYS: [&str; 9] = [
     "{t}:addresses",
     "{t}:users",
     "{t}:user_expiries",
+    "{t}:lifts",
 ];
 
 /// Some time passes, or comes back; then so many are denied, over so long.
