@@ -119,8 +119,13 @@ fn push_part(out: &mut CompactString, part: &KeyPart, attributes: &RequestAttrib
             }
         }
         // Origins serve HEAD as they serve GET: it gets no count of its own.
-        KeyPart::Method if *attributes.method == Method::HEAD => out.push_str("method:GET"),
-        KeyPart::Method => push_plain(out, "method:", attributes.method.as_str().as_bytes())?,
+        KeyPart::Method if attributes.method.as_str().eq_ignore_ascii_case("HEAD") => {
+            out.push_str("method:GET");
+        }
+        // Some services take `post` for POST.
+        KeyPart::Method => {
+            push_plain(out, "method:", attributes.method.as_str().to_ascii_uppercase().as_bytes())?;
+        }
         KeyPart::Global => out.push_str("global"),
     }
     Some(())

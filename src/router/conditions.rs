@@ -87,10 +87,7 @@ impl CompiledRoute {
         if !self.hosts.is_empty() && !request.host.is_some_and(is_host) {
             return Some(Mismatch::Host);
         }
-        if !self.methods.is_empty()
-            && !self.methods.contains(request.method)
-            && !self.answers_preflight(request)
-        {
+        if !self.methods.is_empty() && !self.has_method(request.method) && !self.answers_preflight(request) {
             return Some(Mismatch::Method);
         }
         let is_sent = |(name, value): &(HeaderName, HeaderValue)| {
@@ -109,6 +106,13 @@ impl CompiledRoute {
             cookies(request.headers, name).any(|sent| sent == value.as_bytes())
         };
         self.cookies.iter().position(|cookie| !has_cookie(cookie)).map(Mismatch::Cookie)
+    }
+
+    /// Methods are case-sensitive (RFC 9110, 9.1), but there are services that take `post` for POST, as they take other spellings of
+    /// a path: the policies of its route hold for it.
+    fn has_method(&self, method: &Method) -> bool {
+        self.methods.contains(method)
+            || self.methods.iter().any(|own| own.as_str().eq_ignore_ascii_case(method.as_str()))
     }
 
     /// Whether this is a CORS preflight for one of the route's methods.

@@ -174,3 +174,26 @@ fn many_routes_are_read_and_explained_in_few_words() {
     assert_eq!(tollgate.admin("POST", "/v1/reload").status, 200);
     eprintln!("10,000 routes were read again in {:?}", start.elapsed());
 }
+
+/// There are services that take `post` for POST.
+#[test]
+fn methods_in_other_letters_go_around_no_policy() {
+    let origin = Origin::ok();
+    let tollgate = Tollgate::start(Config::yaml(format!(
+        "upstreams: {{ api: {{ endpoints: [\"http://{}\"] }} }}
+policies:
+  login: {{ algorithm: fixed_window, key: ip, limit: 2/1d }}
+  each: {{ algorithm: fixed_window, key: ip+method, limit: 2/1d }}
+routes:
+  - {{ path: /login, methods: [POST], upstream: api, policies: [login] }}
+  - {{ path: /each, upstream: api, policies: [each] }}
+  - {{ path: /*, upstream: api }}
+",
+        origin.address
+    )));
+    let status = |method, path| request(tollgate.address, method, path, &[], b"").status;
+    assert_eq!(["POST", "post", "Post", "POST"].map(|method| status(method, "/login")), [200, 200, 429, 429]);
+    assert_eq!(["GET", "get", "Get", "head"].map(|method| status(method, "/each")), [200, 200, 429, 429]);
+    assert_eq!(status("get", "/login"), 200, "of another method");
+    assert!(origin.heads()[1].starts_with("post /login"), "it is passed on as it came");
+}
