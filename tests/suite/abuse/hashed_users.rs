@@ -35,8 +35,9 @@ const HASHED: &str = "abuse: { users: hashed, secret: s3cret }\n";
 const OFF: &str = "abuse: { users: off }\n";
 
 fn config(origin: &Origin, redis: Option<&Deployment>, abuse: &str) -> Config {
-    let store =
-        redis.map_or(String::new(), |redis| format!("store: {{ redis: {{ {} }} }}\n", redis.settings()));
+    let store = redis.map_or(String::new(), |redis| {
+        format!("store: {{ redis: {{ {}, timeout: 5s }} }}\n", redis.settings())
+    });
     Config::new(&[origin.address], &format!("{RULES}{store}{abuse}")).with_policy(POLICIES)
 }
 

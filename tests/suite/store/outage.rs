@@ -258,7 +258,9 @@ fn suffer_with(
     eprintln!(
         "{what}: {latencies}, breaker opened: {opened}, back after {back_after:?}, {connections} new connections, {ended_connections} ended"
     );
-    assert!(latencies.p999 < timeout + SPARE, "{what}: {latencies}");
+    assert!(latencies.p99 < timeout + SPARE, "{what}: {latencies}");
+    // One moment in which this machine stands still is that of all clients.
+    assert!(latencies.p999 < timeout + Duration::from_secs(2), "{what}: {latencies}");
     assert!(back_after < BACK_WITHIN, "{what}: back after {back_after:?}");
     only_the_configured(what, &during);
     // Clients that were refused while it lasted are not refused any more, give or take slow moments of this machine.

@@ -563,7 +563,7 @@ fn an_endpoint_that_does_not_respond_or_breaks_off_is_ejected() {
         [(&silent, "it did not respond in time"), (&breaking, "the connection broke before the response")]
     {
         let good = Origin::ok();
-        let settings = "balance: round_robin, timeouts: { response: 100ms }, outlier: { failures: 2 }";
+        let settings = "balance: round_robin, timeouts: { response: 1s }, outlier: { failures: 2 }";
         let tollgate = Tollgate::start(upstream(&urls(&[bad.address, good.address]), settings));
         asking_until("it is ejected", &tollgate, || {
             logged(&tollgate, bad.address, &format!("2 requests in a row failed, the last: {why}")) == 1

@@ -641,7 +641,7 @@ fn an_endpoint_slower_to_connect_to_than_any_request_may_take_is_connected_to() 
             }
         }
     });
-    let tollgate = before(&[origin.address], "timeouts: { total: 200ms }", "");
+    let tollgate = before(&[origin.address], "timeouts: { connect: 10s, total: 200ms }", "");
     assert_eq!(get(tollgate.address, "/", &[]).status, 504);
     eventually("a request is answered", || get(tollgate.address, "/", &[]).status == 200);
     assert_eq!(origin.connections(), 1, "all wait for the same");
@@ -673,8 +673,10 @@ fn an_idle_connection_is_closed_in_time() {
         tollgate.metric(&format!("tollgate_upstream_connections{{upstream=\"origin\",state=\"{state}\"}}"))
     };
     eventually("it is not counted", || states("idle") + states("active") == 0.0);
-    assert_eq!(get(tollgate.address, "/", &[]).status, 200);
-    eventually("it is idle", || states("idle") == 1.0);
+    eventually("it is idle", || {
+        assert_eq!(get(tollgate.address, "/", &[]).status, 200);
+        states("idle") == 1.0
+    });
 }
 
 #[test]

@@ -157,11 +157,11 @@ fn a_client_that_leaves_while_the_store_is_asked_keeps_nothing(redis: &Deploymen
 
 fn a_request_that_takes_longer_than_a_lease_keeps_it(redis: Option<&Deployment>) {
     let origin = slow();
-    let policy = "one: { algorithm: concurrency, key: ip, limit: 1, lease: 1s }";
+    let policy = "one: { algorithm: concurrency, key: ip, limit: 1, lease: 3s }";
     let tollgate = start(&origin, redis, &[policy], "");
     let mut client = begin(&tollgate, &origin, "/half");
     client.head();
-    let end = Instant::now() + Duration::from_millis(3_500);
+    let end = Instant::now() + Duration::from_secs(7);
     while Instant::now() < end {
         assert_eq!(get(tollgate.address, "/", &[]).status, 429);
         thread::sleep(Duration::from_millis(50));
@@ -209,7 +209,7 @@ upstreams: {{ origin: {{ endpoints: [\"http://{}\"], policies: [one] }} }}
 policies:
   {ONE}
 routes: [{{ path: /*, upstream: origin }}]
-store: {{ redis: {{ {redis}, timeout: 200ms, breaker: {{ {breaker} }} }} }}
+store: {{ redis: {{ {redis}, timeout: 5s, breaker: {{ {breaker} }} }} }}
 ",
         origin.address,
     )))
