@@ -3,9 +3,9 @@
 -- KEYS     see bans_prelude.lua, which stands before it
 -- ARGV[1]  the channel where changes are published; ARGV[2] the epoch to begin if there is none; ARGV[3] how many bans of each
 --          class there may be, and addresses, as well as users, with ladders
--- ARGV[4…] for each: `give`, `merge` or `lift`; the key; `e` or `s`; how many microseconds it lasts from now; how many ago
+-- ARGV[4…] for each: `give`, `merge`, `lift` or `forget`; the key; `e` or `s`; how many microseconds it lasts from now; how many ago
 --          it began; the level, 0 by hand; the rule's name; and the JSON of the ban. Of `lift` the key, and how many microseconds
---          ago the bans were lifted: those that began later stay
+--          ago the bans were lifted: those that began later stay. `forget` is a lift of which nothing is written down
 -- Reply    the changes, each as it was published; and how many bans found no room
 
 local WIDTH = 8
@@ -54,9 +54,11 @@ for base = 4, #ARGV - WIDTH + 1, WIDTH do
   local what, key, mode = ARGV[base], ARGV[base + 1], ARGV[base + 2]
   local lasts, ago, level = tonumber(ARGV[base + 3]), tonumber(ARGV[base + 4]), tonumber(ARGV[base + 5])
   local rule, json, ban = ARGV[base + 6], ARGV[base + 7], mode .. ' ' .. key
-  if what == 'lift' then
+  if what == 'lift' or what == 'forget' then
     local enforced, shadow = lift('e ' .. key, now - ago), lift('s ' .. key, now - ago)
-    remember_lift(key, now - ago)
+    if what == 'lift' then
+      remember_lift(key, now - ago)
+    end
     if not redis.call('ZSCORE', bans, 'e ' .. key) and not redis.call('ZSCORE', bans, 's ' .. key) then
       remove_ladders(key)
     end

@@ -14,6 +14,8 @@ pub enum BanUpdate {
     Merge(Arc<Ban>),
     /// The bans of this key that began before are lifted, and its ladders forgotten. `at`: microseconds since the Unix epoch.
     Lift { key: Key, at: i64 },
+    /// The bans of this key go, as its ladders do: they stand under another one, and this one must not be written down.
+    Forget(Key),
 }
 
 impl BanUpdate {
@@ -21,7 +23,7 @@ impl BanUpdate {
     pub fn key(&self) -> &Key {
         match self {
             Self::Replace(ban) | Self::Merge(ban) => &ban.key,
-            Self::Lift { key, .. } => key,
+            Self::Lift { key, .. } | Self::Forget(key) => key,
         }
     }
 }

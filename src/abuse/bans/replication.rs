@@ -72,6 +72,7 @@ impl BanTable {
                         fresh.insert(Arc::clone(ban));
                     }
                 }
+                BanUpdate::Forget(key) => drop(fresh.remove_all(key)),
                 BanUpdate::Lift { key, at } => {
                     for is_shadow in [false, true] {
                         if fresh.get(key, is_shadow).is_some_and(|ban| ban.since <= *at) {

@@ -224,7 +224,7 @@ impl BanTable {
                 index.insert(Arc::clone(&masked));
             });
             self.queue_update(BanUpdate::Merge(masked));
-            self.queue_lift(&ban.key);
+            self.queue_update(BanUpdate::Forget(ban.key.clone()));
         }
     }
 
@@ -232,12 +232,8 @@ impl BanTable {
     pub fn lift(&self, key: &Key) -> u64 {
         let lifted = self.remove(key);
         // Even where none is known here: other instances may know one, and they forget its ladders, too.
-        self.queue_lift(key);
-        lifted
-    }
-
-    fn queue_lift(&self, key: &Key) {
         self.queue_update(BanUpdate::Lift { key: key.clone(), at: self.clock.now() });
+        lifted
     }
 
     /// Removes the bans of a key, and all that was counted of it. Returns how many bans there were.

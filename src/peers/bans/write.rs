@@ -11,7 +11,7 @@ use super::{
 use crate::{
     abuse::{
         Pending,
-        bans::{Ban, BanUpdate, MAX_BANS, Offense},
+        bans::{Ban, BanUpdate, Key, MAX_BANS, Offense},
     },
     store::redis::RoutedConnection,
 };
@@ -76,14 +76,16 @@ pub(super) async fn send_updates(
         match update {
             BanUpdate::Replace(ban) => push_ban(&mut call, "give", ban, now),
             BanUpdate::Merge(ban) => push_ban(&mut call, "merge", ban, now),
-            BanUpdate::Lift { key, at } => {
-                let ago = now.saturating_sub(*at).max(0);
-                call.arg("lift").arg(key.to_string()).arg("").arg(0).arg(ago).arg(0).arg("").arg("");
-            }
+            BanUpdate::Lift { key, at } => push_end(&mut call, "lift", key, now.saturating_sub(*at).max(0)),
+            BanUpdate::Forget(key) => push_end(&mut call, "forget", key, 0),
         }
     }
     let (changes, refused) = call.invoke_async(connection).await?;
     Ok(Outcome { changes, refused, issued: Vec::new() })
+}
+
+fn push_end(call: &mut ScriptInvocation<'_>, action: &str, key: &Key, ago: i64) {
+    call.arg(action).arg(key.to_string()).arg("").arg(0).arg(ago).arg(0).arg("").arg("");
 }
 
 fn push_ban(call: &mut ScriptInvocation<'_>, action: &str, ban: &Ban, now: i64) {

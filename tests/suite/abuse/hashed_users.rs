@@ -225,7 +225,7 @@ fn bans_by_name_are_bans_by_hash_once_users_are_hashed(redis: Option<&Deployment
     let Some(redis) = redis else { return };
     eventually("Redis knows no ban by name", || {
         let bans = dump(redis);
-        let bans: Vec<_> = bans.lines().filter(|line| line.contains("{bans}:ends")).collect();
+        let bans: Vec<_> = bans.lines().filter(|line| line.contains("{bans}:")).collect();
         bans.iter().any(|line| line.contains(ACME)) && !bans.iter().any(|line| line.contains(NAME))
     });
     // One that starts now knows them, too.
