@@ -24,18 +24,12 @@ impl fmt::Display for AvailableMemory {
 
 /// How much memory the process may take now. `None` where the system does not tell.
 pub fn available() -> Option<AvailableMemory> {
-    read(&|path| fs::read_to_string(path).ok(), || {
-        nix::sys::sysinfo::sysinfo().ok().map(|info| info.ram_total())
-    })
+    read(&|path| fs::read_to_string(path).ok())
 }
 
-/// Likewise, by what `file` returns for the paths of files, and the system for the machine's memory. It is asked where
-/// `/proc/meminfo` is hidden, as by systemd's `ProcSubset=pid`.
-fn read(
-    file: &dyn Fn(&Path) -> Option<String>,
-    system: impl FnOnce() -> Option<u64>,
-) -> Option<AvailableMemory> {
-    let machine = file(Path::new("/proc/meminfo")).and_then(|text| total(&text)).or_else(system);
+/// Likewise, by what `file` returns for the paths of files.
+fn read(file: &dyn Fn(&Path) -> Option<String>) -> Option<AvailableMemory> {
+    let machine = file(Path::new("/proc/meminfo")).and_then(|text| total(&text));
     let machine = machine.map(|bytes| AvailableMemory { bytes, limited_by: None });
     let mounts = file(Path::new("/proc/self/mountinfo")).unwrap_or_default();
     let groups = file(Path::new("/proc/self/cgroup")).unwrap_or_default();
@@ -136,18 +130,13 @@ mod tests {
         let file = |path: &Path| {
             files.iter().find(|(name, _)| Path::new(name) == path).map(|(_, text)| (*text).to_owned())
         };
-        assert_eq!(
-            read(&file, || None),
-            Some(AvailableMemory { bytes, limited_by: limited_by.map(PathBuf::from) })
-        );
+        assert_eq!(read(&file), Some(AvailableMemory { bytes, limited_by: limited_by.map(PathBuf::from) }));
     }
 
     #[test]
     fn without_a_control_group_it_is_what_the_machine_has() {
         assert_available(&[MACHINE], 16_000_000 << 10, None);
-        assert_eq!(read(&|_| None, || None), None);
-        let machine = Some(AvailableMemory { bytes: 7 << 30, limited_by: None });
-        assert_eq!(read(&|_| None, || Some(7 << 30)), machine);
+        assert_eq!(read(&|_| None), None);
     }
 
     #[test]
