@@ -263,8 +263,9 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
                 return None;
             }
             let limit = header_timeout(&worker, registered.is_banned());
+            let unnamed = if opening.has_proxy_header { Peer::Balancer(peer.address()) } else { peer };
             let identify = |named: Option<SocketAddr>| {
-                registered.set_client(client(&worker, named.map_or(peer, Peer::Address)))
+                registered.set_client(client(&worker, named.map_or(unnamed, Peer::Address)))
             };
             match opening.open(socket, limit, identify).await {
                 Ok(opened) => {
@@ -278,7 +279,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
                         let readable = poll_fn(|cx| opened.stream.poll_readable(cx));
                         let _none = timeout(FIRST_REQUEST, readable).await;
                     }
-                    let peer = opened.client.map_or(peer, Peer::Address);
+                    let peer = opened.client.map_or(unnamed, Peer::Address);
                     Some((opened, peer))
                 }
                 Err(error) => {

@@ -73,7 +73,7 @@ pub(super) fn check_bans<S>(
 
 impl<S> Worker<S> {
     /// The network whose connections are limited together with those of `peer`. `None`: they are not limited, because
-    /// `peer` is a trusted proxy, which stands for many clients, or a process of this machine.
+    /// `peer` is a trusted proxy or a load balancer, which stand for many clients, or a process of this machine.
     pub fn limited_network(&self, peer: Peer) -> Option<IpNet> {
         let Peer::Address(address) = peer else { return None };
         let prefix = self.config().client_address.ipv6_prefix;
@@ -84,7 +84,8 @@ impl<S> Worker<S> {
     pub fn record_flood(&self, peer: Peer, abuse: Http2Abuse) {
         let prefix = self.config().client_address.ipv6_prefix;
         let network = abuse::masked(peer.address().ip(), prefix);
-        let client = FloodingClient { network, is_trusted_proxy: self.trusts(peer) };
+        let stands_for_many = matches!(peer, Peer::Balancer(_)) || self.trusts(peer);
+        let client = FloodingClient { network, is_trusted_proxy: stands_for_many };
         self.sampler.record_flood(client, abuse);
     }
 

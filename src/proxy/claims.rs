@@ -25,13 +25,26 @@ impl Claims {
         Self { reserved, named }
     }
 
-    /// Removes from the head of an untrusted peer's request what it claims about itself.
-    pub(super) fn remove_from_head(&self, headers: &mut HeaderMap, method_override: MethodOverride) {
+    /// Removes what a client claims about itself from the head of a request: all of it if the peer is not trusted, and
+    /// else what has another spelling than the peer would give it, which it only passed on.
+    pub(super) fn remove_from_head(
+        &self,
+        headers: &mut HeaderMap,
+        is_peer_trusted: bool,
+        method_override: MethodOverride,
+    ) {
+        let is_allowed = |name: &str| method_override == MethodOverride::Allow && is_method_override(name);
         remove_where(headers, |name| {
             let name = name.as_str();
-            self.is_reserved(name)
-                || is_claim(name) && !(method_override == MethodOverride::Allow && is_method_override(name))
+            (self.is_reserved(name) || is_claim(name) && !is_allowed(name))
+                && (!is_peer_trusted || self.is_misspelled(name))
         });
+    }
+
+    /// Whether a claim has another spelling than a setting gives it, or, where none names it, than all proxies do.
+    pub(super) fn is_misspelled(&self, name: &str) -> bool {
+        let has_only_dashes = || name.bytes().all(|byte| byte == b'-' || byte.is_ascii_alphanumeric());
+        !self.named.iter().any(|field| field == name) && (self.is_reserved(name) || !has_only_dashes())
     }
 
     /// Whether only trusted peers may send a field of this name, as far as the route does not allow it.
@@ -215,18 +228,36 @@ mod tests {
             ("from", "me@example.org"),
         ]);
         let kept = ["client-certs", "forwarded-by-me", "from"];
-        claims("fastly-client-ip", "x-plan").remove_from_head(&mut map, MethodOverride::Remove);
+        let fastly = claims("fastly-client-ip", "x-plan");
+        let mut of_trusted = map.clone();
+        fastly.remove_from_head(&mut of_trusted, true, MethodOverride::Remove);
+        let misspelled = |map: &HeaderMap| {
+            map.keys().filter(|name| name.as_str().contains(['_', '.', '~', '!', '+'])).count()
+        };
+        assert_eq!((misspelled(&map), misspelled(&of_trusted)), (10, 0));
+        assert_eq!(of_trusted.len(), map.len() - 10);
+        fastly.remove_from_head(&mut map, false, MethodOverride::Remove);
         assert_eq!(names(&map), [&kept[..], &["x-request-id"]].concat());
         map.insert("x_request_id", HeaderValue::from_static("abc"));
-        claims("x-request-id", "x-plan").remove_from_head(&mut map, MethodOverride::Remove);
+        claims("x-request-id", "x-plan").remove_from_head(&mut map, false, MethodOverride::Remove);
         assert_eq!(names(&map), kept);
     }
 
     #[test]
     fn a_method_override_stays_where_the_route_allows_it() {
         let mut map = headers(&[("x-http-method-override", "PUT"), ("x-original-method", "PUT")]);
-        claims("x-request-id", "x-plan").remove_from_head(&mut map, MethodOverride::Allow);
+        claims("x-request-id", "x-plan").remove_from_head(&mut map, false, MethodOverride::Allow);
         assert_eq!(names(&map), ["x-http-method-override"]);
+    }
+
+    #[test]
+    fn a_trusted_peer_sends_a_reserved_field_as_it_is_configured() {
+        let mut map = headers(&[("x_plan", "free"), ("x-plan", "gold"), ("x.plan", "gold")]);
+        claims("x_plan", "x-other").remove_from_head(&mut map, true, MethodOverride::Remove);
+        assert_eq!(names(&map), ["x_plan"]);
+        let mut map = headers(&[("x_http_method", "PUT")]);
+        claims("x-plan", "x-other").remove_from_head(&mut map, true, MethodOverride::Allow);
+        assert_eq!(names(&map), ["x_http_method"]);
     }
 
     #[test]

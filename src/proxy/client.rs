@@ -25,13 +25,15 @@ pub enum Peer {
     Address(SocketAddr),
     /// A process of this machine, by a Unix socket.
     Unix,
+    /// A load balancer whose PROXY header names no client: its own connection, or that of a client it can't name.
+    Balancer(SocketAddr),
 }
 
 impl Peer {
     /// Its address. A process of this machine has 127.0.0.1.
     pub fn address(self) -> SocketAddr {
         match self {
-            Self::Address(address) => address,
+            Self::Address(address) | Self::Balancer(address) => address,
             Self::Unix => SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         }
     }
@@ -40,7 +42,7 @@ impl Peer {
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Address(address) => address.fmt(f),
+            Self::Address(address) | Self::Balancer(address) => address.fmt(f),
             Self::Unix => f.write_str("unix"),
         }
     }
@@ -105,13 +107,8 @@ impl ClientFacts {
 
 impl ClientInfo {
     /// The other end of the connection.
-    pub fn peer(&self) -> SocketAddr {
-        self.facts.transport.peer.address()
-    }
-
-    /// Whether it comes by a Unix socket.
-    pub(super) fn is_unix(&self) -> bool {
-        self.facts.transport.peer == Peer::Unix
+    pub fn peer(&self) -> Peer {
+        self.facts.transport.peer
     }
 
     /// What is known of the connection's encryption; `None`: it has none.

@@ -133,7 +133,7 @@ impl Exchange {
             is_head: request.method == Method::HEAD,
             cors: None,
             grpc,
-            address: client.peer().ip().to_canonical(),
+            address: client.peer().address().ip().to_canonical(),
             verdict: RequestVerdict::default(),
             trace,
             reservation: None,

@@ -20,6 +20,8 @@ pub(super) enum FieldKind {
     Expect = 1 << 4,
     /// What only trusted peers may say of a request.
     Claim = 1 << 5,
+    /// The same, in another spelling than such peers give it.
+    MisspelledClaim = 1 << 6,
 }
 
 /// Which kinds of fields a head has. Most heads have none of them: one pass over the names of all fields is less work than to
@@ -50,10 +52,15 @@ impl FieldSurvey {
                 }
                 header::EXPECT => survey.add(FieldKind::Expect),
                 _ if hop_by_hop(name).is_some() => survey.add(FieldKind::HopByHop),
-                _ if claims.is_some_and(|claims| claims.reserves(name.as_str())) => {
-                    survey.add(FieldKind::Claim);
+                _ => {
+                    let name = name.as_str();
+                    if let Some(claims) = claims.filter(|claims| claims.reserves(name)) {
+                        survey.add(FieldKind::Claim);
+                        if claims.is_misspelled(name) {
+                            survey.add(FieldKind::MisspelledClaim);
+                        }
+                    }
                 }
-                _ => {}
             }
         }
         survey

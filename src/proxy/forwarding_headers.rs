@@ -40,7 +40,7 @@ fn set_x_forwarded(headers: &mut HeaderMap, client: &ClientInfo) {
 
 /// RFC 7239, 4: an IPv6 address is bracketed and quoted; a host is quoted, for it may have a port.
 fn forwarded_member(client: &ClientInfo, host: Option<&HeaderValue>) -> HeaderValue {
-    let peer = client.peer().ip().to_canonical();
+    let peer = client.peer().address().ip().to_canonical();
     let mut member = Vec::with_capacity(64);
     member.extend_from_slice(
         match peer {

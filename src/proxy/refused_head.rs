@@ -46,7 +46,7 @@ pub fn refuse_head<S>(worker: &Worker<S>, client: &ClientInfo, fault: HeadFault,
         let subject = subject.and_then(|subject| telemetry.subject_names.log_name(subject));
         telemetry.access_log.write(&Line {
             time: telemetry.clock.at(began),
-            client: client.peer().ip().to_canonical(),
+            client: client.peer().address().ip().to_canonical(),
             method: line.method,
             path: line.target,
             protocol: line.protocol,

@@ -68,7 +68,7 @@ pub(super) fn client_address<'c, S>(
     client: &'c ClientInfo,
     address: IpAddr,
 ) -> Cow<'c, AddressIdentifier> {
-    if client.peer().ip() == address {
+    if client.peer().address().ip() == address {
         Cow::Borrowed(client.address())
     } else {
         Cow::Owned(AddressIdentifier::new(address, worker.config().client_address.ipv6_prefix))

@@ -57,8 +57,9 @@ pub(super) fn upstream_request<S>(
         // RFC 9112, 3.2.2: the absolute form wins over Host.
         head.headers.insert(header::HOST, host.field().clone());
     }
-    if survey.has(FieldKind::Claim) && !client.is_trusted() {
-        claims.remove_from_head(&mut head.headers, route.method_override);
+    let claim = if client.is_trusted() { FieldKind::MisspelledClaim } else { FieldKind::Claim };
+    if survey.has(claim) {
+        claims.remove_from_head(&mut head.headers, client.is_trusted(), route.method_override);
     }
     forwarding_headers::set(&mut head.headers, client, config);
     exchange.propagate_trace(&mut head.headers);

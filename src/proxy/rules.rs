@@ -1,6 +1,6 @@
 //! What decides what becomes of a request under one configuration: shared by all workers and by `explain`.
 
-use std::{net::IpAddr, sync::Arc};
+use std::sync::Arc;
 
 use http::{
     HeaderMap, HeaderValue, StatusCode, Version,
@@ -23,6 +23,7 @@ use crate::{
     identity::{AccessRules, Credentials, Identity, TrustedProxies, Verifier, identify},
     limit::Policy,
     router::{Rejection, Router, Target},
+    telemetry::diagnostics::UntrustedPeer,
 };
 
 /// One configuration, as requests are checked against it. Immutable: another configuration has its own rules.
@@ -120,23 +121,30 @@ impl Rules {
         client: &ClientInfo,
         headers: &HeaderMap,
         survey: FieldSurvey,
-    ) -> Option<IpAddr> {
-        if !survey.has(FieldKind::Claim) || client.is_trusted() || client.is_unix() {
+    ) -> Option<UntrustedPeer> {
+        if !survey.has(FieldKind::Claim) || client.is_trusted() {
             return None;
         }
+        let peer = match client.peer() {
+            Peer::Address(address) => UntrustedPeer::Address(address.ip().to_canonical()),
+            Peer::Balancer(address) => UntrustedPeer::Balancer(address.ip().to_canonical()),
+            Peer::Unix => return None,
+        };
         let configured = match &self.config.client_address.header {
             AddressHeader::XForwardedFor | AddressHeader::Forwarded => &X_FORWARDED_FOR,
             AddressHeader::Single(name) => name,
         };
         let forwards = headers.contains_key(configured) || headers.contains_key(header::FORWARDED);
-        forwards.then(|| client.peer().ip().to_canonical())
+        forwards.then_some(peer)
     }
 
-    /// Whether the forwarding fields of `peer` count.
+    /// Whether the forwarding fields of `peer` count. A load balancer forwards bytes, so that the fields are the
+    /// client's, and an address that its PROXY header does not name can't be trusted.
     pub(super) fn is_trusted_proxy(&self, peer: Peer) -> bool {
         match peer {
             Peer::Address(address) => self.trusted_proxies.contains(address.ip()),
             Peer::Unix => self.trusted_proxies.has_unix(),
+            Peer::Balancer(_) => false,
         }
     }
 }

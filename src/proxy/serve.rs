@@ -103,8 +103,11 @@ pub fn serve<S: StoreAdmin + 'static>(
         };
 
         // May its address send requests at all?
-        let client_ip =
-            rules.trusted_proxies.client_address(client.peer().ip(), is_peer_trusted, &request.headers);
+        let client_ip = rules.trusted_proxies.client_address(
+            client.peer().address().ip(),
+            is_peer_trusted,
+            &request.headers,
+        );
         let ClientIp { ip: address, is_known: is_address_known } = client_ip;
         if let Some(rule) = rules.access.everywhere()
             && let Some(reply) = check_access(&worker, &mut exchange, rule, client_ip)

@@ -17,4 +17,4 @@ pub use active_warnings::Timing;
 pub use floods::FloodingClient;
 pub use outages::OutageKind;
 pub use thread::{Diagnostics, Outage, Warnings};
-pub use traffic::TrafficSampler;
+pub use traffic::{TrafficSampler, UntrustedPeer};

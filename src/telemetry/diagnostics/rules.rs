@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use super::{
     outages::{self, OutageKind},
     route_errors::LatestOutcomes,
-    traffic::TrafficSample,
+    traffic::{TrafficSample, UntrustedPeer},
 };
 use crate::{
     memory::format_bytes,
@@ -205,9 +205,18 @@ fn untrusted_forwarding(input: &RuleInput) -> Option<Finding> {
         return None;
     }
     let (count, requests) = (traffic.untrusted_forwarding, traffic.requests);
+    let reason = match peer {
+        UntrustedPeer::Address(peer) => format!(
+            "their peers, such as {peer}, are not trusted: if {peer} is your proxy, add it to trusted_proxies"
+        ),
+        UntrustedPeer::Balancer(peer) => format!(
+            "the PROXY header of {peer} names no client: let {peer} send the client's address in it, or, if it sends \
+             these headers itself, turn the PROXY protocol off at both sides"
+        ),
+    };
     let text = format!(
-        "{count} of {requests} requests in the last minute carried {header} or Forwarded, which was ignored because their \
-         peers, such as {peer}, are not trusted: if {peer} is your proxy, add it to trusted_proxies"
+        "{count} of {requests} requests in the last minute carried {header} or Forwarded, which was ignored because \
+         {reason}"
     );
     Some(Finding { subject: Subject::UntrustedForwarding, text })
 }
@@ -221,7 +230,10 @@ fn private_clients(input: &RuleInput) -> Option<Finding> {
         return None;
     }
     let remedy = match (traffic.untrusted_peer, settings.trusts_proxies) {
-        (Some(peer), _) => format!("add {peer} to trusted_proxies"),
+        (Some(UntrustedPeer::Address(peer)), _) => format!("add {peer} to trusted_proxies"),
+        (Some(UntrustedPeer::Balancer(peer)), _) => {
+            format!("let {peer} send the client's address in its PROXY header")
+        }
         (None, true) => "add every proxy in front of Tollgate to trusted_proxies".to_owned(),
         (None, false) => "add the proxy in front of Tollgate to trusted_proxies".to_owned(),
     };
@@ -511,14 +523,17 @@ mod tests {
 
     #[test]
     fn forwarding_fields_of_many_untrusted_requests_are_found() {
-        let peer = Some(IpAddr::from([10, 0, 0, 5]));
+        let peer = IpAddr::from([10, 0, 0, 5]);
         let untrusted = TrafficSample {
             requests: 80,
             untrusted_forwarding: 20,
-            untrusted_peer: peer,
+            untrusted_peer: Some(UntrustedPeer::Address(peer)),
             ..TrafficSample::default()
         };
         assert_findings(&input(untrusted.clone()), &["20 of 80 requests"]);
+        let unnamed =
+            TrafficSample { untrusted_peer: Some(UntrustedPeer::Balancer(peer)), ..untrusted.clone() };
+        assert_findings(&input(unnamed), &["the PROXY header of 10.0.0.5 names no client"]);
         assert_findings(&input(TrafficSample { untrusted_forwarding: 19, ..untrusted.clone() }), &[]);
         // One client among many.
         assert_findings(&input(TrafficSample { requests: 81, ..untrusted }), &[]);

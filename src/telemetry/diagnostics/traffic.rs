@@ -24,6 +24,15 @@ const VOTES: u32 = 64;
 /// Addresses whose requests are counted, because they may have made most of them.
 const MAX_HEAVY_HITTERS: usize = 32;
 
+/// A peer whose forwarding fields do not count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UntrustedPeer {
+    /// It is none of `trusted_proxies`.
+    Address(IpAddr),
+    /// A load balancer whose PROXY header names no client.
+    Balancer(IpAddr),
+}
+
 /// Counts of requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct TrafficSample {
@@ -33,7 +42,7 @@ pub(super) struct TrafficSample {
     /// Requests with a forwarding field, from a peer that is not trusted.
     pub(super) untrusted_forwarding: u64,
     /// One such peer.
-    pub(super) untrusted_peer: Option<IpAddr>,
+    pub(super) untrusted_peer: Option<UntrustedPeer>,
     /// The addresses that may have made most requests, each with a lower bound of its number.
     pub(super) heavy_hitters: HashMap<IpAddr, u64>,
     /// Connections that were closed for floods.
@@ -122,7 +131,7 @@ impl TrafficSampler {
 
     /// Counts a request of `client`. `untrusted_peer`: the peer, if it is not trusted and sends a forwarding field all
     /// the same.
-    pub fn record(&self, client: IpAddr, untrusted_peer: Option<IpAddr>) {
+    pub fn record(&self, client: IpAddr, untrusted_peer: Option<UntrustedPeer>) {
         let client = match client {
             IpAddr::V4(_) => client,
             IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & self.mask.get())),
@@ -252,13 +261,14 @@ mod tests {
     #[test]
     fn addresses_of_one_prefix_are_one_client() {
         let (sampler, sample) = sampler();
+        let peer = Some(UntrustedPeer::Address(address("10.0.0.1")));
         for n in 0..100_u16 {
-            sampler.record(IpAddr::from([0x2001, 0xdb8, 1, 2, n, 0, 0, 1]), Some(address("10.0.0.1")));
+            sampler.record(IpAddr::from([0x2001, 0xdb8, 1, 2, n, 0, 0, 1]), peer);
             sampler.flush();
         }
         let sample = sample.lock();
         assert_eq!(sample.heaviest_client(), Some((address("2001:db8:1:2::"), 99)));
-        assert_eq!((sample.untrusted_forwarding, sample.untrusted_peer), (100, Some(address("10.0.0.1"))));
+        assert_eq!((sample.untrusted_forwarding, sample.untrusted_peer), (100, peer));
     }
 
     #[test]

@@ -29,7 +29,7 @@ const LIMIT_OF_ANN: usize = 200;
 const LIMIT_OF_AN_ADDRESS: usize = 600;
 
 /// What a client may send, as lines of a request.
-const CLAIMS: [&[(&str, &str)]; 50] = [
+const CLAIMS: [&[(&str, &str)]; 53] = [
     &[("x-forwarded-for", "6.6.6.6")],
     &[("X-FORWARDED-FOR", "6.6.6.6, 127.0.0.1")],
     &[("x-forwarded-for", "127.0.0.1")],
@@ -63,6 +63,9 @@ const CLAIMS: [&[(&str, &str)]; 50] = [
     &[("x-plan", "gold")],
     &[("x-plan", "gold"), ("x-plan", "gold")],
     &[("X_Plan", "gold")],
+    &[("x.user.id", "mallory"), ("X~Plan", "gold")],
+    &[("x.forwarded.for", "6.6.6.6"), ("x!real!ip", "6.6.6.6"), ("forwarded", "for=6.6.6.6")],
+    &[("x.http.method.override", "evil"), ("x~original~url", "/evil"), ("x.forwarded.host", "evil.example")],
     &[("connection", "x-forwarded-for, x-user-id, x-plan, x-request-id")],
     &[("connection", "close, x-forwarded-for"), ("x-forwarded-for", "6.6.6.6")],
     &[("x-forwarded-host", "evil.example"), ("x-forwarded-proto", "evil")],

@@ -2,7 +2,9 @@
 
 use std::{
     fs,
+    io::{Read, Write},
     net::{IpAddr, SocketAddr},
+    os::unix::net::UnixStream,
     path::Path,
 };
 
@@ -115,6 +117,30 @@ fn haproxy_names_its_clients() {
         behind.names_the_client(address, *over_tls);
     }
     behind.is_content();
+}
+
+#[test]
+fn haproxy_names_no_client_of_a_unix_socket_and_makes_none_a_trusted_proxy() {
+    let behind = Behind::start();
+    let directory = TempDir::new().unwrap();
+    let address = nobody();
+    // It listens at `address` only so that its start can be awaited.
+    let configuration = format!(
+        "defaults\n mode tcp\n timeout connect 5s\n timeout client 30s\n timeout server 30s\n\
+         listen l\n bind {address}\n bind {}\n server s {} send-proxy-v2\n",
+        file_name(&directory.path().join("front.sock")),
+        behind.http.address
+    );
+    let _haproxy = haproxy(directory.path(), &configuration, address);
+    let mut client = UnixStream::connect(directory.path().join("front.sock")).unwrap();
+    client
+        .write_all(b"GET / HTTP/1.1\r\nhost: a\r\nx-forwarded-for: 192.0.2.66\r\nconnection: close\r\n\r\n")
+        .unwrap();
+    let mut reply = String::new();
+    client.read_to_string(&mut reply).unwrap();
+    assert!(reply.starts_with("HTTP/1.1 200 "), "{reply}");
+    let head = behind.origin.heads().pop().unwrap();
+    assert!(head.contains("x-forwarded-for: 127.0.0.1\r\n"), "{head}");
 }
 
 #[test]

@@ -71,6 +71,33 @@ fn what_the_header_names_may_itself_be_a_trusted_proxy() {
 }
 
 #[test]
+fn a_header_that_names_nobody_makes_no_trusted_proxy_of_the_client() {
+    let origin = Origin::ok();
+    let rest = "listeners: [{ address: \"127.0.0.1:0\", proxy_protocol: true }]
+trusted_proxies: [127.0.0.1]
+user: [{ header: x-user-id }]
+access_log: { format: json, to: stdout }
+policies: { two: { algorithm: sliding_log, key: ip, limit: 2/1h } }";
+    let tollgate = Tollgate::start(Config::new(&[origin.address], rest).with_policy("two"));
+    let unix = [b"\r\n\r\n\0\r\nQUIT\n\x21\x31\x00\xd8", &[0; 216][..]].concat();
+    let headers = [LOCAL, b"PROXY UNKNOWN\r\n", &unix];
+    let replies = headers.each_ref().map(|header| {
+        let mut client = Client::connect(tollgate.address);
+        client.send(header);
+        let forged = [("x-forwarded-for", "203.0.113.5"), ("x-user-id", "mallory")];
+        client.request("GET", "/", &forged, b"").status
+    });
+    assert_eq!(replies, [200, 200, 429], "what the client writes is not believed");
+    for head in origin.heads() {
+        let head = head.to_lowercase();
+        assert!(head.contains("x-forwarded-for: 127.0.0.1\r\n") && !head.contains("mallory"), "{head}");
+    }
+    let told = || tollgate.stdout().iter().filter(|line| line.contains("\"client\":\"127.0.0.1\"")).count();
+    eventually("the lines are written", || told() == 3);
+    assert!(!tollgate.stdout().join("\n").contains("mallory"));
+}
+
+#[test]
 fn a_header_may_come_in_pieces_and_the_connection_is_kept() {
     let origin = Origin::ok();
     let tollgate = behind_balancer(&origin, "");

@@ -288,6 +288,25 @@ fn no_spelling_of_what_only_trusted_proxies_may_say_reaches_a_service() {
     assert_eq!(passed.collect::<Vec<_>>(), [&"x-plan!"], "that is another one");
 }
 
+/// A proxy in front sets `X-User-Id`, and passes on what it takes for another field.
+#[test]
+fn no_other_spelling_of_what_a_trusted_proxy_says_reaches_a_service() {
+    let origin = Origin::ok();
+    let settings = "trusted_proxies: [127.0.0.1]\nuser: [{ header: x-user-id }]\ntrusted_headers: [x-plan]\n";
+    let tollgate = Tollgate::start(Config::new(&[origin.address], settings));
+    let names = ["x_user_id", "X.User.Id", "x~plan", "X_Forwarded.For", "x.real.ip", "x_request_id"];
+    let mut fields: Vec<_> = names.iter().map(|name| (*name, "mallory")).collect();
+    let said =
+        [("x-user-id", "ann"), ("x-plan", "free"), ("x-real-ip", "192.0.2.7"), ("x-request-id", "r-1")];
+    fields.extend(said);
+    get(tollgate.address, "/", &fields);
+    let head = &origin.heads()[0];
+    assert!(!head.contains("mallory"), "{head}");
+    for (name, value) in said {
+        assert!(head.contains(&format!("\r\n{name}: {value}\r\n")), "{name} in {head}");
+    }
+}
+
 #[test]
 fn a_request_id_of_a_trusted_proxy_is_kept() {
     let origin =
