@@ -240,7 +240,7 @@ fn levels_hold_messages_back() {
     let mut tollgate = Tollgate::start(Config::new(&[origin.address], ""));
     tollgate.signal("TERM");
     tollgate.wait();
-    assert!(tollgate.log().iter().any(|line| line.contains("INFO")), "{:?}", tollgate.log());
+    eventually("it is logged", || tollgate.log().iter().any(|line| line.contains("INFO")));
     let directory = directory_with(
         "proxy.yaml",
         &format!(

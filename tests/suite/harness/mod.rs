@@ -53,7 +53,10 @@ pub use terminal::Terminal;
 pub use tls::{HttpsClient, TLS_VERSIONS, TlsConnector, roots, server_config};
 pub use tollgate::{Config, Tollgate};
 
-use std::time::{Duration, Instant};
+use std::{
+    fmt::Debug,
+    time::{Duration, Instant},
+};
 
 /// How long anything that should happen may take before a test gives up on it. Sentinels that vote for several of them at once try
 /// again after six seconds, and a busy machine takes its time besides.
@@ -66,5 +69,18 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     while !condition() {
         assert!(Instant::now() < end, "never came true: {what}");
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits until `value` is what is `expected`, such as a counter or the number of lines in a log: what it counts may be
+/// over a moment before it is counted.
+#[track_caller]
+pub fn becomes<T: Copy + PartialEq + Debug>(expected: T, value: impl Fn() -> T) {
+    let end = Instant::now() + PATIENCE;
+    let mut last = value();
+    while last != expected {
+        assert!(Instant::now() < end, "never became {expected:?}, but {last:?}");
+        std::thread::sleep(Duration::from_millis(5));
+        last = value();
     }
 }

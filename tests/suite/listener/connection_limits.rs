@@ -466,7 +466,9 @@ fn an_address_that_has_most_connections_is_named_in_a_warning() {
     };
     eventually("it is in the status", || warnings().iter().any(|warning| warning.contains(named)));
     let named = "client connections open, and there may be 400: it is either one client with very many,";
-    assert!(tollgate.log().iter().any(|line| line.contains("WARN 127.0.0.2 has") && line.contains(named)));
+    eventually("it is logged", || {
+        tollgate.log().iter().any(|line| line.contains("WARN 127.0.0.2 has") && line.contains(named))
+    });
     drop(held);
     eventually("it is over", || warnings().is_empty());
 }

@@ -189,12 +189,12 @@ fn one_of_two_node_processes_is_killed_and_comes_back_under_load() {
 fn node_s_events_arrive_one_by_one() {
     let api = Api::start();
     // Shorter than the stream lasts, longer than it is silent.
-    let config = Config::upstream(&[api.address], "timeouts: { idle: 500ms, response: 500ms }", "");
+    let config = Config::upstream(&[api.address], "timeouts: { idle: 1500ms, response: 1500ms }", "");
     let tollgate = Tollgate::start(config);
     let mut client = Client::connect(tollgate.address);
     let head = client.send("GET /events HTTP/1.1\r\nhost: a\r\n\r\n").head();
     assert_eq!(head.header("content-type"), Some("text/event-stream"));
-    for number in 0..15 {
+    for number in 0..25 {
         let event = client.chunk().unwrap().unwrap();
         assert_eq!(String::from_utf8_lossy(&event), format!("data: {number}\n\n"));
     }

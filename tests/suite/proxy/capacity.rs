@@ -74,7 +74,7 @@ fn a_busy_worker_does_not_keep_all_connections_from_another_one() {
         }
         Ok(())
     });
-    let settings = "max_connections: 4, timeouts: { connect: 500ms }";
+    let settings = "max_connections: 4, timeouts: { connect: 2s }";
     let tollgate = Tollgate::start(Config::upstream(&[origin.address], settings, ""));
     // One after the other, each worker needs one connection to the origin, which tells them apart.
     let clients: Vec<_> = (0..40).map(|_| Client::connect(tollgate.address)).collect();
@@ -93,7 +93,7 @@ fn a_busy_worker_does_not_keep_all_connections_from_another_one() {
                     let sent = Instant::now();
                     // 503 at once: no place in the queue. Later: passed over again and again.
                     let status = client.request("GET", "/slow", &[], b"").status;
-                    assert!(status == 200 || sent.elapsed() < Duration::from_millis(400), "passed over");
+                    assert!(status == 200 || sent.elapsed() < Duration::from_millis(1_600), "passed over");
                 }
             });
         }

@@ -129,7 +129,7 @@ fn what_outlasts_the_drain_is_broken_off() {
     assert_eq!(tollgate.wait().code(), Some(0));
     assert!(begun.elapsed() >= Duration::from_millis(300), "it was not given its time");
     assert!(client.try_reply().is_err());
-    assert!(tollgate.log().iter().any(|line| line.contains("shutdown.drain is over")));
+    eventually("it is logged", || tollgate.log().iter().any(|line| line.contains("shutdown.drain is over")));
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use serde_json::json;
 
-use crate::harness::{Client, Config, Http2Client, Origin, Reply, Tollgate, eventually, in_runtime, request};
+use crate::harness::{
+    Client, Config, Http2Client, Origin, Reply, Tollgate, becomes, eventually, in_runtime, request,
+};
 
 /// Routes that reply, before one to `origin`; `rest` is YAML for the top level.
 fn replying(origin: &Origin, routes: &str, rest: &str) -> Tollgate {
@@ -158,7 +160,7 @@ fn replies_are_logged_counted_and_explained_and_errors_that_are_meant_are_none()
         (&line["route"], &line["status"], &line["upstream"]),
         (&json!("maintenance"), &json!(503), &json!(null))
     );
-    assert_eq!(tollgate.metric("tollgate_requests_total{route=\"maintenance\",status=\"5xx\"}"), 1.0);
+    becomes(1.0, || tollgate.metric("tollgate_requests_total{route=\"maintenance\",status=\"5xx\"}"));
     assert_eq!(tollgate.metric("tollgate_requests_refused_total{reason=\"malformed\"}"), 0.0);
     let routes = tollgate.admin("GET", "/v1/routes").json();
     let route = &routes["routes"][0];

@@ -18,7 +18,7 @@ use http::Request;
 use super::one_worker;
 use crate::harness::{
     Authority, Client, Config, Conn, Deployment, Http2Origin, Origin, PATIENCE, TlsConnector, Tollgate,
-    Topology, eventually, file_name, get, in_runtime, on_each_store, send_body, server_config,
+    Topology, becomes, eventually, file_name, get, in_runtime, on_each_store, send_body, server_config,
 };
 
 /// The example of RFC 6455, 1.3.
@@ -149,7 +149,7 @@ fn bytes_pass_both_ways_from_the_handshake_on_and_are_logged_at_the_end() {
         (&101.into(), &"/chat?room=1".into(), &"/*".into())
     );
     assert_eq!((&line["bytes"], &line["bytes_received"]), (&3_011.into(), &3_005.into()), "{line}");
-    assert_eq!(tollgate.metric("tollgate_requests_total{route=\"/*\",status=\"1xx\"}"), 1.0);
+    becomes(1.0, || tollgate.metric("tollgate_requests_total{route=\"/*\",status=\"1xx\"}"));
     let head = &origin.heads()[0];
     assert!(head.contains("upgrade: websocket") && head.contains("connection: Upgrade"), "{head}");
     assert!(
@@ -212,7 +212,7 @@ fn only_an_answer_that_switches_to_what_was_asked_for_opens_a_tunnel() {
         assert!(!origin.received().concat().contains("/hidden HTTP/1.1\r\nHost: a"), "{why}");
         assert_eq!(tollgate.metric("tollgate_tunnels"), 0.0);
         let words = "switched to a protocol that the request did not ask for";
-        assert!(tollgate.log().iter().any(|line| line.contains(words)), "{why}");
+        eventually("it is logged", || tollgate.log().iter().any(|line| line.contains(words)));
     }
 }
 
@@ -287,7 +287,7 @@ fn a_tunnel_without_bytes_ends_after_the_idle_timeout_and_others_go_on() {
         }
         tell.send(conn.rest()).map_err(io::Error::other)
     });
-    let tollgate = one_worker(&[origin.address], "timeouts: { idle: 1s, response: 1s }");
+    let tollgate = one_worker(&[origin.address], "timeouts: { idle: 2s, response: 2s }");
     let mut client = open(tollgate.address);
     for _ in 0..8 {
         std::thread::sleep(Duration::from_millis(300));
@@ -296,7 +296,7 @@ fn a_tunnel_without_bytes_ends_after_the_idle_timeout_and_others_go_on() {
     }
     let idle_since = Instant::now();
     assert_eq!(close_of(&client.rest()), (1001, "idle timeout".to_owned()));
-    assert!(idle_since.elapsed() >= Duration::from_millis(900), "{:?}", idle_since.elapsed());
+    assert!(idle_since.elapsed() >= Duration::from_millis(1_500), "{:?}", idle_since.elapsed());
     let close = received.recv_timeout(PATIENCE).unwrap();
     assert_eq!((close[1] & 0x80, close_of(&close)), (0x80, (1001, "idle timeout".to_owned())), "masked");
 }
@@ -387,7 +387,7 @@ fn a_websocket_passes_to_an_upstream_of_http2_that_offers_it() {
         assert!(client.take(payload.len()).unwrap() == payload);
     }
     assert_eq!(get(tollgate.address, "/", &[]).status, 429, "the lease lasts as long as the tunnel");
-    assert_eq!(tollgate.metric("tollgate_tunnels{route=\"/*\"}"), 1.0);
+    becomes(1.0, || tollgate.metric("tollgate_tunnels{route=\"/*\"}"));
     drop(client);
     eventually("the stream ends", || origin.open_streams() == 0);
     free();

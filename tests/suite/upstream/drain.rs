@@ -8,8 +8,8 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::harness::{
-    Client, Config, Deployment, Origin, Redis, Relay, Reply, Tollgate, eventually, get, on_each_topology,
-    request,
+    Client, Config, Deployment, Origin, Redis, Relay, Reply, Tollgate, becomes, eventually, get,
+    on_each_topology, request,
 };
 
 on_each_topology!(a_drain_holds_on_every_instance_and_outlasts_them);
@@ -76,7 +76,7 @@ fn an_endpoint_drained_by_the_configuration_gets_no_request() {
     assert_eq!((&drained["state"], &drained["by"]), (&json!("drained"), &json!("configuration")));
     assert_eq!(drained["reason"], "drain: true");
     let labels = format!("{{upstream=\"origin\",endpoint=\"{}\"}}", url(&one));
-    assert_eq!(tollgate.metric(&format!("tollgate_upstream_endpoint_drained{labels}")), 1.0);
+    becomes(1.0, || tollgate.metric(&format!("tollgate_upstream_endpoint_drained{labels}")));
     // What the configuration drains no operator undrains.
     let refused = undrain(&tollgate, &one);
     assert_eq!(refused.status, 404);

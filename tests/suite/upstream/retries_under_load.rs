@@ -90,11 +90,11 @@ fn an_endpoint_that_hangs_fails_no_request() {
     let addresses = endpoints.each_ref().map(|endpoint| endpoint.address);
     let tollgate = before(
         &addresses,
-        "timeouts: { response: 500ms }, retry: { max: 2, when: [connect, refused, timeout] }",
+        "timeouts: { response: 1500ms }, retry: { max: 2, when: [connect, refused, timeout] }",
     );
     let samples = under_load(&tollgate, || {
         endpoints[0].signal("STOP");
-        thread::sleep(Duration::from_secs(2));
+        thread::sleep(Duration::from_secs(4));
     });
     endpoints[0].signal("CONT");
     assert_all_served("hung", &samples);

@@ -103,7 +103,7 @@ fn parent(pid: u32) -> u32 {
 fn failures_are_told_and_nothing_is_left_of_the_new_process() {
     let (origin, installation, manager) = (origin(), Installation::new(), Manager::new());
     let path = manager.path();
-    let variables = [("NOTIFY_SOCKET", path.as_str()), ("TOLLGATE_HANDOVER_TIMEOUT_MS", "300")];
+    let variables = [("NOTIFY_SOCKET", path.as_str()), ("TOLLGATE_HANDOVER_TIMEOUT_MS", "3000")];
     let service = installation.start_with(&variables, Config::new(&[origin.address], ""));
     service.configure(|yaml| format!("{yaml}shutdown: {{ drian: 1s }}\n"));
     super::failures::fails(&service, "its configuration is invalid: proxy.yaml:");
@@ -111,7 +111,7 @@ fn failures_are_told_and_nothing_is_left_of_the_new_process() {
     super::failures::fails(&service, "it ended before it was ready (exit status: 3)");
     let file = service.0.directory().join("pid");
     installation.replace(&format!("echo $$ > '{}'; exec sleep 1000", file.display()));
-    super::failures::fails(&service, "it was not ready within 300ms, and was killed");
+    super::failures::fails(&service, "it was not ready within 3s, and was killed");
     let pid = std::fs::read_to_string(file).unwrap().trim().parse().unwrap();
     eventually("it is gone", || !super::is_there(pid));
 }

@@ -67,6 +67,8 @@ fn sixty_abandon(tollgate: &Tollgate) {
 fn no_more_are_worked_on_than_the_limit_allows(redis: Option<&Deployment>) {
     let (origin, work) = working(Duration::from_millis(400));
     let tollgate = start(&origin, redis, &["two: { algorithm: concurrency, key: ip, limit: 2 }"], "");
+    // Each would be a second or more, were a place held for longer than the origin works.
+    let mut free_after = Vec::new();
     for _ in 0..3 {
         sixty_abandon(&tollgate);
         assert!(work.now.load(SeqCst) > 0, "the origin works on");
@@ -74,8 +76,9 @@ fn no_more_are_worked_on_than_the_limit_allows(redis: Option<&Deployment>) {
         eventually("all is done", || work.now.load(SeqCst) == 0);
         let done = Instant::now();
         eventually("a place is free", || get(tollgate.address, "/", &[]).status == 200);
-        assert!(done.elapsed() < Duration::from_millis(900), "{:?}", done.elapsed());
+        free_after.push(done.elapsed());
     }
+    assert!(free_after.iter().any(|after| *after < Duration::from_millis(900)), "{free_after:?}");
     assert_eq!(work.most.load(SeqCst), 2);
     eventually("none is held", || tollgate.metric("tollgate_leases") == 0.0);
 }
@@ -151,11 +154,14 @@ routes: [{{ path: /*, upstream: origin }}]
 ",
         nobody(),
     )));
-    for _ in 0..5 {
+    // All but the first would be a second, were a place held for a moment.
+    let free_after = [(); 5].map(|()| {
         let begun = Instant::now();
         eventually("its place is free", || get(tollgate.address, "/", &[]).status == 502);
-        assert!(begun.elapsed() < Duration::from_millis(800), "{:?}", begun.elapsed());
-    }
+        begun.elapsed()
+    });
+    let soon = free_after.iter().filter(|after| **after < Duration::from_millis(800));
+    assert!(soon.count() >= 3, "{free_after:?}");
 }
 
 fn a_lease_is_held_for_a_moment_when_an_answer_is_broken_off(redis: Option<&Deployment>) {

@@ -96,9 +96,9 @@ fn who_waits_is_cut_off_by_no_other_bound() {
     let policy = "p: { algorithm: gcra, key: ip, limit: 60/1m, burst: 1, delay: 5s }";
     let rest = "client_limits: { header_timeout: 300ms, idle_timeout: 300ms }\n";
     let mut tollgate = start(&origin, None, &[policy], rest);
+    let begun = Instant::now();
     assert_eq!(get(tollgate.address, "/", &[]).status, 200);
     let mut waits = Client::connect(tollgate.address);
-    let begun = Instant::now();
     waits.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\nbody");
     waits.wait_until_read();
     tollgate.signal("TERM");
@@ -110,7 +110,7 @@ fn who_waits_is_cut_off_by_no_other_bound() {
 #[test]
 fn the_access_log_says_how_long_a_request_waited() {
     let (origin, _) = watched();
-    let policy = "p: { algorithm: gcra, key: ip, limit: 120/1m, burst: 1, delay: 5s }";
+    let policy = "p: { algorithm: gcra, key: ip, limit: 30/1m, burst: 1, delay: 5s }";
     let log = "access_log: { format: json, to: access.log }\nworkers: 1\n";
     let tollgate = start(&origin, None, &[policy], log);
     for _ in 0..2 {
@@ -122,13 +122,13 @@ fn the_access_log_says_how_long_a_request_waited() {
         read().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(lines[0]["delay_ms"].is_null(), "{lines:?}");
     let waited = lines[1]["delay_ms"].as_u64().unwrap();
-    assert!((1..=500).contains(&waited) && lines[1]["duration_ms"].as_f64().unwrap() >= waited as f64);
+    assert!((1..=2_000).contains(&waited) && lines[1]["duration_ms"].as_f64().unwrap() >= waited as f64);
 }
 
 #[test]
 fn a_client_that_leaves_while_it_waits_is_not_served() {
     let (origin, _) = watched();
-    let policy = "p: { algorithm: gcra, key: ip, limit: 120/1m, burst: 1, delay: 5s }";
+    let policy = "p: { algorithm: gcra, key: ip, limit: 30/1m, burst: 1, delay: 5s }";
     let tollgate = start(&origin, None, &[policy], "");
     assert_eq!(get(tollgate.address, "/", &[]).status, 200);
     let mut leaves = Client::connect(tollgate.address);
