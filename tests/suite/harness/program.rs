@@ -2,12 +2,12 @@
 
 use std::{
     fs,
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
 
-use super::eventually;
+use super::{eventually, nobody};
 
 /// A program that a test needs; `package` is Debian's.
 #[track_caller]
@@ -105,9 +105,4 @@ pub fn caddy(directory: &Path, sites: &str, scheme: &str, address: SocketAddr) -
     let running = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     eventually("Caddy listens", || TcpStream::connect(address).is_ok());
     running
-}
-
-/// An address where nobody listens.
-pub fn nobody() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }

@@ -3,7 +3,6 @@
 use std::{
     env, fs,
     io::{BufRead, BufReader, Write},
-    net::TcpListener,
     path::Path,
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicBool, Ordering::SeqCst},
@@ -11,15 +10,10 @@ use std::{
 
 use tempfile::TempDir;
 
-use super::eventually;
+use super::{eventually, free_port};
 
 /// Which `redis-server` is started, if not the one in PATH: another version, or one that speaks the same.
 const PROGRAM: &str = "TOLLGATE_TEST_REDIS_SERVER";
-
-/// A port that nobody listens on just now.
-pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
 
 /// A server without persistence, empty at first.
 pub struct Redis {

@@ -12,7 +12,7 @@ use super::{
     before,
     load::{Load, h2load},
 };
-use crate::harness::{Client, Config, Running, Tollgate, get, program, request};
+use crate::harness::{Client, Config, Running, Tollgate, free_port, get, program, request};
 
 /// Clients that meet Node's idle timer.
 const CLIENTS: usize = 48;
@@ -62,7 +62,7 @@ struct Api {
 
 impl Api {
     fn start() -> Self {
-        Self::start_at(0, "")
+        Self::start_at(free_port(), "")
     }
 
     /// Of this program, which prints its port.
@@ -146,7 +146,7 @@ fn idle_time(api: &Api) -> Duration {
 
 #[test]
 fn connections_that_node_closes_as_a_get_is_sent_cost_no_answer() {
-    let api = Api::start_at(0, "20");
+    let api = Api::start_at(free_port(), "20");
     // An upstream a client, so that none takes the connection of another before it is closed.
     let (mut upstreams, mut routes) = (String::new(), String::new());
     for number in 0..CLIENTS {

@@ -6,13 +6,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::harness::{Client, Config, Conn, Dns, DnsAnswer, Latch, Load, Origin, Tollgate, eventually, get};
+use crate::harness::{
+    Client, Config, Conn, Dns, DnsAnswer, Latch, Load, Origin, Tollgate, eventually, free_port, get,
+};
 
 /// Listeners at these addresses of this machine, all on one port.
 fn on_one_port<const N: usize>(addresses: [&str; N]) -> [TcpListener; N] {
     let addresses = addresses.map(|address| address.parse::<IpAddr>().unwrap());
     loop {
-        let port = TcpListener::bind((addresses[0], 0)).unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let bound: Result<Vec<_>, _> =
             addresses.iter().map(|ip| TcpListener::bind(SocketAddr::new(*ip, port))).collect();
         // Another test may have the port at one of them.
