@@ -20,9 +20,9 @@ use super::{http2::Http2Body, with_cause};
 pub enum IncomingBody {
     /// hyper's.
     Http1(Incoming),
-    /// A stream's. Boxed: bodies are moved often, and most are the other ones.
+    /// A stream's.
     #[expect(private_interfaces, reason = "only its methods count")]
-    Http2(Box<Http2Body>),
+    Http2(Http2Body),
 }
 
 /// Why there is no answer, or no more of it.

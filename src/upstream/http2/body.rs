@@ -1,30 +1,69 @@
-//! The body of an answer that comes by HTTP/2.
+//! What an endpoint sends on a stream: the body of an answer, or the bytes of a tunnel.
+//!
+//! h2 keeps each DATA frame that nobody has read as it came, and gives a connection up whose small frames take much more
+//! memory than they hold. A gRPC service sends each message in a frame of its own, so that some clients that read slowly
+//! would end the streams of all others. Therefore the connection's task takes what nobody reads out of h2 now and then
+//! ([`UnreadBodies::hold`]), and joins small frames. Their window is still given back by who reads them.
 
-use std::task::{Context, Poll, ready};
+use std::{
+    cell::RefCell,
+    collections::VecDeque,
+    fmt,
+    rc::{Rc, Weak},
+    task::{Context, Poll, Waker, ready},
+};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use h2::RecvStream;
 use http::{HeaderMap, header};
 use http_body::{Frame, SizeHint};
+use slab::Slab;
+
+/// Shorter frames are joined: h2 counts as much for a frame itself.
+const SMALL: usize = 256;
 
 /// A body that ends where its stream does. One that was reset, with whatever code, has not ended (RFC 9113, 8.1).
-#[derive(Debug)]
-pub(in crate::upstream) struct Http2Body {
+pub(in crate::upstream) struct Http2Body(Rc<ListedBody>);
+
+/// A body, and its place among those of its connection.
+struct ListedBody {
+    body: RefCell<Body>,
+    bodies: Rc<UnreadBodies>,
+    place: usize,
+}
+
+struct Body {
     stream: RecvStream,
+    held: Held,
+    /// The error behind what is held.
+    error: Option<h2::Error>,
+    /// Of who waits for the next frame.
+    waker: Option<Waker>,
     /// Bytes still to come, where the length was announced. h2 refuses a body of another one.
     left: Option<u64>,
     has_data: bool,
 }
 
-impl Http2Body {
-    /// The body behind a head with these `headers`.
-    pub(super) fn new(stream: RecvStream, headers: &HeaderMap) -> Self {
-        let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
-        Self { left: length.and_then(|length| length.parse().ok()), stream, has_data: true }
-    }
+/// Data in order.
+#[derive(Default)]
+struct Held {
+    frames: VecDeque<Bytes>,
+    /// The small frames behind these.
+    joined: BytesMut,
+}
 
-    pub(super) fn into_stream(self) -> RecvStream {
-        self.stream
+impl Http2Body {
+    /// The body behind a head with these `headers`, one of the connection's `bodies`.
+    pub(super) fn new(stream: RecvStream, headers: &HeaderMap, bodies: &Rc<UnreadBodies>) -> Self {
+        let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+        let left = length.and_then(|length| length.parse().ok());
+        let body = Body { stream, held: Held::default(), error: None, waker: None, left, has_data: true };
+        let mut all = bodies.0.borrow_mut();
+        let entry = all.vacant_entry();
+        let listed = ListedBody { body: RefCell::new(body), bodies: Rc::clone(bodies), place: entry.key() };
+        let listed = Rc::new(listed);
+        entry.insert(Rc::downgrade(&listed));
+        Self(listed)
     }
 
     /// The next frame. Its window is given back: the caller has room for it.
@@ -32,25 +71,118 @@ impl Http2Body {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
-        if self.has_data {
-            if let Some(data) = ready!(self.stream.poll_data(cx)) {
-                let data = data?;
-                // An error means that the stream has ended, which the next frame tells.
-                let _ended = self.stream.flow_control().release_capacity(data.len());
-                self.left = self.left.map(|left| left.saturating_sub(data.len() as u64));
-                return Poll::Ready(Some(Ok(Frame::data(data))));
-            }
-            self.has_data = false;
+        if let Some(data) = ready!(self.poll_data(cx)) {
+            let data = data?;
+            self.release(data.len());
+            return Poll::Ready(Some(Ok(Frame::data(data))));
         }
-        let trailers = ready!(self.stream.poll_trailers(cx))?;
+        let trailers = ready!(self.0.body.borrow_mut().stream.poll_trailers(cx))?;
         Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers))))
     }
 
+    /// The next data; `None`: there is no more.
+    pub(super) fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, h2::Error>>> {
+        let body = &mut *self.0.body.borrow_mut();
+        let next = match body.held.next() {
+            Some(data) => Some(Ok(data)),
+            None => match body.error.take() {
+                Some(error) => Some(Err(error)),
+                None if !body.has_data => None,
+                None => match body.stream.poll_data(cx) {
+                    Poll::Ready(next) => next,
+                    Poll::Pending => {
+                        if !body.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+                            body.waker = Some(cx.waker().clone());
+                        }
+                        return Poll::Pending;
+                    }
+                },
+            },
+        };
+        match &next {
+            Some(Ok(data)) => body.left = body.left.map(|left| left.saturating_sub(data.len() as u64)),
+            Some(Err(_)) => {}
+            None => body.has_data = false,
+        }
+        Poll::Ready(next)
+    }
+
+    /// Lets the endpoint send as many bytes more.
+    pub(super) fn release(&mut self, bytes: usize) {
+        // An error means that the stream has ended, which the next frame tells.
+        let _ended = self.0.body.borrow_mut().stream.flow_control().release_capacity(bytes);
+    }
+
     pub(in crate::upstream) fn is_end_stream(&self) -> bool {
-        self.stream.is_end_stream()
+        let body = self.0.body.borrow();
+        body.held.is_empty() && body.error.is_none() && body.stream.is_end_stream()
     }
 
     pub(in crate::upstream) fn size_hint(&self) -> SizeHint {
-        self.left.map_or_else(SizeHint::default, SizeHint::with_exact)
+        self.0.body.borrow().left.map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}
+
+impl fmt::Debug for Http2Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Http2Body").finish_non_exhaustive()
+    }
+}
+
+impl Body {
+    /// Takes out of h2 what nobody has read.
+    fn hold(&mut self) {
+        // h2 tells one task alone of what comes next: still who waits for it.
+        let waker = self.waker.as_ref().unwrap_or(Waker::noop());
+        let mut cx = Context::from_waker(waker);
+        while self.has_data && self.error.is_none() {
+            match self.stream.poll_data(&mut cx) {
+                Poll::Ready(Some(Ok(data))) => self.held.push(data),
+                Poll::Ready(Some(Err(error))) => self.error = Some(error),
+                Poll::Ready(None) => self.has_data = false,
+                Poll::Pending => break,
+            }
+        }
+    }
+}
+
+impl Held {
+    fn push(&mut self, data: Bytes) {
+        if data.len() < SMALL {
+            self.joined.extend_from_slice(&data);
+            return;
+        }
+        if !self.joined.is_empty() {
+            self.frames.push_back(self.joined.split().freeze());
+        }
+        self.frames.push_back(data);
+    }
+
+    fn next(&mut self) -> Option<Bytes> {
+        let joined = &mut self.joined;
+        self.frames.pop_front().or_else(|| (!joined.is_empty()).then(|| joined.split().freeze()))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.frames.is_empty() && self.joined.is_empty()
+    }
+}
+
+impl Drop for ListedBody {
+    fn drop(&mut self) {
+        self.bodies.0.borrow_mut().remove(self.place);
+    }
+}
+
+/// The bodies of a connection that are not over.
+#[derive(Default)]
+pub(super) struct UnreadBodies(RefCell<Slab<Weak<ListedBody>>>);
+
+impl UnreadBodies {
+    /// Takes out of h2 what nobody has read of any.
+    pub(super) fn hold(&self) {
+        for listed in self.0.borrow().iter().filter_map(|(_, listed)| listed.upgrade()) {
+            listed.body.borrow_mut().hold();
+        }
     }
 }

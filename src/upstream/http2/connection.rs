@@ -14,7 +14,10 @@ use bytes::Bytes;
 use h2::client::{Builder, Connection, SendRequest};
 use tokio::{sync::oneshot, time::timeout};
 
-use super::io::Http2Io;
+use super::{
+    body::UnreadBodies,
+    io::{Http2Io, PAUSE},
+};
 use crate::upstream::io::UpstreamIo;
 
 /// The most streams of one connection, however many the endpoint allows.
@@ -49,6 +52,7 @@ pub(in crate::upstream) struct Http2Connection {
     idle_since: Cell<Instant>,
     /// Bytes that were received.
     received: Rc<Cell<u64>>,
+    bodies: Rc<UnreadBodies>,
     /// Told of the end by being dropped.
     _dropped: oneshot::Sender<()>,
 }
@@ -86,7 +90,14 @@ impl Http2Connection {
         .await?;
         let limit = Rc::new(Cell::new(connection.max_concurrent_send_streams()));
         let (sender, dropped) = oneshot::channel();
-        tokio::task::spawn_local(drive(connection, Rc::clone(&limit), dropped));
+        let bodies = Rc::<UnreadBodies>::default();
+        let driven = Driven {
+            connection,
+            limit: Rc::clone(&limit),
+            received: Rc::clone(&received),
+            bodies: Rc::clone(&bodies),
+        };
+        tokio::task::spawn_local(driven.drive(dropped));
         Ok(Rc::new(Self {
             tls_version,
             requests: RefCell::new(requests),
@@ -94,6 +105,7 @@ impl Http2Connection {
             streams: Cell::new(0),
             idle_since: Cell::new(now),
             received,
+            bodies,
             _dropped: sender,
         }))
     }
@@ -142,28 +154,45 @@ impl Http2Connection {
     pub(super) fn received(&self) -> u64 {
         self.received.get()
     }
+
+    /// The bodies of its answers.
+    pub(super) fn bodies(&self) -> &Rc<UnreadBodies> {
+        &self.bodies
+    }
 }
 
-/// Drives a connection until it ends, or has been dropped and could say so.
-async fn drive(
-    mut connection: Connection<Http2Io, Bytes>,
+/// What a connection's task has of it.
+struct Driven {
+    connection: Connection<Http2Io, Bytes>,
     limit: Rc<Cell<usize>>,
-    dropped: oneshot::Receiver<()>,
-) {
-    let mut ended = pin!(poll_fn(|cx| {
-        let polled = Pin::new(&mut connection).poll(cx);
-        limit.set(connection.max_concurrent_send_streams());
-        polled
-    }));
-    let result = tokio::select! {
-        biased;
-        result = &mut ended => result,
-        // It was dropped: it says so, and ends by itself.
-        _ = dropped => timeout(CLOSE_TIMEOUT, ended).await.unwrap_or(Ok(())),
-    };
-    if let Err(error) = result {
-        // The requests on it learn of it from their answers.
-        tracing::debug!("connection to an endpoint ended: {error}");
+    received: Rc<Cell<u64>>,
+    bodies: Rc<UnreadBodies>,
+}
+
+impl Driven {
+    /// Drives the connection until it ends, or has been dropped and could say so.
+    async fn drive(mut self, dropped: oneshot::Receiver<()>) {
+        let mut hold_at = PAUSE;
+        let mut ended = pin!(poll_fn(|cx| {
+            // Those who read had their turn since.
+            if self.received.get() >= hold_at {
+                self.bodies.hold();
+                hold_at = self.received.get() + PAUSE;
+            }
+            let polled = Pin::new(&mut self.connection).poll(cx);
+            self.limit.set(self.connection.max_concurrent_send_streams());
+            polled
+        }));
+        let result = tokio::select! {
+            biased;
+            result = &mut ended => result,
+            // It was dropped: it says so, and ends by itself.
+            _ = dropped => timeout(CLOSE_TIMEOUT, ended).await.unwrap_or(Ok(())),
+        };
+        if let Err(error) = result {
+            // The requests on it learn of it from their answers.
+            tracing::debug!("connection to an endpoint ended: {error}");
+        }
     }
 }
 

@@ -13,7 +13,11 @@ use h2::{Reason, SendStream, client::ResponseFuture, ext::Protocol};
 use http::{Request, Response, StatusCode};
 
 use super::{
-    body::Http2Body, connection::Http2Connection, request::http2_head, tunnel::Http2Tunnel, upload::Upload,
+    body::{Http2Body, UnreadBodies},
+    connection::Http2Connection,
+    request::http2_head,
+    tunnel::Http2Tunnel,
+    upload::Upload,
 };
 use crate::upstream::{
     ExchangeError, HostPool, IncomingBody, OnInformational, RequestBody, SendError, UpstreamPool,
@@ -93,7 +97,7 @@ impl<B: RequestBody> StreamSlot<B> {
                             Err(body) => state.upload.set(Some(Upload::begin(body, stream))),
                         }
                     }
-                    answer_head(answer, on_informational).await
+                    answer_head(answer, on_informational, connection.bodies()).await
                 }
                 Err(error) => {
                     repeatable = repeatable.or(Some(body));
@@ -129,7 +133,7 @@ impl<B: RequestBody> StreamSlot<B> {
     pub(in crate::upstream) fn upgrade(self, answer: IncomingBody) -> Option<Http2Tunnel<B>> {
         let sender = self.state.tunnel.take()?;
         let IncomingBody::Http2(body) = answer else { return None };
-        Some(Http2Tunnel::new(body.into_stream(), sender, self))
+        Some(Http2Tunnel::new(body, sender, self))
     }
 
     /// The whole answer was read. What the endpoint did not want of the request is not sent.
@@ -155,6 +159,7 @@ impl<B: RequestBody> Drop for StreamSlot<B> {
 async fn answer_head(
     mut answer: ResponseFuture,
     on_informational: Option<OnInformational>,
+    bodies: &Rc<UnreadBodies>,
 ) -> Result<Response<IncomingBody>, h2::Error> {
     let response = poll_fn(|cx| {
         // Others are skipped.
@@ -167,8 +172,8 @@ async fn answer_head(
     })
     .await?;
     let (head, stream) = response.into_parts();
-    let body = Http2Body::new(stream, &head.headers);
-    Ok(Response::from_parts(head, IncomingBody::Http2(Box::new(body))))
+    let body = Http2Body::new(stream, &head.headers, bodies);
+    Ok(Response::from_parts(head, IncomingBody::Http2(body)))
 }
 
 /// Whether the endpoint says that it has done nothing of the request (RFC 9113, 8.7).

@@ -7,15 +7,15 @@ use std::{
 };
 
 use bytes::Bytes;
-use h2::{RecvStream, SendStream};
+use h2::SendStream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::slot::StreamSlot;
+use super::{body::Http2Body, slot::StreamSlot};
 use crate::upstream::RequestBody;
 
 /// The bytes of a stream, both ways. Dropped before both sides have ended, the stream is reset.
 pub(in crate::upstream) struct Http2Tunnel<B: RequestBody> {
-    receiver: RecvStream,
+    receiver: Http2Body,
     sender: SendStream<Bytes>,
     /// Bytes that have come, and were not read yet.
     received: Bytes,
@@ -25,7 +25,7 @@ pub(in crate::upstream) struct Http2Tunnel<B: RequestBody> {
 }
 
 impl<B: RequestBody> Http2Tunnel<B> {
-    pub(super) fn new(receiver: RecvStream, sender: SendStream<Bytes>, slot: StreamSlot<B>) -> Self {
+    pub(super) fn new(receiver: Http2Body, sender: SendStream<Bytes>, slot: StreamSlot<B>) -> Self {
         Self { receiver, sender, received: Bytes::new(), is_shut_down: false, _slot: slot }
     }
 }
@@ -44,8 +44,7 @@ impl<B: RequestBody> AsyncRead for Http2Tunnel<B> {
         }
         let length = self.received.len().min(buf.remaining());
         buf.put_slice(&self.received.split_to(length));
-        // An error means that the stream has ended, which the next read tells.
-        let _ended = self.receiver.flow_control().release_capacity(length);
+        self.receiver.release(length);
         Poll::Ready(Ok(()))
     }
 }

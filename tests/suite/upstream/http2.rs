@@ -556,6 +556,53 @@ fn a_client_that_reads_nothing_stops_its_own_stream_alone() {
     assert_eq!(origin.connections(), 1);
 }
 
+/// A gRPC service sends each message in a frame of its own. h2 gives a connection up whose small frames nobody reads.
+#[test]
+fn clients_that_read_none_of_many_small_messages_stop_their_own_streams_alone() {
+    let origin = Http2Origin::start(move |mut exchange| async move {
+        if exchange.head.uri().path() == "/short" {
+            return exchange.respond(200, &[], &[0; 100_000]);
+        }
+        let mut stream = exchange.head(200, &[])?;
+        let mut message = 0_u32;
+        loop {
+            send_body(&mut stream, Bytes::from(format!("{message:016}"))).await?;
+            message += 1;
+        }
+    });
+    let tollgate = before(&[origin.address], "", "");
+    in_runtime(async {
+        let mut settings = h2::client::Builder::new();
+        settings.initial_window_size(4_096).data_frame_budget(usize::MAX);
+        let mut client = Http2Client::with(tollgate.address, &settings).await;
+        let mut stalled = Vec::new();
+        for _ in 0..8 {
+            let (answer, _) = client.send("GET", "/endless", &[], true).await.unwrap();
+            stalled.push(answer.await.unwrap().into_body());
+        }
+        let mut other = Http2Client::connect(tollgate.address).await;
+        let end = Instant::now() + Duration::from_secs(5);
+        while Instant::now() < end {
+            let reply = other.get("/short", &[]).await.unwrap();
+            assert_eq!((reply.status(), reply.body.len()), (200, 100_000));
+        }
+        // What was held for them is whole, and in order.
+        for body in &mut stalled {
+            let mut received = Vec::new();
+            while received.len() < 400_000 {
+                let data = body.data().await.unwrap().unwrap();
+                body.flow_control().release_capacity(data.len()).unwrap();
+                received.extend_from_slice(&data);
+            }
+            let messages =
+                received.chunks_exact(16).map(|message| String::from_utf8_lossy(message).into_owned());
+            let sent = (0..received.len() / 16).map(|message| format!("{message:016}"));
+            assert!(messages.eq(sent));
+        }
+    });
+    assert_eq!(origin.connections(), 1);
+}
+
 #[test]
 fn an_endpoint_that_reads_nothing_stops_the_upload() {
     let origin = Http2Origin::start(|mut exchange| async move { exchange.reset_unanswered().await });
