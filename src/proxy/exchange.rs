@@ -91,6 +91,11 @@ struct LoggedFields {
 }
 
 impl Exchange {
+    /// Whether the request is HEAD: its answer has no body, whatever its head says.
+    pub(super) fn is_head(&self) -> bool {
+        self.is_head
+    }
+
     /// The exchange of a request that has just come. Boxed: it is moved several times on its way.
     pub(super) fn new(
         telemetry: &Rc<WorkerTelemetry>,

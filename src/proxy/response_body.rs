@@ -1,6 +1,7 @@
 //! The body of an answer on its way to the client.
 
 use std::{
+    mem,
     pin::Pin,
     rc::Rc,
     task::{Context, Poll},
@@ -11,6 +12,8 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http::Response;
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::{BodyExt, Limited};
+use tokio::{task::spawn_local, time::timeout};
 
 use super::{
     exchange::Exchange,
@@ -25,6 +28,9 @@ use crate::{
     telemetry::metrics::Refusal,
     upstream::{self, ExchangeError, IncomingBody, UpgradedConnection},
 };
+
+/// How long an endpoint has to say that the answer ends behind its last byte.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// An answer's body. Its exchange ends with it: when the last byte was passed on, or when it is
 /// dropped before.
@@ -121,13 +127,22 @@ impl CheckedOutConnection {
         self.reservation.as_ref().is_some_and(|reservation| reservation.call_ended(status_of(trailers)))
     }
 
-    /// The answer was read as far as its client reads it, and trailers may have followed. What a call costs that only they can
-    /// tell is charged.
-    fn end_before_trailers(&mut self) {
-        if self.reservation.as_ref().is_some_and(ReservationGuard::waits_for_trailers) {
-            self.reservation = None;
+    /// The client has the whole answer: reads `incoming` to its end, for a moment at most, where by HTTP/2 an empty frame
+    /// or trailers may follow. What a call costs that only these can tell is charged if they do not come.
+    pub(super) fn read_end(mut self, incoming: IncomingBody) {
+        if !self.reservation.as_ref().is_some_and(ReservationGuard::waits_for_trailers)
+            && let Some(reservation) = self.reservation.take()
+        {
+            reservation.completed();
         }
-        self.end();
+        spawn_local(async move {
+            let read = timeout(END_TIMEOUT, Limited::new(incoming, 0).collect()).await;
+            let Ok(Ok(read)) = read else { return };
+            if let Some(trailers) = read.trailers() {
+                self.call_ended(trailers);
+            }
+            self.end();
+        });
     }
 
     /// The answer was read to its end: the connection returns to its pool, unless the request was answered
@@ -238,13 +253,17 @@ impl ResponseBody {
 
 impl Drop for ResponseBody {
     fn drop(&mut self) {
-        let BodySource::Upstream(body) = &mut self.source else { return };
+        let BodySource::Upstream(body) = mem::replace(&mut self.source, BodySource::Whole(Bytes::new()))
+        else {
+            return;
+        };
         if body.connection.has_ended() {
             return;
         }
         if body.incoming.size_hint().exact() == Some(0) {
-            // hyper does not ask for more than the length that it has announced. HTTP/2 may tell the end behind it.
-            body.connection.end_before_trailers();
+            // hyper does not ask for more than the length that it has announced.
+            let UpstreamBody { connection, incoming, .. } = *body;
+            connection.read_end(incoming);
         } else if let Some(exchange) = &mut self.exchange {
             exchange.client_broke_off();
         }

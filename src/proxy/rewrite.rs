@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, Uri, Version, header, request};
+use http::{HeaderValue, Request, Response, StatusCode, Uri, Version, header, request};
 use http_body::Body;
 
 use super::{
@@ -131,8 +131,15 @@ pub(super) fn client_response<S>(
         // The rest of the request's body may never be read: a request that follows it would be lost.
         head.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
+    // RFC 9110, 6.4.1
+    let has_no_body =
+        exchange.is_head() || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     let source = if body.is_end_stream() {
         connection.end();
+        BodySource::Whole(Bytes::new())
+    } else if has_no_body {
+        // By HTTP/2, its head may come without the end of its stream.
+        connection.read_end(body);
         BodySource::Whole(Bytes::new())
     } else {
         let timer = Rc::clone(client.timer());

@@ -151,12 +151,12 @@ pub(super) fn status_of(fields: &HeaderMap) -> Option<u32> {
     fields.get(&GRPC_STATUS)?.to_str().ok()?.parse().ok()
 }
 
-/// The status of an answer, as far as its head tells it: whatever the request says of itself, what counts is what the
-/// upstream took it for.
+/// The status of an answer, as far as its head tells it. Only an answer of gRPC has more to tell: whatever the request says
+/// of itself, what counts is what the upstream took it for.
 pub(super) fn answer_status<B: Body>(answer: &Response<B>) -> AnswerStatus {
     let status = status_of(answer.headers());
     let grpc = match status {
-        None if !answer.body().is_end_stream() => GrpcOutcome::Pending,
+        None if !answer.body().is_end_stream() && is_grpc(answer.headers()) => GrpcOutcome::Pending,
         known => GrpcOutcome::Known(known),
     };
     AnswerStatus { http: answer.status(), grpc }

@@ -146,6 +146,44 @@ fn long_bodies_pass_both_ways() {
 }
 
 /// By HTTP/2, trailers may follow a body of known length, as Go's servers send it.
+/// Some servers say the end of a stream in a frame of its own. A client of HTTP/1.1 has its answer before.
+#[test]
+fn an_answer_is_whole_before_its_stream_has_ended() {
+    let origin = Http2Origin::start(|mut exchange| async move {
+        let status = match exchange.head.uri().path() {
+            "/204" => 204,
+            "/304" => 304,
+            _ => 200,
+        };
+        let mut stream = match status {
+            204 => exchange.head(status, &[])?,
+            _ => exchange.head(status, &[("content-length", "5")])?,
+        };
+        if status == 200 && exchange.head.method() != "HEAD" {
+            stream.send_data(Bytes::from_static(b"hello"), false)?;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        stream.send_data(Bytes::new(), true)
+    });
+    let policy = "policies: { one: { algorithm: concurrency, key: ip, limit: 1 } }\n\
+                  access_log: { format: json, to: stdout }\n";
+    let tollgate = before(&[origin.address], "policies: [one]", policy);
+    let mut client = Client::connect(tollgate.address);
+    for (method, path, status) in
+        [("GET", "/", 200), ("HEAD", "/", 200), ("GET", "/204", 204), ("GET", "/304", 304)]
+    {
+        for _ in 0..3 {
+            let reply = client.request(method, path, &[], b"");
+            assert_eq!(reply.status, status, "{method} {path}");
+        }
+    }
+    eventually("all streams have ended", || origin.open_streams() == 0);
+    assert_eq!(origin.resets(), []);
+    let logged = || tollgate.stdout().iter().filter(|line| line.contains("\"status\"")).count();
+    eventually("all are logged", || logged() == 12);
+    assert!(!tollgate.stdout().join("\n").contains("aborted_by\":\"client"), "{:#?}", tollgate.stdout());
+}
+
 #[test]
 fn trailers_behind_a_length_pass_and_are_counted() {
     let origin = Http2Origin::start(|mut exchange| async move {
