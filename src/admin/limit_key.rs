@@ -6,7 +6,10 @@ use ipnet::IpNet;
 use percent_encoding::percent_decode_str;
 
 use crate::{
-    abuse::{self, UserNaming, bans::Key},
+    abuse::{
+        self, UserNaming,
+        bans::{Key, normalize_user},
+    },
     config::model::{Condition, KeyPart, KeyRecipe, Missing},
     limit::Policy,
 };
@@ -165,7 +168,7 @@ fn read_part(part: &str, ipv6_prefix: u8, names: &UserNaming) -> Result<String, 
         }
         Some(("user", name)) => Ok(match names.pseudonym_of_input(&decoded(name)) {
             Some(pseudonym) => format!("user:{pseudonym}"),
-            None => part.to_owned(),
+            None => format!("user:{}", normalize_user(name)),
         }),
         Some((kind, _)) if PLAIN.contains(&kind) => Ok(part.to_owned()),
         Some((kind, value)) if NAMED.contains(&kind) => match value.split_once('=') {
@@ -198,6 +201,8 @@ mod tests {
             ("ip:203.0.113.7+path:/a b", "ip:203.0.113.7+path:/a b"),
             ("ip:203.0.113.7 path:/a", "ip:203.0.113.7+path:/a"),
             ("user:a b", "user:a b"),
+            ("user:tenant:ann", "user:tenant%3Aann"),
+            ("user:tenant%3Aann", "user:tenant%3Aann"),
             ("user:a global", "user:a+global"),
             ("user:any host", "user:any host"),
             ("header:x-api-key=a=b", "header:x-api-key=a=b"),

@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use axum::{Json, extract::State};
+use http::StatusCode;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -92,7 +93,15 @@ pub(super) async fn clear(
         let (key, policies, _) = policies_with_key(&config, &names, &query)?;
         let policies: Vec<Policy> =
             policies.into_iter().filter_map(|index| config.policies().get(index)).cloned().collect();
-        let cleared = context.store.clear(&policies, &key.text).await?;
+        let cleared = match context.store.clear(&policies, &key.text).await {
+            Ok(cleared) => cleared,
+            Err(unavailable) => {
+                let done = "limits may be left in Redis";
+                context.audit(&by, "reset", &key.text, done);
+                let detail = format!("{unavailable}: {done}; try again once Redis is back");
+                return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
+            }
+        };
         let of: BTreeSet<&str> = cleared.iter().map(|limit| limit.policy.as_str()).collect();
         context.audit(&by, "reset", &key.text, &of.into_iter().collect::<Vec<_>>().join(", "));
         Ok(Json(dto::ResetLimits { cleared: cleared.into_iter().map(dto::ClearedLimit::from).collect() }))

@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use axum::{Json, extract::State};
+use http::StatusCode;
 
 use super::{
     bans,
@@ -59,16 +60,28 @@ async fn unblocked(
         None => (false, 0, [].as_slice()),
     };
     // Clear the limits first, or the next request that they deny would list the address as limited again.
-    let cleared = context.store.reset(config.policies(), &abuse::identifier(&shown)).await?;
+    let reset = context.store.reset(config.policies(), &abuse::identifier(&shown)).await;
+    let (cleared, unavailable) = match reset {
+        Ok(cleared) => (cleared, None),
+        // The bans are lifted all the same.
+        Err(unavailable) => (Vec::new(), Some(unavailable)),
+    };
     let key = Key::Address(address);
     let mut told = Ok(());
-    if is_limited || !cleared.is_empty() || !state.bans.by_key(&key).is_empty() {
+    if unavailable.is_none() && (is_limited || !cleared.is_empty() || !state.bans.by_key(&key).is_empty()) {
         // If Redis can't take it down, the rest is done and audited all the same.
         told = context.peers.unblock(address, &by.0).await;
         let now = state.clock.now();
         state.registry.unblock(address, Unblock { time: now, by: by.0.clone() }, now);
     }
     let bans_lifted = bans::lift_all(context, &key).await;
+    let many = |number: u64, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
+    if let Some(unavailable) = unavailable {
+        let done = format!("limits may be left in Redis, {} lifted", many(bans_lifted, "ban"));
+        context.audit(by, "unblock", &shown, &done);
+        let detail = format!("{unavailable}: {done}; try again once Redis is back");
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
+    }
     let mut still_banned = state.bans.covering(address);
     still_banned.retain(|ban| !ban.is_shadow);
     if !is_limited && cleared.is_empty() && bans_lifted == 0 {
@@ -84,7 +97,6 @@ async fn unblocked(
     });
     let names = state.registry.names();
     let others: BTreeSet<_> = others.map(|limit| names.mask_key(&limit.identifier).into_owned()).collect();
-    let many = |number: u64, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
     let detail =
         format!("{} cleared, {} lifted", many(cleared.len() as u64, "limit"), many(bans_lifted, "ban"));
     context.audit(by, "unblock", &shown, &detail);

@@ -10,7 +10,7 @@ use super::{
     algorithm::{Kind, Tier, Verdict, metadata_list::Entry},
     denials::{LocalDenials, MAX_AGE},
 };
-use crate::config::model::OnStoreError;
+use crate::config::model::{Cost, OnStoreError};
 
 /// One worker's handle to a store `S` that instances share. `L`, the process' own store, stands in while `S` is away. The
 /// worker's real type is `GuardedStore<SlicedStore<RedisStore>, Arc<MemoryStore>>`.
@@ -156,7 +156,7 @@ impl<S: Store, L: Store> GuardedStore<S, L> {
     }
 
     /// The policy with this instance's share of its limits. All instances together admit what one would, except that each
-    /// admits at least 1.
+    /// admits at least one request.
     fn instance_share(&self, policy: &Policy) -> Arc<Policy> {
         let (count, epoch) = (self.shared.instances.sharing(), self.shared.instances.epoch());
         let mut shares = self.shares.borrow_mut();
@@ -174,10 +174,12 @@ fn with_policy<'a>(check: &Check<'_>, policy: &'a Policy) -> Check<'a> {
     Check { policy, identifier, cost: check.cost, detail }
 }
 
-/// The policy with its limits divided by the number of instances, at least 1 each. A `gcra` burst is divided, too, and so are
-/// the limits of `distinct` and `concurrency`.
+/// The policy with its limits divided by the number of instances, each at least what one request may cost: else it would
+/// be denied until the store is back. A `gcra` burst is divided, too, and so are the limits of `distinct` and
+/// `concurrency`.
 fn with_share(policy: &Policy, instances: u32) -> Arc<Policy> {
-    let share = |limit: u64| (limit / u64::from(instances.max(1))).max(1);
+    let (Cost::Fixed(most) | Cost::Header { max: most, .. }) = policy.cost;
+    let share = |limit: u64| (limit / u64::from(instances.max(1))).max(most.min(limit)).max(1);
     let tiers = policy.tiers.iter().map(|tier| Tier { limit: share(tier.limit), ..*tier }).collect();
     let kind = match policy.kind {
         Kind::Gcra { burst, delay } => Kind::Gcra { burst: share(burst), delay },
@@ -359,6 +361,22 @@ mod tests {
             guard.shared.instances.set_count(1_000, 1_000);
             assert_eq!(guard.instance_share(&policy).tiers[0].limit, 1, "there is always one");
         }
+    }
+
+    #[test]
+    fn a_share_admits_a_request_whatever_it_costs() {
+        let share = |cost| {
+            let mut policy = policy(Algorithm::FixedWindow, 100, 30);
+            policy.overrides.iter_mut().for_each(|(_, variant)| variant.cost.clone_from(&cost));
+            policy.cost = cost;
+            let guard = guard(40);
+            let limit = |variant| guard.instance_share(variant).tiers[0].limit;
+            policy.variants().map(limit).collect::<Vec<_>>()
+        };
+        let by_header = |max| Cost::Header { name: http::HeaderName::from_static("x-cost"), default: 1, max };
+        assert_eq!(share(Cost::Fixed(1)), [2, 1]);
+        assert_eq!(share(Cost::Fixed(5)), [5, 5]);
+        assert_eq!(share(by_header(50)), [50, 30], "never more than the limit itself");
     }
 
     /// Runs what never waits: the stores here are memory.

@@ -31,13 +31,14 @@ impl<'a> Retries<'a> {
     }
 
     /// A copy of `request`, which is about to be sent over `connection`, if it may be needed and may be used: the method is
-    /// idempotent (RFC 9110, 9.2.2), and all of the body is at hand.
+    /// idempotent (RFC 9110, 9.2.2), it is no handshake of a tunnel, and all of the body is at hand.
     pub(super) fn copy(
         &self,
         request: &Request<RequestBody>,
         connection: &Connection<RequestBody>,
     ) -> Option<RequestCopy> {
-        if !request.method().is_idempotent() || !self.may_need_copy(connection) {
+        let is_safe = request.method().is_idempotent() && self.forwarder.upgrade.is_none();
+        if !is_safe || !self.may_need_copy(connection) {
             return None;
         }
         RequestCopy::new(request)
@@ -48,13 +49,13 @@ impl<'a> Retries<'a> {
         if connection.is_reused() && !connection.is_shared() && !self.is_replaced {
             return true;
         }
-        let Forwarder { retry, upstream, upgrade, .. } = *self.forwarder;
+        let Forwarder { retry, upstream, .. } = *self.forwarder;
         let may = |reason: &RetryReason| match reason {
             RetryReason::Connect => false,
             RetryReason::Refused => !connection.is_shared() && upstream.has_other_hosts(),
             _ => true,
         };
-        self.left > 0 && upgrade.is_none() && retry.when.iter().any(may)
+        self.left > 0 && retry.when.iter().any(may)
     }
 
     /// Whether the request is sent over another connection because this one has ended with `error`: it was kept, and closed

@@ -30,6 +30,7 @@ pub use ladder::{Ladder, LadderStep, LadderTerms};
 pub use offenses::{Offense, OffenseRecorder};
 pub use rule::Rule;
 pub use table::{BanPage, BanTable};
+pub use user_name::normalize as normalize_user;
 
 /// Bans of each [class](BanClass) at most; and addresses, as well as users, with ladders at most.
 pub const MAX_BANS: usize = 100_000;

@@ -13,7 +13,7 @@ const MAX_NAME_BYTES: usize = 128;
 
 /// Encodes the name of a user as an operator writes it. A name that is encoded already, as the admin API shows it, stays
 /// as it is.
-pub(super) fn normalize(name: &str) -> CompactString {
+pub fn normalize(name: &str) -> CompactString {
     if is_encoded(name) { name.into() } else { encode(name) }
 }
 
@@ -61,8 +61,9 @@ pub(super) fn is_encoded(name: &str) -> bool {
         let digits = rest.as_bytes().get(..2).unwrap_or_default();
         digits.len() == 2 && digits.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'A'..=b'F'))
     });
-    // An escape writes a byte as three.
-    escapes && name.len() <= MAX_NAME_BYTES * 3 && !name.chars().any(is_special)
+    // An escape writes a byte as three. Of a longer name there is a hash alone.
+    let is_short = || name.len() - 2 * name.matches('%').count() <= MAX_NAME_BYTES;
+    escapes && is_short() && !name.chars().any(is_special)
 }
 
 fn is_special(character: char) -> bool {
@@ -87,9 +88,15 @@ mod tests {
             assert_eq!(normalize(name), encoded);
             assert_eq!(normalize(&normalize(name)), encoded);
         }
-        let long = normalize(&"u".repeat(MAX_NAME_BYTES + 300));
-        assert!(long.starts_with("%sha256-") && is_encoded(&long), "{long}");
-        assert_eq!(normalize(&long), long);
+        for length in [MAX_NAME_BYTES + 1, MAX_NAME_BYTES * 3, MAX_NAME_BYTES + 300] {
+            let long = normalize(&"u".repeat(length));
+            assert!(long.starts_with("%sha256-") && is_encoded(&long), "{long}");
+            assert_eq!(normalize(&long), long);
+        }
+        for longest in ["u".repeat(MAX_NAME_BYTES), ":".repeat(MAX_NAME_BYTES)] {
+            let encoded = encode(&longest);
+            assert_eq!((normalize(&encoded), decode(&encoded)), (encoded.clone(), Some(longest.into())));
+        }
         for foreign in ["%", "%4", "%sha256-", "a:b", "%c2"] {
             assert!(!is_encoded(foreign), "{foreign}");
         }

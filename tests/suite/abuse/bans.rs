@@ -951,3 +951,23 @@ fn made_up_users_push_out_no_change_by_an_operator_on_any_instance(redis: &Deplo
     let third = sharing(&origin, redis, MADE_UP);
     eventually("it lists them", || audited(&third) == (1_000, by_operators.clone()));
 }
+
+/// Of such a name, limits and bans know a hash.
+#[test]
+fn a_user_with_a_long_name_is_banned_and_reset() {
+    let origin = Origin::ok();
+    let rest = "user: [{ header: x-user-id, from: anyone }]
+policies: { p: { algorithm: sliding_log, key: user, limit: 1/1h } }\n";
+    let tollgate = Tollgate::start(Config::new(&[origin.address], rest).with_policy("p"));
+    for name in ["tenant:ann".to_owned(), "n".repeat(129), "n".repeat(384)] {
+        let status = || request(tollgate.address, "GET", "/", &[("x-user-id", &name)], b"").status;
+        assert_eq!([status(), status()], [200, 429]);
+        let key = format!("user:{name}");
+        let reset = tollgate.command(&["limits", &key, "--reset"]);
+        assert_eq!((reset.code, status()), (Some(0), 200), "{reset:?}");
+        assert_eq!(tollgate.command(&["ban", &key, "--for=1h"]).code, Some(0));
+        assert_eq!(status(), 403, "{name}");
+        assert_eq!(tollgate.command(&["unban", &key]).code, Some(0));
+        assert_eq!(status(), 429);
+    }
+}

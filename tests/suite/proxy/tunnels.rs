@@ -236,6 +236,26 @@ fn an_upgrade_that_may_hide_requests_is_not_passed_on() {
     }
 }
 
+/// Also where the connection had been kept: who has seen the handshake may have begun with it.
+#[test]
+fn a_handshake_that_an_endpoint_has_seen_is_not_repeated() {
+    let origin = Origin::start(|conn| {
+        while let Some(head) = conn.head()? {
+            if head.starts_with("GET /chat") {
+                break;
+            }
+            conn.answer("200 OK", &[], b"ok")?;
+        }
+        Ok(())
+    });
+    let tollgate = one_worker(&[origin.address], "");
+    assert_eq!(get(tollgate.address, "/", &[]).status, 200);
+    assert_eq!(Client::connect(tollgate.address).send(handshake("/chat", "")).reply().status, 502);
+    let heads = origin.heads();
+    assert_eq!(heads.iter().filter(|head| head.starts_with("GET /chat")).count(), 1, "{heads:?}");
+    assert_eq!(origin.connections(), 1, "it came over the connection that was kept");
+}
+
 fn a_lease_lasts_as_long_as_its_tunnel(redis: Option<&Deployment>) {
     let sockets = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let theirs = std::sync::Arc::clone(&sockets);

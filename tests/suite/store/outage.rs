@@ -575,6 +575,29 @@ fn where_memory_is_full_requests_fall_back_and_denials_hold() {
 }
 
 #[test]
+fn an_unblock_without_redis_lifts_the_ban_and_says_what_is_left() {
+    let (origin, mut redis) = (Origin::ok(), Redis::start());
+    let tollgate = instance(&origin, &at(&redis.url()));
+    wait_for_the_store(&tollgate);
+    redis.kill();
+    eventually("Redis is away", || {
+        get(tollgate.address, "/deny", "k");
+        breaker_is_open(&tollgate)
+    });
+    let ban = tollgate.command(&["ban", "ip:127.0.0.9", "--for=1h"]);
+    assert_eq!(ban.code, Some(0), "{ban:?}");
+    let status = || crate::harness::get_from("127.0.0.9", tollgate.address, "/local", &[]).status;
+    assert_eq!(status(), 403);
+    let ended = tollgate.command(&["unblock", "127.0.0.9"]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("limits may be left in Redis, 1 ban lifted; try again"), "{ended:?}");
+    assert_ne!(status(), 403);
+    let audit = tollgate.admin("GET", "/v1/audit").json();
+    let entry = &audit["entries"][0];
+    assert_eq!((&entry["action"], &entry["target"]), (&"unblock".into(), &"127.0.0.9".into()), "{audit}");
+}
+
+#[test]
 fn a_server_that_becomes_a_replica_is_left_alone_until_it_is_a_master_again() {
     let master = nobody();
     let port = master.port().to_string();
