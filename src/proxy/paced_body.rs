@@ -45,13 +45,18 @@ impl PacedBody {
         self.incoming.size_hint()
     }
 
-    /// The next frame. While it is waited for, [`Phase::RequestBody`] goes on.
+    /// The next frame. While it is waited for, if it `is_paced`, [`Phase::RequestBody`] goes on.
     pub(super) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
+        is_paced: bool,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let Poll::Ready(frame) = self.poll_unpaced(cx) else {
-            if self.waits_since.is_none() {
+        let frame = Pin::new(&mut self.incoming).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &frame {
+            self.timer.add_received(frame.data_ref().map_or(0, Bytes::len) as u64);
+        }
+        let Poll::Ready(frame) = frame else {
+            if is_paced && self.waits_since.is_none() {
                 self.timer.wait_for_client(Phase::RequestBody, self.idle_timeout, self.budget.left());
                 self.timer.client_wait_begins(ClientWait::Request);
                 self.waits_since = Some(self.timer.now());
@@ -71,17 +76,5 @@ impl PacedBody {
         let is_late = self.budget.left().is_zero();
         self.budget.earn(bytes);
         is_late
-    }
-
-    /// The next frame, however long it takes.
-    pub(super) fn poll_unpaced(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let frame = Pin::new(&mut self.incoming).poll_frame(cx);
-        if let Poll::Ready(Some(Ok(frame))) = &frame {
-            self.timer.add_received(frame.data_ref().map_or(0, Bytes::len) as u64);
-        }
-        frame
     }
 }

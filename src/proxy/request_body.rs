@@ -13,7 +13,10 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::{
-    expect_continue::ContinueGate, paced_body::PacedBody, phase_timer::PhaseTimer, trailers::TrailerFilter,
+    expect_continue::ContinueGate,
+    paced_body::PacedBody,
+    phase_timer::{Phase, PhaseTimer},
+    trailers::TrailerFilter,
 };
 use crate::{
     config::model::ClientLimits,
@@ -45,8 +48,17 @@ pub struct ClientBody {
     trailers: TrailerFilter,
     progress: Rc<BodyProgress>,
     timer: Rc<PhaseTimer>,
-    /// For the upstream, to take what has come, and then to answer.
-    upstream_timeout: Duration,
+    timeouts: BodyTimeouts,
+}
+
+/// How long the upstream may take while a body is sent.
+#[derive(Debug, Clone, Copy)]
+pub struct BodyTimeouts {
+    /// To take what has come, and then to answer.
+    pub response: Duration,
+    /// Of a call (gRPC) whose response has begun: for both sides to be silent. What its client sends is a message now and
+    /// then, for which there is no other limit.
+    pub call_idle: Option<Duration>,
 }
 
 /// How far a request's body has come.
@@ -128,7 +140,7 @@ impl RequestBody {
         timer: &Rc<PhaseTimer>,
         limits: &ClientLimits,
         max: Option<u64>,
-        upstream_timeout: Duration,
+        timeouts: BodyTimeouts,
         trailers: TrailerFilter,
     ) -> (Self, Rc<BodyProgress>) {
         let progress = Rc::new(BodyProgress::default());
@@ -141,7 +153,7 @@ impl RequestBody {
             trailers,
             progress: Rc::clone(&progress),
             timer: Rc::clone(timer),
-            upstream_timeout,
+            timeouts,
         };
         (Self::Stream(Box::new(stream)), progress)
     }
@@ -153,18 +165,22 @@ impl ClientBody {
             ready!(gate.poll_open(cx));
             self.gate = None;
         }
-        let frame = if self.progress.state.get() == BodyState::Sending {
-            let frame = ready!(self.incoming.poll_frame(cx));
-            self.timer.enter_upstream(self.upstream_timeout);
-            frame
-        } else {
-            ready!(self.incoming.poll_unpaced(cx))
-        };
+        let is_sending = self.progress.state.get() == BodyState::Sending;
+        let call_idle = self.timeouts.call_idle.filter(|_| self.timer.is_response_pending());
+        let is_paced = is_sending && call_idle.is_none();
+        let frame = ready!(self.incoming.poll_frame(cx, is_paced));
+        match call_idle {
+            _ if !is_sending => {}
+            None => self.timer.enter_upstream(self.timeouts.response),
+            // A client that does not read wins no time by what it sends.
+            Some(_) if self.timer.phase() == Phase::Client => {}
+            Some(idle) => self.timer.enter_upstream(idle),
+        }
         Poll::Ready(match frame {
             Some(Ok(mut frame)) => {
                 let trailers = frame.trailers_mut().map(|trailers| self.trailers.apply(trailers)).is_some();
                 let length = frame.data_ref().map_or(0, Bytes::len) as u64;
-                if self.incoming.is_late(length) {
+                if self.incoming.is_late(length) && call_idle.is_none() {
                     self.timer.cut_off(CutOff { body: CutOffBody::Request, reason: CutOffReason::MinRate });
                     self.finish(BodyState::Faulty(BodyFault::Broken));
                     return Poll::Ready(Some(Err(RequestBodyError::Late)));

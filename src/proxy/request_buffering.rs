@@ -41,7 +41,7 @@ pub(super) async fn receive(
     let mut received = Bytes::new();
     let mut copied = Vec::new();
     while (received.len() + copied.len()) as u64 != length {
-        let frame = poll_fn(|cx| match body.poll_frame(cx) {
+        let frame = poll_fn(|cx| match body.poll_frame(cx, true) {
             Poll::Ready(frame) => Poll::Ready(Ok(frame)),
             Poll::Pending if timer.take_timed_out() => Poll::Ready(Err(())),
             Poll::Pending => Poll::Pending,

@@ -18,7 +18,7 @@ use super::{
     headers,
     open_exchanges::{ExchangeKind, ExchangeOwner},
     outcome::PolicyOutcome,
-    request_body::{BodyProgress, RequestBody},
+    request_body::{BodyProgress, BodyTimeouts, RequestBody},
     request_buffering::ReceivedBody,
     response_body::{BodySource, ResponseBody, UpstreamBody},
     trailers::TrailerFilter,
@@ -96,11 +96,11 @@ pub(super) fn upstream_request<S>(
         );
     }
     let opener = gate.as_ref().map(ContinueGate::opener);
-    let upstream_timeout = route.timeouts.response;
+    let call_idle = is_grpc(&head.headers).then_some(route.timeouts.idle);
+    let timeouts = BodyTimeouts { response: route.timeouts.response, call_idle };
     let max = config.max_body(route, client.listener());
     let limits = &config.client_limits;
-    let (body, progress) =
-        RequestBody::stream(body, gate, client.timer(), limits, max, upstream_timeout, trailers);
+    let (body, progress) = RequestBody::stream(body, gate, client.timer(), limits, max, timeouts, trailers);
     let mut request = Request::from_parts(head, body);
     heed_informational(&mut request, opener, hints, &worker.rules.via);
     (request, Some(progress))

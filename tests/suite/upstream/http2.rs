@@ -641,6 +641,40 @@ fn clients_that_read_none_of_many_small_messages_stop_their_own_streams_alone() 
     assert_eq!(origin.connections(), 1);
 }
 
+/// As in a stream of events of which the client confirms each.
+#[test]
+fn a_call_may_be_quiet_after_a_message_of_its_client() {
+    let origin = Http2Origin::start(|mut exchange| async move {
+        let mut answer = exchange.head(200, &[("content-type", "application/grpc")])?;
+        while let Ok(data) = exchange.data().await {
+            if data.is_empty() {
+                break;
+            }
+            send_body(&mut answer, data).await?;
+        }
+        answer.send_trailers([("grpc-status".parse().unwrap(), "0".parse().unwrap())].into_iter().collect())
+    });
+    let limits = "client_limits: { idle_timeout: 1s, min_rate: { bytes: 1000, grace: 500ms } }\n";
+    let tollgate = before(&[origin.address], "timeouts: { response: 10s, idle: 10s }", limits);
+    in_runtime(async {
+        let mut client = Http2Client::connect(tollgate.address).await;
+        let fields = [("content-type", "application/grpc"), ("te", "trailers")];
+        let (answer, mut body) = client.send("POST", "/", &fields, false).await.unwrap();
+        let mut answer = answer.await.unwrap().into_body();
+        for pause in [0, 2_500, 1_500] {
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+            send_body(&mut body, Bytes::from_static(b"message")).await.unwrap();
+            let message = answer.data().await.unwrap().unwrap();
+            answer.flow_control().release_capacity(message.len()).unwrap();
+            assert_eq!(message, "message");
+        }
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        body.send_data(Bytes::new(), true).unwrap();
+        assert!(answer.data().await.is_none());
+        assert_eq!(answer.trailers().await.unwrap().unwrap()["grpc-status"], "0");
+    });
+}
+
 #[test]
 fn an_endpoint_that_reads_nothing_stops_the_upload() {
     let origin = Http2Origin::start(|mut exchange| async move { exchange.reset_unanswered().await });
