@@ -19,6 +19,7 @@ use super::{
     health::{Eligible, Outliers},
     hosts::{Hosts, HostsSnapshot, ListedEndpoint},
     names::Name,
+    pool::MAX_BUFFER,
     queue::ConnectionQueue,
     with_cause,
 };
@@ -27,6 +28,9 @@ use crate::{
     telemetry::metrics::{EndpointFacts, StateChange, UpstreamTlsFacts},
     tls::{ServerSettings, find_tls_error, handshake_hint},
 };
+
+/// hyper's limit for the header lines of a response. A higher one would cost every response an allocation.
+const MAX_FIELDS: usize = 100;
 
 /// One upstream, with the counters that hold for the whole process.
 #[derive(Debug)]
@@ -129,8 +133,15 @@ impl SharedUpstream {
 
     /// An error of a host in words, behind what to look at if that is known.
     pub fn describe(&self, host: &Host, error: &(dyn Error + 'static)) -> String {
+        let http1: Option<&hyper::Error> = error.downcast_ref();
+        if http1.is_some_and(hyper::Error::is_parse_too_large) {
+            return format!(
+                "its response has more than {MAX_FIELDS} header lines, or more than {} KiB of them",
+                MAX_BUFFER >> 10
+            );
+        }
         if !host.endpoint.is_https() {
-            let is_nonsense = error.downcast_ref().is_some_and(hyper::Error::is_parse);
+            let is_nonsense = http1.is_some_and(hyper::Error::is_parse);
             let also = if is_nonsense { " (if the port uses TLS, write https://)" } else { "" };
             return with_cause(error) + also;
         }

@@ -41,7 +41,7 @@ use crate::{config::model::Protocol, tls::find_tls_error};
 
 /// What is read of an answer at once, and so what a client that does not read it makes the proxy hold, twice: here and on its way
 /// to the client. hyper's own default is 408 KiB. The head of an answer has to fit in.
-const MAX_BUFFER: usize = 64 << 10;
+pub(super) const MAX_BUFFER: usize = 64 << 10;
 
 /// How long a request waits for a connection that others have no use for before it has a slow request broken off, and
 /// then how long for that one's.

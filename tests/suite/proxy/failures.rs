@@ -3,7 +3,7 @@
 use std::{io, net::SocketAddr};
 
 use super::{assert_problem, before, nobody, one_worker};
-use crate::harness::{Client, Config, Conn, Origin, Tollgate, get};
+use crate::harness::{Client, Config, Conn, Origin, Tollgate, eventually, get};
 
 #[test]
 fn nobody_listens() {
@@ -51,6 +51,25 @@ fn what_is_not_http_is_no_answer() {
         });
         let tollgate = before(&origin);
         assert_problem(&get(tollgate.address, "/", &[]), 502, &[origin.address]);
+    }
+}
+
+#[test]
+fn a_head_that_is_too_long_is_said_to_be() {
+    for (lines, length, is_passed) in [(90, 100, true), (101, 1, false), (90, 5_000, false)] {
+        let origin = Origin::start(move |conn| {
+            conn.head()?;
+            let lines: String = (0..lines).map(|n| format!("x-{n}: {}\r\n", "v".repeat(length))).collect();
+            conn.send(format!("HTTP/1.1 200 OK\r\n{lines}content-length: 2\r\n\r\nok").as_bytes())
+        });
+        let tollgate = before(&origin);
+        assert_eq!(get(tollgate.address, "/", &[]).status, if is_passed { 200 } else { 502 });
+        let told = "its response has more than 100 header lines, or more than 64 KiB of them";
+        let says = || tollgate.log().iter().any(|line| line.contains(told));
+        if !is_passed {
+            eventually("it is logged", says);
+        }
+        assert!(!tollgate.log().join("\n").contains("https"), "{:?}", tollgate.log());
     }
 }
 
