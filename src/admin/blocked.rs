@@ -159,7 +159,10 @@ impl BlockedQuery {
 
     /// What to look for.
     fn filter(&self, config: &ConfigSnapshot, bans: &Arc<BanTable>) -> Result<abuse::ClientQuery, Problem> {
-        let (policy, prefix) = (self.policy_name(config)?.map(Into::into), self.network()?);
+        // Clients are listed by the prefix that identifies them, of which an address may be any.
+        let client = |net: IpNet| abuse::masked(net.addr(), config.ipv6_prefix());
+        let prefix = self.network()?.map(|net| if client(net).contains(&net) { client(net) } else { net });
+        let policy = self.policy_name(config)?.map(Into::into);
         let after =
             decode_cursor(self.cursor.as_deref(), |(sort, number, address): (String, u64, String)| {
                 Some((sort, ClientPosition::new(number, abuse::parse(&address)?)))

@@ -128,6 +128,8 @@ fn a_list_is_filtered_sorted_and_paged() {
     assert_eq!(addresses("?policy=per-user"), "10.0.0.1");
     assert_eq!(addresses("?prefix=203.0.113.0/24&sort=address"), "203.0.113.7 203.0.113.9");
     assert_eq!(addresses("?prefix=2001:db8::/32"), "2001:db8::/64");
+    assert_eq!(addresses("?prefix=2001:db8::1"), "2001:db8::/64");
+    assert_eq!(addresses("?prefix=2001:db8:1::1"), "");
 
     for sort in ["last", "first", "denied", "address"] {
         let mut pages = Vec::new();
