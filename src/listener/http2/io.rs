@@ -19,7 +19,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::streams::Streams;
+use super::{data_frames::DataFrames, streams::Streams};
 use crate::listener::{connection::lingering_close, io::ClientIo, stream::Stream};
 
 /// Frames are gathered up to this size before they are sent: one full record of TLS (RFC 8446, 5.1).
@@ -47,6 +47,7 @@ struct Transport {
     /// Whether only a part of a frame was taken from hyper.
     is_frame_cut: bool,
     streams: Rc<Streams>,
+    received: DataFrames,
     /// Nothing is read or written any more, and hyper is not told.
     is_given_up: bool,
 }
@@ -61,6 +62,7 @@ impl Http2Io {
             is_unflushed: false,
             is_frame_cut: false,
             streams,
+            received: DataFrames::new(),
             is_given_up: false,
         })))
     }
@@ -147,6 +149,8 @@ impl AsyncRead for Http2Io {
         }
         let bytes_read = &transport.streams.bytes_read;
         bytes_read.set(bytes_read.get() + (buf.filled().len() - before) as u64);
+        let left = transport.received.join(&mut buf.filled_mut()[before..]);
+        buf.set_filled(before + left);
         Poll::Ready(Ok(()))
     }
 }

@@ -2,6 +2,7 @@
 //! own.
 
 mod connection;
+mod data_frames;
 mod io;
 mod streams;
 

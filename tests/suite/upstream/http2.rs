@@ -641,6 +641,29 @@ fn clients_that_read_none_of_many_small_messages_stop_their_own_streams_alone() 
     assert_eq!(origin.connections(), 1);
 }
 
+/// As a gRPC client does that streams what it has, before there is a connection to its service.
+#[test]
+fn many_small_messages_at_once_pass() {
+    let mut settings = Builder::new();
+    settings.data_frame_budget(usize::MAX);
+    let origin = Http2Origin::with(settings, |mut exchange| async move {
+        let (body, _) = exchange.read().await?;
+        exchange.respond(200, &[], &body)
+    });
+    let tollgate = before(&[origin.address], "", "");
+    in_runtime(async {
+        let mut client = Http2Client::connect(tollgate.address).await;
+        let messages = 12_000;
+        let (answer, mut body) = client.send("POST", "/", &[], false).await.unwrap();
+        for message in 0..messages {
+            body.send_data(Bytes::from(format!("{message:016}")), message + 1 == messages).unwrap();
+        }
+        let reply = read(answer).await.unwrap();
+        let sent: String = (0..messages).map(|message| format!("{message:016}")).collect();
+        assert!(reply.body == sent.into_bytes(), "{} {} bytes", reply.status(), reply.body.len());
+    });
+}
+
 /// As in a stream of events of which the client confirms each.
 #[test]
 fn a_call_may_be_quiet_after_a_message_of_its_client() {
