@@ -26,6 +26,7 @@ algorithms[2] = {
     for i = 2, n, 2 do
       local ends, window = state[i - 1], policy[i]
       if not ends or not is_current(state[i], ends - now, window) then
+        if ends and state[i] > 0 and ends > now then state.is_ahead = true end
         state[i - 1], state[i] = now - now % window + window, 0
       elseif ends > last then
         last = ends
@@ -58,6 +59,8 @@ algorithms[2] = {
     return true
   end,
   refund = function(state, policy, cost, at)
+    -- It would be written without the windows that lie too far in the future for this clock.
+    if state.is_ahead then return false end
     local refunded = false
     for i = 2, #policy, 2 do
       local ends, used = state[i - 1], state[i]

@@ -44,8 +44,12 @@ impl FixedWindow {
         discards
     }
 
-    /// Refunds `cost` units that were taken at `at`, to each tier whose window has not ended.
-    pub fn refund(&mut self, tiers: &[Tier], at: i64, cost: u64) {
+    /// Refunds `cost` units that were taken at `at`, to each tier whose window has not ended. Nothing if a window lies too
+    /// far in the future at the time `now`.
+    pub fn refund(&mut self, tiers: &[Tier], now: i64, at: i64, cost: u64) {
+        if self.0.iter().zip(tiers).any(|(window, &tier)| window.is_ahead(tier, now)) {
+            return;
+        }
         for (window, &tier) in self.0.iter_mut().zip(tiers) {
             window.refund(tier, at, cost);
         }

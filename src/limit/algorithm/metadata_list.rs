@@ -134,7 +134,8 @@ impl MetadataList {
         if let (Some(entries), Some(entry)) = (&mut self.entries, entry) {
             entries.remove(entry);
         }
-        self.counter.refund(tier, at, cost);
+        // However far ahead of the clock its window lies, as in Redis.
+        self.counter.refund(tier, at, at, cost);
     }
 
     /// Units taken in the window of `now`.

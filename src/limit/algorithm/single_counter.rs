@@ -30,9 +30,12 @@ impl SingleCounter {
         discards
     }
 
-    /// Refunds `cost` units that were taken at `at`, if their window has not ended.
-    pub fn refund(&mut self, tier: Tier, at: i64, cost: u64) {
-        self.0.refund(tier, at, cost);
+    /// Refunds `cost` units that were taken at `at`, if their window has not ended, and does not lie too far in the future
+    /// at the time `now`.
+    pub fn refund(&mut self, tier: Tier, now: i64, at: i64, cost: u64) {
+        if !self.0.is_ahead(tier, now) {
+            self.0.refund(tier, at, cost);
+        }
     }
 
     /// Units taken in the window of `now`.

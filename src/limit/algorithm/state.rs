@@ -110,8 +110,8 @@ impl LimitState {
     pub fn refund(&mut self, rule: Rule<'_>, now: i64, at: i64, cost: u64, detail: &Detail) {
         let tier = rule.tiers[0];
         match self {
-            Self::SingleCounter(state) => state.refund(tier, at, cost),
-            Self::FixedWindow(state) => state.refund(rule.tiers, at, cost),
+            Self::SingleCounter(state) => state.refund(tier, now, at, cost),
+            Self::FixedWindow(state) => state.refund(rule.tiers, now, at, cost),
             Self::MetadataList(state) => state.refund(tier, at, cost, detail.entry()),
             Self::SlidingWindow(state) => state.refund(rule.tiers, buckets(rule), now, at, cost),
             Self::SlidingLog(state) => state.refund(at, cost),

@@ -30,6 +30,9 @@ on_subjects!(
     memory_and_redis_say_the_same_to_the_same_trace: server Shared, sentinel BehindSentinel, cluster Clustered,
     strict_cluster InOneSlot
 );
+on_subjects!(
+    a_refund_by_a_clock_that_was_set_back_is_the_same_in_both: server Shared, cluster Clustered
+);
 
 const KEPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/suite/store/conformance/differential.txt");
 pub(super) const IDENTIFIERS: [&str; 2] = ["ip:1", "ip:1+path:/a"];
@@ -185,6 +188,24 @@ fn memory_and_redis_say_the_same_to_the_same_trace<S: Subject>() {
     runner
         .run(&traces(), |(cast, steps)| replay::<S>(&cast, &steps))
         .unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// In Redis, the windows that were too far ahead for the refund were lost, and counted no more once the clock was right.
+fn a_refund_by_a_clock_that_was_set_back_is_the_same_in_both<S: Subject>() {
+    let decide = |policy, identifier, cost| Step::Decide((vec![(policy, identifier, cost)], 0));
+    let steps = [
+        decide(4, 1, 1),
+        Step::Scale(4, 200),
+        decide(4, 1, 3),
+        Step::Pass(-2_000_000),
+        Step::GiveBack(1),
+        Step::Window(0, 3, 0),
+        decide(4, 1, 0),
+        Step::Pass(-2_500_000),
+        decide(4, 0, 1),
+        Step::GiveBack(0),
+    ];
+    replay::<S>(&[2, 3, 7, 10, 16, 15], &steps).unwrap();
 }
 
 /// What an admitted request has taken and may be refunded.
