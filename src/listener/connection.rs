@@ -56,7 +56,7 @@ pub(super) enum Ended {
 pub(super) struct RefusedHead {
     pub(super) stream: Stream,
     pub(super) fault: HeadFault,
-    /// What there is of the head. It may be gone, and what came behind it be here.
+    /// What there is of the head. Empty if hyper had read it to its end.
     pub(super) head: Bytes,
     /// hyper has answered it already.
     pub(super) is_answered: bool,
@@ -163,7 +163,7 @@ where
                     return Poll::Ready(Ended::Closed);
                 }
                 Phase::RequestHead if !self.timer.is_response_pending() && self.is_serving() => {
-                    return Poll::Ready(self.refuse(HeadFault::Timeout));
+                    return Poll::Ready(self.refuse(HeadFault::Timeout, true));
                 }
                 phase => {
                     tracing::debug!(waiting = ?phase, "connection timed out");
@@ -241,11 +241,12 @@ where
             Err(error) => {
                 tracing::debug!("connection closed: {error}");
                 if error.is_parse() {
-                    return self.refuse(match (error.is_parse_version_h2(), error.is_parse_too_large()) {
+                    let fault = match (error.is_parse_version_h2(), error.is_parse_too_large()) {
                         (true, _) => HeadFault::Http2,
                         (false, true) => HeadFault::Unparsed(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE),
                         (false, false) => HeadFault::Unparsed(StatusCode::BAD_REQUEST),
-                    });
+                    };
+                    return self.refuse(fault, !is_head_read(&error));
                 }
                 false
             }
@@ -267,12 +268,13 @@ where
         matches!(self.state, ConnectionState::Serving(_))
     }
 
-    /// hyper made no request of a head.
-    fn refuse(&mut self, fault: HeadFault) -> Ended {
+    /// hyper made no request of a head, which it has still, if it `has_head`.
+    fn refuse(&mut self, fault: HeadFault, has_head: bool) -> Ended {
         match std::mem::replace(&mut self.state, ConnectionState::Ended) {
             ConnectionState::Serving(http) => {
-                let http1::Parts { io, read_buf: head, .. } = http.into_parts();
+                let http1::Parts { io, read_buf, .. } = http.into_parts();
                 let io = io.into_inner();
+                let head = if has_head { read_buf } else { Bytes::new() };
                 // hyper answers every head that it can't parse, but for one of HTTP/2.
                 let is_answered = matches!(fault, HeadFault::Unparsed(_)) && io.withheld().is_none();
                 let fault = io.withheld().map_or(fault, HeadFault::Unparsed);
@@ -297,6 +299,13 @@ where
             _ => Ended::Closed,
         }
     }
+}
+
+/// Whether hyper had read the head to its end when it failed, so that what is left came behind it. hyper tells only by its
+/// words.
+fn is_head_read(error: &hyper::Error) -> bool {
+    let words = error.to_string();
+    ["content-length", "transfer-encoding"].iter().any(|field| words.contains(field))
 }
 
 impl RefusedHead {

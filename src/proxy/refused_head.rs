@@ -25,11 +25,14 @@ pub enum HeadFault {
 /// The longest path that is logged of such a head, in bytes.
 const MAX_LOGGED: usize = 2 << 10;
 
-/// Counts and logs that a head was refused, and returns the answer to it. `head` is what there is of it. Where hyper had
-/// read it to its end it is gone, and what came behind it is here.
+/// Counts and logs that a head was refused, and returns the answer to it. `head` is what there is of it: nothing if hyper
+/// had read it to its end, but where it announced a length that no number can hold. What came behind it is here then.
 pub fn refuse_head<S>(worker: &Worker<S>, client: &ClientInfo, fault: HeadFault, head: &[u8]) -> Bytes {
-    let line = RequestLine::read(head);
+    let mut line = RequestLine::read(head);
     let (refusal, detail) = refusal(worker, fault, head, &line);
+    if refusal == Refusal::BodyTooLarge {
+        line = RequestLine::default();
+    }
     let request_id = headers::request_id(&HeaderMap::new(), &worker.config().request_id, false);
     let mut reply = Reply::problem(refusal.status(), detail).closing();
     if line.method == b"HEAD" {

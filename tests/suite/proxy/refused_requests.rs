@@ -34,6 +34,31 @@ fn refusals() -> Vec<(String, u16, &'static str, [Value; 3])> {
         ("hello\r\n\r\n".to_owned(), 400, "malformed", unknown()),
         (format!("POST /a HTTP/1.1\r\n{host}content-length: 5, 6\r\n\r\nhello"), 400, "malformed", unknown()),
         (format!("POST /a HTTP/1.1\r\n{host}transfer-encoding: gzip\r\n\r\n"), 400, "malformed", unknown()),
+        // What comes behind such a head is not taken for its request line.
+        (
+            format!("POST /a HTTP/1.1\r\n{host}content-length: 1, 2\r\n\r\nGET /b HTTP/1.1\r\n"),
+            400,
+            "malformed",
+            unknown(),
+        ),
+        (
+            format!("POST /a HTTP/1.1\r\n{host}transfer-encoding: gzip\r\n\r\nGET /b HTTP/9.9\r\nfoo"),
+            400,
+            "malformed",
+            unknown(),
+        ),
+        (
+            format!("POST /a HTTP/1.1\r\n{host}transfer-encoding: gzip\r\n\r\nHEAD /b HTTP/1.1\r\nfoo"),
+            400,
+            "malformed",
+            unknown(),
+        ),
+        (
+            format!("POST /a HTTP/1.1\r\n{host}content-length: {}\r\n\r\nGET /b HTTP/1.1\r\n", u64::MAX),
+            413,
+            "body_too_large",
+            unknown(),
+        ),
         (format!("GET /a HTTP/1.2\r\n{host}\r\n"), 505, "version", get("/a", "HTTP/1.2")),
         (format!("GET /a HTTP/2.1\r\n{host}\r\n"), 505, "version", get("/a", "HTTP/2.1")),
         (
