@@ -17,6 +17,7 @@ use socket2::SockRef;
 use super::{
     handed_over::{HandedOver, SocketRole},
     socket::{BindError, BoundListener, ListenSocket, bind},
+    unix,
 };
 use crate::config::model::{ListenAddress, UnixSocket};
 
@@ -147,6 +148,13 @@ impl InheritedSockets {
             return bind(configured, workers, exclusive);
         };
         let address = first.address.clone();
+        if let ListenAddress::Unix(socket) = configured
+            && first.origin.is_some()
+            && let Err(error) = unix::set_access(socket)
+        {
+            // It may be a service manager's. Nobody is better off without a new process.
+            tracing::warn!(%address, "mode, owner and group of {address} can't be set as configured: {error}");
+        }
         let of_address = self.sockets.extract_if(.., |inherited| inherited.address == address);
         let sockets: Vec<_> = of_address.map(|inherited| inherited.socket).collect();
         tracing::info!(%address, sockets = sockets.len(), "Tollgate serves on the inherited socket {address}");

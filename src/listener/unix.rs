@@ -21,25 +21,32 @@ use crate::config::model::UnixSocket;
 /// # Errors
 /// Somebody listens there, the file is no socket, or the system refuses it.
 pub(super) fn bind(socket: &UnixSocket) -> io::Result<UnixListener> {
-    let UnixSocket { path, mode, owner, group } = socket;
+    let path = &socket.path;
     remove_stale(path)?;
-    let (owner, group) = (owner.as_deref().map(user_id), group.as_deref().map(group_id));
-    let (owner, group) = (owner.transpose()?, group.transpose()?);
     let listener = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     listener.set_nonblocking(true)?;
     listener.bind(&SockAddr::unix(path)?)?;
     // Until it listens, nobody can connect: owner and mode are set by then.
-    let ours = || -> io::Result<()> {
-        if owner.is_some() || group.is_some() {
-            chown(path, owner, group)?;
-        }
-        if let Some(mode) = *mode {
-            fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
-        }
-        listener.listen(BACKLOG)
-    };
+    let ours = || set_access(socket).and_then(|()| listener.listen(BACKLOG));
     ours().inspect_err(|_| drop(fs::remove_file(path)))?;
     Ok(listener.into())
+}
+
+/// Gives the file the mode, the owner and the group that are configured.
+///
+/// # Errors
+/// There is no such user or group, or the system refuses it.
+pub(super) fn set_access(socket: &UnixSocket) -> io::Result<()> {
+    let UnixSocket { path, mode, owner, group } = socket;
+    let (owner, group) = (owner.as_deref().map(user_id), group.as_deref().map(group_id));
+    let (owner, group) = (owner.transpose()?, group.transpose()?);
+    if owner.is_some() || group.is_some() {
+        chown(path, owner, group)?;
+    }
+    if let Some(mode) = *mode {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+    }
+    Ok(())
 }
 
 fn remove_stale(path: &Path) -> io::Result<()> {

@@ -164,6 +164,23 @@ fn two_signals_end_the_old_process_at_once() {
 }
 
 #[test]
+fn a_unix_socket_that_is_handed_over_gets_the_mode_that_is_configured() {
+    let (origin, directory) = (origin(), tempfile::TempDir::new().unwrap());
+    let path = directory.path().join("tollgate.sock");
+    let listeners = format!(
+        "listeners: [{{ address: \"127.0.0.1:0\" }}, {{ address: \"unix:{}\", mode: \"0666\" }}]\n",
+        path.display()
+    );
+    let mut service = start(Config::new(&[origin.address], &listeners));
+    let mode = || std::os::unix::fs::MetadataExt::mode(&path.metadata().unwrap()) & 0o777;
+    assert_eq!(mode(), 0o666);
+    service.configure(|yaml| yaml.replace("0666", "0600"));
+    service.hand_over();
+    assert_eq!(mode(), 0o600);
+    assert_eq!(service.0.wait().code(), Some(0));
+}
+
+#[test]
 fn a_unix_socket_is_handed_over_with_its_file() {
     use std::os::unix::net::UnixStream;
 
