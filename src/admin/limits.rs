@@ -3,7 +3,6 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use axum::{Json, extract::State};
-use http::StatusCode;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -98,8 +97,7 @@ pub(super) async fn clear(
             Err(unavailable) => {
                 let done = "limits may be left in Redis";
                 context.audit(&by, "reset", &key.text, done);
-                let detail = format!("{unavailable}: {done}; try again once Redis is back");
-                return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
+                return Err(Problem::partly_done(&unavailable, done));
             }
         };
         let of: BTreeSet<&str> = cleared.iter().map(|limit| limit.policy.as_str()).collect();

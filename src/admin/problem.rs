@@ -89,6 +89,12 @@ impl Problem {
         Self { kind: ProblemKind::LastEndpoint, ..Self::new(StatusCode::CONFLICT, detail) }
     }
 
+    /// Redis could not be asked for all of it. `done`: what was done all the same, and what may be left.
+    pub(super) fn partly_done(unavailable: &Unavailable, done: &str) -> Self {
+        let detail = format!("{unavailable}: {done}; try again once Redis is back");
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+    }
+
     /// A configuration can't be used: the one in force stays.
     pub(super) fn misconfigured(errors: Vec<ConfigurationError>) -> Self {
         let detail = "the configuration has errors, so the running one was not changed";

@@ -3,7 +3,6 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use axum::{Json, extract::State};
-use http::StatusCode;
 
 use super::{
     bans,
@@ -79,8 +78,7 @@ async fn unblocked(
     if let Some(unavailable) = unavailable {
         let done = format!("limits may be left in Redis, {} lifted", many(bans_lifted, "ban"));
         context.audit(by, "unblock", &shown, &done);
-        let detail = format!("{unavailable}: {done}; try again once Redis is back");
-        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
+        return Err(Problem::partly_done(&unavailable, &done));
     }
     let mut still_banned = state.bans.covering(address);
     still_banned.retain(|ban| !ban.is_shadow);

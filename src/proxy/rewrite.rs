@@ -131,14 +131,11 @@ pub(super) fn client_response<S>(
         // The rest of the request's body may never be read: a request that follows it would be lost.
         head.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
-    // RFC 9110, 6.4.1
-    let has_no_body =
-        exchange.is_head() || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     let source = if body.is_end_stream() {
         connection.end();
         BodySource::Whole(Bytes::new())
-    } else if has_no_body {
-        // By HTTP/2, its head may come without the end of its stream.
+    } else if exchange.is_head() || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
+        // It has no body (RFC 9110, 6.4.1). By HTTP/2, its head may come without the end of its stream.
         connection.read_end(body);
         BodySource::Whole(Bytes::new())
     } else {

@@ -26,7 +26,7 @@ pub(super) struct DataFrames {
 }
 
 /// A DATA frame that another one may be joined to, which ends where what was handed on ends.
-struct Open {
+struct OpenFrame {
     at: usize,
     stream: [u8; 4],
     length: usize,
@@ -40,7 +40,7 @@ impl DataFrames {
     /// Joins those of `bytes`, which are the next that the client has sent. How many bytes are left, at the beginning.
     pub(super) fn join(&mut self, bytes: &mut [u8]) -> usize {
         let (mut read, mut written) = (0, 0);
-        let mut open: Option<Open> = None;
+        let mut open: Option<OpenFrame> = None;
         // Hands so many bytes on as they are.
         let pass = |bytes: &mut [u8], read: &mut usize, written: &mut usize, length: usize| {
             if read != written {
@@ -92,7 +92,7 @@ impl DataFrames {
                 continue;
             }
             if is_whole && flags == 0 {
-                open = Some(Open { at: written, stream, length });
+                open = Some(OpenFrame { at: written, stream, length });
             }
             self.rest = length;
             pass(bytes, &mut read, &mut written, HEADER);

@@ -3,7 +3,7 @@
 //! h2 keeps each DATA frame that nobody has read as it came, and gives a connection up whose small frames take much more
 //! memory than they hold. A gRPC service sends each message in a frame of its own, so that some clients that read slowly
 //! would end the streams of all others. Therefore the connection's task takes what nobody reads out of h2 now and then
-//! ([`UnreadBodies::hold`]), and joins small frames. Their window is still given back by who reads them.
+//! ([`OpenBodies::hold`]), and joins small frames. Their window is still given back by who reads them.
 
 use std::{
     cell::RefCell,
@@ -27,14 +27,14 @@ pub(in crate::upstream) struct Http2Body(Rc<ListedBody>);
 
 /// A body, and its place among those of its connection.
 struct ListedBody {
-    body: RefCell<Body>,
-    bodies: Rc<UnreadBodies>,
+    body: RefCell<BodyState>,
+    bodies: Rc<OpenBodies>,
     place: usize,
 }
 
-struct Body {
+struct BodyState {
     stream: RecvStream,
-    held: Held,
+    held: HeldData,
     /// The error behind what is held.
     error: Option<h2::Error>,
     /// Of who waits for the next frame.
@@ -46,7 +46,7 @@ struct Body {
 
 /// Data in order.
 #[derive(Default)]
-struct Held {
+struct HeldData {
     frames: VecDeque<Bytes>,
     /// The small frames behind these.
     joined: BytesMut,
@@ -54,10 +54,11 @@ struct Held {
 
 impl Http2Body {
     /// The body behind a head with these `headers`, one of the connection's `bodies`.
-    pub(super) fn new(stream: RecvStream, headers: &HeaderMap, bodies: &Rc<UnreadBodies>) -> Self {
+    pub(super) fn new(stream: RecvStream, headers: &HeaderMap, bodies: &Rc<OpenBodies>) -> Self {
         let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
         let left = length.and_then(|length| length.parse().ok());
-        let body = Body { stream, held: Held::default(), error: None, waker: None, left, has_data: true };
+        let body =
+            BodyState { stream, held: HeldData::default(), error: None, waker: None, left, has_data: true };
         let mut all = bodies.0.borrow_mut();
         let entry = all.vacant_entry();
         let listed = ListedBody { body: RefCell::new(body), bodies: Rc::clone(bodies), place: entry.key() };
@@ -83,21 +84,19 @@ impl Http2Body {
     /// The next data; `None`: there is no more.
     pub(super) fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, h2::Error>>> {
         let body = &mut *self.0.body.borrow_mut();
-        let next = match body.held.next() {
-            Some(data) => Some(Ok(data)),
-            None => match body.error.take() {
-                Some(error) => Some(Err(error)),
-                None if !body.has_data => None,
-                None => match body.stream.poll_data(cx) {
-                    Poll::Ready(next) => next,
-                    Poll::Pending => {
-                        if !body.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-                            body.waker = Some(cx.waker().clone());
-                        }
-                        return Poll::Pending;
-                    }
-                },
-            },
+        let next = if let Some(data) = body.held.next() {
+            Some(Ok(data))
+        } else if let Some(error) = body.error.take() {
+            Some(Err(error))
+        } else if !body.has_data {
+            None
+        } else if let Poll::Ready(next) = body.stream.poll_data(cx) {
+            next
+        } else {
+            if !body.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+                body.waker = Some(cx.waker().clone());
+            }
+            return Poll::Pending;
         };
         match &next {
             Some(Ok(data)) => body.left = body.left.map(|left| left.saturating_sub(data.len() as u64)),
@@ -129,7 +128,7 @@ impl fmt::Debug for Http2Body {
     }
 }
 
-impl Body {
+impl BodyState {
     /// Takes out of h2 what nobody has read.
     fn hold(&mut self) {
         // h2 tells one task alone of what comes next: still who waits for it.
@@ -146,7 +145,7 @@ impl Body {
     }
 }
 
-impl Held {
+impl HeldData {
     fn push(&mut self, data: Bytes) {
         if data.len() < SMALL {
             self.joined.extend_from_slice(&data);
@@ -176,9 +175,9 @@ impl Drop for ListedBody {
 
 /// The bodies of a connection that are not over.
 #[derive(Default)]
-pub(super) struct UnreadBodies(RefCell<Slab<Weak<ListedBody>>>);
+pub(super) struct OpenBodies(RefCell<Slab<Weak<ListedBody>>>);
 
-impl UnreadBodies {
+impl OpenBodies {
     /// Takes out of h2 what nobody has read of any.
     pub(super) fn hold(&self) {
         for listed in self.0.borrow().iter().filter_map(|(_, listed)| listed.upgrade()) {

@@ -15,7 +15,7 @@ use h2::client::{Builder, Connection, SendRequest};
 use tokio::{sync::oneshot, time::timeout};
 
 use super::{
-    body::UnreadBodies,
+    body::OpenBodies,
     io::{Http2Io, PAUSE},
 };
 use crate::upstream::io::UpstreamIo;
@@ -52,7 +52,7 @@ pub(in crate::upstream) struct Http2Connection {
     idle_since: Cell<Instant>,
     /// Bytes that were received.
     received: Rc<Cell<u64>>,
-    bodies: Rc<UnreadBodies>,
+    bodies: Rc<OpenBodies>,
     /// Told of the end by being dropped.
     _dropped: oneshot::Sender<()>,
 }
@@ -90,14 +90,14 @@ impl Http2Connection {
         .await?;
         let limit = Rc::new(Cell::new(connection.max_concurrent_send_streams()));
         let (sender, dropped) = oneshot::channel();
-        let bodies = Rc::<UnreadBodies>::default();
-        let driven = Driven {
+        let bodies = Rc::<OpenBodies>::default();
+        let driver = ConnectionDriver {
             connection,
             limit: Rc::clone(&limit),
             received: Rc::clone(&received),
             bodies: Rc::clone(&bodies),
         };
-        tokio::task::spawn_local(driven.drive(dropped));
+        tokio::task::spawn_local(driver.drive(dropped));
         Ok(Rc::new(Self {
             tls_version,
             requests: RefCell::new(requests),
@@ -156,20 +156,20 @@ impl Http2Connection {
     }
 
     /// The bodies of its answers.
-    pub(super) fn bodies(&self) -> &Rc<UnreadBodies> {
+    pub(super) fn bodies(&self) -> &Rc<OpenBodies> {
         &self.bodies
     }
 }
 
-/// What a connection's task has of it.
-struct Driven {
+/// The connection as its own task has it.
+struct ConnectionDriver {
     connection: Connection<Http2Io, Bytes>,
     limit: Rc<Cell<usize>>,
     received: Rc<Cell<u64>>,
-    bodies: Rc<UnreadBodies>,
+    bodies: Rc<OpenBodies>,
 }
 
-impl Driven {
+impl ConnectionDriver {
     /// Drives the connection until it ends, or has been dropped and could say so.
     async fn drive(mut self, dropped: oneshot::Receiver<()>) {
         let mut hold_at = PAUSE;

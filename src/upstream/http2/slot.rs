@@ -13,7 +13,7 @@ use h2::{Reason, SendStream, client::ResponseFuture, ext::Protocol};
 use http::{Request, Response, StatusCode};
 
 use super::{
-    body::{Http2Body, UnreadBodies},
+    body::{Http2Body, OpenBodies},
     connection::Http2Connection,
     request::http2_head,
     tunnel::Http2Tunnel,
@@ -159,7 +159,7 @@ impl<B: RequestBody> Drop for StreamSlot<B> {
 async fn answer_head(
     mut answer: ResponseFuture,
     on_informational: Option<OnInformational>,
-    bodies: &Rc<UnreadBodies>,
+    bodies: &Rc<OpenBodies>,
 ) -> Result<Response<IncomingBody>, h2::Error> {
     let response = poll_fn(|cx| {
         // Others are skipped.
