@@ -32,6 +32,12 @@ local function merge(key, ban, lasts, since, level, rule, json)
   end
   if level > 0 then
     local rules, length = read_ladders(key), now + lasts - since
+    local ladder = valid_or_empty(rules[rule])
+    -- The instance may not have known the bans before this one: that is no way down.
+    local before = decayed_level(ladder, since)
+    if before >= level then
+      level, length = math.min(before + 1, 1000000), math.max(length, ladder[2])
+    end
     rules[rule] = {level, length, now + lasts, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
     store_ladders(key, rules, now + lasts + math.min(level * length, LONGEST), max_bans)
   end

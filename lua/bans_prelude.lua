@@ -24,6 +24,7 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 -- 366 days: no ban is longer, and no step is remembered for longer.
 local LONGEST = 31622400000000
+local BUCKETS = 8
 -- Changes, as they were published.
 local changes = {}
 
@@ -133,6 +134,26 @@ local function read_ladders(key)
   local packed = redis.call('HGET', ladders, key)
   local is_read, rules = pcall(cmsgpack.unpack, packed or '')
   return is_read and type(rules) == 'table' and rules or {}
+end
+
+-- A ladder that was read, or an empty one where that is not valid.
+local function valid_or_empty(ladder)
+  if type(ladder) ~= 'table' then
+    return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+  end
+  for at = 1, 5 + BUCKETS do
+    local number = ladder[at]
+    if type(number) ~= 'number' or number ~= number or number < 0 or number > 9007199254740992 then
+      return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+    end
+  end
+  return ladder
+end
+
+-- The level of the last ban at this time: each quiet period as long as that ban lowers it by one.
+local function decayed_level(ladder, time)
+  local passed = math.floor(math.max(time - ladder[3], 0) / math.max(ladder[2], 1))
+  return math.max(ladder[1] - passed, 0)
 end
 
 -- Stores the ladders of a key, in which nothing counts any more from `expiry` on. Where there are too many addresses, or too

@@ -11,23 +11,9 @@
 --
 -- Counts and lengths of bans are as in src/abuse/bans/window.rs and ladder.rs.
 
-local BUCKETS, WIDTH = 8, 13
+local WIDTH = 13
 local channel, new_epoch, max_bans = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local refused, given = 0, {}
-
--- A ladder that was read, or an empty one where that is not valid.
-local function valid_or_empty(ladder)
-  if type(ladder) ~= 'table' then
-    return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
-  end
-  for at = 1, 5 + BUCKETS do
-    local number = ladder[at]
-    if type(number) ~= 'number' or number ~= number or number < 0 or number > 9007199254740992 then
-      return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
-    end
-  end
-  return ladder
-end
 
 -- Adds denials to a ladder, and gives how many fell into the window that ends with the last of all.
 local function count(ladder, first, last, denials, window)
@@ -70,8 +56,7 @@ for base = 4, #ARGV - WIDTH + 1, WIDTH do
   end
   if first >= ladder[3] then
     if count(ladder, first, last, denials, window) >= limit then
-      local passed = math.floor(math.max(now - ladder[3], 0) / math.max(ladder[2], 1))
-      local level = math.max(ladder[1] - passed, 0)
+      local level = decayed_level(ladder, now)
       local length = math.floor(math.max(math.min(lasts * factor ^ level * jitter / 1000000, longest), 1))
       level = math.min(level + 1, 1000000)
       ladder = valid_or_empty(nil)

@@ -64,6 +64,15 @@ pub fn read_file(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     })
 }
 
+/// Whether there is a directory at `path`.
+///
+/// # Errors
+/// There is nothing, or it can't be seen within [`READ_LIMIT`].
+pub fn is_directory(path: &Path) -> io::Result<bool> {
+    let owned = path.to_owned();
+    within_limit(move || Ok(fs::metadata(owned)?.is_dir()))
+}
+
 /// Opens the file at `path`, and never waits for the other end of a pipe. Blocks as long as the disk does not answer.
 ///
 /// # Errors

@@ -32,7 +32,7 @@ pub use clients::{
     USER_ADDRESSES, Unblock, UserAddress, UserAddresses, UserDenialCounts, UserDenials, UserSample,
 };
 pub use hint::Hint;
-pub use names::{UserNaming, is_pseudonym, truncate_name};
+pub use names::{UserNaming, is_pseudonym, is_shortened, shorten_name};
 pub use outbox::Pending;
 pub use recording::{Answer, Collector, Denial, Recorder};
 pub use traffic::{RequestLine, TrafficHistory};

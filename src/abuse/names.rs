@@ -14,6 +14,8 @@ use crate::{
 
 /// Bytes of a name that are kept. What clients make longer is cut.
 const MAX_NAME_BYTES: usize = 128;
+/// Stands behind the beginning of a name that is cut.
+const CUT: &str = "…";
 /// What a hashed name begins with; 16 hexadecimal digits follow.
 const HASH_PREFIX: &str = "hmac:";
 /// Stands in a key for a user whose name must not be stored.
@@ -84,11 +86,10 @@ impl UserNaming {
         }
     }
 
-    /// What may be stored of a user: the name, at most 128 bytes of it; `hmac:` and 16 hexadecimal digits;
-    /// or nothing.
+    /// What may be stored of a user: the name, as [`shorten_name`] makes it; `hmac:` and 16 hexadecimal digits; or nothing.
     pub fn stored_name<'a>(&self, user: &'a str) -> Option<Cow<'a, str>> {
         match self.users {
-            Users::Plain => Some(Cow::Borrowed(truncate_name(user))),
+            Users::Plain => Some(shorten_name(user)),
             Users::Hashed | Users::Off => self.log_name(user),
         }
     }
@@ -131,7 +132,7 @@ impl UserNaming {
     }
 
     /// Whether users are stored at all.
-    pub(super) fn is_enabled(&self) -> bool {
+    pub fn is_enabled(&self) -> bool {
         self.users != Users::Off
     }
 
@@ -139,7 +140,7 @@ impl UserNaming {
     pub(super) fn identify(&self, user: &str) -> Option<NamedUser> {
         let hash = || self.hash(user);
         match self.users {
-            Users::Plain => Some(NamedUser { hash: hash(), written: truncate_name(user).into() }),
+            Users::Plain => Some(NamedUser { hash: hash(), written: shorten_name(user).into() }),
             Users::Hashed => Some(hash()).map(|hash| NamedUser { hash, written: hashed(hash) }),
             Users::Off => None,
         }
@@ -197,9 +198,19 @@ fn names_a_user(key: &str) -> bool {
     key.split('+').any(|part| part.starts_with("user:"))
 }
 
-/// As much of a name as records keep.
-pub fn truncate_name(user: &str) -> &str {
-    &user[..user.floor_char_boundary(MAX_NAME_BYTES)]
+/// A name as records keep it: of a long one the beginning, and `…`.
+pub fn shorten_name(user: &str) -> Cow<'_, str> {
+    if user.len() <= MAX_NAME_BYTES {
+        return user.into();
+    }
+    let kept = user.floor_char_boundary(MAX_NAME_BYTES - CUT.len());
+    format!("{}{CUT}", &user[..kept]).into()
+}
+
+/// Whether this is the beginning of a long name, as records keep it; or, hardly ever, a name that looks like that.
+pub fn is_shortened(name: &str) -> bool {
+    // A character before the end may have been cut whole.
+    name.ends_with(CUT) && name.len() > MAX_NAME_BYTES - char::MAX.len_utf8()
 }
 
 #[cfg(test)]
@@ -269,11 +280,19 @@ mod tests {
 
     #[test]
     fn long_names_are_cut_between_characters() {
+        for (long, kept) in [("ä".repeat(100), 62), ("n".repeat(129), 125), ("😀".repeat(33), 31)] {
+            let stored = shorten_name(&long);
+            let expected: String = long.chars().take(kept).chain(['…']).collect();
+            assert_eq!((&*stored, &*shorten_name(&stored)), (expected.as_str(), expected.as_str()));
+            assert!(is_shortened(&stored) && !is_shortened(&long));
+        }
+        for whole in ["n".repeat(128), "and so on…".to_owned()] {
+            assert!(shorten_name(&whole) == whole && !is_shortened(&whole));
+        }
         let long = "ä".repeat(100);
-        assert_eq!(names(Users::Plain).stored_name(&long).unwrap().len(), 128);
         assert_ne!(
             names(Users::Hashed).pseudonym(&long),
-            names(Users::Hashed).pseudonym(truncate_name(&long)),
+            names(Users::Hashed).pseudonym(&shorten_name(&long)),
             "they are two users"
         );
     }

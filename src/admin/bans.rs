@@ -94,7 +94,8 @@ pub(super) fn page(context: &HandlerContext, query: &BansQuery) -> Result<dto::B
 }
 
 /// Bans an address, a prefix or a user on every instance. Replaces any ban of the same key. What would shut out a large part
-/// of the internet, this machine, the operator's own address or a trusted proxy is refused unless `force` is set.
+/// of the internet, this machine, the operator's own address or a trusted proxy is refused unless `force` is set; so is the
+/// name of a user as records cut it.
 #[utoipa::path(
     post,
     path = "/v1/bans",
@@ -135,6 +136,13 @@ pub(super) async fn create(
         })?;
     let reason = new.reason;
     checked_reason(&reason)?;
+    if !new.force && new.key.strip_prefix("user:").is_some_and(abuse::is_shortened) {
+        let detail = format!(
+            "{key} is the beginning of a name, as records keep a long one, and bans no user: write the whole name, as in the \
+             access log; if it is the whole name, force it (tollgate ban --force; \"force\": true)"
+        );
+        return Err(Problem::bad_request(detail));
+    }
     if !new.force {
         let config = context.state.active_config.snapshot();
         let operator = peer.map(|Extension(Peer(address))| address);

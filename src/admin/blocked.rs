@@ -97,7 +97,8 @@ pub(super) async fn list(
 pub(super) async fn page(context: &HandlerContext, query: &BlockedQuery) -> Result<dto::Blocked, Problem> {
     let state = &context.state;
     let limit = page_size(query.limit)?;
-    let mut walk = PageScan::new(query.filter(&state.active_config.snapshot(), &state.bans)?, limit);
+    let config = state.active_config.snapshot();
+    let mut walk = PageScan::new(query.filter(&config, &state.bans)?, limit);
     context.peers.refresh().await;
     let now = state.clock.now();
     while state.registry.advance(&mut walk, now) {
@@ -105,6 +106,10 @@ pub(super) async fn page(context: &HandlerContext, query: &BlockedQuery) -> Resu
         tokio::task::yield_now().await;
     }
     let (clients, next) = walk.page();
+    // A policy that a reload has removed is known as long as its clients are listed.
+    if clients.is_empty() {
+        query.check_policy(&config)?;
+    }
     let cursor = next
         .map(|place| encode_cursor(&(query.sort.name(), place.sort_key(), abuse::shown(place.address()))));
     let blocked = clients
@@ -134,13 +139,13 @@ pub(super) async fn count_active(context: &HandlerContext) -> usize {
 }
 
 impl BlockedQuery {
-    /// The name of the policy to look for.
-    pub(super) fn policy_name(&self, config: &ConfigSnapshot) -> Result<Option<&str>, Problem> {
-        let Some(name) = self.policy.as_deref() else { return Ok(None) };
+    /// Checks that there is a policy of the name to look for.
+    pub(super) fn check_policy(&self, config: &ConfigSnapshot) -> Result<(), Problem> {
+        let Some(name) = self.policy.as_deref() else { return Ok(()) };
         // What bans deny is listed by their rules' names.
         let is_ban = name == MANUAL || name.starts_with("bans.");
         if is_ban || config.policy_named(name).is_some() {
-            return Ok(Some(name));
+            return Ok(());
         }
         Err(Problem::not_found(format!("no policy is named {}", name.escape_debug())))
     }
@@ -162,7 +167,6 @@ impl BlockedQuery {
         // Clients are listed by the prefix that identifies them, of which an address may be any.
         let client = |net: IpNet| abuse::masked(net.addr(), config.ipv6_prefix());
         let prefix = self.network()?.map(|net| if client(net).contains(&net) { client(net) } else { net });
-        let policy = self.policy_name(config)?.map(Into::into);
         let after =
             decode_cursor(self.cursor.as_deref(), |(sort, number, address): (String, u64, String)| {
                 Some((sort, ClientPosition::new(number, abuse::parse(&address)?)))
@@ -173,7 +177,7 @@ impl BlockedQuery {
         Ok(abuse::ClientQuery {
             sort: self.sort,
             after: after.map(|(_, place)| place),
-            policy,
+            policy: self.policy.as_deref().map(Into::into),
             prefix,
             is_active: self.active,
             bans: Some(Arc::clone(bans)),

@@ -18,7 +18,8 @@ use crate::{
         self,
         explain::{
             AssumedHost, CheckVerdict, ExplainedBodyLimit, ExplainedCheck, ExplainedEndpoint,
-            ExplainedRequest, ExplainedRoute, ExplainedVerdict, Explanation, HeaderChange,
+            ExplainedListener, ExplainedReply, ExplainedRequest, ExplainedRoute, ExplainedVerdict,
+            Explanation, HeaderChange,
         },
     },
     telemetry::time::format_duration,
@@ -62,7 +63,8 @@ pub(super) async fn explanation(
 ) -> Result<dto::Explanation, Problem> {
     let peer = peer(request.peer.as_deref())?;
     let certificate = request.client_certificate.as_ref().map(assumed_identity).transpose()?;
-    let asked = ExplainedRequest { peer, certificate, request: request_parts(request)? };
+    let is_https = request.url.split_once("://").map(|(scheme, _)| scheme.eq_ignore_ascii_case("https"));
+    let asked = ExplainedRequest { peer, is_https, certificate, request: request_parts(request)? };
     let (state, now) = (&context.state, context.state.clock.now());
     let config = state.active_config.snapshot();
     let client_certificate = asked.certificate.as_ref().map(explained_certificate);
@@ -185,6 +187,7 @@ impl From<Explanation> for dto::Explanation {
             user,
             // It is not explained but assumed.
             client_certificate: None,
+            listeners: explained.listeners.into_iter().map(listener).collect(),
             route: explained.route.map(route),
             upstream: explained.upstream,
             endpoint: explained.endpoint.map(|endpoint| {
@@ -192,9 +195,7 @@ impl From<Explanation> for dto::Explanation {
                 dto::ExplainedEndpoint { url, because }
             }),
             cors: explained.cors,
-            reply: explained
-                .reply
-                .map(|reply| dto::ExplainedReply { status: reply.status.as_u16(), location: reply.location }),
+            reply: explained.reply.map(reply),
             rewritten_path: explained.rewritten_path,
             request_headers: explained.request_headers.into_iter().map(header_change).collect(),
             response_headers: explained.response_headers.into_iter().map(header_change).collect(),
@@ -209,6 +210,15 @@ impl From<Explanation> for dto::Explanation {
             bans: explained.bans.iter().map(|ban| dto::Ban::from(&**ban)).collect(),
         }
     }
+}
+
+fn listener(explained: ExplainedListener) -> dto::ExplainedListener {
+    let ExplainedListener { listener, reply: answer, because } = explained;
+    dto::ExplainedListener { listener, reply: reply(answer), because: because.to_owned() }
+}
+
+fn reply(ExplainedReply { status, location }: ExplainedReply) -> dto::ExplainedReply {
+    dto::ExplainedReply { status: status.as_u16(), location }
 }
 
 fn header_change(change: HeaderChange) -> dto::HeaderChange {

@@ -92,6 +92,10 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
         let too_slow = |_| Problem::new(StatusCode::REQUEST_TIMEOUT, "the body was sent too slowly");
         let too_long = |_| Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is incomplete or too long");
         let body: Bytes = body.map_err(too_slow)?.map_err(too_long)?.to_bytes();
+        // serde would take the items of a list for the fields in their order.
+        if body.trim_ascii_start().starts_with(b"[") {
+            return Err(Problem::bad_request("can't parse the body: it is a list, not an object"));
+        }
         serde_json::from_slice(&body)
             .map(Self)
             .map_err(|error| Problem::bad_request(format!("can't parse the body: {error}")))

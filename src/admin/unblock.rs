@@ -91,7 +91,9 @@ async fn unblocked(
     }
     let others = limited.iter().filter(|limit| {
         let is_own = abuse::is_identifier_of(&limit.identifier, &shown);
-        !is_own && (limit.until > now || is_banned(&state.bans, &limit.identifier))
+        // A ban of a prefix is named already, which is around the address and not behind it.
+        let is_named = still_banned.iter().any(|ban| ban.key.to_string() == limit.identifier);
+        !is_own && !is_named && (limit.until > now || is_banned(&state.bans, &limit.identifier))
     });
     let names = state.registry.names();
     let others: BTreeSet<_> = others.map(|limit| names.mask_key(&limit.identifier).into_owned()).collect();

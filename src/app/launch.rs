@@ -87,7 +87,7 @@ pub fn start(
     inherited: InheritedSockets,
     sessions: &[SessionKeys],
 ) -> Result<App, StartError> {
-    raise_descriptor_limit();
+    raise_descriptor_limit(config.client_limits.connections);
     let workers = workers::count(config.workers);
     let sockets = Sockets::bind(&config, workers, inherited)?;
     let metrics = Metrics::new(&config, workers);
@@ -220,12 +220,12 @@ impl Sockets {
         inherited.retain(&all.chain([admin.clone()]).collect::<Vec<_>>());
         let mut listening = ListeningSockets::default();
         let mut bind = |role, address: &ListenAddress, count| -> Result<_, StartError> {
-            let is_inherited = inherited.has(role, address);
+            let is_managed = inherited.is_managed(role, address);
             let bound = inherited.or_bind(role, address, count)?;
-            listening.add(role, address.to_string(), &bound.sockets)?;
+            listening.add(role, address.to_string(), &bound.sockets, is_managed)?;
             // The file of a socket that systemd holds open is systemd's.
             if let ListenAddress::Unix(socket) = address
-                && (!is_inherited || inherited.has_predecessor())
+                && !is_managed
             {
                 listening.add_file(&socket.path);
             }
@@ -339,9 +339,17 @@ fn watch_health(in_force: &Arc<ActiveConfig>) -> io::Result<()> {
 }
 
 /// Raises the soft limit, which is often 1,024, to the hard limit, which the administrator sets. Each proxied connection
-/// takes two descriptors.
-fn raise_descriptor_limit() {
-    if let Err(error) = rlimit::increase_nofile_limit(u64::MAX) {
-        tracing::warn!("the limit of open files can't be raised: {error}");
+/// takes two descriptors. Warns if the limit does not suffice for as many client `connections`: idle ones make room only
+/// when so many are open.
+fn raise_descriptor_limit(connections: usize) {
+    match rlimit::increase_nofile_limit(u64::MAX) {
+        Err(error) => tracing::warn!("the limit of open files can't be raised: {error}"),
+        Ok(limit) if limit <= connections as u64 => tracing::warn!(
+            limit,
+            connections,
+            "the limit of open files is {limit}, too low for client_limits.connections ({connections}): one client could open \
+             so many connections that no other gets one"
+        ),
+        Ok(_) => {}
     }
 }

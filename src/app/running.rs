@@ -22,6 +22,8 @@ const SWEEP: usize = 20_000;
 const BREAK_OFF: Duration = Duration::from_secs(2);
 /// How long the last lines of the access log may take to be written.
 const LAST_LINES: Duration = Duration::from_secs(2);
+/// How long the last denials may take to be recorded.
+const LAST_DENIALS: Duration = Duration::from_secs(1);
 
 /// A running Tollgate.
 pub struct App {
@@ -85,7 +87,7 @@ impl App {
     /// clients or of operators. Connections of clients close after their next response. [`App::drain`] has to follow,
     /// which closes idle ones.
     pub fn leave_sockets(&mut self) {
-        self.listening = ListeningSockets::default();
+        self.listening.leave();
         self.readiness.enter(admin::ProcessPhase::Draining);
         self.admin.close();
         self.workers.enter(Lifecycle::HandedOver);
@@ -117,8 +119,10 @@ impl App {
         }
     }
 
-    /// Writes the last lines of the access log and the last spans, then stops the admin port and the monitor.
+    /// Writes the last lines of the access log and the last spans, then stops the admin port and the monitor, which tells
+    /// other instances of the last denials and bans. Removes the files of Unix sockets on which a new process does not serve.
     pub fn close(self) {
+        self.listening.remove_abandoned_files();
         if !self.access_log.close(LAST_LINES) {
             tracing::warn!("the last lines of the access log were not written");
         }
@@ -126,6 +130,9 @@ impl App {
             tracing::warn!("the last trace spans were not sent");
         }
         self.admin.stop();
+        if !self.reloader.collector.finish(LAST_DENIALS) {
+            tracing::warn!("the last denials were not recorded");
+        }
         if let Some(monitor) = self.monitor {
             monitor.stop();
         }

@@ -8,7 +8,7 @@ use std::{
 
 use clap::ValueHint;
 
-use super::{print_error, report_config_errors};
+use super::{format::count, print_error, report_config_errors};
 use crate::config::{self, Purpose};
 
 /// Arguments of `tollgate check`.
@@ -40,8 +40,8 @@ pub(super) fn run(args: &Args) -> ExitCode {
                 stdout(),
                 "{}: valid ({}, {}, {})",
                 config.source.path,
-                count(config.routes.len(), "route"),
-                count(config.upstreams.len(), "upstream"),
+                count(config.routes.len() as u64, "route"),
+                count(config.upstreams.len() as u64, "upstream"),
                 match config.policies.len() {
                     1 => "1 policy".to_owned(),
                     count => format!("{count} policies"),
@@ -51,8 +51,4 @@ pub(super) fn run(args: &Args) -> ExitCode {
         }
         Err(errors) => report_config_errors(&errors),
     }
-}
-
-fn count(number: usize, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }

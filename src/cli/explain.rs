@@ -13,8 +13,8 @@ use super::{
 };
 use crate::admin::dto::{
     AssumedCertificate, AssumedHost, ExplainedBodyLimit, ExplainedCertificate, ExplainedCheck,
-    ExplainedEndpoint, ExplainedReply, ExplainedRequest, ExplainedRoute, ExplainedUser, Explanation,
-    HeaderChange, HeaderValues,
+    ExplainedEndpoint, ExplainedListener, ExplainedReply, ExplainedRequest, ExplainedRoute, ExplainedUser,
+    Explanation, HeaderChange, HeaderValues,
 };
 
 /// What would become of a request, and why; nothing is consumed
@@ -117,6 +117,10 @@ fn page(explanation: &Explanation, colour: bool) -> String {
     if let Some(ExplainedCertificate { subject, fingerprint, because }) = &explanation.client_certificate {
         let shown = subject.as_deref().or(fingerprint.as_deref()).unwrap_or("-");
         text += &format!("cert      {}: {}\n", printable(shown), printable(because));
+    }
+    for ExplainedListener { listener, reply, because } in &explanation.listeners {
+        let status = reply.status;
+        text += &format!("listener  {} answers with {status}: {}\n", printable(listener), printable(because));
     }
     if let Some(ExplainedRoute { name, because, passed_over, others }) = &explanation.route {
         text += &format!("route     {}: {}\n", printable(name.as_deref().unwrap_or("-")), printable(because));
@@ -253,6 +257,11 @@ mod tests {
                 fingerprint: None,
                 because: "assumed".into(),
             }),
+            listeners: vec![ExplainedListener {
+                listener: "0.0.0.0:80".into(),
+                reply: ExplainedReply { status: 308, location: Some("https://api.example.com/".into()) },
+                because: "it redirects to HTTPS".into(),
+            }],
             route: Some(ExplainedRoute {
                 name: Some("all".into()),
                 because: "the path matches /*".into(),
@@ -297,6 +306,7 @@ host      api.example.com: assumed
 address   203.0.113.7: from x-forwarded-for, sent by the trusted proxy 10.0.0.1
 user      -: cookie session: not sent
 cert      CN=acme: assumed
+listener  0.0.0.0:80 answers with 308: it redirects to HTTPS
 route     all: the path matches /*
           not login: the method is not one of POST
 upstream  api

@@ -37,6 +37,11 @@ pub(super) fn uptime(text: &str) -> String {
     time::parse_duration(text).map_or_else(|| text.to_owned(), |micros| span(micros / 1_000_000))
 }
 
+/// `1 request`, `2 requests`.
+pub(super) fn count(number: u64, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

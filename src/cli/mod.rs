@@ -32,12 +32,13 @@ mod upstreams;
 mod user;
 
 use std::{
+    env,
     fmt::Display,
     io::{Write, stderr},
     process::ExitCode,
 };
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand, builder::Resettable};
 
 use crate::config;
 
@@ -117,7 +118,7 @@ enum Command {
 
 /// Runs the command that the process was called with.
 pub fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = arguments();
     terminal::fit_tables();
     match arguments.command.unwrap_or(Command::Run(arguments.run)) {
         Command::Run(args) => run::run(&args),
@@ -144,6 +145,22 @@ pub fn main() -> ExitCode {
         Command::Completions(args) => completions::run(&args, Arguments::command()),
         Command::Man(args) => man::run(&args, Arguments::command()),
         Command::Reload(args) => reload::run(&args),
+    }
+}
+
+/// Those that the process was called with.
+fn arguments() -> Arguments {
+    let mut command =
+        Arguments::command().mut_subcommands(|command| command.mut_args(without_empty_variable));
+    let matches = command.get_matches_mut();
+    Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
+}
+
+/// An environment variable that is empty is as good as none.
+fn without_empty_variable(argument: Arg) -> Arg {
+    match argument.get_env().and_then(env::var_os) {
+        Some(value) if value.is_empty() => argument.env(Resettable::Reset),
+        _ => argument,
     }
 }
 

@@ -25,6 +25,14 @@ pub trait Lookup {
     /// # Errors
     /// The file cannot be read, or is too large.
     fn read_bytes(&self, path: &Path) -> io::Result<Vec<u8>>;
+
+    /// Whether there is a directory at `path`.
+    ///
+    /// # Errors
+    /// There is nothing, or it can't be seen.
+    fn is_directory(&self, _path: &Path) -> io::Result<bool> {
+        Err(io::Error::other("there is no disk"))
+    }
 }
 
 /// Looks up in the environment of the process and on disk. A relative path starts at the working directory.
@@ -43,6 +51,10 @@ impl Lookup for SystemLookup {
 
     fn read_bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
         file::read_file(path, MAX_NAMED_BYTES)
+    }
+
+    fn is_directory(&self, path: &Path) -> io::Result<bool> {
+        file::is_directory(path)
     }
 }
 
@@ -73,6 +85,10 @@ impl Lookup for ImpatientLookup {
 
     fn read_bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
         self.unless_over(|| SystemLookup.read_bytes(path))
+    }
+
+    fn is_directory(&self, path: &Path) -> io::Result<bool> {
+        self.unless_over(|| SystemLookup.is_directory(path))
     }
 }
 

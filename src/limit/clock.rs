@@ -48,7 +48,7 @@ fn micros(duration: std::time::Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// A clock that stands still until it is set, for tests.
+/// A clock that stands still until it is set: for tests, and for requests of the past.
 #[derive(Debug, Default)]
 pub struct ManualClock(AtomicI64);
 

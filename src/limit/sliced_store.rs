@@ -8,7 +8,7 @@ use super::{
     Check, ClearedLimit, Clock, Decision, DecisionSource, Epoch, LimitUsage, Policy, Store, StoreAdmin,
     Taken, Unavailable,
     algorithm::{Verdict, metadata_list::Entry},
-    slices::{Slices, SpendOutcome},
+    slices::{AfterDenial, Slices, SpendOutcome},
 };
 
 /// Wraps the store `S` that instances share. A check that fits into the instance's slice does not reach `S`.
@@ -80,9 +80,7 @@ impl<S: Store> SlicedStore<S> {
             return CheckPlan::AskStore;
         }
         match self.slices.spend(check, now) {
-            SpendOutcome::FromSlice(verdict, epoch) => {
-                CheckPlan::FromSlice { verdict, end: now.saturating_add(verdict.reset), epoch }
-            }
+            SpendOutcome::FromSlice(verdict, epoch) => CheckPlan::from_slice(verdict, epoch, now),
             SpendOutcome::Refill(epoch) => CheckPlan::Refill(SliceRequest {
                 slices: &self.slices,
                 check,
@@ -95,9 +93,11 @@ impl<S: Store> SlicedStore<S> {
     }
 
     async fn decide_with_slices(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
-        let now = self.clock.now();
+        let (now, epoch) = (self.clock.now(), self.slices.epoch());
         let mut plans: SmallVec<[CheckPlan<'_>; 2]> =
             checks.iter().map(|check| self.plan(check, now)).collect();
+        // Once: by then the slice has come, or nothing is left.
+        let mut may_await_slice = true;
         loop {
             let asked: SmallVec<[Check<'_>; 2]> =
                 checks.iter().zip(&plans).filter_map(|(check, plan)| plan.store_check(check)).collect();
@@ -118,9 +118,30 @@ impl<S: Store> SlicedStore<S> {
                 let verdict = match plan {
                     CheckPlan::FromSlice { verdict, .. } => *verdict,
                     CheckPlan::AskStore => {
-                        let verdict = store_verdicts.next().unwrap_or(Verdict::UNKNOWN);
-                        is_denied |= !verdict.admitted && !check.policy.is_shadow;
-                        verdict
+                        let mut verdict = store_verdicts.next().unwrap_or(Verdict::UNKNOWN);
+                        // A verdict that admits a denied request says what would be left.
+                        if may_have_slice(check) && (decision.admitted || !verdict.admitted) {
+                            verdict = self.slices.answered(check, verdict, now, epoch);
+                        }
+                        let after_denial = match is_sliced(check) && !verdict.admitted {
+                            true => self.slices.spend_after_denial(check, now),
+                            false => AfterDenial::Denied,
+                        };
+                        match after_denial {
+                            AfterDenial::FromSlice(verdict, epoch) => {
+                                is_short = true;
+                                *plan = CheckPlan::from_slice(verdict, epoch, now);
+                                verdict
+                            }
+                            AfterDenial::Awaited if may_await_slice => {
+                                (is_short, may_await_slice) = (true, false);
+                                verdict
+                            }
+                            AfterDenial::Awaited | AfterDenial::Denied => {
+                                is_denied |= !verdict.admitted && !check.policy.is_shadow;
+                                verdict
+                            }
+                        }
                     }
                     CheckPlan::Refill(request) => {
                         let verdict = store_verdicts.next().unwrap_or(Verdict::UNKNOWN);
@@ -133,6 +154,7 @@ impl<S: Store> SlicedStore<S> {
                             let fits = verdict.remaining >= check.cost;
                             (is_short, is_denied) = (is_short | fits, is_denied | !fits);
                             *plan = CheckPlan::AskStore;
+                            let verdict = self.slices.answered(check, verdict, now, epoch);
                             // The slice does not fit, but the check does.
                             if fits { admitting(verdict) } else { verdict }
                         }
@@ -143,7 +165,7 @@ impl<S: Store> SlicedStore<S> {
             if decision.admitted {
                 return Ok(Decision { verdicts, ..decision });
             }
-            // No whole slice is left in the window. Ask again for the request's own units.
+            // No whole slice is left in the window: ask again for the request's own units. Or a slice has the last ones.
             if is_short && !is_denied {
                 continue;
             }
@@ -169,12 +191,21 @@ fn is_sliced(check: &Check<'_>) -> bool {
     check.policy.slice > check.cost && check.cost > 0 && !check.policy.is_shadow
 }
 
+/// Whether there may be a slice of the check's limit, whether the check fits into it or not.
+fn may_have_slice(check: &Check<'_>) -> bool {
+    check.policy.slice > 0 && !check.policy.is_shadow
+}
+
 /// The verdict of a check that fits, made from the denial of a whole slice.
 fn admitting(verdict: Verdict) -> Verdict {
     Verdict { admitted: true, retry_after: Some(0), ..verdict }
 }
 
 impl CheckPlan<'_> {
+    fn from_slice(verdict: Verdict, epoch: Epoch, now: i64) -> Self {
+        Self::FromSlice { verdict, end: now.saturating_add(verdict.reset), epoch }
+    }
+
     /// The check to ask the store, if any.
     fn store_check<'a>(&self, check: &Check<'a>) -> Option<Check<'a>> {
         match self {

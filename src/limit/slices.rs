@@ -52,7 +52,7 @@ impl SlicedLimit {
 struct Slice {
     /// Units left in the slice.
     units: u64,
-    /// Units left in the store, which others may take.
+    /// Units left in the store when it last answered. Others may have taken some since.
     left_in_store: u64,
     /// When the window ends, in microseconds since the Unix epoch. Never later than in the store.
     end: i64,
@@ -73,11 +73,26 @@ pub(super) enum SpendOutcome {
     AskStore,
 }
 
+/// What there is for a check whose own units the store has denied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AfterDenial {
+    /// The units were taken from the slice. The verdict is the limit's status after it.
+    FromSlice(Verdict, Epoch),
+    /// A slice may be on its way.
+    Awaited,
+    Denied,
+}
+
 impl Slices {
     /// No slices. An invalidation by `instances` voids all.
     pub fn new(instances: Arc<Instances>) -> Self {
         let shards = std::array::from_fn(|_| Mutex::default());
         Self { instances, hasher: foldhash::quality::RandomState::default(), shards }
+    }
+
+    /// The current epoch, for [`Slices::answered`].
+    pub(super) fn epoch(&self) -> Epoch {
+        self.instances.epoch()
     }
 
     /// Takes the check's units from the current slice, if it has enough.
@@ -99,16 +114,29 @@ impl Slices {
             return SpendOutcome::Refill(epoch);
         }
         let Some(slice) = shard.slices.get_mut(&limit) else { return SpendOutcome::AskStore };
-        // A slice may end while the next one is requested.
-        if slice.units >= check.cost && slice.end > now {
-            slice.units -= check.cost;
-            return SpendOutcome::FromSlice(slice.verdict(check, now), epoch);
+        if let Some(verdict) = slice.take(check, now) {
+            return SpendOutcome::FromSlice(verdict, epoch);
         }
         if slice.is_refilling || slice.is_last {
             return SpendOutcome::AskStore;
         }
         slice.is_refilling = true;
         SpendOutcome::Refill(epoch)
+    }
+
+    /// Takes the check's units from a slice that came while the store denied them: it may have the last ones.
+    pub(super) fn spend_after_denial(&self, check: &Check<'_>, now: i64) -> AfterDenial {
+        let limit = SlicedLimit::new(check);
+        let mut shard = self.shard(&limit);
+        let epoch = shard.epoch;
+        match shard.slices.get_mut(&limit) {
+            None => AfterDenial::Denied,
+            Some(slice) => match slice.take(check, now) {
+                Some(verdict) => AfterDenial::FromSlice(verdict, epoch),
+                None if slice.is_refilling => AfterDenial::Awaited,
+                None => AfterDenial::Denied,
+            },
+        }
     }
 
     /// The verdict if the check's units were taken from the current slice. `None` if it has not enough.
@@ -148,6 +176,23 @@ impl Slices {
             is_last: false,
         };
         slice.verdict(check, asked)
+    }
+
+    /// The store has answered a check's own units with `verdict`, at about the time `asked`: notes what it has left. Returns
+    /// the verdict with what is left of the slice as well.
+    pub(super) fn answered(&self, check: &Check<'_>, verdict: Verdict, asked: i64, epoch: Epoch) -> Verdict {
+        let limit = SlicedLimit::new(check);
+        let mut shard = self.shard(&limit);
+        let end = asked.saturating_add(verdict.reset);
+        match shard.current(epoch, &limit) {
+            Some(slice) if slice.ends_about(end, check) => {
+                slice.left_in_store = verdict.remaining;
+                // The store counts the units of the slice as taken.
+                Verdict { remaining: verdict.remaining.saturating_add(slice.units), ..verdict }
+            }
+            // The units of another window are none of this one.
+            _ => verdict,
+        }
     }
 
     /// The store granted no slice to a request made at the time `asked`. `verdict`: its answer, if it gave one.
@@ -239,6 +284,15 @@ impl Slice {
     /// Whether `end` is the end of this slice's window. The store reports it slightly differently each time.
     fn ends_about(&self, end: i64, check: &Check<'_>) -> bool {
         end.abs_diff(self.end) < check.policy.tiers[0].window.unsigned_abs() / 2
+    }
+
+    /// Takes the check's units, if the slice has enough. It may have ended while the next one is requested.
+    fn take(&mut self, check: &Check<'_>, now: i64) -> Option<Verdict> {
+        if self.units < check.cost || self.end <= now {
+            return None;
+        }
+        self.units -= check.cost;
+        Some(self.verdict(check, now))
     }
 
     fn verdict(&self, check: &Check<'_>, now: i64) -> Verdict {

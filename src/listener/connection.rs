@@ -315,8 +315,8 @@ impl RefusedHead {
             self.is_answered
                 || (self.stream.write_all(answer).await.is_ok() && self.stream.flush().await.is_ok())
         };
-        if timeout(LINGER_TIME, answered).await == Ok(true) {
-            lingering_close(self.stream).await;
+        if timeout(Linger::SHORT.time, answered).await == Ok(true) {
+            lingering_close(self.stream, Linger::SHORT).await;
         }
     }
 }
@@ -345,9 +345,23 @@ where
     }
 }
 
-/// How long, and how much, a lingering close reads. What comes after that is reset.
-const LINGER_TIME: Duration = Duration::from_secs(2);
-const LINGER_BYTES: usize = 1 << 20;
+/// How long, and how much, a lingering close reads at most. What comes after that is reset.
+#[derive(Clone, Copy)]
+pub(super) struct Linger {
+    time: Duration,
+    pub(super) bytes: usize,
+}
+
+impl Linger {
+    /// For a client that has no more to send than what is on its way.
+    pub(super) const SHORT: Self = Self { time: Duration::from_secs(2), bytes: 1 << 20 };
+    /// For one whose request was refused before its body had come. Many clients send all of it before they read the
+    /// response. nginx waits for as long.
+    pub(super) const UPLOAD: Self = Self { time: Duration::from_secs(30), bytes: 64 << 20 };
+}
+
+/// How long a client may send nothing meanwhile.
+const LINGER_IDLE: Duration = Duration::from_secs(2);
 
 /// Reads and drops what the client still sends, until it has seen that the connection is closing (nginx'
 /// lingering close).
@@ -355,20 +369,21 @@ const LINGER_BYTES: usize = 1 << 20;
 /// A socket that is closed with bytes unread is reset, and a reset may overtake the answer on its way
 /// to the client (RFC 9112, 9.6): a client whose upload was refused would see a broken connection
 /// instead of the refusal.
-pub(super) async fn lingering_close(mut stream: Stream) {
+pub(super) async fn lingering_close(mut stream: Stream, linger: Linger) {
     let mut scratch = [0; 4096];
     let drain = async {
         // Nothing more is written. TLS says so, and what the client still sends need not be decrypted.
         let _broken = stream.shutdown().await;
-        let mut stream = stream.into_socket();
-        let mut left = LINGER_BYTES;
-        while let Ok(read @ 1..) = stream.read(&mut scratch).await {
+        let mut socket = stream.into_socket();
+        let mut left = linger.bytes;
+        while let Ok(Ok(read @ 1..)) = timeout(LINGER_IDLE, socket.read(&mut scratch)).await {
             left = left.saturating_sub(read);
-            if left == 0 {
+            // The reset would take from the client what the kernel still has for it.
+            if left == 0 && socket.is_acknowledged() {
                 break;
             }
         }
     };
     // Either way the connection ends here.
-    let _ = timeout(LINGER_TIME, drain).await;
+    let _ = timeout(linger.time, drain).await;
 }

@@ -147,10 +147,9 @@ impl Connections {
         self.open.borrow().len()
     }
 
-    /// Ends each connection after its next response. Ready once all are closed.
-    pub(super) async fn close_after_responses(&self) {
+    /// Makes the next response of each connection its last.
+    pub(super) fn announce_close(&self) {
         self.open.borrow().iter().for_each(|(_, open)| open.timer.announce_close());
-        self.all_closed().await;
     }
 
     /// Ends each connection after its request in flight. Ready once all are closed, but for those that carry tunnels alone.

@@ -32,11 +32,14 @@ pub(super) struct HandedOver {
 
 /// The sockets of one address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Entry {
-    role: SocketRole,
+pub(super) struct Entry {
+    pub(super) role: SocketRole,
     /// As the configuration of the old process has it.
-    address: String,
+    pub(super) address: String,
     sockets: usize,
+    /// Whether they are a service manager's. Earlier versions don't say so.
+    #[serde(default)]
+    pub(super) is_managed: bool,
 }
 
 impl HandedOver {
@@ -50,11 +53,9 @@ impl HandedOver {
         self.listeners.iter().fold(1, |sum, entry| sum.saturating_add(entry.sockets))
     }
 
-    /// What each socket was for, and its address in the old configuration.
-    pub(super) fn origins(&self) -> impl Iterator<Item = (SocketRole, String)> {
-        self.listeners
-            .iter()
-            .flat_map(|entry| std::iter::repeat_n((entry.role, entry.address.clone()), entry.sockets))
+    /// The entry of each socket.
+    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.listeners.iter().flat_map(|entry| std::iter::repeat_n(entry, entry.sockets))
     }
 }
 
@@ -66,18 +67,26 @@ pub struct ListeningSockets {
     sockets: Vec<OwnedFd>,
     /// Of Unix sockets.
     files: Vec<SocketFile>,
+    /// Of Unix sockets that a new process has been given, which may serve on them or not.
+    left_files: Vec<SocketFile>,
 }
 
 impl ListeningSockets {
-    /// Adds the sockets of one address, as the configuration has it.
+    /// Adds the sockets of one address, as the configuration has it. `is_managed`: whether they are a service manager's.
     ///
     /// # Errors
     /// No descriptor is left.
-    pub fn add(&mut self, role: SocketRole, address: String, sockets: &[ListenSocket]) -> io::Result<()> {
+    pub fn add(
+        &mut self,
+        role: SocketRole,
+        address: String,
+        sockets: &[ListenSocket],
+        is_managed: bool,
+    ) -> io::Result<()> {
         for socket in sockets {
             self.sockets.push(socket.try_clone()?.into());
         }
-        self.entries.push(Entry { role, address, sockets: sockets.len() });
+        self.entries.push(Entry { role, address, sockets: sockets.len(), is_managed });
         Ok(())
     }
 
@@ -86,9 +95,22 @@ impl ListeningSockets {
         self.files.extend(SocketFile::at(path));
     }
 
+    /// Closes them, where a new process takes over. The files of Unix sockets stay for now.
+    pub fn leave(&mut self) {
+        *self = Self { left_files: std::mem::take(&mut self.files), ..Self::default() };
+    }
+
+    /// Removes the files of Unix sockets that were left to a new process, and that it does not serve on. To be called
+    /// once nobody accepts on them here.
+    pub fn remove_abandoned_files(self) {
+        self.left_files.into_iter().for_each(SocketFile::remove_if_abandoned);
+    }
+
     /// Closes them, where no other process takes over. The files of Unix sockets are removed.
     pub fn close(&mut self) {
-        std::mem::take(self).files.into_iter().for_each(SocketFile::remove);
+        self.entries.clear();
+        self.sockets.clear();
+        self.files.drain(..).for_each(SocketFile::remove);
     }
 
     /// Duplicates of the sockets, and the value of [`HANDOVER_VARIABLE`] that describes them, for a process whose first
@@ -112,14 +134,19 @@ mod tests {
         let socket = |_| ListenSocket::Tcp(std::net::TcpListener::bind("127.0.0.1:0").unwrap());
         let sockets: Vec<_> = (0..3).map(socket).collect();
         let mut listening = ListeningSockets::default();
-        listening.add(SocketRole::Clients, "127.0.0.1:0".into(), &sockets[..2]).unwrap();
-        listening.add(SocketRole::Admin, "[::1]:9900".into(), &sockets[2..]).unwrap();
+        listening.add(SocketRole::Clients, "127.0.0.1:0".into(), &sockets[..2], true).unwrap();
+        listening.add(SocketRole::Admin, "[::1]:9900".into(), &sockets[2..], false).unwrap();
         let (duplicates, description) = listening.duplicate().unwrap();
         let handed_over: HandedOver = serde_json::from_str(&description).unwrap();
         assert_eq!((duplicates.len(), handed_over.descriptors()), (3, 4));
-        let origins: Vec<_> = handed_over.origins().collect();
-        assert_eq!(origins[1], (SocketRole::Clients, "127.0.0.1:0".to_owned()));
-        assert_eq!(origins[2], (SocketRole::Admin, "[::1]:9900".to_owned()));
+        let entries: Vec<_> = handed_over
+            .entries()
+            .map(|entry| (entry.role, entry.address.as_str(), entry.is_managed))
+            .collect();
+        assert_eq!(
+            entries[1..],
+            [(SocketRole::Clients, "127.0.0.1:0", true), (SocketRole::Admin, "[::1]:9900", false)]
+        );
     }
 
     #[test]

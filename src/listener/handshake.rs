@@ -19,7 +19,7 @@ use tokio::{
 use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
 
 use super::{
-    connection::lingering_close,
+    connection::{Linger, lingering_close},
     proxy_protocol::{self, ProxyHeaderError},
     stream::{Socket, Stream, TlsSocket},
     tls::TlsContext,
@@ -176,7 +176,7 @@ async fn answer_in_plain_text(mut socket: Socket) {
         SPEAK_TLS.len()
     );
     if socket.write_all(answer.as_bytes()).await.is_ok() {
-        lingering_close(Stream::Plain(socket)).await;
+        lingering_close(Stream::Plain(socket), Linger::SHORT).await;
     }
 }
 

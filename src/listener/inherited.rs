@@ -30,7 +30,6 @@ pub struct InheritedSockets {
     /// Ports of sockets that were handed over and that no listener wants any more. The old process may have them open
     /// for a while.
     released_ports: Vec<u16>,
-    is_handed_over: bool,
     /// Why some descriptors can't be served; logged once logging works.
     unusable: Vec<String>,
 }
@@ -40,6 +39,8 @@ struct InheritedSocket {
     address: ListenAddress,
     /// What it was for in the process that handed it over, and by which address of its configuration.
     origin: Option<(SocketRole, String)>,
+    /// Whether it is a service manager's, which keeps it open.
+    is_managed: bool,
     socket: ListenSocket,
 }
 
@@ -71,9 +72,8 @@ impl InheritedSockets {
         let mut inherited = Self::default();
         let handed_over =
             HandedOver::from_environment().filter(|list| list.descriptors() == descriptors.len());
-        let mut origins = handed_over.iter().flat_map(HandedOver::origins);
+        let mut entries = handed_over.iter().flat_map(HandedOver::entries);
         let first = usize::from(handed_over.is_some());
-        inherited.is_handed_over = handed_over.is_some();
         if handed_over.is_some() {
             match descriptors.take_unix_listener(0) {
                 // Its type is that of any stream socket; it was never listened on.
@@ -82,9 +82,13 @@ impl InheritedSockets {
             }
         }
         for index in first..descriptors.len() {
-            let origin = origins.next();
+            let entry = entries.next();
+            let origin = entry.map(|entry| (entry.role, entry.address.clone()));
+            let is_managed = entry.is_none_or(|entry| entry.is_managed);
             match take(&mut descriptors, index) {
-                Ok((address, socket)) => inherited.sockets.push(InheritedSocket { address, origin, socket }),
+                Ok((address, socket)) => {
+                    inherited.sockets.push(InheritedSocket { address, origin, is_managed, socket });
+                }
                 Err(error) => inherited.unusable.push(error.to_string()),
             }
         }
@@ -121,14 +125,9 @@ impl InheritedSockets {
         });
     }
 
-    /// Whether another process has handed its sockets over. Files of Unix sockets are then this process' to remove.
-    pub fn has_predecessor(&self) -> bool {
-        self.is_handed_over
-    }
-
-    /// Whether a socket of this address is inherited.
-    pub fn has(&self, role: SocketRole, configured: &ListenAddress) -> bool {
-        self.sockets.iter().any(|inherited| inherited.serves(role, configured))
+    /// Whether the socket of this address is a service manager's. The file of a Unix socket is then the manager's, too.
+    pub fn is_managed(&self, role: SocketRole, configured: &ListenAddress) -> bool {
+        self.sockets.iter().any(|inherited| inherited.is_managed && inherited.serves(role, configured))
     }
 
     /// All inherited sockets of this address; where there is none, the address is bound by a socket for each worker.
@@ -149,10 +148,10 @@ impl InheritedSockets {
         };
         let address = first.address.clone();
         if let ListenAddress::Unix(socket) = configured
-            && first.origin.is_some()
+            && !first.is_managed
             && let Err(error) = unix::set_access(socket)
         {
-            // It may be a service manager's. Nobody is better off without a new process.
+            // An earlier version does not say which are a service manager's. Nobody is better off without a new process.
             tracing::warn!(%address, "mode, owner and group of {address} can't be set as configured: {error}");
         }
         let of_address = self.sockets.extract_if(.., |inherited| inherited.address == address);
@@ -237,6 +236,7 @@ mod tests {
         let origin = origin.map(|(role, address)| (role, address.to_owned()));
         InheritedSocket {
             address: tcp(socket.local_addr().unwrap()),
+            is_managed: origin.is_none(),
             origin,
             socket: ListenSocket::Tcp(socket),
         }
@@ -254,7 +254,12 @@ mod tests {
         let origin = Some((role, configured.to_owned()));
         sockets
             .into_iter()
-            .map(|socket| InheritedSocket { address: address.clone(), origin: origin.clone(), socket })
+            .map(|socket| InheritedSocket {
+                address: address.clone(),
+                origin: origin.clone(),
+                is_managed: false,
+                socket,
+            })
             .collect()
     }
 
@@ -308,7 +313,8 @@ mod tests {
         let old = bind(&any(), 1, true).unwrap();
         let origin = Some((Clients, old.address.to_string()));
         let socket = old.sockets[0].try_clone().unwrap();
-        let sockets = vec![InheritedSocket { address: old.address.clone(), origin, socket }];
+        let sockets =
+            vec![InheritedSocket { address: old.address.clone(), origin, is_managed: false, socket }];
         let mut inherited = InheritedSockets { sockets, ..Default::default() };
         let ListenAddress::Tcp(narrow) = old.address else { panic!("a Unix socket") };
         let wide = tcp(([0, 0, 0, 0], narrow.port()));

@@ -5,14 +5,14 @@ use std::{
     pin::Pin,
     rc::Rc,
     task::{Context, Poll, ready},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bytes::{Buf, Bytes};
 use http::StatusCode;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::stream::Stream;
+use super::{slow_reader::SlowReader, stream::Stream};
 use crate::{
     config::model::{ClientLimits, MinRate},
     proxy::{ClientWait, Phase, PhaseTimer, RateBudget},
@@ -182,8 +182,7 @@ impl ClientIo {
         let Some(reader) = &mut self.reader else { return };
         if !self.timer.is_write_blocked() {
             self.timer.client_wait_begins(ClientWait::Response);
-            reader.waits_since = now;
-            reader.progress = now;
+            reader.wait(now);
         }
         if !waits_for_reader {
             // The upstream has nothing either.
@@ -214,52 +213,6 @@ impl ClientIo {
 fn status_of_refusal(head: &[u8]) -> Option<StatusCode> {
     let status = StatusCode::from_bytes(head.strip_prefix(b"HTTP/1.")?.get(2..5)?).ok()?;
     (status.is_client_error() && head.ends_with(b"\r\n\r\n")).then_some(status)
-}
-
-/// How a client takes a response whose writes block.
-///
-/// Writes alone do not tell: the kernel's buffer may hold megabytes, and takes no more until it has sent a third of them,
-/// which a client that is slow and yet fast enough may need an hour for. So the kernel is asked what the client has
-/// acknowledged; seldom, because only a client that seems to be too slow needs to be measured.
-#[derive(Debug)]
-struct SlowReader {
-    budget: RateBudget,
-    /// Bytes that the client had acknowledged when it was last measured.
-    acknowledged: u64,
-    /// Bytes that were written since: all that is known where the kernel does not tell.
-    written: u64,
-    /// Since when a write is blocked and the budget does not know of it.
-    waits_since: Instant,
-    /// When the client was last seen to read.
-    progress: Instant,
-}
-
-impl SlowReader {
-    fn new(budget: RateBudget, acknowledged: u64, now: Instant) -> Self {
-        Self { budget, acknowledged, written: 0, waits_since: now, progress: now }
-    }
-
-    /// When to measure, or else to give the client up; true: because of its rate.
-    fn deadline(&self, idle_timeout: Duration) -> (Instant, bool) {
-        let (idle, rate) = (self.progress + idle_timeout, self.waits_since + self.budget.left());
-        (idle.min(rate), rate < idle)
-    }
-
-    fn waited(&mut self, now: Instant) {
-        self.budget.spend(now.saturating_duration_since(self.waits_since));
-        self.waits_since = now;
-    }
-
-    fn measure(&mut self, acknowledged: u64, now: Instant) {
-        let taken = acknowledged.saturating_sub(self.acknowledged).max(self.written);
-        self.waited(now);
-        self.budget.earn(taken);
-        if taken > 0 {
-            self.progress = now;
-        }
-        self.acknowledged = acknowledged;
-        self.written = 0;
-    }
 }
 
 impl AsyncRead for ClientIo {
@@ -299,7 +252,7 @@ impl AsyncWrite for ClientIo {
         }
         let result = Pin::new(&mut self.stream).poll_write(cx, buf);
         if let (Some(reader), Poll::Ready(Ok(written))) = (&mut self.reader, &result) {
-            reader.written += *written as u64;
+            reader.wrote(*written as u64);
         }
         self.after_write(result)
     }

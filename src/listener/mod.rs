@@ -14,6 +14,7 @@ mod io;
 mod liveness;
 mod proxy_protocol;
 mod run;
+mod slow_reader;
 mod socket;
 mod stream;
 mod tcp_info;

@@ -19,12 +19,12 @@ use tokio::{
 };
 
 use super::{
-    connection::{Connection, Ended, lingering_close},
+    connection::{Connection, Ended, Linger, lingering_close},
     connection_table::{Client, ConnectionTable, Evictions},
     connections::{Connections, RegisteredConnection},
     current_worker::{CurrentWorker, WorkerUpdate},
     handshake::{Opened, Opening, OpeningFailures},
-    http2::{Http2Connection, Http2Io, Streams},
+    http2::{Http2Connection, Http2End, Http2Io, Streams},
     io::ClientIo,
     liveness::WorkerLiveness,
     socket::{AsyncListener, ListenSocket},
@@ -119,8 +119,9 @@ pub async fn run<S: StoreAdmin + 'static>(
     let _ = lifecycle.wait_for(|lifecycle| *lifecycle != Lifecycle::Serving).await;
     accepting.join_all().await;
     if *lifecycle.borrow() == Lifecycle::HandedOver {
+        connections.announce_close();
         tokio::select! {
-            () = connections.close_after_responses() => {}
+            () = connections.all_closed() => {}
             _ = lifecycle.wait_for(|lifecycle| *lifecycle != Lifecycle::HandedOver) => {}
         }
     }
@@ -185,6 +186,8 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
                 accepted = listener.accept() => self.accepted(accepted).await,
             }
         }
+        // Before the socket is closed: a load balancer that is refused a connection then finds all open ones closing.
+        self.connections.announce_close();
         // Clients in the kernel's queue are connected already, and expect an answer. Ask the queue itself rather
         // than the runtime's last knowledge of it, so that no client that came in between is reset.
         let Ok(queue) = listener.into_socket() else { return };
@@ -333,7 +336,10 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
             match ended {
                 Ended::Closed => {}
                 // Boxed: it is rare, and has a buffer that every connection would pay for.
-                Ended::Lingering(stream) => Box::pin(lingering_close(stream)).await,
+                Ended::Lingering(stream) => {
+                    let linger = if registered.is_banned() { Linger::SHORT } else { Linger::UPLOAD };
+                    Box::pin(lingering_close(stream, linger)).await;
+                }
                 Ended::Refused(refused) => {
                     let worker = current.worker();
                     let answer =
@@ -353,7 +359,6 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
                     let streams = Streams::new(&limits, Rc::clone(&registered));
                     let (served, begun) = (Rc::clone(&registered), Rc::clone(&streams));
                     let (connection, worker) = (Rc::clone(&timer), Rc::clone(&current));
-                    let closing = Rc::clone(&timer);
                     let service = service_fn(move |request: Request<Incoming>| {
                         served.set_busy();
                         if served.is_banned() {
@@ -367,12 +372,12 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
                     });
                     let io = Http2Io::new(*io, Rc::clone(&streams));
                     // Boxed: other connections would pay for its state.
-                    let abuse = Box::pin(Http2Connection::new(io.clone(), service, streams, timer)).await;
-                    if let Some(abuse) = abuse {
+                    let end = Box::pin(Http2Connection::new(io.clone(), service, streams, timer)).await;
+                    if let Http2End::Abuse(abuse) = end {
                         worker.worker().record_flood(peer, abuse);
                         failures.abused(&metrics, peer, abuse);
                     }
-                    Box::pin(io.close(!closing.makes_room())).await;
+                    Box::pin(io.close(end)).await;
                 }
             }
             drop(registered);

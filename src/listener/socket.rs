@@ -67,12 +67,12 @@ impl ListenSocket {
             Self::Tcp(socket) => {
                 let (stream, peer) = socket.accept()?;
                 stream.set_nonblocking(true)?;
-                Ok((Socket::Tcp(tokio::net::TcpStream::from_std(stream)?), Peer::Address(peer)))
+                Ok((tokio::net::TcpStream::from_std(stream)?.into(), Peer::Address(peer)))
             }
             Self::Unix(socket) => {
                 let (stream, _) = socket.accept()?;
                 stream.set_nonblocking(true)?;
-                Ok((Socket::Unix(tokio::net::UnixStream::from_std(stream)?), Peer::Unix))
+                Ok((tokio::net::UnixStream::from_std(stream)?.into(), Peer::Unix))
             }
         }
     }
@@ -105,11 +105,9 @@ impl AsyncListener {
     pub(super) async fn accept(&self) -> io::Result<(Socket, Peer)> {
         match self {
             Self::Tcp(listener) => {
-                listener.accept().await.map(|(stream, peer)| (Socket::Tcp(stream), Peer::Address(peer)))
+                listener.accept().await.map(|(stream, peer)| (stream.into(), Peer::Address(peer)))
             }
-            Self::Unix(listener) => {
-                listener.accept().await.map(|(stream, _)| (Socket::Unix(stream), Peer::Unix))
-            }
+            Self::Unix(listener) => listener.accept().await.map(|(stream, _)| (stream.into(), Peer::Unix)),
         }
     }
 

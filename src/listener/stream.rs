@@ -22,15 +22,34 @@ use crate::telemetry::metrics::Handshake;
 
 /// A client's socket.
 #[derive(Debug)]
-pub(super) enum Socket {
+pub(super) struct Socket {
+    kind: SocketKind,
+    /// Bytes that were written to it.
+    written: u64,
+}
+
+#[derive(Debug)]
+enum SocketKind {
     Tcp(TcpStream),
     Unix(UnixStream),
+}
+
+impl From<TcpStream> for Socket {
+    fn from(stream: TcpStream) -> Self {
+        Self { kind: SocketKind::Tcp(stream), written: 0 }
+    }
+}
+
+impl From<UnixStream> for Socket {
+    fn from(stream: UnixStream) -> Self {
+        Self { kind: SocketKind::Unix(stream), written: 0 }
+    }
 }
 
 impl Socket {
     /// Closes it with a RST, where it is not local: nothing that was written is kept.
     pub(super) fn reset(self) {
-        if let Self::Tcp(stream) = self {
+        if let SocketKind::Tcp(stream) = self.kind {
             // Otherwise it is closed in order.
             let _in_order = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
         }
@@ -38,20 +57,25 @@ impl Socket {
 
     /// How many bytes of what was written the other end has acknowledged, if the kernel tells.
     fn acknowledged(&self) -> Option<u64> {
-        match self {
-            Self::Tcp(stream) => bytes_acknowledged(stream),
-            Self::Unix(_) => None,
+        match &self.kind {
+            SocketKind::Tcp(stream) => bytes_acknowledged(stream),
+            SocketKind::Unix(_) => None,
         }
+    }
+
+    /// Whether the other end has acknowledged all that was written, as far as the kernel tells.
+    pub(super) fn is_acknowledged(&self) -> bool {
+        self.acknowledged().is_none_or(|bytes| bytes >= self.written)
     }
 
     /// Ready with true once there is something to read, and with false at the end.
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<bool> {
-        let peeked = match self {
-            Self::Tcp(stream) => {
+        let peeked = match &self.kind {
+            SocketKind::Tcp(stream) => {
                 let mut byte = [0];
                 ready!(stream.poll_peek(cx, &mut ReadBuf::new(&mut byte)))
             }
-            Self::Unix(stream) => loop {
+            SocketKind::Unix(stream) => loop {
                 if ready!(stream.poll_read_ready(cx)).is_err() {
                     return Poll::Ready(false);
                 }
@@ -64,46 +88,61 @@ impl Socket {
         };
         Poll::Ready(peeked.is_ok_and(|length| length > 0))
     }
+
+    fn count(&mut self, written: &Poll<io::Result<usize>>) {
+        if let Poll::Ready(Ok(written)) = written {
+            self.written += *written as u64;
+        }
+    }
 }
 
 /// Delegates to what each variant holds.
 macro_rules! each {
-    ($self:expr, $stream:ident => $do:expr; $($variant:ident),+) => {
-        match $self.get_mut() {
-            $(Self::$variant($stream) => { let $stream = Pin::new($stream); $do })+
+    ($of:expr, $stream:ident => $do:expr; $kind:ident: $($variant:ident),+) => {
+        match $of {
+            $($kind::$variant($stream) => { let $stream = Pin::new($stream); $do })+
         }
     };
 }
 
 impl AsyncRead for Socket {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        each!(self, stream => stream.poll_read(cx, buf); Tcp, Unix)
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        each!(&mut self.kind, stream => stream.poll_read(cx, buf); SocketKind: Tcp, Unix)
     }
 }
 
 impl AsyncWrite for Socket {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         // Mostly there is room, and nobody has to be woken when there is some.
-        each!(self, stream => match stream.try_write(buf) {
+        let written = each!(&mut self.kind, stream => match stream.try_write(buf) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => stream.poll_write(cx, buf),
             written => Poll::Ready(written),
-        }; Tcp, Unix)
+        }; SocketKind: Tcp, Unix);
+        self.count(&written);
+        written
     }
 
     fn poll_write_vectored(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        each!(self, stream => stream.poll_write_vectored(cx, slices); Tcp, Unix)
+        let written =
+            each!(&mut self.kind, stream => stream.poll_write_vectored(cx, slices); SocketKind: Tcp, Unix);
+        self.count(&written);
+        written
     }
 
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        each!(self, stream => stream.poll_flush(cx); Tcp, Unix)
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(&mut self.kind, stream => stream.poll_flush(cx); SocketKind: Tcp, Unix)
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        each!(self, stream => stream.poll_shutdown(cx); Tcp, Unix)
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(&mut self.kind, stream => stream.poll_shutdown(cx); SocketKind: Tcp, Unix)
     }
 }
 
@@ -188,12 +227,21 @@ impl Stream {
         }
     }
 
-    /// How many bytes of what was written to its socket the other end has acknowledged, if the kernel tells.
-    pub(super) fn acknowledged(&self) -> Option<u64> {
+    fn socket(&self) -> &Socket {
         match self {
-            Self::Plain(socket) => socket.acknowledged(),
-            Self::Tls(stream) => stream.get_ref().0.socket.acknowledged(),
+            Self::Plain(socket) => socket,
+            Self::Tls(stream) => &stream.get_ref().0.socket,
         }
+    }
+
+    /// How many bytes were written to its socket.
+    pub(super) fn written(&self) -> u64 {
+        self.socket().written
+    }
+
+    /// How many of them the other end has acknowledged, if the kernel tells.
+    pub(super) fn acknowledged(&self) -> Option<u64> {
+        self.socket().acknowledged()
     }
 
     /// The handshake that it began with. `None`: it has no TLS.
@@ -223,13 +271,13 @@ impl Stream {
 
 impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        each!(self, stream => stream.poll_read(cx, buf); Plain, Tls)
+        each!(self.get_mut(), stream => stream.poll_read(cx, buf); Self: Plain, Tls)
     }
 }
 
 impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        each!(self, stream => stream.poll_write(cx, buf); Plain, Tls)
+        each!(self.get_mut(), stream => stream.poll_write(cx, buf); Self: Plain, Tls)
     }
 
     fn poll_write_vectored(
@@ -237,14 +285,14 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        each!(self, stream => stream.poll_write_vectored(cx, slices); Plain, Tls)
+        each!(self.get_mut(), stream => stream.poll_write_vectored(cx, slices); Self: Plain, Tls)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        each!(self, stream => stream.poll_flush(cx); Plain, Tls)
+        each!(self.get_mut(), stream => stream.poll_flush(cx); Self: Plain, Tls)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        each!(self, stream => stream.poll_shutdown(cx); Plain, Tls)
+        each!(self.get_mut(), stream => stream.poll_shutdown(cx); Self: Plain, Tls)
     }
 }

@@ -5,7 +5,7 @@ use std::{
     io::{self, ErrorKind},
     os::unix::{
         fs::{FileTypeExt, MetadataExt, PermissionsExt, chown},
-        net::{UnixListener, UnixStream},
+        net::{UnixDatagram, UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
 };
@@ -88,6 +88,16 @@ impl SocketFile {
         Some(Self { path: path.to_owned(), inode: fs::symlink_metadata(path).ok()?.ino() })
     }
 
+    /// Removes it if nobody has the socket open any more.
+    pub(super) fn remove_if_abandoned(self) {
+        // A datagram socket never connects to one of streams. It is told that the type is wrong, or that nobody listens, and takes
+        // no place in the queue of a process that does.
+        let found = UnixDatagram::unbound().and_then(|probe| probe.connect(&self.path));
+        if found.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
+            self.remove();
+        }
+    }
+
     pub(super) fn remove(self) {
         if fs::symlink_metadata(&self.path).is_ok_and(|metadata| metadata.ino() == self.inode)
             && let Err(error) = fs::remove_file(&self.path)
@@ -141,6 +151,19 @@ mod tests {
         own.remove();
         assert!(!path.exists());
         drop(first);
+    }
+
+    #[test]
+    fn a_file_is_abandoned_once_nobody_listens() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let listener = bind(&socket(&path, None)).unwrap();
+        SocketFile::at(&path).unwrap().remove_if_abandoned();
+        assert!(path.exists());
+        assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock, "nobody has connected");
+        drop(listener);
+        SocketFile::at(&path).unwrap().remove_if_abandoned();
+        assert!(!path.exists());
     }
 
     #[test]

@@ -6,9 +6,12 @@
 use std::{cell::RefCell, sync::LazyLock, time::Duration};
 
 use bb8_redis::redis::{self, RedisResult, Script};
-use tokio::time::{Instant, interval, timeout};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout},
+};
 
-use super::{probe::Probes, time::jittered};
+use super::{probe::Probes, rounds::Rounds, time::jittered};
 use crate::{
     abuse::{AuditEntry, AuditLog, Author, MAX_AUDIT_ENTRIES, Pending},
     store::redis::RoutedConnection,
@@ -57,11 +60,11 @@ impl SharedAuditLog {
         Self { lists: Author::ALL.map(list) }
     }
 
-    /// Replicates `log` for as long as it is polled.
-    pub(super) async fn run(&self, probes: &Probes<'_>, log: &AuditLog) {
-        let (mut rounds, mut pull_at, mut retry_at) = (interval(PUSH_EVERY), Instant::now(), Instant::now());
-        loop {
-            rounds.tick().await;
+    /// Replicates `log` until the process `ends`.
+    pub(super) async fn run(&self, probes: &Probes<'_>, log: &AuditLog, ends: &watch::Receiver<bool>) {
+        let mut rounds = Rounds::new(PUSH_EVERY, ends);
+        let (mut pull_at, mut retry_at) = (Instant::now(), Instant::now());
+        while rounds.next().await {
             let connection = probes.connection(&self.lists[0].key).filter(|_| retry_at <= Instant::now());
             let Some(mut connection) = connection else { continue };
             let is_pull_due = pull_at <= Instant::now();

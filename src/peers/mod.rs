@@ -13,6 +13,7 @@ mod lost_nodes;
 mod monitor;
 mod probe;
 pub mod records;
+mod rounds;
 mod server_status;
 mod subscription;
 mod time;

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::{
     runtime,
     sync::watch,
-    time::{Instant, interval, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 use super::{
@@ -25,6 +25,7 @@ use super::{
     lost_nodes::LostNodes,
     probe::Probes,
     records::{self, Scope},
+    rounds::Rounds,
     server_status,
     subscription::{self, SubscriptionEvent},
 };
@@ -43,6 +44,8 @@ const PUBLISH_EVERY: Duration = Duration::from_millis(250);
 const READY_TIMEOUT: Duration = Duration::from_secs(2);
 /// For publishing them once.
 const PUBLISH_TIMEOUT: Duration = Duration::from_millis(500);
+/// For telling the other instances what they don't know yet, when this one ends.
+const LAST_ROUNDS: Duration = Duration::from_secs(1);
 
 /// Takes a policy's name and an identifier.
 type OnLimit = Box<dyn Fn(&str, &str) + Send>;
@@ -120,7 +123,8 @@ impl Monitor {
         }
     }
 
-    /// Says good-bye to the other instances and ends the thread.
+    /// Tells the other instances what they don't know yet, for a second at most, then that this one ends; and ends the
+    /// thread.
     pub fn stop(self) {
         self.stop.send_replace(true);
         if self.thread.join().is_err() {
@@ -258,7 +262,7 @@ async fn keep_in_touch(
     config: &MonitorConfig,
     peers: &Mutex<Peers>,
     ready: mpsc::Sender<()>,
-    mut stopped: watch::Receiver<bool>,
+    stopped: watch::Receiver<bool>,
 ) {
     let MonitorConfig { topology, redis, instances, on_unblocked, on_cleared, .. } = config;
     let (ban_sync, prefix) = (BanSync::new(config), redis.key_prefix());
@@ -283,25 +287,37 @@ async fn keep_in_touch(
     };
     let probes = Probes::new(config, Heartbeat::new(config, peers));
     let audit_log = SharedAuditLog::new(&prefix);
+    let (bans_sent, is_sent) = watch::channel(false);
+    let share = async {
+        let bans = async {
+            ban_sync.run(&probes, &stopped, || first.done(&first.has_bans)).await;
+            // Bans of the last round are in the audit log now.
+            bans_sent.send_replace(true);
+        };
+        let audit = audit_log.run(&probes, &config.audit, &is_sent);
+        tokio::join!(publish_records(config, &probes, &stopped), bans, audit);
+    };
+    let mut ends = stopped.clone();
+    let time_is_up = async move {
+        drop(ends.wait_for(|stopped| *stopped).await);
+        sleep(LAST_ROUNDS).await;
+    };
     tokio::select! {
         () = topology.keep_current() => {}
         () = subscription::listen(topology, &prefix, on_event) => {}
         () = probes.run() => {}
-        () = publish_records(config, &probes) => {}
-        () = ban_sync.run(&probes, || first.done(&first.has_bans)) => {}
-        () = audit_log.run(&probes, &config.audit) => {}
+        () = share => {}
         () = shared_drains.run(&probes, &config.drains, || first.done(&first.has_drains)) => {}
-        _ = stopped.changed() => {}
+        () = time_is_up => {}
     }
     probes.say_goodbye().await;
 }
 
-/// Publishes records of limited clients for as long as it is polled. What can't be published now stays due.
-async fn publish_records(config: &MonitorConfig, probes: &Probes<'_>) {
+/// Publishes records of limited clients until the process `ends`. What can't be published now stays due.
+async fn publish_records(config: &MonitorConfig, probes: &Probes<'_>, ends: &watch::Receiver<bool>) {
     let MonitorConfig { scope, registry, clock, .. } = config;
-    let mut rounds = interval(PUBLISH_EVERY);
-    loop {
-        rounds.tick().await;
+    let mut rounds = Rounds::new(PUBLISH_EVERY, ends);
+    while rounds.next().await {
         let Some(mut connection) = probes.connection(&scope.changed_key()) else { continue };
         let round = records::publish_round(&mut connection, scope, registry, clock.now());
         match timeout(PUBLISH_TIMEOUT, round).await {

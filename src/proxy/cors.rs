@@ -107,13 +107,7 @@ impl CorsAnswer {
             return Reply::problem(StatusCode::FORBIDDEN, detail);
         }
         let CorsRule { methods, headers: fields, max_age, .. } = &*self.rule;
-        let mut reply = Reply {
-            status: StatusCode::NO_CONTENT,
-            headers: HeaderMap::with_capacity(8),
-            body: bytes::Bytes::new(),
-            detail: "".into(),
-            retry_after: None,
-        };
+        let mut reply = Reply::no_content();
         for (value, requested, allowed) in [
             (methods, header::ACCESS_CONTROL_REQUEST_METHOD, header::ACCESS_CONTROL_ALLOW_METHODS),
             (fields, header::ACCESS_CONTROL_REQUEST_HEADERS, header::ACCESS_CONTROL_ALLOW_HEADERS),

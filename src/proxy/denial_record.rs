@@ -88,7 +88,7 @@ impl DenialRecord<'_> {
 /// The request, which came at `time`, as evidence, with the user as it may be written down. Names and paths are cut:
 /// clients can make them long, and evidence is kept for a while.
 pub(super) fn evidence_entry(time: i64, context: &RequestContext<'_>, rules: &Rules) -> Arc<Entry> {
-    let user = rules.written_user(context.identity).map(abuse::truncate_name);
+    let user = rules.written_user(context.identity).map(abuse::shorten_name);
     Arc::new(Entry {
         time,
         user: user.map(Into::into),

@@ -237,7 +237,12 @@ impl Exchange {
 
     /// The client has gone, or was too slow, before its answer had ended.
     pub(super) fn client_broke_off(&mut self) {
-        self.aborted_by.get_or_insert(AbortedBy::Client);
+        self.broke_off(AbortedBy::Client);
+    }
+
+    /// This side has gone before the other had ended.
+    pub(super) fn broke_off(&mut self, side: AbortedBy) {
+        self.aborted_by.get_or_insert(side);
     }
 
     /// The body of the answer of the endpoint with this URL broke off.

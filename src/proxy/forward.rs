@@ -185,7 +185,6 @@ impl<'a> Forwarder<'a> {
                     }
                 }
                 let copy = retries.copy(&request, &connection);
-                let (is_reused, is_shared) = (connection.is_reused(), connection.is_shared());
 
                 // Unless set otherwise below, the client went away or broke its own request off.
                 let mut attempt = Attempt { forwarder: self, outcome: Outcome::Cancelled };
@@ -261,10 +260,11 @@ impl<'a> Forwarder<'a> {
                     None => {}
                 }
                 attempt.outcome = Outcome::Error;
+                let was_closed = connection.was_closed(&failed);
                 let SendError { error, is_unprocessed, request: unsent } = failed;
                 self.upstream.request_failed(&host, error.cause());
                 // A connection that was kept may have been closed for being idle: that is no failure of the host.
-                let may_be_idle = is_reused && !is_shared;
+                let may_be_idle = was_closed && !connection.is_shared();
                 if !is_unprocessed && !may_be_idle {
                     self.upstream.shared().broke_off(&host, error.cause(), began, self.timer.now());
                 }
@@ -275,7 +275,7 @@ impl<'a> Forwarder<'a> {
                     .map(|unsent| *unsent)
                     .or_else(|| copy.and_then(RequestCopy::into_request))
                     .filter(|_| {
-                        is_replaced = retries.may_replace(&connection, &error);
+                        is_replaced = was_closed && retries.may_replace(&host);
                         is_replaced || is_useful && retries.may_retry(RetryReason::Refused, &host)
                     });
                 if may_be_idle && !is_unprocessed && !is_replaced {
@@ -407,6 +407,9 @@ impl<'a> Forwarder<'a> {
         let (name, url) = (&self.upstream.shared().config.name, host.url());
         match &error {
             ConnectError::Full(_) => self.warn(format_args!("upstream {name} is overloaded: {error}")),
+            ConnectError::Exhausted(_) => {
+                self.warn(format_args!("a connection to endpoint {url} can't be opened: {error}"));
+            }
             error => {
                 let why = self.upstream.shared().describe_connect_error(host, error);
                 self.warn(format_args!("endpoint {url} could not be reached: {why}"));
@@ -416,7 +419,7 @@ impl<'a> Forwarder<'a> {
             ConnectError::NoHost | ConnectError::Unreachable(_) | ConnectError::Handshake(_) => {
                 (Outcome::ConnectError, Reply::bad_gateway())
             }
-            ConnectError::Full(_) => (Outcome::Overloaded, Reply::overloaded()),
+            ConnectError::Full(_) | ConnectError::Exhausted(_) => (Outcome::Overloaded, Reply::overloaded()),
             ConnectError::Timeout | ConnectError::HandshakeTimeout => {
                 (Outcome::Timeout, Reply::gateway_timeout())
             }

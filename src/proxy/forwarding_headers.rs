@@ -14,14 +14,14 @@ pub(super) static X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-for
 static X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
 /// Sets the fields about `client` for the upstream. What an untrusted peer claims is removed by now; what a trusted one
-/// says is appended to.
-pub(super) fn set(headers: &mut HeaderMap, client: &ClientInfo, config: &Config) {
+/// says is appended to. `has_claims`: whether there may be some.
+pub(super) fn set(headers: &mut HeaderMap, client: &ClientInfo, config: &Config, has_claims: bool) {
     if let Some(fields) = client.certificate_fields(config.forward_client_certificate) {
         fields.add_to(headers);
     }
     let form = config.forwarded;
     if matches!(form, Forwarded::XForwarded | Forwarded::Both) {
-        set_x_forwarded(headers, client);
+        set_x_forwarded(headers, client, has_claims);
     }
     if matches!(form, Forwarded::Forwarded | Forwarded::Both) {
         let member = forwarded_member(client, headers.get(header::HOST));
@@ -29,12 +29,23 @@ pub(super) fn set(headers: &mut HeaderMap, client: &ClientInfo, config: &Config)
     }
 }
 
-fn set_x_forwarded(headers: &mut HeaderMap, client: &ClientInfo) {
-    append_to_list(headers, &X_FORWARDED_FOR, client.peer_value());
-    // What the first proxy saw counts.
-    headers.entry(&X_FORWARDED_PROTO).or_insert(HeaderValue::from_static(client.scheme()));
-    if let Some(host) = headers.get(header::HOST).cloned() {
-        headers.entry(&X_FORWARDED_HOST).or_insert(host);
+fn set_x_forwarded(headers: &mut HeaderMap, client: &ClientInfo, has_claims: bool) {
+    let (peer, scheme) = (client.peer_value(), HeaderValue::from_static(client.scheme()));
+    let host = headers.get(header::HOST).cloned();
+    if has_claims {
+        append_to_list(headers, &X_FORWARDED_FOR, peer);
+        // What the first proxy saw counts.
+        headers.entry(&X_FORWARDED_PROTO).or_insert(scheme);
+        if let Some(host) = host {
+            headers.entry(&X_FORWARDED_HOST).or_insert(host);
+        }
+    } else {
+        // As in most requests. Nothing has to be looked for.
+        headers.append(&X_FORWARDED_FOR, peer.clone());
+        headers.append(&X_FORWARDED_PROTO, scheme);
+        if let Some(host) = host {
+            headers.append(&X_FORWARDED_HOST, host);
+        }
     }
 }
 

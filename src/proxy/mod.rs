@@ -21,6 +21,7 @@ mod grpc;
 mod header_edits;
 mod headers;
 mod listener_reply;
+mod max_forwards;
 mod min_rate;
 mod open_exchanges;
 mod outcome;

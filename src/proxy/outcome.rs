@@ -56,8 +56,13 @@ impl PolicyOutcome {
 
     /// The same once the upstream has answered with `status`: the cost is refunded where `policy` does not count that.
     pub(super) fn after_answer(self, policy: &Policy, status: AnswerStatus) -> Self {
+        if policy.counts(status) == Some(false) { self.refunded() } else { self }
+    }
+
+    /// The same once its cost is refunded.
+    pub(super) fn refunded(self) -> Self {
         let mut verdict = self.verdict;
-        if policy.counts(status) == Some(false) && verdict != Verdict::UNKNOWN {
+        if verdict != Verdict::UNKNOWN {
             verdict.remaining = verdict.remaining.saturating_add(self.cost).min(verdict.limit);
             if verdict.remaining == verdict.limit {
                 verdict.reset = 0;

@@ -448,8 +448,9 @@ impl PhaseTimer {
         self.tunnel.take()
     }
 
-    /// Asks the connection to end after the request in flight.
+    /// Asks the connection to end after the request in flight. Its response says so, even if it has come already.
     pub fn drain(&self) {
+        self.announce_close();
         self.draining.set(true);
         self.wake();
     }

@@ -7,7 +7,10 @@ use jiff::{Timestamp, fmt::rfc2822::DateTimePrinter};
 
 use super::{client::ClientInfo, headers, reply::Reply, worker::Worker};
 use crate::{
-    telemetry::{access_log::Line, metrics::Refusal},
+    telemetry::{
+        access_log::Line,
+        metrics::{Refusal, ServerErrorSource},
+    },
     tls::TlsIdentity,
 };
 
@@ -43,6 +46,9 @@ pub fn refuse_head<S>(worker: &Worker<S>, client: &ClientInfo, fault: HeadFault,
     let (began, elapsed) = (client.timer().since(), client.timer().since().elapsed());
     telemetry.metrics.request(None, reply.status, elapsed);
     telemetry.metrics.thread().refused(refusal).inc();
+    if reply.status.is_server_error() {
+        telemetry.metrics.server_error(None, ServerErrorSource::from_proxy(reply.status));
+    }
     if telemetry.access_log.samples_next() {
         let tls = client.tls();
         let subject = client.certificate().map(TlsIdentity::subject);
@@ -104,7 +110,10 @@ fn refusal<S>(
                 && lines.clone().next().is_some_and(|line| line.len() >= limits.header_size)
             {
                 TOO_LONG
-            } else if head.len() < limits.header_size && lines.count() <= limits.headers {
+            } else if !head.trim_ascii().is_empty()
+                && head.len() < limits.header_size
+                && lines.count() <= limits.headers
+            {
                 // It was read to its end, and had a length that no number can hold.
                 (Refusal::BodyTooLarge, "The request body is too large.")
             } else {

@@ -55,6 +55,17 @@ impl Reply {
         Self { status, headers, body, detail, retry_after: None }
     }
 
+    /// What was asked for is done, and there is nothing to say of it.
+    pub(super) fn no_content() -> Self {
+        Self {
+            status: StatusCode::NO_CONTENT,
+            headers: HeaderMap::with_capacity(8),
+            body: Bytes::new(),
+            detail: "".into(),
+            retry_after: None,
+        }
+    }
+
     /// The client broke its body off, or sent what is not a body.
     pub fn broken_body() -> Self {
         Self::problem(StatusCode::BAD_REQUEST, "The request body is incomplete or malformed.").closing()

@@ -1,7 +1,7 @@
 //! Small request bodies are received before a connection to the upstream is taken: a client that sends slowly must not
 //! hold one meanwhile.
 
-use std::{future::poll_fn, rc::Rc, task::Poll};
+use std::{cell::Cell, future::poll_fn, rc::Rc, task::Poll};
 
 use bytes::Bytes;
 use http::request;
@@ -10,6 +10,39 @@ use hyper::body::Incoming;
 
 use super::{expect_continue, paced_body::PacedBody, phase_timer::PhaseTimer, reply::Reply};
 use crate::{config::model::ClientLimits, telemetry::metrics::CutOffReason};
+
+/// What a worker reserves for bodies that it receives at once. Further ones are streamed: clients that never send the rest must
+/// not take all memory.
+const MAX_RESERVED_BYTES: u64 = 32 << 20;
+
+/// The bytes that a worker has reserved for bodies that it receives.
+#[derive(Debug, Default)]
+pub(super) struct BodyRoom(Rc<Cell<u64>>);
+
+/// The room for one body, until dropped.
+pub(super) struct ReservedRoom {
+    reserved: Rc<Cell<u64>>,
+    length: u64,
+}
+
+impl BodyRoom {
+    /// Reserves room for a whole body. `None`: there is none.
+    pub(super) fn reserve(&self, body: &Incoming) -> Option<ReservedRoom> {
+        let length = body.size_hint().lower();
+        let reserved = self.0.get().saturating_add(length);
+        if reserved > MAX_RESERVED_BYTES {
+            return None;
+        }
+        self.0.set(reserved);
+        Some(ReservedRoom { reserved: Rc::clone(&self.0), length })
+    }
+}
+
+impl Drop for ReservedRoom {
+    fn drop(&mut self) {
+        self.reserved.set(self.reserved.get().saturating_sub(self.length));
+    }
+}
 
 /// What is known of a request's body when it is forwarded.
 #[derive(Debug)]

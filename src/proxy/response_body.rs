@@ -63,8 +63,8 @@ pub(super) struct UpstreamBody {
     client_timeout: Duration,
     /// Whether the upstream's bytes are waited for.
     starved: bool,
-    /// The trailers, while what they say of the call is settled.
-    settling: Option<Box<HeaderMap>>,
+    /// What comes last, while others have their turn.
+    held_back: Option<Box<Result<HeaderMap, ResponseBodyError>>>,
     /// Of a body of unknown length: tells when it has to be closed.
     guard: Option<OpenExchangeGuard>,
 }
@@ -192,7 +192,7 @@ impl UpstreamBody {
             upstream_timeout,
             client_timeout,
             starved: false,
-            settling: None,
+            held_back: None,
             guard: None,
         }
     }
@@ -203,12 +203,14 @@ impl UpstreamBody {
     }
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ResponseBodyError>>> {
-        if let Some(trailers) = self.settling.take() {
-            self.connection.end();
-            return Poll::Ready(Some(Ok(Frame::trailers(*trailers))));
+        if let Some(last) = self.held_back.take() {
+            return Poll::Ready(Some(last.map(|trailers| {
+                self.connection.end();
+                Frame::trailers(trailers)
+            })));
         }
         if self.guard.as_ref().is_some_and(|guard| guard.poll_closing(cx).is_ready()) {
-            return Poll::Ready(Some(Err(ResponseBodyError::Banned)));
+            return self.hold_back(Err(ResponseBodyError::Banned), cx);
         }
         let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
             if !self.starved {
@@ -221,21 +223,36 @@ impl UpstreamBody {
         };
         self.starved = false;
         self.timer.enter(Phase::Client, self.client_timeout);
-        let mut frame = frame.transpose()?;
+        let mut frame = match frame.transpose() {
+            Ok(frame) => frame,
+            // hyper and h2 drop what they have not written yet when a body breaks off, the head as well.
+            Err(error) => return self.hold_back(Err(error.into()), cx),
+        };
         if let Some(trailers) = frame.as_mut().and_then(Frame::trailers_mut) {
             let is_settled = self.connection.call_ended(trailers);
             self.trailers.apply(trailers);
             if is_settled {
                 // Let the reservation's task ask the store before the client knows: the client's next request comes after.
-                self.settling = Some(Box::new(std::mem::take(trailers)));
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
+                let trailers = std::mem::take(trailers);
+                return self.hold_back(Ok(trailers), cx);
             }
         }
         if frame.as_ref().is_none_or(Frame::is_trailers) || self.incoming.is_end_stream() {
             self.connection.end();
         }
         Poll::Ready(frame.map(Ok))
+    }
+
+    /// Passes `last` on when others have had their turn.
+    #[cold]
+    fn hold_back(
+        &mut self,
+        last: Result<HeaderMap, ResponseBodyError>,
+        cx: &Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ResponseBodyError>>> {
+        self.held_back = Some(Box::new(last));
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 }
 
@@ -321,7 +338,7 @@ impl Body for ResponseBody {
     fn is_end_stream(&self) -> bool {
         match &self.source {
             BodySource::Whole(bytes) => bytes.is_empty(),
-            BodySource::Upstream(body) => body.settling.is_none() && body.incoming.is_end_stream(),
+            BodySource::Upstream(body) => body.held_back.is_none() && body.incoming.is_end_stream(),
         }
     }
 

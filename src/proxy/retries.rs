@@ -11,7 +11,7 @@ use super::{forward::Forwarder, request_body::RequestBody, request_copy::Request
 use crate::{
     config::model::RetryReason,
     telemetry::access_log::RetriedTry,
-    upstream::{Connection, ExchangeError, Host, IncomingBody},
+    upstream::{Connection, Host, IncomingBody},
 };
 
 /// What a request has been through, and what may follow.
@@ -58,17 +58,13 @@ impl<'a> Retries<'a> {
         self.left > 0 && retry.when.iter().any(may)
     }
 
-    /// Whether the request is sent over another connection because this one has ended with `error`: it was kept, and closed
-    /// by the time it was used. That happens to endpoints that are well, and is no try.
-    pub(super) fn may_replace(
-        &mut self,
-        connection: &Connection<RequestBody>,
-        error: &ExchangeError,
-    ) -> bool {
-        let may = connection.is_reused() && !self.is_replaced && !error.is_reset();
+    /// Whether the request is sent over another connection to `host` because its own, which was kept, was closed by the time
+    /// it was used. That happens to endpoints that are well, and is no try.
+    pub(super) fn may_replace(&mut self, host: &Host) -> bool {
+        let may = !self.is_replaced;
         if may {
             self.is_replaced = true;
-            self.note(RetryReason::Refused, connection.host());
+            self.note(RetryReason::Refused, host);
         }
         may
     }

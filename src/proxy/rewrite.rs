@@ -15,7 +15,7 @@ use super::{
     forward::UpstreamAnswer,
     forwarding_headers,
     grpc::is_grpc,
-    headers,
+    headers, max_forwards,
     open_exchanges::{ExchangeKind, ExchangeOwner},
     outcome::PolicyOutcome,
     request_body::{BodyProgress, BodyTimeouts, RequestBody},
@@ -61,9 +61,13 @@ pub(super) fn upstream_request<S>(
     if survey.has(claim) {
         claims.remove_from_head(&mut head.headers, client.is_trusted(), route.method_override);
     }
-    forwarding_headers::set(&mut head.headers, client, config);
+    let has_claims = client.is_trusted() && survey.has(FieldKind::Claim);
+    forwarding_headers::set(&mut head.headers, client, config, has_claims);
     exchange.propagate_trace(&mut head.headers);
     headers::append_via(&mut head.headers, &worker.rules.via, received);
+    if max_forwards::applies(&head.method) {
+        max_forwards::count_down(&mut head.headers);
+    }
     head.headers.insert(&config.request_id, exchange.request_id().clone());
     head.uri = Uri::from(target.forwarded(route.dot_segments).clone());
     head.version = Version::HTTP_11;
@@ -122,6 +126,10 @@ pub(super) fn client_response<S>(
     headers::remove_surveyed_hop_by_hop(&mut head.headers, survey, |_| false);
     if survey.has(FieldKind::RepeatedLength) {
         headers::merge_lengths(&mut head.headers);
+    }
+    if head.status == StatusCode::NO_CONTENT {
+        // It must not have one (RFC 9110, 8.6), and by HTTP/2 clients take the response for malformed.
+        head.headers.remove(header::CONTENT_LENGTH);
     }
     exchange.remove_foreign_cors(&mut head.headers);
     let received = head.version;

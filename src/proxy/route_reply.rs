@@ -6,9 +6,9 @@ use http::{HeaderMap, Response, StatusCode, header};
 use hyper::body::Incoming;
 
 use super::{
-    cors::is_preflight, exchange::Exchange, outcome::PolicyOutcome, placeholders::PlaceholderValues,
-    reply::Reply, request_context::RequestContext, reservation, response_body::ResponseBody, serve::discard,
-    worker::Worker,
+    cors::is_preflight, exchange::Exchange, max_forwards, outcome::PolicyOutcome,
+    placeholders::PlaceholderValues, reply::Reply, request_context::RequestContext, reservation,
+    response_body::ResponseBody, serve::discard, worker::Worker,
 };
 use crate::{
     config::model::{Redirect, RouteAction, RouteReply},
@@ -34,7 +34,11 @@ pub(super) fn upstream_of(
     router: &Router,
 ) -> Result<usize, Box<OwnAnswer>> {
     match &context.route.action {
-        RouteAction::Upstream(index) if exchange.cors().is_none() => Ok(*index),
+        RouteAction::Upstream(index)
+            if exchange.cors().is_none() && !max_forwards::applies(&context.request.method) =>
+        {
+            Ok(*index)
+        }
         action => reply(action, exchange, context, router),
     }
 }
@@ -55,7 +59,12 @@ fn reply(
         return Err(Box::new(OwnAnswer { reply, is_configured }));
     }
     let configured = match action {
-        RouteAction::Upstream(index) => return Ok(*index),
+        RouteAction::Upstream(index) => {
+            return match max_forwards::reply_if_spent(context.request) {
+                None => Ok(*index),
+                Some(reply) => Err(Box::new(OwnAnswer { reply, is_configured: false })),
+            };
+        }
         RouteAction::Reply(configured) => Reply::configured(configured),
         RouteAction::Redirect(redirect) => {
             match location(redirect, &exchange.placeholders(router, context.target, context.identity)) {

@@ -206,7 +206,10 @@ pub fn serve<S: StoreAdmin + 'static>(
         // Wait for the GCRA slot.
         client.timer().delay(delay).await;
         if client.timer().is_call_over() {
-            return Ok(refuse(&worker, exchange, &request, body, Reply::gateway_timeout()));
+            // Boxed, as below: other requests would pay for its state.
+            let reply = Reply::gateway_timeout();
+            let reply = Box::pin(with_quota(&worker, &exchange, &mut outcomes, reply)).await;
+            return Ok(refuse(&worker, exchange, &request, body, reply));
         }
 
         // Does its route answer it?
@@ -225,7 +228,9 @@ pub fn serve<S: StoreAdmin + 'static>(
             match RewrittenPath::new(rewrite, &exchange.placeholders(&rules.router, &target, identity)) {
                 Ok(path) => rewritten = path,
                 Err(Rejection { status, detail }) => {
-                    return Ok(refuse(&worker, exchange, &request, body, Reply::problem(status, detail)));
+                    let reply = Reply::problem(status, detail);
+                    let reply = Box::pin(with_quota(&worker, &exchange, &mut outcomes, reply)).await;
+                    return Ok(refuse(&worker, exchange, &request, body, reply));
                 }
             }
         }
@@ -234,11 +239,17 @@ pub fn serve<S: StoreAdmin + 'static>(
         let upstream = &config.upstreams[upstream_index];
         let body = if body.is_end_stream() {
             ReceivedBody::Whole(Bytes::new())
-        } else if is_buffered(&request, &body, upstream.request_buffering) {
+        } else if is_buffered(&request, &body, upstream.request_buffering)
+            && let Some(_room) = worker.body_room.reserve(&body)
+        {
             // Boxed: most requests have no body, and would pay for its state.
             match Box::pin(receive(body, client.timer(), &config.client_limits)).await {
                 Ok(whole) => ReceivedBody::Whole(whole),
-                Err(reply) => return Ok(exchange.reply(reply)),
+                Err(reply) => {
+                    exchange.client_broke_off();
+                    let reply = Box::pin(with_quota(&worker, &exchange, &mut outcomes, reply)).await;
+                    return Ok(exchange.reply(reply));
+                }
             }
         } else {
             ReceivedBody::Stream(body)
@@ -303,6 +314,7 @@ pub fn serve<S: StoreAdmin + 'static>(
                     exchange.client_broke_off();
                 }
                 exchange.forward_failed(reply.status);
+                let reply = Box::pin(with_quota(&worker, &exchange, &mut outcomes, reply)).await;
                 return Ok(exchange.reply(reply));
             }
         };
@@ -368,6 +380,18 @@ fn check_access<S>(
     let names = &worker.telemetry.policies;
     exchange.verdict.forbid(names.iter().rposition(|name| name == denial.setting()).unwrap_or(names.len()));
     Some(Reply::forbidden_address())
+}
+
+/// The proxy's own `reply` to a request that its policies have admitted, with the quota as it is after it.
+async fn with_quota<S>(
+    worker: &Worker<S>,
+    exchange: &Exchange,
+    outcomes: &mut [PolicyOutcome],
+    mut reply: Reply,
+) -> Reply {
+    reservation::settle_refused(&worker.rules.policies, exchange, outcomes).await;
+    worker.rules.quotas.add_fields(&mut reply.headers, outcomes);
+    reply
 }
 
 /// Answers a request that is not forwarded.

@@ -13,12 +13,14 @@ pub struct ServerSettings<'a> {
     pub host: &'a str,
     /// What to write where the server does not use TLS.
     pub without_tls: &'a str,
+    /// What is wrong where the server has none of the protocols that it is offered (ALPN).
+    pub without_protocol: &'a str,
 }
 
 /// What to look at where the TLS handshake with a server failed. `None`: the error says all there is to say.
 pub fn handshake_hint(error: &rustls::Error, settings: ServerSettings<'_>) -> Option<String> {
     use CertificateError as Wrong;
-    let ServerSettings { tls, host, without_tls } = settings;
+    let ServerSettings { tls, host, without_tls, without_protocol } = settings;
     Some(match error {
         // An authority of the same name, but with another key, makes a bad signature.
         rustls::Error::InvalidCertificate(Wrong::UnknownIssuer | Wrong::BadSignature) => format!(
@@ -54,7 +56,7 @@ pub fn handshake_hint(error: &rustls::Error, settings: ServerSettings<'_>) -> Op
                 .to_owned()
         }
         rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol) => {
-            "the server does not offer HTTP/1.1 in its TLS handshake (ALPN)".to_owned()
+            without_protocol.to_owned()
         }
         rustls::Error::AlertReceived(AlertDescription::UnrecognisedName) => {
             format!("the server does not know {host}")

@@ -2,6 +2,7 @@
 
 use std::{cell::Cell, io, net::SocketAddr, sync::Arc, time::Duration};
 
+use nix::errno::Errno;
 use tokio::{net::TcpStream, time::timeout};
 use tokio_rustls::TlsConnector;
 
@@ -26,6 +27,9 @@ pub enum ConnectError {
     /// All hosts were drained while the request waited.
     #[error("all endpoints are drained")]
     NoHost,
+    /// This machine has nothing left to open a connection with, such as a file descriptor. That says nothing of the host.
+    #[error("{0}")]
+    Exhausted(Arc<io::Error>),
     /// The host could not be reached.
     #[error("{0}")]
     Unreachable(Arc<io::Error>),
@@ -41,8 +45,13 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    pub(super) fn unreachable(error: io::Error) -> Self {
-        Self::Unreachable(Arc::new(error))
+    /// What an error says that came before the TLS handshake.
+    pub(super) fn from_io(error: io::Error) -> Self {
+        let exhausted = [Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS, Errno::ENOMEM];
+        match error.raw_os_error() {
+            Some(code) if exhausted.contains(&Errno::from_raw(code)) => Self::Exhausted(Arc::new(error)),
+            _ => Self::Unreachable(Arc::new(error)),
+        }
     }
 
     pub(super) fn handshake(error: io::Error) -> Self {
@@ -88,18 +97,20 @@ impl Attempt<'_> {
         self.is_resolving.set(true);
         let addresses: Vec<SocketAddr> = match &self.host.name {
             Some(name) => {
-                let found = name.addresses(within).await.map_err(ConnectError::unreachable)?;
+                let found = name.addresses(within).await.map_err(ConnectError::from_io)?;
                 found.into_iter().map(|ip| SocketAddr::new(ip, port)).collect()
             }
-            None => tokio::net::lookup_host((name, port)).await.map_err(ConnectError::unreachable)?.collect(),
+            None => tokio::net::lookup_host((name, port)).await.map_err(ConnectError::from_io)?.collect(),
         };
         self.is_resolving.set(false);
         let unknown = io::Error::new(io::ErrorKind::NotFound, "the host name resolves to no address");
-        let mut failed = ConnectError::unreachable(unknown);
+        let mut failed = ConnectError::from_io(unknown);
         let share = within / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
         for address in addresses {
             match timeout(share, self.address(address)).await {
                 Ok(Ok(connected)) => return Ok(connected),
+                // Another address would need as much.
+                Ok(Err(ConnectError::Exhausted(error))) => return Err(ConnectError::Exhausted(error)),
                 Ok(Err(error)) => failed = error,
                 Err(_) => failed = self.late(),
             }
@@ -109,8 +120,8 @@ impl Attempt<'_> {
 
     async fn address(&self, address: SocketAddr) -> Result<Connected, ConnectError> {
         self.in_handshake.set(false);
-        let stream = TcpStream::connect(address).await.map_err(ConnectError::unreachable)?;
-        stream.set_nodelay(true).map_err(ConnectError::unreachable)?;
+        let stream = TcpStream::connect(address).await.map_err(ConnectError::from_io)?;
+        stream.set_nodelay(true).map_err(ConnectError::from_io)?;
         let protocol = self.upstream.config.protocol;
         let tls = self.upstream.tls.as_ref().filter(|_| self.host.endpoint.is_https());
         let Some(tls) = tls else {
@@ -133,7 +144,7 @@ impl Attempt<'_> {
     fn late(&self) -> ConnectError {
         if self.is_resolving.get() {
             let late = io::Error::new(io::ErrorKind::TimedOut, "its name was not resolved in time");
-            return ConnectError::unreachable(late);
+            return ConnectError::from_io(late);
         }
         if self.in_handshake.get() { ConnectError::HandshakeTimeout } else { ConnectError::Timeout }
     }

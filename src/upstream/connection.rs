@@ -11,7 +11,10 @@ use tokio::{task::AbortHandle, time::timeout};
 
 use super::{
     ExchangeError, HostPool, IncomingBody, RequestBody, UpgradedConnection, UpstreamPool,
-    addresses::HeldConnection, http2::StreamSlot, io::UpstreamIo, upgraded::UpgradedStream,
+    addresses::HeldConnection,
+    http2::StreamSlot,
+    io::{Received, UpstreamIo},
+    upgraded::UpgradedStream,
 };
 
 /// How long a connection may take from the end of an answer until it takes the next request.
@@ -27,6 +30,8 @@ pub(super) struct PooledConnection<B> {
     pub(super) task: AbortHandle,
     /// The version of the TLS settings that it was opened under. 0: it has no TLS.
     pub(super) tls_version: u64,
+    /// Whether anything was received since the last request was sent.
+    pub(super) received: Received,
 }
 
 impl<B> Drop for PooledConnection<B> {
@@ -89,6 +94,16 @@ impl<B: RequestBody> Connection<B> {
         matches!(self.link, Link::Http2(_))
     }
 
+    /// Whether a request `failed` because this connection, which served another one before, was closed by the time it was
+    /// used: not one byte of an answer has come.
+    pub fn was_closed<Q>(&self, failed: &SendError<Q>) -> bool {
+        self.reused
+            && match &self.link {
+                Link::Http1(pooled) => failed.is_unprocessed || !pooled.received.has_any(),
+                Link::Http2(_) => failed.error.is_end_of_connection(),
+            }
+    }
+
     /// Sends `request` and waits for the head of the answer.
     ///
     /// # Errors
@@ -100,6 +115,7 @@ impl<B: RequestBody> Connection<B> {
     ) -> impl Future<Output = Result<Response<IncomingBody>, SendError<B>>> + use<B> {
         match &mut self.link {
             Link::Http1(pooled) => {
+                pooled.received.reset();
                 Either::Left(pooled.sender.try_send_request(request).map(|answer| match answer {
                     Ok(response) => Ok(response.map(IncomingBody::Http1)),
                     Err(mut failed) => {

@@ -40,9 +40,9 @@ pub enum ExchangeError {
 }
 
 impl ExchangeError {
-    /// Whether it is the end of the stream alone, and its connection goes on.
-    pub fn is_reset(&self) -> bool {
-        matches!(self, Self::Http2(error) if error.is_reset())
+    /// Whether a connection that requests share has ended, and not the stream alone, nor by what we found wrong with it.
+    pub(super) fn is_end_of_connection(&self) -> bool {
+        matches!(self, Self::Http2(error) if error.is_io() || error.is_go_away() && error.is_remote())
     }
 
     /// The error itself.

@@ -3,6 +3,10 @@
 use std::{
     io,
     pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     task::{Context, Poll, ready},
 };
 
@@ -23,12 +27,30 @@ use super::{pool::OpenGuard, queue::ConnectionPermit};
 #[derive(Debug)]
 pub(super) struct UpstreamIo {
     stream: Stream,
+    received: Received,
     write_failed: bool,
     /// Whether it carries another protocol than HTTP, so that a failed write hides nothing.
     is_upgraded: bool,
     /// Dropped with the connection.
     #[expect(dead_code, reason = "it is only held")]
     held: Option<(OpenGuard, ConnectionPermit)>,
+}
+
+/// Whether anything was received on a stream since this was last reset. Atomic, because hyper wants what it hands out after an
+/// upgrade to be `Send`.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Received(Arc<AtomicBool>);
+
+impl Received {
+    /// Nothing was, from now on.
+    pub(super) fn reset(&self) {
+        self.0.store(false, Relaxed);
+    }
+
+    /// Whether anything was.
+    pub(super) fn has_any(&self) -> bool {
+        self.0.load(Relaxed)
+    }
 }
 
 /// An enum and no type parameter: a predicted branch beside a system call costs less than hyper compiled twice. Boxed,
@@ -41,16 +63,21 @@ enum Stream {
 
 impl UpstreamIo {
     pub(super) fn plain(stream: TcpStream) -> Self {
-        Self { stream: Stream::Plain(stream), write_failed: false, is_upgraded: false, held: None }
+        Self::on(Stream::Plain(stream))
     }
 
     pub(super) fn tls(stream: TlsStream<TcpStream>) -> Self {
-        Self {
-            stream: Stream::Tls(Box::new(ClosingTls(stream))),
-            write_failed: false,
-            is_upgraded: false,
-            held: None,
-        }
+        Self::on(Stream::Tls(Box::new(ClosingTls(stream))))
+    }
+
+    fn on(stream: Stream) -> Self {
+        let received = Received::default();
+        Self { stream, received, write_failed: false, is_upgraded: false, held: None }
+    }
+
+    /// Tells whether anything is received.
+    pub(super) fn received(&self) -> Received {
+        self.received.clone()
     }
 
     /// Holds what counts as long as the connection is open, whatever it is used for.
@@ -103,11 +130,16 @@ impl AsyncRead for UpstreamIo {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match &mut self.stream {
+        let filled = buf.filled().len();
+        let polled = match &mut self.stream {
             Stream::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
             // The end of the socket without a word of the end of TLS is an error: somebody may have cut the answer off.
             Stream::Tls(stream) => Pin::new(&mut stream.0).poll_read(cx, buf).map_err(in_words),
+        };
+        if buf.filled().len() > filled {
+            self.received.0.store(true, Relaxed);
         }
+        polled
     }
 }
 

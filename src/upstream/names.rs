@@ -47,7 +47,7 @@ static NAMES: LazyLock<Mutex<HashMap<String, Weak<Name>>>> = LazyLock::new(Mutex
 pub(super) struct Name {
     name: String,
     state: Mutex<NameState>,
-    /// Counts the attempts to resolve it that have ended.
+    /// Counts the attempts to resolve it that have ended, or have found something.
     attempts: watch::Sender<u64>,
 }
 
@@ -55,7 +55,9 @@ pub(super) struct Name {
 struct NameState {
     /// By version of IP: what was found last.
     addresses: [Vec<IpAddr>; 2],
-    /// The full name that they are of, where DNS has it.
+    /// What the attempt that is under way has found so far, for who waits for it.
+    early: Vec<IpAddr>,
+    /// The full name that the addresses are of, where DNS has it.
     full_name: Option<String>,
     facts: ResolutionFacts,
     /// Attempts in a row that have failed.
@@ -113,13 +115,18 @@ impl Name {
             // An error would mean that it is late, or that this name is gone.
             let _ended = timeout_at((began + within).into(), attempts.changed()).await;
         }
-        match self.known() {
-            known if known.is_empty() => {
+        let found = {
+            let state = self.state.lock();
+            let known = state.addresses.concat();
+            if known.is_empty() { state.early.clone() } else { known }
+        };
+        match found {
+            found if found.is_empty() => {
                 let error = self.facts().error;
                 let error = error.unwrap_or_else(|| format!("no answer within {}", format_duration(within)));
                 Err(io::Error::other(format!("the name {} has no address: {error}", self.name)))
             }
-            known => Ok(known),
+            found => Ok(found),
         }
     }
 
@@ -153,6 +160,12 @@ impl Name {
     /// The full name that its addresses are of, where DNS has it.
     fn full_name(&self) -> Option<String> {
         self.state.lock().full_name.clone()
+    }
+
+    /// Lets requests that wait for an attempt have what it has found so far.
+    fn found_early(&self, addresses: Vec<IpAddr>) {
+        self.state.lock().early = addresses;
+        self.attempts.send_modify(|attempts| *attempts += 1);
     }
 
     /// Takes what an attempt has found: a version of IP that could not be asked for keeps its addresses, and all of them stay
@@ -192,6 +205,7 @@ impl Name {
         let next = until.max(now + SHORTEST);
         state.next = Some(next);
         state.is_under_way = false;
+        state.early.clear();
         let system_now = SystemTime::now();
         let error_before = std::mem::replace(&mut state.facts.error, error);
         state.facts.next = system_now.checked_add(next - now);
@@ -240,6 +254,10 @@ impl NameChange {
             Some(error) if self.addresses.is_empty() => {
                 tracing::error!("upstream {upstream}: no request can be sent to {name}: {error}");
             }
+            // Those of one version of IP alone were found.
+            Some(error) if self.is_moved => {
+                tracing::warn!("upstream {upstream}: {name} has the addresses {addresses}, and {error}");
+            }
             Some(error) => {
                 tracing::warn!(
                     "upstream {upstream}: {name} was not resolved again, and keeps {addresses}: {error}"
@@ -274,7 +292,9 @@ pub(super) async fn keep_resolved(
             }
             match name.begin(now) {
                 Ok(()) => {
-                    let lookup = resolver.lookup(name.as_str(), name.full_name());
+                    let waiting = Arc::clone(&name);
+                    let early = move |addresses| waiting.found_early(addresses);
+                    let lookup = resolver.lookup(name.as_str(), name.full_name(), early);
                     let in_force = Rc::clone(&in_force);
                     tokio::task::spawn_local(async move {
                         let change = name.end(lookup.await, Instant::now());

@@ -37,6 +37,9 @@ const WITHOUT_TTL: Duration = Duration::from_secs(5);
 /// How long the answer for one version of IP is waited for once the other has come. Some servers never answer for IPv6.
 const BOTH_WITHIN: Duration = Duration::from_secs(1);
 
+/// How long until then who waits for addresses gets those that have come (RFC 8305, 3).
+const EARLY_AFTER: Duration = Duration::from_millis(50);
+
 /// What was found for a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Found {
@@ -98,8 +101,14 @@ impl Resolver {
         }
     }
 
-    /// The addresses of `name`. `known`: the full name that it had so far.
-    pub(super) fn lookup(&self, name: &str, known: Option<String>) -> impl Future<Output = Found> + use<> {
+    /// The addresses of `name`. `known`: the full name that it had so far. `early` is told of those of one version of IP while
+    /// the others are waited for.
+    pub(super) fn lookup<F: Fn(Vec<IpAddr>)>(
+        &self,
+        name: &str,
+        known: Option<String>,
+        early: F,
+    ) -> impl Future<Output = Found> + use<F> {
         let settings = self.settings.clone();
         let (name, dns) = (name.to_owned(), self.dns.clone());
         async move {
@@ -109,8 +118,12 @@ impl Resolver {
             let (within, asks_system) =
                 settings.map_or((INTERVAL, true), |settings| (settings.timeout, settings.servers.is_empty()));
             let late = tokio::time::Instant::now() + within;
+            let early = |answer| match reachable(answer) {
+                Answer::Addresses(addresses, _) => early(addresses),
+                Answer::None(_) | Answer::Failed(_) => {}
+            };
             let Found { full_name, answers } = match &dns {
-                Some(dns) => dns.lookup(&name, known.as_deref(), within).await,
+                Some(dns) => dns.lookup(&name, known.as_deref(), within, &early).await,
                 None => Found::same(Answer::None("the system has no DNS server".to_owned())),
             };
             let knows_nothing = answers.iter().all(|answer| matches!(answer, Answer::None(_)));
@@ -188,7 +201,13 @@ impl Dns {
 
     /// The addresses of `name` in the first domain where it has any, of whatever version of IP, as getaddrinfo(3) finds them.
     /// It is not looked for behind the domain where it was `known` while that can't be asked: it may be of another host there.
-    async fn lookup(&self, name: &str, known: Option<&str>, within: Duration) -> Found {
+    async fn lookup(
+        &self,
+        name: &str,
+        known: Option<&str>,
+        within: Duration,
+        early: &dyn Fn(Answer),
+    ) -> Found {
         let late = tokio::time::Instant::now() + within;
         let full_names = match Name::from_utf8(name) {
             Ok(name) => self.full_names(&name),
@@ -196,7 +215,7 @@ impl Dns {
         };
         let mut last: Option<[Answer; 2]> = None;
         for full_name in full_names {
-            let answers = self.addresses(&full_name, late, within).await;
+            let answers = self.addresses(&full_name, late, within, early).await;
             let full_name = full_name.to_utf8();
             if answers.iter().any(has_addresses) {
                 return Found { full_name: Some(full_name), answers };
@@ -235,7 +254,13 @@ impl Dns {
     }
 
     /// The addresses of a full name.
-    async fn addresses(&self, full_name: &Name, late: tokio::time::Instant, within: Duration) -> [Answer; 2] {
+    async fn addresses(
+        &self,
+        full_name: &Name,
+        late: tokio::time::Instant,
+        within: Duration,
+        early: &dyn Fn(Answer),
+    ) -> [Answer; 2] {
         let ask = async |kind| match timeout_at(late, self.client.lookup(full_name.clone(), kind)).await {
             Ok(Ok(lookup)) => {
                 let records = lookup.answers();
@@ -252,15 +277,13 @@ impl Dns {
             Ok(Err(error)) => no_addresses(&error),
             Err(_) => Answer::Failed(no_addresses_in_time(within)),
         };
-        let too_late = || Answer::Failed(no_addresses_in_time(BOTH_WITHIN));
         match select(pin!(ask(RecordType::A)), pin!(ask(RecordType::AAAA))).await {
             Either::Left((v4, v6)) if has_addresses(&v4) => {
-                [v4, timeout(BOTH_WITHIN, v6).await.unwrap_or_else(|_| too_late())]
+                let v6 = other_answer(&v4, v6, early).await;
+                [v4, v6]
             }
             Either::Left((v4, v6)) => [v4, v6.await],
-            Either::Right((v6, v4)) if has_addresses(&v6) => {
-                [timeout(BOTH_WITHIN, v4).await.unwrap_or_else(|_| too_late()), v6]
-            }
+            Either::Right((v6, v4)) if has_addresses(&v6) => [other_answer(&v6, v4, early).await, v6],
             Either::Right((v6, v4)) => [v4.await, v6],
         }
     }
@@ -268,6 +291,20 @@ impl Dns {
 
 const UNKNOWN_NAME: &str = "DNS does not know this name";
 const NO_ADDRESS: &str = "DNS has no address for this name";
+
+/// The answer for one version of IP once the `first` one has come, with addresses: `early` is told of them if it is late.
+async fn other_answer(
+    first: &Answer,
+    mut other: impl Future<Output = Answer> + Unpin,
+    early: &dyn Fn(Answer),
+) -> Answer {
+    if let Ok(other) = timeout(EARLY_AFTER, &mut other).await {
+        return other;
+    }
+    early(first.clone());
+    let late = |_| Answer::Failed(no_addresses_in_time(BOTH_WITHIN));
+    timeout(BOTH_WITHIN.saturating_sub(EARLY_AFTER), other).await.unwrap_or_else(late)
+}
 
 fn has_addresses(answer: &Answer) -> bool {
     matches!(answer, Answer::Addresses(..))
@@ -423,32 +460,35 @@ mod tests {
         let within = Duration::from_secs(10);
         let no_record = || UNKNOWN_NAME.to_owned();
         assert_eq!(
-            shown(dns.lookup("db", None, within).await),
+            shown(dns.lookup("db", None, within, &|_| ()).await),
             ("db.two.test.".into(), [no_record(), "::2".into()]),
             "not IPv4 of another domain"
         );
         assert_eq!(
-            shown(dns.lookup("web", None, within).await),
+            shown(dns.lookup("web", None, within, &|_| ()).await),
             ("web.three.test.".into(), ["10.0.0.3".into(), no_record()]),
             "a server that fails for one domain knows the next"
         );
         let failed = || "the DNS server has refused to answer: Server Failure".to_owned();
         assert_eq!(
-            shown(dns.lookup("web", Some("web.two.test."), within).await),
+            shown(dns.lookup("web", Some("web.two.test."), within, &|_| ()).await),
             (String::new(), [failed(), failed()]),
             "what the name stood for does not change because a server fails"
         );
         assert_eq!(
-            shown(dns.lookup("db", Some("db.one.test."), within).await).0,
+            shown(dns.lookup("db", Some("db.one.test."), within, &|_| ()).await).0,
             "db.two.test.",
             "one that is gone there may have moved"
         );
-        assert_eq!(shown(dns.lookup("api", None, within).await), (String::new(), [failed(), failed()]));
         assert_eq!(
-            shown(dns.lookup("mail", None, within).await),
+            shown(dns.lookup("api", None, within, &|_| ()).await),
+            (String::new(), [failed(), failed()])
+        );
+        assert_eq!(
+            shown(dns.lookup("mail", None, within, &|_| ()).await),
             (String::new(), [no_record(), no_record()])
         );
-        assert_eq!(shown(dns.lookup("db.", None, within).await).0, "", "it is complete");
+        assert_eq!(shown(dns.lookup("db.", None, within, &|_| ()).await).0, "", "it is complete");
     }
 
     #[test]

@@ -150,7 +150,17 @@ impl SharedUpstream {
             Some(name) => format!("{section}.server_name ({name})"),
             None => "the host in its URL".to_owned(),
         };
-        let settings = ServerSettings { tls: &section, host: &named, without_tls: "write http://" };
+        let without_protocol = match self.config.protocol {
+            model::Protocol::H1 => "the server does not offer HTTP/1.1 in its TLS handshake (ALPN)",
+            model::Protocol::H2 => {
+                "the server does not speak HTTP/2, by its TLS handshake (ALPN): set `protocol: h1`"
+            }
+            model::Protocol::Auto => {
+                "the server offers neither HTTP/2 nor HTTP/1.1 in its TLS handshake (ALPN)"
+            }
+        };
+        let settings =
+            ServerSettings { tls: &section, host: &named, without_tls: "write http://", without_protocol };
         let hint = find_tls_error(error).and_then(|error| handshake_hint(error, settings));
         let error = with_cause(error);
         match hint {
@@ -168,6 +178,7 @@ impl SharedUpstream {
             }
             ConnectError::Full(_)
             | ConnectError::NoHost
+            | ConnectError::Exhausted(_)
             | ConnectError::Unreachable(_)
             | ConnectError::Timeout => error.to_string(),
         }

@@ -2,7 +2,10 @@
 
 use std::{
     io,
-    sync::{Arc, mpsc::RecvTimeoutError},
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError, channel},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -21,6 +24,8 @@ const SWEEP: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Collector {
     queue: TickSender,
+    /// Closed once the thread has ended; nothing is ever sent.
+    ended: Receiver<()>,
     registry: Arc<ClientRegistry>,
     metrics: Arc<Metrics>,
 }
@@ -37,8 +42,20 @@ impl Collector {
     ) -> io::Result<Self> {
         let (queue, ticks) = tick_queue(registry.queued_bytes());
         let merged = Arc::clone(&registry);
-        thread::Builder::new().name("abuse".into()).spawn(move || collect(&ticks, &merged, &clock))?;
-        Ok(Self { queue, registry, metrics })
+        let (working, ended) = channel();
+        let work = move || {
+            collect(&ticks, &merged, &clock);
+            drop(working);
+        };
+        thread::Builder::new().name("abuse".into()).spawn(work)?;
+        Ok(Self { queue, ended, registry, metrics })
+    }
+
+    /// Waits until everything that recorders handed over is merged, once they are all dropped. Returns whether that came
+    /// about within `limit`.
+    pub fn finish(self, limit: Duration) -> bool {
+        drop(self.queue);
+        self.ended.recv_timeout(limit) == Err(RecvTimeoutError::Disconnected)
     }
 
     /// A recorder for one worker. It names policies by their present indexes: after a reload the worker needs another.

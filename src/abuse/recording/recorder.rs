@@ -12,7 +12,7 @@ use super::{
     super::{
         UserNaming, address,
         clients::policies::RecordPolicies,
-        names::truncate_name,
+        names::shorten_name,
         traffic::{RequestLine, WatchedAddresses},
     },
     Answer, Denial,
@@ -102,13 +102,13 @@ impl Recorder {
         line: impl FnOnce() -> RequestLine<'a>,
         entry: impl FnOnce() -> Arc<Entry>,
     ) -> bool {
-        let user = denial.user.filter(|_| self.names.is_enabled()).map(truncate_name);
+        let user = denial.user.filter(|_| self.names.is_enabled()).map(shorten_name);
         let keep = self.policies.keep(denial.policy);
         self.note(denial, |tally, capacity| {
             if let Some(weight) = tally.next_weight() {
                 tally.traffic.add_line(&line(), weight);
             }
-            if tally.count_denial(denial, user, keep, capacity) {
+            if tally.count_denial(denial, user.as_deref(), keep, capacity) {
                 tally.records.push((denial.policy, entry()));
             }
         })

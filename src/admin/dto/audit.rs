@@ -20,7 +20,7 @@ pub struct AuditEntry {
     pub time: String,
     /// Who made it: `operator at 127.0.0.1`, `bans.hammering`.
     pub by: String,
-    /// `unblock`, `ban`, `lift`, `reset`, `reload`
+    /// `unblock`, `ban`, `lift`, `reset`, `drain`, `undrain`, `reload`
     #[schema(value_type = schema::Action)]
     pub action: String,
     /// What was changed: an address, a key, a policy with a key, a configuration.

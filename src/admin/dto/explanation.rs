@@ -66,6 +66,10 @@ pub struct Explanation {
     pub user: ExplainedUser,
     /// The certificate that the request was assumed to come with; `null` if none.
     pub client_certificate: Option<ExplainedCertificate>,
+    /// Listeners that answer the request by themselves, if it comes in there: with a redirect to HTTPS, or because the client
+    /// has no certificate. The rest is about the others.
+    #[serde(default)]
+    pub listeners: Vec<ExplainedListener>,
     /// `null` if the request target is malformed.
     pub route: Option<ExplainedRoute>,
     pub upstream: Option<String>,
@@ -158,7 +162,18 @@ pub struct ExplainedRoute {
     pub others: usize,
 }
 
-/// The reply of a route without an upstream.
+/// A listener that answers by itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ExplainedListener {
+    /// Its addresses.
+    #[schema(example = "0.0.0.0:80")]
+    pub listener: String,
+    pub reply: ExplainedReply,
+    #[schema(example = "it redirects to HTTPS")]
+    pub because: String,
+}
+
+/// The reply of a route without an upstream, or of a listener.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExplainedReply {
     pub status: u16,

@@ -124,7 +124,15 @@ vocabulary! {
     /// Whether it denies requests, or only counts those that it would deny.
     Mode { Enforce = "enforce", Shadow = "shadow", }
     /// The kind of a change.
-    Action { Unblock = "unblock", Ban = "ban", Lift = "lift", Reset = "reset", Reload = "reload", }
+    Action {
+        Unblock = "unblock",
+        Ban = "ban",
+        Lift = "lift",
+        Reset = "reset",
+        Drain = "drain",
+        Undrain = "undrain",
+        Reload = "reload",
+    }
     /// What holds an address: a ban; or a limit; or nothing, since it was unblocked, or since all has ended.
     AddressState { Banned = "banned", Limited = "limited", Unblocked = "unblocked", Free = "free", }
     /// What would happen to a request.

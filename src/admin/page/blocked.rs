@@ -54,7 +54,7 @@ struct FieldErrors {
 impl FieldErrors {
     /// Takes them out of `query`.
     fn take(query: &mut BlockedQuery, config: &ConfigSnapshot) -> Self {
-        let (prefix, policy) = (query.network().err(), query.policy_name(config).err());
+        let (prefix, policy) = (query.network().err(), query.check_policy(config).err());
         let prefix = prefix.and_then(|problem| Some((query.prefix.take()?, problem)));
         let policy = policy.and_then(|problem| Some((query.policy.take()?, problem)));
         Self { prefix, policy }

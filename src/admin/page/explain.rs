@@ -10,8 +10,8 @@ use super::{
     super::{
         context::HandlerContext,
         dto::{
-            AssumedHost, ExplainedBodyLimit, ExplainedCheck, ExplainedEndpoint, ExplainedReply,
-            ExplainedRequest, ExplainedRoute, Explanation, HeaderChange, HeaderValues,
+            AssumedHost, ExplainedBodyLimit, ExplainedCheck, ExplainedEndpoint, ExplainedListener,
+            ExplainedReply, ExplainedRequest, ExplainedRoute, Explanation, HeaderChange, HeaderValues,
         },
         explain::explanation,
         extract::Query,
@@ -147,6 +147,9 @@ fn answer(explanation: &Explanation, now: i64) -> Markup {
                 @if let Some(AssumedHost { host, because }) = &explanation.assumed_host { (fact("Host", &html! { (host) }, because)) }
                 (fact("Client address", &html! { (components::address_link(&explanation.client_address.address)) }, &explanation.client_address.because))
                 (fact("User", &components::user_link(explanation.user.user.as_deref()), &explanation.user.because))
+                @for ExplainedListener { listener, reply, because } in &explanation.listeners {
+                    (fact("Listener", &html! { (listener) " answers with " (reply.status) }, because))
+                }
                 @if let Some(route) = &explanation.route {
                     (fact("Route", &html! { @if let Some(name) = &route.name { (name) } @else { span.faint { "none" } } }, &route.because))
                 }

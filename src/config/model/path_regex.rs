@@ -5,7 +5,7 @@ use std::{borrow::Cow, ops::Range, sync::Arc};
 use regex::bytes::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
 use regex_syntax::{
     ParserBuilder,
-    hir::{Hir, HirKind, Look},
+    hir::{Class, Hir, HirKind, Look},
 };
 
 use super::{PathCase, PathMatching, TrailingSlash, fold_case};
@@ -31,6 +31,7 @@ pub struct PathRegex {
     insensitive: Arc<Regex>,
     start: String,
     is_anchored: bool,
+    can_match: bool,
 }
 
 /// Why a text is no regular expression for paths.
@@ -63,13 +64,15 @@ impl PathRegex {
                 .build()
                 .map_err(|_| PathRegexError::TooLarge)
         };
+        let is_anchored = parsed.properties().look_set_prefix().contains(Look::Start);
         Ok(Self {
             pattern: pattern.to_owned(),
             ignores_case,
             sensitive: Arc::new(compile(false)?),
             insensitive: Arc::new(compile(true)?),
             start: literal_start(&parsed),
-            is_anchored: parsed.properties().look_set_prefix().contains(Look::Start),
+            is_anchored,
+            can_match: !is_anchored || Beginning::of(&parsed) != Beginning::Other,
         })
     }
 
@@ -81,6 +84,11 @@ impl PathRegex {
     /// Whether it is found at the start of a path alone.
     pub fn is_anchored(&self) -> bool {
         self.is_anchored
+    }
+
+    /// False for one that is found in no path, such as `^api`: every path begins with `/`.
+    pub fn can_match(&self) -> bool {
+        self.can_match
     }
 
     /// The expression itself, without `~`.
@@ -203,6 +211,42 @@ fn literal_start(expression: &Hir) -> String {
     literals.collect()
 }
 
+/// What the texts begin with that an expression matches at the start of a path. The last of those that hold counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Beginning {
+    /// None is empty, or begins with a slash.
+    Other,
+    /// One is empty: what follows decides.
+    Empty,
+    /// One begins with a slash.
+    Slash,
+}
+
+impl Beginning {
+    fn of(expression: &Hir) -> Self {
+        let slash_if = |begins: bool| if begins { Self::Slash } else { Self::Other };
+        match expression.kind() {
+            // No path is empty.
+            HirKind::Look(Look::End) => Self::Other,
+            HirKind::Empty | HirKind::Look(_) => Self::Empty,
+            HirKind::Literal(literal) => slash_if(literal.0.starts_with(b"/")),
+            HirKind::Class(Class::Bytes(class)) => {
+                slash_if(class.iter().any(|range| (range.start()..=range.end()).contains(&b'/')))
+            }
+            HirKind::Class(Class::Unicode(class)) => {
+                slash_if(class.iter().any(|range| (range.start()..=range.end()).contains(&'/')))
+            }
+            HirKind::Capture(group) => Self::of(&group.sub),
+            HirKind::Repetition(repeated) if repeated.min == 0 => Self::of(&repeated.sub).max(Self::Empty),
+            HirKind::Repetition(repeated) => Self::of(&repeated.sub),
+            HirKind::Concat(parts) => {
+                parts.iter().map(Self::of).find(|part| *part != Self::Empty).unwrap_or(Self::Empty)
+            }
+            HirKind::Alternation(branches) => branches.iter().map(Self::of).max().unwrap_or(Self::Other),
+        }
+    }
+}
+
 /// Expressions that are looked for at once.
 #[derive(Debug)]
 pub struct PathRegexSet {
@@ -257,5 +301,46 @@ impl PathRegexSet {
         found.sort_unstable();
         found.dedup();
         found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_path_begins_with_a_slash() {
+        let can_match = |pattern: &str| PathRegex::new(pattern, false).unwrap().can_match();
+        for pattern in [
+            "^api/",
+            "^(api|v[0-9]+)/",
+            "^[a-z]+/",
+            "^[^/]",
+            r"^\d*x",
+            "^(?:a|b?)c",
+            "^api|^v1",
+            "^$",
+            "^^a",
+            "(^a)b",
+        ] {
+            assert!(!can_match(pattern), "{pattern}");
+        }
+        for pattern in [
+            "^/api",
+            "^",
+            "^.*",
+            "^.",
+            "^a*/b",
+            "^(a|/b)",
+            "^(?:a|)/b",
+            "^(?:/|$)",
+            "^[^a]b",
+            "^//?x",
+            "api",
+            "a|^b",
+            "$",
+        ] {
+            assert!(can_match(pattern), "{pattern}");
+        }
     }
 }

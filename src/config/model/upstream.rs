@@ -168,13 +168,13 @@ pub enum Protocol {
 pub struct Timeouts {
     #[serde(serialize_with = "serialize::duration")]
     pub connect: Duration,
-    /// From the end of the request to the first byte of the response.
+    /// From the end of the request to the end of the response's head.
     #[serde(serialize_with = "serialize::duration")]
     pub response: Duration,
     /// Between two bytes of the response, and how long an idle connection is kept.
     #[serde(serialize_with = "serialize::duration")]
     pub idle: Duration,
-    /// All tries, and the wait for their connections, to the first byte of the response. Zero: no limit of its own.
+    /// All tries, and the wait for their connections, to the end of the response's head. Zero: no limit of its own.
     #[serde(serialize_with = "serialize::duration")]
     pub total: Duration,
 }

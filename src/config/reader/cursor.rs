@@ -2,6 +2,7 @@
 
 use std::{
     cell::RefCell,
+    io,
     path::{Path, PathBuf},
 };
 
@@ -74,6 +75,23 @@ impl<'t> Cursor<'t> {
     /// Whether the environment has this variable.
     pub(in crate::config) fn has_variable(self, name: &str) -> bool {
         self.context.lookup.variable(name).is_some()
+    }
+
+    /// Whether there is a directory at `path`.
+    pub(in crate::config) fn is_directory(self, path: &str) -> bool {
+        self.context.lookup.is_directory(Path::new(path)).unwrap_or(false)
+    }
+
+    /// Warns if the directory of a file that Tollgate creates when it starts does not exist. It is no error: a service manager
+    /// may create it, or the check may run on another machine.
+    pub(in crate::config) fn warn_without_directory(self, file: &Path) {
+        let directory = file.parent().filter(|directory| !directory.as_os_str().is_empty());
+        let Some(directory) = directory else { return };
+        let found = self.context.lookup.is_directory(directory);
+        if found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            let message = format!("the directory {} does not exist on this machine", directory.display());
+            self.warn(message, "create it before Tollgate starts, or correct the path".to_owned());
+        }
     }
 
     pub(in crate::config) fn is_null(self) -> bool {
@@ -204,7 +222,10 @@ impl<'t> Cursor<'t> {
             let help = match &self.node.kind {
                 NodeKind::Mapping { braces: true, .. } => Some("put it into brackets: [{ … }]".to_owned()),
                 NodeKind::Mapping { .. } => Some("begin it with `- `, as an item of a list".to_owned()),
-                _ => help.map(|word| format!("write [{}]", word.replace('|', ", "))),
+                _ => help.map(|word| match word.starts_with('-') {
+                    true => "put a space behind the dash of each item: `- ITEM`".to_owned(),
+                    false => format!("write [{}]", word.replace('|', ", ")),
+                }),
             };
             self.report(format!("expected a list, not {}", self.kind_name()), help);
             return None;
@@ -250,7 +271,11 @@ impl<'t> Cursor<'t> {
     pub(in crate::config) fn mapping_such_as(self, line: &str) -> Option<MappingCursor<'t>> {
         let Some(word) = self.scalar() else { return self.mapping() };
         let word = if has_no_credentials(word) { word } else { "…" };
-        let help = format!("write `{}`", line.replace("VALUE", word));
+        let is_in_line = |key: &str| line.split([' ', '{']).any(|part| part.strip_suffix(':') == Some(key));
+        let help = match word.split_once(':').filter(|(key, _)| is_in_line(key)) {
+            Some((key, value)) => format!("put a space behind the colon: `{key}: {value}`"),
+            None => format!("write `{}`", line.replace("VALUE", word)),
+        };
         self.report("expected a mapping, not a single value", help);
         None
     }

@@ -3,16 +3,15 @@
 use super::Cursor;
 use crate::config::{
     redact::has_no_credentials,
-    value::{suggest_field, suggest_key, suggest_size},
+    value::{suggest_field, suggest_hosts, suggest_key, suggest_size},
 };
 
 /// The longest value that is shown in a suggestion, in bytes.
 const MAX_SHOWN: usize = 80;
 
 /// What others call one of our settings, and the line to write. In the line, `VALUE` is replaced by the value that was
-/// written, `SIZE` by that value as a size, `PATH` by that value as a path and all paths below it, `REGEX` by that
-/// value, `FIELD` by that
-/// value as a header of nginx or Caddy, and `KEY` by that value as a key.
+/// written, `SIZE` by that value as a size, `PATH` by that value as a path and all paths below it, `HOSTS` by that value as
+/// hosts, `REGEX` by that value, `FIELD` by that value as a header of nginx or Caddy, and `KEY` by that value as a key.
 pub(in crate::config) struct OtherName {
     others: &'static [&'static str],
     line: &'static str,
@@ -48,9 +47,10 @@ impl OtherName {
             line = "address: 0.0.0.0:VALUE".to_owned();
         }
         for (mark, text) in [
-            ("VALUE", value.map(str::to_owned)),
+            ("VALUE", value.map(in_quotes_if_needed)),
             ("SIZE", value.map(|text| suggest_size(text).unwrap_or(text.to_owned()))),
             ("PATH", value.map(path_and_below)),
+            ("HOSTS", value.map(suggest_hosts)),
             ("FIELD", value.map(suggest_field)),
             ("REGEX", value.map(str::to_owned)),
             ("KEY", value.map(|text| suggest_key(text).unwrap_or("ip".to_owned()))),
@@ -61,6 +61,14 @@ impl OtherName {
             "" => format!("did you mean `{line}`?"),
             more => format!("write `{line}`{more}"),
         }
+    }
+}
+
+/// `*` as `"*"`: without quotes, YAML would take it for an alias.
+fn in_quotes_if_needed(text: &str) -> String {
+    match text.starts_with(['*', '&', '!', '%', '@', '`', '[', '{']) && !text.contains(['"', '\\']) {
+        true => format!("\"{text}\""),
+        false => text.to_owned(),
     }
 }
 

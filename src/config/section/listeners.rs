@@ -141,6 +141,9 @@ fn addresses(value: Cursor<'_>, others: &[Listener]) -> Vec<ListenAddress> {
     let mut addresses: Vec<ListenAddress> = Vec::new();
     for item in items {
         let Some(address) = item.parse(listen_address) else { continue };
+        if let ListenAddress::Unix(socket) = &address {
+            item.warn_without_directory(&socket.path);
+        }
         let of_others = others.iter().flat_map(|other| &other.addresses);
         if let Some(other) = of_others.clone().find(|other| other.overlaps(&address)) {
             item.report("another listener already uses this address", all_of(other, &address));

@@ -29,7 +29,7 @@ use crate::config::{
     settings,
     value::{
         Invalid, body_size, choice, cookie_name, cookie_value, field_name, field_value, host_pattern, method,
-        parameter_name, parameter_value, path_pattern, route_name,
+        parameter_name, parameter_value, path_pattern, route_name, suggest_hosts,
     },
 };
 
@@ -352,16 +352,7 @@ fn draft_route<'t>(
 
 /// The error for a single host where a list of them belongs.
 fn host_in_place_of_hosts<T>(text: &str) -> Result<T, Invalid> {
-    let hosts: Vec<String> = text
-        .split([',', ' '])
-        .filter(|host| !host.is_empty())
-        .map(|host| match (host_pattern(host), host.split_once(':')) {
-            (Err(_), Some((name, port))) if port.parse::<u16>().is_ok() => name.to_owned(),
-            _ if host.starts_with('*') => format!("\"{host}\""),
-            _ => host.to_owned(),
-        })
-        .collect();
-    Err(Invalid::new("is not a list").suggestion(format!("did you mean `hosts: [{}]`?", hosts.join(", "))))
+    Err(Invalid::new("is not a list").suggestion(format!("did you mean `hosts: [{}]`?", suggest_hosts(text))))
 }
 
 /// Reads a list of alternatives. `None` if one is invalid: the others alone would mean something else.

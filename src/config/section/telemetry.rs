@@ -24,16 +24,24 @@ pub(super) fn access_log(value: Option<Cursor<'_>>) -> AccessLog {
     }
     let Some(mapping) = value.mapping() else { return default };
     let mut mapping = mapping.of(&settings::ACCESS_LOG);
+    let to = mapping.take("to");
+    let destination = to.and_then(|to| to.parse(|text| destination(text, |path| to.is_directory(path))));
+    let format = mapping.parse_or("format", default.format, choice(&FORMATS));
+    if let (Some(to), Some(Destination::File(path))) = (to, &destination)
+        && format != AccessLogFormat::Off
+    {
+        to.warn_without_directory(path);
+    }
     let log = AccessLog {
-        format: mapping.parse_or("format", default.format, choice(&FORMATS)),
-        to: mapping.parse_or("to", default.to, destination),
+        format,
+        to: destination.unwrap_or(default.to),
         sample: mapping.parse_or("sample", default.sample, percentage),
     };
     mapping.finish();
     log
 }
 
-fn destination(text: &str) -> Result<Destination, Invalid> {
+fn destination(text: &str, is_directory: impl FnOnce(&str) -> bool) -> Result<Destination, Invalid> {
     let expected = "stdout, or the path of a file";
     match text {
         "stdout" => Ok(Destination::Stdout),
@@ -42,7 +50,9 @@ fn destination(text: &str) -> Result<Destination, Invalid> {
         _ if text.starts_with("syslog:") => {
             Err(Invalid::new("is not valid here: there is no log to syslog").expected(expected))
         }
-        _ if text.ends_with('/') => Err(Invalid::new("is a directory").expected(expected)),
+        _ if text.ends_with('/') || is_directory(text) => {
+            Err(Invalid::new("is a directory").expected(expected))
+        }
         // A misspelling would otherwise become a file of that name.
         _ if !text.contains(['/', '.']) && damerau_levenshtein(text, "stdout") <= 3 => {
             Err(Invalid::new("is not valid here")

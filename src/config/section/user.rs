@@ -7,7 +7,7 @@ use crate::config::{
     reader::{Cursor, MappingCursor},
     settings,
     value::{
-        Invalid, certificate_field, choice, cookie_name, field_name, printable_text, token_key,
+        Invalid, certificate_field, choice, cookie_name, field_name, printable_text, token_keys,
         unreserved_field_name,
     },
 };
@@ -75,6 +75,10 @@ pub(super) fn user_sources(
         has_unverified_users: false,
     };
     let Some(list) = value else { return (Vec::new(), identity) };
+    if list.scalar().is_some() {
+        list.parse(|text| word_in_place_of_sources(text, has_trusted_proxies));
+        return (Vec::new(), identity);
+    }
     let sources = list.unique_items(|item| {
         let source = user_source(item, &mut identity);
         if matches!(source, Some(UserSource::Tls(_))) {
@@ -94,11 +98,7 @@ pub(super) fn user_sources(
 fn user_source(item: Cursor<'_>, identity: &mut IdentitySources) -> Option<UserSource> {
     if item.scalar().is_some() {
         identity.has_verified_users |= item.interpolated().is_some_and(|text| text.starts_with("tls:"));
-        return item.parse(|text| match text.split_once(':') {
-            None if text == "basic" => Ok(UserSource::Basic),
-            Some(("tls", field)) => certificate_field(field).map(UserSource::Tls),
-            _ => Err(Invalid::new("is not a source of user IDs").expected(FORM)),
-        });
+        return item.parse(word_source);
     }
     let mut mapping = item.mapping()?.of(&settings::USER_SOURCE);
     let [jwt, header, cookie, tls, from] =
@@ -144,6 +144,29 @@ fn user_source(item: Cursor<'_>, identity: &mut IdentitySources) -> Option<UserS
     Some(UserSource::Header { name, from })
 }
 
+/// A source that is a word.
+fn word_source(text: &str) -> Result<UserSource, Invalid> {
+    match text.split_once(':') {
+        None if text == "basic" => Ok(UserSource::Basic),
+        Some(("tls", field)) => certificate_field(field).map(UserSource::Tls),
+        _ => Err(Invalid::new("is not a source of user IDs").expected(FORM)),
+    }
+}
+
+/// The error for one word in place of the list of sources: a source, or what is probably the name of a header.
+fn word_in_place_of_sources(text: &str, has_trusted_proxies: bool) -> Result<(), Invalid> {
+    let source = match word_source(text) {
+        Ok(_) => text.to_owned(),
+        Err(invalid) if field_name(text).is_err() || ["jwt", "header", "cookie", "tls"].contains(&text) => {
+            return Err(invalid);
+        }
+        Err(_) if has_trusted_proxies => format!("{{ header: {text} }}"),
+        Err(_) => format!("{{ header: {text}, from: anyone }}"),
+    };
+    let suggestion = format!("did you mean `user: [{source}]`?");
+    Err(Invalid::new("is not a list of sources of user IDs").expected(FORM).suggestion(suggestion))
+}
+
 fn report_from(mapping: &MappingCursor<'_>, why: &str) {
     if let Some(location) = mapping.key_location("from") {
         mapping.report_at(location, format!("`from` works only for headers: {why}"), None);
@@ -174,7 +197,14 @@ fn read_jwt(mut mapping: MappingCursor<'_>) -> Option<Jwt> {
     );
     key.finish();
     let algorithm = ok_if_absent(algorithm)?;
-    let (key, ()) = file?.file(token_key(algorithm))?;
+    let file = file?;
+    let (key, keys) = file.file(token_keys(algorithm))?;
+    for ignored in keys.ignored() {
+        file.warn(
+            ignored.to_string(),
+            "tokens that it signs are not valid; the other keys of the set are used".to_owned(),
+        );
+    }
     Some(Jwt {
         header,
         claim,

@@ -231,7 +231,7 @@ pub(in crate::config) static TIMEOUTS: Mapping = Mapping::new(
         Setting::new(
             "response",
             Kind::Duration(1, LONGEST),
-            "Time from the end of the request to the first byte of the response. After that, the client gets 504.",
+            "Time from the end of the request to the end of the response's head. After that, the client gets 504.",
         )
         .default("30s")
         .example("10s"),
@@ -246,7 +246,7 @@ pub(in crate::config) static TIMEOUTS: Mapping = Mapping::new(
         Setting::new(
             "total",
             Kind::Duration(0, LONGEST),
-            "Time for all tries together, up to the first byte of the response. `0s` sets no limit.",
+            "Time for all tries together, up to the end of the response's head. `0s` sets no limit.",
         )
         .default("0s")
         .example("20s"),

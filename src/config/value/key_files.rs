@@ -52,16 +52,17 @@ pub(in crate::config) fn check_key_matches(
     })
 }
 
-/// Checks a key file in the same way in which the verifier will read it.
-pub(in crate::config) fn token_key(algorithm: Option<JwtAlgorithm>) -> impl Fn(&[u8]) -> Result<(), Invalid> {
-    move |bytes| match Keys::read(bytes, algorithm) {
-        Ok(_) => Ok(()),
-        Err(error) => {
+/// Reads a key file in the same way in which the verifier will read it.
+pub(in crate::config) fn token_keys(
+    algorithm: Option<JwtAlgorithm>,
+) -> impl Fn(&[u8]) -> Result<Keys, Invalid> {
+    move |bytes| {
+        Keys::read(bytes, algorithm).map_err(|error| {
             let invalid = Invalid::new(error.to_string());
-            Err(match error.form() {
+            match error.form() {
                 Some(expected) => invalid.expected(expected),
                 None => invalid,
-            })
-        }
+            }
+        })
     }
 }

@@ -36,9 +36,21 @@ pub(super) fn path_regex(text: &str) -> Result<PathPattern, Invalid> {
         return Err(Invalid::new("has \\?, but a path ends before the query")
             .expected("match query parameters by `query: { NAME: VALUE }` beside `path`"));
     }
-    PathRegex::new(pattern, ignores_case)
-        .map(|regex| PathPattern::Regex(Box::new(regex)))
-        .map_err(|error| explain(&error, text.len() - pattern.len()))
+    let regex =
+        PathRegex::new(pattern, ignores_case).map_err(|error| explain(&error, text.len() - pattern.len()))?;
+    if !regex.can_match() {
+        let invalid =
+            Invalid::new("matches no path, since every path begins with /").expected("write / behind ^");
+        // What stands behind a | may begin otherwise.
+        return Err(match pattern.strip_prefix('^').filter(|rest| !rest.contains('|')) {
+            Some(rest) => {
+                let mark = if ignores_case { "~*" } else { "~" };
+                invalid.suggestion(format!("did you mean `path: '{mark}^/{rest}'`?"))
+            }
+            None => invalid,
+        });
+    }
+    Ok(PathPattern::Regex(Box::new(regex)))
 }
 
 /// What is wrong, where, and what to write. `before`: how much stands before the expression.
@@ -141,6 +153,9 @@ mod tests {
             ("~^/a\\?b=", "query", "query:"),
             ("~^/(?>a)", "flag", "(?:"),
             ("~^/\\h", "escape", "\\d"),
+            ("~^api/", "no path", "path: '~^/api/'"),
+            ("~*^[^/]+$", "no path", "path: '~*^/[^/]+$'"),
+            ("~^(api|v1)/", "no path", "write / behind ^"),
             ("~^/(?P<a>x)(?P<a>y)", "duplicate", "name of its own"),
             ("~^/((a{1000}){1000}){1000}", "too large", "smaller counts"),
         ] {

@@ -211,6 +211,22 @@ pub(in crate::config) fn host_pattern(text: &str) -> Result<HostPattern, Invalid
     }
 }
 
+/// The items of a list of hosts, which were written as one text, or as URLs, or with ports.
+pub(in crate::config) fn suggest_hosts(text: &str) -> String {
+    let hosts = text.split([',', ' ']).filter(|host| !host.is_empty()).map(|written| {
+        // A dash without a space behind it begins no item.
+        let host = written.trim_start_matches('-');
+        let host = host.split_once("://").map_or(host, |(_, rest)| rest);
+        let host = host.split('/').next().unwrap_or_default();
+        match (host_pattern(host), host.split_once(':')) {
+            (Err(_), Some((name, port))) if port.parse::<u16>().is_ok() => name.to_owned(),
+            _ if host.starts_with(['*', '[']) => format!("\"{host}\""),
+            _ => host.to_owned(),
+        }
+    });
+    hosts.collect::<Vec<_>>().join(", ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -275,6 +291,18 @@ mod tests {
             ["", "*", "*.", "a*.b", "*a.b", "*.*.b", "a..b", "a:80", "http://a", "a b", "é.fr", "[x]", "."]
         {
             assert!(host_pattern(text).is_err(), "{text}");
+        }
+    }
+    #[test]
+    fn hosts_that_are_suggested_are_right() {
+        for (text, hosts) in [
+            ("*.example.com", "\"*.example.com\""),
+            ("https://example.com:8443/x", "example.com"),
+            ("a.example.com, b.example.com:80", "a.example.com, b.example.com"),
+            ("-a.example.com", "a.example.com"),
+            ("[::1]", "\"[::1]\""),
+        ] {
+            assert_eq!(suggest_hosts(text), hosts);
         }
     }
 }

@@ -59,7 +59,7 @@ fn options(duplicates: DuplicateKeyPolicy) -> Options {
 }
 
 fn problem(error: &Error, text: &str) -> Problem {
-    let location = error.location().map_or(Location { line: 1, column: 1 }, to_location);
+    let mut location = error.location().map_or(Location { line: 1, column: 1 }, to_location);
     let too_much = "this is too large or too deeply nested for a configuration";
     let mut help = quoting::help(text, location);
     let message = match without_alias(error) {
@@ -82,10 +82,20 @@ fn problem(error: &Error, text: &str) -> Problem {
             if message.contains("recursion limit") {
                 return Problem::new(location, too_much);
             }
+            // The parser names the value before the tab.
+            if message.contains("found a tab")
+                && let Some(tab) = quoting::tab_behind(text, location)
+            {
+                location = tab;
+                help = quoting::help(text, location);
+            }
             help = help.or_else(|| {
                 let help = match () {
                     () if message.contains("did not find expected key") => {
                         "check the indentation of this line against the lines around it"
+                    }
+                    () if message.contains("simple key expected") => {
+                        "put a space behind the colon of each key, and behind the dash of each item of a list"
                     }
                     () if message.contains("unknown escape character") => {
                         r"in double quotes, YAML reads \ itself: use single quotes, such as '~^/v\d+/'"

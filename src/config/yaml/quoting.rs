@@ -8,8 +8,7 @@ const MAX_LINE_BYTES: usize = 1000;
 /// A help for a syntax error at `location`, if its line shows the cause.
 pub(super) fn help(text: &str, location: Location) -> Option<String> {
     let line = text.lines().nth(location.line - 1).filter(|line| line.len() <= MAX_LINE_BYTES)?;
-    let indentation = line.len() - line.trim_start().len();
-    if line[..indentation].contains('\t') {
+    if indentation(line).contains('\t') {
         return Some("indent with spaces, not with tabs".to_owned());
     }
     let before = line.char_indices().nth(location.column).map_or(line.len(), |(at, _)| at);
@@ -17,7 +16,28 @@ pub(super) fn help(text: &str, location: Location) -> Option<String> {
     if !has_no_credentials(line) {
         return Some("put quotes around this value".to_owned());
     }
-    Some(format!("put quotes around this value: \"{value}\""))
+    Some(match key_without_space(value) {
+        Some((key, value)) => format!("put a space behind the colon: {key}: {value}"),
+        None => format!("put quotes around this value: \"{value}\""),
+    })
+}
+
+/// The first line behind `location` that is indented with a tab.
+pub(super) fn tab_behind(text: &str, location: Location) -> Option<Location> {
+    let mut lines = text.lines().enumerate().skip(location.line);
+    let (index, _) = lines.find(|(_, line)| indentation(line).contains('\t'))?;
+    Some(Location { line: index + 1, column: 1 })
+}
+
+fn indentation(line: &str) -> &str {
+    &line[..line.len() - line.trim_start().len()]
+}
+
+/// The key and the list or mapping in `endpoints:[…]`.
+fn key_without_space(value: &str) -> Option<(&str, &str)> {
+    let (key, value) = value.split_once(':')?;
+    let is_key = key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
+    (is_key && !key.is_empty() && value.starts_with(['[', '{'])).then_some((key, value))
 }
 
 /// The unquoted values of `line` that YAML does not read as scalars, each with its byte offset.
@@ -59,16 +79,27 @@ fn is_glob(word: &str) -> bool {
 
 /// A value that begins with a bracketed part and continues after it.
 fn bracketed_word(rest: &str) -> Option<&str> {
-    let close = match rest.chars().next()? {
-        '[' => ']',
-        '{' => '}',
-        _ => return None,
-    };
+    if !rest.starts_with(['[', '{']) {
+        return None;
+    }
     let word = word(rest);
-    let end = word.find(close)? + 1;
+    let end = closing_bracket(word)? + 1;
     let goes_on = !word[end..].is_empty() && !word[end..].starts_with([']', '}', ':']);
     let port = word[end..].starts_with(':') && word.len() > end + 1;
     (goes_on || port).then_some(word)
+}
+
+/// Where the bracket is closed that `word` begins with.
+fn closing_bracket(word: &str) -> Option<usize> {
+    let mut open = 0_usize;
+    word.char_indices().find_map(|(at, c)| {
+        match c {
+            '[' | '{' => open += 1,
+            ']' | '}' => open -= 1,
+            _ => {}
+        }
+        (open == 0).then_some(at)
+    })
 }
 
 /// The value at the start of `rest`, with the brackets that it opens itself.
@@ -107,6 +138,8 @@ mod tests {
         assert_eq!(value("trusted_proxies: [${PROXY}, 10.0.0.0/8]"), Some("${PROXY}"));
         assert_eq!(value("hosts: [*]"), Some("*"));
         assert_eq!(value("path: {id}/x"), Some("{id}/x"));
+        assert_eq!(value("api: { endpoints: [http://[::1]:3000] }"), Some("http://[::1]:3000"));
+        assert_eq!(value("endpoints: [[::1]:3000, [::2]:3000]"), Some("[::2]:3000"));
     }
 
     #[test]
@@ -128,6 +161,9 @@ mod tests {
     fn tabs_are_named() {
         let location = Location { line: 2, column: 2 };
         assert_eq!(help("a:\n\tb: 1\n", location), Some("indent with spaces, not with tabs".to_owned()));
+        let text = "a:\n  b: 1\n\n\tc: 2\n\td: 3\n";
+        let found = tab_behind(text, Location { line: 2, column: 6 });
+        assert_eq!(found, Some(Location { line: 4, column: 1 }));
         assert_eq!(help("a: b: c", Location { line: 1, column: 5 }), None);
     }
 }

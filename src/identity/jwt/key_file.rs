@@ -88,11 +88,15 @@ impl KeyFile {
     fn replace(&self, keys: Result<Keys, KeyFileError>, source: &mut KeySource) {
         match keys {
             Ok(keys) => {
+                let file = source.file.path().display();
+                // At startup, the check of the configuration warns of them.
+                for ignored in keys.ignored() {
+                    tracing::warn!(%file, "of the JWT keys in {file}, {ignored}");
+                }
                 let mut current = self.current.write();
                 current.keys = Arc::new(keys);
                 current.generation += 1;
                 source.logged_error = None;
-                let file = source.file.path().display();
                 tracing::info!(%file, "the JWT keys of {file} were reloaded");
             }
             Err(reason) => {

@@ -8,13 +8,14 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    Key, KeyError,
+    IgnoredKey, Key, KeyError, Keys,
     key_type::{self, KeyType},
 };
 
 /// Reads those keys of a set that verify tokens of `algorithm`, or of their own where there is none. What is for
-/// other uses, or of a kind that is not known, is left out (RFC 7517, 5).
-pub(super) fn read(bytes: &[u8], algorithm: Option<Algorithm>) -> Result<Vec<Key>, KeyError> {
+/// other uses, or of a kind that is not known, is left out; what is wrong is ignored as long as another key is usable
+/// (RFC 7517, 5).
+pub(super) fn read(bytes: &[u8], algorithm: Option<Algorithm>) -> Result<Keys, KeyError> {
     let set: Value = serde_json::from_slice(bytes).map_err(|_| KeyError::NoSet)?;
     if set.get("d").is_some() {
         return Err(KeyError::Private);
@@ -23,12 +24,22 @@ pub(super) fn read(bytes: &[u8], algorithm: Option<Algorithm>) -> Result<Vec<Key
     if all.iter().any(|key| key.get("d").is_some()) {
         return Err(KeyError::Private);
     }
-    let mut keys = Vec::new();
+    let (mut keys, mut ignored) = (Vec::new(), Vec::new());
     for value in all {
-        let known = Jwk::deserialize(value).map_err(|_| KeyError::Damaged)?;
-        keys.extend(key(&known, algorithm)?);
+        let known = Jwk::deserialize(value).map_err(|_| KeyError::Damaged);
+        match known.and_then(|known| key(&known, algorithm)) {
+            Ok(usable) => keys.extend(usable),
+            Err(reason) => {
+                let id = value.get("kid").and_then(Value::as_str).map(str::to_owned);
+                ignored.push(IgnoredKey { id, reason });
+            }
+        }
     }
-    if keys.is_empty() { Err(KeyError::NoneUsable) } else { Ok(keys) }
+    match (keys.is_empty(), ignored.first()) {
+        (false, _) => Ok(Keys { keys, ignored }),
+        (true, Some(first)) => Err(first.reason),
+        (true, None) => Err(KeyError::NoneUsable),
+    }
 }
 
 fn key(jwk: &Jwk, wanted: Option<Algorithm>) -> Result<Option<Key>, KeyError> {

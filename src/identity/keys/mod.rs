@@ -5,6 +5,8 @@ mod jwk_set;
 mod key_type;
 mod pem;
 
+use std::fmt;
+
 use jsonwebtoken::{Algorithm, DecodingKey};
 
 use crate::config::model::JwtAlgorithm;
@@ -21,6 +23,24 @@ pub(super) struct Key {
 /// All keys of one file; never empty.
 pub struct Keys {
     keys: Vec<Key>,
+    ignored: Vec<IgnoredKey>,
+}
+
+/// A key of a set that cannot be used, beside others that can.
+pub struct IgnoredKey {
+    /// Its `kid`, if it has one.
+    id: Option<String>,
+    reason: KeyError,
+}
+
+/// Which key, and why, as a sentence.
+impl fmt::Display for IgnoredKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.id {
+            Some(id) => write!(f, "key `{id}` is ignored: the file {}", self.reason),
+            None => write!(f, "a key without `kid` is ignored: the file {}", self.reason),
+        }
+    }
 }
 
 /// Why the bytes of a file are no keys, as the end of a sentence that begins with the file's name.
@@ -42,7 +62,7 @@ pub enum KeyError {
     NotFor(&'static str),
     #[error("contains an RSA key of less than 2048 bits")]
     ShortRsa,
-    #[error("is too short as a secret for {0}")]
+    #[error("contains a secret that is too short for {0}")]
     ShortSecret(&'static str),
     #[error("is a PEM file, but {0} needs a shared secret")]
     NoSecret(&'static str),
@@ -95,7 +115,7 @@ impl Keys {
                 // A secret may begin with a brace.
                 Err(KeyError::NoSet)
                     if algorithm.is_some_and(|it| KeyType::required_by(it) == KeyType::Secret) => {}
-                read => return read.map(|keys| Self { keys }),
+                read => return read,
             }
         }
         let algorithm = algorithm.ok_or(if is_pem { KeyError::NoAlgorithm } else { KeyError::Unknown })?;
@@ -111,7 +131,12 @@ impl Keys {
                 key
             }
         };
-        Ok(Self { keys: vec![Key { id: None, algorithm, key }] })
+        Ok(Self { keys: vec![Key { id: None, algorithm, key }], ignored: Vec::new() })
+    }
+
+    /// The keys of the set that cannot be used.
+    pub fn ignored(&self) -> &[IgnoredKey] {
+        &self.ignored
     }
 
     /// The keys by which a token may have been signed that names `id`. What has no name goes with any: it is the

@@ -19,19 +19,21 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 
 use super::{
-    io::Http2Io,
+    delivery::{Delivery, DeliveryState},
+    io::{BATCH, Http2Io},
     streams::{StreamExecutor, Streams},
 };
 use crate::{
     listener::alarm::Alarm,
     proxy::{Phase, PhaseTimer, ResponseBody},
-    telemetry::metrics::Http2Abuse,
+    telemetry::metrics::{CutOff, Http2Abuse},
 };
 
 /// A connection without a stream for this long may make room for another.
 const IDLE_AFTER: Duration = Duration::from_millis(250);
 
-/// How long a client has to confirm that it knows of the end of a connection, once no stream is open.
+/// How long a client has to confirm that it knows of the end of a connection, once no stream is open and it has all that it
+/// was sent.
 const GOAWAY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a stream may send before it was read, and a connection (RFC 9113, 6.9.2): an upload is not slowed down by a round
@@ -42,8 +44,20 @@ const CONNECTION_WINDOW: u32 = 1 << 20;
 /// Bytes of a response that are held for a stream whose client does not take them yet.
 const SEND_BUFFER: usize = 64 << 10;
 
-/// A connection being served. Its output is what the client has done to have it closed, if anything. Its stream is to be
-/// closed after that.
+/// Why a connection ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::listener) enum Http2End {
+    /// It was to end, or the client has ended it.
+    InOrder,
+    /// Another connection needs its place.
+    Evicted,
+    /// What the client has done.
+    Abuse(Http2Abuse),
+    /// The client does not take what it was sent.
+    TooSlow(CutOff),
+}
+
+/// A connection being served. Its output is why it ends. Its stream is to be closed after that.
 pub(in crate::listener) struct Http2Connection<S>
 where
     S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible>,
@@ -57,6 +71,11 @@ where
     first_request: Instant,
     /// When the client was told that no other stream will be served.
     closing_since: Option<Instant>,
+    /// How the client takes what it was sent, since that many streams had begun.
+    delivery: (Delivery, u64),
+    /// When the client was last seen to have all that it was sent: the streams that had begun by then, and the bytes that
+    /// were written.
+    all_taken: Option<(u64, u64)>,
 }
 
 impl<S> Http2Connection<S>
@@ -85,33 +104,50 @@ where
             .enable_connect_protocol();
         let http = builder.serve_connection(TokioIo::new(io.clone()), service);
         let alarm = Alarm::new(first_request);
-        Self { http, io, streams, timer, alarm, first_request, closing_since: None }
+        let delivery = (Delivery::new(&streams.limits), 0);
+        Self {
+            http,
+            io,
+            streams,
+            timer,
+            alarm,
+            first_request,
+            closing_since: None,
+            delivery,
+            all_taken: None,
+        }
     }
 
-    fn advance(&mut self, cx: &mut Context<'_>) -> Poll<Option<Http2Abuse>> {
+    fn advance(&mut self, cx: &mut Context<'_>) -> Poll<Http2End> {
         loop {
             if let Poll::Ready(result) = Pin::new(&mut self.http).poll(cx) {
-                let Err(error) = result else { return Poll::Ready(None) };
+                let Err(error) = result else { return Poll::Ready(Http2End::InOrder) };
                 tracing::debug!("connection closed: {error}");
-                return Poll::Ready(is_excessive_load(&error).then_some(Http2Abuse::ExcessiveLoad));
+                return Poll::Ready(match is_excessive_load(&error) {
+                    true => Http2End::Abuse(Http2Abuse::ExcessiveLoad),
+                    false => Http2End::InOrder,
+                });
             }
             if let Poll::Ready(Err(error)) = self.io.poll_send(cx) {
                 tracing::debug!("connection closed: {error}");
-                return Poll::Ready(None);
+                return Poll::Ready(Http2End::InOrder);
             }
             if let Some(abuse) = self.streams.abuse() {
                 // Told already, the client must not be told of more streams than before.
                 if self.closing_since.is_none() {
                     self.io.go_away(Reason::ENHANCE_YOUR_CALM);
                 }
-                return Poll::Ready(Some(abuse));
+                return Poll::Ready(Http2End::Abuse(abuse));
             }
-            if self.timer.makes_room() && !self.streams.are_open() {
+            if self.timer.makes_room()
+                && !self.streams.are_open()
+                && matches!(self.taken(), DeliveryState::All)
+            {
                 // A client that is asked whether it has heard would keep the place for as long as it likes to be silent.
                 if self.closing_since.is_none() {
                     self.io.go_away(Reason::NO_ERROR);
                 }
-                return Poll::Ready(None);
+                return Poll::Ready(Http2End::Evicted);
             }
             let is_over = self.timer.is_draining() || self.timer.is_last_response();
             if is_over && self.closing_since.is_none() {
@@ -124,6 +160,14 @@ where
                 // It is looked at again when the last stream has ended.
                 continue;
             }
+            match self.taken() {
+                DeliveryState::All => {}
+                DeliveryState::Partly(_) => {
+                    self.streams.set_idle_since(Instant::now());
+                    continue;
+                }
+                DeliveryState::TooSlowly(cut_off) => return Poll::Ready(Http2End::TooSlow(cut_off)),
+            }
             self.streams.registered.set_idle();
             if Instant::now() < self.idle_deadline() {
                 continue;
@@ -131,10 +175,28 @@ where
             if self.closing_since.is_none() {
                 self.close();
             } else if !self.io.give_up() {
-                return Poll::Ready(None);
+                return Poll::Ready(Http2End::InOrder);
             }
             // Given up, hyper may end at last, and tell why.
         }
+    }
+
+    /// How far the client has taken what it was sent, now that no stream is open. Once it has all, the kernel is not asked
+    /// again until there was another response, or more of one that hyper still had: what answers PING keeps no connection
+    /// open.
+    fn taken(&mut self) -> DeliveryState {
+        let (opened, written) = (self.streams.opened(), self.io.written());
+        if self.all_taken.is_some_and(|(then, taken)| then == opened && written - taken < BATCH as u64) {
+            return DeliveryState::All;
+        }
+        if self.delivery.1 != opened {
+            self.delivery = (Delivery::new(&self.streams.limits), opened);
+        }
+        let taken = self.delivery.0.look(self.io.sent());
+        if matches!(taken, DeliveryState::All) {
+            self.all_taken = Some((opened, written));
+        }
+        taken
     }
 
     /// Tells the client that no other stream will be served.
@@ -158,6 +220,9 @@ where
         if self.streams.are_open() {
             return self.timer.now() + self.streams.limits.idle_timeout;
         }
+        if let Some(look) = self.delivery.0.next_look() {
+            return look;
+        }
         let idle = self.idle_deadline();
         if self.streams.registered.is_idle() {
             idle
@@ -172,7 +237,7 @@ where
     S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible> + Unpin,
     S::Future: 'static,
 {
-    type Output = Option<Http2Abuse>;
+    type Output = Http2End;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.timer.begin_poll(cx);

@@ -5,8 +5,8 @@ use std::{
     future::poll_fn,
     io::{self, IoSlice},
     mem,
-    pin::Pin,
-    rc::Rc,
+    pin::{Pin, pin},
+    rc::{Rc, Weak},
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -16,14 +16,26 @@ use futures_util::FutureExt;
 use h2::Reason;
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf},
-    time::timeout,
+    time::{timeout, timeout_at},
 };
 
-use super::{data_frames::DataFrames, streams::Streams};
-use crate::listener::{connection::lingering_close, io::ClientIo, stream::Stream};
+use super::{
+    connection::Http2End,
+    data_frames::DataFrames,
+    delivery::{Delivery, DeliveryState, SentBytes},
+    streams::Streams,
+};
+use crate::{
+    listener::{
+        connection::{Linger, lingering_close},
+        io::ClientIo,
+        stream::Stream,
+    },
+    telemetry::metrics::CutOff,
+};
 
 /// Frames are gathered up to this size before they are sent: one full record of TLS (RFC 8446, 5.1).
-const BATCH: usize = 16 << 10;
+pub(super) const BATCH: usize = 16 << 10;
 
 /// How long a client may keep the last frames from being sent.
 const LAST_SEND: Duration = Duration::from_secs(1);
@@ -36,7 +48,10 @@ const LAST_SEND: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub(in crate::listener) struct Http2Io(Rc<RefCell<Transport>>);
 
-struct Transport {
+/// What a stream asks of it, which may outlive it.
+pub(super) type WeakIo = Weak<RefCell<Transport>>;
+
+pub(super) struct Transport {
     stream: Stream,
     /// Bytes that were read before and are to be read again.
     unread: Bytes,
@@ -55,7 +70,7 @@ struct Transport {
 impl Http2Io {
     pub(in crate::listener) fn new(io: ClientIo, streams: Rc<Streams>) -> Self {
         let (stream, unread) = io.into_parts();
-        Self(Rc::new(RefCell::new(Transport {
+        let transport = Rc::new(RefCell::new(Transport {
             stream,
             unread,
             batch: BytesMut::new(),
@@ -64,7 +79,19 @@ impl Http2Io {
             streams,
             received: DataFrames::new(),
             is_given_up: false,
-        })))
+        }));
+        transport.borrow().streams.set_io(Rc::downgrade(&transport));
+        Self(transport)
+    }
+
+    /// Bytes that were written to the socket.
+    pub(super) fn written(&self) -> u64 {
+        self.0.borrow().written()
+    }
+
+    /// Asks the kernel what the client has acknowledged.
+    pub(super) fn sent(&self) -> SentBytes {
+        self.0.borrow().sent()
     }
 
     /// Drops what hyper writes from now on: a client that does not read would keep it from ending. Whether that is new.
@@ -81,19 +108,77 @@ impl Http2Io {
         }
     }
 
-    /// Closes the connection, and `lingers`: waits for a client that still sends. hyper has ended.
-    pub(in crate::listener) async fn close(self, lingers: bool) {
-        let last_send = poll_fn(|cx| self.poll_send(cx));
-        // The client that takes no more has to do without it.
-        let _ = timeout(if lingers { LAST_SEND } else { Duration::ZERO }, last_send).await;
-        let Some(transport) = Rc::into_inner(self.0) else { return };
-        let mut stream = transport.into_inner().stream;
-        if lingers {
-            lingering_close(stream).await;
-        } else {
-            // TLS says that nothing more is written.
-            let _ = stream.shutdown().now_or_never();
+    /// Closes the connection, for this reason. hyper has ended.
+    pub(in crate::listener) async fn close(self, mut end: Http2End) {
+        match end {
+            Http2End::InOrder => {
+                if let Err(cut_off) = self.deliver().await {
+                    end = Http2End::TooSlow(cut_off);
+                }
+            }
+            Http2End::Abuse(_) | Http2End::Evicted => {
+                let limit = if end == Http2End::Evicted { Duration::ZERO } else { LAST_SEND };
+                // The client that takes no more has to do without it.
+                let _ = timeout(limit, poll_fn(|cx| self.poll_send(cx))).await;
+            }
+            Http2End::TooSlow(_) => {}
         }
+        let Some(transport) = Rc::into_inner(self.0) else { return };
+        let Transport { mut stream, streams, .. } = transport.into_inner();
+        match end {
+            // Waits for a client that still sends.
+            Http2End::InOrder | Http2End::Abuse(_) => lingering_close(stream, Linger::SHORT).await,
+            // TLS says that nothing more is written.
+            Http2End::Evicted => drop(stream.shutdown().now_or_never()),
+            // As by HTTP/1: the kernel keeps nothing for it.
+            Http2End::TooSlow(cut_off) => {
+                streams.count_slow_reader(cut_off);
+                stream.into_socket().reset();
+            }
+        }
+    }
+
+    /// Says that nothing more is written, and waits until the client has what was. What it sends meanwhile is dropped: with
+    /// bytes unread the socket would be reset, and the kernel would drop what it still has for the client.
+    ///
+    /// # Errors
+    /// The client is too slow.
+    async fn deliver(&self) -> Result<(), CutOff> {
+        let mut to_end = pin!(async {
+            poll_fn(|cx| self.poll_send(cx)).await?;
+            poll_fn(|cx| Pin::new(&mut self.0.borrow_mut().stream).poll_shutdown(cx)).await?;
+            let mut left = Linger::SHORT.bytes;
+            while let read @ 1.. = poll_fn(|cx| self.poll_discard(cx)).await? {
+                left = left.saturating_sub(read);
+                if left == 0 {
+                    break;
+                }
+            }
+            io::Result::Ok(())
+        });
+        if timeout(Duration::ZERO, to_end.as_mut()).await.is_ok() {
+            return Ok(());
+        }
+        let mut delivery = Delivery::new(&self.0.borrow().streams.limits);
+        loop {
+            let next_look = match delivery.look(self.sent()) {
+                DeliveryState::All => return Ok(()),
+                DeliveryState::Partly(next_look) => next_look,
+                DeliveryState::TooSlowly(cut_off) => return Err(cut_off),
+            };
+            if timeout_at(next_look.into(), to_end.as_mut()).await.is_ok() {
+                // The client has closed the connection, or it is broken.
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads and drops what the client sends: how many bytes.
+    fn poll_discard(&self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut scratch = [0; 4096];
+        let mut read = ReadBuf::new(&mut scratch);
+        ready!(Pin::new(&mut self.0.borrow_mut().stream).poll_read(cx, &mut read))?;
+        Poll::Ready(Ok(read.filled().len()))
     }
 
     /// Sends what was written.
@@ -122,6 +207,23 @@ fn go_away(reason: Reason) -> [u8; 17] {
 }
 
 impl Transport {
+    /// Bytes that were written to the socket.
+    pub(super) fn written(&self) -> u64 {
+        self.stream.written()
+    }
+
+    /// Asks the kernel what the client has acknowledged.
+    pub(super) fn sent(&self) -> SentBytes {
+        let written = self.stream.written();
+        let unwritten = match self.is_given_up {
+            true => 0,
+            // TLS may hold some of it.
+            false => self.batch.len() as u64 + u64::from(self.is_unflushed),
+        };
+        let acknowledged = self.stream.acknowledged().unwrap_or(written);
+        SentBytes { written, acknowledged, unwritten }
+    }
+
     fn poll_send_batch(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.batch.is_empty() {
             let sent = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.batch))?;

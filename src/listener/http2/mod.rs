@@ -3,9 +3,10 @@
 
 mod connection;
 mod data_frames;
+mod delivery;
 mod io;
 mod streams;
 
-pub(super) use connection::Http2Connection;
+pub(super) use connection::{Http2Connection, Http2End};
 pub(super) use io::Http2Io;
 pub(super) use streams::Streams;

@@ -2,9 +2,9 @@
 //! connection.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, OnceCell},
     pin::Pin,
-    rc::Rc,
+    rc::{Rc, Weak},
     task::{Context, Poll},
     time::{Duration, Instant},
 };
@@ -13,12 +13,12 @@ use http::Request;
 use hyper::{body::Incoming, rt::Executor};
 use pin_project_lite::pin_project;
 
-use super::connection::STREAM_WINDOW;
+use super::{connection::STREAM_WINDOW, delivery::SentBytes, io::WeakIo};
 use crate::{
     config::model::ClientLimits,
     listener::{alarm::Alarm, connections::RegisteredConnection},
     proxy::{ClientWait, Phase, PhaseTimer, RateBudget},
-    telemetry::metrics::Http2Abuse,
+    telemetry::metrics::{CutOff, Http2Abuse},
 };
 
 /// Envoy's rule against rapid resets: once a connection has had so many streams, at least half of them must not have been
@@ -40,8 +40,14 @@ pub(in crate::listener) struct Streams {
     opened: Cell<u64>,
     /// Streams that were reset early, before they were answered.
     premature: Cell<u64>,
-    /// When the last stream ended.
+    /// When the last stream ended, or the client still had something of it to take.
     idle_since: Cell<Instant>,
+    /// Whether the last stream was ended because its client takes too long for the response, which was counted.
+    last_was_cut_off: Cell<bool>,
+    /// Streams whose clients are waited for to read.
+    readers: Cell<usize>,
+    /// What the streams are written to.
+    io: OnceCell<WeakIo>,
     /// Bytes that were read from the connection.
     pub(super) bytes_read: Cell<u64>,
     /// Bytes of fields and bodies that streams have handed on, in either direction. A request's body is read by the
@@ -61,6 +67,9 @@ impl Streams {
             opened: Cell::new(0),
             premature: Cell::new(0),
             idle_since: Cell::new(Instant::now()),
+            last_was_cut_off: Cell::new(false),
+            readers: Cell::new(0),
+            io: OnceCell::new(),
             bytes_read: Cell::new(0),
             payload: Rc::default(),
             next: Cell::new(None),
@@ -85,14 +94,50 @@ impl Streams {
         self.open.get() > 0
     }
 
-    /// Whether there has been a stream.
-    pub(super) fn have_begun(&self) -> bool {
-        self.opened.get() > 0
+    /// How many streams there have been.
+    pub(super) fn opened(&self) -> u64 {
+        self.opened.get()
     }
 
-    /// When the last stream ended.
+    /// Whether there has been a stream.
+    pub(super) fn have_begun(&self) -> bool {
+        self.opened() > 0
+    }
+
+    /// When the last stream ended, or the client was last known to have something of it to take.
     pub(super) fn idle_since(&self) -> Instant {
         self.idle_since.get()
+    }
+
+    /// The client still had something to take.
+    pub(super) fn set_idle_since(&self, now: Instant) {
+        self.idle_since.set(now);
+    }
+
+    /// Sets what the streams are written to.
+    pub(super) fn set_io(&self, io: WeakIo) {
+        // There is one.
+        let _twice = self.io.set(io);
+    }
+
+    /// Bytes that were written to the socket.
+    fn written(&self) -> u64 {
+        let io = self.io.get().and_then(Weak::upgrade);
+        io.and_then(|io| Some(io.try_borrow().ok()?.written())).unwrap_or(0)
+    }
+
+    /// Asks the kernel what the client has acknowledged.
+    fn sent(&self) -> Option<SentBytes> {
+        let io = self.io.get()?.upgrade()?;
+        let io = io.try_borrow().ok()?;
+        Some(io.sent())
+    }
+
+    /// Counts a client that was too slow for a response whose stream has ended.
+    pub(super) fn count_slow_reader(&self, cut_off: CutOff) {
+        if self.have_begun() && !self.last_was_cut_off.get() {
+            self.registered.count_cut_off(cut_off);
+        }
     }
 
     fn count_tunnels(&self) {
@@ -138,6 +183,7 @@ struct OpenStream {
     sent: u64,
     is_answered: bool,
     is_tunnel: bool,
+    is_cut_off: bool,
 }
 
 impl OpenStream {
@@ -151,6 +197,7 @@ impl OpenStream {
             sent: 0,
             is_answered: false,
             is_tunnel: false,
+            is_cut_off: false,
         }
     }
 
@@ -165,6 +212,7 @@ impl OpenStream {
             sent: self.sent,
             is_answered: true,
             is_tunnel: true,
+            is_cut_off: false,
         }
     }
 
@@ -197,6 +245,7 @@ impl Drop for OpenStream {
         }
         if streams.open.get() == 0 {
             streams.idle_since.set(Instant::now());
+            streams.last_was_cut_off.set(self.is_cut_off);
         }
     }
 }
@@ -217,7 +266,7 @@ pin_project! {
 
 impl<F> ServedStream<F> {
     fn new(stream: F, timer: Rc<PhaseTimer>, open: OpenStream) -> Self {
-        let (alarm, reader) = (Alarm::new(timer.deadline()), StreamReader::new(&open.streams.limits));
+        let (alarm, reader) = (Alarm::new(timer.deadline()), StreamReader::new(&open.streams));
         Self { stream, timer, alarm, reader, open }
     }
 }
@@ -236,8 +285,9 @@ impl<F: Future<Output = ()>> Future for ServedStream<F> {
             if ended || timer.take_timed_out() {
                 break Poll::Ready(());
             }
-            this.reader.polled(timer);
-            if timer.is_evicted() || this.alarm.poll(cx, timer.deadline(), timer.now()).is_ready() {
+            this.reader.polled(timer, &this.open.streams);
+            let deadline = this.reader.deadline(timer);
+            if timer.is_evicted() || this.alarm.poll(cx, deadline, timer.now()).is_ready() {
                 match timer.phase() {
                     // The code that waits answers the client.
                     phase @ (Phase::Upstream | Phase::RequestBody) => {
@@ -247,7 +297,11 @@ impl<F: Future<Output = ()>> Future for ServedStream<F> {
                         timer.set_timed_out();
                     }
                     Phase::Client => {
+                        if !timer.is_evicted() && this.reader.goes_on(timer) {
+                            continue;
+                        }
                         timer.cut_off_client();
+                        this.open.is_cut_off = true;
                         break Poll::Ready(());
                     }
                     _ => break Poll::Ready(()),
@@ -273,37 +327,102 @@ impl<F: Future<Output = ()>> Future for ServedStream<F> {
     }
 }
 
-/// How fast a client takes the response of one stream. It opens the stream's window as it reads.
+/// How long a client is waited for until the kernel is asked what it has acknowledged so far: mostly it has read before.
+const FIRST_LOOK: Duration = Duration::from_millis(250);
+
+/// How fast a client takes the response of one stream. It opens the stream's window as it reads; but hyper and the kernel may
+/// hold megabytes for it, and take no more until much of that is gone. So the kernel is asked what the client's system has
+/// acknowledged; seldom, because only a client that seems to be too slow needs to be measured.
 struct StreamReader {
     budget: RateBudget,
-    waits_since: Option<Instant>,
+    wait: Option<ReaderWait>,
+    /// Bytes of the response that were handed over, and those of them that have counted as taken.
     sent: u64,
+    earned: u64,
+    /// Where in the bytes of the connection those end that have counted: at first, where the stream begins.
+    acknowledged: u64,
+}
+
+/// A wait for a client to read.
+struct ReaderWait {
+    streams: Rc<Streams>,
+    /// Since when the budget does not know of it.
+    since: Instant,
+    first_look: Instant,
+    /// When the client has been idle for too long.
+    idle: Instant,
+    /// Where the bytes end that were written when the kernel was first asked. Later ones are those of other streams.
+    end: Option<u64>,
+}
+
+impl ReaderWait {
+    fn new(streams: &Rc<Streams>, since: Instant, idle: Instant, by_rate: Instant) -> Self {
+        streams.readers.set(streams.readers.get() + 1);
+        let half = idle.min(by_rate).saturating_duration_since(since) / 2;
+        Self { streams: Rc::clone(streams), since, first_look: since + FIRST_LOOK.min(half), idle, end: None }
+    }
+}
+
+impl Drop for ReaderWait {
+    fn drop(&mut self) {
+        self.streams.readers.set(self.streams.readers.get() - 1);
+    }
 }
 
 impl StreamReader {
-    fn new(limits: &ClientLimits) -> Self {
-        Self { budget: RateBudget::new(limits.min_rate, limits.idle_timeout), waits_since: None, sent: 0 }
+    fn new(streams: &Streams) -> Self {
+        let limits = &streams.limits;
+        let budget = RateBudget::new(limits.min_rate, limits.idle_timeout);
+        Self { budget, wait: None, sent: 0, earned: 0, acknowledged: streams.written() }
     }
 
     /// The stream was polled, and has to wait.
-    fn polled(&mut self, timer: &PhaseTimer) {
+    fn polled(&mut self, timer: &PhaseTimer, streams: &Rc<Streams>) {
         let is_waiting = timer.phase() == Phase::Client;
-        if let Some(since) = self.waits_since
-            && (!is_waiting || timer.sent() > self.sent)
+        if (!is_waiting || timer.sent() > self.sent)
+            && let Some(wait) = self.wait.take()
         {
-            self.budget.spend(timer.now().saturating_duration_since(since));
-            self.waits_since = None;
+            self.budget.spend(timer.now().saturating_duration_since(wait.since));
             timer.client_wait_ends(ClientWait::Response);
         }
-        self.budget.earn(timer.sent() - self.sent);
         self.sent = timer.sent();
-        if is_waiting && self.waits_since.is_none() {
-            self.waits_since = Some(timer.now());
+        if is_waiting && self.wait.is_none() {
             timer.client_wait_begins(ClientWait::Response);
-            let by_rate = timer.now() + self.budget.left();
-            if by_rate < timer.deadline() {
+            let (idle, by_rate) = (timer.deadline(), timer.now() + self.budget.left());
+            self.wait = Some(ReaderWait::new(streams, timer.now(), idle, by_rate));
+            if by_rate < idle {
                 timer.set_deadline(by_rate, true);
             }
         }
+    }
+
+    /// When to look at the stream again.
+    fn deadline(&self, timer: &PhaseTimer) -> Instant {
+        match &self.wait {
+            Some(wait) if wait.end.is_none() => wait.first_look.min(timer.deadline()),
+            _ => timer.deadline(),
+        }
+    }
+
+    /// Whether the client, which has made no room for more of the response until now, is waited for any longer.
+    fn goes_on(&mut self, timer: &PhaseTimer) -> bool {
+        let Some(wait) = &mut self.wait else { return false };
+        let Some(sent) = wait.streams.sent() else { return false };
+        let (now, is_first) = (Instant::now(), wait.end.is_none());
+        let end = *wait.end.get_or_insert(sent.written + sent.unwritten);
+        let taken = sent.acknowledged.min(end).saturating_sub(self.acknowledged);
+        self.acknowledged += taken;
+        self.budget.spend(now.saturating_duration_since(wait.since));
+        wait.since = now;
+        // Whose bytes they are is not known: each stream that waits has its share of them.
+        let share = taken.div_ceil(wait.streams.readers.get().max(1) as u64).min(self.sent - self.earned);
+        self.budget.earn(share);
+        self.earned += share;
+        if taken > 0 && !is_first {
+            wait.idle = now + wait.streams.limits.idle_timeout;
+        }
+        let by_rate = now + self.budget.left();
+        timer.set_deadline(wait.idle.min(by_rate), by_rate < wait.idle);
+        now < timer.deadline()
     }
 }

@@ -3,10 +3,13 @@
 use std::{cell::RefCell, time::Duration};
 
 use bb8_redis::redis::RedisResult;
-use tokio::time::{Instant, interval, timeout};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout},
+};
 
 use super::{
-    super::{MonitorConfig, probe::Probes, time::jittered},
+    super::{MonitorConfig, probe::Probes, rounds::Rounds, time::jittered},
     change_log::{ChangeLog, Step, Version},
     codec,
     keys::BanKeys,
@@ -63,12 +66,17 @@ impl<'a> BanSync<'a> {
         }
     }
 
-    /// Goes on for as long as it is polled. `on_round` is called after each attempt to send and to read them.
-    pub(in crate::peers) async fn run(&self, probes: &Probes<'_>, on_round: impl Fn()) {
+    /// Goes on until the process `ends`. `on_round` is called after each attempt to send and to read them.
+    pub(in crate::peers) async fn run(
+        &self,
+        probes: &Probes<'_>,
+        ends: &watch::Receiver<bool>,
+        on_round: impl Fn(),
+    ) {
         let MonitorConfig { bans, .. } = self.config;
-        let (mut rounds, mut check_at, mut retry_at) = (interval(ROUND), Instant::now(), Instant::now());
-        loop {
-            rounds.tick().await;
+        let (mut check_at, mut retry_at) = (Instant::now(), Instant::now());
+        let mut rounds = Rounds::new(ROUND, ends);
+        while rounds.next().await {
             let connection = probes.connection(self.keys.version()).filter(|_| retry_at <= Instant::now());
             let Some(mut connection) = connection else {
                 bans.set_shared_counting(false);

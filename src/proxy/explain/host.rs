@@ -19,7 +19,7 @@ pub struct AssumedHost {
 
 /// Gives a request without a host that of the first route that it matches then; if there is none, that of the first route.
 /// `None`: it has a host.
-pub(super) fn assume(rules: &Rules, request: &mut request::Parts) -> Option<AssumedHost> {
+pub(in crate::proxy) fn assume(rules: &Rules, request: &mut request::Parts) -> Option<AssumedHost> {
     if request.uri.authority().is_some() || request.headers.contains_key(HOST) {
         return None;
     }

@@ -4,14 +4,16 @@ mod body;
 mod changes;
 mod checks;
 mod endpoint;
-mod host;
+pub(super) mod host;
 mod identity;
+mod listeners;
 mod request;
 
 pub use body::ExplainedBodyLimit;
 pub use checks::{CheckVerdict, ExplainedCheck};
 pub use endpoint::ExplainedEndpoint;
 pub use host::AssumedHost;
+pub use listeners::ExplainedListener;
 pub use request::{
     ExplainedReply, ExplainedRequest, ExplainedRoute, ExplainedVerdict, Explanation, HeaderChange, explain,
 };

@@ -12,6 +12,7 @@ use super::{
     endpoint::{self, ExplainedEndpoint},
     host::{self, AssumedHost},
     identity,
+    listeners::{self, ExplainedListener},
 };
 use crate::{
     abuse::bans::{Ban, BanTable},
@@ -45,6 +46,8 @@ pub struct Explanation {
     pub address: (CompactString, String),
     /// The user as keys name it, and the source that names it; or why none does.
     pub user: (Option<CompactString>, String),
+    /// Listeners that answer the request by themselves, if it comes in there. The rest is about the others.
+    pub listeners: Vec<ExplainedListener>,
     /// `None`: the request's target is malformed.
     pub route: Option<ExplainedRoute>,
     pub upstream: Option<String>,
@@ -120,6 +123,8 @@ pub struct ExplainedRequest {
     pub request: request::Parts,
     /// The address that its connection comes from.
     pub peer: IpAddr,
+    /// Whether it comes by HTTPS. `None`: it may come either way.
+    pub is_https: Option<bool>,
     /// The certificate that the client would have proved to hold.
     pub certificate: Option<TlsIdentity>,
 }
@@ -135,7 +140,7 @@ pub async fn explain<S: Store>(
     now: i64,
 ) -> Explanation {
     let assumed_host = host::assume(rules, &mut asked.request);
-    let ExplainedRequest { request, peer, certificate } = &asked;
+    let ExplainedRequest { request, peer, certificate, .. } = &asked;
     let (peer, certificate) = (*peer, certificate.as_ref());
     let is_peer_trusted = rules.trusted_proxies.contains(peer);
     let (client, why_address) = identity::address(rules, peer, is_peer_trusted, &request.headers);
@@ -147,6 +152,7 @@ pub async fn explain<S: Store>(
         assumed_host,
         address: (client_address.address().into(), why_address),
         user: (identity.pseudonym.clone().or_else(|| identity.user.clone()), why_user),
+        listeners: Vec::new(),
         route: None,
         upstream: None,
         endpoint: None,
@@ -162,12 +168,18 @@ pub async fn explain<S: Store>(
         checks: Vec::new(),
         bans: Vec::new(),
     };
+    if let Ok(target) = parse_target(request, rules.survey(&request.headers)) {
+        explained.listeners = listeners::explain(rules, &asked, is_peer_trusted, &target);
+    }
     let (target, route_index) = match destination(rules, request, &mut explained) {
         Ok(found) => found,
         Err(Rejection { status, detail }) => {
             (explained.verdict, explained.status) = (ExplainedVerdict::Refused, Some(status));
             detail.clone_into(&mut explained.because);
-            check_access(rules, None, client, &mut explained);
+            // A malformed request is refused before its address is looked at.
+            if explained.route.is_some() {
+                check_access(rules, None, client, &mut explained);
+            }
             return explained;
         }
     };
@@ -231,7 +243,7 @@ fn explain_redirect(route: &Route, values: &PlaceholderValues<'_>, explained: &m
 }
 
 /// Whether the client's address may send the request: everything, or what is for the route of this index. That comes before
-/// all else.
+/// all else that a well-formed request may be refused for.
 fn check_access(rules: &Rules, route: Option<usize>, client: ClientIp, explained: &mut Explanation) {
     let address = client.ip;
     let everywhere = rules.access.everywhere().map(|rule| (rule, "at the top level"));

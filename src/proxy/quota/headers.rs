@@ -1,12 +1,20 @@
 //! The fields that tell a client its quota: `RateLimit-Policy` and `RateLimit`
 //! (draft-ietf-httpapi-ratelimit-headers-11), and the `X-RateLimit-*` that were common before.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use smallvec::SmallVec;
 
-use super::{seconds, texts::QuotaTexts};
-use crate::proxy::{headers::never_indexed, outcome::PolicyOutcome};
+use super::{
+    seconds,
+    texts::{QuotaTexts, VariantTexts},
+};
+use crate::{
+    limit::algorithm::Verdict,
+    proxy::{headers::never_indexed, outcome::PolicyOutcome},
+};
 
 static RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 static RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -58,25 +66,48 @@ pub(super) fn expose(headers: &mut HeaderMap) {
     }
 }
 
-/// The value of `RateLimit-Policy`: each policy once.
+/// The value of `RateLimit-Policy`: each policy once, except those that can't be held against their limits at the moment.
 fn policies(texts: &QuotaTexts, outcomes: &[PolicyOutcome]) -> Option<HeaderValue> {
-    let only = |outcome| texts.variant(outcome).map(|limits| limits.policy.clone());
+    let only = |outcome: PolicyOutcome| {
+        let limits = texts.variant(outcome)?;
+        match lowered(limits, outcome.verdict) {
+            None => Some(limits.policy.clone()),
+            Some(item) => HeaderValue::try_from(item).ok(),
+        }
+    };
     // Most requests have one limit, and need no list.
     if let [outcome] = *outcomes {
         return only(outcome);
     }
+    // Beside a denial that is remembered, the other limits are not asked about, and are in force all the same.
+    let is_denied = || outcomes.iter().any(|outcome| !outcome.verdict.admitted);
     let mut distinct: SmallVec<[PolicyOutcome; 4]> = SmallVec::new();
     for outcome in outcomes {
-        if !distinct.iter().any(|other| other.variant.policy == outcome.variant.policy) {
+        if !distinct.iter().any(|other| other.variant.policy == outcome.variant.policy)
+            && (outcome.verdict != Verdict::UNKNOWN || is_denied())
+        {
             distinct.push(*outcome);
         }
     }
     if let [outcome] = *distinct {
         return only(outcome);
     }
-    let limits = distinct.iter().filter_map(|&outcome| texts.variant(outcome));
-    let parts: SmallVec<[&[u8]; 4]> = limits.map(|limits| limits.policy.as_bytes()).collect();
+    let parts = distinct.iter().filter_map(|&outcome| {
+        let limits = texts.variant(outcome)?;
+        Some(match lowered(limits, outcome.verdict) {
+            None => Cow::Borrowed(limits.policy.as_bytes()),
+            Some(item) => Cow::Owned(item.into_bytes()),
+        })
+    });
+    let parts: SmallVec<[Cow<'_, [u8]>; 4]> = parts.collect();
     HeaderValue::from_bytes(&parts.join(&b", "[..])).ok()
+}
+
+/// The policy's item in `RateLimit-Policy` where a lower limit than the configured one is in force: an instance's share of
+/// it, or what fits into memory. Of other tiers, it is not known.
+fn lowered(limits: &VariantTexts, verdict: Verdict) -> Option<String> {
+    let tier = limits.tiers.get(verdict.tier)?;
+    (verdict.limit < tier.quota).then(|| format!("{};q={};{}", tier.name, verdict.limit, tier.unit))
 }
 
 /// The value of `RateLimit`.
@@ -92,4 +123,66 @@ fn remaining(texts: &QuotaTexts, outcome: PolicyOutcome) -> Option<HeaderValue> 
     };
     // The text becomes the value as it is: it is not copied.
     HeaderValue::from_maybe_shared(Bytes::from(text)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, time::Duration};
+
+    use super::*;
+    use crate::{
+        config::model::{self, Algorithm, RateLimitFields},
+        limit::{Policy, PolicyId},
+        proxy::checks::VariantRef,
+    };
+
+    const NAMES: [&str; 2] = ["a", "b"];
+
+    /// Of policies of ten a minute.
+    fn texts() -> QuotaTexts {
+        let configs = NAMES.map(|name| {
+            let rate = model::Rate { limit: 10, window: Duration::from_secs(60) };
+            let keys = vec![model::KeyRecipe(vec![model::KeyPart::Ip])];
+            Arc::new(model::Policy::new(name, Algorithm::SlidingLog, keys, vec![rate]))
+        });
+        let policies = configs.each_ref().map(|config| Policy::new(config, PolicyId(0)));
+        QuotaTexts::new(&policies, &configs, RateLimitFields::Both).unwrap()
+    }
+
+    fn outcome(policy: usize, limit: u64) -> PolicyOutcome {
+        let verdict = Verdict { limit, remaining: limit - 1, ..Verdict::UNKNOWN };
+        PolicyOutcome { variant: VariantRef { policy, variant: 0 }, cost: 1, verdict }
+    }
+
+    fn fields_of(outcomes: &[PolicyOutcome]) -> HeaderMap {
+        let mut fields = HeaderMap::new();
+        texts().add_fields(&mut fields, outcomes);
+        fields
+    }
+
+    #[test]
+    fn a_limit_that_is_lowered_is_told_as_it_is_in_force() {
+        for (limits, policy) in [
+            (&[10][..], "\"a\";q=10;w=60"),
+            (&[5], "\"a\";q=5;w=60"),
+            (&[10, 5], "\"a\";q=10;w=60, \"b\";q=5;w=60"),
+            (&[5, 10], "\"a\";q=5;w=60, \"b\";q=10;w=60"),
+        ] {
+            let outcomes: Vec<_> = limits.iter().enumerate().map(|(i, &limit)| outcome(i, limit)).collect();
+            let fields = fields_of(&outcomes);
+            assert_eq!(fields[&RATELIMIT_POLICY], policy);
+            let lowest = limits.iter().min().map(ToString::to_string).unwrap();
+            assert_eq!(fields[&X_RATELIMIT_LIMIT], lowest);
+        }
+    }
+
+    #[test]
+    fn a_limit_that_is_not_in_force_is_not_told() {
+        let unknown = PolicyOutcome { verdict: Verdict::UNKNOWN, ..outcome(1, 10) };
+        assert_eq!(fields_of(&[outcome(0, 10), unknown])[&RATELIMIT_POLICY], "\"a\";q=10;w=60");
+        // It is in force, and was not asked about.
+        let mut denied = outcome(0, 10);
+        denied.verdict.admitted = false;
+        assert_eq!(fields_of(&[denied, unknown])[&RATELIMIT_POLICY], "\"a\";q=10;w=60, \"b\";q=10;w=60");
+    }
 }

@@ -119,6 +119,10 @@ pub(super) struct VariantTexts {
 pub(super) struct TierTexts {
     /// Its name as a quoted string.
     pub(super) name: String,
+    /// The configured limit.
+    pub(super) quota: u64,
+    /// What follows a limit in `RateLimit-Policy`: `w=60`
+    pub(super) unit: String,
     /// The problem details of a denial by it alone.
     pub(super) problem: Bytes,
 }
@@ -143,9 +147,9 @@ impl VariantTexts {
             .zip(&policy.tiers)
             .map(|(name, tier)| format!("{name};{}", parameters(policy.kind, *tier)))
             .collect();
-        let tiers = names.into_iter().map(|name| {
+        let tiers = names.into_iter().zip(&policy.tiers).map(|(name, tier)| {
             let problem = problem(status, USED_UP, &[&name]);
-            TierTexts { name, problem }
+            TierTexts { name, quota: quota(policy.kind, *tier), unit: unit(policy.kind, *tier), problem }
         });
         Ok(Self {
             policy: HeaderValue::try_from(items.join(", "))?,
@@ -157,15 +161,24 @@ impl VariantTexts {
 
 /// `q=10;w=1` (draft-ietf-httpapi-ratelimit-headers-11, 4.1).
 fn parameters(kind: Kind, tier: Tier) -> String {
+    format!("q={};{}", quota(kind, tier), unit(kind, tier))
+}
+
+/// The limit that verdicts have, too.
+fn quota(kind: Kind, tier: Tier) -> u64 {
+    if let Kind::Gcra { burst, .. } = kind { burst } else { tier.limit }
+}
+
+fn unit(kind: Kind, tier: Tier) -> String {
     match kind {
-        Kind::Concurrency => format!("q={};qu=\"concurrent-requests\"", tier.limit),
+        Kind::Concurrency => "qu=\"concurrent-requests\"".to_owned(),
         // The burst in the time that it takes to fill the bucket: the same rate.
         Kind::Gcra { burst, .. } => {
             let window = i128::from(burst) * i128::from(tier.window);
             let window = (window + i128::from(tier.limit) - 1) / i128::from(tier.limit.max(1));
-            format!("q={burst};w={}", seconds(i64::try_from(window).unwrap_or(i64::MAX)))
+            format!("w={}", seconds(i64::try_from(window).unwrap_or(i64::MAX)))
         }
-        _ => format!("q={};w={}", tier.limit, seconds(tier.window)),
+        _ => format!("w={}", seconds(tier.window)),
     }
 }
 

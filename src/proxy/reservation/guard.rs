@@ -11,7 +11,10 @@ use tokio::{
 
 use super::task::Reservation;
 use crate::{
-    limit::{AnswerStatus, Check, Decision, GrpcOutcome, Policy, Store, Unavailable, algorithm::Detail},
+    limit::{
+        AnswerStatus, Check, Decision, GrpcOutcome, Policy, Store, Unavailable,
+        algorithm::{Detail, Kind},
+    },
     proxy::{
         checks::{Checks, VariantRef},
         exchange::Exchange,
@@ -59,15 +62,16 @@ impl ReservationGuard {
         self.0.send_replace(before);
     }
 
-    /// The proxy itself answers the request: it costs nothing, unless it was sent to the upstream before.
-    pub(in crate::proxy) fn refused(&self) {
+    /// The proxy itself answers the request: it costs nothing, unless it was sent to the upstream before. Returns whether it
+    /// costs nothing from now on.
+    pub(in crate::proxy) fn refused(&self) -> bool {
         self.0.send_if_modified(|stage| {
             let is_unsent = *stage == RequestStage::Unsent;
             if is_unsent {
                 *stage = RequestStage::Refused;
             }
             is_unsent
-        });
+        })
     }
 
     /// The upstream's answer has begun.
@@ -167,6 +171,27 @@ pub(in crate::proxy) async fn settle(
         // Let the task ask the store before the client has its answer: the client's next request comes after.
         task::yield_now().await;
     }
+}
+
+/// Settles a request that the proxy itself answers: where nothing of it was sent to the upstream, units that only some
+/// answers cost are refunded, in `outcomes` as well.
+pub(in crate::proxy) async fn settle_refused(
+    policies: &[Policy],
+    exchange: &Exchange,
+    outcomes: &mut [PolicyOutcome],
+) {
+    if !exchange.reservation().is_some_and(ReservationGuard::refused) {
+        return;
+    }
+    for outcome in outcomes {
+        let policy = policies.get(outcome.variant.policy);
+        // A place is free only when the request has ended.
+        if policy.is_some_and(|policy| policy.count.is_some() && policy.kind != Kind::Concurrency) {
+            *outcome = outcome.refunded();
+        }
+    }
+    // As above: the client's next request comes after.
+    task::yield_now().await;
 }
 
 /// A check that does not borrow its policy.

@@ -13,5 +13,5 @@ mod guard;
 mod task;
 mod worker;
 
-pub(super) use guard::{ReservationGuard, reserve, settle};
+pub(super) use guard::{ReservationGuard, reserve, settle, settle_refused};
 pub use worker::{LeaseTokens, PendingReservations};

@@ -39,7 +39,7 @@ use super::{
     response_body::ResponseBody,
     worker::Worker,
 };
-use crate::{config::model::Route, upstream::UpgradedConnection};
+use crate::{config::model::Route, telemetry::access_log::AbortedBy, upstream::UpgradedConnection};
 
 /// How long a frame that has begun to pass may take to end when its tunnel is closed, and then how long both sides may take
 /// to answer a Close.
@@ -107,7 +107,9 @@ pub(super) async fn open<S>(
 
     let upstream = pin!(connection.upgrade(response));
     let Ok(Some(upstream)) = client.timer().timeout(route.timeouts.response, upstream).await else {
-        return exchange.reply(Reply::bad_gateway());
+        let mut reply = Reply::bad_gateway();
+        worker.rules.quotas.add_fields(&mut reply.headers, outcomes);
+        return exchange.reply(reply);
     };
     let guard = worker.register_exchange(ExchangeKind::Tunnel, owner);
     let (idle_timeout, is_websocket) = (route.timeouts.idle, upgrade.is_websocket());
@@ -158,17 +160,26 @@ impl Tunnel {
                 let _late = timeout(LAST_BYTES_TIMEOUT, poll_fn(|cx| relay.poll_both(cx))).await;
             }
             Ended::Broken { error, is_to_client: false } => {
+                relay.exchange.broke_off(match relay.to_upstream.is_source_broken() {
+                    true => AbortedBy::Client,
+                    false => AbortedBy::Upstream,
+                });
                 tracing::debug!("the client's side of a tunnel broke, or the upstream took no more: {error}");
                 // What the upstream has sent before it went, or the client before that, has to get there.
                 let _late = timeout(LAST_BYTES_TIMEOUT, poll_fn(|cx| relay.poll_to_client(cx))).await;
             }
             Ended::Broken { error, is_to_client: true } => {
+                relay.exchange.broke_off(match relay.to_client.is_source_broken() {
+                    true => AbortedBy::Upstream,
+                    false => AbortedBy::Client,
+                });
                 tracing::debug!("the upstream's side of a tunnel broke, or the client took no more: {error}");
                 return Some(relay.client);
             }
             Ended::Idle => relay.close((GOING_AWAY, "idle timeout"), (GOING_AWAY, "idle timeout")).await,
             Ended::Closing(Closing::Draining) => relay.close((GOING_AWAY, ""), (GOING_AWAY, "")).await,
             Ended::Closing(Closing::Banned) => {
+                relay.exchange.broke_off(AbortedBy::Client);
                 relay.close((POLICY_VIOLATION, "banned"), (GOING_AWAY, "")).await;
             }
         }

@@ -34,6 +34,7 @@ pub(super) struct Direction {
     frames: Option<Box<WebSocketFrames>>,
     is_unflushed: bool,
     is_read_to_end: bool,
+    is_source_broken: bool,
     is_shut_down: bool,
     /// Whether nothing else is relayed but a Close.
     is_finished: bool,
@@ -51,6 +52,11 @@ impl Direction {
     /// Bytes that were written.
     pub(super) fn relayed(&self) -> u64 {
         self.relayed
+    }
+
+    /// Whether reading failed: otherwise an error is one of writing.
+    pub(super) fn is_source_broken(&self) -> bool {
+        self.is_source_broken
     }
 
     /// Whether a Close may follow what was relayed of a WebSocket.
@@ -138,7 +144,8 @@ impl Direction {
     ) -> Poll<io::Result<()>> {
         SCRATCH.with_borrow_mut(|scratch| {
             let mut read = ReadBuf::new(scratch);
-            ready!(Pin::new(from).poll_read(cx, &mut read))?;
+            let come = ready!(Pin::new(from).poll_read(cx, &mut read));
+            come.inspect_err(|_| self.is_source_broken = true)?;
             self.is_read_to_end = read.filled().is_empty();
             self.pending = Bytes::copy_from_slice(read.filled());
             Poll::Ready(Ok(()))
@@ -154,9 +161,10 @@ impl Direction {
     ) -> io::Result<Poll<()>> {
         SCRATCH.with_borrow_mut(|scratch| {
             let mut read = ReadBuf::new(scratch);
-            if Pin::new(from).poll_read(cx, &mut read)?.is_pending() {
+            let Poll::Ready(come) = Pin::new(from).poll_read(cx, &mut read) else {
                 return Ok(Poll::Pending);
-            }
+            };
+            come.inspect_err(|_| self.is_source_broken = true)?;
             let mut rest = read.filled();
             self.is_read_to_end = rest.is_empty();
             while !rest.is_empty() {

@@ -10,6 +10,7 @@ const SETTINGS: ServerSettings<'_> = ServerSettings {
     tls: "store.redis.tls",
     host: "the host in store.redis",
     without_tls: "write redis://, or use its tls-port",
+    without_protocol: "the server offers only other protocols in its TLS handshake (ALPN)",
 };
 
 /// The error on one line, behind a hint if it is one of those that settings cause.

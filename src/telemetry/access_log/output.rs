@@ -107,7 +107,8 @@ fn start(sink: Sink, metrics: Arc<Metrics>) -> Result<WriterHandle, OpenError> {
     let (queue, messages) = sync_channel(QUEUE);
     let (end, ended) = sync_channel(0);
     let reopen = Arc::new(AtomicBool::new(false));
-    let writer = Writer { sink, reopen: Arc::clone(&reopen), metrics, last_complaint: None };
+    let is_torn = sink.is_torn();
+    let writer = Writer { sink, reopen: Arc::clone(&reopen), metrics, is_torn, last_complaint: None };
     thread::Builder::new()
         .name("access-log".into())
         .spawn(move || {
@@ -120,7 +121,13 @@ fn start(sink: Sink, metrics: Arc<Metrics>) -> Result<WriterHandle, OpenError> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, io::Write, sync::mpsc};
+    use std::{
+        fs,
+        io::Write,
+        sync::{atomic::AtomicUsize, mpsc},
+    };
+
+    use parking_lot::Mutex;
 
     use super::{super::line::sample, *};
     use crate::telemetry::testing;
@@ -184,6 +191,27 @@ mod tests {
     }
 
     #[test]
+    fn a_line_that_another_process_has_torn_stays_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("access.log");
+        fs::write(&path, "whole\nto").unwrap();
+        let log = AccessLog::open(&config(Destination::File(path.clone())), metrics()).unwrap();
+        let worker = log.worker();
+        worker.write(&sample::line());
+        worker.flush();
+        wait_for(|| fs::read_to_string(&path).is_ok_and(|text| text.lines().count() == 3));
+        // The file that logrotate has left there.
+        fs::write(&path, "to").unwrap();
+        log.reopen();
+        worker.write(&sample::line());
+        drop(worker);
+        assert!(log.close(SOON));
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("to\n203.0.113.7"), "{text}");
+        assert_eq!(text.lines().count(), 2);
+    }
+
+    #[test]
     fn a_file_that_cannot_be_opened_is_named() {
         let to = Destination::File("/nonexistent/access.log".into());
         let error = AccessLog::open(&config(to), metrics()).unwrap_err();
@@ -227,6 +255,49 @@ mod tests {
         drop(worker);
         assert!(!log.close(Duration::from_millis(20)));
         drop(let_go);
+    }
+
+    /// Takes as many bytes as there is room for.
+    struct FullDisk {
+        room: Arc<AtomicUsize>,
+        taken: Arc<Mutex<Vec<u8>>>,
+    }
+
+    impl Write for FullDisk {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            let room = self.room.load(Ordering::SeqCst).min(text.len());
+            if room == 0 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.room.fetch_sub(room, Ordering::SeqCst);
+            self.taken.lock().extend(&text[..room]);
+            Ok(room)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_full_disk_tears_one_line_and_costs_those_behind_it() {
+        let (room, taken) = (Arc::new(AtomicUsize::new(8)), Arc::new(Mutex::new(Vec::new())));
+        let disk = FullDisk { room: Arc::clone(&room), taken: Arc::clone(&taken) };
+        let metrics = metrics();
+        let writer = start(Sink::Stream(Box::new(disk)), Arc::clone(&metrics)).unwrap();
+        let hand_over = |text: &[u8]| {
+            writer.queue.send(Message::Lines(text.to_vec())).unwrap();
+        };
+        hand_over(b"one\ntwotwo\nthree\n");
+        wait_for(|| metrics.access_log_dropped() == 2);
+        hand_over(b"four\nfive\nsix\n");
+        wait_for(|| metrics.access_log_dropped() == 5);
+        room.store(usize::MAX, Ordering::SeqCst);
+        hand_over(b"seven\neight\nnine\n");
+        let expected = b"one\ntwot\nseven\neight\nnine\n";
+        wait_for(|| taken.lock().len() >= expected.len());
+        assert_eq!(*taken.lock(), expected);
+        assert_eq!(metrics.access_log_dropped(), 5);
     }
 
     #[test]

@@ -84,7 +84,7 @@ impl WorkerLog {
         let next = Vec::with_capacity(MAX_BUFFER + (MAX_BUFFER >> 3));
         let text = std::mem::replace(&mut buffer.text, next);
         let lines = std::mem::take(&mut buffer.lines);
-        match queue.try_send(Message::Lines { text, lines }) {
+        match queue.try_send(Message::Lines(text)) {
             Ok(()) => {}
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
                 self.metrics.add_access_log_dropped(lines);

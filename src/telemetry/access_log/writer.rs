@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{self, Write},
+    io::{self, ErrorKind, Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -20,10 +20,8 @@ const COMPLAINT_INTERVAL: Duration = Duration::from_secs(60);
 /// What the writer is sent.
 #[derive(Debug)]
 pub(super) enum Message {
-    Lines {
-        text: Vec<u8>,
-        lines: u64,
-    },
+    /// Whole lines, each with its end.
+    Lines(Vec<u8>),
     /// See whether the file is to be reopened.
     Wake,
     /// Write what is in the queue, and end.
@@ -41,12 +39,41 @@ impl Sink {
         Ok(Self::File { path: path.to_owned(), file: file::append(path)? })
     }
 
-    fn write(&mut self, text: &[u8]) -> io::Result<()> {
+    /// Whether it is a file that ends in the middle of a line. Another process may have written that, and crashed.
+    pub(super) fn is_torn(&self) -> bool {
         match self {
-            Self::File { file, .. } => file.write_all(text),
-            Self::Stream(stream) => stream.write_all(text).and_then(|()| stream.flush()),
+            Self::File { path, .. } => last_byte(path).is_ok_and(|last| last != b'\n'),
+            Self::Stream(_) => false,
         }
     }
+
+    /// Writes all of `text`; on an error returns it with how many bytes were written before.
+    fn write(&mut self, text: &[u8]) -> Result<(), (usize, io::Error)> {
+        let stream: &mut dyn Write = match self {
+            Self::File { file, .. } => file,
+            Self::Stream(stream) => stream,
+        };
+        let mut written = 0;
+        while written < text.len() {
+            match stream.write(&text[written..]) {
+                Ok(0) => return Err((written, ErrorKind::WriteZero.into())),
+                Ok(count) => written += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err((written, error)),
+            }
+        }
+        // What can't be flushed stays in the stream's buffer.
+        stream.flush().map_err(|error| (written, error))
+    }
+}
+
+/// The last byte of the file at `path`. An error where it is empty, is no file, or can only be written.
+fn last_byte(path: &Path) -> io::Result<u8> {
+    let (mut file, _) = file::open_file(path)?;
+    file.seek(SeekFrom::End(-1))?;
+    let mut last = [0];
+    file.read_exact(&mut last)?;
+    Ok(last[0])
 }
 
 /// Writes what workers hand over, in the order in which it comes.
@@ -54,6 +81,8 @@ pub(super) struct Writer {
     pub(super) sink: Sink,
     pub(super) reopen: Arc<AtomicBool>,
     pub(super) metrics: Arc<Metrics>,
+    /// Whether the last line was cut short, so that the next one needs a line of its own.
+    pub(super) is_torn: bool,
     pub(super) last_complaint: Option<Instant>,
 }
 
@@ -62,25 +91,36 @@ impl Writer {
     pub(super) fn run(mut self, queue: &Receiver<Message>) {
         while let Ok(message) = queue.recv() {
             match message {
-                Message::Lines { text, lines } => self.write(&text, lines),
+                Message::Lines(text) => self.write(&text),
                 Message::Wake => self.reopen(),
                 Message::Close => break,
             }
         }
         while let Ok(message) = queue.try_recv() {
-            if let Message::Lines { text, lines } = message {
-                self.write(&text, lines);
+            if let Message::Lines(text) = message {
+                self.write(&text);
             }
         }
     }
 
-    fn write(&mut self, text: &[u8], lines: u64) {
+    fn write(&mut self, text: &[u8]) {
         // A wake that found the queue full is made good here.
         self.reopen();
-        if let Err(error) = self.sink.write(text) {
-            self.metrics.add_access_log_dropped(lines);
+        if let Err((written, error)) = self.end_torn_line().and_then(|()| self.sink.write(text)) {
+            let (written, lost) = text.split_at(written);
+            self.is_torn |= written.last().is_some_and(|byte| *byte != b'\n');
+            let lines = lost.iter().filter(|byte| **byte == b'\n').count();
+            self.metrics.add_access_log_dropped(lines as u64);
             self.complain(&error);
         }
+    }
+
+    fn end_torn_line(&mut self) -> Result<(), (usize, io::Error)> {
+        if self.is_torn {
+            self.sink.write(b"\n").map_err(|(_, error)| (0, error))?;
+            self.is_torn = false;
+        }
+        Ok(())
     }
 
     fn complain(&mut self, error: &io::Error) {
@@ -95,9 +135,12 @@ impl Writer {
         if !self.reopen.swap(false, Ordering::Relaxed) {
             return;
         }
-        if let Sink::File { path, file } = &mut self.sink {
-            match file::append(path) {
-                Ok(new) => *file = new,
+        if let Sink::File { path, .. } = &self.sink {
+            match Sink::file(path) {
+                Ok(new) => {
+                    self.is_torn = new.is_torn();
+                    self.sink = new;
+                }
                 Err(error) => {
                     let path = path.display();
                     tracing::error!(%error, %path, "the access log {path} can't be reopened: {error}");

@@ -106,13 +106,14 @@ async fn probe_again_and_again(
 ) -> Infallible {
     loop {
         let began = Instant::now();
-        let result = probe(&upstream, &host, &check).await;
-        let has_failed = result.is_err();
-        if let Some(change) = host.state.probed(result, &check) {
-            upstream.report_change(&host, &change);
-        }
-        if has_failed {
-            upstream.resolve_if_all_fail(&host);
+        if let Some(result) = probe(&upstream, &host, &check).await {
+            let has_failed = result.is_err();
+            if let Some(change) = host.state.probed(result, &check) {
+                upstream.report_change(&host, &change);
+            }
+            if has_failed {
+                upstream.resolve_if_all_fail(&host);
+            }
         }
         // Hosts, and instances, that began together must not go on together.
         sleep_until(began + check.interval.mul_f64(0.9 + fastrand::f64() / 5.0)).await;

@@ -20,7 +20,11 @@ impl SharedUpstream {
 
     /// No connection to `host` could be opened.
     pub(in crate::upstream) fn not_connected(&self, host: &Host, error: &ConnectError) {
+        if matches!(error, ConnectError::Exhausted(_)) {
+            return;
+        }
         let now = Instant::now();
+        host.state.count_request();
         host.state.count_error();
         self.unreachable(host, self.describe_connect_error(host, error), now);
         if matches!(error, ConnectError::Timeout | ConnectError::HandshakeTimeout) {

@@ -1,6 +1,6 @@
 //! One probe of one host, over a connection of its own.
 
-use std::{cell::Cell, time::Instant};
+use std::time::Instant;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use h2::{RecvStream, client::SendRequest};
@@ -12,13 +12,16 @@ use http::{
 use prost::Message;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    time::{Duration, timeout},
+    time::{Duration, timeout, timeout_at},
 };
 
 use crate::{
     config::model::{Endpoint, HealthCheck, Probe, format_duration},
     upstream::{
-        Host, SharedUpstream, connect::connect, host_state::ProbeFailure, http2::Http2Connection,
+        ConnectError, Host, SharedUpstream,
+        connect::{Connected, connect},
+        host_state::ProbeFailure,
+        http2::Http2Connection,
         io::UpstreamIo,
     },
 };
@@ -40,34 +43,31 @@ const GRPC_CHECK: PathAndQuery = PathAndQuery::from_static("/grpc.health.v1.Heal
 /// The longest answer to it.
 const MAX_GRPC_ANSWER: usize = 4 << 10;
 
-/// Probes `host` once, which takes no longer than the check's timeout.
+/// Probes `host` once, which takes no longer than the check's timeout. `None`: this machine could not open a connection, which
+/// says nothing of the host.
 pub(super) async fn probe(
     upstream: &SharedUpstream,
     host: &Host,
     check: &HealthCheck,
-) -> Result<(), ProbeFailure> {
-    let is_connected = Cell::new(false);
-    let asked = Box::pin(ask(upstream, host, check, &is_connected));
-    let result = match timeout(check.timeout, asked).await {
-        Ok(result) => result,
-        Err(_) if is_connected.get() => {
-            Err(format!("it did not respond within {}", format_duration(check.timeout)))
+) -> Option<Result<(), ProbeFailure>> {
+    let late = Instant::now() + check.timeout;
+    let connected = match connect(upstream, host, check.timeout).await {
+        Ok(connected) => connected,
+        Err(ConnectError::Exhausted(_)) => return None,
+        Err(error) => {
+            let reason = upstream.describe_connect_error(host, &error);
+            return Some(Err(ProbeFailure { reason, is_unreachable: true }));
         }
-        Err(_) => Err(format!("it accepted no connection within {}", format_duration(check.timeout))),
     };
-    result.map_err(|reason| ProbeFailure { reason, is_unreachable: !is_connected.get() })
+    let result = match timeout_at(late.into(), Box::pin(ask(connected, host, check))).await {
+        Ok(result) => result,
+        Err(_) => Err(format!("it did not respond within {}", format_duration(check.timeout))),
+    };
+    Some(result.map_err(|reason| ProbeFailure { reason, is_unreachable: false }))
 }
 
-/// Connects to `host` and asks it. An error is the end of a sentence.
-async fn ask(
-    upstream: &SharedUpstream,
-    host: &Host,
-    check: &HealthCheck,
-    is_connected: &Cell<bool>,
-) -> Result<(), String> {
-    let connected = connect(upstream, host, check.timeout).await;
-    let connected = connected.map_err(|error| upstream.describe_connect_error(host, &error))?;
-    is_connected.set(true);
+/// Asks `host` over a new connection. An error is the end of a sentence.
+async fn ask(connected: Connected, host: &Host, check: &HealthCheck) -> Result<(), String> {
     let endpoint = &host.endpoint;
     match &check.probe {
         Probe::Tcp => Ok(()),

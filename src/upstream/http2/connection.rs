@@ -38,6 +38,10 @@ const MAX_HEAD: u32 = 64 << 10;
 /// How long a connection without streams may take to tell the endpoint that it ends.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// How long a silent connection may still get requests, where no other one may be opened. One that lives answers one of them by
+/// then; one that is dead is closed when they have timed out.
+const PROBATION: Duration = Duration::from_secs(5);
+
 /// One connection to an endpoint. Closed when it is dropped, which its last stream does once the pool has retired it.
 pub(in crate::upstream) struct Http2Connection {
     /// The version of the TLS settings that it was opened under. 0: it has no TLS.
@@ -52,6 +56,8 @@ pub(in crate::upstream) struct Http2Connection {
     idle_since: Cell<Instant>,
     /// Bytes that were received.
     received: Rc<Cell<u64>>,
+    /// When a request was given up for which nothing had come, and how many those were then.
+    silent_at: Cell<Option<(Instant, u64)>>,
     bodies: Rc<OpenBodies>,
     /// Told of the end by being dropped.
     _dropped: oneshot::Sender<()>,
@@ -105,6 +111,7 @@ impl Http2Connection {
             streams: Cell::new(0),
             idle_since: Cell::new(now),
             received,
+            silent_at: Cell::new(None),
             bodies,
             _dropped: sender,
         }))
@@ -153,6 +160,23 @@ impl Http2Connection {
     /// Bytes that were received so far.
     pub(super) fn received(&self) -> u64 {
         self.received.get()
+    }
+
+    /// A request was given up, and nothing at all has come while it waited.
+    pub(super) fn note_silence(&self) {
+        if !self.is_silent() {
+            self.silent_at.set(Some((Instant::now(), self.received())));
+        }
+    }
+
+    /// Whether nothing has come since a request was given up: it may be dead without anybody's knowing.
+    pub(in crate::upstream) fn is_silent(&self) -> bool {
+        self.silent_at.get().is_some_and(|(_, received)| received == self.received())
+    }
+
+    /// Whether it has been silent for so long that it is to be taken for dead.
+    pub(in crate::upstream) fn is_given_up(&self) -> bool {
+        self.is_silent() && self.silent_at.get().is_some_and(|(since, _)| since.elapsed() >= PROBATION)
     }
 
     /// The bodies of its answers.

@@ -23,7 +23,7 @@ use crate::upstream::{
     ExchangeError, HostPool, IncomingBody, OnInformational, RequestBody, SendError, UpstreamPool,
 };
 
-/// A stream that outlasts this without a byte from the endpoint, and is then given up, ends its connection.
+/// A stream that outlasts this without a byte from the endpoint, and is then given up, makes its connection suspicious.
 const SILENCE: Duration = Duration::from_secs(1);
 
 /// The right to one stream of a connection. Dropped before the whole answer has come, the stream is reset.
@@ -41,8 +41,6 @@ struct StreamState<B> {
     tunnel: Cell<Option<SendStream<Bytes>>>,
     /// When it was sent, and what had been received by then. `None`: it does not wait for the head of an answer.
     waiting: Cell<Option<(Instant, u64)>>,
-    /// The connection takes no other request from now on.
-    is_refused: Cell<bool>,
 }
 
 impl<B: RequestBody> StreamSlot<B> {
@@ -53,12 +51,8 @@ impl<B: RequestBody> StreamSlot<B> {
         pool: &Rc<UpstreamPool<B>>,
     ) -> Self {
         connection.take_stream();
-        let state = StreamState {
-            upload: Cell::new(None),
-            tunnel: Cell::new(None),
-            waiting: Cell::new(None),
-            is_refused: Cell::new(false),
-        };
+        let state =
+            StreamState { upload: Cell::new(None), tunnel: Cell::new(None), waiting: Cell::new(None) };
         Self { connection, host: Rc::clone(host), pool: Rc::clone(pool), state: Rc::new(state) }
     }
 
@@ -116,7 +110,6 @@ impl<B: RequestBody> StreamSlot<B> {
                 }
                 Err(error) => {
                     let is_unprocessed = is_unprocessed(&error);
-                    state.is_refused.set(is_unprocessed);
                     let body = match state.upload.take() {
                         _ if !is_unprocessed && !may_repeat => None,
                         Some(upload) => upload.take_unbegun(),
@@ -146,12 +139,14 @@ impl<B: RequestBody> Drop for StreamSlot<B> {
     fn drop(&mut self) {
         drop(self.state.upload.take());
         let connection = &self.connection;
-        // The connection may be dead without anybody's knowing: nothing else is sent on it.
-        let is_silent =
-            self.state.waiting.get().is_some_and(|(since, received)| {
-                received == connection.received() && since.elapsed() >= SILENCE
-            });
-        self.pool.stream_ended(connection, &self.host, is_silent || self.state.is_refused.get());
+        // Also where the request that waits for it is dropped: its client may not wait as long as the proxy does.
+        if let Some((since, received)) = self.state.waiting.get()
+            && received == connection.received()
+            && since.elapsed() >= SILENCE
+        {
+            connection.note_silence();
+        }
+        self.pool.stream_ended(connection, &self.host);
     }
 }
 

@@ -185,6 +185,9 @@ impl<B: RequestBody> UpstreamPool<B> {
             None => {
                 // Others need not wait for it.
                 opening = None;
+                if let Some(link) = self.take_silent_stream(host) {
+                    return Ok(Connection::new(link, host, self, HeldConnection::new(client), true));
+                }
                 match self.wait_for_connection(host, client, choice.within).await? {
                     Acquired::Connection((link, host)) => {
                         return Ok(Connection::new(link, &host, self, HeldConnection::new(client), true));
@@ -227,7 +230,6 @@ impl<B: RequestBody> UpstreamPool<B> {
             Ok(Link::Http1(pooled)) if pooled.tls_version > 0 => {}
             Ok(_) => self.shared.connected(&host),
             Err(error) => {
-                host.state.count_request();
                 self.shared.not_connected(&host, error);
                 if let Some(opening) = opening {
                     opening.send_replace(Some(error.clone()));
@@ -265,19 +267,20 @@ impl<B: RequestBody> UpstreamPool<B> {
         if is_http2 {
             let opening = Http2Connection::open(io, tls_version, self.now.get());
             let opened = timeout_at(late, opening).await.map_err(|_| ConnectError::Timeout)?;
-            let connection = opened.map_err(ConnectError::unreachable)?;
+            let connection = opened.map_err(ConnectError::from_io)?;
             return Ok(self.share(&connection, host));
         }
+        let received = io.received();
         let (sender, connection) = http1::Builder::new()
             // Measured: to copy a small body behind its head costs less than a vectored write.
             .writev(false)
             .max_buf_size(MAX_BUFFER)
             .handshake(TokioIo::new(io))
             .await
-            .map_err(|error| ConnectError::unreachable(io::Error::other(error)))?;
+            .map_err(|error| ConnectError::from_io(io::Error::other(error)))?;
         // The request on it learns of an error from its response future.
         let task = tokio::task::spawn_local(async move { drop(connection.with_upgrades().await) });
-        Ok(Link::Http1(PooledConnection { sender, task: task.abort_handle(), tls_version }))
+        Ok(Link::Http1(PooledConnection { sender, task: task.abort_handle(), tls_version, received }))
     }
 
     /// Waits for a connection that another request checks in, or for a permit to open one.

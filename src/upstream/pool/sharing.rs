@@ -67,11 +67,22 @@ async fn failure(
 }
 
 impl<B: RequestBody> UpstreamPool<B> {
-    /// A stream of a connection to `host` that has room: of those the one with the fewest.
+    /// A stream of a connection to `host` that has room: of those the one with the fewest. None of one that is silent.
     pub(super) fn take_stream(self: &Rc<Self>, host: &Rc<HostPool<B>>) -> Option<Link<B>> {
         let mut connections = host.shared.borrow_mut();
         connections.retain(|connection| host.takes_streams(connection));
-        let with_room = connections.open.iter().filter(|connection| connection.has_room());
+        let with_room = connections.open.iter().filter(|open| open.has_room() && !open.is_silent());
+        let connection = with_room.min_by_key(|connection| connection.streams())?;
+        Some(self.link_to(connection, host))
+    }
+
+    /// Likewise where no other connection may be opened, and all of them are silent: they may live, and are tried for a while.
+    pub(super) fn take_silent_stream(self: &Rc<Self>, host: &Rc<HostPool<B>>) -> Option<Link<B>> {
+        let connections = host.shared.borrow();
+        if connections.open.iter().any(|open| !open.is_silent()) {
+            return None;
+        }
+        let with_room = connections.open.iter().filter(|open| open.has_room() && !open.is_given_up());
         let connection = with_room.min_by_key(|connection| connection.streams())?;
         Some(self.link_to(connection, host))
     }
@@ -127,21 +138,21 @@ impl<B: RequestBody> UpstreamPool<B> {
         link
     }
 
-    /// A stream of `connection` has ended. `is_last`: the connection takes no other one.
+    /// A stream of `connection` has ended.
     pub(in crate::upstream) fn stream_ended(
         self: &Rc<Self>,
         connection: &Rc<Http2Connection>,
         host: &Rc<HostPool<B>>,
-        is_last: bool,
     ) {
         connection.give_stream_back(self.now.get());
         // A request that waits must not get a stream to a host that has been drained meanwhile.
         self.follow_hosts();
-        if is_last || !host.takes_streams(connection) {
+        let is_useless = connection.is_silent() && connection.streams() == 0;
+        if is_useless || !host.takes_streams(connection) {
             return retire_connection(connection, host);
         }
         let is_kept = host.shared.borrow().contains(connection);
-        if is_kept && connection.has_room() {
+        if is_kept && connection.has_room() && !connection.is_given_up() {
             self.offer_stream(connection, host);
             let is_idle = connection.streams() == 0;
             if is_idle && (host.is_retired() || self.idle_connections() > self.shared.config.idle_connections)

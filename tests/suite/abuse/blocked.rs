@@ -71,6 +71,22 @@ fn ask_as(tollgate: &Tollgate, source: &str, users: &[&str]) -> Vec<u16> {
 }
 
 #[test]
+fn a_policy_that_a_reload_has_removed_is_found_as_long_as_its_clients_are_listed() {
+    let origin = Origin::ok();
+    let tollgate = limited(&origin, "  former: { algorithm: fixed_window, key: ip, limit: 1/1h }");
+    assert_eq!(ask_as(&tollgate, "127.0.0.5", &["ann", "ann"]), [200, 429]);
+    evidence(&tollgate, "127.0.0.5", 1);
+    let file = tollgate.directory().join("proxy.yaml");
+    let yaml = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, yaml.replace("former", "current")).unwrap();
+    assert_eq!(tollgate.command(&["reload"]).code, Some(0));
+    let of = |policy: &str| tollgate.admin("GET", &format!("/v1/blocked?policy={policy}"));
+    assert_eq!(of("former").json()["blocked"][0]["address"], "127.0.0.5");
+    assert_eq!(of("current").json()["blocked"], serde_json::json!([]));
+    assert_eq!(of("neither").status, 404);
+}
+
+#[test]
 fn a_limited_address_shows_who_filled_its_limit_and_who_was_denied() {
     let origin = Origin::ok();
     let tollgate = limited(&origin, "  inspect: { algorithm: metadata_list, key: ip, limit: 3/1h }");

@@ -16,8 +16,9 @@ bans:
 ";
 
 fn start(origin: &Origin, redis: Option<&Deployment>, policies: &str, names: &str) -> Tollgate {
-    let store =
-        redis.map_or(String::new(), |redis| format!("store: {{ redis: {{ {} }} }}\n", redis.settings()));
+    let store = redis.map_or(String::new(), |redis| {
+        format!("store: {{ redis: {{ {}, timeout: 5s }} }}\n", redis.settings())
+    });
     let rest = format!("{IDENTITIES}{store}policies:\n{policies}");
     Tollgate::start(Config::new(&[origin.address], &rest).with_policy(names))
 }

@@ -76,15 +76,18 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     )
 }
 
-/// The production script with its clock replaced: the time is the last argument.
-fn script() -> Script {
+/// A production script with its clock replaced: the time is the last argument.
+fn script(code: &str) -> Script {
     const CLOCK: &str = "local time = redis.call('TIME')\nlocal now = time[1] * 1000000 + time[2]\n";
     let prelude =
         concat!(include_str!("../../../lua/key_prelude.lua"), include_str!("../../../lua/bans_prelude.lua"));
     assert_eq!(prelude.matches(CLOCK).count(), 1, "the clock has another place");
     let prelude = prelude.replace(CLOCK, "local now = tonumber(ARGV[#ARGV])\n");
-    Script::new(&format!("{prelude}{}", include_str!("../../../lua/offense.lua")))
+    Script::new(&format!("{prelude}{code}"))
 }
+
+const OFFENSE: &str = include_str!("../../../lua/offense.lua");
+const BAN: &str = include_str!("../../../lua/ban.lua");
 
 /// How long it bans, and on which level.
 fn offend(
@@ -116,7 +119,7 @@ fn offend(
 #[test]
 fn a_ladder_here_and_one_in_redis_ban_alike() {
     let redis = Redis::start();
-    let (script, rules) = (script(), rules());
+    let (script, rules) = (script(OFFENSE), rules());
     let config = ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() };
     TestRunner::new(config)
         .run(&steps(), |steps| {
@@ -146,4 +149,37 @@ fn a_ladder_here_and_one_in_redis_ban_alike() {
             Ok(())
         })
         .unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// An instance that could not ask Redis for a moment knows no bans that have ended.
+#[test]
+fn a_ban_of_an_instance_that_counted_alone_takes_no_client_down_its_ladder() {
+    let redis = Redis::start();
+    let mut connection = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
+    let (offense, terms) = (script(OFFENSE), rules()[0]);
+    let offend_at = |connection: &mut Connection, seconds: i64| {
+        let now = NOW + seconds * SECOND;
+        let (lasts, level) = offend(connection, &offense, &terms, (0, 0, 5, 1_000_000), now)?;
+        Some((lasts / SECOND, level))
+    };
+    let first = [0, 2, 6].map(|seconds| offend_at(&mut connection, seconds));
+    assert_eq!(first, [Some((2, 1)), Some((4, 2)), Some((8, 3))]);
+    let alone = |connection: &mut Connection, seconds: i64, lasts: i64, level: u32| {
+        let ban = script(BAN);
+        let mut call = ban.prepare_invoke();
+        for key in KEYS {
+            call.key(key);
+        }
+        call.arg("channel").arg("epoch").arg(1_000);
+        call.arg("merge").arg("ip:203.0.113.7").arg("e").arg(lasts * SECOND).arg(0).arg(level);
+        call.arg("bans.t").arg("{}").arg(NOW + seconds * SECOND);
+        let _: redis::Value = call.invoke(connection).unwrap();
+    };
+    // Another one in a row, as short as the first.
+    alone(&mut connection, 14, 2, 1);
+    assert_eq!(offend_at(&mut connection, 16), Some((32, 5)));
+    // After a quiet while it is the first again; and an instance that knows more than Redis is believed.
+    assert_eq!(offend_at(&mut connection, 48 + 5 * 32), Some((2, 1)));
+    alone(&mut connection, 48 + 5 * 32 + 2, 16, 4);
+    assert_eq!(offend_at(&mut connection, 48 + 5 * 32 + 18), Some((32, 5)));
 }

@@ -81,11 +81,16 @@ fn nothing_a_list_names_outlives_its_retention(redis: Option<&Deployment>) {
     nothing_outlives_it(redis, "metadata_list", 1);
 }
 
+/// How long records are kept.
+const KEPT: Duration = Duration::from_secs(6);
+/// How long clients are listed.
+const LISTED: Duration = Duration::from_secs(15);
+
 /// `listed`: how many admitted requests are recorded, too.
 fn nothing_outlives_it(redis: Option<&Deployment>, algorithm: &str, listed: usize) {
     let origin = Origin::ok();
-    let policy = &format!("algorithm: {algorithm}, key: ip, limit: 1/1h, record: {{ keep: 50, for: 3s }}");
-    let rest = "abuse: { retain: 8s }";
+    let policy = &format!("algorithm: {algorithm}, key: ip, limit: 1/1h, record: {{ keep: 50, for: 6s }}");
+    let rest = "abuse: { retain: 15s }";
     let tollgate = limited(&origin, redis, policy, rest);
     let other = redis.map(|_| limited(&origin, redis, policy, rest));
     assert_eq!(ask(&tollgate, "127.1.0.1", 1), [200]);
@@ -94,50 +99,57 @@ fn nothing_outlives_it(redis: Option<&Deployment>, algorithm: &str, listed: usiz
     for _ in 0..5 {
         assert_eq!(ask(&tollgate, "127.1.0.1", 1), [429]);
         denied.push(Instant::now());
-        eventually("it is recorded", || records(&tollgate, "127.1.0.1") == listed + denied.len());
+        // On a busy machine, the first ones may be over by now.
+        let is_over = |denied: &&Instant| denied.elapsed() > KEPT;
+        eventually("it is recorded", || {
+            let records = records(&tollgate, "127.1.0.1");
+            let over = denied.iter().filter(is_over).count();
+            let all = listed + denied.len();
+            records == all || over > 0 && (all.saturating_sub(listed + over)..all).contains(&records)
+        });
         if let Some(redis) = redis {
-            eventually("it is published", || !keys_with_names(redis).is_empty());
+            eventually("it is published", || {
+                !keys_with_names(redis).is_empty() || denied.iter().all(|denied| is_over(&denied))
+            });
         }
         // The test is about time.
         std::thread::sleep(Duration::from_millis(300));
     }
     let instances = || [Some(&tollgate), other.as_ref()].into_iter().flatten();
-    let late = Duration::from_secs(1);
+    // Far less than they stay listed for.
+    let late = Duration::from_secs(4);
+    // Once it is over, and at once where the test comes to it later.
+    let gone = |what: &str, ends: Instant, is_gone: &dyn Fn() -> bool| {
+        let due = ends.max(Instant::now());
+        eventually(what, is_gone);
+        assert!(Instant::now() < due + late, "{what} {:?} after its end", ends.elapsed());
+    };
     for (index, denied) in denied.iter().enumerate() {
-        let ends = *denied + Duration::from_secs(3);
-        for instance in instances() {
-            eventually("the record is gone", || records(instance, "127.1.0.1") < 5 - index);
-        }
-        assert!(Instant::now() < ends + late, "{:?} after its end", ends.elapsed());
+        gone("a record", *denied + KEPT, &|| {
+            instances().all(|instance| records(instance, "127.1.0.1") < 5 - index)
+        });
     }
     let last = *denied.last().unwrap();
     if let Some(redis) = redis {
-        eventually("no name and no path is left in Redis", || keys_with_names(redis).is_empty());
+        gone("each name and path in Redis", last + KEPT, &|| keys_with_names(redis).is_empty());
     }
-    let elapsed = last.elapsed();
-    assert!(elapsed < Duration::from_secs(4), "{elapsed:?} after the last denial");
     for instance in instances() {
         let addresses = instance.admin("GET", &format!("/v1/users/{USER}")).json()["addresses"].take();
         assert_eq!(addresses.as_array().map_or(0, Vec::len), 0);
         assert_eq!(instance.admin("GET", "/v1/blocked/127.1.0.1").json()["denied"], 5, "it stays listed");
     }
-    for instance in instances() {
-        eventually("it is not listed any more", || {
-            instance.admin("GET", "/v1/blocked/127.1.0.1").status == 404
-        });
-    }
-    let elapsed = last.elapsed();
-    assert!(elapsed < Duration::from_secs(9), "{elapsed:?} after the last denial");
+    gone("the client in the list", last + LISTED, &|| {
+        instances().all(|instance| instance.admin("GET", "/v1/blocked/127.1.0.1").status == 404)
+    });
     if let Some(redis) = redis {
         let of_clients = || redis.keys().iter().filter(|key| key.contains("{abuse}")).count();
-        eventually("nothing is left of it in Redis", || of_clients() == 0);
-        assert!(last.elapsed() < Duration::from_secs(9), "{:?} after the last denial", last.elapsed());
+        gone("all of it in Redis", last + LISTED, &|| of_clients() == 0);
     }
 }
 
 fn what_a_lost_instance_recorded_expires_by_itself(redis: &Deployment) {
     let origin = Origin::ok();
-    let policy = "algorithm: single_counter, key: ip, limit: 1/1h, record: { keep: 50, for: 2s }";
+    let policy = "algorithm: single_counter, key: ip, limit: 1/1h, record: { keep: 50, for: 3s }";
     let mut tollgate = limited(&origin, Some(redis), policy, "");
     assert_eq!(ask(&tollgate, "127.1.0.1", 3), [200, 429, 429]);
     let denied = Instant::now();
@@ -145,7 +157,7 @@ fn what_a_lost_instance_recorded_expires_by_itself(redis: &Deployment) {
     tollgate.signal("KILL");
     tollgate.wait();
     eventually("no name and no path is left", || keys_with_names(redis).is_empty());
-    assert!(denied.elapsed() < Duration::from_secs(3), "{:?}", denied.elapsed());
+    assert!(denied.elapsed() < Duration::from_secs(15), "{:?}", denied.elapsed());
     // Another instance still lists it.
     let other = limited(&origin, Some(redis), policy, "");
     eventually("it is listed", || other.admin("GET", "/v1/blocked/127.1.0.1").json()["denied"] == 2);
@@ -154,7 +166,7 @@ fn what_a_lost_instance_recorded_expires_by_itself(redis: &Deployment) {
 /// A `metadata_list` names those who filled it, and counts them until its window ends.
 fn what_a_lost_instance_listed_expires_by_itself(redis: &Deployment) {
     let origin = Origin::ok();
-    let policy = "algorithm: metadata_list, key: ip, limit: 3/1h, record: { keep: 50, for: 2s }";
+    let policy = "algorithm: metadata_list, key: ip, limit: 3/1h, record: { keep: 50, for: 3s }";
     let mut tollgate = limited(&origin, Some(redis), policy, "");
     assert_eq!(ask(&tollgate, "127.1.0.1", 2), [200, 200]);
     let admitted = Instant::now();
@@ -162,7 +174,7 @@ fn what_a_lost_instance_listed_expires_by_itself(redis: &Deployment) {
     tollgate.signal("KILL");
     tollgate.wait();
     eventually("no name and no path is left", || keys_with_names(redis).is_empty());
-    assert!(admitted.elapsed() < Duration::from_secs(3), "{:?}", admitted.elapsed());
+    assert!(admitted.elapsed() < Duration::from_secs(15), "{:?}", admitted.elapsed());
     let other = limited(&origin, Some(redis), policy, "");
     assert_eq!(ask(&other, "127.1.0.1", 2), [200, 429], "all of them count");
     eventually("it is listed with whom the list still has", || records(&other, "127.1.0.1") == 2);
@@ -203,7 +215,7 @@ fn a_server_that_evicts_is_named_within_seconds(redis: &Deployment) {
     };
     eventually("it is in the status", || told(&warnings(&tollgate)));
     eventually("it is in the log", || told(&tollgate.log()));
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
     eprintln!("told after {:?}", begun.elapsed());
 }
 

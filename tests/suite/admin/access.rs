@@ -81,6 +81,13 @@ fn what_is_not_there_or_not_meant_is_refused_as_a_problem() {
     is_problem(&tollgate.admin("GET", "/v1/blocked?policy=none"), 404);
     is_problem(&tollgate.admin("GET", "/v1/blocked/localhost"), 400);
     is_problem(&tollgate.admin("GET", "/v1/blocked/127.0.0.0%2F8"), 400);
+    // Its items are not the fields in their order.
+    for (path, list) in [("/v1/bans", r#"["ip:203.0.113.7", "1h"]"#), ("/v1/explain", r#" ["http://a/"]"#)] {
+        let json = [("content-type", "application/json")];
+        let reply = request(tollgate.admin, "POST", path, &json, list.as_bytes());
+        is_problem(&reply, 400);
+        assert!(reply.text().contains("it is a list, not an object"), "{}", reply.text());
+    }
 }
 
 #[test]

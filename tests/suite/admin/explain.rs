@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::harness::{
-    Client, Config, Issuer, Origin, Redis, Reply, Tollgate, eventually, in_seconds, request,
+    Authority, Client, Config, Issuer, Origin, Redis, Reply, Tollgate, eventually, file_name, in_seconds,
+    request,
 };
 
 /// Every kind of route, user, policy. Only 127.0.0.1 is trusted. `store`: a line of YAML, or nothing.
@@ -489,6 +490,51 @@ fn asking_takes_and_notes_nothing() {
     assert_eq!(counted(), before);
     assert_eq!(tollgate.admin("GET", "/v1/blocked/127.0.0.3").status, 404);
     assert_eq!(case("127.0.0.3", "GET", "/a/1", &[]).send(&tollgate).status, 200);
+}
+
+#[test]
+fn listeners_that_answer_by_themselves_are_named() {
+    let (origin, ca) = (Origin::ok(), Authority::new("authority"));
+    let server = ca.issue("server", &["a.example"]);
+    let certificate = format!("{{ cert: {}, key: {} }}", file_name(&server.cert), file_name(&server.key));
+    let rest = format!(
+        "
+listeners:
+  - {{ address: \"127.0.0.1:0\" }}
+  - {{ address: \"127.0.0.2:0\", redirect: https }}
+  - {{ address: \"127.0.0.3:0\", tls: {{ certificates: [{certificate}], client_ca: {} }} }}
+trusted_proxies: [127.0.0.9]
+",
+        file_name(&ca.file())
+    );
+    let tollgate = Tollgate::start(Config::new(&[origin.address], &rest));
+    let redirect = json!({
+        "listener": "127.0.0.2:0",
+        "reply": { "status": 308, "location": "https://a.example/x" },
+        "because": "it redirects to HTTPS"
+    });
+    let refusal = json!({
+        "listener": "127.0.0.3:0",
+        "reply": { "status": 403, "location": null },
+        "because": "it requires a client certificate"
+    });
+    let host = json!({ "host": "a.example" });
+    let by_https = json!({ "host": "a.example", "x-forwarded-proto": "https" });
+    let certificate = json!({ "subject": "CN=acme" });
+    for (asked, listeners) in [
+        (json!({ "url": "http://a.example/x" }), vec![&redirect]),
+        (json!({ "url": "https://a.example/x" }), vec![&refusal]),
+        (json!({ "url": "/x", "headers": host }), vec![&redirect, &refusal]),
+        (json!({ "url": "/x", "headers": by_https, "peer": "127.0.0.9" }), vec![&refusal]),
+        (json!({ "url": "https://a.example/x", "client_certificate": certificate }), vec![]),
+    ] {
+        let explained = explain(&tollgate, &asked);
+        assert_eq!(
+            (&explained["listeners"], &explained["verdict"]),
+            (&json!(listeners), &json!("allowed")),
+            "{asked}"
+        );
+    }
 }
 
 #[test]

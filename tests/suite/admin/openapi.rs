@@ -130,6 +130,33 @@ fn events_come_as_they_are_described() {
 }
 
 #[test]
+fn every_change_by_an_operator_is_described() {
+    let origin = Origin::ok();
+    let tollgate = instance(&origin, "");
+    let endpoint = format!("http://{}", origin.address);
+    for command in [
+        &["ban", "203.0.113.7", "--for", "1h"][..],
+        &["unban", "203.0.113.7"],
+        &["unblock", "127.0.0.1"],
+        &["limits", "127.0.0.2", "--reset"],
+        &["drain", "origin", &endpoint, "--force"],
+        &["undrain", "origin", &endpoint],
+        &["reload"],
+    ] {
+        let done = tollgate.command(&[command, &["--token", TOKEN]].concat());
+        assert_eq!(done.code, Some(0), "{command:?}: {}", done.stderr);
+    }
+    let description = authorized(&tollgate, "GET", "/v1/openapi.json").json();
+    let described = description["components"]["schemas"]["Action"]["enum"].as_array().unwrap();
+    let audit = authorized(&tollgate, "GET", "/v1/audit?by=operator").json();
+    let actions: Vec<_> = audit["entries"].as_array().unwrap().iter().map(|entry| &entry["action"]).collect();
+    assert_eq!(actions.len(), described.len(), "{audit}");
+    for action in actions {
+        assert!(described.contains(action), "{action}");
+    }
+}
+
+#[test]
 fn whatever_it_is_asked_it_answers_as_it_is_described() {
     asked("");
 }

@@ -21,7 +21,7 @@ use crate::harness::{
 };
 
 /// What is obeyed at once. The second, on a machine that does much else besides.
-const AT_ONCE: Duration = Duration::from_secs(2);
+const AT_ONCE: Duration = Duration::from_secs(4);
 /// How long reading a file may take.
 const READ_LIMIT: Duration = Duration::from_secs(10);
 
@@ -104,7 +104,11 @@ fn all_else_goes_on_while_a_reload_waits_and_a_good_one_follows() {
     eventually("the access log is opened anew", || log.exists());
     let before = watched.load(Relaxed);
     eventually("the watchdog is told", || watched.load(Relaxed) > before + 10);
-    assert!(begun.elapsed() < READ_LIMIT - AT_ONCE, "the watchdog waited {:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() < READ_LIMIT - Duration::from_secs(2),
+        "the watchdog waited {:?}",
+        begun.elapsed()
+    );
     eventually("the reload gives up", || logged(&tollgate, "the configuration was not reloaded"));
     assert!((READ_LIMIT / 2..READ_LIMIT + AT_ONCE).contains(&begun.elapsed()), "{:?}", begun.elapsed());
     let words = "cannot be read: it is a pipe that nobody has written to its end within 10s";

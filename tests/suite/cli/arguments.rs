@@ -168,6 +168,7 @@ fn each_command_says_in_its_help_how_it_ends() {
     for name in commands.into_iter().chain([
         "run",
         "check",
+        "replay",
         "explain-setting",
         "schema",
         "demo",

@@ -215,6 +215,16 @@ access_log: {{ to: none/access.log }}\n{VALID}"
 }
 
 #[test]
+fn an_access_log_in_the_place_of_a_directory_is_found_by_the_check() {
+    let directory = directory_with("proxy.yaml", &format!("access_log: {{ to: ./logs }}\n{VALID}"));
+    assert_eq!(tollgate_in(directory.path(), &[], &["check"]).code, Some(0));
+    std::fs::create_dir(directory.path().join("logs")).unwrap();
+    let ended = tollgate_in(directory.path(), &[], &["check"]);
+    assert_eq!(ended.code, Some(78));
+    assert!(ended.stderr.starts_with("proxy.yaml:1:19: `./logs` is a directory"), "{}", ended.stderr);
+}
+
+#[test]
 fn messages_in_json_are_json_and_say_who_did_what() {
     let origin = Origin::ok();
     let mut tollgate =

@@ -100,6 +100,20 @@ fn a_token_is_given_by_option_or_by_variable() {
 }
 
 #[test]
+fn a_variable_that_is_empty_is_as_good_as_none() {
+    let (_origin, running) = limited("");
+    let admin = format!("http://{}", running.admin);
+    let empty = [("TOLLGATE_ADMIN", ""), ("TOLLGATE_ADMIN_TOKEN", "")];
+    let with = |arguments: &[&str]| tollgate_in(running.directory(), &empty, arguments);
+    assert_eq!(with(&["blocked", "--admin", &admin]).code, Some(0));
+    let help = with(&["blocked", "--help"]);
+    assert!(help.code == Some(0) && help.stdout.contains("[default: 127.0.0.1:9900]"), "{}", help.stdout);
+    // Whether somebody listens at the default or not.
+    assert_ne!(with(&["blocked"]).code, Some(2));
+    assert_eq!(with(&["blocked", "--admin", ""]).code, Some(2));
+}
+
+#[test]
 fn a_wrong_admin_port_is_reported_in_words() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let ended = tollgate(&["blocked", "--admin", &format!("http://{nobody}")]);

@@ -66,6 +66,7 @@ impl Lookup for Environment {
             Some("keys/no_set.json") => r#"{"kty":"EC","crv":"P-256"}"#.to_owned(),
             Some("keys/rsa_without_alg.json") => rsa(344),
             Some("keys/short_rsa.json") => rsa(168),
+            Some("keys/some_unusable.json") => some_unusable(),
             Some("keys/rsa1024.pem") => RSA_1024.to_owned(),
             Some("keys/p521.pem") => P521.to_owned(),
             Some("tls/empty") => String::new(),
@@ -85,6 +86,15 @@ fn set(said: &str) -> String {
 /// A key set with one RSA key whose modulus has so many characters.
 fn rsa(characters: usize) -> String {
     format!(r#"{{"keys":[{{"kty":"RSA","e":"AQAB","n":"{}"}}]}}"#, "x".repeat(characters))
+}
+
+/// A key set of which a key is usable, and four are not: too short, without `alg`, damaged, and no key at all.
+fn some_unusable() -> String {
+    let modulus = "x".repeat(344);
+    let short = r#"{"kty":"RSA","alg":"RS256","kid":"short","e":"AQAB","n":"AQAB"}"#;
+    let without_alg = format!(r#"{{"kty":"RSA","kid":"of any use","e":"AQAB","n":"{modulus}"}}"#);
+    let damaged = r#"{"kty":"EC","crv":"P-256","kid":"damaged","x":"AA","y":"AA"}"#;
+    set(r#""alg":"ES256""#).replace("[", &format!("[{short},{without_alg},{damaged},7,"))
 }
 
 /// A certificate for these hosts. It begins and ends at these dates, if they are given.

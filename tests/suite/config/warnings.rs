@@ -1,9 +1,11 @@
 //! Warnings about a configuration: that they are right, and where they are shown.
 
+use std::fs;
+
 use proptest::prelude::*;
 use serde_json::json;
 use tollgate::{
-    config,
+    config::{self, Purpose},
     limit::algorithm::{Detail, Kind, LimitState, Rule, Tier},
 };
 
@@ -12,6 +14,33 @@ use crate::{
     harness::{Config, Origin, Tollgate, get, get_from},
     store::redis_audit::warnings,
 };
+
+/// What starts with it would not: the files can't be created.
+#[test]
+fn directories_that_do_not_exist_are_warned_of() {
+    let directory = tempfile::tempdir().unwrap();
+    let here = directory.path().display();
+    let file = directory.path().join("proxy.yaml");
+    let warnings = |format: &str, below: &str| {
+        let text = format!(
+            "listeners: [{{ address: \"unix:{here}{below}/proxy.sock\" }}]
+access_log: {{ format: {format}, to: {here}{below}/access.log }}
+upstreams: {{ api: {{ endpoints: [\"http://127.0.0.1:3000\"] }} }}
+routes: [{{ path: /*, upstream: api }}]
+"
+        );
+        fs::write(&file, text).unwrap();
+        let (_, warnings) = config::load_with_warnings(&file, Purpose::Check).unwrap();
+        warnings.to_string()
+    };
+    assert_eq!(warnings("json", ""), "");
+    let missing = format!("the directory {here}/missing does not exist on this machine");
+    let said = warnings("json", "/missing");
+    for place in [":1:24: warning: ", ":2:33: warning: "] {
+        assert!(said.contains(&format!("{place}{missing}")), "{said}");
+    }
+    assert_eq!(warnings("off", "/missing").matches(&missing).count(), 1, "no log is written");
+}
 
 #[test]
 fn what_is_silently_wrong_is_in_the_status_and_on_the_page() {

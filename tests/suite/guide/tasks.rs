@@ -283,7 +283,9 @@ fn try_a_limit() {
     eventually("all are logged", || task.tollgate.stdout().len() == 131);
     let log = task.tollgate.stdout().join("\n") + "\n";
     fs::write(task.directory.path().join("access.log"), log).unwrap();
-    task.shows("access.log");
+    task.shows("jq");
+    fs::copy(task.tollgate.directory().join("proxy.yaml"), task.directory.path().join("proxy.yaml")).unwrap();
+    task.shows("tollgate replay");
     let file = task.tollgate.directory().join("proxy.yaml");
     let yaml = fs::read_to_string(&file).unwrap();
     fs::write(&file, replace(&yaml, &[(", mode: shadow", "")])).unwrap();

@@ -22,7 +22,13 @@ impl HttpReader {
     /// Reads once more: whether anything came.
     pub fn fill(&mut self, from: &mut impl Read) -> io::Result<bool> {
         let mut chunk = [0; 64 << 10];
-        let read = from.read(&mut chunk)?;
+        let read = loop {
+            // A read with a time limit begins no more by itself when the process was stopped and goes on (signal(7)).
+            match from.read(&mut chunk) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => break read?,
+            }
+        };
         self.unread.extend_from_slice(&chunk[..read]);
         Ok(read > 0)
     }

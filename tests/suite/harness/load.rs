@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Client, Reply};
+use super::{Client, HiccupWatch, Reply};
 
 /// What became of one request.
 #[derive(Debug, Clone)]
@@ -21,11 +21,14 @@ pub struct Sample {
     pub took: Duration,
     pub status: u16,
     pub retry_after: Option<String>,
+    /// This machine stood still meanwhile.
+    pub is_disturbed: bool,
 }
 
 /// Clients under way, each on a connection of its own.
 pub struct Load {
     stop: Arc<AtomicBool>,
+    hiccups: HiccupWatch,
     clients: Vec<JoinHandle<Vec<Sample>>>,
 }
 
@@ -53,7 +56,7 @@ impl Load {
                 samples
             })
         };
-        Self { clients: (0..clients).map(spawn).collect(), stop }
+        Self { hiccups: HiccupWatch::start(), clients: (0..clients).map(spawn).collect(), stop }
     }
 
     /// Ends it: all requests, by when they were sent.
@@ -64,6 +67,10 @@ impl Load {
             .into_iter()
             .flat_map(|client| client.join().expect("every request is answered"))
             .collect();
+        let hiccups = self.hiccups.stop();
+        for sample in &mut samples {
+            sample.is_disturbed = hiccups.disturbed(sample.sent, sample.took);
+        }
         samples.sort_by_key(|sample| sample.sent);
         samples
     }
@@ -71,7 +78,7 @@ impl Load {
 
 fn sample(path: &'static str, sent: Instant, reply: &Reply) -> Sample {
     let retry_after = reply.header("retry-after").map(str::to_owned);
-    Sample { path, sent, took: sent.elapsed(), status: reply.status, retry_after }
+    Sample { path, sent, took: sent.elapsed(), status: reply.status, retry_after, is_disturbed: false }
 }
 
 /// How long requests took.
@@ -85,11 +92,14 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    /// Of at least one request.
+    /// Of those that were not disturbed: more than a tenth of all, so that there is something to judge by.
     pub fn of<'a>(samples: impl IntoIterator<Item = &'a Sample>) -> Self {
-        let mut took: Vec<_> = samples.into_iter().map(|sample| sample.took).collect();
+        let (disturbed, undisturbed): (Vec<&Sample>, Vec<_>) =
+            samples.into_iter().partition(|sample| sample.is_disturbed);
+        let mut took: Vec<_> = undisturbed.into_iter().map(|sample| sample.took).collect();
         took.sort_unstable();
-        assert!(!took.is_empty(), "nobody asked");
+        let all = took.len() + disturbed.len();
+        assert!(took.len() * 10 > all, "{} of {all} requests were disturbed", disturbed.len());
         let at = |share: f64| took[((took.len() as f64 * share) as usize).min(took.len() - 1)];
         Self { count: took.len(), p50: at(0.5), p99: at(0.99), p999: at(0.999), max: at(1.0) }
     }

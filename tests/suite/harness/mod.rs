@@ -9,6 +9,7 @@ mod collector;
 mod command;
 mod dns;
 pub mod frames;
+mod hiccups;
 mod http2;
 mod http2_origin;
 mod http_reader;
@@ -35,6 +36,7 @@ pub use client::{Client, Reply, get, get_from, request};
 pub use collector::{Collector, attribute};
 pub use command::{Ended, command, tollgate, tollgate_in};
 pub use dns::{Dns, DnsAnswer};
+pub use hiccups::HiccupWatch;
 pub use http_reader::{Framing, framing};
 pub use http2::{Http2Client, Http2Reply, in_runtime, read, reset_of};
 pub use http2_origin::{Handled, Http2Exchange, Http2Origin, send_body};
@@ -63,6 +65,12 @@ use std::{
 /// How long anything that should happen may take before a test gives up on it. Sentinels that vote for several of them at once try
 /// again after six seconds, and a busy machine takes its time besides.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long the quickest of several tries took, of which each says how long it took itself. What has to wait for something waits
+/// every time; what need not may still be held up by a busy machine, but not every time.
+pub fn quickest(attempt: impl FnMut() -> Duration) -> Duration {
+    std::iter::repeat_with(attempt).take(10).min().expect("ten tries")
+}
 
 /// Waits until `condition` holds.
 #[track_caller]

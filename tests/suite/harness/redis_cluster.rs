@@ -2,7 +2,10 @@
 
 use std::{cell::RefCell, collections::BTreeSet, path::Path};
 
-use super::{Redis, Relay, eventually, free_port};
+use super::{
+    Redis, Relay, eventually, free_port,
+    redis_topology::{SILENCE_AFTER_KILL, SILENCE_AT_REST},
+};
 
 /// Hash slots of a cluster.
 const SLOTS: u16 = 16_384;
@@ -127,7 +130,7 @@ impl Cluster {
             let settings = [
                 ["--cluster-enabled", "yes"],
                 ["--cluster-port", &bus],
-                ["--cluster-node-timeout", "1000"],
+                ["--cluster-node-timeout", SILENCE_AT_REST],
                 // One shard that is away is no reason for the others to refuse.
                 ["--cluster-require-full-coverage", "no"],
                 // However long a replica has heard nothing, it is promoted; and each stays where it is.
@@ -174,12 +177,15 @@ impl Cluster {
     /// Waits until all nodes that answer agree who has which slot, and replicas are linked to their primaries.
     #[track_caller]
     pub fn wait_until_settled(&self) {
+        // The shorter it is, the more often they tell each other what they know.
+        self.set_node_timeout(SILENCE_AFTER_KILL);
         eventually("all nodes agree", || {
             let live = self.live();
             let views: Option<Vec<_>> = live.iter().map(|&node| self.view(node)).collect();
             views.is_some_and(|views| views.iter().all(|view| view.len() == live.len() && *view == views[0]))
                 && live.iter().all(|&node| self.is_ready(node))
         });
+        self.set_node_timeout(SILENCE_AT_REST);
     }
 
     /// The nodes that answer as this one knows them: who, the replica of whom, with which slots. `None` as long as it
@@ -234,6 +240,26 @@ impl Cluster {
     /// Nodes that run, and are not paused.
     pub fn live(&self) -> Vec<usize> {
         (0..self.nodes.len()).filter(|&node| self.nodes[node].answers()).collect()
+    }
+
+    /// Kills a node, which the others soon take for failed.
+    pub fn kill(&mut self, node: usize) {
+        self.set_node_timeout(SILENCE_AFTER_KILL);
+        self.nodes[node].kill();
+    }
+
+    /// Starts a node again that was killed.
+    #[track_caller]
+    pub fn restart(&mut self, node: usize) {
+        self.nodes[node].restart();
+        self.set_node_timeout(SILENCE_AT_REST);
+    }
+
+    /// Milliseconds, for all nodes that answer.
+    pub(super) fn set_node_timeout(&self, timeout: &str) {
+        for node in self.live() {
+            assert_eq!(self.cli(node, &["config", "set", "cluster-node-timeout", timeout]), "OK");
+        }
     }
 
     fn number(&self, id: &str) -> Option<usize> {
@@ -305,7 +331,7 @@ impl Cluster {
     #[track_caller]
     pub fn failover(&mut self, primary: usize) -> usize {
         let replicas = self.replicas(primary);
-        self.nodes[primary].kill();
+        self.kill(primary);
         self.promoted(&replicas)
     }
 
@@ -414,7 +440,7 @@ fn a_replica_takes_the_place_of_its_primary() {
     eventually("it is replicated", || cluster.nodes[replica].keys() == ["a"]);
     assert_eq!(cluster.failover(primary), replica);
     assert_eq!(cluster.cli_key(&["get", "a"]), "1");
-    cluster.nodes[primary].restart();
+    cluster.restart(primary);
     cluster.wait_until_settled();
     assert_eq!(cluster.replicas(replica), [primary]);
     cluster.promote(primary);

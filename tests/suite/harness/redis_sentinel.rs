@@ -1,6 +1,9 @@
 //! A real Redis with two replicas, watched by three Sentinels, which end with the test that started them.
 
-use super::{Redis, eventually};
+use super::{
+    Redis, eventually,
+    redis_topology::{SILENCE_AFTER_KILL, SILENCE_AT_REST},
+};
 
 /// What the Sentinels call the servers that they watch.
 pub const MASTER: &str = "mymaster";
@@ -98,11 +101,32 @@ impl Sentinels {
         self.servers[self.primary()].cli(arguments)
     }
 
+    /// Kills a server, which the Sentinels soon take for failed.
+    pub fn kill(&mut self, server: usize) {
+        self.set_down_after(SILENCE_AFTER_KILL);
+        self.servers[server].kill();
+    }
+
+    /// Starts a server again that was killed.
+    #[track_caller]
+    pub fn restart(&mut self, server: usize) {
+        self.set_down_after(SILENCE_AT_REST);
+        self.servers[server].restart();
+    }
+
+    /// Milliseconds, for all Sentinels that answer.
+    pub(super) fn set_down_after(&self, silence: &str) {
+        for sentinel in self.sentinels.iter().filter(|sentinel| sentinel.answers()) {
+            let set = ["sentinel", "set", MASTER, "down-after-milliseconds", silence];
+            assert_eq!(sentinel.cli(&set), "OK");
+        }
+    }
+
     /// Kills the primary, and waits for another one.
     #[track_caller]
     pub fn failover(&mut self) -> usize {
         let old = self.primary();
-        self.servers[old].kill();
+        self.kill(old);
         self.promoted(old)
     }
 
@@ -114,6 +138,7 @@ impl Sentinels {
             new = self.primary();
             new != old && self.servers[new].cli(&["role"]).starts_with("master")
         });
+        self.set_down_after(SILENCE_AT_REST);
         new
     }
 
@@ -130,7 +155,7 @@ impl Sentinels {
 fn monitor(port: u16, quorum: usize) -> String {
     format!(
         "sentinel monitor {MASTER} 127.0.0.1 {port} {quorum}
-sentinel down-after-milliseconds {MASTER} 1000
+sentinel down-after-milliseconds {MASTER} {SILENCE_AT_REST}
 sentinel failover-timeout {MASTER} 3000
 "
     )
@@ -145,7 +170,7 @@ fn sentinels_promote_a_replica_when_the_primary_goes() {
     let primary = redis.failover();
     assert_ne!(primary, 0);
     assert_eq!(redis.cli(&["get", "a"]), "1");
-    redis.servers[0].restart();
+    redis.restart(0);
     redis.wait_until_replica(0);
     assert_eq!(redis.primary(), primary);
 }

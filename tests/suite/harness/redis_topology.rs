@@ -4,6 +4,12 @@ use tollgate::config::model;
 
 use super::{Authority, Cluster, MASTER, Redis, Sentinels, eventually, file_name, redis_cluster::slot_of};
 
+/// After so many milliseconds of silence the others take a server for failed. No stall of the machine is that long:
+/// nothing is promoted that no test has killed.
+pub(super) const SILENCE_AT_REST: &str = "10000";
+/// Likewise from a kill to the promotion of a replica, and while a cluster is put together.
+pub(super) const SILENCE_AFTER_KILL: &str = "1000";
+
 /// How Redis is deployed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Topology {
@@ -127,7 +133,11 @@ impl Deployment {
     /// Kills the primary that has the keys of a slot. Its number among the servers.
     pub fn kill_primary(&mut self, slot: u16) -> usize {
         let primary = self.primary(slot).expect("somebody has the slot");
-        self.servers_mut()[primary].kill();
+        match self {
+            Self::Server(redis) => redis.kill(),
+            Self::Sentinel(redis) => redis.kill(primary),
+            Self::Cluster(redis) => redis.kill(primary),
+        }
         primary
     }
 
@@ -135,16 +145,26 @@ impl Deployment {
     #[track_caller]
     pub fn wait_for_another_primary(&self, slot: u16, dead: usize) {
         eventually("a replica is promoted", || self.primary(slot).is_some_and(|primary| primary != dead));
+        match self {
+            Self::Server(_) => {}
+            Self::Sentinel(redis) => redis.set_down_after(SILENCE_AT_REST),
+            Self::Cluster(redis) => redis.set_node_timeout(SILENCE_AT_REST),
+        }
     }
 
     /// Starts again a server that was killed, and waits until it is a replica.
     #[track_caller]
     pub fn rejoin(&mut self, dead: usize) {
-        self.servers_mut()[dead].restart();
         match self {
-            Self::Server(_) => {}
-            Self::Sentinel(redis) => redis.wait_until_replica(dead),
-            Self::Cluster(redis) => redis.wait_until_settled(),
+            Self::Server(redis) => redis.restart(),
+            Self::Sentinel(redis) => {
+                redis.restart(dead);
+                redis.wait_until_replica(dead);
+            }
+            Self::Cluster(redis) => {
+                redis.restart(dead);
+                redis.wait_until_settled();
+            }
         }
     }
 

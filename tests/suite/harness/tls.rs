@@ -75,6 +75,13 @@ impl TlsConnector {
         Self(Arc::new(config.with_client_auth_cert(chain, key).unwrap()))
     }
 
+    /// The same, and chooses HTTP/2.
+    pub fn choosing_http2(&self) -> Self {
+        let mut config = ClientConfig::clone(&self.0);
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Self(Arc::new(config))
+    }
+
     /// What it shakes hands with.
     pub fn config(&self) -> &Arc<ClientConfig> {
         &self.0

@@ -130,4 +130,9 @@ fn a_key_is_added_to_a_set_and_taken_out_again() {
     fs::write(&file, set(&[second.jwk("2")])).unwrap();
     eventually("the first key counts no more", || ask(&tollgate, &of_first) != 200);
     assert_eq!(ask(&tollgate, &of_second), 200);
+    let short = json!({"kty": "RSA", "alg": "RS256", "kid": "short", "e": "AQAB", "n": "AQAB"});
+    fs::write(&file, set(&[short, first.jwk("1")])).unwrap();
+    eventually("the first key is back beside one that is too short", || ask(&tollgate, &of_first) == 200);
+    let log = tollgate.log();
+    assert_eq!(log.iter().filter(|line| line.contains("key `short` is ignored")).count(), 1, "{log:#?}");
 }

@@ -283,6 +283,19 @@ fn a_key_set_goes_by_the_name_of_the_key() {
 }
 
 #[test]
+fn a_key_that_cannot_be_used_leaves_the_others_of_its_set_in_use() {
+    let issuer = Issuer::new(Algorithm::ES256);
+    let short = json!({"kty": "RSA", "alg": "RS256", "kid": "short", "e": "AQAB", "n": "AQAB"});
+    let damaged = json!({"kty": "EC", "crv": "P-256", "kid": "damaged", "x": "AA", "y": "AA"});
+    let sources = Sources::new(&set(&[short, damaged, issuer.jwk("good")]), None);
+    let claims = json!({"sub": "acme", "exp": in_seconds(60)});
+    assert!(sources.user(&issuer.sign_as("good", &claims)).is_some());
+    for id in ["short", "damaged"] {
+        assert_eq!(sources.user(&issuer.sign_as(id, &claims)), None, "{id}");
+    }
+}
+
+#[test]
 fn claims_are_there_whichever_source_names_the_user() {
     let issuer = Issuer::new(Algorithm::HS256);
     let directory = TempDir::new().unwrap();

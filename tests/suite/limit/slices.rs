@@ -174,6 +174,21 @@ fn the_store_is_asked_once_per_slice_and_fields_are_exact() {
 }
 
 #[test]
+fn fields_are_exact_whatever_requests_cost() {
+    let deployment = Deployment::of(1);
+    let policy = policy("p", 40, 0.25);
+    let left = |cost| {
+        let decision = deployment.decide(0, &[check(&policy, cost)]);
+        (decision.admitted, decision.verdicts[0].remaining)
+    };
+    assert_eq!([3, 12, 15].map(left), [(true, 37), (true, 25), (true, 10)], "more than a slice");
+    assert_eq!(left(12), (false, 10), "seven here, and three in the store");
+    assert_eq!([3, 3].map(left), [(true, 7), (true, 4)]);
+    assert_eq!([3, 1].map(left), [(true, 1), (true, 0)], "no slice is left in the store, but three units");
+    assert_eq!(left(1), (false, 0));
+}
+
+#[test]
 fn less_than_a_slice_goes_to_any_request() {
     let deployment = Deployment::of(2);
     let policy = policy("p", 25, 0.4);
@@ -274,6 +289,36 @@ fn a_shadow_policy_stands_in_nobodys_way_where_no_whole_slice_is_left() {
     let decision = deployment.decide(0, &[check(&sliced, 1), check(&shadow, 1)]);
     assert!(decision.admitted, "40 are left, and a shadow policy never denies: {decision:?}");
     assert!(!decision.verdicts[1].admitted, "it says what it would have done");
+}
+
+#[test]
+fn no_request_is_denied_while_the_last_slice_is_on_its_way() {
+    let policy = policy("p", 10, 0.5);
+    let checks = [check(&policy, 1)];
+    // The slice comes before the denial is heard, or only while the store is asked once more.
+    for is_asked_again in [false, true] {
+        let deployment = Deployment::of(1);
+        let Instance { store_slices, counting, .. } = &deployment.each[0];
+        for _ in 0..5 {
+            assert!(deployment.decide(0, &checks).admitted);
+        }
+        let poll_late = |question: std::pin::Pin<&mut dyn Future<Output = Result<Decision, Unavailable>>>| {
+            counting.is_late.set(Late::Answer);
+            question.poll(&mut Context::from_waker(Waker::noop())).is_pending()
+        };
+        let mut refill = pin!(store_slices.decide(&checks));
+        assert!(poll_late(refill.as_mut()), "the last slice is asked for");
+        let mut other = pin!(store_slices.decide(&checks));
+        assert!(poll_late(other.as_mut()), "the store is asked for a single unit");
+        if is_asked_again {
+            assert!(poll_late(other.as_mut()), "it is asked again");
+        }
+        assert!(answer(refill).unwrap().admitted);
+        let other = answer(other).unwrap();
+        assert_eq!((other.admitted, other.source), (true, DecisionSource::Slice));
+        let rest = (0..5).filter(|_| deployment.decide(0, &checks).admitted).count();
+        assert_eq!(rest, 3, "10 in all");
+    }
 }
 
 #[test]

@@ -12,8 +12,8 @@ use tempfile::TempDir;
 
 use super::pair;
 use crate::harness::{
-    Authority, Client, Config, Issued, Origin, TlsConnector, Tollgate, file_name, haproxy, installed, nobody,
-    start_nginx,
+    Authority, Client, Config, Issued, Origin, TlsConnector, Tollgate, eventually, file_name, haproxy,
+    installed, nobody, start_nginx,
 };
 
 /// Where the client comes from; the load balancer comes from 127.0.0.1.
@@ -132,7 +132,13 @@ fn haproxy_names_no_client_of_a_unix_socket_and_makes_none_a_trusted_proxy() {
         behind.http.address
     );
     let _haproxy = haproxy(directory.path(), &configuration, address);
-    let mut client = UnixStream::connect(directory.path().join("front.sock")).unwrap();
+    // It listens there a moment later.
+    let mut client = None;
+    eventually("it listens at the socket", || {
+        client = UnixStream::connect(directory.path().join("front.sock")).ok();
+        client.is_some()
+    });
+    let mut client = client.unwrap();
     client
         .write_all(b"GET / HTTP/1.1\r\nhost: a\r\nx-forwarded-for: 192.0.2.66\r\nconnection: close\r\n\r\n")
         .unwrap();

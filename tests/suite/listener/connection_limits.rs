@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::Https;
 use crate::harness::{
-    Client, Config, Deployment, Latch, Origin, Tollgate, command, eventually,
+    Client, Config, Deployment, Latch, Origin, Tollgate, becomes, command, eventually,
     frames::{self, END_HEADERS, END_STREAM, FrameClient, HEADERS, Outcome, frame},
     get_from, on_each_store, request,
 };
@@ -143,7 +143,7 @@ trusted_proxies: [127.0.0.1]
         }
         let before = refused(&tollgate, "connections_per_address");
         assert!(connect(clients[3]).closed());
-        assert_eq!(refused(&tollgate, "connections_per_address"), before + 1.0);
+        becomes(before + 1.0, || refused(&tollgate, "connections_per_address"));
         assert_eq!(connect("192.0.2.8").request("GET", "/", &[], b"").status, 200);
         assert_eq!(connect("2001:db8:0:1::1").request("GET", "/", &[], b"").status, 200);
     }
@@ -222,15 +222,26 @@ bans: {{ hammering: {{ key: ip, after: 5/10s, for: 1h, exempt: [\"{exempt}\"] }}
 "
         );
         let tollgate = Tollgate::start(Config::new(&[origin.address], &rest).with_policy("three"));
-        eventually("it is banned", || get_from(GREEDY, tollgate.address, "/", &[]).status == 403);
-        let _silent: Vec<_> = (0..10).map(|_| connect(GREEDY, tollgate.address)).collect();
-        eventually("they are accepted", || tollgate.metric("tollgate_connections ") >= 10.0);
+        // Over one connection, so that none that is over takes the place of another.
         let mut client = connect(GREEDY, tollgate.address);
-        // Only a request tells whether it is exempt.
-        let sent = client.stream.write_all(GET.as_bytes());
-        let reply = sent.and_then(|()| client.try_reply());
-        assert_eq!(reply.map(|reply| reply.status).ok(), (!is_kept_out).then_some(403), "{exempt}");
-        assert_eq!(refused(&tollgate, "banned"), f64::from(u8::from(is_kept_out)), "{exempt}");
+        eventually("it is banned", || client.request("GET", "/", &[], b"").status == 403);
+        assert!(client.closed());
+        // Only a request tells whether it is exempt. Silent ones are closed after two seconds, which on a busy machine may be
+        // before it is sent: then there have to be others.
+        let mut status = None;
+        eventually("it is told", || {
+            let silent: Vec<_> = (0..10).map(|_| connect(GREEDY, tollgate.address)).collect();
+            eventually("they are accepted, if they are not over", || {
+                tollgate.metric("tollgate_connections ") >= 10.0
+                    || silent.iter().any(Client::has_something_to_read)
+            });
+            let mut client = connect(GREEDY, tollgate.address);
+            let sent = client.stream.write_all(GET.as_bytes());
+            status = sent.and_then(|()| client.try_reply()).map(|reply| reply.status).ok();
+            !is_kept_out || status.is_none()
+        });
+        assert_eq!(status, (!is_kept_out).then_some(403), "{exempt}");
+        assert_eq!(refused(&tollgate, "banned") > 0.0, is_kept_out, "{exempt}");
     }
 }
 
@@ -244,7 +255,7 @@ fn a_ban_closes_the_idle_connections_of_its_address_on_every_instance(redis: Opt
         }
         conn.answer("200 OK", &[], b"ok")
     });
-    let store = redis.map(|redis| format!("store: {{ redis: {{ {} }} }}\n", redis.settings()));
+    let store = redis.map(|redis| format!("store: {{ redis: {{ {}, timeout: 5s }} }}\n", redis.settings()));
     let tollgate = start(&origin, "connections: 1000", &store.clone().unwrap_or_default());
     let other = store.map(|store| start(&origin, "connections: 1000", &store));
     let mut idle = hold(GREEDY, tollgate.address, 50);

@@ -9,6 +9,7 @@ mod http2;
 mod http2_clients;
 mod http2_floods;
 mod http2_fuzzing;
+mod http2_slow_readers;
 mod http2_smuggling;
 mod node;
 mod openssl;

@@ -11,15 +11,19 @@ use crate::harness::{
 
 const V1: &[u8] = b"PROXY TCP4 192.0.2.7 10.0.0.1 56324 443\r\n";
 const V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x0c\xc0\x00\x02\x07\x0a\x00\x00\x01\xdc\x04\x01\xbb";
-const HEADER_TIMEOUT: &str = "3s";
 const LOCAL: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x20\x00\x00\x00";
 
 /// Tollgate behind a load balancer at 127.0.0.1; `listener` is more of the only listener.
 fn behind_balancer(origin: &Origin, listener: &str) -> Tollgate {
+    behind_balancer_with(origin, listener, "30s")
+}
+
+/// The same where a header and a head may take so long.
+fn behind_balancer_with(origin: &Origin, listener: &str, header_timeout: &str) -> Tollgate {
     let rest = format!(
         "listeners: [{{ address: \"127.0.0.1:0\", proxy_protocol: true, {listener} }}]
 trusted_proxies: [127.0.0.1, 198.51.100.0/24]
-client_limits: {{ header_timeout: {HEADER_TIMEOUT} }}
+client_limits: {{ header_timeout: {header_timeout} }}
 access_log: {{ format: json, to: stdout }}
 policies: {{ two: {{ algorithm: sliding_log, key: ip, limit: 2/1h }} }}"
     );
@@ -115,7 +119,7 @@ fn a_header_may_come_in_pieces_and_the_connection_is_kept() {
 #[test]
 fn other_peers_and_other_beginnings_are_closed_and_counted() {
     let origin = Origin::ok();
-    let tollgate = behind_balancer(&origin, "");
+    let tollgate = behind_balancer_with(&origin, "", "3s");
     let failures = |reason: &str| {
         tollgate.metric(&format!("tollgate_proxy_header_failures_total{{reason=\"{reason}\"}}"))
     };

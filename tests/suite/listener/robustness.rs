@@ -55,6 +55,7 @@ impl Dialogue {
             }
             match self.session.read_tls(&mut self.stream) {
                 Ok(1..) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Ok(0) | Err(_) => break,
             }
             self.session.process_new_packets().ok()?;

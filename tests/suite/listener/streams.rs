@@ -206,7 +206,8 @@ fn a_client_that_says_its_end_amid_a_request_is_gone() {
         let https = Https::before(&origin);
         let mut client = https.connect();
         client.send(GET);
-        eventually("the origin is asked", || origin.connections() == 1);
+        // Not only connected to: a connection over which nothing was sent is kept.
+        eventually("the origin is asked", || origin.received().concat().starts_with("GET "));
         if is_said {
             client.stream.conn.send_close_notify();
             client.stream.flush().unwrap();
@@ -231,7 +232,7 @@ fn client_hello(https: &Https) -> Vec<u8> {
 #[test]
 fn a_client_that_stops_amid_the_handshake_is_closed_in_time() {
     let origin = Origin::ok();
-    let limits = "client_limits: { header_timeout: 1s, connections: 4 }\n";
+    let limits = "client_limits: { header_timeout: 3s, connections: 4 }\n";
     let https = Https::with(&origin, "", limits);
     let hello = client_hello(&https);
     let began = Instant::now();
@@ -243,14 +244,14 @@ fn a_client_that_stops_amid_the_handshake_is_closed_in_time() {
     });
     eventually("they hold all slots", || https.tollgate.metric("tollgate_connections") == 4.0);
     for mut stream in stopped {
-        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
         let mut rest = Vec::new();
         if let Err(error) = stream.read_to_end(&mut rest) {
             assert_eq!(error.kind(), ErrorKind::ConnectionReset);
         }
     }
     let took = began.elapsed();
-    assert!(took >= Duration::from_millis(950) && took < Duration::from_secs(8), "{took:?}");
+    assert!(took >= Duration::from_millis(2_950) && took < Duration::from_secs(15), "{took:?}");
     eventually("their slots are free", || https.tollgate.metric("tollgate_connections") == 0.0);
     https.has_failed("timeout", 4.0);
     let mut client = https.connect();

@@ -150,6 +150,21 @@ fn explain_names_the_entry() {
 }
 
 #[test]
+fn explain_tells_of_a_malformed_path_before_the_address() {
+    let origin = Origin::ok();
+    let tollgate = guarded(&origin, "deny: [192.0.2.0/24]", "");
+    for (address, path, status) in
+        [("192.0.2.9", "/a%", 400), ("unknown", "/a%", 400), ("192.0.2.9", "/a", 403), ("unknown", "/a", 403)]
+    {
+        assert_eq!(from(&tollgate, address, path).status, status, "{address} {path}");
+        let explained =
+            tollgate.command(&["explain", "--json", "-H", &format!("x-forwarded-for: {address}"), path]);
+        let explained: Value = serde_json::from_str(&explained.stdout).unwrap();
+        assert_eq!(explained["status"], status, "{explained}");
+    }
+}
+
+#[test]
 fn ten_thousand_networks_are_read_and_changed_by_a_reload() {
     let origin = Origin::ok();
     let mut list = String::new();

@@ -1,6 +1,8 @@
 //! An origin's answer that breaks off or can be read in two ways is never completed towards the client.
 
-use crate::harness::{Client, Config, Origin, Reply, Tollgate, get};
+use h2::Reason;
+
+use crate::harness::{Client, Config, Http2Client, Origin, Reply, Tollgate, get, in_runtime, reset_of};
 
 fn in_front_of(origin: &Origin) -> Tollgate {
     Tollgate::start(Config::new(&[origin.address], ""))
@@ -154,6 +156,20 @@ fn a_body_where_none_may_be_is_not_the_next_answer() {
     }
 }
 
+/// HTTP/1 clients pass over it; to those of HTTP/2 the response would be malformed.
+#[test]
+fn a_response_without_content_has_no_length() {
+    let origin = Origin::saying("HTTP/1.1 204 No Content\r\ncontent-length: 5\r\n\r\nhello");
+    let tollgate = in_front_of(&origin);
+    in_runtime(async {
+        let mut client = Http2Client::connect(tollgate.address).await;
+        let reply = client.get("/", &[]).await.unwrap();
+        let length = reply.head.headers().get("content-length");
+        assert_eq!((reply.status(), length, reply.body.len()), (204, None, 0));
+    });
+    assert_eq!(get(tollgate.address, "/", &[]).header("content-length"), None);
+}
+
 #[test]
 fn an_answer_to_head_keeps_its_length_and_has_no_body() {
     let origin = Origin::start(|conn| {
@@ -212,4 +228,34 @@ fn an_http_1_0_client_gets_no_chunks() {
     client.send("GET / HTTP/1.0\r\n\r\n");
     let reply = client.reply();
     assert_eq!((reply.text().as_str(), reply.header("transfer-encoding")), ("hello", None));
+}
+
+#[test]
+fn the_head_of_an_answer_whose_body_breaks_off_at_once_comes_all_the_same() {
+    for (part, rest) in [
+        ("content-length: 50\r\n\r\n", ""),
+        ("transfer-encoding: chunked\r\n\r\n", ""),
+        ("content-length: 50\r\n\r\nhello", "hello"),
+        ("transfer-encoding: chunked\r\n\r\nnonsense", ""),
+    ] {
+        let origin = Origin::saying(format!("HTTP/1.1 500 Internal Server Error\r\nx-a: 1\r\n{part}"));
+        let tollgate = in_front_of(&origin);
+        for number in 0..20 {
+            let mut client = Client::connect(tollgate.address);
+            client.send("GET /a HTTP/1.1\r\nhost: a\r\n\r\n");
+            let head = client.try_head();
+            let head = head.unwrap_or_else(|error| panic!("{part:?}, {number}: {error}"));
+            assert_eq!((head.status, head.header("x-a")), (500, Some("1")), "{part:?}");
+            assert_eq!(String::from_utf8_lossy(&client.rest()), rest, "{part:?}");
+        }
+        in_runtime(async {
+            let mut client = Http2Client::connect(tollgate.address).await;
+            for number in 0..20 {
+                let (answer, _) = client.send("GET", "/a", &[], true).await.unwrap();
+                let answer = answer.await.unwrap_or_else(|error| panic!("{part:?}, {number}: {error}"));
+                assert_eq!(answer.status(), 500, "{part:?}");
+                assert_eq!(reset_of(answer.into_body()).await, Some(Reason::INTERNAL_ERROR), "{part:?}");
+            }
+        });
+    }
 }

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::harness::{Client, Config, Origin, Tollgate, eventually, get};
+use crate::harness::{Client, Config, Origin, Tollgate, eventually, get, program};
 
 fn start(limits: &str) -> (Origin, Tollgate) {
     let origin = Origin::ok();
@@ -112,10 +112,10 @@ fn an_idle_connection_is_closed_after_idle_timeout() {
 
 #[test]
 fn a_connection_in_use_is_not_idle() {
-    let (_origin, tollgate) = start("idle_timeout: 1500ms, header_timeout: 1500ms");
+    let (_origin, tollgate) = start("idle_timeout: 3s, header_timeout: 3s");
     let mut client = Client::connect(tollgate.address);
     let started = Instant::now();
-    while started.elapsed() < Duration::from_secs(3) {
+    while started.elapsed() < Duration::from_secs(6) {
         assert_eq!(client.request("GET", "/", &[], b"").status, 200);
         std::thread::sleep(Duration::from_millis(100));
     }
@@ -160,8 +160,7 @@ fn a_client_that_reads_slowly_is_served_to_the_end() {
         conn.head()?;
         conn.answer("200 OK", &[], body.as_bytes())
     });
-    let tollgate =
-        Tollgate::start(Config::new(&[origin.address], "client_limits: { idle_timeout: 1500ms }\n"));
+    let tollgate = Tollgate::start(Config::new(&[origin.address], "client_limits: { idle_timeout: 3s }\n"));
     let mut client = Client::connect(tollgate.address);
     client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
     let reply = client.head();
@@ -169,7 +168,7 @@ fn a_client_that_reads_slowly_is_served_to_the_end() {
     // Longer than the timeout altogether, never for as long as it.
     for _ in 0..8 {
         client.take(length / 8).unwrap();
-        std::thread::sleep(Duration::from_millis(250));
+        std::thread::sleep(Duration::from_millis(500));
     }
 }
 
@@ -200,4 +199,19 @@ fn a_refused_connection_is_counted() {
     let error = refused.try_reply().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset), "{error}");
     eventually("it is counted", || tollgate.metric("tollgate_connections_refused") == 1.0);
+}
+
+#[test]
+fn a_limit_of_open_files_that_does_not_suffice_is_told_at_the_start() {
+    let origin = Origin::ok();
+    let warns = |connections: u32| {
+        let mut limited = program("bash", "bash");
+        limited.args(["-c", "ulimit -n 300; exec \"$0\" run --config proxy.yaml"]);
+        limited.arg(env!("CARGO_BIN_EXE_tollgate"));
+        let limits = format!("client_limits: {{ connections: {connections} }}\n");
+        let tollgate = Tollgate::launch(limited, Config::new(&[origin.address], &limits));
+        assert_eq!(get(tollgate.address, "/", &[]).status, 200);
+        tollgate.log().iter().any(|line| line.contains("the limit of open files is 300, too low for"))
+    };
+    assert!(warns(300) && !warns(100));
 }

@@ -12,14 +12,19 @@ use socket2::{Domain, Socket, Type};
 
 use crate::harness::{Client, Config, Latch, Origin, Reply, Tollgate, eventually};
 
+/// Far below the time for which a request waits for a connection, see [`start`].
+const PROMPTLY: Duration = Duration::from_secs(10);
+
 /// Eight connections, of which an address may hold two while others wait.
-const SETTINGS: &str = "max_connections: 8, timeouts: { connect: 3s }";
-
-/// Far below the time for which a request waits for a connection.
-const PROMPTLY: Duration = Duration::from_millis(1_000);
-
 fn start(origin: &Origin, rest: &str) -> Tollgate {
-    Tollgate::start(Config::upstream(&[origin.address], SETTINGS, rest))
+    let settings = "max_connections: 8, timeouts: { connect: 30s }";
+    Tollgate::start(Config::upstream(&[origin.address], settings, rest))
+}
+
+/// The same, where a request waits in vain, and so not for long.
+fn start_where_some_wait_in_vain(origin: &Origin, rest: &str) -> Tollgate {
+    let settings = "max_connections: 8, timeouts: { connect: 3s }";
+    Tollgate::start(Config::upstream(&[origin.address], settings, rest))
 }
 
 /// A client of an address of its own.
@@ -152,7 +157,7 @@ fn several_newcomers_at_once_are_all_served() {
 #[test]
 fn one_address_alone_may_use_all_connections() {
     let origin = Origin::ok();
-    let tollgate = start(&origin, "");
+    let tollgate = start_where_some_wait_in_vain(&origin, "");
     let uploads: Vec<_> = (0..8).map(|_| hold(&tollgate, &origin, 1, "")).collect();
     assert_eq!(get(&tollgate, 1, "").0.status, 503);
     assert_eq!(broken_off(&tollgate), 0.0);
@@ -164,7 +169,7 @@ fn one_address_alone_may_use_all_connections() {
 #[test]
 fn addresses_within_their_share_are_left_alone() {
     let origin = Origin::ok();
-    let tollgate = start(&origin, "");
+    let tollgate = start_where_some_wait_in_vain(&origin, "");
     let uploads: Vec<_> = (0..8).map(|upload| hold(&tollgate, &origin, 1 + upload / 2, "")).collect();
     assert_eq!(get(&tollgate, 9, "").0.status, 503);
     assert_eq!(broken_off(&tollgate), 0.0);
@@ -205,7 +210,7 @@ fn ask(tollgate: &Tollgate, last: u8, path: &str) -> Client {
 #[test]
 fn requests_that_wait_for_the_origin_are_not_broken_off() {
     let origin = holding();
-    let tollgate = start(&origin, "");
+    let tollgate = start_where_some_wait_in_vain(&origin, "");
     let held: Vec<_> = (0..8).map(|_| ask(&tollgate, 1, "/held")).collect();
     eventually("all are held", || origin.heads().len() == 8);
     assert_eq!(ask(&tollgate, 2, "/").reply().status, 503);
@@ -245,7 +250,7 @@ fn a_connection_goes_to_the_address_that_holds_least_and_the_queue_has_room_for_
 #[test]
 fn the_address_is_the_client_s_own_behind_a_trusted_proxy() {
     let origin = Origin::ok();
-    let tollgate = start(&origin, "trusted_proxies: [127.0.0.1]\n");
+    let tollgate = start_where_some_wait_in_vain(&origin, "trusted_proxies: [127.0.0.1]\n");
     let _uploads: Vec<_> =
         (0..8).map(|_| hold(&tollgate, &origin, 1, "x-forwarded-for: 203.0.113.1\r\n")).collect();
     assert_eq!(get(&tollgate, 1, "x-forwarded-for: 203.0.113.1\r\n").0.status, 503);

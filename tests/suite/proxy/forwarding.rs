@@ -154,3 +154,28 @@ fn nobody_can_shake_off_the_field_that_tells_who_he_is() {
     assert_eq!(statuses, [200, 200, 429]);
     assert!(origin.heads()[0].contains("x-forwarded-for: "), "{:?}", origin.heads());
 }
+
+#[test]
+fn trace_and_options_are_forwarded_as_often_as_they_may() {
+    let origin = Origin::ok();
+    let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
+    let ask = |method: &str, value: &str| {
+        let before = origin.heads().len();
+        let fields = [("host", "api.example"), ("max-forwards", value)];
+        let reply = Client::connect(tollgate.address).request(method, "/", &fields, b"");
+        let head = origin.heads().get(before).cloned();
+        let line = |head: String| {
+            let lines = head.split("\r\n").filter_map(|line| line.strip_prefix("max-forwards: "));
+            lines.map(str::to_owned).collect::<Vec<_>>().join("|")
+        };
+        (reply.status, head.map(line))
+    };
+    let forwarded = |left: &str| (200, Some(left.to_owned()));
+    assert_eq!(ask("OPTIONS", "10"), forwarded("9"));
+    assert_eq!(ask("TRACE", "1"), forwarded("0"));
+    assert_eq!(ask("OPTIONS", "0"), (204, None));
+    assert_eq!(ask("TRACE", "0"), (405, None));
+    assert_eq!(ask("GET", "0"), forwarded("0"), "the field is for these two methods alone");
+    assert_eq!(ask("OPTIONS", "many"), forwarded("many"));
+    assert_eq!(ask("OPTIONS", "99999999999999999999999"), forwarded("18446744073709551614"));
+}

@@ -68,6 +68,26 @@ fn a_body_whose_length_is_told_is_refused_before_it_is_sent() {
 }
 
 #[test]
+fn a_client_that_sends_all_of_a_long_body_before_it_reads_is_told_that_it_is_too_long() {
+    let origin = Origin::echo();
+    let tollgate = limited(&origin, "1KiB", "request_buffering: 0");
+    let length = 24 << 20;
+    for framing in [format!("content-length: {length}"), "transfer-encoding: chunked".to_owned()] {
+        let mut client = Client::connect(tollgate.address);
+        client.send(format!("POST / HTTP/1.1\r\nhost: a\r\n{framing}\r\n\r\n"));
+        if framing.contains("chunked") {
+            client.send(format!("{length:x}\r\n"));
+        }
+        let part = vec![b'x'; length / 3];
+        for _ in 0..3 {
+            client.send(&part);
+            client.wait_until_read();
+        }
+        assert_problem(&client.reply(), 413, &[origin.address]);
+    }
+}
+
+#[test]
 fn a_client_that_waits_to_be_asked_for_its_body_is_never_asked() {
     let origin = Origin::echo();
     let tollgate = limited(&origin, "1KiB", "host: preserve");

@@ -235,3 +235,31 @@ fn a_request_whose_answer_began_is_not_repeated() {
     assert_problem(&client.request("POST", "/", &[], b""), 502, &[origin.address]);
     assert_eq!(origin.heads().len(), 2);
 }
+
+#[test]
+fn only_a_kept_connection_that_turns_out_to_be_closed_is_replaced() {
+    let fields = "x: y\r\n".repeat(150);
+    for answer in [
+        "HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\nok!",
+        "HTTP/1.1 200 OK\r\nx: a\0b\r\ncontent-length: 0\r\n\r\n",
+        &format!("HTTP/1.1 200 OK\r\n{fields}content-length: 0\r\n\r\n"),
+        "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ncontent-le",
+    ] {
+        let said = answer.to_owned();
+        let origin = Origin::start(move |conn| {
+            conn.head()?;
+            conn.answer("200 OK", &[], b"ok")?;
+            conn.head()?;
+            conn.send(said.as_bytes())
+        });
+        let tollgate = one_worker(&[origin.address], "retry: { max: 0 }");
+        let mut client = Client::connect(tollgate.address);
+        assert_eq!(client.request("GET", "/", &[], b"").status, 200);
+        assert_problem(&client.request("GET", "/", &[], b""), 502, &[origin.address]);
+        let what = &answer[..answer.len().min(80)];
+        assert_eq!((origin.heads().len(), origin.connections()), (2, 1), "{what:?}");
+        assert_eq!(tollgate.metric_total("tollgate_upstream_retries_total"), 0.0, "{what:?}");
+        assert_eq!(tollgate.metric_total(ENDPOINT_ERRORS), 1.0, "{what:?}");
+    }
+}

@@ -73,6 +73,7 @@ fn refusals() -> Vec<(String, u16, &'static str, [Value; 3])> {
             "head_too_large",
             get("/a", "HTTP/1.1"),
         ),
+        ("\r\n".repeat(3_000), 431, "head_too_large", unknown()),
         (
             format!("GET /a HTTP/1.1\r\n{host}{}\r\n", "x: y\r\n".repeat(200)),
             431,
@@ -122,6 +123,8 @@ fn each_refusal_is_a_problem_a_line_and_a_count() {
                 + tollgate.metric("tollgate_requests_total{route=\"\",status=\"5xx\"}"),
             1.0
         );
+        let errors = "tollgate_server_errors_total{route=\"\",source=\"proxy\",status=\"other\"}";
+        assert_eq!(tollgate.metric(errors), f64::from(u8::from(status >= 500)), "{head}");
         assert_eq!(origin.heads().len(), 1, "{:?}", origin.heads());
     }
 }

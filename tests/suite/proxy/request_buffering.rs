@@ -23,6 +23,23 @@ fn a_small_body_that_trickles_takes_no_connection_until_it_is_there() {
 }
 
 #[test]
+fn bodies_that_never_come_do_not_take_all_memory() {
+    let origin = Origin::sink();
+    let tollgate =
+        Tollgate::start(Config::upstream(&[origin.address], "request_buffering: 1MiB", "workers: 1\n"));
+    let trickle = || {
+        let mut client = Client::connect(tollgate.address);
+        client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1048576\r\n\r\nhello");
+        client
+    };
+    let held: Vec<_> = (0..32).map(|_| trickle()).collect();
+    held.iter().for_each(Client::wait_until_read);
+    assert_eq!(origin.connections(), 0);
+    let _streamed = trickle();
+    eventually("the body beyond 32 MiB is streamed", || origin.connections() == 1);
+}
+
+#[test]
 fn bodies_of_every_size_arrive_whole_with_one_framing() {
     let origin = Origin::echo();
     for buffering in ["0", "1", "16KiB", "1MiB"] {
@@ -69,6 +86,24 @@ fn a_small_body_that_breaks_off_reaches_nobody() {
     assert_problem(&client.reply(), 400, &[origin.address]);
     assert!(client.closed());
     assert_eq!(origin.connections(), 0);
+}
+
+#[test]
+fn the_access_log_says_that_the_client_has_broken_a_small_body_off() {
+    let origin = Origin::echo();
+    let log = "access_log: { format: json, to: stdout }\nclient_limits: { idle_timeout: 300ms }\n";
+    let tollgate = Tollgate::start(Config::new(&[origin.address], log));
+    let upload = || {
+        let mut client = Client::connect(tollgate.address);
+        client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\nhello");
+        client
+    };
+    assert_eq!(upload().finish().reply().status, 400);
+    assert_eq!(upload().reply().status, 408);
+    eventually("both are logged", || tollgate.stdout().len() == 2);
+    for line in tollgate.stdout() {
+        assert!(line.contains("\"aborted_by\":\"client\""), "{line}");
+    }
 }
 
 #[test]

@@ -96,8 +96,21 @@ fn both_directions_stream_at_the_same_time() {
 
 /// Two small writes after each other are where Nagle's algorithm and delayed acknowledgements hold the
 /// second one back for 40 ms.
-const ROUNDS: u32 = 40;
+const ROUNDS: usize = 40;
 const FAR_BELOW_A_DELAYED_ACK: Duration = Duration::from_millis(20);
+
+/// Half of the rounds take no longer: what a busy machine holds up is not all of them.
+fn median(mut round: impl FnMut()) -> Duration {
+    let mut took: Vec<_> = (0..ROUNDS)
+        .map(|_| {
+            let begun = Instant::now();
+            round();
+            begun.elapsed()
+        })
+        .collect();
+    took.sort_unstable();
+    took[ROUNDS / 2]
+}
 
 #[test]
 fn small_pieces_of_an_answer_are_not_held_back() {
@@ -113,11 +126,7 @@ fn small_pieces_of_an_answer_are_not_held_back() {
     });
     let tollgate = before(&origin);
     let mut client = Client::connect(tollgate.address);
-    let begun = Instant::now();
-    for _ in 0..ROUNDS {
-        assert_eq!(client.request("GET", "/", &[], b"").text(), "abc");
-    }
-    let each = begun.elapsed() / ROUNDS;
+    let each = median(|| assert_eq!(client.request("GET", "/", &[], b"").text(), "abc"));
     assert!(each < FAR_BELOW_A_DELAYED_ACK, "{each:?} a request");
 }
 
@@ -126,16 +135,14 @@ fn small_pieces_of_a_request_are_not_held_back() {
     let origin = Origin::ok();
     let tollgate = before(&origin);
     let mut client = Client::connect(tollgate.address);
-    let begun = Instant::now();
-    for _ in 0..ROUNDS {
+    let each = median(|| {
         client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\n\r\n");
         for piece in ["a", "b", "c"] {
             std::thread::sleep(Duration::from_millis(1));
             client.send(piece);
         }
         assert_eq!(client.reply().status, 200);
-    }
-    let each = begun.elapsed() / ROUNDS;
+    });
     assert!(each < FAR_BELOW_A_DELAYED_ACK, "{each:?} a request");
 }
 

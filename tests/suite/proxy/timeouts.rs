@@ -180,21 +180,21 @@ fn what_moves_on_slowly_is_not_cut_off() {
         conn.body(&head)?;
         conn.send(b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\n")?;
         for _ in 0..8 {
-            thread::sleep(Duration::from_millis(250));
+            thread::sleep(Duration::from_millis(500));
             conn.send(b"x")?;
         }
         Ok(())
     });
-    let settings = "timeouts: { response: 1500ms, idle: 1500ms }";
+    let settings = "timeouts: { response: 3s, idle: 3s }";
     let tollgate = Tollgate::start(Config::upstream(
         &[origin.address],
         settings,
-        "client_limits: { idle_timeout: 1500ms, header_timeout: 1500ms }\n",
+        "client_limits: { idle_timeout: 3s, header_timeout: 3s }\n",
     ));
     let mut client = Client::connect(tollgate.address);
     client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 8\r\n\r\n");
     for _ in 0..8 {
-        thread::sleep(Duration::from_millis(250));
+        thread::sleep(Duration::from_millis(500));
         client.send("x");
     }
     assert_eq!(client.reply().text(), "xxxxxxxx");

@@ -307,16 +307,16 @@ fn a_tunnel_without_bytes_ends_after_the_idle_timeout_and_others_go_on() {
         }
         tell.send(conn.rest()).map_err(io::Error::other)
     });
-    let tollgate = one_worker(&[origin.address], "timeouts: { idle: 2s, response: 2s }");
+    let tollgate = one_worker(&[origin.address], "timeouts: { idle: 4s, response: 4s }");
     let mut client = open(tollgate.address);
     for _ in 0..8 {
-        std::thread::sleep(Duration::from_millis(300));
+        std::thread::sleep(Duration::from_millis(600));
         client.send(frame(1, true, b"x"));
         client.take(7).unwrap();
     }
     let idle_since = Instant::now();
     assert_eq!(close_of(&client.rest()), (1001, "idle timeout".to_owned()));
-    assert!(idle_since.elapsed() >= Duration::from_millis(1_500), "{:?}", idle_since.elapsed());
+    assert!(idle_since.elapsed() >= Duration::from_millis(3_500), "{:?}", idle_since.elapsed());
     let close = received.recv_timeout(PATIENCE).unwrap();
     assert_eq!((close[1] & 0x80, close_of(&close)), (0x80, (1001, "idle timeout".to_owned())), "masked");
 }
@@ -346,11 +346,41 @@ fn a_ban_closes_the_tunnels_of_whom_it_shuts_out() {
 }
 
 #[test]
+fn the_log_says_which_side_broke_a_tunnel_off() {
+    // `r`: it resets the connection.
+    let origin = switches(|conn| {
+        while let Ok(bytes) = conn.take(1) {
+            if bytes == b"r" {
+                return conn.reset();
+            }
+            conn.send(&bytes)?;
+        }
+        Ok(())
+    });
+    let tollgate = logged(&origin, "user: [{ header: x-user, from: anyone }]\n");
+    let open = || open_with(tollgate.address, "/", "x-user: mallory\r\n");
+    let aborted_by = |nth: usize| {
+        eventually("it is logged", || lines(&tollgate).len() > nth);
+        lines(&tollgate)[nth]["aborted_by"].clone()
+    };
+    assert!(open().finish().closed());
+    assert_eq!(aborted_by(0), serde_json::Value::Null, "both have ended");
+    open().reset();
+    assert_eq!(aborted_by(1), "client");
+    open().send("r").rest();
+    assert_eq!(aborted_by(2), "upstream");
+    let mut banned = open();
+    assert_eq!(tollgate.command(&["ban", "user:mallory", "--for=1h"]).code, Some(0));
+    banned.rest();
+    assert_eq!(aborted_by(3), "client");
+}
+
+#[test]
 fn a_ban_closes_tunnels_on_all_instances() {
     let redis = Topology::Server.start();
     let origin = switches(echo);
     let rest = format!(
-        "user: [{{ header: x-user, from: anyone }}]\nstore: {{ redis: {{ {} }} }}\n",
+        "user: [{{ header: x-user, from: anyone }}]\nstore: {{ redis: {{ {}, timeout: 5s }} }}\n",
         redis.settings()
     );
     let [here, there] = [(); 2].map(|()| Tollgate::start(Config::new(&[origin.address], &rest)));

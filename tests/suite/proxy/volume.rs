@@ -112,6 +112,7 @@ fn write_until_stuck(stream: &mut TcpStream, length: usize) -> usize {
         match stream.write(&piece[..PIECE.min(length - sent)]) {
             Ok(written) => sent += written,
             Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => panic!("after {sent} bytes: {error}"),
         }
     }

@@ -138,10 +138,10 @@ fn a_primary_and_its_replicas_are_seen() {
     first.resume();
     eventually("it is in step", || node_of(&tollgate, first)["lag_bytes"].as_u64() < Some(1000));
 
-    redis.servers[1].kill();
+    redis.kill(1);
     sees(&tollgate, "the replica is down", &[&redis.servers[1]], "replica", "down");
     sees(&tollgate, "the others are up", &[&redis.servers[2]], "replica", "up");
-    redis.servers[1].restart();
+    redis.restart(1);
     sees(&tollgate, "it is back", &[&redis.servers[1]], "replica", "up");
 
     let new = redis.failover();
@@ -153,7 +153,7 @@ fn a_primary_and_its_replicas_are_seen() {
     });
     decides(&tollgate);
     has_no_outage(&tollgate);
-    redis.servers[0].restart();
+    redis.restart(0);
     sees(&tollgate, "it comes back as a replica", &[&redis.servers[0]], "replica", "up");
 }
 
@@ -181,9 +181,9 @@ fn each_node_of_a_cluster_is_seen() {
         assert!(seen["decisions"].as_u64() > Some(0) && seen["latency_us"].is_u64(), "{seen}");
     }
 
-    redis.nodes[4].kill();
+    redis.kill(4);
     sees(&tollgate, "the replica is down", &[&redis.nodes[4]], "replica", "down");
-    redis.nodes[4].restart();
+    redis.restart(4);
     sees(&tollgate, "it is back", &[&redis.nodes[4]], "replica", "up");
 
     let promoted = redis.failover(0);
@@ -199,6 +199,6 @@ fn each_node_of_a_cluster_is_seen() {
     assert!(status.contains("store          cluster, 5/6 up"), "{status}");
     let top = tollgate.command(&["top"]).stdout;
     assert!(top.contains(&format!("\nnot up     127.0.0.1:{} (down)\n", redis.nodes[0].port)), "{top}");
-    redis.nodes[0].restart();
+    redis.restart(0);
     sees(&tollgate, "it comes back as a replica", &[&redis.nodes[0]], "replica", "up");
 }

@@ -6,14 +6,14 @@ use std::{
     env,
     sync::{
         Arc, Barrier, LazyLock, Mutex,
-        atomic::{AtomicBool, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
 use crate::harness::{
-    Client, Cluster, Config, Deployment, Origin, Redis, Tollgate, eventually, free_port, get,
+    Client, Cluster, Config, Deployment, HiccupWatch, Origin, Redis, Tollgate, eventually, free_port, get,
     on_each_topology, on_topologies, slot_of,
 };
 
@@ -209,8 +209,8 @@ const USED: [u16; 6] = [100, 5_000, 6_000, 10_000, 12_000, 16_000];
 /// From a promotion to the last request that Redis does not decide. What is aimed at is one second, on a machine that does
 /// nothing else.
 const BACK_WITHIN: Duration = Duration::from_secs(2);
-/// How long a key is asked for, before it is the next one's turn.
-const TURN: Duration = Duration::from_millis(200);
+/// For how many requests a key is asked for, before it is the next one's turn: some more than use it up, of each slot and path.
+const TURN: usize = USED.len() * PATHS.len() * (LIMIT + 10);
 
 /// A value of `x-slot` for each of those slots: composites lie where their first part does.
 static PLACES: LazyLock<[String; USED.len()]> = LazyLock::new(|| {
@@ -255,11 +255,14 @@ struct Hit {
     sent: Instant,
     took: Duration,
     status: u16,
+    /// This machine stood still meanwhile.
+    is_disturbed: bool,
 }
 
 /// Clients that go on asking, for keys of all used slots in turn.
 struct Flood {
     stop: Arc<AtomicBool>,
+    hiccups: HiccupWatch,
     clients: Vec<JoinHandle<Vec<Hit>>>,
 }
 
@@ -268,10 +271,10 @@ impl Flood {
 
     fn start(both: &[Tollgate; 2]) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let (begun, run) = (Instant::now(), fastrand::u32(..));
+        let (asked, run) = (Arc::new(AtomicUsize::new(0)), fastrand::u32(..));
         let spawn = |client: usize| {
             let (address, path) = (both[client % 2].address, PATHS[client / 2 % PATHS.len()]);
-            let stop = Arc::clone(&stop);
+            let (stop, asked) = (Arc::clone(&stop), Arc::clone(&asked));
             thread::spawn(move || {
                 let mut connection = Client::connect(address);
                 let mut hits = Vec::new();
@@ -279,17 +282,17 @@ impl Flood {
                     if stop.load(SeqCst) {
                         break;
                     }
-                    let turn = begun.elapsed().as_millis() / TURN.as_millis();
+                    let turn = asked.fetch_add(1, SeqCst) / TURN;
                     let key = Key { slot, number: format!("{run}-{turn}") };
                     let sent = Instant::now();
                     let status = key.ask(&mut connection, path);
-                    hits.push(Hit { slot, sent, took: sent.elapsed(), status });
+                    hits.push(Hit { slot, sent, took: sent.elapsed(), status, is_disturbed: false });
                     thread::sleep(Duration::from_millis(4));
                 }
                 hits
             })
         };
-        Self { clients: (0..Self::CLIENTS).map(spawn).collect(), stop }
+        Self { hiccups: HiccupWatch::start(), clients: (0..Self::CLIENTS).map(spawn).collect(), stop }
     }
 
     fn stop(self) -> Vec<Hit> {
@@ -299,6 +302,10 @@ impl Flood {
             .into_iter()
             .flat_map(|client| client.join().expect("every request is answered"))
             .collect();
+        let hiccups = self.hiccups.stop();
+        for hit in &mut hits {
+            hit.is_disturbed = hiccups.disturbed(hit.sent, hit.took);
+        }
         hits.sort_by_key(|hit| hit.sent);
         hits
     }
@@ -498,8 +505,10 @@ fn a_primary_that_is_killed_under_load_is_replaced(redis: &mut Deployment) {
         assert!(odd.is_none(), "{odd:?}");
         let of =
             |slots: &[u16]| hits.iter().filter(|hit| slots.contains(&hit.slot)).cloned().collect::<Vec<_>>();
-        let last = of(&lost).iter().filter(refused).map(|hit| hit.sent + hit.took).max();
-        let last = last.expect("some are refused meanwhile");
+        assert!(of(&lost).iter().any(|hit| refused(&hit)), "some are refused meanwhile");
+        // What runs into a time limit because this machine stands still is no matter of Redis.
+        let refused = |hit: &&Hit| refused(hit) && !hit.is_disturbed;
+        let last = of(&lost).iter().filter(refused).map(|hit| hit.sent + hit.took).max().unwrap_or(killed);
         let (before, after): (Vec<Hit>, Vec<_>) = of(&kept).into_iter().partition(|hit| hit.sent < killed);
         eprintln!(
             "promoted after {:.1?}, the last refused {:.1?} after that; elsewhere p99 {:.1?} before, {:.1?} after",
@@ -508,7 +517,7 @@ fn a_primary_that_is_killed_under_load_is_replaced(redis: &mut Deployment) {
             p99(before.iter()),
             p99(after.iter()),
         );
-        assert!(last < promoted + BACK_WITHIN, "{:?} later", last - promoted);
+        assert!(last < promoted + BACK_WITHIN, "{:?} later", last.saturating_duration_since(promoted));
         let elsewhere = after.iter().filter(refused).count();
         assert_eq!(elsewhere, 0, "keys of other nodes are decided all the time");
         let (most, above) = excess(&judge, &lost);

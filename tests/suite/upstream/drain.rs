@@ -209,7 +209,8 @@ fn operators_drain_and_undrain_by_command_and_it_is_written_down() {
 
 fn a_drain_holds_on_every_instance_and_outlasts_them(redis: &Deployment) {
     let origins = origins();
-    let sharing = || instance(&origins, &format!("store: {{ redis: {{ {} }} }}", redis.settings()));
+    let sharing =
+        || instance(&origins, &format!("store: {{ redis: {{ {}, timeout: 5s }} }}", redis.settings()));
     let [here, there] = [sharing(), sharing()];
     let [one, other] = &origins;
     for tollgate in [&here, &there] {
@@ -252,7 +253,8 @@ fn a_drain_holds_on_every_instance_and_outlasts_them(redis: &Deployment) {
 fn an_instance_that_starts_reads_the_drains_before_it_serves() {
     let redis = Redis::start();
     let origins = origins();
-    let here = instance(&origins, &format!("store: {{ redis: {{ url: \"{}\" }} }}", redis.url()));
+    let here =
+        instance(&origins, &format!("store: {{ redis: {{ url: \"{}\", timeout: 5s }} }}", redis.url()));
     let [one, _] = &origins;
     assert_eq!(drain(&here, one, &json!({})).status, 201);
     eventually("it is written", || redis.keys().iter().any(|key| key == "ratelimit:{drains}"));
@@ -269,7 +271,7 @@ fn an_instance_that_starts_reads_the_drains_before_it_serves() {
 fn drains_that_a_failover_loses_are_restored_and_others_followed() {
     let redis = Redis::start();
     let origins = [(); 4].map(|()| Origin::ok());
-    let settings = format!("store: {{ redis: {{ url: \"{}\" }} }}", redis.url());
+    let settings = format!("store: {{ redis: {{ url: \"{}\", timeout: 5s }} }}", redis.url());
     let [here, there] = [(); 2].map(|()| instance(&origins, &settings));
     let [one, two, three, _] = &origins;
     let both_know = |origin: &Origin, known: &str| {
@@ -306,7 +308,7 @@ fn drains_that_a_failover_loses_are_restored_and_others_followed() {
 fn drains_of_an_instance_without_redis_are_sent_once_it_is_back() {
     let mut redis = Redis::start();
     let origins = origins();
-    let settings = format!("store: {{ redis: {{ url: \"{}\" }} }}", redis.url());
+    let settings = format!("store: {{ redis: {{ url: \"{}\", timeout: 5s }} }}", redis.url());
     let [here, there] = [(); 2].map(|()| instance(&origins, &settings));
     let [one, _] = &origins;
     redis.kill();

@@ -1,4 +1,4 @@
-//! Which endpoints get requests: health checks, outlier detection, and what is left where most endpoints fail.
+//! Health checks: which endpoints get requests by what probes say, and by whether they can be reached.
 
 use std::{
     collections::BTreeSet,
@@ -15,19 +15,19 @@ use bytes::Bytes;
 
 use super::upstream;
 use crate::harness::{
-    Authority, Config, Http2Origin, Latch, Load, Origin, Running, Tollgate, eventually, file_name, get,
-    nobody, program, server_config,
+    Authority, Client, Config, Http2Origin, Latch, Load, Origin, Running, Tollgate, eventually, file_name,
+    get, nobody, program, server_config,
 };
 
 /// An origin that responds to `/healthz` with one status, and to everything else with another.
-struct Service {
-    origin: Origin,
-    health: Arc<AtomicU16>,
-    others: Arc<AtomicU16>,
+pub(super) struct Service {
+    pub(super) origin: Origin,
+    pub(super) health: Arc<AtomicU16>,
+    pub(super) others: Arc<AtomicU16>,
 }
 
 impl Service {
-    fn start(health: u16, others: u16) -> Self {
+    pub(super) fn start(health: u16, others: u16) -> Self {
         let [health, others] = [health, others].map(|status| Arc::new(AtomicU16::new(status)));
         let (healthy, other) = (Arc::clone(&health), Arc::clone(&others));
         let origin = Origin::start(move |conn| {
@@ -42,45 +42,74 @@ impl Service {
         Self { origin, health, others }
     }
 
-    fn ok() -> Self {
+    pub(super) fn ok() -> Self {
         Self::start(200, 200)
     }
 
     /// Requests of clients.
-    fn requests(&self) -> usize {
+    pub(super) fn requests(&self) -> usize {
         self.origin.heads().iter().filter(|head| !head.contains("tollgate-health/")).count()
     }
 
-    fn probes(&self) -> Vec<String> {
+    pub(super) fn probes(&self) -> Vec<String> {
         self.origin.heads().into_iter().filter(|head| head.contains("tollgate-health/")).collect()
     }
 }
 
-fn urls(addresses: &[SocketAddr]) -> Vec<String> {
+pub(super) fn urls(addresses: &[SocketAddr]) -> Vec<String> {
     addresses.iter().map(|address| format!("http://{address}")).collect()
 }
 
 /// One worker before these services.
-fn before(services: &[Service], settings: &str) -> Tollgate {
+pub(super) fn before(services: &[Service], settings: &str) -> Tollgate {
     let addresses: Vec<_> = services.iter().map(|service| service.origin.address).collect();
     Tollgate::start(upstream(&urls(&addresses), settings))
 }
 
-fn logged(tollgate: &Tollgate, address: SocketAddr, words: &str) -> usize {
+pub(super) fn logged(tollgate: &Tollgate, address: SocketAddr, words: &str) -> usize {
     let name = format!("http://{address} ");
     tollgate.log().iter().filter(|line| line.contains(&name) && line.contains(words)).count()
 }
 
 /// Sends requests until `condition` holds.
 #[track_caller]
-fn asking_until(what: &str, tollgate: &Tollgate, mut condition: impl FnMut() -> bool) {
+pub(super) fn asking_until(what: &str, tollgate: &Tollgate, mut condition: impl FnMut() -> bool) {
     eventually(what, || {
         get(tollgate.address, "/", &[]);
         condition()
     });
 }
 
-const FAST: &str = "health: { path: /healthz, interval: 100ms, timeout: 5s, healthy: 2, unhealthy: 2 }";
+pub(super) const FAST: &str =
+    "health: { path: /healthz, interval: 100ms, timeout: 5s, healthy: 2, unhealthy: 2 }";
+
+#[test]
+fn an_endpoint_is_not_blamed_for_files_that_tollgate_cannot_open() {
+    let service = Service::ok();
+    let address = service.origin.address;
+    let mut limited = program("bash", "bash");
+    limited.args(["-c", "ulimit -n 100; exec \"$0\" run --config proxy.yaml"]);
+    limited.arg(env!("CARGO_BIN_EXE_tollgate"));
+    let tollgate = Tollgate::launch(limited, upstream(&urls(&[address]), FAST));
+    eventually("it is probed", || !service.probes().is_empty());
+
+    let mut client = Client::connect(tollgate.address);
+    let others: Vec<_> = (0..100).map(|_| Client::connect(tollgate.address)).collect();
+    let refused = || {
+        tollgate.log().iter().filter(|line| line.contains("a client's connection can't be accepted")).count()
+    };
+    eventually("no file is left for several intervals of the check", || refused() >= 8);
+    let reply = client.request("GET", "/", &[], b"");
+    assert_eq!((reply.status, reply.header("retry-after")), (503, Some("1")));
+    let why = format!("a connection to endpoint http://{address} can't be opened: Too many open files");
+    eventually("the log says why", || tollgate.log().iter().any(|line| line.contains(&why)));
+
+    drop(others);
+    eventually("files are left", || client.request("GET", "/", &[], b"").status == 200);
+    for words in ["unhealthy", "cannot be reached", "could not be reached"] {
+        assert_eq!(logged(&tollgate, address, words), 0, "{words}: {:?}", tollgate.log());
+    }
+}
 
 #[test]
 fn an_endpoint_that_fails_its_checks_gets_no_requests_until_it_passes_them() {
@@ -520,138 +549,6 @@ fn everything_is_back_soon_after_everything_was_down() {
             assert_eq!(get(tollgate.address, "/", &[]).status, 200);
         }
     }
-}
-
-#[test]
-fn failures_in_a_row_eject_an_endpoint_for_a_while() {
-    let services = [Service::start(200, 500), Service::ok()];
-    let [bad, good] = &services;
-    let tollgate = before(&services, "balance: round_robin, outlier: { failures: 3, eject: 1s }");
-    let ejected =
-        "is ejected for 1s: 3 requests in a row failed, the last: it responded 500 Internal Server Error";
-    let address = bad.origin.address;
-    asking_until("it is ejected", &tollgate, || logged(&tollgate, address, ejected) == 1);
-    assert_eq!(bad.requests(), 3);
-    bad.others.store(200, Ordering::SeqCst);
-    eventually("it is back", || logged(&tollgate, address, "is no longer ejected") == 1);
-    asking_until("it gets requests", &tollgate, || bad.requests() > 3);
-    bad.others.store(503, Ordering::SeqCst);
-    // One ejection is not forgotten at once, and the next lasts longer.
-    asking_until("it is ejected again", &tollgate, || logged(&tollgate, address, "is ejected for") == 2);
-    assert_eq!(logged(&tollgate, good.origin.address, "ejected"), 0);
-}
-
-#[test]
-fn a_success_ends_the_row() {
-    let services = [Service::ok(), Service::ok()];
-    let [bad, _] = &services;
-    let tollgate = before(&services, "balance: round_robin, outlier: { failures: 3 }");
-    for _ in 0..4 {
-        for status in [500, 500, 404] {
-            bad.others.store(status, Ordering::SeqCst);
-            let asked = bad.requests();
-            asking_until("it is asked", &tollgate, || bad.requests() > asked);
-        }
-    }
-    assert_eq!(logged(&tollgate, bad.origin.address, "ejected"), 0);
-}
-
-#[test]
-fn an_endpoint_that_does_not_respond_or_breaks_off_is_ejected() {
-    let (silent, breaking) = (Origin::sink(), Origin::start(|conn| conn.head().map(drop)));
-    for (bad, why) in
-        [(&silent, "it did not respond in time"), (&breaking, "the connection broke before the response")]
-    {
-        let good = Origin::ok();
-        let settings = "balance: round_robin, timeouts: { response: 1s }, outlier: { failures: 2 }";
-        let tollgate = Tollgate::start(upstream(&urls(&[bad.address, good.address]), settings));
-        asking_until("it is ejected", &tollgate, || {
-            logged(&tollgate, bad.address, &format!("2 requests in a row failed, the last: {why}")) == 1
-        });
-        let asked = bad.connections();
-        for _ in 0..4 {
-            assert_eq!(get(tollgate.address, "/", &[]).status, 200);
-        }
-        assert_eq!(bad.connections(), asked);
-    }
-}
-
-#[test]
-fn no_more_than_the_share_is_ever_ejected() {
-    let services = [(); 4].map(|()| Service::start(200, 500));
-    let addresses: Vec<_> = services.iter().map(|service| service.origin.address).collect();
-    let settings = "outlier: { failures: 2, at_most: 50% }";
-    let tollgate = Tollgate::start(Config::upstream(&addresses, settings, "workers: 4\n"));
-    let ejected = || addresses.iter().map(|&address| logged(&tollgate, address, "is ejected")).sum::<usize>();
-    std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                for _ in 0..50 {
-                    assert_eq!(get(tollgate.address, "/", &[]).status, 500);
-                }
-            });
-        }
-    });
-    eventually("two are ejected", || ejected() == 2);
-    let before: Vec<_> = services.iter().map(Service::requests).collect();
-    for _ in 0..20 {
-        get(tollgate.address, "/", &[]);
-    }
-    let asked = services.iter().zip(before).filter(|(service, before)| service.requests() > *before).count();
-    assert_eq!((asked, ejected()), (2, 2), "the other two get the requests");
-}
-
-#[test]
-fn the_only_endpoint_is_never_ejected_and_outlier_off_ejects_none() {
-    for (services, settings) in [
-        (vec![Service::start(200, 500)], "outlier: { failures: 1, at_most: 100% }"),
-        (vec![Service::start(200, 500), Service::ok()], "outlier: off"),
-    ] {
-        let tollgate = before(&services, settings);
-        for _ in 0..10 {
-            get(tollgate.address, "/", &[]);
-        }
-        let asked: Vec<_> = services.iter().map(Service::requests).collect();
-        assert!(asked.iter().all(|asked| *asked == 10 / services.len()), "{asked:?}");
-        assert_eq!(logged(&tollgate, services[0].origin.address, "ejected"), 0);
-    }
-}
-
-#[test]
-fn where_most_endpoints_are_unhealthy_all_get_requests() {
-    let services = [Service::start(500, 200), Service::start(500, 200), Service::ok()];
-    let settings = "health: { path: /healthz, interval: 1h }";
-    let tollgate = before(&services, settings);
-    eventually("two are unhealthy", || {
-        services[..2].iter().all(|service| logged(&tollgate, service.origin.address, "is unhealthy") == 1)
-    });
-    for _ in 0..6 {
-        assert_eq!(get(tollgate.address, "/", &[]).status, 200);
-    }
-    assert!(services.iter().all(|service| service.requests() == 2));
-
-    // Half of them are enough.
-    let services = [Service::start(500, 200), Service::ok()];
-    let tollgate = before(&services, settings);
-    eventually("one is unhealthy", || logged(&tollgate, services[0].origin.address, "is unhealthy") == 1);
-    for _ in 0..4 {
-        assert_eq!(get(tollgate.address, "/", &[]).status, 200);
-    }
-    assert_eq!((services[0].requests(), services[1].requests()), (0, 4));
-}
-
-#[test]
-fn in_panic_mode_endpoints_that_nobody_can_reach_are_left_out() {
-    let service = Service::ok();
-    let addresses = [nobody(), nobody(), nobody(), service.origin.address];
-    let tollgate = Tollgate::start(upstream(&urls(&addresses), FAST));
-    eventually("three are dead", || {
-        addresses[..3].iter().all(|&address| logged(&tollgate, address, "is unhealthy") == 1)
-    });
-    for _ in 0..30 {
-        assert_eq!(get(tollgate.address, "/", &[]).status, 200);
-    }
-    assert_eq!(tollgate.metric("tollgate_upstream_retries_total"), 0.0);
 }
 
 #[test]

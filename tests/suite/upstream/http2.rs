@@ -3,7 +3,7 @@
 use std::{
     net::SocketAddr,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     thread,
@@ -15,9 +15,10 @@ use h2::{Reason, server::Builder};
 use http::Response;
 use tokio::sync::watch;
 
+use super::PATIENT;
 use crate::harness::{
     Authority, Client, Config, Conn, Http2Client, Http2Origin, Origin, PATIENCE, Tollgate, eventually, get,
-    in_runtime, printed, program, read, request, send_body, server_config,
+    in_runtime, printed, program, quickest, read, request, send_body, server_config,
 };
 
 #[test]
@@ -346,23 +347,47 @@ fn an_endpoint_that_goes_away_finishes_what_it_has() {
 }
 
 #[test]
-fn a_refused_stream_is_tried_once_on_another_connection() {
-    // Refuses what comes over its first connection.
-    let origin = Http2Origin::start(|mut exchange| async move {
-        if exchange.connection == 0 || exchange.head.uri().path() == "/never" {
-            exchange.answer.send_reset(Reason::REFUSED_STREAM);
-            return Ok(());
+fn a_refused_stream_is_tried_once_more_and_its_connection_goes_on() {
+    // Refuses a request when it comes first.
+    let (origin, release) = {
+        let (release, released) = watch::channel(false);
+        let seen = Arc::<AtomicUsize>::default();
+        let origin = Http2Origin::start(move |mut exchange| {
+            let (mut released, seen) = (released.clone(), Arc::clone(&seen));
+            async move {
+                let path = exchange.head.uri().path().to_owned();
+                if path == "/held" {
+                    let _released = released.wait_for(|released| *released).await;
+                } else if path == "/never" || seen.fetch_add(1, Ordering::SeqCst).is_multiple_of(2) {
+                    exchange.answer.send_reset(Reason::REFUSED_STREAM);
+                    return Ok(());
+                }
+                let (body, _) = exchange.read().await?;
+                exchange.respond(200, &[], &body)
+            }
+        });
+        (origin, release)
+    };
+    let tollgate = before(&[origin.address], "max_connections: 1, retry: { budget: 100% }", "");
+    in_runtime(async {
+        let mut client = Http2Client::connect(tollgate.address).await;
+        let (held, _) = client.send("GET", "/held", &[], true).await.unwrap();
+        until("it is there", || origin.open_streams() == 1).await;
+        for _ in 0..3 {
+            let (answer, mut body) =
+                client.send("POST", "/", &[("content-length", "4")], false).await.unwrap();
+            body.send_data(Bytes::from_static(b"body"), true).unwrap();
+            let reply = read(answer).await.unwrap();
+            assert_eq!((reply.status(), reply.text().as_str()), (200, "body"));
         }
-        let (body, _) = exchange.read().await?;
-        exchange.respond(200, &[], &body)
+        assert_eq!(origin.heads().len(), 7);
+        assert_eq!(client.get("/never", &[]).await.unwrap().status(), 502);
+        assert_eq!(origin.heads().len(), 9, "once more");
+        release.send_replace(true);
+        assert_eq!(read(held).await.unwrap().status(), 200);
     });
-    let tollgate = before(&[origin.address], "", "");
-    let reply = request(tollgate.address, "POST", "/", &[], b"body");
-    assert_eq!((reply.status, reply.text().as_str()), (200, "body"));
-    assert_eq!((origin.heads().len(), origin.connections()), (2, 2));
-    assert_eq!(tollgate.metric_total("tollgate_upstream_retries_total"), 1.0);
-    assert_eq!(get(tollgate.address, "/never", &[]).status, 502);
-    assert_eq!(origin.heads().len(), 4, "once");
+    assert_eq!(origin.connections(), 1);
+    assert_eq!(tollgate.metric_total("tollgate_upstream_retries_total"), 4.0);
 }
 
 /// The frames that this origin gets, and can send: what no well-behaved one does.
@@ -728,14 +753,18 @@ fn an_endpoint_is_asked_whether_it_wants_the_body() {
         exchange.respond(200, &[], &body)
     });
     let tollgate = before(&[origin.address], "", "");
-    let mut client = Client::connect(tollgate.address);
-    client.send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n");
-    let begun = Instant::now();
-    assert!(client.line().unwrap().starts_with("HTTP/1.1 100"));
-    assert_eq!(client.line().unwrap(), "");
-    assert!(begun.elapsed() < Duration::from_millis(900), "it did not wait for the fallback");
-    client.send("body");
-    assert_eq!(client.reply().text(), "body");
+    let took = quickest(|| {
+        let mut client = Client::connect(tollgate.address);
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n");
+        let begun = Instant::now();
+        assert!(client.line().unwrap().starts_with("HTTP/1.1 100"));
+        assert_eq!(client.line().unwrap(), "");
+        let took = begun.elapsed();
+        client.send("body");
+        assert_eq!(client.reply().text(), "body");
+        took
+    });
+    assert!(took < Duration::from_millis(900), "it did not wait for the fallback");
     let mut client = Client::connect(tollgate.address);
     client.send("POST /refused HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n");
     assert_eq!(client.reply().status, 401);
@@ -803,6 +832,72 @@ fn a_connection_that_is_silent_gets_no_other_request() {
     assert_eq!(get(tollgate.address, "/", &[]).status, 504);
     assert_eq!(get(tollgate.address, "/", &[]).status, 200);
     eventually("the first one is closed", || origin.open_connections() == 1);
+}
+
+#[test]
+fn a_connection_that_is_silent_serves_where_no_other_may_be_opened() {
+    let (origin, release) = held(Builder::new());
+    release.send_replace(1);
+    for (connections, expected) in [(1, ["0", "0"]), (2, ["1", "0"])] {
+        let settings = format!("max_connections: {connections}, timeouts: {{ response: 10s }}");
+        let before_it = origin.connections();
+        let tollgate = before(&[origin.address], &settings, "");
+        in_runtime(async {
+            let mut client = Http2Client::connect(tollgate.address).await;
+            let number = async |client: &mut Http2Client| {
+                let reply = client.get("/0", &[]).await.unwrap();
+                assert_eq!(reply.status(), 200, "{}", reply.text());
+                let number = reply.head.headers()["x-connection"].to_str().unwrap().parse::<usize>().unwrap();
+                (number - before_it).to_string()
+            };
+            assert_eq!(number(&mut client).await, "0");
+            let (held, _) = client.send("GET", "/1", &[], true).await.unwrap();
+            until("it is there", || origin.open_streams() == 1).await;
+            let (given_up, _) = client.send("GET", "/2", &[], true).await.unwrap();
+            until("it is there", || origin.open_streams() == 2).await;
+            tokio::time::sleep(Duration::from_millis(1200)).await;
+            drop(given_up);
+            until("it is cancelled", || origin.open_streams() == 1).await;
+            assert_eq!(number(&mut client).await, expected[0]);
+            // Something comes over the first one.
+            let begun = Instant::now();
+            release.send_replace(2);
+            assert_eq!(read(held).await.unwrap().status(), 200);
+            release.send_replace(1);
+            assert!(begun.elapsed() < Duration::from_secs(5));
+            assert_eq!(number(&mut client).await, expected[1]);
+        });
+        eventually("its connections are there", || origin.connections() == before_it + connections);
+    }
+}
+
+#[test]
+fn a_dead_connection_is_closed_under_load_where_no_other_may_be_opened() {
+    let origin = Http2Origin::start(|mut exchange| async move {
+        match (exchange.connection, exchange.head.uri().path()) {
+            (0, "/") => exchange.reset_unanswered().await,
+            _ => exchange.respond(200, &[], b"ok"),
+        }
+    });
+    let tollgate = before(&[origin.address], "max_connections: 1, timeouts: { response: 1500ms }", "");
+    assert_eq!(get(tollgate.address, "/first", &[]).status, 200);
+    let statuses = Arc::<Mutex<Vec<u16>>>::default();
+    in_runtime(async {
+        let mut client = Http2Client::connect(tollgate.address).await;
+        let end = Instant::now() + PATIENCE;
+        // There is always one on the way.
+        while !statuses.lock().unwrap().contains(&200) {
+            assert!(Instant::now() < end, "{statuses:?}");
+            let (answer, _) = client.send("GET", "/", &[], true).await.unwrap();
+            let seen = Arc::clone(&statuses);
+            tokio::spawn(async move {
+                let reply = read(answer).await.unwrap();
+                seen.lock().unwrap().push(reply.status());
+            });
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    });
+    assert_eq!(origin.connections(), 2);
 }
 
 #[test]
@@ -878,10 +973,11 @@ fn the_handshake_chooses_the_version() {
         ("h1", of_http2.address, None),
         ("auto", of_http1.address, Some("1.1 tollgate")),
         ("h1", of_http1.address, Some("1.1 tollgate")),
+        ("h2", of_http1.address, None),
     ] {
         let ca = authority.file();
         let tollgate = Tollgate::start(Config::yaml(format!(
-            "upstreams: {{ origin: {{ endpoints: [\"https://{address}\"], protocol: {protocol}, tls: {{ ca: {} }} }} }}
+            "upstreams: {{ origin: {{ endpoints: [\"https://{address}\"], protocol: {protocol}, tls: {{ ca: {} }}, {PATIENT} }} }}
 routes: [{{ path: /*, upstream: origin }}]",
             ca.display()
         )));
@@ -889,6 +985,13 @@ routes: [{{ path: /*, upstream: origin }}]",
             let reply = request(tollgate.address, "POST", "/", &[], b"body");
             assert_eq!(reply.status, if via.is_some() { 200 } else { 502 }, "{protocol}: {}", reply.text());
             assert_eq!(reply.header("via"), via, "{protocol}");
+        }
+        if via.is_none() {
+            let why = match protocol {
+                "h1" => "the server does not offer HTTP/1.1 in its TLS handshake (ALPN)",
+                _ => "the server does not speak HTTP/2, by its TLS handshake (ALPN): set `protocol: h1`",
+            };
+            eventually("it is logged", || is_logged(&tollgate, &["WARN", "could not be reached", why]));
         }
     }
 }

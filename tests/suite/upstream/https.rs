@@ -8,7 +8,7 @@ use std::{
 use rustls::{HandshakeKind, version::TLS12};
 use tempfile::TempDir;
 
-use super::{before, trusting};
+use super::{PATIENT, before, trusting};
 use crate::harness::{
     Authority, Client, Conn, Issued, Origin, Tollgate, command, eventually, file_name, get, printed, program,
     server_config,
@@ -80,7 +80,7 @@ fn a_name_is_sent_and_an_address_is_not() {
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let (origin, seen) = noting(config);
         let urls = [format!("https://{host}:{}", port_of(&origin))];
-        let tls = format!("tls: {{ ca: {}{more} }}", authority.file().display());
+        let tls = format!("tls: {{ ca: {}{more} }}, {PATIENT}", authority.file().display());
         let tollgate = Tollgate::start(super::upstream(&urls, &tls));
         assert_eq!(get(tollgate.address, "/", &[]).status, 200);
         let handshake = Handshake {
@@ -104,7 +104,8 @@ fn sessions_are_resumed_in_either_version() {
     for config in [old, server_config(&issued)] {
         let (origin, seen) = noting(config);
         // No connection is kept.
-        let settings = format!("idle_connections: 0, tls: {{ ca: {} }}", authority.file().display());
+        let settings =
+            format!("idle_connections: 0, tls: {{ ca: {} }}, {PATIENT}", authority.file().display());
         let tollgate = Tollgate::start(super::upstream(&[format!("https://{}", origin.address)], &settings));
         for _ in 0..3 {
             assert_eq!(get(tollgate.address, "/", &[]).status, 200);
@@ -161,7 +162,7 @@ fn a_certificate_that_has_signed_itself_may_be_trusted_by_itself() {
         [(&own, &own, 200), (&own, &other, 502), (&named, &named, 502), (&other, &own, 502)]
     {
         let origin = Origin::ok_tls(server_config(shown));
-        let tls = format!("tls: {{ ca: {} }}", trusted.cert.display());
+        let tls = format!("tls: {{ ca: {} }}, {PATIENT}", trusted.cert.display());
         let tollgate = Tollgate::start(super::upstream(&[format!("https://{}", origin.address)], &tls));
         assert_eq!(get(tollgate.address, "/", &[]).status, status);
     }
@@ -196,7 +197,7 @@ fn the_end_of_a_kept_connection_is_told() {
         notes.lock().unwrap().push(ended.is_ok());
         ended
     });
-    let settings = format!("idle_connections: 0, tls: {{ ca: {} }}", authority.file().display());
+    let settings = format!("idle_connections: 0, tls: {{ ca: {} }}, {PATIENT}", authority.file().display());
     let tollgate = Tollgate::start(super::upstream(&[format!("https://{}", origin.address)], &settings));
     assert_eq!(get(tollgate.address, "/", &[]).status, 200);
     eventually("the connection ends in order", || *ends.lock().unwrap() == [true]);

@@ -11,6 +11,7 @@ mod https_changes;
 mod https_errors;
 mod https_programs;
 mod names;
+mod outliers;
 mod retries;
 mod retries_under_load;
 
@@ -25,6 +26,9 @@ fn upstream(urls: &[String], settings: &str) -> Config {
     ))
 }
 
+/// A handshake takes time on a machine that does much else.
+const PATIENT: &str = "timeouts: { connect: 5s }";
+
 /// Tollgate before an origin that speaks TLS as this host, and has a certificate of `authority`. `more` stands in `tls`.
 fn before(origin: SocketAddr, authority: &Authority, more: &str) -> Tollgate {
     Tollgate::start(trusting(&[origin], authority, more))
@@ -32,6 +36,6 @@ fn before(origin: SocketAddr, authority: &Authority, more: &str) -> Tollgate {
 
 fn trusting(origins: &[SocketAddr], authority: &Authority, more: &str) -> Config {
     let urls: Vec<_> = origins.iter().map(|origin| format!("https://{origin}")).collect();
-    let tls = format!("tls: {{ ca: {}{more} }}", file_name(&authority.file()));
+    let tls = format!("tls: {{ ca: {}{more} }}, {PATIENT}", file_name(&authority.file()));
     upstream(&urls, &tls)
 }

@@ -237,8 +237,13 @@ fn a_name_without_an_address_delays_no_request_that_another_endpoint_can_serve()
 fn a_server_that_is_silent_about_ipv6_delays_nobody_for_long() {
     let (dns, [origin]) = (Dns::start(), origins(["127.0.0.1"]));
     dns.set("api.test", DnsAnswer::SilentAboutIpv6(vec!["127.0.0.1".parse().unwrap()], 30));
-    let tollgate = tollgate(&dns, &format!("[\"http://api.test:{}\"]", origin.address.port()));
-    eventually("it works", || get(tollgate.address, "/", &[]).status == 200);
+    let endpoints = format!("[\"http://api.test:{}\"]", origin.address.port());
+    let tollgate = Tollgate::start(config(&dns, &endpoints, ", timeouts: { connect: 500ms }"));
+    let times = times(&tollgate, 20, 200);
+    assert!(times.iter().sum::<Duration>() < Duration::from_secs(1), "{times:?}");
+    let unknown = "api.test has the addresses 127.0.0.1, and its IPv6 addresses are unknown";
+    eventually("it is logged", || has_logged(&tollgate, &["WARN", unknown]));
+    assert!(!has_logged(&tollgate, &["was not resolved again"]));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::config::reader::OtherName;
 
 pub(in crate::config::section) const ROUTE: &[OtherName] = &[
     OtherName::new(&["location", "prefix", "path_prefix", "url", "uri", "pattern"], "path: PATH"),
-    OtherName::new(&["host", "hostname", "server_name", "domain", "domains"], "hosts: [VALUE]"),
+    OtherName::new(&["host", "hostname", "server_name", "domain", "domains"], "hosts: [HOSTS]"),
     OtherName::new(&["method"], "methods: [VALUE]"),
     OtherName::new(&["header"], "headers: { NAME: VALUE }"),
     OtherName::new(

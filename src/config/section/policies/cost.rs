@@ -181,7 +181,7 @@ fn request_cost(
     let admitted = |text: &str| {
         let units = units(text)?;
         match limits {
-            Some((algorithm, tiers)) if units > max_admissible(algorithm, tiers) => {
+            Some((algorithm, tiers)) if units > max_admissible(algorithm, tiers).0 => {
                 Err(never_admitted(max_admissible(algorithm, tiers)))
             }
             _ => Ok(units),
@@ -212,18 +212,18 @@ fn request_cost(
     Some(Cost::Header { name: name?, default, max })
 }
 
-/// Warns if a request may cost more than `most`, the limit: it would be denied at any time.
-pub(super) fn warn_above(value: Cursor<'_>, max: u64, most: u64) {
+/// Warns if a request may cost more than `most`, the highest cost that this setting admits: it would be denied at any time.
+pub(super) fn warn_above(value: Cursor<'_>, max: u64, (most, setting): (u64, &str)) {
     if max > most {
         let message = format!(
-            "requests may cost up to {max}, but the limit is {most}: one that costs more is always denied"
+            "requests may cost up to {max}, but {setting} is {most}: one that costs more is always denied"
         );
-        value.warn(message, format!("set `max: {most}`, or raise the limit"));
+        value.warn(message, format!("set `max: {most}`, or raise {setting}"));
     }
 }
 
-/// The error for a cost of more than `most` units, which no request could ever pay.
-pub(super) fn never_admitted(most: u64) -> Invalid {
-    Invalid::new("is more than the limit, so no request would ever be admitted")
-        .expected(format!("set at most {most}, or raise the limit"))
+/// The error for a cost of more than `most` units, the highest that this setting admits: no request could ever pay it.
+pub(super) fn never_admitted((most, setting): (u64, &str)) -> Invalid {
+    Invalid::new(format!("is more than {setting}, so no request would ever be admitted"))
+        .expected(format!("set at most {most}, or raise {setting}"))
 }

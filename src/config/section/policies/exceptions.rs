@@ -53,7 +53,7 @@ pub(super) fn overrides(
             item.warn("an earlier override has all of these addresses, so this one never applies", help);
         }
         let most = max_admissible(other.algorithm, &other.tiers);
-        if default_cost(cost) > most {
+        if default_cost(cost) > most.0 {
             let help = never_admitted(most).help(false);
             item.report(
                 "the policy's cost is more than these limits allow, so no request would ever be admitted",

@@ -134,10 +134,12 @@ fn tier(text: &str, kind: Option<Algorithm>, settings: AlgorithmSettings) -> Res
     }
 }
 
-/// The most units that can ever be admitted at once.
-pub(super) fn max_admissible(algorithm: Algorithm, tiers: &[Rate]) -> u64 {
+/// The most units that can ever be admitted at once, and the setting that says so.
+pub(super) fn max_admissible(algorithm: Algorithm, tiers: &[Rate]) -> (u64, &'static str) {
+    let lowest = tiers.iter().map(|tier| tier.limit).min().unwrap_or(MAX_LIMIT);
     match algorithm {
-        Algorithm::Gcra { burst, .. } => burst,
-        _ => tiers.iter().map(|tier| tier.limit).min().unwrap_or(MAX_LIMIT),
+        // If it is not set, it is the limit.
+        Algorithm::Gcra { burst, .. } if burst != lowest => (burst, "`burst`"),
+        _ => (lowest, "the limit"),
     }
 }

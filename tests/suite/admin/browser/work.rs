@@ -308,7 +308,7 @@ fn the_nodes_of_a_cluster_are_shown_and_one_that_is_killed_shows_by_itself() {
         browser.shows(row, "up");
     }
     browser.shows("dl.facts", "6 of 6");
-    redis.nodes[5].kill();
+    redis.kill(5);
     browser.shows(&rows[5], "down");
     browser.shows("dl.facts", "5 of 6");
     for theme in ["light", "dark"] {

@@ -1,8 +1,16 @@
 //! What the new process has of the old one, and what not.
 
-use std::{net::TcpStream, path::Path, process::Command};
+use std::{
+    net::TcpStream,
+    os::{
+        fd::OwnedFd,
+        unix::{net::UnixListener, process::CommandExt},
+    },
+    path::Path,
+    process::{Command, Stdio},
+};
 
-use super::{Installation, TOOK_OVER, children, is_there, launch, origin, signal, start};
+use super::{Installation, Service, TOOK_OVER, children, is_there, launch, origin, signal, start};
 use crate::harness::{Client, Config, Redis, Tollgate, eventually, get, nobody};
 
 /// A policy that admits three requests.
@@ -181,6 +189,20 @@ fn a_unix_socket_that_is_handed_over_gets_the_mode_that_is_configured() {
 }
 
 #[test]
+fn the_file_of_a_unix_socket_that_is_no_longer_configured_is_removed() {
+    let (origin, directory) = (origin(), tempfile::TempDir::new().unwrap());
+    let path = directory.path().join("tollgate.sock");
+    let unix = format!(", {{ address: \"unix:{}\" }}", path.display());
+    let listeners = format!("listeners: [{{ address: \"127.0.0.1:0\" }}{unix}]\n");
+    let mut service = start(Config::new(&[origin.address], &listeners));
+    assert!(path.exists());
+    service.configure(|yaml| yaml.replace(&unix, ""));
+    service.hand_over();
+    assert_eq!(service.0.wait().code(), Some(0));
+    assert!(!path.exists());
+}
+
+#[test]
 fn a_unix_socket_is_handed_over_with_its_file() {
     use std::os::unix::net::UnixStream;
 
@@ -199,4 +221,29 @@ fn a_unix_socket_is_handed_over_with_its_file() {
     assert!(UnixStream::connect(&path).is_ok());
     signal("TERM", new);
     eventually("the new process removes the file at its end", || !path.exists());
+}
+
+#[test]
+fn a_unix_socket_of_the_service_manager_keeps_its_file() {
+    let (origin, directory) = (origin(), tempfile::TempDir::new().unwrap());
+    let [managed, own] = ["managed.sock", "own.sock"].map(|name| directory.path().join(name));
+    let held = UnixListener::bind(&managed).unwrap();
+    let [managed_address, own_address] =
+        [&managed, &own].map(|path| format!(", {{ address: \"unix:{}\", mode: \"0600\" }}", path.display()));
+    let listeners = format!("listeners: [{{ address: \"127.0.0.1:0\" }}{managed_address}{own_address}]\n");
+    let mut command = Command::new("sh");
+    let hand_on =
+        "exec 3<&0 0</dev/null; export LISTEN_FDS=1 LISTEN_PID=$$; exec \"$0\" run --config proxy.yaml";
+    command.args(["-c", hand_on, env!("CARGO_BIN_EXE_tollgate")]).process_group(0);
+    command.stdin(Stdio::from(OwnedFd::from(held.try_clone().unwrap())));
+    let mut service = Service(Tollgate::launch(command, Config::new(&[origin.address], &listeners)));
+    let mode = || std::os::unix::fs::MetadataExt::mode(&managed.metadata().unwrap()) & 0o777;
+    let before = mode();
+    let new = service.hand_over();
+    assert_eq!(service.0.wait().code(), Some(0));
+    assert_eq!(mode(), before, "it is the manager's to set");
+    signal("TERM", new);
+    // In the order of the configuration.
+    eventually("the new process removes its own file", || !own.exists());
+    assert!(managed.exists());
 }

@@ -2,8 +2,9 @@
 
 use std::{io::IoSliceMut, mem::MaybeUninit, os::unix::net::UnixDatagram, process::Command};
 
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg, sockopt::set_socket_passcred,
+use rustix::{
+    io::retry_on_intr,
+    net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg, sockopt::set_socket_passcred},
 };
 use tempfile::TempDir;
 
@@ -41,9 +42,10 @@ impl Manager {
         let mut text = [0; 4096];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let received =
+        let received = retry_on_intr(|| {
             recvmsg(&self.socket, &mut [IoSliceMut::new(&mut text)], &mut ancillary, RecvFlags::empty())
-                .expect("a message");
+        });
+        let received = received.expect("a message");
         let sender = ancillary.drain().find_map(|message| match message {
             RecvAncillaryMessage::ScmCredentials(sender) => Some(sender.pid.as_raw_pid().unsigned_abs()),
             _ => None,

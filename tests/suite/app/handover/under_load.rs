@@ -14,6 +14,9 @@ use std::{
 use super::{Service, origin, start};
 use crate::harness::{Client, Config, Origin, Redis, Reply, eventually, get};
 
+/// A slow request waits as long as two handovers take.
+const PATIENT: &str = "timeouts: { response: 5m }";
+
 /// Clients that never stop to ask, each in its own way.
 struct Clients {
     stop: Arc<AtomicBool>,
@@ -125,7 +128,7 @@ fn nothing_is_lost(origin: &Origin, mut service: Service) {
 #[test]
 fn two_handovers_lose_nothing() {
     let origin = origin();
-    let config = Config::new(&[origin.address], "shutdown: { drain: 20s }\n");
+    let config = Config::upstream(&[origin.address], PATIENT, "shutdown: { drain: 5m }\n");
     nothing_is_lost(&origin, start(config));
 }
 
@@ -134,15 +137,18 @@ fn two_handovers_with_redis_lose_nothing() {
     let (origin, redis) = (origin(), Redis::start());
     let policy = "policies:\n  many: { algorithm: fixed_window, key: ip, limit: 1000000/1h }\n";
     let store = format!("store: {{ redis: {{ url: \"{}\", timeout: 5s }} }}\n", redis.url());
-    let rest = format!("shutdown: {{ drain: 20s }}\n{store}{policy}");
-    nothing_is_lost(&origin, start(Config::new(&[origin.address], &rest).with_policy("many")));
+    let rest = format!("shutdown: {{ drain: 5m }}\n{store}{policy}");
+    nothing_is_lost(
+        &origin,
+        start(Config::upstream(&[origin.address], &format!("{PATIENT}, policies: [many]"), &rest)),
+    );
 }
 
 /// The new process has other workers than the old one has sockets.
 #[test]
 fn another_number_of_workers_loses_nothing() {
     let origin = origin();
-    let service = start(Config::new(&[origin.address], "shutdown: { drain: 20s }\n"));
+    let service = start(Config::upstream(&[origin.address], PATIENT, "shutdown: { drain: 5m }\n"));
     let clients = Clients::start(service.0.address);
     let mut pid = service.0.pid();
     for (from, to) in [(2, 5), (5, 1), (1, 3)] {

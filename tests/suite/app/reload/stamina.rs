@@ -1,10 +1,14 @@
 //! However often the configuration is read again, nothing is left of those before it.
 
-use std::fs;
+use std::{
+    fs, thread,
+    time::{Duration, Instant},
+};
 
 use super::{HEAD, reload, start};
-use crate::harness::{Client, Origin, Tollgate, eventually, get};
+use crate::harness::{Client, Origin, PATIENCE, Tollgate, get};
 
+#[derive(Debug)]
 struct Held {
     threads: usize,
     descriptors: usize,
@@ -13,6 +17,11 @@ struct Held {
 fn held(tollgate: &Tollgate) -> Held {
     let count = |of: &str| fs::read_dir(format!("/proc/{}/{of}", tollgate.pid())).unwrap().count();
     Held { threads: count("task"), descriptors: count("fd") }
+}
+
+fn threads(tollgate: &Tollgate) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", tollgate.pid())).unwrap();
+    tasks.map(|task| fs::read_to_string(task.unwrap().path().join("comm")).unwrap()).collect()
 }
 
 #[test]
@@ -49,19 +58,25 @@ fn hundreds_of_reloads_leave_no_threads_no_descriptors_and_hardly_memory() {
         assert_eq!(get(tollgate.address, "/8/x", &[]).status, 200);
     };
     (1..=60).for_each(&mut round);
-    let settle = |what: Held| {
-        let mut now = held(&tollgate);
-        eventually("threads and connections of before have ended", || {
+    let settle = |most: Held| {
+        let (end, mut now) = (Instant::now() + PATIENCE, held(&tollgate));
+        while now.threads > most.threads || now.descriptors > most.descriptors {
+            assert!(
+                Instant::now() < end,
+                "{:?} {now:?} is left of before, more than {most:?}",
+                threads(&tollgate)
+            );
+            thread::sleep(Duration::from_millis(5));
             now = held(&tollgate);
-            now.threads <= what.threads && now.descriptors <= what.descriptors
-        });
+        }
         now
     };
-    // Those of the start, and a few that come and go.
-    let before = settle(Held { threads: 12, descriptors: 60 });
+    // Those of the start, and those that read files for them.
+    const THREADS: usize = 16;
+    let before = settle(Held { threads: THREADS, descriptors: 60 });
     let memory = tollgate.resident_kib();
     (61..=360).for_each(&mut round);
-    settle(Held { threads: before.threads + 1, descriptors: before.descriptors + 4 });
+    settle(Held { threads: THREADS, descriptors: before.descriptors + 4 });
     let grown = tollgate.resident_kib().saturating_sub(memory);
     assert!(grown < 8 << 10, "{grown} KiB more after 300 reloads");
 }

@@ -2,14 +2,14 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
     thread,
     time::{Duration, Instant},
 };
 
-use super::{on_each_store, start};
+use super::{on_each_store, start, start_before};
 use crate::harness::{
     Client, Config, Deployment, Latch, Origin, Tollgate, eventually, get, get_from, nobody,
 };
@@ -23,22 +23,37 @@ on_each_store!(
     a_lease_is_held_for_a_moment_when_an_answer_is_broken_off,
 );
 
-/// Works on each request for `time`, whether its client is there or not: what it has at work, the most at once, and what it
-/// has done.
+/// Works on each request until it is told to be done, whether its client is there or not: what it has at work, the most at
+/// once, and what it has done.
 #[derive(Clone, Default)]
 struct Work {
     now: Arc<AtomicUsize>,
     most: Arc<AtomicUsize>,
     done: Arc<AtomicUsize>,
+    /// Closed while it is not to be done with what comes.
+    end: Arc<Mutex<Latch>>,
 }
 
-fn working(time: Duration) -> (Origin, Work) {
+impl Work {
+    /// What comes from now on takes until [`Work::finish`].
+    fn hold(&self) {
+        *self.end.lock().unwrap() = Latch::new();
+    }
+
+    /// What is at work is done, and what comes takes no time.
+    fn finish(&self) {
+        self.end.lock().unwrap().open();
+    }
+}
+
+fn working() -> (Origin, Work) {
     let work = Work::default();
     let works = work.clone();
     let origin = Origin::start(move |conn| {
         while conn.head()?.is_some() {
+            let end = works.end.lock().unwrap().clone();
             works.most.fetch_max(works.now.fetch_add(1, SeqCst) + 1, SeqCst);
-            thread::sleep(time);
+            end.wait();
             works.now.fetch_sub(1, SeqCst);
             works.done.fetch_add(1, SeqCst);
             conn.answer("200 OK", &[], b"ok")?;
@@ -48,15 +63,26 @@ fn working(time: Duration) -> (Origin, Work) {
     (origin, work)
 }
 
-/// Sixty clients that reset their connections 15 ms after they have sent a request.
-fn sixty_abandon(tollgate: &Tollgate) {
+/// Before `origin`, which may take as long as a test takes.
+fn start_patient(origin: &Origin, redis: Option<&Deployment>, policy: &str) -> Tollgate {
+    start_before(origin, "response: 2m", redis, &[policy], "")
+}
+
+/// Sixty clients that reset their connections as soon as their request is worked on, or denied.
+fn sixty_abandon(tollgate: &Tollgate, origin: &Origin) {
+    let before = origin.heads().len();
     thread::scope(|scope| {
-        for _ in 0..6 {
-            scope.spawn(|| {
-                for _ in 0..10 {
+        for thread in 0..6 {
+            scope.spawn(move || {
+                for nth in 0..10 {
                     let mut client = Client::connect(tollgate.address);
-                    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
-                    thread::sleep(Duration::from_millis(15));
+                    let request = format!("GET /{thread}/{nth} HTTP/1.1\r\n");
+                    client.send(format!("{request}host: a\r\n\r\n"));
+                    eventually("it is worked on, or denied", || {
+                        let worked_on =
+                            origin.heads()[before..].iter().any(|head| head.starts_with(&request));
+                        worked_on || client.has_something_to_read()
+                    });
                     client.reset();
                 }
             });
@@ -65,13 +91,15 @@ fn sixty_abandon(tollgate: &Tollgate) {
 }
 
 fn no_more_are_worked_on_than_the_limit_allows(redis: Option<&Deployment>) {
-    let (origin, work) = working(Duration::from_millis(400));
-    let tollgate = start(&origin, redis, &["two: { algorithm: concurrency, key: ip, limit: 2 }"], "");
+    let (origin, work) = working();
+    let tollgate = start_patient(&origin, redis, "two: { algorithm: concurrency, key: ip, limit: 2 }");
     // Each would be a second or more, were a place held for longer than the origin works.
     let mut free_after = Vec::new();
-    for _ in 0..3 {
-        sixty_abandon(&tollgate);
-        assert!(work.now.load(SeqCst) > 0, "the origin works on");
+    for _ in 0..5 {
+        work.hold();
+        sixty_abandon(&tollgate, &origin);
+        assert_eq!(work.now.load(SeqCst), 2, "the origin works on");
+        work.finish();
         // The origin has done with them: then the places are free, and not much later.
         eventually("all is done", || work.now.load(SeqCst) == 0);
         let done = Instant::now();
@@ -84,21 +112,24 @@ fn no_more_are_worked_on_than_the_limit_allows(redis: Option<&Deployment>) {
 }
 
 fn no_more_are_done_than_are_counted(redis: Option<&Deployment>) {
-    let (origin, work) = working(Duration::from_millis(100));
+    let (origin, work) = working();
     let policy = "three: { algorithm: sliding_log, key: ip, limit: 3/1h, count: { statuses: [200] } }";
-    let tollgate = start(&origin, redis, &[policy], "");
-    sixty_abandon(&tollgate);
+    let tollgate = start_patient(&origin, redis, policy);
+    sixty_abandon(&tollgate, &origin);
+    assert_eq!(work.now.load(SeqCst), 3, "the origin works on");
+    work.finish();
     eventually("all is done", || work.done.load(SeqCst) == 3);
     assert_eq!(get(tollgate.address, "/", &[]).status, 429);
-    sixty_abandon(&tollgate);
+    sixty_abandon(&tollgate, &origin);
     assert_eq!((work.done.load(SeqCst), work.now.load(SeqCst)), (3, 0));
 }
 
 fn what_the_answer_does_not_cost_is_refunded(redis: Option<&Deployment>) {
-    let (origin, work) = working(Duration::from_millis(100));
+    let (origin, work) = working();
     let policy = "failures: { algorithm: sliding_log, key: ip, limit: 1/1h, count: { statuses: [401] } }";
-    let tollgate = start(&origin, redis, &[policy], "");
-    sixty_abandon(&tollgate);
+    let tollgate = start_patient(&origin, redis, policy);
+    sixty_abandon(&tollgate, &origin);
+    work.finish();
     eventually("all is done", || work.now.load(SeqCst) == 0);
     eventually("no guess has failed", || get(tollgate.address, "/", &[]).status == 200);
 }

@@ -5,12 +5,13 @@ use std::{
     thread,
 };
 
-use super::{on_each_store, start};
-use crate::harness::{Client, Deployment, Origin, Reply};
+use super::{on_each_store, start, start_at};
+use crate::harness::{Client, Deployment, Origin, Reply, nobody};
 
 on_each_store!(
     of_a_thousand_parallel_guesses_as_many_reach_the_origin_as_may_fail,
     answers_of_other_statuses_cost_nothing,
+    without_an_answer_it_costs_what_the_upstream_may_have_done,
 );
 
 const FAILURES: &str =
@@ -33,6 +34,22 @@ fn as_asked() -> Origin {
 fn remaining(reply: &Reply) -> u64 {
     let field = reply.header("ratelimit").unwrap_or_else(|| panic!("no RateLimit: {reply:?}"));
     field.split([';', '=']).nth(2).unwrap().parse().unwrap()
+}
+
+/// What the fields say of a request that Tollgate answers itself holds for the next one.
+fn without_an_answer_it_costs_what_the_upstream_may_have_done(redis: Option<&Deployment>) {
+    let policy = "f: { algorithm: sliding_log, key: ip, limit: 2/1d, count: { statuses: [401] } }";
+    let breaks_off = Origin::start(|conn| conn.head().map(|_| ()));
+    for (address, left) in [(nobody(), [2, 2, 2]), (breaks_off.address, [1, 0, 0])] {
+        let tollgate = start_at(address, "response: 2s", redis, &[policy], ONE_WORKER);
+        let mut client = Client::connect(tollgate.address);
+        let replies = left.map(|_| client.request("POST", "/401", &[], b""));
+        assert_eq!(replies.each_ref().map(remaining), left, "{replies:?}");
+        assert_eq!(replies[1].status, 502);
+        if let Some(redis) = redis {
+            redis.each(&["flushall"]);
+        }
+    }
 }
 
 fn of_a_thousand_parallel_guesses_as_many_reach_the_origin_as_may_fail(redis: Option<&Deployment>) {

@@ -1,7 +1,7 @@
 //! `reply_headers.ratelimit`: which fields tell how limits stand, and what each algorithm says in them.
 
-use super::start;
-use crate::harness::{Client, Origin, Reply, get};
+use super::{start, start_at};
+use crate::harness::{Client, Origin, Reply, get, nobody};
 
 const DRAFT: [&str; 2] = ["ratelimit", "ratelimit-policy"];
 const LEGACY: [&str; 3] = ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"];
@@ -48,6 +48,22 @@ fn fields_come_in_either_form_both_or_none() {
 }
 
 #[test]
+fn admitted_requests_have_them_where_the_upstream_fails() {
+    let silent = Origin::sink();
+    let policy = "p: { algorithm: sliding_log, key: ip, limit: 3/1h }";
+    for (endpoint, status) in [(silent.address, 504), (nobody(), 502)] {
+        let tollgate = start_at(endpoint, "response: 300ms", None, &[policy], "");
+        for left in (0..3).rev() {
+            let reply = get(tollgate.address, "/", &[]);
+            assert_eq!((reply.status, reply.all("ratelimit-policy")), (status, vec!["\"p\";q=3;w=3600"]));
+            let expected = format!("\"p\";r={left};t=");
+            assert!(reply.header("ratelimit").is_some_and(|field| field.starts_with(&expected)), "{reply:?}");
+        }
+        assert_eq!(get(tollgate.address, "/", &[]).status, 429);
+    }
+}
+
+#[test]
 fn upstreams_have_their_say_first() {
     let origin = Origin::start(|conn| {
         while conn.head()?.is_some() {
@@ -76,6 +92,18 @@ fn a_bucket_is_announced_with_the_time_in_which_it_fills() {
         assert_eq!(reply.header("x-ratelimit-limit"), Some("3"));
     }
     assert_eq!(client.request("GET", "/", &[], b"").status, 429);
+}
+
+#[test]
+fn a_limit_that_memory_lowers_is_announced_as_it_is() {
+    let origin = Origin::ok();
+    let policy = "many: { algorithm: sliding_log, key: ip, limit: 50000/1h }";
+    let memory = "store: { memory: { max_bytes: 1MiB } }\n";
+    let tollgate =
+        start(&origin, None, &[policy], &format!("reply_headers: {{ ratelimit: both }}\n{memory}"));
+    let reply = get(tollgate.address, "/", &[]);
+    assert_eq!(reply.header("x-ratelimit-limit"), Some("16384"), "{reply:?}");
+    assert_eq!(reply.all("ratelimit-policy"), ["\"many\";q=16384;w=3600"]);
 }
 
 #[test]

@@ -12,9 +12,9 @@ on_each_topology!(are_free_once_they_expire_and_not_before_and_no_others,);
 
 const CLIENTS: usize = 1_000;
 const OTHERS: usize = 5;
-const LEASE: Duration = Duration::from_secs(3);
-const POLICY: &str = "many: { algorithm: concurrency, key: global, limit: 2000, lease: 3s }";
-const KEY: &str = "ratelimit:{global}:many:cc.3s";
+const LEASE: Duration = Duration::from_secs(6);
+const POLICY: &str = "many: { algorithm: concurrency, key: global, limit: 2000, lease: 6s }";
+const KEY: &str = "ratelimit:{global}:many:cc.6s";
 
 fn begin(tollgate: &Tollgate, clients: usize) -> Vec<Client> {
     let begun = (0..clients).map(|_| {
@@ -52,14 +52,14 @@ fn are_free_once_they_expire_and_not_before_and_no_others(redis: &Deployment) {
     dies.signal("KILL");
     dies.wait();
     // Each was renewed a third of a lease ago at most, and a moment for a machine that does much else.
-    let early = LEASE * 2 / 3 - Duration::from_millis(500);
+    let early = LEASE * 2 / 3 - Duration::from_millis(1_500);
     while killed.elapsed() < early {
         assert_eq!(held(redis), CLIENTS + OTHERS, "after {:?}", killed.elapsed());
         thread::sleep(Duration::from_millis(100));
     }
     eventually("they are free", || held(redis) == OTHERS);
     let free = killed.elapsed();
-    assert!(free < LEASE + Duration::from_secs(2), "{free:?}");
+    assert!(free < LEASE + Duration::from_secs(5), "{free:?}");
     let end = Instant::now() + LEASE;
     while Instant::now() < end {
         assert_eq!(held(redis), OTHERS);

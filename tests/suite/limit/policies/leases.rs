@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{on_each_store, start};
+use super::{on_each_store, start, start_before};
 use crate::harness::{
     Client, Config, Deployment, Origin, Redis, Relay, Tollgate, eventually, get, on_each_topology,
 };
@@ -175,6 +175,8 @@ fn as_many_at_a_time_as_the_limit_and_not_one_more(redis: Option<&Deployment>) {
     let origin = Origin::start(move |conn| {
         while conn.head()?.is_some() {
             seen.fetch_max(under_way.fetch_add(1, SeqCst) + 1, SeqCst);
+            // The first ones wait for each other, so that as many meet as may.
+            eventually("as many are under way as the limit allows", || seen.load(SeqCst) >= 8);
             thread::sleep(Duration::from_millis(20));
             // Before the answer: it lets another one in.
             under_way.fetch_sub(1, SeqCst);
@@ -185,7 +187,8 @@ fn as_many_at_a_time_as_the_limit_and_not_one_more(redis: Option<&Deployment>) {
     let policy = "eight: { algorithm: concurrency, key: ip, limit: 8 }";
     // Where they share a Redis, at two instances together.
     let instances = if redis.is_some() { 2 } else { 1 };
-    let tollgates: Vec<_> = (0..instances).map(|_| start(&origin, redis, &[policy], "")).collect();
+    let start = || start_before(&origin, "response: 2m", redis, &[policy], "");
+    let tollgates: Vec<_> = (0..instances).map(|_| start()).collect();
     thread::scope(|scope| {
         for nth in 0..24 {
             let address = tollgates[nth % instances].address;

@@ -11,6 +11,8 @@ mod leases;
 mod replies;
 mod shadow;
 
+use std::net::SocketAddr;
+
 use crate::harness::{Config, Deployment, Origin, Tollgate, on_each_store};
 
 /// Before `origin`, with all of `policies` (lines of YAML) applied to everything; limits are in memory, or in Redis.
@@ -22,6 +24,17 @@ pub(super) fn start(origin: &Origin, redis: Option<&Deployment>, policies: &[&st
 /// The same before an origin with these `timeouts`.
 pub(super) fn start_before(
     origin: &Origin,
+    timeouts: &str,
+    redis: Option<&Deployment>,
+    policies: &[&str],
+    rest: &str,
+) -> Tollgate {
+    start_at(origin.address, timeouts, redis, policies, rest)
+}
+
+/// The same before `endpoint`, at which there may be no origin.
+pub(super) fn start_at(
+    endpoint: SocketAddr,
     timeouts: &str,
     redis: Option<&Deployment>,
     policies: &[&str],
@@ -44,7 +57,7 @@ routes:
 {store}
 {rest}
 ",
-        origin.address,
+        endpoint,
         names.join(", "),
     )))
 }

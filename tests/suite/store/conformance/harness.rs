@@ -84,15 +84,21 @@ impl<S: Subject> Harness<S> {
         Self { clock, place, number: NUMBERS.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// Asks this thread's end of the store.
+    /// Asks this thread's end of the store; again, as long as it finds no connection: then it was not asked.
     pub(super) fn ask<T, E: std::fmt::Debug>(
         &self,
-        question: impl AsyncFnOnce(&S::Store) -> Result<T, E>,
+        mut question: impl AsyncFnMut(&S::Store) -> Result<T, E>,
     ) -> T {
         ENDS.with_borrow_mut(|Ends { runtime, of }| {
             let answer = runtime.block_on(async {
                 let end = of.entry(self.number).or_insert_with(|| Box::new(S::store(&self.place)));
-                question(end.downcast_ref().expect("a harness has one kind of store")).await
+                let end = end.downcast_ref().expect("a harness has one kind of store");
+                loop {
+                    match question(end).await {
+                        Err(error) if format!("{error:?}").contains("no connection within") => {}
+                        answer => return answer,
+                    }
+                }
             });
             answer.expect("the store answers")
         })

@@ -22,7 +22,7 @@ use super::{
     harness::{START, member_check},
     policy,
 };
-use crate::harness::{Deployment, Redis, Topology};
+use crate::harness::{Deployment, Redis, Topology, eventually};
 
 /// A Redis that all tests on its topology share. Never dropped, and ends with this process.
 pub(crate) trait Deployed {
@@ -94,13 +94,14 @@ impl Place {
         let config = model::Redis {
             // Many threads on few cores: it is not the time that is tested.
             timeout: Duration::from_secs(20),
+            breaker: model::Breaker { failures: u32::MAX, retry_after: Duration::from_secs(1) },
             connections: 1,
             prefix: format!("test{}", NUMBERS.fetch_add(1, Ordering::Relaxed)),
             ..model::Redis::new(located)
         };
         let topology = redis::Topology::open(&config).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(topology.learn()).expect("it says where its keys are");
+        eventually("it says where its keys are", || runtime.block_on(topology.learn()).is_ok());
         Self { topology, config, clock }
     }
 }

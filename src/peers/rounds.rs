@@ -1,0 +1,34 @@
+//! Work that is done in rounds.
+
+use std::time::Duration;
+
+use tokio::{
+    sync::watch,
+    time::{Interval, interval},
+};
+
+/// One round at each interval, and a last one when the process ends: what has come since the round before is not lost.
+pub(super) struct Rounds {
+    interval: Interval,
+    ends: watch::Receiver<bool>,
+    is_over: bool,
+}
+
+impl Rounds {
+    /// `ends` becomes true, or loses its sender, when the process ends.
+    pub(super) fn new(every: Duration, ends: &watch::Receiver<bool>) -> Self {
+        Self { interval: interval(every), ends: ends.clone(), is_over: false }
+    }
+
+    /// Waits for the next round. False after the last one.
+    pub(super) async fn next(&mut self) -> bool {
+        if self.is_over {
+            return false;
+        }
+        tokio::select! {
+            _ = self.interval.tick() => {}
+            _ = self.ends.wait_for(|ends| *ends) => self.is_over = true,
+        }
+        true
+    }
+}
