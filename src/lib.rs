@@ -25,6 +25,7 @@
 //! | [`peers`] | what instances that share a Redis exchange: heartbeats, bans, records |
 //! | [`abuse`] | evidence of denials, limited clients, and bans |
 //! | [`upstream`] | endpoints, and the connections to them |
+//! | [`replay`] | which clients the policies would have limited, by access logs |
 //! | [`admin`] | the admin port: its API and its page |
 //! | [`telemetry`] | metrics, the access log, traces, diagnostics, events, the process' own log |
 //!
@@ -42,6 +43,7 @@ pub mod listener;
 pub mod memory;
 pub mod peers;
 pub mod proxy;
+pub mod replay;
 pub mod request_values;
 pub mod route_index;
 pub mod router;

@@ -19,6 +19,7 @@ mod limits;
 mod man;
 mod policies;
 mod reload;
+mod replay;
 mod run;
 mod schema;
 mod service_manager;
@@ -74,6 +75,8 @@ enum Command {
     ExplainSetting(explain_setting::Args),
     /// Print the JSON Schema of proxy.yaml, for editors
     Schema(schema::Args),
+    /// Show which clients the policies would have limited, by access logs
+    Replay(replay::Args),
     /// Start an origin, the proxy and some traffic, and show which clients are limited
     Demo(demo::Args),
     /// List limited addresses, or show which users were behind one
@@ -125,6 +128,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::ExplainSetting(args) => explain_setting::run(&args),
         Command::Schema(args) => schema::run(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Blocked(args) => blocked::run(&args),
         Command::Unblock(args) => unblock::run(&args),

@@ -31,6 +31,7 @@ mod phase_timer;
 mod placeholders;
 mod quota;
 mod refused_head;
+pub mod replay;
 mod reply;
 mod request_body;
 mod request_buffering;

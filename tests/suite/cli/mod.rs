@@ -6,4 +6,5 @@ mod commands;
 mod demo;
 mod events;
 mod limits;
+mod replay;
 mod top;

@@ -1,0 +1,464 @@
+//! What the policies of a configuration would have decided over requests of the past, by the rules that hold for real ones.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use compact_str::CompactString;
+use http::request;
+use smallvec::SmallVec;
+
+use super::{
+    checks::{CheckInputs, Checks, SkipReason},
+    explain::host,
+    request_context::RequestContext,
+    reservation::LeaseTokens,
+    rules::{Rules, parse_target},
+    split::split_route,
+};
+use crate::{
+    abuse::is_pseudonym,
+    config::model::{Condition, Config, HeaderFrom, KeyPart, KeyRecipe, Missing, RouteAction, UserSource},
+    identity::{
+        AccessRule, AddressIdentifier, ClientIp, Credentials, Identifiers, Identity, MissingIdentifier,
+        RequestAttributes, identifier,
+    },
+    limit::{
+        AnswerStatus, Check, Decision, GrpcOutcome, ManualClock, Policy, Store, Taken, Unavailable,
+        algorithm::Kind,
+    },
+};
+
+/// Longer than any request takes, in microseconds: a lease ends with its request.
+const LEASE: i64 = 366 * 86_400_000_000;
+
+/// A request as an access log has it.
+#[derive(Debug)]
+pub struct LoggedRequest {
+    /// When it came, in microseconds since the Unix epoch.
+    pub time: i64,
+    /// How long its answer took, in microseconds. `None`: the log does not say.
+    pub duration: Option<i64>,
+    pub client: IpAddr,
+    pub user: LoggedUser,
+    /// With the header fields that the log has.
+    pub request: request::Parts,
+    /// Of the answer that it got.
+    pub status: AnswerStatus,
+    pub progress: LoggedProgress,
+}
+
+/// How far a request came, as far as its log tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LoggedProgress {
+    /// Tollgate refused it before it asked the policies.
+    Unchecked,
+    /// Tollgate answered it by itself.
+    Unforwarded,
+    /// The service had it, and did not answer.
+    Unanswered,
+    /// The service answered it, or the log does not tell who did.
+    Answered,
+}
+
+/// What a log says of the user of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LoggedUser {
+    Named(CompactString),
+    /// There was none.
+    Absent,
+    Unknown,
+}
+
+/// What would have become of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplayedVerdict {
+    Admitted,
+    /// Enforced policies admit it, and one in shadow would not.
+    ShadowDenied,
+    Denied,
+    /// `deny` or `allow` does not let its address in.
+    Forbidden,
+    /// It is malformed, or no route matches.
+    Refused,
+    /// It did not come to the policies: the log says that it was refused before.
+    Unchecked,
+}
+
+/// What one policy says to one request.
+#[derive(Debug, Clone, Copy)]
+pub struct ReplayedCheck<'a> {
+    /// The policy's index.
+    pub policy: usize,
+    /// `None`: the log does not have what the policy needs. Said once a request, where one of its keys was not checked.
+    pub decided: Option<ReplayedDecision<'a>>,
+}
+
+/// What one limit says to one request.
+#[derive(Debug, Clone, Copy)]
+pub struct ReplayedDecision<'a> {
+    /// `ip:203.0.113.7`
+    pub key: &'a str,
+    pub is_admitted: bool,
+    /// Whether the request would have waited for its slot.
+    pub is_delayed: bool,
+}
+
+/// Requests of the past under the rules of one configuration.
+pub struct Replay<'r, S> {
+    rules: &'r Rules,
+    store: &'r S,
+    /// The store's clock.
+    clock: &'r ManualClock,
+    tokens: LeaseTokens,
+    /// Whether users that the log names are taken to be verified: each source of the configuration verifies them.
+    is_user_verified: bool,
+    /// What is to be refunded, by the time at which its request ends; then by number.
+    refunds: BTreeMap<(i64, u64), SmallVec<[Taken<'r>; 2]>>,
+    requests: u64,
+    /// Conditions of which the log did not tell whether they hold, by their policy's index and their own.
+    unknown_conditions: BTreeSet<(usize, usize)>,
+    /// Requests whose host the log does not have.
+    without_host: u64,
+}
+
+/// What is known of a request.
+struct Known<'a> {
+    attributes: RequestAttributes<'a>,
+    user: &'a LoggedUser,
+    has_host: bool,
+    has_duration: bool,
+    /// Whether each source of the configuration verifies users.
+    is_user_verified: bool,
+}
+
+/// The keys of a policy, as far as a log tells them.
+struct LoggedKeys {
+    identifiers: Identifiers,
+    /// Whether there are keys of which the log does not tell whether the request has them.
+    has_unknown: bool,
+}
+
+/// The policies of `config`, for its [`Rules`] in a replay: they skip whatever is missing, since a log does not have all
+/// that requests had. What `missing` says of what a request itself lacks is for `Known::keys`.
+pub fn policies(config: &Config) -> Vec<Policy> {
+    let mut policies = Policy::all(config.policies.iter().map(AsRef::as_ref));
+    for policy in &mut policies {
+        skip_missing(policy);
+        policy.overrides.iter_mut().for_each(|(_, variant)| skip_missing(variant));
+    }
+    policies
+}
+
+fn skip_missing(policy: &mut Policy) {
+    policy.missing = Missing::Skip;
+    if policy.kind == Kind::Concurrency {
+        policy.tiers.iter_mut().for_each(|tier| tier.window = LEASE);
+    }
+}
+
+impl<'r, S: Store> Replay<'r, S> {
+    /// A replay by `rules`, whose policies are [`policies`]. `store` has no state, and goes by `clock`.
+    pub fn new(rules: &'r Rules, store: &'r S, clock: &'r ManualClock) -> Self {
+        let is_verified = |source: &UserSource| match source {
+            UserSource::Header { from, .. } => *from == HeaderFrom::TrustedProxies,
+            UserSource::Jwt(_) | UserSource::Tls(_) => true,
+            UserSource::Cookie(_) | UserSource::Basic => false,
+        };
+        Self {
+            rules,
+            store,
+            clock,
+            tokens: LeaseTokens::new(),
+            is_user_verified: rules.config.user.iter().all(is_verified),
+            refunds: BTreeMap::new(),
+            requests: 0,
+            unknown_conditions: BTreeSet::new(),
+            without_host: 0,
+        }
+    }
+
+    /// The conditions of `exempt` and `overrides` of a policy, by its index, of which the log did not tell whether they hold.
+    /// They were taken not to.
+    pub fn unknown_conditions(&self, policy: usize) -> Vec<String> {
+        let Some(of) = self.rules.policies.get(policy) else { return Vec::new() };
+        let is_unknown = |&(nth, _): &(usize, _)| self.unknown_conditions.contains(&(policy, nth));
+        conditions(of).enumerate().filter(is_unknown).map(|(_, condition)| condition.to_string()).collect()
+    }
+
+    /// How many requests were taken to be for the host of the first route that matches, since the log does not have their own.
+    pub fn without_host(&self) -> u64 {
+        self.without_host
+    }
+
+    /// Decides over a request that came no earlier than those before. `on_check` is called for each policy that applies to it,
+    /// for each of its keys.
+    ///
+    /// # Errors
+    /// The store gives no answer.
+    pub async fn decide(
+        &mut self,
+        mut logged: LoggedRequest,
+        mut on_check: impl FnMut(ReplayedCheck<'_>),
+    ) -> Result<ReplayedVerdict, Unavailable> {
+        self.end_requests(logged.time).await?;
+        self.clock.set(logged.time);
+        let rules = self.rules;
+        let has_host = host::assume(rules, &mut logged.request).is_none();
+        self.without_host += u64::from(!has_host);
+        if logged.user == LoggedUser::Absent && !rules.names.is_enabled() {
+            // Where names are not written down, the log has none.
+            logged.user = LoggedUser::Unknown;
+        }
+        let LoggedRequest { request, client, .. } = &logged;
+        let client = ClientIp { ip: *client, is_known: true };
+        let is_denied = |rule: Option<&AccessRule>| rule.is_some_and(|rule| rule.denial(client).is_some());
+        let Ok(target) = parse_target(request, rules.survey(&request.headers)) else {
+            return Ok(ReplayedVerdict::Refused);
+        };
+        if is_denied(rules.access.everywhere()) {
+            return Ok(ReplayedVerdict::Forbidden);
+        }
+        let Ok(route_index) = rules.router.find(&request.method, &target, &request.headers) else {
+            return Ok(ReplayedVerdict::Refused);
+        };
+        let identity = self.identify(&logged);
+        let address = AddressIdentifier::new(client.ip, rules.config.client_address.ipv6_prefix);
+        let mut context = RequestContext {
+            request: &logged.request,
+            target: &target,
+            route: &rules.config.routes[route_index],
+            address: client.ip,
+            is_address_known: client.is_known,
+            identity: &identity,
+            certificate: None,
+            is_peer_trusted: false,
+        };
+        if let Some(split) = &context.route.split {
+            let route = split_route(split, &context, || Cow::Borrowed(&address));
+            context.route = route.unwrap_or(context.route);
+        }
+        if is_denied(rules.access.of_route(route_index)) {
+            return Ok(ReplayedVerdict::Forbidden);
+        }
+
+        if logged.progress == LoggedProgress::Unchecked {
+            return Ok(ReplayedVerdict::Unchecked);
+        }
+
+        let attributes = context.attributes(&address);
+        let known = Known {
+            attributes,
+            user: &logged.user,
+            has_host,
+            has_duration: logged.duration.is_some(),
+            is_user_verified: self.is_user_verified,
+        };
+        self.note_unknown_conditions(&context.route.policies, &known);
+        let inputs = CheckInputs { time: logged.time, tokens: &self.tokens };
+        let mut without_value = SmallVec::<[usize; 2]>::new();
+        let Ok(all) = Checks::new(rules, &inputs, &context, &attributes, |policy, why| {
+            if matches!(why, SkipReason::NoValue) {
+                without_value.push(policy);
+            }
+        }) else {
+            // Policies that skip what is missing do not deny a request for it.
+            return Ok(ReplayedVerdict::Refused);
+        };
+        without_value.into_iter().for_each(|policy| on_check(ReplayedCheck { policy, decided: None }));
+        let (mut checks, mut indices) = (SmallVec::<[Check<'r>; 2]>::new(), SmallVec::<[usize; 2]>::new());
+        let mut is_admitted_by_all = true;
+        let mut last = None;
+        for (check, variant) in all.iter() {
+            let policy = variant.policy;
+            // The first check of a policy stands for all: which there are is for the log to tell.
+            if last.replace(policy) == Some(policy) {
+                continue;
+            }
+            let missing = rules.config.policies.get(policy).map_or(Missing::Skip, |policy| policy.missing);
+            let Ok(LoggedKeys { identifiers, has_unknown }) = known.keys(check.policy, missing) else {
+                let decided =
+                    ReplayedDecision { key: address.identifier(), is_admitted: false, is_delayed: false };
+                on_check(ReplayedCheck { policy, decided: Some(decided) });
+                if !check.policy.is_shadow {
+                    return Ok(ReplayedVerdict::Denied);
+                }
+                is_admitted_by_all = false;
+                continue;
+            };
+            if has_unknown {
+                on_check(ReplayedCheck { policy, decided: None });
+            }
+            for identifier in identifiers {
+                checks.push(Check { identifier, ..check.clone() });
+                indices.push(policy);
+            }
+        }
+        let decision = self.store.decide(&checks).await?;
+        for ((check, &policy), verdict) in checks.iter().zip(&indices).zip(&decision.verdicts) {
+            let decided = ReplayedDecision {
+                key: &check.identifier,
+                is_admitted: verdict.admitted,
+                is_delayed: decision.admitted && verdict.delay > 0,
+            };
+            on_check(ReplayedCheck { policy, decided: Some(decided) });
+        }
+        if !decision.admitted {
+            return Ok(ReplayedVerdict::Denied);
+        }
+        self.note_refunds(checks, &decision, &logged, &context.route.action);
+        is_admitted_by_all &= decision.verdicts.iter().all(|verdict| verdict.admitted);
+        Ok(if is_admitted_by_all { ReplayedVerdict::Admitted } else { ReplayedVerdict::ShadowDenied })
+    }
+
+    /// Whose request it was, by the name in the log, or by header fields that the log has.
+    fn identify(&self, logged: &LoggedRequest) -> Identity {
+        match &logged.user {
+            LoggedUser::Named(name) if is_pseudonym(name) => {
+                Identity { pseudonym: Some(name.clone()), ..Identity::default() }
+            }
+            LoggedUser::Named(name) => {
+                let user = Some(name.clone());
+                let mut identity =
+                    Identity { user, is_verified: self.is_user_verified, ..Identity::default() };
+                self.rules.add_pseudonym(&mut identity);
+                identity
+            }
+            LoggedUser::Absent | LoggedUser::Unknown => {
+                let headers = &logged.request.headers;
+                self.rules.identify(Credentials { headers, is_peer_trusted: false, certificate: None })
+            }
+        }
+    }
+
+    /// Notes the conditions of these policies of which the log does not tell whether they hold.
+    fn note_unknown_conditions(&mut self, policies: &[usize], known: &Known<'_>) {
+        for &policy in policies {
+            let conditions = self.rules.policies.get(policy).into_iter().flat_map(conditions).enumerate();
+            let unknown = conditions.filter(|(_, condition)| !known.tells(condition));
+            self.unknown_conditions.extend(unknown.map(|(nth, _)| (policy, nth)));
+        }
+    }
+
+    /// Notes what the admitted request `logged`, for which its route does `action`, is refunded once it ends.
+    fn note_refunds(
+        &mut self,
+        checks: SmallVec<[Check<'r>; 2]>,
+        decision: &Decision,
+        logged: &LoggedRequest,
+        action: &RouteAction,
+    ) {
+        let taken = checks.into_iter().enumerate().filter(|(index, check)| {
+            let is_taken = decision.verdicts.get(*index).is_some_and(|verdict| verdict.admitted);
+            is_taken && ends_with_request(check.policy, logged, action)
+        });
+        let taken: SmallVec<_> =
+            taken.map(|(index, check)| Taken { check, receipt: decision.receipt(index) }).collect();
+        if !taken.is_empty() {
+            let end = logged.time.saturating_add(logged.duration.unwrap_or(0));
+            self.refunds.insert((end, self.requests), taken);
+        }
+        self.requests += 1;
+    }
+
+    /// Refunds what requests that have ended by the time `now` do not cost.
+    async fn end_requests(&mut self, now: i64) -> Result<(), Unavailable> {
+        while let Some(next) = self.refunds.first_entry().filter(|next| next.key().0 <= now) {
+            self.clock.set(next.key().0);
+            self.store.refund(&next.remove()).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether what a request took of a limit is refunded once it has its answer.
+fn ends_with_request(policy: &Policy, logged: &LoggedRequest, action: &RouteAction) -> bool {
+    if policy.kind == Kind::Concurrency {
+        return true;
+    }
+    let reply_of_route = match action {
+        RouteAction::Upstream(_) => None,
+        RouteAction::Reply(reply) => Some(reply.status),
+        RouteAction::Redirect(redirect) => Some(redirect.status),
+    };
+    let answer = match (logged.progress, reply_of_route) {
+        (LoggedProgress::Answered, _) => logged.status,
+        // What a route replies counts as the answer of a service does.
+        (_, Some(http)) => AnswerStatus { http, grpc: GrpcOutcome::Known(None) },
+        // The service may have done the work.
+        (LoggedProgress::Unanswered, None) => return false,
+        (LoggedProgress::Unforwarded | LoggedProgress::Unchecked, None) => return policy.count.is_some(),
+    };
+    policy.counts(answer) == Some(false)
+}
+
+/// The conditions of `exempt`, and those of `overrides`.
+fn conditions(policy: &Policy) -> impl Iterator<Item = &Condition> {
+    policy.exempt.iter().chain(policy.overrides.iter().map(|(condition, _)| condition))
+}
+
+impl Known<'_> {
+    /// Whether the log tells if `condition` holds. No log says which headers a trusted proxy has sent.
+    fn tells(&self, condition: &Condition) -> bool {
+        match condition {
+            Condition::Address(_) => true,
+            // Nor which of several sources has named the user.
+            Condition::User(name) => match self.attributes.user {
+                Some(user) => user != name || self.is_user_verified,
+                None => *self.user == LoggedUser::Absent,
+            },
+            Condition::Jwt { .. } | Condition::Tls { .. } | Condition::Header { .. } => false,
+        }
+    }
+
+    /// The identifiers that the keys of `policy` make of the request, as [`identifiers`](crate::identity::identifiers) would if the
+    /// log had all of it.
+    ///
+    /// # Errors
+    /// With [`Missing::Deny`], if the request itself, and not only the log, lacks a key.
+    fn keys(&self, policy: &Policy, missing: Missing) -> Result<LoggedKeys, MissingIdentifier> {
+        let by_address = || self.attributes.address.identifier().clone();
+        let mut keys = LoggedKeys { identifiers: Identifiers::new(), has_unknown: false };
+        for key in &policy.keys {
+            let is_told = self.has_host || !key.0.contains(&KeyPart::Host);
+            let next = match identifier(key, &self.attributes).filter(|_| is_told) {
+                Some(next) => next,
+                None if !self.lacks(key) => {
+                    keys.has_unknown = true;
+                    continue;
+                }
+                None => match missing {
+                    Missing::Skip => continue,
+                    Missing::Ip => by_address(),
+                    Missing::Deny => return Err(MissingIdentifier),
+                },
+            };
+            if !keys.identifiers.contains(&next) {
+                keys.identifiers.push(next);
+            }
+        }
+        if !self.has_duration_for(policy) {
+            return Ok(LoggedKeys { identifiers: Identifiers::new(), has_unknown: true });
+        }
+        // A request that lacks all keys of a policy goes by its address.
+        if keys.identifiers.is_empty() && !keys.has_unknown {
+            keys.identifiers.push(by_address());
+        }
+        Ok(keys)
+    }
+
+    /// Whether the request itself, and not only the log, lacks a part of `key`.
+    fn lacks(&self, key: &KeyRecipe) -> bool {
+        let RequestAttributes { user, pseudonym, .. } = self.attributes;
+        *self.user == LoggedUser::Absent
+            && user.is_none()
+            && pseudonym.is_none()
+            && key.0.contains(&KeyPart::User)
+    }
+
+    fn has_duration_for(&self, policy: &Policy) -> bool {
+        self.has_duration || policy.kind != Kind::Concurrency
+    }
+}

@@ -1,0 +1,76 @@
+//! `tollgate replay`: which clients the policies would have limited, by the access logs of any proxy.
+//!
+//! [`LogReader`] reads the requests of several logs in the order in which they came; `combined.rs` and `json.rs` read one
+//! line. [`replay`] has `proxy::replay` decide over each, and counts the decisions in a [`Report`].
+
+mod combined;
+mod json;
+mod log_line;
+mod log_reader;
+mod report;
+
+use std::sync::Arc;
+
+pub use log_reader::{Log, LogReader, ReadError};
+pub use report::{LimitedKey, PolicyReport, Report};
+
+use report::Counts;
+
+use crate::{
+    config::model::Config,
+    identity::{AccessRules, UnusableAddresses, UnusableKeys, Verifier},
+    limit::{ManualClock, Unavailable},
+    proxy::{
+        Rules,
+        replay::{Replay, policies},
+    },
+    store::memory::MemoryStore,
+};
+
+/// After so many requests, limits that have expired are looked for: twice as many as there may be new ones.
+const SWEEP_EVERY: u64 = 100_000;
+const SWEEP_BUDGET: usize = 200_000;
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    #[error(transparent)]
+    Log(#[from] ReadError),
+    #[error(transparent)]
+    Addresses(#[from] UnusableAddresses),
+    #[error(transparent)]
+    Keys(#[from] UnusableKeys),
+    #[error("the name of a policy cannot be sent in a header: {0}")]
+    Name(#[from] http::header::InvalidHeaderValue),
+    #[error(transparent)]
+    Store(#[from] Unavailable),
+    /// Of the process itself: it has no descriptor left, or nobody reads the report.
+    #[error(transparent)]
+    Local(#[from] std::io::Error),
+}
+
+/// Decides over all requests of `logs` by the policies of `config`, with limits in memory that are empty at first.
+///
+/// # Errors
+/// A log can't be read, or no log has a request.
+pub async fn replay(config: Config, mut logs: LogReader) -> Result<Report, ReplayError> {
+    let policies = policies(&config);
+    let access = Arc::new(AccessRules::open(&config)?);
+    // Logs have no tokens.
+    let verifier = Arc::new(Verifier::new(&[])?);
+    let rules = Rules::new(Arc::new(config), policies.into(), verifier, access)?;
+    let clock = Arc::new(ManualClock::default());
+    let store = MemoryStore::new(usize::MAX, Arc::clone(&clock) as _);
+    let mut replay = Replay::new(&rules, &store, &clock);
+    let mut counts = Counts::new(rules.policies());
+    while let Some(request) = logs.next_request()? {
+        let time = request.time;
+        let verdict = replay.decide(request, |check| counts.count_check(check, time)).await?;
+        if counts.count_request(time, verdict).is_multiple_of(SWEEP_EVERY) {
+            store.sweep(SWEEP_BUDGET);
+        }
+    }
+    let has_hosts = rules.config().routes.iter().any(|route| !route.hosts.is_empty());
+    let without_host = if has_hosts { replay.without_host() } else { 0 };
+    Ok(counts.report(logs.into_notes(), without_host, |policy| replay.unknown_conditions(policy)))
+}

@@ -1,0 +1,469 @@
+//! `tollgate replay`: the policies of a configuration decide over the requests of access logs as they would have over real ones.
+
+use std::{fs, path::Path};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::harness::{
+    Config, Ended, Origin, Tollgate, caddy, eventually, get, get_from, nginx, nobody, request, tollgate_in,
+};
+
+const POLICIES: &str = "
+user: [{ header: x-user-id, from: anyone }]
+policies:
+  per-ip: { algorithm: sliding_log, key: ip, limit: 6/1h }
+  per-user: { algorithm: fixed_window, key: user, limit: 3/1d }
+  tried: { algorithm: gcra, key: ip, limit: 5/1h, mode: shadow }
+";
+
+/// Replays `logs`, files of `directory`, by a configuration with these policies, all of them on every route.
+fn replay(directory: &Path, policies: &str, logs: &[&str]) -> Value {
+    fs::write(directory.join("proxy.yaml"), configuration(policies)).unwrap();
+    let ended = tollgate_in(directory, &[], &[&["replay", "--json"], logs].concat());
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    serde_json::from_str(&ended.stdout).unwrap()
+}
+
+fn configuration(policies: &str) -> String {
+    let names: Vec<_> =
+        policies.lines().filter_map(|line| line.strip_prefix("  ")?.split_once(": {")).collect();
+    let names = names.into_iter().map(|(name, _)| name).collect::<Vec<_>>().join(", ");
+    format!(
+        "{policies}upstreams: {{ api: {{ endpoints: [\"http://127.0.0.1:1\"] }} }}
+routes:
+  - {{ path: /health, reply: {{ status: 200 }} }}
+  - {{ path: /*, upstream: api, policies: [{names}] }}
+"
+    )
+}
+
+/// What the report says of a policy: how many it has checked and denied, and of how many the log has not what it needs.
+fn of_policy(report: &Value, name: &str) -> [u64; 3] {
+    let policies = report["policies"].as_array().unwrap();
+    let policy = policies.iter().find(|policy| policy["policy"] == name).unwrap();
+    ["checked", "denied", "not_in_log"].map(|field| policy[field].as_u64().unwrap())
+}
+
+/// Each key with its policy, its requests and its denials.
+fn keys(report: &Value) -> Vec<(String, String, u64, u64)> {
+    let text = |key: &Value, name: &str| key[name].as_str().unwrap().to_owned();
+    let number = |key: &Value, name: &str| key[name].as_u64().unwrap();
+    let keys = report["keys"].as_array().unwrap().iter();
+    keys.map(|key| (text(key, "key"), text(key, "policy"), number(key, "requests"), number(key, "denied")))
+        .collect()
+}
+
+fn denied(name: &str, policy: &str, requests: u64, denied: u64) -> (String, String, u64, u64) {
+    (name.to_owned(), policy.to_owned(), requests, denied)
+}
+
+#[test]
+fn a_log_of_tollgate_is_decided_as_tollgate_decided() {
+    for format in ["json", "combined"] {
+        let origin = Origin::ok();
+        // Lines of one worker are in the order of its requests, also within a second.
+        let log = format!("workers: 1\naccess_log: {{ format: {format}, to: access.log }}\n{POLICIES}");
+        let yaml = configuration(&log).replace("http://127.0.0.1:1", &format!("http://{}", origin.address));
+        let tollgate = Tollgate::start(Config::yaml(yaml));
+        let mut statuses = Vec::new();
+        for (client, users) in [("127.0.0.7", ["ann", "bob"]), ("127.0.0.8", ["ann", "cid"])] {
+            for nth in 0..9 {
+                let headers = [("x-user-id", users[nth % 2])];
+                statuses
+                    .push(get_from(client, tollgate.address, &format!("/a/{}", nth / 8), &headers).status);
+            }
+        }
+        let refused = statuses.iter().filter(|status| **status == 429).count();
+        let log = tollgate.directory().join("access.log");
+        eventually("all is logged", || fs::read_to_string(&log).unwrap_or_default().lines().count() == 18);
+
+        let report = replay(tollgate.directory(), POLICIES, &["access.log"]);
+        assert_eq!(report["requests"], 18);
+        assert_eq!(report["denied"], refused, "{format}: {statuses:?}, {report:#}");
+        let listed = tollgate.admin("GET", "/v1/policies").json();
+        for policy in listed["policies"].as_array().unwrap() {
+            let decided = ["denied", "shadow_denied"].map(|field| policy[field].as_u64().unwrap());
+            let [checked, denied, not_in_log] = of_policy(&report, policy["name"].as_str().unwrap());
+            assert_eq!(denied, decided.iter().sum::<u64>(), "{format}: {policy:#}, {report:#}");
+            assert!(checked > 0 && denied > 0 && not_in_log == 0, "{format}: {report:#}");
+        }
+    }
+}
+
+#[test]
+fn logs_of_nginx_and_caddy_are_read_as_one() {
+    let directory = TempDir::new().unwrap();
+    let json = r#"log_format fields escape=json '{"msec":"$msec","remote_addr":"$remote_addr","request":"$request","http_x_api_key":"$http_x_api_key","status":"$status","request_time":"$request_time"}';"#;
+    let server = "access_log combined.log combined; access_log fields.log fields; location / { return 200; }";
+    let (_nginx, to_nginx) = nginx(directory.path(), json, server);
+    let to_caddy = nobody();
+    let site =
+        format!("http://{to_caddy} {{\n\tlog {{\n\t\toutput file caddy.log\n\t}}\n\trespond 200\n}}\n");
+    let _caddy = caddy(directory.path(), &site, "http", to_caddy);
+    for _ in 0..4 {
+        for address in [to_nginx, to_caddy] {
+            assert_eq!(get(address, "/a?b=c", &[("x-api-key", "k1")]).status, 200);
+        }
+    }
+    let written = |name: &str| {
+        let text = fs::read_to_string(directory.path().join(name)).unwrap_or_default();
+        text.lines().filter(|line| line.contains("/a?b=c")).count()
+    };
+    eventually("all is logged", || {
+        ["combined.log", "fields.log", "caddy.log"].iter().all(|name| written(name) == 4)
+    });
+
+    let policies = "policies:
+  per-ip: { algorithm: fixed_window, key: ip, limit: 5/1d }
+  per-key: { algorithm: sliding_window, key: \"header:x-api-key\", limit: 6/1d }
+";
+    let combined = replay(directory.path(), policies, &["combined.log"]);
+    assert_eq!((&combined["denied"], &combined["spread"]), (&json!(0), &json!(true)));
+    assert_eq!([of_policy(&combined, "per-ip"), of_policy(&combined, "per-key")], [[4, 0, 0], [0, 0, 4]]);
+    let both = replay(directory.path(), policies, &["caddy.log", "fields.log"]);
+    assert_eq!((&both["requests"], &both["denied"], &both["spread"]), (&json!(8), &json!(3), &json!(false)));
+    assert_eq!(of_policy(&both, "per-key"), [8, 0, 0], "a request that is denied counts in no limit");
+    assert_eq!(keys(&both), [denied("ip:127.0.0.1", "per-ip", 8, 3)]);
+}
+
+/// A line of JSON; `second` since noon.
+fn line(second: f64, client: &str, target: &str, status: u16, duration_ms: u64) -> String {
+    let time = format!("2026-07-03T12:00:{second:06.3}Z");
+    json!({ "time": time, "client": client, "method": "GET", "path": target, "status": status, "duration_ms": duration_ms })
+        .to_string()
+}
+
+fn replay_lines(policies: &str, lines: &[String]) -> Value {
+    let directory = TempDir::new().unwrap();
+    fs::write(directory.path().join("access.log"), lines.join("\n")).unwrap();
+    replay(directory.path(), policies, &["access.log"])
+}
+
+#[test]
+fn a_lease_lasts_as_long_as_its_request_did() {
+    let policies = "policies:\n  two: { algorithm: concurrency, key: ip, limit: 2, lease: 1s }\n";
+    let lines = [(0.0, 30_000), (1.0, 1_000), (1.5, 10), (2.5, 10), (31.0, 10)]
+        .map(|(second, duration)| line(second, "203.0.113.7", "/a", 200, duration));
+    let report = replay_lines(policies, &lines);
+    assert_eq!(of_policy(&report, "two"), [5, 1, 0]);
+    assert_eq!(report["keys"][0]["first"], "2026-07-03T12:00:01.500Z");
+}
+
+#[test]
+fn what_an_answer_does_not_cost_is_refunded() {
+    let policies = "policies:\n  failed: { algorithm: fixed_window, key: ip, limit: 2/1h, count: { statuses: [401] } }\n";
+    let lines = [401, 200, 200, 401, 200, 401]
+        .iter()
+        .enumerate()
+        .map(|(nth, status)| line(nth as f64, "203.0.113.7", "/login", *status, 100));
+    let report = replay_lines(policies, &lines.collect::<Vec<_>>());
+    assert_eq!(of_policy(&report, "failed"), [6, 2, 0], "{report:#}");
+    assert_eq!(report["keys"][0]["first"], "2026-07-03T12:00:04.000Z");
+}
+
+#[test]
+fn what_tollgate_replied_by_itself_counts_as_it_did_then() {
+    let origin = Origin::ok();
+    let yaml = format!(
+        "workers: 1
+access_log: {{ format: json, to: access.log }}
+policies:
+  failed: {{ algorithm: sliding_log, key: ip, limit: 3/1h, count: {{ statuses: [502, 503] }} }}
+  per-ip: {{ algorithm: sliding_log, key: ip, limit: 3/1h }}
+upstreams:
+  dead: {{ endpoints: [\"http://{}\"] }}
+  api: {{ endpoints: [\"http://{}\"] }}
+routes:
+  - {{ path: /dead, upstream: dead, policies: [failed] }}
+  - {{ path: /*, upstream: api, policies: [per-ip], max_body: 10 }}
+",
+        nobody(),
+        origin.address
+    );
+    let tollgate = Tollgate::start(Config::yaml(yaml.clone()));
+    assert_eq!(request(tollgate.address, "POST", "/a", &[], b"hello world").status, 413);
+    let status = |path| get(tollgate.address, path, &[]).status;
+    assert_eq!(["/dead"; 6].map(status), [502; 6], "nothing is denied for what was not forwarded");
+    assert_eq!(["/a"; 4].map(status), [200, 200, 200, 429], "a body that is too long takes nothing");
+    let log = tollgate.directory().join("access.log");
+    eventually("all is logged", || fs::read_to_string(&log).unwrap_or_default().lines().count() == 11);
+
+    fs::write(tollgate.directory().join("replayed.yaml"), yaml).unwrap();
+    let arguments = ["--config", "replayed.yaml", "--json", "access.log"];
+    let report: Value = serde_json::from_str(&run(tollgate.directory(), &arguments).stdout).unwrap();
+    assert_eq!(of_policy(&report, "failed"), [6, 0, 0], "{report:#}");
+    assert_eq!(of_policy(&report, "per-ip"), [4, 1, 0], "{report:#}");
+    assert_eq!((&report["requests"], &report["unchecked"]), (&json!(11), &json!(1)));
+    let ended = run(tollgate.directory(), &["--config", "replayed.yaml", "access.log"]);
+    let refused = "\nRefused before the policies (a ban, a body that is too long): 1 (9.09 %)\n";
+    assert!(ended.stdout.contains(refused), "{}", ended.stdout);
+}
+
+#[test]
+fn a_log_of_tollgate_tells_how_far_a_request_came() {
+    let policies = "policies:
+  failed: { algorithm: fixed_window, key: ip, limit: 1/1d, count: { statuses: [403, 413, 429, 502, 503, 504] } }
+  per-ip: { algorithm: fixed_window, key: ip, limit: 2/1d }
+";
+    // What both policies have checked and denied of three requests.
+    let (charged, free, unchecked) = ([[3, 2], [3, 0]], [[3, 0], [3, 1]], [[0, 0], [0, 0]]);
+    let (endpoint, none) = (json!("10.0.0.5:3000"), Value::Null);
+    for (verdict, upstream, status, expected) in [
+        (Some("allowed"), &endpoint, 502, charged),
+        (Some("shadow_denied"), &endpoint, 502, charged),
+        (Some("allowed"), &none, 502, free),
+        (Some("allowed"), &none, 503, free),
+        // The service had the request, and may have done the work.
+        (Some("allowed"), &none, 504, charged),
+        (Some("allowed"), &none, 499, charged),
+        // These are decided afresh. Nobody knows what the service would have answered.
+        (Some("denied"), &none, 429, free),
+        (Some("forbidden"), &none, 403, free),
+        (Some("undecided"), &none, 503, free),
+        (Some("banned"), &none, 429, unchecked),
+        // The route had no policies.
+        (None, &endpoint, 413, charged),
+        (None, &none, 502, free),
+        (None, &none, 413, unchecked),
+        // There was no route, which may be new, and a listener that redirects.
+        (None, &none, 404, free),
+        (None, &none, 308, unchecked),
+    ] {
+        let route = if matches!(status, 404 | 308) { Value::Null } else { json!("/*") };
+        let fields = json!({ "route": route, "upstream": upstream, "status": status, "verdict": verdict, "source": null });
+        let report = replay_lines(policies, &lines_with(&[fields.clone(), fields.clone(), fields]));
+        let found = ["failed", "per-ip"].map(|policy| {
+            let [checked, denied, _] = of_policy(&report, policy);
+            [checked, denied]
+        });
+        assert_eq!(found, expected, "{verdict:?}, {upstream}, {status}: {report:#}");
+    }
+}
+
+#[test]
+fn what_never_comes_to_a_policy_is_counted_apart() {
+    let policies = "deny: [198.51.100.0/24]
+policies:
+  per-ip: { algorithm: fixed_window, key: ip, limit: 1/1h, missing: deny }
+  per-cookie: { algorithm: fixed_window, key: \"cookie:session\", limit: 1/1h, missing: deny }
+";
+    let mut lines = vec![
+        line(0.0, "203.0.113.7", "/a", 200, 1),
+        line(1.0, "198.51.100.1", "/a", 200, 1),
+        line(2.0, "203.0.113.7", "/health", 200, 1),
+        line(3.0, "203.0.113.7", "/a", 200, 1),
+        line(4.0, "203.0.113.7", "/%", 400, 1),
+    ];
+    lines.push("{\"level\":\"info\",\"msg\":\"started\"}".to_owned());
+    let report = replay_lines(policies, &lines);
+    let numbers = ["requests", "denied", "forbidden", "refused"].map(|field| report[field].as_u64().unwrap());
+    assert_eq!(numbers, [5, 1, 1, 1]);
+    assert_eq!(of_policy(&report, "per-ip"), [2, 1, 0]);
+    assert_eq!(of_policy(&report, "per-cookie"), [0, 0, 2], "nobody was denied for what no log has");
+    assert_eq!(report["unreadable"], json!({ "count": 1, "examples": ["access.log:6"] }));
+}
+
+/// The lines of a log, each of which has these fields beside those of [`line`].
+fn lines_with(fields: &[Value]) -> Vec<String> {
+    let line = |(nth, fields): (usize, &Value)| {
+        let mut line: Value = serde_json::from_str(&line(nth as f64, "203.0.113.7", "/a", 200, 1)).unwrap();
+        line.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        line.to_string()
+    };
+    fields.iter().enumerate().map(line).collect()
+}
+
+#[test]
+fn conditions_that_no_log_tells_are_named() {
+    let policies = "user: [{ header: x-user-id, from: trusted_proxies }]
+trusted_proxies: [10.0.0.1]
+policies:
+  plans: { algorithm: fixed_window, key: user, limit: 1/1h, exempt: [\"header:x-plan=internal\", \"user:mon\"], overrides: [{ user: acme, limit: 3/1h }] }
+  plain: { algorithm: fixed_window, key: ip, limit: 100/1h, exempt: [10.0.0.0/8] }
+";
+    let users =
+        ["ann", "ann", "mon", "mon", "acme", "acme", "acme", "acme"].map(|user| json!({ "user": user }));
+    let report = replay_lines(policies, &lines_with(&users));
+    let denials = [denied("user:acme", "plans", 4, 1), denied("user:ann", "plans", 2, 1)];
+    assert_eq!(keys(&report), denials, "{report:#}");
+    assert_eq!(report["policies"][0]["unknown_conditions"], json!(["header:x-plan=internal"]));
+    assert_eq!(report["policies"][1]["unknown_conditions"], json!([]));
+}
+
+#[test]
+fn a_request_without_a_user_is_limited_as_the_policy_says_where_the_log_tells() {
+    let policies = |missing: &str| {
+        format!(
+            "user: [{{ header: x-user-id, from: anyone }}]
+policies:
+  per-user: {{ algorithm: fixed_window, key: user, limit: 2/1h, missing: {missing} }}
+"
+        )
+    };
+    let known = lines_with(&[const { Value::Null }; 3].map(|user| json!({ "user": user })));
+    let unknown = lines_with(&[json!({}), json!({}), json!({})]);
+    let by_address = [denied("ip:203.0.113.7", "per-user", 3, 1)];
+    assert_eq!(keys(&replay_lines(&policies("ip"), &known)), by_address);
+    assert_eq!(of_policy(&replay_lines(&policies("deny"), &known), "per-user"), [3, 3, 0]);
+    assert_eq!(of_policy(&replay_lines(&policies("ip"), &unknown), "per-user"), [0, 0, 3]);
+    let off = policies("ip") + "abuse: { users: \"off\" }\n";
+    assert_eq!(of_policy(&replay_lines(&off, &known), "per-user"), [0, 0, 3], "it writes down no user");
+}
+
+#[test]
+fn each_of_several_keys_goes_by_missing_where_the_log_tells_that_it_is_missing() {
+    let policies = |keys: &str, missing: &str| {
+        format!(
+            "user: [{{ header: x-user-id, from: anyone }}]
+policies:
+  several: {{ algorithm: fixed_window, key: {keys}, limit: 2/1h, missing: {missing} }}
+"
+        )
+    };
+    let known = lines_with(&[const { Value::Null }; 3].map(|user| json!({ "user": user })));
+    let unknown = lines_with(&[json!({}), json!({}), json!({})]);
+    for (keys, missing, lines, expected) in [
+        ("[ip, user]", "deny", &known, [3, 3, 0]),
+        ("[user, ip]", "deny", &known, [3, 3, 0]),
+        ("[path+user, \"cookie:session\"]", "deny", &known, [3, 3, 0]),
+        // By the address, and by the path.
+        ("[user, path]", "ip", &known, [6, 2, 0]),
+        ("[user, path]", "skip", &known, [3, 1, 0]),
+        ("[ip, user]", "ip", &known, [3, 1, 0]),
+        // What the log cannot tell is told apart, and nobody is denied for it.
+        ("[ip, user]", "deny", &unknown, [3, 1, 3]),
+        ("[user, \"cookie:session\"]", "ip", &known, [3, 1, 3]),
+        ("[user, \"cookie:session\"]", "skip", &known, [0, 0, 3]),
+    ] {
+        let report = replay_lines(&policies(keys, missing), lines);
+        assert_eq!(of_policy(&report, "several"), expected, "{keys}, missing: {missing}: {report:#}");
+    }
+}
+
+#[test]
+fn a_condition_by_user_is_named_where_the_log_does_not_tell_who_vouches() {
+    let replayed = |sources: &str| {
+        let policies = format!(
+            "user: [{sources}]
+trusted_proxies: [10.0.0.1]
+policies:
+  plans: {{ algorithm: fixed_window, key: user, limit: 1/1h, overrides: [{{ user: acme, limit: 3/1h }}, {{ user: nobody, limit: 4/1h }}] }}
+"
+        );
+        let users = ["acme", "acme", "ann"].map(|user| json!({ "user": user }));
+        let report = replay_lines(&policies, &lines_with(&users));
+        (of_policy(&report, "plans"), report["policies"][0]["unknown_conditions"].clone())
+    };
+    let verified = "{ header: x-user-id, from: trusted_proxies }";
+    assert_eq!(replayed(verified), ([3, 0, 0], json!([])));
+    let mixed = format!("{verified}, {{ cookie: session }}");
+    assert_eq!(replayed(&mixed), ([3, 1, 0], json!(["user:acme"])));
+}
+
+#[test]
+fn users_are_found_by_headers_and_by_hashes() {
+    let policies = "user: [{ header: x-api-key, from: anyone }]
+policies:
+  per-user: { algorithm: fixed_window, key: user, limit: 2/1h }
+";
+    let by_header = lines_with(&["k1", "k2", "k1", "k1"].map(|key| json!({ "http_x_api_key": key })));
+    assert_eq!(keys(&replay_lines(policies, &by_header)), [denied("user:k1", "per-user", 3, 1)]);
+    let hash = "hmac:07db5b4b00000000";
+    let hashed = lines_with(&[hash; 3].map(|user| json!({ "user": user })));
+    let policies =
+        policies.to_owned() + "abuse: { users: hashed, secret: 0123456789abcdef0123456789abcdef }\n";
+    let key = format!("user:{hash}");
+    assert_eq!(keys(&replay_lines(&policies, &hashed)), [denied(&key, "per-user", 3, 1)]);
+}
+
+#[test]
+fn a_host_that_is_not_in_the_log_is_no_key() {
+    let directory = TempDir::new().unwrap();
+    let yaml = "upstreams: { api: { endpoints: [\"http://127.0.0.1:1\"] } }
+policies:
+  per-host: { algorithm: fixed_window, key: host, limit: 1/1h }
+routes:
+  - { hosts: [api.example.com], path: /*, upstream: api, policies: [per-host] }
+";
+    fs::write(directory.path().join("proxy.yaml"), yaml).unwrap();
+    let with_host = [json!({ "host": "api.example.com" }), json!({ "host": "api.example.com" }), json!({})];
+    fs::write(directory.path().join("access.log"), lines_with(&with_host).join("\n")).unwrap();
+    let ended = run(directory.path(), &["--json", "access.log"]);
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!((of_policy(&report, "per-host"), &report["without_host"]), ([2, 1, 1], &json!(1)));
+    let ended = run(directory.path(), &["access.log"]);
+    assert!(ended.stdout.contains("1 request without a host in the log."), "{}", ended.stdout);
+}
+
+fn run(directory: &Path, arguments: &[&str]) -> Ended {
+    tollgate_in(directory, &[], &[&["replay"], arguments].concat())
+}
+
+#[test]
+fn the_report_is_read_at_a_glance() {
+    let directory = TempDir::new().unwrap();
+    let lines: Vec<_> = (0..40)
+        .map(|nth| {
+            format!("203.0.113.{} - - [03/Jul/2026:12:00:01 +0000] \"GET /a HTTP/1.1\" 200 1", nth % 4)
+        })
+        .collect();
+    fs::write(directory.path().join("access.log"), lines.join("\n") + "\nnonsense\n").unwrap();
+    let policies = "policies:
+  per-ip: { algorithm: fixed_window, key: ip, limit: 8/1h }
+  per-user: { algorithm: fixed_window, key: user, limit: 1/1h }
+  tried: { algorithm: fixed_window, key: ip, limit: 7/1h, mode: shadow }
+user: [{ header: x-user-id, from: anyone }]
+";
+    fs::write(directory.path().join("a.yaml"), configuration(policies)).unwrap();
+    let ended = run(directory.path(), &["--config", "a.yaml", "--limit", "2", "access.log"]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    assert_eq!(
+        ended.stdout,
+        "\
+40 requests from 2026-07-03 12:00:01 to 2026-07-03 12:00:01 UTC
+Denied: 8 (20.00 %), and 4 (10.00 %) more without mode: shadow
+
+POLICY    MODE     CHECKED  DENIED  DELAYED  KEYS DENIED  NOT IN LOG
+per-ip    enforce  40       8       0        4            0
+per-user  enforce  0        0       0        0            40
+tried     shadow   40       12      0        4            0
+
+KEY             POLICY  MODE    REQUESTS  DENIED  FIRST DENIED (UTC)   LAST DENIED (UTC)
+ip:203.0.113.0  tried   shadow  10        3       2026-07-03 12:00:01  2026-07-03 12:00:01
+ip:203.0.113.1  tried   shadow  10        3       2026-07-03 12:00:01  2026-07-03 12:00:01
+and 6 more keys; --limit lists more
+
+NOT IN LOG: requests that were not checked, since the log does not have what the policy's keys are made of.
+The log has whole seconds. The requests of a second were spread evenly over it.
+1 line could not be read, such as access.log:41.
+"
+    );
+}
+
+#[test]
+fn what_goes_wrong_is_said_with_an_exit_code() {
+    let directory = TempDir::new().unwrap();
+    let write = |name: &str, bytes: &[u8]| fs::write(directory.path().join(name), bytes).unwrap();
+    write(
+        "proxy.yaml",
+        configuration("policies:\n  p: { algorithm: gcra, key: ip, limit: 1/1s }\n").as_bytes(),
+    );
+    write("wrong.yaml", b"routes: 1\n");
+    write("empty.log", b"");
+    write("access.log.xz", b"\xfd7zXZ\0");
+    for (arguments, code, words) in [
+        ([].as_slice(), 2, "<LOG>"),
+        (&["none.log"], 1, "tollgate: none.log cannot be read: No such file"),
+        (&["."], 1, "tollgate: . cannot be read: Is a directory"),
+        (&["empty.log"], 1, "tollgate: empty.log is empty"),
+        (&["proxy.yaml"], 1, "tollgate: proxy.yaml is not an access log that Tollgate can read"),
+        (&["access.log.xz"], 1, "xzcat access.log.xz | tollgate replay -"),
+        (&["--config", "none.yaml", "empty.log"], 78, "none.yaml"),
+        (&["--config", "wrong.yaml", "empty.log"], 78, "wrong.yaml:1:"),
+    ] {
+        let ended = run(directory.path(), arguments);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(code), ""), "{arguments:?}: {ended:?}");
+        assert!(ended.stderr.contains(words), "{arguments:?}: {}", ended.stderr);
+    }
+}
