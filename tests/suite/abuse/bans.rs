@@ -9,8 +9,8 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::harness::{
-    Client, Config, Deployment, Origin, Redis, Relay, Reply, Tollgate, becomes, eventually, on_each_topology,
-    request,
+    Client, Config, Deployment, Origin, Redis, Relay, Reply, Servers, Tollgate, becomes, eventually,
+    on_each_topology, on_own_servers, request,
 };
 
 on_each_topology!(
@@ -19,15 +19,17 @@ on_each_topology!(
     the_ladder_is_the_same_in_redis,
     exactly_as_many_denials_as_the_rule_says_ban_for_about_as_long,
     a_ban_holds_on_every_instance_within_a_second_and_so_does_its_end,
-    after_the_first_ban_every_key_expires,
     changes_out_of_order_cause_no_resync,
+    invalid_data_in_redis_does_no_harm,
+    made_up_users_push_out_no_change_by_an_operator_on_any_instance,
+);
+on_own_servers!(
+    after_the_first_ban_every_key_expires,
     bans_outlast_instances_and_redis,
     bans_that_redis_loses_are_restored_whatever_comes_first,
     bans_lifted_while_redis_was_away_do_not_come_back,
     denials_counted_without_redis_count_when_it_is_back,
-    invalid_data_in_redis_does_no_harm,
     a_hundred_thousand_bans_of_a_class_are_read_and_held,
-    made_up_users_push_out_no_change_by_an_operator_on_any_instance,
 );
 
 /// Three a second of an address pass. A client that is denied five times within ten seconds is banned for two seconds at first.
@@ -661,7 +663,7 @@ fn after_the_first_ban_every_key_expires(redis: &Deployment) {
     let origin = Origin::ok();
     let tollgate = sharing(&origin, redis, "");
     ban(&tollgate, "ip:203.0.113.7");
-    let script = "local found = redis.call('KEYS', '*{bans}*')
+    let script = "local found = redis.call('KEYS', 'ratelimit:*{bans}*')
     for at, key in ipairs(found) do
         found[at] = key .. (redis.call('PTTL', key) > 0 and ' expires' or ' stays')
     end
@@ -687,11 +689,10 @@ fn changes_out_of_order_cause_no_resync(redis: &Deployment) {
     let epoch = redis.cli(&["hget", version, "epoch"]);
     let message = |n: u8| {
         let change = format!(r#"["{epoch}","{n}","banned","e user:{n}","9000000000","0","0","{details}"]"#);
-        format!("PUBLISH ratelimit:unblock '{change}'\n")
+        format!("redis.call('PUBLISH', 'ratelimit:unblock', [==[{change}]==])\n")
     };
-    redis
-        .server_of(version)
-        .cli_with(&[], &format!("HSET {version} n 4\n{}{}{}", message(3), message(4), message(2)));
+    let later = [message(3), message(4), message(2)].concat();
+    redis.cli(&["eval", &format!("redis.call('HSET', '{version}', 'n', 4)\n{later}"), "1", version]);
     eventually("all three are known", || {
         ["user:2", "user:3", "user:4"].iter().all(|key| keys(&tollgate).contains(&(*key).to_owned()))
     });
@@ -734,7 +735,7 @@ fn bans_outlast_instances_and_redis(redis: &mut Deployment) {
 fn an_unblock_that_redis_has_no_memory_for_lifts_the_ban_and_is_audited() {
     let origin = Origin::ok();
     let redis = Redis::with(&["--maxmemory", "100mb", "--maxmemory-policy", "noeviction"]);
-    let redis = Deployment::Server(redis);
+    let redis = Deployment::from(Servers::Server(redis));
     let tollgate = sharing(&origin, &redis, "");
     while status(&tollgate, "203.0.113.7", "ann") == 200 {}
     ban(&tollgate, "ip:203.0.113.7");

@@ -8,7 +8,7 @@ on_each_store!(
     a_user_is_found_at_every_address_with_denials,
     each_user_is_counted_once,
     an_unblock_keeps_the_evidence_and_says_who_did_it,
-    evidence_of_before_an_unblock_ends_with_its_retention
+    evidence_of_before_an_unblock_ends_with_its_retention,
 );
 
 /// Limits everything by `policies`, YAML of a mapping; users are not verified.

@@ -7,19 +7,18 @@ use std::{
 
 use crate::{
     harness::{
-        Client, Config, Deployment, Origin, Tollgate, eventually, get_from, on_each_store, on_each_topology,
-        on_topologies,
+        Client, Config, Deployment, Origin, Tollgate, eventually, get_from, on_each_store, on_own_servers,
     },
     store::redis_audit::warnings,
 };
 
 on_each_store!(nothing_outlives_its_retention, nothing_a_list_names_outlives_its_retention);
-on_each_topology!(
+on_own_servers!(
     what_a_lost_instance_recorded_expires_by_itself,
     what_a_lost_instance_listed_expires_by_itself,
-    a_server_that_evicts_is_named_within_seconds
+    a_server_that_evicts_is_named_within_seconds,
 );
-on_topologies!([server cluster] evidence_takes_its_share_of_redis_and_pushes_out_no_limit);
+on_own_servers!([server cluster] evidence_takes_its_share_of_redis_and_pushes_out_no_limit);
 
 /// What a client sends that must not be kept for longer than said.
 const USER: &str = "a-user-who-is-found-again";
@@ -54,7 +53,7 @@ fn ask(tollgate: &Tollgate, source: &str, count: usize) -> Vec<u16> {
 /// Keys that name the user or the path, or have them in their values.
 fn keys_with_names(redis: &Deployment) -> Vec<String> {
     let script = "local found = {}
-    for _, key in ipairs(redis.call('KEYS', '*')) do
+    for _, key in ipairs(redis.call('KEYS', 'ratelimit:*')) do
         local kind, all = redis.call('TYPE', key).ok, {}
         if kind == 'string' then all = { redis.call('GET', key) }
         elseif kind == 'hash' then all = redis.call('HGETALL', key)

@@ -13,7 +13,14 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use super::{PATIENCE, Running, program};
+use super::{
+    PATIENCE, Running,
+    bound::{Bound, Room},
+    program,
+};
+
+/// Each is some ten processes.
+static BROWSERS: Bound = Bound::new(3);
 
 /// A browser with one page. It ends with the test.
 pub struct Browser {
@@ -23,6 +30,7 @@ pub struct Browser {
     /// What the pages are at: `http://127.0.0.1:9900`
     origin: String,
     _driver: Running,
+    _room: Room,
 }
 
 impl Browser {
@@ -33,11 +41,23 @@ impl Browser {
 
     /// Likewise on those of `origin`, such as `https://localhost:8443`, with more arguments for Chromium.
     pub fn open_at(origin: &str, path: &str, arguments: &[&str]) -> Self {
+        let room = BROWSERS.enter();
         // It takes the port of one address family, and ends if somebody has that of the other.
         let (driver, port) = (0..10).find_map(|_| driver()).expect("chromedriver says where it listens");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let own = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--lang=en"];
-        let arguments = [&own, arguments].concat();
+        let own = [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--lang=en",
+            // It asks for updates and the like as it starts, otherwise.
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+        ];
+        let arguments = [own.as_slice(), arguments].concat();
         let capabilities = json!({
             "goog:chromeOptions": {"args": arguments},
             "goog:loggingPrefs": {"browser": "ALL"},
@@ -47,7 +67,8 @@ impl Browser {
             builder.capabilities(capabilities.as_object().unwrap().clone());
             builder.connect(&format!("http://127.0.0.1:{port}")).await.unwrap()
         });
-        let browser = Self { runtime, client: Some(client), origin: origin.to_owned(), _driver: driver };
+        let browser =
+            Self { runtime, client: Some(client), origin: origin.to_owned(), _driver: driver, _room: room };
         browser.go(path);
         browser
     }

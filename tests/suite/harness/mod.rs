@@ -1,6 +1,7 @@
 //! What the tests stand on: the real binary on free ports, origins that do exactly what a test says,
 //! and clients that send exactly the bytes a test wants.
 
+mod bound;
 mod browser;
 mod certificates;
 mod cgroup;
@@ -50,8 +51,8 @@ pub use program::{Running, caddy, haproxy, installed, nginx, printed, program, p
 pub use redis::Redis;
 pub use redis_cluster::{Cluster, slot_of};
 pub use redis_sentinel::{MASTER, Sentinels};
-pub use redis_topology::{Deployment, Topology};
-pub(crate) use redis_topology::{on_each_store, on_each_topology, on_topologies};
+pub use redis_topology::{Deployment, Servers, Topology};
+pub(crate) use redis_topology::{on_each_store, on_each_topology, on_own_servers, on_topologies};
 pub use relay::Relay;
 pub use terminal::Terminal;
 pub use tls::{HttpsClient, TLS_VERSIONS, TlsConnector, roots, server_config};
@@ -75,10 +76,10 @@ pub fn quickest(attempt: impl FnMut() -> Duration) -> Duration {
 /// Waits until `condition` holds.
 #[track_caller]
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let begun = Instant::now();
     while !condition() {
-        assert!(Instant::now() < end, "never came true: {what}");
-        std::thread::sleep(Duration::from_millis(5));
+        assert!(begun.elapsed() < PATIENCE, "never came true: {what}");
+        pause(begun);
     }
 }
 
@@ -86,11 +87,19 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 /// over a moment before it is counted.
 #[track_caller]
 pub fn becomes<T: Copy + PartialEq + Debug>(expected: T, value: impl Fn() -> T) {
-    let end = Instant::now() + PATIENCE;
+    let begun = Instant::now();
     let mut last = value();
     while last != expected {
-        assert!(Instant::now() < end, "never became {expected:?}, but {last:?}");
-        std::thread::sleep(Duration::from_millis(5));
+        assert!(begun.elapsed() < PATIENCE, "never became {expected:?}, but {last:?}");
+        pause(begun);
         last = value();
     }
+}
+
+/// Between two looks at something that is waited for since `begun`: looks at short intervals for long would take the time of
+/// other tests.
+fn pause(begun: Instant) {
+    const SHORTEST: Duration = Duration::from_millis(2);
+    const LONGEST: Duration = Duration::from_millis(50);
+    std::thread::sleep((begun.elapsed() / 10).clamp(SHORTEST, LONGEST));
 }

@@ -3,11 +3,13 @@
 use std::{
     env, fs,
     io::{BufRead, BufReader, Write},
+    net::TcpStream,
     path::Path,
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicBool, Ordering::SeqCst},
 };
 
+use bb8_redis::redis::{Parser, RedisResult, Value, cmd};
 use tempfile::TempDir;
 
 use super::{eventually, free_port};
@@ -152,12 +154,32 @@ impl Redis {
         self.arguments.get(at + 1).map(String::as_str)
     }
 
-    /// What `redis-cli ARGUMENTS` prints, on whichever of its outputs.
+    /// What `redis-cli ARGUMENTS` prints, on whichever of its outputs. A command is sent from here, on a connection of its
+    /// own: tests that wait for something ask often, and a process each would take most of the time. What begins with an
+    /// option is for the program.
     pub fn cli(&self, arguments: &[&str]) -> String {
-        self.cli_with(arguments, "")
+        if arguments[0].starts_with('-') {
+            return self.cli_with(arguments, "");
+        }
+        let reply = self.ask(arguments).map_or_else(|error| error.to_string(), |value| printed(&value));
+        reply.trim_end().to_owned()
     }
 
-    /// Likewise with `input`, which `-x` makes the last argument: it may be of any length.
+    fn ask(&self, arguments: &[&str]) -> RedisResult<Value> {
+        let mut server = TcpStream::connect(("127.0.0.1", self.port))?;
+        let mut send = |arguments: &[&str]| {
+            let mut command = cmd(arguments[0]);
+            command.arg(&arguments[1..]);
+            server.write_all(&command.get_packed_command())?;
+            Parser::new().parse_value(&mut server)
+        };
+        if let Some(password) = self.password() {
+            send(&["auth", password])?;
+        }
+        send(arguments)
+    }
+
+    /// What `redis-cli` prints with `input`, which `-x` makes the last argument: it may be of any length.
     pub fn cli_with(&self, arguments: &[&str], input: &str) -> String {
         let mut command = Command::new("redis-cli");
         if let Some(password) = self.password() {
@@ -180,7 +202,7 @@ impl Redis {
 
     /// All keys, sorted.
     pub fn keys(&self) -> Vec<String> {
-        let mut keys: Vec<_> = self.cli(&["--scan"]).lines().map(str::to_owned).collect();
+        let mut keys: Vec<_> = self.cli(&["keys", "*"]).lines().map(str::to_owned).collect();
         keys.sort();
         keys
     }
@@ -217,8 +239,44 @@ impl Redis {
     }
 }
 
+/// As `redis-cli` prints it where its output is no terminal.
+fn printed(value: &Value) -> String {
+    match value {
+        Value::Nil => String::new(),
+        Value::Okay => "OK".to_owned(),
+        Value::Int(number) => number.to_string(),
+        Value::SimpleString(text) => text.clone(),
+        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Value::Array(values) => values.iter().map(printed).collect::<Vec<_>>().join("\n"),
+        Value::ServerError(error) => format!("{} {}", error.code(), error.details().unwrap_or_default()),
+        other => panic!("RESP2 has no such value: {other:?}"),
+    }
+}
+
 impl Drop for Redis {
     fn drop(&mut self) {
         self.kill();
+    }
+}
+
+#[test]
+fn commands_are_printed_as_redis_cli_prints_them() {
+    let (redis, other) = (Redis::start(), Redis::start());
+    let commands: [&[&str]; 12] = [
+        &["set", "a", "1"],
+        &["get", "a"],
+        &["get", "none"],
+        &["incr", "a"],
+        &["incr", "a", "b"],
+        &["rpush", "list", "b", "", "a"],
+        &["lrange", "list", "0", "-1"],
+        &["lpop", "a"],
+        &["command", "getkeys", "mset", "a", "1", "b", "2"],
+        &["eval", "return { 1, { 'a', false }, { err = 'MINE of mine' } }", "0"],
+        &["config", "get", "maxmemory"],
+        &["keys", "*"],
+    ];
+    for command in commands {
+        assert_eq!(redis.cli(command), other.cli_with(command, ""), "{command:?}");
     }
 }

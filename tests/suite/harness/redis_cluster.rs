@@ -3,8 +3,10 @@
 use std::{cell::RefCell, collections::BTreeSet, path::Path};
 
 use super::{
-    Redis, Relay, eventually, free_port,
-    redis_topology::{SILENCE_AFTER_KILL, SILENCE_AT_REST},
+    Redis, Relay,
+    bound::Room,
+    eventually, free_port,
+    redis_topology::{SEVERAL_SERVERS, SILENCE_AFTER_KILL, SILENCE_AT_REST},
 };
 
 /// Hash slots of a cluster.
@@ -18,6 +20,7 @@ pub struct Cluster {
     arguments: Vec<String>,
     /// Before each node, if clients and replicas are to go that way.
     relays: Option<Vec<Relay>>,
+    _room: Room,
 }
 
 /// The slot of a key: that of its hash tag, if it has one.
@@ -92,7 +95,8 @@ impl Cluster {
     fn start_nodes(arguments: &[&str], is_relayed: bool) -> Self {
         let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
         let relays = is_relayed.then(Vec::new);
-        let mut cluster = Self { nodes: Vec::new(), ids: Vec::new(), arguments, relays };
+        let room = SEVERAL_SERVERS.enter();
+        let mut cluster = Self { nodes: Vec::new(), ids: Vec::new(), arguments, relays, _room: room };
         for _ in 0..2 * PRIMARIES {
             cluster.launch();
         }
@@ -218,7 +222,14 @@ impl Cluster {
 
     /// The same asked of the node that has the command's key.
     pub fn cli_key(&self, arguments: &[&str]) -> String {
-        self.nodes[self.live()[0]].cli(&[&["-c"], arguments].concat())
+        let mut said = String::new();
+        for node in self.live() {
+            said = self.cli(node, arguments);
+            if !said.starts_with("MOVED ") {
+                break;
+            }
+        }
+        said
     }
 
     /// What `CLUSTER ARGUMENTS` does at this node, which has to do it.

@@ -1,8 +1,10 @@
 //! A real Redis with two replicas, watched by three Sentinels, which end with the test that started them.
 
 use super::{
-    Redis, eventually,
-    redis_topology::{SILENCE_AFTER_KILL, SILENCE_AT_REST},
+    Redis,
+    bound::Room,
+    eventually,
+    redis_topology::{SEVERAL_SERVERS, SILENCE_AFTER_KILL, SILENCE_AT_REST},
 };
 
 /// What the Sentinels call the servers that they watch.
@@ -14,6 +16,7 @@ const QUORUM: usize = 2;
 pub struct Sentinels {
     pub servers: Vec<Redis>,
     pub sentinels: Vec<Redis>,
+    _room: Room,
 }
 
 impl Sentinels {
@@ -23,6 +26,7 @@ impl Sentinels {
 
     /// With these settings of each server and each Sentinel besides, as arguments of `redis-server`.
     pub fn with(of_servers: &[&str], of_sentinels: &[&str]) -> Self {
+        let room = SEVERAL_SERVERS.enter();
         let quick = ["--repl-diskless-sync-delay", "0"];
         let primary = Redis::with(&[&quick, of_servers].concat());
         let port = primary.peer_port();
@@ -44,7 +48,7 @@ impl Sentinels {
             configuration += &format!("sentinel sentinel-pass {}\n", of_sentinels[at + 1]);
         }
         let sentinels = (0..3).map(|_| Redis::sentinel(&configuration, of_sentinels)).collect();
-        let started = Self { servers, sentinels };
+        let started = Self { servers, sentinels, _room: room };
         started.wait_until_known();
         started
     }

@@ -1,14 +1,27 @@
 //! A Redis of each topology, so that one test runs on all of them.
 
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        LazyLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
 use tollgate::config::model;
 
-use super::{Authority, Cluster, MASTER, Redis, Sentinels, eventually, file_name, redis_cluster::slot_of};
+use super::{
+    Authority, Cluster, MASTER, Redis, Sentinels, bound::Bound, eventually, file_name, redis_cluster::slot_of,
+};
 
 /// After so many milliseconds of silence the others take a server for failed. No stall of the machine is that long:
 /// nothing is promoted that no test has killed.
 pub(super) const SILENCE_AT_REST: &str = "10000";
 /// Likewise from a kill to the promotion of a replica, and while a cluster is put together.
 pub(super) const SILENCE_AFTER_KILL: &str = "1000";
+
+/// Groups of several servers at once. Two are those that tests share, once they run; each costs most while it starts.
+pub(super) static SEVERAL_SERVERS: Bound = Bound::new(6);
 
 /// How Redis is deployed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,98 +35,194 @@ pub enum Topology {
 }
 
 /// Servers that run.
-pub enum Deployment {
+pub enum Servers {
     Server(Redis),
     Sentinel(Sentinels),
     Cluster(Cluster),
 }
 
+/// Where a test has its keys: on servers of its own, which it may stop and configure, or on those that tests share, under a
+/// prefix of its own. Tests name their keys by [`DEFAULT_PREFIX`] in both cases.
+pub struct Deployment {
+    servers: Held,
+    prefix: String,
+}
+
+enum Held {
+    Own(Servers),
+    /// Never dropped: they end with this process.
+    Shared(&'static Servers),
+}
+
+/// Of keys, unless `store.redis.prefix` says otherwise.
+const DEFAULT_PREFIX: &str = "ratelimit";
+/// What a command begins with that others would notice.
+const OF_THE_WHOLE_SERVER: [&str; 9] =
+    ["flushall", "flushdb", "config", "client", "script", "acl", "debug", "shutdown", "keys"];
+
 impl Topology {
+    /// Servers of the test's own.
     pub fn start(self) -> Deployment {
         self.with(&[])
     }
 
-    /// With these settings of each server besides, as arguments of `redis-server`: those for TLS are the Sentinels', too.
+    /// Likewise with these settings of each server, as arguments of `redis-server`: those for TLS are the Sentinels', too.
     pub fn with(self, arguments: &[&str]) -> Deployment {
+        self.servers(arguments).into()
+    }
+
+    /// A part of the servers that tests share.
+    pub fn shared(self) -> Deployment {
+        static SERVER: LazyLock<Servers> = LazyLock::new(|| Topology::Server.servers(&[]));
+        static SENTINEL: LazyLock<Servers> = LazyLock::new(|| Topology::Sentinel.servers(&[]));
+        static CLUSTER: LazyLock<Servers> = LazyLock::new(|| Topology::Cluster.servers(&[]));
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        let servers = match self {
+            Self::Server => &SERVER,
+            Self::Sentinel => &SENTINEL,
+            Self::Cluster => &CLUSTER,
+        };
+        let prefix = format!("test{}", NUMBERS.fetch_add(1, Relaxed));
+        Deployment { servers: Held::Shared(servers), prefix }
+    }
+
+    fn servers(self, arguments: &[&str]) -> Servers {
         match self {
-            Self::Server => Deployment::Server(Redis::with(arguments)),
+            Self::Server => Servers::Server(Redis::with(arguments)),
             Self::Sentinel => {
                 let of_tls = arguments.chunks(2).filter(|pair| pair[0].starts_with("--tls-"));
-                Deployment::Sentinel(Sentinels::with(
-                    arguments,
-                    &of_tls.flatten().copied().collect::<Vec<_>>(),
-                ))
+                Servers::Sentinel(Sentinels::with(arguments, &of_tls.flatten().copied().collect::<Vec<_>>()))
             }
-            Self::Cluster => Deployment::Cluster(Cluster::with(arguments)),
+            Self::Cluster => Servers::Cluster(Cluster::with(arguments)),
         }
     }
 }
 
+impl From<Servers> for Deployment {
+    fn from(servers: Servers) -> Self {
+        Self { servers: Held::Own(servers), prefix: DEFAULT_PREFIX.to_owned() }
+    }
+}
+
 impl Deployment {
-    pub fn topology(&self) -> Topology {
-        match self {
-            Self::Server(_) => Topology::Server,
-            Self::Sentinel(_) => Topology::Sentinel,
-            Self::Cluster(_) => Topology::Cluster,
+    /// The servers, to be looked at.
+    pub fn running(&self) -> &Servers {
+        match &self.servers {
+            Held::Own(servers) => servers,
+            Held::Shared(servers) => servers,
         }
     }
 
-    /// What stands in `store.redis`: where it is.
+    /// The servers, to be stopped or configured.
+    #[track_caller]
+    pub fn own(&mut self) -> &mut Servers {
+        match &mut self.servers {
+            Held::Own(servers) => servers,
+            Held::Shared(_) => panic!("other tests need these servers"),
+        }
+    }
+
+    #[track_caller]
+    pub fn cluster(&mut self) -> &mut Cluster {
+        match self.own() {
+            Servers::Cluster(cluster) => cluster,
+            _ => panic!("it is no cluster"),
+        }
+    }
+
+    fn is_shared(&self) -> bool {
+        matches!(self.servers, Held::Shared(_))
+    }
+
+    /// What a test calls a key, or a text that names some, as the servers know it.
+    fn in_place(&self, text: &str) -> String {
+        text.replace(&format!("{DEFAULT_PREFIX}:"), &format!("{}:", self.prefix))
+    }
+
+    pub fn topology(&self) -> Topology {
+        match self.running() {
+            Servers::Server(_) => Topology::Server,
+            Servers::Sentinel(_) => Topology::Sentinel,
+            Servers::Cluster(_) => Topology::Cluster,
+        }
+    }
+
+    /// What stands in `store.redis`: where it is, and the prefix.
     pub fn settings(&self) -> String {
-        match self {
-            Self::Server(redis) => {
+        let settings = match self.running() {
+            Servers::Server(redis) => {
                 let password = redis.password().map(|password| format!("://:{password}@"));
                 format!("url: \"{}\"", redis.url().replace("://", password.as_deref().unwrap_or("://")))
             }
-            Self::Sentinel(redis) => redis.settings(),
-            Self::Cluster(redis) => redis.settings(),
-        }
+            Servers::Sentinel(redis) => redis.settings(),
+            Servers::Cluster(redis) => redis.settings(),
+        };
+        if self.is_shared() { format!("{settings}, prefix: {}", self.prefix) } else { settings }
     }
 
-    /// The same, read.
+    /// The same, read: where it is.
     pub fn located(&self) -> model::RedisTopology {
         let url = |server: &Redis| model::Secret::new(server.url());
-        match self {
-            Self::Server(redis) => model::RedisTopology::Url(url(redis)),
-            Self::Sentinel(redis) => model::RedisTopology::Sentinel(model::Sentinel {
+        match self.running() {
+            Servers::Server(redis) => model::RedisTopology::Url(url(redis)),
+            Servers::Sentinel(redis) => model::RedisTopology::Sentinel(model::Sentinel {
                 master: MASTER.to_owned(),
                 nodes: redis.sentinels.iter().map(url).collect(),
                 user: None,
                 password: None,
             }),
-            Self::Cluster(redis) => model::RedisTopology::Cluster(model::Cluster {
+            Servers::Cluster(redis) => model::RedisTopology::Cluster(model::Cluster {
                 nodes: redis.nodes.iter().map(url).collect(),
                 is_strict: false,
             }),
         }
     }
 
+    /// The prefix of all keys.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
     /// What `redis-cli ARGUMENTS` prints, asked of the server that has the command's key.
+    #[track_caller]
     pub fn cli(&self, arguments: &[&str]) -> String {
-        match self {
-            Self::Server(redis) => redis.cli(arguments),
-            Self::Sentinel(redis) => redis.cli(arguments),
-            Self::Cluster(redis) => redis.cli_key(arguments),
+        let arguments = self.addressed(arguments);
+        let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+        match self.running() {
+            Servers::Server(redis) => redis.cli(&arguments),
+            Servers::Sentinel(redis) => redis.cli(&arguments),
+            Servers::Cluster(redis) => redis.cli_key(&arguments),
         }
     }
 
     /// The same asked of each primary, for commands without a key.
+    #[track_caller]
     pub fn each(&self, arguments: &[&str]) -> Vec<String> {
-        self.primaries().into_iter().map(|primary| primary.cli(arguments)).collect()
+        let arguments = self.addressed(arguments);
+        let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+        self.primaries().into_iter().map(|primary| primary.cli(&arguments)).collect()
+    }
+
+    #[track_caller]
+    fn addressed(&self, arguments: &[&str]) -> Vec<String> {
+        let command = arguments[0].to_lowercase();
+        let for_all = OF_THE_WHOLE_SERVER.contains(&command.as_str());
+        assert!(!self.is_shared() || !for_all, "other tests would notice: {arguments:?}");
+        arguments.iter().map(|argument| self.in_place(argument)).collect()
     }
 
     /// The servers that have keys.
     pub fn primaries(&self) -> Vec<&Redis> {
-        match self {
-            Self::Server(redis) => vec![redis],
-            Self::Sentinel(redis) => vec![&redis.servers[redis.primary()]],
-            Self::Cluster(redis) => redis.primaries().into_iter().map(|node| &redis.nodes[node]).collect(),
+        match self.running() {
+            Servers::Server(redis) => vec![redis],
+            Servers::Sentinel(redis) => vec![&redis.servers[redis.primary()]],
+            Servers::Cluster(redis) => redis.primaries().into_iter().map(|node| &redis.nodes[node]).collect(),
         }
     }
 
     /// The server that has a key.
     pub fn server_of(&self, key: &str) -> &Redis {
-        self.server_of_slot(slot_of(key))
+        self.server_of_slot(slot_of(&self.in_place(key)))
     }
 
     /// The server that has the keys of a slot.
@@ -123,20 +232,20 @@ impl Deployment {
 
     /// The server that has the keys of a slot, as the others know it, if it is known.
     fn primary(&self, slot: u16) -> Option<usize> {
-        match self {
-            Self::Server(_) => Some(0),
-            Self::Sentinel(redis) => redis.primary_by(0),
-            Self::Cluster(redis) => redis.owner(slot),
+        match self.running() {
+            Servers::Server(_) => Some(0),
+            Servers::Sentinel(redis) => redis.primary_by(0),
+            Servers::Cluster(redis) => redis.owner(slot),
         }
     }
 
     /// Kills the primary that has the keys of a slot. Its number among the servers.
     pub fn kill_primary(&mut self, slot: u16) -> usize {
         let primary = self.primary(slot).expect("somebody has the slot");
-        match self {
-            Self::Server(redis) => redis.kill(),
-            Self::Sentinel(redis) => redis.kill(primary),
-            Self::Cluster(redis) => redis.kill(primary),
+        match self.own() {
+            Servers::Server(redis) => redis.kill(),
+            Servers::Sentinel(redis) => redis.kill(primary),
+            Servers::Cluster(redis) => redis.kill(primary),
         }
         primary
     }
@@ -145,55 +254,69 @@ impl Deployment {
     #[track_caller]
     pub fn wait_for_another_primary(&self, slot: u16, dead: usize) {
         eventually("a replica is promoted", || self.primary(slot).is_some_and(|primary| primary != dead));
-        match self {
-            Self::Server(_) => {}
-            Self::Sentinel(redis) => redis.set_down_after(SILENCE_AT_REST),
-            Self::Cluster(redis) => redis.set_node_timeout(SILENCE_AT_REST),
+        match self.running() {
+            Servers::Server(_) => {}
+            Servers::Sentinel(redis) => redis.set_down_after(SILENCE_AT_REST),
+            Servers::Cluster(redis) => redis.set_node_timeout(SILENCE_AT_REST),
         }
     }
 
     /// Starts again a server that was killed, and waits until it is a replica.
     #[track_caller]
     pub fn rejoin(&mut self, dead: usize) {
-        match self {
-            Self::Server(redis) => redis.restart(),
-            Self::Sentinel(redis) => {
+        match self.own() {
+            Servers::Server(redis) => redis.restart(),
+            Servers::Sentinel(redis) => {
                 redis.restart(dead);
                 redis.wait_until_replica(dead);
             }
-            Self::Cluster(redis) => {
+            Servers::Cluster(redis) => {
                 redis.restart(dead);
                 redis.wait_until_settled();
             }
         }
     }
 
-    /// All keys, sorted.
+    /// All keys of the test, sorted, as it calls them.
     pub fn keys(&self) -> Vec<String> {
         let mut keys: Vec<_> = self.primaries().into_iter().flat_map(Redis::keys).collect();
+        if self.is_shared() {
+            let own = format!("{}:", self.prefix);
+            keys.retain(|key| key.starts_with(&own));
+            keys = keys.iter().map(|key| key.replace(&own, &format!("{DEFAULT_PREFIX}:"))).collect();
+        }
         keys.sort();
         keys
     }
 
+    /// Removes all keys of the test.
+    pub fn clear(&self) {
+        for key in self.keys() {
+            self.cli(&["del", &key]);
+        }
+    }
+
     /// All servers, but for Sentinels.
     pub fn servers(&self) -> Vec<&Redis> {
-        match self {
-            Self::Server(redis) => vec![redis],
-            Self::Sentinel(redis) => redis.servers.iter().collect(),
-            Self::Cluster(redis) => redis.nodes.iter().collect(),
+        match self.running() {
+            Servers::Server(redis) => vec![redis],
+            Servers::Sentinel(redis) => redis.servers.iter().collect(),
+            Servers::Cluster(redis) => redis.nodes.iter().collect(),
         }
     }
 
     fn servers_mut(&mut self) -> Vec<&mut Redis> {
-        match self {
-            Self::Server(redis) => vec![redis],
-            Self::Sentinel(redis) => redis.servers.iter_mut().collect(),
-            Self::Cluster(redis) => redis.nodes.iter_mut().collect(),
+        match self.own() {
+            Servers::Server(redis) => vec![redis],
+            Servers::Sentinel(redis) => redis.servers.iter_mut().collect(),
+            Servers::Cluster(redis) => redis.nodes.iter_mut().collect(),
         }
     }
 
     /// Stops all servers where they stand.
+    #[track_caller]
     pub fn pause(&self) {
+        assert!(!self.is_shared(), "other tests need these servers");
         self.servers().into_iter().for_each(Redis::pause);
     }
 
@@ -210,53 +333,32 @@ impl Deployment {
     pub fn restart(&mut self) {
         self.kill();
         self.servers_mut().into_iter().for_each(Redis::restart);
-        if let Self::Cluster(redis) = self {
+        if let Servers::Cluster(redis) = self.running() {
             redis.wait_until_settled();
         }
     }
 }
 
-/// Tests on each topology: `on_each_topology!(a, b)` runs `fn a(redis: &Deployment)` (or `&mut`) as the tests `a::server`,
-/// `a::sentinel` and `a::cluster`. `on_topologies!([server cluster] a, b)` leaves some out.
+/// Tests on each topology, on servers that tests share: `on_each_topology!(a, b)` runs `fn a(redis: &Deployment)` as the tests
+/// `a::server`, `a::sentinel` and `a::cluster`. `on_own_servers!(a, b)` does so for `fn a(redis: &mut Deployment)`, each
+/// test on servers of its own; `on_own_servers!([server cluster] a, b)` leaves some out.
 macro_rules! on_each_topology {
     ($($test:ident),* $(,)?) => {
-        $crate::harness::on_topologies!([server sentinel cluster] $($test),*);
+        $crate::harness::on_topologies!(shared [server sentinel cluster] $($test),*);
     };
 }
 
-macro_rules! on_topologies {
-    ($topologies:tt $($test:ident),* $(,)?) => {
-        $(
-            mod $test {
-                $crate::harness::on_topologies!(@each $test $topologies);
-            }
-        )*
+macro_rules! on_own_servers {
+    ([$($topology:ident)*] $($test:ident),* $(,)?) => {
+        $crate::harness::on_topologies!(start [$($topology)*] $($test),*);
     };
-    (@each $test:ident [$($topology:ident)*]) => {
-        $($crate::harness::on_topologies!(@one $test $topology);)*
-    };
-    (@one $test:ident server) => {
-        #[test]
-        fn server() {
-            super::$test(&mut $crate::harness::Topology::Server.start());
-        }
-    };
-    (@one $test:ident sentinel) => {
-        #[test]
-        fn sentinel() {
-            super::$test(&mut $crate::harness::Topology::Sentinel.start());
-        }
-    };
-    (@one $test:ident cluster) => {
-        #[test]
-        fn cluster() {
-            super::$test(&mut $crate::harness::Topology::Cluster.start());
-        }
+    ($($test:ident),* $(,)?) => {
+        $crate::harness::on_topologies!(start [server sentinel cluster] $($test),*);
     };
 }
 
 /// Tests on each store: `on_each_store!(a, b)` runs `fn a(redis: Option<&Deployment>)` as the tests `a::memory`,
-/// `a::server`, `a::sentinel` and `a::cluster`.
+/// `a::server`, `a::sentinel` and `a::cluster`, on servers that tests share.
 macro_rules! on_each_store {
     ($($test:ident),* $(,)?) => {
         $(
@@ -268,24 +370,56 @@ macro_rules! on_each_store {
 
                 #[test]
                 fn server() {
-                    super::$test(Some(&$crate::harness::Topology::Server.start()));
+                    super::$test(Some(&$crate::harness::Topology::Server.shared()));
                 }
 
                 #[test]
                 fn sentinel() {
-                    super::$test(Some(&$crate::harness::Topology::Sentinel.start()));
+                    super::$test(Some(&$crate::harness::Topology::Sentinel.shared()));
                 }
 
                 #[test]
                 fn cluster() {
-                    super::$test(Some(&$crate::harness::Topology::Cluster.start()));
+                    super::$test(Some(&$crate::harness::Topology::Cluster.shared()));
                 }
             }
         )*
     };
 }
 
-pub(crate) use {on_each_store, on_each_topology, on_topologies};
+/// What the macros above have in common.
+macro_rules! on_topologies {
+    ($servers:ident $topologies:tt $($test:ident),* $(,)?) => {
+        $(
+            mod $test {
+                $crate::harness::on_topologies!(@each $servers $test $topologies);
+            }
+        )*
+    };
+    (@each $servers:ident $test:ident [$($topology:ident)*]) => {
+        $($crate::harness::on_topologies!(@one $servers $test $topology);)*
+    };
+    (@one $servers:ident $test:ident server) => {
+        #[test]
+        fn server() {
+            super::$test(&mut $crate::harness::Topology::Server.$servers());
+        }
+    };
+    (@one $servers:ident $test:ident sentinel) => {
+        #[test]
+        fn sentinel() {
+            super::$test(&mut $crate::harness::Topology::Sentinel.$servers());
+        }
+    };
+    (@one $servers:ident $test:ident cluster) => {
+        #[test]
+        fn cluster() {
+            super::$test(&mut $crate::harness::Topology::Cluster.$servers());
+        }
+    };
+}
+
+pub(crate) use {on_each_store, on_each_topology, on_own_servers, on_topologies};
 
 fn keys_are_found_wherever_they_are(redis: &mut Deployment) {
     for key in ["a", "b", "c"] {
@@ -303,7 +437,29 @@ fn keys_are_found_wherever_they_are(redis: &mut Deployment) {
     assert!(redis.servers().iter().all(|server| server.answers()));
 }
 
-on_each_topology!(keys_are_found_wherever_they_are);
+on_own_servers!(keys_are_found_wherever_they_are);
+
+fn keys_of_one_test_are_no_others(redis: &Deployment) {
+    let other = redis.topology().shared();
+    let sum = "return redis.call('incrby', KEYS[1], 1) + redis.call('incrby', 'ratelimit:{a}:2', 1)";
+    for (redis, expected) in [(redis, "2"), (&other, "2"), (redis, "4")] {
+        assert_eq!(redis.cli(&["eval", sum, "1", "ratelimit:{a}:1"]), expected);
+        assert_eq!(redis.keys(), ["ratelimit:{a}:1", "ratelimit:{a}:2"]);
+        assert_eq!(
+            redis.server_of("ratelimit:{a}:1").cli(&["exists", &format!("{}:{{a}}:1", redis.prefix())]),
+            "1"
+        );
+    }
+    redis.clear();
+    assert_eq!(redis.keys(), [""; 0]);
+    assert_eq!(other.keys().len(), 2);
+    for unkind in [["flushall"].as_slice(), &["CONFIG", "SET", "maxmemory", "1"]] {
+        catch_unwind(AssertUnwindSafe(|| redis.each(unkind))).expect_err("others would notice");
+    }
+    catch_unwind(AssertUnwindSafe(|| redis.pause())).expect_err("others would wait");
+}
+
+on_each_topology!(keys_of_one_test_are_no_others);
 
 #[test]
 fn each_topology_may_speak_tls_and_ask_for_a_password() {

@@ -1,7 +1,7 @@
 //! The binary under test, as its users run it.
 
 use std::{
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader},
     net::SocketAddr,
     path::Path,
     process::{Child, Command, ExitStatus, Stdio},
@@ -214,9 +214,8 @@ impl Drop for Tollgate {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if thread::panicking() {
-            let mut out = std::io::stderr().lock();
             for line in self.stderr.lock().unwrap().iter().rev().take(40).rev() {
-                let _ = writeln!(out, "    tollgate: {line}");
+                eprintln!("    tollgate: {line}");
             }
             return;
         }

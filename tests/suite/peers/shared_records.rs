@@ -19,28 +19,30 @@ use tollgate::{
 
 use crate::{
     config::environment::Environment,
-    harness::{Deployment, Redis, Reply, eventually, on_each_topology, on_topologies, request},
+    harness::{Deployment, Redis, Reply, eventually, on_each_topology, on_own_servers, request},
 };
 
 on_each_topology!(
-    one_connection_serves_many_queries_and_is_replaced,
     every_instance_shows_the_records_of_all,
     shared_records_are_shown_once_and_up_to_keep,
     an_unblock_on_one_instance_is_one_on_all,
     users_of_all_instances_are_counted_once_each,
-    a_user_is_found_at_all_addresses_and_at_unblocked_ones_too,
     an_instance_that_missed_an_unblock_does_not_undo_it,
-    clocks_that_differ_make_no_difference_to_an_unblock,
     a_restarted_instance_shows_its_earlier_records,
+    many_clients_are_read_in_pages,
+);
+on_own_servers!(
+    one_connection_serves_many_queries_and_is_replaced,
+    a_user_is_found_at_all_addresses_and_at_unblocked_ones_too,
+    clocks_that_differ_make_no_difference_to_an_unblock,
     invalid_records_are_skipped,
     a_failed_publication_is_repeated,
     while_redis_is_down_an_instance_shows_its_own_records,
-    many_clients_are_read_in_pages,
     restarts_leave_one_copy,
 );
 
 // It fills the server by a script of some seconds: Sentinels and the nodes of a cluster would take another.
-on_topologies!([server] redis_holds_a_bounded_number_of_clients);
+on_own_servers!([server] redis_holds_a_bounded_number_of_clients);
 
 const HOUR: Duration = Duration::from_secs(3_600);
 /// Which clients were limited, and when last.
@@ -73,11 +75,11 @@ struct Instance {
 
 impl Instance {
     fn start(redis: &Deployment, id: &str) -> Self {
-        Self::start_as(redis.located(), id, 0)
+        Self::start_at(redis.located(), redis.prefix(), id, 0)
     }
 
     /// `ahead`: microseconds that its clock is ahead.
-    fn start_as(redis: model::RedisTopology, id: &str, ahead: i64) -> Self {
+    fn start_at(redis: model::RedisTopology, prefix: &str, id: &str, ahead: i64) -> Self {
         let config = config::parse("proxy.yaml", CONFIG, &Environment).unwrap_or_else(|e| panic!("{e}"));
         let policies: Arc<[Policy]> =
             (0..).zip(&config.policies).map(|(id, policy)| Policy::new(policy, PolicyId(id))).collect();
@@ -121,7 +123,7 @@ impl Instance {
         let store = Arc::new(MemoryStore::new(1_000, Arc::clone(&clock)));
         let topology = Topology::open(&model::Redis::new(redis)).unwrap();
         block_on(topology.learn()).unwrap();
-        let scope = Scope::new("ratelimit", id, HOUR);
+        let scope = Scope::new(prefix, id, HOUR);
         let (theirs, of) = (Arc::clone(&topology), scope.clone());
         let archive = move || RecordArchive::new(of, async move |key: &str| theirs.connect(key).await);
         let wrong_tokens = Arc::new(MemoryStore::new(admin::WRONG_TOKEN_KEYS, Arc::clone(&clock)));
@@ -247,7 +249,7 @@ fn users(evidence: &Value) -> Vec<&str> {
 /// Every key expires, and none later than an hour from now.
 #[track_caller]
 fn all_expire(redis: &Deployment) {
-    let script = "local found = redis.call('KEYS', '*')
+    let script = "local found = redis.call('KEYS', 'ratelimit:*')
     for at, key in ipairs(found) do
         local left = redis.call('PTTL', key)
         if left <= 0 or left > 3600000 then found[at] = key .. ' expires in ' .. left else found[at] = '' end
@@ -280,7 +282,7 @@ fn one_connection_serves_many_queries_and_is_replaced(redis: &mut Deployment) {
     assert_eq!(b.evidence("203.0.113.7")["denied"], 2, "the next reader does not get less");
 }
 
-fn every_instance_shows_the_records_of_all(redis: &mut Deployment) {
+fn every_instance_shows_the_records_of_all(redis: &Deployment) {
     let [a, b] = ["a", "b"].map(|id| Instance::start(redis, id));
     a.deny("203.0.113.7", "ann", 0);
     a.deny("203.0.113.7", "bob", 1);
@@ -314,7 +316,7 @@ fn every_instance_shows_the_records_of_all(redis: &mut Deployment) {
     assert_eq!(b.evidence("203.0.113.7")["denied"], 4);
 }
 
-fn shared_records_are_shown_once_and_up_to_keep(redis: &mut Deployment) {
+fn shared_records_are_shown_once_and_up_to_keep(redis: &Deployment) {
     let [a, b] = ["a", "b"].map(|id| Instance::start(redis, id));
     let now = a.clock.now();
     let filled = [entry(now - 3, "ann"), entry(now - 2, "bob"), entry(now - 1, "ann")];
@@ -336,7 +338,7 @@ fn shared_records_are_shown_once_and_up_to_keep(redis: &mut Deployment) {
     }
 }
 
-fn an_unblock_on_one_instance_is_one_on_all(redis: &mut Deployment) {
+fn an_unblock_on_one_instance_is_one_on_all(redis: &Deployment) {
     let [a, b, c] = ["a", "b", "c"].map(|id| Instance::start(redis, id));
     for (instance, user) in [(&a, "ann"), (&b, "bob")] {
         instance.deny("203.0.113.7", user, 1);
@@ -370,7 +372,7 @@ fn an_unblock_on_one_instance_is_one_on_all(redis: &mut Deployment) {
     all_expire(redis);
 }
 
-fn users_of_all_instances_are_counted_once_each(redis: &mut Deployment) {
+fn users_of_all_instances_are_counted_once_each(redis: &Deployment) {
     let [a, b, c] = ["a", "b", "c"].map(|id| Instance::start(redis, id));
     for (instance, names) in [(&a, 0..60), (&b, 40..100)] {
         names.for_each(|name| instance.deny("203.0.113.7", &format!("user-{name}"), 0));
@@ -393,7 +395,7 @@ fn users_of_all_instances_are_counted_once_each(redis: &mut Deployment) {
 
 fn a_user_is_found_at_all_addresses_and_at_unblocked_ones_too(redis: &mut Deployment) {
     let [a, b, c] = ["a", "b", "c"].map(|id| Instance::start(redis, id));
-    let behind = Instance::start_as(redis.located(), "behind", -50_000_000);
+    let behind = Instance::start_at(redis.located(), redis.prefix(), "behind", -50_000_000);
     for (instance, address, is_verified) in [
         (&a, "203.0.113.7", false),
         (&a, "203.0.113.8", false),
@@ -442,7 +444,7 @@ fn a_user_is_found_at_all_addresses_and_at_unblocked_ones_too(redis: &mut Deploy
     assert_eq!(of(&a, "ann").len(), 2, "what it saw itself");
 }
 
-fn an_instance_that_missed_an_unblock_does_not_undo_it(redis: &mut Deployment) {
+fn an_instance_that_missed_an_unblock_does_not_undo_it(redis: &Deployment) {
     let [a, b] = ["a", "b"].map(|id| Instance::start(redis, id));
     a.deny("203.0.113.7", "ann", 0);
     a.publish(1);
@@ -463,7 +465,7 @@ fn clocks_that_differ_make_no_difference_to_an_unblock(redis: &mut Deployment) {
     for ahead in [-50_000_000, 50_000_000] {
         redis.each(&["FLUSHALL"]);
         let a = Instance::start(redis, "a");
-        let wrong = Instance::start_as(redis.located(), "wrong", ahead);
+        let wrong = Instance::start_at(redis.located(), redis.prefix(), "wrong", ahead);
         for address in ["203.0.113.7", "203.0.113.8"] {
             wrong.deny(address, "ann", 0);
         }
@@ -482,7 +484,7 @@ fn clocks_that_differ_make_no_difference_to_an_unblock(redis: &mut Deployment) {
     }
 }
 
-fn a_restarted_instance_shows_its_earlier_records(redis: &mut Deployment) {
+fn a_restarted_instance_shows_its_earlier_records(redis: &Deployment) {
     let before = Instance::start(redis, "a1");
     before.deny("203.0.113.7", "ann", 0);
     before.publish(1);
@@ -592,7 +594,7 @@ fn while_redis_is_down_an_instance_shows_its_own_records(redis: &mut Deployment)
     assert!(b.try_publish().is_err());
 }
 
-fn many_clients_are_read_in_pages(redis: &mut Deployment) {
+fn many_clients_are_read_in_pages(redis: &Deployment) {
     let [a, b] = ["a", "b"].map(|id| Instance::start(redis, id));
     for n in 0..700 {
         a.deny(&format!("10.0.{}.{}", n / 256, n % 256), "ann", 0);
@@ -645,7 +647,8 @@ fn either_protocol_will_do() {
     let [old, new] = ["resp2", "resp3"]
         .map(|protocol| (format!("{}/?protocol={protocol}", redis.url()), protocol))
         .map(|(url, protocol)| {
-            Instance::start_as(model::RedisTopology::Url(model::Secret::new(url)), protocol, 0)
+            let redis = model::RedisTopology::Url(model::Secret::new(url));
+            Instance::start_at(redis, "ratelimit", protocol, 0)
         });
     old.deny("203.0.113.7", "ann", 0);
     old.publish(1);

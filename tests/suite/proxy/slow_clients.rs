@@ -348,7 +348,7 @@ fn over_unix_sockets_readers_are_measured_likewise() {
     let (origin, directory) = (endless(), TempDir::new().unwrap());
     let path = directory.path().join("tollgate.sock");
     let listeners = format!(
-        "listeners: [{{ address: \"127.0.0.1:0\" }}, {{ address: \"unix:{}\" }}]\nclient_limits: {{ min_rate: {{ bytes: 100KiB, grace: 1s }} }}\n",
+        "listeners: [{{ address: \"127.0.0.1:0\" }}, {{ address: \"unix:{}\" }}]\nclient_limits: {{ min_rate: {{ bytes: 100KiB, grace: 3s }} }}\n",
         file_name(&path)
     );
     let tollgate = start(&origin, &listeners);
@@ -359,9 +359,9 @@ fn over_unix_sockets_readers_are_measured_likewise() {
         stream
     };
     // A megabyte a second.
-    read_slowly(&mut connect(), 50_000, Duration::from_secs(3)).unwrap();
+    read_slowly(&mut connect(), 50_000, Duration::from_secs(6)).unwrap();
     eventually("the first has left", || origin.open_connections() == 0);
-    let ended = read_slowly(&mut connect(), 100, Duration::from_secs(5));
+    let ended = read_slowly(&mut connect(), 100, Duration::from_secs(10));
     // What the kernel holds can still be read.
     drop(ended);
     eventually("the second is cut off", || origin.open_connections() == 0);

@@ -10,10 +10,10 @@ use std::{
 use super::redis_audit::warnings;
 use crate::harness::{
     Client, Cluster, Config, Deployment, Latencies, Load, MASTER, Origin, Redis, Relay, Sample, Sentinels,
-    Tollgate, Topology, eventually, nobody, on_each_topology,
+    Servers, Tollgate, Topology, eventually, nobody, on_own_servers,
 };
 
-on_each_topology!(
+on_own_servers!(
     each_of_two_instances_admits_its_share,
     a_list_of_instances_that_is_lost_raises_no_share,
     a_connection_that_was_closed_while_idle_fails_nobody,
@@ -173,12 +173,12 @@ impl Site {
     fn cluster() -> (Self, String) {
         let cluster = Cluster::behind_relays();
         let settings = cluster.settings();
-        (Self { redis: Deployment::Cluster(cluster), relays: Vec::new(), sentinel: None }, settings)
+        (Self { redis: Servers::Cluster(cluster).into(), relays: Vec::new(), sentinel: None }, settings)
     }
 
     fn relays(&self) -> &[Relay] {
-        match &self.redis {
-            Deployment::Cluster(cluster) => cluster.relays(),
+        match self.redis.running() {
+            Servers::Cluster(cluster) => cluster.relays(),
             _ => &self.relays,
         }
     }

@@ -18,15 +18,14 @@ use tollgate::{
 use crate::{
     config::environment::Environment,
     harness::{
-        Config, Deployment, Origin, Redis, Tollgate, Topology as Deployed, eventually, get, on_each_topology,
-        on_topologies,
+        Config, Deployment, Origin, Redis, Tollgate, Topology as Deployed, eventually, get, on_own_servers,
     },
 };
 
-on_each_topology!(what_is_set_while_it_runs_is_noticed, warnings_are_in_the_status_and_once_in_the_log,);
+on_own_servers!(what_is_set_while_it_runs_is_noticed, warnings_are_in_the_status_and_once_in_the_log);
 
 // The nodes of a cluster would have to evict at the same time.
-on_topologies!([server sentinel] a_server_that_evicts_is_reported_as_long_as_it_does);
+on_own_servers!([server sentinel] a_server_that_evicts_is_reported_as_long_as_it_does);
 
 /// The least that a configuration says.
 const SMALLEST: &str = "

@@ -8,7 +8,9 @@ use std::{
 };
 
 use super::redis_audit::{AS_IT_SHOULD_BE, Watched, by_url, warnings};
-use crate::harness::{Client, Config, Deployment, Origin, Redis, Tollgate, eventually, get, on_topologies};
+use crate::harness::{
+    Client, Config, Deployment, Origin, Redis, Servers, Tollgate, eventually, get, on_own_servers,
+};
 
 const PASSWORD: &str = "CHANGE-ME";
 
@@ -71,13 +73,13 @@ fn restrict(redis: &Deployment) -> String {
         allow(server, &rules_of(file));
     }
     let user = format!("user: tollgate, password: {PASSWORD}");
-    match redis {
-        Deployment::Server(redis) => settings(redis, PASSWORD),
-        Deployment::Sentinel(all) => {
+    match redis.running() {
+        Servers::Server(redis) => settings(redis, PASSWORD),
+        Servers::Sentinel(all) => {
             all.sentinels.iter().for_each(|sentinel| allow(sentinel, &rules_of(OF_SENTINELS)));
             format!("{}, {user}", redis.settings().replacen("{ ", &format!("{{ {user}, "), 1))
         }
-        Deployment::Cluster(_) => format!("{}, {user}", redis.settings()),
+        Servers::Cluster(_) => format!("{}, {user}", redis.settings()),
     }
 }
 
@@ -137,7 +139,7 @@ fn the_lines_of_the_guide_are_those_of_the_files() {
     }
 }
 
-on_topologies!([server sentinel cluster] with_the_least_rights_everything_works);
+on_own_servers!([server sentinel cluster] with_the_least_rights_everything_works);
 
 fn with_the_least_rights_everything_works(redis: &mut Deployment) {
     let (origin, settings) = (Origin::ok(), restrict(redis));
@@ -177,8 +179,8 @@ fn with_the_least_rights_everything_works(redis: &mut Deployment) {
         assert_eq!(warnings(tollgate), [""; 0]);
         assert_eq!(tollgate.metric("tollgate_store_errors_total{kind=\"rights\"}"), 0.0);
     }
-    let sentinels = match &*redis {
-        Deployment::Sentinel(redis) => &redis.sentinels[..],
+    let sentinels = match redis.running() {
+        Servers::Sentinel(redis) => &redis.sentinels[..],
         _ => &[],
     };
     for server in redis.servers().into_iter().chain(sentinels) {

@@ -20,7 +20,7 @@ use tollgate::{
 
 use super::conformance::{MINUTE, policy, single_check};
 use crate::harness::{
-    Cluster, Config, Deployment, Origin, Redis, Relay, Tollgate, Topology, eventually, get, slot_of,
+    Cluster, Config, Deployment, Origin, Redis, Relay, Servers, Tollgate, Topology, eventually, get, slot_of,
 };
 
 /// Of a decision; the round trip takes most of it.
@@ -100,9 +100,9 @@ fn in_local_runtime<T>(test: impl Future<Output = T>) -> T {
 #[test]
 fn a_node_that_is_busy_delays_no_decision_of_another() {
     const BUSY: usize = 300;
-    let redis = Deployment::Cluster(Cluster::behind_relays());
+    let redis = Deployment::from(Servers::Cluster(Cluster::behind_relays()));
     let config = model::Redis { timeout: Duration::from_secs(5), ..model::Redis::new(redis.located()) };
-    let Deployment::Cluster(cluster) = &redis else { unreachable!("it is one") };
+    let Servers::Cluster(cluster) = redis.running() else { unreachable!("it is one") };
     let policy = policy("wide", Algorithm::FixedWindow, &[(1_000_000, MINUTE)]);
     let home = cluster.node_of_slot(slot_of("{ip:busy}"));
     let quiet: Vec<String> = (0..)

@@ -10,6 +10,7 @@ use std::{
 use crate::{
     harness::{
         Client, Config, Deployment, Origin, Redis, Relay, Reply, Tollgate, eventually, on_each_topology,
+        on_own_servers,
     },
     limit::exactness,
 };
@@ -19,15 +20,14 @@ on_each_topology!(
     a_denial_of_one_identifier_takes_nothing_of_the_other,
     every_key_reads_as_the_design_says_and_ends,
     a_denied_request_leaves_every_key_byte_for_byte_as_it_was,
-    it_is_redis_that_tells_the_time,
     state_from_the_future_is_counted_when_it_is_discarded,
     a_slice_is_asked_for_once_and_spent_alone,
-    after_a_denial_a_worker_answers_for_itself,
     an_unblock_at_one_instance_is_heard_at_the_other_at_once,
     an_unblock_lists_the_other_keys_although_it_hears_of_itself,
     foreign_values_in_our_keys_stop_nothing,
     each_instance_knows_how_many_live,
 );
+on_own_servers!(it_is_redis_that_tells_the_time, after_a_denial_a_worker_answers_for_itself);
 
 /// A policy of each algorithm, each on a route of its own name, and two with keys of other kinds.
 const EACH_ALGORITHM: &str = "
@@ -98,15 +98,15 @@ fn decisions(tollgates: &[&Tollgate]) -> usize {
 
 mod two_instances_admit_exactly_the_limit {
     mod server {
-        crate::limit::exactness::each_algorithm!(Some(&crate::harness::Topology::Server.start()));
+        crate::limit::exactness::each_algorithm!(Some(&crate::harness::Topology::Server.shared()));
     }
 
     mod sentinel {
-        crate::limit::exactness::each_algorithm!(Some(&crate::harness::Topology::Sentinel.start()));
+        crate::limit::exactness::each_algorithm!(Some(&crate::harness::Topology::Sentinel.shared()));
     }
 
     mod cluster {
-        crate::limit::exactness::each_algorithm!(Some(&crate::harness::Topology::Cluster.start()));
+        crate::limit::exactness::each_algorithm!(Some(&crate::harness::Topology::Cluster.shared()));
     }
 }
 

@@ -14,7 +14,7 @@ use std::{
 
 use crate::harness::{
     Client, Cluster, Config, Deployment, HiccupWatch, Origin, Redis, Tollgate, eventually, free_port, get,
-    on_each_topology, on_topologies, slot_of,
+    on_each_topology, on_own_servers, slot_of,
 };
 
 on_each_topology!(
@@ -23,10 +23,11 @@ on_each_topology!(
     what_a_denial_by_user_took_from_the_address_comes_back,
 );
 
-on_topologies!([sentinel cluster] a_primary_that_is_killed_under_load_is_replaced);
+on_own_servers!([sentinel cluster] a_primary_that_is_killed_under_load_is_replaced);
 
-on_topologies!(
-    [cluster] slots_that_move_under_load_refuse_nobody,
+on_own_servers!(
+    [cluster]
+    slots_that_move_under_load_refuse_nobody,
     a_slot_that_is_half_moved_counts_on,
     a_log_that_has_run_empty_counts_while_its_slot_moves,
     a_limit_is_reset_while_its_slot_moves,
@@ -341,7 +342,7 @@ fn wait_for_the_store(both: &[Tollgate; 2]) {
 fn slots_that_move_under_load_refuse_nobody(redis: &mut Deployment) {
     let judge = Judge::start();
     let both = instances(&judge.origin, redis, "5s", ALGORITHMS);
-    let Deployment::Cluster(cluster) = redis else { unreachable!("slots are a cluster's") };
+    let cluster = redis.cluster();
     wait_for_the_store(&both);
     let homes = USED.map(|slot| cluster.node_of_slot(slot));
     let added = cluster.add_node();
@@ -385,7 +386,7 @@ fn move_slowly(cluster: &Cluster, slot: u16, to: usize) {
 fn a_slot_that_is_half_moved_counts_on(redis: &mut Deployment) {
     let judge = Judge::start();
     let both = instances(&judge.origin, redis, "5s", ALGORITHMS);
-    let Deployment::Cluster(cluster) = redis else { unreachable!("slots are a cluster's") };
+    let cluster = redis.cluster();
     wait_for_the_store(&both);
     let keys: Vec<_> = (0..12).map(|_| Key::fresh(USED[0])).collect();
     let (known, new) = keys.split_at(8);
@@ -424,7 +425,7 @@ fn a_log_that_has_run_empty_counts_while_its_slot_moves(redis: &mut Deployment) 
     let judge = Judge::start();
     let policies = ALGORITHMS.replace("limit: 20/1d", "limit: 20/2s") + "workers: 1\n";
     let both = instances(&judge.origin, redis, "5s", &policies);
-    let Deployment::Cluster(cluster) = redis else { unreachable!("slots are a cluster's") };
+    let cluster = redis.cluster();
     wait_for_the_store(&both);
     let (slot, known) = (USED[0], Key::fresh(USED[0]));
     let mut client = Client::connect(both[0].address);
@@ -444,7 +445,7 @@ fn a_log_that_has_run_empty_counts_while_its_slot_moves(redis: &mut Deployment) 
 fn a_limit_is_reset_while_its_slot_moves(redis: &mut Deployment) {
     let origin = Origin::ok();
     let settings = redis.settings();
-    let Deployment::Cluster(cluster) = redis else { unreachable!("slots are a cluster's") };
+    let cluster = redis.cluster();
     let tollgate = Tollgate::start(Config::yaml(format!(
         "
 upstreams: {{ origin: {{ endpoints: [\"http://{}\"] }} }}

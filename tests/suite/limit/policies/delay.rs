@@ -9,9 +9,9 @@ use std::{
 use super::{on_each_store, start};
 use crate::harness::{Client, Deployment, Origin, eventually, get, on_each_topology};
 
-on_each_store!(requests_come_out_as_far_apart_as_the_rate_says, no_more_wait_than_come_out_in_time,);
+on_each_store!(requests_come_out_as_far_apart_as_the_rate_says, no_more_wait_than_come_out_in_time);
 
-on_each_topology!(those_who_wait_at_two_instances_come_out_one_after_the_other,);
+on_each_topology!(those_who_wait_at_two_instances_come_out_one_after_the_other);
 
 /// Beside the origin, when each request came.
 fn watched() -> (Origin, Arc<Mutex<Vec<Instant>>>) {

@@ -8,7 +8,7 @@ use std::{
 use super::start_before;
 use crate::harness::{Client, Deployment, Origin, Tollgate, eventually, on_each_topology};
 
-on_each_topology!(are_free_once_they_expire_and_not_before_and_no_others,);
+on_each_topology!(are_free_once_they_expire_and_not_before_and_no_others);
 
 const CLIENTS: usize = 1_000;
 const OTHERS: usize = 5;

@@ -12,6 +12,7 @@ use std::{
 use super::{on_each_store, start, start_before};
 use crate::harness::{
     Client, Config, Deployment, Origin, Redis, Relay, Tollgate, eventually, get, on_each_topology,
+    on_own_servers,
 };
 
 on_each_store!(
@@ -21,9 +22,11 @@ on_each_store!(
 );
 
 on_each_topology!(
-    a_client_that_leaves_while_the_store_is_asked_keeps_nothing,
     an_instance_that_drains_gives_its_places_back_when_its_requests_end,
     what_the_end_of_the_drain_breaks_off_gives_its_places_back,
+);
+on_own_servers!(
+    a_client_that_leaves_while_the_store_is_asked_keeps_nothing,
     a_process_that_can_t_give_back_still_ends,
     while_redis_is_away_places_are_had_and_given_back_in_memory,
 );

@@ -17,7 +17,7 @@ use super::{
 };
 
 const THREADS: u64 = 64;
-const ROUNDS: u64 = 25;
+const ROUNDS: usize = 25;
 
 pub(crate) fn threads_take_exactly_the_budget<S: Subject>() {
     for algorithm in ALGORITHMS {
@@ -25,15 +25,16 @@ pub(crate) fn threads_take_exactly_the_budget<S: Subject>() {
         // With fewer requests than the budget, with as many, and with more.
         for each in [0, 1, 7] {
             let attempts = THREADS * each + 50;
-            for round in 0..ROUNDS {
-                let harness = Harness::<S>::new();
-                let identifier = format!("ip:{round}");
-                let admitted = on_threads(|thread| {
-                    let attempts = (attempts + thread) / THREADS; // sums to all of them
-                    (0..attempts).filter(|_| harness.take(&policy, &identifier, 1).admitted).count() as u64
-                });
+            let harness = Harness::<S>::new();
+            let identifier = |round: usize| format!("ip:{round}");
+            let admitted = on_threads_in_rounds(ROUNDS, |round, thread| {
+                let attempts = (attempts + thread) / THREADS; // sums to all of them
+                let take = |_: &u64| harness.take(&policy, &identifier(round), 1).admitted;
+                (0..attempts).filter(take).count() as u64
+            });
+            for (round, admitted) in admitted.into_iter().enumerate() {
                 assert_eq!(admitted, attempts.min(50), "{algorithm:?}");
-                assert_eq!(harness.used(&policy, &identifier), admitted, "{algorithm:?}");
+                assert_eq!(harness.used(&policy, &identifier(round)), admitted, "{algorithm:?}");
             }
         }
     }
@@ -43,7 +44,7 @@ pub(crate) fn threads_with_several_checks_neither_over_admit_nor_deadlock<S: Sub
     let policies = ALGORITHMS.map(|algorithm| policy("p", algorithm, &[(100, MINUTE)]));
     for round in 0..ROUNDS {
         let harness = Harness::<S>::new();
-        harness.clock.set(START + i64::try_from(round).unwrap());
+        harness.clock.set(START + round as i64);
         // Each takes of a budget of its own and of a common one, in one order or the other.
         let admitted = on_threads(|thread| {
             let mut checks: Vec<Check<'_>> = policies
@@ -89,15 +90,23 @@ pub(crate) fn threads_enter_up_to_the_limit<S: Subject>() {
 
 /// Runs `work` on all threads at once and adds up what they say.
 fn on_threads(work: impl Fn(u64) -> u64 + Sync) -> u64 {
-    let (start, sum) = (Barrier::new(usize::try_from(THREADS).unwrap()), AtomicU64::new(0));
+    on_threads_in_rounds(1, |_, thread| work(thread))[0]
+}
+
+/// Likewise in each of several rounds, which all threads begin together. Threads keep their ends of the store.
+fn on_threads_in_rounds(rounds: usize, work: impl Fn(usize, u64) -> u64 + Sync) -> Vec<u64> {
+    let start = Barrier::new(usize::try_from(THREADS).unwrap());
+    let sums: Vec<_> = (0..rounds).map(|_| AtomicU64::new(0)).collect();
     thread::scope(|scope| {
         for thread in 0..THREADS {
-            let (start, sum, work) = (&start, &sum, &work);
+            let (start, sums, work) = (&start, &sums, &work);
             scope.spawn(move || {
-                start.wait();
-                sum.fetch_add(work(thread), Ordering::Relaxed);
+                for (round, sum) in sums.iter().enumerate() {
+                    start.wait();
+                    sum.fetch_add(work(round, thread), Ordering::Relaxed);
+                }
             });
         }
     });
-    sum.into_inner()
+    sums.into_iter().map(AtomicU64::into_inner).collect()
 }

@@ -16,7 +16,7 @@ use tollgate::{
     config::model::{self, Algorithm},
     limit::{
         Check, ClearedLimit, Decision, LimitUsage, ManualClock, Policy, PolicyId, Receipt, Store, StoreAdmin,
-        Taken,
+        Taken, Unavailable,
         algorithm::{Detail, Kind, Member, Verdict, metadata_list::Entry},
     },
 };
@@ -166,6 +166,16 @@ impl<S: Subject> Harness<S> {
         self.ask(async |store| store.peek(policy, identifier).await)
     }
 
+    /// Several limits, asked for at once.
+    pub(crate) fn peeks<'a>(&self, limits: impl Iterator<Item = (&'a Policy, &'a str)>) -> Vec<LimitUsage> {
+        let limits: Vec<_> = limits.collect();
+        self.ask(async |store| {
+            let peeks =
+                join_all(limits.iter().map(|&(policy, identifier)| store.peek(policy, identifier))).await;
+            peeks.into_iter().collect::<Result<_, _>>()
+        })
+    }
+
     pub(crate) fn used(&self, policy: &Policy, identifier: &str) -> u64 {
         self.peek(policy, identifier).used
     }
@@ -184,14 +194,15 @@ impl<S: Subject> Harness<S> {
 
     /// All that can be seen of these limits.
     pub(crate) fn snapshot(&self, policies: &[&Policy], identifiers: &[&str]) -> String {
-        let mut seen = String::new();
-        for policy in policies {
-            for identifier in identifiers {
-                let (peek, entries) = (self.peek(policy, identifier), self.entries(policy, identifier));
-                seen += &format!("{} {identifier} {peek:?} {entries:?}\n", policy.name);
-            }
-        }
-        seen
+        let limits = policies.iter().flat_map(|&policy| identifiers.iter().map(move |id| (policy, *id)));
+        self.ask(async |store| {
+            let seen = limits.clone().map(async |(policy, identifier)| {
+                let (peek, entries) =
+                    join(store.peek(policy, identifier), store.entries(policy, identifier)).await;
+                Ok(format!("{} {identifier} {:?} {:?}\n", policy.name, peek?, entries?))
+            });
+            join_all(seen).await.into_iter().collect::<Result<String, Unavailable>>()
+        })
     }
 }
 

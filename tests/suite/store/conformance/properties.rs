@@ -172,8 +172,9 @@ fn peeks_agree<S: Subject>(
     models: &HashMap<(usize, usize), Model>,
     now: i64,
 ) -> Result<(), TestCaseError> {
-    for (&(policy, identifier), model) in models {
-        let peek = harness.peek(&policies[policy], IDENTIFIERS[identifier]);
+    let limits = models.keys().map(|&(policy, identifier)| (&policies[policy], IDENTIFIERS[identifier]));
+    let peeks = harness.peeks(limits);
+    for (model, peek) in models.values().zip(peeks) {
         prop_assert_eq!(peek.used, model.used(&model.tiers[peek.verdict.tier], now));
     }
     Ok(())

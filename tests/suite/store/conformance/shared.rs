@@ -3,13 +3,13 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, LazyLock,
+        Arc, LazyLock, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use bb8_redis::redis::{Client, cmd};
+use bb8_redis::redis::{Client, Connection, FromRedisValue, cmd};
 use tollgate::{
     config::model::{self, Algorithm},
     limit::{Clock, DecisionSource, ManualClock, Receipt, ShardedStore},
@@ -82,6 +82,8 @@ pub(crate) struct Place {
     topology: Arc<redis::Topology>,
     config: model::Redis,
     clock: Arc<ManualClock>,
+    /// To the servers with keys.
+    primaries: Vec<Mutex<Connection>>,
 }
 
 impl Place {
@@ -102,7 +104,28 @@ impl Place {
         let topology = redis::Topology::open(&config).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         eventually("it says where its keys are", || runtime.block_on(topology.learn()).is_ok());
-        Self { topology, config, clock }
+        let connect = |url: &String| Client::open(url.as_str()).unwrap().get_connection().unwrap();
+        let primaries = D::primaries().iter().map(connect).map(Mutex::new).collect();
+        Self { topology, config, clock, primaries }
+    }
+
+    /// What a script returns at each server that has keys. Its argument is the pattern of ours.
+    fn each<T: FromRedisValue>(&self, script: &str) -> Vec<T> {
+        let mut command = cmd("EVAL");
+        command.arg(script).arg(0).arg(format!("{}:*", self.config.key_prefix()));
+        let ask = |server: &Mutex<Connection>| command.query(&mut server.lock().unwrap()).unwrap();
+        self.primaries.iter().map(ask).collect()
+    }
+}
+
+impl Drop for Place {
+    /// Leaves nothing behind: the servers look through all keys for a pattern.
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.each::<()>(
+                "for _, key in ipairs(redis.call('KEYS', ARGV[1])) do redis.call('UNLINK', key) end",
+            );
+        }
     }
 }
 
@@ -125,22 +148,22 @@ impl<D: Deployed> Subject for D {
     }
 
     fn dump(place: &Place) -> String {
-        let pattern = format!("{}:*", place.config.key_prefix());
-        let mut all = BTreeMap::new();
-        for url in D::primaries() {
-            let mut redis = Client::open(url.as_str()).unwrap().get_connection().unwrap();
-            let keys: Vec<Vec<u8>> = cmd("KEYS").arg(&pattern).query(&mut redis).unwrap();
-            for key in keys {
-                let ask = |command| cmd(command).arg(&key).to_owned();
-                let value: Option<Vec<u8>> = ask("DUMP").query(&mut redis).unwrap();
-                let expires: i64 = ask("PEXPIRETIME").query(&mut redis).unwrap();
-                let text = format!("{} {value:02x?} {expires}\n", String::from_utf8_lossy(&key));
-                all.insert(key, text);
-            }
-        }
+        let script = "local found = {}
+            for at, key in ipairs(redis.call('KEYS', ARGV[1])) do
+                found[at] = { key, redis.call('DUMP', key), redis.call('PEXPIRETIME', key) }
+            end
+            return found";
+        let found = place.each::<Vec<Found>>(script).into_iter().flatten();
+        let text = |(key, value, expires): &Found| {
+            format!("{} {value:02x?} {expires}\n", String::from_utf8_lossy(key))
+        };
+        let all: BTreeMap<_, _> = found.map(|found| (found.0.clone(), text(&found))).collect();
         all.into_values().collect()
     }
 }
+
+/// A key, its value and when it expires.
+type Found = (Vec<u8>, Option<Vec<u8>>, i64);
 
 /// The one server of [`Shared`].
 static SERVER: LazyLock<&Redis> = LazyLock::new(|| Shared::deployment().primaries()[0]);
