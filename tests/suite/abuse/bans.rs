@@ -663,7 +663,7 @@ fn after_the_first_ban_every_key_expires(redis: &Deployment) {
     let origin = Origin::ok();
     let tollgate = sharing(&origin, redis, "");
     ban(&tollgate, "ip:203.0.113.7");
-    let script = "local found = redis.call('KEYS', 'ratelimit:*{bans}*')
+    let script = "local found = redis.call('KEYS', '*{bans}*')
     for at, key in ipairs(found) do
         found[at] = key .. (redis.call('PTTL', key) > 0 and ' expires' or ' stays')
     end

@@ -53,7 +53,7 @@ fn ask(tollgate: &Tollgate, source: &str, count: usize) -> Vec<u16> {
 /// Keys that name the user or the path, or have them in their values.
 fn keys_with_names(redis: &Deployment) -> Vec<String> {
     let script = "local found = {}
-    for _, key in ipairs(redis.call('KEYS', 'ratelimit:*')) do
+    for _, key in ipairs(redis.call('KEYS', '*')) do
         local kind, all = redis.call('TYPE', key).ok, {}
         if kind == 'string' then all = { redis.call('GET', key) }
         elseif kind == 'hash' then all = redis.call('HGETALL', key)

@@ -2,7 +2,8 @@
 
 use std::sync::{Condvar, Mutex};
 
-/// A semaphore. Who needs two kinds takes servers before a browser, so that nobody waits for each other.
+/// A semaphore. A test takes one room of a kind, and its servers before its browser: otherwise two tests could wait for
+/// each other for ever.
 pub(super) struct Bound {
     free: Mutex<usize>,
     freed: Condvar,

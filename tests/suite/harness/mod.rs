@@ -96,8 +96,7 @@ pub fn becomes<T: Copy + PartialEq + Debug>(expected: T, value: impl Fn() -> T) 
     }
 }
 
-/// Between two looks at something that is waited for since `begun`: looks at short intervals for long would take the time of
-/// other tests.
+/// Between two looks at something that is waited for since `begun`. Looking often for a long time would slow other tests down.
 fn pause(begun: Instant) {
     const SHORTEST: Duration = Duration::from_millis(2);
     const LONGEST: Duration = Duration::from_millis(50);

@@ -220,7 +220,7 @@ impl Cluster {
         self.nodes[node].cli(arguments)
     }
 
-    /// The same asked of the node that has the command's key.
+    /// The same asked of the node that has the command's key. It does not follow a key to where its slot is moving (`ASK`).
     pub fn cli_key(&self, arguments: &[&str]) -> String {
         let mut said = String::new();
         for node in self.live() {

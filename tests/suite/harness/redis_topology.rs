@@ -3,7 +3,7 @@
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        LazyLock,
+        Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
@@ -20,8 +20,8 @@ pub(super) const SILENCE_AT_REST: &str = "10000";
 /// Likewise from a kill to the promotion of a replica, and while a cluster is put together.
 pub(super) const SILENCE_AFTER_KILL: &str = "1000";
 
-/// Groups of several servers at once. Two are those that tests share, once they run; each costs most while it starts.
-pub(super) static SEVERAL_SERVERS: Bound = Bound::new(6);
+/// Groups of several servers at once. Four are those that tests share, once they run: two of the conformance tests.
+pub(super) static SEVERAL_SERVERS: Bound = Bound::new(8);
 
 /// How Redis is deployed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,8 +57,23 @@ enum Held {
 /// Of keys, unless `store.redis.prefix` says otherwise.
 const DEFAULT_PREFIX: &str = "ratelimit";
 /// What a command begins with that others would notice.
-const OF_THE_WHOLE_SERVER: [&str; 9] =
-    ["flushall", "flushdb", "config", "client", "script", "acl", "debug", "shutdown", "keys"];
+const OF_THE_WHOLE_SERVER: [&str; 15] = [
+    "acl",
+    "client",
+    "cluster",
+    "config",
+    "debug",
+    "failover",
+    "flushall",
+    "flushdb",
+    "function",
+    "keys",
+    "replicaof",
+    "script",
+    "shutdown",
+    "slowlog",
+    "swapdb",
+];
 
 impl Topology {
     /// Servers of the test's own.
@@ -73,16 +88,12 @@ impl Topology {
 
     /// A part of the servers that tests share.
     pub fn shared(self) -> Deployment {
-        static SERVER: LazyLock<Servers> = LazyLock::new(|| Topology::Server.servers(&[]));
-        static SENTINEL: LazyLock<Servers> = LazyLock::new(|| Topology::Sentinel.servers(&[]));
-        static CLUSTER: LazyLock<Servers> = LazyLock::new(|| Topology::Cluster.servers(&[]));
+        static STARTED: [Mutex<Option<&Servers>>; 3] = [const { Mutex::new(None) }; 3];
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
-        let servers = match self {
-            Self::Server => &SERVER,
-            Self::Sentinel => &SENTINEL,
-            Self::Cluster => &CLUSTER,
-        };
-        let prefix = format!("test{}", NUMBERS.fetch_add(1, Relaxed));
+        // If they did not start for one test, the next one tries again.
+        let mut started = STARTED[self as usize].lock().unwrap_or_else(PoisonError::into_inner);
+        let servers = *started.get_or_insert_with(|| Box::leak(Box::new(self.servers(&[]))));
+        let prefix = format!("shared{}", NUMBERS.fetch_add(1, Relaxed));
         Deployment { servers: Held::Shared(servers), prefix }
     }
 
@@ -132,6 +143,11 @@ impl Deployment {
 
     fn is_shared(&self) -> bool {
         matches!(self.servers, Held::Shared(_))
+    }
+
+    /// Which keys are the test's: all, on servers of its own.
+    pub fn pattern(&self) -> &'static str {
+        if self.is_shared() { "ratelimit:*" } else { "*" }
     }
 
     /// What a test calls a key, or a text that names some, as the servers know it.
@@ -205,8 +221,9 @@ impl Deployment {
 
     #[track_caller]
     fn addressed(&self, arguments: &[&str]) -> Vec<String> {
-        let command = arguments[0].to_lowercase();
-        let for_all = OF_THE_WHOLE_SERVER.contains(&command.as_str());
+        let command =
+            arguments.iter().find(|argument| !argument.starts_with('-')).map(|word| word.to_lowercase());
+        let for_all = command.is_none_or(|command| OF_THE_WHOLE_SERVER.contains(&command.as_str()));
         assert!(!self.is_shared() || !for_all, "other tests would notice: {arguments:?}");
         arguments.iter().map(|argument| self.in_place(argument)).collect()
     }

@@ -249,14 +249,14 @@ fn users(evidence: &Value) -> Vec<&str> {
 /// Every key expires, and none later than an hour from now.
 #[track_caller]
 fn all_expire(redis: &Deployment) {
-    let script = "local found = redis.call('KEYS', 'ratelimit:*')
+    let script = "local found = redis.call('KEYS', ARGV[1])
     for at, key in ipairs(found) do
         local left = redis.call('PTTL', key)
         if left <= 0 or left > 3600000 then found[at] = key .. ' expires in ' .. left else found[at] = '' end
     end
     return table.concat(found)";
     assert_ne!(redis.keys(), [""; 0]);
-    assert_eq!(redis.each(&["EVAL", script, "0"]).concat(), "");
+    assert_eq!(redis.each(&["EVAL", script, "0", redis.pattern()]).concat(), "");
 }
 
 fn one_connection_serves_many_queries_and_is_replaced(redis: &mut Deployment) {
@@ -395,7 +395,7 @@ fn users_of_all_instances_are_counted_once_each(redis: &Deployment) {
 
 fn a_user_is_found_at_all_addresses_and_at_unblocked_ones_too(redis: &mut Deployment) {
     let [a, b, c] = ["a", "b", "c"].map(|id| Instance::start(redis, id));
-    let behind = Instance::start_at(redis.located(), redis.prefix(), "behind", -50_000_000);
+    let behind = Instance::start_at(redis.located(), redis.prefix(), "behind", -30_000_000);
     for (instance, address, is_verified) in [
         (&a, "203.0.113.7", false),
         (&a, "203.0.113.8", false),
@@ -462,7 +462,7 @@ fn an_instance_that_missed_an_unblock_does_not_undo_it(redis: &Deployment) {
 }
 
 fn clocks_that_differ_make_no_difference_to_an_unblock(redis: &mut Deployment) {
-    for ahead in [-50_000_000, 50_000_000] {
+    for ahead in [-30_000_000, 30_000_000] {
         redis.each(&["FLUSHALL"]);
         let a = Instance::start(redis, "a");
         let wrong = Instance::start_at(redis.located(), redis.prefix(), "wrong", ahead);

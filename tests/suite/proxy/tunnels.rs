@@ -263,7 +263,7 @@ fn a_lease_lasts_as_long_as_its_tunnel(redis: Option<&Deployment>) {
         theirs.lock().unwrap().push(conn.stream.try_clone()?);
         echo(conn)
     });
-    let policies = "policies:\n  one: { algorithm: concurrency, key: ip, limit: 1, lease: 3s }\n";
+    let policies = "policies:\n  one: { algorithm: concurrency, key: ip, limit: 1, lease: 6s }\n";
     let store = |redis: &Deployment| format!("store: {{ redis: {{ {}, timeout: 5s }} }}\n", redis.settings());
     let store = redis.map(store).unwrap_or_default();
     let config = Config::new(&[origin.address], &format!("{policies}{store}"));
@@ -274,7 +274,7 @@ fn a_lease_lasts_as_long_as_its_tunnel(redis: Option<&Deployment>) {
         let reply = refused();
         assert_eq!((reply.status, reply.header("retry-after")), (429, Some("1")), "{side}");
         // Longer than the lease, which is renewed.
-        std::thread::sleep(Duration::from_secs(4));
+        std::thread::sleep(Duration::from_secs(7));
         assert_eq!(refused().status, 429, "{side}");
         client.send("x");
         assert_eq!(client.take(1).unwrap(), b"x");
@@ -289,8 +289,8 @@ fn a_lease_lasts_as_long_as_its_tunnel(redis: Option<&Deployment>) {
         });
         let elapsed = gone.elapsed();
         eprintln!("the lease was free {elapsed:?} after the {side} had gone");
-        // A second, and what a busy machine takes; it would expire after three.
-        assert!(elapsed < Duration::from_secs(2), "{elapsed:?}");
+        // A second, and what a busy machine takes; it would expire after four to six.
+        assert!(elapsed < Duration::from_secs(4), "{elapsed:?}");
         eventually("the last one is gone", || tollgate.metric("tollgate_leases") == 0.0);
     }
 }

@@ -18,7 +18,6 @@ use crate::{
 on_each_topology!(
     a_denial_by_one_policy_takes_nothing_of_the_other,
     a_denial_of_one_identifier_takes_nothing_of_the_other,
-    every_key_reads_as_the_design_says_and_ends,
     a_denied_request_leaves_every_key_byte_for_byte_as_it_was,
     state_from_the_future_is_counted_when_it_is_discarded,
     a_slice_is_asked_for_once_and_spent_alone,
@@ -27,7 +26,11 @@ on_each_topology!(
     foreign_values_in_our_keys_stop_nothing,
     each_instance_knows_how_many_live,
 );
-on_own_servers!(it_is_redis_that_tells_the_time, after_a_denial_a_worker_answers_for_itself);
+on_own_servers!(
+    every_key_reads_as_the_design_says_and_ends,
+    it_is_redis_that_tells_the_time,
+    after_a_denial_a_worker_answers_for_itself
+);
 
 /// A policy of each algorithm, each on a route of its own name, and two with keys of other kinds.
 const EACH_ALGORITHM: &str = "

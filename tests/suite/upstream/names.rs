@@ -240,7 +240,10 @@ fn a_server_that_is_silent_about_ipv6_delays_nobody_for_long() {
     let endpoints = format!("[\"http://api.test:{}\"]", origin.address.port());
     let tollgate = Tollgate::start(config(&dns, &endpoints, ", timeouts: { connect: 500ms }"));
     let times = times(&tollgate, 20, 200);
-    assert!(times.iter().sum::<Duration>() < Duration::from_secs(1), "{times:?}");
+    // Each would wait as long as a connection may take, otherwise. A busy machine holds a few up.
+    let mut sorted = times.clone();
+    sorted.sort_unstable();
+    assert!(sorted[10] < Duration::from_millis(250) && sorted[16] < Duration::from_millis(450), "{times:?}");
     let unknown = "api.test has the addresses 127.0.0.1, and its IPv6 addresses are unknown";
     eventually("it is logged", || has_logged(&tollgate, &["WARN", unknown]));
     assert!(!has_logged(&tollgate, &["was not resolved again"]));

@@ -279,5 +279,6 @@ fn a_drain_does_not_wait_for_abandoned_requests() {
     let begun = Instant::now();
     tollgate.signal("TERM");
     assert_eq!(tollgate.wait().code(), Some(0));
-    assert!(begun.elapsed() < Duration::from_millis(1_500), "{:?}", begun.elapsed());
+    // A drain would last for 30 s.
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
 }

@@ -1,6 +1,7 @@
 //! Many threads on one budget.
 
 use std::{
+    panic::{self, AssertUnwindSafe},
     sync::{
         Barrier,
         atomic::{AtomicU64, Ordering},
@@ -25,16 +26,19 @@ pub(crate) fn threads_take_exactly_the_budget<S: Subject>() {
         // With fewer requests than the budget, with as many, and with more.
         for each in [0, 1, 7] {
             let attempts = THREADS * each + 50;
-            let harness = Harness::<S>::new();
-            let identifier = |round: usize| format!("ip:{round}");
-            let admitted = on_threads_in_rounds(ROUNDS, |round, thread| {
-                let attempts = (attempts + thread) / THREADS; // sums to all of them
-                let take = |_: &u64| harness.take(&policy, &identifier(round), 1).admitted;
-                (0..attempts).filter(take).count() as u64
-            });
-            for (round, admitted) in admitted.into_iter().enumerate() {
-                assert_eq!(admitted, attempts.min(50), "{algorithm:?}");
-                assert_eq!(harness.used(&policy, &identifier(round)), admitted, "{algorithm:?}");
+            // Threads that have just connected, and those that have asked before.
+            for _ in 0..5 {
+                let harness = Harness::<S>::new();
+                let identifier = |round: usize| format!("ip:{round}");
+                let admitted = on_threads_in_rounds(ROUNDS / 5, |round, thread| {
+                    let attempts = (attempts + thread) / THREADS; // sums to all of them
+                    let take = |_: &u64| harness.take(&policy, &identifier(round), 1).admitted;
+                    (0..attempts).filter(take).count() as u64
+                });
+                for (round, admitted) in admitted.into_iter().enumerate() {
+                    assert_eq!(admitted, attempts.min(50), "{algorithm:?}");
+                    assert_eq!(harness.used(&policy, &identifier(round)), admitted, "{algorithm:?}");
+                }
             }
         }
     }
@@ -101,9 +105,17 @@ fn on_threads_in_rounds(rounds: usize, work: impl Fn(usize, u64) -> u64 + Sync) 
         for thread in 0..THREADS {
             let (start, sums, work) = (&start, &sums, &work);
             scope.spawn(move || {
+                let mut panic = None;
                 for (round, sum) in sums.iter().enumerate() {
+                    // All have to come here, or the others would wait for ever.
                     start.wait();
-                    sum.fetch_add(work(round, thread), Ordering::Relaxed);
+                    match panic::catch_unwind(AssertUnwindSafe(|| work(round, thread))) {
+                        Ok(said) => _ = sum.fetch_add(said, Ordering::Relaxed),
+                        Err(error) => panic = Some(error),
+                    }
+                }
+                if let Some(error) = panic {
+                    panic::resume_unwind(error);
                 }
             });
         }
