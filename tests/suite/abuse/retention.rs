@@ -53,7 +53,7 @@ fn ask(tollgate: &Tollgate, source: &str, count: usize) -> Vec<u16> {
 /// Keys that name the user or the path, or have them in their values.
 fn keys_with_names(redis: &Deployment) -> Vec<String> {
     let script = "local found = {}
-    for _, key in ipairs(redis.call('KEYS', '*')) do
+    for _, key in ipairs(redis.call('KEYS', ARGV[3])) do
         local kind, all = redis.call('TYPE', key).ok, {}
         if kind == 'string' then all = { redis.call('GET', key) }
         elseif kind == 'hash' then all = redis.call('HGETALL', key)
@@ -63,7 +63,7 @@ fn keys_with_names(redis: &Deployment) -> Vec<String> {
         if text:find(ARGV[1], 1, true) or text:find(ARGV[2], 1, true) then found[#found + 1] = key end
     end
     return table.concat(found, ' ')";
-    let found = redis.each(&["EVAL", script, "0", USER, PATH]);
+    let found = redis.each(&["EVAL", script, "0", USER, PATH, redis.pattern()]);
     found.iter().flat_map(|keys| keys.split_whitespace()).map(str::to_owned).collect()
 }
 

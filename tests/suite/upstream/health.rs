@@ -511,7 +511,8 @@ fn endpoints_that_restart_under_load_fail_no_request_and_are_back_at_once() {
         *process = Some(Process::start(address));
         let back = Instant::now();
         eventually("it is back", || logged(&tollgate, address, "can be reached again") == 1);
-        assert!(back.elapsed() < Duration::from_secs(2), "{:?}", back.elapsed());
+        // It is tried once a second.
+        assert!(back.elapsed() < Duration::from_secs(5), "{:?}", back.elapsed());
     }
     let samples = load.stop();
     let failed = samples.iter().filter(|sample| sample.status != 200).count();
@@ -536,7 +537,7 @@ fn everything_is_back_soon_after_everything_was_down() {
             assert_eq!(get(tollgate.address, "/", &[]).status, 502);
             slowest = slowest.max(begun.elapsed());
         }
-        assert!(slowest < Duration::from_secs(2), "a quick answer: {slowest:?}");
+        assert!(slowest < Duration::from_secs(5), "a quick answer: {slowest:?}");
         let _processes = addresses.map(|address| Some(Process::start(address)));
         let back = Instant::now();
         let mut seen = BTreeSet::new();
@@ -544,7 +545,7 @@ fn everything_is_back_soon_after_everything_was_down() {
             seen.insert(get(tollgate.address, "/", &[]).text());
             addresses.iter().all(|address| seen.contains(&address.port().to_string()))
         });
-        assert!(back.elapsed() < Duration::from_secs(2), "{settings}: {:?}", back.elapsed());
+        assert!(back.elapsed() < Duration::from_secs(5), "{settings}: {:?}", back.elapsed());
         for _ in 0..20 {
             assert_eq!(get(tollgate.address, "/", &[]).status, 200);
         }
