@@ -86,7 +86,8 @@ impl UserNaming {
         }
     }
 
-    /// What may be stored of a user: the name, as [`shorten_name`] makes it; `hmac:` and 16 hexadecimal digits; or nothing.
+    /// The name under which records keep a user: shortened by [`shorten_name`], or as `hmac:` and 16 hexadecimal digits. `None`
+    /// if records keep no users.
     pub fn stored_name<'a>(&self, user: &'a str) -> Option<Cow<'a, str>> {
         match self.users {
             Users::Plain => Some(shorten_name(user)),

@@ -119,7 +119,7 @@ impl<S: Store> SlicedStore<S> {
                     CheckPlan::FromSlice { verdict, .. } => *verdict,
                     CheckPlan::AskStore => {
                         let mut verdict = store_verdicts.next().unwrap_or(Verdict::UNKNOWN);
-                        // A verdict that admits a denied request says what would be left.
+                        // If another check denied the request, an admitting verdict tells what would be left.
                         if may_have_slice(check) && (decision.admitted || !verdict.admitted) {
                             verdict = self.slices.answered(check, verdict, now, epoch);
                         }

@@ -73,7 +73,7 @@ pub(super) enum SpendOutcome {
     AskStore,
 }
 
-/// What there is for a check whose own units the store has denied.
+/// What happens to a check after the store has denied the units that it asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AfterDenial {
     /// The units were taken from the slice. The verdict is the limit's status after it.

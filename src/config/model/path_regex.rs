@@ -211,14 +211,14 @@ fn literal_start(expression: &Hir) -> String {
     literals.collect()
 }
 
-/// What the texts begin with that an expression matches at the start of a path. The last of those that hold counts.
+/// How a match at the start of a path can begin. If several variants apply, the last one counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Beginning {
-    /// None is empty, or begins with a slash.
+    /// No match is empty or begins with a slash.
     Other,
-    /// One is empty: what follows decides.
+    /// A match can be empty, so the rest of the expression decides.
     Empty,
-    /// One begins with a slash.
+    /// A match can begin with a slash.
     Slash,
 }
 

@@ -153,7 +153,7 @@ fn word_source(text: &str) -> Result<UserSource, Invalid> {
     }
 }
 
-/// The error for one word in place of the list of sources: a source, or what is probably the name of a header.
+/// The error if `user` is a single word and no list. The word is a source, or probably the name of a header.
 fn word_in_place_of_sources(text: &str, has_trusted_proxies: bool) -> Result<(), Invalid> {
     let source = match word_source(text) {
         Ok(_) => text.to_owned(),

@@ -41,7 +41,7 @@ pub(super) fn path_regex(text: &str) -> Result<PathPattern, Invalid> {
     if !regex.can_match() {
         let invalid =
             Invalid::new("matches no path, since every path begins with /").expected("write / behind ^");
-        // What stands behind a | may begin otherwise.
+        // With a |, the other alternatives would need a slash of their own.
         return Err(match pattern.strip_prefix('^').filter(|rest| !rest.contains('|')) {
             Some(rest) => {
                 let mark = if ignores_case { "~*" } else { "~" };

@@ -12,8 +12,8 @@ use super::{
     key_type::{self, KeyType},
 };
 
-/// Reads those keys of a set that verify tokens of `algorithm`, or of their own where there is none. What is for
-/// other uses, or of a kind that is not known, is left out; what is wrong is ignored as long as another key is usable
+/// Reads those keys of a set that verify tokens of `algorithm`, or of their own where there is none. Keys for
+/// other uses and of unknown kinds are left out. Keys that cannot be used are ignored as long as another one is usable
 /// (RFC 7517, 5).
 pub(super) fn read(bytes: &[u8], algorithm: Option<Algorithm>) -> Result<Keys, KeyError> {
     let set: Value = serde_json::from_slice(bytes).map_err(|_| KeyError::NoSet)?;
