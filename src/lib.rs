@@ -16,6 +16,7 @@
 //! | [`identity`] | the client's address, the user, and the identifiers that limits count by |
 //! | [`tls`] | certificates and private keys, and what a client proves in its TLS handshake |
 //! | [`mod@file`] | reads files, which may be none or hang |
+//! | [`http2_frames`] | follows the frames of HTTP/2 in a stream of bytes |
 //! | [`watched_file`] | a file that is read again when it changes |
 //! | [`system_authorities`] | the certificate authorities that the system trusts |
 //! | [`unicode`] | characters that deceive the eye |
@@ -37,6 +38,7 @@ pub mod app;
 pub mod cli;
 pub mod config;
 pub mod file;
+pub mod http2_frames;
 pub mod identity;
 pub mod limit;
 pub mod listener;

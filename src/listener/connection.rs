@@ -208,14 +208,6 @@ where
         }
     }
 
-    /// Ends the connection amid a response. Closed in order, the kernel would keep what was written of it, for as long as
-    /// the client likes: megabytes of a client that does not read.
-    fn reset(&mut self) {
-        if let ConnectionState::Serving(http) = std::mem::replace(&mut self.state, ConnectionState::Ended) {
-            http.into_parts().io.into_inner().into_stream().into_socket().reset();
-        }
-    }
-
     fn unpark(&mut self) {
         if let ConnectionState::Parked { io, service } =
             std::mem::replace(&mut self.state, ConnectionState::Ended)
@@ -247,6 +239,9 @@ where
                         (false, false) => HeadFault::Unparsed(StatusCode::BAD_REQUEST),
                     };
                     return self.refuse(fault, !is_head_read(&error));
+                }
+                if self.timer.is_end_of_response() {
+                    self.reset();
                 }
                 false
             }
@@ -301,6 +296,19 @@ where
     }
 }
 
+impl<S> Connection<S>
+where
+    S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible>,
+{
+    /// Ends the connection amid a response. Closed in order, the kernel would keep what was written of it, for as long as
+    /// the client likes: megabytes of a client that does not read.
+    fn reset(&mut self) {
+        if let ConnectionState::Serving(http) = std::mem::replace(&mut self.state, ConnectionState::Ended) {
+            http.into_parts().io.into_inner().into_stream().into_socket().reset();
+        }
+    }
+}
+
 /// Whether hyper had read the head to its end when it failed, so that what is left came behind it. hyper tells only by its
 /// words.
 fn is_head_read(error: &hyper::Error) -> bool {
@@ -328,6 +336,9 @@ where
     fn drop(&mut self) {
         // One that was never begun has the timer that has it.
         drop(self.timer.take_tunnel());
+        if self.timer.is_end_of_response() {
+            self.reset();
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     io::{self, ErrorKind},
     os::unix::{
         fs::{FileTypeExt, MetadataExt, PermissionsExt, chown},
-        net::{UnixDatagram, UnixListener, UnixStream},
+        net::{UnixDatagram, UnixListener},
     },
     path::{Path, PathBuf},
 };
@@ -56,12 +56,20 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         Ok(metadata) if !metadata.file_type().is_socket() => {
             Err(io::Error::new(ErrorKind::AlreadyExists, "there is a file, and it is not a socket"))
         }
-        Ok(_) => match UnixStream::connect(path) {
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path),
-            // Its queue may be full, or we may not connect: somebody listens all the same.
-            _ => Err(ErrorKind::AddrInUse.into()),
+        Ok(_) => match is_abandoned(path) {
+            true => fs::remove_file(path),
+            // We may also be forbidden to connect: somebody listens all the same.
+            false => Err(ErrorKind::AddrInUse.into()),
         },
     }
+}
+
+/// Whether nobody has the socket open any more.
+fn is_abandoned(path: &Path) -> bool {
+    // A datagram socket never connects to one of streams. It is told that the type is wrong, or that nobody listens, and takes
+    // no place in the queue of a process that does, nor waits for one.
+    let found = UnixDatagram::unbound().and_then(|probe| probe.connect(path));
+    found.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
 
 fn user_id(name: &str) -> io::Result<u32> {
@@ -90,10 +98,7 @@ impl SocketFile {
 
     /// Removes it if nobody has the socket open any more.
     pub(super) fn remove_if_abandoned(self) {
-        // A datagram socket never connects to one of streams. It is told that the type is wrong, or that nobody listens, and takes
-        // no place in the queue of a process that does.
-        let found = UnixDatagram::unbound().and_then(|probe| probe.connect(&self.path));
-        if found.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
+        if is_abandoned(&self.path) {
             self.remove();
         }
     }
@@ -138,6 +143,26 @@ mod tests {
         fs::write(&file, "precious").unwrap();
         assert!(bind(&socket(&file, None)).is_err());
         assert_eq!(fs::read(&file).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn a_socket_whose_queue_is_full_is_in_use() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let address = SockAddr::unix(&path).unwrap();
+        let listener = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        listener.bind(&address).unwrap();
+        listener.listen(0).unwrap();
+        let mut waiting = Vec::new();
+        loop {
+            let client = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+            client.set_nonblocking(true).unwrap();
+            if client.connect(&address).is_err() {
+                break;
+            }
+            waiting.push(client);
+        }
+        assert_eq!(bind(&socket(&path, None)).unwrap_err().kind(), ErrorKind::AddrInUse);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Limited};
 use tokio::{
     sync::oneshot,
-    task::{AbortHandle, spawn_local},
+    task::spawn_local,
     time::timeout,
 };
 
@@ -37,7 +37,7 @@ pub(super) struct Sent {
 /// A request that is being sent by a task. Dropped, it counts as abandoned by its client.
 pub(super) struct PendingSend {
     pub(super) sent: oneshot::Receiver<Sent>,
-    task: AbortHandle,
+    late: oneshot::Sender<()>,
 }
 
 impl PendingSend {
@@ -49,15 +49,16 @@ impl PendingSend {
         reservations: Rc<PendingReservations>,
         longest_wait: Duration,
     ) -> Self {
-        let (caller, sent) = oneshot::channel();
+        let ((caller, sent), (late, told_late)) = (oneshot::channel(), oneshot::channel());
         let wait = longest_wait.min(LONGEST_WAIT);
-        let task = spawn_local(send(connection, request, reservation, reservations, wait, caller));
-        Self { sent, task: task.abort_handle() }
+        spawn_local(send(connection, request, reservation, reservations, wait, (caller, told_late)));
+        Self { sent, late }
     }
 
     /// Closes the connection: the upstream had its time.
-    pub(super) fn abort(&self) {
-        self.task.abort();
+    pub(super) fn abort(self) {
+        // The task may have ended just now.
+        let _ended = self.late.send(());
     }
 }
 
@@ -67,13 +68,14 @@ async fn send(
     reservation: ReservationGuard,
     reservations: Rc<PendingReservations>,
     longest_wait: Duration,
-    mut caller: oneshot::Sender<Sent>,
+    (mut caller, late): (oneshot::Sender<Sent>, oneshot::Receiver<()>),
 ) {
     let before = reservation.sending();
     let mut answer = pin!(connection.send(request));
     let result = tokio::select! {
         biased;
         result = &mut answer => Some(result),
+        Ok(()) = late => return connection.set_late(),
         () = caller.closed() => None,
     };
     let (connection, result) = match result {

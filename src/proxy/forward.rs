@@ -25,15 +25,15 @@ use super::{
     worker::Worker,
 };
 use crate::{
-    config::model::{HostHeader, Retry, RetryReason, Route, Timeouts},
+    config::model::{HostHeader, Protocol, Retry, RetryReason, Route, Timeouts},
     telemetry::{
         Throttle,
         access_log::RetriedTry,
         metrics::{Outcome, WorkerMetrics},
     },
     upstream::{
-        self, Affinity, ConnectError, Host, HostChoice, HostPool, IncomingBody, SendError, UpstreamClient,
-        UpstreamPool,
+        self, Affinity, ConnectError, Host, HostChoice, HostPool, IncomingBody, SendError, StreamNeeds,
+        UpstreamClient, UpstreamPool,
     },
 };
 
@@ -139,6 +139,9 @@ impl<'a> Forwarder<'a> {
             let has_no_host = !request.headers().contains_key(header::HOST);
             // The hosts on which it has failed.
             let mut failed_on = Vec::new();
+            let mut needs = self.needs(&request);
+            // What an endpoint does while a client takes its time to send a body says nothing of the endpoint.
+            let owes_body = || progress.as_ref().is_some_and(|progress| !progress.is_sent());
             loop {
                 let began = self.timer.now();
                 let choice = HostChoice { affinity, tried: &failed_on, within: self.timeouts.connect };
@@ -146,11 +149,11 @@ impl<'a> Forwarder<'a> {
                     return Err(self.no_endpoint());
                 };
                 let mut connection =
-                    if !fresh && let Some(connection) = self.upstream.checkout(&picked, self.client) {
+                    if !fresh && let Some(connection) = self.upstream.checkout(&picked, self.client, needs) {
                         connection
                     } else {
                         // Boxed: it is rare, and would make every request's future as large as itself.
-                        match Box::pin(self.connect(&mut picked, &choice)).await {
+                        match Box::pin(self.connect(&mut picked, &choice, needs)).await {
                             Ok(connection) => connection,
                             Err(ConnectFailure::Retryable(_))
                                 if self.upstream.has_other_hosts()
@@ -201,7 +204,7 @@ impl<'a> Forwarder<'a> {
                                 Ok(sent.result)
                             }
                             Err(TimedOut) => {
-                                let reply = self.timed_out(&mut attempt, &host, began);
+                                let reply = self.timed_out(&mut attempt, &host, began, owes_body());
                                 let copy = copy.filter(|_| retries.may_retry(RetryReason::Timeout, &host));
                                 let again = copy.and_then(RequestCopy::into_request);
                                 let Some(again) = again else { return Err(reply) };
@@ -221,7 +224,7 @@ impl<'a> Forwarder<'a> {
                             return Err(Reply::bad_gateway());
                         }
                         attempt.outcome = Outcome::Ok;
-                        self.upstream.shared().responded(&host, &response, began, self.timer.now());
+                        self.upstream.shared().responded(&host, &response, owes_body(), began, self.timer.now());
                         if let Some(reason) = RetryReason::of_status(response.status())
                             && let Some(copy) = copy.filter(|_| retries.may_retry(reason, &host))
                             && let Some(again) = copy.into_request()
@@ -241,7 +244,10 @@ impl<'a> Forwarder<'a> {
                     }
                     Ok(Err(failed)) => failed,
                     Err(TimedOut) => {
-                        let reply = self.timed_out(&mut attempt, &host, began);
+                        let reply = self.timed_out(&mut attempt, &host, began, owes_body());
+                        if attempt.outcome == Outcome::Timeout {
+                            connection.set_late();
+                        }
                         let copy = copy.filter(|_| retries.may_retry(RetryReason::Timeout, &host));
                         let Some(again) = copy.and_then(RequestCopy::into_request) else { return Err(reply) };
                         failed_on.push(Arc::clone(&host.host));
@@ -263,9 +269,12 @@ impl<'a> Forwarder<'a> {
                 let was_closed = connection.was_closed(&failed);
                 let SendError { error, is_unprocessed, request: unsent } = failed;
                 self.upstream.request_failed(&host, error.cause());
-                // A connection that was kept may have been closed for being idle: that is no failure of the host.
-                let may_be_idle = was_closed && !connection.is_shared();
-                if !is_unprocessed && !may_be_idle {
+                // A connection that was kept may have been closed for being idle: that is no failure of the host. One that others
+                // share may have been closed for what any of them has sent, this request among them.
+                let is_death = error.is_death_of_connection();
+                needs.is_alone |= is_death;
+                let may_be_well = was_closed && !connection.is_shared() || is_death || owes_body();
+                if !is_unprocessed && !may_be_well {
                     self.upstream.shared().broke_off(&host, error.cause(), began, self.timer.now());
                 }
                 // A host that has not processed it may do so now. What one has broken off is for another one.
@@ -278,7 +287,7 @@ impl<'a> Forwarder<'a> {
                         is_replaced = was_closed && retries.may_replace(&host);
                         is_replaced || is_useful && retries.may_retry(RetryReason::Refused, &host)
                     });
-                if may_be_idle && !is_unprocessed && !is_replaced {
+                if may_be_well && !is_unprocessed && !is_replaced {
                     self.upstream.shared().left_unanswered(&host);
                 }
                 let Some(again) = again else {
@@ -295,6 +304,15 @@ impl<'a> Forwarder<'a> {
                 (request, fresh) = (again, true);
             }
         }
+    }
+
+    /// What `request` asks of a connection that others share.
+    fn needs(&self, request: &Request<RequestBody>) -> StreamNeeds {
+        if self.upstream.shared().config.protocol == Protocol::H1 {
+            return StreamNeeds::default();
+        }
+        let needs = StreamNeeds::of(request);
+        StreamNeeds { is_alone: needs.is_alone || self.client.is_isolated(self.timer.now()), ..needs }
     }
 
     /// Sends `request`, whose answer decides what becomes of `reservation`.
@@ -320,7 +338,7 @@ impl<'a> Forwarder<'a> {
     }
 
     /// The reply to a request that was not answered in time by `host`, which was tried from `began` on.
-    fn timed_out(&self, attempt: &mut Attempt<'_>, host: &Host, began: Instant) -> Reply {
+    fn timed_out(&self, attempt: &mut Attempt<'_>, host: &Host, began: Instant, owes_body: bool) -> Reply {
         if let Some(reason) = self.timer.cut_off_reason() {
             return Reply::slow_body(reason);
         }
@@ -330,7 +348,7 @@ impl<'a> Forwarder<'a> {
             let now = Instant::now();
             // Of the time for all tries together, this host may have had little.
             let has_had_most = now.saturating_duration_since(began) >= self.timeouts.total / 2;
-            if has_had_most || !self.timer.is_answer_late() {
+            if !self.timer.is_answer_late() || has_had_most && !owes_body {
                 self.upstream.shared().response_timed_out(host, now);
             }
         }
@@ -382,11 +400,12 @@ impl<'a> Forwarder<'a> {
         &self,
         host: &mut Rc<HostPool<RequestBody>>,
         choice: &HostChoice<'_>,
+        needs: StreamNeeds,
     ) -> Result<upstream::Connection<RequestBody>, ConnectFailure> {
         // The pool limits each of its two waits itself.
         let backstop = self.timeouts.connect.saturating_mul(3);
         let connected = {
-            let connect = pin!(self.upstream.connect(host, self.client, choice));
+            let connect = pin!(self.upstream.connect(host, self.client, choice, needs));
             self.timer.timeout(backstop, connect).await
         };
         let error = match connected {

@@ -16,6 +16,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use http::Version;
+
 use super::{early_hints::EarlyHints, tunnel::Tunnel};
 use crate::{
     telemetry::metrics::{CutOff, CutOffBody, CutOffReason},
@@ -77,6 +79,8 @@ pub struct PhaseTimer {
     body_unread: Cell<bool>,
     /// The number of requests that have begun.
     requests: Cell<u64>,
+    /// Whether the last one was HTTP/1.0, to which a response may end with its connection.
+    is_http10: Cell<bool>,
     write_blocked: Cell<bool>,
     waker: RefCell<Option<Waker>>,
     /// Bytes of requests' bodies that were handed on, of all streams of the connection.
@@ -135,6 +139,7 @@ impl PhaseTimer {
             polled: Cell::new(false),
             body_unread: Cell::new(false),
             requests: Cell::new(0),
+            is_http10: Cell::new(false),
             write_blocked: Cell::new(false),
             waker: RefCell::new(None),
             received,
@@ -425,6 +430,12 @@ impl PhaseTimer {
         self.response_pending.get()
     }
 
+    /// Whether a client would take the end of the connection for that of the response that is being written: HTTP/1.0 has no
+    /// other one where the length is unknown (RFC 9112, 6.3).
+    pub fn is_end_of_response(&self) -> bool {
+        self.is_http10.get() && self.response_pending.get()
+    }
+
     /// All that hyper had to write was written. A response whose request goes on may have more later.
     pub fn flushed(&self) {
         if matches!(self.phase.get(), Phase::FirstRequest | Phase::Request | Phase::RequestHead) {
@@ -509,9 +520,10 @@ impl PhaseTimer {
         self.draining.get()
     }
 
-    /// A request has come, with a body if `has_body`.
-    pub(super) fn begin_request(&self, has_body: bool) {
+    /// A request of this version has come, with a body if `has_body`.
+    pub(super) fn begin_request(&self, version: Version, has_body: bool) {
         self.requests.set(self.requests.get() + 1);
+        self.is_http10.set(version == Version::HTTP_10);
         self.body_unread.set(has_body);
     }
 

@@ -56,9 +56,11 @@ pub struct ClientBody {
 pub struct BodyTimeouts {
     /// To take what has come, and then to answer.
     pub response: Duration,
-    /// Of a call (gRPC) whose response has begun: for both sides to be silent. What its client sends is a message now and
-    /// then, for which there is no other limit.
-    pub call_idle: Option<Duration>,
+    /// Once the response has begun: for both sides to be silent.
+    pub idle: Duration,
+    /// Whether it is that of a call (gRPC). Once the response has begun, what its client sends is a message now and then, for
+    /// which there is no other limit.
+    pub is_call: bool,
 }
 
 /// How far a request's body has come.
@@ -166,21 +168,22 @@ impl ClientBody {
             self.gate = None;
         }
         let is_sending = self.progress.state.get() == BodyState::Sending;
-        let call_idle = self.timeouts.call_idle.filter(|_| self.timer.is_response_pending());
-        let is_paced = is_sending && call_idle.is_none();
-        let frame = ready!(self.incoming.poll_frame(cx, is_paced));
-        match call_idle {
+        let BodyTimeouts { response, idle, is_call } = self.timeouts;
+        let is_answered = self.timer.is_response_pending();
+        let is_untimed = is_answered && is_call;
+        let frame = ready!(self.incoming.poll_frame(cx, is_sending && !is_untimed));
+        match is_answered {
             _ if !is_sending => {}
-            None => self.timer.enter_upstream(self.timeouts.response),
+            false => self.timer.enter_upstream(response),
             // A client that does not read wins no time by what it sends.
-            Some(_) if self.timer.phase() == Phase::Client => {}
-            Some(idle) => self.timer.enter_upstream(idle),
+            true if self.timer.phase() == Phase::Client => {}
+            true => self.timer.enter_upstream(idle),
         }
         Poll::Ready(match frame {
             Some(Ok(mut frame)) => {
                 let trailers = frame.trailers_mut().map(|trailers| self.trailers.apply(trailers)).is_some();
                 let length = frame.data_ref().map_or(0, Bytes::len) as u64;
-                if self.incoming.is_late(length) && call_idle.is_none() {
+                if self.incoming.is_late(length) && !is_untimed {
                     self.timer.cut_off(CutOff { body: CutOffBody::Request, reason: CutOffReason::MinRate });
                     self.finish(BodyState::Faulty(BodyFault::Broken));
                     return Poll::Ready(Some(Err(RequestBodyError::Late)));

@@ -100,8 +100,11 @@ pub(super) fn upstream_request<S>(
         );
     }
     let opener = gate.as_ref().map(ContinueGate::opener);
-    let call_idle = is_grpc(&head.headers).then_some(route.timeouts.idle);
-    let timeouts = BodyTimeouts { response: route.timeouts.response, call_idle };
+    let timeouts = BodyTimeouts {
+        response: route.timeouts.response,
+        idle: route.timeouts.idle,
+        is_call: is_grpc(&head.headers),
+    };
     let max = config.max_body(route, client.listener());
     let limits = &config.client_limits;
     let (body, progress) = RequestBody::stream(body, gate, client.timer(), limits, max, timeouts, trailers);

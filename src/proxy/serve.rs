@@ -66,7 +66,7 @@ pub fn serve<S: StoreAdmin + 'static>(
     // Taken apart here: the future would hold the request and its parts.
     let (mut request, body) = request.into_parts();
     async move {
-        client.timer().begin_request(!body.is_end_stream());
+        client.timer().begin_request(request.version, !body.is_end_stream());
         let mut upgrade = None;
         if request.version == Version::HTTP_2 {
             headers::join_cookies(&mut request.headers);

@@ -12,7 +12,7 @@ use std::{
     rc::Rc,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     task::{Poll, Waker},
     time::{Duration, Instant},
@@ -31,11 +31,18 @@ const SLOW: Duration = Duration::from_millis(100);
 /// The addresses that the table has at least before it drops those without clients.
 const MIN_CLEANED: usize = 1024;
 
+/// Requests of an address that may end before their time at once, and how long it takes until it may have another. What is beyond
+/// gets connections of its own, so that others do not share in what an endpoint does about it.
+const EARLY_ENDS: u32 = 60;
+const EARLY_END_EVERY: Duration = Duration::from_secs(1);
+
 /// The client addresses with requests to one upstream, in the whole process.
 #[derive(Debug)]
 pub(super) struct AddressTable {
     /// Connections that one address may hold while others wait.
     share: usize,
+    /// What the times of addresses are counted from.
+    since: Instant,
     addresses: Mutex<Addresses>,
     /// Addresses that may hold more than their share.
     over_share: Mutex<Vec<Arc<Address>>>,
@@ -53,6 +60,8 @@ struct Addresses {
 pub(super) struct Address {
     pub(super) ip: IpAddr,
     held: AtomicUsize,
+    /// Milliseconds at which it may have all of its [`EARLY_ENDS`] again.
+    forgiven_at: AtomicU64,
     /// Requests that hold a connection and have waited for their client.
     slow: Mutex<Slab<SlowRequest>>,
 }
@@ -80,6 +89,7 @@ impl AddressTable {
         Self {
             // In range: at most `max_connections`.
             share: (share as usize).max(1),
+            since: Instant::now(),
             addresses: Mutex::default(),
             over_share: Mutex::default(),
         }
@@ -91,12 +101,24 @@ impl AddressTable {
             return Arc::clone(address);
         }
         if by_ip.len() >= *clean_at {
-            by_ip.retain(|_, address| Arc::strong_count(address) > 1);
+            let now = self.millis(Instant::now());
+            by_ip.retain(|_, address| {
+                Arc::strong_count(address) > 1 || address.forgiven_at.load(Ordering::Relaxed) > now
+            });
             *clean_at = MIN_CLEANED.max(by_ip.len() * 2);
         }
-        let address = Arc::new(Address { ip, held: AtomicUsize::new(0), slow: Mutex::default() });
+        let address = Arc::new(Address {
+            ip,
+            held: AtomicUsize::new(0),
+            forgiven_at: AtomicU64::new(0),
+            slow: Mutex::default(),
+        });
         by_ip.insert(ip, Arc::clone(&address));
         address
+    }
+
+    fn millis(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.since).as_millis() as u64
     }
 
     fn acquired(&self, address: &Arc<Address>) {
@@ -226,6 +248,19 @@ impl UpstreamClient {
         }
     }
 
+    /// A request of it, on a connection that others share, has ended before its time.
+    pub(super) fn ended_early(&self, now: Instant) {
+        let (now, every) = (self.upstream.addresses.millis(now), EARLY_END_EVERY.as_millis() as u64);
+        let later = |forgiven_at: u64| Some(forgiven_at.max(now).saturating_add(every));
+        let _always = self.address.forgiven_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
+    }
+
+    /// Whether so many requests of its address have ended before their time that it shares no connections with others.
+    pub fn is_isolated(&self, now: Instant) -> bool {
+        let (now, every) = (self.upstream.addresses.millis(now), EARLY_END_EVERY.as_millis() as u64);
+        self.address.forgiven_at.load(Ordering::Relaxed) >= now + every * u64::from(EARLY_ENDS)
+    }
+
     /// Whether the request is to be broken off, so that others get its connection.
     pub fn is_evicted(&self) -> bool {
         self.key
@@ -268,6 +303,11 @@ impl HeldConnection {
     pub(super) fn holding(hold: AddressHold) -> Self {
         hold.0.holds_connection.set(true);
         Self { hold, is_abandoned: Cell::new(false) }
+    }
+
+    /// Whose it is.
+    pub(super) fn client(&self) -> &Rc<UpstreamClient> {
+        &self.hold.0
     }
 
     /// Ready once the request is to be broken off, whose client has gone. From now on it counts as one that waits for its client.

@@ -76,7 +76,17 @@ impl<B: RequestBody> Connection<B> {
         held: HeldConnection,
         reused: bool,
     ) -> Self {
+        if let Link::Http2(stream) = &link {
+            stream.set_client(held.client());
+        }
         Self { in_flight: InFlightGuard::new(upstream, host), held, link, reused }
+    }
+
+    /// The endpoint was too slow for the request on it.
+    pub fn set_late(&self) {
+        if let Link::Http2(stream) = &self.link {
+            stream.set_late();
+        }
     }
 
     /// Whether it served another request before: the upstream may have closed it in the meantime.
@@ -94,14 +104,15 @@ impl<B: RequestBody> Connection<B> {
         matches!(self.link, Link::Http2(_))
     }
 
-    /// Whether a request `failed` because this connection, which served another one before, was closed by the time it was
+    /// Whether a request `failed` because this connection, which serves or served another one, was closed by the time it was
     /// used: not one byte of an answer has come.
     pub fn was_closed<Q>(&self, failed: &SendError<Q>) -> bool {
-        self.reused
-            && match &self.link {
-                Link::Http1(pooled) => failed.is_unprocessed || !pooled.received.has_any(),
-                Link::Http2(_) => failed.error.is_end_of_connection(),
+        match &self.link {
+            Link::Http1(pooled) => self.reused && (failed.is_unprocessed || !pooled.received.has_any()),
+            Link::Http2(stream) => {
+                (self.reused || stream.has_had_company()) && failed.error.is_end_of_connection()
             }
+        }
     }
 
     /// Sends `request` and waits for the head of the answer.
@@ -140,7 +151,7 @@ impl<B: RequestBody> Connection<B> {
     pub fn offers_websockets(&self) -> bool {
         match &self.link {
             Link::Http1(_) => true,
-            Link::Http2(stream) => stream.connection.offers_websockets(),
+            Link::Http2(stream) => stream.offers_websockets(),
         }
     }
 

@@ -9,6 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use h2::Reason;
 use http::Response;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
@@ -43,6 +44,18 @@ impl ExchangeError {
     /// Whether a connection that requests share has ended, and not the stream alone, nor by what we found wrong with it.
     pub(super) fn is_end_of_connection(&self) -> bool {
         matches!(self, Self::Http2(error) if error.is_io() || error.is_go_away() && error.is_remote())
+    }
+
+    /// Whether a connection that requests share has died, as it does where the endpoint refuses one of its requests so, rather than
+    /// that the endpoint goes away in order.
+    pub fn is_death_of_connection(&self) -> bool {
+        match self {
+            Self::Http2(error) => {
+                error.is_io()
+                    || error.is_go_away() && error.is_remote() && error.reason() != Some(Reason::NO_ERROR)
+            }
+            Self::Http1(_) => false,
+        }
     }
 
     /// The error itself.

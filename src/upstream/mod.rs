@@ -42,6 +42,7 @@ pub use endpoints_file::EndpointsFileError;
 pub use health::monitor as monitor_health;
 pub use host_state::{ChangedBy, HostChange, HostState, Standing};
 pub use hosts::Host;
+pub use http2::StreamNeeds;
 pub use incoming::{ExchangeError, IncomingBody, OnInformational};
 pub use pool::{HostPool, UpstreamPool};
 pub use shared::SharedUpstream;

@@ -11,7 +11,7 @@ use std::{
 /// Each module and those of the crate that it may know, besides itself. A module that is not listed is
 /// part of the nearest one above it. A module that may know `limit` may know `limit::algorithm`; to know
 /// `config::model`, what is resolved, is not to know `config`, which reads files and YAML.
-const MAY_KNOW: [(&str, &[&str]); 32] = [
+const MAY_KNOW: [(&str, &[&str]); 33] = [
     ("main", &["cli"]),
     (
         "cli",
@@ -37,7 +37,7 @@ const MAY_KNOW: [(&str, &[&str]); 32] = [
             "telemetry",
         ],
     ),
-    ("listener", &["proxy", "limit", "tls", "watched_file", "config::model", "telemetry"]),
+    ("listener", &["proxy", "http2_frames", "limit", "tls", "watched_file", "config::model", "telemetry"]),
     (
         "admin",
         &["abuse", "proxy", "tls", "upstream", "limit", "memory", "config::model", "telemetry", "unicode"],
@@ -62,7 +62,7 @@ const MAY_KNOW: [(&str, &[&str]); 32] = [
     ("router", &["route_index", "request_values", "config::model", "telemetry"]),
     ("route_index", &["config::model"]),
     ("request_values", &[]),
-    ("upstream", &["system_authorities", "tls", "watched_file", "config::model", "telemetry"]),
+    ("upstream", &["http2_frames", "system_authorities", "tls", "watched_file", "config::model", "telemetry"]),
     (
         "identity",
         &[
@@ -78,6 +78,7 @@ const MAY_KNOW: [(&str, &[&str]); 32] = [
     // Pure: the bytes of a file in, certificates and keys out.
     ("tls", &["config::model"]),
     ("file", &[]),
+    ("http2_frames", &[]),
     ("watched_file", &["file"]),
     ("system_authorities", &[]),
     ("unicode", &[]),

@@ -53,11 +53,19 @@ impl SharedUpstream {
         }
     }
 
-    /// `host` sent this response to a request that began at `began`.
+    /// `host` sent this response to a request that began at `began`. It is no failure of the host if the client still `owes_body`.
     #[inline]
-    pub fn responded<B>(&self, host: &Host, response: &Response<B>, began: Instant, now: Instant) {
+    pub fn responded<B>(
+        &self,
+        host: &Host,
+        response: &Response<B>,
+        owes_body: bool,
+        began: Instant,
+        now: Instant,
+    ) {
         let may_be_grpc = self.config.protocol != Protocol::H1;
-        let failure = RequestFailure::of_response(response.status(), response.headers(), may_be_grpc);
+        let failure = RequestFailure::of_response(response.status(), response.headers(), may_be_grpc)
+            .filter(|_| !owes_body);
         if failure.is_some() || !host.state.is_untroubled() {
             self.responded_in_trouble(host, failure, began, now);
         }

@@ -21,7 +21,7 @@ use crate::{
         ConnectError, Host, SharedUpstream,
         connect::{Connected, connect},
         host_state::ProbeFailure,
-        http2::Http2Connection,
+        http2::{Http2Connection, StreamNeeds},
         io::UpstreamIo,
     },
 };
@@ -154,7 +154,7 @@ fn response_head(received: &[u8]) -> Result<Option<(StatusCode, usize)>, String>
 }
 
 async fn open_http2(io: UpstreamIo, tls_version: u64) -> Result<Http2Requests, String> {
-    let connection = Http2Connection::open(io, tls_version, Instant::now());
+    let connection = Http2Connection::open(io, tls_version, StreamNeeds::default(), Instant::now());
     let connection = connection.await.map_err(|error| error.to_string())?;
     let requests = connection.requests().ready().await.map_err(|error| broken_stream(&error))?;
     Ok(Http2Requests { requests, _connection: connection })

@@ -16,7 +16,9 @@ use tokio::{sync::oneshot, time::timeout};
 
 use super::{
     body::OpenBodies,
-    io::{Http2Io, PAUSE},
+    io::{Http2Io, PAUSE, SendWindow},
+    needs::StreamNeeds,
+    resets::{AbandonedStreams, ResetBudget},
 };
 use crate::upstream::io::UpstreamIo;
 
@@ -58,6 +60,16 @@ pub(in crate::upstream) struct Http2Connection {
     received: Rc<Cell<u64>>,
     /// When a request was given up for which nothing had come, and how many those were then.
     silent_at: Cell<Option<(Instant, u64)>>,
+    /// Whether it has one stream at a time, of a request that must not share it.
+    is_alone: bool,
+    /// Streams that were opened.
+    opened: Cell<u64>,
+    window: Rc<SendWindow>,
+    resets: ResetBudget,
+    /// Whether it is to take no other stream, for the sake of those that it has.
+    is_worn: Cell<bool>,
+    /// Those that wait to be reset.
+    pub(super) abandoned: AbandonedStreams,
     bodies: Rc<OpenBodies>,
     /// Told of the end by being dropped.
     _dropped: oneshot::Sender<()>,
@@ -72,9 +84,11 @@ impl Http2Connection {
     pub(in crate::upstream) async fn open(
         stream: UpstreamIo,
         tls_version: u64,
+        needs: StreamNeeds,
         now: Instant,
     ) -> io::Result<Rc<Self>> {
         let received = Rc::<Cell<u64>>::default();
+        let window = SendWindow::new();
         let handshake = Builder::new()
             // None are allowed until the endpoint has said how many.
             .initial_max_send_streams(0)
@@ -83,7 +97,7 @@ impl Http2Connection {
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buffer_size(SEND_BUFFER)
             .max_header_list_size(MAX_HEAD)
-            .handshake(Http2Io::new(stream, Rc::clone(&received)));
+            .handshake(Http2Io::new(stream, Rc::clone(&received), Rc::clone(&window)));
         let (requests, mut connection) = handshake.await.map_err(no_http2)?;
         poll_fn(|cx| match Pin::new(&mut connection).poll(cx) {
             Poll::Ready(Ok(())) => Poll::Ready(Err(io::Error::other(
@@ -112,6 +126,12 @@ impl Http2Connection {
             idle_since: Cell::new(now),
             received,
             silent_at: Cell::new(None),
+            is_alone: needs.is_alone,
+            opened: Cell::new(0),
+            window,
+            resets: ResetBudget::new(),
+            is_worn: Cell::new(false),
+            abandoned: AbandonedStreams::default(),
             bodies,
             _dropped: sender,
         }))
@@ -125,7 +145,35 @@ impl Http2Connection {
 
     /// Whether it has room for another stream.
     pub(in crate::upstream) fn has_room(&self) -> bool {
-        self.streams.get() < self.limit.get().min(MAX_STREAMS)
+        let most = if self.is_alone { 1 } else { MAX_STREAMS };
+        self.streams.get() < self.limit.get().min(most)
+    }
+
+    /// Whether it has room for a request with these needs.
+    pub(in crate::upstream) fn has_room_for(&self, needs: StreamNeeds) -> bool {
+        self.is_alone == needs.is_alone
+            && self.has_room()
+            && (needs.window == 0 || self.window.takes(needs.window))
+    }
+
+    /// Streams that were opened so far.
+    pub(super) fn opened(&self) -> u64 {
+        self.opened.get()
+    }
+
+    /// Whether it is to take no other stream, for the sake of those that it has.
+    pub(in crate::upstream) fn is_worn(&self) -> bool {
+        self.is_worn.get()
+    }
+
+    /// Whether another stream of it may be reset now, and counts it. If not, the connection takes no other.
+    pub(super) fn may_reset(&self, now: Instant) -> bool {
+        let may = self.resets.take(self.opened.get(), now);
+        // Where it has one stream at a time, to close it costs nobody anything.
+        if !may || self.is_alone {
+            self.is_worn.set(true);
+        }
+        may
     }
 
     /// Streams that are taken.
@@ -145,6 +193,7 @@ impl Http2Connection {
 
     pub(super) fn take_stream(&self) {
         self.streams.set(self.streams.get() + 1);
+        self.opened.set(self.opened.get() + 1);
     }
 
     pub(in crate::upstream) fn give_stream_back(&self, now: Instant) {

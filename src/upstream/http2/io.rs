@@ -10,7 +10,10 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::upstream::io::UpstreamIo;
+use crate::{
+    http2_frames::{DATA, FrameFollower, WINDOW_UPDATE},
+    upstream::io::UpstreamIo,
+};
 
 /// A stream on which a failed write does not keep answers from being read that were already sent.
 ///
@@ -24,6 +27,37 @@ pub(super) struct Http2Io {
     received: Rc<Cell<u64>>,
     /// At how many bytes it lets others have their turn.
     pause_at: u64,
+    window: Rc<SendWindow>,
+    sent_frames: FrameFollower,
+    received_frames: FrameFollower,
+}
+
+/// What the endpoint takes of all bodies on a connection before it has read what it was sent (RFC 9113, 6.9). h2 does not tell.
+#[derive(Debug)]
+pub(super) struct SendWindow {
+    left: Cell<i64>,
+    /// The most that there was.
+    most: Cell<i64>,
+}
+
+/// RFC 9113, 6.9.2
+const FIRST_WINDOW: i64 = 65_535;
+
+impl SendWindow {
+    /// That of a connection that begins.
+    pub(super) fn new() -> Rc<Self> {
+        Rc::new(Self { left: Cell::new(FIRST_WINDOW), most: Cell::new(FIRST_WINDOW) })
+    }
+
+    /// Whether so many bytes are taken at once, or as many as ever.
+    pub(super) fn takes(&self, bytes: u32) -> bool {
+        self.left.get() >= self.most.get().min(bytes.into())
+    }
+
+    fn add(&self, bytes: i64) {
+        self.left.set(self.left.get() + bytes);
+        self.most.set(self.most.get().max(self.left.get()));
+    }
 }
 
 /// What is read without a pause, at least: at one byte a frame, h2 counts 3.3 MB for that, a quarter of what it lets an
@@ -31,8 +65,9 @@ pub(super) struct Http2Io {
 pub(super) const PAUSE: u64 = 128 << 10;
 
 impl Http2Io {
-    pub(super) fn new(stream: UpstreamIo, received: Rc<Cell<u64>>) -> Self {
-        Self { stream, received, pause_at: PAUSE }
+    pub(super) fn new(stream: UpstreamIo, received: Rc<Cell<u64>>, window: Rc<SendWindow>) -> Self {
+        let (sent_frames, received_frames) = (FrameFollower::of_client(), FrameFollower::of_server());
+        Self { stream, received, pause_at: PAUSE, window, sent_frames, received_frames }
     }
 
     fn unless_hung_up<T>(&self, result: Poll<io::Result<T>>, value: T) -> Poll<io::Result<T>> {
@@ -52,8 +87,15 @@ impl AsyncRead for Http2Io {
             return Poll::Pending;
         }
         let before = buf.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
-        self.received.set(self.received.get() + (buf.filled().len() - before) as u64);
+        let Self { stream, received, window, received_frames, .. } = &mut *self;
+        ready!(Pin::new(stream).poll_read(cx, buf))?;
+        let read = &buf.filled()[before..];
+        received.set(received.get() + read.len() as u64);
+        received_frames.follow(read, |part| {
+            if part.kind == WINDOW_UPDATE && part.stream == 0 && part.is_last {
+                window.add(part.increment.into());
+            }
+        });
         Poll::Ready(Ok(()))
     }
 }
@@ -61,7 +103,16 @@ impl AsyncRead for Http2Io {
 impl AsyncWrite for Http2Io {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.unless_hung_up(result, buf.len())
+        let result = self.unless_hung_up(result, buf.len());
+        if let Poll::Ready(Ok(written)) = result {
+            let Self { window, sent_frames, .. } = &mut *self;
+            sent_frames.follow(&buf[..written], |part| {
+                if part.kind == DATA {
+                    window.add(-(part.bytes as i64));
+                }
+            });
+        }
+        result
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -6,12 +6,15 @@
 mod body;
 mod connection;
 mod io;
+mod needs;
 mod request;
+mod resets;
 mod slot;
 mod tunnel;
 mod upload;
 
 pub(super) use body::Http2Body;
 pub(super) use connection::Http2Connection;
+pub use needs::StreamNeeds;
 pub(super) use slot::StreamSlot;
 pub(super) use tunnel::Http2Tunnel;

@@ -1,10 +1,11 @@
 //! One request on a connection that it shares with others.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, OnceCell, RefCell},
     future::poll_fn,
+    pin::Pin,
     rc::Rc,
-    task::Poll,
+    task::{Context, Poll, Waker},
     time::{Duration, Instant},
 };
 
@@ -13,22 +14,22 @@ use h2::{Reason, SendStream, client::ResponseFuture, ext::Protocol};
 use http::{Request, Response, StatusCode};
 
 use super::{
-    body::{Http2Body, OpenBodies},
+    body::Http2Body,
     connection::Http2Connection,
     request::http2_head,
+    resets::AbandonedStreams,
     tunnel::Http2Tunnel,
     upload::Upload,
 };
 use crate::upstream::{
-    ExchangeError, HostPool, IncomingBody, OnInformational, RequestBody, SendError, UpstreamPool,
+    ExchangeError, HostPool, IncomingBody, OnInformational, RequestBody, SendError, UpstreamClient, UpstreamPool,
 };
 
 /// A stream that outlasts this without a byte from the endpoint, and is then given up, makes its connection suspicious.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// The right to one stream of a connection. Dropped before the whole answer has come, the stream is reset.
+/// The right to one stream of a connection. Dropped before the whole answer has come, the stream is reset, now or later.
 pub(in crate::upstream) struct StreamSlot<B: RequestBody> {
-    pub(in crate::upstream) connection: Rc<Http2Connection>,
     host: Rc<HostPool<B>>,
     pool: Rc<UpstreamPool<B>>,
     state: Rc<StreamState<B>>,
@@ -36,11 +37,30 @@ pub(in crate::upstream) struct StreamSlot<B: RequestBody> {
 
 /// How far the request has come.
 struct StreamState<B> {
-    upload: Cell<Option<Upload<B>>>,
-    /// The sending side of a stream that switches protocols.
-    tunnel: Cell<Option<SendStream<Bytes>>>,
+    connection: Rc<Http2Connection>,
+    /// Whose request it is, once that is known.
+    client: OnceCell<Rc<UpstreamClient>>,
+    sending: Cell<Sending<B>>,
     /// When it was sent, and what had been received by then. `None`: it does not wait for the head of an answer.
     waiting: Cell<Option<(Instant, u64)>>,
+    /// Whether its body broke off before the head of the answer has come, which that who waits for it is told.
+    is_broken: Cell<bool>,
+    waiter: Cell<Option<Waker>>,
+    /// Whether the endpoint was too slow for it.
+    is_late: Cell<bool>,
+}
+
+/// The sending side of a stream. While anybody has it, the stream is not reset.
+#[derive(Default)]
+enum Sending<B> {
+    /// Nothing was sent, or the stream has ended.
+    #[default]
+    Nothing,
+    /// The request was sent to its end.
+    Whole(SendStream<Bytes>),
+    Upload(Upload<B>),
+    /// The stream switches protocols.
+    Tunnel(SendStream<Bytes>),
 }
 
 impl<B: RequestBody> StreamSlot<B> {
@@ -51,9 +71,36 @@ impl<B: RequestBody> StreamSlot<B> {
         pool: &Rc<UpstreamPool<B>>,
     ) -> Self {
         connection.take_stream();
-        let state =
-            StreamState { upload: Cell::new(None), tunnel: Cell::new(None), waiting: Cell::new(None) };
-        Self { connection, host: Rc::clone(host), pool: Rc::clone(pool), state: Rc::new(state) }
+        let state = StreamState {
+            connection,
+            client: OnceCell::new(),
+            sending: Cell::default(),
+            waiting: Cell::new(None),
+            is_broken: Cell::new(false),
+            waiter: Cell::new(None),
+            is_late: Cell::new(false),
+        };
+        Self { host: Rc::clone(host), pool: Rc::clone(pool), state: Rc::new(state) }
+    }
+
+    /// It is for a request of `client`.
+    pub(in crate::upstream) fn set_client(&self, client: &Rc<UpstreamClient>) {
+        let _twice = self.state.client.set(Rc::clone(client));
+    }
+
+    /// Whether a WebSocket may pass on it.
+    pub(in crate::upstream) fn offers_websockets(&self) -> bool {
+        self.state.connection.offers_websockets()
+    }
+
+    /// Whether the connection has had other streams.
+    pub(in crate::upstream) fn has_had_company(&self) -> bool {
+        self.state.connection.opened() > 1
+    }
+
+    /// The endpoint was too slow for the request: to end it before its time is no doing of its client.
+    pub(in crate::upstream) fn set_late(&self) {
+        self.state.is_late.set(true);
     }
 
     /// Sends `request` and waits for the head of the answer.
@@ -63,8 +110,7 @@ impl<B: RequestBody> StreamSlot<B> {
         &self,
         request: Request<B>,
     ) -> impl Future<Output = Result<Response<IncomingBody>, SendError<B>>> + use<B> {
-        let (connection, state) = (Rc::clone(&self.connection), Rc::clone(&self.state));
-        let host = Rc::clone(&self.host);
+        let (state, host) = (Rc::clone(&self.state), Rc::clone(&self.host));
         async move {
             let (head, body) = request.into_parts();
             // The head goes to h2, which does not give it back.
@@ -77,21 +123,30 @@ impl<B: RequestBody> StreamSlot<B> {
             let is_empty = body.is_end_stream();
             let may_repeat = is_idempotent && !is_tunnel;
             let is_whole = is_empty && !is_tunnel;
-            state.waiting.set(Some((Instant::now(), connection.received())));
-            let result = match connection.requests().send_request(message, is_whole) {
+            state.waiting.set(Some((Instant::now(), state.connection.received())));
+            let result = match state.connection.requests().send_request(message, is_whole) {
                 Ok((answer, mut stream)) => {
-                    if is_tunnel {
-                        state.tunnel.set(Some(stream));
-                    } else if !is_whole {
+                    let sending = if is_tunnel {
+                        Sending::Tunnel(stream)
+                    } else if is_whole {
+                        Sending::Whole(stream)
+                    } else {
                         match body.into_whole() {
                             Ok(whole) => {
                                 // An error means that the stream has ended, which the answer tells.
                                 let _ended = stream.send_data(whole, true);
+                                Sending::Whole(stream)
                             }
-                            Err(body) => state.upload.set(Some(Upload::begin(body, stream))),
+                            Err(body) => {
+                                let of = Rc::downgrade(&state);
+                                let may_reset =
+                                    move || of.upgrade().is_some_and(|state| state.body_broke_off());
+                                Sending::Upload(Upload::begin(body, stream, may_reset))
+                            }
                         }
-                    }
-                    answer_head(answer, on_informational, connection.bodies()).await
+                    };
+                    state.sending.set(sending);
+                    state.answer_head(answer, on_informational).await
                 }
                 Err(error) => {
                     repeatable = repeatable.or(Some(body));
@@ -101,19 +156,30 @@ impl<B: RequestBody> StreamSlot<B> {
             match result {
                 Ok(mut response) => {
                     state.waiting.set(None);
-                    if is_tunnel && response.status().is_success() {
-                        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-                    } else if let Some(mut refused) = state.tunnel.take() {
-                        let _ended = refused.send_data(Bytes::new(), true);
+                    match state.sending.take() {
+                        Sending::Tunnel(stream) if response.status().is_success() => {
+                            *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+                            state.sending.set(Sending::Tunnel(stream));
+                        }
+                        Sending::Tunnel(mut refused) => {
+                            let _ended = refused.send_data(Bytes::new(), true);
+                            state.sending.set(Sending::Whole(refused));
+                        }
+                        sending => state.sending.set(sending),
                     }
                     Ok(response)
                 }
                 Err(error) => {
                     let is_unprocessed = is_unprocessed(&error);
-                    let body = match state.upload.take() {
+                    let body = match state.sending.take() {
+                        // Nobody has its body any more, but the stream is to be reset.
+                        sending if state.is_broken.get() => {
+                            state.sending.set(sending);
+                            None
+                        }
                         _ if !is_unprocessed && !may_repeat => None,
-                        Some(upload) => upload.take_unbegun(),
-                        None => repeatable,
+                        Sending::Upload(upload) => upload.take_unbegun(),
+                        _ => repeatable,
                     };
                     let request = body.map(|body| Box::new(Request::from_parts(copy, body)));
                     Err(SendError { error: ExchangeError::Http2(error), is_unprocessed, request })
@@ -124,21 +190,96 @@ impl<B: RequestBody> StreamSlot<B> {
 
     /// The stream of bytes that it has become with `answer`. `None`: it has not switched protocols.
     pub(in crate::upstream) fn upgrade(self, answer: IncomingBody) -> Option<Http2Tunnel<B>> {
-        let sender = self.state.tunnel.take()?;
+        let Sending::Tunnel(sender) = self.state.sending.take() else { return None };
         let IncomingBody::Http2(body) = answer else { return None };
         Some(Http2Tunnel::new(body, sender, self))
+    }
+
+    /// The tunnel that the stream has become is dropped before both sides have ended, and the stream is reset with its `sender`.
+    pub(super) fn tunnel_reset(&self, sender: &mut SendStream<Bytes>) {
+        if !has_ended(sender) {
+            self.state.count_end();
+            self.state.connection.may_reset(Instant::now());
+        }
     }
 
     /// The whole answer was read. What the endpoint did not want of the request is not sent.
     pub(in crate::upstream) fn release(self) {
         self.state.waiting.set(None);
+        self.state.sending.set(Sending::Nothing);
+    }
+}
+
+impl<B: RequestBody> StreamState<B> {
+    /// The body of the request broke off. Whether the stream is to be reset now.
+    fn body_broke_off(&self) -> bool {
+        if self.waiting.get().is_none() {
+            self.count_end();
+            return self.connection.may_reset(Instant::now());
+        }
+        self.is_broken.set(true);
+        if let Some(waiter) = self.waiter.take() {
+            waiter.wake();
+        }
+        false
+    }
+
+    /// The request has ended before its time.
+    fn count_end(&self) {
+        if let Some(client) = self.client.get().filter(|_| !self.is_late.get()) {
+            client.ended_early(Instant::now());
+        }
+    }
+
+    /// Has the stream reset, unless it has ended.
+    fn abandon(&self, sending: Sending<B>) {
+        let stream = match sending {
+            Sending::Nothing => return,
+            Sending::Whole(stream) | Sending::Tunnel(stream) => Rc::new(RefCell::new(stream)),
+            Sending::Upload(upload) => upload.stop(),
+        };
+        if has_ended(&mut stream.borrow_mut()) {
+            return;
+        }
+        self.count_end();
+        if !self.connection.may_reset(Instant::now()) {
+            AbandonedStreams::add(&self.connection, stream);
+        }
+    }
+
+    /// The head of the answer.
+    async fn answer_head(
+        &self,
+        mut answer: ResponseFuture,
+        on_informational: Option<OnInformational>,
+    ) -> Result<Response<IncomingBody>, h2::Error> {
+        let response = poll_fn(|cx| {
+            // Others are skipped.
+            if let Some(on_informational) = &on_informational {
+                while let Poll::Ready(Some(response)) = answer.poll_informational(cx) {
+                    on_informational.call(&response?);
+                }
+            }
+            let polled = Pin::new(&mut answer).poll(cx);
+            if polled.is_pending() {
+                if self.is_broken.get() {
+                    return Poll::Ready(Err(Reason::CANCEL.into()));
+                }
+                self.waiter.set(Some(cx.waker().clone()));
+            }
+            polled
+        })
+        .await?;
+        let (head, stream) = response.into_parts();
+        let body = Http2Body::new(stream, &head.headers, self.connection.bodies());
+        Ok(Response::from_parts(head, IncomingBody::Http2(body)))
     }
 }
 
 impl<B: RequestBody> Drop for StreamSlot<B> {
     fn drop(&mut self) {
-        drop(self.state.upload.take());
-        let connection = &self.connection;
+        self.state.abandon(self.state.sending.take());
+        let connection = &self.state.connection;
         // Also where the request that waits for it is dropped: its client may not wait as long as the proxy does.
         if let Some((since, received)) = self.state.waiting.get()
             && received == connection.received()
@@ -150,25 +291,9 @@ impl<B: RequestBody> Drop for StreamSlot<B> {
     }
 }
 
-/// The head of the answer.
-async fn answer_head(
-    mut answer: ResponseFuture,
-    on_informational: Option<OnInformational>,
-    bodies: &Rc<OpenBodies>,
-) -> Result<Response<IncomingBody>, h2::Error> {
-    let response = poll_fn(|cx| {
-        // Others are skipped.
-        if let Some(on_informational) = &on_informational {
-            while let Poll::Ready(Some(response)) = answer.poll_informational(cx) {
-                on_informational.call(&response?);
-            }
-        }
-        std::pin::Pin::new(&mut answer).poll(cx)
-    })
-    .await?;
-    let (head, stream) = response.into_parts();
-    let body = Http2Body::new(stream, &head.headers, bodies);
-    Ok(Response::from_parts(head, IncomingBody::Http2(body)))
+/// Whether the stream was reset, or its connection has ended.
+fn has_ended(stream: &mut SendStream<Bytes>) -> bool {
+    stream.poll_reset(&mut Context::from_waker(Waker::noop())).is_ready()
 }
 
 /// Whether the endpoint says that it has done nothing of the request (RFC 9113, 8.7).

@@ -21,12 +21,20 @@ pub(in crate::upstream) struct Http2Tunnel<B: RequestBody> {
     received: Bytes,
     is_shut_down: bool,
     /// Dropped last: the connection takes another stream then.
-    _slot: StreamSlot<B>,
+    slot: StreamSlot<B>,
 }
 
 impl<B: RequestBody> Http2Tunnel<B> {
     pub(super) fn new(receiver: Http2Body, sender: SendStream<Bytes>, slot: StreamSlot<B>) -> Self {
-        Self { receiver, sender, received: Bytes::new(), is_shut_down: false, _slot: slot }
+        Self { receiver, sender, received: Bytes::new(), is_shut_down: false, slot }
+    }
+}
+
+impl<B: RequestBody> Drop for Http2Tunnel<B> {
+    fn drop(&mut self) {
+        if !self.is_shut_down || !self.receiver.is_end_stream() {
+            self.slot.tunnel_reset(&mut self.sender);
+        }
     }
 }
 

@@ -9,9 +9,10 @@ use tokio::task::AbortHandle;
 
 use crate::upstream::RequestBody;
 
-/// A body that is being sent, until it is dropped: then the stream is reset, unless the body has been sent to its end.
+/// A body that is being sent, until it is dropped.
 pub(super) struct Upload<B> {
     source: Rc<RefCell<Source<B>>>,
+    stream: Rc<RefCell<SendStream<Bytes>>>,
     task: AbortHandle,
 }
 
@@ -29,11 +30,22 @@ impl<B> Drop for Upload<B> {
 }
 
 impl<B: RequestBody> Upload<B> {
-    /// Sends `body`, in a task of its own: it must go on while nobody reads the answer.
-    pub(super) fn begin(body: B, stream: SendStream<Bytes>) -> Self {
+    /// Sends `body`, in a task of its own: it must go on while nobody reads the answer. If it breaks off, `may_reset` tells whether
+    /// the stream is reset at once.
+    pub(super) fn begin(
+        body: B,
+        stream: SendStream<Bytes>,
+        may_reset: impl Fn() -> bool + 'static,
+    ) -> Self {
         let source = Rc::new(RefCell::new(Source { body: Some(body), is_begun: false }));
-        let task = tokio::task::spawn_local(send(Rc::clone(&source), stream));
-        Self { source, task: task.abort_handle() }
+        let stream = Rc::new(RefCell::new(stream));
+        let task = tokio::task::spawn_local(send(Rc::clone(&source), Rc::clone(&stream), may_reset));
+        Self { source, stream, task: task.abort_handle() }
+    }
+
+    /// Sends no more. The stream, which is reset once nobody has it any more, unless the body has been sent to its end.
+    pub(super) fn stop(self) -> Rc<RefCell<SendStream<Bytes>>> {
+        Rc::clone(&self.stream)
     }
 
     /// The body, if nothing of it was taken: then it can be sent elsewhere.
@@ -43,21 +55,25 @@ impl<B: RequestBody> Upload<B> {
     }
 }
 
-async fn send<B: RequestBody>(source: Rc<RefCell<Source<B>>>, mut stream: SendStream<Bytes>) {
-    while let Some((frame, is_last)) = next_frame(&source, &mut stream).await {
+async fn send<B: RequestBody>(
+    source: Rc<RefCell<Source<B>>>,
+    stream: Rc<RefCell<SendStream<Bytes>>>,
+    may_reset: impl Fn() -> bool,
+) {
+    while let Some((frame, is_last)) = next_frame(&source, &stream, &may_reset).await {
         match frame.into_data() {
             Ok(data) => {
-                if !data.is_empty() && !wait_for_window(&mut stream).await {
+                if !data.is_empty() && !wait_for_window(&stream).await {
                     return;
                 }
-                if stream.send_data(data, is_last).is_err() || is_last {
+                if stream.borrow_mut().send_data(data, is_last).is_err() || is_last {
                     return;
                 }
             }
             Err(frame) => {
                 if let Ok(trailers) = frame.into_trailers() {
                     // An error means that the stream has ended, which the answer tells.
-                    let _ended = stream.send_trailers(trailers);
+                    let _ended = stream.borrow_mut().send_trailers(trailers);
                     return;
                 }
             }
@@ -69,10 +85,11 @@ async fn send<B: RequestBody>(source: Rc<RefCell<Source<B>>>, mut stream: SendSt
 /// stream; because it broke off, which resets the stream; or because the stream has ended.
 async fn next_frame<B: RequestBody>(
     source: &RefCell<Source<B>>,
-    stream: &mut SendStream<Bytes>,
+    stream: &RefCell<SendStream<Bytes>>,
+    may_reset: &impl Fn() -> bool,
 ) -> Option<(Frame<Bytes>, bool)> {
     let frame = poll_fn(|cx| {
-        if stream.poll_reset(cx).is_ready() {
+        if stream.borrow_mut().poll_reset(cx).is_ready() {
             return Poll::Ready(None);
         }
         let source = &mut *source.borrow_mut();
@@ -84,9 +101,10 @@ async fn next_frame<B: RequestBody>(
     match frame.await? {
         (Some(Ok(frame)), is_last) => return Some((frame, is_last)),
         // Not with what the client's stream was reset with: that must never look like the end of a message.
-        (Some(Err(_)), _) => stream.send_reset(Reason::CANCEL),
+        (Some(Err(_)), _) if may_reset() => stream.borrow_mut().send_reset(Reason::CANCEL),
+        (Some(Err(_)), _) => {}
         (None, _) => {
-            let _ended = stream.send_data(Bytes::new(), true);
+            let _ended = stream.borrow_mut().send_data(Bytes::new(), true);
         }
     }
     None
@@ -95,9 +113,10 @@ async fn next_frame<B: RequestBody>(
 /// Waits until the stream's window has room. False where the stream has ended.
 ///
 /// Window is asked for only with data in hand: what a stream holds back and does not use, the connection's others lack.
-async fn wait_for_window(stream: &mut SendStream<Bytes>) -> bool {
-    stream.reserve_capacity(1);
+async fn wait_for_window(stream: &RefCell<SendStream<Bytes>>) -> bool {
+    stream.borrow_mut().reserve_capacity(1);
     poll_fn(|cx| {
+        let stream = &mut *stream.borrow_mut();
         loop {
             if stream.capacity() > 0 {
                 return Poll::Ready(true);

@@ -127,9 +127,9 @@ impl<B: RequestBody> HostPool<B> {
         pooled.sender.is_ready() && self.is_current_tls(pooled.tls_version)
     }
 
-    /// Likewise of a connection that requests share.
+    /// Likewise of a connection that requests share, which may also have had too much of what wears it.
     pub(super) fn takes_streams(&self, connection: &Http2Connection) -> bool {
-        connection.is_open() && self.is_current_tls(connection.tls_version)
+        connection.is_open() && !connection.is_worn() && self.is_current_tls(connection.tls_version)
     }
 
     pub(super) fn is_current_tls(&self, version: u64) -> bool {

@@ -33,7 +33,7 @@ use super::{
     connect::{Connected, connect},
     connection::{Connection, Link, PooledConnection},
     hosts::HostsSnapshot,
-    http2::Http2Connection,
+    http2::{Http2Connection, StreamNeeds},
     queue::{ConnectionPermit, ConnectionQueue, Grant, NextRequest},
     retry_budget::RetryBudget,
 };
@@ -148,11 +148,12 @@ impl<B: RequestBody> UpstreamPool<B> {
         self: &Rc<Self>,
         host: &Rc<HostPool<B>>,
         client: &Rc<UpstreamClient>,
+        needs: StreamNeeds,
     ) -> Option<Connection<B>> {
         let link = match host.take_idle() {
             Some(pooled) => Link::Http1(pooled),
             None if self.shared.config.protocol == Protocol::H1 => return None,
-            None => self.take_stream(host)?,
+            None => self.take_stream(host, needs)?,
         };
         Some(Connection::new(link, host, self, HeldConnection::new(client), true))
     }
@@ -170,10 +171,11 @@ impl<B: RequestBody> UpstreamPool<B> {
         host: &mut Rc<HostPool<B>>,
         client: &Rc<UpstreamClient>,
         choice: &HostChoice<'_>,
+        needs: StreamNeeds,
     ) -> Result<Connection<B>, ConnectError> {
         let mut opening = None;
         if self.shared.config.protocol != Protocol::H1 {
-            match self.join_connection(host, choice.within).await? {
+            match self.join_connection(host, needs, choice.within).await? {
                 Joined::Stream(link) => {
                     return Ok(Connection::new(link, host, self, HeldConnection::new(client), true));
                 }
@@ -185,10 +187,10 @@ impl<B: RequestBody> UpstreamPool<B> {
             None => {
                 // Others need not wait for it.
                 opening = None;
-                if let Some(link) = self.take_silent_stream(host) {
+                if let Some(link) = self.take_any_stream(host, needs) {
                     return Ok(Connection::new(link, host, self, HeldConnection::new(client), true));
                 }
-                match self.wait_for_connection(host, client, choice.within).await? {
+                match self.wait_for_connection(host, client, needs, choice.within).await? {
                     Acquired::Connection((link, host)) => {
                         return Ok(Connection::new(link, &host, self, HeldConnection::new(client), true));
                     }
@@ -205,7 +207,7 @@ impl<B: RequestBody> UpstreamPool<B> {
         }
         let (sender, opened) = oneshot::channel();
         let (pool, opened_for) = (Rc::clone(self), (Rc::clone(host), AddressHold::new(client)));
-        tokio::task::spawn_local(pool.open_for_request(opened_for, permit, choice.within, opening, sender));
+        tokio::task::spawn_local(pool.open_for_request(opened_for, permit, (needs, choice.within), opening, sender));
         // It is dropped without an answer where the worker ends.
         let (link, hold) = opened.await.unwrap_or(Err(ConnectError::Timeout))?;
         Ok(Connection::new(link, host, self, HeldConnection::holding(hold), false))
@@ -218,13 +220,13 @@ impl<B: RequestBody> UpstreamPool<B> {
         self: Rc<Self>,
         (host, hold): (Rc<HostPool<B>>, AddressHold),
         permit: ConnectionPermit,
-        within: Duration,
+        (needs, within): (StreamNeeds, Duration),
         opening: Option<Opening>,
         waiting: oneshot::Sender<Result<(Link<B>, AddressHold), ConnectError>>,
     ) {
         // A host that is slow to accept connections is not idle.
         let connecting = ConnectingGuard::new(&host);
-        let opened = self.open(&host, permit, within).await;
+        let opened = self.open(&host, permit, needs, within).await;
         match &opened {
             // With TLS 1.3 it may still refuse our certificate: wait for its first answer.
             Ok(Link::Http1(pooled)) if pooled.tls_version > 0 => {}
@@ -256,6 +258,7 @@ impl<B: RequestBody> UpstreamPool<B> {
         self: &Rc<Self>,
         host: &Rc<HostPool<B>>,
         permit: ConnectionPermit,
+        needs: StreamNeeds,
         within: Duration,
     ) -> Result<Link<B>, ConnectError> {
         let late = tokio::time::Instant::now() + within;
@@ -265,7 +268,7 @@ impl<B: RequestBody> UpstreamPool<B> {
             host.shared.borrow_mut().is_expected = is_http2;
         }
         if is_http2 {
-            let opening = Http2Connection::open(io, tls_version, self.now.get());
+            let opening = Http2Connection::open(io, tls_version, needs, self.now.get());
             let opened = timeout_at(late, opening).await.map_err(|_| ConnectError::Timeout)?;
             let connection = opened.map_err(ConnectError::from_io)?;
             return Ok(self.share(&connection, host));
@@ -288,6 +291,7 @@ impl<B: RequestBody> UpstreamPool<B> {
         &self,
         host: &Rc<HostPool<B>>,
         client: &UpstreamClient,
+        needs: StreamNeeds,
         within: Duration,
     ) -> Result<Acquired<B>, ConnectError> {
         let full = ConnectError::Full(self.shared.config.max_connections);
@@ -295,7 +299,7 @@ impl<B: RequestBody> UpstreamPool<B> {
             return Err(full);
         };
         let (sender, mut handed_over) = oneshot::channel();
-        let waiting = WaitingRequest { sender, host: Rc::clone(host) };
+        let waiting = WaitingRequest { sender, host: Rc::clone(host), needs };
         let _waiting = WaitingGuard::new(&self.waiting, place.ticket, waiting);
         self.close_any_idle(); // frees its permit for the wanted host
         self.shared.wanted.notify_waiters();
@@ -325,7 +329,7 @@ impl<B: RequestBody> UpstreamPool<B> {
         if !host.is_current_tls(pooled.tls_version) || host.is_retired() {
             return; // dropping it closes it
         }
-        match self.next_request(host) {
+        match self.next_request(host, |_| true) {
             NextRequest::None => host.keep_idle(pooled, self.now.get()),
             NextRequest::Here(ticket) => {
                 let waiting = self.waiting.borrow_mut().remove(&ticket);
@@ -338,12 +342,15 @@ impl<B: RequestBody> UpstreamPool<B> {
         }
     }
 
-    /// Who gets a connection to `host`. Where requests are tied to hosts, one that waits for another has no use for it.
-    fn next_request(&self, host: &Rc<HostPool<B>>) -> NextRequest {
+    /// Who gets a connection to `host`, which `serves` those with these needs. Where requests are tied to hosts, one that waits for
+    /// another has no use for it.
+    fn next_request(&self, host: &Rc<HostPool<B>>, serves: impl Fn(StreamNeeds) -> bool) -> NextRequest {
         let are_tied = self.shared.config.ties_requests();
         let may_use = |ticket: u64| {
             let waiting = self.waiting.borrow();
-            !are_tied || waiting.get(&ticket).is_none_or(|waiting| Rc::ptr_eq(&waiting.host, host))
+            waiting.get(&ticket).is_none_or(|waiting| {
+                serves(waiting.needs) && (!are_tied || Rc::ptr_eq(&waiting.host, host))
+            })
         };
         self.shared.queue.next_request(self.worker, may_use)
     }
@@ -465,6 +472,7 @@ struct WaitingRequest<B: RequestBody> {
     sender: oneshot::Sender<HandedOver<B>>,
     /// Where it was to go.
     host: Rc<HostPool<B>>,
+    needs: StreamNeeds,
 }
 
 /// A request that can be handed a connection, until dropped.

@@ -8,7 +8,7 @@ use super::{ConnectError, HostPool, UpstreamPool};
 use crate::upstream::{
     RequestBody,
     connection::Link,
-    http2::{Http2Connection, StreamSlot},
+    http2::{Http2Connection, StreamNeeds, StreamSlot},
     queue::NextRequest,
 };
 
@@ -68,21 +68,35 @@ async fn failure(
 
 impl<B: RequestBody> UpstreamPool<B> {
     /// A stream of a connection to `host` that has room: of those the one with the fewest. None of one that is silent.
-    pub(super) fn take_stream(self: &Rc<Self>, host: &Rc<HostPool<B>>) -> Option<Link<B>> {
+    pub(super) fn take_stream(
+        self: &Rc<Self>,
+        host: &Rc<HostPool<B>>,
+        needs: StreamNeeds,
+    ) -> Option<Link<B>> {
         let mut connections = host.shared.borrow_mut();
         connections.retain(|connection| host.takes_streams(connection));
-        let with_room = connections.open.iter().filter(|open| open.has_room() && !open.is_silent());
+        let with_room = connections.open.iter().filter(|open| open.has_room_for(needs) && !open.is_silent());
         let connection = with_room.min_by_key(|connection| connection.streams())?;
         Some(self.link_to(connection, host))
     }
 
-    /// Likewise where no other connection may be opened, and all of them are silent: they may live, and are tried for a while.
-    pub(super) fn take_silent_stream(self: &Rc<Self>, host: &Rc<HostPool<B>>) -> Option<Link<B>> {
+    /// Likewise where no other connection may be opened. A body may have to wait behind others there; and where all connections are
+    /// silent, they may live, and are tried for a while.
+    pub(super) fn take_any_stream(
+        self: &Rc<Self>,
+        host: &Rc<HostPool<B>>,
+        needs: StreamNeeds,
+    ) -> Option<Link<B>> {
+        let needs = StreamNeeds { window: 0, ..needs };
+        if let Some(link) = self.take_stream(host, needs) {
+            return Some(link);
+        }
         let connections = host.shared.borrow();
         if connections.open.iter().any(|open| !open.is_silent()) {
             return None;
         }
-        let with_room = connections.open.iter().filter(|open| open.has_room() && !open.is_given_up());
+        let with_room =
+            connections.open.iter().filter(|open| open.has_room_for(needs) && !open.is_given_up());
         let connection = with_room.min_by_key(|connection| connection.streams())?;
         Some(self.link_to(connection, host))
     }
@@ -96,16 +110,17 @@ impl<B: RequestBody> UpstreamPool<B> {
     pub(super) async fn join_connection(
         self: &Rc<Self>,
         host: &Rc<HostPool<B>>,
+        needs: StreamNeeds,
         within: Duration,
     ) -> Result<Joined<B>, ConnectError> {
         let late = tokio::time::Instant::now() + within;
         loop {
-            if let Some(link) = self.take_stream(host) {
+            if let Some(link) = self.take_stream(host, needs) {
                 return Ok(Joined::Stream(link));
             }
             let under_way = {
                 let mut connections = host.shared.borrow_mut();
-                if !connections.is_expected {
+                if !connections.is_expected || needs.is_alone {
                     return Ok(Joined::Opening(None));
                 }
                 match connections.opening.clone() {
@@ -164,7 +179,7 @@ impl<B: RequestBody> UpstreamPool<B> {
 
     /// Gives a stream of `connection`, which has room, to a request that waits. False where none of this worker does.
     fn offer_stream(self: &Rc<Self>, connection: &Rc<Http2Connection>, host: &Rc<HostPool<B>>) -> bool {
-        match self.next_request(host) {
+        match self.next_request(host, |needs| connection.has_room_for(needs)) {
             NextRequest::None => false,
             NextRequest::Here(ticket) => {
                 let waiting = self.waiting.borrow_mut().remove(&ticket);

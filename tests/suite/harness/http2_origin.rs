@@ -3,6 +3,7 @@
 use std::{
     future::poll_fn,
     net::SocketAddr,
+    rc::Rc,
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -23,7 +24,7 @@ use rustls::{
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpListener,
-    sync::watch,
+    sync::{Notify, watch},
     task::JoinSet,
 };
 use tokio_rustls::TlsAcceptor;
@@ -63,6 +64,7 @@ pub struct Http2Exchange {
     pub answer: SendResponse<Bytes>,
     /// The number of its connection, counted from 0.
     pub connection: usize,
+    closing: Rc<Notify>,
     state: Arc<OriginState>,
 }
 
@@ -237,6 +239,11 @@ impl Http2Exchange {
         Ok(())
     }
 
+    /// Closes its connection, with all streams on it.
+    pub fn close_connection(&self) {
+        self.closing.notify_one();
+    }
+
     /// Waits until the proxy resets `stream`, and remembers why.
     pub async fn reset(&self, stream: &mut SendStream<Bytes>) -> Handled {
         let reason = poll_fn(|cx| stream.poll_reset(cx)).await?;
@@ -302,6 +309,7 @@ async fn connection<F>(
     state.open.fetch_add(1, Ordering::SeqCst);
     let before = *ended.borrow_and_update();
     let mut handlers = JoinSet::new();
+    let closing = Rc::<Notify>::default();
     if let Ok(mut connection) = settings.handshake::<_, Bytes>(stream).await {
         loop {
             tokio::select! {
@@ -318,6 +326,7 @@ async fn connection<F>(
                         body,
                         answer,
                         connection: number,
+                        closing: Rc::clone(&closing),
                         state: Arc::clone(&state),
                     };
                     let handled = handler(exchange);
@@ -327,6 +336,7 @@ async fn connection<F>(
                         drop(open);
                     });
                 }
+                () = closing.notified() => break,
                 _ = ended.changed() => {
                     let now = *ended.borrow_and_update();
                     if now.closes > before.closes {

@@ -85,7 +85,7 @@ fn the_origin_of_these_tests_does_what_they_say() {
 }
 
 /// Waits until `condition` holds, while the clients of the runtime go on.
-async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+pub(super) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < end, "never came true: {what}");

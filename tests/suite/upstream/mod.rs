@@ -14,6 +14,7 @@ mod names;
 mod outliers;
 mod retries;
 mod retries_under_load;
+mod shared_connections;
 
 use std::net::SocketAddr;
 

@@ -1,0 +1,193 @@
+//! The frames of HTTP/2 in a stream of bytes, followed as they pass, without taking anything out of it.
+
+/// Types of frames (RFC 9113, 6).
+pub const DATA: u8 = 0;
+pub const HEADERS: u8 = 1;
+pub const RST_STREAM: u8 = 3;
+pub const WINDOW_UPDATE: u8 = 8;
+pub const CONTINUATION: u8 = 9;
+
+/// Flags of frames.
+pub const END_STREAM: u8 = 1;
+
+/// RFC 9113, 4.1
+const HEADER: usize = 9;
+/// What a WINDOW_UPDATE holds (RFC 9113, 6.9).
+const INCREMENT: usize = 4;
+/// What a client sends before its first frame (RFC 9113, 3.4).
+const PREFACE: usize = 24;
+/// The type of what is no frame, which RFC 9113 leaves to none.
+const NONE: u8 = u8::MAX;
+
+/// Where a stream of bytes has come to.
+#[derive(Debug)]
+pub struct FrameFollower {
+    /// The beginning of a frame, until enough of it has come.
+    head: [u8; HEADER + INCREMENT],
+    length: usize,
+    /// The frame whose payload passes, and bytes of it that are still to come.
+    frame: FramePart,
+    rest: usize,
+}
+
+/// A part of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FramePart {
+    pub kind: u8,
+    pub flags: u8,
+    pub stream: u32,
+    /// Bytes of the payload in this part.
+    pub bytes: usize,
+    /// Whether the frame ends with it.
+    pub is_last: bool,
+    /// By how much a WINDOW_UPDATE opens its window.
+    pub increment: u32,
+}
+
+impl FramePart {
+    /// Whether its sender says nothing more on the stream.
+    pub fn ends_stream(self) -> bool {
+        match self.kind {
+            DATA | HEADERS => self.is_last && self.flags & END_STREAM != 0,
+            RST_STREAM => self.is_last,
+            _ => false,
+        }
+    }
+}
+
+impl FrameFollower {
+    /// What a client sends, from its first byte.
+    pub fn of_client() -> Self {
+        Self { rest: PREFACE, ..Self::of_server() }
+    }
+
+    /// What a server sends, from its first byte.
+    pub fn of_server() -> Self {
+        let frame = FramePart { kind: NONE, flags: 0, stream: 0, bytes: 0, is_last: false, increment: 0 };
+        Self { head: [0; HEADER + INCREMENT], length: 0, frame, rest: 0 }
+    }
+
+    /// Calls `seen` with each part of a frame in `bytes`, which are the next.
+    pub fn follow(&mut self, mut bytes: &[u8], mut seen: impl FnMut(FramePart)) {
+        while !bytes.is_empty() {
+            if self.rest > 0 {
+                let length = self.rest.min(bytes.len());
+                bytes = &bytes[length..];
+                self.rest -= length;
+                seen(FramePart { bytes: length, is_last: self.rest == 0, ..self.frame });
+                continue;
+            }
+            let wanted = match self.length >= HEADER && self.head[3] == WINDOW_UPDATE {
+                true => HEADER + INCREMENT.min(payload_length(&self.head)),
+                false => HEADER,
+            };
+            let taken = bytes.len().min(wanted - self.length);
+            self.head[self.length..][..taken].copy_from_slice(&bytes[..taken]);
+            self.length += taken;
+            bytes = &bytes[taken..];
+            if self.length < wanted || wanted == HEADER && self.is_update() {
+                continue;
+            }
+            let [_, _, _, kind, flags, a, b, c, d, increment @ ..] = self.head;
+            let mut frame = FramePart {
+                kind,
+                flags,
+                stream: u32::from_be_bytes([a, b, c, d]) & (u32::MAX >> 1),
+                bytes: 0,
+                is_last: false,
+                increment: 0,
+            };
+            self.rest = payload_length(&self.head) - (wanted - HEADER);
+            if wanted > HEADER {
+                frame.increment = u32::from_be_bytes(increment) & (u32::MAX >> 1);
+                frame.bytes = wanted - HEADER;
+            }
+            self.length = 0;
+            if self.rest == 0 {
+                seen(FramePart { is_last: true, ..frame });
+            }
+            self.frame = FramePart { bytes: 0, ..frame };
+        }
+    }
+
+    /// Whether the header of a WINDOW_UPDATE has come, and nothing behind it.
+    fn is_update(&self) -> bool {
+        self.head[3] == WINDOW_UPDATE && payload_length(&self.head) > 0
+    }
+}
+
+fn payload_length(head: &[u8; HEADER + INCREMENT]) -> usize {
+    u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+        [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+    }
+
+    /// The frames of `bytes` that come in pieces of these lengths, and then all of the rest: kind, flags, stream, length of the
+    /// payload, increment.
+    fn followed(mut follower: FrameFollower, bytes: &[u8], pieces: &[usize]) -> Vec<(u8, u8, u32, usize, u32)> {
+        let (mut frames, mut open, mut rest) = (Vec::new(), 0, bytes);
+        for length in pieces.iter().copied().chain([usize::MAX]) {
+            let (piece, behind) = rest.split_at(length.min(rest.len()));
+            rest = behind;
+            follower.follow(piece, |part| {
+                open += part.bytes;
+                if part.is_last && part.kind != NONE {
+                    frames.push((part.kind, part.flags, part.stream, std::mem::take(&mut open), part.increment));
+                } else if part.kind == NONE {
+                    open = 0;
+                }
+            });
+        }
+        frames
+    }
+
+    proptest! {
+        #[test]
+        fn frames_are_told_however_they_are_cut(
+            frames in prop::collection::vec((0..12_u8, any::<u8>(), 0..100_u32, 0..40_usize), 0..8),
+            pieces in prop::collection::vec(1..30_usize, 0..20),
+            is_client in any::<bool>(),
+        ) {
+            let mut bytes = if is_client { vec![b'p'; PREFACE] } else { Vec::new() };
+            let mut expected = Vec::new();
+            for (kind, flags, stream, length) in frames {
+                let payload: Vec<u8> = (1..=length as u8).collect();
+                let increment = match (kind, length) {
+                    (WINDOW_UPDATE, 4..) => 0x0102_0304,
+                    (WINDOW_UPDATE, 1..) => continue, // malformed
+                    _ => 0,
+                };
+                bytes.extend(frame(kind, flags, stream, &payload));
+                expected.push((kind, flags, stream, length, increment));
+            }
+            let follower = if is_client { FrameFollower::of_client() } else { FrameFollower::of_server() };
+            prop_assert_eq!(followed(follower, &bytes, &pieces), expected);
+        }
+    }
+
+    #[test]
+    fn a_stream_ends_with_the_last_byte_of_its_last_frame() {
+        let mut follower = FrameFollower::of_server();
+        let mut ends = Vec::new();
+        let mut follow = |bytes: &[u8]| {
+            ends.clear();
+            follower.follow(bytes, |part| ends.push(part.ends_stream()));
+            ends.clone()
+        };
+        let data = frame(DATA, END_STREAM, 1, b"abc");
+        assert_eq!(follow(&data[..11]), [false]);
+        assert_eq!(follow(&data[11..]), [true]);
+        assert_eq!(follow(&frame(DATA, END_STREAM, 1, b"")), [true]);
+        assert_eq!(follow(&frame(RST_STREAM, 0, 1, &[0; 4])), [true]);
+        assert_eq!(follow(&frame(WINDOW_UPDATE, END_STREAM, 1, &[0; 4])), [false]);
+    }
+}
