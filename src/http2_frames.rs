@@ -9,6 +9,7 @@ pub const CONTINUATION: u8 = 9;
 
 /// Flags of frames.
 pub const END_STREAM: u8 = 1;
+pub const END_HEADERS: u8 = 4;
 
 /// RFC 9113, 4.1
 const HEADER: usize = 9;
@@ -133,7 +134,11 @@ mod tests {
 
     /// The frames of `bytes` that come in pieces of these lengths, and then all of the rest: kind, flags, stream, length of the
     /// payload, increment.
-    fn followed(mut follower: FrameFollower, bytes: &[u8], pieces: &[usize]) -> Vec<(u8, u8, u32, usize, u32)> {
+    fn followed(
+        mut follower: FrameFollower,
+        bytes: &[u8],
+        pieces: &[usize],
+    ) -> Vec<(u8, u8, u32, usize, u32)> {
         let (mut frames, mut open, mut rest) = (Vec::new(), 0, bytes);
         for length in pieces.iter().copied().chain([usize::MAX]) {
             let (piece, behind) = rest.split_at(length.min(rest.len()));
@@ -141,7 +146,13 @@ mod tests {
             follower.follow(piece, |part| {
                 open += part.bytes;
                 if part.is_last && part.kind != NONE {
-                    frames.push((part.kind, part.flags, part.stream, std::mem::take(&mut open), part.increment));
+                    frames.push((
+                        part.kind,
+                        part.flags,
+                        part.stream,
+                        std::mem::take(&mut open),
+                        part.increment,
+                    ));
                 } else if part.kind == NONE {
                     open = 0;
                 }

@@ -87,7 +87,7 @@ pub fn start(
     inherited: InheritedSockets,
     sessions: &[SessionKeys],
 ) -> Result<App, StartError> {
-    raise_descriptor_limit(config.client_limits.connections);
+    raise_descriptor_limit();
     let workers = workers::count(config.workers);
     let sockets = Sockets::bind(&config, workers, inherited)?;
     let metrics = Metrics::new(&config, workers);
@@ -150,7 +150,8 @@ fn launch<F: StoreFactory>(
         let (tls, addresses) = (tls.clone(), listeners);
         move || tls.facts(&addresses)
     });
-    let (connections, evictions) = ConnectionTable::new(&config.client_limits, workers);
+    let descriptors = rlimit::Resource::NOFILE.get_soft().ok();
+    let (connections, evictions) = ConnectionTable::new(&config.client_limits, workers, descriptors);
     shared.metrics.watch_connections({
         let connections = Arc::clone(&connections);
         move || connections.facts()
@@ -338,18 +339,9 @@ fn watch_health(in_force: &Arc<ActiveConfig>) -> io::Result<()> {
     Ok(())
 }
 
-/// Raises the soft limit, which is often 1,024, to the hard limit, which the administrator sets. Each proxied connection
-/// takes two descriptors. Warns if the limit does not suffice for as many client `connections`: idle ones make room only
-/// when so many are open.
-fn raise_descriptor_limit(connections: usize) {
-    match rlimit::increase_nofile_limit(u64::MAX) {
-        Err(error) => tracing::warn!("the limit of open files can't be raised: {error}"),
-        Ok(limit) if limit <= connections as u64 => tracing::warn!(
-            limit,
-            connections,
-            "the limit of open files is {limit}, too low for client_limits.connections ({connections}): one client could open \
-             so many connections that no other gets one"
-        ),
-        Ok(_) => {}
+/// Raises the soft limit, which is often 1,024, to the hard limit, which the administrator sets.
+fn raise_descriptor_limit() {
+    if let Err(error) = rlimit::increase_nofile_limit(u64::MAX) {
+        tracing::warn!("the limit of open files can't be raised: {error}");
     }
 }

@@ -29,12 +29,17 @@ const MAX_BANNED: usize = 10;
 /// been read yet.
 const MAX_BEYOND: usize = 256;
 
+/// File descriptors that the process has without any client: sockets, files, and those of its threads.
+const OWN_DESCRIPTORS: u64 = 64;
+
 /// Counts the client connections of all workers, and limits them.
 #[derive(Debug)]
 pub struct ConnectionTable {
     state: Mutex<State>,
     max: AtomicUsize,
     max_per_address: AtomicUsize,
+    /// File descriptors that the process may have open. `None`: that is not known.
+    descriptors: Option<u64>,
     /// Tells each worker those of its connections that are to make room.
     evictions: Vec<UnboundedSender<Owner>>,
 }
@@ -74,24 +79,45 @@ pub(super) struct TableEntry {
 }
 
 impl ConnectionTable {
-    /// For this many workers.
-    pub fn new(limits: &ClientLimits, workers: usize) -> (Arc<Self>, Vec<Evictions>) {
+    /// For this many workers, in a process that may have so many file descriptors open.
+    pub fn new(
+        limits: &ClientLimits,
+        workers: usize,
+        descriptors: Option<u64>,
+    ) -> (Arc<Self>, Vec<Evictions>) {
         let (evictions, receivers) = (0..workers).map(|_| unbounded_channel()).unzip();
         let table = Self {
             state: Mutex::default(),
             max: AtomicUsize::default(),
             max_per_address: AtomicUsize::default(),
+            descriptors,
             evictions,
         };
         table.set_limits(limits);
         (Arc::new(table), receivers)
     }
 
-    /// Goes by these limits from now on. Open connections stay.
+    /// Goes by these limits from now on, as far as there are file descriptors. Open connections stay.
     pub fn set_limits(&self, limits: &ClientLimits) {
-        let per_address = limits.connections_per_address;
-        self.max.store(limits.connections, Relaxed);
-        self.max_per_address.store(if per_address == 0 { usize::MAX } else { per_address }, Relaxed);
+        let (mut max, mut per_address) = (limits.connections, limits.connections_per_address);
+        if per_address == 0 {
+            per_address = usize::MAX;
+        }
+        if let Some(descriptors) = self.descriptors
+            && let most = connections_within(descriptors)
+            && most < max
+        {
+            let connections = std::mem::replace(&mut max, most);
+            per_address = per_address.min(most - most / 4);
+            tracing::warn!(
+                limit = descriptors,
+                connections,
+                "the limit of open files is {descriptors}, too low for client_limits.connections ({connections}): no more than \
+                 {most} clients are connected at a time, {per_address} of one address"
+            );
+        }
+        self.max.store(max, Relaxed);
+        self.max_per_address.store(per_address, Relaxed);
     }
 
     /// The number of open connections.
@@ -165,6 +191,17 @@ impl ConnectionTable {
         state.connections.remove(entry.key);
     }
 
+    /// Has an idle connection closed, because no file descriptor is left. Whether there was one.
+    pub(super) fn make_room(&self) -> bool {
+        let evicted = self.state.lock().connections.evict(None, Instant::now());
+        evicted.inspect(|owner| self.tell(*owner)).is_some()
+    }
+
+    fn tell(&self, owner: Owner) {
+        // Its worker may have ended, and the connection with it.
+        let _ended = self.evictions.get(owner.worker).map(|evictions| evictions.send(owner));
+    }
+
     /// Whether there is room for another connection of `client`. If need be, others make it.
     fn admit(&self, state: &mut State, client: Client, now: Instant) -> Result<(), ConnectionRefusal> {
         self.check_address(state, client)?;
@@ -178,8 +215,7 @@ impl ConnectionTable {
             let evicted =
                 if state.may_go_beyond(max) { state.connections.evict(newcomer, now) } else { None };
             let Some(owner) = evicted else { return Err(ConnectionRefusal::Connections) };
-            // Its worker may have ended, and the connection with it.
-            let _ended = self.evictions.get(owner.worker).map(|evictions| evictions.send(owner));
+            self.tell(owner);
         }
         Ok(())
     }
@@ -193,6 +229,13 @@ impl ConnectionTable {
         };
         if state.connections.count(network) < max { Ok(()) } else { Err(refusal) }
     }
+}
+
+/// Client connections that leave some of so many file descriptors for endpoints, stores and files, which idle clients would
+/// otherwise take all of.
+fn connections_within(descriptors: u64) -> usize {
+    let spare = descriptors / 4 + OWN_DESCRIPTORS;
+    usize::try_from(descriptors.saturating_sub(spare).max(descriptors / 4)).unwrap_or(usize::MAX)
 }
 
 impl State {

@@ -103,6 +103,11 @@ impl Connections {
         Ok(Rc::new(registered))
     }
 
+    /// Has an idle connection closed, because no file descriptor is left. Whether there was one.
+    pub(super) fn make_room(&self) -> bool {
+        self.table.make_room()
+    }
+
     /// Closes each connection that has to make room for another, until no more can have to.
     pub(super) async fn close_evicted(self: Rc<Self>, mut evictions: Evictions) {
         while let Some(Owner { key, number, .. }) = evictions.recv().await {

@@ -230,8 +230,9 @@ impl AsyncRead for ClientIo {
             Ok(())
         };
         let phase = self.timer.phase();
-        // Of a response that the client still reads, the time limits go on.
-        let is_between = phase == Phase::FirstRequest || phase == Phase::Request && !self.waits_for_reader();
+        // Of a response that the client still reads, the time limits go on, and the rest of a refused body is no head.
+        let is_between = phase == Phase::FirstRequest
+            || phase == Phase::Request && !self.waits_for_reader() && !self.timer.is_body_unread();
         if buf.filled().len() > before && is_between {
             self.timer.enter(Phase::RequestHead, self.head_timeout);
         }

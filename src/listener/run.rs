@@ -34,7 +34,8 @@ use super::{
 use crate::{
     config::model::ClientLimits,
     limit::StoreAdmin,
-    proxy::{self, ClientConnection, Peer, PhaseTimer, Transport, Worker, WorkerParts},
+    proxy::{self, ClientConnection, EarlyEnds, Peer, PhaseTimer, Transport, Worker, WorkerParts},
+    telemetry::Throttle,
 };
 
 /// How often a worker flushes what it has gathered.
@@ -42,6 +43,9 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// The pause after an accept that failed for want of resources.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Likewise where an idle connection makes room.
+const ROOM_PAUSE: Duration = Duration::from_millis(1);
 
 /// How long a client that was shaking hands when the drain began has to send its first request.
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
@@ -101,7 +105,7 @@ pub async fn run<S: StoreAdmin + 'static>(
     let metrics = Arc::clone(current.worker().metrics().thread());
     let connections = Connections::new(index, shared.table, metrics);
     let mut accepting = JoinSet::new();
-    let failures = Rc::<OpeningFailures>::default();
+    let (failures, early_ends) = (Rc::<OpeningFailures>::default(), Rc::<EarlyEnds>::default());
     for ListeningSocket { listener, socket } in sockets {
         let acceptor = Rc::new(Acceptor {
             listener,
@@ -109,6 +113,8 @@ pub async fn run<S: StoreAdmin + 'static>(
             current: Rc::clone(&current),
             connections: Rc::clone(&connections),
             failures: Rc::clone(&failures),
+            early_ends: Rc::clone(&early_ends),
+            accept_errors: Throttle::default(),
         });
         accepting.spawn_local(acceptor.accept(AsyncListener::new(socket)?, lifecycle.clone()));
     }
@@ -175,6 +181,9 @@ struct Acceptor<S> {
     current: Rc<CurrentWorker<S>>,
     connections: Rc<Connections>,
     failures: Rc<OpeningFailures>,
+    early_ends: Rc<EarlyEnds>,
+    /// Limits the messages about connections that can't be accepted.
+    accept_errors: Throttle,
 }
 
 impl<S: StoreAdmin + 'static> Acceptor<S> {
@@ -205,8 +214,11 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
             Err(error) if is_connection_error(&error) => {}
             Err(error) => {
                 // Most likely no file descriptors are left. Retrying at once would only burn CPU.
-                tracing::error!("a client's connection can't be accepted: {error}");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+                let has_room = self.connections.make_room();
+                if let Some(held_back) = self.accept_errors.pass(Instant::now()) {
+                    tracing::error!(held_back, "a client's connection can't be accepted: {error}");
+                }
+                tokio::time::sleep(if has_room { ROOM_PAUSE } else { ACCEPT_PAUSE }).await;
             }
         }
     }
@@ -312,6 +324,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
         let client = Rc::new(ClientConnection::new(&worker, transport, Rc::clone(&timer)));
         let current = Rc::clone(&self.current);
         let failures = Rc::clone(&self.failures);
+        let early_ends = worker.trusts(peer).then(|| Rc::clone(&self.early_ends));
         let speaks_http2 =
             worker.config().listeners.get(self.listener).is_some_and(|listener| listener.http2);
         let metrics = Arc::clone(worker.metrics().thread());
@@ -356,7 +369,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
                     }
                 }
                 Ended::Http2(io) => {
-                    let streams = Streams::new(&limits, Rc::clone(&registered));
+                    let streams = Streams::new(&limits, Rc::clone(&registered), early_ends);
                     let (served, begun) = (Rc::clone(&registered), Rc::clone(&streams));
                     let (connection, worker) = (Rc::clone(&timer), Rc::clone(&current));
                     let service = service_fn(move |request: Request<Incoming>| {

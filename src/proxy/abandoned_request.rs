@@ -8,11 +8,7 @@ use std::{pin::pin, rc::Rc, time::Duration};
 
 use http::{Request, Response};
 use http_body_util::{BodyExt, Limited};
-use tokio::{
-    sync::oneshot,
-    task::spawn_local,
-    time::timeout,
-};
+use tokio::{sync::oneshot, task::spawn_local, time::timeout};
 
 use super::{
     grpc::{answer_status, status_of},

@@ -328,6 +328,13 @@ impl Exchange {
         Response::from_parts(head, ResponseBody::new(body, self))
     }
 
+    /// Its tunnel is closed, because its address has more than its share of the upstream's connections.
+    pub(super) fn tunnel_evicted(&mut self) {
+        self.broke_off(AbortedBy::Client);
+        let reason = CutOffReason::MaxConnectionsPerAddress;
+        self.client.timer().cut_off(CutOff { body: CutOffBody::Tunnel, reason });
+    }
+
     /// Notes what the trailers of the answer say.
     pub(super) fn note_trailers(&mut self, trailers: &HeaderMap) {
         if let Some(call) = &mut self.grpc {
@@ -519,6 +526,7 @@ impl Exchange {
             let what = match body {
                 CutOffBody::Request => "sent its request body too slowly",
                 CutOffBody::Response => "read its response too slowly",
+                CutOffBody::Tunnel => "held a tunnel",
             };
             let (client, name) = (self.address, reason.name());
             match reason {

@@ -224,7 +224,13 @@ impl<'a> Forwarder<'a> {
                             return Err(Reply::bad_gateway());
                         }
                         attempt.outcome = Outcome::Ok;
-                        self.upstream.shared().responded(&host, &response, owes_body(), began, self.timer.now());
+                        self.upstream.shared().responded(
+                            &host,
+                            &response,
+                            owes_body(),
+                            began,
+                            self.timer.now(),
+                        );
                         if let Some(reason) = RetryReason::of_status(response.status())
                             && let Some(copy) = copy.filter(|_| retries.may_retry(reason, &host))
                             && let Some(again) = copy.into_request()

@@ -10,6 +10,7 @@ mod claims;
 mod client;
 mod cors;
 mod denial_record;
+mod early_ends;
 mod early_hints;
 mod exchange;
 mod expect_continue;
@@ -54,6 +55,7 @@ mod worker_telemetry;
 
 pub use crate::upstream::ClientWait;
 pub use client::{ClientConnection, ClientInfo, Peer, Transport};
+pub use early_ends::{EarlyEnds, JUDGED_FROM, WatchedRequest};
 pub use early_hints::EarlyHints;
 pub use min_rate::RateBudget;
 pub use phase_timer::{Phase, PhaseTimer};

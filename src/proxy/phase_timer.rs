@@ -18,7 +18,7 @@ use std::{
 
 use http::Version;
 
-use super::{early_hints::EarlyHints, tunnel::Tunnel};
+use super::{early_ends::WatchedRequest, early_hints::EarlyHints, tunnel::Tunnel};
 use crate::{
     telemetry::metrics::{CutOff, CutOffBody, CutOffReason},
     upstream::{ClientWait, SharedUpstream, UpstreamClient},
@@ -57,6 +57,8 @@ pub struct TimedOut;
 #[derive(Debug)]
 pub struct PhaseTimer {
     is_stream: bool,
+    /// `None`: the connection has the requests of one client.
+    watched: Option<Rc<WatchedRequest>>,
     phase: Cell<Phase>,
     since: Cell<Instant>,
     deadline: Cell<Instant>,
@@ -125,6 +127,7 @@ impl PhaseTimer {
         let now = Instant::now();
         Self {
             is_stream: false,
+            watched: None,
             phase: Cell::new(Phase::FirstRequest),
             since: Cell::new(now),
             deadline: Cell::new(now + limit),
@@ -156,9 +159,19 @@ impl PhaseTimer {
     }
 
     /// A request that has come by a connection which it shares with others (HTTP/2), and has `limit` to be looked at.
-    /// What comes of its body is added to `received`.
-    pub fn for_stream(limit: Duration, received: Rc<Cell<u64>>) -> Self {
-        Self { is_stream: true, phase: Cell::new(Phase::RequestHead), ..Self::counting(limit, received) }
+    /// What comes of its body is added to `received`. `watched`: where the connection has the requests of many clients.
+    pub fn for_stream(limit: Duration, received: Rc<Cell<u64>>, watched: Option<Rc<WatchedRequest>>) -> Self {
+        Self {
+            is_stream: true,
+            watched,
+            phase: Cell::new(Phase::RequestHead),
+            ..Self::counting(limit, received)
+        }
+    }
+
+    /// The request, where its connection has those of many clients.
+    pub fn watched(&self) -> Option<&Rc<WatchedRequest>> {
+        self.watched.as_ref()
     }
 
     /// Whether it is that of a request that shares its connection.

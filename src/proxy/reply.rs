@@ -139,6 +139,14 @@ impl Reply {
             .after_a_second()
     }
 
+    /// Too many requests of the client ended before they were answered.
+    pub(super) fn too_many_ended_early() -> Self {
+        let detail = "Too many of the client's requests were cancelled as soon as they were sent.";
+        let mut reply = Self::problem(StatusCode::TOO_MANY_REQUESTS, detail);
+        reply.headers.insert(header::RETRY_AFTER, HeaderValue::from_static("60"));
+        reply
+    }
+
     /// The client may come back after a second.
     fn after_a_second(mut self) -> Self {
         self.headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));

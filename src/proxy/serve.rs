@@ -19,8 +19,9 @@ use super::{
     admit::{Admission, admit},
     affinity::{StickyCookie, request_key},
     bans::{check_bans, exempt_rules, user_key},
-    client::ClientInfo,
+    client::{ClientInfo, Peer},
     cors::CorsAnswer,
+    early_ends::Judgement,
     early_hints::HintedRequest,
     exchange::Exchange,
     expect_continue,
@@ -50,7 +51,7 @@ use crate::{
     identity::{AccessRule, ClientIp, Credentials},
     limit::StoreAdmin,
     router::Rejection,
-    telemetry::metrics::{CutOff, CutOffBody, CutOffReason},
+    telemetry::metrics::{CutOff, CutOffBody, CutOffReason, Http2Abuse},
     upstream::Affinity,
 };
 
@@ -109,6 +110,17 @@ pub fn serve<S: StoreAdmin + 'static>(
             &request.headers,
         );
         let ClientIp { ip: address, is_known: is_address_known } = client_ip;
+        if let Some(watched) = client.timer().watched()
+            && let judgement = watched.judge(address_of_client(config, address), client.timer().now())
+            && judgement != Judgement::Served
+        {
+            exchange.set_client(address, None);
+            if judgement == Judgement::RefusedNow {
+                worker.record_flood(Peer::Address((address, 0).into()), Http2Abuse::RapidResets);
+                worker.metrics().thread().http2_abuse(Http2Abuse::RapidResets).inc();
+            }
+            return Ok(refuse(&worker, exchange, &request, body, Reply::too_many_ended_early()));
+        }
         if let Some(rule) = rules.access.everywhere()
             && let Some(reply) = check_access(&worker, &mut exchange, rule, client_ip)
         {

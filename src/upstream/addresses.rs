@@ -70,6 +70,8 @@ pub(super) struct Address {
 struct SlowRequest {
     /// Since when it would wait for its client, had it waited all the time that it did at once. `None`: it does not wait.
     waits_since: Option<Instant>,
+    /// Whether it is a tunnel, which others go before: it may be of use.
+    is_tunnel: bool,
     is_evicted: bool,
     /// Of its client's connection.
     waker: Waker,
@@ -131,8 +133,9 @@ impl AddressTable {
 
     /// Breaks off one request, so that its connection becomes free for a request of `newcomer` with `ahead` others of the
     /// same address before it: of the addresses that hold more than their share, the request that has waited for its
-    /// client longest. Does nothing where `newcomer` would itself hold more than its share.
-    pub(super) fn evict_for(&self, newcomer: &Arc<Address>, ahead: usize, now: Instant) {
+    /// client longest. Does nothing where `newcomer` would itself hold more than its share, nor while as many are being broken off
+    /// as requests are `waiting`.
+    pub(super) fn evict_for(&self, newcomer: &Arc<Address>, ahead: usize, waiting: usize, now: Instant) {
         if newcomer.held() + ahead >= self.share {
             return;
         }
@@ -141,20 +144,24 @@ impl AddressTable {
             over_share.retain(|address| address.held() > self.share);
             over_share.clone()
         };
+        let mut all_evicted = 0;
         let slowest = over_share.iter().filter_map(|address| {
             let slow = address.slow.lock();
             // Those that were broken off hold their connections for another moment.
             let evicted = slow.iter().filter(|(_, request)| request.is_evicted).count();
+            all_evicted += evicted;
             if address.held() <= self.share + evicted {
                 return None;
             }
             let waiting = slow.iter().filter(|(_, request)| !request.is_evicted);
-            let waiting = waiting.filter_map(|(key, request)| Some((request.waits_since?, key)));
-            let (since, key) = waiting.min()?;
-            Some((since, address, key))
+            let waiting =
+                waiting.filter_map(|(key, request)| Some((request.is_tunnel, request.waits_since?, key)));
+            let (is_tunnel, since, key) = waiting.min()?;
+            Some((is_tunnel, since, address, key))
         });
-        let Some((since, address, key)) = slowest.min_by_key(|(since, ..)| *since) else { return };
-        if now.saturating_duration_since(since) < SLOW {
+        let slowest = slowest.min_by_key(|(is_tunnel, since, ..)| (*is_tunnel, *since));
+        let Some((_, since, address, key)) = slowest else { return };
+        if all_evicted >= waiting || now.saturating_duration_since(since) < SLOW {
             return;
         }
         let mut slow = address.slow.lock();
@@ -226,7 +233,8 @@ impl UpstreamClient {
         match self.key.get().and_then(|key| slow.get_mut(key)) {
             Some(request) => request.waits_since = waits_since,
             None => {
-                let request = SlowRequest { waits_since, is_evicted: false, waker: waker.clone() };
+                let request =
+                    SlowRequest { waits_since, is_tunnel: false, is_evicted: false, waker: waker.clone() };
                 self.key.set(Some(slow.insert(request)));
             }
         }
@@ -292,6 +300,8 @@ pub(super) struct HeldConnection {
     hold: AddressHold,
     /// The client waits for the request no longer: another one of it may hold a connection.
     is_abandoned: Cell<bool>,
+    /// Its key among the slow requests, once it is abandoned.
+    abandoned: Cell<Option<usize>>,
 }
 
 impl HeldConnection {
@@ -302,7 +312,7 @@ impl HeldConnection {
     /// Of a connection that is counted already.
     pub(super) fn holding(hold: AddressHold) -> Self {
         hold.0.holds_connection.set(true);
-        Self { hold, is_abandoned: Cell::new(false) }
+        Self { hold, is_abandoned: Cell::new(false), abandoned: Cell::new(None) }
     }
 
     /// Whose it is.
@@ -310,19 +320,18 @@ impl HeldConnection {
         &self.hold.0
     }
 
-    /// Ready once the request is to be broken off, whose client has gone. From now on it counts as one that waits for its client.
-    pub(super) async fn evicted(&self) {
+    /// Ready once the request is to be broken off, whose client has gone, or which has become a tunnel. From now on it counts as one
+    /// that waits for its client.
+    pub(super) async fn evicted(&self, is_tunnel: bool) {
         self.abandon();
-        let address = &*self.hold.0.address;
-        let mut abandoned = None;
         poll_fn(|cx| {
-            let AbandonedRequest { key, .. } = abandoned.get_or_insert_with(|| {
+            let mut slow = self.hold.0.address.slow.lock();
+            let key = self.abandoned.get().unwrap_or_else(|| {
                 let (waits_since, waker) = (Some(Instant::now()), cx.waker().clone());
-                let request = SlowRequest { waits_since, is_evicted: false, waker };
-                AbandonedRequest { address, key: address.slow.lock().insert(request) }
+                slow.insert(SlowRequest { waits_since, is_tunnel, is_evicted: false, waker })
             });
-            let mut slow = address.slow.lock();
-            let Some(request) = slow.get_mut(*key) else { return Poll::Ready(()) };
+            self.abandoned.set(Some(key));
+            let Some(request) = slow.get_mut(key) else { return Poll::Ready(()) };
             request.waker.clone_from(cx.waker());
             if request.is_evicted { Poll::Ready(()) } else { Poll::Pending }
         })
@@ -346,17 +355,8 @@ impl HeldConnection {
 impl Drop for HeldConnection {
     fn drop(&mut self) {
         self.abandon();
-    }
-}
-
-/// A request whose client has gone, among the slow ones of its address until dropped.
-struct AbandonedRequest<'a> {
-    address: &'a Address,
-    key: usize,
-}
-
-impl Drop for AbandonedRequest<'_> {
-    fn drop(&mut self) {
-        self.address.slow.lock().try_remove(self.key);
+        if let Some(key) = self.abandoned.get() {
+            self.hold.0.address.slow.lock().try_remove(key);
+        }
     }
 }

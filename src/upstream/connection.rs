@@ -144,7 +144,7 @@ impl<B: RequestBody> Connection<B> {
     /// Ready once the connection is wanted for requests of other clients. To be called where the client of the request on
     /// it has gone, and will never read the answer.
     pub async fn evicted(&self) {
-        self.held.evicted().await;
+        self.held.evicted(false).await;
     }
 
     /// Whether a WebSocket may pass on it.

@@ -418,13 +418,13 @@ mod tests {
         let shared = upstream(2);
         let (many, newcomer) = (client(&shared, 1), client(&shared, 2));
         let abandoned = HeldConnection::new(&many);
-        let mut evicted = Box::pin(abandoned.evicted());
+        let mut evicted = Box::pin(abandoned.evicted(false));
         assert!(evicted.as_mut().now_or_never().is_none());
         // By the same connection of the client, which waits as well, but not as long yet.
         let next = HeldConnection::new(&many);
         let later = Instant::now() + Duration::from_secs(1);
         many.wait_begins(ClientWait::Response, later, Waker::noop());
-        shared.addresses.evict_for(&newcomer.address, 0, later);
+        shared.addresses.evict_for(&newcomer.address, 0, 1, later);
         assert!(!many.is_evicted());
         assert!(evicted.as_mut().now_or_never().is_some());
         drop(evicted);

@@ -3,6 +3,7 @@
 use std::{
     io,
     pin::Pin,
+    rc::Rc,
     task::{Context, Poll},
 };
 
@@ -20,7 +21,7 @@ pub struct UpgradedConnection<B: RequestBody> {
     /// Bytes that came with the answer.
     received: Bytes,
     _in_flight: InFlightGuard<B>,
-    _held: HeldConnection,
+    held: Rc<HeldConnection>,
 }
 
 pub(super) enum UpgradedStream<B: RequestBody> {
@@ -37,7 +38,13 @@ impl<B: RequestBody> UpgradedConnection<B> {
         in_flight: InFlightGuard<B>,
         held: HeldConnection,
     ) -> Self {
-        Self { stream, received, _in_flight: in_flight, _held: held }
+        Self { stream, received, _in_flight: in_flight, held: Rc::new(held) }
+    }
+
+    /// Ready once the connection is wanted for requests of other clients.
+    pub fn evicted(&self) -> impl Future<Output = ()> + use<B> {
+        let held = Rc::clone(&self.held);
+        async move { held.evicted(true).await }
     }
 
     /// Takes the bytes that came with the answer, and belong before all others.

@@ -62,7 +62,10 @@ const MAY_KNOW: [(&str, &[&str]); 33] = [
     ("router", &["route_index", "request_values", "config::model", "telemetry"]),
     ("route_index", &["config::model"]),
     ("request_values", &[]),
-    ("upstream", &["http2_frames", "system_authorities", "tls", "watched_file", "config::model", "telemetry"]),
+    (
+        "upstream",
+        &["http2_frames", "system_authorities", "tls", "watched_file", "config::model", "telemetry"],
+    ),
     (
         "identity",
         &[

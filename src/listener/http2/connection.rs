@@ -44,6 +44,9 @@ const CONNECTION_WINDOW: u32 = 1 << 20;
 /// Bytes of a response that are held for a stream whose client does not take them yet.
 const SEND_BUFFER: usize = 64 << 10;
 
+/// Streams that a client may reset before they are looked at, and so many that it makes the server reset: h2's own limits.
+const DEFAULT_RESETS: (usize, usize) = (20, 1024);
+
 /// Why a connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::listener) enum Http2End {
@@ -94,6 +97,8 @@ where
         // of bytes does tells nothing of a request.
         timer.enter(Phase::Upstream, first_request.saturating_duration_since(Instant::now()));
         let limits = &streams.limits;
+        // What clients of a trusted proxy do must not end its connection, which others share.
+        let most_resets = if streams.early_ends.is_some() { None } else { Some(DEFAULT_RESETS) };
         let mut builder = Builder::new(StreamExecutor(Rc::clone(&streams)));
         builder
             .max_concurrent_streams(limits.h2_streams)
@@ -101,6 +106,10 @@ where
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buf_size(SEND_BUFFER)
+            .max_pending_accept_reset_streams(
+                most_resets.map_or(limits.h2_streams as usize, |(most, _)| most),
+            )
+            .max_local_error_reset_streams(most_resets.map(|(_, most)| most))
             .enable_connect_protocol();
         let http = builder.serve_connection(TokioIo::new(io.clone()), service);
         let alarm = Alarm::new(first_request);
@@ -128,6 +137,7 @@ where
                     false => Http2End::InOrder,
                 });
             }
+            self.streams.all_begun();
             if let Poll::Ready(Err(error)) = self.io.poll_send(cx) {
                 tracing::debug!("connection closed: {error}");
                 return Poll::Ready(Http2End::InOrder);
@@ -186,7 +196,8 @@ where
     /// open.
     fn taken(&mut self) -> DeliveryState {
         let (opened, written) = (self.streams.opened(), self.io.written());
-        if self.all_taken.is_some_and(|(then, taken)| then == opened && written - taken < BATCH as u64) {
+        let was_taken = |(then, taken)| then == opened && written - taken < BATCH as u64;
+        if self.streams.unfinished() == 0 && self.all_taken.is_some_and(was_taken) {
             return DeliveryState::All;
         }
         if self.delivery.1 != opened {

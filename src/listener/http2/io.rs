@@ -26,6 +26,7 @@ use super::{
     streams::Streams,
 };
 use crate::{
+    http2_frames::FrameFollower,
     listener::{
         connection::{Linger, lingering_close},
         io::ClientIo,
@@ -63,6 +64,8 @@ pub(super) struct Transport {
     is_frame_cut: bool,
     streams: Rc<Streams>,
     received: DataFrames,
+    received_frames: FrameFollower,
+    written_frames: FrameFollower,
     /// Nothing is read or written any more, and hyper is not told.
     is_given_up: bool,
 }
@@ -78,6 +81,8 @@ impl Http2Io {
             is_frame_cut: false,
             streams,
             received: DataFrames::new(),
+            received_frames: FrameFollower::of_client(),
+            written_frames: FrameFollower::of_server(),
             is_given_up: false,
         }));
         transport.borrow().streams.set_io(Rc::downgrade(&transport));
@@ -218,10 +223,24 @@ impl Transport {
         let unwritten = match self.is_given_up {
             true => 0,
             // TLS may hold some of it.
-            false => self.batch.len() as u64 + u64::from(self.is_unflushed),
+            false => {
+                let unflushed = self.batch.len() as u64 + u64::from(self.is_unflushed);
+                // How much hyper has is not known, but that it has something.
+                unflushed + self.streams.unfinished() as u64
+            }
         };
         let acknowledged = self.stream.acknowledged().unwrap_or(written);
         SentBytes { written, acknowledged, unwritten }
+    }
+
+    /// Follows the frames in the first bytes of `slices`, which hyper has written.
+    fn follow_written(&mut self, slices: &[IoSlice<'_>], mut length: usize) {
+        let Self { streams, written_frames, .. } = self;
+        for slice in slices {
+            let taken = length.min(slice.len());
+            written_frames.follow(&slice[..taken], |part| streams.wrote(part));
+            length -= taken;
+        }
     }
 
     fn poll_send_batch(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -249,9 +268,11 @@ impl AsyncRead for Http2Io {
             let length = transport.unread.len().min(buf.remaining());
             buf.put_slice(&transport.unread.split_to(length));
         }
-        let bytes_read = &transport.streams.bytes_read;
+        let Transport { streams, received, received_frames, .. } = transport;
+        let bytes_read = &streams.bytes_read;
         bytes_read.set(bytes_read.get() + (buf.filled().len() - before) as u64);
-        let left = transport.received.join(&mut buf.filled_mut()[before..]);
+        received_frames.follow(&buf.filled()[before..], |part| streams.received(part));
+        let left = received.join(&mut buf.filled_mut()[before..]);
         buf.set_filled(before + left);
         Poll::Ready(Ok(()))
     }
@@ -281,6 +302,7 @@ impl AsyncWrite for Http2Io {
             let sent = ready!(Pin::new(&mut transport.stream).poll_write_vectored(cx, slices))?;
             // What hyper offers ends with a frame.
             transport.is_frame_cut = sent < length;
+            transport.follow_written(slices, sent);
             return Poll::Ready(Ok(sent));
         }
         if transport.batch.is_empty() {
@@ -290,6 +312,7 @@ impl AsyncWrite for Http2Io {
             transport.batch.extend_from_slice(slice);
         }
         transport.is_frame_cut = false;
+        transport.follow_written(slices, length);
         Poll::Ready(Ok(length))
     }
 

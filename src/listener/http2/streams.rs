@@ -2,7 +2,8 @@
 //! connection.
 
 use std::{
-    cell::{Cell, OnceCell},
+    cell::{Cell, OnceCell, RefCell},
+    collections::VecDeque,
     pin::Pin,
     rc::{Rc, Weak},
     task::{Context, Poll},
@@ -16,14 +17,14 @@ use pin_project_lite::pin_project;
 use super::{connection::STREAM_WINDOW, delivery::SentBytes, io::WeakIo};
 use crate::{
     config::model::ClientLimits,
+    http2_frames::{CONTINUATION, DATA, END_HEADERS, FramePart, HEADERS, RST_STREAM},
     listener::{alarm::Alarm, connections::RegisteredConnection},
-    proxy::{ClientWait, Phase, PhaseTimer, RateBudget},
+    proxy::{ClientWait, EarlyEnds, JUDGED_FROM, Phase, PhaseTimer, RateBudget, WatchedRequest},
     telemetry::metrics::{CutOff, Http2Abuse},
 };
 
-/// Envoy's rule against rapid resets: once a connection has had so many streams, at least half of them must not have been
+/// Envoy's rule against rapid resets: once a connection has had [`JUDGED_FROM`] streams, at least half of them must not have been
 /// reset within this time, before they were answered.
-const RESETS_JUDGED_FROM: u64 = 500;
 const PREMATURE: Duration = Duration::from_secs(1);
 
 /// nginx' rule against floods of frames that ask for nothing (PING, SETTINGS, PRIORITY, padding, windows of a byte): at
@@ -53,14 +54,40 @@ pub(in crate::listener) struct Streams {
     /// Bytes of fields and bodies that streams have handed on, in either direction. A request's body is read by the
     /// connection to the upstream, which does not wake the stream's task.
     payload: Rc<Cell<u64>>,
-    /// The timer of the stream that is about to be spawned.
-    next: Cell<Option<Rc<PhaseTimer>>>,
+    /// The stream that is about to be spawned.
+    next: Cell<Option<NextStream>>,
+    /// Where the client is a trusted proxy, which stands for many.
+    pub(super) early_ends: Option<Rc<EarlyEnds>>,
+    /// Requests whose heads have come, and are to be served: their streams.
+    requested: RefCell<VecDeque<u32>>,
+    last_requested: Cell<u32>,
+    /// Bytes of heads of requests as they came, until a request is served.
+    head_bytes: Cell<u64>,
+    /// The responses whose heads were written, and not their ends.
+    unfinished: RefCell<Vec<UnfinishedResponse>>,
     pub(super) limits: ClientLimits,
     pub(super) registered: Rc<RegisteredConnection>,
 }
 
+struct NextStream {
+    timer: Rc<PhaseTimer>,
+    /// `None`: it is not certain.
+    id: Option<u32>,
+}
+
+struct UnfinishedResponse {
+    stream: u32,
+    /// Bytes of its body that were written.
+    data: u64,
+}
+
 impl Streams {
-    pub(in crate::listener) fn new(limits: &ClientLimits, registered: Rc<RegisteredConnection>) -> Rc<Self> {
+    /// `early_ends`: where the client is a trusted proxy, which stands for many.
+    pub(in crate::listener) fn new(
+        limits: &ClientLimits,
+        registered: Rc<RegisteredConnection>,
+        early_ends: Option<Rc<EarlyEnds>>,
+    ) -> Rc<Self> {
         Rc::new(Self {
             open: Cell::new(0),
             tunnels: Cell::new(0),
@@ -73,6 +100,11 @@ impl Streams {
             bytes_read: Cell::new(0),
             payload: Rc::default(),
             next: Cell::new(None),
+            early_ends,
+            requested: RefCell::default(),
+            last_requested: Cell::new(0),
+            head_bytes: Cell::new(0),
+            unfinished: RefCell::default(),
             limits: limits.clone(),
             registered,
         })
@@ -83,10 +115,76 @@ impl Streams {
     pub(in crate::listener) fn begin(&self, request: &Request<Incoming>) -> Rc<PhaseTimer> {
         let fields = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
         let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
-        self.payload.set(self.payload.get() + (fields.sum::<usize>() + target) as u64);
-        let timer = Rc::new(PhaseTimer::for_stream(self.limits.idle_timeout, Rc::clone(&self.payload)));
-        self.next.set(Some(Rc::clone(&timer)));
+        // Not more than has come of it: what the client has said before is repeated by a byte (RFC 7541, 6.1).
+        let fields = ((fields.sum::<usize>() + target) as u64).min(self.head_bytes.take());
+        self.payload.set(self.payload.get() + fields);
+        let watched = self.early_ends.as_ref().map(WatchedRequest::new);
+        let timer = PhaseTimer::for_stream(self.limits.idle_timeout, Rc::clone(&self.payload), watched);
+        let timer = Rc::new(timer);
+        let id = self.requested.borrow_mut().pop_front();
+        self.next.set(Some(NextStream { timer: Rc::clone(&timer), id }));
         timer
+    }
+
+    /// A part of a frame has come.
+    pub(super) fn received(&self, part: FramePart) {
+        match part.kind {
+            HEADERS | CONTINUATION => {
+                self.head_bytes.set(self.head_bytes.get() + part.bytes as u64);
+                // Trailers come on a stream that was begun before.
+                if part.is_last && part.flags & END_HEADERS != 0 && part.stream > self.last_requested.get() {
+                    self.last_requested.set(part.stream);
+                    self.requested.borrow_mut().push_back(part.stream);
+                }
+            }
+            RST_STREAM if part.is_last => self.finished(part.stream),
+            _ => {}
+        }
+    }
+
+    /// A part of a frame was written.
+    pub(super) fn wrote(&self, part: FramePart) {
+        match part.kind {
+            _ if part.ends_stream() => self.finished(part.stream),
+            HEADERS if part.is_last => {
+                let mut unfinished = self.unfinished.borrow_mut();
+                // An informational response may have been before.
+                if !unfinished.iter().any(|response| response.stream == part.stream) {
+                    unfinished.push(UnfinishedResponse { stream: part.stream, data: 0 });
+                }
+            }
+            DATA => {
+                let mut unfinished = self.unfinished.borrow_mut();
+                let response = unfinished.iter_mut().find(|response| response.stream == part.stream);
+                if let Some(response) = response {
+                    response.data += part.bytes as u64;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn finished(&self, stream: u32) {
+        let mut unfinished = self.unfinished.borrow_mut();
+        if let Some(at) = unfinished.iter().position(|response| response.stream == stream) {
+            unfinished.swap_remove(at);
+        }
+    }
+
+    /// Responses of which hyper still has the end, or is to get it.
+    pub(super) fn unfinished(&self) -> usize {
+        self.unfinished.borrow().len()
+    }
+
+    /// Bytes of the body of a response that were written.
+    fn written_of(&self, stream: Option<u32>) -> u64 {
+        let unfinished = self.unfinished.borrow();
+        unfinished.iter().find(|response| Some(response.stream) == stream).map_or(0, |response| response.data)
+    }
+
+    /// hyper has begun to serve all requests that have come whole. Where it has refused one, the others are not mistaken for it.
+    pub(super) fn all_begun(&self) {
+        self.requested.borrow_mut().clear();
     }
 
     /// Whether a stream is open.
@@ -147,7 +245,10 @@ impl Streams {
 
     /// What a client does that only wears the server out, once it is certain.
     pub(super) fn abuse(&self) -> Option<Http2Abuse> {
-        if self.opened.get() >= RESETS_JUDGED_FROM && self.premature.get() * 2 >= self.opened.get() {
+        if self.early_ends.is_none()
+            && self.opened.get() >= JUDGED_FROM
+            && self.premature.get() * 2 >= self.opened.get()
+        {
             Some(Http2Abuse::RapidResets)
         } else if self.bytes_read.get() / OVERHEAD_FACTOR > self.payload.get() + OVERHEAD_SPARE {
             Some(Http2Abuse::EmptyFrames)
@@ -164,8 +265,9 @@ pub(super) struct StreamExecutor(pub(super) Rc<Streams>);
 impl<F: Future<Output = ()> + 'static> Executor<F> for StreamExecutor {
     fn execute(&self, stream: F) {
         match self.0.next.take() {
-            Some(timer) => {
-                tokio::task::spawn_local(ServedStream::new(stream, timer, OpenStream::new(&self.0)));
+            Some(NextStream { timer, id }) => {
+                let open = OpenStream::new(&self.0, timer.watched());
+                tokio::task::spawn_local(ServedStream::new(stream, timer, id, open));
             }
             // hyper's own, which writes what a tunnel sends, and ends with it.
             None => {
@@ -184,10 +286,11 @@ struct OpenStream {
     is_answered: bool,
     is_tunnel: bool,
     is_cut_off: bool,
+    watched: Option<Rc<WatchedRequest>>,
 }
 
 impl OpenStream {
-    fn new(streams: &Rc<Streams>) -> Self {
+    fn new(streams: &Rc<Streams>, watched: Option<&Rc<WatchedRequest>>) -> Self {
         streams.open.set(streams.open.get() + 1);
         streams.opened.set(streams.opened.get() + 1);
         streams.count_tunnels();
@@ -198,6 +301,7 @@ impl OpenStream {
             is_answered: false,
             is_tunnel: false,
             is_cut_off: false,
+            watched: watched.cloned(),
         }
     }
 
@@ -213,6 +317,7 @@ impl OpenStream {
             is_answered: true,
             is_tunnel: true,
             is_cut_off: false,
+            watched: None,
         }
     }
 
@@ -242,6 +347,9 @@ impl Drop for OpenStream {
         streams.count_tunnels();
         if !self.is_answered && self.begun.elapsed() < PREMATURE {
             streams.premature.set(streams.premature.get() + 1);
+            if let Some(watched) = &self.watched {
+                watched.ended_early();
+            }
         }
         if streams.open.get() == 0 {
             streams.idle_since.set(Instant::now());
@@ -265,8 +373,8 @@ pin_project! {
 }
 
 impl<F> ServedStream<F> {
-    fn new(stream: F, timer: Rc<PhaseTimer>, open: OpenStream) -> Self {
-        let (alarm, reader) = (Alarm::new(timer.deadline()), StreamReader::new(&open.streams));
+    fn new(stream: F, timer: Rc<PhaseTimer>, id: Option<u32>, open: OpenStream) -> Self {
+        let (alarm, reader) = (Alarm::new(timer.deadline()), StreamReader::new(&open.streams, id));
         Self { stream, timer, alarm, reader, open }
     }
 }
@@ -334,6 +442,8 @@ const FIRST_LOOK: Duration = Duration::from_millis(250);
 /// hold megabytes for it, and take no more until much of that is gone. So the kernel is asked what the client's system has
 /// acknowledged; seldom, because only a client that seems to be too slow needs to be measured.
 struct StreamReader {
+    /// `None`: it is not certain.
+    stream: Option<u32>,
     budget: RateBudget,
     wait: Option<ReaderWait>,
     /// Bytes of the response that were handed over, and those of them that have counted as taken.
@@ -341,6 +451,8 @@ struct StreamReader {
     earned: u64,
     /// Where in the bytes of the connection those end that have counted: at first, where the stream begins.
     acknowledged: u64,
+    /// Bytes of the response that had passed to the kernel when that was last looked at.
+    passed: u64,
 }
 
 /// A wait for a client to read.
@@ -370,10 +482,10 @@ impl Drop for ReaderWait {
 }
 
 impl StreamReader {
-    fn new(streams: &Streams) -> Self {
+    fn new(streams: &Streams, stream: Option<u32>) -> Self {
         let limits = &streams.limits;
         let budget = RateBudget::new(limits.min_rate, limits.idle_timeout);
-        Self { budget, wait: None, sent: 0, earned: 0, acknowledged: streams.written() }
+        Self { stream, budget, wait: None, sent: 0, earned: 0, acknowledged: streams.written(), passed: 0 }
     }
 
     /// The stream was polled, and has to wait.
@@ -416,8 +528,12 @@ impl StreamReader {
         wait.since = now;
         // Whose bytes they are is not known: each stream that waits has its share of them.
         let share = taken.div_ceil(wait.streams.readers.get().max(1) as u64).min(self.sent - self.earned);
-        self.budget.earn(share);
         self.earned += share;
+        // A client that opens its window bit by bit is sent as much of what hyper has for it.
+        let passed = wait.streams.written_of(self.stream);
+        let taken = share.max(passed.saturating_sub(self.passed));
+        self.passed = passed;
+        self.budget.earn(taken);
         if taken > 0 && !is_first {
             wait.idle = now + wait.streams.limits.idle_timeout;
         }

@@ -52,6 +52,8 @@ const LAST_BYTES_TIMEOUT: Duration = Duration::from_millis(500);
 // Status codes of a Close (RFC 6455, 7.4.1).
 const GOING_AWAY: u16 = 1001;
 const POLICY_VIOLATION: u16 = 1008;
+/// Registered with IANA, later than the RFC.
+const TRY_AGAIN_LATER: u16 = 1013;
 
 /// A tunnel to be: the upstream's side of it, and the request that has asked for it.
 pub struct Tunnel {
@@ -80,6 +82,8 @@ enum Ended {
     /// No byte has come either way for too long.
     Idle,
     Closing(Closing),
+    /// Its address has more than its share of the upstream's connections, and others wait for one.
+    Evicted,
     Broken {
         error: io::Error,
         is_to_client: bool,
@@ -139,6 +143,7 @@ impl Tunnel {
     pub async fn relay<C: AsyncRead + AsyncWrite + Unpin>(self, client: C, received: Bytes) -> Option<C> {
         let Self { mut upstream, exchange, guard, idle_timeout, is_websocket, .. } = self;
         let active = Cell::new(Instant::now());
+        let evicted = upstream.evicted();
         let mut relay = Relay {
             to_client: Direction::new(upstream.take_received(), is_websocket),
             to_upstream: Direction::new(received, is_websocket),
@@ -152,6 +157,7 @@ impl Tunnel {
             biased;
             ended = poll_fn(|cx| relay.poll(cx)) => ended,
             closing = guard.closing() => Ended::Closing(closing),
+            () = evicted => Ended::Evicted,
             () = idle(&active, idle_timeout) => Ended::Idle,
         };
         match ended {
@@ -177,6 +183,10 @@ impl Tunnel {
                 return Some(relay.client);
             }
             Ended::Idle => relay.close((GOING_AWAY, "idle timeout"), (GOING_AWAY, "idle timeout")).await,
+            Ended::Evicted => {
+                relay.exchange.tunnel_evicted();
+                relay.close((TRY_AGAIN_LATER, "too many connections"), (GOING_AWAY, "")).await;
+            }
             Ended::Closing(Closing::Draining) => relay.close((GOING_AWAY, ""), (GOING_AWAY, "")).await,
             Ended::Closing(Closing::Banned) => {
                 relay.exchange.broke_off(AbortedBy::Client);

@@ -24,10 +24,13 @@ pub enum CutOffBody {
     Request,
     /// It had to read it.
     Response,
+    /// None: the request had become a tunnel.
+    Tunnel,
 }
 
 impl CutOffBody {
-    const ALL: [(Self, &'static str); 2] = [(Self::Request, "request"), (Self::Response, "response")];
+    const ALL: [(Self, &'static str); 3] =
+        [(Self::Request, "request"), (Self::Response, "response"), (Self::Tunnel, "tunnel")];
 }
 
 /// Why a client was not waited for any longer.

@@ -153,7 +153,7 @@ impl Http2Connection {
     pub(in crate::upstream) fn has_room_for(&self, needs: StreamNeeds) -> bool {
         self.is_alone == needs.is_alone
             && self.has_room()
-            && (needs.window == 0 || self.window.takes(needs.window))
+            && (needs.window == 0 || self.window.takes(needs.window, self.streams.get() == 0))
     }
 
     /// Streams that were opened so far.

@@ -49,9 +49,11 @@ impl SendWindow {
         Rc::new(Self { left: Cell::new(FIRST_WINDOW), most: Cell::new(FIRST_WINDOW) })
     }
 
-    /// Whether so many bytes are taken at once, or as many as ever.
-    pub(super) fn takes(&self, bytes: u32) -> bool {
-        self.left.get() >= self.most.get().min(bytes.into())
+    /// Whether so many bytes are taken at once, or as many as ever. On a connection that `is_idle` nothing is unread, but endpoints
+    /// open the window again only once half of it is used.
+    pub(super) fn takes(&self, bytes: u32, is_idle: bool) -> bool {
+        let most = if is_idle { self.most.get() / 2 } else { self.most.get() };
+        self.left.get() >= most.min(bytes.into())
     }
 
     fn add(&self, bytes: i64) {

@@ -38,8 +38,8 @@ impl ResetBudget {
     /// Takes one, where there is one for a connection of which so many streams were opened.
     pub(super) fn take(&self, opened: u64, now: Instant) -> bool {
         let full_at = self.full_at.get().max(now) + EVERY;
-        let may = full_at - now <= EVERY * BURST
-            && self.resets.get() < u64::from(BURST) + opened / STREAMS_A_RESET;
+        let may =
+            full_at - now <= EVERY * BURST && self.resets.get() < u64::from(BURST) + opened / STREAMS_A_RESET;
         if may {
             self.full_at.set(full_at);
             self.resets.set(self.resets.get() + 1);

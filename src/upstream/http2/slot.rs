@@ -14,15 +14,12 @@ use h2::{Reason, SendStream, client::ResponseFuture, ext::Protocol};
 use http::{Request, Response, StatusCode};
 
 use super::{
-    body::Http2Body,
-    connection::Http2Connection,
-    request::http2_head,
-    resets::AbandonedStreams,
-    tunnel::Http2Tunnel,
-    upload::Upload,
+    body::Http2Body, connection::Http2Connection, request::http2_head, resets::AbandonedStreams,
+    tunnel::Http2Tunnel, upload::Upload,
 };
 use crate::upstream::{
-    ExchangeError, HostPool, IncomingBody, OnInformational, RequestBody, SendError, UpstreamClient, UpstreamPool,
+    ExchangeError, HostPool, IncomingBody, OnInformational, RequestBody, SendError, UpstreamClient,
+    UpstreamPool,
 };
 
 /// A stream that outlasts this without a byte from the endpoint, and is then given up, makes its connection suspicious.

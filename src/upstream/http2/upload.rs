@@ -32,11 +32,7 @@ impl<B> Drop for Upload<B> {
 impl<B: RequestBody> Upload<B> {
     /// Sends `body`, in a task of its own: it must go on while nobody reads the answer. If it breaks off, `may_reset` tells whether
     /// the stream is reset at once.
-    pub(super) fn begin(
-        body: B,
-        stream: SendStream<Bytes>,
-        may_reset: impl Fn() -> bool + 'static,
-    ) -> Self {
+    pub(super) fn begin(body: B, stream: SendStream<Bytes>, may_reset: impl Fn() -> bool + 'static) -> Self {
         let source = Rc::new(RefCell::new(Source { body: Some(body), is_begun: false }));
         let stream = Rc::new(RefCell::new(stream));
         let task = tokio::task::spawn_local(send(Rc::clone(&source), Rc::clone(&stream), may_reset));

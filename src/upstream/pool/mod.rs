@@ -207,7 +207,13 @@ impl<B: RequestBody> UpstreamPool<B> {
         }
         let (sender, opened) = oneshot::channel();
         let (pool, opened_for) = (Rc::clone(self), (Rc::clone(host), AddressHold::new(client)));
-        tokio::task::spawn_local(pool.open_for_request(opened_for, permit, (needs, choice.within), opening, sender));
+        tokio::task::spawn_local(pool.open_for_request(
+            opened_for,
+            permit,
+            (needs, choice.within),
+            opening,
+            sender,
+        ));
         // It is dropped without an answer where the worker ends.
         let (link, hold) = opened.await.unwrap_or(Err(ConnectError::Timeout))?;
         Ok(Connection::new(link, host, self, HeldConnection::holding(hold), false))
@@ -315,7 +321,8 @@ impl<B: RequestBody> UpstreamPool<B> {
                 },
                 () = &mut late => return Err(full),
                 () = tokio::time::sleep(patience) => {
-                    self.shared.addresses.evict_for(&client.address, place.ahead, Instant::now());
+                    let waiting = self.shared.queue.waiting();
+                    self.shared.addresses.evict_for(&client.address, place.ahead, waiting, Instant::now());
                     patience = EVICT_EVERY;
                 }
             }
@@ -348,9 +355,9 @@ impl<B: RequestBody> UpstreamPool<B> {
         let are_tied = self.shared.config.ties_requests();
         let may_use = |ticket: u64| {
             let waiting = self.waiting.borrow();
-            waiting.get(&ticket).is_none_or(|waiting| {
-                serves(waiting.needs) && (!are_tied || Rc::ptr_eq(&waiting.host, host))
-            })
+            waiting
+                .get(&ticket)
+                .is_none_or(|waiting| serves(waiting.needs) && (!are_tied || Rc::ptr_eq(&waiting.host, host)))
         };
         self.shared.queue.next_request(self.worker, may_use)
     }

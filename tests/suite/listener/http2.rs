@@ -12,7 +12,9 @@ use h2::{Reason, client::Builder};
 
 use super::Https;
 use crate::harness::{
-    Client, Config, Http2Client, Origin, Tollgate, eventually, in_runtime, printed, program, read, reset_of,
+    Client, Config, Http2Client, Http2Origin, Origin, Tollgate, eventually,
+    frames::{self, DATA, END_HEADERS, END_STREAM, FrameClient, HEADERS, RST_STREAM, frame},
+    in_runtime, printed, program, read, reset_of,
 };
 
 /// What curl prints of a request by these options: the version, and the status.
@@ -334,4 +336,50 @@ fn open_streams_cost_little() {
         eprintln!("{each} KiB a stream, its connection to the origin included");
         assert!(each <= 34, "{each} KiB a stream");
     });
+}
+
+#[test]
+fn a_refused_upload_of_unknown_length_leaves_no_stream_open() {
+    const COUNT: u32 = 20;
+    let origin = Origin::start(|conn| {
+        conn.head()?;
+        conn.rest();
+        Ok(())
+    });
+    for protocol in ["h1", "h2"] {
+        let http2 = Http2Origin::start(|mut exchange| async move {
+            let _broken = exchange.read().await;
+            exchange.reset_unanswered().await
+        });
+        let endpoint = if protocol == "h1" { origin.address } else { http2.address };
+        let tollgate = Tollgate::start(Config::yaml(format!(
+            "upstreams:\n  a: {{ endpoints: [\"http://{endpoint}\"], protocol: {protocol}, timeouts: {{ response: 120s }} }}\nroutes:\n  - {{ path: /*, upstream: a, max_body: 100KiB }}\nclient_limits: {{ idle_timeout: 120s }}\n"
+        )));
+        let mut client = FrameClient::connect(tollgate.address);
+        // The windows are open once the connection has begun.
+        client.send(&frame(frames::PING, 0, 0, &[0; 8]));
+        while client.next().expect("it begins").kind != frames::PING {}
+        let streams = (0..COUNT).map(|n| 2 * n + 1);
+        for stream in streams {
+            client.send(&frame(HEADERS, END_HEADERS, stream, &frames::request("POST", "/")));
+            for _ in 0..8 {
+                client.send(&frame(DATA, 0, stream, &[0; 16 << 10]));
+            }
+            let (mut is_answered, mut has_ended, mut reset) = (false, false, None);
+            while reset.is_none() {
+                let got = client.next().expect("the connection goes on");
+                if got.stream != stream {
+                    assert_ne!(got.kind, frames::GOAWAY, "{:?}", got.payload);
+                    continue;
+                }
+                is_answered |= got.kind == HEADERS;
+                has_ended |= matches!(got.kind, HEADERS | DATA) && got.flags & END_STREAM != 0;
+                if got.kind == RST_STREAM {
+                    reset = Some(got.payload);
+                }
+            }
+            assert!(is_answered && has_ended, "{protocol} {stream}");
+            assert_eq!(reset.unwrap(), [0; 4], "NO_ERROR");
+        }
+    }
 }

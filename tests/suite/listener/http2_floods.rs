@@ -10,13 +10,13 @@ use h2::Reason;
 use serde_json::Value;
 
 use crate::harness::{
-    Client, Config, Http2Client, Origin, PATIENCE, Tollgate, command, eventually,
+    Client, Config, Http2Client, Http2Origin, Origin, PATIENCE, Tollgate, command, eventually,
     frames::{
         CONTINUATION, DATA, END_HEADERS, END_STREAM, FrameClient, GOAWAY, HEADERS, INITIAL_WINDOW_SIZE,
         Outcome, PADDED, PING, PRIORITY, SETTINGS, block, field, frame, request, setting, string,
         window_update,
     },
-    in_runtime,
+    in_runtime, read,
 };
 
 const ENHANCE_YOUR_CALM: u32 = 11;
@@ -437,4 +437,74 @@ fn clients_that_flood_are_named_in_a_warning_until_they_stop() {
     client.send(&frame(HEADERS, END_HEADERS, 1, &block(&[(b"A", b"b")])));
     assert!(matches!(client.outcome(1), Outcome::GoAway(1) | Outcome::Reset(1)));
     assert_eq!(abuses(&tollgate), 3.0);
+}
+
+#[test]
+fn fields_that_are_repeated_by_a_byte_pay_for_no_ping() {
+    let origin = Origin::ok();
+    let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
+    let address = tollgate.address;
+    // A field of 3,000 bytes, put into the table by the first request, and named by the others four times each.
+    let (told, sent) = withstands(&tollgate, "PING", move || {
+        let indexed = [&[0x40][..], &string(b"x"), &string(&[b'x'; 3_000])].concat();
+        let first = [request("GET", "/"), indexed].concat();
+        let again = [request("GET", "/"), vec![0xbe; 4]].concat();
+        let requests = (0..1_000)
+            .map(|n| frame(HEADERS, END_HEADERS | END_STREAM, odd(n), if n == 0 { &first } else { &again }));
+        let mut client = FrameClient::connect(address);
+        for request in requests {
+            client.send(&request);
+            client.send(&frame(PING, 0, 0, &[0; 8]));
+            while client.next().is_some_and(|frame| frame.kind != PING) {}
+        }
+        flood(client, &[], |_| frame(PING, 0, 0, &[0; 8]).repeat(4_000))
+    });
+    assert_eq!(told, Some(ENHANCE_YOUR_CALM));
+    assert!(sent < 20 * MIB, "{sent}");
+}
+
+#[test]
+fn behind_a_trusted_proxy_the_client_that_cancels_is_refused_and_the_others_are_not() {
+    let (release, released) = tokio::sync::watch::channel(false);
+    let origin = Http2Origin::start(move |mut exchange| {
+        let mut released = released.clone();
+        async move {
+            if exchange.head.uri().path() == "/slow" {
+                tokio::select! {
+                    _ = released.wait_for(|released| *released) => {}
+                    reset = exchange.reset_unanswered() => return reset,
+                }
+            }
+            exchange.respond(200, &[], b"ok")
+        }
+    });
+    let rest = "workers: 1\ntrusted_proxies: [127.0.0.1]\n";
+    let tollgate = Tollgate::start(Config::upstream(&[origin.address], "protocol: h2", rest));
+    in_runtime(async {
+        let mut proxy = Http2Client::connect(tollgate.address).await;
+        let mut others = Vec::new();
+        for number in 1..=5 {
+            let fields = [("x-forwarded-for", &*format!("192.0.2.{number}"))];
+            others.push(proxy.send("GET", "/slow", &fields, true).await.unwrap().0);
+        }
+        let bad = [("x-forwarded-for", "192.0.2.66")];
+        for _ in 0..64 {
+            let mut cancelled = Vec::new();
+            for _ in 0..10 {
+                cancelled.push(proxy.send("GET", "/slow", &bad, true).await.unwrap());
+            }
+            proxy.ping().await.unwrap();
+            drop(cancelled);
+            proxy.ping().await.unwrap();
+        }
+        let refused = proxy.get("/", &bad).await.unwrap();
+        assert_eq!((refused.status(), refused.head.headers()["retry-after"].to_str().unwrap()), (429, "60"));
+        let fine = proxy.get("/", &[("x-forwarded-for", "192.0.2.7")]).await.unwrap();
+        assert_eq!(fine.status(), 200);
+        release.send_replace(true);
+        for other in others {
+            assert_eq!(read(other).await.unwrap().status(), 200);
+        }
+    });
+    assert_eq!(abuse(&tollgate, "rapid_resets"), 1.0);
 }

@@ -24,7 +24,7 @@ const WINDOW: u32 = 1 << 28;
 /// How often a client reads.
 const STEP: Duration = Duration::from_millis(50);
 
-/// What a client opens its windows by.
+/// What most clients open their windows by.
 const CREDIT: usize = 8 << 10;
 
 trait ReadWrite: Read + Write + Send {}
@@ -37,12 +37,19 @@ struct Reader {
     /// Bytes of the body that have come.
     received: usize,
     credit: usize,
+    /// What it opens its windows by.
+    step: usize,
     is_complete: bool,
 }
 
 impl Reader {
     /// Its system acknowledges little more than it has read.
     fn connect(address: SocketAddr, tls: Option<&TlsConnector>) -> Self {
+        Self::with_window(address, tls, WINDOW, CREDIT)
+    }
+
+    /// Its window has room for so much, and is opened by `step` when as much was read.
+    fn with_window(address: SocketAddr, tls: Option<&TlsConnector>, window: u32, step: usize) -> Self {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).unwrap();
         socket.set_recv_buffer_size(4 << 10).unwrap();
         socket.connect(&address.into()).unwrap();
@@ -52,10 +59,10 @@ impl Reader {
             Some(tls) => Box::new(tls.over(stream, "localhost").unwrap().0),
             None => Box::new(stream),
         };
-        let windows = [setting(INITIAL_WINDOW_SIZE, WINDOW), window_update(0, WINDOW)].concat();
+        let windows = [setting(INITIAL_WINDOW_SIZE, window), window_update(0, WINDOW)].concat();
         let get = frame(HEADERS, END_HEADERS | END_STREAM, 1, &request("GET", "/"));
         stream.write_all(&[PREFACE, &windows, &get].concat()).unwrap();
-        Self { stream, raw: Vec::new(), received: 0, credit: 0, is_complete: false }
+        Self { stream, raw: Vec::new(), received: 0, credit: 0, step, is_complete: false }
     }
 
     /// Reads that many bytes a second, for this time at most, or to the end of the response.
@@ -90,7 +97,7 @@ impl Reader {
                 self.credit += length;
                 self.is_complete |= flags & END_STREAM != 0;
             }
-            if self.credit >= CREDIT {
+            if self.credit >= self.step {
                 let step = u32::try_from(self.credit).unwrap();
                 self.credit = 0;
                 self.stream.write_all(&[window_update(0, step), window_update(1, step)].concat())?;
@@ -216,4 +223,46 @@ fn a_reader_that_leaves_the_end_of_a_response_is_cut_off() {
     becomes(1.0, || cut_off(&tollgate));
     eventually("the connection is closed", || tollgate.metric("tollgate_connections ") == 0.0);
     assert_eq!(cut_off(&tollgate), 1.0);
+}
+
+#[test]
+fn a_reader_that_opens_a_small_window_bit_by_bit_goes_on_reading() {
+    // hyper has all of it at once, and waits for nothing more until all of that is gone.
+    let origin = answering(60_000);
+    let limits = "client_limits: { idle_timeout: 1s, min_rate: { bytes: 240, grace: 1s } }\n";
+    let (https, plain) = with_and_without_tls(&origin, limits);
+    let tls = https.connector().choosing_http2();
+    let readers = [
+        Reader::with_window(https.address(), Some(&tls), 2_000, 1_000),
+        Reader::with_window(plain.address, None, 2_000, 1_000),
+    ];
+    let readers = readers.map(|mut reader| {
+        thread::spawn(move || (reader.read(8_000, PATIENCE).map_err(|error| error.kind()), reader.received))
+    });
+    for reader in readers {
+        assert_eq!(reader.join().unwrap(), (Ok(()), 60_000));
+    }
+    assert_eq!(cut_off(&plain) + cut_off(&https.tollgate), 0.0);
+}
+
+#[test]
+fn a_response_that_waits_for_its_client_s_window_is_not_over() {
+    let origin = answering(7_000);
+    let limits = "client_limits: { idle_timeout: 1s, connections: 1 }\n";
+    for is_drained in [false, true] {
+        let tollgate = Tollgate::start(Config::new(&[origin.address], limits));
+        let mut reader = Reader::with_window(tollgate.address, None, 500, 500);
+        let reading = thread::spawn(move || {
+            (reader.read(1_000, PATIENCE).map_err(|error| error.kind()), reader.received)
+        });
+        eventually("hyper has it", || tollgate.metric_total("tollgate_requests_total") == 1.0);
+        // The connection would count as idle.
+        thread::sleep(Duration::from_millis(500));
+        if is_drained {
+            tollgate.signal("TERM");
+        } else {
+            drop(Client::connect_from([127, 0, 0, 11].into(), tollgate.address));
+        }
+        assert_eq!(reading.join().unwrap(), (Ok(()), 7_000), "drained: {is_drained}");
+    }
 }

@@ -36,6 +36,19 @@ fn answers_that_break_off_are_never_completed() {
 }
 
 #[test]
+fn an_http_1_0_client_can_tell_a_broken_answer_from_a_whole_one() {
+    for (rest, is_whole) in [("0\r\n\r\n", true), ("", false), ("nonsense\r\n", false)] {
+        let answer = format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n{rest}");
+        let origin = Origin::saying(answer);
+        let tollgate = in_front_of(&origin);
+        let mut client = Client::connect(tollgate.address);
+        client.send("GET /a HTTP/1.0\r\n\r\n");
+        let ended = std::io::Read::read_to_end(&mut client.stream, &mut Vec::new());
+        assert_eq!(ended.is_ok(), is_whole, "{rest:?}: {ended:?}");
+    }
+}
+
+#[test]
 fn answers_that_are_reset_are_never_completed() {
     for framing in
         ["content-length: 10\r\n\r\nhello", "transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n", "\r\nhello"]

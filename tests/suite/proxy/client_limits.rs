@@ -202,6 +202,31 @@ fn a_refused_connection_is_counted() {
 }
 
 #[test]
+fn idle_connections_of_one_address_leave_files_for_others() {
+    let origin = Origin::ok();
+    for connections in [10_000, 100] {
+        let mut limited = program("bash", "bash");
+        limited.args(["-c", "ulimit -n 120; exec \"$0\" run --config proxy.yaml"]);
+        limited.arg(env!("CARGO_BIN_EXE_tollgate"));
+        let limits = format!("client_limits: {{ connections: {connections} }}\n");
+        let tollgate = Tollgate::launch(limited, Config::new(&[origin.address], &limits));
+        let mut idle = Vec::new();
+        for _ in 0..150 {
+            let mut client = Client::connect_from([127, 0, 0, 2].into(), tollgate.address);
+            // Those beyond what one address may have are closed at once.
+            let _closed = client.stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+            let _closed = client.try_reply();
+            idle.push(client);
+        }
+        for last in 10..40 {
+            let mut other = Client::connect_from([127, 0, 0, last].into(), tollgate.address);
+            assert_eq!(other.request("GET", "/", &[], b"").status, 200, "{last}: {:?}", tollgate.log());
+        }
+        drop(idle);
+    }
+}
+
+#[test]
 fn a_limit_of_open_files_that_does_not_suffice_is_told_at_the_start() {
     let origin = Origin::ok();
     let warns = |connections: u32| {

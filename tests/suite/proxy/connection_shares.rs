@@ -10,7 +10,7 @@ use std::{
 
 use socket2::{Domain, Socket, Type};
 
-use crate::harness::{Client, Config, Latch, Origin, Reply, Tollgate, eventually};
+use crate::harness::{Client, Config, Latch, Origin, Reply, Tollgate, becomes, eventually};
 
 /// Far below the time for which a request waits for a connection, see [`start`].
 const PROMPTLY: Duration = Duration::from_secs(10);
@@ -267,4 +267,36 @@ fn ipv6_addresses_count_by_their_prefix() {
         .collect();
     served_promptly(get(&tollgate, 1, "x-forwarded-for: 2001:db8:0:1::1\r\n"));
     assert_eq!(broken_off(&tollgate), 1.0);
+}
+
+#[test]
+fn tunnels_of_one_address_make_room_for_others_the_longest_open_first() {
+    let origin = Origin::start(|conn| {
+        while let Some(head) = conn.head()? {
+            if head.contains("upgrade: websocket") {
+                conn.send(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n")?;
+                conn.closed();
+                return Ok(());
+            }
+            conn.answer("200 OK", &[], b"ok")?;
+        }
+        Ok(())
+    });
+    let tollgate = start(&origin, "");
+    let mut tunnels: Vec<_> = (0..8)
+        .map(|_| {
+            let mut tunnel = client(&tollgate, 1);
+            tunnel.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n");
+            assert_eq!(tunnel.head().status, 101);
+            tunnel
+        })
+        .collect();
+    served_promptly(get(&tollgate, 2, ""));
+    // A Close with 1013: try again later.
+    let close = tunnels[0].take(4).unwrap();
+    assert_eq!((close[0], u16::from_be_bytes([close[2], close[3]])), (0x88, 1013));
+    assert!(!tunnels[7].has_something_to_read());
+    let labels = "{body=\"tunnel\",reason=\"max_connections_per_address\"}";
+    becomes(1.0, || tollgate.metric(&format!("tollgate_requests_cut_off_total{labels}")));
+    served_promptly(get(&tollgate, 3, ""));
 }

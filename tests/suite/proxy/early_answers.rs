@@ -3,7 +3,7 @@
 use std::{io::Write, thread, time::Duration};
 
 use super::before;
-use crate::harness::{Client, Latch, Origin, PATIENCE, Reply, Tollgate};
+use crate::harness::{Client, Config, Latch, Origin, PATIENCE, Reply, Tollgate};
 
 const ROUNDS: usize = 50;
 
@@ -102,4 +102,30 @@ fn the_connection_of_a_request_answered_early_is_not_used_again() {
     assert!(client.closed(), "what the client sends next could be taken for a request");
     assert_eq!(crate::harness::get(tollgate.address, "/", &[]).text(), "early");
     assert_eq!(origin.connections(), 2);
+}
+
+#[test]
+fn an_early_answer_may_pause_while_its_upload_goes_on() {
+    let (uploaded, answered) = (Latch::new(), Latch::new());
+    let (seen, asked) = (uploaded.clone(), answered.clone());
+    let origin = Origin::start(move |conn| {
+        conn.head()?;
+        conn.send(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nbegun")?;
+        asked.open();
+        conn.take(5)?;
+        seen.open();
+        // Longer than an answer may take to begin.
+        thread::sleep(Duration::from_millis(2_500));
+        conn.send(b"ended")
+    });
+    let settings = "timeouts: { response: 1s, idle: 60s }, request_buffering: 0";
+    let tollgate = Tollgate::start(Config::upstream(&[origin.address], settings, ""));
+    let mut client = Client::connect(tollgate.address);
+    client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\n");
+    assert!(answered.opens_within(PATIENCE));
+    assert_eq!(client.head().status, 200);
+    assert_eq!(client.take(5).unwrap(), b"begun");
+    client.send("piece");
+    assert!(uploaded.opens_within(PATIENCE));
+    assert_eq!(client.take(5).unwrap(), b"ended");
 }

@@ -109,6 +109,28 @@ fn a_small_body_that_nobody_needed_leaves_its_connection_usable() {
 }
 
 #[test]
+fn the_rest_of_a_body_that_nobody_needed_is_no_head() {
+    let origin = Origin::ok();
+    let tollgate = Tollgate::start(Config::yaml(format!(
+        "client_limits: {{ header_timeout: 500ms, idle_timeout: 60s }}\nupstreams:\n  a: {{ endpoints: [\"http://{}\"] }}\nroutes:\n  - {{ path: /here, upstream: a }}\n",
+        origin.address
+    )));
+    for (framing, begin, end) in
+        [("content-length: 5", "he", "llo"), ("transfer-encoding: chunked", "5\r\nhe", "llo\r\n0\r\n\r\n")]
+    {
+        let mut client = Client::connect(tollgate.address);
+        client.send(format!("POST /nowhere HTTP/1.1\r\nhost: a\r\n{framing}\r\n\r\n"));
+        assert_eq!(client.reply().status, 404);
+        client.send(begin);
+        // Longer than a head may take.
+        std::thread::sleep(std::time::Duration::from_millis(1_500));
+        assert!(!client.has_something_to_read(), "{framing}: {}", client.unread());
+        client.send(end);
+        assert_eq!(client.request("POST", "/here", &[], b"hello").status, 200, "{framing}");
+    }
+}
+
+#[test]
 fn a_long_body_that_nobody_needs_ends_its_connection_and_the_answer_says_so() {
     let (_origin, tollgate) = with_one_route();
     for fields in ["content-length: 100000", "content-length: 5\r\nexpect: 100-continue"] {

@@ -13,10 +13,10 @@ use std::{
 
 use bytes::Bytes;
 
-use super::upstream;
+use super::{http2::until, upstream};
 use crate::harness::{
-    Authority, Client, Config, Http2Origin, Latch, Load, Origin, Running, Tollgate, eventually, file_name,
-    get, nobody, program, server_config,
+    Authority, Client, Config, Http2Client, Http2Origin, Latch, Load, Origin, Running, Tollgate, eventually,
+    file_name, get, in_runtime, nobody, program, read, server_config,
 };
 
 /// An origin that responds to `/healthz` with one status, and to everything else with another.
@@ -90,21 +90,30 @@ fn an_endpoint_is_not_blamed_for_files_that_tollgate_cannot_open() {
     let mut limited = program("bash", "bash");
     limited.args(["-c", "ulimit -n 100; exec \"$0\" run --config proxy.yaml"]);
     limited.arg(env!("CARGO_BIN_EXE_tollgate"));
-    let tollgate = Tollgate::launch(limited, upstream(&urls(&[address]), FAST));
+    let held = Origin::sink();
+    let config = Config::yaml(format!(
+        "workers: 1\nupstreams:\n  origin: {{ endpoints: [\"http://{address}\"], {FAST} }}\n  held: {{ endpoints: [\"http://{}\"], timeouts: {{ response: 120s }} }}\nroutes:\n  - {{ path: /held, upstream: held }}\n  - {{ path: /*, upstream: origin }}\n",
+        held.address
+    ));
+    let tollgate = Tollgate::launch(limited, config);
     eventually("it is probed", || !service.probes().is_empty());
 
     let mut client = Client::connect(tollgate.address);
-    let others: Vec<_> = (0..100).map(|_| Client::connect(tollgate.address)).collect();
-    let refused = || {
-        tollgate.log().iter().filter(|line| line.contains("a client's connection can't be accepted")).count()
-    };
-    eventually("no file is left for several intervals of the check", || refused() >= 8);
-    let reply = client.request("GET", "/", &[], b"");
-    assert_eq!((reply.status, reply.header("retry-after")), (503, Some("1")));
-    let why = format!("a connection to endpoint http://{address} can't be opened: Too many open files");
-    eventually("the log says why", || tollgate.log().iter().any(|line| line.contains(&why)));
-
-    drop(others);
+    let why =
+        format!("a connection to endpoint http://{} can't be opened: Too many open files", held.address);
+    in_runtime(async {
+        let mut others = Http2Client::connect(tollgate.address).await;
+        let mut answers = Vec::new();
+        for _ in 0..100 {
+            answers.push(others.send("GET", "/held", &[], true).await.unwrap());
+        }
+        until("no file is left", || tollgate.log().iter().any(|line| line.contains(&why))).await;
+        // For several intervals of the check.
+        tokio::time::sleep(Duration::from_millis(800)).await;
+        let (last, _) = answers.pop().unwrap();
+        let reply = read(last).await.unwrap();
+        assert_eq!((reply.status(), reply.head.headers()["retry-after"].to_str().unwrap()), (503, "1"));
+    });
     eventually("files are left", || client.request("GET", "/", &[], b"").status == 200);
     for words in ["unhealthy", "cannot be reached", "could not be reached"] {
         assert_eq!(logged(&tollgate, address, words), 0, "{words}: {:?}", tollgate.log());

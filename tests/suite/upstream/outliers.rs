@@ -6,7 +6,7 @@ use super::{
     health::{FAST, Service, asking_until, before, logged, urls},
     upstream,
 };
-use crate::harness::{Config, Origin, Tollgate, becomes, eventually, get, nobody};
+use crate::harness::{Client, Config, Origin, Tollgate, becomes, eventually, get, nobody};
 
 #[test]
 fn failures_in_a_row_eject_an_endpoint_for_a_while() {
@@ -74,6 +74,51 @@ fn a_malformed_response_on_a_kept_connection_is_a_failure() {
     let settings = "balance: round_robin, retry: { max: 0 }, outlier: { failures: 1 }";
     let tollgate = Tollgate::start(upstream(&urls(&[bad.address, good.address]), settings));
     asking_until("it is ejected", &tollgate, || logged(&tollgate, bad.address, "is ejected for") == 1);
+}
+
+#[test]
+fn what_an_endpoint_does_while_a_client_owes_its_body_is_no_failure() {
+    // Both are impatient with uploads that are slow.
+    let impatient = |answer: &'static [u8]| {
+        Origin::start(move |conn| {
+            while let Some(head) = conn.head()? {
+                if head.starts_with("POST") {
+                    conn.take(5)?;
+                    return conn.send(answer);
+                }
+                conn.answer("200 OK", &[], b"ok")?;
+            }
+            Ok(())
+        })
+    };
+    for answer in
+        [&b""[..], b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"]
+    {
+        let services = [impatient(answer), impatient(answer)];
+        let addresses = services.each_ref().map(|service| service.address);
+        let settings =
+            "balance: round_robin, outlier: { failures: 2 }, timeouts: { response: 20s, total: 2s }";
+        let tollgate = Tollgate::start(upstream(&urls(&addresses), settings));
+        for _ in 0..6 {
+            let mut client = Client::connect(tollgate.address);
+            client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\nbegun");
+            assert!(client.reply().status >= 500);
+        }
+        // Neither is what `total` breaks off.
+        let slow: Vec<_> = (0..6)
+            .map(|_| {
+                let mut client = Client::connect(tollgate.address);
+                client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\nx");
+                client
+            })
+            .collect();
+        for mut client in slow {
+            assert_eq!(client.reply().status, 504);
+        }
+        for address in addresses {
+            assert_eq!(logged(&tollgate, address, "ejected"), 0);
+        }
+    }
 }
 
 #[test]

@@ -13,8 +13,8 @@ use tokio::sync::watch;
 
 use super::http2::until;
 use crate::harness::{
-    Client, Config, Http2Client, Http2Origin, Origin, Running, Tollgate, get, haproxy,
-    in_runtime, nginx, nobody, read, request, send_body,
+    Client, Config, Http2Client, Http2Origin, Origin, Running, Tollgate, get, haproxy, in_runtime, nginx,
+    nobody, read, request, send_body,
 };
 
 /// The address of a client that does nothing wrong.
