@@ -2,9 +2,13 @@
 
 use std::{
     cell::{Cell, RefCell},
+    collections::HashMap,
     net::IpAddr,
     rc::Rc,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -22,6 +26,13 @@ const FIRST_REQUEST: Duration = Duration::from_millis(100);
 
 /// Connections looked at in one go where all are: meanwhile no request is served.
 const MAX_AT_ONCE: usize = 256;
+
+/// What all HTTP/2 connections of the process may hold of responses whose clients make no room for them. What comes beyond closes
+/// connections: of the address that most is held for, the one that most is held for.
+const MOST_HELD: u64 = 128 << 20;
+
+/// What is held.
+static HELD: AtomicU64 = AtomicU64::new(0);
 
 /// The open connections of one worker, so that they can be closed, drained or aborted.
 #[derive(Debug)]
@@ -52,6 +63,10 @@ struct OpenConnection {
     is_banned: bool,
     /// What comes before the first request is not done yet.
     is_opening: bool,
+    /// Bytes of responses that are held until the client makes room for them.
+    held: u64,
+    /// It is to be closed, because too much is held.
+    is_shed: bool,
 }
 
 impl Connections {
@@ -89,6 +104,8 @@ impl Connections {
             address: None,
             is_banned: false,
             is_opening: true,
+            held: 0,
+            is_shed: false,
         });
         drop(open);
         let connections = Rc::clone(self);
@@ -98,6 +115,7 @@ impl Connections {
             entry,
             is_idle: Cell::new(true),
             has_only_tunnels: Cell::new(false),
+            held: Cell::new(0),
         };
         registered.note(client);
         Ok(Rc::new(registered))
@@ -145,6 +163,35 @@ impl Connections {
             from += MAX_AT_ONCE;
             tokio::task::yield_now().await;
         }
+    }
+
+    /// Closes connections while too much is held for clients that make no room for it.
+    pub(super) fn shed(&self) {
+        for _ in 0..MAX_AT_ONCE {
+            if HELD.load(Relaxed) <= MOST_HELD || !self.shed_one() {
+                break;
+            }
+        }
+    }
+
+    /// Whether there was one.
+    fn shed_one(&self) -> bool {
+        let mut open = self.open.borrow_mut();
+        let mut by_address = HashMap::<_, u64, foldhash::fast::RandomState>::default();
+        let holding = || open.iter().filter(|(_, connection)| connection.held > 0 && !connection.is_shed);
+        for (_, connection) in holding() {
+            *by_address.entry(connection.address).or_default() += connection.held;
+        }
+        // One without an address stands for many clients.
+        let heaviest = by_address.iter().max_by_key(|(address, held)| (address.is_some(), **held));
+        let Some((&address, _)) = heaviest else { return false };
+        let of_it = holding().filter(|(_, connection)| connection.address == address);
+        let Some((key, _)) = of_it.max_by_key(|(_, connection)| connection.held) else { return false };
+        let connection = &mut open[key];
+        connection.is_shed = true;
+        HELD.fetch_sub(std::mem::take(&mut connection.held), Relaxed);
+        connection.timer.wake();
+        true
     }
 
     /// The number of open connections.
@@ -206,6 +253,8 @@ pub(super) struct RegisteredConnection {
     /// Whether it is known to have no request in flight.
     is_idle: Cell<bool>,
     has_only_tunnels: Cell<bool>,
+    /// As last set.
+    held: Cell<u64>,
 }
 
 impl RegisteredConnection {
@@ -268,6 +317,25 @@ impl RegisteredConnection {
         }
     }
 
+    /// So much is held of responses until the client makes room for it.
+    pub(super) fn set_held(&self, bytes: u64) {
+        if self.held.replace(bytes) == bytes {
+            return;
+        }
+        self.update(|connection| {
+            if !connection.is_shed {
+                HELD.fetch_add(bytes.wrapping_sub(connection.held), Relaxed);
+                connection.held = bytes;
+            }
+        });
+    }
+
+    /// Whether it is to be closed, because too much is held.
+    pub(super) fn is_shed(&self) -> bool {
+        self.held.get() > 0
+            && self.connections.open.borrow().get(self.key).is_some_and(|connection| connection.is_shed)
+    }
+
     fn note(&self, client: Client) {
         if let Client::Limited { address, is_banned, .. } = client {
             self.update(|connection| {
@@ -290,6 +358,7 @@ impl RegisteredConnection {
 impl Drop for RegisteredConnection {
     fn drop(&mut self) {
         self.set_has_only_tunnels(false);
+        self.set_held(0);
         self.connections.open.borrow_mut().remove(self.key);
         self.connections.table.remove(&self.entry);
         self.connections.closed.notify_one();

@@ -169,6 +169,7 @@ async fn tick<S: StoreAdmin>(
             addresses_banned = worker.addresses_banned();
             connections.close_banned(|address| worker.is_banned(address)).await;
         }
+        connections.shed();
         current.tick(now, connections.count());
         liveness.signal();
     }

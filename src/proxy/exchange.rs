@@ -533,6 +533,12 @@ impl Exchange {
                 CutOffReason::IdleTimeout | CutOffReason::MinRate => {
                     tracing::info!(%client, request_id, reason = name, held_back, "client {client} {what}, and was cut off");
                 }
+                CutOffReason::Memory => {
+                    tracing::warn!(
+                        %client, request_id, reason = name, held_back,
+                        "client {client} {what} while too much was held for such clients, and was cut off"
+                    );
+                }
                 CutOffReason::MaxConnectionsPerAddress => {
                     tracing::warn!(
                         %client, request_id, reason = name, held_back,

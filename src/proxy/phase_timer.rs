@@ -21,7 +21,7 @@ use http::Version;
 use super::{early_ends::WatchedRequest, early_hints::EarlyHints, tunnel::Tunnel};
 use crate::{
     telemetry::metrics::{CutOff, CutOffBody, CutOffReason},
-    upstream::{ClientWait, SharedUpstream, UpstreamClient},
+    upstream::{ClientWait, Eviction, SharedUpstream, UpstreamClient},
 };
 
 /// How far the deadline lies behind the end of a wait that ends by itself, so that it never comes first.
@@ -353,10 +353,11 @@ impl PhaseTimer {
             return;
         }
         let body = if self.phase.get() == Phase::Client { CutOffBody::Response } else { CutOffBody::Request };
-        let reason = match (self.is_evicted(), self.is_rate_deadline.get()) {
-            (true, _) => CutOffReason::MaxConnectionsPerAddress,
-            (false, true) => CutOffReason::MinRate,
-            (false, false) => CutOffReason::IdleTimeout,
+        let reason = match (self.eviction(), self.is_rate_deadline.get()) {
+            (Some(Eviction::Connection), _) => CutOffReason::MaxConnectionsPerAddress,
+            (Some(Eviction::Memory), _) => CutOffReason::Memory,
+            (None, true) => CutOffReason::MinRate,
+            (None, false) => CutOffReason::IdleTimeout,
         };
         self.cut_off(CutOff { body, reason });
     }
@@ -410,10 +411,14 @@ impl PhaseTimer {
         }
     }
 
-    /// Whether the request in flight is to be broken off, because others need its connection more.
+    /// Whether the request in flight is to be broken off for the sake of others.
     pub fn is_evicted(&self) -> bool {
-        self.may_be_evicted.get()
-            && self.upstream_client.borrow().as_ref().is_some_and(|client| client.is_evicted())
+        self.may_be_evicted.get() && self.eviction().is_some()
+    }
+
+    fn eviction(&self) -> Option<Eviction> {
+        let client = self.upstream_client.borrow();
+        client.as_ref().filter(|_| self.may_be_evicted.get())?.eviction()
     }
 
     /// Counts bytes of a request's body that were handed on.

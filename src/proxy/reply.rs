@@ -100,7 +100,7 @@ impl Reply {
             CutOffReason::MinRate => {
                 Self::problem(StatusCode::REQUEST_TIMEOUT, "The request body was sent too slowly.")
             }
-            CutOffReason::MaxConnectionsPerAddress => Self::at_capacity(
+            CutOffReason::MaxConnectionsPerAddress | CutOffReason::Memory => Self::at_capacity(
                 "The service behind this proxy is at capacity, and the request body was sent too slowly.",
             ),
         };

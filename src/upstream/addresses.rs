@@ -62,6 +62,8 @@ pub(super) struct Address {
     held: AtomicUsize,
     /// Milliseconds at which it may have all of its [`EARLY_ENDS`] again.
     forgiven_at: AtomicU64,
+    /// Bytes of responses that are held because their clients do not read them.
+    held_bytes: AtomicUsize,
     /// Requests that hold a connection and have waited for their client.
     slow: Mutex<Slab<SlowRequest>>,
 }
@@ -73,8 +75,16 @@ struct SlowRequest {
     /// Whether it is a tunnel, which others go before: it may be of use.
     is_tunnel: bool,
     is_evicted: bool,
+    /// Whether it is, or would be, because too much is held for clients that do not read.
+    is_for_memory: bool,
     /// Of its client's connection.
     waker: Waker,
+}
+
+impl SlowRequest {
+    fn new(waits_since: Option<Instant>, is_tunnel: bool, waker: &Waker) -> Self {
+        Self { waits_since, is_tunnel, is_evicted: false, is_for_memory: false, waker: waker.clone() }
+    }
 }
 
 impl Address {
@@ -113,6 +123,7 @@ impl AddressTable {
             ip,
             held: AtomicUsize::new(0),
             forgiven_at: AtomicU64::new(0),
+            held_bytes: AtomicUsize::new(0),
             slow: Mutex::default(),
         });
         by_ip.insert(ip, Arc::clone(&address));
@@ -173,6 +184,28 @@ impl AddressTable {
     }
 }
 
+impl AddressTable {
+    /// Breaks off one request of the address that most bytes are held for: the one that has waited for its client longest.
+    fn evict_heaviest(&self, now: Instant) {
+        let heaviest = {
+            let addresses = self.addresses.lock();
+            let heaviest =
+                addresses.by_ip.values().max_by_key(|address| address.held_bytes.load(Ordering::Relaxed));
+            heaviest.map(Arc::clone)
+        };
+        let Some(heaviest) = heaviest else { return };
+        let mut slow = heaviest.slow.lock();
+        let waiting = slow.iter_mut().filter(|(_, request)| !request.is_evicted && !request.is_tunnel);
+        let waiting = waiting.filter_map(|(_, request)| Some((request.waits_since?, request)));
+        if let Some((since, request)) = waiting.min_by_key(|(since, _)| *since)
+            && now.saturating_duration_since(since) >= SLOW
+        {
+            (request.is_evicted, request.is_for_memory) = (true, true);
+            request.waker.wake_by_ref();
+        }
+    }
+}
+
 /// Which part of an exchange waits for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientWait {
@@ -180,6 +213,15 @@ pub enum ClientWait {
     Request = 1,
     /// The response's: the client has to read.
     Response = 2,
+}
+
+/// Why a request is broken off that waits for its client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Eviction {
+    /// Others need its connection more.
+    Connection,
+    /// Too much is held for clients that do not read.
+    Memory,
 }
 
 /// A client's connection, as one upstream sees it: what counts is its address.
@@ -233,8 +275,7 @@ impl UpstreamClient {
         match self.key.get().and_then(|key| slow.get_mut(key)) {
             Some(request) => request.waits_since = waits_since,
             None => {
-                let request =
-                    SlowRequest { waits_since, is_tunnel: false, is_evicted: false, waker: waker.clone() };
+                let request = SlowRequest::new(waits_since, false, waker);
                 self.key.set(Some(slow.insert(request)));
             }
         }
@@ -269,11 +310,26 @@ impl UpstreamClient {
         self.address.forgiven_at.load(Ordering::Relaxed) >= now + every * u64::from(EARLY_ENDS)
     }
 
-    /// Whether the request is to be broken off, so that others get its connection.
-    pub fn is_evicted(&self) -> bool {
-        self.key
-            .get()
-            .is_some_and(|key| self.address.slow.lock().get(key).is_some_and(|request| request.is_evicted))
+    /// So many bytes of a response to it are held.
+    pub(super) fn held(&self, bytes: usize) {
+        self.address.held_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn no_longer_held(&self, bytes: usize) {
+        self.address.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Too much is held for clients that do not read: breaks a response off.
+    pub(super) fn evict_heaviest(&self, now: Instant) {
+        self.upstream.addresses.evict_heaviest(now);
+    }
+
+    /// Why the request is to be broken off, if it is.
+    pub fn eviction(&self) -> Option<Eviction> {
+        let key = self.key.get()?;
+        let slow = self.address.slow.lock();
+        let request = slow.get(key).filter(|request| request.is_evicted)?;
+        Some(if request.is_for_memory { Eviction::Memory } else { Eviction::Connection })
     }
 }
 
@@ -327,8 +383,7 @@ impl HeldConnection {
         poll_fn(|cx| {
             let mut slow = self.hold.0.address.slow.lock();
             let key = self.abandoned.get().unwrap_or_else(|| {
-                let (waits_since, waker) = (Some(Instant::now()), cx.waker().clone());
-                slow.insert(SlowRequest { waits_since, is_tunnel, is_evicted: false, waker })
+                slow.insert(SlowRequest::new(Some(Instant::now()), is_tunnel, cx.waker()))
             });
             self.abandoned.set(Some(key));
             let Some(request) = slow.get_mut(key) else { return Poll::Ready(()) };

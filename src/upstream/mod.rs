@@ -33,7 +33,7 @@ use std::error::Error;
 
 use bytes::Bytes;
 
-pub use addresses::{ClientWait, UpstreamClient};
+pub use addresses::{ClientWait, Eviction, UpstreamClient};
 pub use affinity::{Affinity, HostChoice, HostId, KeyHash, KeyOwner};
 pub use connect::ConnectError;
 pub use connection::{Connection, SendError};

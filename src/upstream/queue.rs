@@ -425,11 +425,11 @@ mod tests {
         let later = Instant::now() + Duration::from_secs(1);
         many.wait_begins(ClientWait::Response, later, Waker::noop());
         shared.addresses.evict_for(&newcomer.address, 0, 1, later);
-        assert!(!many.is_evicted());
+        assert!(many.eviction().is_none());
         assert!(evicted.as_mut().now_or_never().is_some());
         drop(evicted);
         drop(abandoned);
-        assert!(many.address.held() == 1 && !many.is_evicted());
+        assert!(many.address.held() == 1 && many.eviction().is_none());
         drop(next);
     }
 }

@@ -26,7 +26,7 @@ use super::{
 use crate::{
     listener::alarm::Alarm,
     proxy::{Phase, PhaseTimer, ResponseBody},
-    telemetry::metrics::{CutOff, Http2Abuse},
+    telemetry::metrics::{CutOff, CutOffBody, CutOffReason, Http2Abuse},
 };
 
 /// A connection without a stream for this long may make room for another.
@@ -141,6 +141,11 @@ where
             if let Poll::Ready(Err(error)) = self.io.poll_send(cx) {
                 tracing::debug!("connection closed: {error}");
                 return Poll::Ready(Http2End::InOrder);
+            }
+            self.streams.registered.set_held(self.streams.held());
+            if self.streams.registered.is_shed() {
+                let reason = CutOffReason::Memory;
+                return Poll::Ready(Http2End::TooSlow(CutOff { body: CutOffBody::Response, reason }));
             }
             if let Some(abuse) = self.streams.abuse() {
                 // Told already, the client must not be told of more streams than before.

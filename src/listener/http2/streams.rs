@@ -17,7 +17,7 @@ use pin_project_lite::pin_project;
 use super::{connection::STREAM_WINDOW, delivery::SentBytes, io::WeakIo};
 use crate::{
     config::model::ClientLimits,
-    http2_frames::{CONTINUATION, DATA, END_HEADERS, FramePart, HEADERS, RST_STREAM},
+    http2_frames::{CONTINUATION, DATA, END_HEADERS, END_STREAM, FramePart, HEADERS, RST_STREAM},
     listener::{alarm::Alarm, connections::RegisteredConnection},
     proxy::{ClientWait, EarlyEnds, JUDGED_FROM, Phase, PhaseTimer, RateBudget, WatchedRequest},
     telemetry::metrics::{CutOff, Http2Abuse},
@@ -65,6 +65,9 @@ pub(in crate::listener) struct Streams {
     head_bytes: Cell<u64>,
     /// The responses whose heads were written, and not their ends.
     unfinished: RefCell<Vec<UnfinishedResponse>>,
+    /// Bytes of bodies that hyper was handed, and those of them that it has written.
+    handed: Cell<u64>,
+    passed: Cell<u64>,
     pub(super) limits: ClientLimits,
     pub(super) registered: Rc<RegisteredConnection>,
 }
@@ -105,6 +108,8 @@ impl Streams {
             last_requested: Cell::new(0),
             head_bytes: Cell::new(0),
             unfinished: RefCell::default(),
+            handed: Cell::new(0),
+            passed: Cell::new(0),
             limits: limits.clone(),
             registered,
         })
@@ -144,8 +149,11 @@ impl Streams {
 
     /// A part of a frame was written.
     pub(super) fn wrote(&self, part: FramePart) {
+        if part.ends_stream() {
+            self.finished(part.stream);
+        }
         match part.kind {
-            _ if part.ends_stream() => self.finished(part.stream),
+            HEADERS if part.flags & END_STREAM != 0 => {}
             HEADERS if part.is_last => {
                 let mut unfinished = self.unfinished.borrow_mut();
                 // An informational response may have been before.
@@ -154,6 +162,7 @@ impl Streams {
                 }
             }
             DATA => {
+                self.passed.set(self.passed.get() + part.bytes as u64);
                 let mut unfinished = self.unfinished.borrow_mut();
                 let response = unfinished.iter_mut().find(|response| response.stream == part.stream);
                 if let Some(response) = response {
@@ -174,6 +183,15 @@ impl Streams {
     /// Responses of which hyper still has the end, or is to get it.
     pub(super) fn unfinished(&self) -> usize {
         self.unfinished.borrow().len()
+    }
+
+    /// Bytes of bodies that hyper holds until the client makes room for them.
+    pub(super) fn held(&self) -> u64 {
+        if self.open.get() == 0 && self.unfinished() == 0 {
+            // What streams held that were reset is gone.
+            self.passed.set(self.handed.get());
+        }
+        self.handed.get().saturating_sub(self.passed.get())
     }
 
     /// Bytes of the body of a response that were written.
@@ -324,7 +342,9 @@ impl OpenStream {
     /// Notes how far the stream is answered.
     fn update(&mut self, timer: &PhaseTimer) {
         let payload = &self.streams.payload;
-        payload.set(payload.get() + timer.sent() - self.sent);
+        let handed = timer.sent() - self.sent;
+        payload.set(payload.get() + handed);
+        self.streams.handed.set(self.streams.handed.get() + handed);
         self.sent = timer.sent();
         self.is_answered |= timer.take_new_response();
     }

@@ -42,16 +42,19 @@ pub enum CutOffReason {
     MinRate,
     /// Its address held more than `max_connections_per_address`, and others waited for a connection.
     MaxConnectionsPerAddress,
+    /// Of all addresses, most was held for its own, and too much in all.
+    Memory,
 }
 
 impl CutOffReason {
-    const ALL: [(Self, &'static str); 3] = [
+    const ALL: [(Self, &'static str); 4] = [
         (Self::IdleTimeout, "idle_timeout"),
         (Self::MinRate, "min_rate"),
         (Self::MaxConnectionsPerAddress, "max_connections_per_address"),
+        (Self::Memory, "memory"),
     ];
 
-    /// The setting: `min_rate`.
+    /// The setting: `min_rate`. Of memory, there is none.
     pub fn name(self) -> &'static str {
         Self::ALL[self as usize].1
     }

@@ -10,7 +10,9 @@ use std::{
     collections::VecDeque,
     fmt,
     rc::{Rc, Weak},
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
     task::{Context, Poll, Waker, ready},
+    time::Instant,
 };
 
 use bytes::{Bytes, BytesMut};
@@ -18,6 +20,18 @@ use h2::RecvStream;
 use http::{HeaderMap, header};
 use http_body::{Frame, SizeHint};
 use slab::Slab;
+
+use crate::upstream::UpstreamClient;
+
+/// What all responses in the process may hold for clients that do not read them. What comes beyond breaks responses off: of the
+/// address that most is held for, the one that has waited for its client longest.
+const MOST_HELD: usize = 128 << 20;
+
+/// Once so much is held, endpoints may send less of each response before it is read.
+const MUCH_HELD: usize = MOST_HELD / 2;
+
+/// What is held.
+static HELD: AtomicUsize = AtomicUsize::new(0);
 
 /// Shorter frames are joined: h2 counts as much for a frame itself.
 const SMALL: usize = 256;
@@ -30,6 +44,7 @@ struct ListedBody {
     body: RefCell<BodyState>,
     bodies: Rc<OpenBodies>,
     place: usize,
+    client: Option<Rc<UpstreamClient>>,
 }
 
 struct BodyState {
@@ -50,18 +65,25 @@ struct HeldData {
     frames: VecDeque<Bytes>,
     /// The small frames behind these.
     joined: BytesMut,
+    bytes: usize,
 }
 
 impl Http2Body {
-    /// The body behind a head with these `headers`, one of the connection's `bodies`.
-    pub(super) fn new(stream: RecvStream, headers: &HeaderMap, bodies: &Rc<OpenBodies>) -> Self {
+    /// The body behind a head with these `headers`, one of the connection's `bodies`, for `client`.
+    pub(super) fn new(
+        stream: RecvStream,
+        headers: &HeaderMap,
+        bodies: &Rc<OpenBodies>,
+        client: Option<Rc<UpstreamClient>>,
+    ) -> Self {
         let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
         let left = length.and_then(|length| length.parse().ok());
         let body =
             BodyState { stream, held: HeldData::default(), error: None, waker: None, left, has_data: true };
         let mut all = bodies.0.borrow_mut();
         let entry = all.vacant_entry();
-        let listed = ListedBody { body: RefCell::new(body), bodies: Rc::clone(bodies), place: entry.key() };
+        let (bodies, place) = (Rc::clone(bodies), entry.key());
+        let listed = ListedBody { body: RefCell::new(body), bodies, place, client };
         let listed = Rc::new(listed);
         entry.insert(Rc::downgrade(&listed));
         Self(listed)
@@ -85,6 +107,7 @@ impl Http2Body {
     pub(super) fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, h2::Error>>> {
         let body = &mut *self.0.body.borrow_mut();
         let next = if let Some(data) = body.held.next() {
+            self.0.no_longer_held(data.len());
             Some(Ok(data))
         } else if let Some(error) = body.error.take() {
             Some(Err(error))
@@ -129,8 +152,9 @@ impl fmt::Debug for Http2Body {
 }
 
 impl BodyState {
-    /// Takes out of h2 what nobody has read.
-    fn hold(&mut self) {
+    /// Takes out of h2 what nobody has read: how many bytes.
+    fn hold(&mut self) -> usize {
+        let before = self.held.bytes;
         // h2 tells one task alone of what comes next: still who waits for it.
         let waker = self.waker.as_ref().unwrap_or(Waker::noop());
         let mut cx = Context::from_waker(waker);
@@ -142,11 +166,22 @@ impl BodyState {
                 Poll::Pending => break,
             }
         }
+        self.held.bytes - before
+    }
+}
+
+impl ListedBody {
+    fn no_longer_held(&self, bytes: usize) {
+        HELD.fetch_sub(bytes, Relaxed);
+        if let Some(client) = &self.client {
+            client.no_longer_held(bytes);
+        }
     }
 }
 
 impl HeldData {
     fn push(&mut self, data: Bytes) {
+        self.bytes += data.len();
         if data.len() < SMALL {
             self.joined.extend_from_slice(&data);
             return;
@@ -159,7 +194,9 @@ impl HeldData {
 
     fn next(&mut self) -> Option<Bytes> {
         let joined = &mut self.joined;
-        self.frames.pop_front().or_else(|| (!joined.is_empty()).then(|| joined.split().freeze()))
+        let next = self.frames.pop_front().or_else(|| (!joined.is_empty()).then(|| joined.split().freeze()));
+        self.bytes -= next.as_ref().map_or(0, Bytes::len);
+        next
     }
 
     fn is_empty(&self) -> bool {
@@ -170,6 +207,7 @@ impl HeldData {
 impl Drop for ListedBody {
     fn drop(&mut self) {
         self.bodies.0.borrow_mut().remove(self.place);
+        self.no_longer_held(self.body.borrow().held.bytes);
     }
 }
 
@@ -180,8 +218,24 @@ pub(super) struct OpenBodies(RefCell<Slab<Weak<ListedBody>>>);
 impl OpenBodies {
     /// Takes out of h2 what nobody has read of any.
     pub(super) fn hold(&self) {
+        let mut last = None;
         for listed in self.0.borrow().iter().filter_map(|(_, listed)| listed.upgrade()) {
-            listed.body.borrow_mut().hold();
+            let bytes = listed.body.borrow_mut().hold();
+            HELD.fetch_add(bytes, Relaxed);
+            if let Some(client) = &listed.client {
+                client.held(bytes);
+                last = Some(Rc::clone(client));
+            }
+        }
+        if HELD.load(Relaxed) > MOST_HELD
+            && let Some(client) = last
+        {
+            client.evict_heaviest(Instant::now());
         }
     }
+}
+
+/// Whether much is held for clients that do not read.
+pub(super) fn is_much_held() -> bool {
+    HELD.load(Relaxed) > MUCH_HELD
 }

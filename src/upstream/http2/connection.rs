@@ -15,7 +15,7 @@ use h2::client::{Builder, Connection, SendRequest};
 use tokio::{sync::oneshot, time::timeout};
 
 use super::{
-    body::OpenBodies,
+    body::{OpenBodies, is_much_held},
     io::{Http2Io, PAUSE, SendWindow},
     needs::StreamNeeds,
     resets::{AbandonedStreams, ResetBudget},
@@ -29,6 +29,8 @@ const MAX_STREAMS: usize = 100;
 /// response makes the proxy hold more. The connection's window has room for all streams, so that such clients never stop
 /// the others.
 const STREAM_WINDOW: u32 = 256 << 10;
+/// Likewise while much is held for clients that do not read.
+const SMALL_WINDOW: u32 = 32 << 10;
 const CONNECTION_WINDOW: u32 = STREAM_WINDOW * MAX_STREAMS as u32;
 
 /// Bytes of a request's body that are held for an endpoint that does not take them yet.
@@ -245,12 +247,17 @@ struct ConnectionDriver {
 impl ConnectionDriver {
     /// Drives the connection until it ends, or has been dropped and could say so.
     async fn drive(mut self, dropped: oneshot::Receiver<()>) {
-        let mut hold_at = PAUSE;
+        let (mut hold_at, mut stream_window) = (PAUSE, STREAM_WINDOW);
         let mut ended = pin!(poll_fn(|cx| {
             // Those who read had their turn since.
             if self.received.get() >= hold_at {
                 self.bodies.hold();
                 hold_at = self.received.get() + PAUSE;
+                let wanted = if is_much_held() { SMALL_WINDOW } else { STREAM_WINDOW };
+                // An error means that the endpoint has not confirmed the last change yet.
+                if wanted != stream_window && self.connection.set_initial_window_size(wanted).is_ok() {
+                    stream_window = wanted;
+                }
             }
             let polled = Pin::new(&mut self.connection).poll(cx);
             self.limit.set(self.connection.max_concurrent_send_streams());

@@ -268,7 +268,8 @@ impl<B: RequestBody> StreamState<B> {
         })
         .await?;
         let (head, stream) = response.into_parts();
-        let body = Http2Body::new(stream, &head.headers, self.connection.bodies());
+        let body =
+            Http2Body::new(stream, &head.headers, self.connection.bodies(), self.client.get().cloned());
         Ok(Response::from_parts(head, IncomingBody::Http2(body)))
     }
 }

@@ -2,11 +2,11 @@
 
 use std::{
     io::{BufReader, Read, Write},
-    net::{Shutdown, SocketAddr, TcpStream},
+    net::{IpAddr, Shutdown, SocketAddr, TcpStream},
     thread::{self, JoinHandle},
 };
 
-use super::PATIENCE;
+use super::{Client, PATIENCE};
 
 /// Types of frames (RFC 9113, 6).
 pub const DATA: u8 = 0;
@@ -122,6 +122,14 @@ impl FrameClient {
     pub fn connect(address: SocketAddr) -> Self {
         let mut client = Self::silent(address);
         client.send(&[PREFACE, &setting(HEADER_TABLE_SIZE, 0), &frame(SETTINGS, 1, 0, &[])].concat());
+        client
+    }
+
+    /// Another client: from this one of the loopback's addresses, with `settings` of its own.
+    pub fn connect_from(source: IpAddr, address: SocketAddr, settings: &[u8]) -> Self {
+        let stream = Client::connect_from(source, address).stream;
+        let mut client = Self(stream);
+        client.send(&[PREFACE, settings, &frame(SETTINGS, 1, 0, &[])].concat());
         client
     }
 

@@ -346,14 +346,14 @@ fn a_refused_upload_of_unknown_length_leaves_no_stream_open() {
         conn.rest();
         Ok(())
     });
-    for protocol in ["h1", "h2"] {
+    for (protocol, max) in [("h1", "100KiB"), ("h2", "100KiB"), ("h1", "10KiB"), ("h2", "1KiB")] {
         let http2 = Http2Origin::start(|mut exchange| async move {
             let _broken = exchange.read().await;
             exchange.reset_unanswered().await
         });
         let endpoint = if protocol == "h1" { origin.address } else { http2.address };
         let tollgate = Tollgate::start(Config::yaml(format!(
-            "upstreams:\n  a: {{ endpoints: [\"http://{endpoint}\"], protocol: {protocol}, timeouts: {{ response: 120s }} }}\nroutes:\n  - {{ path: /*, upstream: a, max_body: 100KiB }}\nclient_limits: {{ idle_timeout: 120s }}\n"
+            "upstreams:\n  a: {{ endpoints: [\"http://{endpoint}\"], protocol: {protocol}, timeouts: {{ response: 120s }} }}\nroutes:\n  - {{ path: /*, upstream: a, max_body: {max} }}\nclient_limits: {{ idle_timeout: 120s }}\n"
         )));
         let mut client = FrameClient::connect(tollgate.address);
         // The windows are open once the connection has begun.
@@ -378,7 +378,7 @@ fn a_refused_upload_of_unknown_length_leaves_no_stream_open() {
                     reset = Some(got.payload);
                 }
             }
-            assert!(is_answered && has_ended, "{protocol} {stream}");
+            assert!(is_answered && has_ended, "{protocol} {max} {stream}");
             assert_eq!(reset.unwrap(), [0; 4], "NO_ERROR");
         }
     }

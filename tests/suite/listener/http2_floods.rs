@@ -16,7 +16,7 @@ use crate::harness::{
         Outcome, PADDED, PING, PRIORITY, SETTINGS, block, field, frame, request, setting, string,
         window_update,
     },
-    in_runtime, read,
+    in_runtime, read, send_body,
 };
 
 const ENHANCE_YOUR_CALM: u32 = 11;
@@ -507,4 +507,54 @@ fn behind_a_trusted_proxy_the_client_that_cancels_is_refused_and_the_others_are_
         }
     });
     assert_eq!(abuse(&tollgate, "rapid_resets"), 1.0);
+}
+
+const LONG: usize = 4 << 20;
+
+/// Has one address ask for `path` on all streams of so many connections, with such a `window`, and read nothing, while another client
+/// reads a long response.
+#[track_caller]
+fn what_is_held_is_bounded(path: &str, connections: usize, window: u32, is_cut_off: bool) {
+    let origin = Http2Origin::start(|mut exchange| async move {
+        let length = if exchange.head.uri().path() == "/long" { LONG } else { 16_000 };
+        let mut stream = exchange.head(200, &[])?;
+        send_body(&mut stream, bytes::Bytes::from(vec![b'x'; length])).await?;
+        stream.send_data(bytes::Bytes::new(), true)
+    });
+    let settings = "protocol: h2, timeouts: { connect: 30s }";
+    let limits = "workers: 1\nclient_limits: { min_rate: { bytes: 240, grace: 60s } }\n";
+    let tollgate = Tollgate::start(Config::upstream(&[origin.address], settings, limits));
+    let mut other = Client::connect_from([127, 0, 0, 3].into(), tollgate.address);
+    other.send("GET /long HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(other.head().status, 200);
+    let greedy: Vec<_> = (0..connections)
+        .map(|_| {
+            let window = setting(INITIAL_WINDOW_SIZE, window);
+            let mut client = FrameClient::connect_from([127, 0, 0, 2].into(), tollgate.address, &window);
+            client.send(&requests(0, 100, path, |_| Vec::new()));
+            client
+        })
+        .collect();
+    let cut_off = || tollgate.metric("tollgate_requests_cut_off_total{body=\"response\",reason=\"memory\"}");
+    eventually("all are there", || origin.heads().len() > 100 * connections || cut_off() >= 1.0);
+    // Whatever else comes is held, or not.
+    thread::sleep(Duration::from_secs(2));
+    let mib = tollgate.peak_kib() >> 10;
+    assert!(mib < 450, "{mib} MiB");
+    assert_eq!(other.take(LONG).unwrap().len(), LONG);
+    assert_eq!(cut_off() >= 1.0, is_cut_off);
+    drop(greedy);
+}
+
+#[test]
+fn responses_that_are_held_for_their_clients_windows_have_a_budget_of_memory() {
+    // hyper hands a whole frame over once there is room for a byte of it.
+    what_is_held_is_bounded("/short", 110, 1, true);
+}
+
+#[test]
+fn downloads_that_nobody_reads_have_a_budget_of_memory() {
+    // Endpoints are asked for less before anybody is cut off.
+    what_is_held_is_bounded("/long", 20, 0, false);
+    what_is_held_is_bounded("/long", 60, 0, true);
 }

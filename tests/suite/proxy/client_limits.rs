@@ -223,6 +223,11 @@ fn idle_connections_of_one_address_leave_files_for_others() {
             assert_eq!(other.request("GET", "/", &[], b"").status, 200, "{last}: {:?}", tollgate.log());
         }
         drop(idle);
+        assert!(
+            !tollgate.log().iter().any(|line| line.contains("can't be accepted")),
+            "{:?}",
+            tollgate.log()
+        );
     }
 }
 
