@@ -11,12 +11,19 @@ and how many of its connections were open at most; and the proxy's memory before
 on two workers with their default limits; Tollgate with the shipped proxy.yaml, and a ban of the attacker in `banned-idle`. Peers have
 no such ban: they `deny` the address.
 
+`finished` counts long responses that the other client asked for before the attack, of those that should come whole by its end.
+
+Those with `up` in their names go to an endpoint of HTTP/2, an nginx of its own, over connections that requests share; nginx has none. In
+`tunnels` an upstream has 40 connections; in `few-files` the limit of open files is 1,024; in `impatient` there are two endpoints, which
+close connections with slow uploads; in `h2-trusted` the attacker is a trusted proxy's connection, and `connects` tells how often it was
+closed.
+
 `h2-open-streams` is no attack, but tells what streams take: the limits on connections are raised for all, and of 1,000 connections each
 has ten requests that the origin holds. Those of HTTP/2 that begin with `h2-` go to a port of nginx' own, which speaks nothing else there.
 
 Debian packages used: nginx-light haproxy. The limit of open files (ulimit -n) has to be above 12,000.
 """
-import argparse, multiprocessing, os, pathlib, resource, selectors, shutil, socket, subprocess, tempfile, time, urllib.request
+import argparse, multiprocessing, os, pathlib, resource, selectors, shutil, socket, subprocess, tempfile, threading, time, urllib.request
 from typing import NamedTuple
 
 ATTACKER, CLIENT = "127.0.0.2", "127.0.0.3"
@@ -39,12 +46,19 @@ def streams(count, each):
     return PREFACE + b"".join(each(2 * n + 1) for n in range(count))
 
 
-def get(path, flags=END_STREAM | END_HEADERS):
-    return lambda stream: frame(HEADERS, flags, stream, fields("GET", path))
+def get(path, flags=END_STREAM | END_HEADERS, client=None):
+    of = b"\x00\x0fx-forwarded-for" + bytes([len(client)]) + client.encode() if client else b""
+    return lambda stream: frame(HEADERS, flags, stream, fields("GET", path) + of)
 
 
-def upload(stream):
-    return frame(HEADERS, END_HEADERS, stream, fields("POST", "/upload"))
+def upload(stream, path="/upload"):
+    return frame(HEADERS, END_HEADERS, stream, fields("POST", path))
+
+
+def repeated(stream):
+    """One field of 4,000 bytes, which three bytes repeat as often; it is put into the table by the first stream."""
+    own = b"\x40\x01x\x7f\xa1\x1e" + b"x" * 4000 if stream == 1 else b""
+    return frame(HEADERS, END_STREAM | END_HEADERS, stream, fields("GET", "/") + own + b"\xbe" * 3)
 
 
 def bomb(stream):
@@ -82,6 +96,17 @@ ATTACKS = {
     "h2-hpack-bomb": Kind(10, streams(500, bomb), "reconnect"),  # CVE-2016-6581
     "h2-zero-window": Kind(100, NO_WINDOW + streams(100, get("/medium"))[len(PREFACE):], "hold"),
     "h2-slow-uploads": Kind(20, streams(100, upload), "send", b"".join(frame(DATA, 0, 2 * n + 1, b"x") for n in range(100))),
+    "up-long-heads": Kind(10, b"GET / HTTP/1.1\r\nHost: a\r\nX-Long: " + b"x" * 20000 + b"\r\n\r\n", "wait"),
+    "up-closed": Kind(100, b"GET /hold HTTP/1.1\r\nHost: a\r\n\r\n", "hang up"),
+    "h2-up-cancels": Kind(10, streams(100, get("/hold")), "hang up"),
+    "h2-up-uploads": Kind(2, streams(10, lambda n: upload(n, "/unread") + frame(DATA, 0, n, b"x" * 16000) * 4), "hold"),
+    "h2-up-zero-window": Kind(20, NO_WINDOW + streams(100, get("/medium"))[len(PREFACE):], "hold"),
+    "tunnels": Kind(40, b"GET /tunnel HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+                        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", "wait"),
+    "few-files": Kind(5000, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "request", b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "impatient": Kind(10, b"POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 20000, "wait"),
+    "h2-trusted": Kind(1, streams(80, get("/hold", client="192.0.2.66")), "cancel", b""),
+    "h2-hpack-ping": Kind(10, streams(500, repeated), "flood", frame(PING, payload=bytes(8)) * 4000),
     "h2-open-streams": Kind(1000, streams(10, get("/hold")), "hold"),
 }
 SECONDS, PAUSE, PATIENCE = 30, 0.04, 3.0
@@ -108,7 +133,7 @@ class Attack(multiprocessing.Process):
     def __init__(self, port, attack):
         super().__init__(daemon=True)
         self.port, (self.count, self.first, self.then, self.again) = port, ATTACKS[attack]
-        self.is_http2 = attack.startswith("h2-")
+        self.is_http2, self.next = attack.startswith("h2-"), {}
         self.ended, self.most, self.connected = multiprocessing.Event(), multiprocessing.Value("i"), multiprocessing.Value("i")
         # By connection, what is left to be sent before it does what it does then.
         self.open = {}
@@ -158,6 +183,15 @@ class Attack(multiprocessing.Process):
     def each_second(self, s, now):
         if self.then == "send":
             s.send(self.again)
+        elif self.then == "hang up":
+            raise OSError("it hangs up")
+        elif self.then == "cancel":
+            # All streams, and as many again.
+            first = self.next.get(s, 1)
+            last = first + 160
+            s.send(b"".join(frame(RST_STREAM, 0, n, b"\0\0\0\x08") for n in range(first, last, 2))
+                   + b"".join(get("/hold", client="192.0.2.66")(n) for n in range(last, last + 160, 2)))
+            self.next[s] = last
         elif self.then == "read":
             self.read(s, 1)
         elif self.then == "request" and hash(s) % 20 == int(now) % 20:
@@ -187,6 +221,82 @@ class Attack(multiprocessing.Process):
                     self.close(s)
 
 
+class TunnelOrigin(multiprocessing.Process):
+    """Opens each tunnel, and answers every other request."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
+        self.port = self.listener.getsockname()[1]
+
+    def run(self):
+        selector = selectors.EpollSelector()
+        selector.register(self.listener, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is self.listener:
+                    selector.register(self.listener.accept()[0], selectors.EVENT_READ)
+                    continue
+                try:
+                    asked = key.fileobj.recv(65536)
+                    if not asked:
+                        raise OSError("closed")
+                    if b"/tunnel" in asked:
+                        key.fileobj.send(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+                                         b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n")
+                    elif asked.startswith(b"GET"):
+                        key.fileobj.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+                except OSError:
+                    selector.unregister(key.fileobj)
+                    key.fileobj.close()
+
+
+class ImpatientOrigin(multiprocessing.Process):
+    """Answers GET, and closes a connection with an upload that is not there."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
+        self.port = self.listener.getsockname()[1]
+
+    def run(self):
+        while True:
+            connection, _ = self.listener.accept()
+            try:
+                connection.settimeout(0.2)
+                if connection.recv(65536).startswith(b"GET"):
+                    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
+            except OSError:
+                pass
+            connection.close()
+
+
+class LongResponses(threading.Thread):
+    """Reads responses that take their time, and counts those that come whole."""
+
+    COUNT, LENGTH = 5, 3 << 20
+
+    def __init__(self, port):
+        super().__init__(daemon=True)
+        self.port, self.finished = port, 0
+        self.readers = [threading.Thread(target=self.read, daemon=True) for _ in range(self.COUNT)]
+
+    def run(self):
+        for reader in self.readers:
+            reader.start()
+
+    def read(self):
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 30, (CLIENT, 0)) as s:
+                s.sendall(b"GET /slowly HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+                length = 0
+                while chunk := s.recv(65536):
+                    length += len(chunk)
+            self.finished += length > self.LENGTH
+        except OSError:
+            pass
+
+
 class SilentOrigin(multiprocessing.Process):
     """Takes every connection, and never answers."""
 
@@ -202,7 +312,7 @@ class SilentOrigin(multiprocessing.Process):
             self.held.value = len(held)
 
 
-def others(port, seconds):
+def others(port, seconds, body=b""):
     """What another client sees for so long: the number of requests, how many failed and how, and the times of the others."""
     times, failures = [], {}
     end = time.monotonic() + seconds
@@ -210,7 +320,8 @@ def others(port, seconds):
         try:
             with socket.create_connection(("127.0.0.1", port), PATIENCE, (CLIENT, 0)) as s:
                 s.settimeout(PATIENCE)
-                s.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+                s.sendall(b"POST /upload HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body) if body
+                          else b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
                 answer = b""
                 while chunk := s.recv(65536):
                     answer += chunk
@@ -233,41 +344,55 @@ http {{ access_log off; client_body_temp_path {d}/{n}b; proxy_temp_path {d}/{n}p
   server {{ listen 127.0.0.1:{port} backlog=4096; {http2} {server} }} }}"""
 
 
-def start_origin(d):
-    port = free_port()
+def start_origin(d, silent):
+    """The process, its port, and that for HTTP/2."""
+    port, http2_port = free_port(), free_port()
     pathlib.Path(d, "html").mkdir()
     with open(f"{d}/html/large", "wb") as large:
         large.truncate(64 << 20)
     with open(f"{d}/html/medium", "wb") as medium:
         medium.truncate(1 << 20)
+    with open(f"{d}/html/slowly", "wb") as slowly:
+        slowly.truncate(LongResponses.LENGTH)
     pathlib.Path(d, "html/index.html").write_text("ok")
     # Reads the whole upload, as an application does.
     sink = free_port()
     pathlib.Path(d, "origin.conf").write_text(NGINX.format(
-        d=d, n="origin", connections=20000, port=port, http2="", http=f"server {{ listen 127.0.0.1:{sink}; location / {{ return 200 ok; }} }}",
-        server=f"root {d}/html; location /upload {{ proxy_pass http://127.0.0.1:{sink}; }}"))
+        d=d, n="origin", connections=20000, port=port, http2=f"listen 127.0.0.1:{http2_port} http2 backlog=4096;", http=f"server {{ listen 127.0.0.1:{sink}; location / {{ return 200 ok; }} }}",
+        server=f"""root {d}/html; location /slowly {{ limit_rate 256k; }} location /upload {{ proxy_pass http://127.0.0.1:{sink}; }}
+          location /hold {{ proxy_pass http://127.0.0.1:{silent}; }}
+          location /unread {{ proxy_request_buffering off; proxy_buffering off; proxy_pass http://127.0.0.1:{silent}; }}"""))
     origin = subprocess.Popen(["nginx", "-c", f"{d}/origin.conf"])
     wait_for(port)
-    return origin, port
+    return origin, port, http2_port
 
 
-def start(contestant, d, origin, silent, attack):
+def few_files():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
+
+
+def start(contestant, d, origins, silent, attack):
     """The process, its port, and that for HTTP/2."""
     port, deny, is_open = free_port(), attack == "banned-idle", attack == "h2-open-streams"
-    http2_port = port
+    http2_port, is_shared = port, "up-" in attack
+    limits = {"preexec_fn": few_files} if attack == "few-files" else {}
+    # The upstream with few connections.
+    most = 40 if attack == "tunnels" else 1024
     if contestant == "nginx":
         http2_port = free_port()
-        server = f"""location / {{ {f'deny {ATTACKER};' if deny else ''} proxy_pass http://127.0.0.1:{origin}; }}
+        server = f"""location / {{ {f'deny {ATTACKER};' if deny else ''} proxy_pass http://o; proxy_http_version 1.1;
+            proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection $http_connection; proxy_request_buffering off; }}
           location /hold {{ proxy_pass http://127.0.0.1:{silent}; }}"""
         # 768 is Debian's number of connections.
-        pathlib.Path(d, "peer.conf").write_text(NGINX.format(d=d, n="peer", connections=20000 if is_open else 768, port=port, http="",
+        pathlib.Path(d, "peer.conf").write_text(NGINX.format(d=d, n="peer", connections=20000 if is_open else 768, port=port,
+                                                             http="upstream o { zone o 64k; " + " ".join(f"server 127.0.0.1:{o} max_conns={most};" for o in origins) + " }",
                                                              http2=f"listen 127.0.0.1:{http2_port} http2 backlog=4096;", server=server))
-        process = subprocess.Popen(["nginx", "-c", f"{d}/peer.conf"])
+        process = subprocess.Popen(["nginx", "-c", f"{d}/peer.conf"], **limits)
     elif contestant == "haproxy":
         # Debian's timeouts.
         pathlib.Path(d, "haproxy.cfg").write_text(f"""global
   nbthread 2
-  maxconn 9900
+  {'' if limits else 'maxconn 9900'}
 defaults
   mode http
   timeout connect 5000
@@ -276,28 +401,29 @@ defaults
 frontend f
   bind 127.0.0.1:{port}
   {f'http-request deny if {{ src {ATTACKER} }}' if deny else ''}
-  use_backend hold if {{ path /hold }}
+  {'' if is_shared else 'use_backend hold if { path /hold }'}
   default_backend o
 backend hold
   server hold 127.0.0.1:{silent}
 backend o
-  server o 127.0.0.1:{origin} maxconn 1024
+{chr(10).join(f"  server o{o} 127.0.0.1:{o} maxconn {most} {'proto h2' if is_shared else ''}" for o in origins)}
 """)
-        process = subprocess.Popen(["haproxy", "-db", "-q", "-f", f"{d}/haproxy.cfg"])
+        process = subprocess.Popen(["haproxy", "-db", "-q", "-f", f"{d}/haproxy.cfg"], **limits)
     else:
         admin = free_port()
         pathlib.Path(d, "proxy.yaml").write_text(f"""listeners: [{{ address: "127.0.0.1:{port}" }}]
 admin: {{ address: "127.0.0.1:{admin}" }}
 workers: 2
 access_log: off
+{f"trusted_proxies: [{ATTACKER}]" if attack == "h2-trusted" else ""}
 upstreams:
-  origin: {{ endpoints: ["http://127.0.0.1:{origin}"] }}
+  origin: {{ endpoints: {[f"http://127.0.0.1:{o}" for o in origins]}, protocol: {'h2' if is_shared else 'h1'}, max_connections: {most} }}
   hold: {{ endpoints: ["http://127.0.0.1:{silent}"], max_connections: {20000 if is_open else 1024}, timeouts: {{ response: 60s }} }}
 routes:
-  - {{ path: /hold, upstream: hold }}
+{'' if is_shared else '  - { path: /hold, upstream: hold }'}
   - {{ path: /*, upstream: origin }}
 """)
-        process = subprocess.Popen([contestant, "run", "--config", f"{d}/proxy.yaml"], stderr=open(f"{d}/tollgate.log", "w"))
+        process = subprocess.Popen([contestant, "run", "--config", f"{d}/proxy.yaml"], stderr=open(f"{d}/tollgate.log", "w"), **limits)
         if deny:
             wait_for(port)
             ban = urllib.request.Request(f"http://127.0.0.1:{admin}/v1/bans", method="POST", headers={"content-type": "application/json"},
@@ -318,25 +444,38 @@ def measure(attack, contestant):
     os.chmod(d, 0o755)
     processes = []
     try:
-        origin, origin_port = start_origin(d)
-        processes.append(origin)
         silent = SilentOrigin()
         silent.start()
         processes.append(silent)
-        proxy, port, http2_port = start(contestant, d, origin_port, silent.port, attack)
+        origin, *ports = start_origin(d, silent.port)
+        processes.append(origin)
+        # One that can be busy for others.
+        ports = [ports[1] if "up-" in attack else ports[0]]
+        special = {"tunnels": [TunnelOrigin], "impatient": [ImpatientOrigin] * 2}.get(attack, [])
+        for kind in special:
+            processes.append(kind())
+            processes[-1].start()
+        ports = [process.port for process in processes[-len(special):]] if special else ports
+        proxy, port, http2_port = start(contestant, d, ports, silent.port, attack)
         processes.append(proxy)
-        others(port, 1)
+        body = b"x" * 50000 if "uploads" in attack and "up-" in attack else b""
+        others(port, 1, body)
+        long = LongResponses(port)
+        if not special:
+            long.start()
+            time.sleep(1)
         before = memory(proxy.pid)
         attacker = Attack(http2_port if attack.startswith("h2-") else port, attack)
         attacker.start()
         processes.append(attacker)
         time.sleep(attacker.count / 2000 + 2)
-        times, failures = others(port, SECONDS)
+        times, failures = others(port, SECONDS, body)
         after, held = memory(proxy.pid), f"{silent.held.value} held" if silent.held.value else ""
         times.sort()
         at = lambda part: f"{times[min(int(len(times) * part), len(times) - 1)] * 1000:9.1f}" if times else "        -"
         failed = sum(failures.values())
         name = pathlib.Path(contestant).name
+        held += "" if special else f" {long.finished}/{long.COUNT} finished"
         print(f"{attack:18}{name:16}{len(times) + failed:8}{failed:8}{at(.5)}{at(.99)}{attacker.connected.value:10}{attacker.most.value:8}"
               f"{before:8.0f}{after:8.0f}   {failures or ''} {held}", flush=True)
     finally:
@@ -359,7 +498,8 @@ def main():
     os.environ["PATH"] += ":/usr/sbin:/sbin"
     print(f"{'attack':18}{'proxy':16}{'requests':>8}{'failed':>8}{'p50 ms':>9}{'p99 ms':>9}{'connects':>10}{'open':>8}{'MiB':>8}{'then':>8}   failures")
     for attack in arguments.only or ATTACKS:
-        for contestant in [*([] if arguments.no_peers else ["nginx", "haproxy"]), *arguments.binary]:
+        peers = ["haproxy"] if "up-" in attack else ["nginx", "haproxy"]
+        for contestant in [*([] if arguments.no_peers else peers), *arguments.binary]:
             measure(attack, contestant)
 
 

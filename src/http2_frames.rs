@@ -78,10 +78,7 @@ impl FrameFollower {
                 seen(FramePart { bytes: length, is_last: self.rest == 0, ..self.frame });
                 continue;
             }
-            let wanted = match self.length >= HEADER && self.head[3] == WINDOW_UPDATE {
-                true => HEADER + INCREMENT.min(payload_length(&self.head)),
-                false => HEADER,
-            };
+            let wanted = if self.length >= HEADER { HEADER + INCREMENT } else { HEADER };
             let taken = bytes.len().min(wanted - self.length);
             self.head[self.length..][..taken].copy_from_slice(&bytes[..taken]);
             self.length += taken;
@@ -111,9 +108,9 @@ impl FrameFollower {
         }
     }
 
-    /// Whether the header of a WINDOW_UPDATE has come, and nothing behind it.
+    /// Whether the header is that of a WINDOW_UPDATE, whose increment is to come.
     fn is_update(&self) -> bool {
-        self.head[3] == WINDOW_UPDATE && payload_length(&self.head) > 0
+        self.head[3] == WINDOW_UPDATE && payload_length(&self.head) == INCREMENT
     }
 }
 
@@ -173,8 +170,7 @@ mod tests {
             for (kind, flags, stream, length) in frames {
                 let payload: Vec<u8> = (1..=length as u8).collect();
                 let increment = match (kind, length) {
-                    (WINDOW_UPDATE, 4..) => 0x0102_0304,
-                    (WINDOW_UPDATE, 1..) => continue, // malformed
+                    (WINDOW_UPDATE, INCREMENT) => 0x0102_0304,
                     _ => 0,
                 };
                 bytes.extend(frame(kind, flags, stream, &payload));

@@ -71,7 +71,7 @@ async fn send(
     let result = tokio::select! {
         biased;
         result = &mut answer => Some(result),
-        Ok(()) = late => return connection.set_late(),
+        Ok(()) = late => return connection.excuse_client(),
         () = caller.closed() => None,
     };
     let (connection, result) = match result {

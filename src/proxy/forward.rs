@@ -252,7 +252,7 @@ impl<'a> Forwarder<'a> {
                     Err(TimedOut) => {
                         let reply = self.timed_out(&mut attempt, &host, began, owes_body());
                         if attempt.outcome == Outcome::Timeout {
-                            connection.set_late();
+                            connection.excuse_client();
                         }
                         let copy = copy.filter(|_| retries.may_retry(RetryReason::Timeout, &host));
                         let Some(again) = copy.and_then(RequestCopy::into_request) else { return Err(reply) };

@@ -98,6 +98,13 @@ impl CheckedOutConnection {
         self.connection.is_none()
     }
 
+    /// If the request ends before its time, that is no doing of its client.
+    fn excuse_client(&self) {
+        if let Some(connection) = &self.connection {
+            connection.excuse_client();
+        }
+    }
+
     /// The URL of the endpoint; `None` once the answer was read to its end.
     pub(super) fn endpoint_url(&self) -> Option<String> {
         self.connection.as_ref().map(|connection| connection.host().url())
@@ -153,7 +160,10 @@ impl CheckedOutConnection {
             reservation.completed();
         }
         match &self.progress {
-            Some(progress) if !progress.is_sent() => progress.abandon(),
+            Some(progress) if !progress.is_sent() => {
+                progress.abandon();
+                connection.excuse_client();
+            }
             _ => connection.release(),
         }
     }
@@ -217,6 +227,9 @@ impl UpstreamBody {
                 self.starved = true;
                 self.timer.enter_upstream(self.upstream_timeout);
             } else if self.timer.take_timed_out() {
+                if !self.timer.is_call_over() {
+                    self.connection.excuse_client();
+                }
                 return Poll::Ready(Some(Err(ResponseBodyError::Stalled)));
             }
             return Poll::Pending;

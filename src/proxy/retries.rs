@@ -108,8 +108,9 @@ pub(super) fn discard(response: Response<IncomingBody>, connection: Connection<R
     }
     spawn_local(async move {
         let read = timeout(DISCARD_TIMEOUT, Limited::new(body, MAX_DISCARDED).collect()).await;
-        if let Ok(Ok(_)) = read {
-            connection.release();
+        match read {
+            Ok(Ok(_)) => connection.release(),
+            _ => connection.excuse_client(),
         }
     });
 }

@@ -297,10 +297,12 @@ impl UpstreamClient {
         }
     }
 
-    /// A request of it, on a connection that others share, has ended before its time.
+    /// A request of it over HTTP/2 has ended before its time.
     pub(super) fn ended_early(&self, now: Instant) {
         let (now, every) = (self.upstream.addresses.millis(now), EARLY_END_EVERY.as_millis() as u64);
-        let later = |forgiven_at: u64| Some(forgiven_at.max(now).saturating_add(every));
+        // Whoever stops is forgiven in time.
+        let longest = now + 2 * every * u64::from(EARLY_ENDS);
+        let later = |forgiven_at: u64| Some((forgiven_at.max(now) + every).min(longest));
         let _always = self.address.forgiven_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
     }
 

@@ -82,10 +82,10 @@ impl<B: RequestBody> Connection<B> {
         Self { in_flight: InFlightGuard::new(upstream, host), held, link, reused }
     }
 
-    /// The endpoint was too slow for the request on it.
-    pub fn set_late(&self) {
+    /// If the request on it ends before its time, that is no doing of its client: the endpoint was too slow, or did not want it.
+    pub fn excuse_client(&self) {
         if let Link::Http2(stream) = &self.link {
-            stream.set_late();
+            stream.excuse_client();
         }
     }
 

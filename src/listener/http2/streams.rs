@@ -471,8 +471,8 @@ struct StreamReader {
     earned: u64,
     /// Where in the bytes of the connection those end that have counted: at first, where the stream begins.
     acknowledged: u64,
-    /// Bytes of the response that had passed to the kernel when that was last looked at.
-    passed: u64,
+    /// Bytes of the response that the client had for certain when that was last looked at.
+    delivered: u64,
 }
 
 /// A wait for a client to read.
@@ -505,7 +505,7 @@ impl StreamReader {
     fn new(streams: &Streams, stream: Option<u32>) -> Self {
         let limits = &streams.limits;
         let budget = RateBudget::new(limits.min_rate, limits.idle_timeout);
-        Self { stream, budget, wait: None, sent: 0, earned: 0, acknowledged: streams.written(), passed: 0 }
+        Self { stream, budget, wait: None, sent: 0, earned: 0, acknowledged: streams.written(), delivered: 0 }
     }
 
     /// The stream was polled, and has to wait.
@@ -549,10 +549,11 @@ impl StreamReader {
         // Whose bytes they are is not known: each stream that waits has its share of them.
         let share = taken.div_ceil(wait.streams.readers.get().max(1) as u64).min(self.sent - self.earned);
         self.earned += share;
-        // A client that opens its window bit by bit is sent as much of what hyper has for it.
-        let passed = wait.streams.written_of(self.stream);
-        let taken = share.max(passed.saturating_sub(self.passed));
-        self.passed = passed;
+        // A client that opens its window bit by bit is sent as much of what hyper has for it, of which the kernel may have some.
+        let in_kernel = sent.written.saturating_sub(sent.acknowledged);
+        let delivered = wait.streams.written_of(self.stream).saturating_sub(in_kernel).max(self.delivered);
+        let taken = share.max(delivered - self.delivered);
+        self.delivered = delivered;
         self.budget.earn(taken);
         if taken > 0 && !is_first {
             wait.idle = now + wait.streams.limits.idle_timeout;

@@ -45,6 +45,9 @@ use crate::{config::model::Route, telemetry::access_log::AbortedBy, upstream::Up
 /// to answer a Close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Likewise where others wait for its connection, who do not wait for long.
+const EVICTION_TIMEOUT: Duration = Duration::from_millis(100);
+
 /// How long one side may go on once the other has gone, where it has nothing left to say to anybody. What the request has
 /// reserved is free within a second.
 const LAST_BYTES_TIMEOUT: Duration = Duration::from_millis(500);
@@ -182,15 +185,21 @@ impl Tunnel {
                 tracing::debug!("the upstream's side of a tunnel broke, or the client took no more: {error}");
                 return Some(relay.client);
             }
-            Ended::Idle => relay.close((GOING_AWAY, "idle timeout"), (GOING_AWAY, "idle timeout")).await,
+            Ended::Idle => {
+                let code = (GOING_AWAY, "idle timeout");
+                relay.close(code, code, CLOSE_TIMEOUT).await;
+            }
             Ended::Evicted => {
                 relay.exchange.tunnel_evicted();
-                relay.close((TRY_AGAIN_LATER, "too many connections"), (GOING_AWAY, "")).await;
+                let code = (TRY_AGAIN_LATER, "too many connections");
+                relay.close(code, (GOING_AWAY, ""), EVICTION_TIMEOUT).await;
             }
-            Ended::Closing(Closing::Draining) => relay.close((GOING_AWAY, ""), (GOING_AWAY, "")).await,
+            Ended::Closing(Closing::Draining) => {
+                relay.close((GOING_AWAY, ""), (GOING_AWAY, ""), CLOSE_TIMEOUT).await;
+            }
             Ended::Closing(Closing::Banned) => {
                 relay.exchange.broke_off(AbortedBy::Client);
-                relay.close((POLICY_VIOLATION, "banned"), (GOING_AWAY, "")).await;
+                relay.close((POLICY_VIOLATION, "banned"), (GOING_AWAY, ""), CLOSE_TIMEOUT).await;
             }
         }
         None
@@ -263,10 +272,10 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Relay<'_, C> {
         }
     }
 
-    /// Closes both sides in order. Those of a WebSocket get a Close with a code and a reason.
-    async fn close(&mut self, for_client: (u16, &str), for_upstream: (u16, &str)) {
+    /// Closes both sides in order, and gives each step so much time. Those of a WebSocket get a Close with a code and a reason.
+    async fn close(&mut self, for_client: (u16, &str), for_upstream: (u16, &str), limit: Duration) {
         if self.is_websocket {
-            let deadline = Instant::now() + CLOSE_TIMEOUT;
+            let deadline = Instant::now() + limit;
             // A frame that does not end is cut off.
             let _late = timeout_at(deadline, poll_fn(|cx| self.poll_finish_frames(cx))).await;
             let (code, reason) = for_client;
@@ -280,7 +289,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Relay<'_, C> {
                 let _gone = timeout_at(deadline, write_all(&mut self.upstream, &frame)).await;
             }
             // Closed with bytes unread, a socket would be reset, and that may overtake the Close.
-            let _late = timeout(CLOSE_TIMEOUT, poll_fn(|cx| self.poll_discard(cx))).await;
+            let _late = timeout(limit, poll_fn(|cx| self.poll_discard(cx))).await;
         }
         let shutdown = async {
             let _gone = self.client.shutdown().await;
@@ -289,7 +298,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Relay<'_, C> {
                 let _gone = poll_fn(|cx| self.poll_discard(cx)).await;
             }
         };
-        let _late = timeout(CLOSE_TIMEOUT, shutdown).await;
+        let _late = timeout(limit, shutdown).await;
     }
 
     fn poll_finish_frames(&mut self, cx: &mut Context<'_>) -> Poll<()> {

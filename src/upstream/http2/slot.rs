@@ -43,8 +43,8 @@ struct StreamState<B> {
     /// Whether its body broke off before the head of the answer has come, which that who waits for it is told.
     is_broken: Cell<bool>,
     waiter: Cell<Option<Waker>>,
-    /// Whether the endpoint was too slow for it.
-    is_late: Cell<bool>,
+    /// Whether it is no doing of its client if it ends before its time.
+    is_excused: Cell<bool>,
 }
 
 /// The sending side of a stream. While anybody has it, the stream is not reset.
@@ -75,7 +75,7 @@ impl<B: RequestBody> StreamSlot<B> {
             waiting: Cell::new(None),
             is_broken: Cell::new(false),
             waiter: Cell::new(None),
-            is_late: Cell::new(false),
+            is_excused: Cell::new(false),
         };
         Self { host: Rc::clone(host), pool: Rc::clone(pool), state: Rc::new(state) }
     }
@@ -95,9 +95,9 @@ impl<B: RequestBody> StreamSlot<B> {
         self.state.connection.opened() > 1
     }
 
-    /// The endpoint was too slow for the request: to end it before its time is no doing of its client.
-    pub(in crate::upstream) fn set_late(&self) {
-        self.state.is_late.set(true);
+    /// If the request ends before its time, that is no doing of its client.
+    pub(in crate::upstream) fn excuse_client(&self) {
+        self.state.is_excused.set(true);
     }
 
     /// Sends `request` and waits for the head of the answer.
@@ -223,7 +223,7 @@ impl<B: RequestBody> StreamState<B> {
 
     /// The request has ended before its time.
     fn count_end(&self) {
-        if let Some(client) = self.client.get().filter(|_| !self.is_late.get()) {
+        if let Some(client) = self.client.get().filter(|_| !self.is_excused.get()) {
             client.ended_early(Instant::now());
         }
     }
