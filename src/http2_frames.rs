@@ -46,6 +46,12 @@ pub struct FramePart {
 }
 
 impl FramePart {
+    /// The beginning of the frame with this header.
+    fn new([_, _, _, kind, flags, a, b, c, d]: [u8; HEADER]) -> Self {
+        let stream = u32::from_be_bytes([a, b, c, d]) & (u32::MAX >> 1);
+        Self { kind, flags, stream, bytes: 0, is_last: false, increment: 0 }
+    }
+
     /// Whether its sender says nothing more on the stream.
     pub fn ends_stream(self) -> bool {
         match self.kind {
@@ -78,6 +84,15 @@ impl FrameFollower {
                 seen(FramePart { bytes: length, is_last: self.rest == 0, ..self.frame });
                 continue;
             }
+            if self.length == 0
+                && let Some((head, rest)) = bytes.split_first_chunk::<HEADER>()
+                && head[3] != WINDOW_UPDATE
+            {
+                // As most come.
+                self.begin(FramePart::new(*head), payload_length(head), &mut seen);
+                bytes = rest;
+                continue;
+            }
             let wanted = if self.length >= HEADER { HEADER + INCREMENT } else { HEADER };
             let taken = bytes.len().min(wanted - self.length);
             self.head[self.length..][..taken].copy_from_slice(&bytes[..taken]);
@@ -86,35 +101,35 @@ impl FrameFollower {
             if self.length < wanted || wanted == HEADER && self.is_update() {
                 continue;
             }
-            let [_, _, _, kind, flags, a, b, c, d, increment @ ..] = self.head;
-            let mut frame = FramePart {
-                kind,
-                flags,
-                stream: u32::from_be_bytes([a, b, c, d]) & (u32::MAX >> 1),
-                bytes: 0,
-                is_last: false,
-                increment: 0,
-            };
-            self.rest = payload_length(&self.head) - (wanted - HEADER);
+            let [head @ .., a, b, c, d] = self.head;
+            let mut frame = FramePart::new(head);
             if wanted > HEADER {
-                frame.increment = u32::from_be_bytes(increment) & (u32::MAX >> 1);
-                frame.bytes = wanted - HEADER;
+                frame.increment = u32::from_be_bytes([a, b, c, d]) & (u32::MAX >> 1);
+                frame.bytes = INCREMENT;
             }
             self.length = 0;
-            if self.rest == 0 {
-                seen(FramePart { is_last: true, ..frame });
-            }
-            self.frame = FramePart { bytes: 0, ..frame };
+            self.begin(frame, payload_length(&head) - frame.bytes, &mut seen);
         }
+    }
+
+    /// Begins `frame`, of whose payload so many bytes are still to come.
+    #[inline]
+    fn begin(&mut self, frame: FramePart, rest: usize, mut seen: impl FnMut(FramePart)) {
+        self.rest = rest;
+        if rest == 0 {
+            seen(FramePart { is_last: true, ..frame });
+        }
+        self.frame = frame;
     }
 
     /// Whether the header is that of a WINDOW_UPDATE, whose increment is to come.
     fn is_update(&self) -> bool {
-        self.head[3] == WINDOW_UPDATE && payload_length(&self.head) == INCREMENT
+        let [head @ .., _, _, _, _] = &self.head;
+        head[3] == WINDOW_UPDATE && payload_length(head) == INCREMENT
     }
 }
 
-fn payload_length(head: &[u8; HEADER + INCREMENT]) -> usize {
+fn payload_length(head: &[u8; HEADER]) -> usize {
     u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize
 }
 

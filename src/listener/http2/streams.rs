@@ -185,8 +185,11 @@ impl Streams {
         self.unfinished.borrow().len()
     }
 
-    /// Bytes of bodies that hyper holds until the client makes room for them.
+    /// Bytes of bodies that hyper holds until the client makes room for them. Few do not count.
     pub(super) fn held(&self) -> u64 {
+        if self.handed.get().saturating_sub(self.passed.get()) < MIN_HELD {
+            return 0;
+        }
         if self.open.get() == 0 && self.unfinished() == 0 {
             // What streams held that were reset is gone.
             self.passed.set(self.handed.get());
@@ -294,6 +297,9 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for StreamExecutor {
         }
     }
 }
+
+/// What the connection holds for a moment in any case.
+const MIN_HELD: u64 = 16 << 10;
 
 /// Counts a stream for as long as it is open. It keeps the connection registered, which a drain waits for.
 struct OpenStream {

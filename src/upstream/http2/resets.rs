@@ -13,9 +13,9 @@ use std::{
 
 use super::connection::Http2Connection;
 
-/// Resets that a connection has at once, and how long it takes until it has another: Netty allows 200 in 30 seconds, Jetty 128 in
-/// one, Node 1,000 and then 33 a second.
-const BURST: u32 = 100;
+/// Resets that a connection has at once, and how long it takes until it has another. The h2 crate allows 20 of requests that it has
+/// not looked at yet, Netty 200 in 30 seconds, Jetty 128 in one, Node 1,000 and then 33 a second.
+const BURST: u32 = 16;
 const EVERY: Duration = Duration::from_millis(333);
 
 /// So many streams allow for another reset. Envoy closes a connection once half of at least 500 were reset.
@@ -88,15 +88,15 @@ mod tests {
         let (budget, start) = (ResetBudget::new(), Instant::now() + EVERY);
         let at_once = (0..1_000).filter(|_| budget.take(10_000, start)).count();
         assert_eq!(at_once, BURST as usize);
-        let later = start + Duration::from_secs(10);
+        let later = start + Duration::from_secs(3);
         let then = (0..1_000).filter(|_| budget.take(10_000, later)).count();
-        assert!((29..=31).contains(&then), "{then}");
+        assert!((8..=10).contains(&then), "{then}");
         let (budget, mut now, mut resets) = (ResetBudget::new(), start, 0);
         for opened in 1..2_000 {
             now += EVERY;
             resets += u64::from(budget.take(opened, now));
             assert!(opened < 500 || resets * 2 < opened, "{resets} of {opened}");
         }
-        assert!(resets > 500, "{resets}");
+        assert!(resets > 400, "{resets}");
     }
 }

@@ -510,19 +510,20 @@ fn behind_a_trusted_proxy_the_client_that_cancels_is_refused_and_the_others_are_
 }
 
 const LONG: usize = 4 << 20;
+static BODY: [u8; LONG] = [b'x'; LONG];
 
 /// Has one address ask for `path` on all streams of so many connections, with such a `window`, and read nothing, while another client
 /// reads a long response.
 #[track_caller]
 fn what_is_held_is_bounded(path: &str, connections: usize, window: u32, is_cut_off: bool) {
     let origin = Http2Origin::start(|mut exchange| async move {
-        let length = if exchange.head.uri().path() == "/long" { LONG } else { 16_000 };
         let mut stream = exchange.head(200, &[])?;
-        send_body(&mut stream, bytes::Bytes::from(vec![b'x'; length])).await?;
+        let body = if exchange.head.uri().path() == "/long" { &BODY[..] } else { &BODY[..16_000] };
+        send_body(&mut stream, bytes::Bytes::from_static(body)).await?;
         stream.send_data(bytes::Bytes::new(), true)
     });
     let settings = "protocol: h2, timeouts: { connect: 30s }";
-    let limits = "workers: 1\nclient_limits: { min_rate: { bytes: 240, grace: 60s } }\n";
+    let limits = "workers: 1\nclient_limits: { min_rate: { bytes: 0 }, idle_timeout: 600s }\n";
     let tollgate = Tollgate::start(Config::upstream(&[origin.address], settings, limits));
     let mut other = Client::connect_from([127, 0, 0, 3].into(), tollgate.address);
     other.send("GET /long HTTP/1.1\r\nHost: a\r\n\r\n");
