@@ -17,7 +17,7 @@ use pin_project_lite::pin_project;
 use super::{connection::STREAM_WINDOW, delivery::SentBytes, io::WeakIo};
 use crate::{
     config::model::ClientLimits,
-    http2_frames::{CONTINUATION, DATA, END_HEADERS, END_STREAM, FramePart, HEADERS, RST_STREAM},
+    http2_frames::{CONTINUATION, DATA, END_HEADERS, FramePart, HEADERS, RST_STREAM},
     listener::{alarm::Alarm, connections::RegisteredConnection},
     proxy::{ClientWait, EarlyEnds, JUDGED_FROM, Phase, PhaseTimer, RateBudget, WatchedRequest},
     telemetry::metrics::{CutOff, Http2Abuse},
@@ -63,7 +63,9 @@ pub(in crate::listener) struct Streams {
     last_requested: Cell<u32>,
     /// Bytes of heads of requests as they came, until a request is served.
     head_bytes: Cell<u64>,
-    /// The responses whose heads were written, and not their ends.
+    /// The responses whose heads were written, and not their ends: the one that began last, and the others. Most end before another
+    /// begins.
+    last_begun: Cell<Option<UnfinishedResponse>>,
     unfinished: RefCell<Vec<UnfinishedResponse>>,
     /// Bytes of bodies that hyper was handed, and those of them that it has written.
     handed: Cell<u64>,
@@ -78,6 +80,7 @@ struct NextStream {
     id: Option<u32>,
 }
 
+#[derive(Clone, Copy)]
 struct UnfinishedResponse {
     stream: u32,
     /// Bytes of its body that were written.
@@ -107,6 +110,7 @@ impl Streams {
             requested: RefCell::default(),
             last_requested: Cell::new(0),
             head_bytes: Cell::new(0),
+            last_begun: Cell::new(None),
             unfinished: RefCell::default(),
             handed: Cell::new(0),
             passed: Cell::new(0),
@@ -149,31 +153,39 @@ impl Streams {
 
     /// A part of a frame was written.
     pub(super) fn wrote(&self, part: FramePart) {
-        if part.ends_stream() {
-            self.finished(part.stream);
+        if part.kind == DATA {
+            self.passed.set(self.passed.get() + part.bytes as u64);
         }
         match part.kind {
-            HEADERS if part.flags & END_STREAM != 0 => {}
-            HEADERS if part.is_last => {
-                let mut unfinished = self.unfinished.borrow_mut();
-                // An informational response may have been before.
-                if !unfinished.iter().any(|response| response.stream == part.stream) {
-                    unfinished.push(UnfinishedResponse { stream: part.stream, data: 0 });
-                }
+            _ if part.ends_stream() => self.finished(part.stream),
+            // An informational response may have been before.
+            HEADERS if part.is_last && self.written_of(part.stream).is_none() => {
+                let last = UnfinishedResponse { stream: part.stream, data: 0 };
+                self.unfinished.borrow_mut().extend(self.last_begun.replace(Some(last)));
             }
-            DATA => {
-                self.passed.set(self.passed.get() + part.bytes as u64);
-                let mut unfinished = self.unfinished.borrow_mut();
-                let response = unfinished.iter_mut().find(|response| response.stream == part.stream);
-                if let Some(response) = response {
-                    response.data += part.bytes as u64;
-                }
-            }
+            DATA => self.add_written(part.stream, part.bytes as u64),
             _ => {}
         }
     }
 
+    fn add_written(&self, stream: u32, bytes: u64) {
+        match self.last_begun.get() {
+            Some(last) if last.stream == stream => {
+                self.last_begun.set(Some(UnfinishedResponse { data: last.data + bytes, ..last }));
+            }
+            _ => {
+                let mut unfinished = self.unfinished.borrow_mut();
+                if let Some(response) = unfinished.iter_mut().find(|response| response.stream == stream) {
+                    response.data += bytes;
+                }
+            }
+        }
+    }
+
     fn finished(&self, stream: u32) {
+        if self.last_begun.get().is_some_and(|last| last.stream == stream) {
+            return self.last_begun.set(None);
+        }
         let mut unfinished = self.unfinished.borrow_mut();
         if let Some(at) = unfinished.iter().position(|response| response.stream == stream) {
             unfinished.swap_remove(at);
@@ -182,7 +194,14 @@ impl Streams {
 
     /// Responses of which hyper still has the end, or is to get it.
     pub(super) fn unfinished(&self) -> usize {
-        self.unfinished.borrow().len()
+        self.unfinished.borrow().len() + usize::from(self.last_begun.get().is_some())
+    }
+
+    /// Bytes of the body of a response that were written. `None`: it was not begun, or has ended.
+    fn written_of(&self, stream: u32) -> Option<u64> {
+        let unfinished = self.unfinished.borrow();
+        let mut all = self.last_begun.get().into_iter().chain(unfinished.iter().copied());
+        all.find(|response| response.stream == stream).map(|response| response.data)
     }
 
     /// Bytes of bodies that hyper holds until the client makes room for them. Few do not count.
@@ -195,12 +214,6 @@ impl Streams {
             self.passed.set(self.handed.get());
         }
         self.handed.get().saturating_sub(self.passed.get())
-    }
-
-    /// Bytes of the body of a response that were written.
-    fn written_of(&self, stream: Option<u32>) -> u64 {
-        let unfinished = self.unfinished.borrow();
-        unfinished.iter().find(|response| Some(response.stream) == stream).map_or(0, |response| response.data)
     }
 
     /// hyper has begun to serve all requests that have come whole. Where it has refused one, the others are not mistaken for it.
@@ -557,7 +570,8 @@ impl StreamReader {
         self.earned += share;
         // A client that opens its window bit by bit is sent as much of what hyper has for it, of which the kernel may have some.
         let in_kernel = sent.written.saturating_sub(sent.acknowledged);
-        let delivered = wait.streams.written_of(self.stream).saturating_sub(in_kernel).max(self.delivered);
+        let written = self.stream.and_then(|stream| wait.streams.written_of(stream)).unwrap_or(0);
+        let delivered = written.saturating_sub(in_kernel).max(self.delivered);
         let taken = share.max(delivered - self.delivered);
         self.delivered = delivered;
         self.budget.earn(taken);

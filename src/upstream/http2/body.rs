@@ -172,6 +172,9 @@ impl BodyState {
 
 impl ListedBody {
     fn no_longer_held(&self, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
         HELD.fetch_sub(bytes, Relaxed);
         if let Some(client) = &self.client {
             client.no_longer_held(bytes);
