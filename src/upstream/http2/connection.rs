@@ -29,7 +29,8 @@ const MAX_STREAMS: usize = 100;
 /// response makes the proxy hold more. The connection's window has room for all streams, so that such clients never stop
 /// the others.
 const STREAM_WINDOW: u32 = 256 << 10;
-/// Likewise while much is held for clients that do not read.
+/// Likewise of a connection that is opened while much is held for clients that do not read. The window of an open one stays: with h2
+/// 0.4.20 at both ends, some streams stall after a change.
 const SMALL_WINDOW: u32 = 32 << 10;
 const CONNECTION_WINDOW: u32 = STREAM_WINDOW * MAX_STREAMS as u32;
 
@@ -68,6 +69,8 @@ pub(in crate::upstream) struct Http2Connection {
     opened: Cell<u64>,
     window: Rc<SendWindow>,
     resets: ResetBudget,
+    /// Whether its streams have small windows.
+    is_narrow: bool,
     /// Whether it is to take no other stream, for the sake of those that it has.
     is_worn: Cell<bool>,
     /// Those that wait to be reset.
@@ -91,11 +94,12 @@ impl Http2Connection {
     ) -> io::Result<Rc<Self>> {
         let received = Rc::<Cell<u64>>::default();
         let window = SendWindow::new();
+        let is_narrow = is_much_held();
         let handshake = Builder::new()
             // None are allowed until the endpoint has said how many.
             .initial_max_send_streams(0)
             .enable_push(false)
-            .initial_window_size(STREAM_WINDOW)
+            .initial_window_size(if is_narrow { SMALL_WINDOW } else { STREAM_WINDOW })
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buffer_size(SEND_BUFFER)
             .max_header_list_size(MAX_HEAD)
@@ -132,6 +136,7 @@ impl Http2Connection {
             opened: Cell::new(0),
             window,
             resets: ResetBudget::new(),
+            is_narrow,
             is_worn: Cell::new(false),
             abandoned: AbandonedStreams::default(),
             bodies,
@@ -163,9 +168,9 @@ impl Http2Connection {
         self.opened.get()
     }
 
-    /// Whether it is to take no other stream, for the sake of those that it has.
+    /// Whether it is to take no other stream: for the sake of those that it has, or since others have larger windows again.
     pub(in crate::upstream) fn is_worn(&self) -> bool {
-        self.is_worn.get()
+        self.is_worn.get() || self.is_narrow && !is_much_held()
     }
 
     /// Whether another stream of it may be reset now, and counts it. If not, the connection takes no other.
@@ -247,17 +252,12 @@ struct ConnectionDriver {
 impl ConnectionDriver {
     /// Drives the connection until it ends, or has been dropped and could say so.
     async fn drive(mut self, dropped: oneshot::Receiver<()>) {
-        let (mut hold_at, mut stream_window) = (PAUSE, STREAM_WINDOW);
+        let mut hold_at = PAUSE;
         let mut ended = pin!(poll_fn(|cx| {
             // Those who read had their turn since.
             if self.received.get() >= hold_at {
                 self.bodies.hold();
                 hold_at = self.received.get() + PAUSE;
-                let wanted = if is_much_held() { SMALL_WINDOW } else { STREAM_WINDOW };
-                // An error means that the endpoint has not confirmed the last change yet.
-                if wanted != stream_window && self.connection.set_initial_window_size(wanted).is_ok() {
-                    stream_window = wanted;
-                }
             }
             let polled = Pin::new(&mut self.connection).poll(cx);
             self.limit.set(self.connection.max_concurrent_send_streams());
