@@ -13,11 +13,11 @@ pub const END_HEADERS: u8 = 4;
 
 /// RFC 9113, 4.1
 const HEADER: usize = 9;
-/// What a WINDOW_UPDATE holds (RFC 9113, 6.9).
+/// The length of a WINDOW_UPDATE's payload (RFC 9113, 6.9).
 const INCREMENT: usize = 4;
-/// What a client sends before its first frame (RFC 9113, 3.4).
+/// The length of the connection preface, which a client sends before its first frame (RFC 9113, 3.4).
 const PREFACE: usize = 24;
-/// The type of what is no frame, which RFC 9113 leaves to none.
+/// Stands for the type while bytes pass that are no frame. No frame has it.
 const NONE: u8 = u8::MAX;
 
 /// Where a stream of bytes has come to.
@@ -63,12 +63,12 @@ impl FramePart {
 }
 
 impl FrameFollower {
-    /// What a client sends, from its first byte.
+    /// Follows what a client sends, from its first byte.
     pub fn of_client() -> Self {
         Self { rest: PREFACE, ..Self::of_server() }
     }
 
-    /// What a server sends, from its first byte.
+    /// Follows what a server sends, from its first byte.
     pub fn of_server() -> Self {
         let frame = FramePart { kind: NONE, flags: 0, stream: 0, bytes: 0, is_last: false, increment: 0 };
         Self { head: [0; HEADER + INCREMENT], length: 0, frame, rest: 0 }
@@ -88,7 +88,7 @@ impl FrameFollower {
                 && let Some((head, rest)) = bytes.split_first_chunk::<HEADER>()
                 && head[3] != WINDOW_UPDATE
             {
-                // As most come.
+                // Most headers come whole. This saves a copy.
                 self.begin(FramePart::new(*head), payload_length(head), &mut seen);
                 bytes = rest;
                 continue;

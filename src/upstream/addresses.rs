@@ -300,7 +300,7 @@ impl UpstreamClient {
     /// A request of it over HTTP/2 has ended before its time.
     pub(super) fn ended_early(&self, now: Instant) {
         let (now, every) = (self.upstream.addresses.millis(now), EARLY_END_EVERY.as_millis() as u64);
-        // Whoever stops is forgiven in time.
+        // An address that stops is forgiven after two minutes at most.
         let longest = now + 2 * every * u64::from(EARLY_ENDS);
         let later = |forgiven_at: u64| Some((forgiven_at.max(now) + every).min(longest));
         let _always = self.address.forgiven_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
