@@ -327,6 +327,7 @@ mod tests {
             Arc::new(BanRule {
                 name: "hammering".to_owned(),
                 key: BanKey::Ip,
+                policies: None,
                 after: rate(limit, 60),
                 first_duration: Duration::from_secs(60),
                 factor: 2.0,

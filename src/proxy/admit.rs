@@ -57,7 +57,7 @@ pub(super) async fn admit<S: StoreAdmin + 'static>(
             worker.metrics().decision(policy, metrics::VerdictLabel::Denied, metrics::SourceLabel::Store);
             DenialRecord { exchange, context, address: address.address() }
                 .record_unidentified(worker, policy);
-            record_offense(worker, exchange, context, &attributes, |_| false);
+            record_offense(worker, exchange, context, &attributes, || [(policy, "")].into_iter());
             return Admission::Unidentified(policy);
         }
     };
@@ -100,8 +100,8 @@ pub(super) async fn admit<S: StoreAdmin + 'static>(
     for (nth, denied) in denials().enumerate() {
         denial.record(worker, &denied, decision.source, nth == 0);
     }
-    record_offense(worker, exchange, context, &attributes, |identifier| {
-        denials().any(|denied| denied.check.identifier == identifier)
+    record_offense(worker, exchange, context, &attributes, || {
+        denials().map(|denied| (denied.variant.policy, &*denied.check.identifier))
     });
     Admission::Denied
 }

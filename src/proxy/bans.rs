@@ -209,29 +209,34 @@ fn rule_index(rules: &Rules, ban: &Ban) -> usize {
     rules.bans.iter().position(made).unwrap_or(rules.bans.len())
 }
 
-/// Counts a request that policies denied as an offense, for each rule of automatic bans. `is_denied`: whether the limit
-/// with this identifier denied it.
+/// Counts a request that policies denied as an offense, for each rule of automatic bans that counts one of them.
+/// `denials`: the policies, and the identifiers of the limits that denied.
 ///
 /// Any client can send the name of another's user. So an offense counts for a user only if the user is verified, or if
 /// that user's own limit is the one that is reached.
-pub(super) fn record_offense<S>(
+pub(super) fn record_offense<'d, S, D: Iterator<Item = (usize, &'d str)>>(
     worker: &Worker<S>,
     exchange: &Exchange,
     context: &RequestContext<'_>,
     attributes: &RequestAttributes<'_>,
-    is_denied: impl Fn(&str) -> bool,
+    denials: impl Fn() -> D,
 ) {
-    for (rule, configured) in worker.rules.bans.iter().zip(&worker.config().bans) {
+    let config = worker.config();
+    for (rule, configured) in worker.rules.bans.iter().zip(&config.bans) {
         if is_exempt(configured, attributes, context) {
             continue;
         }
-        let offender = match rule.key {
-            BanKey::Ip => Some(attributes.address.identifier().clone()),
-            BanKey::User => user_identifier(attributes.user, attributes.pseudonym)
-                .filter(|user| attributes.is_user_verified || is_denied(user)),
+        let mut counted = denials().filter(|(policy, _)| configured.counts(*policy));
+        let offense = match rule.key {
+            BanKey::Ip => counted.next().map(|denial| (attributes.address.identifier().clone(), denial)),
+            BanKey::User => user_identifier(attributes.user, attributes.pseudonym).and_then(|user| {
+                let denial = counted.find(|(_, limited)| attributes.is_user_verified || *limited == user)?;
+                Some((user, denial))
+            }),
         };
-        if let Some(offender) = offender {
-            worker.strikes.note(rule, offender, exchange.time());
+        if let Some((offender, (policy, _))) = offense {
+            let policy = config.policies.get(policy).map_or("", |policy| &policy.name);
+            worker.strikes.note(rule, offender, policy, exchange.time());
         }
     }
 }

@@ -34,7 +34,7 @@ impl Ladders {
         now: i64,
         known: Ladder,
     ) -> Option<LadderStep> {
-        let Offense { rule, key, count, first, last } = offense;
+        let Offense { rule, key, count, first, last, .. } = offense;
         let counted = self.by_key.entry(key.clone()).or_default();
         let found = counted.ladders.iter().position(|(name, _)| *name == rule.name);
         let at = found.unwrap_or_else(|| {
@@ -85,7 +85,7 @@ mod tests {
 
     fn offense(user: usize, at: i64) -> Offense {
         let key = Key::User(user.to_string().into());
-        Offense { rule: rule(), key, count: 1, first: at, last: at }
+        Offense { rule: rule(), key, count: 1, first: at, last: at, policy: "per-ip".into() }
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub struct Offense {
     /// The times of the first and the last of them, in microseconds since the Unix epoch.
     pub first: i64,
     pub last: i64,
+    /// The policy that denied the last of them.
+    pub policy: CompactString,
 }
 
 impl Offense {
@@ -29,7 +31,9 @@ impl Offense {
     pub(super) fn merge(&mut self, other: &Self) {
         self.count = self.count.saturating_add(other.count);
         self.first = self.first.min(other.first);
-        self.last = self.last.max(other.last);
+        if other.last > self.last {
+            (self.last, self.policy) = (other.last, other.policy.clone());
+        }
     }
 
     /// Whether the last of them still counts at `now`.
@@ -56,6 +60,7 @@ struct PendingOffense {
     count: u64,
     first: i64,
     last: i64,
+    policy: CompactString,
 }
 
 impl OffenseRecorder {
@@ -64,16 +69,20 @@ impl OffenseRecorder {
         Self { bans, pending: <[_; 2]>::default(), dropped: Cell::new(0) }
     }
 
-    /// Notes that a policy denied a request. `identifier`: what the rule counts by, such as `ip:203.0.113.7`. `now`:
+    /// Notes that `policy` denied a request. `identifier`: what the rule counts by, such as `ip:203.0.113.7`. `now`:
     /// microseconds since the Unix epoch.
-    pub fn note(&self, rule: &Arc<Rule>, identifier: CompactString, now: i64) {
+    pub fn note(&self, rule: &Arc<Rule>, identifier: CompactString, policy: &str, now: i64) {
         let mut pending = self.pending[usize::from(identifier.starts_with("user:"))].borrow_mut();
         let key = (Arc::as_ptr(rule).addr(), identifier);
         if let Some(noted) = pending.get_mut(&key) {
             noted.count += 1;
             noted.last = noted.last.max(now);
+            if noted.policy != policy {
+                noted.policy = policy.into();
+            }
         } else if pending.len() < MAX_KEYS {
-            pending.insert(key, PendingOffense { rule: Arc::clone(rule), count: 1, first: now, last: now });
+            let (rule, policy) = (Arc::clone(rule), policy.into());
+            pending.insert(key, PendingOffense { rule, count: 1, first: now, last: now, policy });
         } else {
             self.dropped.set(self.dropped.get() + 1);
         }
@@ -87,8 +96,8 @@ impl OffenseRecorder {
             return;
         }
         let offenses = addresses.drain().chain(users.drain()).filter_map(|((_, identifier), noted)| {
-            let PendingOffense { rule, count, first, last } = noted;
-            Some(Offense { rule, key: Key::from_canonical(&identifier)?, count, first, last })
+            let PendingOffense { rule, count, first, last, policy } = noted;
+            Some(Offense { rule, key: Key::from_canonical(&identifier)?, count, first, last, policy })
         });
         self.bans.add_offenses(offenses, dropped);
     }

@@ -15,8 +15,6 @@ pub struct Rule {
     /// By what share a ban is longer or shorter at most, at random.
     pub jitter: f64,
     pub is_shadow: bool,
-    /// `20 denied requests within 1m`
-    pub reason: String,
 }
 
 impl Rule {
@@ -27,7 +25,6 @@ impl Rule {
 
     fn new(rule: &BanRule) -> Self {
         let window = micros(rule.after.window);
-        let plural = if rule.after.limit == 1 { "" } else { "s" };
         Self {
             name: format!("bans.{}", rule.name).into(),
             key: rule.key,
@@ -40,11 +37,17 @@ impl Rule {
             },
             jitter: rule.jitter,
             is_shadow: rule.mode == Mode::Shadow,
-            reason: format!(
-                "{} denied request{plural} within {}",
-                rule.after.limit,
-                crate::telemetry::time::format_duration(window)
-            ),
+        }
+    }
+
+    /// Why it bans, where `policy` denied the last request: `bans.hammering: 20 requests denied within 1m, the last by
+    /// per-ip`.
+    pub fn reason(&self, policy: &str) -> String {
+        let LadderTerms { limit, window, .. } = self.terms;
+        let window = crate::telemetry::time::format_duration(window);
+        match limit {
+            1 => format!("{}: a request denied by {policy}", self.name),
+            _ => format!("{}: {limit} requests denied within {window}, the last by {policy}", self.name),
         }
     }
 
@@ -74,6 +77,7 @@ pub(in crate::abuse) mod testing {
         BanRule {
             name: "hammering".into(),
             key: BanKey::Ip,
+            policies: None,
             after: Rate { limit: 3, window: Duration::from_secs(60) },
             first_duration: Duration::from_secs(10),
             factor: 2.0,
@@ -89,11 +93,16 @@ pub(in crate::abuse) mod testing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::model::Rate;
 
     #[test]
     fn a_rule_says_why_it_bans() {
         let rule = testing::rule();
-        assert_eq!((&*rule.name, rule.reason.as_str()), ("bans.hammering", "3 denied requests within 1m"));
+        let reason = "bans.hammering: 3 requests denied within 1m, the last by per-ip";
+        assert_eq!((&*rule.name, rule.reason("per-ip").as_str()), ("bans.hammering", reason));
+        let after = Rate { limit: 1, window: Duration::from_secs(60) };
+        let rule = Rule::new(&BanRule { after, ..testing::configured() });
+        assert_eq!(rule.reason("traps"), "bans.hammering: a request denied by traps");
     }
 
     #[test]

@@ -11,6 +11,9 @@ use super::{Condition, DenialReply, Mode, Rate, Secret, serialize};
 pub struct BanRule {
     pub name: String,
     pub key: BanKey,
+    /// The policies whose denials count, by index. `None`: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policies: Option<Vec<usize>>,
     /// How many denied requests in how long lead to a ban.
     pub after: Rate,
     /// How long the first ban lasts.
@@ -29,6 +32,13 @@ pub struct BanRule {
     pub exempt: Vec<Condition>,
     /// The reply to a banned client.
     pub reply: DenialReply,
+}
+
+impl BanRule {
+    /// Whether a denial by the policy of this index counts.
+    pub fn counts(&self, policy: usize) -> bool {
+        self.policies.as_ref().is_none_or(|policies| policies.contains(&policy))
+    }
 }
 
 /// What identifies a banned client.

@@ -14,7 +14,7 @@ use super::{
 };
 
 impl Config {
-    /// Every setting, by its key. Routes refer to policies and upstreams by name; secrets are masked.
+    /// Every setting, by its key. Routes and bans refer to policies and upstreams by name; secrets are masked.
     pub fn values(&self) -> Value {
         // This fails only for a path that is not UTF-8, and every path was text in the file.
         let mut values = serde_json::to_value(self).unwrap_or_default();
@@ -39,6 +39,13 @@ impl Config {
                 value["split_by"] = json!(split.by);
             }
             value["policies"] = json!(policies);
+        }
+        let bans = values.get_mut("bans").and_then(Value::as_array_mut);
+        for (value, rule) in bans.into_iter().flatten().zip(&self.bans) {
+            if let Some(policies) = &rule.policies {
+                let policies = policies.iter().filter_map(|&index| self.policies.get(index));
+                value["policies"] = policies.map(|policy| policy.name.as_str()).collect();
+            }
         }
         let policies = values.get_mut("policies").and_then(Value::as_array_mut);
         for (value, policy) in policies.into_iter().flatten().zip(&self.policies) {

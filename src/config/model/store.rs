@@ -72,6 +72,11 @@ impl Redis {
         Self::new(RedisTopology::Url(url))
     }
 
+    /// How long one answer may take of what no request waits for.
+    pub fn call_timeout(&self) -> Duration {
+        self.timeout.max(Duration::from_millis(500))
+    }
+
     /// The prefix of every key. `cluster.strict` makes it a hash tag, so that all keys are in one slot.
     pub fn key_prefix(&self) -> String {
         match &self.topology {

@@ -6,11 +6,12 @@ use http::StatusCode;
 
 use super::{
     MAX_BUDGET, MIN_BUDGET,
-    policies::{exempt, reply},
+    policies::{Policies, exempt, reply},
     user::IdentitySources,
 };
 use crate::config::{
-    model::{Abuse, BanKey, BanRule, DenialReply, KeyPart, Mode, Policy, Secret, Users},
+    Location,
+    model::{Abuse, Algorithm, BanKey, BanRule, DenialReply, KeyPart, Mode, Policy, Secret, Users},
     reader::{Cursor, MappingCursor},
     settings,
     value::{
@@ -26,6 +27,7 @@ const DEFAULT_FACTOR: f64 = 2.0;
 const DEFAULT_JITTER: f64 = 0.1;
 
 const KEY: &str = "what to ban: `key: ip` or `key: user`";
+const LISTED: &str = "name at least one policy, or leave `policies` out: then the denials of all count";
 const AFTER: &str = "the number of denied requests that triggers a ban, such as `after: 20/1m`";
 const FOR: &str = "how long the first ban lasts, such as `for: 5m`";
 
@@ -36,7 +38,7 @@ const CLOSE_TUNNELS: &str = "close_tunnels";
 pub(super) fn bans(
     value: Option<Cursor<'_>>,
     identity: IdentitySources,
-    policies: Option<&[Arc<Policy>]>,
+    policies: &Policies<'_>,
 ) -> (Option<Vec<Arc<BanRule>>>, bool) {
     let mut all = Vec::new();
     let mut close_tunnels = true;
@@ -48,12 +50,14 @@ pub(super) fn bans(
         if let Err(invalid) = resource_name(name) {
             value.report_at(location, format!("`{name}` {}", invalid.reason), invalid.help(false));
         }
-        all.push(
-            value
-                .mapping()
-                .and_then(|mapping| rule(name, mapping.of(&settings::BAN), identity, policies))
-                .map(Arc::new),
-        );
+        let rule = value
+            .mapping()
+            .and_then(|mapping| rule(name, mapping.of(&settings::BAN), identity, policies))
+            .map(Arc::new);
+        if let Some(rule) = &rule {
+            warn_of_counted_quotas(value, location, rule, policies);
+        }
+        all.push(rule);
     }
     (all.into_iter().collect(), close_tunnels)
 }
@@ -62,9 +66,20 @@ fn rule(
     name: &str,
     mut mapping: MappingCursor<'_>,
     identity: IdentitySources,
-    policies: Option<&[Arc<Policy>]>,
+    policies: &Policies<'_>,
 ) -> Option<BanRule> {
-    let key = mapping.require("key", KEY).and_then(|value| key(value, identity, policies));
+    let listed = mapping.take("policies").map(|list| {
+        if list.is_empty_list() {
+            list.report("no denial would count, so the rule would never ban", LISTED.to_owned());
+        }
+        list.unique_items(|item| policies.names.resolve(item))
+    });
+    let counted: Option<Vec<&Policy>> = policies.resolved.as_ref().map(|all| {
+        let is_counted = |index: &usize| listed.as_ref().is_none_or(|listed| listed.contains(index));
+        let counted = all.iter().enumerate().filter(|(index, _)| is_counted(index));
+        counted.map(|(_, policy)| &**policy).filter(|policy| policy.mode == Mode::Enforce).collect()
+    });
+    let key = mapping.require("key", KEY).and_then(|value| key(value, identity, counted.as_deref()));
     let after = mapping.require("after", AFTER).and_then(|value| value.parse(rate));
     let first_duration =
         mapping.require("for", FOR).and_then(|value| value.parse(duration(MIN_BAN..=MAX_DURATION)));
@@ -80,6 +95,7 @@ fn rule(
     Some(BanRule {
         name: name.to_owned(),
         key: key?,
+        policies: listed,
         after: after?,
         first_duration: first_duration?,
         factor,
@@ -91,32 +107,29 @@ fn rule(
     })
 }
 
-fn key(value: Cursor<'_>, identity: IdentitySources, policies: Option<&[Arc<Policy>]>) -> Option<BanKey> {
+/// `counted`: the enforced policies whose denials count; `None` if a policy is invalid.
+fn key(value: Cursor<'_>, identity: IdentitySources, counted: Option<&[&Policy]>) -> Option<BanKey> {
     let key = value.parse(choice(&[("ip", BanKey::Ip), ("user", BanKey::User)]))?;
-    let is_enforced = |policy: &Arc<Policy>| policy.mode == Mode::Enforce;
     if key == BanKey::User && !identity.has_users {
         let help = "set where the user ID comes from: `user` at the top level";
         value.report("no request has a user ID, because `user` is not configured", help.to_owned());
-    } else if policies.is_some_and(|policies| !policies.iter().any(is_enforced)) {
+    } else if counted.is_some_and(<[_]>::is_empty) {
         value.warn(
-            "this rule never bans: it counts what policies deny, and no policy is enforced",
+            "this rule never bans: it counts what policies deny, and no policy that it counts is enforced",
             "add a policy, or remove `mode: shadow` from one".to_owned(),
         );
     } else if key == BanKey::User
-        && let Some(policies) = policies.filter(|_| identity.has_unverified_users)
+        && let Some(counted) = counted.filter(|_| identity.has_unverified_users)
     {
-        warn_of_unverified_users(value, identity, policies);
+        warn_of_unverified_users(value, identity, counted);
     }
     Some(key)
 }
 
 /// Warns of a ban of users who are not verified. A request that only claims to be of a user counts against that user if it is
 /// denied by the user's own limit.
-fn warn_of_unverified_users(key: Cursor<'_>, identity: IdentitySources, policies: &[Arc<Policy>]) {
-    let is_by_user = |policy: &Arc<Policy>| {
-        policy.mode == Mode::Enforce && policy.keys.iter().any(|key| key.0 == [KeyPart::User])
-    };
-    let is_counted = policies.iter().any(is_by_user);
+fn warn_of_unverified_users(key: Cursor<'_>, identity: IdentitySources, counted: &[&Policy]) {
+    let is_counted = counted.iter().any(|policy| policy.keys.iter().any(|key| key.0 == [KeyPart::User]));
     let message = match (is_counted, identity.has_verified_users) {
         (true, _) => {
             "a client can have another user banned: user IDs from a cookie, from `basic`, or from a header with \
@@ -131,6 +144,29 @@ fn warn_of_unverified_users(key: Cursor<'_>, identity: IdentitySources, policies
     let help = "ban by `key: ip`, or take the user from a `jwt`, a client certificate, or a header that \
         trusted_proxies set";
     key.warn(message, help.to_owned());
+}
+
+/// Warns of a rule that counts denials of all policies, where some count only failures and others all requests. The rule is
+/// meant for the failures; but a client that only goes on after it has used up a quota would be banned as well.
+fn warn_of_counted_quotas(rule: Cursor<'_>, location: Location, read: &BanRule, policies: &Policies<'_>) {
+    let all = policies.resolved.as_deref().unwrap_or_default();
+    let enforced = || all.iter().filter(|policy| policy.mode == Mode::Enforce);
+    let (of_misuse, quotas): (Vec<_>, Vec<_>) =
+        enforced().partition(|policy| policy.count.is_some() || policy.algorithm == Algorithm::Distinct);
+    if read.policies.is_some() || of_misuse.is_empty() || quotas.is_empty() {
+        return;
+    }
+    let names = |policies: &[&Arc<Policy>]| {
+        let names: Vec<&str> = policies.iter().map(|policy| policy.name.as_str()).collect();
+        names.join(", ")
+    };
+    let message = format!(
+        "this rule counts denials by all policies: it also bans clients that have used up a quota ({}), and send more requests",
+        names(&quotas)
+    );
+    let help =
+        format!("name the policies whose denials are misuse, such as `policies: [{}]`", names(&of_misuse));
+    rule.warn_at(location, message, help);
 }
 
 /// At most half, so that the next ban of a ladder is rarely shorter than the one before.

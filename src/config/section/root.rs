@@ -44,8 +44,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     let store = store::store(mapping.take("store"));
     let policies =
         policies::policies(mapping.take("policies"), identity, &StoreMemory::new(&store, &store::MEMORY));
-    let (bans, close_banned_tunnels) =
-        abuse::bans(mapping.take("bans"), identity, policies.resolved.as_deref());
+    let (bans, close_banned_tunnels) = abuse::bans(mapping.take("bans"), identity, &policies);
     let abuse = abuse::abuse(mapping.take("abuse"));
     let resolver = resolver::resolver(mapping.take("resolver"));
     let upstreams = upstreams::upstreams(mapping.take("upstreams"), &policies.names, identity);

@@ -1,7 +1,7 @@
 //! `bans` and `abuse`.
 
 use super::{
-    Kind, LONGEST, MIB, Mapping, Rule, SECOND, Setting, TIB,
+    Items, Kind, LONGEST, MIB, Mapping, Rule, SECOND, Setting, TIB,
     policies::{EXEMPT, MODE, REPLY},
     text,
 };
@@ -13,6 +13,13 @@ pub(in crate::config) static BAN: Mapping = Mapping::new(
         Setting::new("key", Kind::Word(&["ip", "user"]), "What is banned: the client's address, or its user.")
             .example("ip")
             .see(&["user"]),
+        Setting::new(
+            "policies",
+            Kind::List(&Kind::Text(&text::RESOURCE), Items::SomeUnique),
+            "The policies whose denials count.",
+        )
+        .unset("all")
+        .example("[failed-logins]"),
         Setting::new("after", Kind::Text(&text::RATE), "How many denied requests in which time lead to a ban.").example("20/1m"),
         Setting::new("for", Kind::Duration(SECOND, LONGEST), "How long the first ban lasts.").example("5m"),
         Setting::new(

@@ -528,6 +528,7 @@ fn everything_that_is_said_counts() {
             Arc::new(BanRule {
                 name: "hammering".to_owned(),
                 key: BanKey::Ip,
+                policies: Some(vec![1, 0]),
                 after: rate(20, 60),
                 first_duration: secs(300),
                 factor: 1.5,
@@ -547,6 +548,7 @@ fn everything_that_is_said_counts() {
             Arc::new(BanRule {
                 name: "guessing".to_owned(),
                 key: BanKey::User,
+                policies: None,
                 after: rate(5, 1),
                 first_duration: secs(2 * 86_400),
                 factor: 2.0,
