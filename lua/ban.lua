@@ -12,8 +12,13 @@ local WIDTH = 8
 local channel, new_epoch, max_bans = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local refused = 0
 
+-- When a ban began; 0 where there is none.
+local function began(ban)
+  return tonumber(string.match(redis.call('HGET', details, ban) or '', '^(%d+) ') or 0)
+end
+
 -- Stores a ban, unless there is one that ends later, or the same ban by another clock; or one by hand, and it is not; or it was
--- lifted since it began.
+-- lifted since it began. Of two by hand the one that began later holds: it is the last word of an operator.
 local function merge(key, ban, lasts, since, level, rule, json)
   if since <= (tonumber(redis.call('ZSCORE', lifts, key) or 0) or 0) then
     if not redis.call('ZSCORE', bans, ban) then
@@ -22,8 +27,12 @@ local function merge(key, ban, lasts, since, level, rule, json)
     end
     return
   end
-  local known = tonumber(redis.call('ZSCORE', bans, ban) or 0) or 0
-  if known + 1000000 >= now + lasts or level > 0 and is_manual(ban) then
+  local known, ends = tonumber(redis.call('ZSCORE', bans, ban) or 0) or 0, now + lasts
+  local holds = known + 1000000 >= ends
+  if is_manual(ban) then
+    holds = level > 0 or began(ban) >= since or math.abs(known - ends) <= 1000000
+  end
+  if holds then
     return
   end
   if not put_ban(channel, new_epoch, ban, lasts, since, level, json, max_bans) then
@@ -45,12 +54,11 @@ end
 
 -- Whether the ban is gone now. One that began after this time stays.
 local function lift(ban, lifted_at)
-  local since = tonumber(string.match(redis.call('HGET', details, ban) or '', '^(%d+) ') or 0)
-  return since <= lifted_at and remove_ban(ban)
+  return began(ban) <= lifted_at and remove_ban(ban)
 end
 
 local function remember_lift(key, lifted_at)
-  redis.call('ZADD', lifts, whole(lifted_at), key)
+  redis.call('ZADD', lifts, 'GT', whole(lifted_at), key)
   redis.call('ZREMRANGEBYSCORE', lifts, '-inf', whole(now - 86400000000))
   redis.call('ZREMRANGEBYRANK', lifts, 0, -max_bans - 1)
   redis.call('PEXPIRE', lifts, 86400000)
@@ -62,10 +70,13 @@ for base = 4, #ARGV - WIDTH + 1, WIDTH do
   local rule, json, ban = ARGV[base + 6], ARGV[base + 7], mode .. ' ' .. key
   if what == 'lift' or what == 'forget' then
     local enforced, shadow = lift('e ' .. key, now - ago), lift('s ' .. key, now - ago)
+    -- Told once more: what was counted since stays.
+    local is_known = (tonumber(redis.call('ZSCORE', lifts, key) or 0) or 0) + 1000000 >= now - ago
     if what == 'lift' then
       remember_lift(key, now - ago)
     end
-    if not redis.call('ZSCORE', bans, 'e ' .. key) and not redis.call('ZSCORE', bans, 's ' .. key) then
+    local is_banned = redis.call('ZSCORE', bans, 'e ' .. key) or redis.call('ZSCORE', bans, 's ' .. key)
+    if not is_banned and (enforced or shadow or not is_known) then
       remove_ladders(key)
     end
     if enforced or shadow then

@@ -5,7 +5,8 @@
 -- ARGV[1]  the channel where a change is announced, and ARGV[2] the message; ARGV[3] the version from now on;
 --          ARGV[4] how many drains there may be; ARGV[5] milliseconds for which they stay
 -- ARGV[6…] for each: `drain`, `restore` (of one that was lost and an instance still knows) or `undrain`; the endpoint;
---          and the JSON, of `undrain` empty
+--          and the JSON. Of `undrain` empty, or, where an instance tells it once more, when it was, in microseconds since the
+--          Unix epoch: a drain from after that stays
 -- Reply    how many drains found no room
 
 local drains = KEYS[1]
@@ -32,7 +33,10 @@ for base = 6, #ARGV - 2, 3 do
   local action, endpoint, json = ARGV[base], ARGV[base + 1], ARGV[base + 2]
   local stored = redis.call('HGET', drains, endpoint)
   local is_drained = stored and not undrained_at(stored)
-  if action == 'undrain' then
+  local drained_at = is_drained and tonumber(string.match(stored, '"since":(%d+)') or '') or 0
+  if action == 'undrain' and drained_at > (tonumber(json) or math.huge) then
+    -- An operator has drained it since.
+  elseif action == 'undrain' then
     -- An instance that finds it gone must not take it for lost, also if Redis has lost it meanwhile.
     redis.call('HSET', drains, endpoint, 'undrained ' .. string.format('%.0f', now))
     is_changed, count = true, count - (is_drained and 1 or 0)

@@ -1,7 +1,7 @@
 //! The audit log: what was changed, and by whom. Operators and rules each have room of their own: a client that has rules ban
 //! thousands of users pushes out no entry of an operator.
 
-use std::{cmp::Reverse, sync::Arc, time::Instant};
+use std::{cmp::Reverse, collections::HashSet, sync::Arc, time::Instant};
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use serde::{Deserialize, Serialize};
@@ -170,13 +170,17 @@ impl AuditLog {
         self.of(author).outbox.ack(sent);
     }
 
-    /// The author's shared list was lost: the entries of this instance are appended again.
-    pub fn resend_all(&self, author: Author) {
+    /// The author's shared list may have been lost, or a part of it: the entries of this instance that are not among those
+    /// `found` there are appended again.
+    pub fn resend_missing(&self, author: Author, found: &[AuditEntry]) {
+        let found: HashSet<_> = found.iter().map(position).collect();
         let mut entries = self.of(author);
         let Entries { all, outbox } = &mut *entries;
         outbox.clear();
-        for entry in all.iter().rev().filter(|entry| entry.instance == self.instance) {
-            outbox.push(entry.clone());
+        for entry in all.iter().rev() {
+            if entry.instance == self.instance && !found.contains(&position(entry)) {
+                outbox.push(entry.clone());
+            }
         }
     }
 
@@ -282,8 +286,8 @@ mod tests {
             other.merge(sent.iter().map(|sent| sent.item.clone()));
         }
         assert_eq!(targets(&other), ["ip:203.0.113.7"]);
-        one.resend_all(Author::Operator);
-        other.resend_all(Author::Operator);
+        one.resend_missing(Author::Operator, &[]);
+        other.resend_missing(Author::Operator, &[]);
         let pending = |log: &AuditLog| log.pending(Author::Operator, 9).len();
         assert_eq!((pending(&one), pending(&other)), (1, 0), "each sends its own");
     }

@@ -1,5 +1,7 @@
 //! The archive of limited clients that instances share, as handlers ask it.
 
+use std::time::Duration;
+
 use futures_util::future::LocalBoxFuture;
 use ipnet::IpNet;
 use send_wrapper::SendWrapper;
@@ -22,6 +24,10 @@ impl ArchiveClient {
 }
 
 impl Archive for ArchiveClient {
+    fn patience(&self) -> Duration {
+        self.0.patience()
+    }
+
     async fn changed(&self, since: i64) -> Result<ChangesPage, Unavailable> {
         SendWrapper::new(self.0.changed(since)).await
     }
@@ -45,6 +51,7 @@ impl Archive for ArchiveClient {
 
 /// [`Archive`] as an object, so that handlers are the same for every archive.
 trait ObjectArchive {
+    fn patience(&self) -> Duration;
     fn changed(&self, since: i64) -> Answer<'_, ChangesPage>;
     fn read<'a>(&'a self, addresses: &'a [IpNet]) -> Answer<'a, Vec<PeerView>>;
     fn user<'a>(&'a self, written: &'a str, now: i64) -> Answer<'a, UserAddresses>;
@@ -53,6 +60,10 @@ trait ObjectArchive {
 }
 
 impl<A: Archive> ObjectArchive for A {
+    fn patience(&self) -> Duration {
+        Archive::patience(self)
+    }
+
     fn changed(&self, since: i64) -> Answer<'_, ChangesPage> {
         Box::pin(Archive::changed(self, since))
     }

@@ -14,8 +14,6 @@ use crate::{
     limit::{Clock, Unavailable},
 };
 
-/// How long an answer waits for the archive. What was read by then is shown.
-const TIMEOUT: Duration = Duration::from_millis(500);
 /// What was read this lately is not read again. Nor is an archive asked again that was away this lately: requests that
 /// waited behind the one that found out need not wait as long.
 const FRESH: Duration = Duration::from_millis(200);
@@ -52,7 +50,7 @@ impl PeerReader {
         if is_recent(progress.refreshed) || is_recent(progress.failed) {
             return;
         }
-        let result = with_timeout(progress.mirror.refresh(&self.archive)).await;
+        let result = self.in_time(progress.mirror.refresh(&self.archive)).await;
         progress.refreshed = Some(Instant::now());
         progress.or_default(result);
     }
@@ -63,7 +61,7 @@ impl PeerReader {
         if is_recent(progress.failed) {
             return;
         }
-        let result = with_timeout(progress.mirror.look_up(&self.archive, address)).await;
+        let result = self.in_time(progress.mirror.look_up(&self.archive, address)).await;
         progress.or_default(result);
     }
 
@@ -73,7 +71,7 @@ impl PeerReader {
         if is_recent(progress.failed) {
             return UserAddresses::default();
         }
-        let result = with_timeout(self.archive.user(written, self.clock.now())).await;
+        let result = self.in_time(self.archive.user(written, self.clock.now())).await;
         progress.or_default(result)
     }
 
@@ -83,14 +81,25 @@ impl PeerReader {
         if is_recent(progress.failed) {
             return 0;
         }
-        let result = with_timeout(self.archive.bans(key)).await;
+        let result = self.in_time(self.archive.bans(key)).await;
         progress.or_default(result)
     }
 
     /// Has every other instance know that a client is unblocked. It is asked for even where the archive was away lately.
     pub(super) async fn unblock(&self, address: IpNet, by: &str) -> Result<(), Unavailable> {
         let _turn = self.progress.lock().await;
-        with_timeout(self.archive.unblock(address, by)).await
+        self.in_time(self.archive.unblock(address, by)).await
+    }
+}
+
+impl PeerReader {
+    /// What was read by then is shown.
+    async fn in_time<T>(
+        &self,
+        answer: impl Future<Output = Result<T, Unavailable>>,
+    ) -> Result<T, Unavailable> {
+        let late = || Unavailable::Abandoned("reading the records of other instances timed out");
+        time::timeout(self.archive.patience(), answer).await.unwrap_or_else(|_| Err(late()))
     }
 }
 
@@ -107,9 +116,4 @@ impl Progress {
 
 fn is_recent(at: Option<Instant>) -> bool {
     at.is_some_and(|at| at.elapsed() < FRESH)
-}
-
-async fn with_timeout<T>(answer: impl Future<Output = Result<T, Unavailable>>) -> Result<T, Unavailable> {
-    let late = || Unavailable::Abandoned("reading the records of other instances timed out");
-    time::timeout(TIMEOUT, answer).await.unwrap_or_else(|_| Err(late()))
 }

@@ -189,7 +189,9 @@ impl StoreFactory for Arc<SharedStore> {
 
     fn archive(self) -> impl Archive + 'static {
         let topology = Arc::clone(&self.topology);
-        RecordArchive::new(self.scope.clone(), async move |key: &str| topology.connect(key).await)
+        // To connect, to be greeted, and up to three questions.
+        let patience = self.config.call_timeout().max(self.config.timeout * 5);
+        RecordArchive::new(self.scope.clone(), patience, async move |key: &str| topology.connect(key).await)
     }
 }
 

@@ -3,13 +3,14 @@
 //! An instance of an earlier version knows the operators' list alone, and appends all entries to it: what is read there goes
 //! by its author.
 
-use std::{cell::RefCell, sync::LazyLock, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    sync::LazyLock,
+    time::Duration,
+};
 
 use bb8_redis::redis::{self, RedisResult, Script};
-use tokio::{
-    sync::watch,
-    time::{Instant, timeout},
-};
+use tokio::{sync::watch, time::Instant};
 
 use super::{probe::Probes, rounds::Rounds, time::jittered};
 use crate::{
@@ -17,7 +18,7 @@ use crate::{
     store::redis::RoutedConnection,
 };
 
-static APPEND: LazyLock<Script> = LazyLock::new(|| {
+pub(super) static APPEND: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(include_str!("../../lua/key_prelude.lua"), include_str!("../../lua/audit_log.lua")))
 });
 
@@ -25,8 +26,6 @@ static APPEND: LazyLock<Script> = LazyLock::new(|| {
 const PUSH_EVERY: Duration = Duration::from_millis(50);
 /// How often the entries of others are read.
 const PULL_EVERY: Duration = Duration::from_millis(500);
-/// For one round.
-const ROUND_TIMEOUT: Duration = Duration::from_secs(1);
 /// After a round that failed.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Entries written by one call of the script.
@@ -48,6 +47,8 @@ struct SharedList {
     key: String,
     /// The newest entry when the list was read last.
     newest: RefCell<Option<Vec<u8>>>,
+    /// Whether entries of this instance may be missing there.
+    is_doubtful: Cell<bool>,
 }
 
 impl SharedAuditLog {
@@ -56,17 +57,28 @@ impl SharedAuditLog {
             Author::Operator => format!("{prefix}:{{audit}}"),
             Author::Rule => format!("{prefix}:{{audit}}:rules"),
         };
-        let list = |author| SharedList { author, key: key(author), newest: RefCell::default() };
+        let list = |author| SharedList {
+            author,
+            key: key(author),
+            newest: RefCell::default(),
+            is_doubtful: Cell::default(),
+        };
         Self { lists: Author::ALL.map(list) }
     }
 
     /// Replicates `log` until the process `ends`.
     pub(super) async fn run(&self, probes: &Probes<'_>, log: &AuditLog, ends: &watch::Receiver<bool>) {
         let mut rounds = Rounds::new(PUSH_EVERY, ends);
-        let (mut pull_at, mut retry_at) = (Instant::now(), Instant::now());
+        let (mut pull_at, mut retry_at, mut server) = (Instant::now(), Instant::now(), None);
         while rounds.next().await {
             let connection = probes.connection(&self.lists[0].key).filter(|_| retry_at <= Instant::now());
             let Some(mut connection) = connection else { continue };
+            let current = probes.server(&self.lists[0].key);
+            if server.replace(current.clone()).is_some_and(|before| before != current) {
+                // Entries may be lost, even where those that follow are not.
+                self.lists.iter().for_each(|list| list.is_doubtful.set(true));
+                pull_at = Instant::now();
+            }
             let is_pull_due = pull_at <= Instant::now();
             if is_pull_due {
                 pull_at = Instant::now() + jittered(PULL_EVERY);
@@ -80,13 +92,10 @@ impl SharedAuditLog {
                 }
                 Ok(())
             };
-            let why = match timeout(ROUND_TIMEOUT, round).await {
-                Ok(RedisResult::Ok(())) => continue,
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => "it timed out".to_owned(),
-            };
-            tracing::debug!(%why, "can't share the audit log with other instances");
-            retry_at = Instant::now() + RETRY_AFTER;
+            if let Err(error) = RedisResult::Ok(()).and(round.await) {
+                tracing::debug!(%error, "can't share the audit log with other instances");
+                retry_at = Instant::now() + RETRY_AFTER;
+            }
         }
     }
 }
@@ -118,16 +127,24 @@ impl SharedList {
             Err(error) if error.code() == Some("WRONGTYPE") => None,
             newest => newest?,
         };
-        let known = self.newest.replace(newest.clone());
-        if newest.is_none() && known.is_some() {
-            log.resend_all(self.author);
+        let is_known = *self.newest.borrow() == newest;
+        if newest.is_none() && !is_known {
+            self.is_doubtful.set(true);
         }
-        if newest.is_none() || newest == known {
+        if is_known && !self.is_doubtful.get() {
             return Ok(());
         }
-        let list: Vec<Vec<u8>> =
-            redis::cmd("LRANGE").arg(&self.key).arg(0).arg(-1).query_async(connection).await?;
-        log.merge(list.iter().filter_map(|entry| serde_json::from_slice::<AuditEntry>(entry).ok()));
+        let list: Vec<Vec<u8>> = match newest {
+            Some(_) => redis::cmd("LRANGE").arg(&self.key).arg(0).arg(-1).query_async(connection).await?,
+            None => Vec::new(),
+        };
+        let entries: Vec<AuditEntry> =
+            list.iter().filter_map(|entry| serde_json::from_slice(entry).ok()).collect();
+        if self.is_doubtful.replace(false) {
+            log.resend_missing(self.author, &entries);
+        }
+        log.merge(entries);
+        *self.newest.borrow_mut() = newest;
         Ok(())
     }
 }

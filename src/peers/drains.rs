@@ -14,7 +14,7 @@ use std::{
 
 use bb8_redis::redis::{self, RedisResult, Script};
 use serde::{Deserialize, Serialize};
-use tokio::time::{Instant, interval, timeout};
+use tokio::time::{Instant, interval};
 
 use super::{probe::Probes, time::jittered};
 use crate::{
@@ -22,7 +22,7 @@ use crate::{
     upstream::{Drain, DrainTable, DrainUpdate, EndpointId, MAX_DRAINS, PendingDrain},
 };
 
-static WRITE: LazyLock<Script> = LazyLock::new(|| {
+pub(super) static WRITE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(include_str!("../../lua/key_prelude.lua"), include_str!("../../lua/drains.lua")))
 });
 
@@ -34,8 +34,6 @@ const VERSION: &str = "version";
 const ROUND: Duration = Duration::from_millis(50);
 /// How often the version is read, to find out what was missed.
 const VERSION_CHECK: Duration = Duration::from_millis(500);
-/// For one round.
-const ROUND_TIMEOUT: Duration = Duration::from_secs(1);
 /// After a round that failed.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// For how long it is noted that an endpoint was undrained, less an hour for clocks that differ.
@@ -102,10 +100,16 @@ impl SharedDrains {
     /// Replicates `table` for as long as it is polled. `on_read` is called after each attempt to read them.
     pub(super) async fn run(&self, probes: &Probes<'_>, table: &DrainTable, on_read: impl Fn()) {
         let (mut rounds, mut check_at, mut retry_at) = (interval(ROUND), Instant::now(), Instant::now());
+        let mut server = None;
         loop {
             rounds.tick().await;
             let connection = probes.connection(&self.key).filter(|_| retry_at <= Instant::now());
             let Some(mut connection) = connection else { continue };
+            let current = probes.server(&self.key);
+            if server.replace(current.clone()).is_some_and(|before| before != current) {
+                // It may have lost that an endpoint was undrained, and still have the drain.
+                table.resend_undrains();
+            }
             let is_check_due = check_at <= Instant::now();
             if is_check_due {
                 check_at = Instant::now() + jittered(VERSION_CHECK);
@@ -117,16 +121,13 @@ impl SharedDrains {
                 }
                 RedisResult::Ok(())
             };
-            let ended = timeout(ROUND_TIMEOUT, round).await;
+            let ended = round.await;
             on_read();
-            let why = match ended {
-                Ok(Ok(())) => continue,
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => "it timed out".to_owned(),
-            };
-            tracing::debug!(%why, "can't share drains with other instances");
-            self.is_stale.set(true);
-            retry_at = Instant::now() + RETRY_AFTER;
+            if let Err(error) = ended {
+                tracing::debug!(%error, "can't share drains with other instances");
+                self.is_stale.set(true);
+                retry_at = Instant::now() + RETRY_AFTER;
+            }
         }
     }
 
@@ -143,7 +144,8 @@ impl SharedDrains {
             let (action, json) = match update {
                 DrainUpdate::Drain(drain) => ("drain", encode(drain)),
                 DrainUpdate::Restore(drain) => ("restore", encode(drain)),
-                DrainUpdate::Undrain(_) => ("undrain", String::new()),
+                DrainUpdate::Undrain { at: None, .. } => ("undrain", String::new()),
+                DrainUpdate::Undrain { at: Some(at), .. } => ("undrain", at.to_string()),
             };
             call.arg(action).arg(update.endpoint().to_string()).arg(json);
         }

@@ -20,7 +20,8 @@ use crate::{
     store::redis::{Failure, RoutedConnection, is_unknown_script},
 };
 
-static HEARTBEAT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../lua/heartbeat.lua")));
+pub(super) static HEARTBEAT: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("../../lua/heartbeat.lua")));
 
 /// For how long an instance counts as alive after a heartbeat.
 const ALIVE_FOR: Duration = Duration::from_secs(5);
@@ -60,12 +61,11 @@ impl<'a> Heartbeat<'a> {
         &self.keys[0]
     }
 
-    /// One heartbeat. Takes no longer than a decision may. `evicts`: the server has evicted keys lately.
+    /// One heartbeat. `evicts`: the server has evicted keys lately.
     pub(super) async fn beat(&self, connection: &mut RoutedConnection, evicts: bool) -> Result<(), Failure> {
         let count = self.count.replace(self.count.get().wrapping_add(1));
         let introduction = count.is_multiple_of(INTRODUCE_EVERY).then(|| Introduction::new(self.config));
-        let reply = self.send(connection, ALIVE_FOR, introduction.as_ref());
-        let reply = timeout(self.config.redis.timeout, reply).await.map_err(|_| Failure::timeout())?;
+        let reply = self.send(connection, ALIVE_FOR, introduction.as_ref()).await;
         let Reply { instances, clock_offset, introductions } = match reply {
             // Somebody flushes scripts again and again. The server answers, and the next heartbeat comes in a second.
             Err(error) if is_unknown_script(&error) => return Ok(()),

@@ -19,3 +19,13 @@ mod subscription;
 mod time;
 
 pub use monitor::{Monitor, MonitorConfig};
+
+use bb8_redis::redis::Script;
+
+/// All scripts of this room, to be loaded together.
+fn scripts() -> Vec<&'static Script> {
+    let mut scripts = vec![&*heartbeat::HEARTBEAT, &*drains::WRITE, &*audit_log::APPEND];
+    scripts.extend(bans::scripts());
+    scripts.extend(records::scripts());
+    scripts
+}

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::{
     runtime,
     sync::watch,
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep},
 };
 
 use super::{
@@ -42,8 +42,6 @@ use crate::{
 const PUBLISH_EVERY: Duration = Duration::from_millis(250);
 /// For finding out which servers there are, subscribing, and reading bans and drains, before clients are served.
 const READY_TIMEOUT: Duration = Duration::from_secs(2);
-/// For publishing them once.
-const PUBLISH_TIMEOUT: Duration = Duration::from_millis(500);
 /// For telling the other instances what they don't know yet, when this one ends.
 const LAST_ROUNDS: Duration = Duration::from_secs(1);
 
@@ -319,11 +317,8 @@ async fn publish_records(config: &MonitorConfig, probes: &Probes<'_>, ends: &wat
     let mut rounds = Rounds::new(PUBLISH_EVERY, ends);
     while rounds.next().await {
         let Some(mut connection) = probes.connection(&scope.changed_key()) else { continue };
-        let round = records::publish_round(&mut connection, scope, registry, clock.now());
-        match timeout(PUBLISH_TIMEOUT, round).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::debug!(%error, "can't publish limited clients"),
-            Err(_) => tracing::debug!("publishing limited clients timed out"),
+        if let Err(error) = records::publish_round(&mut connection, scope, registry, clock.now()).await {
+            tracing::debug!(%error, "can't publish limited clients");
         }
     }
 }

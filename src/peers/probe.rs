@@ -7,14 +7,17 @@ use std::{
     time::Duration,
 };
 
-use bb8_redis::redis::{self, RedisResult, aio::MultiplexedConnection};
+use bb8_redis::redis::{self, RedisResult};
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{MonitorConfig, heartbeat::Heartbeat, server_status, time::jittered};
 use crate::{
     limit::Clock,
-    store::redis::{Failure, Node, RoutedConnection, check_server, load_script, read_memory, read_replicas},
+    store::redis::{
+        Failure, Node, RoutedConnection, ServerConnection, check_server, load_scripts, read_memory,
+        read_replicas,
+    },
     telemetry::metrics::StoreFailure,
 };
 
@@ -40,7 +43,7 @@ pub(super) struct Probes<'a> {
 struct Probe {
     node: Arc<Node>,
     /// Of the last probe, if that went well.
-    connection: RefCell<Option<MultiplexedConnection>>,
+    connection: RefCell<Option<ServerConnection>>,
     next_at: Cell<Instant>,
     /// When the breaker was seen to be open, since the last probe.
     opened: Cell<Option<Instant>>,
@@ -48,7 +51,13 @@ struct Probe {
     replicas_at: Cell<Instant>,
     /// The decisions that the server had answered, and when that was.
     decisions: Cell<(Instant, u64)>,
+    /// Which start of which server the connection is to. Another one may have lost what this one was told.
+    server: RefCell<ServerId>,
 }
+
+/// A server from its start to its end: what it calls itself, or, where it does not say, one of our connections to it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct ServerId(String);
 
 impl<'a> Probes<'a> {
     pub(super) fn new(config: &'a MonitorConfig, heartbeat: Heartbeat<'a>) -> Self {
@@ -61,8 +70,17 @@ impl<'a> Probes<'a> {
         let node = topology.owner_of(key.as_bytes()).filter(|node| !node.breaker.is_open())?;
         let probes = self.probes.borrow();
         let probe = probes.iter().find(|probe| Arc::ptr_eq(&probe.node, &node))?;
-        let connection = probe.connection.borrow().clone()?;
+        let connection = probe.connection.borrow().clone().filter(|connection| !connection.has_ended())?;
         Some(RoutedConnection::new(Arc::clone(topology), connection, node.address.clone()))
+    }
+
+    /// The server that [`Probes::connection`] is to.
+    pub(super) fn server(&self, key: &str) -> ServerId {
+        let owner = self.config.topology.owner_of(key.as_bytes());
+        let probes = self.probes.borrow();
+        let probe =
+            probes.iter().find(|probe| owner.as_ref().is_some_and(|node| Arc::ptr_eq(&probe.node, node)));
+        probe.map(|probe| probe.server.borrow().clone()).unwrap_or_default()
     }
 
     /// Goes on for as long as it is polled.
@@ -119,12 +137,16 @@ impl<'a> Probes<'a> {
         }
     }
 
-    /// Waits until the next probe is due. While the circuit breaker is open, that is `retry_after` after the breaker was seen
-    /// to be open.
+    /// Waits until the next probe is due: soon if the server has closed the connection. While the circuit breaker is open, that
+    /// is `retry_after` after the breaker was seen to be open.
     async fn wait_for_next(&self, probe: &Probe) {
         let retry_after = jittered(self.config.redis.breaker.retry_after);
+        let soon = Instant::now() + BREAKER_POLL;
         loop {
             let now = Instant::now();
+            if probe.connection.borrow().as_ref().is_some_and(ServerConnection::has_ended) {
+                probe.next_at.set(probe.next_at.get().min(soon));
+            }
             if probe.node.breaker.is_open() && probe.opened.get().is_none() {
                 probe.opened.set(Some(now));
             }
@@ -149,16 +171,20 @@ impl<'a> Probes<'a> {
             }
         }
         let mut connection = probe.node.server.connect().await?;
+        // So that nothing else has to, which would take it two more round trips. What finds one gone loads it again.
+        load_scripts(&connection, &super::scripts()).await;
         self.check(probe, &mut connection, true).await?;
-        // So that no decision has to. One that finds it gone loads it again.
-        let _refused = load_script(&mut connection).await;
-        // It may have come back empty.
-        self.config.registry.republish_all(self.config.clock.now());
+        let run_id = probe.node.seen.lock().check.run_id.clone();
+        let server = ServerId(if run_id.is_empty() { format!("{:016x}", fastrand::u64(..)) } else { run_id });
+        if probe.server.replace(server.clone()) != server {
+            // It may have come back empty.
+            self.config.registry.republish_all(self.config.clock.now());
+        }
         self.beat_on(probe, connection).await
     }
 
     /// One probe. The connection is kept if it serves.
-    async fn beat_on(&self, probe: &Probe, connection: MultiplexedConnection) -> Result<Duration, Failure> {
+    async fn beat_on(&self, probe: &Probe, connection: ServerConnection) -> Result<Duration, Failure> {
         let result = self.exchange(probe, connection.clone()).await;
         // A server that has no memory answers all the same: another connection would not help.
         let serves = result.as_ref().err().is_none_or(|failure| failure.kind == StoreFailure::OutOfMemory);
@@ -166,12 +192,8 @@ impl<'a> Probes<'a> {
         result
     }
 
-    /// Takes no longer than a decision may.
-    async fn exchange(
-        &self,
-        probe: &Probe,
-        mut connection: MultiplexedConnection,
-    ) -> Result<Duration, Failure> {
+    /// No answer takes longer than a decision may.
+    async fn exchange(&self, probe: &Probe, mut connection: ServerConnection) -> Result<Duration, Failure> {
         if probe.check_at.get() <= Instant::now() {
             self.check(probe, &mut connection, false).await?;
         }
@@ -180,6 +202,7 @@ impl<'a> Probes<'a> {
             let replicas = timeout(CHECK_TIMEOUT, read_replicas(&mut connection, &probe.node.address.host));
             probe.node.seen.lock().replicas = replicas.await.map_err(|_| Failure::silent())??;
         }
+        connection.set_response_timeout(self.config.redis.timeout);
         // First: a server that has no memory left refuses the heartbeat, and is the one whose memory counts.
         self.read_memory(probe, &mut connection).await?;
         let begun = Instant::now();
@@ -187,11 +210,7 @@ impl<'a> Probes<'a> {
         Ok(begun.elapsed())
     }
 
-    async fn beat_or_ping(
-        &self,
-        probe: &Probe,
-        connection: &mut MultiplexedConnection,
-    ) -> Result<(), Failure> {
+    async fn beat_or_ping(&self, probe: &Probe, connection: &mut ServerConnection) -> Result<(), Failure> {
         let topology = &self.config.topology;
         let owner = topology.owner_of(self.heartbeat.key().as_bytes());
         if owner.is_some_and(|owner| Arc::ptr_eq(&owner, &probe.node)) {
@@ -200,23 +219,15 @@ impl<'a> Probes<'a> {
             let mut connection = RoutedConnection::new(Arc::clone(topology), connection, address);
             return self.heartbeat.beat(&mut connection, evicts).await;
         }
-        let ping = async {
-            let pong: RedisResult<()> = redis::cmd("PING").query_async(connection).await;
-            pong
-        };
-        Ok(timeout(self.config.redis.timeout, ping).await.map_err(|_| Failure::timeout())??)
+        let pong: RedisResult<()> = redis::cmd("PING").query_async(connection).await;
+        Ok(pong?)
     }
 
-    /// Finds out how full the server is. Takes no longer than a decision may.
-    async fn read_memory(
-        &self,
-        probe: &Probe,
-        connection: &mut MultiplexedConnection,
-    ) -> Result<(), Failure> {
-        let MonitorConfig { topology, check_every, scope, redis, .. } = self.config;
+    /// Finds out how full the server is.
+    async fn read_memory(&self, probe: &Probe, connection: &mut ServerConnection) -> Result<(), Failure> {
+        let MonitorConfig { topology, check_every, scope, .. } = self.config;
         let node = &probe.node;
-        let memory =
-            timeout(redis.timeout, read_memory(connection)).await.map_err(|_| Failure::timeout())??;
+        let memory = read_memory(connection).await?;
         let of_several = topology.is_cluster().then_some(&node.address);
         let quiet_after = *check_every * QUIET_CHECKS;
         server_status::update_memory(&mut node.seen.lock(), of_several, memory, quiet_after);
@@ -235,7 +246,7 @@ impl<'a> Probes<'a> {
     async fn check(
         &self,
         probe: &Probe,
-        connection: &mut MultiplexedConnection,
+        connection: &mut ServerConnection,
         is_first: bool,
     ) -> Result<(), Failure> {
         let MonitorConfig { topology, check_every, .. } = self.config;
@@ -299,6 +310,7 @@ impl Probe {
         let decisions = Cell::new((now, node.decisions()));
         let (next_at, check_at, replicas_at) = (Cell::new(now), Cell::new(now), Cell::new(now));
         let (connection, opened) = (RefCell::new(None), Cell::new(None));
-        Self { node, connection, next_at, opened, check_at, replicas_at, decisions }
+        let server = RefCell::default();
+        Self { node, connection, next_at, opened, check_at, replicas_at, decisions, server }
     }
 }

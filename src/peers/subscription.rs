@@ -4,7 +4,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 
 use bb8_redis::redis::{RedisError, Value};
 use futures_util::StreamExt;
-use tokio::time::{interval, sleep, timeout};
+use tokio::time::{Instant, interval, sleep, timeout};
 
 use super::time::jittered;
 use crate::store::redis::{Node, Server, Topology, channel, error_hint};
@@ -45,6 +45,7 @@ pub(super) async fn listen(topology: &Topology, prefix: &str, on_event: impl Fn(
             }
         };
         let channel = channel::name(prefix);
+        let begun = Instant::now();
         let ended = tokio::select! {
             ended = listen_once(&node.server, &channel, &on_event, &mut was_reported) => ended,
             // Another server is the primary, or the node has left the cluster.
@@ -57,7 +58,8 @@ pub(super) async fn listen(topology: &Topology, prefix: &str, on_event: impl Fn(
             was_reported = true;
             tracing::warn!(%why, "unblocks of other instances can't be received ({why}): local denials still expire after a second");
         }
-        sleep(jittered(RETRY_AFTER)).await;
+        // One that held for a while was closed, and is opened again at once.
+        sleep(jittered(RETRY_AFTER).saturating_sub(begun.elapsed())).await;
     }
 }
 

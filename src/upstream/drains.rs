@@ -4,15 +4,19 @@ use std::{
     collections::BTreeMap,
     fmt,
     sync::{Arc, Weak},
+    time::SystemTime,
 };
 
 use parking_lot::Mutex;
 
 use super::SharedUpstream;
-use crate::telemetry::{Event, Events};
+use crate::telemetry::{Event, Events, time::unix_micros};
 
 /// Drains at most: those of endpoints that are no longer configured stay until they are undrained.
 pub const MAX_DRAINS: usize = 1_000;
+
+/// For how long it is known that an endpoint was undrained: a day, in microseconds.
+const UNDRAINS_KNOWN: i64 = 86_400_000_000;
 
 /// An endpoint: the name of its upstream, and its URL as in `endpoints`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,8 +50,9 @@ pub enum DrainUpdate {
     Drain(Arc<Drain>),
     /// It was lost, and this instance still knows it: a drain of the same endpoint stays.
     Restore(Arc<Drain>),
-    /// An operator has undrained the endpoint here.
-    Undrain(EndpointId),
+    /// An operator has undrained the endpoint here. `at`: it is told once more, and a drain from after that stays; microseconds
+    /// since the Unix epoch.
+    Undrain { endpoint: EndpointId, at: Option<i64> },
 }
 
 impl DrainUpdate {
@@ -55,7 +60,7 @@ impl DrainUpdate {
     pub fn endpoint(&self) -> &EndpointId {
         match self {
             Self::Drain(drain) | Self::Restore(drain) => &drain.endpoint,
-            Self::Undrain(endpoint) => endpoint,
+            Self::Undrain { endpoint, .. } => endpoint,
         }
     }
 }
@@ -90,6 +95,25 @@ struct Table {
     /// By endpoint, what others have not been sent yet: of several updates only the last counts.
     pending: BTreeMap<EndpointId, PendingDrain>,
     next_sequence: u64,
+    /// What was undrained lately, on whatever instance, and when; as many as there may be drains.
+    undrained: BTreeMap<EndpointId, i64>,
+}
+
+impl Table {
+    /// Notes that these endpoints are not drained any more.
+    fn note_undrained<'a>(&mut self, endpoints: impl IntoIterator<Item = &'a EndpointId>) {
+        let now = unix_micros(SystemTime::now());
+        self.undrained.retain(|_, at| *at > now - UNDRAINS_KNOWN);
+        for endpoint in endpoints {
+            if self.undrained.len() >= MAX_DRAINS
+                && let Some(first) =
+                    self.undrained.iter().min_by_key(|(_, at)| **at).map(|(first, _)| first.clone())
+            {
+                self.undrained.remove(&first);
+            }
+            self.undrained.insert(endpoint.clone(), now);
+        }
+    }
 }
 
 impl DrainTable {
@@ -124,6 +148,7 @@ impl DrainTable {
             return Err(TooManyDrains);
         }
         let replaced = table.drains.insert(drain.endpoint.clone(), Arc::clone(&drain)).is_some();
+        table.undrained.remove(&drain.endpoint);
         self.queue(&mut table, DrainUpdate::Drain(Arc::clone(&drain)));
         drop(table);
         self.notify();
@@ -135,7 +160,8 @@ impl DrainTable {
     pub fn undrain(&self, endpoint: &EndpointId) -> Option<Arc<Drain>> {
         let mut table = self.table.lock();
         let drain = table.drains.remove(endpoint)?;
-        self.queue(&mut table, DrainUpdate::Undrain(endpoint.clone()));
+        table.note_undrained([endpoint]);
+        self.queue(&mut table, DrainUpdate::Undrain { endpoint: endpoint.clone(), at: None });
         drop(table);
         self.notify();
         self.publish_undrained(endpoint);
@@ -193,6 +219,16 @@ impl DrainTable {
         }
     }
 
+    /// Those that share the store may have lost what was undrained lately, and are told once more.
+    pub fn resend_undrains(&self) {
+        let mut table = self.table.lock();
+        for (endpoint, at) in table.undrained.clone() {
+            if !table.pending.contains_key(&endpoint) {
+                self.queue(&mut table, DrainUpdate::Undrain { endpoint, at: Some(at) });
+            }
+        }
+    }
+
     /// Replaces all drains by those that hold for all instances, but for what those were not sent yet, and for those that
     /// were lost: these are sent again. `is_lost` says of an endpoint that is drained here, and not everywhere, that nobody
     /// has undrained it. `is_first`: nothing was known before, so that no differences are announced.
@@ -222,7 +258,12 @@ impl DrainTable {
                 DrainUpdate::Restore(drain) => {
                     fresh.entry(drain.endpoint.clone()).or_insert_with(|| Arc::clone(drain));
                 }
-                DrainUpdate::Undrain(endpoint) => drop(fresh.remove(endpoint)),
+                DrainUpdate::Undrain { endpoint, at } => {
+                    let is_newer = |drain: &Drain| at.is_some_and(|at| drain.since > at);
+                    if !fresh.get(endpoint).is_some_and(|drain| is_newer(drain)) {
+                        fresh.remove(endpoint);
+                    }
+                }
             }
         }
         let before = std::mem::replace(&mut table.drains, fresh);
@@ -231,6 +272,9 @@ impl DrainTable {
             before.iter().filter(is_gone).map(|(endpoint, _)| endpoint.clone()).collect();
         let is_new = |drain: &&Arc<Drain>| before.get(&drain.endpoint) != Some(*drain);
         let new: Vec<Arc<Drain>> = table.drains.values().filter(is_new).cloned().collect();
+        let Table { drains, undrained, .. } = &mut *table;
+        undrained.retain(|endpoint, _| !drains.contains_key(endpoint));
+        table.note_undrained(&gone);
         drop(table);
         if !new.is_empty() || !gone.is_empty() {
             self.notify();
@@ -296,7 +340,10 @@ mod tests {
         let pending: Vec<_> = table.pending_updates().into_iter().map(|pending| pending.update).collect();
         assert_eq!(
             pending,
-            [DrainUpdate::Undrain(id(3)), DrainUpdate::Restore(Arc::new(drain(4, "other")))],
+            [
+                DrainUpdate::Undrain { endpoint: id(3), at: None },
+                DrainUpdate::Restore(Arc::new(drain(4, "other")))
+            ],
             "nobody restores what was undrained"
         );
         replace_all(&[drain(4, "another")]);

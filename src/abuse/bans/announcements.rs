@@ -24,10 +24,6 @@ impl Announcements {
         Self { events, audit, metrics, was_full: AtomicBool::new(false) }
     }
 
-    pub(super) fn has_subscribers(&self) -> bool {
-        self.events.has_subscribers()
-    }
-
     /// Publishes that a ban is in force, whichever instance issued it.
     pub(super) fn publish_banned(&self, ban: &Ban) {
         self.events.publish(|| Event::Banned {

@@ -5,6 +5,9 @@ use super::Key;
 /// The name of bans by hand, where others have the name of their rule.
 pub const MANUAL: &str = "ban";
 
+/// Times that are no further apart may be the same, read by another clock: in microseconds.
+const SAME_TIME: u64 = 1_000_000;
+
 /// A ban. Times are microseconds since the Unix epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ban {
@@ -50,6 +53,15 @@ impl Ban {
     /// Whether an operator issued it.
     pub fn is_manual(&self) -> bool {
         self.level == 0
+    }
+
+    /// Whether it stays where both of one key are known. Of two by hand that is the later word of an operator, else the one
+    /// that ends last.
+    pub(super) fn outdoes(&self, other: &Self) -> bool {
+        match (self.is_manual(), other.is_manual()) {
+            (true, true) => self.since > other.since && self.until.abs_diff(other.until) > SAME_TIME,
+            _ => self.until > other.until,
+        }
     }
 
     /// The name that its denials are listed under: the rule, or [`MANUAL`].

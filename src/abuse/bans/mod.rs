@@ -13,6 +13,7 @@ mod index;
 mod key;
 mod ladder;
 mod ladders;
+mod lifts;
 mod offense_counter;
 mod offenses;
 mod prefix_lengths;

@@ -16,16 +16,26 @@ impl BanTable {
         self.outbox.lock().ack(sent);
     }
 
-    /// The others have lost their bans: all that are known here are sent again.
-    pub fn resend_all(&self) {
-        self.all().into_iter().for_each(|ban| self.queue_update(BanUpdate::Merge(ban)));
+    /// The others may have lost bans and lifts: all that are known here are sent again, before what waits already. Returns
+    /// whether there are any.
+    pub fn resend_all(&self) -> bool {
+        let now = self.clock.now();
+        let lifts = self.lifts.lock().recent(now);
+        let lifts = lifts.into_iter().map(|(key, at)| BanUpdate::Lift { key, at });
+        let bans = self.all().into_iter().map(BanUpdate::Merge);
+        let mut outbox = self.outbox.lock();
+        let waiting: Vec<BanUpdate> = outbox.iter().cloned().collect();
+        outbox.clear();
+        for update in lifts.chain(bans).chain(waiting) {
+            outbox.push_to(outbox_class(&update), update);
+        }
+        outbox.iter().next().is_some()
     }
 
     /// Queues an update for the other instances, if there are any.
     pub(super) fn queue_update(&self, update: BanUpdate) {
         if self.is_shared {
-            let is_by_rule = matches!(&update, BanUpdate::Merge(ban) if !ban.is_manual());
-            self.outbox.lock().push_to(usize::from(is_by_rule), update);
+            self.outbox.lock().push_to(outbox_class(&update), update);
         }
     }
 
@@ -35,6 +45,7 @@ impl BanTable {
             BanChange::Banned(ban) => {
                 let ban = Arc::new(ban);
                 let replaced = self.change_index(|index| index.insert(Arc::clone(&ban)));
+                self.lifts.lock().forget(&ban.key);
                 if replaced.is_none_or(|replaced| !is_same(&replaced, &ban)) {
                     self.announcements.publish_banned(&ban);
                 }
@@ -44,6 +55,7 @@ impl BanTable {
                 }
             }
             BanChange::Lifted(key) => {
+                self.lifts.lock().note(key.clone(), self.clock.now());
                 self.remove(&key);
             }
             BanChange::Dropped { key, is_shadow } => {
@@ -66,9 +78,7 @@ impl BanTable {
             match update {
                 BanUpdate::Replace(ban) => drop(fresh.insert(Arc::clone(ban))),
                 BanUpdate::Merge(ban) => {
-                    let ends_first =
-                        fresh.get(&ban.key, ban.is_shadow).is_none_or(|known| known.until < ban.until);
-                    if ends_first {
+                    if fresh.get(&ban.key, ban.is_shadow).is_none_or(|known| ban.outdoes(known)) {
                         fresh.insert(Arc::clone(ban));
                     }
                 }
@@ -87,22 +97,31 @@ impl BanTable {
             fresh.enforced += index.enforced;
             std::mem::replace(index, fresh)
         });
-        if !is_first && self.announcements.has_subscribers() {
-            self.announce_differences(&before);
+        if !is_first {
+            self.note_differences(&before);
         }
         self.mask_users();
     }
 
-    fn announce_differences(&self, before: &BanIndex) {
-        let all = self.all();
-        let is_new =
-            |ban: &&Arc<Ban>| before.get(&ban.key, ban.is_shadow).is_none_or(|known| !is_same(known, ban));
-        all.iter().filter(is_new).for_each(|ban| self.announcements.publish_banned(ban));
+    fn note_differences(&self, before: &BanIndex) {
         let now = self.clock.now();
         let is_known = |ban: &Ban| self.index.read().get(&ban.key, ban.is_shadow).is_some();
-        let gone = before.latest_first(None).filter(|ban| ban.is_active(now) && !is_known(ban));
-        gone.for_each(|ban| self.announcements.publish_lifted(&ban.key));
+        for gone in before.latest_first(None).filter(|ban| ban.is_active(now) && !is_known(ban)) {
+            self.lifts.lock().note(gone.key.clone(), now);
+            self.announcements.publish_lifted(&gone.key);
+        }
+        let is_new =
+            |ban: &&Arc<Ban>| before.get(&ban.key, ban.is_shadow).is_none_or(|known| !is_same(known, ban));
+        for new in self.all().iter().filter(is_new) {
+            self.lifts.lock().forget(&new.key);
+            self.announcements.publish_banned(new);
+        }
     }
+}
+
+/// Updates by rules push out none by operators.
+fn outbox_class(update: &BanUpdate) -> usize {
+    usize::from(matches!(update, BanUpdate::Merge(ban) if !ban.is_manual()))
 }
 
 /// Whether two bans of a key are the same, as far as clocks tell: what is read back has gone through another clock.

@@ -15,6 +15,7 @@ use super::{
     Ban, BanClass, BanUpdate, Key, Ladder, MAX_BANS, Offense,
     announcements::Announcements,
     index::{BanIndex, BanPosition, position},
+    lifts::Lifts,
     offense_counter::OffenseCounter,
 };
 use crate::{
@@ -46,6 +47,7 @@ pub struct BanTable {
     is_shared_counting: AtomicBool,
     /// Of operators, and of rules.
     pub(super) outbox: Mutex<Outbox<BanUpdate, 2>>,
+    pub(super) lifts: Mutex<Lifts>,
     /// How bans name users.
     pub(super) names: RwLock<UserNaming>,
 }
@@ -79,6 +81,7 @@ impl BanTable {
             counter: Mutex::default(),
             is_shared_counting: AtomicBool::new(false),
             outbox: Mutex::new(Outbox::new(MAX_UPDATES)),
+            lifts: Mutex::default(),
             names: RwLock::default(),
         }
     }
@@ -199,6 +202,7 @@ impl BanTable {
             }
             index.insert(Arc::clone(&ban))
         });
+        self.lifts.lock().forget(&ban.key);
         self.queue_update(BanUpdate::Replace(Arc::clone(&ban)));
         self.announcements.record_manual();
         self.announcements.publish_banned(&ban);
@@ -230,9 +234,12 @@ impl BanTable {
 
     /// Lifts the bans of a key, and forgets its ladders. Returns how many bans there were.
     pub fn lift(&self, key: &Key) -> u64 {
-        let lifted = self.remove(key);
+        let (now, lifted) = (self.clock.now(), self.remove(key));
+        if self.is_shared {
+            self.lifts.lock().note(key.clone(), now);
+        }
         // Even where none is known here: other instances may know one, and they forget its ladders, too.
-        self.queue_update(BanUpdate::Lift { key: key.clone(), at: self.clock.now() });
+        self.queue_update(BanUpdate::Lift { key: key.clone(), at: now });
         lifted
     }
 
@@ -283,6 +290,7 @@ impl BanTable {
             true
         });
         if is_inserted {
+            self.lifts.lock().forget(&ban.key);
             self.announcements.publish_banned(ban);
         }
         is_inserted
@@ -373,7 +381,7 @@ impl BanTable {
                 key: offense.key,
                 since: now,
                 until: now.saturating_add(step.duration),
-                reason: offense.rule.reason.clone(),
+                reason: offense.rule.reason(&offense.policy),
                 by: offense.rule.name.to_string(),
                 level: step.level,
                 is_shadow,
@@ -449,7 +457,7 @@ mod tests {
         for _ in 0..3 {
             for n in 0..3 {
                 assert!(active_keys(&bans).is_empty(), "{n} are too few");
-                offenses.note(&rule(), "ip:203.0.113.7".into(), clock.now());
+                offenses.note(&rule(), "ip:203.0.113.7".into(), "per-ip", clock.now());
                 offenses.flush();
                 bans.tick();
             }
@@ -468,7 +476,7 @@ mod tests {
         let (bans, clock) = bans(true);
         let offenses = OffenseRecorder::new(Arc::clone(&bans));
         let deny = |user: &str| {
-            offenses.note(&rule(), user.into(), clock.now());
+            offenses.note(&rule(), user.into(), "per-ip", clock.now());
             offenses.flush();
         };
         for seconds in [0, 1, 61] {
@@ -520,7 +528,7 @@ mod tests {
         let offenses = OffenseRecorder::new(Arc::clone(&bans));
         for _ in 0..2 {
             for _ in 0..2 {
-                offenses.note(&rule(), "ip:203.0.113.7".into(), clock.now());
+                offenses.note(&rule(), "ip:203.0.113.7".into(), "per-ip", clock.now());
             }
             offenses.flush();
             bans.tick();

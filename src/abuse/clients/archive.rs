@@ -1,5 +1,7 @@
 //! The archive through which instances share limited clients and bans.
 
+use std::time::Duration;
+
 use ipnet::IpNet;
 
 use super::{super::bans::Key, ClientSnapshot, UserAddress};
@@ -8,6 +10,11 @@ use crate::limit::Unavailable;
 /// Reads what the other instances have written, and writes down who was unblocked. An instance's own records are not
 /// returned to it.
 pub trait Archive {
+    /// How long an operator's request may wait for it.
+    fn patience(&self) -> Duration {
+        Duration::from_millis(500)
+    }
+
     /// Clients that changed at `since` or later by the archive's own clock, in order of their changes; a
     /// page of them.
     ///

@@ -14,3 +14,10 @@ mod write;
 pub(super) use keys::key;
 pub(super) use read::count_bans;
 pub(super) use sync::BanSync;
+
+use bb8_redis::redis::Script;
+
+/// Its scripts.
+pub(super) fn scripts() -> [&'static Script; 3] {
+    [&read::BANS, &write::BAN, &write::OFFENSE]
+}

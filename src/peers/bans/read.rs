@@ -15,7 +15,8 @@ use crate::{
     store::redis::RoutedConnection,
 };
 
-static BANS: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../../lua/bans.lua")));
+pub(super) static BANS: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("../../../lua/bans.lua")));
 
 /// Bans that are read at a time: Redis does nothing else meanwhile.
 pub(super) const PAGE_SIZE: usize = 500;

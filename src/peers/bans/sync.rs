@@ -1,12 +1,11 @@
 //! Keeps this instance's bans the same as everyone's: sends what happened here, and applies what happened anywhere.
 
-use std::{cell::RefCell, time::Duration};
-
-use bb8_redis::redis::RedisResult;
-use tokio::{
-    sync::watch,
-    time::{Instant, timeout},
+use std::{
+    cell::{Cell, RefCell},
+    time::Duration,
 };
+
+use tokio::{sync::watch, time::Instant};
 
 use super::{
     super::{MonitorConfig, probe::Probes, rounds::Rounds, time::jittered},
@@ -26,8 +25,6 @@ use crate::{
 const ROUND: Duration = Duration::from_millis(50);
 /// How often the version in Redis is read, to find out what was missed.
 const VERSION_CHECK: Duration = Duration::from_millis(500);
-/// For one call, unless decisions may take longer.
-const CALL_TIMEOUT: Duration = Duration::from_millis(500);
 /// After a call that failed.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Offenses or updates sent by one call of a script: Redis does nothing else meanwhile.
@@ -40,12 +37,19 @@ pub(in crate::peers) struct BanSync<'a> {
     config: &'a MonitorConfig,
     keys: BanKeys,
     log: RefCell<ChangeLog<BanChange>>,
+    /// Whether all was sent again since the last snapshot.
+    is_restored: Cell<bool>,
 }
 
 impl<'a> BanSync<'a> {
     pub(in crate::peers) fn new(config: &'a MonitorConfig) -> Self {
         let prefix = config.redis.key_prefix();
-        Self { config, keys: BanKeys::new(&prefix), log: RefCell::new(ChangeLog::new()) }
+        Self {
+            config,
+            keys: BanKeys::new(&prefix),
+            log: RefCell::new(ChangeLog::new()),
+            is_restored: Cell::default(),
+        }
     }
 
     /// Messages may have been missed.
@@ -74,7 +78,7 @@ impl<'a> BanSync<'a> {
         on_round: impl Fn(),
     ) {
         let MonitorConfig { bans, .. } = self.config;
-        let (mut check_at, mut retry_at) = (Instant::now(), Instant::now());
+        let (mut check_at, mut retry_at, mut server) = (Instant::now(), Instant::now(), None);
         let mut rounds = Rounds::new(ROUND, ends);
         while rounds.next().await {
             let connection = probes.connection(self.keys.version()).filter(|_| retry_at <= Instant::now());
@@ -82,6 +86,10 @@ impl<'a> BanSync<'a> {
                 bans.set_shared_counting(false);
                 continue;
             };
+            let current = probes.server(self.keys.version());
+            if server.replace(current.clone()).is_some_and(|before| before != current) {
+                self.restore();
+            }
             let is_check_due = check_at <= Instant::now();
             if is_check_due {
                 check_at = Instant::now() + jittered(VERSION_CHECK);
@@ -107,10 +115,22 @@ impl<'a> BanSync<'a> {
         self.count_offenses(connection).await
     }
 
+    /// Redis may have lost bans and lifts, be it a few: sends all that are known here, and reads all that Redis has.
+    fn restore(&self) {
+        let mut log = self.log.borrow_mut();
+        if log.applied().is_some() && self.config.bans.resend_all() {
+            self.is_restored.set(true);
+            tracing::info!(
+                "Redis was started anew, or is another server: this instance tells it the bans that it knows"
+            );
+        }
+        log.miss();
+    }
+
     /// Finds out whether changes were missed.
     async fn check_version(&self, connection: &mut RoutedConnection) -> Result<(), Failure> {
         let before = self.log.borrow().applied().cloned();
-        let newest = self.bounded(read::read_version(connection, &self.keys)).await?;
+        let newest = read::read_version(connection, &self.keys).await?;
         let now = Instant::now().into_std();
         // The log remembers what follows from it.
         let _observation = self.log.borrow_mut().observe(&newest, before.as_ref(), now);
@@ -125,8 +145,7 @@ impl<'a> BanSync<'a> {
             if updates.is_empty() {
                 break;
             }
-            let sent = write::send_updates(connection, &self.keys, &updates, clock.now());
-            let outcome = self.bounded(sent).await?;
+            let outcome = write::send_updates(connection, &self.keys, &updates, clock.now()).await?;
             bans.ack_updates(&updates);
             self.apply(&outcome);
         }
@@ -143,15 +162,15 @@ impl<'a> BanSync<'a> {
                 break;
             }
             let now = clock.now();
-            match self.bounded(write::count_offenses(connection, &self.keys, &offenses, now)).await {
+            match write::count_offenses(connection, &self.keys, &offenses, now).await {
                 Ok(outcome) => {
                     self.apply(&outcome);
                     self.report_issued(&outcome, now);
                 }
-                Err(failure) => {
+                Err(error) => {
                     // They may have been counted: sent again, they would count twice.
                     bans.count_locally_once(offenses);
-                    return Err(failure);
+                    return Err(error.into());
                 }
             }
         }
@@ -181,8 +200,11 @@ impl<'a> BanSync<'a> {
         // was noticed.
         if log.is_lost_at(&version) && !self.config.bans.is_empty() {
             tracing::warn!("Redis has lost its bans: this instance restores those that it knows");
-            self.config.bans.resend_all();
+            if !self.is_restored.get() {
+                self.config.bans.resend_all();
+            }
         }
+        self.is_restored.set(false);
         let is_first = log.applied().is_none();
         let late = log.finish_snapshot(version, Instant::now().into_std());
         self.config.bans.replace_all(bans, is_first);
@@ -192,19 +214,12 @@ impl<'a> BanSync<'a> {
 
     async fn read_snapshot(&self, connection: &mut RoutedConnection) -> Result<(Version, Vec<Ban>), Failure> {
         let clock = &self.config.clock;
-        let mut page =
-            self.bounded(read::read_page(connection, &self.keys, "", PAGE_SIZE, clock.now())).await?;
+        let mut page = read::read_page(connection, &self.keys, "", PAGE_SIZE, clock.now()).await?;
         let (version, mut bans) = (page.version, page.bans);
         while let Some(from) = page.next {
-            page =
-                self.bounded(read::read_page(connection, &self.keys, &from, PAGE_SIZE, clock.now())).await?;
+            page = read::read_page(connection, &self.keys, &from, PAGE_SIZE, clock.now()).await?;
             bans.extend(page.bans);
         }
         Ok((version, bans))
-    }
-
-    async fn bounded<T>(&self, call: impl Future<Output = RedisResult<T>>) -> Result<T, Failure> {
-        let longest = CALL_TIMEOUT.max(self.config.redis.timeout);
-        Ok(timeout(longest, call).await.map_err(|_| Failure::timeout())??)
     }
 }

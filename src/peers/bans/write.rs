@@ -16,7 +16,7 @@ use crate::{
     store::redis::RoutedConnection,
 };
 
-static OFFENSE: LazyLock<Script> = LazyLock::new(|| {
+pub(super) static OFFENSE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(
         include_str!("../../../lua/key_prelude.lua"),
         include_str!("../../../lua/bans_prelude.lua"),
@@ -24,7 +24,7 @@ static OFFENSE: LazyLock<Script> = LazyLock::new(|| {
     ))
 });
 
-static BAN: LazyLock<Script> = LazyLock::new(|| {
+pub(super) static BAN: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(
         include_str!("../../../lua/key_prelude.lua"),
         include_str!("../../../lua/bans_prelude.lua"),
@@ -49,7 +49,7 @@ pub(super) async fn count_offenses(
     now: i64,
 ) -> RedisResult<Outcome> {
     let mut call = prepare(&OFFENSE, keys);
-    for Offense { rule, key, count, first, last } in offenses {
+    for Offense { rule, key, count, first, last, policy } in offenses {
         let terms = &rule.terms;
         call.arg(&*rule.name).arg(key.to_string()).arg(*count);
         call.arg(now.saturating_sub(*first).max(0)).arg(now.saturating_sub(*last).max(0));
@@ -58,7 +58,9 @@ pub(super) async fn count_offenses(
             .arg(terms.first_duration)
             .arg(terms.factor)
             .arg(terms.max_duration);
-        call.arg(rule.draw_jitter()).arg(mode(rule.is_shadow)).arg(describe(&rule.reason, &rule.name));
+        call.arg(rule.draw_jitter())
+            .arg(mode(rule.is_shadow))
+            .arg(describe(&rule.reason(policy), &rule.name));
     }
     let (changes, refused, issued) = call.invoke_async(connection).await?;
     Ok(Outcome { changes, refused, issued })

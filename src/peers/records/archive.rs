@@ -1,6 +1,6 @@
 //! The records as the admin port asks for them.
 
-use std::{cell::RefCell, collections::HashMap};
+use std::{cell::RefCell, collections::HashMap, time::Duration};
 
 use bb8_redis::redis::{self, RedisResult, aio::ConnectionLike};
 use ipnet::IpNet;
@@ -15,6 +15,7 @@ use crate::{
 #[derive(Debug)]
 pub struct RecordArchive<F, C> {
     scope: Scope,
+    patience: Duration,
     connect: F,
     /// The connections of the last requests on records and on bans, if those were answered. In a cluster they may be to
     /// different nodes.
@@ -25,9 +26,10 @@ impl<F, C> RecordArchive<F, C>
 where
     F: AsyncFn(&str) -> Result<C, Unavailable>,
 {
-    /// The records of `scope`, by the connections that `connect` gives to the server that has a key.
-    pub fn new(scope: Scope, connect: F) -> Self {
-        Self { scope, connect, idle: RefCell::default() }
+    /// The records of `scope`, by the connections that `connect` gives to the server that has a key. `patience`: for a
+    /// few round trips.
+    pub fn new(scope: Scope, patience: Duration, connect: F) -> Self {
+        Self { scope, patience, connect, idle: RefCell::default() }
     }
 
     /// Runs a request on the idle connection, and, since that may have ended meanwhile, once more on a new one. Every
@@ -56,6 +58,10 @@ where
     F: AsyncFn(&str) -> Result<C, Unavailable>,
     C: ConnectionLike,
 {
+    fn patience(&self) -> Duration {
+        self.patience
+    }
+
     async fn changed(&self, since: i64) -> Result<ChangesPage, Unavailable> {
         self.run(self.scope.changed_key(), async |connection| {
             read::read_changed(connection, &self.scope, since).await

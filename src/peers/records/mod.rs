@@ -21,3 +21,10 @@ mod write;
 pub use archive::RecordArchive;
 pub use scope::Scope;
 pub use write::publish_round;
+
+use bb8_redis::redis::Script;
+
+/// Its scripts.
+pub(super) fn scripts() -> [&'static Script; 3] {
+    [&table::WRITE, &table::SWEEP_DUE, &table::REMOVE]
+}

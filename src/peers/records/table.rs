@@ -36,9 +36,9 @@ macro_rules! script {
     };
 }
 
-static WRITE: LazyLock<Script> = script!("record.lua");
-static SWEEP_DUE: LazyLock<Script> = script!("record_sweep.lua");
-static REMOVE: LazyLock<Script> = script!("record_remove.lua");
+pub(super) static WRITE: LazyLock<Script> = script!("record.lua");
+pub(super) static SWEEP_DUE: LazyLock<Script> = script!("record_sweep.lua");
+pub(super) static REMOVE: LazyLock<Script> = script!("record_remove.lua");
 
 /// A table of records, and what it may take.
 #[derive(Debug, Clone)]

@@ -2,9 +2,9 @@
 
 use std::sync::LazyLock;
 
-use bb8_redis::redis::{RedisError, Script, aio::MultiplexedConnection};
+use bb8_redis::redis::{RedisError, Script};
 
-use super::{channel, topology::Topology};
+use super::{channel, server_connection::ServerConnection, topology::Topology};
 
 static ACL_CHECK: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../../../lua/acl_check.lua")));
@@ -15,7 +15,7 @@ static ACL_CHECK: LazyLock<Script> =
 /// # Errors
 /// It does not answer, or can't at the moment.
 pub(super) async fn missing_rights(
-    connection: &mut MultiplexedConnection,
+    connection: &mut ServerConnection,
     prefix: &str,
     key: &str,
     topology: &Topology,

@@ -1,23 +1,22 @@
 //! Connections to one Redis server, for a pool.
 
-use std::{cell::Cell, fmt, io, path::Path, time::Duration};
+use std::{cell::Cell, fmt, io, path::Path, sync::Arc, time::Duration};
 
 use bb8_redis::{
-    RedisConnectionManager,
     bb8::ManageConnection,
     redis::{
         self, Client, ClientTlsConfig, Cmd, ConnectionAddr, ErrorKind, IntoConnectionInfo, RedisError,
-        ServerErrorKind, TlsCertificates, Value,
-        aio::{ConnectionLike, MultiplexedConnection},
-        io::tcp::TcpSettings,
+        ServerErrorKind, TlsCertificates, Value, aio::ConnectionLike, io::tcp::TcpSettings,
     },
 };
+use rustls::ClientConfig;
 use tokio::time::{Instant, timeout};
 
-use super::failure;
+use super::{failure, server_connection::ServerConnection};
 use crate::{
     config::model::{self, Secret},
     file, system_authorities,
+    tls::{self, PemError},
 };
 
 /// For a new connection, from its first packet to the end of the greeting: the crate's own.
@@ -34,15 +33,22 @@ pub enum ServerError {
     File { path: String, error: io::Error },
     #[error("store.redis: {0}")]
     Settings(#[from] RedisError),
+    #[error("{path}: {error}")]
+    Pem { path: String, error: PemError },
+    #[error("store.redis.tls: {0}")]
+    Tls(#[from] rustls::Error),
 }
 
 /// Where a server is, and who we are to it.
 #[derive(Debug, Clone)]
 pub struct Server {
     client: Client,
-    manager: RedisConnectionManager,
+    /// If it is asked over TLS.
+    tls: Option<Arc<ClientConfig>>,
     /// A connection is only good if the server is a primary now. Sentinels may have named one that is none any more.
     must_be_primary: bool,
+    /// For each answer, unless it is a decision.
+    call_timeout: Duration,
 }
 
 /// Credentials that are not in a URL.
@@ -61,6 +67,7 @@ impl Server {
         url: &str,
         credentials: Credentials<'_>,
         tls: &model::ClientTls,
+        call_timeout: Duration,
     ) -> Result<Self, ServerError> {
         let server = url.into_connection_info()?;
         // It would say which library it is: a right of its own, that nothing else needs.
@@ -77,28 +84,33 @@ impl Server {
         let tcp = TcpSettings::default().set_nodelay(true);
         let server = server.set_redis_settings(settings).set_tcp_settings(tcp);
         if !url.starts_with("rediss:") {
-            return Self::of_client(Client::open(server)?);
+            let client = Client::open(server)?;
+            return Ok(Self { client, tls: None, must_be_primary: false, call_timeout });
         }
         // A provider that is installed already stays.
         let _already = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        // Without it, the client would read the system's for each connection, on the thread that serves.
-        let root_cert = match &tls.ca {
-            Some(ca) => Some(read(ca)?),
-            None => system_authorities::pem().map(String::into_bytes),
+        let ca = tls.ca.as_deref().map(|path| Ok::<_, ServerError>((path, read(path)?))).transpose()?;
+        let authorities = match &ca {
+            Some((path, bytes)) => Arc::new(in_file(path, tls::authorities(bytes))?),
+            None => system_authorities::trusted(),
         };
-        let client_tls = match &tls.certificate {
+        let builder = ClientConfig::builder().with_root_certificates(authorities);
+        let mut client_tls = None;
+        let config = match &tls.certificate {
             Some(model::ClientCertificate { cert, key }) => {
-                Some(ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? })
+                let (client_cert, client_key) = (read(cert)?, read(key)?);
+                let chain = in_file(cert, tls::certificates(&client_cert))?;
+                let private_key = in_file(key, tls::private_key(&client_key))?;
+                client_tls = Some(ClientTlsConfig { client_cert, client_key });
+                builder.with_client_auth_cert(chain, private_key)?
             }
-            None => None,
+            None => builder.with_no_client_auth(),
         };
-        Self::of_client(Client::build_with_tls(server, TlsCertificates { client_tls, root_cert })?)
-    }
-
-    fn of_client(client: Client) -> Result<Self, ServerError> {
-        // What the client was told of TLS is part of this.
-        let manager = RedisConnectionManager::new(client.get_connection_info().clone())?;
-        Ok(Self { client, manager, must_be_primary: false })
+        // For subscriptions. Without it, the client would read the system's for each connection, on the thread that serves.
+        let root_cert =
+            ca.map(|(_, bytes)| bytes).or_else(|| system_authorities::pem().map(String::into_bytes));
+        let client = Client::build_with_tls(server, TlsCertificates { client_tls, root_cert })?;
+        Ok(Self { client, tls: Some(Arc::new(config)), must_be_primary: false, call_timeout })
     }
 
     /// The server at another address, to which we are the same.
@@ -111,16 +123,16 @@ impl Server {
             }
             _ => ConnectionAddr::Tcp(host, port),
         };
-        let server = Self::of_client(Client::open(info.clone().set_addr(address))?)?;
-        Ok(Self { must_be_primary: self.must_be_primary, ..server })
+        let client = Client::open(info.clone().set_addr(address))?;
+        Ok(Self { client, ..self.clone() })
     }
 
     /// The same server, whose connections are only good while it is a primary.
     pub(super) fn into_primary(self, database: u32) -> Result<Self, ServerError> {
         let info = self.client.get_connection_info().clone();
         let settings = info.redis_settings().clone().set_db(i64::from(database));
-        let server = Self::of_client(Client::open(info.set_redis_settings(settings))?)?;
-        Ok(Self { must_be_primary: true, ..server })
+        let client = Client::open(info.set_redis_settings(settings))?;
+        Ok(Self { client, must_be_primary: true, ..self })
     }
 
     /// `HOST:PORT`, or the path of a socket.
@@ -139,17 +151,15 @@ impl Server {
         self.client.get_connection_info().redis_settings().password().is_some()
     }
 
-    /// Opens a connection. Only its making is bounded in time: callers have timeouts of their own for what they ask.
-    pub(crate) async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
-        let made = self.manager.connect().await;
+    /// Opens a connection, on which each answer has its timeout.
+    pub(crate) async fn connect(&self) -> Result<ServerConnection, RedisError> {
+        let opening = ServerConnection::open(self.client.get_connection_info(), self.tls.as_ref());
+        let opened = timeout(CONNECT_TIMEOUT, opening).await.map_err(|_| self.timed_out())?;
         let mut connection =
-            made.map_err(|error| if error.is_timeout() { self.timed_out() } else { error })?;
-        // Half a second unless it is told otherwise, which store.redis.timeout may exceed.
-        connection.set_response_timeout(Duration::MAX);
+            opened.map_err(|error| if error.is_timeout() { self.timed_out() } else { error })?;
+        connection.set_response_timeout(self.call_timeout);
         if self.must_be_primary {
-            let ask = redis::cmd("ROLE");
-            let role = timeout(CONNECT_TIMEOUT, ask.query_async::<Vec<Value>>(&mut connection)).await;
-            let role = role.map_err(|_| self.timed_out())??;
+            let role = redis::cmd("ROLE").query_async::<Vec<Value>>(&mut connection).await?;
             if !matches!(role.first(), Some(Value::BulkString(name)) if name == b"master") {
                 let words = "the server is no primary any more";
                 return Err((ErrorKind::Server(ServerErrorKind::ReadOnly), words).into());
@@ -209,6 +219,10 @@ impl fmt::Display for Address {
     }
 }
 
+fn in_file<T>(path: &Path, read: Result<T, PemError>) -> Result<T, ServerError> {
+    read.map_err(|error| ServerError::Pem { path: path.display().to_string(), error })
+}
+
 fn read(path: &Path) -> Result<Vec<u8>, ServerError> {
     file::read_file(path, MAX_TLS_FILE)
         .map_err(|error| ServerError::File { path: path.display().to_string(), error })
@@ -217,7 +231,7 @@ fn read(path: &Path) -> Result<Vec<u8>, ServerError> {
 /// A connection of a pool, or why there is none: a pool does not tell waiting tasks that a connection could not be made.
 /// Several tasks may ask on it at once: the server answers them in order.
 pub(super) struct Connection {
-    inner: Result<MultiplexedConnection, RedisError>,
+    inner: Result<ServerConnection, RedisError>,
     /// When it was made, or was found to answer.
     known_good: Cell<Instant>,
     /// Whether nothing is to be asked on it any more.
@@ -291,7 +305,17 @@ impl Connection {
 
     /// Whether it is to be given up.
     pub(super) fn is_broken(&self) -> bool {
-        self.broken.get()
+        self.broken.get() || self.has_ended()
+    }
+
+    /// Whether the other side has closed it.
+    pub(super) fn has_ended(&self) -> bool {
+        self.inner.as_ref().is_ok_and(ServerConnection::has_ended)
+    }
+
+    /// How many bytes were written on it so far.
+    pub(super) fn written(&self) -> u64 {
+        self.inner.as_ref().map_or(0, ServerConnection::written)
     }
 
     /// Whether it could not be made, and that was before this.
@@ -308,7 +332,11 @@ impl ManageConnection for Manager {
     type Error = RedisError;
 
     async fn connect(&self) -> Result<Connection, RedisError> {
-        let inner = self.0.connect().await;
+        let mut inner = self.0.connect().await;
+        if let Ok(inner) = &mut inner {
+            // Each decision has its own.
+            inner.set_response_timeout(Duration::MAX);
+        }
         let (broken, known_good) = (Cell::new(inner.is_err()), Cell::new(Instant::now()));
         Ok(Connection { inner, known_good, broken })
     }
@@ -317,11 +345,14 @@ impl ManageConnection for Manager {
     /// ask in vain would cost a decision.
     async fn is_valid(&self, connection: &mut Connection) -> Result<(), RedisError> {
         let Ok(inner) = &mut connection.inner else { return Ok(()) };
+        if inner.has_ended() {
+            return Err(io::Error::from(io::ErrorKind::ConnectionReset).into());
+        }
         if connection.known_good.get().elapsed() < TEST_AFTER {
             return Ok(());
         }
         match inner.req_packed_command(&redis::cmd("PING")).await {
-            Err(error) if error.is_unrecoverable_error() => Err(error),
+            Err(error) if error.is_unrecoverable_error() || inner.has_ended() => Err(error),
             // Whatever it says, it answers.
             _ => {
                 connection.known_good.set(Instant::now());
@@ -331,7 +362,7 @@ impl ManageConnection for Manager {
     }
 
     fn has_broken(&self, connection: &mut Connection) -> bool {
-        connection.broken.get()
+        connection.is_broken()
     }
 }
 
@@ -342,7 +373,13 @@ mod tests {
     #[test]
     fn no_end_of_a_batch_waits_for_an_acknowledgement_of_its_beginning() {
         for url in ["redis://127.0.0.1", "rediss://127.0.0.1"] {
-            let server = Server::open(url, Credentials::default(), &model::ClientTls::default()).unwrap();
+            let server = Server::open(
+                url,
+                Credentials::default(),
+                &model::ClientTls::default(),
+                Duration::from_secs(1),
+            )
+            .unwrap();
             let other = server.at(&Address { host: "10.0.0.1".to_owned(), port: 7000 }).unwrap();
             for server in [server, other] {
                 assert!(server.client().get_connection_info().tcp_settings().nodelay(), "{url}");
@@ -354,15 +391,26 @@ mod tests {
     fn a_server_at_another_address_is_reached_in_the_same_way() {
         let password = Secret::new("hunter2");
         let credentials = Credentials { user: Some("app"), password: Some(&password) };
-        let server =
-            Server::open("rediss://10.0.0.1:6380", credentials, &model::ClientTls::default()).unwrap();
+        let server = Server::open(
+            "rediss://10.0.0.1:6380",
+            credentials,
+            &model::ClientTls::default(),
+            Duration::from_secs(1),
+        )
+        .unwrap();
         let other = server.at(&Address::parse("redis-2.internal:6381", "").unwrap()).unwrap();
         assert!(other.is_encrypted() && other.has_password());
         assert_eq!(other.address().to_string(), "redis-2.internal:6381");
         let primary = other.into_primary(3).unwrap();
         let settings = primary.client().get_connection_info().redis_settings();
         assert_eq!((settings.db(), settings.username(), primary.must_be_primary), (3, Some("app"), true));
-        let own = Server::open("redis://me:word@h", credentials, &model::ClientTls::default()).unwrap();
+        let own = Server::open(
+            "redis://me:word@h",
+            credentials,
+            &model::ClientTls::default(),
+            Duration::from_secs(1),
+        )
+        .unwrap();
         assert_eq!(own.client().get_connection_info().redis_settings().username(), Some("me"));
     }
 

@@ -35,6 +35,8 @@ use crate::{
 
 /// How often a batch loads the script, at most.
 const MAX_LOADS: usize = 3;
+/// On how many connections a batch is sent that the other side has closed meanwhile: as many as were idle may be.
+const MAX_ENDED: usize = 4;
 /// The most batches in flight on one connection.
 const MAX_IN_FLIGHT: usize = 32;
 /// A batch waits for the one before it no longer than this part of the timeout. What is left of the timeout is for the round
@@ -320,12 +322,27 @@ impl Inner {
         self.release(connection);
     }
 
+    /// Sends a batch on `connection`, or on one that is opened. Where the other side has closed it before a byte was written,
+    /// nothing was sent, and the batch goes out once more on another.
     async fn call(&self, connection: &mut Option<SharedConnection>, batch: &Batch) -> Result<Value, Failure> {
-        let connection = match connection {
-            Some(connection) => connection,
-            None => connection.insert(self.share_connection().await?),
-        };
-        let connection: &Connection = &connection.0;
+        for _ in 0..MAX_ENDED {
+            if connection.as_ref().is_some_and(SharedConnection::is_broken) {
+                self.release(connection.take());
+            }
+            let shared = match connection {
+                Some(shared) => shared,
+                None => connection.insert(self.share_connection().await?),
+            };
+            let written = shared.0.written();
+            let reply = self.call_on(&shared.0, batch).await;
+            if reply.is_ok() || !shared.0.has_ended() || shared.0.written() != written {
+                return reply;
+            }
+        }
+        Err(Failure::unreachable("the server closes connections before anything is sent"))
+    }
+
+    async fn call_on(&self, connection: &Connection, batch: &Batch) -> Result<Value, Failure> {
         let command = batch.command(&script::HASH, self.now());
         let asking = || (batch.scope == Scope::Importing).then(|| redis::cmd("ASKING"));
         let mut reply = match asking() {

@@ -35,6 +35,7 @@ mod routed_connection;
 mod routing;
 mod script;
 mod server_check;
+mod server_connection;
 mod store;
 mod topology;
 
@@ -42,8 +43,9 @@ pub use connection::ServerError;
 pub(crate) use connection::{Address, Server};
 pub(crate) use failure::{Failure, is_unknown_script};
 pub(crate) use routed_connection::RoutedConnection;
-pub(crate) use script::load_script;
+pub(crate) use script::load_scripts;
 pub(crate) use server_check::{ServerCheck, ServerMemory, check_server, read_memory, read_replicas};
+pub(crate) use server_connection::ServerConnection;
 pub use store::RedisStore;
 pub use topology::Topology;
 pub(crate) use topology::{Node, NodeSeen, ReplicaSeen};

@@ -4,11 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use bb8_redis::redis::{
     self, Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, RedisResult, ServerErrorKind, Value,
-    aio::{ConnectionLike, MultiplexedConnection},
+    aio::ConnectionLike,
 };
 use tokio::time::sleep;
 
-use super::{connection::Address, failure::Failure, topology::Topology};
+use super::{connection::Address, failure::Failure, server_connection::ServerConnection, topology::Topology};
 
 /// From one try to the next while a slot is being moved.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
@@ -20,16 +20,16 @@ const MAX_TRIES: usize = 25;
 #[derive(Debug, Clone)]
 pub(crate) struct RoutedConnection {
     topology: Arc<Topology>,
-    connection: MultiplexedConnection,
+    connection: ServerConnection,
     /// The server that is connected to.
     address: Address,
     /// The node that gets the slot, if it did not know a script: it is told the script next.
-    importing: Option<MultiplexedConnection>,
+    importing: Option<ServerConnection>,
 }
 
 impl RoutedConnection {
     /// On an open connection to a server.
-    pub(crate) fn new(topology: Arc<Topology>, connection: MultiplexedConnection, address: Address) -> Self {
+    pub(crate) fn new(topology: Arc<Topology>, connection: ServerConnection, address: Address) -> Self {
         Self { topology, connection, address, importing: None }
     }
 
@@ -43,7 +43,7 @@ impl RoutedConnection {
         Ok(Self::new(Arc::clone(topology), connection, node.address.clone()))
     }
 
-    async fn connect(&self, address: &Address) -> RedisResult<MultiplexedConnection> {
+    async fn connect(&self, address: &Address) -> RedisResult<ServerConnection> {
         let words = "a node of the cluster is named that can't be reached";
         let node = self.topology.node_at(address).ok_or((ErrorKind::Extension, words))?;
         node.server.connect().await

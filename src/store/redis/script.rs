@@ -2,8 +2,10 @@
 
 use std::sync::LazyLock;
 
-use bb8_redis::redis::{self, Cmd, RedisError, Script, aio::MultiplexedConnection};
+use bb8_redis::redis::{self, Cmd, Script};
+use futures_util::future::join_all;
 
+use super::server_connection::ServerConnection;
 use crate::limit::algorithm::{AlgorithmDescription, Kind};
 
 /// Where `lua/decide.lua` defines the algorithm that a batch names.
@@ -32,10 +34,12 @@ pub(super) fn load_command() -> Cmd {
     command
 }
 
-/// Makes the script known to a server.
-///
-/// # Errors
-/// The server refuses it, or does not answer.
-pub(crate) async fn load_script(connection: &mut MultiplexedConnection) -> Result<(), RedisError> {
-    load_command().exec_async(connection).await
+/// Makes the script known to a server, and `others` with it, in one round trip. What the server refuses it refuses again
+/// whoever needs it.
+pub(crate) async fn load_scripts(connection: &ServerConnection, others: &[&Script]) {
+    let own = async { load_command().exec_async(&mut connection.clone()).await };
+    let others = others
+        .iter()
+        .map(async |script| script.prepare_invoke().load_async(&mut connection.clone()).await.map(drop));
+    let (_own, _others) = tokio::join!(own, join_all(others));
 }

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use bb8_redis::redis::{self, RedisError, aio::MultiplexedConnection};
+use bb8_redis::redis::{self, RedisError};
 
 use super::{
     acl_check,
     connection::Address,
+    server_connection::ServerConnection,
     topology::{Node, ReplicaSeen, Topology},
 };
 
@@ -19,6 +20,8 @@ pub(crate) struct ServerCheck {
     /// `master` or `slave`.
     pub(crate) role: String,
     pub(crate) version: String,
+    /// New with each start of the server; empty where it does not say.
+    pub(crate) run_id: String,
     pub(crate) warnings: Vec<String>,
     /// Whether it is a node of a cluster.
     has_other_keys: bool,
@@ -39,7 +42,7 @@ pub(crate) struct ServerMemory {
 ///
 /// # Errors
 /// It does not answer. If it refuses to say, nothing is known.
-pub(crate) async fn read_memory(connection: &mut MultiplexedConnection) -> Result<ServerMemory, RedisError> {
+pub(crate) async fn read_memory(connection: &mut ServerConnection) -> Result<ServerMemory, RedisError> {
     let mut pipeline = redis::pipe();
     pipeline.cmd("INFO").arg("memory").cmd("INFO").arg("stats");
     match pipeline.query_async::<(String, String)>(connection).await {
@@ -66,7 +69,7 @@ fn parse_memory(info: &str) -> ServerMemory {
 /// # Errors
 /// It does not answer. That it refuses to is a warning, not an error.
 pub(crate) async fn check_server(
-    connection: &mut MultiplexedConnection,
+    connection: &mut ServerConnection,
     prefix: &str,
     topology: &Topology,
     node: &Arc<Node>,
@@ -107,7 +110,7 @@ fn key_of(prefix: &str, topology: &Topology, node: &Arc<Node>) -> Option<String>
 /// # Errors
 /// It does not answer. If it refuses to say, none are known.
 pub(crate) async fn read_replicas(
-    connection: &mut MultiplexedConnection,
+    connection: &mut ServerConnection,
     host: &str,
 ) -> Result<Vec<ReplicaSeen>, RedisError> {
     let info: Result<String, _> = redis::cmd("INFO").arg("replication").query_async(connection).await;
@@ -153,7 +156,7 @@ fn field<'a>(info: &'a str, name: &str) -> &'a str {
 /// Parses the answer to INFO.
 fn parse_info(info: &str, is_cluster: bool) -> ServerCheck {
     let field = |name: &str| field(info, name).to_owned();
-    let (role, version) = (field("role"), field("redis_version"));
+    let (role, version, run_id) = (field("role"), field("redis_version"), field("run_id"));
     // Valkey has names of its own, and names the version of Redis that it is like.
     let (valkey, mode) = (field("valkey_version"), field("redis_mode") + &field("server_mode"));
     let mut warnings = Vec::new();
@@ -182,7 +185,7 @@ fn parse_info(info: &str, is_cluster: bool) -> ServerCheck {
     warnings.extend(eviction_policy_warning(&field("maxmemory"), &field("maxmemory_policy")));
     warnings.extend(memory_use_warning(&field("used_memory"), &field("maxmemory")));
     let version = if valkey.is_empty() { version } else { format!("Valkey {valkey}") };
-    ServerCheck { role, version, warnings, has_other_keys: mode == "cluster" }
+    ServerCheck { role, version, run_id, warnings, has_other_keys: mode == "cluster" }
 }
 
 fn memory_use_warning(used: &str, limit: &str) -> Option<String> {

@@ -28,6 +28,7 @@ on_own_servers!(
     bans_outlast_instances_and_redis,
     bans_that_redis_loses_are_restored_whatever_comes_first,
     bans_lifted_while_redis_was_away_do_not_come_back,
+    what_redis_loses_of_its_bans_is_restored,
     denials_counted_without_redis_count_when_it_is_back,
     a_hundred_thousand_bans_of_a_class_are_read_and_held,
 );
@@ -110,6 +111,76 @@ fn hammer(tollgate: &Tollgate, address: &str) -> u64 {
         level > 0
     });
     level
+}
+
+/// Each question takes longer than half a second allows for a few of them.
+#[test]
+fn instances_far_from_redis_share_bans_and_limited_clients() {
+    const CLIENTS: u32 = 300;
+    let (redis, origin) = (Redis::start(), Origin::ok());
+    let far = |relay: &Relay| {
+        instance(&origin, &format!("store: {{ redis: {{ url: \"{}\", timeout: 850ms }} }}", relay.url()))
+    };
+    let near = instance(&origin, &format!("store: {{ redis: {{ url: \"{}\", timeout: 5s }} }}", redis.url()));
+    ban(&near, "user:bob");
+    eventually("Redis knows of it", || redis.keys().iter().any(|key| key == "ratelimit:{bans}:version"));
+    let relay = Relay::to(redis.port);
+    relay.delay(Duration::from_millis(400));
+    let one = far(&relay);
+    eventually("it is in touch", || one.log().iter().any(|line| line.contains("connected to Redis")));
+    eventually("it knows who is banned", || keys(&one) == ["user:bob"]);
+    let mut connection = Client::connect(one.address);
+    for n in 0..CLIENTS {
+        let address = format!("10.7.{}.{}", n / 250, n % 250 + 1);
+        let fields = [("x-forwarded-for", address.as_str()), ("x-user-id", "bob")];
+        assert_eq!(connection.request("GET", "/a", &fields, b"").status, 403);
+    }
+    let shared = || near.admin("GET", "/v1/blocked?limit=1000").json()["blocked"].as_array().unwrap().len();
+    eventually("all that were denied are known", || shared() == CLIENTS as usize);
+    let failed = |line: &String| line.contains("Redis check failed") || line.contains("is unavailable");
+    assert!(!one.log().iter().any(failed), "{:?}", one.log());
+}
+
+#[test]
+fn a_rule_counts_the_denials_of_its_policies_alone() {
+    let (origin, logins) =
+        (Origin::ok(), Origin::saying("HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n"));
+    let tollgate = Tollgate::start(Config::yaml(format!(
+        "
+trusted_proxies: [127.0.0.1]
+user: [{{ header: x-user-id }}]
+policies:
+  plan: {{ algorithm: fixed_window, key: ip, limit: 2/1h }}
+  failed-logins: {{ algorithm: sliding_window, key: [ip, user], limit: 2/1h, count: {{ statuses: [401] }} }}
+bans:
+  guessing: {{ key: ip, policies: [failed-logins], after: 3/1h, for: 1h }}
+  watched: {{ key: user, policies: [failed-logins], after: 3/1h, for: 1h, mode: shadow }}
+upstreams:
+  origin: {{ endpoints: [\"http://{}\"] }}
+  logins: {{ endpoints: [\"http://{}\"] }}
+routes:
+  - {{ path: /login, upstream: logins, policies: [failed-logins] }}
+  - {{ path: /*, upstream: origin, policies: [plan] }}
+",
+        origin.address, logins.address
+    )));
+    let ask = |path: &str, address: &str| {
+        let fields = [("x-forwarded-for", address), ("x-user-id", "ann")];
+        Client::connect(tollgate.address).request("GET", path, &fields, b"").status
+    };
+    let denied = |path: &str, address: &str| (0..12).filter(|_| ask(path, address) == 429).count();
+    assert_eq!(denied("/", "203.0.113.7"), 10, "a customer who goes on after the plan is used up");
+    // Denials are counted in their order: where these have banned, those before had their chance.
+    (0..6).for_each(|_| assert!(ask("/login", "203.0.113.8") > 400));
+    eventually("a client that guesses is banned", || keys(&tollgate).contains(&"ip:203.0.113.8".to_owned()));
+    eventually("so is the user, in shadow", || keys(&tollgate).contains(&"user:ann".to_owned()));
+    let bans = bans(&tollgate);
+    assert_eq!(bans.len(), 2, "{bans:?}");
+    for ban in bans {
+        let rule = ban["by"].as_str().unwrap();
+        let reason = format!("{rule}: 3 requests denied within 1h, the last by failed-logins");
+        assert_eq!(ban["reason"], reason);
+    }
 }
 
 #[test]
@@ -792,6 +863,50 @@ fn bans_lifted_while_redis_was_away_do_not_come_back(redis: &mut Deployment) {
             known == ["ip:203.0.113.8", "ip:203.0.113.9"]
         });
     }
+}
+
+/// Redis comes back from a file that knows the first ban and not what followed, and is told others first.
+fn what_redis_loses_of_its_bans_is_restored(redis: &mut Deployment) {
+    let origin = Origin::ok();
+    let [one, other] = [0, 1].map(|_| sharing(&origin, redis, ""));
+    let sorted = |tollgate: &Tollgate| {
+        let mut known = keys(tollgate);
+        known.sort();
+        known
+    };
+    let replace = |tollgate: &Tollgate, duration: &str| {
+        give(tollgate, &json!({"key": "ip:203.0.113.9", "for": duration})).status
+    };
+    ban(&one, "ip:203.0.113.1");
+    ban(&one, "ip:203.0.113.8");
+    assert_eq!(replace(&one, "9h"), 201);
+    eventually("they are known", || keys(&other).len() == 3);
+    redis.each(&["save"]);
+    ban(&one, "ip:203.0.113.2");
+    assert_eq!(one.admin("DELETE", "/v1/bans?key=ip:203.0.113.8").status, 200);
+    assert_eq!(replace(&one, "2h"), 200);
+    let known = ["ip:203.0.113.1", "ip:203.0.113.2", "ip:203.0.113.9"];
+    eventually("the changes are known", || sorted(&other) == known);
+    redis.kill();
+    // As many as Redis has lost, so that its number of changes is what it was.
+    for n in 3..7 {
+        ban(if n < 5 { &one } else { &other }, &format!("ip:203.0.113.{n}"));
+    }
+    redis.restart();
+    let all = [1, 2, 3, 4, 5, 6, 9].map(|n| format!("ip:203.0.113.{n}"));
+    let in_redis = || redis.each(&["zrange", "ratelimit:{bans}:ends", "0", "-1"]).concat();
+    eventually("Redis has all of them", || all.iter().all(|key| in_redis().contains(key)));
+    let later = sharing(&origin, redis, "");
+    for tollgate in [&one, &other, &later] {
+        eventually("all bans are known everywhere, and what was lifted is not", || sorted(tollgate) == all);
+        let bans = bans(tollgate);
+        let shortened = bans.iter().find(|ban| ban["key"] == "ip:203.0.113.9").unwrap();
+        assert!(time(&shortened["until"]) - time(&shortened["since"]) < 7_300_000, "{shortened}");
+    }
+    let entry = |target: &str| actions(&later).contains(&target.to_owned());
+    eventually("so are the changes that were made", || {
+        entry("ban ip:203.0.113.2") && entry("lift ip:203.0.113.8") && entry("ban ip:203.0.113.6")
+    });
 }
 
 fn denials_counted_without_redis_count_when_it_is_back(redis: &mut Deployment) {

@@ -125,7 +125,11 @@ impl Instance {
         block_on(topology.learn()).unwrap();
         let scope = Scope::new(prefix, id, HOUR);
         let (theirs, of) = (Arc::clone(&topology), scope.clone());
-        let archive = move || RecordArchive::new(of, async move |key: &str| theirs.connect(key).await);
+        let archive = move || {
+            RecordArchive::new(of, Duration::from_millis(500), async move |key: &str| {
+                theirs.connect(key).await
+            })
+        };
         let wrong_tokens = Arc::new(MemoryStore::new(admin::WRONG_TOKEN_KEYS, Arc::clone(&clock)));
         let backends = admin::Backends { store: move || store, archive, wrong_tokens };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -17,6 +17,7 @@ on_own_servers!(
     each_of_two_instances_admits_its_share,
     a_list_of_instances_that_is_lost_raises_no_share,
     a_connection_that_was_closed_while_idle_fails_nobody,
+    a_connection_that_was_closed_just_now_fails_nobody,
 );
 
 /// Each on one server, on one that a Sentinel names, and on a cluster whose nodes are all struck. Where Redis itself stops for
@@ -515,6 +516,20 @@ fn a_connection_that_was_closed_while_idle_fails_nobody(redis: &Deployment) {
         statuses.extend((0..8).map(|_| get(tollgate.address, "/deny", "k")));
     }
     assert_eq!(statuses, [200; 32]);
+}
+
+/// Likewise, before any test of an idle connection is due.
+fn a_connection_that_was_closed_just_now_fails_nobody(redis: &Deployment) {
+    let origin = Origin::ok();
+    let tollgate = instance_with(&origin, &redis.settings(), PATIENT);
+    wait_for_the_store(&tollgate);
+    let (mut statuses, before) = (Vec::new(), by_store(&tollgate, "deny"));
+    for _ in 0..20 {
+        statuses.extend((0..4).map(|_| get(tollgate.address, "/deny", "k")));
+        redis.each(&["client", "kill", "type", "normal"]);
+    }
+    assert_eq!(statuses, [200; 80]);
+    assert_eq!(by_store(&tollgate, "deny") - before, 80.0);
 }
 
 #[test]

@@ -304,6 +304,34 @@ fn drains_that_a_failover_loses_are_restored_and_others_followed() {
     both_know(three, "drained");
 }
 
+/// Redis comes back from a file that knows the first drain and not what followed.
+#[test]
+fn what_redis_loses_of_its_drains_is_restored() {
+    let mut redis = Redis::start();
+    let origins = [(); 3].map(|()| Origin::ok());
+    let settings = format!("store: {{ redis: {{ url: \"{}\", timeout: 5s }} }}", redis.url());
+    let [here, there] = [(); 2].map(|()| instance(&origins, &settings));
+    let [one, two, _] = &origins;
+    assert_eq!(drain(&here, one, &json!({})).status, 201);
+    eventually("both know", || state(&there, one) == "drained");
+    redis.cli(&["save"]);
+    assert_eq!(drain(&here, two, &json!({})).status, 201);
+    assert_eq!(undrain(&here, one).status, 200);
+    eventually("both know of the changes", || {
+        state(&there, one) == "healthy" && state(&there, two) == "drained"
+    });
+    redis.restart();
+    let stored =
+        |origin: &Origin| redis.cli(&["hget", "ratelimit:{drains}", &format!("origin {}", url(origin))]);
+    eventually("they are restored", || stored(one).starts_with("undrained") && stored(two).contains("since"));
+    let later = instance(&origins, &settings);
+    for tollgate in [&here, &there, &later] {
+        eventually("they hold everywhere", || {
+            state(tollgate, one) == "healthy" && state(tollgate, two) == "drained"
+        });
+    }
+}
+
 #[test]
 fn drains_of_an_instance_without_redis_are_sent_once_it_is_back() {
     let mut redis = Redis::start();

@@ -44,8 +44,9 @@ const MAX_FAILING: u32 = 300;
 const LEARN_EVERY_LONG_FAILING: Duration = Duration::from_secs(1);
 /// From one time to the next, at least.
 const LEARN_PAUSE: Duration = Duration::from_millis(100);
-/// For learning it once, from one node or from all Sentinels.
-const LEARN_TIMEOUT: Duration = Duration::from_millis(500);
+/// Round trips to learn it once, from one node or from all Sentinels: to connect, to be greeted, and to ask, which may take a
+/// script that is loaded first.
+const LEARN_TRIPS: u32 = 6;
 
 /// The servers and their roles, as this process knows them. Shared by all threads.
 #[derive(Debug)]
@@ -55,6 +56,8 @@ pub struct Topology {
     failures: u32,
     /// Of all keys.
     prefix: String,
+    /// For learning it once.
+    learn_timeout: Duration,
     map: RwLock<Arc<NodeMap>>,
     /// Of the current map, to compare without a lock.
     epoch: AtomicU64,
@@ -81,14 +84,17 @@ impl Topology {
     /// A file can't be read, or what it holds is no certificate or key.
     pub fn open(config: &model::Redis) -> Result<Arc<Self>, ServerError> {
         let credentials = Credentials { user: config.user.as_deref(), password: config.password.as_ref() };
+        let call_timeout = config.call_timeout();
         let open_all = |urls: &[model::Secret], credentials| -> Result<Vec<Server>, ServerError> {
-            urls.iter().map(|url| Server::open(url.reveal(), credentials, &config.tls)).collect()
+            urls.iter()
+                .map(|url| Server::open(url.reveal(), credentials, &config.tls, call_timeout))
+                .collect()
         };
         let failures = config.breaker.failures;
         let mut map = NodeMap::default();
         let source = match &config.topology {
             RedisTopology::Url(url) => {
-                let server = Server::open(url.reveal(), Credentials::default(), &config.tls)?;
+                let server = Server::open(url.reveal(), Credentials::default(), &config.tls, call_timeout)?;
                 map.nodes.push(Arc::new(Node::new(server, failures)));
                 Source::Server
             }
@@ -99,7 +105,8 @@ impl Topology {
                 // Servers are reached as Sentinels are, by other credentials and at addresses that Sentinels name.
                 let scheme = sentinel.nodes.first().and_then(|url| url.reveal().split_once("://"));
                 let scheme = scheme.map_or("redis", |(scheme, _)| scheme);
-                let primary = Server::open(&format!("{scheme}://localhost"), credentials, &config.tls)?;
+                let primary = format!("{scheme}://localhost");
+                let primary = Server::open(&primary, credentials, &config.tls, call_timeout)?;
                 let primary = primary.into_primary(config.database)?;
                 let group = SentinelGroup::new(sentinel.master.clone(), sentinels, primary);
                 Source::Sentinels(Box::new(group))
@@ -120,6 +127,7 @@ impl Topology {
             source,
             failures,
             prefix: config.key_prefix(),
+            learn_timeout: call_timeout.max(config.timeout * LEARN_TRIPS),
             map: RwLock::new(Arc::new(map)),
             epoch: AtomicU64::new(0),
             changed: watch::channel(0).0,
@@ -290,7 +298,7 @@ impl Topology {
         match &self.source {
             Source::Server => Ok(()),
             Source::Sentinels(group) => {
-                let answer = timeout(LEARN_TIMEOUT, group.ask()).await.map_err(|_| Failure::timeout())?;
+                let answer = group.ask(self.learn_timeout).await;
                 *self.warnings.lock() = answer.warnings;
                 self.adopt_primary(&answer.primary?)
             }
@@ -316,7 +324,7 @@ impl Topology {
         let seeds = seeds.iter().filter(|seed| map.node_at(&seed.address()).is_none());
         let (mut failure, mut fullest) = (Failure::timeout(), None::<ClusterView>);
         for server in known.chain(seeds) {
-            match timeout(LEARN_TIMEOUT, cluster::ask(server)).await {
+            match timeout(self.learn_timeout, cluster::ask(server)).await {
                 Ok(Ok(view)) if view.slot_count() == SLOTS => return Ok(view),
                 Ok(Ok(view)) => {
                     if fullest.as_ref().is_none_or(|known| known.slot_count() < view.slot_count()) {
@@ -344,7 +352,7 @@ impl Topology {
             let foreign =
                 (0..1_000).map(|number| format!("{}:{{{number}}}:audit", self.prefix)).find(is_foreign);
             let Some(key) = foreign else { return };
-            match timeout(LEARN_TIMEOUT, cluster::takes_any_slots(&node.server, &key)).await {
+            match timeout(self.learn_timeout, cluster::takes_any_slots(&node.server, &key)).await {
                 Ok(Ok(is_taken)) => {
                     if !is_taken {
                         let node = &node.address;
@@ -429,6 +437,8 @@ impl Topology {
         }
         let map = self.map();
         let node = map.nodes.first().ok_or_else(Failure::no_node)?;
-        timeout(LEARN_TIMEOUT, cluster::test_slots(&node.server)).await.map_err(|_| Failure::timeout())?
+        timeout(self.learn_timeout, cluster::test_slots(&node.server))
+            .await
+            .map_err(|_| Failure::timeout())?
     }
 }

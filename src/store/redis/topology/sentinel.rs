@@ -4,21 +4,20 @@
 
 use std::{collections::HashMap, pin::pin, time::Duration};
 
-use bb8_redis::redis::{self, RedisError, RedisResult, aio::MultiplexedConnection};
+use bb8_redis::redis::{self, RedisError, RedisResult};
 use futures_util::{StreamExt, future::join_all};
 use parking_lot::Mutex;
-use tokio::time::{interval, sleep, timeout};
+use tokio::time::{Instant, interval, sleep, timeout};
 
 use crate::store::redis::{
     connection::{Address, Server, ServerError},
     error_hint,
     failure::Failure,
+    server_connection::ServerConnection,
 };
 
 /// The channel on which a Sentinel tells of a failover.
 const SWITCHED: &str = "+switch-master";
-/// For the answer of one Sentinel.
-const ASK_TIMEOUT: Duration = Duration::from_millis(300);
 /// For a new subscription.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often a subscription is tested, and how long that may take.
@@ -42,7 +41,7 @@ pub(super) struct SentinelGroup {
 struct Sentinel {
     server: Server,
     /// The connection of the last question, if that was answered.
-    connection: Mutex<Option<MultiplexedConnection>>,
+    connection: Mutex<Option<ServerConnection>>,
 }
 
 /// What the Sentinels say.
@@ -73,10 +72,10 @@ impl SentinelGroup {
     }
 
     /// Asks all Sentinels at once. Where they disagree, the newest failover counts: a Sentinel that was cut off from the
-    /// others names the primary of before.
-    pub(super) async fn ask(&self) -> Answer {
+    /// others names the primary of before. `longest`: how long one may take to answer.
+    pub(super) async fn ask(&self, longest: Duration) -> Answer {
         let asked = self.sentinels.iter().map(|sentinel| async {
-            match timeout(ASK_TIMEOUT, sentinel.ask(&self.master)).await {
+            match timeout(longest, sentinel.ask(&self.master)).await {
                 Ok(opinion) => opinion,
                 Err(_) => Err("it does not answer".to_owned()),
             }
@@ -123,10 +122,12 @@ impl SentinelGroup {
     pub(super) async fn watch(&self, on_switch: impl Fn()) {
         let watches = self.sentinels.iter().map(|sentinel| async {
             loop {
+                let begun = Instant::now();
                 if let Err(why) = sentinel.watch_once(&on_switch).await {
                     tracing::debug!(address = %sentinel.server.address(), %why, "can't listen to a Sentinel");
                 }
-                sleep(RETRY_AFTER).await;
+                // One that held for a while was closed, and is opened again at once.
+                sleep(RETRY_AFTER.saturating_sub(begun.elapsed())).await;
             }
         });
         join_all(watches).await;
@@ -194,7 +195,7 @@ impl Sentinel {
 
 /// What a Sentinel knows of a primary, and the address that it gives clients. The latter is the new primary's as soon as that
 /// is one; the former still has the old one's while other replicas are told.
-async fn question(connection: &mut MultiplexedConnection, master: &str) -> Result<Known, RedisError> {
+async fn question(connection: &mut ServerConnection, master: &str) -> Result<Known, RedisError> {
     let mut pipeline = redis::pipe();
     pipeline.ignore_errors().cmd("SENTINEL").arg("MASTER").arg(master);
     pipeline.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(master);
@@ -215,8 +216,13 @@ mod tests {
     #[test]
     fn a_sentinel_alone_does_not_name_the_primary_of_before() {
         let open = |port: u16| {
-            Server::open(&format!("redis://127.0.0.1:{port}"), Credentials::default(), &Default::default())
-                .unwrap()
+            Server::open(
+                &format!("redis://127.0.0.1:{port}"),
+                Credentials::default(),
+                &Default::default(),
+                Duration::from_secs(1),
+            )
+            .unwrap()
         };
         let group = SentinelGroup::new("main".to_owned(), [1, 2, 3].map(open).to_vec(), open(4));
         let opinion = |host: &str, epoch| Opinion { primary: Address::new(host, 6379, ""), epoch };

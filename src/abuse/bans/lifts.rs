@@ -1,0 +1,73 @@
+//! Which keys' bans were lifted lately: where a server has lost that, the instances that know tell it once more. Pure.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::{Key, MAX_BANS};
+
+/// For how long it is known that a ban was lifted: a day, in microseconds, as in Redis.
+const KNOWN_FOR: i64 = 86_400_000_000;
+
+/// When the bans of each key were lifted last, in microseconds since the Unix epoch. Of too many the first are forgotten.
+#[derive(Debug, Default)]
+pub(super) struct Lifts {
+    times: HashMap<Key, i64>,
+    in_order: BTreeSet<(i64, Key)>,
+}
+
+impl Lifts {
+    pub(super) fn note(&mut self, key: Key, at: i64) {
+        self.forget(&key);
+        self.in_order.insert((at, key.clone()));
+        self.times.insert(key, at);
+        while let Some((first, _)) = self.in_order.first()
+            && (self.in_order.len() > MAX_BANS || *first <= at.saturating_sub(KNOWN_FOR))
+        {
+            if let Some((_, key)) = self.in_order.pop_first() {
+                self.times.remove(&key);
+            }
+        }
+    }
+
+    /// The key is banned again.
+    pub(super) fn forget(&mut self, key: &Key) {
+        if let Some(at) = self.times.remove(key) {
+            self.in_order.remove(&(at, key.clone()));
+        }
+    }
+
+    /// Those of the last day, the first of them first.
+    pub(super) fn recent(&self, now: i64) -> Vec<(Key, i64)> {
+        let since = now.saturating_sub(KNOWN_FOR);
+        self.in_order.iter().filter(|(at, _)| *at > since).map(|(at, key)| (key.clone(), *at)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(n: usize) -> Key {
+        Key::User(n.to_string().into())
+    }
+
+    #[test]
+    fn a_lift_is_known_for_a_day_unless_the_key_is_banned_again() {
+        let mut lifts = Lifts::default();
+        lifts.note(user(1), 1);
+        lifts.note(user(2), 5);
+        lifts.note(user(1), 7);
+        assert_eq!(lifts.recent(9), [(user(2), 5), (user(1), 7)]);
+        lifts.forget(&user(2));
+        assert_eq!(lifts.recent(9), [(user(1), 7)]);
+        assert_eq!(lifts.recent(7 + KNOWN_FOR), []);
+        lifts.note(user(3), 7 + KNOWN_FOR);
+        assert_eq!((lifts.times.len(), lifts.in_order.len()), (1, 1));
+    }
+
+    #[test]
+    fn of_too_many_the_first_are_forgotten() {
+        let mut lifts = Lifts::default();
+        (0..MAX_BANS + 3).for_each(|n| lifts.note(user(n), n as i64));
+        assert_eq!((lifts.times.len(), lifts.recent(0).first()), (MAX_BANS, Some(&(user(3), 3))));
+    }
+}

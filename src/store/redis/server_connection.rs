@@ -1,0 +1,176 @@
+//! A connection to a server, as it was opened: it tells when the other side has closed it, and whether bytes were written.
+//!
+//! Redis' client tells neither. A server that is started anew, a failover or a proxy before Redis closes connections that are
+//! idle; what is asked on one of them was never sent, and may be asked again.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bb8_redis::redis::{
+    AsyncConnectionConfig, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, Pipeline, RedisError, RedisFuture,
+    Value,
+    aio::{AsyncStream, ConnectionLike, MultiplexedConnection},
+};
+use rustls::{ClientConfig, pki_types::ServerName};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{TcpStream, UnixStream},
+    task::AbortHandle,
+};
+use tokio_rustls::TlsConnector;
+
+/// An open connection. Clones share it: it is closed once none is left.
+#[derive(Debug, Clone)]
+pub(crate) struct ServerConnection {
+    inner: MultiplexedConnection,
+    task: Arc<Task>,
+}
+
+/// The task that reads and writes.
+#[derive(Debug)]
+struct Task {
+    traffic: Arc<Traffic>,
+    handle: AbortHandle,
+}
+
+/// What the stream has seen.
+#[derive(Debug, Default)]
+struct Traffic {
+    has_ended: AtomicBool,
+    written: AtomicU64,
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        // It would go on until the server has answered all that was asked.
+        self.handle.abort();
+    }
+}
+
+impl ServerConnection {
+    /// Opens a connection. `tls`: for addresses that are asked over TLS.
+    ///
+    /// # Errors
+    /// The server can't be reached, or refuses the greeting.
+    pub(super) async fn open(
+        info: &ConnectionInfo,
+        tls: Option<&Arc<ClientConfig>>,
+    ) -> Result<Self, RedisError> {
+        let unsupported = || (ErrorKind::InvalidClientConfig, "an address that can't be reached");
+        let stream: Pin<Box<dyn AsyncStream + Send + Sync>> = match info.addr() {
+            ConnectionAddr::Tcp(host, port) => Box::pin(open_tcp(host, *port).await?),
+            ConnectionAddr::TcpTls { host, port, .. } => {
+                let tls = TlsConnector::from(Arc::clone(tls.ok_or_else(unsupported)?));
+                let name = ServerName::try_from(host.as_str())?.to_owned();
+                Box::pin(tls.connect(name, open_tcp(host, *port).await?).await?)
+            }
+            ConnectionAddr::Unix(path) => Box::pin(UnixStream::connect(path).await?),
+            _ => return Err(unsupported().into()),
+        };
+        let traffic = Arc::<Traffic>::default();
+        let stream = WatchedStream { stream, traffic: Arc::clone(&traffic) };
+        let config = AsyncConnectionConfig::new();
+        let opened = MultiplexedConnection::new_with_config(info.redis_settings(), stream, config).await;
+        let (inner, task) = opened?;
+        Ok(Self { inner, task: Arc::new(Task { traffic, handle: tokio::spawn(task).abort_handle() }) })
+    }
+
+    /// How long each answer may take from now on, on this clone and its own: half a second at first.
+    pub(crate) fn set_response_timeout(&mut self, timeout: Duration) {
+        self.inner.set_response_timeout(timeout);
+    }
+
+    /// Whether the other side has closed it, or it broke.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.task.traffic.has_ended.load(Relaxed)
+    }
+
+    /// How many bytes were written so far.
+    pub(super) fn written(&self) -> u64 {
+        self.task.traffic.written.load(Relaxed)
+    }
+}
+
+impl ConnectionLike for ServerConnection {
+    fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
+        self.inner.req_packed_command(command)
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        pipeline: &'a Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        self.inner.req_packed_commands(pipeline, offset, count)
+    }
+
+    fn get_db(&self) -> i64 {
+        self.inner.get_db()
+    }
+}
+
+async fn open_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect((host, port)).await?;
+    // The end of a large batch must not wait until the server has acknowledged its beginning.
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// A stream that keeps account of its traffic.
+struct WatchedStream {
+    stream: Pin<Box<dyn AsyncStream + Send + Sync>>,
+    traffic: Arc<Traffic>,
+}
+
+impl WatchedStream {
+    fn end_on_error<T>(&self, result: io::Result<T>) -> io::Result<T> {
+        result.inspect_err(|_| self.traffic.has_ended.store(true, Relaxed))
+    }
+}
+
+impl AsyncRead for WatchedStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.remaining();
+        let read = ready!(self.stream.as_mut().poll_read(context, buffer));
+        if before > 0 && buffer.remaining() == before {
+            self.traffic.has_ended.store(true, Relaxed);
+        }
+        Poll::Ready(self.end_on_error(read))
+    }
+}
+
+impl AsyncWrite for WatchedStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = ready!(self.stream.as_mut().poll_write(context, bytes));
+        if let Ok(written) = written {
+            self.traffic.written.fetch_add(written as u64, Relaxed);
+        }
+        Poll::Ready(self.end_on_error(written))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = ready!(self.stream.as_mut().poll_flush(context));
+        Poll::Ready(self.end_on_error(flushed))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream.as_mut().poll_shutdown(context)
+    }
+}
