@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv6Addr, SocketAddr},
     str::FromStr,
 };
 
@@ -75,6 +75,9 @@ impl FromStr for AdminUrl {
         let local = rest.starts_with(':').then(|| format!("127.0.0.1{rest}"));
         let authority: Authority = local.as_deref().unwrap_or(rest).parse().map_err(|_| FORM)?;
         let host = authority.host();
+        if host.starts_with('[') && host.trim_matches(['[', ']']).parse::<Ipv6Addr>().is_err() {
+            return Err(FORM);
+        }
         // Digits alone are a port, or an address in a form that nobody means.
         if host.is_empty()
             || authority.as_str().contains('@')
@@ -82,9 +85,15 @@ impl FromStr for AdminUrl {
         {
             return Err(FORM);
         }
-        let port = match authority.as_str().len() > host.len() {
-            true => authority.port_u16().filter(|port| *port > 0).ok_or(FORM)?,
-            false => default_port,
+        // Behind the host there is nothing but a port.
+        let port = match authority.as_str().get(host.len()..).unwrap_or_default() {
+            "" => default_port,
+            rest => rest
+                .strip_prefix(':')
+                .filter(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
+                .and_then(|port| port.parse().ok())
+                .filter(|port| *port > 0)
+                .ok_or(FORM)?,
         };
         Ok(Self { host: host.to_owned(), port })
     }
@@ -134,6 +143,10 @@ mod tests {
             "a:65536",
             "[::1",
             "::1:x",
+            "[::1].example:9900",
+            "[::1].example",
+            "[example]:9900",
+            "a:+80",
         ] {
             let error = wrong.parse::<AdminUrl>().unwrap_err();
             assert!(error.starts_with("write HOST:PORT"), "{wrong}: {error}");

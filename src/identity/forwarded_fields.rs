@@ -9,13 +9,16 @@ pub(super) fn last_element(list: &[u8]) -> (Option<&[u8]>, &[u8]) {
 }
 
 /// The address in one element of `Forwarded`: the value of its only `for`. `None` for `unknown`,
-/// obfuscated identifiers (RFC 7239, 6) and what is malformed.
+/// obfuscated identifiers (RFC 7239, 6) and what is malformed. A pair may be empty (RFC 7239, 4).
 pub(super) fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
     let mut found = None;
     let mut rest = Some(element);
     while let Some(pairs) = rest {
         let (before, pair) = split_last(pairs, b';');
         rest = before;
+        if pair.trim_ascii().is_empty() {
+            continue;
+        }
         let equals = pair.iter().position(|&byte| byte == b'=')?;
         let (name, value) = pair.split_at(equals);
         if name.trim_ascii().eq_ignore_ascii_case(b"for") && found.replace(&value[1..]).is_some() {
@@ -142,7 +145,10 @@ mod tests {
             ("for", None),
             ("proto=http", None),
             ("for=unknown", None),
-            ("for=1.2.3.4;;", None),
+            ("for=1.2.3.4;;", Some("1.2.3.4")),
+            (" ; for=1.2.3.4; ;proto=http;", Some("1.2.3.4")),
+            ("for=1.2.3.4;unknown;", None),
+            ("; ;", None),
         ] {
             let address = address.map(|address| address.parse().unwrap());
             assert_eq!(forwarded_for(element.as_bytes()), address, "{element}");

@@ -73,7 +73,8 @@ impl TrustedProxies {
     ///
     /// Every proxy appends the address it was reached from, so the list is read from the right, and the
     /// first address that is no trusted proxy's is the client's. The client itself may have written what is left of it.
-    /// If the list ends before, it is the last address seen. If it has no address there, the client is unknown.
+    /// If the list ends before, it is the last address seen. If it has no address there, the client is unknown. Empty elements
+    /// do not count (RFC 9110, 5.6.1.2).
     pub fn client_address(&self, peer: IpAddr, peer_is_trusted: bool, headers: &HeaderMap) -> ClientIp {
         self.client_address_with(peer, peer_is_trusted, headers, |_| ())
     }
@@ -117,7 +118,9 @@ impl TrustedProxies {
         address: impl Fn(&[u8]) -> Option<IpAddr>,
         mut on_hop: impl FnMut(ForwardedHop<'h>),
     ) -> ClientIp {
-        let mut elements = headers.get_all(name).iter().rev().flat_map(elements_from_right);
+        let lines = headers.get_all(name).iter().rev();
+        let mut elements =
+            lines.flat_map(elements_from_right).filter(|element| !element.trim_ascii().is_empty());
         let mut client = peer;
         for element in elements.by_ref().take(MAX_HOPS) {
             let Some(hop) = address(element) else {
@@ -216,12 +219,18 @@ mod tests {
             (&[b"10.0.0.9, 10.0.0.2"], "10.0.0.9"),
             (&[b"1.1.1.1, unknown, 10.0.0.2"], "unknown behind 10.0.0.2"),
             (&[b"1.1.1.1, \xff, 10.0.0.2"], "unknown behind 10.0.0.2"),
-            (&[b"1.1.1.1,, 10.0.0.2"], "unknown behind 10.0.0.2"),
-            (&[b"1.1.1.1", b"", b"10.0.0.2"], "unknown behind 10.0.0.2"),
             (&[b"1.1.1.1, garbage"], "unknown behind 10.0.0.1"),
+            (&[b"1.1.1.1, garbage,"], "unknown behind 10.0.0.1"),
+            (&[b"1.1.1.1, \"\""], "unknown behind 10.0.0.1"),
             (&[b"010.1.1.1"], "unknown behind 10.0.0.1"),
             (&[b"1.1.1.1:99999"], "unknown behind 10.0.0.1"),
-            (&[b""], "unknown behind 10.0.0.1"),
+            (&[b"203.0.113.7,"], "203.0.113.7"),
+            (&[b",203.0.113.7 ,\t, "], "203.0.113.7"),
+            (&[b"203.0.113.7, , 10.0.0.2"], "203.0.113.7"),
+            (&[b"203.0.113.7", b"", b"10.0.0.2", b" , "], "203.0.113.7"),
+            (&[b"10.0.0.9,,10.0.0.2"], "10.0.0.9"),
+            (&[b""], PEER),
+            (&[b",", b""], PEER),
             (&[], PEER),
         ];
         for (lines, expected) in cases {
@@ -246,6 +255,11 @@ mod tests {
             (&[b"for=\"1.1.1.1, for=203.0.113.7"], "203.0.113.7"),
             (&[b"for=1.1.1.1;x=\"\\\", for=\"203.0.113.7\""], "203.0.113.7"),
             (&[b"203.0.113.7"], "unknown behind 10.0.0.1"),
+            (&[b"for=203.0.113.7;"], "203.0.113.7"),
+            (&[b"for=203.0.113.7;;proto=http, , for=10.0.0.2,"], "203.0.113.7"),
+            (&[b"for=203.0.113.7", b"", b"; for=10.0.0.2 ; ;"], "203.0.113.7"),
+            // An element without pairs is one, by a proxy that does not say for whom.
+            (&[b"for=203.0.113.7, ;, for=10.0.0.2"], "unknown behind 10.0.0.2"),
         ];
         for (lines, expected) in cases {
             let fields: Vec<_> = lines.iter().map(|line| ("forwarded", *line)).collect();
@@ -282,9 +296,15 @@ mod tests {
 
     #[test]
     fn long_lists_are_not_walked_to_their_end() {
-        let long = format!("203.0.113.7{}", ", 10.0.0.2".repeat(MAX_HOPS));
-        let found = client(&AddressHeader::XForwardedFor, PEER, &[("x-forwarded-for", long.as_bytes())]);
-        assert_eq!(found, "unknown behind 10.0.0.2");
+        let longest = format!("203.0.113.7{}{}", ", 10.0.0.2".repeat(MAX_HOPS - 1), ", ".repeat(MAX_HOPS));
+        for (list, expected) in [
+            (longest.clone(), "203.0.113.7"),
+            (longest.clone() + "10.0.0.3", "unknown behind 10.0.0.2"),
+            (longest.replace("203.0.113.7", "") + "10.0.0.3", "10.0.0.2"),
+        ] {
+            let fields = [("x-forwarded-for", list.as_bytes())];
+            assert_eq!(client(&AddressHeader::XForwardedFor, PEER, &fields), expected, "{list}");
+        }
     }
 
     proptest! {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, request};
 
-use super::reply::Reply;
+use super::{headers::elements, reply::Reply};
 use crate::{
     config::model::{AllowedNames, AllowedOrigins, Cors, Route},
     identity::single_value,
@@ -148,10 +148,9 @@ impl CorsAnswer {
 
 /// An answer is another for each origin, which caches have to know.
 fn add_vary(headers: &mut HeaderMap) {
-    let names =
-        headers.get_all(header::VARY).iter().flat_map(|line| line.as_bytes().split(|&byte| byte == b','));
-    let is_said = |name: &[u8]| name.eq_ignore_ascii_case(b"origin") || name == b"*";
-    if !names.map(<[u8]>::trim_ascii).any(is_said) {
+    let is_origin = |name: &[u8]| name.eq_ignore_ascii_case(b"origin") || name == b"*";
+    let is_said = headers.get_all(header::VARY).iter().flat_map(elements).any(is_origin);
+    if !is_said {
         headers.append(header::VARY, ORIGIN.clone());
     }
 }
@@ -217,6 +216,7 @@ mod tests {
         for (vary, expected) in [
             ("accept, Origin", &["accept, Origin"][..]),
             ("*", &["*"]),
+            (",,ORIGIN,", &[",,ORIGIN,"]),
             ("accept-encoding", &["accept-encoding", "origin"]),
         ] {
             let mut map = headers(&[("access-control-allow-origin", "*")]);

@@ -18,11 +18,13 @@ use tokio::time::Sleep;
 const FALLBACK: Duration = Duration::from_secs(1);
 
 /// Whether the client waits for a 100 before it sends its body. A client of HTTP/1.0 can't be sent one, and hyper sends
-/// none by HTTP/2: their expectations are ignored.
+/// none by HTTP/2: their expectations are ignored. hyper goes by the last line, and only if nothing else is in it.
 pub fn wants_continue(version: Version, headers: &HeaderMap) -> bool {
     version == Version::HTTP_11
         && headers
-            .get(header::EXPECT)
+            .get_all(header::EXPECT)
+            .iter()
+            .next_back()
             .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }
 

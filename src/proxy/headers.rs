@@ -82,7 +82,8 @@ pub(super) fn hop_by_hop(name: &HeaderName) -> Option<&'static HeaderName> {
     }
 }
 
-/// Whether a message has a transfer coding other than `chunked`, or several.
+/// Whether a message has a transfer coding other than `chunked`, or several. Even an empty element counts as one: another
+/// server may have framed such a message by its length.
 ///
 /// hyper decodes a body whose last coding is `chunked`, but keeps no record of the codings before it:
 /// forwarded without them, it would be another message (RFC 9112, 6.1).
@@ -120,24 +121,27 @@ pub(super) fn is_token(name: &HeaderName) -> bool {
 pub(super) fn merge_lengths(headers: &mut HeaderMap) {
     let Some(first) = headers.get(header::CONTENT_LENGTH) else { return };
     let repeated = headers.len() > headers.keys_len();
-    if (repeated || first.as_bytes().contains(&b','))
-        && let Some(length) = first.as_bytes().split(|&byte| byte == b',').next()
-    {
+    if repeated || first.as_bytes().contains(&b',') {
         // A part of a valid value is valid.
-        if let Ok(length) = HeaderValue::from_bytes(length.trim_ascii()) {
+        let length = elements(first).find_map(|length| HeaderValue::from_bytes(length).ok());
+        if let Some(length) = length {
             headers.insert(header::CONTENT_LENGTH, length);
         }
     }
 }
 
+/// The elements of a line of a list, without the empty ones, which do not count (RFC 9110, 5.6.1.2).
+pub(super) fn elements(line: &HeaderValue) -> impl Iterator<Item = &[u8]> {
+    let elements = line.as_bytes().split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+    elements.filter(|element| !element.is_empty())
+}
+
 /// The fields that a `Connection` line names. `close` and `keep-alive` are options of its own; the field
 /// Keep-Alive is removed anyway.
 fn connection_options(value: &HeaderValue) -> impl Iterator<Item = HeaderName> {
-    let value = value.as_bytes();
-    let plain = value == b"keep-alive" || value == b"close";
-    (if plain { b"" } else { value })
-        .split(|&byte| byte == b',')
-        .map(<[u8]>::trim_ascii)
+    let is_plain = matches!(value.as_bytes(), b"keep-alive" | b"close");
+    let options = (!is_plain).then(|| elements(value)).into_iter().flatten();
+    options
         .filter(|option| {
             !option.eq_ignore_ascii_case(b"close") && !option.eq_ignore_ascii_case(b"keep-alive")
         })
@@ -145,10 +149,7 @@ fn connection_options(value: &HeaderValue) -> impl Iterator<Item = HeaderName> {
 }
 
 fn accepts_trailers(value: &HeaderValue) -> bool {
-    value
-        .as_bytes()
-        .split(|&byte| byte == b',')
-        .any(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"trailers"))
+    elements(value).any(|coding| coding.eq_ignore_ascii_case(b"trailers"))
 }
 
 pub(super) fn remove_where(headers: &mut HeaderMap, condition: impl Fn(&HeaderName) -> bool) {
@@ -213,7 +214,8 @@ impl Via {
     }
 }
 
-/// Appends `member` to the list field `name`, and joins its lines into one.
+/// Appends `member` to the list field `name`, and joins its lines into one. Empty elements at the ends of lines are left out,
+/// since not every origin ignores them.
 pub(super) fn append_to_list(headers: &mut HeaderMap, name: &HeaderName, member: &HeaderValue) {
     match headers.entry(name) {
         Entry::Vacant(vacant) => {
@@ -221,9 +223,13 @@ pub(super) fn append_to_list(headers: &mut HeaderMap, name: &HeaderName, member:
         }
         Entry::Occupied(mut lines) => {
             let mut joined = Vec::new();
-            for value in lines.iter() {
-                joined.extend_from_slice(value.as_bytes());
-                joined.extend_from_slice(b", ");
+            let is_in_element = |byte: &u8| !matches!(byte, b',' | b' ' | b'\t');
+            for line in lines.iter().map(HeaderValue::as_bytes) {
+                let ends = line.iter().position(is_in_element).zip(line.iter().rposition(is_in_element));
+                if let Some((first, last)) = ends {
+                    joined.extend_from_slice(&line[first..=last]);
+                    joined.extend_from_slice(b", ");
+                }
             }
             joined.extend_from_slice(member.as_bytes());
             // Valid values joined by valid bytes are valid; were they not, the proxy's own member would
@@ -298,7 +304,8 @@ mod tests {
     fn fields_named_by_connection_are_removed() {
         let mut map = headers(&[
             ("connection", "close, X-Secret"),
-            ("connection", "x-other,"),
+            ("connection", ""),
+            ("connection", ",, x-other,"),
             ("x-secret", "1"),
             ("x-other", "2"),
             ("keep-alive", "timeout=5"),
@@ -336,10 +343,12 @@ mod tests {
 
     #[test]
     fn trailers_are_still_asked_for() {
-        let mut map = headers(&[("te", "gzip;q=0.5, Trailers"), ("connection", "te")]);
-        remove_hop_by_hop(&mut map, |_| false);
-        assert_eq!(map["te"], "trailers");
-        assert_eq!(map["connection"], "te");
+        for codings in ["gzip;q=0.5, Trailers", ",trailers,, gzip,"] {
+            let mut map = headers(&[("te", codings), ("connection", ", te,")]);
+            remove_hop_by_hop(&mut map, |_| false);
+            assert_eq!(map["te"], "trailers");
+            assert_eq!(map["connection"], "te");
+        }
     }
 
     #[test]
@@ -347,5 +356,28 @@ mod tests {
         let mut map = headers(&[("via", "1.0 a"), ("via", "1.1 b")]);
         append_via(&mut map, &Via::new("tollgate").unwrap(), Version::HTTP_10);
         assert_eq!(map.get_all("via").iter().collect::<Vec<_>>(), ["1.0 a, 1.1 b, 1.0 tollgate"]);
+    }
+
+    #[test]
+    fn lists_are_appended_to_without_empty_elements_at_their_ends() {
+        for (lines, joined) in [
+            (&["1.0 a,", "", " , ", ", 1.1 b (\"x,,y\") ,"][..], "1.0 a, 1.1 b (\"x,,y\"), 1.1 tollgate"),
+            (&["", ","], "1.1 tollgate"),
+        ] {
+            let lines: Vec<_> = lines.iter().map(|line| ("via", *line)).collect();
+            let mut map = headers(&lines);
+            append_via(&mut map, &Via::new("tollgate").unwrap(), Version::HTTP_11);
+            assert_eq!(map.get_all("via").iter().collect::<Vec<_>>(), [joined], "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_merged_length_is_a_number() {
+        for lines in [&["5", "5"][..], &["5, 5"], &[", 5"], &[",5,"]] {
+            let lines: Vec<_> = lines.iter().map(|line| ("content-length", *line)).collect();
+            let mut map = headers(&lines);
+            merge_lengths(&mut map);
+            assert_eq!(map.get_all("content-length").iter().collect::<Vec<_>>(), ["5"], "{lines:?}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::{
-    HeaderMap, HeaderValue, StatusCode, Version,
+    HeaderMap, StatusCode, Version,
     header::{self, InvalidHeaderValue},
     request,
 };
@@ -167,8 +167,10 @@ pub(super) fn parse_target(request: &request::Parts, survey: FieldSurvey) -> Res
 
 /// RFC 9110, 10.1.1: only 100-continue is known.
 fn check_expectation(headers: &HeaderMap, survey: FieldSurvey) -> Result<(), Rejection> {
-    let is_known = |expectation: &HeaderValue| expectation.as_bytes().eq_ignore_ascii_case(b"100-continue");
-    if !survey.has(FieldKind::Expect) || headers.get_all(header::EXPECT).iter().all(is_known) {
+    let is_known = |expectation: &[u8]| expectation.eq_ignore_ascii_case(b"100-continue");
+    if !survey.has(FieldKind::Expect)
+        || headers.get_all(header::EXPECT).iter().flat_map(headers::elements).all(is_known)
+    {
         return Ok(());
     }
     Err(Rejection {

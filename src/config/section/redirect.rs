@@ -1,6 +1,6 @@
 //! `redirect` of a route: where its clients are sent.
 
-use http::{StatusCode, uri::Authority};
+use http::StatusCode;
 
 use super::{message_changes::TextReader, other_names, routes::DraftRoute, unreachable_routes::covers_path};
 use crate::config::{
@@ -10,7 +10,7 @@ use crate::config::{
     },
     reader::{Cursor, MappingCursor},
     settings,
-    value::{Invalid, choice, count, host_pattern},
+    value::{Invalid, choice, count, endpoint_url, host_pattern},
 };
 
 /// Reads the redirect of a route with this `path`.
@@ -164,9 +164,8 @@ fn url(value: Cursor<'_>, route: &PathPattern, reader: TextReader<'_>) -> Option
                 false => invalid,
             });
         }
-        let is_authority =
-            !authority.contains('@') && !authority.is_empty() && authority.parse::<Authority>().is_ok();
-        if !is_authority {
+        // An endpoint is a host and a port, too.
+        if endpoint_url(&format!("{scheme}://{authority}")).is_err() {
             return Err(invalid("names no host"));
         }
         for part in [query, fragment].into_iter().flatten() {

@@ -248,7 +248,8 @@ pub(in crate::config) fn collector_url(text: &str) -> Result<Uri, Invalid> {
         return Err(invalid("has a host that is neither a name nor an address"));
     }
     let port = authority.as_str().get(authority.host().len()..).unwrap_or_default();
-    if !port.is_empty() && authority.port_u16().is_none_or(|port| port == 0) {
+    let number = port.strip_prefix(':').and_then(|port| port.parse::<u16>().ok());
+    if !port.is_empty() && number.is_none_or(|port| port == 0) {
         return Err(invalid("has an invalid port"));
     }
     traces_url(url).ok_or_else(|| invalid("is not a URL"))
@@ -399,6 +400,7 @@ mod tests {
             ("http://:80", ""),
             ("http://[::1", ""),
             ("http://[x]:80", ""),
+            ("http://[::1].example:80", "port"),
             ("http://127.0.0.999", "neither"),
             ("http://a..b", "neither"),
             ("http://a%20b", ""),
@@ -455,6 +457,7 @@ mod tests {
             ("http://collector:0", "port"),
             ("http://collector:", "port"),
             ("http://collector:99999", ""),
+            ("http://[::1].example:4318", "port"),
             ("http://a..b", "neither"),
         ] {
             let error = collector_url(text).unwrap_err();

@@ -63,18 +63,16 @@ impl TokenSource {
         if header.crit.is_some() {
             return Err(TokenError::UnknownCritical);
         }
-        let mut failure = TokenError::NoKey;
-        let decoded =
-            keys.keys.named(header.kid.as_deref()).filter(|key| key.algorithm == header.alg).find_map(
-                |key| match decode::<Map<String, Value>>(token, &key.key, &self.validation(key.algorithm)) {
-                    Ok(decoded) => Some(decoded),
-                    Err(error) => {
-                        failure = TokenError::from_kind(error.kind());
-                        None
-                    }
-                },
-            );
-        let decoded = decoded.ok_or(failure)?;
+        let mut decoded = Err(TokenError::NoKey);
+        for key in keys.keys.candidates(header.kid.as_deref(), header.alg) {
+            decoded = decode::<Map<String, Value>>(token, &key.key, &self.validation(key.algorithm))
+                .map_err(|error| TokenError::from_kind(error.kind()));
+            // Whatever else is wrong with the token, another key does not make it right.
+            if !matches!(decoded, Err(TokenError::Signature)) {
+                break;
+            }
+        }
+        let decoded = decoded?;
         let valid_until = decoded.claims.get("exp").and_then(seconds).unwrap_or(0).saturating_add(LEEWAY);
         let claims = Arc::new(Claims::new(decoded.claims));
         let user = claims.get(&self.jwt.claim).and_then(|name| user_name(name.as_bytes()));

@@ -12,6 +12,9 @@ use jsonwebtoken::{Algorithm, DecodingKey};
 use crate::config::model::JwtAlgorithm;
 use key_type::KeyType;
 
+/// Keys that are tried for one token: anybody may send tokens that none of them has signed.
+const MAX_TRIED: usize = 4;
+
 /// One key, for one algorithm: which one it is never depends on a token.
 pub(super) struct Key {
     /// How tokens call it, of a key set.
@@ -139,15 +142,13 @@ impl Keys {
         &self.ignored
     }
 
-    /// The keys by which a token may have been signed that names `id`. What has no name goes with any: it is the
-    /// only key, or one of a set that gives none.
-    pub(super) fn named(&self, id: Option<&str>) -> impl Iterator<Item = &Key> {
-        let is_sole = self.keys.len() == 1;
-        self.keys.iter().filter(move |key| match (&key.id, id) {
-            (Some(own), Some(id)) => own == id,
-            (None, _) => true,
-            (Some(_), None) => is_sole,
-        })
+    /// The keys of this algorithm by which a token may have been signed that names `id`, the likeliest first. What has no name
+    /// goes with any (RFC 7515, 4.1.4), but no token makes more than [`MAX_TRIED`] keys be tried.
+    pub(super) fn candidates(&self, id: Option<&str>, algorithm: Algorithm) -> impl Iterator<Item = &Key> {
+        let fit = self.keys.iter().filter(move |key| key.algorithm == algorithm);
+        let is_same = move |key: &&Key| key.id.as_deref() == id;
+        let others = fit.clone().filter(move |key| !is_same(key) && (key.id.is_none() || id.is_none()));
+        fit.filter(is_same).chain(others).take(MAX_TRIED)
     }
 }
 

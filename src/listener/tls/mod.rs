@@ -62,9 +62,12 @@ pub(super) struct CurrentTls {
     pub(super) config: Arc<ServerConfig>,
     pub(super) certificates: Arc<Certificates>,
     tickets: Arc<Tickets>,
-    /// A hash of the authorities of clients' certificates.
-    client_ca: Option<String>,
+    client_auth: ClientAuthDigest,
 }
+
+/// What clients were asked for when they began their sessions: whether they needed a certificate, and a hash of its
+/// authorities. `None`: they were not asked for one.
+type ClientAuthDigest = Option<String>;
 
 impl TlsContext {
     /// Reads all files. `http2`: whether it is offered to clients. The sessions of the context `before` go on, unless it asked clients for other certificates.
@@ -89,9 +92,7 @@ impl TlsContext {
     /// other.
     fn tickets_for(&self, settings: &model::Tls, files: &TlsFiles) -> Option<Arc<Tickets>> {
         let current = self.current();
-        let is_same = self.settings.client_auth == settings.client_auth
-            && current.client_ca == files.client_ca_digest();
-        is_same.then(|| Arc::clone(&current.tickets))
+        (current.client_auth == client_auth(settings, files)).then(|| Arc::clone(&current.tickets))
     }
 
     /// What is configured.
@@ -114,7 +115,7 @@ impl TlsContext {
         let current = self.current();
         SessionKeys {
             listener: listener_name(listener),
-            client_ca: current.client_ca.clone(),
+            client_auth: current.client_auth.clone(),
             keys: current.tickets.export(),
         }
     }
@@ -123,7 +124,7 @@ impl TlsContext {
     /// certificates.
     pub fn continue_sessions(&self, listener: &Listener, sessions: &[SessionKeys]) {
         let (name, current) = (listener_name(listener), self.current());
-        let same = |of: &&SessionKeys| of.listener == name && of.client_ca == current.client_ca;
+        let same = |of: &&SessionKeys| of.listener == name && of.client_auth == current.client_auth;
         if let Some(SessionKeys { keys, .. }) = sessions.iter().find(same) {
             current.tickets.import(keys);
         }
@@ -161,9 +162,17 @@ impl TlsContext {
 pub struct SessionKeys {
     /// Its addresses as they are configured.
     listener: String,
-    /// A hash of the authorities of clients' certificates.
-    client_ca: Option<String>,
+    /// Earlier versions send the hash of the authorities alone. It equals none of this version, so that no session that began
+    /// with a certificate is resumed.
+    #[serde(rename = "client_ca")]
+    client_auth: ClientAuthDigest,
     keys: Vec<TicketKey>,
+}
+
+fn client_auth(settings: &model::Tls, files: &TlsFiles) -> ClientAuthDigest {
+    let (asked, authorities) = settings.client_auth.as_ref().zip(files.client_ca_digest())?;
+    let refusal = asked.required.map_or("optional".to_owned(), |status| format!("required, {status}"));
+    Some(format!("{refusal}, {authorities}"))
 }
 
 fn listener_name(listener: &Listener) -> String {
@@ -196,7 +205,12 @@ impl CurrentTls {
         config.alpn_protocols = offered.iter().map(|name| name.to_vec()).collect();
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.ticketer = Arc::clone(&tickets) as Arc<_>;
-        Ok(Self { config: Arc::new(config), certificates, tickets, client_ca: files.client_ca_digest() })
+        Ok(Self {
+            config: Arc::new(config),
+            certificates,
+            tickets,
+            client_auth: client_auth(settings, files),
+        })
     }
 }
 

@@ -11,6 +11,7 @@ use rustls::{
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     pki_types::{CertificateDer, ServerName, UnixTime},
 };
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
@@ -50,6 +51,12 @@ fn settings(certificates: Vec<model::CertificateFiles>) -> model::Tls {
 
 fn asking_for(ca: &model::CertificateFiles, settings: model::Tls) -> model::Tls {
     let client_auth = Some(model::ClientAuth { ca: ca.cert.clone(), required: None });
+    model::Tls { client_auth, ..settings }
+}
+
+/// Clients without a certificate are refused.
+fn requiring(settings: model::Tls) -> model::Tls {
+    let client_auth = settings.client_auth.map(|asked| model::ClientAuth { required: Some(403), ..asked });
     model::Tls { client_auth, ..settings }
 }
 
@@ -276,8 +283,48 @@ fn no_session_outlives_the_authorities_that_it_began_with() {
         files.put("ca1.pem", "ca.pem");
         let other = TlsContext::new(settings.clone(), true, Some(&same)).unwrap();
         assert_eq!(kind(&other), HandshakeKind::Full);
+        let required = TlsContext::new(requiring(settings.clone()), true, Some(&other)).unwrap();
+        assert_eq!(kind(&required), HandshakeKind::Full);
         let none = model::Tls { client_auth: None, ..settings.clone() };
-        assert_eq!(kind(&TlsContext::new(none, true, Some(&other)).unwrap()), HandshakeKind::Full);
+        assert_eq!(kind(&TlsContext::new(none, true, Some(&required)).unwrap()), HandshakeKind::Full);
+    }
+}
+
+#[test]
+fn a_new_process_resumes_sessions_only_where_clients_are_asked_for_the_same() {
+    let files = Files::new();
+    let (served, ca) = (files.issue("served", &["a.test"], 90), files.issue("ca", &["ca.test"], 90));
+    let none = settings(vec![served]);
+    let optional = asking_for(&ca, none.clone());
+    let other = asking_for(&files.issue("ca2", &["ca.test"], 90), none.clone());
+    let all = [&none, &optional, &requiring(optional.clone()), &other, &requiring(other.clone())];
+    let listener = Listener::plain(([127, 0, 0, 1], 443).into());
+    // By the keys that the process with `old` sends.
+    let kind = |version, old: &model::Tls, new: &model::Tls, sent: &dyn Fn(&mut Value)| {
+        let [old, new] = [old, new].map(|of| TlsContext::new(of.clone(), true, None).unwrap());
+        let client = client(version);
+        assert_eq!(connect(&old, &client, "a.test").0, HandshakeKind::Full);
+        let mut keys = serde_json::to_value([old.session_keys(&listener)]).unwrap();
+        sent(&mut keys[0]);
+        new.continue_sessions(&listener, &serde_json::from_value::<Vec<SessionKeys>>(keys).unwrap());
+        connect(&new, &client, "a.test").0
+    };
+    for version in [&TLS12, &TLS13] {
+        for (before, old) in all.iter().enumerate() {
+            for (after, new) in all.iter().enumerate() {
+                let expected = if before == after { HandshakeKind::Resumed } else { HandshakeKind::Full };
+                let found = kind(version, old, new, &|_| ());
+                assert_eq!(found, expected, "{version:?}: {:?}, {:?}", old.client_auth, new.client_auth);
+            }
+        }
+        // As versions before this one sent them.
+        for (settings, expected) in
+            [(&none, HandshakeKind::Resumed), (&optional, HandshakeKind::Full), (all[2], HandshakeKind::Full)]
+        {
+            let authorities = TlsFiles::open(settings).unwrap().client_ca_digest();
+            let found = kind(version, settings, settings, &|keys| keys["client_ca"] = json!(authorities));
+            assert_eq!(found, expected, "{version:?}: {:?}", settings.client_auth);
+        }
     }
 }
 

@@ -5,6 +5,8 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version, header, request};
 use hyper::{ext::Protocol, upgrade::OnUpgrade};
 
+use crate::proxy::headers::elements;
+
 const WEBSOCKET: &str = "websocket";
 
 /// What a WebSocket's server adds to the key to show that it has understood the request (RFC 6455, 1.3).
@@ -33,9 +35,9 @@ impl Upgrade {
         if head.method != Method::GET || head.version != Version::HTTP_11 || has_body {
             return None;
         }
-        let mut protocols = headers.get_all(header::UPGRADE).iter();
+        let mut protocols = headers.get_all(header::UPGRADE).iter().flat_map(elements);
         let (Some(protocol), None) = (protocols.next(), protocols.next()) else { return None };
-        let text = protocol.to_str().ok()?.trim_ascii();
+        let text = str::from_utf8(protocol).ok()?;
         let (name, version) = text.split_once('/').unwrap_or((text, "0"));
         let is_one = !name.is_empty() && is_token(name) && is_token(version);
         if !is_one || UNCHECKED.iter().any(|unchecked| name.eq_ignore_ascii_case(unchecked)) {
@@ -104,11 +106,8 @@ impl Upgrade {
             return self.is_websocket;
         }
         let headers = response.headers();
-        let is_named = |value: &HeaderValue| {
-            value.as_bytes().trim_ascii().eq_ignore_ascii_case(self.protocol.as_bytes())
-        };
-        let mut protocols = headers.get_all(header::UPGRADE).iter();
-        protocols.next().is_some_and(is_named)
+        let mut protocols = headers.get_all(header::UPGRADE).iter().flat_map(elements);
+        protocols.next().is_some_and(|protocol| protocol.eq_ignore_ascii_case(self.protocol.as_bytes()))
             && protocols.next().is_none()
             && names_upgrade(headers)
             && (!self.is_websocket || self.has_understood(headers))
@@ -147,10 +146,8 @@ fn websocket_accept(key: &[u8]) -> String {
 
 /// Whether `Connection` names `Upgrade`.
 fn names_upgrade(headers: &HeaderMap) -> bool {
-    let options = headers.get_all(header::CONNECTION).iter();
-    options
-        .flat_map(|value| value.as_bytes().split(|&byte| byte == b','))
-        .any(|option| option.trim_ascii().eq_ignore_ascii_case(b"upgrade"))
+    let mut options = headers.get_all(header::CONNECTION).iter().flat_map(elements);
+    options.any(|option| option.eq_ignore_ascii_case(b"upgrade"))
 }
 
 fn is_token(text: &str) -> bool {
@@ -194,6 +191,11 @@ mod tests {
             ("websocket/", false),
             ("/13", false),
             ("", false),
+            ("websocket,", true),
+            (", ,websocket ,", true),
+            (",", false),
+            (", h2c,", false),
+            ("websocket,,h2c", false),
             ("web\u{e9}socket", false),
         ] {
             let upgrade = requested(&[("connection", "keep-alive, Upgrade"), ("upgrade", protocol)]);
@@ -201,6 +203,8 @@ mod tests {
         }
         let twice = [("connection", "upgrade"), ("upgrade", "websocket"), ("upgrade", "websocket")];
         assert!(requested(&twice).is_none());
+        let once = [("connection", ", upgrade,"), ("upgrade", ""), ("upgrade", "websocket")];
+        assert!(requested(&once).is_some());
         assert!(requested(&[("connection", "close"), ("upgrade", "websocket")]).is_none());
         let with_settings = [("connection", "upgrade"), ("upgrade", "websocket"), ("http2-settings", "AAA")];
         assert!(requested(&with_settings).is_none());
@@ -234,6 +238,8 @@ mod tests {
         assert!(!answer(&[right[0], accept]), "without a name");
         assert!(!answer(&[right[0], ("upgrade", "h2c"), accept]));
         assert!(!answer(&[right[0], right[1], right[1], accept]));
+        assert!(answer(&[("connection", ",upgrade"), ("upgrade", "websocket,"), ("upgrade", ""), accept]));
+        assert!(!answer(&[right[0], ("upgrade", ","), accept]));
         let wrong = ("sec-websocket-accept", "s3pPLMBiTxaQ9kYGzzhZRbK+xOp=");
         assert!(!answer(&[right[0], right[1], wrong]));
     }

@@ -80,8 +80,9 @@ pub(super) fn new_span() -> SpanId {
 /// Whether `tracestate` may be forwarded: it has no more members than allowed.
 pub(super) fn is_tracestate_valid(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(&TRACESTATE).iter();
-    let members = lines.map(|line| 1 + line.as_bytes().iter().filter(|&&byte| byte == b',').count());
-    members.sum::<usize>() <= MAX_MEMBERS
+    let members = lines.flat_map(|line| line.as_bytes().split(|&byte| byte == b','));
+    // Members may be empty (3.3.1.2), and do not count then.
+    members.filter(|member| !member.trim_ascii().is_empty()).count() <= MAX_MEMBERS
 }
 
 /// Lower case only (3.2.2).
@@ -174,6 +175,8 @@ mod tests {
         let members = |count: usize| HeaderValue::try_from(vec!["a=1"; count].join(",")).unwrap();
         headers.append(&TRACESTATE, members(31));
         headers.append(&TRACESTATE, members(1));
+        headers.append(&TRACESTATE, HeaderValue::from_static(", ,"));
+        headers.append(&TRACESTATE, HeaderValue::from_static(""));
         assert!(is_tracestate_valid(&headers));
         headers.append(&TRACESTATE, members(1));
         assert!(!is_tracestate_valid(&headers));

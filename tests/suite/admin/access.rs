@@ -57,6 +57,10 @@ fn without_a_token_a_page_in_the_operator_s_browser_learns_nothing() {
         is_problem(&foreign, 403);
         is_problem(&get(tollgate.admin, path, &[("origin", "https://evil.example")]), 403);
         is_problem(&get(tollgate.admin, path, &[("origin", "null")]), 403);
+        for host in ["[::1].evil.example", "evil.example@127.0.0.1", "127.0.0.1:evil.example"] {
+            is_problem(&get(tollgate.admin, path, &[("host", host)]), 403);
+            is_problem(&get(tollgate.admin, path, &[("origin", &format!("http://{host}"))]), 403);
+        }
     }
     for host in [format!("127.0.0.1:{port}"), format!("localhost:{port}"), format!("[::1]:{port}")] {
         assert_eq!(get(tollgate.admin, "/v1/status", &[("host", &host)]).status, 200, "{host}");

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tollgate::{
     config::model::{HeaderFrom, Jwt, JwtAlgorithm, UserSource},
-    identity::{Credentials, Identity, Verifier, identify},
+    identity::{Credentials, Identity, Verifier, explain_failure, identify},
 };
 
 use crate::harness::{Issuer, in_seconds};
@@ -275,11 +275,72 @@ fn a_key_set_goes_by_the_name_of_the_key() {
         for wrong in ["old", "new", "ed", "rsa", "enc", "pq", ""].iter().filter(|wrong| **wrong != id) {
             assert_eq!(sources.user(&issuer.sign_as(wrong, &claims)), None, "{id} as {wrong}");
         }
-        assert_eq!(sources.user(&issuer.sign(&claims)), None, "of several keys, a token must name its own");
+        assert!(sources.user(&issuer.sign(&claims)).is_some(), "{id} without its name");
     }
     let pinned = Sources::new(&set(&all), Some(JwtAlgorithm::Es256));
     assert!(pinned.user(&new.sign_as("new", &claims)).is_some());
     assert_eq!(pinned.user(&other.sign_as("ed", &claims)), None);
+}
+
+#[test]
+fn a_token_without_a_name_of_its_key_tries_four_at_most() {
+    let claims = json!({"sub": "acme", "exp": in_seconds(60)});
+    let stranger = Issuer::new(Algorithm::ES256);
+    let issuers: Vec<Issuer> = (0..6).map(|_| Issuer::new(Algorithm::ES256)).collect();
+    let other = Issuer::new(Algorithm::ES384);
+    // Keys with the names of `named`, behind one of another algorithm.
+    let sources = |named: [Option<&str>; 6]| {
+        let keys = issuers.iter().zip(named).map(|(issuer, id)| match id {
+            Some(id) => issuer.jwk(id),
+            None => without_name(issuer.jwk("")),
+        });
+        Sources::new(&set(&[other.jwk("other")].into_iter().chain(keys).collect::<Vec<_>>()), None)
+    };
+    let counting = |sources: &Sources, sign: &dyn Fn(&Issuer) -> String| -> Vec<usize> {
+        assert_eq!(sources.user(&sign(&stranger)), None);
+        (0..6).filter(|&index| sources.user(&sign(&issuers[index])).is_some()).collect()
+    };
+    let nameless = |issuer: &Issuer| issuer.sign(&claims);
+    let as_c = |issuer: &Issuer| issuer.sign_as("c", &claims);
+    let as_unknown = |issuer: &Issuer| issuer.sign_as("x", &claims);
+
+    let named = sources(["a", "b", "c", "d", "e", "f"].map(Some));
+    assert_eq!(counting(&named, &nameless), [0, 1, 2, 3]);
+    assert_eq!(counting(&named, &as_c), [2]);
+    assert_eq!(counting(&named, &as_unknown), [0; 0], "a name that no key has");
+
+    let unnamed = sources([None; 6]);
+    for sign in [&nameless as &dyn Fn(&Issuer) -> String, &as_c] {
+        assert_eq!(counting(&unnamed, sign), [0, 1, 2, 3]);
+    }
+
+    // The key that fits best comes first, wherever it stands.
+    let mixed = sources([Some("a"), Some("b"), Some("d"), Some("e"), None, Some("c")]);
+    assert_eq!(counting(&mixed, &nameless), [0, 1, 2, 4]);
+    assert_eq!(counting(&mixed, &as_c), [4, 5]);
+    assert_eq!(counting(&mixed, &as_unknown), [4]);
+}
+
+#[test]
+fn a_second_key_does_not_hide_what_is_wrong_with_a_token() {
+    let (old, new) = (Issuer::new(Algorithm::ES256), Issuer::new(Algorithm::ES256));
+    for keys in [[old.jwk("old"), without_name(new.jwk(""))], [without_name(old.jwk("")), new.jwk("new")]] {
+        let sources = Sources::new(&set(&keys), None);
+        for issuer in [&old, &new] {
+            let expired = issuer.sign(&json!({"sub": "acme", "exp": in_seconds(-3600)}));
+            let mut headers = HeaderMap::new();
+            headers.insert(AUTHORIZATION, format!("Bearer {expired}").parse().unwrap());
+            let credentials = Credentials { headers: &headers, is_peer_trusted: false, certificate: None };
+            let why = explain_failure(&sources.sources, 0, &sources.verifier, credentials);
+            assert!(why.contains("the token has expired"), "{why}");
+        }
+    }
+}
+
+/// A key of a set without its `kid`.
+fn without_name(mut jwk: Value) -> Value {
+    jwk.as_object_mut().unwrap().remove("kid").unwrap();
+    jwk
 }
 
 #[test]

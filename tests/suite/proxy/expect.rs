@@ -109,3 +109,17 @@ fn an_expectation_without_a_body_holds_nothing_up() {
     });
     assert!(took < AT_ONCE, "a 100 was waited for");
 }
+
+#[test]
+fn empty_expectations_are_none() {
+    let origin = Origin::echo();
+    let tollgate = before(&origin);
+    let post =
+        |expect: &str| Client::connect(tollgate.address).request("POST", "/", &[("expect", expect)], b"body");
+    for expect in ["100-continue,", ", 100-continue ,,", ",", ""] {
+        assert_eq!(post(expect).json()["body"], "body", "{expect}");
+    }
+    for expect in ["100-continue, 200-maybe", ", 200-maybe"] {
+        assert_eq!(post(expect).status, 417, "{expect}");
+    }
+}

@@ -86,6 +86,23 @@ fn what_a_trusted_proxy_says_is_appended_to() {
 }
 
 #[test]
+fn what_is_appended_to_keeps_no_empty_elements_at_its_ends() {
+    let fields = [
+        ("x-forwarded-for", "203.0.113.7,"),
+        ("x-forwarded-for", ""),
+        ("x-forwarded-for", " , 10.0.0.2"),
+        ("forwarded", "for=203.0.113.7;, ,"),
+    ];
+    assert_eq!(
+        forwarding_fields("trusted_proxies: [127.0.0.0/8]\nforwarded: both\n", &fields)[..2],
+        [
+            "forwarded: for=203.0.113.7;, for=127.0.0.1;host=\"api.example:81\";proto=http",
+            "x-forwarded-for: 203.0.113.7, 10.0.0.2, 127.0.0.1",
+        ]
+    );
+}
+
+#[test]
 fn the_forwarded_host_is_the_one_asked_for() {
     let origin = Origin::ok();
     let tollgate = Tollgate::start(Config::new(&[origin.address], "forwarded: both\n"));
@@ -136,6 +153,13 @@ fn the_address_behind_trusted_proxies_is_what_is_limited() {
         statuses(&tollgate, "127.0.0.1", &["198.51.100.1, 203.0.113.7", "x, , 203.0.113.7"]),
         [429, 429]
     );
+}
+
+#[test]
+fn empty_elements_hide_no_address() {
+    let (_origin, tollgate) = limited("trusted_proxies: [127.0.0.1, 10.0.0.0/8]\n");
+    let chains = ["203.0.113.7,", ", 203.0.113.7, , 10.1.2.3", "203.0.113.7"];
+    assert_eq!(statuses(&tollgate, "127.0.0.1", &chains), [200, 200, 429]);
 }
 
 #[test]

@@ -80,3 +80,51 @@ shutdown: {{ drain: 20s }}",
     assert!(failures.is_empty(), "{} of {}: {failures:#?}", failures.len(), answered.load(SeqCst));
     assert_eq!(service.0.wait().code(), Some(0), "the first process has ended in order");
 }
+
+#[test]
+fn no_session_outlives_a_handover_to_another_client_authentication() {
+    let (origin, authority, strangers) = (origin(), Authority::new("us"), Authority::new("others"));
+    let issued = authority.issue("api", &["localhost"]);
+    let [ca, other_ca] = [&authority, &strangers].map(|of| file_name(&of.file()).to_owned());
+    let [none, optional, required, other] = [
+        String::new(),
+        format!(", client_ca: {ca}, client_auth: optional"),
+        format!(", client_ca: {ca}, client_auth: required"),
+        format!(", client_ca: {other_ca}, client_auth: required"),
+    ];
+    let tls = |client_auth: &str| {
+        let (cert, key) = (file_name(&issued.cert), file_name(&issued.key));
+        format!("tls: {{ certificates: [{{ cert: {cert}, key: {key} }}]{client_auth} }} }}]")
+    };
+    let listeners = format!("listeners: [{{ address: \"127.0.0.1:0\", {}\n", tls(&none));
+    let service = start(Config::new(&[origin.address], &listeners));
+    let connector = TlsConnector::new(&authority);
+    let ask = || {
+        let client = connector.connect(service.0.address, "localhost").unwrap();
+        let is_resumed = client.is_resumed();
+        let answer = client.get("/", "").unwrap();
+        (is_resumed, answer.split(' ').nth(1).unwrap().to_owned())
+    };
+    let is = |is_resumed: bool, status: &str| assert_eq!(ask(), (is_resumed, status.to_owned()));
+    is(false, "200");
+    is(true, "200");
+    let (mut pid, mut before) = (service.0.pid(), &none);
+    for (next, is_resumed, status) in [
+        (&none, true, "200"),
+        (&optional, false, "200"),
+        (&required, false, "403"),
+        (&required, true, "403"),
+        (&other, false, "403"),
+        (&optional, false, "200"),
+        (&none, false, "200"),
+    ] {
+        service.configure(|yaml| {
+            assert!(yaml.contains(&tls(before)), "{yaml}");
+            yaml.replace(&tls(before), &tls(next))
+        });
+        pid = service.hand_over_from(pid);
+        is(is_resumed, status);
+        is(true, status);
+        before = next;
+    }
+}
