@@ -93,6 +93,7 @@ impl<S: Store, L: Store> GuardedStore<S, L> {
 
     fn remember_denials(&self, checks: &[Check<'_>], decision: &Decision, asked: i64, epoch: Epoch) {
         let mut denials = self.denials.borrow_mut();
+        let times = (asked, self.shared.clock.now());
         for (check, verdict) in checks.iter().zip(&decision.verdicts).filter(|(_, verdict)| !verdict.admitted)
         {
             // The store held checks of one limit against the sum of their costs.
@@ -100,7 +101,7 @@ impl<S: Store, L: Store> GuardedStore<S, L> {
                 .iter()
                 .filter(|other| other.policy.id == check.policy.id && other.identifier == check.identifier);
             let cost = same.fold(0_u64, |sum, other| sum.saturating_add(other.cost));
-            denials.insert(check, cost, *verdict, asked, epoch);
+            denials.insert(check, cost, *verdict, times, epoch);
         }
     }
 
