@@ -4,11 +4,12 @@
 --         epoch. A member is that time and the unit's number, as doubles of eight bytes, most significant first (struct's
 --         '>dd'). So units of one instant are distinct, members are ordered as they came, and the numbers of two members
 --         tell how many lie between them.
--- policy  limit, window, the most units that one request may take, and 1 if units may be refunded: then numbers have gaps
+-- policy  limit, window, the most units that one request may take, and 1 if units may be refunded: then numbers have gaps.
+--         Numbers of a policy without refunds have gaps, too, if it had refunds before, or has them in other instances
 -- reply   units used, time until the oldest leaves (a whole window if there are none), time until the request fits
 --
 -- In memory a list, since its access is faster than a field's:
-local KEY, AT, NUMBER, STORED, ADDED, OLDEST, NEWEST, STALE, CUT = 1, 2, 3, 4, 5, 6, 7, 8, 9
+local KEY, AT, NUMBER, STORED, ADDED, OLDEST, NEWEST, STALE, COUNTED, CUT = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 -- KEY     the key
 -- AT      the limit's own time: now, or the newest unit's time if that lies ahead
 -- NUMBER  the newest unit's number
@@ -18,6 +19,7 @@ local KEY, AT, NUMBER, STORED, ADDED, OLDEST, NEWEST, STALE, CUT = 1, 2, 3, 4, 5
 --         when the oldest and the newest stored unit were taken; NEWEST is false if there are none, and may have left the
 --         window if STORED is 0
 -- STALE   whether the key must be deleted first: it holds another type, or void state
+-- COUNTED whether STORED was counted, and not only told by the numbers: if they have gaps, there are fewer units
 -- CUT     whether the oldest units are to be removed although they are in the window
 
 -- After this many units, those that have left the window are removed.
@@ -65,13 +67,20 @@ algorithms[3] = {
     local first = call('ZRANGEBYSCORE', key, score_after(cutoff), '+inf', 'LIMIT', '0', '1')[1]
     local oldest, its = newest, number
     if first and #first == 16 then oldest, its = unpack_from('>dd', first) end
-    local stored = number - its + 1
-    if policy[4] == 1 and stored > 1 then stored = call('ZCOUNT', key, score_after(cutoff), '+inf') end
-    return { key, at, number, stored, 0, oldest, newest, false }
+    local stored, counted = number - its + 1, policy[4] == 1
+    if counted and stored > 1 then stored = call('ZCOUNT', key, score_after(cutoff), '+inf') end
+    return { key, at, number, stored, 0, oldest, newest, false, counted }
   end,
   read = function(state, policy, now, cost, reply, n)
     local used, limit, window = state[STORED] + state[ADDED], policy[1], policy[2]
     local admits = used + cost <= limit and cost <= policy[3]
+    -- Nothing is denied by numbers alone.
+    if (not admits or cost == 0) and state[STORED] > 1 and not state[COUNTED] then
+      state[STORED] = call('ZCOUNT', state[KEY], score_after(state[AT] - window), '+inf')
+      state[COUNTED] = true
+      used = state[STORED] + state[ADDED]
+      admits = used + cost <= limit and cost <= policy[3]
+    end
     local returns = used > 0 and unit_time(state, 0) or state[AT]
     local fits = returns
     if not admits and cost <= limit and cost <= policy[3] then fits = unit_time(state, used + cost - limit - 1) end

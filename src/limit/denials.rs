@@ -67,8 +67,9 @@ struct Denial {
     tiers: SmallVec<[Tier; 1]>,
     /// The units that were denied. Fewer may be admitted, and more may have to wait longer: the store is asked about them.
     cost: u64,
-    /// When the store was asked, in microseconds.
-    asked: i64,
+    /// When the store's answer came, in microseconds. The store has decided before, so that times which count from here never end
+    /// too early.
+    answered: i64,
     /// When the store must be asked again.
     until: i64,
 }
@@ -97,10 +98,10 @@ impl LocalDenials {
         if denial.kind != check.policy.kind || *denial.tiers != *check.policy.tiers {
             return None;
         }
-        if now >= denial.until || now < denial.asked || check.cost != denial.cost {
+        if now >= denial.until || now < denial.answered || check.cost != denial.cost {
             return None;
         }
-        let passed = now - denial.asked;
+        let passed = now - denial.answered;
         Some(Verdict {
             reset: (denial.verdict.reset - passed).max(0),
             retry_after: denial.verdict.retry_after.map(|after| (after - passed).max(0)),
@@ -108,13 +109,14 @@ impl LocalDenials {
         })
     }
 
-    /// Caches the store's `verdict`, which denied `cost` units of a check's limit. `asked`: when the store was asked.
+    /// Caches the store's `verdict`, which denied `cost` units of a check's limit. The times are when the store
+    /// was asked, and when it answered.
     pub(super) fn insert(
         &mut self,
         check: &Check<'_>,
         cost: u64,
         verdict: Verdict,
-        asked: i64,
+        (asked, answered): (i64, i64),
         epoch: Epoch,
     ) {
         if !is_cacheable(check.policy) {
@@ -124,13 +126,15 @@ impl LocalDenials {
             self.clear();
             self.epoch = epoch;
         }
-        self.expire(asked);
-        let lasts = verdict.retry_after.unwrap_or(MAX_AGE).min(self.max_age);
+        self.expire(answered);
+        // What voids a denial may have come, and been lost, since the store was asked.
+        let latest = asked.saturating_add(self.max_age);
+        let until = verdict.retry_after.map_or(latest, |after| answered.saturating_add(after).min(latest));
         let DeniedLimitRef { policy, member, .. } = DeniedLimitRef::new(check);
         let limit = DeniedLimit { policy, identifier: check.identifier.clone(), member };
         let (kind, tiers) = (check.policy.kind, SmallVec::from_slice(&check.policy.tiers));
-        let denial = Denial { verdict, kind, tiers, cost, asked, until: asked.saturating_add(lasts) };
-        self.insertions.push_back((asked, limit.clone()));
+        let denial = Denial { verdict, kind, tiers, cost, answered, until };
+        self.insertions.push_back((answered, limit.clone()));
         self.by_limit.insert(limit, denial);
     }
 
@@ -140,7 +144,7 @@ impl LocalDenials {
             if self.insertions.len() < MAX_DENIALS && inserted.saturating_add(MAX_AGE) > now {
                 break;
             }
-            if self.by_limit.get(limit).is_some_and(|denial| denial.asked == *inserted) {
+            if self.by_limit.get(limit).is_some_and(|denial| denial.answered == *inserted) {
                 self.by_limit.swap_remove(limit);
             }
             self.insertions.pop_front();
@@ -199,7 +203,7 @@ mod tests {
         let policy = policy();
         let other = Policy { id: PolicyId(8), ..policy.clone() };
         let mut denials = LocalDenials::new(MAX_AGE);
-        denials.insert(&check(&policy, "ip:1", 2), 2, denied(Some(400_000)), 1_000, Epoch(0));
+        denials.insert(&check(&policy, "ip:1", 2), 2, denied(Some(400_000)), (500, 1_000), Epoch(0));
 
         let found = denials.find(&check(&policy, "ip:1", 2), Epoch(0), 101_000).unwrap();
         assert_eq!((found.admitted, found.remaining), (false, 1));
@@ -211,7 +215,7 @@ mod tests {
             ("another identifier", check(&policy, "ip:10", 2), 1_000),
             ("another policy", check(&other, "ip:1", 2), 1_000),
             ("the time has come", check(&policy, "ip:1", 2), 401_000),
-            ("before it was asked", check(&policy, "ip:1", 2), 999),
+            ("before it was answered", check(&policy, "ip:1", 2), 999),
         ] {
             assert_eq!(denials.find(&check, Epoch(0), now), None, "{what}");
         }
@@ -219,11 +223,29 @@ mod tests {
     }
 
     #[test]
+    fn a_denial_ends_no_earlier_than_its_limit_frees_whenever_the_store_decided() {
+        let policy = policy();
+        let (asked, answered, after) = (10_000, 60_000, 400_000);
+        let mut denials = LocalDenials::new(MAX_AGE);
+        let times = (asked, answered);
+        denials.insert(&check(&policy, "ip:1", 1), 1, denied(Some(after)), times, Epoch(0));
+        for now in [answered, answered + 1, answered + after - 1] {
+            let found = denials.find(&check(&policy, "ip:1", 1), Epoch(0), now).unwrap();
+            // The store may have decided as late as it answered.
+            assert_eq!(now + found.retry_after.unwrap(), answered + after, "at {now}");
+        }
+        assert!(denials.find(&check(&policy, "ip:1", 1), Epoch(0), answered + after).is_none());
+        denials.insert(&check(&policy, "ip:1", 1), 1, denied(Some(60 * MAX_AGE)), times, Epoch(0));
+        assert!(denials.find(&check(&policy, "ip:1", 1), Epoch(0), asked + MAX_AGE - 1).is_some());
+        assert!(denials.find(&check(&policy, "ip:1", 1), Epoch(0), asked + MAX_AGE).is_none());
+    }
+
+    #[test]
     fn no_denial_holds_for_longer_than_a_second() {
         let policy = policy();
         for retry_after in [None, Some(60_000_000)] {
             let mut denials = LocalDenials::new(MAX_AGE);
-            denials.insert(&check(&policy, "ip:1", 1), 1, denied(retry_after), 0, Epoch(0));
+            denials.insert(&check(&policy, "ip:1", 1), 1, denied(retry_after), (0, 0), Epoch(0));
             assert!(denials.find(&check(&policy, "ip:1", 1), Epoch(0), 999_999).is_some());
             assert!(denials.find(&check(&policy, "ip:1", 1), Epoch(0), 1_000_000).is_none());
         }
@@ -233,10 +255,10 @@ mod tests {
     fn an_invalidation_clears_them_all() {
         let policy = policy();
         let mut denials = LocalDenials::new(MAX_AGE);
-        denials.insert(&check(&policy, "ip:1", 1), 1, denied(None), 0, Epoch(0));
+        denials.insert(&check(&policy, "ip:1", 1), 1, denied(None), (0, 0), Epoch(0));
         assert!(denials.find(&check(&policy, "ip:1", 1), Epoch(1), 1).is_none());
         assert!(denials.find(&check(&policy, "ip:1", 1), Epoch(1), 1).is_none(), "for good");
-        denials.insert(&check(&policy, "ip:1", 1), 1, denied(None), 2, Epoch(2));
+        denials.insert(&check(&policy, "ip:1", 1), 1, denied(None), (2, 2), Epoch(2));
         assert!(denials.find(&check(&policy, "ip:1", 1), Epoch(2), 3).is_some());
     }
 
@@ -245,10 +267,10 @@ mod tests {
         let policy = policy();
         let mut denials = LocalDenials::new(MAX_AGE);
         for i in 0..3 * MAX_DENIALS as i64 {
-            denials.insert(&check(&policy, &format!("ip:{i}"), 1), 1, denied(None), i, Epoch(0));
+            denials.insert(&check(&policy, &format!("ip:{i}"), 1), 1, denied(None), (i, i), Epoch(0));
         }
         assert!(denials.by_limit.len() <= MAX_DENIALS && denials.insertions.len() <= MAX_DENIALS);
-        denials.insert(&check(&policy, "ip:1", 1), 1, denied(None), 10_000_000, Epoch(0));
+        denials.insert(&check(&policy, "ip:1", 1), 1, denied(None), (10_000_000, 10_000_000), Epoch(0));
         assert_eq!((denials.by_limit.len(), denials.insertions.len()), (1, 1), "the old ones are forgotten");
     }
 
@@ -268,10 +290,10 @@ mod tests {
             ("concurrency", Policy { kind: Kind::Concurrency, ..plain.clone() }, false),
         ] {
             let mut denials = LocalDenials::new(MAX_AGE);
-            denials.insert(&check(&policy, "ip:1", 1), 1, denied(None), 0, Epoch(0));
+            denials.insert(&check(&policy, "ip:1", 1), 1, denied(None), (0, 0), Epoch(0));
             assert_eq!(denials.find(&check(&policy, "ip:1", 1), Epoch(0), 1).is_some(), remembered, "{what}");
             // Nor is a check denied by the denial of another check on the same limit.
-            denials.insert(&check(&plain, "ip:1", 1), 1, denied(None), 0, Epoch(0));
+            denials.insert(&check(&plain, "ip:1", 1), 1, denied(None), (0, 0), Epoch(0));
             let same = policy.kind == plain.kind && remembered;
             assert_eq!(denials.find(&check(&policy, "ip:1", 1), Epoch(0), 1).is_some(), same, "{what}");
         }
@@ -282,7 +304,7 @@ mod tests {
         let policy = policy();
         let generous = Policy { tiers: vec![Tier { limit: 50, window: 60_000_000 }], ..policy.clone() };
         let mut denials = LocalDenials::new(MAX_AGE);
-        denials.insert(&check(&policy, "ip:1", 1), 1, denied(None), 0, Epoch(0));
+        denials.insert(&check(&policy, "ip:1", 1), 1, denied(None), (0, 0), Epoch(0));
         assert_eq!(denials.find(&check(&generous, "ip:1", 1), Epoch(0), 1), None);
         assert!(denials.find(&check(&policy, "ip:1", 1), Epoch(0), 1).is_some());
     }
@@ -292,7 +314,7 @@ mod tests {
         let policy = Policy { kind: Kind::Distinct, ..policy() };
         let of = |member| Check { detail: Detail::Member(member), ..check(&policy, "ip:1", 1) };
         let mut denials = LocalDenials::new(MAX_AGE);
-        denials.insert(&of(21), 1, denied(None), 0, Epoch(0));
+        denials.insert(&of(21), 1, denied(None), (0, 0), Epoch(0));
         assert!(denials.find(&of(21), Epoch(0), 1).is_some());
         assert_eq!(denials.find(&of(20), Epoch(0), 1), None);
     }

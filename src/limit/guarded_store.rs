@@ -93,6 +93,7 @@ impl<S: Store, L: Store> GuardedStore<S, L> {
 
     fn remember_denials(&self, checks: &[Check<'_>], decision: &Decision, asked: i64, epoch: Epoch) {
         let mut denials = self.denials.borrow_mut();
+        let times = (asked, self.shared.clock.now());
         for (check, verdict) in checks.iter().zip(&decision.verdicts).filter(|(_, verdict)| !verdict.admitted)
         {
             // The store held checks of one limit against the sum of their costs.
@@ -100,7 +101,7 @@ impl<S: Store, L: Store> GuardedStore<S, L> {
                 .iter()
                 .filter(|other| other.policy.id == check.policy.id && other.identifier == check.identifier);
             let cost = same.fold(0_u64, |sum, other| sum.saturating_add(other.cost));
-            denials.insert(check, cost, *verdict, asked, epoch);
+            denials.insert(check, cost, *verdict, times, epoch);
         }
     }
 
@@ -112,10 +113,7 @@ impl<S: Store, L: Store> GuardedStore<S, L> {
         ask: impl AsyncFnOnce(&L, &[Check<'_>]) -> Result<Decision, Unavailable>,
     ) -> Result<Decision, Unavailable> {
         // A shadow policy never denies, with or without the store.
-        let denies = |policy: &Policy| policy.on_store_error == OnStoreError::Deny && !policy.is_shadow;
-        if checks.iter().any(|check| denies(check.policy)) {
-            return Err(unavailable);
-        }
+        let fails = |policy: &Policy| policy.on_store_error == OnStoreError::Deny && !policy.is_shadow;
         let is_local = |check: &&Check<'_>| check.policy.on_store_error == OnStoreError::Local;
         let policies: SmallVec<[Arc<Policy>; 2]> =
             checks.iter().filter(is_local).map(|check| self.instance_share(check.policy)).collect();
@@ -125,7 +123,16 @@ impl<S: Store, L: Store> GuardedStore<S, L> {
             .zip(&policies)
             .map(|(check, policy)| with_policy(check, policy))
             .collect();
-        let decision = ask(&self.local, &local).await?;
+        let decision = if checks.iter().any(|check| fails(check.policy)) {
+            // The request takes nothing. Either it fails, or a limit that is known to deny it does so.
+            let decision = self.local.look(&local).await?;
+            if decision.admitted {
+                return Err(unavailable);
+            }
+            decision
+        } else {
+            ask(&self.local, &local).await?
+        };
         let mut decided = decision.verdicts.into_iter();
         let verdicts = checks.iter().map(|check| match is_local(&check) {
             true => decided.next().unwrap_or(Verdict::UNKNOWN),
@@ -423,6 +430,24 @@ mod tests {
             assert_eq!((decision.admitted, decision.source), (true, DecisionSource::Fallback));
         }
         assert!(now(guard.decide(&[check(&watched), check(&real)])).is_err(), "the other denies");
+    }
+
+    #[test]
+    fn without_the_store_a_denial_goes_before_a_failure() {
+        let local = policy(Algorithm::SingleCounter, 1, 9);
+        let closed = Policy { on_store_error: OnStoreError::Deny, id: PolicyId(9), ..local.clone() };
+        let guard = guard(1);
+        guard.store.is_away.set(true);
+        let check = |policy| Check { policy, identifier: "ip:1".into(), cost: 1, detail: Detail::None };
+        let both = [check(&closed), check(&local)];
+        assert_eq!(now(guard.decide(&both)), Err(Unavailable::BreakerOpen));
+        assert!(now(guard.decide(&both[1..])).unwrap().admitted, "nothing was taken");
+        for decision in [now(guard.decide(&both)), now(guard.look(&both))] {
+            let decision = decision.unwrap();
+            assert_eq!((decision.admitted, decision.source), (false, DecisionSource::Fallback));
+            assert_eq!(decision.verdicts[0], Verdict::UNKNOWN);
+            assert!(!decision.verdicts[1].admitted);
+        }
     }
 
     #[test]

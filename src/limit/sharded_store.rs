@@ -2,7 +2,7 @@
 //!
 //! No call decides atomically over limits of several nodes. So the checks are decided shard by shard, each atomically. If one
 //! shard denies, what the others took is refunded. Until then other requests see too much as taken, never too little: a cluster may
-//! deny too much for the length of a round trip, and never admits too much.
+//! deny too much for the length of a round trip, and never admits too much. A denial stands though other shards are away.
 //!
 //! A flood from one address must not touch the limits of the users that it names. So the client's address comes first, and the other
 //! shards are asked only if it is admitted, all at once. While the address is far from its limits, all shards are asked at once.
@@ -41,6 +41,10 @@ struct Part {
 impl Part {
     fn is_admitted(&self) -> bool {
         self.answer.as_ref().is_ok_and(|decision| decision.admitted)
+    }
+
+    fn is_denied(&self) -> bool {
+        self.answer.as_ref().is_ok_and(|decision| !decision.admitted)
     }
 }
 
@@ -94,7 +98,12 @@ impl<S: Store> ShardedStore<S> {
             let first = rest.remove(0);
             parts.extend(self.decide_group(checks, first).await);
             self.note_room(checks, &parts, asked);
+            if parts.iter().any(Part::is_denied) {
+                return parts;
+            }
             if !parts.iter().all(Part::is_admitted) {
+                // The request fails, unless another shard denies it. A look takes nothing.
+                parts.extend(self.look_at(checks, rest).await.into_iter().filter(Part::is_denied));
                 return parts;
             }
             parts.extend(self.decide_at_once(checks, rest).await);
@@ -146,6 +155,23 @@ impl<S: Store> ShardedStore<S> {
         parts
     }
 
+    /// What would be decided over groups of checks.
+    async fn look_at(&self, checks: &[Check<'_>], groups: SmallVec<[Group; 2]>) -> Vec<Part> {
+        let looks = groups.into_iter().map(|group| async {
+            match self.store.look(&select(checks, &group)).await {
+                Err(Unavailable::Moving) if group.len() > 1 => {
+                    let each = group.iter().map(|&index| async move {
+                        let group = Group::from_slice(&[index]);
+                        Part { answer: self.store.look(&select(checks, &group)).await, group }
+                    });
+                    join_all(each).await
+                }
+                answer => vec![Part { group, answer }],
+            }
+        });
+        join_all(looks).await.into_iter().flatten().collect()
+    }
+
     /// One decision of all parts. What some of them took is refunded if another denies.
     async fn merge(&self, checks: &[Check<'_>], parts: Vec<Part>) -> Result<Decision, Unavailable> {
         let admitted = parts.iter().all(Part::is_admitted);
@@ -157,8 +183,17 @@ impl<S: Store> ShardedStore<S> {
         let mut receipts = vec![not_asked; checks.len()].into_boxed_slice();
         let mut verdicts: SmallVec<[Verdict; 2]> = SmallVec::from_elem(Verdict::UNKNOWN, checks.len());
         let mut deciding: Option<Receipt> = None;
+        let is_denied = parts.iter().any(Part::is_denied);
         for Part { group, answer } in parts {
-            let decision = answer?;
+            let decision = match answer {
+                Ok(decision) => decision,
+                Err(_) if is_denied => {
+                    // Leases may have been taken all the same: who releases them has to know.
+                    group.iter().for_each(|&index| receipts[index].source = DecisionSource::Fallback);
+                    continue;
+                }
+                Err(unavailable) => return Err(unavailable),
+            };
             for (nth, index) in group.into_iter().enumerate() {
                 let verdict = decision.verdicts.get(nth).copied().unwrap_or(Verdict::UNKNOWN);
                 let cost = if decision.admitted && !admitted { checks[index].cost } else { 0 };
@@ -239,24 +274,17 @@ impl<S: Store> Store for ShardedStore<S> {
         if checks.len() < 2 || !self.store.is_sharded() {
             return self.store.look(checks).await;
         }
-        let looks = self.groups(checks).into_iter().map(|group| async {
-            match self.store.look(&select(checks, &group)).await {
-                Err(Unavailable::Moving) if group.len() > 1 => {
-                    let each = group.iter().map(|&index| async move {
-                        let group = Group::from_slice(&[index]);
-                        Part { answer: self.store.look(&select(checks, &group)).await, group }
-                    });
-                    join_all(each).await
-                }
-                answer => vec![Part { group, answer }],
-            }
-        });
-        let parts: Vec<Part> = join_all(looks).await.into_iter().flatten().collect();
+        let parts = self.look_at(checks, self.groups(checks)).await;
         let admitted = parts.iter().all(Part::is_admitted);
         let mut verdicts: SmallVec<[Verdict; 2]> = SmallVec::from_elem(Verdict::UNKNOWN, checks.len());
         let (mut source, mut time) = (DecisionSource::Store, 0);
+        let is_denied = parts.iter().any(Part::is_denied);
         for Part { group, answer } in parts {
-            let decision = answer?;
+            let decision = match answer {
+                Ok(decision) => decision,
+                Err(_) if is_denied => continue,
+                Err(unavailable) => return Err(unavailable),
+            };
             for (index, verdict) in group.into_iter().zip(decision.verdicts) {
                 let cost = if decision.admitted && !admitted { checks[index].cost } else { 0 };
                 verdicts[index] = after_refund(verdict, cost);
@@ -508,6 +536,39 @@ mod tests {
         store.store.away.set(Some(store.shard(&checks[1])));
         assert_eq!(now(store.decide(&checks)), Err(Unavailable::Timeout));
         assert_eq!(used(&store, &policy, "ip:1"), 0);
+    }
+
+    #[test]
+    fn a_denial_stands_though_another_shard_is_away() {
+        let clock = Arc::new(ManualClock::new(1_800_000_000_000_000));
+        let (store, wide, tight) =
+            (sharded(&clock), policy(1, Algorithm::FixedWindow, 5), policy(2, Algorithm::FixedWindow, 1));
+        assert!(now(store.decide(&[check(&tight, "user:a", 0)])).unwrap().admitted);
+        let checks = [check(&wide, "ip:1", 0), check(&tight, "user:a", 0), check(&wide, "user:b", 0)];
+        // The address that is away is asked with the others, and then, since nothing is known of it any more, before them.
+        for away in ["user:b", "ip:1", "ip:1"] {
+            store.store.away.set(Some(store.shard(&check(&wide, away, 0))));
+            for (denied, parts) in [(now(store.decide(&checks)), true), (now(store.look(&checks)), false)] {
+                let denied = denied.unwrap();
+                assert_eq!((denied.admitted, denied.source), (false, DecisionSource::Store), "{away}");
+                assert!(!denied.verdicts[1].admitted);
+                let is_unknown = |index: &usize| denied.verdicts[*index] == Verdict::UNKNOWN;
+                let unknown: Vec<_> =
+                    (0..3).filter(is_unknown).map(|index| &*checks[index].identifier).collect();
+                assert!(unknown.contains(&away), "{unknown:?}");
+                if parts {
+                    let index = checks.iter().position(|check| check.identifier == away).unwrap();
+                    assert_eq!(denied.receipt(index).source, DecisionSource::Fallback, "leases are released");
+                }
+            }
+            let used = ["ip:1", "user:b"].map(|identifier| used(&store, &wide, identifier));
+            assert_eq!((used, store.store.memory.peek_now(&tight, "user:a").used), ([0, 0], 1), "{away}");
+        }
+        // Without a denial, it is the failure that counts, and nothing is taken.
+        let checks = [check(&wide, "ip:1", 0), check(&wide, "user:b", 0)];
+        assert_eq!(now(store.decide(&checks)), Err(Unavailable::Timeout));
+        assert_eq!(now(store.look(&checks)), Err(Unavailable::Timeout));
+        assert_eq!(used(&store, &wide, "user:b"), 0);
     }
 
     /// For each check, a policy, an identifier and a member; and whether keys are with several nodes.

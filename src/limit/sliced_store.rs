@@ -176,9 +176,10 @@ impl<S: Store> SlicedStore<S> {
 
     /// The request is not admitted. `may_have_run`: the store may have taken what it was asked for.
     fn put_back(&self, checks: &[Check<'_>], plans: &mut [CheckPlan<'_>], may_have_run: bool) {
+        let now = self.clock.now();
         for (check, plan) in checks.iter().zip(plans) {
             match plan {
-                CheckPlan::FromSlice { end, epoch, .. } => self.slices.put_back(check, *end, *epoch),
+                CheckPlan::FromSlice { end, epoch, .. } => self.slices.put_back(check, *end, now, *epoch),
                 CheckPlan::Refill(request) if !may_have_run => request.not_taken(),
                 CheckPlan::Refill(_) | CheckPlan::AskStore => {}
             }

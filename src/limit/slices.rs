@@ -235,13 +235,15 @@ impl Slices {
         (slice.is_refilling, slice.is_last) = (false, true);
     }
 
-    /// Puts back what a check took from the slice that ends at `end`, since another check denied the request.
-    pub(super) fn put_back(&self, check: &Check<'_>, end: i64, epoch: Epoch) {
+    /// Puts back what a check took from a slice that ended at `end`, since another check denied the request. By `now` that slice
+    /// may have been refilled: then it has another end, and yet is of the same window, which ends no earlier than either.
+    pub(super) fn put_back(&self, check: &Check<'_>, end: i64, now: i64, epoch: Epoch) {
         let limit = SlicedLimit::new(check);
         if let Some(slice) = self.shard(&limit).current(epoch, &limit)
-            && slice.end == end
+            && now < slice.end.min(end)
         {
             slice.units = slice.units.saturating_add(check.cost);
+            slice.end = slice.end.min(end);
         }
     }
 

@@ -8,10 +8,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures_util::future::{Either, select};
+use futures_util::{
+    StreamExt,
+    future::{Either, select},
+    stream::FuturesUnordered,
+};
 use hickory_resolver::{
     Hosts, TokioResolver,
     config::{NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts},
+    lookup::Lookup,
     net::{DnsError, NetError, runtime::TokioRuntimeProvider},
     proto::{
         op::Query,
@@ -20,7 +25,7 @@ use hickory_resolver::{
     system_conf::parse_resolv_conf,
 };
 use nix::errno::Errno;
-use tokio::time::{timeout, timeout_at};
+use tokio::time::{sleep, timeout, timeout_at};
 
 use crate::{
     config::model,
@@ -33,6 +38,10 @@ const RESOLV_CONF: &str = "/etc/resolv.conf";
 /// How often they are looked at, and how long what comes from `/etc/hosts` or from the system without a TTL holds.
 const INTERVAL: Duration = Duration::from_secs(1);
 const WITHOUT_TTL: Duration = Duration::from_secs(5);
+
+/// Queries for each version of IP, spread over the time for all of them: packets get lost. The first answer to any of them
+/// counts. Until then each keeps up to three sockets a server open, on which hickory sends it again.
+const QUERIES: u32 = 2;
 
 /// How long the answer for one version of IP is waited for once the other has come. Some servers never answer for IPv6.
 const BOTH_WITHIN: Duration = Duration::from_secs(1);
@@ -147,7 +156,8 @@ impl Found {
 /// DNS, and the domains that a name may be in.
 #[derive(Clone)]
 struct Dns {
-    client: TokioResolver,
+    servers: ResolverConfig,
+    options: ResolverOpts,
     /// As `search` in resolv.conf.
     domains: Arc<[Name]>,
     /// A name with fewer dots is looked for in the domains first.
@@ -155,7 +165,7 @@ struct Dns {
 }
 
 impl Dns {
-    /// The client for `settings`, or else for what `resolv_conf` says.
+    /// For `settings`, or else for what `resolv_conf` says.
     fn new(settings: &model::Resolver, resolv_conf: &[u8]) -> Option<Self> {
         let (config, options) = match settings.servers.as_slice() {
             [] => match parse_resolv_conf(resolv_conf) {
@@ -176,14 +186,13 @@ impl Dns {
                 (ResolverConfig::from_parts(None, Vec::new(), servers.collect()), ResolverOpts::default())
             }
         };
-        let client = Self::asking(config, options, settings.timeout);
-        client.inspect_err(|error| tracing::warn!("DNS can't be asked: {error}")).ok()
+        Some(Self::asking(config, options, settings.timeout))
     }
 
-    fn asking(config: ResolverConfig, mut options: ResolverOpts, within: Duration) -> Result<Self, NetError> {
+    fn asking(servers: ResolverConfig, mut options: ResolverOpts, within: Duration) -> Self {
         // As resolv.conf(5) has it: the domain of this machine counts where nothing else is set.
-        let domains = match config.search() {
-            [] => config.domain().into_iter().cloned().collect(),
+        let domains = match servers.search() {
+            [] => servers.domain().into_iter().cloned().collect(),
             search => search.into(),
         };
         let ndots = options.ndots;
@@ -191,12 +200,20 @@ impl Dns {
         options.use_hosts_file = ResolveHosts::Never;
         // Addresses are kept for as long as they hold anyway, and are asked for before their time where they fail.
         options.cache_size = 0;
-        // Within the time for all, so that a lost packet is sent again.
-        options.timeout = within / 3;
+        options.timeout = within;
+        // So often a server that has refused is asked again.
         options.attempts = 2;
-        let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
-        *builder.options_mut() = options;
-        Ok(Self { client: builder.build()?, domains, ndots })
+        // One that waits for its turn behind servers that are silent would get none.
+        options.num_concurrent_reqs = servers.name_servers().len();
+        Self { servers, options, domains, ndots }
+    }
+
+    /// Sends one query. It has a client of its own, so that no other query closes its sockets.
+    async fn query(&self, full_name: &Name, kind: RecordType) -> Result<Lookup, NetError> {
+        let mut builder =
+            TokioResolver::builder_with_config(self.servers.clone(), TokioRuntimeProvider::default());
+        builder.options_mut().clone_from(&self.options);
+        builder.build()?.lookup(full_name.clone(), kind).await
     }
 
     /// The addresses of `name` in the first domain where it has any, of whatever version of IP, as getaddrinfo(3) finds them.
@@ -261,21 +278,29 @@ impl Dns {
         within: Duration,
         early: &dyn Fn(Answer),
     ) -> [Answer; 2] {
-        let ask = async |kind| match timeout_at(late, self.client.lookup(full_name.clone(), kind)).await {
-            Ok(Ok(lookup)) => {
-                let records = lookup.answers();
-                let mut addresses: Vec<_> =
-                    records.iter().filter_map(|record| record.data.ip_addr()).collect();
-                if addresses.is_empty() {
-                    return Answer::None(NO_ADDRESS.to_owned());
+        let ask = async |kind| {
+            let query = |nth| async move {
+                sleep(within / QUERIES * nth).await;
+                self.query(full_name, kind).await
+            };
+            // None ends before `late`: a server may take longer than until the next query.
+            let mut queries: FuturesUnordered<_> = (0..QUERIES).map(query).collect();
+            match timeout_at(late, queries.next()).await {
+                Ok(Some(Ok(lookup))) => {
+                    let records = lookup.answers();
+                    let mut addresses: Vec<_> =
+                        records.iter().filter_map(|record| record.data.ip_addr()).collect();
+                    if addresses.is_empty() {
+                        return Answer::None(NO_ADDRESS.to_owned());
+                    }
+                    // Servers like to give another order each time.
+                    addresses.sort_unstable();
+                    addresses.dedup();
+                    Answer::Addresses(addresses, lookup.valid_until())
                 }
-                // Servers like to give another order each time.
-                addresses.sort_unstable();
-                addresses.dedup();
-                Answer::Addresses(addresses, lookup.valid_until())
+                Ok(Some(Err(error))) => no_addresses(&error),
+                Ok(None) | Err(_) => Answer::Failed(no_addresses_in_time(within)),
             }
-            Ok(Err(error)) => no_addresses(&error),
-            Err(_) => Answer::Failed(no_addresses_in_time(within)),
         };
         match select(pin!(ask(RecordType::A)), pin!(ask(RecordType::AAAA))).await {
             Either::Left((v4, v6)) if has_addresses(&v4) => {
@@ -407,33 +432,40 @@ mod tests {
     /// `resolv_conf` names no server.
     fn dns(resolv_conf: &str, known: &'static [Known]) -> Dns {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let port = socket.local_addr().unwrap().port();
-        std::thread::spawn(move || {
-            let mut packet = [0; 1500];
-            while let Ok((length, peer)) = socket.recv_from(&mut packet) {
-                let query = Message::from_bytes(&packet[..length]).unwrap();
-                let asked = query.queries[0].clone();
-                let is_it =
-                    |known: &&Known| asked.name().to_utf8() == known.0 && asked.query_type() == known.1;
-                let mut answer = Message::response(query.id, OpCode::Query);
-                answer.add_query(asked.clone());
-                match known.iter().find(is_it).map(|known| known.2) {
-                    Some(Ok(address)) => {
-                        let data = RData::from(address.parse::<IpAddr>().unwrap());
-                        answer.add_answer(Record::from_rdata(asked.name().clone(), 30, data));
-                    }
-                    Some(Err(code)) => answer.metadata.response_code = code,
-                    None => answer.metadata.response_code = ResponseCode::NXDomain,
+        let address = socket.local_addr().unwrap();
+        std::thread::spawn(move || serve(&socket, known));
+        asking(resolv_conf, &[address], Duration::from_secs(5))
+    }
+
+    fn serve(socket: &UdpSocket, known: &[Known]) {
+        let mut packet = [0; 1500];
+        while let Ok((length, peer)) = socket.recv_from(&mut packet) {
+            let query = Message::from_bytes(&packet[..length]).unwrap();
+            let asked = query.queries[0].clone();
+            let is_it = |known: &&Known| asked.name().to_utf8() == known.0 && asked.query_type() == known.1;
+            let mut answer = Message::response(query.id, OpCode::Query);
+            answer.add_query(asked.clone());
+            match known.iter().find(is_it).map(|known| known.2) {
+                Some(Ok(address)) => {
+                    let data = RData::from(address.parse::<IpAddr>().unwrap());
+                    answer.add_answer(Record::from_rdata(asked.name().clone(), 30, data));
                 }
-                socket.send_to(&answer.to_vec().unwrap(), peer).unwrap();
+                Some(Err(code)) => answer.metadata.response_code = code,
+                None => answer.metadata.response_code = ResponseCode::NXDomain,
             }
-        });
+            socket.send_to(&answer.to_vec().unwrap(), peer).unwrap();
+        }
+    }
+
+    fn asking(resolv_conf: &str, servers: &[SocketAddr], within: Duration) -> Dns {
         let (parsed, options) = parse_resolv_conf(format!("nameserver 127.0.0.1\n{resolv_conf}")).unwrap();
-        let mut server = NameServerConfig::udp(Ipv4Addr::LOCALHOST.into());
-        server.connections.iter_mut().for_each(|connection| connection.port = port);
-        let config =
-            ResolverConfig::from_parts(parsed.domain().cloned(), parsed.search().to_vec(), vec![server]);
-        Dns::asking(config, options, Duration::from_secs(5)).unwrap()
+        let servers = servers.iter().map(|address| {
+            let mut server = NameServerConfig::udp(address.ip());
+            server.connections.iter_mut().for_each(|connection| connection.port = address.port());
+            server
+        });
+        let (domain, search) = (parsed.domain().cloned(), parsed.search().to_vec());
+        Dns::asking(ResolverConfig::from_parts(domain, search, servers.collect()), options, within)
     }
 
     fn shown(found: Found) -> (String, [String; 2]) {
@@ -491,15 +523,21 @@ mod tests {
         assert_eq!(shown(dns.lookup("db.", None, within, &|_| ()).await).0, "", "it is complete");
     }
 
+    #[tokio::test]
+    async fn a_server_is_heard_however_many_others_are_silent() {
+        let servers = [(); 5].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let addresses = servers.each_ref().map(|server| server.local_addr().unwrap());
+        let [answering, _silent @ ..] = servers;
+        std::thread::spawn(move || serve(&answering, &[("db.", RecordType::A, Ok("10.0.0.3"))]));
+        let within = Duration::from_secs(10);
+        let found = asking("", &addresses, within).lookup("db.", None, within, &|_| ()).await;
+        assert_eq!(shown(found).1, ["10.0.0.3", UNKNOWN_NAME]);
+    }
+
     #[test]
     fn names_with_few_dots_are_looked_for_in_the_domains_first() {
         let full_names = |resolv_conf: &str, name: &str| {
-            let dns = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .unwrap()
-                .block_on(async { dns(resolv_conf, &[]) });
-            let names = dns.full_names(&Name::from_utf8(name).unwrap());
+            let names = dns(resolv_conf, &[]).full_names(&Name::from_utf8(name).unwrap());
             names.iter().map(Name::to_utf8).collect::<Vec<_>>()
         };
         assert_eq!(full_names("search a.test b.test", "db"), ["db.a.test.", "db.b.test.", "db."]);

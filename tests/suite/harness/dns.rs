@@ -1,7 +1,7 @@
 //! A DNS server that answers as a test says.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     io::{self, Read, Write},
     net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket},
     sync::{Arc, Mutex},
@@ -32,6 +32,10 @@ pub enum DnsAnswer {
     Addresses(Vec<IpAddr>, u32),
     /// Likewise, but to questions for IPv6 nothing is answered.
     SilentAboutIpv6(Vec<IpAddr>, u32),
+    /// Likewise, but the first query for each version of IP is lost.
+    FirstLost(Vec<IpAddr>, u32),
+    /// Likewise, but each query is answered only when so many others have come for the same version of IP.
+    Late(Vec<IpAddr>, u32, usize),
     /// Likewise, but too long for UDP.
     ForTcp(Vec<IpAddr>, u32),
     /// An alias, for so many seconds, of this name, which is among those that are known.
@@ -53,8 +57,18 @@ impl Dns {
         let known = Arc::clone(&state);
         thread::spawn(move || {
             let mut packet = [0; 1500];
+            // By question.
+            let mut late: HashMap<Vec<u8>, VecDeque<(Vec<u8>, SocketAddr)>> = HashMap::new();
             while let Ok((length, peer)) = socket.recv_from(&mut packet) {
-                if let Some(answer) = known.lock().unwrap().answer(&packet[..length], false) {
+                let Some((answer, holds)) = known.lock().unwrap().answer(&packet[..length], false) else {
+                    continue;
+                };
+                // All but the ID, which comes first.
+                let held = late.entry(packet[2..length].to_vec()).or_default();
+                held.push_back((answer, peer));
+                while held.len() > holds
+                    && let Some((answer, peer)) = held.pop_front()
+                {
                     // Who has asked may be gone.
                     let _gone = socket.send_to(&answer, peer);
                 }
@@ -101,7 +115,7 @@ fn serve(mut stream: TcpStream, state: &Mutex<State>) -> io::Result<()> {
         let mut query = vec![0; usize::from(u16::from_be_bytes(length))];
         stream.read_exact(&mut query)?;
         let answer = state.lock().unwrap().answer(&query, true);
-        if let Some(answer) = answer {
+        if let Some((answer, _)) = answer {
             stream.write_all(&u16::try_from(answer.len()).unwrap().to_be_bytes())?;
             stream.write_all(&answer)?;
         }
@@ -109,8 +123,9 @@ fn serve(mut stream: TcpStream, state: &Mutex<State>) -> io::Result<()> {
 }
 
 impl State {
-    /// The answer to `query` (RFC 1035, 4.1): a head of twelve bytes, and one question.
-    fn answer(&mut self, query: &[u8], is_tcp: bool) -> Option<Vec<u8>> {
+    /// The answer to `query` (RFC 1035, 4.1): a head of twelve bytes, and one question. And behind how many other queries it
+    /// comes.
+    fn answer(&mut self, query: &[u8], is_tcp: bool) -> Option<(Vec<u8>, usize)> {
         let (mut labels, mut at) = (Vec::new(), 12);
         while query[at] > 0 {
             let end = at + 1 + usize::from(query[at]);
@@ -118,13 +133,19 @@ impl State {
             at = end;
         }
         let (name, kind) = (labels.join("."), u16::from_be_bytes([query[at + 1], query[at + 2]]));
+        let is_first = !self.queries.contains(&(name.clone(), kind));
         self.queries.push((name.clone(), kind));
         let (alias, target) = match self.names.get(&name) {
             Some(DnsAnswer::Alias(of, ttl)) => (Some((of, *ttl)), self.names.get(of)),
             answer => (None, answer),
         };
         let (code, addresses, ttl) = match target {
-            Some(DnsAnswer::Addresses(addresses, ttl)) => (0, addresses.clone(), *ttl),
+            Some(DnsAnswer::FirstLost(..)) if is_first => return None,
+            Some(
+                DnsAnswer::Addresses(addresses, ttl)
+                | DnsAnswer::FirstLost(addresses, ttl)
+                | DnsAnswer::Late(addresses, ttl, _),
+            ) => (0, addresses.clone(), *ttl),
             Some(DnsAnswer::SilentAboutIpv6(addresses, ttl)) if kind == A => (0, addresses.clone(), *ttl),
             Some(DnsAnswer::ForTcp(addresses, ttl)) if is_tcp => (0, addresses.clone(), *ttl),
             Some(DnsAnswer::ForTcp(..)) => (0, Vec::new(), 0),
@@ -152,6 +173,7 @@ impl State {
         }
         answers.extend(records.map(|record| (owner.clone(), kind, ttl, record)));
         let mut answer = query[..2].to_vec();
+        let holds = if let Some(DnsAnswer::Late(_, _, queries)) = target { *queries } else { 0 };
         let is_truncated = matches!(target, Some(DnsAnswer::ForTcp(..))) && !is_tcp;
         // A response, with recursion desired and available.
         answer.extend([0x81 | if is_truncated { 2 } else { 0 }, 0x80 | code, 0, 1]);
@@ -167,6 +189,6 @@ impl State {
             answer.extend(u16::try_from(record.len()).unwrap().to_be_bytes());
             answer.extend(record);
         }
-        Some(answer)
+        Some((answer, holds))
     }
 }

@@ -228,6 +228,47 @@ fn a_request_denied_by_another_policy_takes_nothing() {
 }
 
 #[test]
+fn a_request_denied_by_another_policy_puts_its_units_back_though_the_slice_was_refilled_meanwhile() {
+    let deployment = Deployment::of(1);
+    let (sliced, strict) = (policy("sliced", 100, 0.1), policy("strict", 1, 0.0));
+    assert!(deployment.decide(0, &[check(&sliced, 1), check(&strict, 1)]).admitted);
+    let both = [check(&sliced, 4), check(&strict, 1)];
+    let denied = deployment.decide_while(0, &both, Late::Answer, || {
+        // The last units of the slice, and the first of the next one, whose answer is on its way for a while.
+        assert_eq!(deployment.decide(0, &[check(&sliced, 5)]).source, DecisionSource::Slice);
+        let refill = deployment.decide_while(0, &[check(&sliced, 1)], Late::Question, || {
+            deployment.clock.set(1_000);
+        });
+        assert!(refill.admitted);
+    });
+    assert!(!denied.admitted && denied.verdicts[0].admitted);
+    assert_eq!(deployment.store.peek_now(&sliced, "ip:1").used, 20, "two slices");
+    let here = |cost| deployment.decide(0, &[check(&sliced, cost)]);
+    // Of 20 units, requests have taken seven.
+    assert_eq!([9, 4].map(|cost| here(cost).source), [DecisionSource::Slice; 2]);
+    assert_eq!(deployment.store.peek_now(&sliced, "ip:1").used, 20, "no unit is lost");
+    assert_eq!(here(1).source, DecisionSource::Store, "nor is there one too many");
+}
+
+#[test]
+fn units_of_a_window_that_has_passed_are_not_put_into_the_next() {
+    let deployment = Deployment::of(1);
+    let (sliced, strict) = (policy("sliced", 100, 0.1), policy("strict", 1, 0.0));
+    deployment.clock.set(HOUR - 1);
+    assert!(deployment.decide(0, &[check(&sliced, 1)]).admitted);
+    let mut taken = 0;
+    let both = [check(&sliced, 9), check(&strict, 1)];
+    let denied = deployment.decide_while(0, &both, Late::Question, || {
+        deployment.clock.set(HOUR);
+        assert!(deployment.store.decide_now(&[check(&strict, 1)]).admitted);
+        taken = (0..5).filter(|_| deployment.decide(0, &[check(&sliced, 1)]).admitted).count();
+    });
+    assert!(!denied.admitted);
+    taken += (0..200).filter(|_| deployment.decide(0, &[check(&sliced, 1)]).admitted).count();
+    assert_eq!(taken, 100);
+}
+
+#[test]
 fn limits_that_are_taken_back_take_the_slices_with_them() {
     let deployment = Deployment::of(1);
     let policy = policy("p", 100, 0.5);

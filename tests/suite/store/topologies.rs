@@ -31,6 +31,7 @@ on_own_servers!(
     a_slot_that_is_half_moved_counts_on,
     a_log_that_has_run_empty_counts_while_its_slot_moves,
     a_limit_is_reset_while_its_slot_moves,
+    a_denial_stands_though_the_shard_of_another_limit_is_away,
     a_node_without_slots_is_not_believed,
 );
 
@@ -470,6 +471,41 @@ routes: [{{ path: /*, upstream: origin, policies: [list] }}]
     }
     while migration.move_keys(8) > 0 {}
     migration.finish();
+}
+
+/// What the limit on the missing shard would answer is 503.
+fn a_denial_stands_though_the_shard_of_another_limit_is_away(redis: &mut Deployment) {
+    let origin = Origin::ok();
+    let tollgate = Tollgate::start(Config::yaml(format!(
+        "
+upstreams: {{ origin: {{ endpoints: [\"http://{}\"] }} }}
+store: {{ redis: {{ {}, timeout: 1s }} }}
+policies:
+  few: {{ algorithm: single_counter, key: 'header:x-few', limit: 1/1d, on_store_error: deny }}
+  many: {{ algorithm: single_counter, key: 'header:x-many', limit: 1000000/1d, on_store_error: deny }}
+routes: [{{ path: /*, upstream: origin, policies: [few, many] }}]
+",
+        origin.address,
+        redis.settings()
+    )));
+    let home = |key: &str| redis.server_of_slot(slot_of(&format!("{{header:{key}}}"))).port;
+    let value = |is_it: &dyn Fn(&str) -> bool| {
+        (0_u32..).map(|n| n.to_string()).find(|value| is_it(value)).expect("there is one")
+    };
+    let few = home("x-few=client");
+    let fresh = value(&|value| home(&format!("x-few={value}")) == few);
+    let many = value(&|value| home(&format!("x-many={value}")) != few);
+    let ask = |client: &str| get(tollgate.address, "/", &[("x-few", client), ("x-many", &many)]).status;
+    eventually("Redis denies", || ask("client") == 429);
+    let denied =
+        || tollgate.metric("tollgate_decisions_total{policy=\"few\",verdict=\"denied\",source=\"store\"}");
+    forget_denials();
+    let before = denied();
+    let missing = redis.server_of_slot(slot_of(&format!("{{header:x-many={many}}}")));
+    missing.pause();
+    assert_eq!([ask(&fresh), ask("client")], [503, 429]);
+    missing.resume();
+    eventually("the denial is counted", || denied() > before);
 }
 
 /// Though it is the first that is asked: it has joined no cluster, or has lost what it knew.

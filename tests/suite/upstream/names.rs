@@ -315,6 +315,25 @@ fn a_reload_forgets_no_address() {
 }
 
 #[test]
+fn a_slow_server_is_heard_though_other_queries_were_sent_meanwhile() {
+    let (dns, [origin]) = (Dns::start(), origins(["127.0.0.1"]));
+    // Later than in a third of `resolver.timeout`: queries are a third of a second apart.
+    dns.set("api.test", DnsAnswer::Late(vec!["127.0.0.1".parse().unwrap()], 30, 2));
+    let tollgate = tollgate(&dns, &format!("[\"http://api.test:{}\"]", origin.address.port()));
+    eventually("it works", || get(tollgate.address, "/", &[]).status == 200);
+    assert!(dns.queries("api.test") > 2);
+}
+
+#[test]
+fn a_query_that_was_lost_is_sent_again_within_the_attempt() {
+    let (dns, [origin]) = (Dns::start(), origins(["127.0.0.1"]));
+    dns.set("api.test", DnsAnswer::FirstLost(vec!["127.0.0.1".parse().unwrap()], 30));
+    let tollgate = tollgate(&dns, &format!("[\"http://api.test:{}\"]", origin.address.port()));
+    eventually("it works", || get(tollgate.address, "/", &[]).status == 200);
+    assert!(!has_logged(&tollgate, &["ERROR"]), "{:?}", tollgate.log());
+}
+
+#[test]
 fn an_answer_that_is_too_long_for_udp_is_asked_for_over_tcp() {
     let (dns, [origin]) = (Dns::start(), origins(["127.0.0.1"]));
     dns.set("api.test", DnsAnswer::ForTcp(vec!["127.0.0.1".parse().unwrap()], 30));

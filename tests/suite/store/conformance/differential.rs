@@ -22,7 +22,7 @@ use tollgate::{
 
 use super::{
     Harness, Memory, SECOND, Subject, entry,
-    harness::{START, forgetful, refunding, shadow, unforgiving},
+    harness::{START, check, forgetful, refunding, shadow, unforgiving},
     on_subjects, policy,
 };
 
@@ -32,6 +32,9 @@ on_subjects!(
 );
 on_subjects!(
     a_refund_by_a_clock_that_was_set_back_is_the_same_in_both: server Shared, cluster Clustered
+);
+on_subjects!(
+    a_log_decides_the_same_by_policies_with_and_without_count: server Shared, cluster Clustered
 );
 
 const KEPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/suite/store/conformance/differential.txt");
@@ -206,6 +209,52 @@ fn a_refund_by_a_clock_that_was_set_back_is_the_same_in_both<S: Subject>() {
         Step::GiveBack(0),
     ];
     replay::<S>(&[2, 3, 7, 10, 16, 15], &steps).unwrap();
+}
+
+/// What Redis tells to be left may be too little for a policy without `count`: it counts only where that decides.
+fn a_log_decides_the_same_by_policies_with_and_without_count<S: Subject>() {
+    let plain = policy("sl", SlidingLog, &[(9, SECOND)]);
+    let policies = [refunding(&plain), plain];
+    let step = prop_oneof![
+        6 => (0..2_usize, 0..5_u64).prop_map(|(policy, cost)| Step::Decide((vec![(policy, 0, cost)], 0))),
+        4 => (0..6_usize).prop_map(Step::GiveBack),
+        3 => (0..400_000_i64).prop_map(Step::Pass),
+    ];
+    let replay = |steps: Vec<Step>| {
+        let (memory, redis) = (Harness::<Memory>::new(), Harness::<S>::new());
+        let (mut now, mut given) = (0, Vec::new());
+        for (number, step) in steps.into_iter().enumerate() {
+            memory.at(now);
+            redis.at(now);
+            match step {
+                Step::Decide((wanted, _)) => {
+                    let (policy, _, cost) = wanted[0];
+                    let checks = [check(&policies[policy], IDENTIFIERS[0], cost)];
+                    let (decision, same) = (memory.decide(&checks), redis.decide(&checks));
+                    prop_assert_eq!(same.admitted, decision.admitted, "step {}", number);
+                    if !decision.admitted || cost == 0 {
+                        prop_assert_eq!(&same.verdicts, &decision.verdicts, "step {}", number);
+                    } else {
+                        given.push((cost, decision.receipt(0)));
+                    }
+                }
+                Step::GiveBack(ago) => {
+                    if let Some(index) = given.len().checked_sub(ago + 1) {
+                        let (cost, receipt) = given.remove(index);
+                        let checks = [check(&policies[0], IDENTIFIERS[0], cost)];
+                        memory.refund(&checks, receipt);
+                        redis.refund(&checks, receipt);
+                    }
+                }
+                Step::Pass(time) => now += time,
+                other => unreachable!("{other:?}"),
+            }
+        }
+        Ok(())
+    };
+    let mut runner =
+        TestRunner::new(ProptestConfig { cases: 96, failure_persistence: None, ..Default::default() });
+    runner.run(&vec(step, 1..80), replay).unwrap_or_else(|error| panic!("{error}"));
 }
 
 /// What an admitted request has taken and may be refunded.

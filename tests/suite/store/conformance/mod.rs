@@ -90,6 +90,7 @@ macro_rules! store_suite {
                 denied::a_look_is_no_denial,
                 denied::denials_and_admissions_that_come_at_once_add_up,
                 refunds::what_is_refunded_is_free_again,
+                refunds::what_was_refunded_is_free_for_a_policy_without_count_too,
                 refunds::what_is_over_is_not_refunded,
                 refunds::a_bucket_refunds_what_cannot_have_drained,
                 refunds::all_that_a_request_took_is_refunded_at_once,

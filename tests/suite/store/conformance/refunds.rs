@@ -1,7 +1,7 @@
 //! What was taken and is refunded, since it turned out not to count.
 
 use tollgate::{
-    config::model::Algorithm::{Distinct, FixedWindow, MetadataList, SlidingWindow},
+    config::model::Algorithm::{Distinct, FixedWindow, MetadataList, SlidingLog, SlidingWindow},
     limit::{Check, algorithm::Detail},
 };
 
@@ -24,6 +24,31 @@ pub(crate) fn what_is_refunded_is_free_again<S: Subject>() {
         assert_eq!(harness.used(&policy, "ip:1"), 2, "{algorithm:?}: nobody else's");
         assert_eq!(harness.take(&policy, "ip:1", 3).remaining, 0, "{algorithm:?}");
         assert!(!harness.take(&policy, "ip:1", 1).admitted, "{algorithm:?}");
+    }
+}
+
+/// A reload has removed `count`, or another instance has not got it yet.
+pub(crate) fn what_was_refunded_is_free_for_a_policy_without_count_too<S: Subject>() {
+    for algorithm in ALGORITHMS.into_iter().filter(|algorithm| *algorithm != GCRA) {
+        let harness = Harness::<S>::new();
+        let plain = policy("p", algorithm, &[(5, SECOND)]);
+        let counting = refunding(&plain);
+        harness.at(0).take(&counting, "ip:1", 1);
+        let checks = [check(&counting, "ip:1", 2)];
+        let receipt = harness.at(100_000).decide(&checks).receipt(0);
+        harness.at(200_000).take(&counting, "ip:1", 2);
+        harness.refund(&checks, receipt);
+        assert_eq!(harness.used(&plain, "ip:1"), 3, "{algorithm:?}");
+        assert!(!harness.take(&plain, "ip:1", 3).admitted, "{algorithm:?}");
+        // In one batch, the policy that knows of refunds may come second.
+        let [first, second] = [&plain, &counting].map(|policy| vec![check(policy, "ip:1", 1)]);
+        let both = harness.together(&[first, second]);
+        assert!(both.iter().all(|decision| decision.admitted), "{algorithm:?}");
+        let denied = harness.take(&plain, "ip:1", 1);
+        assert_eq!((denied.admitted, denied.remaining), (false, 0), "{algorithm:?}");
+        if algorithm == SlidingLog {
+            assert_eq!(denied.retry_after, Some(800_000));
+        }
     }
 }
 
