@@ -118,16 +118,19 @@ impl SharedList {
             Err(error) if error.code() == Some("WRONGTYPE") => None,
             newest => newest?,
         };
-        let known = self.newest.replace(newest.clone());
-        if newest.is_none() && known.is_some() {
-            log.resend_all(self.author);
-        }
-        if newest.is_none() || newest == known {
+        let known = self.newest.borrow().clone();
+        if newest == known {
             return Ok(());
         }
-        let list: Vec<Vec<u8>> =
-            redis::cmd("LRANGE").arg(&self.key).arg(0).arg(-1).query_async(connection).await?;
-        log.merge(list.iter().filter_map(|entry| serde_json::from_slice::<AuditEntry>(entry).ok()));
+        if newest.is_none() {
+            log.resend_all(self.author);
+        } else {
+            let list: Vec<Vec<u8>> =
+                redis::cmd("LRANGE").arg(&self.key).arg(0).arg(-1).query_async(connection).await?;
+            log.merge(list.iter().filter_map(|entry| serde_json::from_slice::<AuditEntry>(entry).ok()));
+        }
+        // Last: entries that could not be read are read in the next round.
+        self.newest.replace(newest);
         Ok(())
     }
 }

@@ -1,4 +1,5 @@
 //! What instances that share a Redis tell each other.
 
+mod audit_log;
 mod shared_records;
 mod shutdown;
