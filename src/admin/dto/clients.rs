@@ -63,6 +63,8 @@ pub struct Evidence {
     pub records: Vec<Record>,
     /// The users in the records, the one with most records first.
     pub users: Vec<RecordedUser>,
+    /// Those whose key is the address, and others that denied its requests: by a user, a header and the like, the ten that free
+    /// last.
     pub limits: Vec<LimitUsage>,
     /// Of the address and of prefixes around it.
     pub bans: Vec<Ban>,
