@@ -80,6 +80,16 @@ impl<T, const CLASSES: usize> Outbox<T, CLASSES> {
         self.items.iter_mut().find_map(|items| items.remove(&sequence))
     }
 
+    /// The number of the next item.
+    pub(super) fn next_sequence(&self) -> u64 {
+        self.next_sequence
+    }
+
+    /// Whether an item of this class waits that has a number below `sequence`.
+    pub(super) fn waits_before(&self, class: usize, sequence: u64) -> bool {
+        self.items[class].first_key_value().is_some_and(|(&first, _)| first < sequence)
+    }
+
     /// Removes all items. Sequence numbers go on: an acknowledgement of before removes nothing that is pushed afterwards.
     pub(super) fn clear(&mut self) {
         self.items.iter_mut().for_each(BTreeMap::clear);

@@ -79,6 +79,7 @@ fn an_unblock_clears_the_address_and_nothing_else() {
                 {"policy": "per-ip", "key": "ip:203.0.113.7+path:/a"},
             ],
             "bans_lifted": 0,
+            "shared": true,
             "records_kept": 4,
             "still_banned": [],
             "other_keys": ["user:acme"],

@@ -5,6 +5,14 @@ use std::sync::Arc;
 use super::{Ban, BanChange, BanTable, BanUpdate, MAX_BANS, index::BanIndex};
 use crate::abuse::outbox::Pending;
 
+/// Classes of the outbox.
+const BY_OPERATORS: usize = 0;
+const BY_RULES: usize = 1;
+
+/// A point in the order of updates.
+#[derive(Debug, Clone, Copy)]
+pub struct UpdateMark(u64);
+
 impl BanTable {
     /// Updates that the other instances have not been sent yet, up to `max` of them, oldest first.
     pub fn pending_updates(&self, max: usize) -> Vec<Pending<BanUpdate>> {
@@ -16,6 +24,16 @@ impl BanTable {
         self.outbox.lock().ack(sent);
     }
 
+    /// Marks the updates by operators that were queued until now.
+    pub fn mark_updates(&self) -> UpdateMark {
+        UpdateMark(self.outbox.lock().next_sequence())
+    }
+
+    /// Whether all updates by operators up to `mark` were sent.
+    pub fn is_sent(&self, mark: UpdateMark) -> bool {
+        !self.outbox.lock().waits_before(BY_OPERATORS, mark.0)
+    }
+
     /// The others have lost their bans: all that are known here are sent again.
     pub fn resend_all(&self) {
         self.all().into_iter().for_each(|ban| self.queue_update(BanUpdate::Merge(ban)));
@@ -25,7 +43,8 @@ impl BanTable {
     pub(super) fn queue_update(&self, update: BanUpdate) {
         if self.is_shared {
             let is_by_rule = matches!(&update, BanUpdate::Merge(ban) if !ban.is_manual());
-            self.outbox.lock().push_to(usize::from(is_by_rule), update);
+            let class = if is_by_rule { BY_RULES } else { BY_OPERATORS };
+            self.outbox.lock().push_to(class, update);
         }
     }
 
@@ -150,13 +169,18 @@ mod tests {
         ban_users(&bans, 3, 60);
         let sent = bans.pending_updates(2);
         bans.lift(&user(0));
+        let lifted = bans.mark_updates();
         bans.ack_updates(&sent);
+        assert!(!bans.is_sent(lifted));
         let keys = |sent: &[Pending<BanUpdate>]| -> Vec<String> {
             sent.iter().map(|sent| sent.item.key().to_string()).collect()
         };
         let sent = bans.pending_updates(9);
         assert_eq!(keys(&sent), ["user:2", "user:0"]);
+        ban_users(&bans, 1, 60);
         bans.ack_updates(&sent);
+        assert!(bans.is_sent(lifted) && !bans.is_sent(bans.mark_updates()));
+        bans.ack_updates(&bans.pending_updates(1));
         bans.ack_updates(&sent);
         assert_eq!(bans.pending_updates(9), []);
     }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Ban, ClearedLimit, LimitUsage, schema};
+use super::{Ban, ClearedLimit, LimitUsage, bans::is_shared, schema};
 
 /// `GET /v1/blocked`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -147,6 +147,9 @@ pub struct Unblocked {
     pub address: String,
     pub cleared: Vec<ClearedLimit>,
     pub bans_lifted: u64,
+    /// `false`: Redis does not answer, so the bans are lifted at this instance alone. The others are told once Redis answers.
+    #[serde(default = "is_shared")]
+    pub shared: bool,
     /// The bans of prefixes around the address, which still hold.
     pub still_banned: Vec<Ban>,
     /// The records of the address. They are kept.

@@ -3,3 +3,4 @@
 mod audit_log;
 mod shared_records;
 mod shutdown;
+mod unshared_changes;
