@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     abuse::Sort,
+    config::model::is_numbered_name,
     telemetry::metrics::{History, Sample},
 };
 
@@ -141,11 +142,11 @@ fn routes(routes: &[Route], history: &History) -> Markup {
             }
             div.card {
                 @for (id, entry) in routes.iter().enumerate() {
-                    (route_card(id, &entry.name, &match_summary(entry), entry.tunnels, &samples(&entry.name), history.last_recorded()))
+                    (route_card(id, (&entry.name, is_numbered_name(&entry.name, &entry.path)), &match_summary(entry), entry.tunnels, &samples(&entry.name), history.last_recorded()))
                 }
                 // Requests that match no route are shown only if there were any.
                 @if unmatched.iter().any(|sample| sample.requests > 0) {
-                    (route_card(routes.len(), "no route", "requests that match no route", 0, &unmatched, history.last_recorded()))
+                    (route_card(routes.len(), ("no route", false), "requests that match no route", 0, &unmatched, history.last_recorded()))
                 }
                 @if routes.is_empty() { (components::empty_state("No routes are configured", "Every request gets a 404 response.")) }
             }
@@ -160,12 +161,22 @@ fn match_summary(route: &Route) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
-fn route_card(id: usize, name: &str, matches: &str, tunnels: u64, samples: &[Sample], end: i64) -> Markup {
+fn route_card(
+    id: usize,
+    (name, is_numbered): (&str, bool),
+    matches: &str,
+    tunnels: u64,
+    samples: &[Sample],
+    end: i64,
+) -> Markup {
     let last = samples.last().copied().unwrap_or_default();
+    let numbered = is_numbered.then_some(
+        "An earlier route has the same path. Set `name` in proxy.yaml to call this one otherwise.",
+    );
     html! {
         article.route data-key={ "route " (name) } {
             div.what {
-                h3 { (name) }
+                h3 title=[numbered] { (name) }
                 @if matches != name { p.faint.mono.matches { (matches) } }
                 dl {
                     div { dt { "Requests" } dd { (format_rate(per_second(last.requests))) "/s" } }
