@@ -49,7 +49,8 @@ async fn page(context: &HandlerContext) -> Result<Page, Problem> {
     let status = status::status_dto(&context.state);
     let body = html! {
         (head(&status, now))
-        (warnings(&status.other_warnings().collect::<Vec<_>>()))
+        (failed_reload(&status, now))
+        (warnings(&status.remaining_warnings().collect::<Vec<_>>()))
         (tiles(context, blocked))
         (routes(&configuration::routes_dto(context).routes, &context.history.lock()))
         div.columns {
@@ -84,6 +85,18 @@ fn head(status: &Status, now: i64) -> Markup {
                     }
                     span { "Configuration " code { (status.configuration.hash) } ", loaded " (components::time_ago(&status.configuration.loaded, now)) }
                 }
+            }
+        }
+    }
+}
+
+fn failed_reload(status: &Status, now: i64) -> Markup {
+    html! {
+        @if let Some((time, error)) = status.configuration.failed_reload() {
+            section.notice.outages aria-labelledby="reload" {
+                h2 #reload { "The last reload failed" span.since { (components::time_ago(time, now)) } }
+                p { (components::with_code(error)) }
+                p { "The configuration of before is still running. " code { "tollgate check" } " shows all errors." }
             }
         }
     }
