@@ -42,7 +42,7 @@ pub struct AuditEntry {
     pub time: i64,
     /// Who changed it: `operator at 127.0.0.1`, `bans.hammering`.
     pub by: String,
-    /// `unblock`, `ban`, `lift`, `reset`, `drain`, `undrain`, `reload`
+    /// `unblock`, `ban`, `lift`, `reset`, `drain`, `undrain`, `reload`, `not_reloaded`
     pub action: String,
     /// What was changed: an address, a key, a policy with a key, a configuration.
     pub target: String,
@@ -68,6 +68,7 @@ impl AuditEntry {
             "drain" => format!("{by} drained {target}{}{detail}", if detail.is_empty() { "" } else { ": " }),
             "undrain" => format!("{by} undrained {target}"),
             "reload" => format!("{by} had the {detail}"),
+            "not_reloaded" => format!("{by} asked for a reload, which failed, so {target} stays: {detail}"),
             action => format!("{by} changed {target} ({action}): {detail}"),
         }
     }
@@ -249,6 +250,10 @@ mod tests {
             (
                 ("reload", "configuration 1a2b", "configuration reloaded: x"),
                 "had the configuration reloaded: x",
+            ),
+            (
+                ("not_reloaded", "configuration 1a2b", "proxy.yaml:3:5: error: x"),
+                "asked for a reload, which failed, so configuration 1a2b stays: proxy.yaml:3:5: error: x",
             ),
         ] {
             assert_eq!(sentence(entry.0, entry.1, entry.2), format!("operator at 127.0.0.1 {expected}"));

@@ -30,6 +30,7 @@ pub use clients::{
     MergedClient, PageScan, PeerUnblock, PeerView, PendingSnapshot, PendingUpdate, PolicySnapshot,
     RequestRecord, RequestSnapshot, SHARED_CLIENTS, SharedClient, SharedUnblock, Sort, TrafficCounts,
     USER_ADDRESSES, Unblock, UserAddress, UserAddresses, UserDenialCounts, UserDenials, UserSample,
+    incarnation,
 };
 pub use hint::Hint;
 pub use names::{UserNaming, is_pseudonym, is_shortened, shorten_name};

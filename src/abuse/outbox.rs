@@ -10,8 +10,10 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub(super) struct Outbox<T, const CLASSES: usize = 1> {
     /// Of each class.
-    items: [BTreeMap<u64, T>; CLASSES],
-    next_sequence: u64,
+    items: [BTreeMap<i64, T>; CLASSES],
+    next_sequence: i64,
+    /// Of items that are put before all others: below 0.
+    first_sequence: i64,
     /// Of each class.
     capacity: usize,
 }
@@ -20,13 +22,13 @@ pub(super) struct Outbox<T, const CLASSES: usize = 1> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pending<T> {
     /// Its number in the outbox, by which it is acknowledged.
-    pub(super) sequence: u64,
+    pub(super) sequence: i64,
     pub item: T,
 }
 
 impl<T> Outbox<T> {
     /// Adds an item behind all others. Returns its sequence number, and the oldest item where that had to make room.
-    pub(super) fn push(&mut self, item: T) -> (u64, Option<T>) {
+    pub(super) fn push(&mut self, item: T) -> (i64, Option<T>) {
         self.push_to(0, item)
     }
 }
@@ -34,12 +36,12 @@ impl<T> Outbox<T> {
 impl<T, const CLASSES: usize> Outbox<T, CLASSES> {
     /// An empty outbox for `capacity` items of each class.
     pub(super) fn new(capacity: usize) -> Self {
-        Self { items: std::array::from_fn(|_| BTreeMap::new()), next_sequence: 0, capacity }
+        Self { items: std::array::from_fn(|_| BTreeMap::new()), next_sequence: 0, first_sequence: 0, capacity }
     }
 
     /// Adds an item of this class behind all others. Returns its sequence number, and the oldest item of the class where that
     /// had to make room.
-    pub(super) fn push_to(&mut self, class: usize, item: T) -> (u64, Option<T>) {
+    pub(super) fn push_to(&mut self, class: usize, item: T) -> (i64, Option<T>) {
         let items = &mut self.items[class];
         let is_full = items.len() >= self.capacity;
         let dropped = if is_full { items.pop_first() } else { None };
@@ -47,6 +49,15 @@ impl<T, const CLASSES: usize> Outbox<T, CLASSES> {
         self.next_sequence += 1;
         items.insert(sequence, item);
         (sequence, dropped.map(|(_, item)| item))
+    }
+
+    /// Adds an item of this class before all others, unless there is no room.
+    pub(super) fn prepend_to(&mut self, class: usize, item: T) {
+        let items = &mut self.items[class];
+        if items.len() < self.capacity {
+            self.first_sequence -= 1;
+            items.insert(self.first_sequence, item);
+        }
     }
 
     /// Up to `max` items, oldest first. They stay until they are acknowledged.
@@ -59,7 +70,7 @@ impl<T, const CLASSES: usize> Outbox<T, CLASSES> {
     }
 
     /// All items with their sequence numbers, of whatever class.
-    fn oldest_first(&self) -> impl Iterator<Item = (u64, &T)> {
+    fn oldest_first(&self) -> impl Iterator<Item = (i64, &T)> {
         let mut classes = self.items.each_ref().map(|items| items.iter().peekable());
         std::iter::from_fn(move || {
             let next = classes.iter_mut().filter_map(|items| Some((*items.peek()?.0, items)));
@@ -76,8 +87,18 @@ impl<T, const CLASSES: usize> Outbox<T, CLASSES> {
     }
 
     /// Removes one item, wherever it stands.
-    pub(super) fn remove(&mut self, sequence: u64) -> Option<T> {
+    pub(super) fn remove(&mut self, sequence: i64) -> Option<T> {
         self.items.iter_mut().find_map(|items| items.remove(&sequence))
+    }
+
+    /// The number of the next item.
+    pub(super) fn next_sequence(&self) -> i64 {
+        self.next_sequence
+    }
+
+    /// Whether an item of this class waits that has a number below `sequence`.
+    pub(super) fn waits_before(&self, class: usize, sequence: i64) -> bool {
+        self.items[class].first_key_value().is_some_and(|(&first, _)| first < sequence)
     }
 
     /// Removes all items. Sequence numbers go on: an acknowledgement of before removes nothing that is pushed afterwards.
@@ -135,6 +156,18 @@ mod tests {
         outbox.ack(&sent);
         assert_eq!(items(&outbox.pending(9)), [2, 3]);
         assert_eq!(outbox.push(4), (4, None));
+    }
+
+    #[test]
+    fn what_is_put_before_all_others_goes_first_where_there_is_room() {
+        let mut outbox = outbox(4, 0..2);
+        let sent = outbox.pending(1);
+        [7, 8, 9].into_iter().for_each(|item| outbox.prepend_to(0, item));
+        assert_eq!(items(&outbox.pending(9)), [8, 7, 0, 1]);
+        outbox.ack(&sent);
+        outbox.prepend_to(0, 6);
+        assert_eq!(items(&outbox.pending(9)), [6, 8, 7, 1]);
+        assert_eq!(outbox.push(2), (2, Some(6)));
     }
 
     #[test]
@@ -200,12 +233,12 @@ mod tests {
         ) {
             let mut outbox = Outbox::new(capacity);
             // Number of the push, and item, oldest first.
-            let mut waiting: VecDeque<(u64, u32)> = VecDeque::new();
+            let mut waiting: VecDeque<(i64, u32)> = VecDeque::new();
             let mut in_flight: VecDeque<Vec<Pending<u32>>> = VecDeque::new();
             let mut acked = HashSet::new();
-            let (mut pushes, mut next_item) = (0_u64, 0_u32);
+            let (mut pushes, mut next_item) = (0_i64, 0_u32);
             for operation in operations {
-                let mut push = |outbox: &mut Outbox<u32>, waiting: &mut VecDeque<(u64, u32)>, item| {
+                let mut push = |outbox: &mut Outbox<u32>, waiting: &mut VecDeque<(i64, u32)>, item| {
                     let expected = if waiting.len() == capacity { waiting.pop_front() } else { None };
                     waiting.push_back((pushes, item));
                     let (sequence, dropped) = outbox.push(item);

@@ -9,7 +9,7 @@ use utoipa::IntoParams;
 
 use super::{
     ban_reach::shut_out,
-    context::{HandlerContext, to_completion},
+    context::{HandlerContext, is_shared, to_completion},
     dto::{self, schema},
     extract::{JsonBody, Operator, Peer, Query, checked_reason},
     openapi::{BodyErrors, ConflictError, NotFoundError, ReadErrors, WriteErrors},
@@ -109,14 +109,14 @@ pub(super) fn page(context: &HandlerContext, query: &BansQuery) -> Result<dto::B
     responses(
         (
             status = 201,
-            body = dto::Ban,
+            body = dto::Banned,
             description = "the key is now banned; it was not banned before",
             links(
                 ("lift" = (operation_id = "lift", parameters(("key" = "$response.body#/key")))),
                 ("find" = (operation_id = "bans", parameters(("key" = "$response.body#/key"))))
             )
         ),
-        (status = 200, body = dto::Ban, description = "the key is now banned; the new ban replaced an earlier one"),
+        (status = 200, body = dto::Banned, description = "the key is now banned; the new ban replaced an earlier one"),
         WriteErrors,
         BodyErrors,
         ConflictError
@@ -127,7 +127,7 @@ pub(super) async fn create(
     by: Operator,
     peer: Option<Extension<Peer>>,
     JsonBody(new): JsonBody<dto::NewBan>,
-) -> Result<(StatusCode, Json<dto::Ban>), Problem> {
+) -> Result<(StatusCode, Json<dto::Banned>), Problem> {
     let key = parse_key(&context, &new.key)?;
     let duration =
         time::parse_duration(&new.lasts).filter(|lasts| DURATIONS.contains(lasts)).ok_or_else(|| {
@@ -158,7 +158,8 @@ pub(super) async fn create(
     }
     context.audit(&by, "ban", &ban.key.to_string(), &detail);
     let status = if replaced { StatusCode::OK } else { StatusCode::CREATED };
-    Ok((status, Json(dto::Ban::from(&*ban))))
+    let shared = is_sent(&context).await;
+    Ok((status, Json(dto::Banned { ban: dto::Ban::from(&*ban), shared })))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -191,7 +192,8 @@ pub(super) async fn lift(
             return Err(Problem::not_found(format!("there is no ban of {key}")));
         }
         context.audit(&by, "lift", &key.to_string(), "");
-        Ok(Json(dto::Lifted { key: key.to_string(), bans_lifted }))
+        let shared = is_sent(&context).await;
+        Ok(Json(dto::Lifted { key: key.to_string(), bans_lifted, shared }))
     })
     .await
 }
@@ -204,6 +206,13 @@ pub(super) async fn lift_all(context: &HandlerContext, key: &Key) -> u64 {
     let here = bans.by_key(key).len() as u64;
     bans.lift(key);
     here.max(elsewhere)
+}
+
+/// Whether what operators have banned and lifted here is sent to the other instances.
+pub(super) async fn is_sent(context: &HandlerContext) -> bool {
+    let bans = &context.state.bans;
+    let mark = bans.mark_updates();
+    is_shared(|| bans.is_sent(mark)).await
 }
 
 /// When the last of these bans ends; `None` where none of them denies requests.

@@ -1,12 +1,12 @@
 //! State that the handlers share, and how they change something.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use http::StatusCode;
 use parking_lot::Mutex;
 use tokio::{
     sync::{Semaphore, watch},
-    task,
+    task, time,
 };
 
 use super::{
@@ -31,6 +31,11 @@ pub(super) struct HandlerContext {
     /// block logins.
     pub(super) bearer_throttle: TokenThrottle,
 }
+
+/// Where Redis answers, a change is sent to the other instances within this time.
+const SHARED_WITHIN: Duration = Duration::from_secs(1);
+/// How often that is looked at.
+const SHARED_POLL: Duration = Duration::from_millis(10);
 
 impl HandlerContext {
     /// `wrong_tokens`: where those are counted.
@@ -58,6 +63,16 @@ impl HandlerContext {
     pub(super) fn audit(&self, by: &Operator, action: &str, target: &str, detail: &str) {
         self.state.audit.write(&by.0, action, target, detail);
     }
+}
+
+/// Whether a change reaches the other instances: waits a moment until it `is_sent`. Without other instances it is sent at once.
+pub(super) async fn is_shared(is_sent: impl Fn() -> bool) -> bool {
+    let wait = async {
+        while !is_sent() {
+            time::sleep(SHARED_POLL).await;
+        }
+    };
+    time::timeout(SHARED_WITHIN, wait).await.is_ok()
 }
 
 /// Runs a change to its end, even if the client hangs up meanwhile: no limit is cleared on one shard of many, or without

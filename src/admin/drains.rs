@@ -8,7 +8,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::{
-    context::HandlerContext,
+    context::{HandlerContext, is_shared},
     dto::{self, schema},
     extract::{JsonBody, NoParams, Operator, Query, checked_reason},
     openapi::{BodyErrors, ConflictError, NotFoundError, ReadErrors, WriteErrors},
@@ -55,8 +55,8 @@ pub(super) fn drains_dto(context: &HandlerContext) -> dto::Drains {
         example = json!({"upstream": "api", "endpoint": "http://10.0.0.5:3000", "reason": "a new disk"})
     ),
     responses(
-        (status = 201, body = dto::Drain, description = "the endpoint is now drained"),
-        (status = 200, body = dto::Drain, description = "an operator had drained it before; the new reason replaced the earlier one"),
+        (status = 201, body = dto::Drained, description = "the endpoint is now drained"),
+        (status = 200, body = dto::Drained, description = "an operator had drained it before; the new reason replaced the earlier one"),
         WriteErrors,
         BodyErrors,
         NotFoundError,
@@ -67,7 +67,7 @@ pub(super) async fn create(
     State(context): State<Arc<HandlerContext>>,
     by: Operator,
     JsonBody(new): JsonBody<dto::NewDrain>,
-) -> Result<(StatusCode, Json<dto::Drain>), Problem> {
+) -> Result<(StatusCode, Json<dto::Drained>), Problem> {
     let dto::NewDrain { upstream, endpoint, reason, force } = new;
     checked_reason(&reason)?;
     let upstreams = &context.state.active_config.snapshot().upstreams;
@@ -86,7 +86,8 @@ pub(super) async fn create(
         );
     }
     let status = if replaced { StatusCode::OK } else { StatusCode::CREATED };
-    Ok((status, Json(drain_dto(&drain, upstreams))))
+    let shared = is_shared(|| context.state.drains.is_sent(&drain.endpoint)).await;
+    Ok((status, Json(dto::Drained { drain: drain_dto(&drain, upstreams), shared })))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -144,8 +145,10 @@ pub(super) async fn remove(
         });
     }
     context.audit(&by, "undrain", &endpoint.to_string(), "");
+    let shared = is_shared(|| context.state.drains.is_sent(&endpoint)).await;
     let EndpointId { upstream, url } = endpoint;
-    Ok(Json(dto::Undrained { upstream, endpoint: url, drained_by_configuration: by_configuration }))
+    let drained_by_configuration = by_configuration;
+    Ok(Json(dto::Undrained { upstream, endpoint: url, drained_by_configuration, shared }))
 }
 
 /// The upstream of this name, and its endpoint with this URL.

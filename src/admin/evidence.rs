@@ -17,7 +17,7 @@ use super::{
     context::HandlerContext,
     dto::{self, schema},
     extract::{ClientParam, NoParams, Query},
-    limit_key::variants_apart,
+    limit_key::{LimitKey, variants_apart},
     openapi::{LookupErrors, UnavailableError},
     problem::Problem,
 };
@@ -31,7 +31,11 @@ use crate::{
     telemetry::time::rfc3339,
 };
 
-/// Shows who was behind an address: its last records, its limits and its bans.
+/// Limits shown whose keys are not of the address: users, headers and the like, of which there may be many behind it. Those
+/// that free last.
+const MAX_FOREIGN: usize = 10;
+
+/// Shows who was behind an address: its last records, its limits, those that denied its requests, and its bans.
 #[utoipa::path(
     get,
     path = "/v1/blocked/{ip}",
@@ -79,7 +83,11 @@ pub(super) async fn evidence_of(
     let names = state.registry.names();
     for (policy, key) in limit_keys(&config, &names, &client.shown, &limited) {
         let Some(policy) = config.policies().get(policy) else { continue };
-        let is_own = |of: &Condition| matches!(of, Condition::Address(net) if net.contains(&address));
+        let parsed = LimitKey::parse(&key, config.ipv6_prefix(), &names).ok();
+        let is_own = |of: &Condition| {
+            matches!(of, Condition::Address(net) if net.contains(&address))
+                || parsed.as_ref().is_some_and(|key| key.is_of(of, &names))
+        };
         for (nth, variant) in variants_apart(policy, is_own).into_iter().enumerate() {
             let peek = context.store.peek(variant, &key).await?;
             // Users behind the address may have limits of their own: shown where something was used of them.
@@ -145,8 +153,8 @@ fn recorded_users(records: &[RequestRecord], bans: &BanTable, names: &UserNaming
     users
 }
 
-/// The limits of an address: of every policy that is keyed by it alone, and whichever others of its own
-/// held it back (composites, and what fell back to the address).
+/// The limits of an address: of every policy that is keyed by it alone, and whichever others held it back, by keys of its own
+/// (composites, and what fell back to the address) or of others.
 fn limit_keys(
     config: &ConfigSnapshot,
     names: &UserNaming,
@@ -158,11 +166,14 @@ fn limit_keys(
     let masked = |identifier: &str| CompactString::from(names.mask_key(identifier));
     let policies = config.policies().iter().enumerate();
     let by_address = policies.filter(|(_, policy)| policy.keys.iter().any(|key| key.0 == [KeyPart::Ip]));
-    let denied = limited.iter().filter(|limit| abuse::is_identifier_of(&limit.identifier, shown));
     // Where users are not recorded, the limit can't be found by its key.
-    let denied = denied.filter(|limit| !names.hides_user(&limit.identifier));
+    let denied = limited.iter().filter(|limit| !names.hides_user(&limit.identifier));
+    let (of_address, mut foreign): (Vec<_>, Vec<_>) =
+        denied.partition(|limit| abuse::is_identifier_of(&limit.identifier, shown));
+    foreign.sort_by_key(|limit| Reverse(limit.until));
     // Policies that only another instance has can't be asked about here.
-    let known =
-        denied.filter_map(|limit| Some((config.policy_named(&limit.policy)?, masked(&limit.identifier))));
+    let known = |limit: &DenyingLimit| Some((config.policy_named(&limit.policy)?, masked(&limit.identifier)));
+    let foreign = foreign.into_iter().filter_map(known).take(MAX_FOREIGN);
+    let known = of_address.into_iter().filter_map(known).chain(foreign);
     by_address.map(|(index, _)| (index, own.clone())).chain(known).collect()
 }

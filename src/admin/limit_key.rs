@@ -66,7 +66,8 @@ impl LimitKey {
         matches!(self.parts.as_slice(), [only] if only.starts_with("ip:"))
     }
 
-    fn is_of(&self, condition: &Condition, names: &UserNaming) -> bool {
+    /// Whether each request with this key meets the condition.
+    pub(super) fn is_of(&self, condition: &Condition, names: &UserNaming) -> bool {
         self.parts.iter().filter_map(|part| part.split_once(':')).any(|(kind, value)| match condition {
             Condition::Address(net) => {
                 kind == "ip" && abuse::parse(value).is_some_and(|of| net.contains(&of))

@@ -58,6 +58,7 @@ fn evidence_names_everyone_behind_the_address() {
             ],
             "limits": [
                 {"policy": "per-ip", "key": "ip:203.0.113.7", "used": 2, "limit": 3, "remaining": 1, "reset": "41s"},
+                {"policy": "per-user", "key": "user:acme", "used": 0, "limit": 3, "remaining": 3, "reset": "0s"},
             ],
             "bans": [],
         })
@@ -78,6 +79,7 @@ fn an_unblock_clears_the_address_and_nothing_else() {
                 {"policy": "per-ip", "key": "ip:203.0.113.7+path:/a"},
             ],
             "bans_lifted": 0,
+            "shared": true,
             "records_kept": 4,
             "still_banned": [],
             "other_keys": ["user:acme"],

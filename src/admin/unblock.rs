@@ -105,8 +105,10 @@ async fn unblocked(
     if state.store_facts.shared.is_none() {
         state.events.publish(|| Event::Unblocked { address: shown.to_string() });
     }
+    let shared = bans_lifted == 0 || bans::is_sent(context).await;
     Ok(dto::Unblocked {
         address: shown.to_string(),
+        shared,
         cleared: cleared.into_iter().map(dto::ClearedLimit::from).collect(),
         bans_lifted,
         records_kept: records,

@@ -97,10 +97,13 @@ impl App {
                 reloader.announce(&reloaded, by);
                 Ok(reloaded)
             }
-            Err(errors) => Err(reloader.refuse(errors)),
+            Err(errors) => Err(reloader.refuse(errors, by)),
         };
-        let error = reloaded.as_ref().err().and_then(|errors| errors.first());
-        reloader.shared.in_force.reloaded(rfc3339(now), error.map(|error| error.summary().to_owned()));
+        // Without a list of errors it would count as one that took effect.
+        let error =
+            reloaded.as_ref().err().map(|errors| errors.first().map_or("", ConfigurationError::summary));
+        reloader.shared.metrics.record_reload(error);
+        reloader.shared.in_force.reloaded(rfc3339(now), error.map(str::to_owned));
         reloaded
     }
 }
@@ -208,10 +211,19 @@ impl Reloader {
         });
     }
 
-    fn refuse(&self, errors: Vec<ConfigurationError>) -> Vec<ConfigurationError> {
+    /// Reports the errors of a reload likewise.
+    fn refuse(&self, errors: Vec<ConfigurationError>, by: &str) -> Vec<ConfigurationError> {
         for error in &errors {
             tracing::error!("the configuration was not reloaded: {}", error.summary());
         }
+        let mut detail = errors.first().map_or_else(String::new, |error| error.summary().to_owned());
+        match errors.len().saturating_sub(1) {
+            0 => {}
+            1 => detail += " (and 1 more error)",
+            more => detail += &format!(" (and {more} more errors)"),
+        }
+        let target = format!("configuration {}", self.shared.in_force.snapshot().hash);
+        self.shared.audit.write(by, "not_reloaded", &target, &detail);
         self.shared.events.publish(|| Event::NotReloaded {
             errors: errors.iter().map(|error| error.summary().to_owned()).collect(),
         });

@@ -6,10 +6,10 @@ use clap::ValueHint;
 use http::Method;
 
 use super::{
-    client::{self, AdminError, EXIT_CODES, Options},
+    client::{self, AdminError, EXIT_CODES, Options, unshared},
     terminal::{moment, printable},
 };
-use crate::admin::dto::{Ban, NewBan};
+use crate::admin::dto::{Banned, NewBan};
 
 /// Ban an address, a prefix or a user
 #[derive(Debug, Clone, clap::Args)]
@@ -42,8 +42,10 @@ fn output(args: &Args) -> Result<String, AdminError> {
     client::post_json(&options, Method::POST, "/v1/bans", &ban, describe)
 }
 
-fn describe(ban: &Ban) -> String {
-    format!("{} is banned until {} UTC.\n", printable(&ban.key), printable(&moment(&ban.until)))
+fn describe(Banned { ban, shared }: &Banned) -> String {
+    let place = if *shared { "" } else { " at this instance" };
+    let (key, until) = (printable(&ban.key), moment(&ban.until));
+    format!("{key} is banned{place} until {} UTC.\n{}", printable(&until), unshared(*shared))
 }
 
 #[cfg(test)]

@@ -250,8 +250,9 @@ acme  2
 bob   1
 eve   1
 
-POLICY  KEY             USED  LIMIT  REMAINING  RESET
-per-ip  ip:203.0.113.7  2     3      1          41s
+POLICY    KEY             USED  LIMIT  REMAINING  RESET
+per-ip    ip:203.0.113.7  2     3      1          41s
+per-user  user:acme       0     3      3          0s
 
 LAST (UTC)           TIMES  USER  METHOD  PATH  POLICY
 2026-07-03 12:00:00  1      acme  GET     /a    per-ip

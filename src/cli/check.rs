@@ -8,8 +8,11 @@ use std::{
 
 use clap::ValueHint;
 
-use super::{format::count, print_error, report_config_errors};
-use crate::config::{self, Purpose};
+use super::{format::count, print_error, report_config_errors, terminal::printable};
+use crate::config::{
+    self, Purpose,
+    model::{Config, Route, is_numbered_name},
+};
 
 /// Arguments of `tollgate check`.
 #[derive(Debug, clap::Args)]
@@ -26,6 +29,22 @@ pub(super) struct Args {
     config: Option<PathBuf>,
 }
 
+/// What there is to say of routes that are told apart by a number alone; said once, however many there are.
+fn naming_hint(config: &Config) -> String {
+    let is_numbered = |route: &&Route| is_numbered_name(&route.name, &route.path.to_string());
+    let mut numbered = config.routes.iter().filter(is_numbered);
+    let Some(first) = numbered.next() else { return String::new() };
+    let others = match numbered.count() {
+        0 => String::new(),
+        others => format!(" (and {})", count(others as u64, "other route")),
+    };
+    format!(
+        "hint: metrics, logs and the page call a route {}{others}, since an earlier one has the same path: give it a name, such \
+         as `name: uploads`\n",
+        printable(&first.name)
+    )
+}
+
 pub(super) fn run(args: &Args) -> ExitCode {
     let file = args.file.as_deref().or(args.config.as_deref()).unwrap_or(Path::new("proxy.yaml"));
     let loaded = match file == Path::new("-") {
@@ -36,16 +55,17 @@ pub(super) fn run(args: &Args) -> ExitCode {
         Ok((config, warnings)) => {
             print_error(&warnings);
             // If stdout is closed, nobody reads it.
-            let _ = writeln!(
+            let _ = write!(
                 stdout(),
-                "{}: valid ({}, {}, {})",
+                "{}: valid ({}, {}, {})\n{}",
                 config.source.path,
                 count(config.routes.len() as u64, "route"),
                 count(config.upstreams.len() as u64, "upstream"),
                 match config.policies.len() {
                     1 => "1 policy".to_owned(),
                     count => format!("{count} policies"),
-                }
+                },
+                naming_hint(&config)
             );
             ExitCode::SUCCESS
         }

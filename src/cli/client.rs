@@ -109,6 +109,14 @@ impl AdminError {
     }
 }
 
+/// What there is to say of a change that the other instances have not been sent yet.
+pub(super) fn unshared(is_shared: bool) -> &'static str {
+    match is_shared {
+        true => "",
+        false => "Redis does not answer. The other instances are told once it does.\n",
+    }
+}
+
 /// Sends a request for `target`, and returns the answer as `show` formats it, or as it came with `--json`.
 pub(super) fn request<T: DeserializeOwned>(
     options: &Options,

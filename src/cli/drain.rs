@@ -6,10 +6,10 @@ use clap::ValueHint;
 use http::Method;
 
 use super::{
-    client::{self, AdminError, EXIT_CODES, Options},
+    client::{self, AdminError, EXIT_CODES, Options, unshared},
     terminal::printable,
 };
-use crate::admin::dto::{Drain, NewDrain};
+use crate::admin::dto::{Drained, NewDrain};
 
 /// Drain an endpoint on all instances: it takes no new requests until it is undrained
 #[derive(Debug, Clone, clap::Args)]
@@ -42,10 +42,12 @@ fn output(args: &Args) -> Result<String, AdminError> {
     client::post_json(&options, Method::POST, "/v1/drains", &drain, describe)
 }
 
-fn describe(drain: &Drain) -> String {
+fn describe(Drained { drain, shared }: &Drained) -> String {
     let [endpoint, upstream] = [&drain.endpoint, &drain.upstream].map(|text| printable(text));
+    let place = if *shared { "" } else { " at this instance" };
     format!(
-        "{endpoint} of upstream {upstream} is drained: it takes no new requests, and those in flight go on.\n"
+        "{endpoint} of upstream {upstream} is drained{place}: it takes no new requests, and those in flight go on.\n{}",
+        unshared(*shared)
     )
 }
 

@@ -38,9 +38,7 @@ fn text(status: &Status) -> String {
         let _infallible = writeln!(text, "{name:<15}{}", printable(value));
     };
     line("configuration", &format!("{}, loaded {} UTC", configuration.hash, moment(&configuration.loaded)));
-    if let Some((time, error)) =
-        configuration.last_reload.as_ref().and_then(|reload| Some((&reload.time, reload.error.as_ref()?)))
-    {
+    if let Some((time, error)) = configuration.failed_reload() {
         line("reload failed", &format!("{} UTC: {error}", moment(time)));
     }
     line("listeners", &status.listeners.join(", "));
@@ -53,7 +51,7 @@ fn text(status: &Status) -> String {
     for outage in &status.outages {
         line("outage", &format!("{}, since {} UTC", outage.text, moment(&outage.since)));
     }
-    for warning in status.other_warnings() {
+    for warning in status.remaining_warnings() {
         line("warning", warning);
     }
     let mut add_table = |table: String| text.extend(["\n", &table]);

@@ -6,7 +6,7 @@ use clap::ValueHint;
 use http::Method;
 
 use super::{
-    client::{self, AdminError, EXIT_CODES, Options},
+    client::{self, AdminError, EXIT_CODES, Options, unshared},
     terminal::printable,
 };
 use crate::admin::dto::Lifted;
@@ -30,7 +30,8 @@ pub(super) fn run(args: &Args) -> ExitCode {
 fn output(args: &Args) -> Result<String, AdminError> {
     let target = format!("/v1/bans?key={}", client::percent_encoded(&args.key));
     client::request(&args.options, Method::DELETE, &target, |lifted: &Lifted| {
-        format!("{} is no longer banned.\n", printable(&lifted.key))
+        let place = if lifted.shared { "" } else { " at this instance" };
+        format!("{} is no longer banned{place}.\n{}", printable(&lifted.key), unshared(lifted.shared))
     })
 }
 

@@ -6,7 +6,7 @@ use clap::ValueHint;
 use http::Method;
 
 use super::{
-    client::{self, AdminError, EXIT_CODES, Options},
+    client::{self, AdminError, EXIT_CODES, Options, unshared},
     limits::cleared_table,
     terminal::{moment, printable},
 };
@@ -56,7 +56,8 @@ fn describe(unblocked: &Unblocked) -> String {
         }
     };
     if unblocked.bans_lifted > 0 {
-        text += "\nIts own ban was lifted.\n";
+        let place = if unblocked.shared { "" } else { " at this instance" };
+        text += &format!("\nIts own ban was lifted{place}.\n{}", unshared(unblocked.shared));
     }
     if unblocked.records_kept > 0 {
         let records = match unblocked.records_kept {

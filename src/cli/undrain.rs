@@ -6,7 +6,7 @@ use clap::ValueHint;
 use http::Method;
 
 use super::{
-    client::{self, AdminError, EXIT_CODES, Options},
+    client::{self, AdminError, EXIT_CODES, Options, unshared},
     terminal::printable,
 };
 use crate::admin::dto::Undrained;
@@ -35,11 +35,11 @@ pub(super) fn output(args: &Args) -> Result<String, AdminError> {
     let target = client::with_query("/v1/drains", &parameters);
     client::request(&args.options, Method::DELETE, &target, |undrained: &Undrained| {
         let [endpoint, upstream] = [&undrained.endpoint, &undrained.upstream].map(|text| printable(text));
-        match undrained.drained_by_configuration {
-            false => format!("{endpoint} of upstream {upstream} takes requests again.\n"),
-            true => format!(
-                "{endpoint} of upstream {upstream} is still drained, by `drain: true` in the configuration.\n"
-            ),
-        }
+        let place = if undrained.shared { "" } else { " at this instance" };
+        let outcome = match undrained.drained_by_configuration {
+            false => format!("takes requests again{place}.\n"),
+            true => "is still drained, by `drain: true` in the configuration.\n".to_owned(),
+        };
+        format!("{endpoint} of upstream {upstream} {outcome}{}", unshared(undrained.shared))
     })
 }

@@ -26,26 +26,22 @@ pub(super) fn run(args: &Args) -> ExitCode {
     }))
 }
 
-const HEAD: [&str; 12] = [
-    "UPSTREAM",
-    "ENDPOINT",
-    "ADDRESS",
-    "RESOLVED",
-    "WEIGHT",
-    "STATE",
-    "SINCE (UTC)",
-    "BY",
-    "IN FLIGHT",
-    "REQUESTS",
-    "ERRORS",
-    "REASON",
-];
+const HEAD: [&str; 9] =
+    ["UPSTREAM", "ENDPOINT", "ADDRESS", "RESOLVED", "WEIGHT", "STATE", "IN FLIGHT", "REQUESTS", "ERRORS"];
+/// Apart, so that a long reason has room.
+const REASONS_HEAD: [&str; 5] = ["ENDPOINT", "STATE", "SINCE (UTC)", "BY", "REASON"];
 
 fn list(upstreams: &Upstreams, now: Timestamp) -> String {
-    let rows = upstreams.upstreams.iter().flat_map(|upstream| {
-        upstream.endpoints.iter().flat_map(move |endpoint| endpoint_rows(&upstream.name, endpoint, now))
-    });
+    let (mut rows, mut reasons) = (Vec::new(), Vec::new());
+    for upstream in &upstreams.upstreams {
+        for endpoint in &upstream.endpoints {
+            add_endpoint(&upstream.name, endpoint, now, &mut rows, &mut reasons);
+        }
+    }
     let mut text = table(HEAD, rows);
+    if !reasons.is_empty() {
+        text += &format!("\n{}", table(REASONS_HEAD, reasons));
+    }
     for drain in &upstreams.other_drains {
         let [endpoint, upstream] = [&drain.endpoint, &drain.upstream].map(|text| printable(text));
         text += &format!(
@@ -55,8 +51,14 @@ fn list(upstreams: &Upstreams, now: Timestamp) -> String {
     text + "\nCounts are those of this instance since its start.\n"
 }
 
-/// The endpoint, and below it each address that its name has.
-fn endpoint_rows(upstream: &str, endpoint: &Endpoint, now: Timestamp) -> Vec<[String; 12]> {
+/// Adds the endpoint, and below it each address that its name has; and why they stand as they do.
+fn add_endpoint(
+    upstream: &str,
+    endpoint: &Endpoint,
+    now: Timestamp,
+    rows: &mut Vec<[String; 9]>,
+    why: &mut Vec<[String; 5]>,
+) {
     let Endpoint { state, changed, by, active, requests, errors, .. } = endpoint;
     let resolver = endpoint.resolver_error().map(|error| format!("the resolver fails: {error}"));
     let reasons: Vec<String> = endpoint.reason.iter().cloned().chain(resolver).collect();
@@ -78,28 +80,33 @@ fn endpoint_rows(upstream: &str, endpoint: &Endpoint, now: Timestamp) -> Vec<[St
         ejections: endpoint.ejections,
     };
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-    let row = |names: [&str; 2], age: String, weight: String, address: &EndpointAddress| {
-        let [upstream, url] = names.map(str::to_owned);
-        [
+    let mut add = |names: [&str; 3], age: String, weight: String, address: &EndpointAddress| {
+        let [upstream, url, name] = names.map(str::to_owned);
+        let [active, requests, errors] =
+            [address.active, address.requests, address.errors].map(|count| count.to_string());
+        let state = address.state.clone();
+        rows.push([
             upstream,
             url,
             address.address.clone(),
             age,
             weight,
-            address.state.clone(),
-            or_dash(address.changed.as_deref().map(moment)),
-            or_dash(address.by.clone()),
-            address.active.to_string(),
-            address.requests.to_string(),
-            address.errors.to_string(),
-            address.reason.clone().unwrap_or_default(),
-        ]
+            state.clone(),
+            active,
+            requests,
+            errors,
+        ]);
+        let reason = address.reason.clone().unwrap_or_default();
+        if !reason.is_empty() || address.changed.is_some() || address.by.is_some() {
+            let since = or_dash(address.changed.as_deref().map(moment));
+            why.push([name, state, since, or_dash(address.by.clone()), reason]);
+        }
     };
-    let first = row([upstream, &endpoint.url], or_dash(age), endpoint.weight.to_string(), &whole);
+    add([upstream, &endpoint.url, &endpoint.url], or_dash(age), endpoint.weight.to_string(), &whole);
     let each: &[EndpointAddress] = if endpoint.addresses.len() > 1 { &endpoint.addresses } else { &[] };
-    std::iter::once(first)
-        .chain(each.iter().map(|address| row(["", ""], String::new(), String::new(), address)))
-        .collect()
+    for address in each {
+        add(["", "", &address.address], String::new(), String::new(), address);
+    }
 }
 
 #[cfg(test)]
@@ -141,11 +148,15 @@ mod tests {
         assert_eq!(
             list(&serde_json::from_value(upstreams).unwrap(), "2026-07-03T12:00:01Z".parse().unwrap()),
             "\
-UPSTREAM  ENDPOINT            ADDRESS        RESOLVED   WEIGHT  STATE    SINCE (UTC)          BY               IN FLIGHT  REQUESTS  ERRORS  REASON
-api       http://orders:3000  2 addresses    3m 1s ago  2       healthy  -                    -                1          10        1       the resolver fails: no server answers
-                              10.0.0.5:3000                     healthy  -                    -                0          5         0
-                              10.0.0.6:3000                     ejected  -                    -                0          5         0
-api       http://10.0.0.7     10.0.0.7:80    -          1       drained  2026-07-03 12:00:00  operator at ::1  0          0         0       a new disk
+UPSTREAM  ENDPOINT            ADDRESS        RESOLVED   WEIGHT  STATE    IN FLIGHT  REQUESTS  ERRORS
+api       http://orders:3000  2 addresses    3m 1s ago  2       healthy  1          10        1
+                              10.0.0.5:3000                     healthy  0          5         0
+                              10.0.0.6:3000                     ejected  0          5         0
+api       http://10.0.0.7     10.0.0.7:80    -          1       drained  0          0         0
+
+ENDPOINT            STATE    SINCE (UTC)          BY               REASON
+http://orders:3000  healthy  -                    -                the resolver fails: no server answers
+http://10.0.0.7     drained  2026-07-03 12:00:00  operator at ::1  a new disk
 
 http://gone of upstream api is drained, and not configured here. To forget that: tollgate undrain api http://gone
 

@@ -144,6 +144,7 @@ impl SharedList {
             log.resend_missing(self.author, &entries);
         }
         log.merge(entries);
+        // Last: entries that could not be read are read in the next round.
         *self.newest.borrow_mut() = newest;
         Ok(())
     }

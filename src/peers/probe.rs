@@ -279,18 +279,15 @@ impl<'a> Probes<'a> {
                 }
             }
             Err(failure) => {
-                if seen.failure.is_none() {
-                    tracing::warn!(node = %address, error = %failure.reason(), "Redis check failed at {address}: {}", failure.reason());
-                }
                 seen.latency = None;
-                seen.failure = Some(failure.reason().to_owned());
+                if let Some(text) = seen.fail(address, failure.reason(), topology.is_cluster()) {
+                    tracing::warn!(node = %address, error = %failure.reason(), "{text}");
+                }
                 if !failure.trips_the_breaker() {
                     breaker.close();
                 } else {
                     topology.doubt();
-                    if breaker.failed() {
-                        tracing::warn!(node = %address, "Redis at {address} is unavailable: policies follow their on_store_error");
-                    }
+                    breaker.failed();
                 }
             }
         }

@@ -43,12 +43,11 @@ pub(super) fn update_check(seen: &mut NodeSeen, node: Option<&impl Display>, che
     }
 }
 
-/// All that an operator should know of a server, where a decision may take `timeout`.
+/// All that an operator should know of a server that answers, where a decision may take `timeout`.
 pub(super) fn warnings(seen: &NodeSeen, timeout: Duration) -> Vec<String> {
-    let failure = seen.failure.iter().map(|why| format!("Redis check failed: {why}"));
     let latency = seen.latency.and_then(|latency| latency_warning(latency, timeout));
     let eviction = is_evicting(seen).then(|| EVICTION_WARNING.to_owned());
-    failure.chain(latency).chain(eviction).chain(seen.check.warnings.iter().cloned()).collect()
+    latency.into_iter().chain(eviction).chain(seen.check.warnings.iter().cloned()).collect()
 }
 
 fn name(node: Option<&impl Display>) -> String {

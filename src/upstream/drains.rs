@@ -208,6 +208,11 @@ impl DrainTable {
         self.table.lock().pending.values().cloned().collect()
     }
 
+    /// Whether the others have been sent all that has become of this endpoint.
+    pub fn is_sent(&self, endpoint: &EndpointId) -> bool {
+        !self.table.lock().pending.contains_key(endpoint)
+    }
+
     /// These updates were sent. What has changed meanwhile stays pending.
     pub fn ack_updates(&self, sent: &[PendingDrain]) {
         let mut table = self.table.lock();

@@ -29,6 +29,7 @@ pub use index::BanPosition;
 pub use key::{Key, UnusableKey};
 pub use ladder::{Ladder, LadderStep, LadderTerms};
 pub use offenses::{Offense, OffenseRecorder};
+pub use replication::UpdateMark;
 pub use rule::Rule;
 pub use table::{BanPage, BanTable};
 pub use user_name::normalize as normalize_user;

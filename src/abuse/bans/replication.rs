@@ -5,6 +5,14 @@ use std::sync::Arc;
 use super::{Ban, BanChange, BanTable, BanUpdate, MAX_BANS, index::BanIndex};
 use crate::abuse::outbox::Pending;
 
+/// Classes of the outbox.
+const BY_OPERATORS: usize = 0;
+const BY_RULES: usize = 1;
+
+/// A point in the order of updates.
+#[derive(Debug, Clone, Copy)]
+pub struct UpdateMark(i64);
+
 impl BanTable {
     /// Updates that the other instances have not been sent yet, up to `max` of them, oldest first.
     pub fn pending_updates(&self, max: usize) -> Vec<Pending<BanUpdate>> {
@@ -16,6 +24,16 @@ impl BanTable {
         self.outbox.lock().ack(sent);
     }
 
+    /// Marks the updates by operators that were queued until now.
+    pub fn mark_updates(&self) -> UpdateMark {
+        UpdateMark(self.outbox.lock().next_sequence())
+    }
+
+    /// Whether all updates by operators up to `mark` were sent.
+    pub fn is_sent(&self, mark: UpdateMark) -> bool {
+        !self.outbox.lock().waits_before(BY_OPERATORS, mark.0)
+    }
+
     /// The others may have lost bans and lifts: all that are known here are sent again, before what waits already. Returns
     /// whether there are any.
     pub fn resend_all(&self) -> bool {
@@ -23,13 +41,12 @@ impl BanTable {
         let lifts = self.lifts.lock().recent(now);
         let lifts = lifts.into_iter().map(|(key, at)| BanUpdate::Lift { key, at });
         let bans = self.all().into_iter().map(BanUpdate::Merge);
-        let mut outbox = self.outbox.lock();
-        let waiting: Vec<BanUpdate> = outbox.iter().cloned().collect();
-        outbox.clear();
-        for update in lifts.chain(bans).chain(waiting) {
-            outbox.push_to(outbox_class(&update), update);
+        let all: Vec<BanUpdate> = lifts.chain(bans).collect();
+        let (has_any, mut outbox) = (!all.is_empty(), self.outbox.lock());
+        for update in all.into_iter().rev() {
+            outbox.prepend_to(outbox_class(&update), update);
         }
-        outbox.iter().next().is_some()
+        has_any
     }
 
     /// Queues an update for the other instances, if there are any.
@@ -121,7 +138,10 @@ impl BanTable {
 
 /// Updates by rules push out none by operators.
 fn outbox_class(update: &BanUpdate) -> usize {
-    usize::from(matches!(update, BanUpdate::Merge(ban) if !ban.is_manual()))
+    match update {
+        BanUpdate::Merge(ban) if !ban.is_manual() => BY_RULES,
+        _ => BY_OPERATORS,
+    }
 }
 
 /// Whether two bans of a key are the same, as far as clocks tell: what is read back has gone through another clock.
@@ -169,13 +189,18 @@ mod tests {
         ban_users(&bans, 3, 60);
         let sent = bans.pending_updates(2);
         bans.lift(&user(0));
+        let lifted = bans.mark_updates();
         bans.ack_updates(&sent);
+        assert!(!bans.is_sent(lifted));
         let keys = |sent: &[Pending<BanUpdate>]| -> Vec<String> {
             sent.iter().map(|sent| sent.item.key().to_string()).collect()
         };
         let sent = bans.pending_updates(9);
         assert_eq!(keys(&sent), ["user:2", "user:0"]);
+        ban_users(&bans, 1, 60);
         bans.ack_updates(&sent);
+        assert!(bans.is_sent(lifted) && !bans.is_sent(bans.mark_updates()));
+        bans.ack_updates(&bans.pending_updates(1));
         bans.ack_updates(&sent);
         assert_eq!(bans.pending_updates(9), []);
     }

@@ -67,6 +67,8 @@ pub struct PeerView {
     pub snapshot: Option<ClientSnapshot>,
     /// How many users all instances together saw behind it, this one among them; 0 where there is no other.
     pub users: u64,
+    /// The incarnation of the client, where what this instance had published is a part of what the others have counted.
+    pub own_summed_up: Option<u32>,
 }
 
 /// When and by whom a client was unblocked last.
@@ -86,6 +88,8 @@ pub struct UserAddresses {
     pub own: Vec<UserAddress>,
     /// As each of the others has.
     pub others: Vec<UserAddress>,
+    /// As the others have together with what this instance had published, in which incarnation of the user.
+    pub summed_up: Vec<(UserAddress, u32)>,
 }
 
 /// No archive: there are no other instances.

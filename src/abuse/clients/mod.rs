@@ -29,7 +29,7 @@ pub use instance_counts::{DeniedCounts, TrafficCounts, UserDenialCounts, UserDen
 pub use page::{ClientQuery, PageScan};
 pub use peer_sync::{PendingSnapshot, SHARED_CLIENTS};
 pub use registry::{ClientRegistry, EvidenceUsage};
-pub use shared_client::{MergedClient, SharedClient, SharedUnblock};
+pub use shared_client::{MergedClient, SharedClient, SharedUnblock, incarnation};
 pub use snapshot::{ClientSnapshot, LimitSnapshot, PolicySnapshot, RequestSnapshot};
 pub use sort_index::{ClientPosition, Sort};
 pub use table::ADDRESSES;

@@ -6,6 +6,7 @@ use super::{
     super::address,
     ClientRegistry, ClientSnapshot, PeerUnblock, PeerView, Unblock,
     entry::ClientEntry,
+    publication::PublishedCounts,
     registry::{CHUNK, Settings},
     sort_index::Sort,
     user_addresses::PendingUpdate,
@@ -31,6 +32,8 @@ pub struct PendingSnapshot {
     pub slice: u32,
     /// The client's number of changes when this was taken.
     changes: u64,
+    /// The counts that the archive may have already.
+    pub(super) published: Option<Box<PublishedCounts>>,
 }
 
 impl ClientRegistry {
@@ -40,13 +43,13 @@ impl ClientRegistry {
         self.user_addresses.lock().pending(max)
     }
 
-    /// These were published.
-    pub fn ack_user_addresses(&self, given: &[PendingUpdate]) {
-        self.user_addresses.lock().ack(given);
+    /// These were published, in this incarnation of the user.
+    pub fn ack_user_addresses(&self, given: &[PendingUpdate], incarnation: u32) {
+        self.user_addresses.lock().ack(given, incarnation);
     }
 
     /// Clients that have changed since they were published, the longest waiting first: at most `max`, or fewer where
-    /// they are large. Each is returned again until [`ClientRegistry::ack_snapshots`].
+    /// they are large. Each is returned again until [`ClientRegistry::ack_snapshot`].
     pub fn pending_snapshots(&self, now: i64, max: usize) -> Vec<PendingSnapshot> {
         let policies = self.policies();
         let mut bytes_left = MAX_ROUND_BYTES;
@@ -68,19 +71,20 @@ impl ClientRegistry {
                 users,
                 slice,
                 changes: publication.changes,
+                published: publication.published.clone(),
             })
         });
         pending.collect()
     }
 
-    /// These were published as they were returned.
-    pub fn ack_snapshots<'a>(&self, given: impl IntoIterator<Item = &'a PendingSnapshot>, now: i64) {
-        let mut clients = self.clients.lock();
-        for PendingSnapshot { address, changes, users, .. } in given {
-            clients.change(*address, |entry| {
-                entry.publication.as_mut().map(|publication| publication.ack(*changes, users, now))
-            });
-        }
+    /// This was published as it was returned, in this incarnation of the client.
+    pub fn ack_snapshot(&self, given: &PendingSnapshot, incarnation: u32, now: i64) {
+        let PendingSnapshot { address, snapshot, changes, users, .. } = given;
+        let (denied, traffic) = (snapshot.denied, snapshot.traffic.clone());
+        let published = PublishedCounts { incarnation, denied, traffic };
+        self.clients.lock().change(*address, |entry| {
+            entry.publication.as_mut().map(|publication| publication.ack(*changes, users, published, now))
+        });
     }
 
     /// When this was published, the client turned out to have been unblocked. Of that this instance may have missed to hear.
@@ -122,7 +126,7 @@ impl ClientRegistry {
     /// Replaces what the other instances know of a client. `read`: the archive's change that it was read at, where
     /// known. `now`: when it was read.
     pub(super) fn replace_peer_view(&self, address: IpNet, found: PeerView, read: Option<i64>, now: i64) {
-        let PeerView { unblocked, snapshot, users } = found;
+        let PeerView { unblocked, snapshot, users, own_summed_up } = found;
         let address_text = address::shown(address);
         let Settings { policies, names, .. } = self.settings.read().clone();
         let mut others = snapshot.map(|found| found.into_history(&address_text, &policies, &names, now));
@@ -138,6 +142,14 @@ impl ClientRegistry {
             Unblock { time, by }
         });
         let mut clients = self.clients.lock();
+        let published = |entry: &ClientEntry| entry.publication.as_ref()?.published.clone();
+        let published = clients.get(address).filter(|_| own_summed_up.is_some()).and_then(published);
+        if let (Some(others), Some(published)) = (&mut others, published)
+            && own_summed_up == Some(published.incarnation)
+        {
+            others.denied = others.denied.saturating_sub(published.denied);
+            others.traffic.subtract(&published.traffic);
+        }
         clients.replace_peer_view(address, others, unblocked, read, now);
         clients.change(address, |entry| entry.count_users(users, policies.slice(now)));
         let evicted = self.evict_excess(&mut clients);
@@ -163,6 +175,10 @@ mod tests {
         other.pending_snapshots(times[0], 1).remove(0).snapshot
     }
 
+    fn ack(registry: &ClientRegistry, given: &[PendingSnapshot], now: i64) {
+        given.iter().for_each(|given| registry.ack_snapshot(given, 1, now));
+    }
+
     #[test]
     fn memory_accounting_adds_up() {
         let registry = registry();
@@ -171,11 +187,11 @@ mod tests {
         }
         let unblock = || Unblock { time: 0, by: "operator at 127.0.0.1".into() };
         registry.unblock(address::parse("10.0.0.1").unwrap(), unblock(), 0);
-        let found = PeerView { snapshot: Some(snapshot(&[2_000])), users: 7, unblocked: None };
+        let found = PeerView { snapshot: Some(snapshot(&[2_000])), users: 7, ..PeerView::default() };
         for address in ["10.0.0.1", "10.0.0.2", "10.0.0.3"] {
             registry.replace_peer_view(address::parse(address).unwrap(), found.clone(), Some(1), 0);
         }
-        registry.ack_snapshots(&registry.pending_snapshots(10, 20), 10);
+        ack(&registry, &registry.pending_snapshots(10, 20), 10);
         registry.replace_peer_view(address::parse("10.0.0.2").unwrap(), PeerView::default(), Some(1), 0);
         registry.unblock(address::parse("10.0.0.3").unwrap(), unblock(), 0);
         assert!(registry.clients.lock().add_up());
@@ -195,15 +211,15 @@ mod tests {
         assert_eq!(pending(2), ["203.0.113.9", "203.0.113.8"], "not acknowledged yet");
         let given = registry.pending_snapshots(2, 2);
         registry.record(denied_once("203.0.113.8", 3), 3);
-        registry.ack_snapshots(&given, 4);
+        ack(&registry, &given, 4);
         assert_eq!(pending(5), ["203.0.113.7"]);
-        registry.ack_snapshots(&registry.pending_snapshots(5, 2), 5);
+        ack(&registry, &registry.pending_snapshots(5, 2), 5);
         assert_eq!(
             pending(5 + SECOND),
             ["203.0.113.8"],
             "it changed meanwhile, and is published a second later"
         );
-        registry.ack_snapshots(&registry.pending_snapshots(5 + SECOND, 2), 5 + SECOND);
+        ack(&registry, &registry.pending_snapshots(5 + SECOND, 2), 5 + SECOND);
         assert_eq!(pending(9 * SECOND), [""; 0]);
         registry.republish_all(9 * SECOND);
         assert_eq!(pending(9 * SECOND).len(), 2);
@@ -225,7 +241,7 @@ mod tests {
     fn peers_views_and_own_records_are_combined() {
         let registry = registry();
         let address = address::parse("203.0.113.7").unwrap();
-        let others = |times: &[i64]| PeerView { unblocked: None, snapshot: Some(snapshot(times)), users: 0 };
+        let others = |times: &[i64]| PeerView { snapshot: Some(snapshot(times)), ..PeerView::default() };
         assert!(registry.is_outdated(address, 1));
         registry.replace_peer_view(address, others(&[5, 7]), Some(1), 10);
         assert!(!registry.is_outdated(address, 1) && registry.is_outdated(address, 2));

@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 
+use super::super::traffic::TrafficHistory;
 use crate::memory::heap;
 
 /// Users who may wait to be told: those of a second, amply. Of more, who comes again is told then.
@@ -20,9 +21,20 @@ pub(super) struct PublishState {
     pub(super) changes: u64,
     /// When it was told last.
     told: Option<i64>,
+    /// What of this instance's counts the archive has.
+    pub(super) published: Option<Box<PublishedCounts>>,
     /// When it is to be told, where there is anything to tell.
     pub(super) due: Option<i64>,
     pub(super) users: NewUsers,
+}
+
+/// What an instance has counted of a client, as it was acknowledged last.
+#[derive(Debug, Clone)]
+pub(super) struct PublishedCounts {
+    /// The copy of the client that has it. An archive that lost that copy begins another.
+    pub(super) incarnation: u32,
+    pub(super) denied: u64,
+    pub(super) traffic: TrafficHistory,
 }
 
 /// Users who were not told yet, by the slice of time in which they were seen.
@@ -47,9 +59,10 @@ impl PublishState {
         self.due.get_or_insert(due);
     }
 
-    /// The account was told as it was after so many `changes`, with these `users`.
-    pub(super) fn ack(&mut self, changes: u64, users: &[u64], now: i64) {
+    /// The account was told as it was after so many `changes`, with these `users` and counts.
+    pub(super) fn ack(&mut self, changes: u64, users: &[u64], published: PublishedCounts, now: i64) {
         self.users.ack(users);
+        self.published = Some(Box::new(published));
         self.told = Some(now);
         let is_all = self.changes == changes && self.users.is_empty();
         self.due = (!is_all).then(|| now.saturating_add(Self::INTERVAL));
@@ -58,7 +71,11 @@ impl PublishState {
     /// Bytes on the heap, itself included.
     pub(super) fn bytes(&self) -> usize {
         let users = self.users.0.iter().map(|(_, users)| heap::array::<u64>(users.capacity())).sum::<usize>();
-        heap::array::<Self>(1) + heap::array::<(u32, Vec<u64>)>(self.users.0.capacity()) + users
+        let published = self
+            .published
+            .as_ref()
+            .map_or(0, |published| heap::array::<PublishedCounts>(1) + published.traffic.bytes());
+        heap::array::<Self>(1) + heap::array::<(u32, Vec<u64>)>(self.users.0.capacity()) + users + published
     }
 }
 
@@ -107,22 +124,29 @@ impl NewUsers {
 mod tests {
     use super::*;
 
+    fn counts() -> PublishedCounts {
+        PublishedCounts { incarnation: 1, denied: 1, traffic: TrafficHistory::default() }
+    }
+
     #[test]
     fn an_account_is_told_at_once_and_then_once_a_second() {
         const SECOND: i64 = PublishState::INTERVAL;
         let mut publication = PublishState::default();
+        let ack = |publication: &mut PublishState, changes, now| {
+            publication.ack(changes, &[], counts(), now);
+        };
         publication.change(5);
         assert_eq!(publication.due, Some(5));
         publication.change(7);
         assert_eq!(publication.due, Some(5));
-        publication.ack(2, &[], 9);
+        ack(&mut publication, 2, 9);
         assert_eq!(publication.due, None);
         publication.change(10);
         assert_eq!(publication.due, Some(9 + SECOND));
         publication.change(11);
-        publication.ack(3, &[], SECOND * 2);
+        ack(&mut publication, 3, SECOND * 2);
         assert_eq!(publication.due, Some(SECOND * 3), "what came meanwhile");
-        publication.ack(4, &[], SECOND * 3);
+        ack(&mut publication, 4, SECOND * 3);
         publication.change(SECOND * 9);
         assert_eq!(publication.due, Some(SECOND * 9));
     }
@@ -136,12 +160,12 @@ mod tests {
         publication.change(1);
         assert_eq!(publication.users.next(), (1, vec![7, 8]));
         publication.users.add(6, 1);
-        publication.ack(1, &[7, 8], 2);
+        publication.ack(1, &[7, 8], counts(), 2);
         assert_eq!(publication.users.next(), (1, vec![6]), "who came meanwhile");
-        publication.ack(1, &[6], 3);
+        publication.ack(1, &[6], counts(), 3);
         assert_eq!(publication.users.next(), (2, vec![9]));
         assert!(publication.due.is_some());
-        publication.ack(1, &[9], 4);
+        publication.ack(1, &[9], counts(), 4);
         assert_eq!(publication.due, None);
     }
 

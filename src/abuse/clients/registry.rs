@@ -25,7 +25,7 @@ use super::{
         },
         traffic::{Suspects, WatchedAddresses},
     },
-    ClientQuery, DenyingLimit, LimitedClient, PageScan, RequestRecord, UserAddresses, active,
+    ClientQuery, DenyingLimit, LimitedClient, PageScan, RequestRecord, UserAddresses, UserDenials, active,
     entry::ClientEntry,
     event_throttle::EventThrottle,
     page,
@@ -389,9 +389,21 @@ impl ClientRegistry {
             known.last = known.last.max(last);
         };
         let retain = self.retain();
-        let own = self.user_addresses.lock().addresses_of(stored_name, now);
+        let index = self.user_addresses.lock();
+        let own = index.addresses_of(stored_name, now);
+        let without_own = |(seen, incarnation): &(UserAddress, u32)| {
+            let own = index.published(stored_name, seen.address, *incarnation);
+            let UserDenials { denied, verified } = own.unwrap_or_default();
+            UserAddress {
+                denied: seen.denied.saturating_sub(denied),
+                verified: seen.verified.saturating_sub(verified),
+                ..seen.clone()
+            }
+        };
+        let summed_up: Vec<_> = others.summed_up.iter().map(without_own).collect();
+        drop(index);
         let known: BTreeSet<_> = own.iter().map(|user_address| user_address.address).collect();
-        own.iter().chain(&others.others).for_each(&mut add);
+        own.iter().chain(&others.others).chain(&summed_up).for_each(&mut add);
         others.own.iter().filter(|user_address| !known.contains(&user_address.address)).for_each(add);
         let mut found: Vec<_> = found.into_values().collect();
         found.retain(|user_address| user_address.last.saturating_add(retain) > now);

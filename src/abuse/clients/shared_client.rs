@@ -17,6 +17,9 @@ pub struct SharedClient {
     pub traffic: TrafficCounts,
     pub users: UserSample,
     pub unblocked: Option<SharedUnblock>,
+    /// Distinguishes this copy from one that the archive has lost: what was published there is to be published again. 0 where
+    /// an instance of an earlier version has written it.
+    pub incarnation: u32,
 }
 
 /// The last unblock of a client.
@@ -49,6 +52,16 @@ impl SharedClient {
     }
 }
 
+/// The incarnation of what is `stored`. `is_known`: there is something. `published`: that in which this instance has published
+/// last.
+pub fn incarnation(stored: u32, is_known: bool, published: Option<u32>) -> u32 {
+    match stored {
+        _ if !is_known => fastrand::u32(1..),
+        0 => published.unwrap_or_else(|| fastrand::u32(1..)),
+        stored => stored,
+    }
+}
+
 impl ClientRegistry {
     /// The shared client with what this instance knows of it, or, where that is left out, without what has expired.
     /// `instance`: a number of this instance, not 0. `clock_lag`: microseconds by which the archive's clock is ahead.
@@ -62,14 +75,18 @@ impl ClientRegistry {
     ) -> MergedClient {
         let Settings { policies, names, retain } = self.settings.read().clone();
         let text = address::shown(address);
-        let SharedClient { snapshot, denied, traffic, users, unblocked } = shared;
-        let mut merged =
-            SharedClient { snapshot: ClientSnapshot::default(), denied, traffic, users, unblocked };
+        let mut merged = shared;
+        let snapshot = std::mem::take(&mut merged.snapshot);
         let is_known = !merged.denied.is_empty();
         let mut history = is_known.then(|| snapshot.into_history(&text, &policies, &names, now));
         if let Some((pending, instance)) = own {
-            merged.denied.report(instance, pending.snapshot.denied);
-            merged.traffic.report(instance, pending.snapshot.traffic.clone());
+            let before = pending.published.as_deref();
+            merged.incarnation =
+                incarnation(merged.incarnation, is_known, before.map(|before| before.incarnation));
+            let before = before.filter(|before| before.incarnation == merged.incarnation);
+            merged.denied.report(instance, pending.snapshot.denied, before.map(|before| &before.denied));
+            let traffic = pending.snapshot.traffic.clone();
+            merged.traffic.report(instance, traffic, before.map(|before| &before.traffic));
             merged.users.add(&pending.users, pending.slice);
             let mut own = pending.snapshot.clone().into_history(&text, &policies, &names, now);
             // The archive may have lost it.
@@ -107,7 +124,10 @@ impl ClientRegistry {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::super::testing::{SECOND, denied_once, registry},
+        super::{
+            super::testing::{SECOND, denied_once, registry},
+            PeerView,
+        },
         *,
     };
 
@@ -126,6 +146,57 @@ mod tests {
 
     fn merge(shared: SharedClient, own: Option<(&PendingSnapshot, u32)>, now: i64) -> MergedClient {
         registry().merge_shared(client(), shared, own, now, 0)
+    }
+
+    /// Has this instance publish what it knows, into `shared`.
+    fn publish(registry: &ClientRegistry, number: u32, shared: &mut SharedClient, now: i64) {
+        for pending in registry.pending_snapshots(now, 1) {
+            let own = Some((&pending, number));
+            *shared = registry.merge_shared(client(), std::mem::take(shared), own, now, 0).client;
+            registry.ack_snapshot(&pending, shared.incarnation, now);
+        }
+    }
+
+    #[test]
+    fn of_a_client_that_many_instances_deny_each_denial_counts_once() {
+        let instances: Vec<_> = (0..20).map(|_| registry()).collect();
+        let mut shared = SharedClient::default();
+        let denied = |shared: &SharedClient| {
+            (shared.denied.total(), shared.traffic.total().map(|traffic| traffic.total().denied))
+        };
+        for round in 1..=60 {
+            let now = round * SECOND;
+            for (number, instance) in (1..).zip(&instances) {
+                instance.record(denied_once(ADDRESS, now), now);
+                publish(instance, number, &mut shared, now);
+            }
+            let expected = u32::try_from(round).unwrap() * 20;
+            assert_eq!(shared.denied.total(), Some(expected.into()), "round {round}");
+        }
+        // The archive loses it, and comes back.
+        let lost = std::mem::take(&mut shared);
+        let now = 61 * SECOND;
+        for (number, instance) in (1..21).zip(&instances).rev() {
+            instance.republish_all(now);
+            publish(instance, number, &mut shared, now);
+            instance.republish_all(now);
+        }
+        assert_eq!(denied(&shared), denied(&lost));
+        // Each publishes again, whether it has to or not.
+        for (number, instance) in (1..).zip(&instances) {
+            publish(instance, number, &mut shared, now + SECOND);
+        }
+        assert_eq!(denied(&shared), denied(&lost));
+        // What of this instance is summed up with others does not count as theirs.
+        let first = instances.iter().zip(1..).find(|&(_, number)| shared.denied.is_summed_up(number));
+        let (instance, number) = first.unwrap();
+        let view = PeerView {
+            own_summed_up: Some(shared.incarnation),
+            snapshot: shared.clone().of_others(number),
+            ..PeerView::default()
+        };
+        instance.replace_peer_view(client(), view, Some(1), now);
+        assert_eq!(instance.find(client(), now).map(|(client, ..)| client.denied), Some(1_200));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::{
     entry::ClientEntry,
     history::DenialHistory,
     policies::RecordPolicies,
-    publication::PublishState,
+    publication::{PublishState, PublishedCounts},
     records::RecordBuffer,
     sort_index::{ClientPosition, SortIndex, SortKeys, sort_keys},
     unblock::Unblock,
@@ -39,7 +39,7 @@ const BASE: usize = heap::tree_entry(size_of::<(IpNet, ClientEntry)>()) + SortIn
 /// About how many bytes a client takes that has no records.
 const CLIENT: usize = BASE + heap::array::<DenialHistory>(1) + heap::array::<(Arc<str>, RecordBuffer)>(1);
 /// What it takes more where it is published: its state, and the users who are to be told.
-const PUBLISHED: usize = heap::array::<PublishState>(1) + DUE + 160;
+const PUBLISHED: usize = heap::array::<PublishState>(1) + heap::array::<PublishedCounts>(1) + DUE + 160;
 /// Clients that are evicted under one lock, or lose their evidence.
 const EVICTED_PER_LOCK: usize = 4_096;
 /// Bytes of one in the index of those that are to be published.

@@ -7,9 +7,12 @@ use std::{
 
 use ipnet::IpNet;
 
-use super::super::{
-    outbox::{Outbox, Pending},
-    recording::masking::DeniedUser,
+use super::{
+    super::{
+        outbox::{Outbox, Pending},
+        recording::masking::DeniedUser,
+    },
+    UserDenials,
 };
 use crate::memory::heap;
 
@@ -40,6 +43,8 @@ pub struct PendingUpdate {
     pub user_address: UserAddress,
     /// When it may not be kept any longer.
     pub ends: i64,
+    /// What the archive may have of it already, and in which incarnation of the user.
+    pub published: Option<(UserDenials, u32)>,
 }
 
 /// The denials of this instance by user, then by address.
@@ -75,6 +80,8 @@ struct AddressStats {
     ends: i64,
     /// Its number in the outbox, where it waits at most once.
     queued: Option<u64>,
+    /// What was acknowledged last, and in which incarnation of the user.
+    published: Option<(UserDenials, u32)>,
 }
 
 impl AddressStats {
@@ -96,7 +103,8 @@ impl UserEntry {
             if self.addresses.is_empty() {
                 self.addresses.reserve_exact(1);
             }
-            let new = AddressStats { denied: 0, verified: 0, last, ends: i64::MIN, queued: None };
+            let new =
+                AddressStats { denied: 0, verified: 0, last, ends: i64::MIN, queued: None, published: None };
             self.addresses.insert(index, (address, new));
             index
         });
@@ -201,20 +209,30 @@ impl UserAddressIndex {
             let (user, address) = item;
             let known = self.by_user.get(&user)?;
             let seen = known.addresses[known.position(address).ok()?].1;
-            Some(PendingUpdate { sequence, user, user_address: seen.at(address), ends: seen.ends })
+            let AddressStats { ends, published, .. } = seen;
+            Some(PendingUpdate { sequence, user, user_address: seen.at(address), ends, published })
         });
         pending.collect()
     }
 
-    /// These updates were written. What has changed since waits behind the others.
-    pub(super) fn ack(&mut self, written: &[PendingUpdate]) {
+    /// What of a user at an address was written to this incarnation of the user.
+    pub(super) fn published(&self, user: &str, address: IpNet, incarnation: u32) -> Option<UserDenials> {
+        let known = self.by_user.get(user)?;
+        let (denials, of) = known.addresses[known.position(address).ok()?].1.published?;
+        (of == incarnation).then_some(denials)
+    }
+
+    /// These updates were written, to this incarnation of the user. What has changed since waits behind the others.
+    pub(super) fn ack(&mut self, written: &[PendingUpdate], incarnation: u32) {
         for PendingUpdate { sequence, user, user_address, .. } in written {
             let Some(key) = self.outbox.remove(*sequence) else { continue };
             let known = self.by_user.get_mut(user);
             let Some(seen) = known.and_then(|known| known.get_mut(user_address.address)) else {
                 continue;
             };
-            let is_changed = seen.denied != user_address.denied;
+            let UserAddress { denied, verified, .. } = *user_address;
+            seen.published = Some((UserDenials { denied, verified }, incarnation));
+            let is_changed = seen.denied != denied;
             seen.queued = is_changed.then(|| self.outbox.push(key).0);
         }
     }
@@ -356,21 +374,21 @@ mod tests {
         let sent = user_addresses.pending(3);
         assert_eq!((sent.len(), user_addresses.pending(3)), (3, sent.clone()));
         add(&mut user_addresses, client(0), &who("acme", 2));
-        user_addresses.ack(&sent);
+        user_addresses.ack(&sent, 1);
         let rest: Vec<_> = user_addresses.pending(9).into_iter().map(|update| update.user_address).collect();
         assert_eq!(
             rest.iter().map(|seen| seen.address).collect::<Vec<_>>(),
             [client(3), client(4), client(0)]
         );
         assert_eq!(rest[2].denied, 2);
-        user_addresses.ack(&user_addresses.pending(9));
+        user_addresses.ack(&user_addresses.pending(9), 1);
         assert_eq!(user_addresses.pending(9), []);
         user_addresses.resend_all();
         let sent = user_addresses.pending(9);
         assert_eq!(sent.len(), 5);
         user_addresses.remove(&"acme".into(), client(2));
         add(&mut user_addresses, client(2), &who("acme", 3));
-        user_addresses.ack(&sent);
+        user_addresses.ack(&sent, 1);
         let rest: Vec<_> = user_addresses.pending(9).into_iter().map(|update| update.user_address).collect();
         assert_eq!(
             rest,

@@ -59,17 +59,16 @@ impl Traffic {
         self.seconds = self.seconds.saturating_add(other.seconds);
     }
 
+    /// Takes away requests that were added. When they came, and for which URLs, stays.
+    pub(super) fn subtract(&mut self, part: &Self) {
+        for (count, part) in self.requests_with(part) {
+            *count = count.saturating_sub(part);
+        }
+        self.paths.subtract(&part.paths);
+    }
+
     fn add_requests(&mut self, other: &Self) {
-        let pairs = [
-            (&mut self.denied, other.denied),
-            (&mut self.answered, other.answered),
-            (&mut self.refused, other.refused),
-            (&mut self.written, other.written),
-            (&mut self.refused_writes, other.refused_writes),
-            (&mut self.lines, other.lines),
-            (&mut self.writes, other.writes),
-        ];
-        for (count, more) in pairs {
+        for (count, more) in self.requests_with(other) {
             *count = count.saturating_add(more);
         }
         self.first = match (self.first, other.first) {
@@ -79,6 +78,19 @@ impl Traffic {
         self.last = self.last.max(other.last);
         self.urls.merge(other.urls);
         self.paths.merge(&other.paths);
+    }
+
+    /// Each number of requests, with that of `other`.
+    fn requests_with(&mut self, other: &Self) -> [(&mut u32, u32); 7] {
+        [
+            (&mut self.denied, other.denied),
+            (&mut self.answered, other.answered),
+            (&mut self.refused, other.refused),
+            (&mut self.written, other.written),
+            (&mut self.refused_writes, other.refused_writes),
+            (&mut self.lines, other.lines),
+            (&mut self.writes, other.writes),
+        ]
     }
 
     pub(super) fn trim(&mut self) {

@@ -51,6 +51,25 @@ impl TrafficHistory {
         }
     }
 
+    /// Takes away what one of those that counted this has counted. Times and URLs stay: merged again, they change nothing.
+    pub(in crate::abuse) fn subtract(&mut self, part: &Self) {
+        self.advance(part.period);
+        match self.period - part.period {
+            0 => {
+                self.current.subtract(&part.current);
+                if let (Some(previous), Some(part)) = (&mut self.previous, &part.previous) {
+                    previous.subtract(part);
+                }
+            }
+            1 => {
+                if let Some(previous) = &mut self.previous {
+                    previous.subtract(&part.current);
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// Drops what one instance alone would not have.
     pub(in crate::abuse) fn trim(&mut self) {
         self.current.trim();

@@ -43,6 +43,16 @@ impl PathCounts {
         }
     }
 
+    /// Takes away requests that were added.
+    pub(super) fn subtract(&mut self, part: &Self) {
+        for &(path, requests) in &part.0 {
+            if let Some((_, count)) = self.0.iter_mut().find(|(known, _)| *known == path) {
+                *count = count.saturating_sub(requests);
+            }
+        }
+        self.0.retain(|(_, count)| *count > 0);
+    }
+
     /// Drops what a summary of its own would not have.
     pub(super) fn trim(&mut self) {
         if self.0.len() > PATHS {

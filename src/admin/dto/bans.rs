@@ -52,10 +52,28 @@ pub struct NewBan {
     pub force: bool,
 }
 
+/// `POST /v1/bans`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Banned {
+    #[serde(flatten)]
+    pub ban: Ban,
+    /// `false`: Redis does not answer, so the ban holds at this instance alone. The others are told once Redis answers.
+    #[serde(default = "is_shared")]
+    pub shared: bool,
+}
+
+/// Instances of earlier versions do not say.
+pub(super) fn is_shared() -> bool {
+    true
+}
+
 /// `DELETE /v1/bans?key=`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Lifted {
     #[schema(value_type = schema::BanKey)]
     pub key: String,
     pub bans_lifted: u64,
+    /// `false`: Redis does not answer, so the bans are lifted at this instance alone. The others are told once Redis answers.
+    #[serde(default = "is_shared")]
+    pub shared: bool,
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Ban, ClearedLimit, LimitUsage, schema};
+use super::{Ban, ClearedLimit, LimitUsage, bans::is_shared, schema};
 
 /// `GET /v1/blocked`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -63,6 +63,8 @@ pub struct Evidence {
     pub records: Vec<Record>,
     /// The users in the records, the one with most records first.
     pub users: Vec<RecordedUser>,
+    /// Those whose key is the address, and others that denied its requests: by a user, a header and the like, the ten that free
+    /// last.
     pub limits: Vec<LimitUsage>,
     /// Of the address and of prefixes around it.
     pub bans: Vec<Ban>,
@@ -145,6 +147,9 @@ pub struct Unblocked {
     pub address: String,
     pub cleared: Vec<ClearedLimit>,
     pub bans_lifted: u64,
+    /// `false`: Redis does not answer, so the bans are lifted at this instance alone. The others are told once Redis answers.
+    #[serde(default = "is_shared")]
+    pub shared: bool,
     /// The bans of prefixes around the address, which still hold.
     pub still_banned: Vec<Ban>,
     /// The records of the address. They are kept.

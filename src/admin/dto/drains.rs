@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::schema;
+use super::{bans::is_shared, schema};
 
 /// An endpoint that takes no new requests, because an operator has drained it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -20,6 +20,16 @@ pub struct Drain {
     pub by: String,
     /// `false`: this instance has no such endpoint, so the drain holds for other instances, or once it is configured.
     pub configured: bool,
+}
+
+/// `POST /v1/drains`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Drained {
+    #[serde(flatten)]
+    pub drain: Drain,
+    /// `false`: Redis does not answer, so this instance alone has drained it. The others are told once Redis answers.
+    #[serde(default = "is_shared")]
+    pub shared: bool,
 }
 
 /// `GET /v1/drains`
@@ -55,4 +65,7 @@ pub struct Undrained {
     pub endpoint: String,
     /// `true`: it takes no requests still, because the configuration has `drain: true`.
     pub drained_by_configuration: bool,
+    /// `false`: Redis does not answer, so this instance alone has undrained it. The others are told once Redis answers.
+    #[serde(default = "is_shared")]
+    pub shared: bool,
 }

@@ -132,6 +132,7 @@ vocabulary! {
         Drain = "drain",
         Undrain = "undrain",
         Reload = "reload",
+        NotReloaded = "not_reloaded",
     }
     /// What holds an address: a ban; or a limit; or nothing, since it was unblocked, or since all has ended.
     AddressState { Banned = "banned", Limited = "limited", Unblocked = "unblocked", Free = "free", }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::schema;
+use crate::telemetry::diagnostics;
 
 /// `GET /healthz`, `GET /readyz`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -46,6 +47,13 @@ impl Status {
     /// The warnings but for those that [`Status::outages`] has.
     pub fn other_warnings(&self) -> impl Iterator<Item = &String> {
         self.warnings.iter().filter(|warning| self.outages.iter().all(|outage| outage.text != **warning))
+    }
+
+    /// The warnings that neither [`Status::outages`] nor [`Configuration::last_reload`] has.
+    pub fn remaining_warnings(&self) -> impl Iterator<Item = &String> {
+        let of_reload =
+            self.configuration.failed_reload().map(|(_, error)| diagnostics::failed_reload(error));
+        self.other_warnings().filter(move |warning| of_reload.as_ref() != Some(warning))
     }
 }
 
@@ -168,6 +176,14 @@ pub struct Configuration {
     pub loaded: String,
     /// `null` if it was not reloaded since the start.
     pub last_reload: Option<LastReload>,
+}
+
+impl Configuration {
+    /// When the last reload failed, and its first error; `None` if it took effect, or there was none.
+    pub fn failed_reload(&self) -> Option<(&str, &str)> {
+        let LastReload { time, error } = self.last_reload.as_ref()?;
+        Some((time, error.as_deref()?))
+    }
 }
 
 /// The result of a reload.

@@ -88,7 +88,10 @@ fn limited_body(evidence: &Evidence, now: i64) -> Markup {
     let address = &evidence.address;
     // Otherwise there is nothing to clear.
     let is_held = ["banned", "limited"].contains(&address.state.as_str())
-        || evidence.limits.iter().any(|limit| limit.used > 0);
+        || evidence
+            .limits
+            .iter()
+            .any(|limit| limit.used > 0 && abuse::is_identifier_of(&limit.key, &address.address));
     html! {
         (head(&address.address, &html! {
             (components::state_badge(address)) (components::hint_badge(address)) (unblocked(address, now))
@@ -136,7 +139,7 @@ fn limits_table(limits: &[LimitUsage], policies: &[String]) -> Markup {
         section aria-labelledby="limits" {
             div.bar-head { h2 #limits { "Limits" } span.meta { "Limited by " (components::chips(policies)) } }
             div.card {
-                @if limits.is_empty() { (components::empty_state("No limit has this address as its key", "The limits that denied its requests use other keys, such as users.")) }
+                @if limits.is_empty() { (components::empty_state("No limit to show", "The limits that denied its requests are not in proxy.yaml, or count by users, who are not recorded.")) }
                 @else {
                     (limits::table(limits))
                 }

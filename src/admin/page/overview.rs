@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     abuse::Sort,
+    config::model::is_numbered_name,
     telemetry::metrics::{History, Sample},
 };
 
@@ -48,7 +49,8 @@ async fn page(context: &HandlerContext) -> Result<Page, Problem> {
     let status = status::status_dto(&context.state);
     let body = html! {
         (head(&status, now))
-        (warnings(&status.other_warnings().collect::<Vec<_>>()))
+        (failed_reload(&status, now))
+        (warnings(&status.remaining_warnings().collect::<Vec<_>>()))
         (tiles(context, blocked))
         (routes(&configuration::routes_dto(context).routes, &context.history.lock()))
         div.columns {
@@ -83,6 +85,18 @@ fn head(status: &Status, now: i64) -> Markup {
                     }
                     span { "Configuration " code { (status.configuration.hash) } ", loaded " (components::time_ago(&status.configuration.loaded, now)) }
                 }
+            }
+        }
+    }
+}
+
+fn failed_reload(status: &Status, now: i64) -> Markup {
+    html! {
+        @if let Some((time, error)) = status.configuration.failed_reload() {
+            section.notice.outages aria-labelledby="reload" {
+                h2 #reload { "The last reload failed" span.since { (components::time_ago(time, now)) } }
+                p { (components::with_code(error)) }
+                p { "The configuration of before is still running. " code { "tollgate check" } " shows all errors." }
             }
         }
     }
@@ -141,11 +155,11 @@ fn routes(routes: &[Route], history: &History) -> Markup {
             }
             div.card {
                 @for (id, entry) in routes.iter().enumerate() {
-                    (route_card(id, &entry.name, &match_summary(entry), entry.tunnels, &samples(&entry.name), history.last_recorded()))
+                    (route_card(id, (&entry.name, is_numbered_name(&entry.name, &entry.path)), &match_summary(entry), entry.tunnels, &samples(&entry.name), history.last_recorded()))
                 }
                 // Requests that match no route are shown only if there were any.
                 @if unmatched.iter().any(|sample| sample.requests > 0) {
-                    (route_card(routes.len(), "no route", "requests that match no route", 0, &unmatched, history.last_recorded()))
+                    (route_card(routes.len(), ("no route", false), "requests that match no route", 0, &unmatched, history.last_recorded()))
                 }
                 @if routes.is_empty() { (components::empty_state("No routes are configured", "Every request gets a 404 response.")) }
             }
@@ -160,12 +174,22 @@ fn match_summary(route: &Route) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
-fn route_card(id: usize, name: &str, matches: &str, tunnels: u64, samples: &[Sample], end: i64) -> Markup {
+fn route_card(
+    id: usize,
+    (name, is_numbered): (&str, bool),
+    matches: &str,
+    tunnels: u64,
+    samples: &[Sample],
+    end: i64,
+) -> Markup {
     let last = samples.last().copied().unwrap_or_default();
+    let numbered = is_numbered.then_some(
+        "An earlier route has the same path. Set `name` in proxy.yaml to call this one otherwise.",
+    );
     html! {
         article.route data-key={ "route " (name) } {
             div.what {
-                h3 { (name) }
+                h3 title=[numbered] { (name) }
                 @if matches != name { p.faint.mono.matches { (matches) } }
                 dl {
                     div { dt { "Requests" } dd { (format_rate(per_second(last.requests))) "/s" } }

@@ -60,7 +60,7 @@ fn section(upstream: &Upstream, now: i64) -> Markup {
                 table.cards {
                     caption.hidden { "Endpoints of " (upstream.name) }
                     thead { tr {
-                        th scope="col" { "Endpoint" } th scope="col" { "State" } th scope="col" { "Reason" }
+                        th scope="col" { "Endpoint" } th scope="col" { "State" }
                         th.num scope="col" { "Since" } th.num scope="col" { "In flight" } th.num scope="col" { "Requests" }
                         th.num scope="col" { "Errors" } th.num scope="col" { "Ejections" }
                         th.js scope="col" { span.hidden { "Action" } }
@@ -87,9 +87,9 @@ fn row(upstream: &str, endpoint: &Endpoint, now: i64) -> Markup {
                 (components::untrusted(&endpoint.url))
                 @if endpoint.weight != 1 { " " span.badge.quiet { "weight " (endpoint.weight) } }
                 @if let Some(resolution) = &endpoint.resolution { (resolved(resolution, endpoint.addresses.len(), now)) }
+                (reason_line(endpoint.reason.as_deref(), endpoint.by.as_deref()))
             }
             td data-label="State" { (components::endpoint_badge(&endpoint.state, None)) }
-            td.wrap data-label="Reason" { (reason(endpoint.reason.as_deref(), endpoint.by.as_deref())) }
             td.num data-label="Since" { (since(endpoint.changed.as_deref(), now)) }
             td.num data-label="In flight" { (format_count(endpoint.active)) }
             td.num data-label="Requests" { (format_count(endpoint.requests)) }
@@ -106,9 +106,11 @@ fn row(upstream: &str, endpoint: &Endpoint, now: i64) -> Markup {
 fn address_row(url: &str, address: &EndpointAddress, now: i64) -> Markup {
     html! {
         tr data-key={ (url) " " (address.address) } {
-            th.mono scope="row" { span.faint { "↳ " (address.address) } }
+            th.mono scope="row" {
+                span.faint { "↳ " (address.address) }
+                (reason_line(address.reason.as_deref(), address.by.as_deref()))
+            }
             td data-label="State" { (components::endpoint_badge(&address.state, None)) }
-            td.wrap data-label="Reason" { (reason(address.reason.as_deref(), address.by.as_deref())) }
             td.num data-label="Since" { (since(address.changed.as_deref(), now)) }
             td.num data-label="In flight" { (format_count(address.active)) }
             td.num data-label="Requests" { (format_count(address.requests)) }
@@ -128,6 +130,12 @@ fn resolved(resolution: &Resolution, addresses: usize, now: i64) -> Markup {
             @if let Some(error) = &resolution.error { "; the resolver fails: " (components::untrusted(error)) }
         }
     }
+}
+
+/// Why an endpoint stands as it does: below its name, where a sentence has room.
+fn reason_line(text: Option<&str>, by: Option<&str>) -> Markup {
+    let is_known = by.is_some() || text.is_some_and(|text| !text.is_empty());
+    html! { @if is_known { p.small.wrap.reason { (reason(text, by)) } } }
 }
 
 fn reason(reason: Option<&str>, by: Option<&str>) -> Markup {
@@ -225,6 +233,7 @@ mod tests {
         assert!(row("http://a 10.0.0.1:3000").contains(">ejected<"));
         assert!(row("http://b").contains(">drained<") && row("http://b").contains("data-dialog=\"undrain\""));
         assert!(row("http://b").contains("by operator at ::1"));
+        assert!(!html.contains("data-label=\"Reason\""), "a column beside seven others is narrow");
         assert!(!row("http://c").contains("data-dialog"), "the configuration has to be changed");
     }
 }

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     abuse::Sort,
-    admin::dto::{Ban, Evidence, NewBan, Unblocked},
+    admin::dto::{Banned, Evidence, NewBan, Unblocked},
 };
 
 /// For an answer. An operator should know soon that the figures are old.
@@ -137,6 +137,7 @@ async fn unblock(connection: &mut Connection, address: &str) -> Result<AdminResp
             ban.key
         ),
     };
+    text += place(unblocked.shared);
     if !unblocked.other_keys.is_empty() {
         text += &format!("; still limited: {}", unblocked.other_keys.join(", "));
     }
@@ -151,8 +152,13 @@ async fn ban(connection: &mut Connection, address: &str) -> Result<AdminResponse
         force: false,
     };
     let body = serde_json::to_vec(&ban).map_err(std::io::Error::from)?;
-    let ban: Ban = connection.request(Method::POST, "/v1/bans", body.into()).await?;
-    Ok(AdminResponse::Changed(format!("{} is banned for {BAN_DURATION}", ban.key)))
+    let Banned { ban, shared } = connection.request(Method::POST, "/v1/bans", body.into()).await?;
+    Ok(AdminResponse::Changed(format!("{} is banned for {BAN_DURATION}{}", ban.key, place(shared))))
+}
+
+/// Where a change of bans holds, if not everywhere.
+fn place(shared: bool) -> &'static str {
+    if shared { "" } else { " at this instance, and at the others once Redis answers" }
 }
 
 fn blocked_path(address: &str) -> String {

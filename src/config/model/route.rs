@@ -66,6 +66,12 @@ pub struct Route {
     pub response_headers: Option<Arc<HeaderEdits>>,
 }
 
+/// Whether the name of a route is its path and a number, as it is where several routes without a name have the path.
+pub fn is_numbered_name(name: &str, path: &str) -> bool {
+    let number = name.strip_prefix(path).and_then(|rest| rest.strip_prefix('#'));
+    number.is_some_and(|number| number.parse::<usize>().is_ok())
+}
+
 impl Route {
     /// The route as requests take it: itself, or for each upstream that its requests are split among the route to that one.
     pub fn variants(&self) -> &[Self] {

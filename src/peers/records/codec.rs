@@ -1,6 +1,7 @@
 //! How records are stored: compact, each name and each path once.
 //!
-//! What is found may be of another version, or of no instance: then it is as if it were not there.
+//! What is found may be of another version, or of no instance: then it is as if it were not there. The incarnation of a record
+//! is written behind all else, where earlier versions do not look; of what they have written it is 0.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -87,8 +88,8 @@ impl<'a> Texts<'a> {
 }
 
 /// A first value with this content.
-pub(super) fn encode(content: &impl Serialize) -> Vec<u8> {
-    append(fastrand::u64(..).to_be_bytes().to_vec(), content)
+pub(super) fn encode(content: &impl Serialize, incarnation: u32) -> Vec<u8> {
+    append(fastrand::u64(..).to_be_bytes().to_vec(), &(content, incarnation))
 }
 
 fn append(value: Vec<u8>, content: &impl Serialize) -> Vec<u8> {
@@ -96,20 +97,22 @@ fn append(value: Vec<u8>, content: &impl Serialize) -> Vec<u8> {
     postcard::to_extend(content, value).unwrap_or_default()
 }
 
-/// What a first value holds.
-pub(super) fn decode<T: DeserializeOwned>(value: Option<&[u8]>) -> Stored<T> {
+/// What a first value holds, and its incarnation.
+pub(super) fn decode<T: DeserializeOwned>(value: Option<&[u8]>) -> Stored<(T, u32)> {
     let value = value.unwrap_or_default();
+    let content = value.get(STAMP..).and_then(parse);
     Stored {
         stamp: value.get(..STAMP).unwrap_or(value).to_vec(),
-        content: value.get(STAMP..).and_then(parse),
+        content: content.map(|(content, rest)| (content, postcard::from_bytes(rest).unwrap_or(0))),
     }
 }
 
-fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+/// What the bytes begin with, and the rest.
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Option<(T, &[u8])> {
     if bytes.is_empty() || bytes.len() > MAX_VALUE {
         return None;
     }
-    postcard::from_bytes(bytes)
+    postcard::take_from_bytes(bytes)
         .inspect_err(|_| tracing::debug!(bytes = bytes.len(), "can't read a record of another instance"))
         .ok()
 }
@@ -172,7 +175,7 @@ fn encode_counts(client: &SharedClient) -> Vec<u8> {
         limits: limits.iter().filter(|limit| is_lasting(limit)).map(limit).collect(),
         unblocked: client.unblocked.clone(),
     };
-    encode(&counts)
+    encode(&counts, client.incarnation)
 }
 
 fn encode_evidence(snapshot: &ClientSnapshot, stamp: &[u8]) -> Vec<u8> {
@@ -203,7 +206,7 @@ fn encode_evidence(snapshot: &ClientSnapshot, stamp: &[u8]) -> Vec<u8> {
 /// The client that two values hold.
 pub(super) fn decode_client(counts: Option<&[u8]>, evidence: Option<&[u8]>) -> Stored<SharedClient> {
     let Stored { stamp, content } = decode::<Counts>(counts);
-    let content = content.map(|counts| {
+    let content = content.map(|(counts, incarnation)| {
         let Counts { first, last, until, denied, users, traffic, policies, limits, unblocked } = counts;
         let policy = |(name, keep, retain): (String, u32, i64)| PolicySnapshot {
             name: name.into(),
@@ -220,10 +223,10 @@ pub(super) fn decode_client(counts: Option<&[u8]>, evidence: Option<&[u8]>) -> S
         };
         // It belongs to these counts alone.
         let evidence = evidence.and_then(|value| value.strip_prefix(stamp.as_slice())).and_then(parse);
-        if let Some(evidence) = evidence {
+        if let Some((evidence, _)) = evidence {
             add_evidence(&mut snapshot, evidence);
         }
-        SharedClient { snapshot, denied, traffic, users, unblocked }
+        SharedClient { snapshot, denied, traffic, users, unblocked, incarnation }
     });
     Stored { stamp, content }
 }
@@ -262,7 +265,7 @@ mod tests {
 
     fn client(records: i64) -> SharedClient {
         let mut denied = DeniedCounts::default();
-        denied.report(7, 9);
+        denied.report(7, 9, None);
         let last = 1_783_080_001_000_000;
         let snapshot = ClientSnapshot {
             first: last - 60_000_000,
@@ -285,7 +288,7 @@ mod tests {
         };
         let unblock = Unblock { time: last, by: "ann".into() };
         let unblocked = Some(SharedUnblock { unblock, denied_since: true }).filter(|_| records > 0);
-        SharedClient { snapshot, denied, unblocked, ..SharedClient::default() }
+        SharedClient { snapshot, denied, unblocked, incarnation: u32::MAX, ..SharedClient::default() }
     }
 
     fn round_trip([counts, evidence]: &[Vec<u8>; 2]) -> Stored<SharedClient> {
@@ -299,7 +302,17 @@ mod tests {
         let stored = round_trip(&values);
         assert_eq!(stored.content, Some(client));
         assert_eq!(stored.stamp, values[0][..STAMP]);
-        assert!(values[0].len() < 100 && values[1].len() < 70, "{} {}", values[0].len(), values[1].len());
+        assert!(values[0].len() < 105 && values[1].len() < 70, "{} {}", values[0].len(), values[1].len());
+    }
+
+    #[test]
+    fn instances_of_earlier_versions_read_it_and_are_read() {
+        let client = client(5);
+        let [counts, evidence] = encode_client(&client);
+        assert!(postcard::from_bytes::<Counts>(&counts[STAMP..]).is_ok());
+        let earlier = &counts[..counts.len() - postcard::to_allocvec(&u32::MAX).unwrap().len()];
+        let stored = decode_client(Some(earlier), Some(&evidence));
+        assert_eq!(stored.content, Some(SharedClient { incarnation: 0, ..client }));
     }
 
     #[test]

@@ -70,6 +70,7 @@ pub(super) async fn read_clients(
 fn to_view(scope: &Scope, stored: Stored<SharedClient>, now: i64) -> PeerView {
     let Some(client) = stored.content else { return PeerView::default() };
     let (users, unblocked) = (client.users.len(), client.unblocked.clone());
+    let own_summed_up = client.denied.is_summed_up(scope.instance).then_some(client.incarnation);
     let snapshot = client.of_others(scope.instance);
     PeerView {
         unblocked: unblocked.filter(|known| is_sound(known, now)).map(
@@ -81,6 +82,7 @@ fn to_view(scope: &Scope, stored: Stored<SharedClient>, now: i64) -> PeerView {
         ),
         users: snapshot.as_ref().map_or(0, |_| users),
         snapshot,
+        own_summed_up,
     }
 }
 

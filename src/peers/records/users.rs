@@ -15,8 +15,8 @@ use super::{
 };
 use crate::{
     abuse::{
-        ADDRESSES_PER_USER, ClientRegistry, PendingUpdate, UserAddress, UserAddresses, UserDenialCounts,
-        UserDenials,
+        self, ADDRESSES_PER_USER, ClientRegistry, PendingUpdate, UserAddress, UserAddresses,
+        UserDenialCounts, UserDenials,
     },
     peers::time::{Clocks, RunningTime, unix_micros},
 };
@@ -26,8 +26,8 @@ const MAX_PER_ROUND: usize = 500;
 /// How often a round asks what has expired.
 const SWEEPS_PER_ROUND: usize = 8;
 
-/// A user, at each address.
-type StoredUser = Vec<StoredAddress>;
+/// A user, at each address, and the user's incarnation: see [`SharedClient`](crate::abuse::SharedClient).
+type StoredUser = (Vec<StoredAddress>, u32);
 
 /// A user at an address. Times are microseconds by Redis' clock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,15 +76,17 @@ pub(super) async fn publish_round(
         let names: Vec<_> = chunk.iter().map(|(name, _)| name.clone()).collect();
         let (clocks, stored) = read_stored(connection, scope, &names, time).await?;
         let merge = |((name, updates), stored): (&(String, Vec<PendingUpdate>), Stored<StoredUser>)| {
-            let mut user = stored.content.unwrap_or_default();
-            updates.iter().for_each(|update| add(&mut user, update, scope.instance, clocks));
-            entry(scope, name, stored.stamp, user, true, clocks)
+            let (mut user, known) = stored.content.unwrap_or_default();
+            let published = updates.iter().find_map(|update| update.published).map(|(_, of)| of);
+            let incarnation = abuse::incarnation(known, !user.is_empty(), published);
+            updates.iter().for_each(|update| add(&mut user, update, incarnation, scope.instance, clocks));
+            (entry(scope, name, stored.stamp, (user, incarnation), true, clocks), incarnation)
         };
-        let entries: Vec<_> = chunk.iter().zip(stored).map(merge).collect();
+        let (entries, incarnations): (Vec<_>, Vec<_>) = chunk.iter().zip(stored).map(merge).unzip();
         let outcomes = write(connection, scope, &entries).await?;
-        for ((_, updates), outcome) in chunk.iter().zip(outcomes) {
+        for (((_, updates), outcome), incarnation) in chunk.iter().zip(outcomes).zip(incarnations) {
             if outcome != Outcome::Conflict {
-                registry.ack_user_addresses(updates);
+                registry.ack_user_addresses(updates, incarnation);
             }
         }
     }
@@ -119,7 +121,13 @@ pub(super) async fn sweep(
 }
 
 /// Adds what this instance saw of a user at an address.
-fn add(user: &mut StoredUser, update: &PendingUpdate, instance: u32, clocks: Clocks) {
+fn add(
+    user: &mut Vec<StoredAddress>,
+    update: &PendingUpdate,
+    incarnation: u32,
+    instance: u32,
+    clocks: Clocks,
+) {
     let UserAddress { address, denied, verified, last } = update.user_address;
     let (address, last, ends) = (encoded(address), clocks.to_redis(last), clocks.to_redis(update.ends));
     let index = user.iter().position(|known| known.address == address).unwrap_or_else(|| {
@@ -127,7 +135,8 @@ fn add(user: &mut StoredUser, update: &PendingUpdate, instance: u32, clocks: Clo
         user.len() - 1
     });
     let known = &mut user[index];
-    known.denied.report(instance, UserDenials { denied, verified });
+    let published = update.published.filter(|&(_, of)| of == incarnation).map(|(denials, _)| denials);
+    known.denied.report(instance, UserDenials { denied, verified }, published.as_ref());
     (known.last, known.ends) = (known.last.max(last), known.ends.max(ends));
 }
 
@@ -136,7 +145,7 @@ fn entry(
     scope: &Scope,
     name: &str,
     expected: Vec<u8>,
-    mut user: StoredUser,
+    (mut user, incarnation): StoredUser,
     is_change: bool,
     clocks: Clocks,
 ) -> Entry {
@@ -153,7 +162,7 @@ fn entry(
     }
     let first_end = user.iter().map(|known| known.ends).min();
     let due_in = first_end.map_or(0, |ends| millis_until(ends, clocks.redis));
-    let value = if user.is_empty() { Vec::new() } else { codec::encode(&user) };
+    let value = if user.is_empty() { Vec::new() } else { codec::encode(&user, incarnation) };
     let kept = (due_in + SLACK).min(scope.retain_millis());
     let (name, key) = (name.to_owned(), scope.user_key(name));
     Entry { name, keys: vec![key], expected, is_change, due_in, values: vec![(value, kept)] }
@@ -207,14 +216,19 @@ pub(super) async fn read_addresses(
     now: i64,
 ) -> RedisResult<UserAddresses> {
     let (clocks, stored) = read_stored(connection, scope, &[user_hash(name)], RunningTime::from(now)).await?;
-    let known = stored.into_iter().filter_map(|stored| stored.content).flatten().take(2 * ADDRESSES_PER_USER);
+    let (known, incarnation) = stored.into_iter().find_map(|stored| stored.content).unwrap_or_default();
+    let known = known.into_iter().take(2 * ADDRESSES_PER_USER);
     let mut addresses = UserAddresses::default();
     for known in known.filter(|known| known.ends > clocks.redis) {
         let Some(address) = known.address() else { continue };
         let last = clocks.to_own(known.last);
         let seen = |UserDenials { denied, verified }| UserAddress { address, denied, verified, last };
         addresses.own.extend(known.denied.of(scope.instance).map(seen));
-        addresses.others.extend(known.denied.of_others(scope.instance).map(seen));
+        let others = known.denied.of_others(scope.instance).map(seen);
+        match known.denied.is_summed_up(scope.instance) {
+            true => addresses.summed_up.extend(others.map(|others| (others, incarnation))),
+            false => addresses.others.extend(others),
+        }
     }
     Ok(addresses)
 }
@@ -224,7 +238,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::abuse;
 
     const CLOCKS: Clocks = Clocks { redis: 1_000_000, own: 900_000 };
 
@@ -251,31 +264,32 @@ mod tests {
     #[test]
     fn an_entry_is_due_when_the_first_of_its_addresses_expires() {
         let user = vec![known(1, 1, 1_000_000), known(2, 1, 3_000_000), known(3, 1, 2_000_000)];
-        let entry = entry(&scope(), "x", Vec::new(), user.clone(), false, CLOCKS);
+        let entry = entry(&scope(), "x", Vec::new(), (user.clone(), 3), false, CLOCKS);
         assert_eq!((entry.due_in, entry.values[0].1), (1_000, 1_000 + SLACK));
         let stored: Stored<StoredUser> = codec::decode(Some(&entry.values[0].0));
-        assert_eq!(stored.content.as_deref(), Some(&user[1..]));
-        let gone = super::entry(&scope(), "x", Vec::new(), user[..1].to_vec(), false, CLOCKS);
+        assert_eq!(stored.content, Some((user[1..].to_vec(), 3)));
+        let gone = super::entry(&scope(), "x", Vec::new(), (user[..1].to_vec(), 3), false, CLOCKS);
         assert!(gone.values[0].0.is_empty());
     }
 
     #[test]
     fn a_user_has_a_bounded_number_of_addresses() {
         let user: Vec<_> = (0..3_000).map(|n| known(n, n as i64, 2_000_000)).collect();
-        let entry = entry(&scope(), "x", Vec::new(), user, false, CLOCKS);
+        let entry = entry(&scope(), "x", Vec::new(), (user, 3), false, CLOCKS);
         let stored: Stored<StoredUser> = codec::decode(Some(&entry.values[0].0));
-        let kept = stored.content.unwrap();
+        let (kept, _) = stored.content.unwrap();
         assert!(kept.len() <= ADDRESSES_PER_USER && kept.iter().all(|known| known.last >= 1_000));
     }
 
     #[test]
     fn addresses_at_which_others_claimed_to_be_the_user_go_first() {
         let mut user: Vec<_> = (0..3_000).map(|n| known(n, n as i64, 2_000_000)).collect();
-        user.iter_mut().for_each(|known| known.denied.report(7, UserDenials { denied: 2, verified: 0 }));
-        user[0].denied.report(8, UserDenials { denied: 2, verified: 1 });
+        user.iter_mut()
+            .for_each(|known| known.denied.report(7, UserDenials { denied: 2, verified: 0 }, None));
+        user[0].denied.report(8, UserDenials { denied: 2, verified: 1 }, None);
         let verified = user[0].clone();
-        let entry = entry(&scope(), "x", Vec::new(), user, false, CLOCKS);
+        let entry = entry(&scope(), "x", Vec::new(), (user, 3), false, CLOCKS);
         let stored: Stored<StoredUser> = codec::decode(Some(&entry.values[0].0));
-        assert_eq!(stored.content.unwrap().first(), Some(&verified));
+        assert_eq!(stored.content.unwrap().0.first(), Some(&verified));
     }
 }

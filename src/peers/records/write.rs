@@ -68,16 +68,17 @@ async fn publish(
         let own = Some((client, scope.instance));
         let shared = content.unwrap_or_default();
         let merged = registry.merge_shared(client.address, shared, own, now, clocks.lag());
-        (entry(scope, client.address, stamp, &merged, true, now), merged.client.unblocked)
+        let entry = entry(scope, client.address, stamp, &merged, true, now);
+        (entry, (merged.client.incarnation, merged.client.unblocked))
     };
-    let (entries, unblocked): (Vec<_>, Vec<_>) = clients.iter().zip(stored).map(merge).unzip();
+    let (entries, merged): (Vec<_>, Vec<_>) = clients.iter().zip(stored).map(merge).unzip();
     let outcomes = write(connection, scope, &entries).await?;
     let mut published = 0;
-    for ((client, outcome), unblocked) in clients.iter().zip(outcomes).zip(unblocked) {
+    for ((client, outcome), (incarnation, unblocked)) in clients.iter().zip(outcomes).zip(merged) {
         if outcome == Outcome::Conflict {
             continue;
         }
-        registry.ack_snapshots([client], now);
+        registry.ack_snapshot(client, incarnation, now);
         if let Some(unblocked) = unblocked {
             registry.note_unblock(client, &unblocked.unblock.shifted(-clocks.lag()), now);
         }

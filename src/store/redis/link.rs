@@ -437,9 +437,11 @@ impl Inner {
                     topology.doubt();
                 } else if failure.trips_the_breaker() {
                     topology.doubt();
-                    if breaker.failed() {
-                        let (node, error) = (&self.node.address, failure.reason());
-                        tracing::warn!(%node, %error, "Redis at {node} is unavailable: policies follow their on_store_error");
+                    let (node, error) = (&self.node.address, failure.reason());
+                    if breaker.failed()
+                        && let Some(text) = self.node.seen.lock().fail(node, error, topology.is_cluster())
+                    {
+                        tracing::warn!(%node, %error, "{text}");
                     }
                 }
             }

@@ -7,7 +7,7 @@ use super::{
     rules::{Finding, Subject},
 };
 use crate::telemetry::metrics::{
-    EndpointFacts, EndpointState, NodeState, RouteOutcomes, StoreFacts, StoreTopology,
+    EndpointFacts, EndpointState, NodeState, RouteOutcomes, StoreFacts, StoreTopology, unavailable_node,
 };
 
 /// Errors from which on a route fails if they are half of its latest requests.
@@ -157,13 +157,9 @@ fn unavailable_store(store: &StoreFacts) -> Vec<Finding> {
     // Replicas of a primary take no decisions.
     let away = known.filter(|node| node.primary.is_none() && is_away(node.state));
     let found = away.map(|node| {
-        let (address, why) = (&node.address, node.failure.as_deref().unwrap_or("it fails too often"));
-        let what = match store.topology {
-            StoreTopology::Cluster => "decisions about its keys follow",
-            StoreTopology::Single | StoreTopology::Sentinel => "policies follow",
-        };
-        let text = format!("Redis at {address} is unavailable ({why}): {what} their on_store_error");
-        Finding { subject: Subject::UnavailableStore(address.clone()), text }
+        let why = node.failure.as_deref().unwrap_or("it fails too often");
+        let text = unavailable_node(&node.address, why, store.topology == StoreTopology::Cluster);
+        Finding { subject: Subject::UnavailableStore(node.address.clone()), text }
     });
     found.collect()
 }

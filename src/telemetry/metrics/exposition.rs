@@ -131,6 +131,11 @@ impl Metrics {
             ("tollgate_connections", "Open client connections", self.sum(|w| w.connections().value())),
             ("tollgate_leases", "Slots of concurrency policies in use", self.sum(|w| w.leases().value())),
             ("tollgate_memory_keys", "Limits held in the memory store", memory.keys),
+            (
+                "tollgate_config_last_reload_successful",
+                "Whether the last reload of the configuration took effect, or there was none",
+                u64::from(self.reload_error().is_none()),
+            ),
         ];
         for (name, help, value) in gauges {
             out.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)?;
@@ -154,6 +159,10 @@ impl Metrics {
         ];
         for (name, help, value) in counters {
             counter(out, name, help)?.encode_counter::<NoLabelSet, _, u64>(&value, None)?;
+        }
+        let mut family = counter(out, "tollgate_config_reloads", "Reloads of the configuration")?;
+        for (result, value) in ["success", "failure"].into_iter().zip(self.reloads()) {
+            count(&mut family, [("result", result)], value)?;
         }
         connections::expose(|value| self.sum(value), out)?;
         refusals::expose(|value| self.sum(value), out)?;
@@ -374,6 +383,9 @@ mod tests {
             pool.connections(PoolState::Idle).set(3);
         }
         metrics.add_abuse_dropped(7);
+        metrics.record_reload(None);
+        metrics.record_reload(Some("x"));
+        metrics.record_reload(Some("y"));
         metrics.watch_memory(|| MemoryFacts {
             keys: 11,
             bytes: BudgetFacts { held: 1_000, budget: 4_096 },
@@ -391,6 +403,9 @@ mod tests {
             r#"tollgate_requests_total{route="all",status="2xx"} 2"#,
             r#"tollgate_requests_total{route="",status="4xx"} 2"#,
             r#"tollgate_requests_denied_total{route="all"} 2"#,
+            "tollgate_config_last_reload_successful 0",
+            r#"tollgate_config_reloads_total{result="success"} 1"#,
+            r#"tollgate_config_reloads_total{result="failure"} 2"#,
             r#"tollgate_requests_denied_total{route=""} 0"#,
             r#"tollgate_request_duration_seconds_bucket{le="0.0025",route="all"} 0"#,
             r#"tollgate_request_duration_seconds_bucket{le="0.005",route="all"} 2"#,

@@ -31,7 +31,7 @@ pub use cut_offs::{CutOff, CutOffBody, CutOffMetrics, CutOffReason};
 pub use endpoints::{AddressFacts, EndpointFacts, EndpointState, ResolutionFacts, StateChange};
 pub use format::ExpositionFormat;
 pub use history::{History, RouteHistory, Sample};
-pub use nodes::{NodeFacts, NodeRole, NodeState, StoreTopology};
+pub use nodes::{NodeFacts, NodeRole, NodeState, StoreTopology, unavailable_node};
 pub use openings::{Handshake, HandshakeFailure, OpeningMetrics, ProxyHeaderFailure};
 pub use refusals::Refusal;
 pub use registry::{BudgetFacts, EvidenceFacts, InstanceFacts, MemoryFacts, Metrics, StoreFacts};

@@ -64,6 +64,12 @@ impl NodeState {
     }
 }
 
+/// What is wrong where decisions would go to this server and it is not available: for the log, warnings and outages.
+pub fn unavailable_node(address: &str, why: &str, is_cluster: bool) -> String {
+    let what = if is_cluster { "decisions about its keys follow" } else { "policies follow" };
+    format!("Redis at {address} is unavailable ({why}): {what} their on_store_error")
+}
+
 /// One Redis server, as it was seen last.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeFacts {

@@ -113,6 +113,10 @@ pub struct Metrics {
     /// One for each connection to the shared store.
     pub(super) store_connections: Mutex<Vec<Arc<StoreMetrics>>>,
     // Rare, and of no one worker: these may be locked.
+    /// That took effect, and that failed.
+    reloads: [AtomicU64; 2],
+    /// The first error of the last reload, if that failed.
+    reload_error: Mutex<Option<String>>,
     abuse_dropped: AtomicU64,
     abuse_evicted: AtomicU64,
     access_log_dropped: AtomicU64,
@@ -138,6 +142,8 @@ impl Metrics {
             upstream_tls: Mutex::default(),
             connections: OnceLock::new(),
             store_connections: Mutex::default(),
+            reloads: Default::default(),
+            reload_error: Mutex::default(),
             abuse_dropped: AtomicU64::new(0),
             abuse_evicted: AtomicU64::new(0),
             access_log_dropped: AtomicU64::new(0),
@@ -271,6 +277,22 @@ impl Metrics {
         let connection = Arc::new(StoreMetrics::default());
         self.store_connections.lock().push(Arc::clone(&connection));
         connection
+    }
+
+    /// The configuration was reloaded, or was not because of an `error`.
+    pub fn record_reload(&self, error: Option<&str>) {
+        self.reloads[usize::from(error.is_some())].fetch_add(1, Relaxed);
+        *self.reload_error.lock() = error.map(str::to_owned);
+    }
+
+    /// How many reloads took effect, and how many failed.
+    pub(super) fn reloads(&self) -> [u64; 2] {
+        self.reloads.each_ref().map(|count| count.load(Relaxed))
+    }
+
+    /// The first error of the last reload, if that failed.
+    pub fn reload_error(&self) -> Option<String> {
+        self.reload_error.lock().clone()
     }
 
     /// Denials that were not recorded.

@@ -116,6 +116,53 @@ fn a_limited_address_shows_who_filled_its_limit_and_who_was_denied() {
 }
 
 #[test]
+fn the_limit_that_denied_an_address_is_shown_whatever_its_key() {
+    let origin = Origin::ok();
+    let tollgate = limited(
+        &origin,
+        "  per-user: { algorithm: sliding_log, key: user, limit: 2/1h }
+  per-key: { algorithm: fixed_window, key: 'header:x-api-key', limit: 1/1h }",
+    );
+    let mut client = Client::connect_from("127.0.0.5".parse().unwrap(), tollgate.address);
+    let statuses = [("ann", "k-1"), ("ann", "k-2"), ("ann", "k-3"), ("bob", "k-4"), ("eve", "k-4")].map(
+        |(user, key)| client.request("GET", "/", &[("x-user-id", user), ("x-api-key", key)], b"").status,
+    );
+    assert_eq!(statuses, [200, 200, 429, 200, 429]);
+    let found = evidence(&tollgate, "127.0.0.5", 2);
+    let states: Vec<_> = found["limits"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|limit| ["policy", "key", "used", "limit", "remaining"].map(|name| limit[name].clone()))
+        .collect();
+    let expected = [
+        serde_json::json!(["per-user", "user:ann", 2, 2, 0]),
+        serde_json::json!(["per-key", "header:x-api-key=k-4", 1, 1, 0]),
+    ];
+    assert_eq!(states.iter().map(|state| serde_json::json!(state)).collect::<Vec<_>>(), expected);
+    assert!(found["limits"].as_array().unwrap().iter().all(|limit| limit["reset"] != "0s"), "{found}");
+    let page = tollgate.admin("GET", "/blocked/127.0.0.5").text();
+    for key in ["per-user user:ann 2", "per-key header:x-api-key=k-4 1"] {
+        assert!(page.contains(&format!("data-key=\"{key}\"")), "{page}");
+    }
+    // An unblock would not clear them.
+    let unblocked = tollgate.admin("DELETE", "/v1/blocked/127.0.0.5").json();
+    assert_eq!(unblocked["cleared"], serde_json::json!([]));
+    assert_eq!(evidence(&tollgate, "127.0.0.5", 2)["limits"].as_array().map(Vec::len), Some(2));
+}
+
+/// A client can send many names: the limits of the first of them are shown.
+#[test]
+fn of_many_users_behind_an_address_a_bounded_number_of_limits_is_shown() {
+    let origin = Origin::ok();
+    let tollgate = limited(&origin, "  per-user: { algorithm: fixed_window, key: user, limit: 1/1h }");
+    let names: Vec<_> = (0..40).map(|n| format!("user-{}", n / 2)).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    ask_as(&tollgate, "127.0.0.5", &names);
+    assert_eq!(evidence(&tollgate, "127.0.0.5", 20)["limits"].as_array().map(Vec::len), Some(10));
+}
+
+#[test]
 fn only_limited_addresses_are_listed_each_on_its_own() {
     let origin = Origin::ok();
     let tollgate = limited(&origin, "  one: { algorithm: single_counter, key: ip, limit: 1/1h }");

@@ -49,6 +49,33 @@ fn check_says_that_a_valid_file_is_valid() {
     }
 }
 
+#[test]
+fn a_route_that_has_a_number_for_a_name_is_pointed_out_once() {
+    let yaml = "
+upstreams: { api: { endpoints: [http://127.0.0.1:3000] } }
+routes:
+  - { path: /a, methods: [GET], upstream: api }
+  - { path: /a, methods: [POST], upstream: api }
+  - { path: /a, upstream: api }
+  - { path: /*, methods: [GET], upstream: api, name: reads }
+  - { path: /*, upstream: api }
+";
+    let directory = directory_with("proxy.yaml", yaml);
+    let ended = tollgate_in(directory.path(), &[], &["check"]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    assert_eq!(
+        ended.stdout,
+        "proxy.yaml: valid (5 routes, 1 upstream, 0 policies)
+hint: metrics, logs and the page call a route /a#2 (and 1 other route), since an earlier one has the same path: give it a \
+         name, such as `name: uploads`
+"
+    );
+    let tollgate = Tollgate::start(Config::yaml(yaml));
+    let page = tollgate.admin("GET", "/").text();
+    assert_eq!(page.matches("<h3 title=\"An earlier route has the same path.").count(), 2, "{page}");
+    assert!(tollgate.log().iter().all(|line| !line.contains("WARN")), "{:#?}", tollgate.log());
+}
+
 /// Its clients choose what they are limited by.
 const DOUBTFUL: &str = "
 upstreams: { api: { endpoints: [http://127.0.0.1:3000], policies: [key] } }

@@ -1,4 +1,6 @@
 //! What instances that share a Redis tell each other.
 
+mod audit_log;
 mod shared_records;
 mod shutdown;
+mod unshared_changes;

@@ -30,6 +30,7 @@ on_each_topology!(
     an_instance_that_missed_an_unblock_does_not_undo_it,
     a_restarted_instance_shows_its_earlier_records,
     many_clients_are_read_in_pages,
+    denials_of_twenty_instances_count_once_each,
 );
 on_own_servers!(
     one_connection_serves_many_queries_and_is_replaced,
@@ -605,6 +606,51 @@ fn many_clients_are_read_in_pages(redis: &Deployment) {
     }
     a.publish(700);
     eventually("all are listed", || b.listed().len() == 700);
+}
+
+/// More than are told apart.
+fn denials_of_twenty_instances_count_once_each(redis: &Deployment) {
+    let instances: Vec<_> = (0..20).map(|n| Instance::start(redis, &format!("i{n}"))).collect();
+    let all_count = |rounds: u64| {
+        for (n, instance) in instances.iter().enumerate() {
+            assert_eq!(
+                instance.evidence("203.0.113.7")["denied"],
+                rounds * 20,
+                "instance {n}, round {rounds}"
+            );
+        }
+    };
+    for round in 1..=4 {
+        for instance in &instances {
+            instance.deny("203.0.113.7", "ann", 0);
+            instance.publish(1);
+        }
+        all_count(round);
+    }
+    // The user may be recorded a moment after the address.
+    let of_user = |instance: &Instance| {
+        let found = instance.ask("GET", "/v1/users/ann").json();
+        found["addresses"][0]["denied"].as_u64()
+    };
+    for instance in &instances {
+        eventually("each denial of the user counts once", || {
+            for instance in &instances {
+                instance.try_publish().unwrap();
+            }
+            of_user(instance) == Some(80)
+        });
+    }
+    // All is lost, and each instance notices it by itself.
+    redis.keys().iter().for_each(|key| drop(redis.cli(&["DEL", key])));
+    for _ in 0..2 {
+        for instance in &instances {
+            instance.registry.republish_all(instance.clock.now());
+            instance.publish(1);
+        }
+        all_count(4);
+        assert_eq!(of_user(&instances[0]), Some(80));
+    }
+    all_expire(redis);
 }
 
 fn redis_holds_a_bounded_number_of_clients(redis: &mut Deployment) {

@@ -67,7 +67,7 @@ fn status(tollgate: &Tollgate) -> u16 {
 /// The check of Redis fails for this reason: that is said once, and requests are served all the same.
 #[track_caller]
 fn is_told(tollgate: &Tollgate, why: &str) {
-    let names_cause = |line: &String| line.contains("Redis check failed") && line.contains(why);
+    let names_cause = |line: &String| line.contains("is unavailable (") && line.contains(why);
     eventually(&format!("`{why}` is told"), || warnings(tollgate).iter().any(names_cause));
     assert_eq!(status(tollgate), 200);
     let log = tollgate.log();
@@ -82,7 +82,7 @@ fn recovers(tollgate: &Tollgate, redis: &Redis) {
         status(tollgate);
         redis.keys().iter().any(|key| key.contains("{ip:127.0.0.1}"))
     });
-    assert_eq!(tollgate.log().iter().filter(|line| line.contains("Redis check failed")).count(), 1);
+    assert_eq!(tollgate.log().iter().filter(|line| line.contains("is unavailable (")).count(), 1);
 }
 
 /// Both count in one Redis, and hear of each other.

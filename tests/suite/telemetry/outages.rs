@@ -215,6 +215,15 @@ fn a_store_that_is_away_is_an_outage_until_it_is_back() {
     assert!(
         get(tollgate.admin, "/policies", &[]).text().contains(&format!("Redis at {address} is unavailable"))
     );
+    // Requests open the breaker, and probes go on: one fault has one message.
+    eventually("the breaker is open", || {
+        get(tollgate.address, "/", &[]);
+        tollgate.metric("tollgate_store_breaker_open") == 1.0
+    });
+    assert_eq!(warnings(&tollgate).len(), 1, "{:#?}", warnings(&tollgate));
+    let page = get(tollgate.admin, "/", &[]).text();
+    assert!(page.contains("is unavailable (") && !page.contains("id=\"warnings\""), "{page}");
+    assert_eq!(said(&tollgate, "WARN", "Redis"), 1, "{:#?}", tollgate.log());
     redis.restart();
     all_end(&tollgate);
 }

@@ -176,7 +176,7 @@ fn operators_drain_and_undrain_by_command_and_it_is_written_down() {
         )
     );
     let listed = tollgate.command(&["upstreams"]).stdout;
-    let line = listed.lines().find(|line| line.contains(&endpoint)).unwrap();
+    let line = listed.lines().rfind(|line| line.contains(&endpoint)).unwrap();
     for told in ["drained", "operator at 127.0.0.1", "a new disk"] {
         assert!(line.contains(told), "{listed}");
     }

@@ -83,6 +83,10 @@ async function ask(method, path, body) {
 }
 
 const many = (number, one, more) => `${number} ${number === 1 ? one : more}`;
+/// Of a change that the other instances have not been sent yet.
+const unshared = (answer) => answer.shared
+  ? ""
+  : " At this instance only: Redis does not answer. The other instances are told once it does.";
 const TOLD = {
   unblock(answer) {
     const parts = [many(answer.cleared.length, "limit cleared", "limits cleared")];
@@ -91,14 +95,14 @@ const TOLD = {
     const kept = answer.records_kept ? ` ${many(answer.records_kept, "record is", "records are")} kept as evidence.` : "";
     const bans = answer.still_banned.map((ban) => ban.key).join(", ");
     const outcome = bans ? `is still banned, because ${bans} is banned` : "is unblocked";
-    return `${answer.address} ${outcome}: ${parts.join(", ")}.${kept}${others}`;
+    return `${answer.address} ${outcome}: ${parts.join(", ")}.${kept}${others}${unshared(answer)}`;
   },
-  ban: (answer) => `${answer.key} is banned until ${utc(new Date(answer.until))}.`,
-  drain: (answer) => `${answer.endpoint} of ${answer.upstream} is drained.`,
+  ban: (answer) => `${answer.key} is banned until ${utc(new Date(answer.until))}.${unshared(answer)}`,
+  drain: (answer) => `${answer.endpoint} of ${answer.upstream} is drained.${unshared(answer)}`,
   undrain: (answer) => answer.drained_by_configuration
-    ? `${answer.endpoint} of ${answer.upstream} is still drained, by the configuration.`
-    : `${answer.endpoint} of ${answer.upstream} takes requests again.`,
-  lift: (answer) => `${answer.key}: ${many(answer.bans_lifted, "ban", "bans")} lifted.`,
+    ? `${answer.endpoint} of ${answer.upstream} is still drained, by the configuration.${unshared(answer)}`
+    : `${answer.endpoint} of ${answer.upstream} takes requests again.${unshared(answer)}`,
+  lift: (answer) => `${answer.key}: ${many(answer.bans_lifted, "ban", "bans")} lifted.${unshared(answer)}`,
 };
 
 function forceButton(form, text) {

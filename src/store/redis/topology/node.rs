@@ -15,6 +15,7 @@ use crate::{
         ServerCheck, ServerMemory,
         connection::{Address, Server},
     },
+    telemetry::metrics::unavailable_node,
 };
 
 const UNKNOWN: u8 = 0;
@@ -42,13 +43,21 @@ pub(crate) struct NodeSeen {
     pub(crate) memory: ServerMemory,
     /// Of the last round trip, in microseconds; `None` if it failed.
     pub(crate) latency: Option<u64>,
-    /// Why the last probe failed.
+    /// Why the last probe failed, or the decisions that opened the breaker.
     pub(crate) failure: Option<String>,
     /// Decisions a second, lately.
     pub(crate) rate: u64,
     pub(crate) replicas: Vec<ReplicaSeen>,
     /// Until when the eviction of keys is warned of.
     pub(crate) evicting_until: Option<Instant>,
+}
+
+impl NodeSeen {
+    /// Notes why the server is not available. Returns what there is to log, if it was available until now.
+    pub(crate) fn fail(&mut self, address: &Address, why: &str, is_cluster: bool) -> Option<String> {
+        let was_available = self.failure.replace(why.to_owned()).is_none();
+        was_available.then(|| unavailable_node(&address.to_string(), why, is_cluster))
+    }
 }
 
 /// A replica, as its primary sees it.

@@ -157,3 +157,67 @@ fn reloads_at_once_run_one_after_the_other() {
     }
     assert!(limits.is_empty(), "a change from what was never in force: {limits:?}");
 }
+
+/// Who looks later, or at something else than the log, learns of it as well.
+#[test]
+fn a_failed_reload_is_seen_everywhere_until_one_succeeds() {
+    const SECRET: &str = "hunter2-in-the-clear";
+    let origin = Origin::ok();
+    let good = plain(origin.address, "");
+    let tollgate = start(&good);
+    let metric = |name: &str| tollgate.metric(&format!("tollgate_config_{name}"));
+    let is_successful = || metric("last_reload_successful");
+    let counts =
+        || ["success", "failure"].map(|result| metric(&format!("reloads_total{{result=\"{result}\"}}")));
+    assert_eq!((is_successful(), counts()), (1.0, [0.0, 0.0]));
+    let audited = |n: usize| {
+        let entry = tollgate.admin("GET", "/v1/audit").json()["entries"][n].clone();
+        ["by", "action", "detail"].map(|field| entry[field].as_str().unwrap_or_default().to_owned())
+    };
+    let page = || tollgate.admin("GET", "/").text();
+    assert!(!page().contains("The last reload failed"));
+
+    let secret = format!("store: {{ redis: {{ url: \"redis://:{SECRET}@127.0.0.1:99999\" }} }}\n");
+    let bad = format!("{good}{secret}more: 1\n");
+    assert_eq!(write_and_reload(&tollgate, &bad).status, 422);
+    tollgate.signal("HUP");
+    eventually("both were refused", || counts() == [0.0, 2.0]);
+    assert_eq!(is_successful(), 0.0);
+    let error = tollgate.admin("GET", "/v1/status").json()["configuration"]["last_reload"]["error"].clone();
+    let error = error.as_str().unwrap();
+    assert!(error.contains("proxy.yaml:"), "{error}");
+    let detail = format!("{error} (and 1 more error)");
+    assert_eq!(audited(0), ["SIGHUP", "not_reloaded", detail.as_str()]);
+    assert_eq!(audited(1), ["operator at 127.0.0.1", "not_reloaded", detail.as_str()]);
+    let warnings = || {
+        let status = tollgate.admin("GET", "/v1/status").json();
+        status["warnings"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|text| text.as_str().unwrap().ends_with(error))
+            .count()
+    };
+    eventually("it is a warning", || warnings() == 1);
+    let text = page();
+    assert!(text.contains("The last reload failed") && text.contains("proxy.yaml:"), "{text}");
+    assert!(!text.contains("id=\"warnings\""), "it is told once: {text}");
+    let status = tollgate.command(&["status"]).stdout;
+    assert_eq!(status.matches(error).count(), 1, "{status}");
+    let shown = [
+        text,
+        status,
+        tollgate.admin("GET", "/v1/status").text(),
+        tollgate.admin("GET", "/v1/audit").text(),
+        tollgate.admin("GET", "/audit").text(),
+        tollgate.admin("GET", "/metrics").text(),
+        tollgate.log().join("\n"),
+    ];
+    assert!(!shown.concat().contains(SECRET), "{shown:#?}");
+
+    reload(&tollgate, &good);
+    assert_eq!((is_successful(), counts()), (1.0, [1.0, 2.0]));
+    assert_eq!(audited(0)[..2], ["operator at 127.0.0.1", "reload"]);
+    eventually("the warning ends", || warnings() == 0);
+    assert!(!page().contains("The last reload failed"));
+}

@@ -1,0 +1,65 @@
+//! What operators change at an instance while Redis is away.
+
+use crate::harness::{Config, Origin, Redis, Tollgate, eventually};
+
+fn start(origins: &[&Origin], redis: &Redis) -> Tollgate {
+    let addresses: Vec<_> = origins.iter().map(|origin| origin.address).collect();
+    let rest = format!("store: {{ redis: {{ url: \"{}\", timeout: 5s }} }}\n", redis.url());
+    Tollgate::start(Config::new(&addresses, &rest))
+}
+
+fn count(tollgate: &Tollgate, list: &str) -> usize {
+    tollgate.admin("GET", &format!("/v1/{list}")).json()[list].as_array().map_or(0, Vec::len)
+}
+
+#[test]
+fn a_change_while_redis_is_away_is_said_to_hold_at_one_instance() {
+    const UNSHARED: &str = "Redis does not answer. The other instances are told once it does.\n";
+    let (one, other, mut redis) = (Origin::ok(), Origin::ok(), Redis::start());
+    let [here, elsewhere] = [(); 2].map(|()| start(&[&one, &other], &redis));
+    for tollgate in [&here, &elsewhere] {
+        eventually("they know each other", || {
+            tollgate.admin("GET", "/v1/status").json()["store"]["instances"] == 2
+        });
+    }
+    let run = |arguments: &[&str]| {
+        let ended = here.command(arguments);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        ended.stdout
+    };
+    let endpoint = format!("http://{}", one.address);
+    let ban = ["ban", "user:eve", "--for", "1h"];
+    let lifted = "user:eve is no longer banned";
+    assert!(run(&ban).starts_with("user:eve is banned until "));
+    eventually("the other has heard of it", || count(&elsewhere, "bans") == 1);
+    assert_eq!(run(&["unban", "user:eve"]), format!("{lifted}.\n"));
+    eventually("the other has heard of it", || count(&elsewhere, "bans") == 0);
+
+    redis.kill();
+    let banned = run(&ban);
+    assert!(
+        banned.starts_with("user:eve is banned at this instance until ") && banned.ends_with(UNSHARED),
+        "{banned}"
+    );
+    assert_eq!(run(&["unban", "user:eve"]), format!("{lifted} at this instance.\n{UNSHARED}"));
+    let drained = run(&["drain", "origin", &endpoint]);
+    assert!(drained.contains(" is drained at this instance: ") && drained.ends_with(UNSHARED), "{drained}");
+    let undrained = run(&["undrain", "origin", &endpoint]);
+    assert!(
+        undrained.ends_with(&format!("takes requests again at this instance.\n{UNSHARED}")),
+        "{undrained}"
+    );
+    for change in [&ban[..], &["drain", "origin", &endpoint]] {
+        let told = run(&[change, &["--json"]].concat());
+        let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+        assert_eq!(told["shared"], false, "{told}");
+    }
+    assert_eq!((count(&elsewhere, "bans"), count(&elsewhere, "drains")), (0, 0));
+
+    redis.restart();
+    eventually("the other hears of it", || {
+        (count(&elsewhere, "bans"), count(&elsewhere, "drains")) == (1, 1)
+    });
+    assert_eq!(run(&["unban", "user:eve"]), format!("{lifted}.\n"));
+    assert!(!run(&["undrain", "origin", &endpoint]).contains("at this instance"));
+}
