@@ -12,6 +12,7 @@
 //! Nothing outside this module sees YAML; the rest of the crate knows [`model`] only.
 
 mod errors;
+mod inserted;
 mod interpolate;
 mod load;
 pub mod model;
