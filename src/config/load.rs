@@ -4,6 +4,7 @@ use std::{io, path::Path};
 
 use super::{
     Config, Errors, Location, Lookup, Problem, Warnings,
+    foreign::foreign,
     inserted::inserted_settings,
     interpolate::ImpatientLookup,
     model::ConfigSource,
@@ -70,7 +71,7 @@ fn parse_read(name: &str, read: io::Result<Vec<u8>>, purpose: Purpose) -> Result
 ///
 /// # Errors
 /// All errors, sorted by location. A YAML syntax error is reported alone, because the text after it cannot be parsed
-/// reliably.
+/// reliably, and so is that the text is a configuration of another proxy.
 pub fn parse(file_name: &str, text: &str, lookup: &dyn Lookup) -> Result<Config, Errors> {
     parse_with_warnings(file_name, text, lookup).map(|(config, _)| config)
 }
@@ -95,8 +96,11 @@ fn parse_for(
 ) -> Result<(Config, Warnings), Errors> {
     // Some editors begin a file with a byte order mark. It is not part of the text.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let tree = yaml::parse(text)
-        .map_err(|problem| Errors::new(file_name, text, &Secrets::by_words(text), vec![problem]))?;
+    let wrong = |secrets: &Secrets, problems| match foreign(text) {
+        Some(message) => Errors::new(file_name, "", &Secrets::default(), vec![Problem::of_file(message)]),
+        None => Errors::new(file_name, text, secrets, problems),
+    };
+    let tree = yaml::parse(text).map_err(|problem| wrong(&Secrets::by_words(text), vec![problem]))?;
     let mut secrets = Secrets::of_tree(text, &tree.root, Place::TOP);
     if !tree.duplicates.is_empty() {
         // The tree lacks the values of repeated keys.
@@ -121,9 +125,9 @@ fn parse_for(
         (None, problems) if problems.is_empty() => {
             let start = Location { line: 1, column: 1 };
             let unexplained = Problem::new(start, "this configuration cannot be used");
-            Err(Errors::new(file_name, text, &secrets, vec![unexplained]))
+            Err(wrong(&secrets, vec![unexplained]))
         }
-        (_, problems) => Err(Errors::new(file_name, text, &secrets, problems)),
+        (_, problems) => Err(wrong(&secrets, problems)),
     }
 }
 
