@@ -36,7 +36,12 @@ impl<T> Outbox<T> {
 impl<T, const CLASSES: usize> Outbox<T, CLASSES> {
     /// An empty outbox for `capacity` items of each class.
     pub(super) fn new(capacity: usize) -> Self {
-        Self { items: std::array::from_fn(|_| BTreeMap::new()), next_sequence: 0, first_sequence: 0, capacity }
+        Self {
+            items: std::array::from_fn(|_| BTreeMap::new()),
+            next_sequence: 0,
+            first_sequence: 0,
+            capacity,
+        }
     }
 
     /// Adds an item of this class behind all others. Returns its sequence number, and the oldest item of the class where that

@@ -35,7 +35,7 @@ pub(super) fn routes_dto(context: &HandlerContext) -> Routes {
         Route {
             name: route.name.clone(),
             hosts: route.hosts.iter().map(ToString::to_string).collect(),
-            path: route.path.to_string(),
+            path: route.shown_path(),
             methods: route.methods.iter().map(ToString::to_string).collect(),
             upstream: route
                 .action
@@ -48,7 +48,7 @@ pub(super) fn routes_dto(context: &HandlerContext) -> Routes {
                 RouteAction::Redirect(redirect) => Some(redirect.status.as_u16()),
             },
             redirect: match &route.action {
-                RouteAction::Redirect(redirect) => Some(redirect.to_string()),
+                RouteAction::Redirect(redirect) => Some(redirect.shown()),
                 _ => None,
             },
             policies: named(config, &route.all_policies()),

@@ -2,9 +2,9 @@
 //!
 //! Two configurations are compared as trees of values ([`Config::values`]), key by key, so a new setting is compared like
 //! all the others. Policies, bans, upstreams and routes are compared by name, listeners by their addresses, wherever they
-//! are in their lists.
+//! are in their lists. Values that came from the environment or from files are compared, but never shown.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use serde_json::{Map, Value};
 
@@ -31,7 +31,9 @@ impl Difference {
 }
 
 /// `new` with the values of `old` for every setting that takes effect only at startup. This is the only list of them.
-fn without_restart(old: &Config, new: Config, has_access_log: bool) -> Config {
+fn without_restart(old: &Config, mut new: Config, has_access_log: bool) -> Config {
+    // Old values that came from elsewhere stay hidden.
+    new.source.inserted.extend(old.source.inserted.iter().cloned());
     let mut access_log = old.access_log.clone();
     if has_access_log {
         access_log.format = new.access_log.format;
@@ -75,19 +77,24 @@ const LONGEST_VALUE: usize = 1_000;
 /// Each setting that differs, in one line.
 fn changes(old: &Config, new: &Config) -> Vec<String> {
     let (old_values, new_values) = (old.values(), new.values());
+    let inserted: BTreeSet<&str> =
+        [old, new].into_iter().flat_map(|config| &config.source.inserted).map(String::as_str).collect();
+    let mut comparison = Comparison { inserted, root: String::new(), changes: Vec::new() };
     let mut lines = Vec::new();
     for (list, noun) in NAMED {
-        compare_named(noun, items(&old_values, list), items(&new_values, list), &mut lines);
+        let (old, new) = (items(&old_values, list), items(&new_values, list));
+        comparison.compare_named((list, noun), old, new, &mut lines);
     }
-    compare_named("listener", &listeners(&old_values), &listeners(&new_values), &mut lines);
+    let (old_listeners, new_listeners) = (listeners(&old_values), listeners(&new_values));
+    comparison.compare_named(("listeners", "listener"), &old_listeners, &new_listeners, &mut lines);
     if kept_names(&old_values, &new_values) != kept_names(&new_values, &old_values) {
         lines.push("routes: order changed".to_owned());
     }
     let secrets = changed_secrets(old, new).filter(|path| look_the_same(path, &old_values, &new_values));
     let secrets: Vec<_> = secrets.map(|path| format!("{path}: changed")).collect();
-    let mut settings = Vec::new();
-    compare("", &without_named(old_values), &without_named(new_values), &mut settings);
-    lines.extend(settings.into_iter().map(|Change { path, what }| format!("{path}: {what}")));
+    comparison.root.clear();
+    comparison.compare("", &without_named(old_values), &without_named(new_values));
+    lines.extend(comparison.changes.into_iter().map(|Change { path, what }| format!("{path}: {what}")));
     lines.extend(secrets);
     lines
 }
@@ -98,42 +105,72 @@ struct Change {
     what: String,
 }
 
-/// Compares mappings key by key, and everything else as a whole.
-fn compare(path: &str, old: &Value, new: &Value, changes: &mut Vec<Change>) {
-    if let (Value::Object(old), Value::Object(new)) = (old, new)
-        && !is_confidential(path)
-    {
-        let added = new.keys().filter(|key| !old.contains_key(*key));
-        for key in old.keys().chain(added) {
-            let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-            compare(&path, value(old, key), value(new, key), changes);
+/// Collects what differs.
+struct Comparison<'a> {
+    /// The paths of the settings that must not be shown.
+    inserted: BTreeSet<&'a str>,
+    /// The path of what is compared. Empty: everything.
+    root: String,
+    changes: Vec<Change>,
+}
+
+impl Comparison<'_> {
+    /// Compares mappings key by key, and everything else as a whole.
+    fn compare(&mut self, path: &str, old: &Value, new: &Value) {
+        if let (Value::Object(old), Value::Object(new)) = (old, new)
+            && !is_confidential(path)
+        {
+            let added = new.keys().filter(|key| !old.contains_key(*key));
+            for key in old.keys().chain(added) {
+                self.compare(&below(path, key), value(old, key), value(new, key));
+            }
+        } else if old != new {
+            let (old, new) = (written(old), written(new));
+            let is_long = |text: &str| text.chars().count() > LONGEST_VALUE;
+            let is_untold = is_confidential(path) || self.is_inserted(path) || is_long(&old) || is_long(&new);
+            let what = if is_untold { "changed".to_owned() } else { format!("{old} → {new}") };
+            self.changes.push(Change { path: path.to_owned(), what });
         }
-    } else if old != new {
-        let (old, new) = (written(old), written(new));
-        let is_long = |text: &str| text.chars().count() > LONGEST_VALUE;
-        let is_untold = is_confidential(path) || is_long(&old) || is_long(&new);
-        let what = if is_untold { "changed".to_owned() } else { format!("{old} → {new}") };
-        changes.push(Change { path: path.to_owned(), what });
+    }
+
+    /// Reports which items of `list` were added or removed, and what changed in the others. `noun`: what one of them is called.
+    fn compare_named(
+        &mut self,
+        (list, noun): (&str, &str),
+        old: &[Value],
+        new: &[Value],
+        lines: &mut Vec<String>,
+    ) {
+        let (olds, news) = (by_name(old), by_name(new));
+        for gone in old.iter().map(name).filter(|name| !news.contains_key(name)) {
+            lines.push(format!("{noun} {gone}: removed"));
+        }
+        for item in new {
+            let name = name(item);
+            let Some(before) = olds.get(name) else {
+                lines.push(format!("{noun} {name}: added"));
+                continue;
+            };
+            self.root = format!("{list}.{name}");
+            self.compare("", before, item);
+            let changes = self.changes.drain(..);
+            lines.extend(changes.map(|Change { path, what }| format!("{noun} {name}: {path} {what}")));
+        }
+    }
+
+    /// Whether the value at `path`, or a part of it, or what it is a part of, must not be shown.
+    fn is_inserted(&self, path: &str) -> bool {
+        let path = below(&self.root, path);
+        let is_in = |part: &str, whole: &str| {
+            part.strip_prefix(whole).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        self.inserted.iter().any(|inserted| is_in(inserted, &path) || is_in(&path, inserted))
     }
 }
 
-/// Reports which items were added or removed, and what changed in the others.
-fn compare_named(noun: &str, old: &[Value], new: &[Value], lines: &mut Vec<String>) {
-    let (olds, news) = (by_name(old), by_name(new));
-    for gone in old.iter().map(name).filter(|name| !news.contains_key(name)) {
-        lines.push(format!("{noun} {gone}: removed"));
-    }
-    for item in new {
-        let name = name(item);
-        let Some(before) = olds.get(name) else {
-            lines.push(format!("{noun} {name}: added"));
-            continue;
-        };
-        let mut changes = Vec::new();
-        compare("", before, item, &mut changes);
-        lines
-            .extend(changes.into_iter().map(|Change { path, what }| format!("{noun} {name}: {path} {what}")));
-    }
+/// The path of `key` in the mapping at `path`.
+fn below(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
 /// The paths of the secrets that `new` has, and `old` has not or has another.
@@ -233,8 +270,8 @@ mod tests {
     use crate::{
         config::model::{
             AccessLogFormat, Algorithm, BanKey, BanRule, CertificateFiles, ClientAuth, Condition,
-            DenialReply, HeaderFrom, Hsts, HttpsRedirect, KeyPart, KeyRecipe, ListenAddress, Mode, Policy,
-            Rate, Redis, Secret, Tls, TlsVersion, UserSource, Workers,
+            DenialReply, HeaderFrom, Hsts, HttpsRedirect, KeyPart, KeyRecipe, ListenAddress, Mode,
+            PathPattern, Policy, Rate, Redis, Secret, Tls, TlsVersion, Tracing, UserSource, Workers,
         },
         telemetry::testing,
     };
@@ -407,6 +444,29 @@ mod tests {
                 vec![(http::HeaderName::from_static("x-key"), http::HeaderValue::from_static("sesame"))];
         });
         assert_eq!(lines, ["policy per-ip: exempt changed", "route all: headers changed"]);
+    }
+
+    #[test]
+    fn what_came_from_elsewhere_is_compared_and_not_shown() {
+        let mut old = testing::config();
+        let route = old.routes[0].name.clone();
+        let inserted =
+            [format!("routes.{route}.path"), "tracing.otlp".to_owned(), "client_limits".to_owned()];
+        old.source.inserted = inserted.into();
+        let mut new = old.clone();
+        new.source.inserted.clear();
+        new.routes[0].path = PathPattern::Exact("/hook/secret".to_owned());
+        new.routes[0].retry.max += 1;
+        new.client_limits.headers = 50;
+        new.tracing = Some(Tracing { otlp: "http://secret".parse().unwrap(), sample: 1.0 });
+        let Difference { in_force, changed, needs_restart } = Difference::between(&old, &new, true);
+        assert_eq!(changed.len(), 3, "{changed:?}");
+        assert_eq!(changed[0], format!("route {route}: path changed"));
+        assert!(changed[1].contains("retry.max") && changed[1].contains(" → "), "{changed:?}");
+        assert_eq!(changed[2], "client_limits.headers: changed");
+        assert_eq!(needs_restart, ["tracing: changed"]);
+        // The old values that are still in force are hidden in the next reload, too.
+        assert_eq!(in_force.source.inserted, old.source.inserted);
     }
 
     #[test]

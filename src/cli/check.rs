@@ -2,13 +2,11 @@
 
 use std::{
     io::{Write, stdout},
-    path::{Path, PathBuf},
+    path::Path,
     process::ExitCode,
 };
 
-use clap::ValueHint;
-
-use super::{format::count, print_error, report_config_errors, terminal::printable};
+use super::{config_file::ConfigFile, format::count, print_error, report_config_errors, terminal::printable};
 use crate::config::{
     self, Purpose,
     model::{Config, Route, is_numbered_name},
@@ -18,15 +16,11 @@ use crate::config::{
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Exit code: 0 if the configuration is valid (warnings are no errors), 2 if an argument is wrong, 78 (EX_CONFIG) \
-        if the configuration has errors or cannot be read."
+        if the configuration has errors or cannot be read.\n\nThe file - is standard input."
 )]
 pub(super) struct Args {
-    /// The configuration file; - for standard input [default: proxy.yaml]
-    #[arg(value_hint = ValueHint::FilePath)]
-    file: Option<PathBuf>,
-    /// The configuration file, as for `tollgate run`
-    #[arg(long, value_name = "FILE", conflicts_with = "file", value_hint = ValueHint::FilePath)]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    config: ConfigFile,
 }
 
 /// What there is to say of routes that are told apart by a number alone; said once, however many there are.
@@ -46,7 +40,10 @@ fn naming_hint(config: &Config) -> String {
 }
 
 pub(super) fn run(args: &Args) -> ExitCode {
-    let file = args.file.as_deref().or(args.config.as_deref()).unwrap_or(Path::new("proxy.yaml"));
+    let file = match args.config.path() {
+        Ok(file) => file,
+        Err(code) => return code,
+    };
     let loaded = match file == Path::new("-") {
         true => config::load_from_stdin(),
         false => config::load_with_warnings(file, Purpose::Check),

@@ -8,6 +8,7 @@ mod blocked;
 mod check;
 mod client;
 mod completions;
+mod config_file;
 mod demo;
 mod drain;
 mod events;
@@ -36,11 +37,13 @@ use std::{
     env,
     fmt::Display,
     io::{Write, stderr},
+    path::PathBuf,
     process::ExitCode,
 };
 
-use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand, builder::Resettable};
+use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint, builder::Resettable};
 
+use self::config_file::ConfigFile;
 use crate::config;
 
 /// EX_CONFIG of sysexits.h: the configuration is wrong.
@@ -55,19 +58,22 @@ const WRONG_ARGUMENTS: u8 = 2;
     version,
     about,
     args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    arg_required_else_help = true,
     after_help = "Exit code: 0 on success, 1 on failure, 2 if an argument is wrong, 78 (EX_CONFIG) if the configuration has \
         errors. The help of each command has the details."
 )]
 struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
-    #[command(flatten)]
-    run: run::Args,
+    /// Serve requests with this configuration, like `tollgate run`
+    #[arg(long, value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
+    config: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve requests (the default without a command)
+    /// Serve requests
     Run(run::Args),
     /// Check a configuration and print every error with its line; exit code 78 if there are errors
     Check(check::Args),
@@ -123,7 +129,8 @@ enum Command {
 pub fn main() -> ExitCode {
     let arguments = arguments();
     terminal::fit_tables();
-    match arguments.command.unwrap_or(Command::Run(arguments.run)) {
+    let by_option = || Command::Run(run::Args { config: ConfigFile::by_option(arguments.config) });
+    match arguments.command.unwrap_or_else(by_option) {
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::run(&args),
         Command::ExplainSetting(args) => explain_setting::run(&args),

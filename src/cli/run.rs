@@ -3,13 +3,12 @@
 use std::{
     future::pending,
     io,
-    path::{Path, PathBuf},
+    path::Path,
     process::ExitCode,
     thread,
     time::{Duration, Instant},
 };
 
-use clap::ValueHint;
 use futures_util::FutureExt;
 use tokio::{
     runtime::{self, Runtime},
@@ -19,6 +18,7 @@ use tokio::{
 };
 
 use super::{
+    config_file::ConfigFile,
     handover::{Handover, HandoverError, NewProcess, OldProcess, Succession},
     print_error, report_config_errors,
     service_manager::ServiceManager,
@@ -44,12 +44,15 @@ const NEARLY_STARTED: Duration = Duration::from_millis(500);
         78 (EX_CONFIG) if the configuration has errors."
 )]
 pub(super) struct Args {
-    /// The configuration file
-    #[arg(long, value_name = "FILE", default_value = "proxy.yaml", value_hint = ValueHint::FilePath)]
-    config: PathBuf,
+    #[command(flatten)]
+    pub config: ConfigFile,
 }
 
 pub(super) fn run(args: &Args) -> ExitCode {
+    let file = match args.config.path() {
+        Ok(file) => file,
+        Err(code) => return code,
+    };
     // Before anything is opened.
     let mut inherited = InheritedSockets::from_environment();
     let succession = Succession::of_this_process(OldProcess::new(inherited.take_old_process()));
@@ -61,8 +64,8 @@ pub(super) fn run(args: &Args) -> ExitCode {
         }
     };
     // The same file, wherever the process may be by then.
-    let path = std::path::absolute(&args.config).unwrap_or_else(|_| args.config.clone());
-    let named = args.config.clone();
+    let path = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    let named = file.to_owned();
     let (config, warnings) = match process.unless_ended(move || load(&named, Purpose::Start)) {
         Ok(Ok(loaded)) => loaded,
         Ok(Err(errors)) => {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::redact::{credential_ranges, mask_credentials, mask_ranges};
+use super::redact::{Secrets, lines, mask_ranges};
 use crate::unicode::is_invisible;
 
 /// How much of a long line is shown before and after the error, in characters.
@@ -27,8 +27,7 @@ pub struct Problem {
 
 impl Problem {
     pub(super) fn new(location: Location, message: impl Into<String>) -> Self {
-        // The message often quotes the file.
-        Self { location: Some(location), message: mask_credentials(&message.into()), help: None }
+        Self { location: Some(location), message: message.into(), help: None }
     }
 
     /// An error that concerns the whole file.
@@ -44,36 +43,32 @@ impl Problem {
 /// All errors of a file, sorted by location.
 ///
 /// Each is displayed as `FILE:LINE:COLUMN: MESSAGE`, the line with a caret under the column, and the help, if there is
-/// one. Values from the environment or from a secret file never appear, and credentials in the file itself are masked.
+/// one. Values from the environment or from a secret file never appear, and secrets in the file itself are masked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct Errors {
     file: String,
     problems: Vec<Problem>,
-    /// For each problem, what is shown of its line, with masked credentials, and the offset of the caret in it, in characters.
+    /// For each problem, what is shown of its line, with masked secrets, and the offset of the caret in it, in characters.
     excerpts: Vec<(String, usize)>,
 }
 
 impl Errors {
-    /// Sorts the problems of `text`. An error in an anchored node is found at each use, and reported once.
-    pub(super) fn new(file: &str, text: &str, mut problems: Vec<Problem>) -> Self {
+    /// Sorts the problems of `text`, which has these secrets. An error in an anchored node is found at each use, and reported
+    /// once.
+    pub(super) fn new(file: &str, text: &str, secrets: &Secrets, mut problems: Vec<Problem>) -> Self {
         problems.sort();
         problems.dedup();
         let all = lines(text);
         for location in problems.iter_mut().filter_map(|problem| problem.location.as_mut()) {
             *location = clamp_to_text(*location, &all);
         }
-        // A file of one line may have thousands of them.
-        let mut masked = (0, Vec::new());
         let excerpts = problems
             .iter()
             .map(|problem| {
                 let Location { line: number, column } =
                     problem.location.unwrap_or(Location { line: 1, column: 1 });
-                let line = all.get(number - 1).copied().unwrap_or_default();
-                if masked.0 != number {
-                    masked = (number, credential_ranges(line));
-                }
-                let (line, column) = mask_ranges(line, &masked.1, column);
+                let (at, line) = all.get(number - 1).copied().unwrap_or_default();
+                let (line, column) = mask_ranges(line, &secrets.within(&(at..at + line.len())), column);
                 excerpt(&line, column)
             })
             .collect();
@@ -106,9 +101,9 @@ impl fmt::Display for Errors {
 pub struct Warnings(Errors);
 
 impl Warnings {
-    /// Sorts the warnings about `text`.
-    pub(super) fn new(file: &str, text: &str, problems: Vec<Problem>) -> Self {
-        Self(Errors::new(file, text, problems))
+    /// Sorts the warnings about `text`, which has these secrets.
+    pub(super) fn new(file: &str, text: &str, secrets: &Secrets, problems: Vec<Problem>) -> Self {
+        Self(Errors::new(file, text, secrets, problems))
     }
 
     /// Whether there are no warnings.
@@ -157,23 +152,10 @@ impl Errors {
     }
 }
 
-/// The lines of `text`; YAML (5.4) ends them with CRLF, CR or LF. Never empty.
-fn lines(text: &str) -> Vec<&str> {
-    let mut lines = Vec::new();
-    let mut rest = text;
-    while let Some(end) = rest.find(['\n', '\r']) {
-        lines.push(&rest[..end]);
-        let length = if rest[end..].starts_with("\r\n") { 2 } else { 1 };
-        rest = &rest[end + length..];
-    }
-    lines.push(rest);
-    lines
-}
-
 /// Moves a location beyond the end of the text, or of its line, back to that end.
-fn clamp_to_text(location: Location, lines: &[&str]) -> Location {
+fn clamp_to_text(location: Location, lines: &[(usize, &str)]) -> Location {
     let line = location.line.clamp(1, lines.len());
-    let end = lines[line - 1].chars().count() + 1;
+    let end = lines[line - 1].1.chars().count() + 1;
     let column = if location.line > lines.len() { end } else { location.column.clamp(1, end) };
     Location { line, column }
 }
@@ -221,8 +203,12 @@ mod tests {
 
     #[test]
     fn errors_are_sorted_and_said_once() {
-        let errors =
-            Errors::new("f", "ab\r\ncd", vec![at(2, 2), at(1, 1).help("right".to_owned()), at(2, 2)]);
+        let errors = Errors::new(
+            "f",
+            "ab\r\ncd",
+            &Secrets::default(),
+            vec![at(2, 2), at(1, 1).help("right".to_owned()), at(2, 2)],
+        );
         assert_eq!(
             errors.to_string(),
             "f:1:1: wrong\n  | ab\n  | ^\n  help: right\n\nf:2:2: wrong\n  | cd\n  |  ^\n"
@@ -231,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_place_beyond_the_file_is_its_end() {
-        let errors = Errors::new("f", "ab\n", vec![at(1, 99), at(9, 9)]);
+        let errors = Errors::new("f", "ab\n", &Secrets::default(), vec![at(1, 99), at(9, 9)]);
         let locations: Vec<_> = errors.problems().iter().filter_map(|p| p.location).collect();
         assert_eq!(locations, [Location { line: 1, column: 3 }, Location { line: 2, column: 1 }]);
     }
@@ -239,7 +225,7 @@ mod tests {
     #[test]
     fn a_long_line_is_cut_around_the_place() {
         let line = format!("{}X{}", "a".repeat(500), "b".repeat(500));
-        let text = Errors::new("f", &line, vec![at(1, 501)]).to_string();
+        let text = Errors::new("f", &line, &Secrets::default(), vec![at(1, 501)]).to_string();
         let shown: Vec<_> = text.lines().collect();
         let caret = shown[2].chars().position(|c| c == '^').unwrap();
         assert_eq!(shown[1].chars().nth(caret), Some('X'));
@@ -249,7 +235,7 @@ mod tests {
     #[test]
     fn nothing_in_a_file_moves_the_cursor() {
         let problem = Problem::new(Location { line: 1, column: 4 }, "`\u{1b}[2J` is wrong");
-        let text = Errors::new("f", "\ta\u{1b}b", vec![problem]).to_string();
+        let text = Errors::new("f", "\ta\u{1b}b", &Secrets::default(), vec![problem]).to_string();
         assert_eq!(text, "f:1:4: `\\u{1b}[2J` is wrong\n  |  a\u{fffd}b\n  |    ^\n");
     }
 }

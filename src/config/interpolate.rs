@@ -96,8 +96,10 @@ impl Lookup for ImpatientLookup {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Interpolated {
     pub(super) value: String,
-    /// Whether any part came from outside the file, and so must not be shown.
+    /// Whether it has `${…}`, so that the file shows it otherwise.
     pub(super) inserted: bool,
+    /// Whether a part of it came from outside the file, and so must not be shown. A fallback did not.
+    pub(super) is_foreign: bool,
 }
 
 /// Why `${…}` could not be resolved. The message quotes the file only.
@@ -110,7 +112,7 @@ pub(super) struct Unresolved {
 /// Replaces each `${…}` of `text`; `$${` is a literal `${`. Inserted text is not interpolated again.
 pub(super) fn interpolate(text: &str, lookup: &dyn Lookup) -> Result<Interpolated, Vec<Unresolved>> {
     let mut value = String::with_capacity(text.len());
-    let mut inserted = false;
+    let (mut inserted, mut is_foreign) = (false, false);
     let mut unresolved = Vec::new();
     let mut rest = text;
     while let Some(at) = rest.find("${") {
@@ -131,20 +133,30 @@ pub(super) fn interpolate(text: &str, lookup: &dyn Lookup) -> Result<Interpolate
         };
         inserted = true;
         match resolve(&from[2..end], lookup) {
-            Ok(found) => value.push_str(&found),
+            Ok(Found::Outside(found)) => {
+                is_foreign = true;
+                value.push_str(&found);
+            }
+            Ok(Found::Fallback(text)) => value.push_str(text),
             Err(error) => unresolved.push(error),
         }
         rest = &from[end + 1..];
     }
     value.push_str(rest);
-    if unresolved.is_empty() { Ok(Interpolated { value, inserted }) } else { Err(unresolved) }
+    if unresolved.is_empty() { Ok(Interpolated { value, inserted, is_foreign }) } else { Err(unresolved) }
+}
+
+/// What stands for `${…}`.
+enum Found<'a> {
+    Outside(String),
+    Fallback(&'a str),
 }
 
 /// The value of `inner`, the part between the braces.
-fn resolve(inner: &str, lookup: &dyn Lookup) -> Result<String, Unresolved> {
+fn resolve<'a>(inner: &'a str, lookup: &dyn Lookup) -> Result<Found<'a>, Unresolved> {
     if let Some(path) = inner.strip_prefix("file:") {
         return match lookup.read_text(Path::new(path)) {
-            Ok(text) => Ok(text.trim_end_matches(['\r', '\n']).to_owned()),
+            Ok(text) => Ok(Found::Outside(text.trim_end_matches(['\r', '\n']).to_owned())),
             Err(error) => {
                 Err(Unresolved { message: format!("the file `{path}` cannot be read: {error}"), help: None })
             }
@@ -169,9 +181,9 @@ fn resolve(inner: &str, lookup: &dyn Lookup) -> Result<String, Unresolved> {
     }
     // As in a shell, the fallback also replaces an empty variable.
     match (lookup.variable(name), fallback) {
-        (Some(value), None) => Ok(value),
-        (Some(value), Some(_)) if !value.is_empty() => Ok(value),
-        (_, Some(fallback)) => Ok(fallback.to_owned()),
+        (Some(value), None) => Ok(Found::Outside(value)),
+        (Some(value), Some(_)) if !value.is_empty() => Ok(Found::Outside(value)),
+        (_, Some(fallback)) => Ok(Found::Fallback(fallback)),
         (None, None) => Err(Unresolved {
             message: format!("the environment variable `{name}` is not set"),
             help: Some("set it, or give a fallback: ${NAME:-fallback}"),
@@ -227,6 +239,19 @@ mod tests {
         assert_eq!(value("$A $5 $"), "$A $5 $");
         assert!(!interpolate("$${A} plain", &Fixed).unwrap().inserted);
         assert!(interpolate("${A}", &Fixed).unwrap().inserted);
+    }
+
+    #[test]
+    fn a_fallback_comes_from_the_file() {
+        for (text, is_foreign) in [
+            ("x", false),
+            ("${NONE:-x}", false),
+            ("${A:-x}", true),
+            ("${file:/secret}", true),
+            ("${NONE:-x}${A}", true),
+        ] {
+            assert_eq!(interpolate(text, &Fixed).unwrap().is_foreign, is_foreign, "{text}");
+        }
     }
 
     #[test]

@@ -3,8 +3,16 @@
 use std::{io, path::Path};
 
 use super::{
-    Config, Errors, Location, Lookup, Problem, Warnings, interpolate::ImpatientLookup, model::ConfigSource,
-    reader::ReadContext, redact::redact_config, section, yaml,
+    Config, Errors, Location, Lookup, Problem, Warnings,
+    foreign::foreign,
+    inserted::inserted_settings,
+    interpolate::ImpatientLookup,
+    model::ConfigSource,
+    reader::{Findings, ReadContext},
+    redact::Secrets,
+    section,
+    settings::Place,
+    yaml,
 };
 use crate::file;
 
@@ -54,7 +62,8 @@ pub fn load_from_stdin() -> Result<(Config, Warnings), Errors> {
 fn parse_read(name: &str, read: io::Result<Vec<u8>>, purpose: Purpose) -> Result<(Config, Warnings), Errors> {
     let text = read
         .and_then(decode)
-        .map_err(|error| Errors::new(name, "", vec![Problem::of_file(format!("cannot be read: {error}"))]))?;
+        .map_err(|error| Problem::of_file(format!("cannot be read: {error}")))
+        .map_err(|problem| Errors::new(name, "", &Secrets::default(), vec![problem]))?;
     parse_for(name, &text, &ImpatientLookup::default(), purpose)
 }
 
@@ -62,7 +71,7 @@ fn parse_read(name: &str, read: io::Result<Vec<u8>>, purpose: Purpose) -> Result
 ///
 /// # Errors
 /// All errors, sorted by location. A YAML syntax error is reported alone, because the text after it cannot be parsed
-/// reliably.
+/// reliably, and so is that the text is a configuration of another proxy.
 pub fn parse(file_name: &str, text: &str, lookup: &dyn Lookup) -> Result<Config, Errors> {
     parse_with_warnings(file_name, text, lookup).map(|(config, _)| config)
 }
@@ -87,25 +96,38 @@ fn parse_for(
 ) -> Result<(Config, Warnings), Errors> {
     // Some editors begin a file with a byte order mark. It is not part of the text.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let tree = yaml::parse(text).map_err(|problem| Errors::new(file_name, text, vec![problem]))?;
-    let context = ReadContext::new(lookup, purpose);
+    let wrong = |secrets: &Secrets, problems| match foreign(text) {
+        Some(message) => Errors::new(file_name, "", &Secrets::default(), vec![Problem::of_file(message)]),
+        None => Errors::new(file_name, text, secrets, problems),
+    };
+    let tree = yaml::parse(text).map_err(|problem| wrong(&Secrets::by_words(text), vec![problem]))?;
+    let mut secrets = Secrets::of_tree(text, &tree.root, Place::TOP);
+    if !tree.duplicates.is_empty() {
+        // The tree lacks the values of repeated keys.
+        secrets = secrets.and(Secrets::by_words(text));
+    }
+    let context = ReadContext::new(lookup, purpose, &secrets);
     for duplicate in tree.duplicates {
         context.report(duplicate);
     }
     let config = section::read(context.root(&tree.root));
-    let (problems, warnings) = context.into_problems();
+    let Findings { problems, warnings, inserted } = context.into_findings();
     match (config, problems) {
         (Some(mut config), problems) if problems.is_empty() => {
-            config.source =
-                ConfigSource { path: file_name.to_owned(), redacted_text: redact_config(text, &config) };
-            Ok((config, Warnings::new(file_name, text, warnings)))
+            secrets = secrets.and_values_of(text, &config);
+            config.source = ConfigSource {
+                path: file_name.to_owned(),
+                redacted_text: secrets.mask(text),
+                inserted: inserted_settings(&tree.root, &inserted, &config),
+            };
+            Ok((config, Warnings::new(file_name, text, &secrets, warnings)))
         }
         (None, problems) if problems.is_empty() => {
             let start = Location { line: 1, column: 1 };
             let unexplained = Problem::new(start, "this configuration cannot be used");
-            Err(Errors::new(file_name, text, vec![unexplained]))
+            Err(wrong(&secrets, vec![unexplained]))
         }
-        (_, problems) => Err(Errors::new(file_name, text, problems)),
+        (_, problems) => Err(wrong(&secrets, problems)),
     }
 }
 

@@ -12,6 +12,8 @@
 //! Nothing outside this module sees YAML; the rest of the crate knows [`model`] only.
 
 mod errors;
+mod foreign;
+mod inserted;
 mod interpolate;
 mod load;
 pub mod model;

@@ -1,39 +1,60 @@
-//! Masks credentials in everything that is shown.
+//! Masks secrets in everything that is shown of a configuration.
 //!
-//! [`mask_credentials`] looks at one line alone, because the line of an error may also hold a password, and may not even
-//! be YAML. It also masks text that only looks like a credential.
+//! [`Secrets`] are found by their place in the tree: values of settings that are secret, of headers that carry credentials,
+//! and of unknown keys that look like such; and the credentials in URLs. Names that the operator chooses say nothing. Text
+//! that is not YAML has no tree, and comments are not in it: there, words are looked at, and some that only look like secrets
+//! are masked as well.
 //!
-//! [`redact_config`] makes the whole text of a configuration safe for operators. First it masks credentials line by line,
-//! and secrets that span lines as a whole. Then it masks every other occurrence of the known secrets, for instance in an
-//! anchor. Interpolated values are not in the text at all.
+//! Values that were inserted from the environment or from files are not in the text at all.
 
-use std::ops::Range;
+use std::{iter, ops::Range};
 
 use strsim::damerau_levenshtein;
 
-use super::Config;
+use super::{
+    Config,
+    settings::Place,
+    yaml::{Node, NodeKind},
+};
 
-const MASK: &str = "***";
+/// What is shown in place of a secret.
+pub(super) const MASK: &str = "***";
 
 /// Keys whose value is a credential, in YAML or in the query of a URL, and the ends of such keys: `x-api-key`. In any case, as
 /// header names are.
-const CREDENTIAL_KEYS: [&str; 10] =
-    ["token", "password", "secret", "pass", "authorization", "passwd", "pwd", "api-key", "api_key", "apikey"];
+const CREDENTIAL_KEYS: [&str; 8] =
+    ["token", "password", "secret", "authorization", "passwd", "api-key", "api_key", "apikey"];
+/// Likewise, but words may end so.
+const SHORT_CREDENTIAL_KEYS: [&str; 2] = ["pass", "pwd"];
+/// What nginx calls the upstream of a location.
+const PASSED_TO: [&str; 4] = ["proxy_pass", "grpc_pass", "fastcgi_pass", "uwsgi_pass"];
+/// Words of a secret with at least this many characters are masked wherever they occur.
+const MIN_SECRET_CHARS: usize = 4;
 
 /// Whether the value of this key is a credential, also where the key is misspelled.
 pub(super) fn is_credential_key(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
+    let is_one = |known: &&str| {
+        let mistakes = if known.len() < 8 { 1 } else { 2 };
+        key.ends_with(*known) || damerau_levenshtein(&key, known) <= mistakes
+    };
+    let ends_in = |known: &&str| {
+        key.strip_suffix(*known).is_some_and(|rest| rest.ends_with(['-', '_']) || rest.is_empty())
+    };
     // `client_auth` is a setting.
     key == "auth"
-        || CREDENTIAL_KEYS.iter().any(|known| {
-            let mistakes = if known.len() < 8 { 1 } else { 2 };
-            key.ends_with(known) || known.len() >= 5 && damerau_levenshtein(&key, known) <= mistakes
-        })
+        || CREDENTIAL_KEYS.iter().any(is_one)
+        || SHORT_CREDENTIAL_KEYS.iter().any(ends_in) && !PASSED_TO.contains(&&*key)
+}
+
+/// Whether the header, cookie or query parameter of this name is a credential.
+pub(super) fn is_credential_field(name: &str) -> bool {
+    is_credential_key(name) || ["cookie", "set-cookie"].iter().any(|field| name.eq_ignore_ascii_case(field))
 }
 
 /// `text` with its credentials masked.
 pub(super) fn mask_credentials(text: &str) -> String {
-    mask_line(text, 1).0
+    mask_ranges(text, &credential_ranges(text), 1).0
 }
 
 /// Whether nothing in `text` looks like a credential.
@@ -46,12 +67,217 @@ pub(super) fn is_all_interpolated(text: &str) -> bool {
     literal(text).chars().all(|c| c == INSERTED)
 }
 
-/// `line` with its credentials masked, and the new position of `column`. Columns start at 1 and count characters.
-pub(super) fn mask_line(line: &str, column: usize) -> (String, usize) {
-    mask_ranges(line, &credential_ranges(line), column)
+/// Where the text of a configuration has secrets.
+#[derive(Debug, Default)]
+pub(super) struct Secrets {
+    /// In bytes, sorted and disjoint.
+    ranges: Vec<Range<usize>>,
+    /// Values and comments.
+    texts: Vec<Range<usize>>,
 }
 
-/// Likewise, of a line whose [`credential_ranges`] are known.
+impl Secrets {
+    /// Those of `text`, which is the tree under `root`. `place`: that of the root.
+    pub(super) fn of_tree(text: &str, root: &Node, place: Place) -> Self {
+        let mut search = Search { text, found: Self::default(), keys: Vec::new(), is_complete: true };
+        search.visit(root, place);
+        search.visit_comments();
+        let Search { mut found, is_complete, .. } = search;
+        if !is_complete {
+            found.ranges.extend(Self::by_words(text).ranges);
+        }
+        found.ranges = disjoint(found.ranges);
+        found
+    }
+
+    /// Those of `text` that its words reveal.
+    pub(super) fn by_words(text: &str) -> Self {
+        let mut ranges = Vec::new();
+        let mut all = lines(text).into_iter().peekable();
+        // The indent of a key whose value goes on in the lines below.
+        let mut open: Option<usize> = None;
+        while let Some((at, line)) = all.next() {
+            let content = line.trim_start();
+            if open.is_some_and(|key| content.is_empty() || indent(line) > key) {
+                ranges.push(at + line.len() - content.len()..at + line.trim_end().len());
+                continue;
+            }
+            let goes_on = |next: &str| next.trim().is_empty() || indent(next) > indent(line);
+            let next = all.peek().map(|(_, next)| *next).filter(|next| goes_on(next));
+            open = next.filter(|next| may_go_on(line, next)).map(|_| indent(line));
+            ranges.extend(shifted(credential_ranges(line), at));
+        }
+        Self { ranges: disjoint(ranges), texts: Vec::new() }
+    }
+
+    /// With those of `other`.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self { ranges: disjoint([self.ranges, other.ranges].concat()), texts: self.texts }
+    }
+
+    /// With what the secrets of `config`, which was read from `text`, are in values and in comments of it.
+    pub(super) fn and_values_of(mut self, text: &str, config: &Config) -> Self {
+        let words = secret_words(config);
+        for (part, word) in self.texts.iter().flat_map(|part| words.iter().map(move |word| (part, word))) {
+            let occurrences = text[part.clone()].match_indices(word.as_str());
+            self.ranges.extend(occurrences.map(|(at, word)| part.start + at..part.start + at + word.len()));
+        }
+        self.ranges = disjoint(self.ranges);
+        self
+    }
+
+    /// Those in this part of the text, counted from its beginning.
+    pub(super) fn within(&self, part: &Range<usize>) -> Vec<Range<usize>> {
+        let first = self.ranges.partition_point(|range| range.end <= part.start);
+        let inside = self.ranges[first..].iter().take_while(|range| range.start < part.end);
+        inside
+            .map(|range| range.start.max(part.start) - part.start..range.end.min(part.end) - part.start)
+            .collect()
+    }
+
+    /// What is shown in place of the scalar `word` at `span`. `None`: nothing of it is secret.
+    pub(super) fn masked(&self, span: &Range<usize>, word: &str) -> Option<String> {
+        let inside = self.within(span);
+        let (first, last) = (inside.first()?, inside.last()?);
+        let is_whole = first.start <= 1 && last.end + 1 >= span.len();
+        let masked = if is_whole { word.to_owned() } else { mask_credentials(word) };
+        Some(if masked == word { MASK.to_owned() } else { masked })
+    }
+
+    /// `text` with all of them masked.
+    pub(super) fn mask(&self, text: &str) -> String {
+        mask_ranges(text, &self.ranges, 1).0
+    }
+}
+
+/// A walk through a tree.
+struct Search<'a> {
+    text: &'a str,
+    found: Secrets,
+    keys: Vec<Range<usize>>,
+    /// Whether it is known of every value where it is.
+    is_complete: bool,
+}
+
+impl Search<'_> {
+    fn visit(&mut self, node: &Node, place: Place) {
+        match &node.kind {
+            NodeKind::Null => {}
+            NodeKind::Scalar(word) => {
+                self.is_complete &= word.is_empty() || !node.span.is_empty();
+                self.visit_scalar(&node.span, place);
+            }
+            NodeKind::List(items) => items.iter().for_each(|item| self.visit(item, place.item())),
+            NodeKind::Mapping { entries, .. } => {
+                for (key, value) in entries {
+                    self.keys.push(key.span.clone());
+                    self.visit(value, place.entry(&key.name));
+                }
+            }
+        }
+    }
+
+    fn visit_scalar(&mut self, span: &Range<usize>, place: Place) {
+        self.found.texts.push(span.clone());
+        let (text, start) = (self.text, span.start);
+        let written = &text[span.clone()];
+        let quote = written.chars().next().filter(|c| matches!(c, '"' | '\''));
+        let inner =
+            quote.and_then(|quote| written.strip_prefix(quote)?.strip_suffix(quote)).unwrap_or(written);
+        let inner_at = start + usize::from(inner.len() < written.len());
+        if matches!(place, Place::Secret) {
+            if !is_all_interpolated(inner) {
+                self.found.ranges.push(inner_at..inner_at + inner.len());
+            }
+        } else if !place.is_plain_text() || written.contains("://") {
+            self.found.ranges.extend(shifted(credential_ranges(written), start));
+        } else if inner.starts_with("header:") {
+            // The condition `header:NAME=VALUE`.
+            self.found.ranges.extend(shifted(values_of_keys(inner), inner_at));
+        }
+    }
+
+    /// Looks at the comments: a `#` behind a space or at the beginning of a line, in no key and no value.
+    fn visit_comments(&mut self) {
+        let mut scalars = [&self.keys[..], &self.found.texts].concat();
+        scalars.sort_by_key(|span| (span.start, span.end));
+        let end = self.text.len();
+        let mut at = 0;
+        for span in scalars.into_iter().chain(iter::once(end..end)) {
+            while let Some(found) = self.text.get(at..span.start).and_then(|gap| gap.find('#')) {
+                let start = at + found;
+                at = start + 1;
+                if self.text[..start].ends_with(|c: char| !c.is_whitespace()) {
+                    continue;
+                }
+                let comment = &self.text[start..];
+                let comment = &comment[..comment.find(['\n', '\r']).unwrap_or(comment.len())];
+                at = start + comment.len();
+                self.found.texts.push(start..at);
+                self.found.ranges.extend(match comment.contains("://") {
+                    true => shifted(credential_ranges(comment), start),
+                    false => shifted(values_of_keys(comment), start),
+                });
+            }
+            at = at.max(span.end);
+        }
+    }
+}
+
+fn shifted(ranges: impl IntoIterator<Item = Range<usize>>, by: usize) -> Vec<Range<usize>> {
+    ranges.into_iter().map(|range| range.start + by..range.end + by).collect()
+}
+
+/// The same bytes, sorted and in disjoint ranges.
+fn disjoint(mut ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    ranges.retain(|range| !range.is_empty());
+    ranges.sort_by_key(|range| (range.start, range.end));
+    let mut apart: Vec<Range<usize>> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        match apart.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => apart.push(range),
+        }
+    }
+    apart
+}
+
+/// The lines of `text`, each with the byte at which it begins; YAML (5.4) ends them with CRLF, CR or LF. Never empty.
+pub(super) fn lines(text: &str) -> Vec<(usize, &str)> {
+    let mut lines = Vec::new();
+    let mut at = 0;
+    while let Some(length) = text[at..].find(['\n', '\r']) {
+        lines.push((at, &text[at..at + length]));
+        at += length + if text[at + length..].starts_with("\r\n") { 2 } else { 1 };
+    }
+    lines.push((at, &text[at..]));
+    lines
+}
+
+fn indent(line: &str) -> usize {
+    line.len() - line.trim_start_matches([' ', '-']).len()
+}
+
+/// Whether `line` has the key of a secret whose value goes on in the line `next`: the value is missing, a block, plain, or has
+/// an open quote. A mapping below is no secret.
+fn may_go_on(line: &str, next: &str) -> bool {
+    let Some((key, value)) = line.split_once(':') else { return false };
+    let name = key.trim_start_matches([' ', '-', '{', '?']).trim_matches(['"', '\'', ' ']);
+    let value = value.split(" #").next().unwrap_or_default().trim();
+    // An anchor or a tag precedes the value.
+    let value = value.split_whitespace().find(|word| !word.starts_with(['&', '!'])).map_or("", |_| value);
+    let is_mapping = next.contains(": ") || next.trim_end().ends_with(':');
+    let is_unclosed = |quote: char| value.starts_with(quote) && value.matches(quote).count() == 1;
+    let goes_on = match value.chars().next() {
+        None => !is_mapping,
+        Some('"') => is_unclosed('"'),
+        Some('\'') => is_unclosed('\''),
+        Some(first) => first != '{' && first != '[',
+    };
+    goes_on && (is_credential_key(name) || name.eq_ignore_ascii_case("url"))
+}
+
+/// `line` with these ranges masked, and the new position of `column`. Columns start at 1 and count characters.
 pub(super) fn mask_ranges(line: &str, credentials: &[Range<usize>], column: usize) -> (String, usize) {
     let at = line.char_indices().nth(column - 1).map_or(line.len(), |(at, _)| at);
     let mut shown = String::with_capacity(line.len());
@@ -72,19 +298,9 @@ pub(super) fn mask_ranges(line: &str, credentials: &[Range<usize>], column: usiz
 }
 
 /// The byte ranges of the credentials in `text`, sorted and disjoint.
-pub(super) fn credential_ranges(text: &str) -> Vec<Range<usize>> {
-    let mut found: Vec<_> = user_info(text).into_iter().collect();
-    found.extend(after_scheme(text));
-    found.extend(values_of_keys(text));
-    found.sort_by_key(|range| (range.start, range.end));
-    let mut apart: Vec<Range<usize>> = Vec::with_capacity(found.len());
-    for range in found.into_iter().filter(|range| !range.is_empty()) {
-        match apart.last_mut() {
-            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
-            _ => apart.push(range),
-        }
-    }
-    apart
+fn credential_ranges(text: &str) -> Vec<Range<usize>> {
+    let found = user_info(text).into_iter().chain(after_scheme(text)).chain(values_of_keys(text));
+    disjoint(found.collect())
 }
 
 /// The user info before the last `@`. A password may contain characters that should have been encoded, so the range
@@ -126,7 +342,8 @@ fn after_scheme(text: &str) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// The values after keys of credentials and `:` or `=`, unless they consist of `${…}` alone.
+/// The values after keys of credentials and `:` or `=`, unless they consist of `${…}` alone. A mapping is none, but what is in
+/// it may be.
 fn values_of_keys(text: &str) -> impl Iterator<Item = Range<usize>> {
     text.match_indices([':', '=']).filter_map(move |(at, separator)| {
         let before = text[..at].trim_end().trim_end_matches(['"', '\'']);
@@ -141,9 +358,11 @@ fn values_of_keys(text: &str) -> impl Iterator<Item = Range<usize>> {
             // An anchor or a tag.
             rest = rest.find(' ').map_or("", |end| &rest[end..]).trim_start();
         }
-        let quote = rest.chars().next().filter(|c| matches!(c, '"' | '\''));
-        let value = &rest[quote.map_or(0, char::len_utf8)..];
-        let end = match quote {
+        let opening = rest.chars().next().filter(|c| matches!(c, '"' | '\'' | '[' | '{'));
+        let value = &rest[opening.map_or(0, char::len_utf8)..];
+        let end = match opening {
+            Some('{') => return None,
+            Some('[') => closing_bracket(value),
             Some(quote) => closing_quote(value, quote),
             None if separator == "=" => value.find(['&', ' ', '"', '\'', '`']),
             None if before.contains(['{', '[']) => {
@@ -152,9 +371,25 @@ fn values_of_keys(text: &str) -> impl Iterator<Item = Range<usize>> {
             None => value.find(" #"),
         };
         let value = &value[..end.unwrap_or(value.len())];
-        let start = text.len() - rest.len() + usize::from(quote.is_some());
+        let start = text.len() - rest.len() + usize::from(opening.is_some());
         (!is_all_interpolated(value)).then(|| start..start + value.len())
     })
+}
+
+/// Where a list ends whose opening bracket stands before.
+fn closing_bracket(text: &str) -> Option<usize> {
+    let (mut at, mut depth) = (0, 1);
+    while let Some(found) = text[at..].find(['[', ']', '"', '\'']) {
+        let mark = text[at + found..].chars().next()?;
+        at += found + 1;
+        match mark {
+            '[' => depth += 1,
+            ']' if depth == 1 => return Some(at - 1),
+            ']' => depth -= 1,
+            quote => at += closing_quote(&text[at..], quote)? + 1,
+        }
+    }
+    None
 }
 
 /// Where a quoted text ends whose opening quote stands before. A quote in it is written `\"`, or `''` (YAML 1.2, 7.3).
@@ -193,70 +428,6 @@ fn literal(text: &str) -> String {
     literal + rest
 }
 
-/// Keys whose value is a secret, or may contain one.
-const SECRET_KEYS: [&str; 7] = ["token", "password", "secret", "pass", "authorization", "url", "x-"];
-/// Words of a secret with at least this many characters are masked wherever they occur.
-const MIN_SECRET_CHARS: usize = 4;
-
-/// `text`, from which `config` was parsed, with all secrets masked.
-pub(super) fn redact_config(text: &str, config: &Config) -> String {
-    let mut shown = String::with_capacity(text.len());
-    let mut lines = text.lines().peekable();
-    while let Some(line) = lines.next() {
-        let indent = indent(line);
-        let goes_on = lines.peek().is_some_and(|next| !next.trim().is_empty() && self::indent(next) > indent);
-        match multiline_secret(line).filter(|_| goes_on) {
-            Some(end) => {
-                shown += &line[..end];
-                shown += " ";
-                shown += MASK;
-                while lines.next_if(|next| next.trim().is_empty() || self::indent(next) > indent).is_some() {}
-            }
-            None if may_hide_secret(line) => {
-                shown += line.split_once(':').map_or("", |(key, _)| key);
-                shown += ": ";
-                shown += MASK;
-            }
-            None => shown += &mask_credentials(line),
-        }
-        shown.push('\n');
-    }
-    for word in secret_words(config) {
-        shown = shown.replace(&word, MASK);
-    }
-    shown
-}
-
-fn indent(line: &str) -> usize {
-    line.len() - line.trim_start_matches([' ', '-']).len()
-}
-
-/// The end of the key in `line`, if it is the key of a secret whose value may continue below: the value is missing, a
-/// block, plain, or has an open quote.
-fn multiline_secret(line: &str) -> Option<usize> {
-    let (key, value) = line.split_once(':')?;
-    let name = key.trim_start_matches([' ', '-', '{', '?']).trim_matches(['"', '\'', ' ']);
-    let name = &*name.to_ascii_lowercase();
-    let is_secret = SECRET_KEYS.iter().any(|secret| match secret.strip_suffix('-') {
-        Some(_) => name.starts_with(secret),
-        None => name == *secret,
-    });
-    let value = value.split(" #").next().unwrap_or_default().trim();
-    // An anchor or a tag precedes the value.
-    let value = value.split_whitespace().find(|word| !word.starts_with(['&', '!'])).map_or("", |_| value);
-    let is_mapping = name.starts_with("x-") && value.is_empty();
-    let is_block = value.is_empty() || value.ends_with(['|', '>', '-', '+']) && value.len() <= 3;
-    let is_unclosed = |quote: char| value.starts_with(quote) && value.matches(quote).count() == 1;
-    let is_plain = !value.is_empty() && !value.starts_with(['{', '[', '"', '\'']);
-    (is_secret && !is_mapping && (is_block || is_unclosed('"') || is_unclosed('\'') || is_plain))
-        .then_some(key.len() + 1)
-}
-
-/// Whether `line` defines an anchor and contains escapes. A secret that is written with escapes is not found by its value.
-fn may_hide_secret(line: &str) -> bool {
-    line.contains('&') && line.contains('\\')
-}
-
 /// The words of all secrets, longest first.
 fn secret_words(config: &Config) -> Vec<String> {
     let secrets = config.secrets().flat_map(|(_, secret)| {
@@ -273,7 +444,7 @@ fn secret_words(config: &Config) -> Vec<String> {
             None => vec![text],
         }
     });
-    let each = secrets.flat_map(|secret| std::iter::once(secret).chain(secret.split_whitespace()));
+    let each = secrets.flat_map(|secret| iter::once(secret).chain(secret.split_whitespace()));
     let mut secret_words: Vec<String> =
         each.filter(|word| word.chars().count() >= MIN_SECRET_CHARS).map(str::to_owned).collect();
     // The longest first, because one may contain another.
@@ -324,6 +495,10 @@ mod tests {
             ("{ tokne: hunter2, x: 1 }", "{ tokne: ***, x: 1 }"),
             ("X-Api-Key: hunter2", "X-Api-Key: ***"),
             ("auth: hunter2", "auth: ***"),
+            ("{ x-api-key: [A, B], x: 1 }", "{ x-api-key: [***], x: 1 }"),
+            ("x-api-key: [\"A]\", ['B', [C]]] # x", "x-api-key: [***] # x"),
+            ("x-api-key: [A, B", "x-api-key: [***"),
+            ("db_pass: hunter2", "db_pass: ***"),
         ] {
             assert_eq!(mask_credentials(text), shown);
         }
@@ -340,6 +515,9 @@ mod tests {
             "algorithm: token_bucket",
             "client_auth: required",
             "key: header:x-user-id",
+            "tokens: { algorithm: gcra, key: ip }",
+            "proxy_pass: http://127.0.0.1:3000",
+            "bypass: /static/*",
         ] {
             assert!(has_no_credentials(text), "{text}: {}", mask_credentials(text));
         }
@@ -349,11 +527,11 @@ mod tests {
     fn the_caret_stays_where_it_belongs() {
         let line = "{ url: redis://:hunter2@é, timout: 1 }";
         for (column, under) in [(3, 'u'), (8, 'r'), (16, '*'), (20, '*'), (24, '@'), (25, 'é'), (28, 't')] {
-            let (shown, column) = mask_line(line, column);
+            let (shown, column) = mask_ranges(line, &credential_ranges(line), column);
             assert_eq!(shown.chars().nth(column - 1), Some(under), "{column} in {shown}");
         }
-        assert_eq!(mask_line("ab", 3), ("ab".to_owned(), 3));
-        assert_eq!(mask_line("a@", 3), ("***@".to_owned(), 5));
+        assert_eq!(mask_ranges("ab", &[], 3), ("ab".to_owned(), 3));
+        assert_eq!(mask_ranges("a@", &credential_ranges("a@"), 3), ("***@".to_owned(), 5));
     }
 
     use super::super::{Lookup, parse};
@@ -409,6 +587,51 @@ mod tests {
             assert!(!shown.contains("hunter2") && !shown.contains("ter2"), "{settings}\n\n{shown}");
             assert!(shown.contains("***") && shown.contains("upstreams:"), "{shown}");
         }
+    }
+
+    /// Of the settings above, and of some more.
+    #[test]
+    fn secrets_are_found_by_their_places() {
+        let shown = redacted(
+            "policies:
+  tokens: { algorithm: gcra, key: \"header:x-api-key\", limit: 1/1s, exempt: [\"user:ann@example.org\"] }
+  cookies: { algorithm: gcra, key: ip, limit: 1/1s, reply: { headers: { set-cookie: s=hunter2, x-plan: gold } } }
+  secret:
+    algorithm: gcra
+    key: ip
+    limit: 1/1s
+    overrides: [{ \"header:x-api-key\": hunter2, limit: 9/1s }]
+trusted_proxies: [10.0.0.1] # of password: hunter2
+trusted_headers: [x-api-key]
+x-routes:
+  - &all { name: password-reset, path: \"/a/*\", upstream: api, request_headers: { set: { x-api-key: hunter2 } } }
+  - { path: /*, upstream: secrets, request_headers: { add: { X-Api-Key: [hunter2, 'hunter2 two'], x-b: b } } }
+  - { path: /c, token:
+        hunter2
+    }",
+        );
+        assert!(!shown.contains("hunter2"), "{shown}");
+        for kept in [
+            "  tokens: { algorithm: gcra, key: \"header:x-api-key\", limit: 1/1s, exempt: [\"user:ann@example.org\"] }",
+            "  secret:\n    algorithm: gcra\n",
+            "{ \"header:x-api-key\": ***, limit: 9/1s }",
+            "# of password: ***",
+            "name: password-reset, path: \"/a/*\"",
+            "set: { x-api-key: *** }",
+            "upstream: secrets, request_headers: { add: { X-Api-Key: [***, '***'], x-b: b } }",
+            "{ set-cookie: ***, x-plan: gold }",
+        ] {
+            assert!(shown.contains(kept), "{kept}\n\n{shown}");
+        }
+    }
+
+    #[test]
+    fn text_that_is_no_yaml_is_judged_by_its_words() {
+        let text = "policies:\n  tokens:\n    key: ip\n  secrets: { key: ip }\nadmin:\n  token:\n    hunter2\n\n    hunter2\n  address: x\n\
+                    x:\n  x-api-key:\n    - hunter2\n    - hunter2\n  url: >\n    redis://hunter2\nend: [";
+        let shown = "policies:\n  tokens:\n    key: ip\n  secrets: { key: ip }\nadmin:\n  token:\n    ***\n\n    ***\n  address: x\n\
+                     x:\n  x-api-key:\n    ***\n    ***\n  url: >\n    ***\nend: [";
+        assert_eq!(Secrets::by_words(text).mask(text), shown);
     }
 
     #[test]

@@ -77,6 +77,7 @@ pub(crate) fn config() -> Config {
             headers: Vec::new(),
             query: Vec::new(),
             cookies: Vec::new(),
+            written_path: None,
             has_secrets: false,
             action: RouteAction::Upstream(0),
             split: None,

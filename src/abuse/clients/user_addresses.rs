@@ -37,7 +37,7 @@ pub struct UserAddress {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingUpdate {
     /// Its number in the outbox, by which it is acknowledged.
-    sequence: u64,
+    sequence: i64,
     /// The user's name as stored.
     pub user: Arc<str>,
     pub user_address: UserAddress,
@@ -79,7 +79,7 @@ struct AddressStats {
     last: i64,
     ends: i64,
     /// Its number in the outbox, where it waits at most once.
-    queued: Option<u64>,
+    queued: Option<i64>,
     /// What was acknowledged last, and in which incarnation of the user.
     published: Option<(UserDenials, u32)>,
 }

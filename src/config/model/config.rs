@@ -1,6 +1,6 @@
 //! The whole configuration, and the settings that belong to no section.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
 use http::HeaderName;
 use serde::Serialize;
@@ -95,6 +95,9 @@ pub struct ConfigSource {
     pub path: String,
     /// The text with its secrets masked.
     pub redacted_text: String,
+    /// The settings that came from the environment or from files, and so must not be shown: their paths in
+    /// [`Config::values`], in which items of lists have their names.
+    pub inserted: BTreeSet<String>,
 }
 
 impl PartialEq for ConfigSource {

@@ -85,6 +85,16 @@ impl Display for Condition {
     }
 }
 
+impl Condition {
+    /// As operators see it: without the value of a header that must not be shown.
+    pub fn shown(&self) -> String {
+        match self {
+            Self::Header { name, value } if value.is_sensitive() => format!("header:{name}=***"),
+            condition => condition.to_string(),
+        }
+    }
+}
+
 impl Display for Statuses {
     /// `401, 4xx, 200-399`
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
@@ -130,6 +140,8 @@ impl Display for PathPattern {
 
 #[cfg(test)]
 mod tests {
+    use http::{HeaderName, HeaderValue};
+
     use super::*;
 
     #[test]
@@ -143,6 +155,13 @@ mod tests {
             assert_eq!(path.to_string(), text);
         }
         assert_eq!(HostPattern::Suffix(".example.org".to_owned()).to_string(), "*.example.org");
+        let mut value = HeaderValue::from_static("gold");
+        let plan = |value: &HeaderValue| {
+            Condition::Header { name: HeaderName::from_static("x-plan"), value: value.clone() }.shown()
+        };
+        assert_eq!(plan(&value), "header:x-plan=gold");
+        value.set_sensitive(true);
+        assert_eq!(plan(&value), "header:x-plan=***");
         let key = KeyRecipe(vec![KeyPart::Ip, KeyPart::Jwt("plan".to_owned())]);
         assert_eq!(key.to_string(), "ip+jwt:plan");
         assert_eq!(Rate { limit: 5, window: Duration::from_secs(90) }.to_string(), "5/90s");

@@ -50,8 +50,6 @@ pub struct FieldText {
     pub text: PlaceholderText,
     /// The value, if it is the same for every request.
     pub constant: Option<HeaderValue>,
-    /// Whether a part of it was inserted from outside the file, and so must not be shown.
-    pub is_secret: bool,
 }
 
 impl Serialize for FieldText {

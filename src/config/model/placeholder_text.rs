@@ -10,6 +10,8 @@ pub struct PlaceholderText {
     /// As `proxy.yaml` has it.
     pub written: String,
     pub parts: Vec<TextPart>,
+    /// Whether it is a credential, or a part of it was inserted from outside the file, so that it must not be shown.
+    pub is_secret: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -24,6 +24,18 @@ pub struct Redirect {
     pub fragment: Option<String>,
 }
 
+impl Redirect {
+    /// Whether it must not be shown.
+    pub fn is_secret(&self) -> bool {
+        self.path.as_ref().is_some_and(|path| path.is_secret)
+    }
+
+    /// As operators see it.
+    pub fn shown(&self) -> String {
+        if self.is_secret() { "***".to_owned() } else { self.to_string() }
+    }
+}
+
 impl fmt::Display for Redirect {
     /// `https://new.example.com/{rest}`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -17,6 +17,9 @@ pub struct Route {
     /// Empty: all.
     pub hosts: Vec<HostPattern>,
     pub path: PathPattern,
+    /// The path as the file has it, if a part of it came from the environment or from a file, and so must not be shown.
+    #[serde(skip)]
+    pub written_path: Option<String>,
     #[serde(rename = "match")]
     pub matching: PathMatching,
     #[serde(rename = "paths")]
@@ -33,7 +36,7 @@ pub struct Route {
     /// Likewise each cookie.
     #[serde(rename = "cookie", serialize_with = "serialize::pairs")]
     pub cookies: Vec<(String, String)>,
-    /// Whether a value of these was inserted from outside the file, so that none of them must be shown.
+    /// Whether a value of these is a credential, or was inserted from outside the file, so that none of them must be shown.
     #[serde(skip)]
     pub has_secrets: bool,
     #[serde(flatten)]
@@ -79,6 +82,11 @@ impl Route {
             Some(split) => &split.routes,
             None => std::slice::from_ref(self),
         }
+    }
+
+    /// The path as operators see it.
+    pub fn shown_path(&self) -> String {
+        self.written_path.clone().unwrap_or_else(|| self.path.to_string())
     }
 
     /// The policies of all [`Route::variants`], each once.

@@ -2,6 +2,7 @@
 
 use std::{
     cell::RefCell,
+    collections::BTreeSet,
     io,
     path::{Path, PathBuf},
 };
@@ -10,7 +11,7 @@ use super::{MappingCursor, slips};
 use crate::config::{
     Location, Lookup, Problem, Purpose,
     interpolate::interpolate,
-    redact::{has_no_credentials, is_all_interpolated},
+    redact::{MASK, Secrets, is_all_interpolated},
     value::Invalid,
     yaml::{Node, NodeKind},
 };
@@ -60,16 +61,21 @@ impl<'t> Cursor<'t> {
         self.again(|| self.parse(|text| Ok(text.to_owned())))
     }
 
-    /// Whether what the file has is filled from the environment or from files, so that it may be secret: the scalar, or one
-    /// below.
-    pub(in crate::config) fn is_interpolated(self) -> bool {
+    /// Whether the scalar, or one below, must not be shown: it is secret, or filled from the environment or from files.
+    pub(in crate::config) fn is_hidden(self) -> bool {
         let mut entries = match &self.node.kind {
             NodeKind::Mapping { entries, .. } => entries.as_slice(),
             _ => &[],
         }
         .iter();
         self.scalar().is_some_and(|written| written.replace("$${", "").contains("${"))
-            || entries.any(|(_, node)| self.child(node).is_interpolated())
+            || self.is_secret()
+            || entries.any(|(_, node)| self.child(node).is_hidden())
+    }
+
+    /// Whether a part of this scalar, which was parsed, came from the environment or from a file.
+    pub(in crate::config) fn is_inserted(self) -> bool {
+        self.context.inserted.borrow().contains(&self.location())
     }
 
     /// Whether the environment has this variable.
@@ -109,7 +115,7 @@ impl<'t> Cursor<'t> {
 
     /// Warns about this value, which is valid but probably not intended.
     pub(in crate::config) fn warn(self, message: impl Into<String>, help: impl Into<Option<String>>) {
-        self.context.warn(Problem::new(self.location(), message).help(help));
+        self.warn_at(self.location(), message, help);
     }
 
     /// Warns about a part of this value.
@@ -119,7 +125,7 @@ impl<'t> Cursor<'t> {
         message: impl Into<String>,
         help: impl Into<Option<String>>,
     ) {
-        self.context.warn(Problem::new(location, message).help(help));
+        self.context.warn(self.problem(location, message.into(), help.into()));
     }
 
     /// Reports an error of a part of this value.
@@ -129,7 +135,30 @@ impl<'t> Cursor<'t> {
         message: impl Into<String>,
         help: impl Into<Option<String>>,
     ) {
-        self.context.report(Problem::new(location, message).help(help));
+        self.context.report(self.problem(location, message.into(), help.into()));
+    }
+
+    /// A problem of this value. Where the text about it quotes a secret value, the secret is masked.
+    fn problem(self, location: Location, message: String, help: Option<String>) -> Problem {
+        let without_secrets = |text: String| match self.scalar().zip(self.masked()) {
+            // Short ones are parts of other words.
+            Some((word, masked)) if word.len() < 4 => {
+                text.replace(&format!("`{word}`"), &format!("`{masked}`"))
+            }
+            Some((word, masked)) => text.replace(word, &masked),
+            None => text,
+        };
+        Problem::new(location, without_secrets(message)).help(help.map(without_secrets))
+    }
+
+    /// What is shown in place of this scalar. `None`: nothing of it is secret.
+    fn masked(self) -> Option<String> {
+        self.context.secrets.masked(&self.node.span, self.scalar()?)
+    }
+
+    /// Whether this is a scalar that is secret, or that has a credential in it.
+    pub(in crate::config) fn is_secret(self) -> bool {
+        self.masked().is_some()
     }
 
     /// Interpolates the scalar, and parses it with `parse`. An error quotes the file, never an interpolated value.
@@ -159,6 +188,8 @@ impl<'t> Cursor<'t> {
 
     fn parse_scalar<T>(self, secret: bool, parse: impl FnOnce(&str) -> Result<T, Invalid>) -> Option<T> {
         let written = self.expect_scalar()?;
+        let masked = self.masked();
+        let secret = secret || masked.as_deref() == Some(MASK);
         let text = interpolate(written, self.context.lookup)
             .map_err(|unresolved| {
                 for problem in unresolved {
@@ -166,13 +197,16 @@ impl<'t> Cursor<'t> {
                 }
             })
             .ok()?;
+        if text.is_foreign {
+            self.context.inserted.borrow_mut().insert(self.location());
+        }
         let about = |invalid: Invalid| {
             let message = match text.inserted {
                 _ if secret && !is_all_interpolated(written) => invalid.about("this value"),
                 true => invalid.about(&format!("the value of `{written}`")),
                 false => invalid.about_written(written),
             };
-            let unspoken = secret || text.inserted || !has_no_credentials(written);
+            let unspoken = secret || text.inserted || masked.is_some();
             (message, invalid.help(unspoken))
         };
         let curly = slips::between_curly_quotes(written).map(slips::in_curly_quotes);
@@ -217,8 +251,7 @@ impl<'t> Cursor<'t> {
     /// The items of a list. Null items are reported and left out.
     pub(in crate::config) fn list(self) -> Option<Vec<Cursor<'t>>> {
         let NodeKind::List(items) = &self.node.kind else {
-            let help =
-                self.scalar().filter(|word| !word.contains(['$', '[', '{', '*']) && has_no_credentials(word));
+            let help = self.scalar().filter(|word| !word.contains(['$', '[', '{', '*']) && !self.is_secret());
             let help = match &self.node.kind {
                 NodeKind::Mapping { braces: true, .. } => Some("put it into brackets: [{ … }]".to_owned()),
                 NodeKind::Mapping { .. } => Some("begin it with `- `, as an item of a list".to_owned()),
@@ -270,7 +303,7 @@ impl<'t> Cursor<'t> {
     /// `VALUE`.
     pub(in crate::config) fn mapping_such_as(self, line: &str) -> Option<MappingCursor<'t>> {
         let Some(word) = self.scalar() else { return self.mapping() };
-        let word = if has_no_credentials(word) { word } else { "…" };
+        let word = if self.is_secret() { "…" } else { word };
         let is_in_line = |key: &str| line.split([' ', '{']).any(|part| part.strip_suffix(':') == Some(key));
         let help = match word.split_once(':').filter(|(key, _)| is_in_line(key)) {
             Some((key, value)) => format!("put a space behind the colon: `{key}: {value}`"),
@@ -345,17 +378,28 @@ impl<'t> Cursor<'t> {
     }
 }
 
-/// What reading one configuration needs and collects: the lookup for `${…}`, its purpose, errors and warnings.
+/// What reading one configuration needs and collects: the lookup for `${…}`, its purpose, its secrets, and what is found.
 pub(in crate::config) struct ReadContext<'a> {
     pub(super) lookup: &'a dyn Lookup,
     purpose: Purpose,
+    secrets: &'a Secrets,
     problems: RefCell<Vec<Problem>>,
     warnings: RefCell<Vec<Problem>>,
+    inserted: RefCell<BTreeSet<Location>>,
+}
+
+/// What was found in a configuration.
+pub(in crate::config) struct Findings {
+    pub(in crate::config) problems: Vec<Problem>,
+    pub(in crate::config) warnings: Vec<Problem>,
+    /// The scalars of which a part came from the environment or from a file.
+    pub(in crate::config) inserted: BTreeSet<Location>,
 }
 
 impl<'a> ReadContext<'a> {
-    pub(in crate::config) fn new(lookup: &'a dyn Lookup, purpose: Purpose) -> Self {
-        Self { lookup, purpose, problems: RefCell::default(), warnings: RefCell::default() }
+    pub(in crate::config) fn new(lookup: &'a dyn Lookup, purpose: Purpose, secrets: &'a Secrets) -> Self {
+        let (problems, warnings, inserted) = Default::default();
+        Self { lookup, purpose, secrets, problems, warnings, inserted }
     }
 
     /// The cursor at the root of the tree.
@@ -373,8 +417,11 @@ impl<'a> ReadContext<'a> {
         self.warnings.borrow_mut().push(problem);
     }
 
-    /// All errors and all warnings.
-    pub(in crate::config) fn into_problems(self) -> (Vec<Problem>, Vec<Problem>) {
-        (self.problems.into_inner(), self.warnings.into_inner())
+    pub(in crate::config) fn into_findings(self) -> Findings {
+        Findings {
+            problems: self.problems.into_inner(),
+            warnings: self.warnings.into_inner(),
+            inserted: self.inserted.into_inner(),
+        }
     }
 }

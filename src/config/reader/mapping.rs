@@ -170,7 +170,8 @@ impl<'t> MappingCursor<'t> {
             if !self.known.contains(&name) && !allowed(name) {
                 let help = self.explanation(key, node).map(|(_, help)| help);
                 let help = help.or_else(|| suggestion(name, self.known.iter().copied(), "known keys:"));
-                self.report_at(key.location, format!("unknown key `{name}`"), help);
+                // The help may quote the value.
+                self.cursor.child(node).report_at(key.location, format!("unknown key `{name}`"), help);
             }
         }
     }

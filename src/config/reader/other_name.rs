@@ -1,10 +1,7 @@
 //! Names that others have for our settings.
 
 use super::Cursor;
-use crate::config::{
-    redact::has_no_credentials,
-    value::{suggest_field, suggest_hosts, suggest_key, suggest_size},
-};
+use crate::config::value::{suggest_field, suggest_hosts, suggest_key, suggest_size};
 
 /// The longest value that is shown in a suggestion, in bytes.
 const MAX_SHOWN: usize = 80;
@@ -41,7 +38,7 @@ impl OtherName {
 
     /// The help where `value` was written.
     pub(super) fn help(&self, value: Cursor<'_>) -> String {
-        let value = value.scalar().filter(|text| text.len() <= MAX_SHOWN && has_no_credentials(text));
+        let value = value.scalar().filter(|text| text.len() <= MAX_SHOWN && !value.is_secret());
         let mut line = self.line.to_owned();
         if line == "address: VALUE" && value.is_some_and(|port| port.parse::<u16>().is_ok()) {
             line = "address: 0.0.0.0:VALUE".to_owned();

@@ -9,10 +9,10 @@ use crate::config::{
 /// Characters that a URL has only percent-encoded (RFC 3986, 3.3).
 const NEVER_IN_PATHS: [char; 9] = ['"', '<', '>', '[', '\\', ']', '^', '`', '|'];
 
-/// Warns about a parameter of another router, and about regular expressions.
+/// Warns about a parameter of another router, and about regular expressions. `path`: what may be shown of the path.
 pub(super) fn warn(value: Cursor<'_>, path: &str, pattern: &PathPattern) {
     if let PathPattern::Regex(regex) = pattern {
-        warn_unanchored(value, regex);
+        warn_unanchored(value, path, regex);
         return;
     }
     let foreign = path.split('/').find_map(|segment| Some((segment, foreign_parameter(segment)?)));
@@ -29,10 +29,10 @@ pub(super) fn warn(value: Cursor<'_>, path: &str, pattern: &PathPattern) {
 }
 
 /// Warns about an expression that is found anywhere in a path, and not at its end alone, as that of a file's name is.
-fn warn_unanchored(value: Cursor<'_>, regex: &PathRegex) {
-    let pattern = regex.pattern();
-    if !regex.is_anchored() && !pattern.ends_with('$') {
+fn warn_unanchored(value: Cursor<'_>, path: &str, regex: &PathRegex) {
+    if !regex.is_anchored() && !regex.pattern().ends_with('$') {
         let mark = if regex.ignores_case() { "~*" } else { "~" };
+        let pattern = path.strip_prefix(mark).unwrap_or(path);
         let message = "this expression matches anywhere in a path, and in the paths of others too".to_owned();
         let slash = if pattern.starts_with('/') { "" } else { "/" };
         value.warn(message, format!("to match from the start, write `path: '{mark}^{slash}{pattern}'`"));

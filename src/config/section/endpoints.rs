@@ -8,7 +8,8 @@ use crate::config::{
     interpolate::ImpatientLookup,
     model::{Endpoint, EndpointsFile},
     reader::{Cursor, ReadContext},
-    settings,
+    redact::Secrets,
+    settings::{self, Place},
     value::{Invalid, boolean, count, endpoint_url},
     yaml,
 };
@@ -81,10 +82,11 @@ fn endpoint(item: Cursor<'_>) -> Option<Endpoint> {
 fn read_file(bytes: &[u8]) -> Result<Vec<Endpoint>, String> {
     let text =
         std::str::from_utf8(bytes).map_err(|error| format!("byte {} is not UTF-8", error.valid_up_to()))?;
-    let tree =
-        yaml::parse(text.strip_prefix('\u{feff}').unwrap_or(text)).map_err(|problem| told(&problem))?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let tree = yaml::parse(text).map_err(|problem| told(&problem))?;
     let lookup = ImpatientLookup::default();
-    let context = ReadContext::new(&lookup, Purpose::Reload);
+    let secrets = Secrets::of_tree(text, &tree.root, Place::endpoints());
+    let context = ReadContext::new(&lookup, Purpose::Reload, &secrets);
     for duplicate in tree.duplicates {
         context.report(duplicate);
     }
@@ -93,7 +95,7 @@ fn read_file(bytes: &[u8]) -> Result<Vec<Endpoint>, String> {
         return Err("it is empty".to_owned());
     }
     let endpoints = list(root);
-    let (mut problems, _) = context.into_problems();
+    let mut problems = context.into_findings().problems;
     problems.sort();
     match problems.split_first() {
         None => Ok(endpoints),

@@ -10,7 +10,7 @@ use crate::config::{
         FieldText, HeaderEdits, PathCase, PathPattern, Placeholder, PlaceholderText, Rewrite, fold_case,
     },
     reader::{Cursor, MappingCursor},
-    redact::{has_no_credentials, is_credential_key},
+    redact::has_no_credentials,
     settings,
     value::{Invalid, Placeholders, editable_field_name, editable_fields, stripped_prefix},
 };
@@ -44,8 +44,9 @@ impl MessageChanges {
         let captures = path.captures();
         let reader = TextReader { placeholders: Placeholders { captures: &captures }, identity };
         let [_, request, response] = KEYS;
+        let written = mapping.peek("path").and_then(Cursor::scalar).unwrap_or_default();
         Self {
-            rewrite: rewritten.and_then(|value| rewrite(value, reader, path, case)),
+            rewrite: rewritten.and_then(|value| rewrite(value, reader, (path, written), case)),
             request_headers: of_request.and_then(|value| header_edits(value, request, reader)),
             response_headers: of_response.and_then(|value| header_edits(value, response, reader)),
         }
@@ -54,7 +55,13 @@ impl MessageChanges {
 
 const KEYS: [&str; 3] = ["rewrite", "request_headers", "response_headers"];
 
-fn rewrite(value: Cursor<'_>, reader: TextReader<'_>, path: &PathPattern, case: PathCase) -> Option<Rewrite> {
+/// `path`: that of the route, and as it is in the file.
+fn rewrite(
+    value: Cursor<'_>,
+    reader: TextReader<'_>,
+    path: (&PathPattern, &str),
+    case: PathCase,
+) -> Option<Rewrite> {
     if let Some(written) = value.scalar() {
         let help = format!("write `{}`", suggest_rewrite(written));
         value.report("expected a mapping, not a single value", help);
@@ -86,7 +93,7 @@ fn rewrite(value: Cursor<'_>, reader: TextReader<'_>, path: &PathPattern, case: 
 }
 
 /// Reports a prefix that no request of the route has.
-fn check_prefix(value: Cursor<'_>, path: &PathPattern, case: PathCase, prefix: &str) {
+fn check_prefix(value: Cursor<'_>, (path, written): (&PathPattern, &str), case: PathCase, prefix: &str) {
     let fold = |path: &str| match case {
         PathCase::Sensitive => format!("{path}/"),
         PathCase::Insensitive => format!("{}/", fold_case(path)),
@@ -102,8 +109,8 @@ fn check_prefix(value: Cursor<'_>, path: &PathPattern, case: PathCase, prefix: &
     };
     if !may_begin_so {
         value.report(
-            format!("no path of this route begins with `{prefix}`"),
-            format!("the path of the route is `{path}`"),
+            format!("no path of this route begins with `{}`", value.scalar().unwrap_or_default()),
+            format!("the path of the route is `{written}`"),
         );
     }
 }
@@ -163,7 +170,7 @@ fn explain_fields(mapping: &mut MappingCursor<'_>, setting: &str) {
 fn set_fields(value: Cursor<'_>, reader: TextReader<'_>) -> Vec<(HeaderName, FieldText)> {
     let mut all: Vec<(HeaderName, FieldText)> = Vec::new();
     for (location, name, value) in value.named_entries().unwrap_or_default() {
-        let content = reader.field(name, value);
+        let content = reader.field(value);
         match editable_field_name(name) {
             Err(invalid) => {
                 value.report_at(location, format!("`{name}` {}", invalid.reason), invalid.help(false));
@@ -186,8 +193,8 @@ fn added_fields(value: Cursor<'_>, reader: TextReader<'_>) -> Vec<(HeaderName, F
     let mut all = Vec::new();
     for (location, name, value) in value.named_entries().unwrap_or_default() {
         let contents = match value.is_list() {
-            true => value.items(|item| reader.field(name, item)),
-            false => reader.field(name, value).into_iter().collect(),
+            true => value.items(|item| reader.field(item)),
+            false => reader.field(value).into_iter().collect(),
         };
         match editable_field_name(name) {
             Err(invalid) => {
@@ -209,23 +216,24 @@ pub(super) struct TextReader<'a> {
 impl TextReader<'_> {
     /// A path with placeholders.
     pub(super) fn path(self, value: Cursor<'_>) -> Option<PlaceholderText> {
-        let text = self.read(value, |written| self.placeholders.path(written))?;
+        let mut text = self.read(value, |written| self.placeholders.path(written))?;
         self.warn_of_user(value, &text);
+        text.is_secret = value.is_hidden();
         Some(text)
     }
 
-    /// The value of the header field `name`.
-    pub(super) fn field(self, name: &str, value: Cursor<'_>) -> Option<FieldText> {
+    /// The value of a header field.
+    pub(super) fn field(self, value: Cursor<'_>) -> Option<FieldText> {
         let read = |written: &str| self.placeholders.field(written);
         // An error quotes nothing of a credential.
-        let mut field = match is_credential_key(name) {
+        let mut field = match value.is_secret() {
             true => value.parse_secret(read)?,
             false => self.read(value, read)?,
         };
         self.warn_of_user(value, &field.text);
-        field.is_secret = value.is_interpolated();
+        field.text.is_secret = value.is_hidden();
         if let Some(constant) = &mut field.constant {
-            constant.set_sensitive(field.is_secret);
+            constant.set_sensitive(field.text.is_secret);
         }
         Some(field)
     }

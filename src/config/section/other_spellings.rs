@@ -28,7 +28,7 @@ pub(super) fn warn(drafts: &[DraftRoute<'_>], index: &DraftIndex, policies: &[Ar
         let help = format!(
             "many upstreams take it for `{}`; let this route match both (`match: {{ case: insensitive, trailing_slash: \
              either }}`), or add what is missing to the route in line {}",
-            route.path,
+            route.shown_path(),
             other.cursor.location().line
         );
         draft.cursor.warn(message, help);
@@ -54,7 +54,7 @@ fn way_around<'d, 't>(
         let is_around = other.route.action == route.action
             && !covers(route, &spelled)
             && missing_policies(route, &other.route, policies).next().is_some();
-        is_around.then(|| (spelled.path.to_string(), other))
+        is_around.then(|| (route.written_path.clone().unwrap_or_else(|| spelled.path.to_string()), other))
     })
 }
 

@@ -177,7 +177,8 @@ fn url(value: Cursor<'_>, route: &PathPattern, reader: TextReader<'_>) -> Option
             }
         }
         is_whole.set(!path.is_empty());
-        let text = reader.placeholders.path(if path.is_empty() { "/" } else { path })?;
+        let mut text = reader.placeholders.path(if path.is_empty() { "/" } else { path })?;
+        text.is_secret = value.is_hidden();
         Ok(Redirect {
             query: query.map(str::to_owned),
             fragment: fragment.map(str::to_owned),
@@ -212,7 +213,7 @@ pub(super) fn warn_of_loops(drafts: &[DraftRoute<'_>]) {
         if is_loop {
             let help = "redirect to a path of another route, and put that route before this one".to_owned();
             draft.cursor.warn(
-                format!("this route redirects to itself without end: it also matches `{redirect}`"),
+                format!("this route redirects to itself without end: it also matches `{}`", redirect.shown()),
                 help,
             );
         }

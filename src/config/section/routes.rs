@@ -250,17 +250,20 @@ fn draft_route<'t>(
         Some(_) => list.parse(host_in_place_of_hosts),
         None => conditions(list, |item| item.parse(host_pattern)),
     });
+    let mut written_path = None;
     let path = mapping.require("path", "such as `path: /*`").and_then(|value| {
-        let path = value.parse(|text| Ok((text.to_owned(), path_pattern(text)?)))?;
-        doubtful_paths::warn(value, &path.0, &path.1);
-        Some(path)
+        let (text, pattern) = value.parse(|text| Ok((text.to_owned(), path_pattern(text)?)))?;
+        written_path = value.scalar().filter(|_| value.is_inserted()).map(str::to_owned);
+        let text = written_path.clone().unwrap_or(text);
+        doubtful_paths::warn(value, &text, &pattern);
+        Some((text, pattern))
     });
     let methods =
         mapping.take("methods").map_or(Some(Vec::new()), |list| conditions(list, |item| item.parse(method)));
     let mut has_secrets = false;
     let mut condition = |key| {
         let value = mapping.take(key)?;
-        has_secrets |= value.is_interpolated();
+        has_secrets |= value.is_hidden();
         Some(value)
     };
     let headers = condition("headers").map_or(Some(Vec::new()), headers);
@@ -313,6 +316,7 @@ fn draft_route<'t>(
         name: called,
         hosts: hosts?,
         path,
+        written_path,
         matching,
         dot_segments,
         methods: methods?,

@@ -10,6 +10,7 @@ mod entries;
 mod explain;
 mod listeners;
 mod markdown;
+mod place;
 mod policies;
 mod root;
 mod routes;
@@ -26,6 +27,7 @@ pub(super) use self::{
     bans::{ABUSE, BAN},
     clients::{CLIENT_ADDRESS, CLIENT_LIMITS, MIN_RATE, REPLY_HEADERS},
     listeners::{ADMIN, CERTIFICATE, CLIENT_AUTH, HSTS, LISTENER, LISTENER_REDIRECT, LISTENER_TLS},
+    place::Place,
     policies::{COST, COUNT, OVERRIDE, POLICY, RECORD, REPLY},
     root::{ADDRESSES_FILE, ROOT, SHUTDOWN},
     routes::{CORS, HEADER_EDITS, MATCH, REDIRECT, REWRITE, ROUTE, ROUTE_REPLY, SHARE},
@@ -138,7 +140,7 @@ enum Default {
 }
 
 /// What a value is.
-enum Kind {
+pub(super) enum Kind {
     Boolean,
     /// One of these words.
     Word(&'static [&'static str]),
@@ -165,7 +167,7 @@ enum Kind {
 
 /// What a list may be like.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Items {
+pub(super) enum Items {
     Any,
     /// It has at least one item.
     Some,
@@ -186,13 +188,17 @@ impl Items {
 }
 
 /// Text of one form.
-struct Text {
+pub(super) struct Text {
     /// What it is: `an IP address and a port`.
     name: &'static str,
     /// A regular expression that all such text matches, and most other text does not.
     pattern: &'static str,
     /// Whether what YAML takes for a number or a boolean is such text, too.
     is_any_scalar: bool,
+    /// Whether it must never be shown.
+    is_secret: bool,
+    /// Whether parts of it may be such.
+    may_have_credentials: bool,
 }
 
 /// What settings of one mapping say about each other.

@@ -3,11 +3,20 @@
 use super::Text;
 
 const fn text(name: &'static str, pattern: &'static str) -> Text {
-    Text { name, pattern, is_any_scalar: false }
+    Text { name, pattern, is_any_scalar: false, is_secret: false, may_have_credentials: false }
 }
 
 const fn scalar(name: &'static str, pattern: &'static str) -> Text {
-    Text { name, pattern, is_any_scalar: true }
+    Text { is_any_scalar: true, ..text(name, pattern) }
+}
+
+const fn secret(name: &'static str, pattern: &'static str) -> Text {
+    Text { is_secret: true, ..scalar(name, pattern) }
+}
+
+/// A URL, which may have credentials.
+const fn url(name: &'static str, pattern: &'static str) -> Text {
+    Text { may_have_credentials: true, ..text(name, pattern) }
 }
 
 pub(super) static ANY: Text = scalar("text", "");
@@ -74,14 +83,14 @@ pub(super) static CERTIFICATE_NAME: Text = text(
 pub(super) static SERVER_NAME: Text = text("a host or an address", "^[A-Za-z0-9_.:-]+$");
 pub(super) static AUTHORITY: Text =
     text("a host, with or without a port", r"^[A-Za-z0-9_.-]+(:[0-9]+)?$|^\[[0-9A-Fa-f:.]+\](:[0-9]+)?$");
-pub(super) static ENDPOINT: Text = text("a URL without a path", r"^https?://[^/?#@\s]+/?$");
+pub(super) static ENDPOINT: Text = url("a URL without a path", r"^https?://[^/?#@\s]+/?$");
 pub(super) static REDIRECT_URL: Text =
-    text("a URL, with placeholders in its path", r"^https?://[^/?#@\s{}$]+([/?#].*)?$");
-pub(super) static COLLECTOR: Text = text("a URL that begins with `http://`", r"^http://[^/?#@\s]+(/.*)?$");
+    url("a URL, with placeholders in its path", r"^https?://[^/?#@\s{}$]+([/?#].*)?$");
+pub(super) static COLLECTOR: Text = url("a URL that begins with `http://`", r"^http://[^/?#@\s]+(/.*)?$");
 pub(super) static REDIS_URL: Text =
-    text("a URL that begins with `redis://`, `rediss://` or `unix://`", r"^(redis|rediss|unix)://\S+$");
+    url("a URL that begins with `redis://`, `rediss://` or `unix://`", r"^(redis|rediss|unix)://\S+$");
 pub(super) static REDIS_NODE: Text =
-    text("a URL that begins with `redis://` or `rediss://`", r"^rediss?://[^/\s]+/?$");
+    url("a URL that begins with `redis://` or `rediss://`", r"^rediss?://[^/\s]+/?$");
 pub(super) static ORIGIN: Text =
     text("an origin, such as `https://app.example.com`", r"^(null|[a-z][a-z0-9+.-]*://[^/?#\s]+)$");
 pub(super) static ANY_NAME: Text = text("`*`", r"^\*$");
@@ -94,7 +103,7 @@ pub(super) static GRPC_STATUS: Text = scalar("the number of a status of gRPC, 0 
 pub(super) static TEMPLATE: Text =
     scalar("text, with `{{retry_after}}`, `{{policy}}` or `{{limit}}` in it", "");
 pub(super) static SERVICE: Text = scalar("the name of a gRPC service", r"^[!-.0-~]?[!-~]*$");
-pub(super) static SECRET: Text = scalar("a secret", "");
-pub(super) static BEARER: Text = scalar("a token of visible ASCII characters", "^[!-~]*$");
+pub(super) static SECRET: Text = secret("a secret", "");
+pub(super) static BEARER: Text = secret("a token of visible ASCII characters", "^[!-~]*$");
 pub(super) static BASIC: Text =
     text("`basic`, `tls:subject` or `tls:fingerprint`", "^(basic|tls:(subject|fingerprint))$");

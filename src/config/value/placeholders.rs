@@ -57,7 +57,7 @@ impl<'a> Placeholders<'a> {
         if !literal.is_empty() {
             parts.push(TextPart::Literal(literal));
         }
-        Ok(PlaceholderText { written: written.to_owned(), parts })
+        Ok(PlaceholderText { written: written.to_owned(), parts, is_secret: false })
     }
 
     /// Reads a path: `/v2/users/{id}`. It begins with one slash, and has no dot segments.
@@ -113,7 +113,7 @@ impl<'a> Placeholders<'a> {
                 HeaderValue::from_str(literal).map_err(|_| Invalid::new("is not a valid header value"))?;
             }
         }
-        Ok(FieldText { text, constant, is_secret: false })
+        Ok(FieldText { text, constant })
     }
 
     fn placeholder(self, written: &str, name: &str) -> Result<Placeholder, Invalid> {

@@ -1,6 +1,6 @@
 //! The tree of keys and values, and how serde builds it.
 
-use std::fmt;
+use std::{fmt, ops::Range};
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_yaml::Spanned;
@@ -11,6 +11,8 @@ use crate::config::Location;
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::config) struct Node {
     pub(in crate::config) location: Location,
+    /// Its bytes in the file. Those of a scalar include its quotes.
+    pub(in crate::config) span: Range<usize>,
     pub(in crate::config) kind: NodeKind,
 }
 
@@ -33,6 +35,7 @@ pub(in crate::config) enum NodeKind {
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::config) struct Key {
     pub(in crate::config) location: Location,
+    pub(in crate::config) span: Range<usize>,
     pub(in crate::config) name: String,
 }
 
@@ -43,7 +46,10 @@ impl Node {
 
     /// The tree of a value that was parsed from `source`.
     pub(super) fn new(raw: Spanned<RawValue>, source: &str) -> Self {
-        let verbatim = source_text(raw.defined, source);
+        let span = to_span(raw.defined, source);
+        // The parser counts the line ends behind a block scalar as parts of it.
+        let verbatim = source[span.clone()].trim_end();
+        let span = span.start..span.start + verbatim.len();
         let kind = match raw.value {
             RawValue::Null => NodeKind::Null,
             RawValue::Text(text) => NodeKind::Scalar(text),
@@ -55,14 +61,15 @@ impl Node {
                 entries: entries
                     .into_iter()
                     .map(|(key, value)| {
-                        let key = Key { location: to_location(key.defined), name: key.value };
+                        let (location, span) = (to_location(key.defined), to_span(key.defined, source));
+                        let key = Key { location, span, name: key.value };
                         (key, Self::new(value, source))
                     })
                     .collect(),
                 braces: verbatim.starts_with('{'),
             },
         };
-        Self { location: to_location(raw.defined), kind }
+        Self { location: to_location(raw.defined), span, kind }
     }
 }
 
@@ -72,12 +79,13 @@ pub(super) fn to_location(location: serde_yaml::Location) -> Location {
     Location { line: count(location.line()), column: count(location.column()) }
 }
 
-/// The part of `source` at `location`.
-fn source_text(location: serde_yaml::Location, source: &str) -> &str {
+/// The bytes of `source` at `location`. Empty where the parser does not know them.
+fn to_span(location: serde_yaml::Location, source: &str) -> Range<usize> {
     let span = location.span();
-    let (Some(start), Some(length)) = (span.byte_offset(), span.byte_len()) else { return "" };
+    let (Some(start), Some(length)) = (span.byte_offset(), span.byte_len()) else { return 0..0 };
     let at = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
-    source.get(at(start)..at(start.saturating_add(length))).unwrap_or_default()
+    let range = at(start)..at(start.saturating_add(length));
+    if source.get(range.clone()).is_some() { range } else { 0..0 }
 }
 
 /// A value as serde reads it, before the text of typed scalars is taken from the source.

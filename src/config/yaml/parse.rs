@@ -9,7 +9,7 @@ use super::{
     node::{Node, RawValue, to_location},
     quoting,
 };
-use crate::config::{Location, Problem};
+use crate::config::{Location, Problem, redact::mask_credentials};
 
 /// A document, and errors for its repeated keys. The tree has the first value of a repeated key.
 pub(in crate::config) struct Document {
@@ -107,7 +107,8 @@ fn problem(error: &Error, text: &str) -> Problem {
                 };
                 Some(help.to_owned())
             });
-            format!("not YAML: {message}")
+            // The parser may quote the file.
+            mask_credentials(&format!("not YAML: {message}"))
         }
     };
     Problem::new(location, message).help(help)

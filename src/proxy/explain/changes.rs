@@ -4,7 +4,7 @@ use http::HeaderValue;
 
 use super::request::{ExplainedVerdict, Explanation, HeaderChange};
 use crate::{
-    config::model::{FieldPattern, FieldText, HeaderEdits, Route},
+    config::model::{FieldPattern, FieldText, HeaderEdits, Rewrite, Route},
     proxy::{path_rewrite::RewrittenPath, placeholders::PlaceholderValues},
     router::Rejection,
 };
@@ -23,7 +23,11 @@ pub(super) fn explain(route: &Route, values: &PlaceholderValues<'_>, explained: 
     explained.response_headers = changes(route.response_headers.as_deref());
     match route.rewrite.as_ref().map(|rewrite| RewrittenPath::new(rewrite, values)) {
         None | Some(Ok(None)) => {}
-        Some(Ok(Some(path))) => explained.rewritten_path = Some(path.path_and_query().to_string()),
+        Some(Ok(Some(path))) => {
+            let is_secret = matches!(&route.rewrite, Some(Rewrite::Path(text)) if text.is_secret);
+            let path = if is_secret { MASK.to_owned() } else { path.path_and_query().to_string() };
+            explained.rewritten_path = Some(path);
+        }
         // Limits and bans come first.
         Some(Err(Rejection { status, detail })) if explained.verdict == ExplainedVerdict::Allowed => {
             (explained.verdict, explained.status) = (ExplainedVerdict::Refused, Some(status));
@@ -38,7 +42,7 @@ fn header_changes(edits: &HeaderEdits, values: &PlaceholderValues<'_>) -> Vec<He
         FieldPattern::Name(name) => HeaderChange::Remove(name.to_string()),
         FieldPattern::Prefix(prefix) => HeaderChange::Remove(format!("{prefix}*")),
     });
-    let value = |text: &FieldText| match text.is_secret {
+    let value = |text: &FieldText| match text.text.is_secret {
         true => Some(MASK.to_owned()),
         false => values.field(text).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()),
     };

@@ -139,7 +139,7 @@ fn checked(
     let nth = variant.variant.checked_sub(1);
     let configured = rules.policies.get(variant.policy);
     if let Some((of, _)) = nth.and_then(|nth| configured?.overrides.get(nth)) {
-        why.push(format!("override for {of}"));
+        why.push(format!("override for {}", of.shown()));
     }
     if let Some(absent) = absent_keys(policy, &check.identifier, attributes) {
         why.push(format!("used because the request has no {absent}"));
@@ -213,7 +213,7 @@ fn skipped(
 ) -> ExplainedCheck {
     let (verdict, because) = match why {
         SkipReason::Preflight => (CheckVerdict::Exempt, "CORS preflight requests are not counted".to_owned()),
-        SkipReason::Exempt(of) => (CheckVerdict::Exempt, format!("exempt: {of}")),
+        SkipReason::Exempt(of) => (CheckVerdict::Exempt, format!("exempt: {}", of.shown())),
         SkipReason::NoValue => {
             let value = policy.value.as_ref().map(ToString::to_string).unwrap_or_default();
             (CheckVerdict::Skipped, format!("the request has no {value} to count"))

@@ -228,6 +228,7 @@ fn explain_redirect(route: &Route, values: &PlaceholderValues<'_>, explained: &m
     let is_allowed = explained.verdict == ExplainedVerdict::Allowed;
     match route_reply::location(redirect, values) {
         Ok(location) => {
+            let location = if redirect.is_secret() { changes::MASK.to_owned() } else { location };
             explained.reply = Some(ExplainedReply { status: redirect.status, location: Some(location) });
             if is_allowed {
                 // A preflight is answered before.
@@ -377,7 +378,7 @@ fn explain_split<'r>(
 
 /// Everything that the route matches by.
 fn describe_match(route: &Route, target: &Target, method: &Method) -> String {
-    let mut why = format!("the path matches {}", route.path);
+    let mut why = format!("the path matches {}", route.shown_path());
     why += match IgnoredDifferences::new(route, target) {
         IgnoredDifferences { case: true, trailing_slash: true } => {
             " (in any case, with or without trailing slash)"
@@ -416,7 +417,7 @@ fn describe_match(route: &Route, target: &Target, method: &Method) -> String {
 fn describe_mismatch(route: &Route, mismatch: Mismatch) -> String {
     let shown = |value| if route.has_secrets { changes::MASK.into() } else { value };
     match mismatch {
-        Mismatch::Path => format!("the path does not match {}", route.path),
+        Mismatch::Path => format!("the path does not match {}", route.shown_path()),
         Mismatch::Host => format!("the host is not one of {}", hosts(route)),
         Mismatch::Method => format!("the method is not one of {}", methods(route)),
         Mismatch::Header(index) => match route.headers.get(index) {

@@ -41,6 +41,7 @@ fn route(path: &str) -> Route {
         headers: Vec::new(),
         query: Vec::new(),
         cookies: Vec::new(),
+        written_path: None,
         has_secrets: false,
         action: RouteAction::Upstream(0),
         split: None,

@@ -46,6 +46,9 @@ fn wrong_arguments_end_each_command_with_2_and_are_named() {
         ["run", "--config"].as_slice(),
         &["check", "a", "b"],
         &["check", "a", "--config", "b"],
+        &["run", "a", "--config", "b"],
+        &["run", "a", "b"],
+        &["--"],
         &["demo", "twice"],
         &["completions", "none"],
         &["man", "a", "b"],
@@ -228,6 +231,51 @@ fn check_reads_standard_input_or_the_file_of_an_option() {
     let ended = tollgate_in(directory.path(), &[], &["check", "--config", "a.yaml"]);
     assert_eq!(ended.stdout, "a.yaml: valid (1 route, 1 upstream, 0 policies)\n");
     assert_eq!(tollgate_in(directory.path(), &[], &["check", "--config", "b.yaml"]).code, Some(78));
+}
+
+#[test]
+fn a_configuration_is_given_by_itself_or_by_an_option() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let wrong = VALID.replace("upstream: api", "upstream: apo");
+    for (name, text) in [("a.yaml", &wrong), ("b.yaml", &wrong), ("proxy.yaml", &wrong)] {
+        fs::write(directory.path().join(name), text).unwrap();
+    }
+    for command in ["run", "check"] {
+        for (arguments, read) in [
+            (["a.yaml"].as_slice(), "a.yaml:2:"),
+            (&["--config", "a.yaml"], "a.yaml:2:"),
+            (&["a.yaml", "--config", "a.yaml"], "a.yaml:2:"),
+            (&[], "proxy.yaml:2:"),
+        ] {
+            let ended = tollgate_in(directory.path(), &[], &[&[command], arguments].concat());
+            assert_eq!(ended.code, Some(78), "{command} {arguments:?}: {ended:?}");
+            assert!(ended.stderr.starts_with(read), "{command} {arguments:?}: {ended:?}");
+        }
+        let ended = tollgate_in(directory.path(), &[], &[command, "a.yaml", "--config", "b.yaml"]);
+        assert_eq!(
+            (ended.code, ended.stderr.as_str()),
+            (
+                Some(2),
+                "tollgate: two configurations are given, a.yaml and --config b.yaml; leave one of them out\n"
+            )
+        );
+    }
+}
+
+#[test]
+fn a_configuration_of_another_proxy_is_called_by_its_name() {
+    let directory = tempfile::TempDir::new().unwrap();
+    fs::write(directory.path().join("nginx.conf"), "server {\n  listen 80;\n}\n").unwrap();
+    for command in ["run", "check"] {
+        let ended = tollgate_in(directory.path(), &[], &[command, "nginx.conf"]);
+        assert_eq!(
+            (ended.code, ended.stderr.as_str()),
+            (
+                Some(78),
+                "nginx.conf: this is an nginx configuration; Tollgate reads proxy.yaml: see docs/migration/nginx.md\n"
+            )
+        );
+    }
 }
 
 /// What bash offers where the cursor is behind the last of these words.

@@ -122,7 +122,7 @@ fn a_file_that_is_not_there_ends_with_78() {
         assert_eq!(ended.code, Some(78));
         assert!(ended.stderr.contains("none.yaml"), "{}", ended.stderr);
     }
-    assert!(tollgate_in(directory.path(), &[], &[]).stderr.contains("proxy.yaml"));
+    assert!(tollgate_in(directory.path(), &[], &["run"]).stderr.contains("proxy.yaml"));
 }
 
 #[test]
@@ -145,7 +145,8 @@ access_log: off\nlog: {{ level: debug }}\n{}",
         VALID.replace("3000", "9")
     );
     let directory = directory_with("proxy.yaml", &text);
-    let mut child = command(directory.path()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut run = command(directory.path());
+    let mut child = run.arg("run").stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
     let serving = lines.find(|line| line.contains("serving clients")).unwrap();
     let address = serving.split("address=").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
@@ -174,11 +175,21 @@ fn ended(child: &mut Child) -> ExitStatus {
 }
 
 #[test]
-fn without_a_command_it_runs_the_file_of_its_directory() {
+fn it_runs_the_file_that_it_is_given_or_that_of_its_directory() {
     let origin = Origin::ok();
-    for arguments in [[].as_slice(), &["run"], &["--config", "proxy.yaml"]] {
+    for arguments in [["run"].as_slice(), &["run", "proxy.yaml"], &["--config", "proxy.yaml"]] {
         let tollgate = Tollgate::start_as(arguments, Config::new(&[origin.address], ""));
         assert_eq!(get(tollgate.address, "/", &[]).status, 200, "{arguments:?}");
+    }
+}
+
+#[test]
+fn without_arguments_it_shows_its_help_and_serves_nobody() {
+    let directory = directory_with("proxy.yaml", VALID);
+    let ended = tollgate_in(directory.path(), &[], &[]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{ended:?}");
+    for word in ["Usage:", "run", "check", "--config"] {
+        assert!(ended.stderr.contains(word), "no {word} in {}", ended.stderr);
     }
 }
 
@@ -285,7 +296,8 @@ fn levels_hold_messages_back() {
 admin: {{ address: \"127.0.0.1:0\" }}\n{VALID}"
         ),
     );
-    let mut child = command(directory.path()).stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut run = command(directory.path());
+    let mut child = run.arg("run").stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     // It says nothing, so what tells that it runs is that it catches the signal.
     let caught = format!("/proc/{}/status", child.id());
     eventually("it catches SIGTERM", || {

@@ -22,7 +22,7 @@ pub(in crate::config::section) fn exempt(
 ) -> Vec<Condition> {
     let Some(list) = value else { return Vec::new() };
     list.unique_items(|item| {
-        let condition = item.parse(condition)?;
+        let condition = hidden_if(item, item.parse(condition)?);
         report_unverifiable(item, &condition, identity);
         Some(condition)
     })
@@ -126,10 +126,18 @@ fn read_override(
         return None;
     }
     mapping.finish_allowing(has_condition_prefix);
-    let condition = value.parse(|text| condition_with_key(key, text))?;
+    let condition = hidden_if(*value, value.parse(|text| condition_with_key(key, text))?);
     report_unverifiable(item, &condition, identity);
     let (tiers, kind) = (tiers?, kind?);
     Some(Override { condition, algorithm: settings.complete(kind, &tiers), tiers })
+}
+
+/// The condition that was read from `value`, with a note where its header must not be shown.
+fn hidden_if(value: Cursor<'_>, mut condition: Condition) -> Condition {
+    if let Condition::Header { value: header, .. } = &mut condition {
+        header.set_sensitive(value.is_hidden());
+    }
+    condition
 }
 
 fn has_condition_prefix(key: &str) -> bool {

@@ -2,6 +2,8 @@
 
 use std::{fs, io::Write};
 
+use tempfile::TempDir;
+
 use super::{HEAD, file, plain, reload, start, words};
 use crate::harness::{Client, Origin, eventually, get, tollgate_in};
 
@@ -51,6 +53,48 @@ fn what_needs_a_restart_is_listed_with_both_values_and_the_rest_applies() {
     assert_eq!((words(&again, "changed").len(), words(&again, "needs_restart").len()), (0, 10));
     reload(&tollgate, &plain(origin.address, ""));
     assert_eq!(hash(), before, "as it was");
+}
+
+#[test]
+fn what_came_from_files_is_compared_and_never_shown() {
+    let (origin, directory) = (Origin::ok(), TempDir::new().unwrap());
+    let secrets = directory.path().join("secret");
+    let inserted = format!("${{file:{}}}", secrets.display());
+    let yaml = format!(
+        "{HEAD}upstreams:\n  origin: {{ endpoints: [\"http://{}\"] }}\nroutes:\n  \
+         - {{ path: \"/hook/{inserted}\", upstream: origin, rewrite: {{ path: \"/{inserted}\" }} }}\n  \
+         - {{ name: named, path: \"/named/{inserted}\", redirect: {{ to: \"https://a.example/{inserted}\" }} }}\n  \
+         - {{ name: reply, path: /reply, reply: {{ body: \"{inserted}\" }} }}\n",
+        origin.address
+    );
+    fs::write(&secrets, "s3cret-one").unwrap();
+    let tollgate = start(&yaml);
+    fs::write(&secrets, "s3cret-two").unwrap();
+    let answer = reload(&tollgate, &format!("{yaml}request_id: x-id\n"));
+    let hook = format!("/hook/{inserted}");
+    assert_eq!(
+        words(&answer, "changed"),
+        [
+            format!("route {hook}: path changed"),
+            format!("route {hook}: rewrite.path changed"),
+            "route named: path changed".to_owned(),
+            "route named: redirect.to changed".to_owned(),
+            "route reply: reply changed".to_owned(),
+            "request_id: x-request-id → x-id".to_owned(),
+        ]
+    );
+    assert_eq!(get(tollgate.address, "/hook/s3cret-two", &[]).status, 200);
+    assert_eq!(get(tollgate.address, "/hook/s3cret-one", &[]).status, 404);
+    let shown = ["/v1/routes", "/v1/config", "/v1/audit", "/"].map(|path| tollgate.admin("GET", path).text());
+    assert!(shown[0].contains(&hook), "{}", shown[0]);
+    let explained = ["/hook/s3cret-two", "/named/s3cret-two", "/nowhere"].map(|path| {
+        tollgate.command(&["explain", &format!("http://h{path}"), "--json"]).stdout.replace(path, "")
+    });
+    eventually("it is in the log", || tollgate.log().iter().any(|line| line.contains("request_id: ")));
+    let log = tollgate.log().join("\n");
+    for text in shown.iter().chain(&explained).chain([&answer.to_string(), &log]) {
+        assert!(!text.contains("s3cret"), "{text}");
+    }
 }
 
 #[test]

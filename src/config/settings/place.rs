@@ -1,0 +1,102 @@
+//! What a place of the file is for, and so whether a secret may stand there.
+
+use std::{ptr, slice};
+
+use super::{Kind, Mapping, ROOT, Setting, text};
+use crate::config::redact::{is_credential_field, is_credential_key};
+
+/// A place of the file.
+#[derive(Clone, Copy)]
+pub(in crate::config) enum Place {
+    /// It is for a value of this kind.
+    Known(&'static Kind),
+    /// No setting has this place: its key is unknown, or begins with `x-`.
+    Unknown,
+    /// All that stands there is secret.
+    Secret,
+}
+
+static FILE: Kind = Kind::Mapping(&ROOT);
+
+impl Place {
+    /// The top level of a configuration.
+    pub(in crate::config) const TOP: Self = Self::Known(&FILE);
+
+    /// The top level of a file that lists endpoints.
+    pub(in crate::config) fn endpoints() -> Self {
+        ["upstreams", "*", "endpoints"].into_iter().fold(Self::TOP, Self::entry)
+    }
+
+    /// The items of a list at this place.
+    pub(in crate::config) fn item(self) -> Self {
+        let item = self.kinds().iter().find_map(|kind| match kind {
+            Kind::List(item, _) => Some(Self::new(item)),
+            _ => None,
+        });
+        item.unwrap_or(self.unknown())
+    }
+
+    /// The value of `key` in a mapping at this place. A key that the settings know is judged by them; the name of a policy or
+    /// of an upstream says nothing; and what the name of a header or an unknown key says, counts.
+    pub(in crate::config) fn entry(self, key: &str) -> Self {
+        let named = self.kinds().iter().find_map(|kind| match kind {
+            Kind::Mapping(mapping) => {
+                let setting = mapping.setting(key)?;
+                let name = setting.prefix().map_or("", |prefix| &key[prefix.len()..]);
+                let is_field = setting.key == "header:*";
+                Some(if is_field && is_credential_field(name) {
+                    Self::Secret
+                } else {
+                    Self::new(&setting.kind)
+                })
+            }
+            Kind::Names(name, value, _) => {
+                let is_chosen = ptr::eq(*name, &text::RESOURCE);
+                Some(if !is_chosen && is_credential_field(key) { Self::Secret } else { Self::new(value) })
+            }
+            _ => None,
+        });
+        match named.unwrap_or(self.unknown()) {
+            Self::Unknown if is_credential_key(key) => Self::Secret,
+            place => place,
+        }
+    }
+
+    /// Whether single values at this place are text without any credentials, whatever words there are in it.
+    pub(in crate::config) fn is_plain_text(self) -> bool {
+        let may_have_credentials =
+            |kind: &Kind| matches!(kind, Kind::Text(text) if text.may_have_credentials);
+        let is_text = |kind: &Kind| matches!(kind, Kind::Text(_) | Kind::File);
+        self.kinds().iter().any(is_text) && !self.kinds().iter().any(may_have_credentials)
+    }
+
+    fn new(kind: &'static Kind) -> Self {
+        match kind {
+            Kind::Any => Self::Unknown,
+            Kind::Text(text) if text.is_secret => Self::Secret,
+            _ => Self::Known(kind),
+        }
+    }
+
+    /// What is at a place of which the settings say nothing, in this one.
+    fn unknown(self) -> Self {
+        if matches!(self, Self::Secret) { self } else { Self::Unknown }
+    }
+
+    /// The kinds of value that may stand here.
+    fn kinds(self) -> &'static [Kind] {
+        match self {
+            Self::Known(Kind::Either(kinds)) => kinds,
+            Self::Known(kind) => slice::from_ref(kind),
+            Self::Unknown | Self::Secret => &[],
+        }
+    }
+}
+
+impl Mapping {
+    /// The setting that has this key.
+    fn setting(&self, key: &str) -> Option<&'static Setting> {
+        let begins = |setting: &&Setting| setting.prefix().is_some_and(|prefix| key.starts_with(prefix));
+        self.settings.iter().find(|setting| setting.key == key).or_else(|| self.settings.iter().find(begins))
+    }
+}
