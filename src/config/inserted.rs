@@ -149,7 +149,7 @@ routes:
             "routes./hook/${file:/run/secret}.request_headers.set",
             "routes.ok.reply.body",
             "routes.old.redirect.to",
-            "upstreams.api.endpoints",
+            "upstreams.api.endpoints.http://word:3000",
         ];
         assert_eq!(found, expected);
     }

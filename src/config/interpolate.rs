@@ -6,8 +6,8 @@ use crate::file;
 
 /// The largest file that `${file:…}` inserts, in bytes.
 const MAX_INSERTED_BYTES: u64 = 64 << 10;
-/// The largest file that a setting names, in bytes. The certificate authorities of a system take a quarter of a MiB.
-const MAX_NAMED_BYTES: u64 = 4 << 20;
+/// The largest file that a setting names, in bytes. A million addresses of IPv6 take 40 MB.
+const MAX_NAMED_BYTES: u64 = 64 << 20;
 
 /// Looks up environment variables and files for `${…}` and for settings that name a file.
 pub trait Lookup {

@@ -594,7 +594,7 @@ mod tests {
     fn secrets_are_found_by_their_places() {
         let shown = redacted(
             "policies:
-  tokens: { algorithm: gcra, key: \"header:x-api-key\", limit: 1/1s, exempt: [\"user:ann@example.org\"] }
+  tokens: { algorithm: gcra, key: \"header:x-api-key\", limit: 1/1s, exempt: [10.0.0.0/8] }
   cookies: { algorithm: gcra, key: ip, limit: 1/1s, reply: { headers: { set-cookie: s=hunter2, x-plan: gold } } }
   secret:
     algorithm: gcra
@@ -612,7 +612,7 @@ x-routes:
         );
         assert!(!shown.contains("hunter2"), "{shown}");
         for kept in [
-            "  tokens: { algorithm: gcra, key: \"header:x-api-key\", limit: 1/1s, exempt: [\"user:ann@example.org\"] }",
+            "  tokens: { algorithm: gcra, key: \"header:x-api-key\", limit: 1/1s, exempt: [10.0.0.0/8] }",
             "  secret:\n    algorithm: gcra\n",
             "{ \"header:x-api-key\": ***, limit: 9/1s }",
             "# of password: ***",

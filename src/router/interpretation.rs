@@ -141,7 +141,7 @@ pub(super) fn dot_segment_readings(path: &str) -> Result<[String; 4], Rejection>
 
 /// The bytes that a request line may hold within a path, apart from the slash and the percent sign.
 const fn needs_no_encoding(byte: u8) -> bool {
-    byte.is_ascii_graphic() && !matches!(byte, b'/' | b'%' | b'#' | b'?' | b'<' | b'>' | b'`')
+    byte.is_ascii_graphic() && !matches!(byte, b'/' | b'%' | b'#' | b'?')
 }
 
 #[cfg(test)]
@@ -162,7 +162,9 @@ mod tests {
             ("/a%2Fb", "/a%2Fb"),
             ("/a%5Cb", "/a\\b"),
             ("/a%3Bb", "/a;b"),
-            ("/100%25%20%3F%23%3C%C3%A9", "/100%25%20%3F%23%3C%C3%A9"),
+            ("/100%25%20%3F%23%C3%A9", "/100%25%20%3F%23%C3%A9"),
+            ("/%3Ca%3E%60%22%7B%7C", "/<a>`\"{|"),
+            ("/a%0A%7f", "/a%0A%7F"),
             ("/a%252Fb", "/a%252Fb"),
             ("//a;x\\y", "//a;x\\y"),
         ] {

@@ -13,6 +13,8 @@ use crate::config::model::DotSegments;
 /// Bytes of an ambiguous path. Every interpretation is tried, so this bounds the work.
 const MAX_AMBIGUOUS_PATH: usize = 2 * 1024;
 
+static ROOT: PathAndQuery = PathAndQuery::from_static("/");
+
 /// The target of a request, well-formed.
 #[derive(Debug, Clone)]
 pub struct Target {
@@ -65,9 +67,11 @@ impl Target {
         // "http://host?query" has the path "/" (RFC 9110, 4.2.3), but does not spell it out.
         let Spelling { is_plain, has_upper_case } = spelling(path_and_query.path());
         if is_plain && path_and_query.as_str().starts_with('/') {
+            // Of a target that is nothing but a fragment, which is dropped, the path is empty and only reads as this.
+            let is_root = path_and_query.as_str().len() == 1;
             return Ok(Self {
                 host,
-                path_and_query: path_and_query.clone(),
+                path_and_query: if is_root { ROOT.clone() } else { path_and_query.clone() },
                 unresolved: None,
                 literal: None,
                 loosest: None,
@@ -256,10 +260,14 @@ mod tests {
             ("http://h/a/./b?c", "/a/b?c", "/a/b"),
             ("http://h?q=1", "/?q=1", "/"),
             ("http://h", "/", "/"),
+            ("http://h#x", "/", "/"),
+            ("/<a>`\"{|}\\^[]?\"<>{|}\\^`[]", "/<a>`\"{|}\\^[]?\"<>{|}\\^`[]", "/<a>`\"{|}/^[]"),
+            ("/a%0ab", "/a%0ab", "/a%0Ab"),
         ] {
             let target = get(uri).unwrap();
             assert_eq!(target.path_and_query().as_str(), forwarded, "{uri}");
             assert_eq!(target.forwarded(DotSegments::Normalize), forwarded, "{uri}");
+            assert_eq!(Uri::from(target.forwarded(DotSegments::Normalize).clone()).to_string(), forwarded);
             assert_eq!(target.loosest_path(), loosest, "{uri}");
         }
     }

@@ -15,7 +15,7 @@ pub use reread::{Reread, Unreadable, open};
 use crate::file::{self, Attempt};
 
 /// The largest file that is read, in bytes.
-const MAX_FILE: u64 = 4 << 20;
+const MAX_FILE: u64 = 64 << 20;
 /// A file modified within this time before it was read may be modified again without a change of its
 /// modification time.
 const MTIME_GRANULARITY: Duration = Duration::from_secs(2);
@@ -40,7 +40,7 @@ impl WatchedFile {
     /// Reads the file at `path`.
     ///
     /// # Errors
-    /// It can't be read within [`file::READ_LIMIT`], is no file, or is larger than 4 MiB.
+    /// It can't be read within [`file::READ_LIMIT`], is no file, or is larger than 64 MiB.
     pub fn open(path: PathBuf) -> io::Result<Self> {
         let owned = path.clone();
         let read = Attempt::start(move || read(&owned))?.wait(file::READ_LIMIT);
@@ -62,7 +62,7 @@ impl WatchedFile {
     /// does not answer: not for a worker's thread.
     ///
     /// # Errors
-    /// It can't be read, is no file, is larger than 4 MiB, or reading it takes longer than [`file::READ_LIMIT`]. The bytes
+    /// It can't be read, is no file, is larger than 64 MiB, or reading it takes longer than [`file::READ_LIMIT`]. The bytes
     /// stay as they were.
     pub fn refresh(&mut self) -> io::Result<bool> {
         let (since, attempt) = match self.attempt.take() {

@@ -19,7 +19,7 @@ pub(in crate::config) static BAN: Mapping = Mapping::new(
             "The policies whose denials count.",
         )
         .unset("all")
-        .example("[failed-logins]"),
+        .example("[per-ip]"),
         Setting::new("after", Kind::Text(&text::RATE), "How many denied requests in which time lead to a ban.").example("20/1m"),
         Setting::new("for", Kind::Duration(SECOND, LONGEST), "How long the first ban lasts.").example("5m"),
         Setting::new(

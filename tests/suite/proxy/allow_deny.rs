@@ -219,6 +219,31 @@ fn a_file_of_addresses_is_reread_when_it_changes() {
 
 /// Nobody knows who the client is whose address a trusted proxy does not tell. It is not the proxy.
 #[test]
+fn a_file_may_have_a_million_addresses() {
+    const COUNT: u32 = 1_000_000;
+    let (origin, directory) = (Origin::ok(), tempfile::tempdir().unwrap());
+    let path = directory.path().join("blocked.txt");
+    let write = |first: u32| {
+        let mut text = String::new();
+        // Every other address, so that no network takes several.
+        (0..COUNT).for_each(|n| {
+            writeln!(text, "{}", std::net::Ipv4Addr::from(first + 2 * n)).unwrap();
+        });
+        std::fs::write(&path, text).unwrap();
+    };
+    let first = u32::from(std::net::Ipv4Addr::new(20, 0, 0, 0));
+    let last = std::net::Ipv4Addr::from(first + 2 * COUNT - 2).to_string();
+    write(first);
+    let tollgate = guarded(&origin, &format!("deny: [{{ file: {} }}]", path.display()), "");
+    let status = |address: &str| from(&tollgate, address, "/").status;
+    assert_eq!([status("20.0.0.0"), status(&last), status("20.0.0.1")], [403, 403, 200]);
+    write(first + 1);
+    eventually("it is read again", || status("20.0.0.1") == 403);
+    assert_eq!([status("20.0.0.0"), status(&last)], [200, 200]);
+    assert!(!tollgate.log().iter().any(|line| line.contains("ERROR")), "{:?}", tollgate.log());
+}
+
+#[test]
 fn a_client_whose_address_is_unknown_is_let_in_by_no_list() {
     let origin = Origin::ok();
     let settings = "client_address: { header: x-real-ip }\naccess_log: { format: json }";

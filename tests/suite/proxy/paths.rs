@@ -1,8 +1,10 @@
 //! What is asked for: the route that was matched is what the origin gets, and the host is one.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, net::SocketAddr};
 
-use crate::harness::{Client, Config, Origin, Reply, Tollgate, request};
+use crate::harness::{
+    Client, Config, Http2Client, Origin, Reply, Tollgate, haproxy, in_runtime, nginx, nobody, request,
+};
 
 fn start() -> (Origin, Tollgate) {
     let origin = Origin::ok();
@@ -22,6 +24,72 @@ fn target(origin: &Origin) -> String {
     let heads = origin.heads();
     assert_eq!(heads.len(), 1, "{heads:?}");
     heads[0].split(' ').nth(1).unwrap().to_owned()
+}
+
+/// Each byte in a path and in a query, by itself and percent-encoded. Left out are bytes by themselves from 0x7f on: whether
+/// HAProxy forwards one depends on where in the target it stands.
+fn all_bytes() -> Vec<String> {
+    let itself = (0_u8..0x7f).map(|byte| char::from(byte).to_string());
+    let encoded = (0..=255_u8).map(|byte| format!("%{byte:02x}"));
+    itself.chain(encoded).flat_map(|byte| [format!("/a{byte}b"), format!("/a?x={byte}b")]).collect()
+}
+
+/// Those of these targets that reach `origin`, which is behind `proxy`, as they are.
+fn forwarded(targets: &[String], proxy: SocketAddr, origin: &Origin) -> BTreeSet<String> {
+    for target in targets {
+        let mut client = Client::connect(proxy);
+        client.send(format!("GET {target} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"));
+        // What is no request may be answered by an end.
+        let _reply = client.try_reply();
+    }
+    let heads = origin.heads();
+    let seen: BTreeSet<&str> = heads
+        .iter()
+        .filter_map(|head| head.strip_prefix("GET ")?.rsplit_once(" HTTP/1.1\r\n")?.0.into())
+        .collect();
+    targets.iter().filter(|target| seen.contains(target.as_str())).cloned().collect()
+}
+
+#[test]
+fn what_nginx_and_haproxy_forward_is_forwarded_as_it_came() {
+    let (targets, directory) = (all_bytes(), tempfile::tempdir().unwrap());
+    let origins = [(); 2].map(|()| Origin::ok());
+    let server = format!("location / {{ proxy_pass http://{}; }}", origins[0].address);
+    let (_nginx, before_nginx) = nginx(directory.path(), "", &server);
+    let before_haproxy = nobody();
+    let configuration = format!(
+        "defaults\n  mode http\n  timeout connect 5s\n  timeout client 30s\n  timeout server 30s\nfrontend f\n  \
+         bind {before_haproxy}\n  default_backend b\nbackend b\n  server s {}\n",
+        origins[1].address
+    );
+    let _haproxy = haproxy(directory.path(), &configuration, before_haproxy);
+    let by_nginx = forwarded(&targets, before_nginx, &origins[0]);
+    let by_haproxy = forwarded(&targets, before_haproxy, &origins[1]);
+    let by_both: BTreeSet<_> = by_nginx.intersection(&by_haproxy).cloned().collect();
+    assert!(by_both.len() > 600, "{} and {} of {}", by_nginx.len(), by_haproxy.len(), targets.len());
+    let (origin, tollgate) = start();
+    let ours = forwarded(&targets, tollgate.address, &origin);
+    let missing: Vec<_> = by_both.difference(&ours).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    // By HTTP/2 as well.
+    let (origin, tollgate) = start();
+    in_runtime(async {
+        let mut client = Http2Client::connect(tollgate.address).await;
+        for target in by_both.iter().filter(|target| target.parse::<http::Uri>().is_ok()) {
+            assert_eq!(client.get(target, &[]).await.unwrap().status(), 200, "{target}");
+        }
+    });
+    let heads = origin.heads();
+    let seen: BTreeSet<&str> = heads.iter().filter_map(|head| head.split(' ').nth(1)).collect();
+    let missing: Vec<_> = by_both.iter().filter(|target| !seen.contains(target.as_str())).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn a_target_that_is_a_fragment_alone_is_the_root() {
+    let (origin, tollgate) = start();
+    assert_eq!(ask(&tollgate, "GET http://a#x HTTP/1.1\r\nhost: a").status, 200);
+    assert_eq!(target(&origin), "/");
 }
 
 #[test]
