@@ -43,10 +43,8 @@ fn forwarded(targets: &[String], proxy: SocketAddr, origin: &Origin) -> BTreeSet
         let _reply = client.try_reply();
     }
     let heads = origin.heads();
-    let seen: BTreeSet<&str> = heads
-        .iter()
-        .filter_map(|head| head.strip_prefix("GET ")?.rsplit_once(" HTTP/1.1\r\n")?.0.into())
-        .collect();
+    let seen: BTreeSet<&str> =
+        heads.iter().filter_map(|head| head.strip_prefix("GET ")?.split_once(" HTTP/1.")?.0.into()).collect();
     targets.iter().filter(|target| seen.contains(target.as_str())).cloned().collect()
 }
 
