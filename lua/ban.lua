@@ -58,7 +58,8 @@ local function lift(ban, lifted_at)
 end
 
 local function remember_lift(key, lifted_at)
-  redis.call('ZADD', lifts, 'GT', whole(lifted_at), key)
+  local known = tonumber(redis.call('ZSCORE', lifts, key) or 0) or 0
+  redis.call('ZADD', lifts, whole(math.max(known, lifted_at)), key)
   redis.call('ZREMRANGEBYSCORE', lifts, '-inf', whole(now - 86400000000))
   redis.call('ZREMRANGEBYRANK', lifts, 0, -max_bans - 1)
   redis.call('PEXPIRE', lifts, 86400000)

@@ -46,7 +46,13 @@ impl Lookup for SystemLookup {
 
     fn read_text(&self, path: &Path) -> io::Result<String> {
         let bytes = file::read(path, MAX_INSERTED_BYTES)?;
-        String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
+        let text = String::from_utf8(bytes)
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))?;
+        // What was to write it has failed. An empty token would leave the admin port without one.
+        match text.trim_ascii().is_empty() {
+            true => Err(io::Error::new(io::ErrorKind::InvalidData, "it is empty")),
+            false => Ok(text),
+        }
     }
 
     fn read_bytes(&self, path: &Path) -> io::Result<Vec<u8>> {

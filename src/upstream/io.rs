@@ -10,6 +10,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+use socket2::SockRef;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
@@ -17,6 +18,9 @@ use tokio::{
 use tokio_rustls::client::TlsStream;
 
 use super::{pool::OpenGuard, queue::ConnectionPermit};
+
+/// Fewer bytes than a segment has: what follows them may wait for their acknowledgement.
+const NAGLE_SIZE: usize = 1_400;
 
 /// A stream on which a failed write does not hide an answer that was already sent.
 ///
@@ -28,6 +32,10 @@ use super::{pool::OpenGuard, queue::ConnectionPermit};
 pub(super) struct UpstreamIo {
     stream: Stream,
     received: Received,
+    /// Bytes of the first read of the current response.
+    first_read: usize,
+    /// Whether the endpoint has written a response in parts of which the first was small.
+    writes_in_parts: bool,
     write_failed: bool,
     /// Whether it carries another protocol than HTTP, so that a failed write hides nothing.
     is_upgraded: bool,
@@ -72,7 +80,15 @@ impl UpstreamIo {
 
     fn on(stream: Stream) -> Self {
         let received = Received::default();
-        Self { stream, received, write_failed: false, is_upgraded: false, held: None }
+        Self {
+            stream,
+            received,
+            first_read: 0,
+            writes_in_parts: false,
+            write_failed: false,
+            is_upgraded: false,
+            held: None,
+        }
     }
 
     /// Tells whether anything is received.
@@ -93,6 +109,28 @@ impl UpstreamIo {
     /// Whether a write has failed because the other side has hung up.
     pub(super) fn has_hung_up(&self) -> bool {
         self.write_failed
+    }
+
+    /// So many bytes were read.
+    ///
+    /// An endpoint that writes a small head and then the body, and has Nagle's algorithm (RFC 896) on, sends the body only once
+    /// the head was acknowledged, which the kernel puts off by 40 ms (RFC 9293, 3.8.6.3). Where an endpoint has written so before,
+    /// the first part of each response is acknowledged at once.
+    fn note_read(&mut self, bytes: usize) {
+        if self.received.has_any() {
+            self.writes_in_parts |= self.first_read < NAGLE_SIZE;
+            return;
+        }
+        self.received.0.store(true, Relaxed);
+        self.first_read = bytes;
+        if self.writes_in_parts && bytes < NAGLE_SIZE {
+            let socket = match &self.stream {
+                Stream::Plain(stream) => stream,
+                Stream::Tls(stream) => stream.0.get_ref().0,
+            };
+            // Without it the rest comes later.
+            let _unsupported = SockRef::from(socket).set_tcp_quickack(true);
+        }
     }
 
     fn report_unless_hangup<T>(&mut self, result: io::Result<T>) -> Poll<io::Result<T>> {
@@ -136,8 +174,9 @@ impl AsyncRead for UpstreamIo {
             // The end of the socket without a word of the end of TLS is an error: somebody may have cut the answer off.
             Stream::Tls(stream) => Pin::new(&mut stream.0).poll_read(cx, buf).map_err(in_words),
         };
-        if buf.filled().len() > filled {
-            self.received.0.store(true, Relaxed);
+        let read = buf.filled().len() - filled;
+        if read > 0 {
+            self.note_read(read);
         }
         polled
     }

@@ -482,25 +482,25 @@ mod tests {
     #[test]
     fn the_evidence_of_the_one_denied_longest_ago_goes_before_itself() {
         let registry = registry();
-        registry.set_max_bytes(219_000);
+        registry.set_max_bytes(232_000);
         let name = |n: i64| format!("10.0.{}.{}", n / 256, n % 256);
         let records = |n: i64| {
             let known = registry.find(address::parse(&name(n)).unwrap(), 0);
             known.map(|(client, records, _)| (client.denied, client.users, records.len()))
         };
         let evidence = |n: i64| {
-            let entries: Vec<_> = (0..4).map(|of| entry(n, &of.to_string())).collect();
+            let entries: Vec<_> = (0..6).map(|of| entry(n, &of.to_string())).collect();
             registry.record(testing::batch(&name(n), tally_of(&entries, n + 1)), 0);
         };
         (0..150).for_each(evidence);
         assert_eq!(registry.metrics.abuse_evicted(), 0);
-        assert_eq!(records(0), Some((4, 4, 0)));
-        assert_eq!(records(149), Some((4, 4, 4)));
+        assert_eq!(records(0), Some((6, 6, 0)));
+        assert_eq!(records(149), Some((6, 6, 6)));
         evidence(0);
-        assert_eq!(records(0), Some((8, 4, 4)), "new denials are recorded");
+        assert_eq!(records(0), Some((12, 6, 6)), "new denials are recorded");
         (150..500).for_each(evidence);
         assert!(registry.metrics.abuse_evicted() > 0);
-        assert!(registry.len_and_bytes().1 <= 219_000 && registry.clients.lock().add_up());
+        assert!(registry.len_and_bytes().1 <= 232_000 && registry.clients.lock().add_up());
         assert_eq!(records(1), None);
     }
 

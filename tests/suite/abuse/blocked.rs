@@ -159,7 +159,7 @@ fn of_many_users_behind_an_address_a_bounded_number_of_limits_is_shown() {
     let names: Vec<_> = (0..40).map(|n| format!("user-{}", n / 2)).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     ask_as(&tollgate, "127.0.0.5", &names);
-    assert_eq!(evidence(&tollgate, "127.0.0.5", 20)["limits"].as_array().map(Vec::len), Some(10));
+    assert_eq!(evidence(&tollgate, "127.0.0.5", 20)["limits"].as_array().map(Vec::len), Some(8));
 }
 
 #[test]

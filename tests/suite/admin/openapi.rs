@@ -150,7 +150,9 @@ fn every_change_by_an_operator_is_described() {
     let described = description["components"]["schemas"]["Action"]["enum"].as_array().unwrap();
     let audit = authorized(&tollgate, "GET", "/v1/audit?by=operator").json();
     let actions: Vec<_> = audit["entries"].as_array().unwrap().iter().map(|entry| &entry["action"]).collect();
-    assert_eq!(actions.len(), described.len(), "{audit}");
+    // A reload that fails is the only other one.
+    assert!(described.contains(&"not_reloaded".into()));
+    assert_eq!(actions.len(), described.len() - 1, "{audit}");
     for action in actions {
         assert!(described.contains(action), "{action}");
     }

@@ -201,7 +201,7 @@ fn what_is_no_file_is_refused_with_words() {
     for (name, words) in [
         (".", "it is a directory, not a file"),
         ("socket", "it is a socket, or a device that is not there, not a file"),
-        ("/dev/zero", "it is longer than 64MiB"),
+        ("/dev/zero", "it is longer than 4MiB"),
         ("pipe", "it is a pipe that nobody has written to its end within 10s"),
     ] {
         let ended = check(name);

@@ -244,6 +244,7 @@ bans:
   close_tunnels: false
   hammering:
     key: ip
+    policies: [simple, inspect]
     after: 20/1m
     for: 5m
     factor: 1.5
@@ -530,7 +531,7 @@ fn everything_that_is_said_counts() {
             Arc::new(BanRule {
                 name: "hammering".to_owned(),
                 key: BanKey::Ip,
-                policies: Some(vec![1, 0]),
+                policies: Some(vec![0, 2]),
                 after: rate(20, 60),
                 first_duration: secs(300),
                 factor: 1.5,

@@ -293,7 +293,8 @@ fn an_unknown_element_of_a_list_is_no_address_of_a_proxy() {
     for (list, status) in [
         ("unknown, 10.0.0.1", 200),
         ("10.0.0.2, unknown", 403),
-        ("10.0.0.2,", 403),
+        ("10.0.0.2,", 200),
+        ("10.0.0.2, ;", 403),
         ("unknown, 127.0.0.1", 403),
         ("127.0.0.1", 200),
     ] {

@@ -177,10 +177,12 @@ fn a_log_from_which_units_were_taken_by_hand_goes_on() {
     }
     let key = format!("{}:{{ip:1}}:p:sl.1s", harness.place.config.prefix);
     assert_eq!(SERVER.cli(&["zremrangebyrank", &key, "1", "3"]), "3");
-    // Their numbers are missed, not they: it counts a little too much, until they would have left.
-    let denied = harness.at(10).take(&policy, "ip:1", 3);
+    // By their numbers it would be full: before it denies, it counts.
+    let admitted = harness.at(10).take(&policy, "ip:1", 3);
+    assert_eq!((admitted.admitted, admitted.remaining), (true, 0));
+    let denied = harness.at(11).take(&policy, "ip:1", 1);
     assert_eq!((denied.admitted, denied.remaining), (false, 0));
-    assert!(harness.at(1_000_004).take(&policy, "ip:1", 5).admitted);
+    assert!(harness.at(1_000_010).take(&policy, "ip:1", 5).admitted);
 }
 
 #[test]
