@@ -170,10 +170,10 @@ impl<'a> Probes<'a> {
                 result => return result,
             }
         }
-        let mut connection = probe.node.server.connect().await?;
+        let connection = probe.node.server.connect().await?;
         // So that nothing else has to, which would take it two more round trips. What finds one gone loads it again.
         load_scripts(&connection, &super::scripts()).await;
-        self.check(probe, &mut connection, true).await?;
+        self.check(probe, &connection, true).await?;
         let run_id = probe.node.seen.lock().check.run_id.clone();
         let server = ServerId(if run_id.is_empty() { format!("{:016x}", fastrand::u64(..)) } else { run_id });
         if probe.server.replace(server.clone()) != server {
@@ -195,7 +195,7 @@ impl<'a> Probes<'a> {
     /// No answer takes longer than a decision may.
     async fn exchange(&self, probe: &Probe, mut connection: ServerConnection) -> Result<Duration, Failure> {
         if probe.check_at.get() <= Instant::now() {
-            self.check(probe, &mut connection, false).await?;
+            self.check(probe, &connection, false).await?;
         }
         if probe.replicas_at.get() <= Instant::now() && self.has_replicas() {
             probe.replicas_at.set(Instant::now() + REPLICAS_EVERY);
@@ -246,13 +246,15 @@ impl<'a> Probes<'a> {
     async fn check(
         &self,
         probe: &Probe,
-        connection: &mut ServerConnection,
+        connection: &ServerConnection,
         is_first: bool,
     ) -> Result<(), Failure> {
         let MonitorConfig { topology, check_every, .. } = self.config;
         let node = &probe.node;
         let prefix = self.config.redis.key_prefix();
-        let check = check_server(connection, &prefix, topology, node);
+        let mut connection = connection.clone();
+        connection.set_response_timeout(CHECK_TIMEOUT);
+        let check = check_server(&mut connection, &prefix, topology, node);
         let check = timeout(CHECK_TIMEOUT, check).await.map_err(|_| Failure::silent())?.map_err(|error| {
             match is_first && !node.server.is_encrypted() {
                 true => Failure::at_first(&error),

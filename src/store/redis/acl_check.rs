@@ -6,7 +6,7 @@ use bb8_redis::redis::{RedisError, Script};
 
 use super::{channel, server_connection::ServerConnection, topology::Topology};
 
-static ACL_CHECK: LazyLock<Script> =
+pub(super) static ACL_CHECK: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../../../lua/acl_check.lua")));
 
 /// A warning for each kind of right that is missing. Writes nothing to a server that can tell

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use bb8_redis::redis::{self, Cmd, Script};
 use futures_util::future::join_all;
 
-use super::server_connection::ServerConnection;
+use super::{acl_check::ACL_CHECK, server_connection::ServerConnection};
 use crate::limit::algorithm::{AlgorithmDescription, Kind};
 
 /// Where `lua/decide.lua` defines the algorithm that a batch names.
@@ -38,8 +38,9 @@ pub(super) fn load_command() -> Cmd {
 /// whoever needs it.
 pub(crate) async fn load_scripts(connection: &ServerConnection, others: &[&Script]) {
     let own = async { load_command().exec_async(&mut connection.clone()).await };
-    let others = others
-        .iter()
+    let others = [&*ACL_CHECK]
+        .into_iter()
+        .chain(others.iter().copied())
         .map(async |script| script.prepare_invoke().load_async(&mut connection.clone()).await.map(drop));
     let (_own, _others) = tokio::join!(own, join_all(others));
 }
