@@ -90,9 +90,9 @@ impl SharedAuditLog {
                     }
                     list.push(&mut connection, log).await?;
                 }
-                Ok(())
+                RedisResult::Ok(())
             };
-            if let Err(error) = RedisResult::Ok(()).and(round.await) {
+            if let Err(error) = round.await {
                 tracing::debug!(%error, "can't share the audit log with other instances");
                 retry_at = Instant::now() + RETRY_AFTER;
             }

@@ -15,8 +15,7 @@ use super::{MonitorConfig, heartbeat::Heartbeat, server_status, time::jittered};
 use crate::{
     limit::Clock,
     store::redis::{
-        Failure, Node, RoutedConnection, ServerConnection, check_server, load_scripts, read_memory,
-        read_replicas,
+        Failure, Node, RoutedConnection, ServerConnection, check_server, read_memory, read_replicas,
     },
     telemetry::metrics::StoreFailure,
 };
@@ -171,8 +170,6 @@ impl<'a> Probes<'a> {
             }
         }
         let connection = probe.node.server.connect().await?;
-        // So that nothing else has to, which would take it two more round trips. What finds one gone loads it again.
-        load_scripts(&connection, &super::scripts()).await;
         self.check(probe, &connection, true).await?;
         let run_id = probe.node.seen.lock().check.run_id.clone();
         let server = ServerId(if run_id.is_empty() { format!("{:016x}", fastrand::u64(..)) } else { run_id });
@@ -254,7 +251,9 @@ impl<'a> Probes<'a> {
         let prefix = self.config.redis.key_prefix();
         let mut connection = connection.clone();
         connection.set_response_timeout(CHECK_TIMEOUT);
-        let check = check_server(&mut connection, &prefix, topology, node);
+        // Again now and then: what has to load a script takes two more round trips.
+        let scripts = super::scripts();
+        let check = check_server(&mut connection, &prefix, topology, node, &scripts);
         let check = timeout(CHECK_TIMEOUT, check).await.map_err(|_| Failure::silent())?.map_err(|error| {
             match is_first && !node.server.is_encrypted() {
                 true => Failure::at_first(&error),

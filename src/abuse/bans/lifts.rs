@@ -28,8 +28,14 @@ impl Lifts {
         }
     }
 
-    /// The key is banned again.
-    pub(super) fn forget(&mut self, key: &Key) {
+    /// A ban of the key began at `since`, and stands: the lift, of which this instance may have heard later, was before.
+    pub(super) fn note_ban(&mut self, key: &Key, since: i64) {
+        if self.times.get(key).is_some_and(|at| *at >= since) {
+            self.note(key.clone(), since - 1);
+        }
+    }
+
+    fn forget(&mut self, key: &Key) {
         if let Some(at) = self.times.remove(key) {
             self.in_order.remove(&(at, key.clone()));
         }
@@ -51,16 +57,18 @@ mod tests {
     }
 
     #[test]
-    fn a_lift_is_known_for_a_day_unless_the_key_is_banned_again() {
+    fn a_lift_is_known_for_a_day_and_is_before_the_bans_that_stand() {
         let mut lifts = Lifts::default();
         lifts.note(user(1), 1);
         lifts.note(user(2), 5);
         lifts.note(user(1), 7);
         assert_eq!(lifts.recent(9), [(user(2), 5), (user(1), 7)]);
-        lifts.forget(&user(2));
-        assert_eq!(lifts.recent(9), [(user(1), 7)]);
-        assert_eq!(lifts.recent(7 + KNOWN_FOR), []);
-        lifts.note(user(3), 7 + KNOWN_FOR);
+        lifts.note_ban(&user(2), 6);
+        lifts.note_ban(&user(3), 6);
+        lifts.note_ban(&user(1), 7);
+        assert_eq!(lifts.recent(9), [(user(2), 5), (user(1), 6)]);
+        assert_eq!(lifts.recent(6 + KNOWN_FOR), []);
+        lifts.note(user(3), 6 + KNOWN_FOR);
         assert_eq!((lifts.times.len(), lifts.in_order.len()), (1, 1));
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Ban, BanChange, BanTable, BanUpdate, MAX_BANS, index::BanIndex};
+use super::{Ban, BanChange, BanTable, BanUpdate, Key, MAX_BANS, index::BanIndex};
 use crate::abuse::outbox::Pending;
 
 /// Classes of the outbox.
@@ -62,7 +62,7 @@ impl BanTable {
             BanChange::Banned(ban) => {
                 let ban = Arc::new(ban);
                 let replaced = self.change_index(|index| index.insert(Arc::clone(&ban)));
-                self.lifts.lock().forget(&ban.key);
+                self.lifts.lock().note_ban(&ban.key, ban.since);
                 if replaced.is_none_or(|replaced| !is_same(&replaced, &ban)) {
                     self.announcements.publish_banned(&ban);
                 }
@@ -122,19 +122,26 @@ impl BanTable {
 
     fn note_differences(&self, before: &BanIndex) {
         let now = self.clock.now();
-        let is_known = |ban: &Ban| self.index.read().get(&ban.key, ban.is_shadow).is_some();
-        for gone in before.latest_first(None).filter(|ban| ban.is_active(now) && !is_known(ban)) {
-            self.lifts.lock().note(gone.key.clone(), now);
+        let is_known = |key: &Key, is_shadow| self.index.read().get(key, is_shadow).is_some();
+        let is_gone = |ban: &&Arc<Ban>| ban.is_active(now) && !is_known(&ban.key, ban.is_shadow);
+        for gone in before.latest_first(None).filter(is_gone) {
+            // What lasts a moment may have ended by another clock; and a lift leaves no ban of its key.
+            if gone.until.saturating_sub(now) > CLOCK_TOLERANCE && !is_known(&gone.key, !gone.is_shadow) {
+                self.lifts.lock().note(gone.key.clone(), now);
+            }
             self.announcements.publish_lifted(&gone.key);
         }
         let is_new =
             |ban: &&Arc<Ban>| before.get(&ban.key, ban.is_shadow).is_none_or(|known| !is_same(known, ban));
         for new in self.all().iter().filter(is_new) {
-            self.lifts.lock().forget(&new.key);
+            self.lifts.lock().note_ban(&new.key, new.since);
             self.announcements.publish_banned(new);
         }
     }
 }
+
+/// By how much a time may differ that is read back by another clock, in microseconds.
+const CLOCK_TOLERANCE: i64 = 5_000_000;
 
 /// Updates by rules push out none by operators.
 fn outbox_class(update: &BanUpdate) -> usize {
@@ -146,20 +153,16 @@ fn outbox_class(update: &BanUpdate) -> usize {
 
 /// Whether two bans of a key are the same, as far as clocks tell: what is read back has gone through another clock.
 fn is_same(one: &Ban, other: &Ban) -> bool {
-    const TOLERANCE: u64 = 5_000_000;
     one.by == other.by
         && one.level == other.level
         && one.reason == other.reason
-        && one.until.abs_diff(other.until) < TOLERANCE
+        && one.until.abs_diff(other.until) < CLOCK_TOLERANCE.unsigned_abs()
 }
 
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{
-            Key,
-            table::testing::{NOW, SECOND, active_keys, ban_user, ban_users, bans, user},
-        },
+        super::table::testing::{NOW, SECOND, active_keys, ban_user, ban_users, bans, user},
         *,
     };
 
@@ -181,6 +184,39 @@ mod tests {
         bans.ack_updates(&bans.pending_updates(9));
         bans.replace_all([known(user(7))], false);
         assert_eq!((bans.addresses_banned(), bans.enforced()), (before.0, before.1 + 1));
+    }
+
+    fn keys(sent: &[Pending<BanUpdate>]) -> Vec<String> {
+        let name = |update: &BanUpdate| match update {
+            BanUpdate::Lift { key, .. } => format!("lift {key}"),
+            update => update.key().to_string(),
+        };
+        sent.iter().map(|sent| name(&sent.item)).collect()
+    }
+
+    /// A lift is of all bans of a key.
+    #[test]
+    fn what_is_sent_again_lifts_no_ban_that_stands() {
+        let (bans, clock) = bans(true);
+        let ban = |n: usize, is_shadow, seconds| Ban {
+            key: user(n),
+            since: NOW,
+            until: NOW + seconds * SECOND,
+            reason: String::new(),
+            by: "bans.hammering".into(),
+            level: 1,
+            is_shadow,
+        };
+        let all = [ban(1, false, 60), ban(1, true, 60), ban(2, false, 60), ban(3, false, 3)];
+        bans.replace_all(all, true);
+        clock.set(NOW + SECOND);
+        // The first has lost its shadow ban, the second was lifted, the third has ended by the other clock.
+        bans.replace_all([ban(1, false, 60)], false);
+        assert!(bans.resend_all());
+        assert_eq!(keys(&bans.pending_updates(9)), ["lift user:2", "user:1"]);
+        // What comes later is sent behind.
+        ban_user(&bans, user(4), 60);
+        assert_eq!(keys(&bans.pending_updates(9)), ["lift user:2", "user:1", "user:4"]);
     }
 
     #[test]

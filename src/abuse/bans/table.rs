@@ -202,7 +202,7 @@ impl BanTable {
             }
             index.insert(Arc::clone(&ban))
         });
-        self.lifts.lock().forget(&ban.key);
+        self.lifts.lock().note_ban(&ban.key, ban.since);
         self.queue_update(BanUpdate::Replace(Arc::clone(&ban)));
         self.announcements.record_manual();
         self.announcements.publish_banned(&ban);
@@ -290,7 +290,7 @@ impl BanTable {
             true
         });
         if is_inserted {
-            self.lifts.lock().forget(&ban.key);
+            self.lifts.lock().note_ban(&ban.key, ban.since);
             self.announcements.publish_banned(ban);
         }
         is_inserted

@@ -43,7 +43,6 @@ pub use connection::ServerError;
 pub(crate) use connection::{Address, Server};
 pub(crate) use failure::{Failure, is_unknown_script};
 pub(crate) use routed_connection::RoutedConnection;
-pub(crate) use script::load_scripts;
 pub(crate) use server_check::{ServerCheck, ServerMemory, check_server, read_memory, read_replicas};
 pub(crate) use server_connection::ServerConnection;
 pub use store::RedisStore;

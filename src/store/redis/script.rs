@@ -36,7 +36,7 @@ pub(super) fn load_command() -> Cmd {
 
 /// Makes the script known to a server, and `others` with it, in one round trip. What the server refuses it refuses again
 /// whoever needs it.
-pub(crate) async fn load_scripts(connection: &ServerConnection, others: &[&Script]) {
+pub(super) async fn load_scripts(connection: &ServerConnection, others: &[&Script]) {
     let own = async { load_command().exec_async(&mut connection.clone()).await };
     let others = [&*ACL_CHECK]
         .into_iter()

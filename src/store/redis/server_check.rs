@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use bb8_redis::redis::{self, RedisError};
+use bb8_redis::redis::{self, RedisError, Script};
 
 use super::{
     acl_check,
     connection::Address,
+    script::load_scripts,
     server_connection::ServerConnection,
     topology::{Node, ReplicaSeen, Topology},
 };
@@ -64,7 +65,8 @@ fn parse_memory(info: &str) -> ServerMemory {
     }
 }
 
-/// Looks at the server's role, version, memory, and at what we may do there.
+/// Looks at the server's role, version, memory, and at what we may do there. Once it has answered, it is told our scripts, and
+/// these.
 ///
 /// # Errors
 /// It does not answer. That it refuses to is a warning, not an error.
@@ -73,6 +75,7 @@ pub(crate) async fn check_server(
     prefix: &str,
     topology: &Topology,
     node: &Arc<Node>,
+    scripts: &[&Script],
 ) -> Result<ServerCheck, RedisError> {
     let info: Result<String, _> = redis::cmd("INFO").query_async(connection).await;
     let mut check = match info {
@@ -82,9 +85,16 @@ pub(crate) async fn check_server(
         }
         Err(error) => return Err(error),
     };
+    // In one round trip with the next question.
+    let loading = connection.clone();
+    let loading = load_scripts(&loading, scripts);
     // Where this server has no key of ours, there is nothing to try.
-    let Some(key) = key_of(prefix, topology, node) else { return Ok(check) };
-    match acl_check::missing_rights(connection, prefix, &key, topology).await {
+    let Some(key) = key_of(prefix, topology, node) else {
+        loading.await;
+        return Ok(check);
+    };
+    let ((), missing) = tokio::join!(loading, acl_check::missing_rights(connection, prefix, &key, topology));
+    match missing {
         Ok(missing) => check.warnings.extend(missing),
         // A node of a cluster has not all keys, which was said; and a Sentinel has none.
         Err(error) if check.has_other_keys && error.is_cluster_error() => {}

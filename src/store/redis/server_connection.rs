@@ -19,10 +19,11 @@ use bb8_redis::redis::{
     Value,
     aio::{AsyncStream, ConnectionLike, MultiplexedConnection},
 };
+use futures_util::future::select_ok;
 use rustls::{ClientConfig, pki_types::ServerName};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::{TcpStream, UnixStream},
+    net::{TcpStream, UnixStream, lookup_host},
     task::AbortHandle,
 };
 use tokio_rustls::TlsConnector;
@@ -65,18 +66,18 @@ impl ServerConnection {
         tls: Option<&Arc<ClientConfig>>,
     ) -> Result<Self, RedisError> {
         let unsupported = || (ErrorKind::InvalidClientConfig, "an address that can't be reached");
+        let traffic = Arc::<Traffic>::default();
         let stream: Pin<Box<dyn AsyncStream + Send + Sync>> = match info.addr() {
-            ConnectionAddr::Tcp(host, port) => Box::pin(open_tcp(host, *port).await?),
+            ConnectionAddr::Tcp(host, port) => Box::pin(watched(open_tcp(host, *port).await?, &traffic)),
             ConnectionAddr::TcpTls { host, port, .. } => {
                 let tls = TlsConnector::from(Arc::clone(tls.ok_or_else(unsupported)?));
                 let name = ServerName::try_from(host.as_str())?.to_owned();
-                Box::pin(tls.connect(name, open_tcp(host, *port).await?).await?)
+                let stream = watched(open_tcp(host, *port).await?, &traffic);
+                Box::pin(tls.connect(name, stream).await?)
             }
-            ConnectionAddr::Unix(path) => Box::pin(UnixStream::connect(path).await?),
+            ConnectionAddr::Unix(path) => Box::pin(watched(UnixStream::connect(path).await?, &traffic)),
             _ => return Err(unsupported().into()),
         };
-        let traffic = Arc::<Traffic>::default();
-        let stream = WatchedStream { stream, traffic: Arc::clone(&traffic) };
         let config = AsyncConnectionConfig::new();
         let opened = MultiplexedConnection::new_with_config(info.redis_settings(), stream, config).await;
         let (inner, task) = opened?;
@@ -118,33 +119,43 @@ impl ConnectionLike for ServerConnection {
     }
 }
 
+fn watched<S>(stream: S, traffic: &Arc<Traffic>) -> WatchedStream<S> {
+    WatchedStream { stream, traffic: Arc::clone(traffic) }
+}
+
+/// Connects to all addresses of a host at once, and takes the first that answers: another may be silent.
 async fn open_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect((host, port)).await?;
+    let attempts: Vec<_> =
+        lookup_host((host, port)).await?.map(|address| Box::pin(TcpStream::connect(address))).collect();
+    if attempts.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
+    }
+    let (stream, _others) = select_ok(attempts).await?;
     // The end of a large batch must not wait until the server has acknowledged its beginning.
     stream.set_nodelay(true)?;
     Ok(stream)
 }
 
-/// A stream that keeps account of its traffic.
-struct WatchedStream {
-    stream: Pin<Box<dyn AsyncStream + Send + Sync>>,
+/// A stream that keeps account of its traffic. Below TLS, which may have written a part when it reports an error.
+struct WatchedStream<S> {
+    stream: S,
     traffic: Arc<Traffic>,
 }
 
-impl WatchedStream {
+impl<S> WatchedStream<S> {
     fn end_on_error<T>(&self, result: io::Result<T>) -> io::Result<T> {
         result.inspect_err(|_| self.traffic.has_ended.store(true, Relaxed))
     }
 }
 
-impl AsyncRead for WatchedStream {
+impl<S: AsyncRead + Unpin> AsyncRead for WatchedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.remaining();
-        let read = ready!(self.stream.as_mut().poll_read(context, buffer));
+        let read = ready!(Pin::new(&mut self.stream).poll_read(context, buffer));
         if before > 0 && buffer.remaining() == before {
             self.traffic.has_ended.store(true, Relaxed);
         }
@@ -152,13 +163,13 @@ impl AsyncRead for WatchedStream {
     }
 }
 
-impl AsyncWrite for WatchedStream {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WatchedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = ready!(self.stream.as_mut().poll_write(context, bytes));
+        let written = ready!(Pin::new(&mut self.stream).poll_write(context, bytes));
         if let Ok(written) = written {
             self.traffic.written.fetch_add(written as u64, Relaxed);
         }
@@ -166,11 +177,11 @@ impl AsyncWrite for WatchedStream {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = ready!(self.stream.as_mut().poll_flush(context));
+        let flushed = ready!(Pin::new(&mut self.stream).poll_flush(context));
         Poll::Ready(self.end_on_error(flushed))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream.as_mut().poll_shutdown(context)
+        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }

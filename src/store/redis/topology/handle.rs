@@ -44,9 +44,11 @@ const MAX_FAILING: u32 = 300;
 const LEARN_EVERY_LONG_FAILING: Duration = Duration::from_secs(1);
 /// From one time to the next, at least.
 const LEARN_PAUSE: Duration = Duration::from_millis(100);
-/// Round trips to learn it once, from one node or from all Sentinels: to connect, to be greeted, and to ask, which may take a
+/// Round trips to learn it once from a node: to connect, to be greeted, and to ask, which may take a
 /// script that is loaded first.
 const LEARN_TRIPS: u32 = 6;
+/// For the answer of one Sentinel, unless round trips are long.
+const ASK_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// The servers and their roles, as this process knows them. Shared by all threads.
 #[derive(Debug)]
@@ -56,8 +58,9 @@ pub struct Topology {
     failures: u32,
     /// Of all keys.
     prefix: String,
-    /// For learning it once.
+    /// For learning it once from a node, and from a Sentinel: one that is silent must not hold up a failover.
     learn_timeout: Duration,
+    ask_timeout: Duration,
     map: RwLock<Arc<NodeMap>>,
     /// Of the current map, to compare without a lock.
     epoch: AtomicU64,
@@ -128,6 +131,7 @@ impl Topology {
             failures,
             prefix: config.key_prefix(),
             learn_timeout: call_timeout.max(config.timeout * LEARN_TRIPS),
+            ask_timeout: ASK_TIMEOUT.max(config.timeout * 4),
             map: RwLock::new(Arc::new(map)),
             epoch: AtomicU64::new(0),
             changed: watch::channel(0).0,
@@ -298,7 +302,7 @@ impl Topology {
         match &self.source {
             Source::Server => Ok(()),
             Source::Sentinels(group) => {
-                let answer = group.ask(self.learn_timeout).await;
+                let answer = group.ask(self.ask_timeout).await;
                 *self.warnings.lock() = answer.warnings;
                 self.adopt_primary(&answer.primary?)
             }
