@@ -1,11 +1,48 @@
 //! What is sent goes on at once: nothing waits for the end of a body, or for more bytes.
 
-use std::time::{Duration, Instant};
+use std::{
+    io::{Read, Write},
+    net::TcpListener,
+    thread,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 
 use super::before;
 use crate::harness::{Client, Config, Http2Client, Latch, Origin, Tollgate, eventually, in_runtime};
+
+/// The kernel of the origin keeps the body until the head is acknowledged, which takes 40 ms unless somebody sees to it. Half of
+/// the responses are at least as fast as the median, however much else the machine does.
+#[test]
+fn an_origin_that_writes_in_parts_is_not_kept_waiting() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || {
+                let mut head = [0; 4_096];
+                while (&stream).read(&mut head).is_ok_and(|read| read > 0) {
+                    // Without TCP_NODELAY, in three parts.
+                    for part in ["HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n", "hel", "lo"] {
+                        (&stream).write_all(part.as_bytes()).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    let tollgate = Tollgate::start(Config::new(&[address], ""));
+    let mut client = Client::connect(tollgate.address);
+    let mut times: Vec<Duration> = (0..41)
+        .map(|_| {
+            let begun = Instant::now();
+            assert_eq!(client.request("GET", "/", &[], b"").text(), "hello");
+            begun.elapsed()
+        })
+        .collect();
+    times.sort();
+    assert!(times[20] < Duration::from_millis(30), "{times:?}");
+}
 
 #[test]
 fn events_reach_the_client_one_by_one() {
