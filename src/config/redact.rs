@@ -14,7 +14,7 @@ use strsim::damerau_levenshtein;
 use super::{
     Config,
     settings::Place,
-    yaml::{Node, NodeKind},
+    yaml::{Key, Node, NodeKind},
 };
 
 /// What is shown in place of a secret.
@@ -22,12 +22,49 @@ pub(super) const MASK: &str = "***";
 
 /// Keys whose value is a credential, in YAML or in the query of a URL, and the ends of such keys: `x-api-key`. In any case, as
 /// header names are.
-const CREDENTIAL_KEYS: [&str; 8] =
-    ["token", "password", "secret", "authorization", "passwd", "api-key", "api_key", "apikey"];
+const CREDENTIAL_KEYS: [&str; 11] = [
+    "token",
+    "password",
+    "secret",
+    "authorization",
+    "authentication",
+    "passwd",
+    "passphrase",
+    "bearer",
+    "api-key",
+    "api_key",
+    "apikey",
+];
 /// Likewise, but words may end so.
-const SHORT_CREDENTIAL_KEYS: [&str; 2] = ["pass", "pwd"];
-/// What nginx calls the upstream of a location.
-const PASSED_TO: [&str; 4] = ["proxy_pass", "grpc_pass", "fastcgi_pass", "uwsgi_pass"];
+const SHORT_CREDENTIAL_KEYS: [&str; 6] =
+    ["pass", "pwd", "private_key", "secret_key", "access_key", "auth_key"];
+/// The ends of the names of further fields with credentials.
+const CREDENTIAL_ENDS: [&str; 6] =
+    ["-key", "-auth", "-credential", "_credential", "-credentials", "_credentials"];
+/// The ends of names that only look like those of credentials: what nginx calls the upstream of a location, settings, and keys
+/// that open nothing.
+const PLAIN_ENDS: [&str; 20] = [
+    "proxy_pass",
+    "grpc_pass",
+    "fastcgi_pass",
+    "uwsgi_pass",
+    "client-auth",
+    "allow-credentials",
+    "allow_credentials",
+    "websocket-key",
+    "idempotency-key",
+    "cache-key",
+    "surrogate-key",
+    "partition-key",
+    "routing-key",
+    "public-key",
+    "primary-key",
+    "hash-key",
+    "sort-key",
+    "limit-key",
+    "per-key",
+    "by-key",
+];
 /// Words of a secret with at least this many characters are masked wherever they occur.
 const MIN_SECRET_CHARS: usize = 4;
 
@@ -41,15 +78,18 @@ pub(super) fn is_credential_key(key: &str) -> bool {
     let ends_in = |known: &&str| {
         key.strip_suffix(*known).is_some_and(|rest| rest.ends_with(['-', '_']) || rest.is_empty())
     };
-    // `client_auth` is a setting.
-    key == "auth"
+    let is_credential = key == "auth"
         || CREDENTIAL_KEYS.iter().any(is_one)
-        || SHORT_CREDENTIAL_KEYS.iter().any(ends_in) && !PASSED_TO.contains(&&*key)
+        || SHORT_CREDENTIAL_KEYS.iter().any(ends_in)
+        || CREDENTIAL_ENDS.iter().any(|end| key.ends_with(end));
+    is_credential && !PLAIN_ENDS.iter().any(|end| key.ends_with(end))
 }
 
 /// Whether the header, cookie or query parameter of this name is a credential.
 pub(super) fn is_credential_field(name: &str) -> bool {
-    is_credential_key(name) || ["cookie", "set-cookie"].iter().any(|field| name.eq_ignore_ascii_case(field))
+    // `credentials` is a setting as well.
+    let fields = ["cookie", "set-cookie", "credential", "credentials"];
+    is_credential_key(name) || fields.iter().any(|field| name.eq_ignore_ascii_case(field))
 }
 
 /// `text` with its credentials masked.
@@ -74,6 +114,8 @@ pub(super) struct Secrets {
     ranges: Vec<Range<usize>>,
     /// Values and comments.
     texts: Vec<Range<usize>>,
+    /// The keys with secrets in them, and what is shown in place of each: a space or a colon is missing.
+    keys: Vec<(String, String)>,
 }
 
 impl Secrets {
@@ -106,13 +148,15 @@ impl Secrets {
             let next = all.peek().map(|(_, next)| *next).filter(|next| goes_on(next));
             open = next.filter(|next| may_go_on(line, next)).map(|_| indent(line));
             ranges.extend(shifted(credential_ranges(line), at));
+            let words = content.trim_start_matches([' ', '-', '{']).trim_end();
+            ranges.extend(shifted(behind_a_space(words), at + line.trim_end().len() - words.len()));
         }
-        Self { ranges: disjoint(ranges), texts: Vec::new() }
+        Self { ranges: disjoint(ranges), ..Self::default() }
     }
 
     /// With those of `other`.
     pub(super) fn and(self, other: Self) -> Self {
-        Self { ranges: disjoint([self.ranges, other.ranges].concat()), texts: self.texts }
+        Self { ranges: disjoint([self.ranges, other.ranges].concat()), ..self }
     }
 
     /// With what the secrets of `config`, which was read from `text`, are in values and in comments of it.
@@ -144,6 +188,11 @@ impl Secrets {
         Some(if masked == word { MASK.to_owned() } else { masked })
     }
 
+    /// `message`, which may quote a key, with those in keys masked.
+    pub(super) fn mask_keys(&self, message: String) -> String {
+        self.keys.iter().fold(message, |message, (key, masked)| message.replace(key, masked))
+    }
+
     /// `text` with all of them masked.
     pub(super) fn mask(&self, text: &str) -> String {
         mask_ranges(text, &self.ranges, 1).0
@@ -171,29 +220,43 @@ impl Search<'_> {
             NodeKind::Mapping { entries, .. } => {
                 for (key, value) in entries {
                     self.keys.push(key.span.clone());
+                    self.visit_key(key);
                     self.visit(value, place.entry(&key.name));
                 }
             }
         }
     }
 
+    /// Looks for a value in a key, as in `{ token:VALUE }`, `{ token = VALUE }` and `{ token VALUE }`.
+    fn visit_key(&mut self, key: &Key) {
+        let inside = ranges_in_key(&key.name);
+        if !inside.is_empty() {
+            self.found.keys.push((key.name.clone(), mask_ranges(&key.name, &inside, 1).0));
+            let (inner, at) = unquoted(self.text, &key.span);
+            self.found.ranges.extend(shifted(ranges_in_key(inner), at));
+        }
+    }
+
     fn visit_scalar(&mut self, span: &Range<usize>, place: Place) {
         self.found.texts.push(span.clone());
-        let (text, start) = (self.text, span.start);
-        let written = &text[span.clone()];
-        let quote = written.chars().next().filter(|c| matches!(c, '"' | '\''));
-        let inner =
-            quote.and_then(|quote| written.strip_prefix(quote)?.strip_suffix(quote)).unwrap_or(written);
-        let inner_at = start + usize::from(inner.len() < written.len());
+        let written = &self.text[span.clone()];
+        let (inner, inner_at) = unquoted(self.text, span);
         if matches!(place, Place::Secret) {
             if !is_all_interpolated(inner) {
                 self.found.ranges.push(inner_at..inner_at + inner.len());
             }
         } else if !place.is_plain_text() || written.contains("://") {
-            self.found.ranges.extend(shifted(credential_ranges(written), start));
-        } else if inner.starts_with("header:") {
-            // The condition `header:NAME=VALUE`.
-            self.found.ranges.extend(shifted(values_of_keys(inner), inner_at));
+            self.found.ranges.extend(shifted(credential_ranges(written), span.start));
+            if matches!(place, Place::Known(_)) && !place.is_plain_text() {
+                self.found.ranges.extend(shifted(behind_a_space(inner), inner_at));
+            }
+        } else {
+            // The condition `header:NAME=VALUE`, however it is misspelled, and the query of a path. All else may be any words.
+            let is_searched = |before: &str, separator: &str| {
+                let is_condition = before.chars().all(|c| is_of_key(c) || matches!(c, ':' | ' '));
+                before.ends_with(':') || separator == "=" && (is_condition || before.contains(['?', '#']))
+            };
+            self.found.ranges.extend(shifted(values_of_some_keys(inner, is_searched), inner_at));
         }
     }
 
@@ -222,6 +285,14 @@ impl Search<'_> {
             at = at.max(span.end);
         }
     }
+}
+
+/// The scalar at `span` without its quotes, and the byte at which it begins.
+fn unquoted<'a>(text: &'a str, span: &Range<usize>) -> (&'a str, usize) {
+    let written = &text[span.clone()];
+    let quote = written.chars().next().filter(|c| matches!(c, '"' | '\''));
+    let inner = quote.and_then(|quote| written.strip_prefix(quote)?.strip_suffix(quote)).unwrap_or(written);
+    (inner, span.start + usize::from(inner.len() < written.len()))
 }
 
 fn shifted(ranges: impl IntoIterator<Item = Range<usize>>, by: usize) -> Vec<Range<usize>> {
@@ -303,10 +374,28 @@ fn credential_ranges(text: &str) -> Vec<Range<usize>> {
     disjoint(found.collect())
 }
 
+/// The credentials in `key`: a space or a colon is missing.
+fn ranges_in_key(key: &str) -> Vec<Range<usize>> {
+    let mut ranges = Vec::from_iter(behind_a_space(key));
+    if key.contains([':', '=']) {
+        ranges.extend(credential_ranges(key));
+    }
+    disjoint(ranges)
+}
+
+/// What follows the key of a credential and a space.
+fn behind_a_space(text: &str) -> Option<Range<usize>> {
+    let (key, value) = text.split_once(' ')?;
+    let is_secret = key.chars().all(is_of_key) && is_credential_key(key) && !is_all_interpolated(value);
+    is_secret.then(|| text.len() - value.len()..text.len())
+}
+
 /// The user info before the last `@`. A password may contain characters that should have been encoded, so the range
 /// begins as early as possible: after the first scheme, else with the value, else with the quoted text.
 fn user_info(text: &str) -> Option<Range<usize>> {
-    let (first, last) = (text.find('@')?, text.rfind('@')?);
+    let mut marks = text.match_indices('@').map(|(at, _)| at).filter(|at| !is_in_path(&text[..*at]));
+    let first = marks.next()?;
+    let last = marks.last().unwrap_or(first);
     let before = &text[..first];
     let behind = |mark: &str, at: Option<usize>| at.map(|at| at + mark.len());
     let start = behind("://", before.find("://"))
@@ -318,12 +407,33 @@ fn user_info(text: &str) -> Option<Range<usize>> {
     Some(text.len() - value.len()..last)
 }
 
+/// Whether `before` ends in the path of a URL of HTTP that has no user info.
+fn is_in_path(before: &str) -> bool {
+    let Some((scheme, rest)) = before.split_once("://") else { return false };
+    let rest = literal(rest);
+    let is_one_url = !rest.contains([' ', '\t', '"', '\'', '`', ',']) && !rest.contains("://");
+    let authority = rest.split_once(['/', '?', '#']).map(|(authority, _)| authority);
+    is_http(scheme) && is_one_url && authority.is_some_and(is_address)
+}
+
+/// Whether the scheme of HTTP ends this text.
+fn is_http(before: &str) -> bool {
+    before.ends_with("http") || before.ends_with("https")
+}
+
+/// Whether this is a host with an optional port, and not a user with a password.
+fn is_address(authority: &str) -> bool {
+    let Some((host, port)) = authority.split_once(':') else { return !authority.contains('@') };
+    let port_alone = port.chars().all(|c| c.is_ascii_digit() || c == INSERTED);
+    host.starts_with('[') || !host.is_empty() && port_alone && port.len() <= 5
+}
+
 /// The text after a scheme in a URL without `@`, unless it is a host with an optional port. It may be a password: the
 /// host may be missing, or YAML may have cut the URL in two.
 fn after_scheme(text: &str) -> impl Iterator<Item = Range<usize>> {
     text.match_indices("://").filter_map(move |(at, mark)| {
         // A password in such a URL has a user name, and ends in `@`.
-        if text[..at].ends_with("http") || text[..at].ends_with("https") {
+        if is_http(&text[..at]) {
             return None;
         }
         let start = at + mark.len();
@@ -335,22 +445,34 @@ fn after_scheme(text: &str) -> impl Iterator<Item = Range<usize>> {
         let word = word.trim_end_matches(',');
         let literal = literal(word);
         let authority = literal.split(['/', '}', ']']).next().unwrap_or_default();
-        let (host, port) = authority.split_once(':')?;
-        let port_alone = port.chars().all(|c| c.is_ascii_digit() || c == INSERTED);
-        let address = host.starts_with('[') || !host.is_empty() && port_alone && port.len() <= 5;
-        (!address && !port.is_empty()).then(|| start..start + word.len())
+        (!is_address(authority) && authority != ":").then(|| start..start + word.len())
     })
 }
 
 /// The values after keys of credentials and `:` or `=`, unless they consist of `${…}` alone. A mapping is none, but what is in
 /// it may be.
 fn values_of_keys(text: &str) -> impl Iterator<Item = Range<usize>> {
+    values_of_some_keys(text, |_, _| true)
+}
+
+fn is_of_key(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_')
+}
+
+/// As [`values_of_keys`], of the keys for which `is_searched` is true of what is before the key, and of the separator.
+fn values_of_some_keys(
+    text: &str,
+    is_searched: impl Fn(&str, &str) -> bool,
+) -> impl Iterator<Item = Range<usize>> {
     text.match_indices([':', '=']).filter_map(move |(at, separator)| {
         let before = text[..at].trim_end().trim_end_matches(['"', '\'']);
-        let is_of_key = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
         let (before, key) = before.split_at(before.trim_end_matches(is_of_key).len());
-        // The name of a variable is none.
-        if !is_credential_key(key) || before.ends_with("${") {
+        let is_key = is_credential_key(key) || before.ends_with(':') && is_credential_field(key);
+        // The name of a variable is none, and neither is the host before a port.
+        let host = before.trim_end_matches(|c| is_of_key(c) || c == '.');
+        let is_host = host.ends_with("//") || host.ends_with('@');
+        let has_port = text[at + 1..].starts_with(|c: char| c.is_ascii_digit() || c == '$');
+        if !is_key || before.ends_with("${") || is_host && has_port || !is_searched(before, separator) {
             return None;
         }
         let mut rest = text[at + 1..].trim_start();
@@ -360,20 +482,40 @@ fn values_of_keys(text: &str) -> impl Iterator<Item = Range<usize>> {
         }
         let opening = rest.chars().next().filter(|c| matches!(c, '"' | '\'' | '[' | '{'));
         let value = &rest[opening.map_or(0, char::len_utf8)..];
-        let end = match opening {
-            Some('{') => return None,
-            Some('[') => closing_bracket(value),
-            Some(quote) => closing_quote(value, quote),
-            None if separator == "=" => value.find(['&', ' ', '"', '\'', '`']),
-            None if before.contains(['{', '[']) => {
+        let word = before.rsplit([' ', '"', '\'', '`']).next().unwrap_or_default();
+        let is_in_query = separator == "=" && word.contains(['?', '#']);
+        let end = match (opening, open_quote(&text[..at])) {
+            (Some('{'), _) => return None,
+            (Some('['), _) => closing_bracket(value),
+            (Some(quote), _) => closing_quote(value, quote),
+            (None, _) if is_in_query => value.find(['&', ' ', '"', '\'', '`']),
+            (None, Some(quote)) => closing_quote(value, quote),
+            (None, None) if before.contains(['{', '[']) => {
                 [", ", " }", " #"].iter().filter_map(|end| value.find(end)).min()
             }
-            None => value.find(" #"),
+            // In the condition `header:NAME=VALUE`, the value has no end of its own.
+            (None, None) if separator == "=" && before.ends_with(':') => None,
+            (None, None) => value.find(" #"),
         };
         let value = &value[..end.unwrap_or(value.len())];
         let start = text.len() - rest.len() + usize::from(opening.is_some());
         (!is_all_interpolated(value)).then(|| start..start + value.len())
     })
+}
+
+/// The quote that is open at the end of `text`. An apostrophe in a word opens none.
+fn open_quote(text: &str) -> Option<char> {
+    let mut open = None;
+    let mut last = ' ';
+    for character in text.chars() {
+        if open == Some(character) {
+            open = None;
+        } else if open.is_none() && matches!(character, '"' | '\'' | '`') && !last.is_alphanumeric() {
+            open = Some(character);
+        }
+        last = character;
+    }
+    open
 }
 
 /// Where a list ends whose opening bracket stands before.
@@ -499,6 +641,18 @@ mod tests {
             ("x-api-key: [\"A]\", ['B', [C]]] # x", "x-api-key: [***] # x"),
             ("x-api-key: [A, B", "x-api-key: [***"),
             ("db_pass: hunter2", "db_pass: ***"),
+            ("{ token = hunter2 two, x: 1 }", "{ token = ***, x: 1 }"),
+            ("exempt: [\"header:x-api-key=hunter2 two&three\"]", "exempt: [\"header:x-api-key=***\"]"),
+            ("header:x-api-key=hunter2 #two", "header:x-api-key=***"),
+            ("`hader:cookie=hunter2 two` is wrong", "`hader:cookie=***` is wrong"),
+            ("\"the token: hunter2\" # x", "\"the token: ***\" # x"),
+            ("token: hun\"ter2", "token: ***"),
+            ("it's the token: hun'ter2", "it's the token: ***"),
+            ("http://user:hun/ter2@host", "http://***@host"),
+            ("http://user:hunter2@auth:3000/@x/", "http://***@x/"),
+            ("[http://a/,redis://u:hunter2@h]", "[http://***@h]"),
+            ("redis://auth:hunter2", "redis://***"),
+            ("redis://user:hunter2@auth:6379", "redis://***@auth:6379"),
         ] {
             assert_eq!(mask_credentials(text), shown);
         }
@@ -518,6 +672,11 @@ mod tests {
             "tokens: { algorithm: gcra, key: ip }",
             "proxy_pass: http://127.0.0.1:3000",
             "bypass: /static/*",
+            "endpoints: [http://auth:3000, \"http://my.secret:3000/\"]",
+            "url: redis://auth:6379",
+            "otlp: http://token:${PORT}",
+            "https://h/@x/",
+            "to: \"http://auth:3000/a/@x?y=a@b\"",
         ] {
             assert!(has_no_credentials(text), "{text}: {}", mask_credentials(text));
         }
@@ -532,6 +691,50 @@ mod tests {
         }
         assert_eq!(mask_ranges("ab", &[], 3), ("ab".to_owned(), 3));
         assert_eq!(mask_ranges("a@", &credential_ranges("a@"), 3), ("***@".to_owned(), 5));
+    }
+
+    #[test]
+    fn names_say_that_they_are_of_credentials() {
+        for name in [
+            "x-auth-key",
+            "X-Secret-Key",
+            "ocp-apim-subscription-key",
+            "x-functions-key",
+            "x-access-key",
+            "x-auth",
+            "proxy-auth",
+            "authentication",
+            "bearer",
+            "x-passphrase",
+            "private_key",
+            "aws_secret_key",
+            "x-credential",
+            "x-amz-credentials",
+            "credentials",
+            "set-cookie",
+        ] {
+            assert!(is_credential_field(name), "{name}");
+        }
+        for name in [
+            "sec-websocket-key",
+            "idempotency-key",
+            "X-Idempotency-Key",
+            "x-cache-key",
+            "surrogate-key",
+            "access-control-allow-credentials",
+            "access-control-allow-headers",
+            "client_auth",
+            "max_keys",
+            "hash_key",
+            "key",
+            "header",
+            "author",
+            "x-user-id",
+        ] {
+            assert!(!is_credential_field(name), "{name}");
+        }
+        // A setting of `cors`.
+        assert!(!is_credential_key("credentials"));
     }
 
     use super::super::{Lookup, parse};
@@ -589,6 +792,35 @@ mod tests {
         }
     }
 
+    /// A missing space or colon makes a key of what was to be a key and a value.
+    #[test]
+    fn no_error_shows_a_secret() {
+        for settings in [
+            "admin: { token:hunter2 }",
+            "admin: { \"token:hunter2\" }",
+            "admin: { token = hunter2 }",
+            "admin: { token hunter2 }",
+            "admin: { token=hunter2, address: 127.0.0.1:9900 }",
+            "admin:\n  token:hunter2",
+            "admin:\n  token hunter2",
+            "admin:\n  token hunter2\n  address: 127.0.0.1:9900",
+            "admin: { token:hunter2, token:hunter2 }",
+            "x-a: &a { token:hunter2 }\nadmin: *a",
+            "store: { redis: { url: \"redis://h\", password:hunter2 } }",
+            "reply_headers: { set: { x-api-key:hunter2 } }",
+            "policies: { p: { algorithm: gcra, key: ip, limit: 1/1s, exempt: [\"hader:x-api-key=a hunter2&hunter2\"] } }",
+            "policies: { p: { algorithm: gcra, key: ip, limit: 1/1s, exempt: [\"header:x api-key=hunter2\"] } }",
+            "policies: { p: { algorithm: gcra, key: ip, limit: 1/1s, exempt: [\"header:x-api-key:hunter2\"] } }",
+            "policies: { p: { algorithm: gcra, key: ip, limit: 1/1s, exempt: [x-api-key=hunter2] } }",
+            "x-r: 1\nroutes: [{ path: \"/x?token=hunter2\", upstream: api }]",
+            "x-r: 1\nroutes: [{ path: \"/x#a&token=hunter2\", upstream: api }]",
+        ] {
+            let text = format!("{settings}\nupstreams: {{ api: {{ endpoint: [http://127.0.0.1:3000] }} }}\n");
+            let errors = parse("proxy.yaml", &text, &Inserted).unwrap_err().to_string();
+            assert!(!errors.contains("hunter2"), "{settings}\n\n{errors}");
+        }
+    }
+
     /// Of the settings above, and of some more.
     #[test]
     fn secrets_are_found_by_their_places() {
@@ -608,7 +840,9 @@ x-routes:
   - { path: /*, upstream: secrets, request_headers: { add: { X-Api-Key: [hunter2, 'hunter2 two'], x-b: b } } }
   - { path: /c, token:
         hunter2
-    }",
+    }
+x-notes: { token:hunter2, \"token hunter2\": 1, per-key: gold }
+x-pages: [\"http://auth:3000/@x/\", redis://auth:6379]",
         );
         assert!(!shown.contains("hunter2"), "{shown}");
         for kept in [
@@ -620,6 +854,8 @@ x-routes:
             "set: { x-api-key: *** }",
             "upstream: secrets, request_headers: { add: { X-Api-Key: [***, '***'], x-b: b } }",
             "{ set-cookie: ***, x-plan: gold }",
+            "x-notes: { token:***, \"token ***\": 1, per-key: gold }",
+            "x-pages: [\"http://auth:3000/@x/\", redis://auth:6379]",
         ] {
             assert!(shown.contains(kept), "{kept}\n\n{shown}");
         }

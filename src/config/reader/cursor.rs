@@ -78,6 +78,12 @@ impl<'t> Cursor<'t> {
         self.context.inserted.borrow().contains(&self.location())
     }
 
+    /// What to call the file at `path`, which this value names: as it is written, if a part of it was inserted.
+    pub(in crate::config) fn name_of(self, path: &Path) -> String {
+        let written = self.scalar().filter(|_| self.is_inserted());
+        written.map_or_else(|| path.display().to_string(), str::to_owned)
+    }
+
     /// Whether the environment has this variable.
     pub(in crate::config) fn has_variable(self, name: &str) -> bool {
         self.context.lookup.variable(name).is_some()
@@ -95,7 +101,11 @@ impl<'t> Cursor<'t> {
         let Some(directory) = directory else { return };
         let found = self.context.lookup.is_directory(directory);
         if found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
-            let message = format!("the directory {} does not exist on this machine", directory.display());
+            let name = match self.scalar().filter(|_| self.is_inserted()) {
+                Some(written) => format!("of `{written}`"),
+                None => directory.display().to_string(),
+            };
+            let message = format!("the directory {name} does not exist on this machine");
             self.warn(message, "create it before Tollgate starts, or correct the path".to_owned());
         }
     }
@@ -204,6 +214,8 @@ impl<'t> Cursor<'t> {
             let message = match text.inserted {
                 _ if secret && !is_all_interpolated(written) => invalid.about("this value"),
                 true => invalid.about(&format!("the value of `{written}`")),
+                // The reason might quote the secret part.
+                false if masked.is_some() => invalid.about(&format!("`{written}`")),
                 false => invalid.about_written(written),
             };
             let unspoken = secret || text.inserted || masked.is_some();
@@ -409,12 +421,17 @@ impl<'a> ReadContext<'a> {
 
     /// Collects an error.
     pub(in crate::config) fn report(&self, problem: Problem) {
-        self.problems.borrow_mut().push(problem);
+        self.problems.borrow_mut().push(self.with_masked_keys(problem));
     }
 
     /// Collects a warning.
     pub(super) fn warn(&self, problem: Problem) {
-        self.warnings.borrow_mut().push(problem);
+        self.warnings.borrow_mut().push(self.with_masked_keys(problem));
+    }
+
+    fn with_masked_keys(&self, problem: Problem) -> Problem {
+        let masked = |text| self.secrets.mask_keys(text);
+        Problem { message: masked(problem.message), help: problem.help.map(masked), ..problem }
     }
 
     pub(in crate::config) fn into_findings(self) -> Findings {

@@ -211,7 +211,16 @@ pub(super) fn admin(root: &mut MappingCursor<'_>, listeners: &[Listener]) -> Adm
     let address_value = mapping.take("address");
     let address = address_value.and_then(|value| value.parse(socket_address)).unwrap_or(default);
     let token_value = mapping.take("token");
-    let token = token_value.map(|value| value.parse_secret(bearer_token));
+    let token = token_value.map(|value| {
+        let token = value.parse_secret(bearer_token)?;
+        // Only `${NAME:-}` says that there may be none.
+        if token.is_none() && (value.is_inserted() || value.scalar().is_some_and(str::is_empty)) {
+            let help = "set one, or remove this line; ${NAME:-} stands for a token that may be missing";
+            value.report("this token is empty: the admin port would have no token", help.to_owned());
+            return None;
+        }
+        Some(token)
+    });
     // An invalid token was reported. Do not report it as missing as well.
     let missing = matches!(token, None | Some(Some(None)));
     mapping.finish();

@@ -92,7 +92,7 @@ fn certificate(item: Cursor<'_>, known: &mut Vec<String>) -> Option<CertificateF
 
 /// Reports what is wrong with a certificate or a key.
 pub(super) fn report_certificate(value: Cursor<'_>, file: &Path, error: &CertificateError) {
-    value.report(format!("`{}` {error}", file.display()), error.help().map(str::to_owned));
+    value.report(format!("`{}` {error}", value.name_of(file)), error.help().map(str::to_owned));
 }
 
 /// What is served is warned of from day to day, so that the warning ends with a renewal.
@@ -100,7 +100,7 @@ pub(super) fn warn_of_expiry(value: Cursor<'_>, file: &Path, info: &CertificateI
     if value.purpose() == Purpose::Check && info.validity(now) == Validity::Expiring {
         let days = info.days_left(now).unwrap_or_default();
         let plural = if days == 1 { "" } else { "s" };
-        let message = format!("`{}` expires in {days} day{plural}", file.display());
+        let message = format!("`{}` expires in {days} day{plural}", value.name_of(file));
         value.warn(message, "renew it; the files are read again when they change".to_owned());
     }
 }

@@ -200,7 +200,7 @@ pub(in crate::config) static ADMIN: Mapping = Mapping::new(
         Setting::new(
             "token",
             Kind::Text(&text::BEARER),
-            "The bearer token that every request to the admin port needs. It is required unless the address is loopback.",
+            "The bearer token that every request to the admin port needs. It is required unless the address is loopback. An empty one is an error, unless it is the fallback of `${NAME:-}`.",
         )
         .unset("no token is needed")
         .example("\"${TOLLGATE_ADMIN_TOKEN:-}\""),

@@ -104,6 +104,6 @@ pub(super) static TEMPLATE: Text =
     scalar("text, with `{{retry_after}}`, `{{policy}}` or `{{limit}}` in it", "");
 pub(super) static SERVICE: Text = scalar("the name of a gRPC service", r"^[!-.0-~]?[!-~]*$");
 pub(super) static SECRET: Text = secret("a secret", "");
-pub(super) static BEARER: Text = secret("a token of visible ASCII characters", "^[!-~]*$");
+pub(super) static BEARER: Text = secret("a token of visible ASCII characters", "^[!-~]+$");
 pub(super) static BASIC: Text =
     text("`basic`, `tls:subject` or `tls:fingerprint`", "^(basic|tls:(subject|fingerprint))$");

@@ -8,6 +8,8 @@ use std::borrow::Cow;
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::config) struct Invalid {
     pub(in crate::config) reason: Cow<'static, str>,
+    /// The reason where the scalar may be shown: it quotes a part of it.
+    quoting: Option<String>,
     /// The beginning of a sentence that ends with the scalar: `no upstream is named`.
     unknown_name: Option<String>,
     expected: Option<Cow<'static, str>>,
@@ -16,7 +18,12 @@ pub(in crate::config) struct Invalid {
 
 impl Invalid {
     pub(in crate::config) fn new(reason: impl Into<Cow<'static, str>>) -> Self {
-        Self { reason: reason.into(), unknown_name: None, expected: None, suggestion: None }
+        Self { reason: reason.into(), quoting: None, unknown_name: None, expected: None, suggestion: None }
+    }
+
+    /// Sets the reason to give where the scalar may be shown. It may quote a part of it.
+    pub(in crate::config) fn quoting(self, reason: String) -> Self {
+        Self { quoting: Some(reason), ..self }
     }
 
     /// The scalar should be the name of a `kind`, such as `upstream`, but none has this name.
@@ -29,9 +36,10 @@ impl Invalid {
 
     /// The whole sentence about a scalar that is `written` so in the file.
     pub(in crate::config) fn about_written(&self, written: &str) -> String {
-        match &self.unknown_name {
-            Some(beginning) => format!("{beginning} `{written}`"),
-            None => self.about(&format!("`{written}`")),
+        match (&self.unknown_name, &self.quoting) {
+            (Some(beginning), _) => format!("{beginning} `{written}`"),
+            (None, Some(reason)) => format!("`{written}` {reason}"),
+            (None, None) => self.about(&format!("`{written}`")),
         }
     }
 

@@ -147,7 +147,7 @@ pub(in crate::config) fn condition(text: &str) -> Result<Condition, Invalid> {
             let near = kind.and_then(|(kind, _)| nearest(kind, ["user", "jwt", "header", "tls"]));
             match near.and_then(|near| CONDITION_FORMS.into_iter().find(|kind| kind.starts_with(near))) {
                 Some(near) => {
-                    Invalid::new("is not a valid condition").suggestion(format!("did you mean `{near}`?"))
+                    Invalid::new("is not a valid condition").expected(format!("did you mean `{near}`?"))
                 }
                 None if text.parse::<ipnet::IpNet>().is_ok() => invalid,
                 None => Invalid::new("is not a valid condition")

@@ -136,8 +136,9 @@ impl<'a> Placeholders<'a> {
         if plain.is_empty() || !plain.bytes().all(is_name) {
             return plain_brace(written);
         }
-        let invalid =
-            Invalid::new(format!("has the unknown placeholder {{{plain}}} in it")).expected(self.known());
+        let invalid = Invalid::new("has an unknown placeholder in it")
+            .quoting(format!("has the unknown placeholder {{{plain}}} in it"))
+            .expected(self.known());
         if let Some(variable) = plain.strip_prefix("env.") {
             return did_you_mean(invalid, &written.replace(&braced(name), &format!("${{{variable}}}")));
         }

@@ -1,19 +1,26 @@
 //! Finds the value that needs quotes, when YAML cannot be parsed.
 
-use crate::config::{Location, redact::has_no_credentials};
+use crate::config::{
+    Location,
+    redact::{Secrets, lines},
+};
 
 /// The longest line that is searched, in bytes. The search is quadratic.
 const MAX_LINE_BYTES: usize = 1000;
 
 /// A help for a syntax error at `location`, if its line shows the cause.
 pub(super) fn help(text: &str, location: Location) -> Option<String> {
-    let line = text.lines().nth(location.line - 1).filter(|line| line.len() <= MAX_LINE_BYTES)?;
+    let (at, line) = lines(text).into_iter().nth(location.line - 1)?;
+    if line.len() > MAX_LINE_BYTES {
+        return None;
+    }
     if indentation(line).contains('\t') {
         return Some("indent with spaces, not with tabs".to_owned());
     }
     let before = line.char_indices().nth(location.column).map_or(line.len(), |(at, _)| at);
     let (_, value) = values(line).into_iter().take_while(|(at, _)| *at < before).last()?;
-    if !has_no_credentials(line) {
+    // The key of a secret may stand in a line above.
+    if !Secrets::by_words(text).within(&(at..at + line.len())).is_empty() {
         return Some("put quotes around this value".to_owned());
     }
     Some(match key_without_space(value) {

@@ -32,6 +32,8 @@ impl Lookup for Environment {
             "REDIS" => "rediss://app:hunter2@redis.internal:6380/3",
             "BAD_URL" => "http://hunter2:hunter2@host",
             "BAD_WORD" => "hunter2",
+            "BRACES" => "abc{hunter2}def",
+            "CERTIFICATE" => "nameless",
             _ => return None,
         };
         Some(value.to_owned())

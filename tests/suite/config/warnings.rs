@@ -24,7 +24,7 @@ fn directories_that_do_not_exist_are_warned_of() {
     let warnings = |format: &str, below: &str| {
         let text = format!(
             "listeners: [{{ address: \"unix:{here}{below}/proxy.sock\" }}]
-access_log: {{ format: {format}, to: {here}{below}/access.log }}
+access_log: {{ format: {format}, to: \"{here}{below}/access.log\" }}
 upstreams: {{ api: {{ endpoints: [\"http://127.0.0.1:3000\"] }} }}
 routes: [{{ path: /*, upstream: api }}]
 "
@@ -40,6 +40,12 @@ routes: [{{ path: /*, upstream: api }}]
         assert!(said.contains(&format!("{place}{missing}")), "{said}");
     }
     assert_eq!(warnings("off", "/missing").matches(&missing).count(), 1, "no log is written");
+    let said = warnings("json", "/missing${HOME}");
+    for named in ["the directory of `unix:", "the directory of `/"] {
+        assert!(said.contains(named), "{said}");
+    }
+    let home = std::env::var("HOME").unwrap();
+    assert!(!said.contains(&format!("/missing{home}")), "{said}");
 }
 
 #[test]
