@@ -147,7 +147,7 @@ pub struct Unblocked {
     pub address: String,
     pub cleared: Vec<ClearedLimit>,
     pub bans_lifted: u64,
-    /// `false`: Redis does not answer, so the bans are lifted at this instance alone. The others are told once Redis answers.
+    /// `false`: the other instances have not been told yet, so the bans are lifted at this one alone. It goes on trying.
     #[serde(default = "is_shared")]
     pub shared: bool,
     /// The bans of prefixes around the address, which still hold.
