@@ -1,6 +1,6 @@
 //! What operators change at an instance while Redis is away.
 
-use std::time::Duration;
+use std::{thread, time::Duration};
 
 use crate::harness::{Config, Origin, Redis, Relay, Tollgate, eventually};
 
@@ -82,4 +82,33 @@ fn a_change_that_redis_takes_slowly_is_waited_for() {
         assert_eq!(ended.code, Some(0), "{ended:?}");
         assert!(!ended.stdout.contains("have not been told"), "{ended:?}");
     }
+}
+
+/// An outage of Redis is reported once: by what probes it. Only a subscription that fails alone is reported by itself.
+#[test]
+fn an_outage_of_redis_is_told_once() {
+    let told = |tollgate: &Tollgate, what: &str| {
+        tollgate.log().iter().filter(|line| line.contains("WARN") && line.contains(what)).count()
+    };
+    let subscription = "unblocks of other instances can't be received";
+    let (origin, mut redis) = (Origin::ok(), Redis::start());
+    let tollgate = start(&[&origin], &redis);
+    redis.kill();
+    eventually("it is reported", || told(&tollgate, "is unavailable") == 1);
+    let late = start(&[&origin], &redis);
+    eventually("it is reported", || told(&late, "is unavailable") == 1);
+    // Attempts to subscribe follow each other after a second: each instance makes several in vain.
+    thread::sleep(Duration::from_secs(4));
+    redis.restart();
+    for tollgate in [&tollgate, &late] {
+        eventually("it is back", || {
+            !tollgate.admin("GET", "/v1/status").json()["store"]["latency"].is_null()
+        });
+        assert_eq!((told(tollgate, "is unavailable"), told(tollgate, subscription)), (1, 0));
+    }
+
+    assert_eq!(redis.cli(&["acl", "setuser", "default", "resetchannels"]), "OK");
+    redis.cli(&["client", "kill", "type", "pubsub"]);
+    eventually("what fails alone is reported", || told(&tollgate, subscription) == 1);
+    assert_eq!(told(&tollgate, "is unavailable"), 1);
 }
