@@ -66,6 +66,9 @@ pub struct Evidence {
     /// Those whose key is the address, and others that denied its requests: by a user, a header and the like, the ten that free
     /// last.
     pub limits: Vec<LimitUsage>,
+    /// How many limits of others denied its requests besides these.
+    #[serde(default)]
+    pub more_limits: usize,
     /// Of the address and of prefixes around it.
     pub bans: Vec<Ban>,
 }
