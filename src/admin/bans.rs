@@ -212,7 +212,7 @@ pub(super) async fn lift_all(context: &HandlerContext, key: &Key) -> u64 {
 pub(super) async fn is_sent(context: &HandlerContext) -> bool {
     let bans = &context.state.bans;
     let mark = bans.mark_updates();
-    is_shared(|| bans.is_sent(mark)).await
+    is_shared(context, || bans.is_sent(mark)).await
 }
 
 /// When the last of these bans ends; `None` where none of them denies requests.

@@ -86,7 +86,7 @@ pub(super) async fn create(
         );
     }
     let status = if replaced { StatusCode::OK } else { StatusCode::CREATED };
-    let shared = is_shared(|| context.state.drains.is_sent(&drain.endpoint)).await;
+    let shared = is_shared(&context, || context.state.drains.is_sent(&drain.endpoint)).await;
     Ok((status, Json(dto::Drained { drain: drain_dto(&drain, upstreams), shared })))
 }
 
@@ -145,7 +145,7 @@ pub(super) async fn remove(
         });
     }
     context.audit(&by, "undrain", &endpoint.to_string(), "");
-    let shared = is_shared(|| context.state.drains.is_sent(&endpoint)).await;
+    let shared = is_shared(&context, || context.state.drains.is_sent(&endpoint)).await;
     let EndpointId { upstream, url } = endpoint;
     let drained_by_configuration = by_configuration;
     Ok(Json(dto::Undrained { upstream, endpoint: url, drained_by_configuration, shared }))

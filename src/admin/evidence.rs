@@ -81,7 +81,8 @@ pub(super) async fn evidence_of(
         .ok_or_else(|| Problem::not_found(format!("{} was not limited recently", abuse::shown(address))))?;
     let mut limits = Vec::new();
     let names = state.registry.names();
-    for (policy, key) in limit_keys(&config, &names, &client.shown, &limited) {
+    let (keys, more_limits) = limit_keys(&config, &names, &client.shown, &limited);
+    for (policy, key) in keys {
         let Some(policy) = config.policies().get(policy) else { continue };
         let parsed = LimitKey::parse(&key, config.ipv6_prefix(), &names).ok();
         let is_own = |of: &Condition| {
@@ -109,6 +110,7 @@ pub(super) async fn evidence_of(
         records: records.iter().map(record).collect(),
         users: recorded_users(&records, &state.bans, &names),
         limits,
+        more_limits,
         bans: bans.iter().map(|ban| dto::Ban::from(&**ban)).collect(),
     })
 }
@@ -154,13 +156,13 @@ fn recorded_users(records: &[RequestRecord], bans: &BanTable, names: &UserNaming
 }
 
 /// The limits of an address: of every policy that is keyed by it alone, and whichever others held it back, by keys of its own
-/// (composites, and what fell back to the address) or of others.
+/// (composites, and what fell back to the address) or of others; and how many of those of others are left out.
 fn limit_keys(
     config: &ConfigSnapshot,
     names: &UserNaming,
     shown: &str,
     limited: &[DenyingLimit],
-) -> BTreeSet<(usize, CompactString)> {
+) -> (BTreeSet<(usize, CompactString)>, usize) {
     let own = abuse::identifier(shown);
     // What was recorded before names were hashed is known by the hash now.
     let masked = |identifier: &str| CompactString::from(names.mask_key(identifier));
@@ -173,7 +175,9 @@ fn limit_keys(
     foreign.sort_by_key(|limit| Reverse(limit.until));
     // Policies that only another instance has can't be asked about here.
     let known = |limit: &DenyingLimit| Some((config.policy_named(&limit.policy)?, masked(&limit.identifier)));
-    let foreign = foreign.into_iter().filter_map(known).take(MAX_FOREIGN);
+    let mut foreign: Vec<_> = foreign.into_iter().filter_map(known).collect();
+    let more = foreign.len().saturating_sub(MAX_FOREIGN);
+    foreign.truncate(MAX_FOREIGN);
     let known = of_address.into_iter().filter_map(known).chain(foreign);
-    by_address.map(|(index, _)| (index, own.clone())).chain(known).collect()
+    (by_address.map(|(index, _)| (index, own.clone())).chain(known).collect(), more)
 }

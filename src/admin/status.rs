@@ -50,8 +50,16 @@ pub(super) fn status_dto(state: &AdminState) -> Status {
     // Of the configuration, of the store that instances share, and what else was found since the start.
     let of_store = shared.as_ref().map_or(&[][..], |shared| &shared.warnings);
     let (outages, found) = (state.warnings.outages(), state.warnings.others());
+    let configuration = Configuration {
+        hash: config.hash.clone(),
+        decides: config.decides.clone(),
+        loaded: rfc3339(config.loaded),
+        last_reload: state.active_config.last_reload(),
+    };
     let about_outages = outages.iter().map(|outage| &outage.text);
-    let warnings = about_outages.chain(&config.warnings).chain(of_store).chain(&found).cloned().collect();
+    let of_reload = configuration.reload_warning();
+    let others = of_reload.iter().chain(&config.warnings).chain(of_store).chain(&found);
+    let warnings = about_outages.chain(others).cloned().collect();
     Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started: rfc3339(*started),
@@ -59,12 +67,7 @@ pub(super) fn status_dto(state: &AdminState) -> Status {
         uptime: format_duration(uptime - uptime % 1_000_000),
         ready: phase == ProcessPhase::Ready,
         draining: phase == ProcessPhase::Draining,
-        configuration: Configuration {
-            hash: config.hash.clone(),
-            decides: config.decides.clone(),
-            loaded: rfc3339(config.loaded),
-            last_reload: state.active_config.last_reload(),
-        },
+        configuration,
         store: StoreStatus {
             topology: shared.as_ref().map_or("memory", |shared| shared.topology.name()).to_owned(),
             keys: memory.keys,

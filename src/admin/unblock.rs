@@ -76,7 +76,8 @@ async fn unblocked(
     let bans_lifted = bans::lift_all(context, &key).await;
     let many = |number: u64, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
     if let Some(unavailable) = unavailable {
-        let done = format!("limits may be left in Redis, {} lifted", many(bans_lifted, "ban"));
+        let place = if bans::is_sent(context).await { "" } else { " at this instance" };
+        let done = format!("limits may be left in Redis, {} lifted{place}", many(bans_lifted, "ban"));
         context.audit(by, "unblock", &shown, &done);
         return Err(Problem::partly_done(&unavailable, &done));
     }

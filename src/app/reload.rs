@@ -4,7 +4,7 @@
 //! done on a thread of its own, since a disk that does not answer may be asked for files: see [`PreparingReload`].
 //! Then each part gets the new configuration in turn. Running requests keep the one they began with.
 
-use std::{sync::Arc, thread};
+use std::{fmt::Display, sync::Arc, thread};
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -90,21 +90,28 @@ impl App {
         by: &str,
     ) -> Result<Reloaded, Vec<ConfigurationError>> {
         let Self { reloader, workers, .. } = self;
-        let now = reloader.shared.clock.now();
-        let reloaded = match prepared.0 {
+        match prepared.0 {
             Ok(prepared) => {
+                let now = reloader.shared.clock.now();
                 let reloaded = reloader.swap(prepared, now, workers).await;
                 reloader.announce(&reloaded, by);
+                reloader.record(now, None);
                 Ok(reloaded)
             }
-            Err(errors) => Err(reloader.refuse(errors, by)),
-        };
-        // Without a list of errors it would count as one that took effect.
-        let error =
-            reloaded.as_ref().err().map(|errors| errors.first().map_or("", ConfigurationError::summary));
-        reloader.shared.metrics.record_reload(error);
-        reloader.shared.in_force.reloaded(rfc3339(now), error.map(str::to_owned));
-        reloaded
+            Err(errors) => {
+                reloader.refuse(errors.iter().map(|error| error.summary().to_owned()).collect(), by);
+                for error in &errors {
+                    tracing::error!("the configuration was not reloaded: {}", error.summary());
+                }
+                Err(errors)
+            }
+        }
+    }
+
+    /// Reports that no new process took over at SIGUSR2, as a failed reload is reported: the configuration in force stays.
+    pub fn stay(&self, why: impl Display) {
+        self.reloader.refuse(vec![format!("no new process took over: {why}")], "SIGUSR2");
+        tracing::error!("no new process took over, and this one goes on serving: {why}");
     }
 }
 
@@ -211,12 +218,10 @@ impl Reloader {
         });
     }
 
-    /// Reports the errors of a reload likewise.
-    fn refuse(&self, errors: Vec<ConfigurationError>, by: &str) -> Vec<ConfigurationError> {
-        for error in &errors {
-            tracing::error!("the configuration was not reloaded: {}", error.summary());
-        }
-        let mut detail = errors.first().map_or_else(String::new, |error| error.summary().to_owned());
+    /// Reports why the configuration in force stays likewise.
+    fn refuse(&self, errors: Vec<String>, by: &str) {
+        let first = errors.first().cloned().unwrap_or_default();
+        let mut detail = first.clone();
         match errors.len().saturating_sub(1) {
             0 => {}
             1 => detail += " (and 1 more error)",
@@ -224,9 +229,13 @@ impl Reloader {
         }
         let target = format!("configuration {}", self.shared.in_force.snapshot().hash);
         self.shared.audit.write(by, "not_reloaded", &target, &detail);
-        self.shared.events.publish(|| Event::NotReloaded {
-            errors: errors.iter().map(|error| error.summary().to_owned()).collect(),
-        });
-        errors
+        self.shared.events.publish(|| Event::NotReloaded { errors });
+        self.record(self.shared.clock.now(), Some(first));
+    }
+
+    /// For the metrics and the status. `error`: the first one, if the configuration in force stays.
+    fn record(&self, now: i64, error: Option<String>) {
+        self.shared.metrics.record_reload(error.is_none());
+        self.shared.in_force.reloaded(rfc3339(now), error);
     }
 }

@@ -121,7 +121,7 @@ fn list(blocked: &Blocked, now: Timestamp) -> String {
 }
 
 fn page(evidence: &Evidence, now: Timestamp) -> String {
-    let Evidence { address, records, users, limits, bans } = evidence;
+    let Evidence { address, records, users, limits, more_limits, bans } = evidence;
     let left = time_left(&address.until, now);
     let denied = match address.denied {
         0 => "never".to_owned(),
@@ -150,6 +150,9 @@ fn page(evidence: &Evidence, now: Timestamp) -> String {
     }
     if !limits.is_empty() {
         text += &format!("\n{}", usage_table(limits));
+        if *more_limits > 0 {
+            text += &format!("and {more_limits} more\n");
+        }
     }
     if !records.is_empty() {
         let rows = group_alike(records).into_iter().map(|(record, count)| {

@@ -25,7 +25,7 @@ pub(super) struct Args {
 
 /// What there is to say of routes that are told apart by a number alone; said once, however many there are.
 fn naming_hint(config: &Config) -> String {
-    let is_numbered = |route: &&Route| is_numbered_name(&route.name, &route.path.to_string());
+    let is_numbered = |route: &&Route| is_numbered_name(&route.name, &route.shown_path());
     let mut numbered = config.routes.iter().filter(is_numbered);
     let Some(first) = numbered.next() else { return String::new() };
     let others = match numbered.count() {

@@ -113,7 +113,7 @@ impl AdminError {
 pub(super) fn unshared(is_shared: bool) -> &'static str {
     match is_shared {
         true => "",
-        false => "Redis does not answer. The other instances are told once it does.\n",
+        false => "The other instances have not been told yet: Tollgate goes on trying.\n",
     }
 }
 

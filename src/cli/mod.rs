@@ -37,11 +37,15 @@ use std::{
     env,
     fmt::Display,
     io::{Write, stderr},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
 };
 
-use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint, builder::Resettable};
+use clap::{
+    Arg, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint,
+    builder::Resettable,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
 
 use self::config_file::ConfigFile;
 use crate::config;
@@ -163,8 +167,28 @@ pub fn main() -> ExitCode {
 fn arguments() -> Arguments {
     let mut command =
         Arguments::command().mut_subcommands(|command| command.mut_args(without_empty_variable));
-    let matches = command.get_matches_mut();
+    let matches = command.try_get_matches_from_mut(env::args_os());
+    let matches = matches.unwrap_or_else(|error| with_hint(error, &command).exit());
     Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
+}
+
+/// The error, with what was probably meant.
+fn with_hint(mut error: clap::Error, command: &clap::Command) -> clap::Error {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else { return error };
+    let takes_file =
+        |command: &clap::Command| command.get_arguments().any(|taken| taken.get_id() == "config");
+    let is_yaml = || [".yaml", ".yml"].iter().any(|end| word.ends_with(end)) || Path::new(word).is_file();
+    let hint = match error.kind() {
+        ErrorKind::InvalidSubcommand if is_yaml() => {
+            format!("to serve requests with this configuration, use 'tollgate run {word}'")
+        }
+        ErrorKind::ArgumentConflict if command.find_subcommand(word).is_some_and(takes_file) => {
+            format!("write the option behind the command: 'tollgate {word} --config <FILE>'")
+        }
+        _ => return error,
+    };
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
+    error
 }
 
 /// An environment variable that is empty is as good as none.

@@ -237,7 +237,7 @@ async fn serve(
                             handover = Some(started);
                             manager.reloading();
                         }
-                        Err(error) => report(&error),
+                        Err(error) => app.stay(error),
                     }
                 }
             },
@@ -246,7 +246,7 @@ async fn serve(
                 match outcome {
                     Ok(new_process) => break Some(new_process),
                     Err(error) => {
-                        report(&error);
+                        app.stay(error);
                         manager.ready(&app);
                     }
                 }
@@ -322,11 +322,6 @@ async fn finish(mut app: App, mut signals: Signals, handed_over: bool) -> ExitCo
     app.close();
     tracing::info!("Tollgate has ended");
     ExitCode::SUCCESS
-}
-
-/// Says why a new process did not take over.
-fn report(error: &HandoverError) {
-    tracing::error!("no new process took over, and this one goes on serving: {error}");
 }
 
 /// What becomes of the new process, if one was started.

@@ -1,11 +1,13 @@
 //! Recognises the configurations of other proxies, which are easily given to a command by mistake.
 
+use super::yaml::{self, NodeKind};
+
 /// A proxy, and where its users begin.
 struct Proxy {
     /// What its configuration is called: `an nginx configuration`.
     configuration: &'static str,
     page: &'static str,
-    is_one: fn(&[&str]) -> bool,
+    is_one: fn(&Text<'_>) -> bool,
 }
 
 const PROXIES: [Proxy; 6] = [
@@ -23,16 +25,86 @@ const PROXIES: [Proxy; 6] = [
 
 /// What to say of `text`, which is no configuration of Tollgate, if it is one of another proxy.
 pub(super) fn foreign(text: &str) -> Option<String> {
-    let is_said = |line: &&str| !line.trim_start().starts_with('#') && !line.trim().is_empty();
-    let lines: Vec<&str> = text.lines().filter(is_said).collect();
+    let lines: Vec<&str> = text.lines().map(without_comment).filter(|line| !line.trim().is_empty()).collect();
+    let text = Text { keys: keys_of_tree(text).unwrap_or_else(|| keys_of_lines(&lines)), lines };
     // Kong has `upstreams` and `routes`, too.
-    if ["listeners", "policies", "upstreams", "routes"].iter().any(|key| has_key(&lines, key))
-        && !is_kong(&lines)
+    if ["listeners", "policies", "upstreams", "routes"].iter().any(|key| text.has_key(key)) && !is_kong(&text)
     {
         return None;
     }
-    let Proxy { configuration, page, .. } = PROXIES.iter().find(|proxy| (proxy.is_one)(&lines))?;
+    let Proxy { configuration, page, .. } = PROXIES.iter().find(|proxy| (proxy.is_one)(&text))?;
     Some(format!("this is {configuration}; Tollgate reads proxy.yaml: see {page}"))
+}
+
+struct Text<'a> {
+    /// Those that say something, without comments.
+    lines: Vec<&'a str>,
+    /// `http` for one of the top level, `http.routers` for one below it.
+    keys: Vec<String>,
+}
+
+impl Text<'_> {
+    fn has_key(&self, key: &str) -> bool {
+        self.keys.iter().any(|known| known == key)
+    }
+
+    /// Whether this is YAML or JSON, even if it is not quite valid: such a text has no directives.
+    fn has_keys(&self) -> bool {
+        !self.keys.is_empty()
+    }
+
+    fn begins_a_line(&self, words: &[&str]) -> bool {
+        self.lines.iter().any(|line| words.contains(&first_word(line)))
+    }
+}
+
+/// The keys of valid YAML or JSON.
+fn keys_of_tree(text: &str) -> Option<Vec<String>> {
+    let NodeKind::Mapping { entries, .. } = yaml::parse(text).ok()?.root.kind else { return None };
+    let mut keys = Vec::new();
+    for (key, value) in entries.into_iter().filter(|(key, _)| is_identifier(&key.name)) {
+        if let NodeKind::Mapping { entries, .. } = value.kind {
+            keys.extend(entries.iter().map(|(below, _)| format!("{}.{}", key.name, below.name)));
+        }
+        keys.push(key.name);
+    }
+    Some(keys)
+}
+
+/// The keys with which lines begin, however wrong the rest is. In JSON, all count as those of the top level.
+fn keys_of_lines(lines: &[&str]) -> Vec<String> {
+    let is_json = lines.first().is_some_and(|line| line.trim_start().starts_with('{'));
+    let (mut keys, mut top) = (Vec::new(), "");
+    for line in lines {
+        let Some(key) = key(line) else { continue };
+        match is_json || !line.starts_with([' ', '\t']) {
+            true => {
+                top = key;
+                keys.push(key.to_owned());
+            }
+            false if !top.is_empty() => keys.push(format!("{top}.{key}")),
+            false => {}
+        }
+    }
+    keys
+}
+
+/// The key with which a line begins. An address is none: `localhost:3000`, `http://localhost`.
+fn key(line: &str) -> Option<&str> {
+    let (key, value) = line.trim_start_matches(['{', '"', '\'', ' ', '\t']).split_once(':')?;
+    let key = key.trim_end_matches(['"', '\'']);
+    (is_identifier(key) && !value.starts_with(|next: char| next == '/' || next.is_ascii_digit()))
+        .then_some(key)
+}
+
+fn is_identifier(word: &str) -> bool {
+    !word.is_empty() && word.chars().all(|char| char.is_ascii_alphanumeric() || "_-".contains(char))
+}
+
+fn without_comment(line: &str) -> &str {
+    let comment = line.match_indices('#').map(|(at, _)| at);
+    let begins = |at: &usize| line[..*at].chars().next_back().is_none_or(char::is_whitespace);
+    comment.into_iter().find(begins).map_or(line, |at| &line[..at]).trim_end()
 }
 
 fn first_word(line: &str) -> &str {
@@ -40,61 +112,140 @@ fn first_word(line: &str) -> &str {
 }
 
 /// Blocks with directives, each of which ends in `;`; or directives of one alone, as in a file that is included.
-fn is_nginx(lines: &[&str]) -> bool {
+fn is_nginx(text: &Text<'_>) -> bool {
     const BLOCKS: [&str; 8] = ["http", "events", "stream", "server", "upstream", "location", "map", "geo"];
-    const DIRECTIVES: [&str; 6] =
-        ["listen", "server_name", "proxy_pass", "limit_req", "limit_req_zone", "worker_processes"];
-    let has_block = lines.iter().any(|line| BLOCKS.contains(&first_word(line)) && line.contains('{'));
-    let mut directives = lines.iter().filter(|line| line.contains(';'));
-    match has_block {
-        true => directives.next().is_some(),
-        false => directives.any(|line| DIRECTIVES.contains(&first_word(line))),
-    }
+    const DIRECTIVES: [&str; 12] = [
+        "listen",
+        "server_name",
+        "user",
+        "include",
+        "pid",
+        "root",
+        "rewrite",
+        "add_header",
+        "access_log",
+        "error_log",
+        "log_format",
+        "load_module",
+    ];
+    const FAMILIES: [&str; 12] = [
+        "proxy_",
+        "limit_",
+        "ssl_",
+        "worker_",
+        "client_",
+        "keepalive_",
+        "gzip",
+        "fastcgi_",
+        "uwsgi_",
+        "grpc_",
+        "real_ip_",
+        "set_real_ip_",
+    ];
+    let has_block = text.lines.iter().any(|line| BLOCKS.contains(&first_word(line)) && line.contains('{'));
+    let is_known =
+        |word: &str| DIRECTIVES.contains(&word) || FAMILIES.iter().any(|family| word.starts_with(family));
+    let ends = |line: &&&str| line.trim_end_matches([' ', '\t', '}']).ends_with(';');
+    !text.has_keys() && text.lines.iter().filter(ends).any(|line| has_block || is_known(first_word(line)))
 }
 
 /// Sections that begin with a word alone, or with a word and a name.
-fn is_haproxy(lines: &[&str]) -> bool {
-    const KEYWORDS: [&str; 9] =
-        ["bind", "server", "mode", "timeout", "default_backend", "use_backend", "balance", "option", "log"];
-    let is_section = |line: &&&str| match line.split_whitespace().collect::<Vec<_>>()[..] {
+fn is_haproxy(text: &Text<'_>) -> bool {
+    const KEYWORDS: [&str; 20] = [
+        "bind",
+        "server",
+        "mode",
+        "timeout",
+        "default_backend",
+        "use_backend",
+        "balance",
+        "option",
+        "log",
+        "stick-table",
+        "http-request",
+        "http-response",
+        "tcp-request",
+        "stick",
+        "acl",
+        "default-server",
+        "maxconn",
+        "stats",
+        "daemon",
+        "errorfile",
+    ];
+    let is_section = |line: &&str| match line.split_whitespace().collect::<Vec<_>>()[..] {
         ["global" | "defaults"] => true,
-        ["frontend" | "backend" | "listen", name] => !name.contains(['{', ';']),
+        ["frontend" | "backend" | "listen" | "defaults", name]
+        | ["frontend" | "backend" | "listen" | "defaults", name, "from", _] => !name.contains(['{', ';']),
         _ => false,
     };
-    lines.iter().any(|line| is_section(&line))
-        && lines.iter().any(|line| line.starts_with([' ', '\t']) && KEYWORDS.contains(&first_word(line)))
+    !text.has_keys() && text.lines.iter().any(|line| is_section(line)) && text.begins_a_line(&KEYWORDS)
 }
 
-/// Directives without a colon; all but the commonest in a block of a site.
-fn is_caddy(lines: &[&str]) -> bool {
+/// Directives without a colon; all but the commonest in a block of a site, or behind one of global options.
+fn is_caddy(text: &Text<'_>) -> bool {
     const COMMON: [&str; 3] = ["reverse_proxy", "file_server", "php_fastcgi"];
-    const OTHERS: [&str; 8] =
-        ["respond", "handle", "handle_path", "redir", "root", "encode", "rewrite", "header"];
-    let is_site = |line: &&&str| !line.starts_with([' ', '\t']) && line.trim_end().ends_with('{');
-    let has = |words: &[&str]| lines.iter().any(|line| words.contains(&first_word(line)));
-    has(&COMMON) || has(&OTHERS) && lines.iter().any(|line| is_site(&line))
+    const OTHERS: [&str; 17] = [
+        "respond",
+        "handle",
+        "handle_path",
+        "handle_errors",
+        "redir",
+        "root",
+        "encode",
+        "rewrite",
+        "header",
+        "import",
+        "tls",
+        "basic_auth",
+        "forward_auth",
+        "templates",
+        "metrics",
+        "abort",
+        "try_files",
+    ];
+    let is_site = |line: &&str| !line.starts_with([' ', '\t']) && line.ends_with('{');
+    !text.has_keys()
+        && (text.begins_a_line(&COMMON) || text.begins_a_line(&OTHERS) && text.lines.iter().any(is_site))
 }
 
-fn is_envoy(lines: &[&str]) -> bool {
-    has_key(lines, "static_resources") || has_key(lines, "dynamic_resources")
+fn is_envoy(text: &Text<'_>) -> bool {
+    text.has_key("static_resources") || text.has_key("dynamic_resources")
 }
 
 /// In YAML or in TOML.
-fn is_traefik(lines: &[&str]) -> bool {
-    const PARTS: [&str; 3] = ["routers:", "services:", "middlewares:"];
-    const TABLES: [&str; 3] = ["[entryPoints", "[providers", "[http."];
-    has_key(lines, "entryPoints")
-        || has_key(lines, "http") && lines.iter().any(|line| PARTS.contains(&line.trim()))
-        || lines.iter().any(|line| TABLES.iter().any(|table| line.trim_start().starts_with(table)))
+fn is_traefik(text: &Text<'_>) -> bool {
+    const KEYS: [&str; 9] = [
+        "entryPoints",
+        "providers",
+        "certificatesResolvers",
+        "http.routers",
+        "http.services",
+        "http.middlewares",
+        "tcp.routers",
+        "tcp.services",
+        "udp.routers",
+    ];
+    const TABLES: [&str; 5] = ["[entryPoints", "[providers", "[http.", "[tcp.", "[udp."];
+    KEYS.iter().any(|key| text.has_key(key))
+        || text.lines.iter().any(|line| TABLES.iter().any(|table| line.trim_start().starts_with(table)))
 }
 
-fn is_kong(lines: &[&str]) -> bool {
-    has_key(lines, "_format_version")
-}
-
-/// Whether this is a key at the top level.
-fn has_key(lines: &[&str], key: &str) -> bool {
-    lines.iter().any(|line| line.strip_prefix(key).is_some_and(|rest| rest.starts_with(':')))
+/// In YAML, or `kong.conf`.
+fn is_kong(text: &Text<'_>) -> bool {
+    const SETTINGS: [&str; 8] = [
+        "proxy_listen",
+        "admin_listen",
+        "declarative_config",
+        "database",
+        "pg_host",
+        "proxy_access_log",
+        "admin_gui_listen",
+        "nginx_worker_processes",
+    ];
+    let is_setting =
+        |line: &&str| line.split_once('=').is_some_and(|(name, _)| SETTINGS.contains(&name.trim()));
+    text.has_key("_format_version") || !text.has_keys() && text.lines.iter().any(is_setting)
 }
 
 #[cfg(test)]
@@ -118,12 +269,55 @@ mod tests {
             ("entryPoints: { web: { address: :80 } }", "a Traefik configuration"),
             ("[http.routers.a]\n  rule = \"Host(`a`)\"", "a Traefik configuration"),
             ("_format_version: \"3.0\"\nservices: []", "a Kong configuration"),
+            ("user www-data;\npid /run/nginx.pid;", "an nginx configuration"),
+            ("include conf.d/*.conf;", "an nginx configuration"),
+            ("proxy_set_header Host $host;  # as it came", "an nginx configuration"),
+            ("limit_req_zone $a zone=b:10m rate=1r/s; # caf\u{fffd}", "an nginx configuration"),
+            ("log_format main '$remote_addr: $status';", "an nginx configuration"),
+            ("frontend web\nbind :80\ndefault_backend api", "an HAProxy configuration"),
+            ("frontend web from base\n  acl a path /\n", "an HAProxy configuration"),
+            (
+                "backend api\n  stick-table type ip size 1m expire 1m store http_req_rate(1m)",
+                "an HAProxy configuration",
+            ),
+            ("frontend web\n  http-request deny if { src -f a.txt }", "an HAProxy configuration"),
+            ("{\n\temail a@example.com\n}\nlocalhost:3000 {\n\ttls internal\n}", "a Caddyfile"),
+            ("{\n\tdebug\n}\nhttp://example.com {\n\tmetrics /metrics\n}", "a Caddyfile"),
+            ("{\"admin\": {}, \"static_resources\": {\"listeners\": []}}", "an Envoy configuration"),
+            ("{\n  \"static_resources\": {\n    \"listeners\": []\n  }\n}", "an Envoy configuration"),
+            ("\"static_resources\":\n  listeners: []", "an Envoy configuration"),
+            // Not valid.
+            ("{\n  \"static_resources\": {\n    \"clusters\": [\n", "an Envoy configuration"),
+            ("http: { routers: { a: { rule: x } } }", "a Traefik configuration"),
+            ("providers:\n  file: { directory: /etc/traefik }", "a Traefik configuration"),
+            ("tcp:\n  routers:\n    a: { rule: x }", "a Traefik configuration"),
+            ("udp:\n  routers: # those\n    a: { rule: {{ env }} }", "a Traefik configuration"),
+            ("[tcp.routers.a]\n  rule = \"x\"", "a Traefik configuration"),
+            ("{\"_format_version\": \"3.0\", \"routes\": []}", "a Kong configuration"),
+            ("'_format_version': \"3.0\"\nservices: []", "a Kong configuration"),
+            ("# of Kong\ndatabase = off\ndeclarative_config = /kong/kong.yml", "a Kong configuration"),
         ] {
             let said = foreign(text).unwrap_or_else(|| panic!("{text}"));
             assert!(
                 said.starts_with(&format!("this is {configuration}; Tollgate reads proxy.yaml: see ")),
                 "{said}"
             );
+        }
+    }
+
+    #[test]
+    fn a_configuration_with_typos_is_not_anothers() {
+        for text in [
+            "upstream { api: { endpoints: [http://127.0.0.1:3000] } }\nrouts: [{ path: /* }]  # x;",
+            "listners:\n  - address: 0.0.0.0:80\nroute:\n  - path: /*\n    reply: { body: \"a {}\" } # first; second;",
+            "server { listen: 80 }\nlocation: { path: / } # a;",
+            "server:\n  listen 80;\nlocation / {\n  proxy_pass http://a;\n}",
+            "{ \"listeners\": [{ \"address\": \"0.0.0.0:80\" ] }",
+            "routs: [{ path: /*, upstream: api }\nreverse_proxy localhost",
+            "frontend web\nupstream:\n  server a\n",
+            "",
+        ] {
+            assert_eq!(foreign(text), None, "{text}");
         }
     }
 
@@ -139,7 +333,22 @@ mod tests {
                 }
             }
         }
-        // Also where they are wrong.
+        // Also where they are wrong: each of its own keys is misspelled, or lacks its colon.
+        for directory in fs::read_dir(root.join("examples")).unwrap().map(|entry| entry.unwrap().path()) {
+            let Ok(text) = fs::read_to_string(directory.join("proxy.yaml")) else { continue };
+            for (key, typo) in [
+                ("listeners:", "listners:"),
+                ("policies:", "polices:"),
+                ("upstreams:", "upstream "),
+                ("routes:", "routs:"),
+            ] {
+                let mangled = text.replace(key, typo);
+                assert_eq!(foreign(&mangled), None, "{}: {key}", directory.display());
+            }
+            let all = text.replace("listeners:", "listner:").replace("policies:", "policy:");
+            let all = all.replace("upstreams:", "upstream:").replace("routes:", "route:");
+            assert_eq!(foreign(&all), None, "{}", directory.display());
+        }
         for path in fs::read_dir(root.join("tests/golden")).unwrap().map(|entry| entry.unwrap().path()) {
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
             if name.ends_with(".yaml") && !name.starts_with("of_another_") {

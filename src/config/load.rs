@@ -61,9 +61,9 @@ pub fn load_from_stdin() -> Result<(Config, Warnings), Errors> {
 
 fn parse_read(name: &str, read: io::Result<Vec<u8>>, purpose: Purpose) -> Result<(Config, Warnings), Errors> {
     let text = read
+        .map_err(|error| format!("cannot be read: {error}"))
         .and_then(decode)
-        .map_err(|error| Problem::of_file(format!("cannot be read: {error}")))
-        .map_err(|problem| Errors::new(name, "", &Secrets::default(), vec![problem]))?;
+        .map_err(|message| Errors::new(name, "", &Secrets::default(), vec![Problem::of_file(message)]))?;
     parse_for(name, &text, &ImpatientLookup::default(), purpose)
 }
 
@@ -139,10 +139,12 @@ fn read(path: &Path, purpose: Purpose) -> io::Result<Vec<u8>> {
     }
 }
 
-fn decode(bytes: Vec<u8>) -> io::Result<String> {
+fn decode(bytes: Vec<u8>) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|error| {
         let offset = error.utf8_error().valid_up_to();
-        io::Error::new(io::ErrorKind::InvalidData, format!("byte {offset} is not UTF-8"))
+        // Comments in an older nginx.conf are in Latin-1, say.
+        foreign(&String::from_utf8_lossy(error.as_bytes()))
+            .unwrap_or_else(|| format!("cannot be read: byte {offset} is not UTF-8"))
     })
 }
 
@@ -162,6 +164,9 @@ mod tests {
         let path = directory.path().join("proxy.yaml");
         std::fs::write(&path, b"workers: \xff").unwrap();
         assert!(load(&path).unwrap_err().to_string().ends_with("byte 9 is not UTF-8\n"));
+        std::fs::write(&path, b"# caf\xe9\nserver {\n  listen 80;\n}").unwrap();
+        let error = load(&path).unwrap_err().to_string();
+        assert!(error.contains("this is an nginx configuration"), "{error}");
         std::fs::write(&path, vec![b' '; MAX_FILE_BYTES as usize + 1]).unwrap();
         assert!(load(&path).unwrap_err().to_string().ends_with("it is longer than 4MiB\n"));
         let error = load(directory.path()).unwrap_err().to_string();

@@ -29,7 +29,7 @@ pub(super) enum SubscriptionEvent<'a> {
 ///
 /// Each node of a cluster passes on what any of them was told, so one is enough.
 pub(super) async fn listen(topology: &Topology, prefix: &str, on_event: impl Fn(SubscriptionEvent<'_>)) {
-    let (mut was_reported, mut changes) = (false, topology.changes());
+    let (mut failures, mut was_reported, mut changes) = (0_u32, false, topology.changes());
     loop {
         changes.borrow_and_update();
         let Some(node) = choose(topology) else {
@@ -45,22 +45,31 @@ pub(super) async fn listen(topology: &Topology, prefix: &str, on_event: impl Fn(
             }
         };
         let channel = channel::name(prefix);
-        let begun = Instant::now();
+        let (begun, was_up) = (Instant::now(), is_up(&node));
         let ended = tokio::select! {
-            ended = listen_once(&node.server, &channel, &on_event, &mut was_reported) => ended,
+            ended = listen_once(&node.server, &channel, &on_event, &mut failures) => ended,
             // Another server is the primary, or the node has left the cluster.
             () = gone => continue,
         };
         on_event(SubscriptionEvent::NotSubscribed);
-        if let Err(why) = ended
-            && !was_reported
-        {
-            was_reported = true;
-            tracing::warn!(%why, "unblocks of other instances can't be received ({why}): local denials still expire after a second");
+        if let Err(why) = ended {
+            failures = failures.saturating_add(1);
+            was_reported &= failures > 1;
+            // An outage is reported by the probes, which may notice it a moment later.
+            if failures > 1 && !was_reported && was_up && is_up(&node) {
+                was_reported = true;
+                tracing::warn!(%why, "unblocks of other instances can't be received ({why}): local denials still expire after a second");
+            }
         }
         // One that held for a while was closed, and is opened again at once.
         sleep(jittered(RETRY_AFTER).saturating_sub(begun.elapsed())).await;
     }
+}
+
+/// Whether the server answers all else.
+fn is_up(node: &Node) -> bool {
+    let seen = node.seen.lock();
+    !node.breaker.is_open() && seen.failure.is_none() && seen.latency.is_some()
 }
 
 /// Any node that serves.
@@ -71,12 +80,12 @@ fn choose(topology: &Topology) -> Option<Arc<Node>> {
     fastrand::choice(nodes).cloned()
 }
 
-/// One subscription, to its end. `was_reported`: whether the failure of the last one was; cleared once this one is confirmed.
+/// One subscription, to its end. `failures`: how many before it failed in a row, which is 0 once this one is confirmed.
 async fn listen_once(
     server: &Server,
     channel: &str,
     on_event: &impl Fn(SubscriptionEvent<'_>),
-    was_reported: &mut bool,
+    failures: &mut u32,
 ) -> Result<(), String> {
     let subscribe = async {
         let mut connection = server.client().get_async_pubsub().await?;
@@ -86,7 +95,7 @@ async fn listen_once(
     let too_late = |_| "it timed out".to_owned();
     let connection = timeout(CONNECT_TIMEOUT, subscribe).await.map_err(too_late)?;
     let connection = connection.map_err(|error| error_hint::describe(&error))?;
-    *was_reported = false;
+    *failures = 0;
     on_event(SubscriptionEvent::MayHaveMissed);
     let (mut sink, messages) = connection.split();
     let (mut messages, mut pings) = (pin!(messages), interval(PING));

@@ -57,7 +57,7 @@ pub struct NewBan {
 pub struct Banned {
     #[serde(flatten)]
     pub ban: Ban,
-    /// `false`: Redis does not answer, so the ban holds at this instance alone. The others are told once Redis answers.
+    /// `false`: the other instances have not been told yet, so the ban holds at this one alone. It goes on trying.
     #[serde(default = "is_shared")]
     pub shared: bool,
 }
@@ -73,7 +73,7 @@ pub struct Lifted {
     #[schema(value_type = schema::BanKey)]
     pub key: String,
     pub bans_lifted: u64,
-    /// `false`: Redis does not answer, so the bans are lifted at this instance alone. The others are told once Redis answers.
+    /// `false`: the other instances have not been told yet, so the bans are lifted at this one alone. It goes on trying.
     #[serde(default = "is_shared")]
     pub shared: bool,
 }

@@ -66,6 +66,9 @@ pub struct Evidence {
     /// Those whose key is the address, and others that denied its requests: by a user, a header and the like, the ten that free
     /// last.
     pub limits: Vec<LimitUsage>,
+    /// How many limits of others denied its requests besides these.
+    #[serde(default)]
+    pub more_limits: usize,
     /// Of the address and of prefixes around it.
     pub bans: Vec<Ban>,
 }
@@ -147,7 +150,7 @@ pub struct Unblocked {
     pub address: String,
     pub cleared: Vec<ClearedLimit>,
     pub bans_lifted: u64,
-    /// `false`: Redis does not answer, so the bans are lifted at this instance alone. The others are told once Redis answers.
+    /// `false`: the other instances have not been told yet, so the bans are lifted at this one alone. It goes on trying.
     #[serde(default = "is_shared")]
     pub shared: bool,
     /// The bans of prefixes around the address, which still hold.

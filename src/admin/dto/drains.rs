@@ -27,7 +27,7 @@ pub struct Drain {
 pub struct Drained {
     #[serde(flatten)]
     pub drain: Drain,
-    /// `false`: Redis does not answer, so this instance alone has drained it. The others are told once Redis answers.
+    /// `false`: the other instances have not been told yet, so this one alone has drained it. It goes on trying.
     #[serde(default = "is_shared")]
     pub shared: bool,
 }
@@ -65,7 +65,7 @@ pub struct Undrained {
     pub endpoint: String,
     /// `true`: it takes no requests still, because the configuration has `drain: true`.
     pub drained_by_configuration: bool,
-    /// `false`: Redis does not answer, so this instance alone has undrained it. The others are told once Redis answers.
+    /// `false`: the other instances have not been told yet, so this one alone has undrained it. It goes on trying.
     #[serde(default = "is_shared")]
     pub shared: bool,
 }

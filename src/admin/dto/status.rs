@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::schema;
-use crate::telemetry::diagnostics;
 
 /// `GET /healthz`, `GET /readyz`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -51,8 +50,7 @@ impl Status {
 
     /// The warnings that neither [`Status::outages`] nor [`Configuration::last_reload`] has.
     pub fn remaining_warnings(&self) -> impl Iterator<Item = &String> {
-        let of_reload =
-            self.configuration.failed_reload().map(|(_, error)| diagnostics::failed_reload(error));
+        let of_reload = self.configuration.reload_warning();
         self.other_warnings().filter(move |warning| of_reload.as_ref() != Some(warning))
     }
 }
@@ -183,6 +181,12 @@ impl Configuration {
     pub fn failed_reload(&self) -> Option<(&str, &str)> {
         let LastReload { time, error } = self.last_reload.as_ref()?;
         Some((time, error.as_deref()?))
+    }
+
+    /// The warning about that.
+    pub fn reload_warning(&self) -> Option<String> {
+        let (_, error) = self.failed_reload()?;
+        Some(format!("the last reload failed, so the configuration of before is still running: {error}"))
     }
 }
 

@@ -9,7 +9,7 @@ use maud::{Markup, html};
 use super::{
     super::{
         context::HandlerContext,
-        dto::{BlockedAddress, Evidence, LimitUsage, Record, RecordedUser},
+        dto::{BlockedAddress, Evidence, Record, RecordedUser},
         evidence::evidence_of,
         extract::{ClientParam, NoParams, Query},
         problem::Problem,
@@ -108,7 +108,7 @@ fn limited_body(evidence: &Evidence, now: i64) -> Markup {
             div { dt { "Time left" } dd.small { (components::time_left(&address.until, now)) } }
         }
         (bans::active(&evidence.bans, now))
-        (limits_table(&evidence.limits, &address.policies))
+        (limits_table(evidence))
         section aria-labelledby="timeline" {
             div.bar-head { h2 #timeline { "Timeline" span.faint { " of the last " (format_count(evidence.records.len() as u64)) " records" } } }
             div.card.pad { (timeline::timeline(&evidence.records)) @if evidence.records.is_empty() { (components::empty_state("No records", "The records of its requests have expired.")) } }
@@ -134,14 +134,15 @@ fn unblocked(address: &BlockedAddress, now: i64) -> Markup {
     }
 }
 
-fn limits_table(limits: &[LimitUsage], policies: &[String]) -> Markup {
+fn limits_table(Evidence { address, limits, more_limits, .. }: &Evidence) -> Markup {
     html! {
         section aria-labelledby="limits" {
-            div.bar-head { h2 #limits { "Limits" } span.meta { "Limited by " (components::chips(policies)) } }
+            div.bar-head { h2 #limits { "Limits" } span.meta { "Limited by " (components::chips(&address.policies)) } }
             div.card {
                 @if limits.is_empty() { (components::empty_state("No limit to show", "The limits that denied its requests are not in proxy.yaml, or count by users, who are not recorded.")) }
                 @else {
                     (limits::table(limits))
+                    @if *more_limits > 0 { p.meta { "and " (more_limits) " more" } }
                 }
             }
         }

@@ -128,10 +128,7 @@ impl ParsedEvent<'_> {
                 changed => format!("the configuration was reloaded: {changed}"),
             },
             "not_reloaded" => {
-                format!(
-                    "the configuration has errors, so the running one was not changed: {}",
-                    self.list("errors", "; ")
-                )
+                format!("the running configuration was not changed: {}", self.list("errors", "; "))
             }
             "health" if self.is("healthy") => format!("{} is healthy again", text("what")),
             "health" => match text("why") {
@@ -253,7 +250,7 @@ mod tests {
             (
                 "not_reloaded",
                 r#"{"errors":["proxy.yaml:1:1: wrong"]}"#,
-                "the configuration has errors, so the running one was not changed: proxy.yaml:1:1: wrong",
+                "the running configuration was not changed: proxy.yaml:1:1: wrong",
             ),
             ("health", r#"{"what":"store","healthy":true,"why":""}"#, "store is healthy again"),
             (

@@ -120,9 +120,6 @@ impl<'a> BanSync<'a> {
         let mut log = self.log.borrow_mut();
         if log.applied().is_some() && self.config.bans.resend_all() {
             self.is_restored.set(true);
-            tracing::info!(
-                "Redis was started anew, or is another server: this instance tells it the bans that it knows"
-            );
         }
         log.miss();
     }
@@ -198,13 +195,17 @@ impl<'a> BanSync<'a> {
         let (version, bans) = snapshot.inspect_err(|_| log.abort_snapshot())?;
         // Where there are none, the number is forgotten a day after the last. A change may have begun another epoch before the loss
         // was noticed.
+        let is_restored = self.is_restored.replace(false);
         if log.is_lost_at(&version) && !self.config.bans.is_empty() {
             tracing::warn!("Redis has lost its bans: this instance restores those that it knows");
-            if !self.is_restored.get() {
+            if !is_restored {
                 self.config.bans.resend_all();
             }
+        } else if is_restored {
+            tracing::info!(
+                "Redis was started anew, or is another server: this instance tells it the bans that it knows"
+            );
         }
-        self.is_restored.set(false);
         let is_first = log.applied().is_none();
         let late = log.finish_snapshot(version, Instant::now().into_std());
         self.config.bans.replace_all(bans, is_first);

@@ -67,7 +67,6 @@ impl Timing {
             | Subject::CertificateExpiry(_)
             | Subject::InvalidCertificate(_)
             | Subject::TlsReload(_)
-            | Subject::FailedReload
             | Subject::StaleAddresses { .. } => Duration::ZERO,
             Subject::Configurations | Subject::Versions => self.interval() * 2,
             Subject::FailingRoute(_) => self.interval() * 5,

@@ -16,6 +16,5 @@ mod traffic;
 pub use active_warnings::Timing;
 pub use floods::FloodingClient;
 pub use outages::OutageKind;
-pub use rules::failed_reload;
 pub use thread::{Diagnostics, Outage, Warnings};
 pub use traffic::{TrafficSampler, UntrustedPeer};

@@ -51,8 +51,6 @@ pub(super) struct RuleInput {
     /// Of each route that has had errors lately.
     pub(super) routes: Vec<LatestOutcomes>,
     pub(super) endpoints: Vec<EndpointFacts>,
-    /// The first error of the last reload, if that failed.
-    pub(super) reload_error: Option<String>,
 }
 
 /// What limits and evidence take of the memory.
@@ -115,8 +113,6 @@ pub(super) enum Subject {
     InvalidCertificate(PathBuf),
     /// This file of TLS can't be read again.
     TlsReload(PathBuf),
-    /// The last reload of the configuration failed.
-    FailedReload,
     /// The memory for limits is nearly full.
     LimitsMemory,
     /// The memory for evidence is nearly full.
@@ -158,18 +154,9 @@ pub(super) fn findings(input: &RuleInput) -> Vec<Finding> {
     let store = input.store.as_ref().map(store_findings).unwrap_or_default();
     let memory = [limits_memory(&input.memory), evidence_memory(&input.memory)];
     let stale = input.endpoints.iter().filter_map(|endpoint| stale_addresses(endpoint, input.now));
-    let reload = input
-        .reload_error
-        .as_deref()
-        .map(|error| Finding { subject: Subject::FailedReload, text: failed_reload(error) });
     let others =
         traffic.into_iter().chain(memory).flatten().chain(certificates(input)).chain(store).chain(stale);
-    outages.into_iter().chain(reload).chain(others).collect()
-}
-
-/// What there is to say of a reload that failed with this error, its first one.
-pub fn failed_reload(error: &str) -> String {
-    format!("the last reload failed, so the configuration of before is still running: {error}")
+    outages.into_iter().chain(others).collect()
 }
 
 fn stale_addresses(endpoint: &EndpointFacts, now: SystemTime) -> Option<Finding> {
@@ -465,17 +452,12 @@ mod tests {
             memory: MemoryInput::default(),
             routes: Vec::new(),
             endpoints: Vec::new(),
-            reload_error: None,
         }
     }
 
     #[test]
-    fn a_reload_that_failed_is_named_by_its_first_error() {
+    fn nothing_is_found_in_nothing() {
         assert_eq!(findings(&nothing()), []);
-        let input = RuleInput { reload_error: Some("proxy.yaml:3:5: error: x".into()), ..nothing() };
-        let found = findings(&input);
-        assert_eq!((found.len(), &found[0].subject), (1, &Subject::FailedReload));
-        assert!(found[0].text.ends_with("is still running: proxy.yaml:3:5: error: x"), "{found:?}");
     }
 
     fn input(traffic: TrafficSample) -> RuleInput {

@@ -194,7 +194,6 @@ impl DiagnosticsThread {
             memory,
             routes: self.routes.update(self.metrics.totals().route_outcomes()),
             endpoints: self.metrics.endpoints(),
-            reload_error: self.metrics.reload_error(),
         };
         let now = Instant::now();
         let changes = self.active.update(rules::findings(&input), now);
@@ -222,8 +221,6 @@ impl DiagnosticsThread {
     fn report(&self, WarningChange { finding, is_raised }: WarningChange) {
         let text = finding.text;
         match (&finding.subject, is_raised) {
-            // The reload has logged it, and published an event of its own.
-            (Subject::FailedReload, _) => return,
             // The store's monitor has logged it, or the resolver.
             (Subject::Store(_) | Subject::UnavailableStore(_) | Subject::StaleAddresses { .. }, _) => {}
             (Subject::FailingRoute(_), true) => tracing::error!("{text}"),

@@ -134,7 +134,7 @@ impl Metrics {
             (
                 "tollgate_config_last_reload_successful",
                 "Whether the last reload of the configuration took effect, or there was none",
-                u64::from(self.reload_error().is_none()),
+                u64::from(!self.has_failed_reload()),
             ),
         ];
         for (name, help, value) in gauges {
@@ -383,9 +383,9 @@ mod tests {
             pool.connections(PoolState::Idle).set(3);
         }
         metrics.add_abuse_dropped(7);
-        metrics.record_reload(None);
-        metrics.record_reload(Some("x"));
-        metrics.record_reload(Some("y"));
+        metrics.record_reload(true);
+        metrics.record_reload(false);
+        metrics.record_reload(false);
         metrics.watch_memory(|| MemoryFacts {
             keys: 11,
             bytes: BudgetFacts { held: 1_000, budget: 4_096 },

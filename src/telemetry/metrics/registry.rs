@@ -4,7 +4,7 @@ use std::{
     fmt,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -115,8 +115,8 @@ pub struct Metrics {
     // Rare, and of no one worker: these may be locked.
     /// That took effect, and that failed.
     reloads: [AtomicU64; 2],
-    /// The first error of the last reload, if that failed.
-    reload_error: Mutex<Option<String>>,
+    /// Whether the last one failed.
+    has_failed_reload: AtomicBool,
     abuse_dropped: AtomicU64,
     abuse_evicted: AtomicU64,
     access_log_dropped: AtomicU64,
@@ -143,7 +143,7 @@ impl Metrics {
             connections: OnceLock::new(),
             store_connections: Mutex::default(),
             reloads: Default::default(),
-            reload_error: Mutex::default(),
+            has_failed_reload: AtomicBool::new(false),
             abuse_dropped: AtomicU64::new(0),
             abuse_evicted: AtomicU64::new(0),
             access_log_dropped: AtomicU64::new(0),
@@ -279,10 +279,10 @@ impl Metrics {
         connection
     }
 
-    /// The configuration was reloaded, or was not because of an `error`.
-    pub fn record_reload(&self, error: Option<&str>) {
-        self.reloads[usize::from(error.is_some())].fetch_add(1, Relaxed);
-        *self.reload_error.lock() = error.map(str::to_owned);
+    /// The configuration was reloaded, or the one in force stayed.
+    pub fn record_reload(&self, is_successful: bool) {
+        self.reloads[usize::from(!is_successful)].fetch_add(1, Relaxed);
+        self.has_failed_reload.store(!is_successful, Relaxed);
     }
 
     /// How many reloads took effect, and how many failed.
@@ -290,9 +290,9 @@ impl Metrics {
         self.reloads.each_ref().map(|count| count.load(Relaxed))
     }
 
-    /// The first error of the last reload, if that failed.
-    pub fn reload_error(&self) -> Option<String> {
-        self.reload_error.lock().clone()
+    /// Whether the last reload failed.
+    pub(super) fn has_failed_reload(&self) -> bool {
+        self.has_failed_reload.load(Relaxed)
     }
 
     /// Denials that were not recorded.

@@ -855,6 +855,13 @@ fn bans_lifted_while_redis_was_away_do_not_come_back(redis: &mut Deployment) {
     // What it does next comes after that.
     ban(&other, "ip:203.0.113.9");
     eventually("it is known", || keys(&one).contains(&"ip:203.0.113.9".to_owned()));
+    for tollgate in [&one, &other] {
+        let log = tollgate.log();
+        assert!(
+            log.iter().all(|line| !line.contains("this instance tells it the bans")),
+            "one event: {log:#?}"
+        );
+    }
     assert!(!in_redis(redis).contains("203.0.113.7"));
     for tollgate in [&one, &other] {
         eventually("the lifted one is gone", || {

@@ -162,6 +162,22 @@ fn of_many_users_behind_an_address_a_bounded_number_of_limits_is_shown() {
     assert_eq!(evidence(&tollgate, "127.0.0.5", 20)["limits"].as_array().map(Vec::len), Some(8));
 }
 
+/// One after the other: workers keep a few of each moment.
+#[test]
+fn of_those_that_are_known_the_limits_that_are_left_out_are_counted() {
+    let origin = Origin::ok();
+    let tollgate = limited(&origin, "  per-user: { algorithm: fixed_window, key: user, limit: 1/1h }");
+    let mut found = Value::Null;
+    for n in 1..=12 {
+        let user = format!("user-{n}");
+        assert_eq!(ask_as(&tollgate, "127.0.0.5", &[&user, &user]), [200, 429]);
+        found = evidence(&tollgate, "127.0.0.5", n);
+    }
+    assert_eq!((found["limits"].as_array().map(Vec::len), &found["more_limits"]), (Some(10), &2.into()));
+    assert!(tollgate.admin("GET", "/blocked/127.0.0.5").text().contains("and 2 more"));
+    assert!(tollgate.command(&["blocked", "127.0.0.5"]).stdout.contains("\nand 2 more\n"));
+}
+
 #[test]
 fn only_limited_addresses_are_listed_each_on_its_own() {
     let origin = Origin::ok();

@@ -64,6 +64,27 @@ fn wrong_arguments_end_each_command_with_2_and_are_named() {
 }
 
 #[test]
+fn a_configuration_without_its_command_is_pointed_to_it() {
+    let directory = tempfile::TempDir::new().unwrap();
+    fs::write(directory.path().join("gate.conf"), VALID).unwrap();
+    let told = |arguments: &[&str]| {
+        let ended = tollgate_in(directory.path(), &[], arguments);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{arguments:?}: {ended:?}");
+        ended.stderr
+    };
+    for file in ["proxy.yaml", "/etc/tollgate/proxy.yml", "gate.conf"] {
+        assert!(told(&[file]).contains(&format!("'tollgate run {file}'")), "{file}: {}", told(&[file]));
+    }
+    assert!(!told(&["frobnicate"]).contains("tollgate run"));
+    for command in ["check", "run"] {
+        let told = told(&["--config", "proxy.yaml", command]);
+        assert!(told.contains(&format!("'tollgate {command} --config <FILE>'")), "{told}");
+    }
+    // It reads none.
+    assert!(!told(&["--config", "proxy.yaml", "status"]).contains("tip:"));
+}
+
+#[test]
 fn what_the_admin_port_does_not_understand_is_a_wrong_argument() {
     let (_origin, instance) = limited("");
     for wrong in [

@@ -76,6 +76,21 @@ hint: metrics, logs and the page call a route /a#2 (and 1 other route), since an
     assert!(tollgate.log().iter().all(|line| !line.contains("WARN")), "{:#?}", tollgate.log());
 }
 
+#[test]
+fn so_is_one_whose_path_comes_from_the_environment() {
+    let yaml = "
+upstreams: { api: { endpoints: [http://127.0.0.1:3000] } }
+routes:
+  - { path: \"/h/${TOLLGATE_TEST_PATH}\", methods: [GET], upstream: api }
+  - { path: \"/h/${TOLLGATE_TEST_PATH}\", upstream: api }
+  - { path: /b, name: /a#2, upstream: api }
+";
+    let directory = directory_with("proxy.yaml", yaml);
+    let ended = tollgate_in(directory.path(), &[("TOLLGATE_TEST_PATH", "secret")], &["check"]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    assert!(ended.stdout.contains("call a route /h/${TOLLGATE_TEST_PATH}#2, since"), "{ended:?}");
+}
+
 /// Its clients choose what they are limited by.
 const DOUBTFUL: &str = "
 upstreams: { api: { endpoints: [http://127.0.0.1:3000], policies: [key] } }

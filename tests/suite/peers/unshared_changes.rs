@@ -1,6 +1,8 @@
 //! What operators change at an instance while Redis is away.
 
-use crate::harness::{Config, Origin, Redis, Tollgate, eventually};
+use std::{thread, time::Duration};
+
+use crate::harness::{Config, Origin, Redis, Relay, Tollgate, eventually};
 
 fn start(origins: &[&Origin], redis: &Redis) -> Tollgate {
     let addresses: Vec<_> = origins.iter().map(|origin| origin.address).collect();
@@ -14,7 +16,7 @@ fn count(tollgate: &Tollgate, list: &str) -> usize {
 
 #[test]
 fn a_change_while_redis_is_away_is_said_to_hold_at_one_instance() {
-    const UNSHARED: &str = "Redis does not answer. The other instances are told once it does.\n";
+    const UNSHARED: &str = "The other instances have not been told yet: Tollgate goes on trying.\n";
     let (one, other, mut redis) = (Origin::ok(), Origin::ok(), Redis::start());
     let [here, elsewhere] = [(); 2].map(|()| start(&[&one, &other], &redis));
     for tollgate in [&here, &elsewhere] {
@@ -62,4 +64,51 @@ fn a_change_while_redis_is_away_is_said_to_hold_at_one_instance() {
     });
     assert_eq!(run(&["unban", "user:eve"]), format!("{lifted}.\n"));
     assert!(!run(&["undrain", "origin", &endpoint]).contains("at this instance"));
+}
+
+#[test]
+fn a_change_that_redis_takes_slowly_is_waited_for() {
+    let (origin, redis) = (Origin::ok(), Redis::start());
+    let relay = Relay::to(redis.port);
+    let rest = format!("store: {{ redis: {{ url: \"{}\", timeout: 2500ms }} }}\n", relay.url());
+    let slow = Tollgate::start(Config::new(&[origin.address], &rest));
+    let elsewhere = start(&[&origin], &redis);
+    eventually("they know each other", || {
+        elsewhere.admin("GET", "/v1/status").json()["store"]["instances"] == 2
+    });
+    relay.delay(Duration::from_millis(1200));
+    for command in [&["ban", "user:eve", "--for", "1h"][..], &["unban", "user:eve"]] {
+        let ended = slow.command(command);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert!(!ended.stdout.contains("have not been told"), "{ended:?}");
+    }
+}
+
+/// An outage of Redis is reported once: by what probes it. Only a subscription that fails alone is reported by itself.
+#[test]
+fn an_outage_of_redis_is_told_once() {
+    let told = |tollgate: &Tollgate, what: &str| {
+        tollgate.log().iter().filter(|line| line.contains("WARN") && line.contains(what)).count()
+    };
+    let subscription = "unblocks of other instances can't be received";
+    let (origin, mut redis) = (Origin::ok(), Redis::start());
+    let tollgate = start(&[&origin], &redis);
+    redis.kill();
+    eventually("it is reported", || told(&tollgate, "is unavailable") == 1);
+    let late = start(&[&origin], &redis);
+    eventually("it is reported", || told(&late, "is unavailable") == 1);
+    // Attempts to subscribe follow each other after a second: each instance makes several in vain.
+    thread::sleep(Duration::from_secs(4));
+    redis.restart();
+    for tollgate in [&tollgate, &late] {
+        eventually("it is back", || {
+            !tollgate.admin("GET", "/v1/status").json()["store"]["latency"].is_null()
+        });
+        assert_eq!((told(tollgate, "is unavailable"), told(tollgate, subscription)), (1, 0));
+    }
+
+    assert_eq!(redis.cli(&["acl", "setuser", "default", "resetchannels"]), "OK");
+    redis.cli(&["client", "kill", "type", "pubsub"]);
+    eventually("what fails alone is reported", || told(&tollgate, subscription) == 1);
+    assert_eq!(told(&tollgate, "is unavailable"), 1);
 }

@@ -604,7 +604,10 @@ fn an_unblock_without_redis_lifts_the_ban_and_says_what_is_left() {
     assert_eq!(status(), 403);
     let ended = tollgate.command(&["unblock", "127.0.0.9"]);
     assert_eq!(ended.code, Some(1), "{ended:?}");
-    assert!(ended.stderr.contains("limits may be left in Redis, 1 ban lifted; try again"), "{ended:?}");
+    assert!(
+        ended.stderr.contains("limits may be left in Redis, 1 ban lifted at this instance; try again"),
+        "{ended:?}"
+    );
     assert_ne!(status(), 403);
     let audit = tollgate.admin("GET", "/v1/audit").json();
     let entry = &audit["entries"][0];

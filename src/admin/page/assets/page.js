@@ -86,7 +86,7 @@ const many = (number, one, more) => `${number} ${number === 1 ? one : more}`;
 /// Of a change that the other instances have not been sent yet.
 const unshared = (answer) => answer.shared
   ? ""
-  : " At this instance only: Redis does not answer. The other instances are told once it does.";
+  : " The other instances have not been told yet: Tollgate goes on trying.";
 const TOLD = {
   unblock(answer) {
     const parts = [many(answer.cleared.length, "limit cleared", "limits cleared")];

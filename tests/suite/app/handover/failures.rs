@@ -32,6 +32,22 @@ fn a_configuration_that_is_invalid() {
     service.configure(|yaml| format!("{yaml}shutdown: {{ drian: 1s }}\n"));
     fails(&service, "its configuration is invalid: proxy.yaml:");
     service.says("unknown key `drian`");
+    // Seen wherever a failed reload is.
+    let (admin, why) = (
+        |path: &str| service.0.admin("GET", path),
+        "no new process took over: its configuration is invalid: ",
+    );
+    let status = admin("/v1/status").json();
+    let error = status["configuration"]["last_reload"]["error"].as_str().unwrap().to_owned();
+    assert!(error.starts_with(why) && error.contains("unknown key `drian`"), "{status}");
+    assert!(status["warnings"].to_string().contains(why), "{status}");
+    let entry = admin("/v1/audit").json()["entries"][0].clone();
+    assert_eq!(
+        [&entry["by"], &entry["action"], &entry["detail"]],
+        [&"SIGUSR2".into(), &"not_reloaded".into(), &serde_json::Value::from(error)]
+    );
+    assert_eq!(service.0.metric("tollgate_config_last_reload_successful"), 0.0);
+    assert!(admin("/").text().contains(why));
     service.configure(|yaml| yaml.replace("drian", "drain"));
     service.hand_over();
 }
