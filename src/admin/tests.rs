@@ -60,6 +60,7 @@ fn evidence_names_everyone_behind_the_address() {
                 {"policy": "per-ip", "key": "ip:203.0.113.7", "used": 2, "limit": 3, "remaining": 1, "reset": "41s"},
                 {"policy": "per-user", "key": "user:acme", "used": 0, "limit": 3, "remaining": 3, "reset": "0s"},
             ],
+            "more_limits": 0,
             "bans": [],
         })
     );

@@ -42,6 +42,8 @@ use crate::{
 const PUBLISH_EVERY: Duration = Duration::from_millis(250);
 /// For finding out which servers there are, subscribing, and reading bans and drains, before clients are served.
 const READY_TIMEOUT: Duration = Duration::from_secs(2);
+/// Round trips that takes, where they are long.
+const READY_TRIPS: u32 = 10;
 /// For telling the other instances what they don't know yet, when this one ends.
 const LAST_ROUNDS: Duration = Duration::from_secs(1);
 
@@ -106,7 +108,7 @@ impl Monitor {
         let thread = thread::Builder::new().name("redis".into()).spawn(run)?;
         // Without servers, policies follow their on_store_error. A worker that decided before the first subscription
         // could miss an unblock, so the subscription would void what was decided until then.
-        let _late = is_ready.recv_timeout(READY_TIMEOUT);
+        let _late = is_ready.recv_timeout(READY_TIMEOUT.max(timeout * READY_TRIPS));
         Ok(Self { stop, thread, topology, peers, timeout })
     }
 
@@ -302,7 +304,7 @@ async fn keep_in_touch(
     };
     tokio::select! {
         () = topology.keep_current() => {}
-        () = subscription::listen(topology, &prefix, on_event) => {}
+        () = subscription::listen(topology, redis, on_event) => {}
         () = probes.run() => {}
         () = share => {}
         () = shared_drains.run(&probes, &config.drains, || first.done(&first.has_drains)) => {}

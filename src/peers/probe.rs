@@ -24,8 +24,9 @@ use crate::{
 const INTERVAL: Duration = Duration::from_secs(1);
 /// How often the breaker is looked at.
 const BREAKER_POLL: Duration = Duration::from_millis(50);
-/// For finding out what a server is.
-const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
+/// Connections on which a probe is tried, where each ends before it has an answer: the server, or what is before it, may close all
+/// of them again and again.
+const MAX_TRIES: usize = 3;
 /// Checks that must find no key evicted before that is no longer warned of.
 const QUIET_CHECKS: u32 = 10;
 /// How often the replicas of a server are looked at, where there are several servers.
@@ -162,15 +163,25 @@ impl<'a> Probes<'a> {
     async fn beat(&self, probe: &Probe) -> Result<Duration, Failure> {
         // Others ask on it meanwhile.
         let known = probe.connection.borrow().clone();
-        if let Some(connection) = known {
-            match self.beat_on(probe, connection).await {
-                // It ended meanwhile, as it does when the server is started anew: that says nothing of the server.
-                Err(failure) if failure.kind == StoreFailure::Connection => {}
-                result => return result,
+        let mut result = match known {
+            Some(connection) => self.beat_on(probe, connection).await,
+            None => self.beat_anew(probe).await,
+        };
+        for _ in 1..MAX_TRIES {
+            // It ended meanwhile, as it does when the server is started anew: that says nothing of the server.
+            if !result.as_ref().is_err_and(|failure| failure.kind == StoreFailure::Connection) {
+                break;
             }
+            result = self.beat_anew(probe).await;
         }
+        result
+    }
+
+    /// One probe on a new connection.
+    async fn beat_anew(&self, probe: &Probe) -> Result<Duration, Failure> {
         let connection = probe.node.server.connect().await?;
-        self.check(probe, &connection, true).await?;
+        let was_known = *probe.server.borrow() != ServerId::default();
+        self.check(probe, &connection, !was_known).await?;
         let run_id = probe.node.seen.lock().check.run_id.clone();
         let server = ServerId(if run_id.is_empty() { format!("{:016x}", fastrand::u64(..)) } else { run_id });
         if probe.server.replace(server.clone()) != server {
@@ -178,6 +189,11 @@ impl<'a> Probes<'a> {
             self.config.registry.republish_all(self.config.clock.now());
         }
         self.beat_on(probe, connection).await
+    }
+
+    /// For finding out what a server is.
+    fn check_timeout(&self) -> Duration {
+        self.config.redis.connect_timeout() * 2
     }
 
     /// One probe. The connection is kept if it serves.
@@ -196,7 +212,8 @@ impl<'a> Probes<'a> {
         }
         if probe.replicas_at.get() <= Instant::now() && self.has_replicas() {
             probe.replicas_at.set(Instant::now() + REPLICAS_EVERY);
-            let replicas = timeout(CHECK_TIMEOUT, read_replicas(&mut connection, &probe.node.address.host));
+            let replicas =
+                timeout(self.check_timeout(), read_replicas(&mut connection, &probe.node.address.host));
             probe.node.seen.lock().replicas = replicas.await.map_err(|_| Failure::silent())??;
         }
         connection.set_response_timeout(self.config.redis.timeout);
@@ -239,7 +256,7 @@ impl<'a> Probes<'a> {
         self.config.topology.is_cluster() || self.config.topology.has_sentinels()
     }
 
-    /// Finds out what the server is. `is_first`: nothing was asked on this connection before.
+    /// Finds out what the server is. `is_first`: it was never asked before.
     async fn check(
         &self,
         probe: &Probe,
@@ -250,16 +267,17 @@ impl<'a> Probes<'a> {
         let node = &probe.node;
         let prefix = self.config.redis.key_prefix();
         let mut connection = connection.clone();
-        connection.set_response_timeout(CHECK_TIMEOUT);
+        connection.set_response_timeout(self.check_timeout());
         // Again now and then: what has to load a script takes two more round trips.
         let scripts = super::scripts();
         let check = check_server(&mut connection, &prefix, topology, node, &scripts);
-        let check = timeout(CHECK_TIMEOUT, check).await.map_err(|_| Failure::silent())?.map_err(|error| {
-            match is_first && !node.server.is_encrypted() {
-                true => Failure::at_first(&error),
-                false => error.into(),
-            }
-        })?;
+        let check =
+            timeout(self.check_timeout(), check).await.map_err(|_| Failure::silent())?.map_err(|error| {
+                match is_first && !node.server.is_encrypted() {
+                    true => Failure::at_first(&error),
+                    false => error.into(),
+                }
+            })?;
         let of_several = topology.is_cluster().then_some(&node.address);
         server_status::update_check(&mut node.seen.lock(), of_several, check);
         probe.check_at.set(Instant::now() + jittered(*check_every));

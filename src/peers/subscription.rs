@@ -7,10 +7,11 @@ use futures_util::StreamExt;
 use tokio::time::{Instant, interval, sleep, timeout};
 
 use super::time::jittered;
-use crate::store::redis::{Node, Server, Topology, channel, error_hint};
+use crate::{
+    config::model,
+    store::redis::{Node, Server, Topology, channel, error_hint},
+};
 
-/// For a new subscription, from its first packet to its confirmation.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often the connection is tested, and how long its answer may take.
 const PING: Duration = Duration::from_secs(5);
 /// From the end of a subscription to the next.
@@ -28,8 +29,13 @@ pub(super) enum SubscriptionEvent<'a> {
 /// Listens for as long as it is polled. The first call of `on_event` tells how the first attempt to subscribe ended.
 ///
 /// Each node of a cluster passes on what any of them was told, so one is enough.
-pub(super) async fn listen(topology: &Topology, prefix: &str, on_event: impl Fn(SubscriptionEvent<'_>)) {
+pub(super) async fn listen(
+    topology: &Topology,
+    redis: &model::Redis,
+    on_event: impl Fn(SubscriptionEvent<'_>),
+) {
     let (mut failures, mut was_reported, mut changes) = (0_u32, false, topology.changes());
+    let (channel, connect_timeout) = (channel::name(&redis.key_prefix()), redis.connect_timeout());
     loop {
         changes.borrow_and_update();
         let Some(node) = choose(topology) else {
@@ -44,10 +50,9 @@ pub(super) async fn listen(topology: &Topology, prefix: &str, on_event: impl Fn(
                 }
             }
         };
-        let channel = channel::name(prefix);
         let (begun, was_up) = (Instant::now(), is_up(&node));
         let ended = tokio::select! {
-            ended = listen_once(&node.server, &channel, &on_event, &mut failures) => ended,
+            ended = listen_once(&node.server, &channel, connect_timeout, &on_event, &mut failures) => ended,
             // Another server is the primary, or the node has left the cluster.
             () = gone => continue,
         };
@@ -84,6 +89,7 @@ fn choose(topology: &Topology) -> Option<Arc<Node>> {
 async fn listen_once(
     server: &Server,
     channel: &str,
+    connect_timeout: Duration,
     on_event: &impl Fn(SubscriptionEvent<'_>),
     failures: &mut u32,
 ) -> Result<(), String> {
@@ -93,7 +99,7 @@ async fn listen_once(
         Ok::<_, RedisError>(connection)
     };
     let too_late = |_| "it timed out".to_owned();
-    let connection = timeout(CONNECT_TIMEOUT, subscribe).await.map_err(too_late)?;
+    let connection = timeout(connect_timeout, subscribe).await.map_err(too_late)?;
     let connection = connection.map_err(|error| error_hint::describe(&error))?;
     *failures = 0;
     on_event(SubscriptionEvent::MayHaveMissed);

@@ -77,6 +77,11 @@ impl Redis {
         self.timeout.max(Duration::from_millis(500))
     }
 
+    /// How long it may take to connect and to be greeted: up to four round trips.
+    pub fn connect_timeout(&self) -> Duration {
+        (self.timeout * 4).max(Duration::from_secs(1))
+    }
+
     /// The prefix of every key. `cluster.strict` makes it a hash tag, so that all keys are in one slot.
     pub fn key_prefix(&self) -> String {
         match &self.topology {

@@ -19,12 +19,8 @@ use crate::{
     tls::{self, PemError},
 };
 
-/// For a new connection, from its first packet to the end of the greeting: the crate's own.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The largest file of a certificate or a key, in bytes.
 const MAX_TLS_FILE: u64 = 4 << 20;
-/// A connection that has been idle for so long is tested before it is used.
-const TEST_AFTER: Duration = Duration::from_secs(1);
 
 /// Why a server can't be described.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +45,8 @@ pub struct Server {
     must_be_primary: bool,
     /// For each answer, unless it is a decision.
     call_timeout: Duration,
+    /// From the first packet of a connection to the end of the greeting.
+    connect_timeout: Duration,
 }
 
 /// Credentials that are not in a URL.
@@ -59,15 +57,15 @@ pub(super) struct Credentials<'a> {
 }
 
 impl Server {
-    /// The server at `url`. `credentials` hold if the URL has none. Reads the certificates, and connects to nothing.
+    /// The server at `url`. `credentials` hold if the URL has none; of `config`, what holds for all servers. Reads the
+    /// certificates, and connects to nothing.
     ///
     /// # Errors
     /// A file can't be read, or what it holds is no certificate or key.
     pub(super) fn open(
         url: &str,
         credentials: Credentials<'_>,
-        tls: &model::ClientTls,
-        call_timeout: Duration,
+        config: &model::Redis,
     ) -> Result<Self, ServerError> {
         let server = url.into_connection_info()?;
         // It would say which library it is: a right of its own, that nothing else needs.
@@ -84,11 +82,11 @@ impl Server {
         let tcp = TcpSettings::default().set_nodelay(true);
         let server = server.set_redis_settings(settings).set_tcp_settings(tcp);
         if !url.starts_with("rediss:") {
-            let client = Client::open(server)?;
-            return Ok(Self { client, tls: None, must_be_primary: false, call_timeout });
+            return Ok(Self::with(Client::open(server)?, None, config));
         }
         // A provider that is installed already stays.
         let _already = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let model::Redis { tls, .. } = config;
         let ca = tls.ca.as_deref().map(|path| Ok::<_, ServerError>((path, read(path)?))).transpose()?;
         let authorities = match &ca {
             Some((path, bytes)) => Arc::new(in_file(path, tls::authorities(bytes))?),
@@ -96,7 +94,7 @@ impl Server {
         };
         let builder = ClientConfig::builder().with_root_certificates(authorities);
         let mut client_tls = None;
-        let config = match &tls.certificate {
+        let client_config = match &tls.certificate {
             Some(model::ClientCertificate { cert, key }) => {
                 let (client_cert, client_key) = (read(cert)?, read(key)?);
                 let chain = in_file(cert, tls::certificates(&client_cert))?;
@@ -110,7 +108,12 @@ impl Server {
         let root_cert =
             ca.map(|(_, bytes)| bytes).or_else(|| system_authorities::pem().map(String::into_bytes));
         let client = Client::build_with_tls(server, TlsCertificates { client_tls, root_cert })?;
-        Ok(Self { client, tls: Some(Arc::new(config)), must_be_primary: false, call_timeout })
+        Ok(Self::with(client, Some(Arc::new(client_config)), config))
+    }
+
+    fn with(client: Client, tls: Option<Arc<ClientConfig>>, config: &model::Redis) -> Self {
+        let (call_timeout, connect_timeout) = (config.call_timeout(), config.connect_timeout());
+        Self { client, tls, must_be_primary: false, call_timeout, connect_timeout }
     }
 
     /// The server at another address, to which we are the same.
@@ -154,7 +157,7 @@ impl Server {
     /// Opens a connection, on which each answer has its timeout.
     pub(crate) async fn connect(&self) -> Result<ServerConnection, RedisError> {
         let opening = ServerConnection::open(self.client.get_connection_info(), self.tls.as_ref());
-        let opened = timeout(CONNECT_TIMEOUT, opening).await.map_err(|_| self.timed_out())?;
+        let opened = timeout(self.connect_timeout, opening).await.map_err(|_| self.timed_out())?;
         let mut connection =
             opened.map_err(|error| if error.is_timeout() { self.timed_out() } else { error })?;
         connection.set_response_timeout(self.call_timeout);
@@ -172,7 +175,7 @@ impl Server {
     /// handshake.
     fn timed_out(&self) -> RedisError {
         let also = if self.is_encrypted() { ": if the port does not use TLS, write redis://" } else { "" };
-        let words = format!("no connection within {CONNECT_TIMEOUT:?}{also}");
+        let words = format!("no connection within {:?}{also}", self.connect_timeout);
         io::Error::new(io::ErrorKind::TimedOut, words).into()
     }
 
@@ -341,23 +344,11 @@ impl ManageConnection for Manager {
         Ok(Connection { inner, known_good, broken })
     }
 
-    /// Tests one that was idle for a while: servers, and what stands before them, close idle connections, and to
-    /// ask in vain would cost a decision.
+    /// Servers, and what stands before them, close idle connections.
     async fn is_valid(&self, connection: &mut Connection) -> Result<(), RedisError> {
-        let Ok(inner) = &mut connection.inner else { return Ok(()) };
-        if inner.has_ended() {
-            return Err(io::Error::from(io::ErrorKind::ConnectionReset).into());
-        }
-        if connection.known_good.get().elapsed() < TEST_AFTER {
-            return Ok(());
-        }
-        match inner.req_packed_command(&redis::cmd("PING")).await {
-            Err(error) if error.is_unrecoverable_error() || inner.has_ended() => Err(error),
-            // Whatever it says, it answers.
-            _ => {
-                connection.known_good.set(Instant::now());
-                Ok(())
-            }
+        match connection.has_ended() {
+            true => Err(io::Error::from(io::ErrorKind::ConnectionReset).into()),
+            false => Ok(()),
         }
     }
 
@@ -373,13 +364,9 @@ mod tests {
     #[test]
     fn no_end_of_a_batch_waits_for_an_acknowledgement_of_its_beginning() {
         for url in ["redis://127.0.0.1", "rediss://127.0.0.1"] {
-            let server = Server::open(
-                url,
-                Credentials::default(),
-                &model::ClientTls::default(),
-                Duration::from_secs(1),
-            )
-            .unwrap();
+            let server =
+                Server::open(url, Credentials::default(), &model::Redis::at(Secret::new("redis://h")))
+                    .unwrap();
             let other = server.at(&Address { host: "10.0.0.1".to_owned(), port: 7000 }).unwrap();
             for server in [server, other] {
                 assert!(server.client().get_connection_info().tcp_settings().nodelay(), "{url}");
@@ -391,26 +378,17 @@ mod tests {
     fn a_server_at_another_address_is_reached_in_the_same_way() {
         let password = Secret::new("hunter2");
         let credentials = Credentials { user: Some("app"), password: Some(&password) };
-        let server = Server::open(
-            "rediss://10.0.0.1:6380",
-            credentials,
-            &model::ClientTls::default(),
-            Duration::from_secs(1),
-        )
-        .unwrap();
+        let server =
+            Server::open("rediss://10.0.0.1:6380", credentials, &model::Redis::at(Secret::new("redis://h")))
+                .unwrap();
         let other = server.at(&Address::parse("redis-2.internal:6381", "").unwrap()).unwrap();
         assert!(other.is_encrypted() && other.has_password());
         assert_eq!(other.address().to_string(), "redis-2.internal:6381");
         let primary = other.into_primary(3).unwrap();
         let settings = primary.client().get_connection_info().redis_settings();
         assert_eq!((settings.db(), settings.username(), primary.must_be_primary), (3, Some("app"), true));
-        let own = Server::open(
-            "redis://me:word@h",
-            credentials,
-            &model::ClientTls::default(),
-            Duration::from_secs(1),
-        )
-        .unwrap();
+        let own = Server::open("redis://me:word@h", credentials, &model::Redis::at(Secret::new("redis://h")))
+            .unwrap();
         assert_eq!(own.client().get_connection_info().redis_settings().username(), Some("me"));
     }
 

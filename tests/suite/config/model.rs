@@ -801,7 +801,7 @@ fn every_form_of_a_key_of_tokens_is_read() {
 fn short_forms_mean_the_same() {
     let with = |line: &str| parse(&format!("{line}\n{SMALLEST}"));
     assert_eq!(with("store: memory"), smallest());
-    assert_eq!(with("admin: { token: \"${EMPTY}\" }"), smallest());
+    assert_eq!(with("admin: { token: \"${EMPTY:-}\" }"), smallest());
     assert_eq!(with("\u{feff}# a byte order mark").routes, smallest().routes);
     let off = AccessLog { format: AccessLogFormat::Off, ..smallest().access_log };
     assert_eq!(with("access_log: off"), Config { access_log: off, ..smallest() });

@@ -396,8 +396,9 @@ fn operators_see_the_age_of_addresses_and_why_the_resolver_fails() {
     let error = "the DNS server has refused to answer: Server Failure";
     let shows = |command: &str, words: &[&str]| {
         let shown = tollgate.command(&[command]).stdout;
-        let line = shown.lines().find(|line| line.contains("http://api.test:")).unwrap_or_default();
-        words.iter().all(|word| line.contains(word))
+        // A reason has a line of its own.
+        let lines: String = shown.lines().filter(|line| line.contains("http://api.test:")).collect();
+        words.iter().all(|word| lines.contains(word))
     };
     eventually("the endpoints show it", || {
         shows("upstreams", &["api ", "s ago ", "healthy", &format!("the resolver fails: {error}")])

@@ -61,6 +61,8 @@ pub struct Topology {
     /// For learning it once from a node, and from a Sentinel: one that is silent must not hold up a failover.
     learn_timeout: Duration,
     ask_timeout: Duration,
+    /// For a subscription.
+    connect_timeout: Duration,
     map: RwLock<Arc<NodeMap>>,
     /// Of the current map, to compare without a lock.
     epoch: AtomicU64,
@@ -87,17 +89,14 @@ impl Topology {
     /// A file can't be read, or what it holds is no certificate or key.
     pub fn open(config: &model::Redis) -> Result<Arc<Self>, ServerError> {
         let credentials = Credentials { user: config.user.as_deref(), password: config.password.as_ref() };
-        let call_timeout = config.call_timeout();
         let open_all = |urls: &[model::Secret], credentials| -> Result<Vec<Server>, ServerError> {
-            urls.iter()
-                .map(|url| Server::open(url.reveal(), credentials, &config.tls, call_timeout))
-                .collect()
+            urls.iter().map(|url| Server::open(url.reveal(), credentials, config)).collect()
         };
         let failures = config.breaker.failures;
         let mut map = NodeMap::default();
         let source = match &config.topology {
             RedisTopology::Url(url) => {
-                let server = Server::open(url.reveal(), Credentials::default(), &config.tls, call_timeout)?;
+                let server = Server::open(url.reveal(), Credentials::default(), config)?;
                 map.nodes.push(Arc::new(Node::new(server, failures)));
                 Source::Server
             }
@@ -109,7 +108,7 @@ impl Topology {
                 let scheme = sentinel.nodes.first().and_then(|url| url.reveal().split_once("://"));
                 let scheme = scheme.map_or("redis", |(scheme, _)| scheme);
                 let primary = format!("{scheme}://localhost");
-                let primary = Server::open(&primary, credentials, &config.tls, call_timeout)?;
+                let primary = Server::open(&primary, credentials, config)?;
                 let primary = primary.into_primary(config.database)?;
                 let group = SentinelGroup::new(sentinel.master.clone(), sentinels, primary);
                 Source::Sentinels(Box::new(group))
@@ -130,8 +129,9 @@ impl Topology {
             source,
             failures,
             prefix: config.key_prefix(),
-            learn_timeout: call_timeout.max(config.timeout * LEARN_TRIPS),
+            learn_timeout: config.call_timeout().max(config.timeout * LEARN_TRIPS),
             ask_timeout: ASK_TIMEOUT.max(config.timeout * 4),
+            connect_timeout: config.connect_timeout(),
             map: RwLock::new(Arc::new(map)),
             epoch: AtomicU64::new(0),
             changed: watch::channel(0).0,
@@ -246,7 +246,7 @@ impl Topology {
     pub(crate) async fn keep_current(&self) {
         let watches = async {
             match &self.source {
-                Source::Sentinels(group) => group.watch(|| self.doubt()).await,
+                Source::Sentinels(group) => group.watch(self.connect_timeout, || self.doubt()).await,
                 _ => std::future::pending().await,
             }
         };

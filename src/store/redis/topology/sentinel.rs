@@ -18,8 +18,6 @@ use crate::store::redis::{
 
 /// The channel on which a Sentinel tells of a failover.
 const SWITCHED: &str = "+switch-master";
-/// For a new subscription.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often a subscription is tested, and how long that may take.
 const PING: Duration = Duration::from_secs(5);
 /// From the end of a subscription to the next.
@@ -119,11 +117,11 @@ impl SentinelGroup {
     }
 
     /// Calls `on_switch` whenever a Sentinel tells of a failover, for as long as it is polled.
-    pub(super) async fn watch(&self, on_switch: impl Fn()) {
+    pub(super) async fn watch(&self, connect_timeout: Duration, on_switch: impl Fn()) {
         let watches = self.sentinels.iter().map(|sentinel| async {
             loop {
                 let begun = Instant::now();
-                if let Err(why) = sentinel.watch_once(&on_switch).await {
+                if let Err(why) = sentinel.watch_once(connect_timeout, &on_switch).await {
                     tracing::debug!(address = %sentinel.server.address(), %why, "can't listen to a Sentinel");
                 }
                 // One that held for a while was closed, and is opened again at once.
@@ -165,14 +163,14 @@ impl Sentinel {
     }
 
     /// One subscription, to its end.
-    async fn watch_once(&self, on_switch: &impl Fn()) -> Result<(), String> {
+    async fn watch_once(&self, connect_timeout: Duration, on_switch: &impl Fn()) -> Result<(), String> {
         let subscribe = async {
             let mut connection = self.server.client().get_async_pubsub().await?;
             connection.subscribe(SWITCHED).await?;
             Ok::<_, RedisError>(connection)
         };
         let too_late = |_| "it timed out".to_owned();
-        let connection = timeout(CONNECT_TIMEOUT, subscribe).await.map_err(too_late)?;
+        let connection = timeout(connect_timeout, subscribe).await.map_err(too_late)?;
         let connection = connection.map_err(|error| error_hint::describe(&error))?;
         // There may have been a failover meanwhile.
         on_switch();
@@ -211,7 +209,10 @@ type Known = (HashMap<String, String>, Option<(String, u16)>);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::redis::connection::Credentials;
+    use crate::{
+        config::model::{self, Secret},
+        store::redis::connection::Credentials,
+    };
 
     #[test]
     fn a_sentinel_alone_does_not_name_the_primary_of_before() {
@@ -219,8 +220,7 @@ mod tests {
             Server::open(
                 &format!("redis://127.0.0.1:{port}"),
                 Credentials::default(),
-                &Default::default(),
-                Duration::from_secs(1),
+                &model::Redis::at(Secret::new("redis://h")),
             )
             .unwrap()
         };
