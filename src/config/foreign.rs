@@ -179,7 +179,7 @@ fn is_haproxy(text: &Text<'_>) -> bool {
         | ["frontend" | "backend" | "listen" | "defaults", name, "from", _] => !name.contains(['{', ';']),
         _ => false,
     };
-    !text.has_keys() && text.lines.iter().any(|line| is_section(line)) && text.begins_a_line(&KEYWORDS)
+    !text.has_keys() && text.lines.iter().any(is_section) && text.begins_a_line(&KEYWORDS)
 }
 
 /// Directives without a colon; all but the commonest in a block of a site, or behind one of global options.

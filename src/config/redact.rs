@@ -395,7 +395,7 @@ fn behind_a_space(text: &str) -> Option<Range<usize>> {
 fn user_info(text: &str) -> Option<Range<usize>> {
     let mut marks = text.match_indices('@').map(|(at, _)| at).filter(|at| !is_in_path(&text[..*at]));
     let first = marks.next()?;
-    let last = marks.last().unwrap_or(first);
+    let last = marks.next_back().unwrap_or(first);
     let before = &text[..first];
     let behind = |mark: &str, at: Option<usize>| at.map(|at| at + mark.len());
     let start = behind("://", before.find("://"))
