@@ -190,7 +190,7 @@ impl StoreFactory for Arc<SharedStore> {
     fn archive(self) -> impl Archive + 'static {
         let topology = Arc::clone(&self.topology);
         // To connect, to be greeted, and up to three questions.
-        let patience = self.config.call_timeout().max(self.config.timeout * 5);
+        let patience = self.config.time_for(5).max(Duration::from_millis(500));
         RecordArchive::new(self.scope.clone(), patience, async move |key: &str| topology.connect(key).await)
     }
 }

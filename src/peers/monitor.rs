@@ -96,6 +96,7 @@ impl Monitor {
         let peers = Arc::new(Mutex::new(Peers::default()));
         let (updated, timeout, topology) =
             (Arc::clone(&peers), config.redis.timeout, Arc::clone(&config.topology));
+        let ready_timeout = config.redis.time_for(READY_TRIPS).max(READY_TIMEOUT);
         let (ready, is_ready) = mpsc::channel();
         let run = move || {
             runtime.block_on(async {
@@ -108,7 +109,7 @@ impl Monitor {
         let thread = thread::Builder::new().name("redis".into()).spawn(run)?;
         // Without servers, policies follow their on_store_error. A worker that decided before the first subscription
         // could miss an unblock, so the subscription would void what was decided until then.
-        let _late = is_ready.recv_timeout(READY_TIMEOUT.max(timeout * READY_TRIPS));
+        let _late = is_ready.recv_timeout(ready_timeout);
         Ok(Self { stop, thread, topology, peers, timeout })
     }
 

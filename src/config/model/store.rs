@@ -77,9 +77,15 @@ impl Redis {
         self.timeout.max(Duration::from_millis(500))
     }
 
-    /// How long it may take to connect and to be greeted: up to four round trips.
+    /// Time for so many round trips, each as long as a decision may take: four seconds at most, so that a server that is silent
+    /// holds nothing up for long.
+    pub fn time_for(&self, round_trips: u32) -> Duration {
+        (self.timeout * round_trips).min(Duration::from_secs(4))
+    }
+
+    /// How long it may take to connect and to be greeted.
     pub fn connect_timeout(&self) -> Duration {
-        (self.timeout * 4).max(Duration::from_secs(1))
+        self.time_for(4).max(Duration::from_secs(1))
     }
 
     /// The prefix of every key. `cluster.strict` makes it a hash tag, so that all keys are in one slot.

@@ -49,6 +49,7 @@ const LEARN_PAUSE: Duration = Duration::from_millis(100);
 const LEARN_TRIPS: u32 = 6;
 /// For the answer of one Sentinel, unless round trips are long.
 const ASK_TIMEOUT: Duration = Duration::from_millis(300);
+const ASK_TRIPS: u32 = 4;
 
 /// The servers and their roles, as this process knows them. Shared by all threads.
 #[derive(Debug)]
@@ -129,8 +130,8 @@ impl Topology {
             source,
             failures,
             prefix: config.key_prefix(),
-            learn_timeout: config.call_timeout().max(config.timeout * LEARN_TRIPS),
-            ask_timeout: ASK_TIMEOUT.max(config.timeout * 4),
+            learn_timeout: config.time_for(LEARN_TRIPS).max(config.call_timeout()),
+            ask_timeout: config.time_for(ASK_TRIPS).max(ASK_TIMEOUT),
             connect_timeout: config.connect_timeout(),
             map: RwLock::new(Arc::new(map)),
             epoch: AtomicU64::new(0),
