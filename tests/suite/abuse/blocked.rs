@@ -159,7 +159,10 @@ fn of_many_users_behind_an_address_a_bounded_number_of_limits_is_shown() {
     let names: Vec<_> = (0..40).map(|n| format!("user-{}", n / 2)).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     ask_as(&tollgate, "127.0.0.5", &names);
-    assert_eq!(evidence(&tollgate, "127.0.0.5", 20)["limits"].as_array().map(Vec::len), Some(8));
+    let found = evidence(&tollgate, "127.0.0.5", 20);
+    // A worker keeps eight of each moment, and this may take two.
+    let shown = found["limits"].as_array().map_or(0, Vec::len);
+    assert!((8..=10).contains(&shown), "{found}");
 }
 
 /// One after the other: workers keep a few of each moment.
