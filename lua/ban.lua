@@ -71,7 +71,7 @@ for base = 4, #ARGV - WIDTH + 1, WIDTH do
   local rule, json, ban = ARGV[base + 6], ARGV[base + 7], mode .. ' ' .. key
   if what == 'lift' or what == 'forget' then
     local enforced, shadow = lift('e ' .. key, now - ago), lift('s ' .. key, now - ago)
-    -- Told once more: what was counted since stays.
+    -- A lift that an instance tells once more leaves what was counted since.
     local is_known = (tonumber(redis.call('ZSCORE', lifts, key) or 0) or 0) + 1000000 >= now - ago
     if what == 'lift' then
       remember_lift(key, now - ago)

@@ -64,6 +64,8 @@ pub(super) async fn listen(
             if failures > 1 && !was_reported && was_up && is_up(&node) {
                 was_reported = true;
                 tracing::warn!(%why, "unblocks of other instances can't be received ({why}): local denials still expire after a second");
+            } else {
+                tracing::debug!(%why, "can't listen to other instances");
             }
         }
         // One that held for a while was closed, and is opened again at once.

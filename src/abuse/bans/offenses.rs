@@ -69,8 +69,8 @@ impl OffenseRecorder {
         Self { bans, pending: <[_; 2]>::default(), dropped: Cell::new(0) }
     }
 
-    /// Notes that `policy` denied a request. `identifier`: what the rule counts by, such as `ip:203.0.113.7`. `now`:
-    /// microseconds since the Unix epoch.
+    /// Notes a request that `policy` denied, at `now` in microseconds since the Unix epoch. `identifier`: what the rule counts
+    /// by, such as `ip:203.0.113.7`.
     pub fn note(&self, rule: &Arc<Rule>, identifier: CompactString, policy: &str, now: i64) {
         let mut pending = self.pending[usize::from(identifier.starts_with("user:"))].borrow_mut();
         let key = (Arc::as_ptr(rule).addr(), identifier);

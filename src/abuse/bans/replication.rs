@@ -34,8 +34,8 @@ impl BanTable {
         !self.outbox.lock().waits_before(BY_OPERATORS, mark.0)
     }
 
-    /// The others may have lost bans and lifts: all that are known here are sent again, before what waits already. Returns
-    /// whether there are any.
+    /// Sends all bans and lifts that are known here again, before what waits already, since the others may have lost some.
+    /// Returns whether there are any.
     pub fn resend_all(&self) -> bool {
         let now = self.clock.now();
         let lifts = self.lifts.lock().recent(now);
@@ -125,7 +125,7 @@ impl BanTable {
         let is_known = |key: &Key, is_shadow| self.index.read().get(key, is_shadow).is_some();
         let is_gone = |ban: &&Arc<Ban>| ban.is_active(now) && !is_known(&ban.key, ban.is_shadow);
         for gone in before.latest_first(None).filter(is_gone) {
-            // What lasts a moment may have ended by another clock; and a lift leaves no ban of its key.
+            // A ban with a moment left may have ended by another clock, and a lift would have ended both bans of the key.
             if gone.until.saturating_sub(now) > CLOCK_TOLERANCE && !is_known(&gone.key, !gone.is_shadow) {
                 self.lifts.lock().note(gone.key.clone(), now);
             }
@@ -214,7 +214,7 @@ mod tests {
         bans.replace_all([ban(1, false, 60)], false);
         assert!(bans.resend_all());
         assert_eq!(keys(&bans.pending_updates(9)), ["lift user:2", "user:1"]);
-        // What comes later is sent behind.
+        // A new ban is sent behind them.
         ban_user(&bans, user(4), 60);
         assert_eq!(keys(&bans.pending_updates(9)), ["lift user:2", "user:1", "user:4"]);
     }

@@ -67,7 +67,7 @@ pub struct PeerView {
     pub snapshot: Option<ClientSnapshot>,
     /// How many users all instances together saw behind it, this one among them; 0 where there is no other.
     pub users: u64,
-    /// The incarnation of the client, where what this instance had published is a part of what the others have counted.
+    /// The copy of the client in which the counts of the others include what this instance had published. `None`: they do not.
     pub own_summed_up: Option<u32>,
 }
 
@@ -88,7 +88,7 @@ pub struct UserAddresses {
     pub own: Vec<UserAddress>,
     /// As each of the others has.
     pub others: Vec<UserAddress>,
-    /// As the others have together with what this instance had published, in which incarnation of the user.
+    /// The sums of others that include what this instance had published, each with the copy of the user that has it.
     pub summed_up: Vec<(UserAddress, u32)>,
 }
 

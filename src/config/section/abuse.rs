@@ -150,9 +150,9 @@ fn warn_of_unverified_users(key: Cursor<'_>, identity: IdentitySources, counted:
 /// meant for the failures; but a client that only goes on after it has used up a quota would be banned as well.
 fn warn_of_counted_quotas(rule: Cursor<'_>, location: Location, read: &BanRule, policies: &Policies<'_>) {
     let all = policies.resolved.as_deref().unwrap_or_default();
-    let enforced = || all.iter().filter(|policy| policy.mode == Mode::Enforce);
+    let enforced = all.iter().filter(|policy| policy.mode == Mode::Enforce);
     let (of_misuse, quotas): (Vec<_>, Vec<_>) =
-        enforced().partition(|policy| policy.count.is_some() || policy.algorithm == Algorithm::Distinct);
+        enforced.partition(|policy| policy.count.is_some() || policy.algorithm == Algorithm::Distinct);
     if read.policies.is_some() || of_misuse.is_empty() || quotas.is_empty() {
         return;
     }

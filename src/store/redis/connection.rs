@@ -235,8 +235,7 @@ fn read(path: &Path) -> Result<Vec<u8>, ServerError> {
 /// Several tasks may ask on it at once: the server answers them in order.
 pub(super) struct Connection {
     inner: Result<ServerConnection, RedisError>,
-    /// When it was made, or was found to answer.
-    known_good: Cell<Instant>,
+    made: Instant,
     /// Whether nothing is to be asked on it any more.
     broken: Cell<bool>,
 }
@@ -258,7 +257,6 @@ impl Drop for Awaited<'_> {
 impl Awaited<'_> {
     fn answered<T>(mut self, reply: &Result<T, RedisError>) {
         self.is_answered = true;
-        self.connection.known_good.set(Instant::now());
         if reply.as_ref().is_err_and(failure::breaks_the_connection) {
             self.connection.broken.set(true);
         }
@@ -323,7 +321,7 @@ impl Connection {
 
     /// Whether it could not be made, and that was before this.
     pub(super) fn failed_before(&self, moment: Instant) -> bool {
-        self.inner.is_err() && self.known_good.get() < moment
+        self.inner.is_err() && self.made < moment
     }
 }
 
@@ -340,8 +338,8 @@ impl ManageConnection for Manager {
             // Each decision has its own.
             inner.set_response_timeout(Duration::MAX);
         }
-        let (broken, known_good) = (Cell::new(inner.is_err()), Cell::new(Instant::now()));
-        Ok(Connection { inner, known_good, broken })
+        let broken = Cell::new(inner.is_err());
+        Ok(Connection { inner, made: Instant::now(), broken })
     }
 
     /// Servers, and what stands before them, close idle connections.

@@ -32,24 +32,24 @@ use tokio_rustls::TlsConnector;
 #[derive(Debug, Clone)]
 pub(crate) struct ServerConnection {
     inner: MultiplexedConnection,
-    task: Arc<Task>,
+    task: Arc<ConnectionTask>,
 }
 
 /// The task that reads and writes.
 #[derive(Debug)]
-struct Task {
-    traffic: Arc<Traffic>,
+struct ConnectionTask {
+    state: Arc<StreamState>,
     handle: AbortHandle,
 }
 
 /// What the stream has seen.
 #[derive(Debug, Default)]
-struct Traffic {
+struct StreamState {
     has_ended: AtomicBool,
     written: AtomicU64,
 }
 
-impl Drop for Task {
+impl Drop for ConnectionTask {
     fn drop(&mut self) {
         // It would go on until the server has answered all that was asked.
         self.handle.abort();
@@ -66,22 +66,25 @@ impl ServerConnection {
         tls: Option<&Arc<ClientConfig>>,
     ) -> Result<Self, RedisError> {
         let unsupported = || (ErrorKind::InvalidClientConfig, "an address that can't be reached");
-        let traffic = Arc::<Traffic>::default();
+        let state = Arc::<StreamState>::default();
         let stream: Pin<Box<dyn AsyncStream + Send + Sync>> = match info.addr() {
-            ConnectionAddr::Tcp(host, port) => Box::pin(watched(open_tcp(host, *port).await?, &traffic)),
+            ConnectionAddr::Tcp(host, port) => Box::pin(watched(open_tcp(host, *port).await?, &state)),
             ConnectionAddr::TcpTls { host, port, .. } => {
                 let tls = TlsConnector::from(Arc::clone(tls.ok_or_else(unsupported)?));
                 let name = ServerName::try_from(host.as_str())?.to_owned();
-                let stream = watched(open_tcp(host, *port).await?, &traffic);
+                let stream = watched(open_tcp(host, *port).await?, &state);
                 Box::pin(tls.connect(name, stream).await?)
             }
-            ConnectionAddr::Unix(path) => Box::pin(watched(UnixStream::connect(path).await?, &traffic)),
+            ConnectionAddr::Unix(path) => Box::pin(watched(UnixStream::connect(path).await?, &state)),
             _ => return Err(unsupported().into()),
         };
         let config = AsyncConnectionConfig::new();
         let opened = MultiplexedConnection::new_with_config(info.redis_settings(), stream, config).await;
         let (inner, task) = opened?;
-        Ok(Self { inner, task: Arc::new(Task { traffic, handle: tokio::spawn(task).abort_handle() }) })
+        Ok(Self {
+            inner,
+            task: Arc::new(ConnectionTask { state, handle: tokio::spawn(task).abort_handle() }),
+        })
     }
 
     /// How long each answer may take from now on, on this clone and its own: half a second at first.
@@ -91,12 +94,12 @@ impl ServerConnection {
 
     /// Whether the other side has closed it, or it broke.
     pub(crate) fn has_ended(&self) -> bool {
-        self.task.traffic.has_ended.load(Relaxed)
+        self.task.state.has_ended.load(Relaxed)
     }
 
     /// How many bytes were written so far.
     pub(super) fn written(&self) -> u64 {
-        self.task.traffic.written.load(Relaxed)
+        self.task.state.written.load(Relaxed)
     }
 }
 
@@ -119,8 +122,8 @@ impl ConnectionLike for ServerConnection {
     }
 }
 
-fn watched<S>(stream: S, traffic: &Arc<Traffic>) -> WatchedStream<S> {
-    WatchedStream { stream, traffic: Arc::clone(traffic) }
+fn watched<S>(stream: S, state: &Arc<StreamState>) -> WatchedStream<S> {
+    WatchedStream { stream, state: Arc::clone(state) }
 }
 
 /// Connects to all addresses of a host at once, and takes the first that answers: another may be silent.
@@ -136,15 +139,15 @@ async fn open_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// A stream that keeps account of its traffic. Below TLS, which may have written a part when it reports an error.
+/// A stream that keeps account of what it has seen. Below TLS, which may have written a part when it reports an error.
 struct WatchedStream<S> {
     stream: S,
-    traffic: Arc<Traffic>,
+    state: Arc<StreamState>,
 }
 
 impl<S> WatchedStream<S> {
     fn end_on_error<T>(&self, result: io::Result<T>) -> io::Result<T> {
-        result.inspect_err(|_| self.traffic.has_ended.store(true, Relaxed))
+        result.inspect_err(|_| self.state.has_ended.store(true, Relaxed))
     }
 }
 
@@ -157,7 +160,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for WatchedStream<S> {
         let before = buffer.remaining();
         let read = ready!(Pin::new(&mut self.stream).poll_read(context, buffer));
         if before > 0 && buffer.remaining() == before {
-            self.traffic.has_ended.store(true, Relaxed);
+            self.state.has_ended.store(true, Relaxed);
         }
         Poll::Ready(self.end_on_error(read))
     }
@@ -171,7 +174,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WatchedStream<S> {
     ) -> Poll<io::Result<usize>> {
         let written = ready!(Pin::new(&mut self.stream).poll_write(context, bytes));
         if let Ok(written) = written {
-            self.traffic.written.fetch_add(written as u64, Relaxed);
+            self.state.written.fetch_add(written as u64, Relaxed);
         }
         Poll::Ready(self.end_on_error(written))
     }

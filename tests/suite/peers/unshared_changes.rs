@@ -1,6 +1,6 @@
 //! What operators change at an instance while Redis is away.
 
-use std::{thread, time::Duration};
+use std::time::Duration;
 
 use crate::harness::{Config, Origin, Redis, Relay, Tollgate, eventually};
 
@@ -97,8 +97,11 @@ fn an_outage_of_redis_is_told_once() {
     eventually("it is reported", || told(&tollgate, "is unavailable") == 1);
     let late = start(&[&origin], &redis);
     eventually("it is reported", || told(&late, "is unavailable") == 1);
-    // Attempts to subscribe follow each other after a second: each instance makes several in vain.
-    thread::sleep(Duration::from_secs(4));
+    for tollgate in [&tollgate, &late] {
+        eventually("each tries several times to subscribe", || {
+            tollgate.log().iter().filter(|line| line.contains("can't listen to other instances")).count() > 3
+        });
+    }
     redis.restart();
     for tollgate in [&tollgate, &late] {
         eventually("it is back", || {

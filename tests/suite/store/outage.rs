@@ -517,7 +517,21 @@ fn a_connection_that_was_closed_while_idle_fails_nobody(redis: &Deployment) {
     assert_eq!(statuses, [200; 32]);
 }
 
-/// Likewise, before any test of an idle connection is due.
+/// Two questions would take longer than a decision may.
+#[test]
+fn a_quiet_instance_asks_redis_once_for_a_decision() {
+    let (origin, redis) = (Origin::ok(), Redis::start());
+    let relay = Relay::to(redis.port);
+    let tollgate = instance_with(&origin, &at(&relay.url()), Duration::from_secs(1));
+    wait_for_the_store(&tollgate);
+    relay.delay(Duration::from_millis(600));
+    for _ in 0..3 {
+        thread::sleep(Duration::from_millis(1_200));
+        assert_eq!(get(tollgate.address, "/deny", "k"), 200);
+    }
+}
+
+/// The request comes as soon as the connections are closed.
 fn a_connection_that_was_closed_just_now_fails_nobody(redis: &Deployment) {
     let origin = Origin::ok();
     let tollgate = instance_with(&origin, &redis.settings(), PATIENT);
