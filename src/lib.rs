@@ -6,33 +6,37 @@
 //! | module | what it gives |
 //! | --- | --- |
 //! | [`cli`] | the commands |
-//! | [`config`] | `proxy.yaml`, from its text to what it means |
 //! | [`app`] | builds, starts, reloads and ends everything |
 //! | [`listener`] | sockets, and the connections of clients on them |
 //! | [`proxy`] | a request, from its head to the end of the response |
 //! | [`router`] | the request target, and the route of a request |
-//! | [`route_index`] | the routes among many that may match a host and a path |
-//! | [`request_values`] | the values of cookies and query parameters |
 //! | [`identity`] | the client's address, the user, and the identifiers that limits count by |
-//! | [`tls`] | certificates and private keys, and what a client proves in its TLS handshake |
-//! | [`mod@file`] | reads files, which may be none or hang |
-//! | [`http2_frames`] | follows the frames of HTTP/2 in a stream of bytes |
-//! | [`watched_file`] | a file that is read again when it changes |
-//! | [`system_authorities`] | the certificate authorities that the system trusts |
-//! | [`unicode`] | characters that deceive the eye |
-//! | [`memory`] | what memory costs, how much of it there is, and how it is shared out |
 //! | [`limit`] | policies, and the algorithms that decide |
 //! | [`store`] | where the state of limits is kept |
-//! | [`peers`] | what instances that share a Redis exchange: heartbeats, bans, records |
+//! | [`peers`] | exchange between instances that share a Redis: heartbeats, bans, records |
 //! | [`abuse`] | evidence of denials, limited clients, and bans |
 //! | [`upstream`] | endpoints, and the connections to them |
 //! | [`replay`] | which clients the policies would have limited, by access logs |
 //! | [`admin`] | the admin port: its API and its page |
 //! | [`telemetry`] | metrics, the access log, traces, diagnostics, events, the process' own log |
+//! | [`config`] | `proxy.yaml`, from its text to the checked configuration |
+//!
+//! On the ground, and used by several of these:
+//!
+//! | module | what it gives |
+//! | --- | --- |
+//! | [`tls`] | certificates, private keys and certificate authorities, and the identity that a client has proved |
+//! | [`jwt_keys`] | the keys that verify tokens |
+//! | [`address_set`] | sets of IP networks, and files that list them |
+//! | [`mod@file`] | reads files within a time limit, and again when they change |
+//! | [`http2_frames`] | follows the frames of HTTP/2 in a stream of bytes |
+//! | [`memory_budget`] | how much memory there is, how it is shared out, and what a value takes of it |
+//! | [`text`] | characters that deceive the eye |
 //!
 //! `tests/suite/layering.rs` states which module may use which, and tests it.
 
 pub mod abuse;
+pub mod address_set;
 pub mod admin;
 pub mod app;
 pub mod cli;
@@ -40,19 +44,16 @@ pub mod config;
 pub mod file;
 pub mod http2_frames;
 pub mod identity;
+pub mod jwt_keys;
 pub mod limit;
 pub mod listener;
-pub mod memory;
+pub mod memory_budget;
 pub mod peers;
 pub mod proxy;
 pub mod replay;
-pub mod request_values;
-pub mod route_index;
 pub mod router;
 pub mod store;
-pub mod system_authorities;
 pub mod telemetry;
+pub mod text;
 pub mod tls;
-pub mod unicode;
 pub mod upstream;
-pub mod watched_file;

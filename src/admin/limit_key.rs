@@ -183,7 +183,7 @@ fn read_part(part: &str, ipv6_prefix: u8, names: &UserNaming) -> Result<String, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::model::CertificateField;
+    use crate::tls::CertificateField;
 
     fn read(text: &str) -> Result<String, String> {
         LimitKey::parse(text, 64, &UserNaming::default()).map(|key| key.text)

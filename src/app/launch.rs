@@ -22,7 +22,7 @@ use crate::{
         BindError, BoundListener, ConnectionTable, ListenSocket, ListeningSockets, SessionKeys, SocketRole,
         TlsContexts, TlsError,
     },
-    memory::Reclaimer,
+    memory_budget::Reclaimer,
     proxy::WorkerParts,
     store::{memory::MemoryStore, redis::ServerError},
     telemetry::{

@@ -24,7 +24,7 @@ use crate::{
     config::model::Config,
     limit::{Clock, Instances, Policy, PolicyIds},
     listener::TlsContexts,
-    memory::MemoryBudgets,
+    memory_budget::MemoryBudgets,
     peers::records::Scope,
     telemetry::{Event, diagnostics::Diagnostics, time::rfc3339},
 };

@@ -11,7 +11,7 @@ use crate::{
     admin::ActiveConfig,
     config::model::Config,
     limit::{Clock, Policy, SystemClock},
-    memory::{MemoryBudgets, format_bytes},
+    memory_budget::{MemoryBudgets, format_bytes},
     telemetry::{
         Events,
         metrics::{BanFacts, BudgetFacts, EvidenceFacts, Metrics},

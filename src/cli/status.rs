@@ -14,7 +14,7 @@ use crate::{
         ListenerTls, MemoryBudget, MemoryStatus, ServedCertificate, Status, StoreNode, StoreStatus,
         UpstreamStatus,
     },
-    memory::format_bytes,
+    memory_budget::format_bytes,
 };
 
 /// Show the version, configuration, store, upstreams and warnings of a running Tollgate

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use ratatui::crossterm::terminal::{WindowSize, window_size};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use crate::unicode::{is_invisible, json_escape};
+use crate::text::{is_invisible, json_escape};
 
 /// Longer cells are cut: `--json` has them whole.
 const MAX_CELL: usize = 80;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::redact::{Secrets, lines, mask_ranges};
-use crate::unicode::is_invisible;
+use crate::text::is_invisible;
 
 /// How much of a long line is shown before and after the error, in characters.
 const EXCERPT_CONTEXT: usize = 100;

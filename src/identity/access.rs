@@ -10,13 +10,11 @@ use std::{
 
 use parking_lot::{Mutex, RwLock};
 
-use super::{
-    address_set::{AddressFileError, AddressSet, read_addresses},
-    trusted_proxies::ClientIp,
-};
+use super::trusted_proxies::ClientIp;
 use crate::{
+    address_set::{AddressFileError, AddressSet, read_addresses},
     config::model::{Access, AddressList, Config},
-    watched_file::WatchedFile,
+    file::WatchedFile,
 };
 
 /// How often files are looked at.

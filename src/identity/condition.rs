@@ -35,7 +35,7 @@ mod tests {
     use serde_json::json;
 
     use super::{super::identifier::tests::attributes, super::jwt::Claims, *};
-    use crate::{config::model::CertificateField, tls::TlsIdentity};
+    use crate::tls::{CertificateField, TlsIdentity};
 
     #[test]
     fn only_verified_users_and_fields_of_trusted_proxies_count() {

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     config::model::{KeyPart, KeyRecipe, Missing, PathCase, PathMatching, TrailingSlash},
-    request_values::{cookies, query_values},
+    router::{cookies, query_values},
     tls::TlsIdentity,
 };
 
@@ -247,7 +247,7 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::config::model::CertificateField;
+    use crate::tls::CertificateField;
 
     static ADDRESS: LazyLock<AddressIdentifier> =
         LazyLock::new(|| AddressIdentifier::new([203, 0, 113, 7].into(), 64));

@@ -6,14 +6,12 @@
 
 mod access;
 mod address;
-pub mod address_set;
 mod condition;
 mod encode;
 mod forwarded_fields;
 mod header_fields;
 mod identifier;
 mod jwt;
-pub mod keys;
 mod trusted_proxies;
 mod user;
 

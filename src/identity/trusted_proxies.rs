@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use http::{HeaderMap, HeaderName, HeaderValue, header::FORWARDED};
 use ipnet::IpNet;
 
-use super::{
+use super::forwarded_fields::{forwarded_for, last_element, node_address};
+use crate::{
     address_set::canonical,
-    forwarded_fields::{forwarded_for, last_element, node_address},
+    config::model::{AddressHeader, TrustedProxy},
 };
-use crate::config::model::{AddressHeader, TrustedProxy};
 
 /// Elements of forwarding fields that are looked at. Real chains are far shorter.
 const MAX_HOPS: usize = 64;

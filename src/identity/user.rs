@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     config::model::{HeaderFrom, UserSource},
-    request_values::cookies,
+    router::cookies,
     tls::TlsIdentity,
 };
 
@@ -154,7 +154,7 @@ mod tests {
     use http::{HeaderName, HeaderValue};
 
     use super::*;
-    use crate::config::model::CertificateField;
+    use crate::tls::CertificateField;
 
     fn header(from: HeaderFrom) -> UserSource {
         UserSource::Header { name: HeaderName::from_static("x-user-id"), from }

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     config::model::{Balance, KeyRecipe, Missing, Sticky, Upstream},
     identity::{RequestAttributes, identifiers, single_value},
-    request_values::cookies,
+    router::cookies,
     upstream::{HostId, KeyHash},
 };
 

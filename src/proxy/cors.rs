@@ -8,7 +8,7 @@ use super::{headers::elements, reply::Reply};
 use crate::{
     config::model::{AllowedNames, AllowedOrigins, Cors, Route},
     identity::single_value,
-    request_values::preflight_method,
+    router::preflight_method,
 };
 
 static ANY: HeaderValue = HeaderValue::from_static("*");

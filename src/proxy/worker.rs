@@ -19,7 +19,7 @@ use crate::{
     },
     config::model::Config,
     limit::SystemClock,
-    memory::Reclaimer,
+    memory_budget::Reclaimer,
     telemetry::{
         access_log::WorkerLog,
         diagnostics::TrafficSampler,

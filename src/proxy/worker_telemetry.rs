@@ -7,9 +7,10 @@ use http::HeaderName;
 use super::rules::Rules;
 use crate::{
     abuse::{UserNaming, bans::MANUAL},
-    config::model::{CertificateField, UserSource},
+    config::model::UserSource,
     limit::SystemClock,
     telemetry::{Throttle, access_log::WorkerLog, metrics::WorkerMetrics, traces::Tracer},
+    tls::CertificateField,
 };
 
 /// Where a worker's requests are counted, logged and traced, under one configuration.

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     config::model::{DotSegments, HostPattern, Route},
-    request_values::{cookies, preflight_method, query_values},
+    router::{cookies, preflight_method, query_values},
 };
 
 /// The first condition of a route that a request does not meet.

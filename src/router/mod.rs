@@ -12,6 +12,7 @@ mod normalization;
 mod path_rewrite;
 mod pattern;
 mod rejection;
+mod request_values;
 mod route_table;
 mod target;
 
@@ -19,5 +20,6 @@ pub use conditions::Mismatch;
 pub use host::Host;
 pub use path_rewrite::{Captures, assembled_path};
 pub use rejection::Rejection;
+pub use request_values::{cookies, preflight_method, query_values};
 pub use route_table::{IgnoredDifferences, RouteExplanation, Router};
 pub use target::Target;

@@ -6,10 +6,10 @@ use smallvec::smallvec;
 
 use super::{Captures, Rejection, interpretation::PathInterpretation, normalization::well_formed};
 use crate::{
+    config::model::PathKey,
     config::model::{
         PathCase, PathMatching, PathPattern, PathRegex, Segment, TrailingSlash, fold_case, trim_slash,
     },
-    route_index::PathKey,
 };
 
 /// Matches paths in their literal interpretation.

@@ -9,8 +9,8 @@ use super::{
     pattern::{ComparedPath, Pattern},
 };
 use crate::{
+    config::model::RouteIndex,
     config::model::{DotSegments, PathCase, PathMatching, PathRegexSet, Route, TrailingSlash, trim_slash},
-    route_index::RouteIndex,
 };
 
 /// Finds the route of a request. Paths and hosts are looked up, and regular expressions looked for at once, so that of many

@@ -14,7 +14,7 @@ use tracing_subscriber::{
 
 use crate::{
     config::model::{Log, LogFormat, LogLevel},
-    unicode::{is_invisible, json_escape},
+    text::{is_invisible, json_escape},
 };
 
 /// Messages that may wait to be written; their places are kept in memory all the time.

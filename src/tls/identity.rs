@@ -6,13 +6,12 @@ use std::{
 };
 
 use rustls::pki_types::{CertificateDer, pem::PemObject};
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 use x509_cert::{
     der::{self, Decode, Reader, SliceReader, Tag, TagNumber, Tagged, asn1::AnyRef},
     name::RdnSequence,
 };
-
-use crate::config::model::CertificateField;
 
 /// Bytes of a subject as text. Those of real certificates have 64 characters an attribute (RFC 5280, appendix A.1).
 const MAX_SUBJECT: usize = 1_024;
@@ -32,6 +31,30 @@ pub struct TlsIdentity {
     chain: Vec<CertificateDer<'static>>,
     uris: Vec<String>,
     dns_names: Vec<String>,
+}
+
+/// Which part of a client's certificate identifies it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CertificateField {
+    /// RFC 4514, with the last part first: `CN=acme,O=Acme`.
+    Subject,
+    /// SHA-256 in hexadecimal digits.
+    Fingerprint,
+}
+
+impl CertificateField {
+    /// Each by its name in `proxy.yaml`, behind `tls:`.
+    pub const ALL: [(&'static str, Self); 2] =
+        [("subject", Self::Subject), ("fingerprint", Self::Fingerprint)];
+
+    /// Its name in `proxy.yaml`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Subject => "subject",
+            Self::Fingerprint => "fingerprint",
+        }
+    }
 }
 
 /// What all requests on a TLS connection have in common.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::{
     config::model::{Endpoint, EndpointsFile},
-    watched_file::{self, Reread, Unreadable, WatchedFile},
+    file::{self, Reread, Unreadable, WatchedFile},
 };
 
 /// Why the endpoints in a file can't be used.
@@ -32,7 +32,7 @@ pub(super) struct ListedInFile {
 
 impl ListedInFile {
     pub(super) fn open(settings: &EndpointsFile) -> Result<Self, EndpointsFileError> {
-        let file = watched_file::open(&settings.path)?;
+        let file = file::open(&settings.path)?;
         let reread = Reread::new([file], |[file]| read(settings, file))?;
         Ok(Self { settings: settings.clone(), reread })
     }

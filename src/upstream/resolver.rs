@@ -29,7 +29,7 @@ use tokio::time::{sleep, timeout, timeout_at};
 
 use crate::{
     config::model,
-    watched_file::{self, WatchedFile},
+    file::{self, WatchedFile},
 };
 
 /// The system's settings of DNS.
@@ -104,7 +104,7 @@ impl Resolver {
             // One that can't be read keeps what it said.
             Some(file) => file.refresh().unwrap_or(false),
             None => {
-                self.resolv_conf = watched_file::open(Path::new(RESOLV_CONF)).ok();
+                self.resolv_conf = file::open(Path::new(RESOLV_CONF)).ok();
                 self.resolv_conf.is_some()
             }
         }

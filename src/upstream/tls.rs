@@ -22,10 +22,9 @@ use rustls::{
 use super::server_verifier::ServerVerifier;
 use crate::{
     config::model,
-    system_authorities,
+    file::{self, Reread, Unreadable, WatchedFile},
     telemetry::metrics::{CertificateFacts, UpstreamTlsFacts},
-    tls::{self, CertificateError, CertificateInfo, PemError},
-    watched_file::{self, Reread, Unreadable, WatchedFile},
+    tls::{self, CertificateError, CertificateInfo, PemError, system_authorities},
 };
 
 /// Why an upstream can't be asked over TLS.
@@ -160,10 +159,10 @@ impl fmt::Debug for UpstreamTlsContext {
 impl Files {
     fn open(settings: &model::ClientTls) -> Result<Self, UpstreamTlsError> {
         let ca = settings.ca.as_ref();
-        let ca = ca.map(|file| Reread::new([watched_file::open(file)?], authorities));
+        let ca = ca.map(|file| Reread::new([file::open(file)?], authorities));
         let certificate = settings.certificate.as_ref();
         let certificate = certificate.map(|model::ClientCertificate { cert, key }| {
-            Reread::new([watched_file::open(cert)?, watched_file::open(key)?], certificate_with_key)
+            Reread::new([file::open(cert)?, file::open(key)?], certificate_with_key)
         });
         Ok(Self { ca: ca.transpose()?, certificate: certificate.transpose()?, is_pending: false })
     }

@@ -11,11 +11,11 @@ use std::{
 /// Each module and those of the crate that it may know, besides itself. A module that is not listed is
 /// part of the nearest one above it. A module that may know `limit` may know `limit::algorithm`; to know
 /// `config::model`, what is resolved, is not to know `config`, which reads files and YAML.
-const MAY_KNOW: [(&str, &[&str]); 33] = [
+const MAY_KNOW: [(&str, &[&str]); 28] = [
     ("main", &["cli"]),
     (
         "cli",
-        &["app", "admin", "replay", "abuse", "memory", "config", "config::model", "telemetry", "unicode"],
+        &["app", "admin", "replay", "abuse", "memory_budget", "config", "config::model", "telemetry", "text"],
     ),
     // The composition root knows everything below it, and nobody but the commands knows it.
     (
@@ -32,73 +32,52 @@ const MAY_KNOW: [(&str, &[&str]); 33] = [
             "store::redis",
             "peers",
             "abuse",
-            "memory",
+            "memory_budget",
             "config::model",
             "telemetry",
         ],
     ),
-    ("listener", &["proxy", "http2_frames", "limit", "tls", "watched_file", "config::model", "telemetry"]),
+    ("listener", &["proxy", "http2_frames", "limit", "tls", "file", "config::model", "telemetry"]),
     (
         "admin",
-        &["abuse", "proxy", "tls", "upstream", "limit", "memory", "config::model", "telemetry", "unicode"],
+        &[
+            "abuse",
+            "proxy",
+            "tls",
+            "upstream",
+            "limit",
+            "memory_budget",
+            "config::model",
+            "telemetry",
+            "text",
+        ],
     ),
     ("replay", &["proxy", "identity", "limit", "store::memory", "config::model", "telemetry"]),
     (
         "proxy",
         &[
             "router",
-            "request_values",
             "upstream",
             "identity",
             "tls",
             "limit",
             "abuse",
-            "memory",
+            "memory_budget",
             "config::model",
             "telemetry",
         ],
     ),
     // Neither knows that limits exist.
-    ("router", &["route_index", "request_values", "config::model", "telemetry"]),
-    ("route_index", &["config::model"]),
-    ("request_values", &[]),
-    (
-        "upstream",
-        &["http2_frames", "system_authorities", "tls", "watched_file", "config::model", "telemetry"],
-    ),
-    (
-        "identity",
-        &[
-            "identity::keys",
-            "identity::address_set",
-            "request_values",
-            "tls",
-            "watched_file",
-            "config::model",
-            "telemetry",
-        ],
-    ),
-    // Pure: the bytes of a file in, certificates and keys out.
-    ("tls", &["config::model"]),
-    ("file", &[]),
-    ("http2_frames", &[]),
-    ("watched_file", &["file"]),
-    ("system_authorities", &[]),
-    ("unicode", &[]),
-    // Pure: the bytes of a file in, keys out.
-    ("identity::keys", &["config::model"]),
-    // Pure: the bytes of a file in, addresses out.
-    ("identity::address_set", &[]),
+    ("router", &["config::model", "telemetry"]),
+    ("upstream", &["http2_frames", "tls", "file", "config::model", "telemetry"]),
+    ("identity", &["router", "jwt_keys", "address_set", "tls", "file", "config::model", "telemetry"]),
     ("limit", &["limit::algorithm", "config::model", "telemetry"]),
     // Pure: integers in, integers out.
-    ("limit::algorithm", &["memory::heap"]),
-    ("memory", &[]),
-    // Pure: numbers in, numbers out.
-    ("memory::heap", &[]),
-    // A store serves the traits that others own; they never know it, nor it what else instances tell each other.
+    ("limit::algorithm", &["memory_budget"]),
+    // A store serves the traits that others own; they never know it, nor does it know the peers.
     ("store", &["store::memory", "store::redis"]),
-    ("store::memory", &["limit", "memory", "memory::heap"]),
-    ("store::redis", &["file", "system_authorities", "tls", "limit", "config::model", "telemetry"]),
+    ("store::memory", &["limit", "memory_budget"]),
+    ("store::redis", &["file", "tls", "limit", "config::model", "telemetry"]),
     (
         "peers",
         &[
@@ -113,23 +92,18 @@ const MAY_KNOW: [(&str, &[&str]); 33] = [
     ),
     // Pure: versions and times in, what to do out.
     ("peers::bans::change_log", &[]),
-    ("abuse", &["limit", "memory", "memory::heap", "config::model", "telemetry"]),
-    // What a file of keys holds it asks those who will verify by it.
-    (
-        "config",
-        &[
-            "file",
-            "route_index",
-            "config::model",
-            "identity::keys",
-            "identity::address_set",
-            "tls",
-            "memory",
-            "unicode",
-        ],
-    ),
-    ("config::model", &[]),
-    ("telemetry", &["file", "tls", "memory", "config::model", "unicode"]),
+    ("abuse", &["limit", "memory_budget", "config::model", "telemetry"]),
+    ("telemetry", &["file", "tls", "memory_budget", "config::model", "text"]),
+    // The configuration knows only the rooms on the ground, which know nothing.
+    ("config", &["config::model", "file", "jwt_keys", "address_set", "tls", "memory_budget", "text"]),
+    ("config::model", &["jwt_keys", "tls"]),
+    ("tls", &[]),
+    ("jwt_keys", &[]),
+    ("address_set", &[]),
+    ("file", &[]),
+    ("http2_frames", &[]),
+    ("memory_budget", &[]),
+    ("text", &[]),
 ];
 
 /// Crates that only some may know: the module is named, or those above it.
@@ -144,8 +118,8 @@ const MAY_USE: [(&str, &[&str]); 34] = [
     ("socket2", &["listener", "upstream"]),
     ("tokio_rustls", &["listener", "upstream", "store::redis"]),
     ("hickory_resolver", &["upstream"]),
-    ("rustls_native_certs", &["system_authorities"]),
-    ("webpki_roots", &["system_authorities"]),
+    ("rustls_native_certs", &["tls"]),
+    ("webpki_roots", &["tls"]),
     ("ppp", &["listener"]),
     ("x509_cert", &["tls"]),
     ("listenfd", &["listener"]),
@@ -166,8 +140,8 @@ const MAY_USE: [(&str, &[&str]); 34] = [
     ("prost", &["proxy", "upstream"]),
     ("regex", &["config"]),
     ("regex_syntax", &["config"]),
-    ("jsonwebtoken", &["identity"]),
-    ("icu_properties", &["unicode"]),
+    ("jsonwebtoken", &["identity", "jwt_keys"]),
+    ("icu_properties", &["text"]),
     ("opentelemetry", &["telemetry"]),
     ("opentelemetry_sdk", &["telemetry::traces"]),
     ("opentelemetry_otlp", &["telemetry::traces"]),

@@ -4,7 +4,7 @@ use std::hash::DefaultHasher;
 
 use cardinality_estimator::CardinalityEstimator;
 
-use crate::memory::heap;
+use crate::memory_budget::heap;
 
 /// Slices that `abuse.retain` has. A user counts for as long as it, and for up to a slice longer.
 const SLICES: u32 = 8;

@@ -21,7 +21,7 @@ use super::{
     publication::PublishState,
     unblock::Unblock,
 };
-use crate::{limit::algorithm::metadata_list::Entry, memory::heap};
+use crate::{limit::algorithm::metadata_list::Entry, memory_budget::heap};
 
 /// What the registry holds of an address: at least one of its histories is present. Most of a million addresses have
 /// one alone, so they are boxed.

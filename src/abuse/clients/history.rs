@@ -17,7 +17,7 @@ use super::{
     policies::RecordPolicies,
     records::RecordBuffer,
 };
-use crate::{limit::algorithm::metadata_list::Entry, memory::heap};
+use crate::{limit::algorithm::metadata_list::Entry, memory_budget::heap};
 
 /// Limits recorded of an address, its own and those of users behind it.
 pub(super) const LIMITS: usize = 32;

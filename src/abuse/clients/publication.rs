@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 
 use super::super::traffic::TrafficHistory;
-use crate::memory::heap;
+use crate::memory_budget::heap;
 
 /// Users who may wait to be told: those of a second, amply. Of more, who comes again is told then.
 const USERS: usize = 4_096;

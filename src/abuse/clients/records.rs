@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use crate::{limit::algorithm::metadata_list::Entry, memory::heap};
+use crate::{limit::algorithm::metadata_list::Entry, memory_budget::heap};
 
 /// The most that a policy may keep.
 pub(super) const MAX_KEEP: usize = 1_000;

@@ -37,7 +37,7 @@ use super::{
 };
 use crate::{
     limit::Policy,
-    memory::FreedBytes,
+    memory_budget::FreedBytes,
     telemetry::{Events, metrics::Metrics},
 };
 

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::entry::ClientEntry;
-use crate::memory::heap;
+use crate::memory_budget::heap;
 
 /// By what addresses are sorted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]

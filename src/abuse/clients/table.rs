@@ -26,7 +26,7 @@ use super::{
     sort_index::{ClientPosition, SortIndex, SortKeys, sort_keys},
     unblock::Unblock,
 };
-use crate::memory::{FreedBytes, heap};
+use crate::memory_budget::{FreedBytes, heap};
 
 /// At most so many addresses; the one that was denied longest ago is evicted first.
 pub const ADDRESSES: usize = 1_000_000;

@@ -14,7 +14,7 @@ use super::{
     },
     UserDenials,
 };
-use crate::memory::heap;
+use crate::memory_budget::heap;
 
 /// Pairs of a user and an address at most; the one that would expire first is dropped first.
 pub const USER_ADDRESSES: usize = 200_000;

@@ -11,7 +11,7 @@ use super::{
     super::{clients::policies::RecordPolicies, traffic::Traffic},
     answer::AnswerTally,
 };
-use crate::{limit::algorithm::metadata_list::Entry, memory::heap};
+use crate::{limit::algorithm::metadata_list::Entry, memory_budget::heap};
 
 /// A request was denied by a policy.
 #[derive(Debug, Clone, Copy)]

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use serde::{Deserialize, Serialize};
 
 use super::Traffic;
-use crate::memory::heap;
+use crate::memory_budget::heap;
 
 /// The traffic of this period and the last, each as long as `abuse.retain`: what a client did before says little of what
 /// it does.

@@ -72,7 +72,7 @@ impl PathCounts {
 
     /// Bytes on the heap.
     pub(super) fn bytes(&self) -> usize {
-        if self.0.spilled() { crate::memory::heap::array::<(u32, u32)>(self.0.capacity()) } else { 0 }
+        if self.0.spilled() { crate::memory_budget::heap::array::<(u32, u32)>(self.0.capacity()) } else { 0 }
     }
 }
 

@@ -5,7 +5,7 @@ use indexmap::IndexMap;
 use ipnet::IpNet;
 
 use super::{Traffic, TrafficHistory};
-use crate::memory::heap;
+use crate::memory_budget::heap;
 
 /// Clients that are remembered.
 const CLIENTS: usize = 4_096;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use jiff::Timestamp;
 
-use crate::unicode::is_invisible;
+use crate::text::is_invisible;
 
 /// Microseconds since the Unix epoch of an RFC 3339 time; 0 if it is not one.
 pub(super) fn parse_micros(rfc3339: &str) -> i64 {

@@ -9,7 +9,7 @@ use super::{
     components,
     format::{format_count, format_latency, humanize_duration},
 };
-use crate::memory::format_bytes;
+use crate::memory_budget::format_bytes;
 
 /// The store as a whole.
 pub(super) fn store(store: &StoreStatus, memory: &MemoryStatus) -> Markup {

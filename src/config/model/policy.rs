@@ -7,6 +7,7 @@ use ipnet::IpNet;
 use serde::Serialize;
 
 use super::serialize;
+use crate::tls::CertificateField;
 
 /// Limits, and which requests they apply to.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -258,30 +259,6 @@ pub enum KeyPart {
     Method,
     /// One budget for all.
     Global,
-}
-
-/// Which part of a client's certificate identifies it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CertificateField {
-    /// RFC 4514, with the last part first: `CN=acme,O=Acme`.
-    Subject,
-    /// SHA-256 in hexadecimal digits.
-    Fingerprint,
-}
-
-impl CertificateField {
-    /// Each by its name in `proxy.yaml`, behind `tls:`.
-    pub const ALL: [(&'static str, Self); 2] =
-        [("subject", Self::Subject), ("fingerprint", Self::Fingerprint)];
-
-    /// Its name in `proxy.yaml`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Subject => "subject",
-            Self::Fingerprint => "fingerprint",
-        }
-    }
 }
 
 /// What happens to a request without the identifier.

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use http::HeaderName;
 use serde::Serialize;
 
-use super::{CertificateField, serialize};
+use super::serialize;
+use crate::{jwt_keys::JwtAlgorithm, tls::CertificateField};
 
 /// A source of user IDs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -51,23 +52,4 @@ pub struct Jwt {
     pub issuer: Option<String>,
     /// If set, the token must be for this audience.
     pub audience: Option<String>,
-}
-
-/// RFC 7518, 3.1, and RFC 8037.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub enum JwtAlgorithm {
-    Hs256,
-    Hs384,
-    Hs512,
-    Rs256,
-    Rs384,
-    Rs512,
-    Ps256,
-    Ps384,
-    Ps512,
-    Es256,
-    Es384,
-    #[serde(rename = "EdDSA")]
-    EdDsa,
 }

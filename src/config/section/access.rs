@@ -5,13 +5,13 @@ use std::{collections::HashMap, path::PathBuf};
 use ipnet::IpNet;
 
 use crate::{
+    address_set::{AddressSet, read_addresses},
     config::{
         model::{Access, AddressList},
         reader::{Cursor, MappingCursor},
         settings,
         value::{Invalid, network},
     },
-    identity::address_set::{AddressSet, read_addresses},
 };
 
 /// Reads `deny` and `allow` at the top level, or of a route.

@@ -1,8 +1,8 @@
 //! The paths that a route matches besides the one that it is written with, so that routes can be compared.
 
 use crate::{
+    config::model::PathKey,
     config::model::{PathCase, PathMatching, PathPattern, Segment, TrailingSlash, fold_case, trim_slash},
-    route_index::PathKey,
 };
 
 /// Patterns that match what `path` matches, if each is compared letter by letter. Of the letters' cases, which are many,

@@ -11,7 +11,7 @@ use crate::{
     config::model::{
         HostPattern, PathCase, PathMatching, PathPattern, PathRegex, Route, Segment, TrailingSlash,
     },
-    route_index::{PathKey, RouteIndex},
+    config::model::{PathKey, RouteIndex},
     tls,
 };
 

@@ -2,14 +2,17 @@
 
 use http::header::AUTHORIZATION;
 
-use crate::config::{
-    model::{HeaderFrom, Jwt, JwtAlgorithm, UserSource},
-    reader::{Cursor, MappingCursor},
-    settings,
-    value::{
-        Invalid, certificate_field, choice, cookie_name, field_name, printable_text, token_keys,
-        unreserved_field_name,
+use crate::{
+    config::{
+        model::{HeaderFrom, Jwt, UserSource},
+        reader::{Cursor, MappingCursor},
+        settings,
+        value::{
+            Invalid, certificate_field, choice, cookie_name, field_name, printable_text, token_keys,
+            unreserved_field_name,
+        },
     },
+    jwt_keys::JwtAlgorithm,
 };
 
 /// Which identities requests can have, so that settings which could never apply are reported.

@@ -8,10 +8,10 @@ use super::{
     network::network,
 };
 use crate::config::{
-    model::{CertificateField, Condition, KeyPart, KeyRecipe},
+    model::{Condition, KeyPart, KeyRecipe},
     nearest::nearest,
 };
-use crate::tls::{canonical_subject, read_fingerprint};
+use crate::tls::{CertificateField, canonical_subject, read_fingerprint};
 
 const KEY_FORMS: [&str; 13] = [
     "ip",

@@ -5,8 +5,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::Invalid;
 use crate::{
-    config::model::JwtAlgorithm,
-    identity::keys::Keys,
+    jwt_keys::JwtAlgorithm,
+    jwt_keys::Keys,
     tls::{self, CertificateError, PemError},
 };
 

@@ -5,9 +5,9 @@ use std::{io, path::PathBuf, sync::Arc};
 use parking_lot::{Mutex, RwLock};
 
 use crate::{
-    config::model::JwtAlgorithm,
-    identity::keys::{KeyError, Keys},
-    watched_file::WatchedFile,
+    file::WatchedFile,
+    jwt_keys::JwtAlgorithm,
+    jwt_keys::{KeyError, Keys},
 };
 
 /// A key file cannot be used.

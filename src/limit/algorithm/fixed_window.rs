@@ -5,7 +5,7 @@
 use smallvec::SmallVec;
 
 use super::{Tier, Verdict, window::Window};
-use crate::memory::heap;
+use crate::memory_budget::heap;
 
 /// The newest window of each tier, in the order of the tiers. Empty if nothing was taken.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Member;
-use crate::memory::heap;
+use crate::memory_budget::heap;
 
 /// A set of more members is indexed by trees.
 const MAX_LIST: usize = 32;

@@ -11,7 +11,7 @@ use std::{collections::VecDeque, sync::Arc};
 use compact_str::CompactString;
 
 use super::{Tier, Verdict, single_counter::SingleCounter};
-use crate::memory::heap;
+use crate::memory_budget::heap;
 
 /// The record of one request.
 #[derive(Debug, Clone, PartialEq, Eq)]

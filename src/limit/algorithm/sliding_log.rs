@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use super::{Tier, Verdict, verdict::TierStatus};
-use crate::memory::heap;
+use crate::memory_budget::heap;
 
 /// The most units that one request may take: each is an entry of its own.
 pub const MAX_COST: u64 = 1_000;

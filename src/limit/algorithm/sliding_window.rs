@@ -3,7 +3,7 @@
 //! buckets / (buckets + 1) of the limit.
 
 use super::{Tier, Verdict, verdict::TierStatus};
-use crate::memory::heap;
+use crate::memory_budget::heap;
 
 /// The ring of each tier, in the order of the tiers. Empty if nothing was taken.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

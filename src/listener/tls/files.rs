@@ -10,9 +10,9 @@ use rustls::{
 use super::TlsError;
 use crate::{
     config::model,
+    file::{self, Reread, WatchedFile},
     telemetry::metrics::{CertificateFacts, ClientCaFacts, TlsFacts},
     tls::{self, Certificate, PemError},
-    watched_file::{self, Reread, WatchedFile},
 };
 
 /// What is made of the files. One that is wrong delays no other.
@@ -39,12 +39,12 @@ impl TlsFiles {
     /// A file can't be read, or what is in it can't be used.
     pub(super) fn open(settings: &model::Tls) -> Result<Self, TlsError> {
         let certificate = |files: &model::CertificateFiles| {
-            let opened = [watched_file::open(&files.cert)?, watched_file::open(&files.key)?];
+            let opened = [file::open(&files.cert)?, file::open(&files.key)?];
             Reread::new(opened, |opened| certificate(opened, &files.names))
         };
         let certificates = settings.certificates.iter().map(certificate).collect::<Result<_, _>>()?;
         let client_ca = settings.client_auth.as_ref();
-        let client_ca = client_ca.map(|client| Reread::new([watched_file::open(&client.ca)?], verifier));
+        let client_ca = client_ca.map(|client| Reread::new([file::open(&client.ca)?], verifier));
         Ok(Self { certificates, client_ca: client_ca.transpose()?, pending: Changed::default() })
     }
 

@@ -23,9 +23,9 @@ use tickets::{TicketKey, Tickets};
 
 use crate::{
     config::model::{self, Listener, TlsVersion},
+    file::Unreadable,
     telemetry::metrics::TlsFacts,
     tls::{CertificateError, PemError},
-    watched_file::Unreadable,
 };
 
 /// Why TLS can't be served.

@@ -6,7 +6,7 @@ use crate::{
     config::model::{Balance, Upstream},
     identity::{RequestAttributes, identifier},
     proxy::affinity::balancing_key,
-    request_values::cookies,
+    router::cookies,
     upstream::{Host, HostId, KeyHash, SharedUpstream},
 };
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::memory::FreedBytes;
+use crate::memory_budget::FreedBytes;
 
 /// Counts what shards take from the heap and give back. A shard tells it what has changed, which is nothing for most
 /// decisions.

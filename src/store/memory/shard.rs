@@ -14,7 +14,7 @@ use crate::{
         Check, Policy, PolicyId,
         algorithm::{Kind, LimitState, Rule, Tier, Verdict},
     },
-    memory::heap,
+    memory_budget::heap,
 };
 
 /// Slots swept per insert. More than one, so that expired slots are removed faster than new ones come.

@@ -18,7 +18,7 @@ use crate::{
         Unavailable,
         algorithm::{Detail, LimitState, Rule, metadata_list::Entry},
     },
-    memory::FreedBytes,
+    memory_budget::FreedBytes,
 };
 
 /// More than the workers of a large machine, so that two seldom contend for one.

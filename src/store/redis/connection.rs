@@ -15,8 +15,8 @@ use tokio::time::{Instant, timeout};
 use super::{failure, server_connection::ServerConnection};
 use crate::{
     config::model::{self, Secret},
-    file, system_authorities,
-    tls::{self, PemError},
+    file,
+    tls::{self, PemError, system_authorities},
 };
 
 /// The largest file of a certificate or a key, in bytes.

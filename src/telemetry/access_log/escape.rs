@@ -1,7 +1,7 @@
 //! Escapes what clients chose: none of their bytes ends a field or a line, or reaches a terminal as
 //! a control sequence.
 
-use crate::unicode::{is_invisible, json_escape};
+use crate::text::{is_invisible, json_escape};
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 

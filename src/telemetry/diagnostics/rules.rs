@@ -10,7 +10,7 @@ use super::{
     traffic::{TrafficSample, UntrustedPeer},
 };
 use crate::{
-    memory::format_bytes,
+    memory_budget::format_bytes,
     telemetry::metrics::{
         BudgetFacts, CertificateFacts, ConnectionFacts, EndpointFacts, EvidenceFacts, InstanceFacts,
         MemoryFacts, StoreFacts, TlsFacts, UpstreamTlsFacts,

@@ -3,20 +3,24 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use http::{Method, StatusCode};
-use tollgate::config::{
-    self, Config, Lookup, SystemLookup,
-    model::{
-        Abuse, Access, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, BanKey, BanRule,
-        Breaker, CertificateField, ClientAddress, ClientCertificate, ClientLimits, ClientTls, Condition,
-        ConfigSource, Cost, CountedResponses, DenialBody, DenialReply, Destination, DotSegments, EarlyHints,
-        Endpoint, ForwardClientCertificate, Forwarded, HeaderFrom, HealthCheck, HostHeader, HostPattern, Jwt,
-        JwtAlgorithm, KeyPart, KeyRecipe, Listener, Log, LogFormat, LogLevel, MemoryStore, MethodOverride,
-        MinRate, Missing, Mode, OnStoreError, OutlierDetection, Override, PathCase, PathMatching,
-        PathPattern, Policy, Probe, Protocol, Rate, RateLimitFields, Record, Redis, RedisTopology,
-        ReplyHeaders, Resolver, Retry, RetryReason, Route, RouteAction, Secret, Segment, Shutdown, Statuses,
-        Sticky, Store, TemplatePart, Timeouts, Tracing, Trailers, TrailingSlash, Upstream, UserSource, Users,
-        Workers,
+use tollgate::{
+    config::{
+        self, Config, Lookup, SystemLookup,
+        model::{
+            Abuse, Access, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, BanKey,
+            BanRule, Breaker, ClientAddress, ClientCertificate, ClientLimits, ClientTls, Condition,
+            ConfigSource, Cost, CountedResponses, DenialBody, DenialReply, Destination, DotSegments,
+            EarlyHints, Endpoint, ForwardClientCertificate, Forwarded, HeaderFrom, HealthCheck, HostHeader,
+            HostPattern, Jwt, KeyPart, KeyRecipe, Listener, Log, LogFormat, LogLevel, MemoryStore,
+            MethodOverride, MinRate, Missing, Mode, OnStoreError, OutlierDetection, Override, PathCase,
+            PathMatching, PathPattern, Policy, Probe, Protocol, Rate, RateLimitFields, Record, Redis,
+            RedisTopology, ReplyHeaders, Resolver, Retry, RetryReason, Route, RouteAction, Secret, Segment,
+            Shutdown, Statuses, Sticky, Store, TemplatePart, Timeouts, Tracing, Trailers, TrailingSlash,
+            Upstream, UserSource, Users, Workers,
+        },
     },
+    jwt_keys::JwtAlgorithm,
+    tls::CertificateField,
 };
 
 use super::environment::Environment;

@@ -9,8 +9,9 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tollgate::{
-    config::model::{HeaderFrom, Jwt, JwtAlgorithm, UserSource},
+    config::model::{HeaderFrom, Jwt, UserSource},
     identity::{Credentials, Identity, Verifier, explain_failure, identify},
+    jwt_keys::JwtAlgorithm,
 };
 
 use crate::harness::{Issuer, in_seconds};

@@ -8,7 +8,7 @@ use crate::{
         model::{Algorithm, MemoryStore, Policy, Store},
         reader::Cursor,
     },
-    memory::{MemoryBudgets, format_bytes},
+    memory_budget::{MemoryBudgets, format_bytes},
 };
 
 /// Bytes of a key without its log or its list.

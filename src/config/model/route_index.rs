@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::HashMap};
 
 use smallvec::SmallVec;
 
-use crate::config::model::HostPattern;
+use super::HostPattern;
 
 /// Routes by their hosts and paths. Each has a number, and is added after all that have a lower one: of several that match,
 /// the first is taken.

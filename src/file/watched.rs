@@ -1,7 +1,5 @@
 //! A file that is read again when it changes: of certificates, or of keys.
 
-mod reread;
-
 use std::{
     fs::{self, Metadata},
     io,
@@ -10,9 +8,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-pub use reread::{Reread, Unreadable, open};
-
-use crate::file::{self, Attempt};
+use super::read::{self, Attempt, READ_LIMIT};
 
 /// The largest file that is read, in bytes.
 const MAX_FILE: u64 = 64 << 20;
@@ -40,11 +36,11 @@ impl WatchedFile {
     /// Reads the file at `path`.
     ///
     /// # Errors
-    /// It can't be read within [`file::READ_LIMIT`], is no file, or is larger than 64 MiB.
+    /// It can't be read within [`READ_LIMIT`], is no file, or is larger than 64 MiB.
     pub fn open(path: PathBuf) -> io::Result<Self> {
         let owned = path.clone();
-        let read = Attempt::start(move || read(&owned))?.wait(file::READ_LIMIT);
-        let (version, bytes) = read.unwrap_or_else(|| Err(file::too_slow()))?;
+        let read = Attempt::start(move || read(&owned))?.wait(READ_LIMIT);
+        let (version, bytes) = read.unwrap_or_else(|| Err(read::too_slow()))?;
         Ok(Self { path, version, bytes, attempt: None })
     }
 
@@ -62,7 +58,7 @@ impl WatchedFile {
     /// does not answer: not for a worker's thread.
     ///
     /// # Errors
-    /// It can't be read, is no file, is larger than 64 MiB, or reading it takes longer than [`file::READ_LIMIT`]. The bytes
+    /// It can't be read, is no file, is larger than 64 MiB, or reading it takes longer than [`READ_LIMIT`]. The bytes
     /// stay as they were.
     pub fn refresh(&mut self) -> io::Result<bool> {
         let (since, attempt) = match self.attempt.take() {
@@ -75,7 +71,7 @@ impl WatchedFile {
         let Some(read) = attempt.wait(if since.elapsed() < HOLD_UP { HOLD_UP } else { Duration::ZERO })
         else {
             self.attempt = Some((since, attempt));
-            return if since.elapsed() < file::READ_LIMIT { Ok(false) } else { Err(file::too_slow()) };
+            return if since.elapsed() < READ_LIMIT { Ok(false) } else { Err(read::too_slow()) };
         };
         let Some((version, bytes)) = read.inspect_err(|_| self.version = None)? else { return Ok(false) };
         self.version = version;
@@ -117,8 +113,8 @@ fn read_if_changed(path: &Path, known: Option<FileVersion>) -> io::Result<Option
 }
 
 fn read(path: &Path) -> io::Result<Contents> {
-    let (file, metadata) = file::open_file(path)?;
-    let bytes = file::read_to_end(file, MAX_FILE)?;
+    let (file, metadata) = read::open_file(path)?;
+    let bytes = read::read_to_end(file, MAX_FILE)?;
     let age = metadata.modified().map(|written| SystemTime::now().duration_since(written));
     let is_settled = matches!(age, Ok(Ok(age)) if age > MTIME_GRANULARITY);
     Ok((is_settled.then(|| FileVersion::from_metadata(&metadata)), bytes))

@@ -8,19 +8,37 @@ mod pem;
 use std::fmt;
 
 use jsonwebtoken::{Algorithm, DecodingKey};
-
-use crate::config::model::JwtAlgorithm;
 use key_type::KeyType;
+use serde::Serialize;
+
+/// RFC 7518, 3.1, and RFC 8037.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum JwtAlgorithm {
+    Hs256,
+    Hs384,
+    Hs512,
+    Rs256,
+    Rs384,
+    Rs512,
+    Ps256,
+    Ps384,
+    Ps512,
+    Es256,
+    Es384,
+    #[serde(rename = "EdDSA")]
+    EdDsa,
+}
 
 /// Keys that are tried for one token: anybody may send tokens that none of them has signed.
 const MAX_TRIED: usize = 4;
 
 /// One key, for one algorithm: which one it is never depends on a token.
-pub(super) struct Key {
+pub(crate) struct Key {
     /// How tokens call it, of a key set.
-    pub(super) id: Option<String>,
-    pub(super) algorithm: Algorithm,
-    pub(super) key: DecodingKey,
+    pub(crate) id: Option<String>,
+    pub(crate) algorithm: Algorithm,
+    pub(crate) key: DecodingKey,
 }
 
 /// All keys of one file; never empty.
@@ -144,7 +162,7 @@ impl Keys {
 
     /// The keys of this algorithm by which a token may have been signed that names `id`, the likeliest first. What has no name
     /// goes with any (RFC 7515, 4.1.4), but no token makes more than [`MAX_TRIED`] keys be tried.
-    pub(super) fn candidates(&self, id: Option<&str>, algorithm: Algorithm) -> impl Iterator<Item = &Key> {
+    pub(crate) fn candidates(&self, id: Option<&str>, algorithm: Algorithm) -> impl Iterator<Item = &Key> {
         let fit = self.keys.iter().filter(move |key| key.algorithm == algorithm);
         let is_same = move |key: &&Key| key.id.as_deref() == id;
         let others = fit.clone().filter(move |key| !is_same(key) && (key.id.is_none() || id.is_none()));

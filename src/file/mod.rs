@@ -1,0 +1,9 @@
+//! Files that an operator has named: read within a time limit, and read again when they change.
+
+mod read;
+mod reread;
+mod watched;
+
+pub use read::{READ_LIMIT, append, is_directory, open_file, read, read_file, read_patiently, read_to_end};
+pub use reread::{Reread, Unreadable, open};
+pub use watched::WatchedFile;
