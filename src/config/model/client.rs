@@ -5,8 +5,10 @@ use std::time::Duration;
 use http::HeaderName;
 use ipnet::IpNet;
 use serde::{Serialize, Serializer};
+use tollgate_derive::{Settings, Word};
 
 use super::serialize;
+use crate::config::value::{address_header, body_size, pseudonym};
 
 /// A peer whose forwarding fields and PROXY headers count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,11 +27,18 @@ impl Serialize for TrustedProxy {
     }
 }
 
-/// How the client's address is found behind trusted proxies.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// The client's address, as limits, bans and logs use it.
+#[derive(Debug, Clone, PartialEq, Eq, Settings)]
+#[settings(page = "identity.md")]
 pub struct ClientAddress {
+    /// The header in which trusted proxies send the client's address: `x-forwarded-for`, `forwarded`, or a header with a
+    /// single address, such as `cf-connecting-ip`. From other peers it is ignored.
+    #[setting(text = FIELD, parse = address_header, default = "x-forwarded-for", example = "cf-connecting-ip")]
+    #[setting(see = ["trusted_proxies"])]
     pub header: AddressHeader,
-    /// How much of an IPv6 address identifies a client, 1 to 128.
+    /// How many bits of an IPv6 address identify a client. A provider usually gives a customer a whole /64.
+    #[setting(count = "1..=128", default = "64", example = "56")]
+    #[setting(see = ["policies.*.key", "client_limits.connections_per_address"])]
     pub ipv6_prefix: u8,
 }
 
@@ -45,51 +54,71 @@ pub enum AddressHeader {
     Single(HeaderName),
 }
 
-/// The limits of client connections and of request heads.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// Limits on connections and requests, for all routes.
+#[derive(Debug, Clone, PartialEq, Eq, Settings)]
+#[settings(page = "connections.md", foreign = "client_limits")]
 pub struct ClientLimits {
-    /// Of a request's head, in bytes, 1 KiB to 1 MiB.
-    #[serde(serialize_with = "serialize::size")]
+    /// The longest head of a request: its first line and its headers. A longer one gets 431.
+    #[setting(size = "1KiB..=1MiB", default = "32KiB", example = "64KiB")]
     pub header_size: usize,
-    /// Header fields of a request, 1 to 10,000.
+    /// The most headers of a request. A request with more gets 431.
+    #[setting(count = "1..=10000", default = "100", example = "200")]
     pub headers: usize,
-    #[serde(serialize_with = "serialize::duration")]
+    /// How long a client may take for the TLS handshake, and for the head of a request. If it takes longer, its
+    /// connection is closed; it gets 408 if it has begun a request.
+    #[setting(duration = "1ms..=366d", default = "10s", example = "5s")]
     pub header_timeout: Duration,
-    #[serde(serialize_with = "serialize::duration")]
+    /// How long a connection may be idle between two requests, and how long a client may pause while it sends a body.
+    #[setting(duration = "1ms..=366d", default = "75s", example = "120s")]
     pub idle_timeout: Duration,
-    /// Connections of the whole process, at least 1.
+    /// The most client connections of the process. If there are more, an idle one is closed to accept a new one; if none
+    /// is idle, the new one is refused.
+    #[setting(count = "1..=10000000", default = "10000", example = "50000")]
     pub connections: usize,
-    /// Of these, connections of one client address. 0: any number.
+    /// The most connections of one client address. `0` sets no limit. Connections of `trusted_proxies` do not count.
+    #[setting(count = "0..=10000000", default = "1000", example = "100")]
+    #[setting(see = ["client_address.ipv6_prefix", "trusted_proxies"])]
     pub connections_per_address: usize,
+    /// The slowest rate at which a client may send a body or take a response.
+    #[setting(mapping, unset = "240 bytes a second, after 20s", example = "{ bytes: 1KiB, grace: 10s }")]
     pub min_rate: MinRate,
-    /// Requests of one HTTP/2 connection at a time, 1 to 10,000.
+    /// The most concurrent requests on one HTTP/2 connection.
+    #[setting(count = "1..=10000", default = "100", example = "250", see = ["listeners[].http2"])]
     pub h2_streams: u32,
-    /// Bytes of a request's body, where neither its route nor its listener has a limit of its own. 0: any number.
-    #[serde(serialize_with = "serialize::size")]
+    /// The longest request body; a longer one gets 413. `0` allows any length. `max_body` of a route wins over that of a
+    /// listener, and both win over this one.
+    #[setting(size = "0..=1024TiB", parse = body_size, default = "0", example = "10MiB")]
+    #[setting(see = ["routes[].max_body", "listeners[].max_body"])]
     pub max_body: usize,
 }
 
-/// The rate at which a client has to send request bodies, and to take responses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// A client that stays below this rate gets 408, or its connection is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Settings)]
+#[settings(page = "slow-clients.md")]
 pub struct MinRate {
-    /// Bytes a second; 0: any rate will do.
+    /// Bytes a second. `0` allows any rate.
+    #[setting(size = "0..=1GiB", default = "240", example = "1KiB", shown = serialize::plain)]
     pub bytes: u64,
-    /// How far a client may fall behind the rate.
-    #[serde(serialize_with = "serialize::duration")]
+    /// How far behind the rate a client may fall, as the time that the missing bytes take at this rate.
+    #[setting(duration = "1ms..=366d", default = "20s", example = "10s")]
     pub grace: Duration,
 }
 
-/// Fields that Tollgate adds to every response.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// Headers in the responses to clients.
+#[derive(Debug, Clone, PartialEq, Eq, Settings)]
+#[settings(page = "policies.md#change-the-429-response")]
 pub struct ReplyHeaders {
+    /// The headers that tell clients how much of their limit is left: `RateLimit` and `RateLimit-Policy`
+    /// (draft-ietf-httpapi-ratelimit-headers), or `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
+    #[setting(default = "draft", example = "both")]
     pub ratelimit: RateLimitFields,
-    /// The pseudonym in `Via` (RFC 9110, 7.6.3).
+    /// The name that Tollgate uses for itself in the header `Via`.
+    #[setting(text = TOKEN, parse = pseudonym, default = "tollgate", example = "edge-1")]
     pub via: String,
 }
 
-/// Which fields show clients the state of their limits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+/// The headers that show clients the state of their limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Word)]
 pub enum RateLimitFields {
     /// draft-ietf-httpapi-ratelimit-headers-11.
     Draft,
@@ -99,26 +128,28 @@ pub enum RateLimitFields {
     Off,
 }
 
-/// Which fields show the upstream the client's verified certificate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+/// The headers that show upstreams the client's verified certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Word)]
 pub enum ForwardClientCertificate {
     Off,
     /// X-Forwarded-Client-Cert as Envoy writes it: hash, subject, URIs and DNS names.
     Xfcc,
     /// The same with the certificate itself.
+    #[word("xfcc-cert")]
     XfccCert,
     /// Client-Cert (RFC 9440).
+    #[word("client-cert")]
     ClientCert,
     /// Client-Cert and Client-Cert-Chain (RFC 9440).
+    #[word("client-cert-chain")]
     ClientCertChain,
 }
 
-/// Which fields show the upstream who the client is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+/// The headers that show upstreams the client's address, scheme and host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Word)]
 pub enum Forwarded {
     /// X-Forwarded-For, -Proto, -Host.
+    #[word("x-forwarded")]
     XForwarded,
     /// RFC 7239.
     Forwarded,

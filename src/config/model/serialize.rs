@@ -146,6 +146,11 @@ pub(super) fn optional_size<S: Serializer>(bytes: &Option<usize>, to: S) -> Resu
     }
 }
 
+/// As its type serializes it.
+pub(super) fn plain<T: Serialize, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
+    value.serialize(to)
+}
+
 /// A share of 1, as a percentage.
 pub(super) fn percentage<S: Serializer>(share: &f64, to: S) -> Result<S::Ok, S::Error> {
     // Shares are read from decimals, and 0.07 × 100 is not quite 7.

@@ -336,6 +336,13 @@ impl<'t> Cursor<'t> {
         }
     }
 
+    /// The value of `key`, if this is a mapping that has one.
+    pub(in crate::config) fn entry(self, key: &str) -> Option<Cursor<'t>> {
+        let NodeKind::Mapping { entries, .. } = &self.node.kind else { return None };
+        let (_, node) = entries.iter().find(|(found, node)| found.name == key && !node.is_null())?;
+        Some(self.child(node))
+    }
+
     pub(in crate::config) fn is_list(self) -> bool {
         matches!(&self.node.kind, NodeKind::List(_))
     }

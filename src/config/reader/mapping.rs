@@ -15,7 +15,6 @@ use crate::config::{
 pub(in crate::config) struct MappingCursor<'t> {
     cursor: Cursor<'t>,
     entries: &'t [(Key, Node)],
-    known: Vec<&'static str>,
     other_names: &'static [OtherName],
     /// What its settings are. `None`: it is only looked into.
     described: Option<&'static Mapping>,
@@ -25,13 +24,12 @@ pub(in crate::config) struct MappingCursor<'t> {
 
 impl<'t> MappingCursor<'t> {
     pub(super) fn new(cursor: Cursor<'t>, entries: &'t [(Key, Node)]) -> Self {
-        Self { cursor, entries, known: Vec::new(), other_names: &[], described: None, explained: Vec::new() }
+        Self { cursor, entries, other_names: &[], described: None, explained: Vec::new() }
     }
 
-    /// The same mapping, whose settings these are. A debug build stops where they are not those that are taken, so that
-    /// the reference has every setting that is read, and no other.
+    /// The same mapping, whose settings these are.
     pub(in crate::config) fn of(self, described: &'static Mapping) -> Self {
-        Self { described: Some(described), ..self }
+        Self { described: Some(described), other_names: described.foreign_names(), ..self }
     }
 
     /// The same mapping, with what others call its keys.
@@ -79,10 +77,13 @@ impl<'t> MappingCursor<'t> {
         self.cursor.report_at(location, message, help);
     }
 
-    /// The value of `key`, which is a known key from now on. A key without a value is an error: if all items of a list are
+    /// The value of `key`. A key without a value is an error: if all items of a list are
     /// commented out, the setting must not be lost silently.
     pub(in crate::config) fn take(&mut self, key: &'static str) -> Option<Cursor<'t>> {
-        self.mark_known(key);
+        debug_assert!(
+            self.described.is_none_or(|mapping| mapping.has(key)),
+            "`{key}` is not described in config::settings"
+        );
         let (found, node) = self.entries.iter().find(|(k, _)| k.name == key)?;
         let value = self.cursor.child(node);
         if value.is_null() {
@@ -93,24 +94,16 @@ impl<'t> MappingCursor<'t> {
         Some(value)
     }
 
-    /// Marks `key` as known without taking its value.
-    pub(in crate::config) fn mark_known(&mut self, key: &'static str) {
-        debug_assert!(
-            self.described.is_none_or(|mapping| mapping.keys().any(|described| described == key)),
-            "`{key}` is not described in config::settings"
-        );
-        if !self.known.contains(&key) {
-            self.known.push(key);
-        }
-    }
-
-    /// The location, key and value of each entry whose key begins with one of `prefixes`. Entries without a value are
+    /// The location, key and value of each entry whose key begins with one of `prefixes` and is not a setting of its own. Entries without a value are
     /// reported and left out.
     pub(in crate::config) fn entries_with_prefix(
         &self,
         prefixes: &[&str],
     ) -> Vec<(Location, &'t str, Cursor<'t>)> {
-        let is_one = |key: &Key| prefixes.iter().any(|prefix| key.name.starts_with(prefix));
+        let is_one = |key: &Key| {
+            prefixes.iter().any(|prefix| key.name.starts_with(prefix))
+                && self.described.is_none_or(|mapping| !mapping.keys().any(|own| own == key.name))
+        };
         let mut found = Vec::new();
         for (key, node) in self.entries.iter().filter(|(key, _)| is_one(key)) {
             if node.is_null() {
@@ -138,9 +131,9 @@ impl<'t> MappingCursor<'t> {
             Some((ours, _)) => ours == key,
             None => nearest(&found.name, [key]).is_some(),
         };
-        self.entries.iter().any(|(found, node)| {
-            found.name == key || !self.known.contains(&found.name.as_str()) && is_meant(found, node)
-        })
+        self.entries
+            .iter()
+            .any(|(found, node)| found.name == key || !self.is_known(&found.name) && is_meant(found, node))
     }
 
     /// The value of `key`, parsed by `parse`; `default` if it is missing, or invalid and reported.
@@ -153,23 +146,18 @@ impl<'t> MappingCursor<'t> {
         self.take(key).and_then(|value| value.parse(parse)).unwrap_or(default)
     }
 
-    /// Reports every key that nothing took.
-    pub(in crate::config) fn finish(self) {
-        self.finish_allowing(|_| false);
+    fn is_known(&self, key: &str) -> bool {
+        self.described.is_some_and(|mapping| mapping.has(key))
     }
 
-    /// As [`MappingCursor::finish`], but accepts the keys for which `allowed` is true.
-    pub(in crate::config) fn finish_allowing(self, allowed: impl Fn(&str) -> bool) {
-        debug_assert!(
-            self.described.is_some_and(|mapping| mapping.keys().all(|key| self.known.contains(&key))),
-            "these settings are not those that config::settings describes: {:?}",
-            self.known
-        );
+    /// Reports every key that is not a setting of the mapping.
+    pub(in crate::config) fn finish(self) {
+        let known = || self.described.into_iter().flat_map(Mapping::keys);
         for (key, node) in self.entries {
             let name = key.name.as_str();
-            if !self.known.contains(&name) && !allowed(name) {
+            if !self.is_known(name) {
                 let help = self.explanation(key, node).map(|(_, help)| help);
-                let help = help.or_else(|| suggestion(name, self.known.iter().copied(), "known keys:"));
+                let help = help.or_else(|| suggestion(name, known().collect::<Vec<_>>(), "known keys:"));
                 // The help may quote the value.
                 self.cursor.child(node).report_at(key.location, format!("unknown key `{name}`"), help);
             }

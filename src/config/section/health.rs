@@ -56,10 +56,7 @@ pub(super) fn health(
     let unhealthy = mapping.parse_or("unhealthy", 3, in_a_row);
     let probe = match kind {
         // It was reported.
-        None => {
-            ["path", "host", "statuses", "service"].into_iter().for_each(|key| mapping.mark_known(key));
-            None
-        }
+        None => None,
         Some(kind) => probe(kind, &mut mapping),
     };
     if kind == Some(ProbeType::Grpc) && !speaks_http2(protocol, endpoints) {
@@ -73,7 +70,6 @@ pub(super) fn health(
 fn probe(kind: ProbeType, mapping: &mut MappingCursor<'_>) -> Option<Probe> {
     for other in [ProbeType::Http, ProbeType::Grpc] {
         for key in other.settings().iter().filter(|key| !kind.settings().contains(key)) {
-            mapping.mark_known(key);
             if let Some(location) = mapping.key_location(key) {
                 let (message, help) = match (*key, kind) {
                     ("service", ProbeType::Http) => {

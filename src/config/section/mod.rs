@@ -38,6 +38,7 @@ mod user;
 
 use std::time::Duration;
 
+pub(super) use other_names::foreign_names;
 pub(super) use root::read;
 
 /// The shortest duration of most settings.

@@ -27,7 +27,6 @@ pub(super) fn redirect(value: Cursor<'_>, path: &PathPattern, reader: TextReader
     let keeps_query = mapping.parse_or("query", true, choice(&[("keep", true), ("drop", false)]));
     let target = match to {
         Some(to) => {
-            parts.into_iter().for_each(|part| mapping.mark_known(part));
             for (part, location) in parts.map(|part| (part, mapping.key_location(part))) {
                 if let Some(location) = location {
                     let help = format!("write the whole URL in `to`, or `{part}` without `to`");

@@ -14,9 +14,9 @@ use super::{
     spoofable_headers, store, telemetry, upstreams, user,
 };
 use crate::config::{
-    model::{Config, ConfigSource, Route, Shutdown, Workers},
+    model::{ClientLimits, Config, ConfigSource, Forwarded, ReplyHeaders, Route, Shutdown, Workers},
     reader::Cursor,
-    settings,
+    settings::{self, ReadOver, Value},
     value::{Invalid, MAX_DURATION, count, duration},
 };
 
@@ -64,16 +64,16 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     if needs_upstreams && !mapping.has_or_misspells("upstreams") {
         mapping.report("`upstreams` is missing", UPSTREAMS.to_owned());
     }
-    let client_limits = clients::limits(mapping.take("client_limits"));
-    let reply_headers = clients::reply_headers(mapping.take("reply_headers"));
-    let forwarded = clients::forwarded(mapping.take("forwarded"));
+    let client_limits = ClientLimits::or(mapping.take("client_limits"), ClientLimits::default());
+    let reply_headers = ReplyHeaders::or(mapping.take("reply_headers"), ReplyHeaders::default());
+    let forwarded = mapping.parse_or("forwarded", Forwarded::XForwarded, Forwarded::parse);
     let forward_client_certificate =
         clients::forward_client_certificate(mapping.take("forward_client_certificate"), identity);
     let access_log = telemetry::access_log(mapping.take("access_log"));
     let log = telemetry::log(mapping.take("log"));
     let tracing = mapping.take("tracing").and_then(telemetry::tracing);
     let shutdown = shutdown(mapping.take("shutdown"));
-    mapping.finish_allowing(|key| key.starts_with("x-"));
+    mapping.finish();
     let config = Config {
         listeners,
         admin,

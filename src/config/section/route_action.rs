@@ -41,7 +41,6 @@ pub(super) fn action(
     }
     let (replied, redirected) = (mapping.take("reply"), mapping.take("redirect"));
     if let Some(index) = split {
-        mapping.mark_known("upstream");
         return index.map(RouteAction::Upstream);
     }
     if replied.is_none() && redirected.is_none() {
@@ -53,7 +52,6 @@ pub(super) fn action(
         };
         return upstream(value?, upstreams).map(RouteAction::Upstream);
     }
-    mapping.mark_known("upstream");
     for key in OF_UPSTREAM {
         if let Some(location) = mapping.key_location(key) {
             let help = format!("remove `{key}`: without an upstream, it says nothing");

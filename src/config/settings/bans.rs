@@ -42,7 +42,7 @@ pub(in crate::config) static BAN: Mapping = Mapping::new(
             .example("7d"),
         MODE,
         EXEMPT,
-        Setting::new("reply", Kind::Mapping(&REPLY), "The response to a banned client.")
+        Setting::new("reply", Kind::Mapping(|| &REPLY), "The response to a banned client.")
             .unset("403 with problem details")
             .example("{ status: 429 }"),
     ],
@@ -62,7 +62,7 @@ pub(super) static BANS: Mapping = Mapping::new(
         .example("false"),
         Setting::new(
             "*",
-            Kind::Mapping(&BAN),
+            Kind::Mapping(|| &BAN),
             "A rule. Its name consists of letters, digits, and `.` `_` `-`.",
         )
         .unset("no rule")

@@ -173,12 +173,12 @@ pub fn entries() -> Vec<Entry> {
 
 /// The settings of a mapping, and behind them those of the mappings in it.
 fn collect(mapping: &'static Mapping, steps: &mut Vec<Step>, all: &mut Vec<Entry>) {
-    for setting in mapping.settings {
+    for setting in mapping.settings() {
         steps.push(Step::Key(setting));
         all.push(Entry { steps: steps.clone(), mapping, setting });
         steps.pop();
     }
-    for setting in mapping.settings {
+    for setting in mapping.settings() {
         steps.push(Step::Key(setting));
         descend(&setting.kind, steps, &mut |mapping, steps| collect(mapping, steps, all));
         steps.pop();
@@ -192,7 +192,7 @@ pub(super) fn descend(
     found: &mut dyn FnMut(&'static Mapping, &mut Vec<Step>),
 ) {
     match kind {
-        Kind::Mapping(mapping) => found(mapping, steps),
+        Kind::Mapping(mapping) => found(mapping(), steps),
         Kind::Either(kinds) => kinds.iter().for_each(|kind| descend(kind, steps, found)),
         Kind::List(item, _) => {
             steps.push(Step::Item);

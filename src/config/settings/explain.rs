@@ -115,7 +115,7 @@ fn text(entry: &Entry) -> String {
 fn keys(kind: &'static Kind) -> Vec<&'static str> {
     let mut keys = Vec::new();
     descend(kind, &mut Vec::new(), &mut |mapping, _| {
-        keys.extend(mapping.settings.iter().map(|setting| setting.key));
+        keys.extend(mapping.settings().map(|setting| setting.key));
     });
     keys.dedup();
     keys

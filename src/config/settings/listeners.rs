@@ -29,7 +29,7 @@ pub(in crate::config) static LISTENER: Mapping = Mapping::new(
             .beside("address: \"unix:/run/tollgate.sock\""),
         Setting::new(
             "redirect",
-            Kind::Either(&[Kind::Word(&["https"]), Kind::Mapping(&LISTENER_REDIRECT)]),
+            Kind::Either(&[Kind::Word(&["https"]), Kind::Mapping(|| &LISTENER_REDIRECT)]),
             "Redirects every request to the same URL with https, with status 308. A request that a trusted proxy sends \
              with `X-Forwarded-Proto: https` is served instead.",
         )
@@ -45,7 +45,7 @@ pub(in crate::config) static LISTENER: Mapping = Mapping::new(
         .default("false")
         .example("true")
         .see(&["trusted_proxies"]),
-        Setting::new("tls", Kind::Mapping(&LISTENER_TLS), "Serves clients over TLS.")
+        Setting::new("tls", Kind::Mapping(|| &LISTENER_TLS), "Serves clients over TLS.")
             .unset("clear text")
             .example("{ certificates: [{ cert: api.pem, key: api.key }] }"),
         Setting::new(
@@ -88,7 +88,7 @@ pub(in crate::config) static LISTENER_REDIRECT: Mapping = Mapping::new(
 )
 .sample("to: https");
 
-const HSTS_KIND: Kind = Kind::Either(&[Kind::Duration(0, 2 * LONGEST), Kind::Mapping(&HSTS)]);
+const HSTS_KIND: Kind = Kind::Either(&[Kind::Duration(0, 2 * LONGEST), Kind::Mapping(|| &HSTS)]);
 
 pub(in crate::config) static HSTS: Mapping = Mapping::new(
     "The header `Strict-Transport-Security` (RFC 6797).",
@@ -124,7 +124,7 @@ pub(in crate::config) static LISTENER_TLS: Mapping = Mapping::new(
     &[
         Setting::new(
             "certificates",
-            Kind::List(&Kind::Mapping(&CERTIFICATE), Items::Some),
+            Kind::List(&Kind::Mapping(|| &CERTIFICATE), Items::Some),
             "The certificates. Tollgate chooses one by the name that the client asks for (SNI); the first serves all \
              other names.",
         )
@@ -140,7 +140,7 @@ pub(in crate::config) static LISTENER_TLS: Mapping = Mapping::new(
         .see(&["listeners[].tls.client_auth", "policies.*.key"]),
         Setting::new(
             "client_auth",
-            Kind::Either(&[Kind::Word(&["required", "optional"]), Kind::Mapping(&CLIENT_AUTH)]),
+            Kind::Either(&[Kind::Word(&["required", "optional"]), Kind::Mapping(|| &CLIENT_AUTH)]),
             "Whether a client must have a certificate. If it must, a client without one gets 403; `{ required: 401 \
              }` sends another status.",
         )

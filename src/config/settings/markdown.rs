@@ -3,7 +3,7 @@
 use std::{collections::HashMap, fmt::Write, time::Duration};
 
 use super::{
-    Entry, Items, Kind, Mapping, Setting,
+    Entry, Items, Kind,
     entries::{entries, listed},
 };
 use crate::config::model::{format_duration, format_size};
@@ -59,7 +59,7 @@ fn section_head(entry: &Entry, parent: &str, anchors: &HashMap<String, String>) 
         let _ = write!(text, " A minimal example: `{{ {} }}`.", mapping.sample);
     }
     text.push_str("\n\n| setting | default |\n| --- | --- |\n");
-    for setting in mapping.settings {
+    for setting in mapping.settings() {
         let path =
             if parent.is_empty() { setting.key.to_owned() } else { format!("{parent}.{}", setting.key) };
         let anchor = anchors.get(&path).map_or("", String::as_str);
@@ -138,7 +138,7 @@ impl Kind {
             Self::File => "the path of a file".to_owned(),
             Self::List(item, items) => format!("{}; each item is {}", items.name(), item.name()),
             Self::Names(name, value, _) => format!("a mapping from {} to {}", name.name, value.name()),
-            Self::Mapping(Mapping { settings: [Setting { key: "file", .. }], .. }) => {
+            Self::Mapping(mapping) if mapping().settings().map(|setting| setting.key).eq(["file"]) => {
                 "`{ file: PATH }`".to_owned()
             }
             Self::Mapping(_) => "a mapping".to_owned(),

@@ -5,7 +5,7 @@
 //! defaults and examples against what the readers say.
 
 mod bans;
-mod clients;
+mod derived;
 mod entries;
 mod explain;
 mod listeners;
@@ -19,13 +19,13 @@ mod store;
 mod telemetry;
 #[cfg(test)]
 mod tests;
-mod text;
+pub(super) mod text;
 mod upstreams;
 mod user;
 
 pub(super) use self::{
     bans::{ABUSE, BAN},
-    clients::{CLIENT_ADDRESS, CLIENT_LIMITS, MIN_RATE, REPLY_HEADERS},
+    derived::{Ignored, Read, ReadOver, Settings, Value, count_in, duration_in, parsed, size_in},
     listeners::{ADMIN, CERTIFICATE, CLIENT_AUTH, HSTS, LISTENER, LISTENER_REDIRECT, LISTENER_TLS},
     place::Place,
     policies::{COST, COUNT, OVERRIDE, POLICY, RECORD, REPLY},
@@ -46,6 +46,8 @@ pub use self::{
     schema::json_schema,
 };
 
+use super::{reader::OtherName, section};
+
 /// A mapping whose keys are settings.
 pub(super) struct Mapping {
     /// What it configures, in a sentence.
@@ -53,32 +55,68 @@ pub(super) struct Mapping {
     /// The page of the guide about it, and a part of it: `limits.md#memory`.
     page: &'static str,
     settings: &'static [Setting],
+    parts: &'static [&'static [Setting]],
     rules: &'static [Rule],
     /// A small mapping that is right, without the braces.
     sample: &'static str,
+    /// The line to write where a single value stands in place of the mapping. In it, `VALUE` becomes that value.
+    such_as: Option<&'static str>,
+    /// The section of the foreign names.
+    foreign: &'static str,
 }
 
 impl Mapping {
     const fn new(about: &'static str, page: &'static str, settings: &'static [Setting]) -> Self {
-        Self { about, page, settings, rules: &[], sample: "" }
+        Self { about, page, settings, parts: &[], rules: &[], sample: "", such_as: None, foreign: "" }
     }
 
-    const fn rules(self, rules: &'static [Rule]) -> Self {
+    /// As a derive makes it.
+    pub(super) const fn of(
+        about: &'static str,
+        page: &'static str,
+        parts: &'static [&'static [Setting]],
+    ) -> Self {
+        Self { parts, ..Self::new(about, page, &[]) }
+    }
+
+    pub(super) const fn such_as(self, such_as: Option<&'static str>) -> Self {
+        Self { such_as, ..self }
+    }
+
+    pub(super) const fn foreign(self, foreign: &'static str) -> Self {
+        Self { foreign, ..self }
+    }
+
+    pub(super) const fn rules(self, rules: &'static [Rule]) -> Self {
         Self { rules, ..self }
     }
 
-    const fn sample(self, sample: &'static str) -> Self {
+    pub(super) const fn sample(self, sample: &'static str) -> Self {
         Self { sample, ..self }
     }
 
     /// The keys that are written as they stand here.
     pub(super) fn keys(&self) -> impl Iterator<Item = &'static str> {
-        self.settings.iter().filter(|setting| setting.prefix().is_none()).map(|setting| setting.key)
+        self.settings().filter(|setting| setting.prefix().is_none()).map(|setting| setting.key)
+    }
+
+    /// Whether `key` is one of its settings.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.setting(key).is_some()
+    }
+
+    pub(super) fn foreign_names(&self) -> &'static [OtherName] {
+        section::foreign_names(self.foreign)
+    }
+
+    /// All settings, in the order of the reference.
+    fn settings(&self) -> impl Iterator<Item = &'static Setting> + Clone {
+        self.settings.iter().chain(self.parts.iter().copied().flatten())
     }
 }
 
 /// One setting.
-struct Setting {
+pub(super) struct Setting {
     /// As it is written; `jwt:*` is any key that begins with `jwt:`.
     key: &'static str,
     kind: Kind,
@@ -93,35 +131,35 @@ struct Setting {
 }
 
 impl Setting {
-    const fn new(key: &'static str, kind: Kind, about: &'static str) -> Self {
+    pub(super) const fn new(key: &'static str, kind: Kind, about: &'static str) -> Self {
         let (default, example, beside) = (Default::Required, "", "");
         Self { key, kind, about, default, example, beside, see: &[] }
     }
 
     /// With another meaning.
-    const fn about(self, about: &'static str) -> Self {
+    pub(super) const fn about(self, about: &'static str) -> Self {
         Self { about, ..self }
     }
 
     /// What holds without it, as it would be written.
-    const fn default(self, value: &'static str) -> Self {
+    pub(super) const fn default(self, value: &'static str) -> Self {
         Self { default: Default::Value(value), ..self }
     }
 
     /// What holds without it, in words.
-    const fn unset(self, meaning: &'static str) -> Self {
+    pub(super) const fn unset(self, meaning: &'static str) -> Self {
         Self { default: Default::Meaning(meaning), ..self }
     }
 
-    const fn example(self, value: &'static str) -> Self {
+    pub(super) const fn example(self, value: &'static str) -> Self {
         Self { example: value, ..self }
     }
 
-    const fn beside(self, others: &'static str) -> Self {
+    pub(super) const fn beside(self, others: &'static str) -> Self {
         Self { beside: others, ..self }
     }
 
-    const fn see(self, paths: &'static [&'static str]) -> Self {
+    pub(super) const fn see(self, paths: &'static [&'static str]) -> Self {
         Self { see: paths, ..self }
     }
 
@@ -131,7 +169,7 @@ impl Setting {
     }
 }
 
-/// What holds where a setting is left out.
+/// What applies where a setting is left out.
 enum Default {
     /// Nothing: it must be there, or one of several must.
     Required,
@@ -158,7 +196,7 @@ pub(super) enum Kind {
     List(&'static Kind, Items),
     /// Names that the operator chooses, each with a value.
     Names(&'static Text, &'static Kind, Items),
-    Mapping(&'static Mapping),
+    Mapping(fn() -> &'static Mapping),
     /// Any of several.
     Either(&'static [Kind]),
     /// Anything at all.
@@ -202,7 +240,7 @@ pub(super) struct Text {
 }
 
 /// What settings of one mapping say about each other.
-enum Rule {
+pub(super) enum Rule {
     /// Exactly one of these.
     One(&'static [&'static str]),
     AtLeastOne(&'static [&'static str]),

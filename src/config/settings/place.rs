@@ -16,7 +16,7 @@ pub(in crate::config) enum Place {
     Secret,
 }
 
-static FILE: Kind = Kind::Mapping(&ROOT);
+static FILE: Kind = Kind::Mapping(|| &ROOT);
 
 impl Place {
     /// The top level of a configuration.
@@ -41,7 +41,7 @@ impl Place {
     pub(in crate::config) fn entry(self, key: &str) -> Self {
         let named = self.kinds().iter().find_map(|kind| match kind {
             Kind::Mapping(mapping) => {
-                let setting = mapping.setting(key)?;
+                let setting = mapping().setting(key)?;
                 let name = setting.prefix().map_or("", |prefix| &key[prefix.len()..]);
                 let is_field = setting.key == "header:*";
                 Some(if is_field && is_credential_field(name) {
@@ -95,8 +95,8 @@ impl Place {
 
 impl Mapping {
     /// The setting that has this key.
-    fn setting(&self, key: &str) -> Option<&'static Setting> {
+    pub(super) fn setting(&self, key: &str) -> Option<&'static Setting> {
         let begins = |setting: &&Setting| setting.prefix().is_some_and(|prefix| key.starts_with(prefix));
-        self.settings.iter().find(|setting| setting.key == key).or_else(|| self.settings.iter().find(begins))
+        self.settings().find(|setting| setting.key == key).or_else(|| self.settings().find(begins))
     }
 }

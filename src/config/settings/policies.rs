@@ -111,7 +111,7 @@ pub(in crate::config) static POLICY: Mapping = Mapping::new(
         .beside("algorithm: concurrency, limit: 8"),
         Setting::new(
             "cost",
-            Kind::Either(&[Kind::Count(1, LARGEST), Kind::Mapping(&COST)]),
+            Kind::Either(&[Kind::Count(1, LARGEST), Kind::Mapping(|| &COST)]),
             "How many units a request takes: a number, or the value of a header that trusted proxies send.",
         )
         .default("1")
@@ -119,7 +119,7 @@ pub(in crate::config) static POLICY: Mapping = Mapping::new(
         .see(&["trusted_proxies"]),
         Setting::new(
             "count",
-            Kind::Mapping(&COUNT),
+            Kind::Mapping(|| &COUNT),
             "Counts only requests whose response has one of these statuses, such as failed logins.",
         )
         .unset("every request counts")
@@ -152,7 +152,7 @@ pub(in crate::config) static POLICY: Mapping = Mapping::new(
         EXEMPT,
         Setting::new(
             "overrides",
-            Kind::List(&Kind::Mapping(&OVERRIDE), Items::Any),
+            Kind::List(&Kind::Mapping(|| &OVERRIDE), Items::Any),
             "Other limits for some clients. The first override that matches applies.",
         )
         .unset("the same limits for all")
@@ -168,14 +168,14 @@ pub(in crate::config) static POLICY: Mapping = Mapping::new(
         .see(&["store.redis.timeout", "store.redis.breaker.failures"]),
         Setting::new(
             "record",
-            Kind::Mapping(&RECORD),
+            Kind::Mapping(|| &RECORD),
             "How many denied requests are recorded for each limited address, and for how long. `metadata_list` records \
              all requests.",
         )
         .unset("50 requests, for an hour")
         .example("{ keep: 100, for: 2h }")
         .see(&["abuse.memory"]),
-        Setting::new("reply", Kind::Mapping(&REPLY), "The response to a denied request.")
+        Setting::new("reply", Kind::Mapping(|| &REPLY), "The response to a denied request.")
             .unset("429 with problem details")
             .example("{ status: 503 }"),
     ],

@@ -1,9 +1,11 @@
 //! The top level.
 
 use super::{
-    Items, Kind, LONGEST, Mapping, Setting, bans, clients, listeners, policies, routes, store, telemetry,
+    Items, Kind, LONGEST, Mapping, Setting, Settings, bans, listeners, policies, routes, store, telemetry,
     text, upstreams, user,
 };
+
+use crate::config::model::{ClientAddress, ClientLimits, ReplyHeaders};
 
 pub(in crate::config) static ROOT: Mapping = Mapping::new(
     "The sections of the file. `routes` is required, and `upstreams` wherever a route forwards requests.",
@@ -11,12 +13,12 @@ pub(in crate::config) static ROOT: Mapping = Mapping::new(
     &[
         Setting::new(
             "listeners",
-            Kind::List(&Kind::Mapping(&listeners::LISTENER), Items::Some),
+            Kind::List(&Kind::Mapping(|| &listeners::LISTENER), Items::Some),
             "The sockets on which clients are served.",
         )
         .unset("one listener on 127.0.0.1:8080, in clear text")
         .example("[{ address: 0.0.0.0:8080 }]"),
-        Setting::new("admin", Kind::Mapping(&listeners::ADMIN), "The admin port: API, page and metrics.")
+        Setting::new("admin", Kind::Mapping(|| &listeners::ADMIN), "The admin port: API, page and metrics.")
             .unset("127.0.0.1:9900, without a token")
             .example("{ address: 127.0.0.1:9900 }"),
         Setting::new(
@@ -45,7 +47,7 @@ pub(in crate::config) static ROOT: Mapping = Mapping::new(
         .see(&["trusted_proxies", "policies.*.overrides[].header:*"]),
         Setting::new(
             "client_address",
-            Kind::Mapping(&clients::CLIENT_ADDRESS),
+            Kind::Mapping(ClientAddress::mapping),
             "How Tollgate finds a client's address behind trusted proxies, and how many bits of it identify the \
              client.",
         )
@@ -64,7 +66,7 @@ pub(in crate::config) static ROOT: Mapping = Mapping::new(
         .see(&["trusted_proxies"]),
         Setting::new(
             "user",
-            Kind::List(&Kind::Either(&[Kind::Text(&text::BASIC), Kind::Mapping(&user::USER_SOURCE)]), Items::Unique),
+            Kind::List(&Kind::Either(&[Kind::Text(&text::BASIC), Kind::Mapping(|| &user::USER_SOURCE)]), Items::Unique),
             "Which part of a request names its user. The sources are tried in order; the first that gives a user is \
              used.",
         )
@@ -73,7 +75,7 @@ pub(in crate::config) static ROOT: Mapping = Mapping::new(
         .see(&["policies.*.key", "bans.*.key", "trusted_proxies"]),
         Setting::new(
             "store",
-            Kind::Either(&[Kind::Word(&["memory"]), Kind::Mapping(&store::STORE)]),
+            Kind::Either(&[Kind::Word(&["memory"]), Kind::Mapping(|| &store::STORE)]),
             "Where limits are counted: in the memory of this process, or in Redis, for several instances together.",
         )
         .default("memory")
@@ -81,7 +83,7 @@ pub(in crate::config) static ROOT: Mapping = Mapping::new(
         .see(&["policies.*.on_store_error"]),
         Setting::new(
             "policies",
-            Kind::Names(&text::RESOURCE, &Kind::Mapping(&policies::POLICY), Items::Any),
+            Kind::Names(&text::RESOURCE, &Kind::Mapping(|| &policies::POLICY), Items::Any),
             "The limits, each under a name that upstreams and routes refer to.",
         )
         .unset("no limits")
@@ -89,21 +91,21 @@ pub(in crate::config) static ROOT: Mapping = Mapping::new(
         .see(&["upstreams.*.policies", "routes[].policies"]),
         Setting::new(
             "bans",
-            Kind::Mapping(&bans::BANS),
+            Kind::Mapping(|| &bans::BANS),
             "Rules that ban clients whose requests are denied again and again, each under a name.",
         )
         .unset("nobody is banned automatically")
         .example("{ hammering: { key: ip, after: 20/1m, for: 5m } }"),
         Setting::new(
             "abuse",
-            Kind::Mapping(&bans::ABUSE),
+            Kind::Mapping(|| &bans::ABUSE),
             "What is recorded about limited clients, and for how long.",
         )
         .unset("24 hours, with user IDs in plain text")
         .example("{ retain: 7d }"),
         Setting::new(
             "upstreams",
-            Kind::Names(&text::RESOURCE, &Kind::Mapping(&upstreams::UPSTREAM), Items::Some),
+            Kind::Names(&text::RESOURCE, &Kind::Mapping(|| &upstreams::UPSTREAM), Items::Some),
             "The services that requests are forwarded to, each under a name that routes refer to.",
         )
         .unset("none; valid if no route has an `upstream`")
@@ -111,7 +113,7 @@ pub(in crate::config) static ROOT: Mapping = Mapping::new(
         .see(&["routes[].upstream"]),
         Setting::new(
             "resolver",
-            Kind::Mapping(&upstreams::RESOLVER),
+            Kind::Mapping(|| &upstreams::RESOLVER),
             "The DNS servers that resolve the names of endpoints.",
         )
         .unset("the servers of the system, with a timeout of 5s")
@@ -123,21 +125,21 @@ pub(in crate::config) static ROOT: Mapping = Mapping::new(
         routes::EARLY_HINTS,
         Setting::new(
             "routes",
-            Kind::List(&Kind::Mapping(&routes::ROUTE), Items::Some),
+            Kind::List(&Kind::Mapping(|| &routes::ROUTE), Items::Some),
             "What happens to which requests. Routes are tried in order, and the first that matches is used. A \
              request that matches none gets 404.",
         )
         .example("[{ path: /api/*, upstream: api }]"),
         Setting::new(
             "client_limits",
-            Kind::Mapping(&clients::CLIENT_LIMITS),
+            Kind::Mapping(ClientLimits::mapping),
             "How large requests may be, how slowly clients may send them, and how many connections clients may have.",
         )
         .unset("the defaults of its settings")
         .example("{ header_timeout: 5s }"),
         Setting::new(
             "reply_headers",
-            Kind::Mapping(&clients::REPLY_HEADERS),
+            Kind::Mapping(ReplyHeaders::mapping),
             "The headers that Tollgate adds to responses.",
         )
         .unset("`RateLimit`, `RateLimit-Policy`, and `Via` with the name tollgate")
@@ -163,22 +165,22 @@ pub(in crate::config) static ROOT: Mapping = Mapping::new(
         .see(&["listeners[].tls.client_ca"]),
         Setting::new(
             "access_log",
-            Kind::Either(&[Kind::Word(&["json", "combined", "off"]), Kind::Mapping(&telemetry::ACCESS_LOG)]),
+            Kind::Either(&[Kind::Word(&["json", "combined", "off"]), Kind::Mapping(|| &telemetry::ACCESS_LOG)]),
             "The log of requests: only its format, or a mapping with all its settings.",
         )
         .default("json")
         .example("combined"),
-        Setting::new("log", Kind::Mapping(&telemetry::LOG), "Tollgate's own messages, on stderr.")
+        Setting::new("log", Kind::Mapping(|| &telemetry::LOG), "Tollgate's own messages, on stderr.")
             .unset("text, from the level `info`")
             .example("{ level: debug }"),
         Setting::new(
             "tracing",
-            Kind::Mapping(&telemetry::TRACING),
+            Kind::Mapping(|| &telemetry::TRACING),
             "Traces, sent to an OpenTelemetry collector.",
         )
         .unset("no traces")
         .example("{ otlp: \"http://127.0.0.1:4318\" }"),
-        Setting::new("shutdown", Kind::Mapping(&SHUTDOWN), "How Tollgate shuts down.")
+        Setting::new("shutdown", Kind::Mapping(|| &SHUTDOWN), "How Tollgate shuts down.")
             .unset("running requests have 30s to finish")
             .example("{ drain: 60s }"),
         Setting::new(
@@ -211,10 +213,11 @@ pub(super) const ALLOW: Setting = Setting::new(
 .example("[10.0.0.0/8]")
 .see(&["deny"]);
 
-const ADDRESS: Kind = Kind::Either(&[Kind::Text(&text::NETWORK), Kind::Mapping(&ADDRESSES_FILE)]);
-const ADDRESSES: Kind = Kind::Either(&[Kind::List(&ADDRESS, Items::Unique), Kind::Mapping(&ADDRESSES_FILE)]);
+const ADDRESS: Kind = Kind::Either(&[Kind::Text(&text::NETWORK), Kind::Mapping(|| &ADDRESSES_FILE)]);
+const ADDRESSES: Kind =
+    Kind::Either(&[Kind::List(&ADDRESS, Items::Unique), Kind::Mapping(|| &ADDRESSES_FILE)]);
 const SOME_ADDRESSES: Kind =
-    Kind::Either(&[Kind::List(&ADDRESS, Items::SomeUnique), Kind::Mapping(&ADDRESSES_FILE)]);
+    Kind::Either(&[Kind::List(&ADDRESS, Items::SomeUnique), Kind::Mapping(|| &ADDRESSES_FILE)]);
 
 pub(in crate::config) static ADDRESSES_FILE: Mapping = Mapping::new(
     "A file that lists the addresses.",

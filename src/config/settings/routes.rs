@@ -11,7 +11,7 @@ use super::{
 
 pub(super) const MATCHING: Setting = Setting::new(
     "match",
-    Kind::Mapping(&MATCH),
+    Kind::Mapping(|| &MATCH),
     "How the path of a request is compared with the paths of routes.",
 )
 .unset("case and a trailing slash are ignored")
@@ -114,7 +114,7 @@ pub(in crate::config) static ROUTE: Mapping = Mapping::new(
         .example("api"),
         Setting::new(
             "upstreams",
-            Kind::List(&Kind::Mapping(&SHARE), Items::Some),
+            Kind::List(&Kind::Mapping(|| &SHARE), Items::Some),
             "Several upstreams that share the requests by weight, for example for a canary release.",
         )
         .example("[{ name: api, weight: 95 }, { name: canary, weight: 5 }]")
@@ -130,13 +130,13 @@ pub(in crate::config) static ROUTE: Mapping = Mapping::new(
         .beside("upstreams: [{ name: api }, { name: canary }]"),
         Setting::new(
             "reply",
-            Kind::Mapping(&ROUTE_REPLY),
+            Kind::Mapping(|| &ROUTE_REPLY),
             "A response that Tollgate itself sends.",
         )
         .example("{ status: 200, body: ok }"),
         Setting::new(
             "redirect",
-            Kind::Mapping(&REDIRECT),
+            Kind::Mapping(|| &REDIRECT),
             "A redirect that Tollgate itself sends.",
         )
         .example("{ path: /new }"),
@@ -150,12 +150,12 @@ pub(in crate::config) static ROUTE: Mapping = Mapping::new(
         .see(&["upstreams.*.policies"]),
         Setting::new(
             "timeouts",
-            Kind::Mapping(&TIMEOUTS),
+            Kind::Mapping(|| &TIMEOUTS),
             "How long an endpoint may take for requests of this route.",
         )
         .unset("those of the upstream")
         .example("{ response: 5s }"),
-        Setting::new("retry", Kind::Mapping(&RETRY), "When requests of this route are sent again.")
+        Setting::new("retry", Kind::Mapping(|| &RETRY), "When requests of this route are sent again.")
             .unset("the upstream's")
             .example("{ max: 0 }"),
         MATCHING.unset("the one at the top level"),
@@ -163,20 +163,20 @@ pub(in crate::config) static ROUTE: Mapping = Mapping::new(
         METHOD_OVERRIDE.unset("the one at the top level"),
         TRAILERS.unset("the one at the top level"),
         EARLY_HINTS.unset("the one at the top level"),
-        Setting::new("rewrite", Kind::Mapping(&REWRITE), "The path that the upstream gets.")
+        Setting::new("rewrite", Kind::Mapping(|| &REWRITE), "The path that the upstream gets.")
             .unset("the client's path")
             .example("{ strip_prefix: /api }")
             .beside("path: /api/*"),
         Setting::new(
             "request_headers",
-            Kind::Mapping(&HEADER_EDITS),
+            Kind::Mapping(|| &HEADER_EDITS),
             "Changes of the request's headers before it is forwarded.",
         )
         .unset("none")
         .example("{ set: { x-from: tollgate }, remove: [x-internal] }"),
         Setting::new(
             "response_headers",
-            Kind::Mapping(&HEADER_EDITS),
+            Kind::Mapping(|| &HEADER_EDITS),
             "Changes of the response's headers before it is sent to the client.",
         )
         .unset("none")
@@ -199,7 +199,7 @@ pub(in crate::config) static ROUTE: Mapping = Mapping::new(
              `allow` at the top level applies as well.",
         )
         .unset("every address that the top level allows"),
-        Setting::new("cors", Kind::Mapping(&CORS), "Which web pages of other origins may read the responses.")
+        Setting::new("cors", Kind::Mapping(|| &CORS), "Which web pages of other origins may read the responses.")
             .unset("the upstream's own CORS headers are forwarded")
             .example("{ origins: [\"https://app.example.com\"] }")
             .see(&["policies.*.preflight"]),

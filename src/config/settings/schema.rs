@@ -34,7 +34,7 @@ struct Definitions {
 
 impl Definitions {
     fn collect(&mut self, mapping: &'static Mapping, path: &str) {
-        for setting in mapping.settings {
+        for setting in mapping.settings() {
             let key = if setting.key == "*" { "each" } else { setting.key.trim_end_matches(['*', ':']) };
             let path = if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
             let mut found = Vec::new();
@@ -64,7 +64,7 @@ impl Definitions {
 
     fn mapping(&self, mapping: &'static Mapping) -> Value {
         let (mut properties, mut patterns) = (Map::new(), Map::new());
-        for setting in mapping.settings {
+        for setting in mapping.settings() {
             let value = self.setting(setting);
             match setting.prefix() {
                 None => properties.insert(setting.key.to_owned(), value),
@@ -176,7 +176,7 @@ impl Definitions {
                 schema
             }
             Kind::Mapping(mapping) => {
-                json!({ "$ref": format!("#/$defs/{}", self.name(mapping).unwrap_or_default()) })
+                json!({ "$ref": format!("#/$defs/{}", self.name(mapping()).unwrap_or_default()) })
             }
             Kind::Either(kinds) => {
                 json!({ "anyOf": kinds.iter().map(|kind| self.kind(kind)).collect::<Vec<_>>() })

@@ -8,7 +8,7 @@ pub(in crate::config) static STORE: Mapping = Mapping::new(
     &[
         Setting::new(
             "redis",
-            Kind::Mapping(&REDIS),
+            Kind::Mapping(|| &REDIS),
             "Counts limits in Redis, so that all instances share them. While Redis is down, limits are counted in \
              memory.",
         )
@@ -17,7 +17,7 @@ pub(in crate::config) static STORE: Mapping = Mapping::new(
         .see(&["policies.*.on_store_error"]),
         Setting::new(
             "memory",
-            Kind::Mapping(&MEMORY),
+            Kind::Mapping(|| &MEMORY),
             "How many limits may be held in memory, and how much of it they may take.",
         )
         .unset("the defaults of its settings")
@@ -55,11 +55,11 @@ pub(in crate::config) static REDIS: Mapping = Mapping::new(
         .example("redis://127.0.0.1:6379"),
         Setting::new(
             "sentinel",
-            Kind::Mapping(&SENTINEL),
+            Kind::Mapping(|| &SENTINEL),
             "Redis behind Sentinel, which tells Tollgate the current primary.",
         )
         .example("{ master: mymaster, nodes: [\"redis://10.0.0.1:26379\"] }"),
-        Setting::new("cluster", Kind::Mapping(&CLUSTER), "A Redis Cluster.").example("{ nodes: [\"redis://10.0.0.1:6379\"] }"),
+        Setting::new("cluster", Kind::Mapping(|| &CLUSTER), "A Redis Cluster.").example("{ nodes: [\"redis://10.0.0.1:6379\"] }"),
         USER,
         PASSWORD,
         Setting::new(
@@ -70,7 +70,7 @@ pub(in crate::config) static REDIS: Mapping = Mapping::new(
         .default("0")
         .example("1")
         .beside("sentinel: { master: mymaster, nodes: [\"redis://10.0.0.1:26379\"] }"),
-        Setting::new("tls", Kind::Mapping(&TLS_TO_REDIS), "TLS to Redis. It applies to `rediss://` URLs.")
+        Setting::new("tls", Kind::Mapping(|| &TLS_TO_REDIS), "TLS to Redis. It applies to `rediss://` URLs.")
             .unset("the authorities of the system, and no client certificate")
             .example("{ ca: tls/ca.pem }")
             .beside("url: \"rediss://redis.internal:6380\""),
@@ -92,7 +92,7 @@ pub(in crate::config) static REDIS: Mapping = Mapping::new(
             .example("eu-1"),
         Setting::new(
             "breaker",
-            Kind::Mapping(&BREAKER),
+            Kind::Mapping(|| &BREAKER),
             "When Tollgate stops asking a Redis that does not answer, and for how long.",
         )
         .unset("after 5 failures, for a second")

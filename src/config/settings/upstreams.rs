@@ -17,8 +17,8 @@ pub(in crate::config) static UPSTREAM: Mapping = Mapping::new(
         Setting::new(
             "endpoints",
             Kind::Either(&[
-                Kind::List(&Kind::Either(&[Kind::Text(&text::ENDPOINT), Kind::Mapping(&ENDPOINT)]), Items::SomeUnique),
-                Kind::Mapping(&ENDPOINTS_FILE),
+                Kind::List(&Kind::Either(&[Kind::Text(&text::ENDPOINT), Kind::Mapping(|| &ENDPOINT)]), Items::SomeUnique),
+                Kind::Mapping(|| &ENDPOINTS_FILE),
             ]),
             "The endpoints, or a file that lists them and is read again when it changes. Host names are resolved \
              again when the TTL of their DNS records ends.",
@@ -35,7 +35,7 @@ pub(in crate::config) static UPSTREAM: Mapping = Mapping::new(
         .see(&["routes[].policies"]),
         Setting::new(
             "balance",
-            Kind::Either(&[Kind::Word(&["least_request", "round_robin"]), Kind::Mapping(&BALANCE)]),
+            Kind::Either(&[Kind::Word(&["least_request", "round_robin"]), Kind::Mapping(|| &BALANCE)]),
             "Which endpoint gets a request. `least_request`: the one with the fewest requests in progress. \
              `round_robin`: each in turn. `{ hash: KEY }`: always the same one for the same key.",
         )
@@ -43,7 +43,7 @@ pub(in crate::config) static UPSTREAM: Mapping = Mapping::new(
         .example("{ hash: ip }"),
         Setting::new(
             "sticky",
-            Kind::Mapping(&STICKY),
+            Kind::Mapping(|| &STICKY),
             "A cookie that sends a client to the endpoint that served it first.",
         )
         .unset("no cookie")
@@ -57,7 +57,7 @@ pub(in crate::config) static UPSTREAM: Mapping = Mapping::new(
         .example("30s"),
         Setting::new(
             "tls",
-            Kind::Mapping(&TLS_TO_UPSTREAM),
+            Kind::Mapping(|| &TLS_TO_UPSTREAM),
             "TLS to the endpoints. It applies to `https://` endpoints.",
         )
         .unset("the authorities of the system, and the endpoint's host name")
@@ -71,25 +71,25 @@ pub(in crate::config) static UPSTREAM: Mapping = Mapping::new(
         )
         .default("h1")
         .example("h2"),
-        Setting::new("timeouts", Kind::Mapping(&TIMEOUTS), "How long an endpoint may take.")
+        Setting::new("timeouts", Kind::Mapping(|| &TIMEOUTS), "How long an endpoint may take.")
             .unset("the defaults of its settings")
             .example("{ response: 10s }")
             .see(&["routes[].timeouts"]),
         Setting::new(
             "retry",
-            Kind::Mapping(&RETRY),
+            Kind::Mapping(|| &RETRY),
             "When a failed request is sent again, to another endpoint if there is one.",
         )
         .unset("once, if the endpoint could not be reached, or ended the connection before it responded")
         .example("{ max: 2 }")
         .see(&["routes[].retry"]),
-        Setting::new("health", Kind::Mapping(&HEALTH), "Active health checks.")
+        Setting::new("health", Kind::Mapping(|| &HEALTH), "Active health checks.")
             .unset("endpoints are not checked")
             .example("{ path: /healthz }")
             .see(&["upstreams.*.outlier"]),
         Setting::new(
             "outlier",
-            Kind::Either(&[Kind::Word(&["off"]), Kind::Mapping(&OUTLIER)]),
+            Kind::Either(&[Kind::Word(&["off"]), Kind::Mapping(|| &OUTLIER)]),
             "Ejects an endpoint for a while after several failed requests in a row.",
         )
         .unset("an endpoint is ejected for 30s after 5 failures in a row")

@@ -8,7 +8,7 @@ pub(in crate::config) static USER_SOURCE: Mapping = Mapping::new(
     &[
         Setting::new(
             "jwt",
-            Kind::Mapping(&JWT),
+            Kind::Mapping(|| &JWT),
             "The user is a claim of a JSON Web Token. If the token is not valid, the request has no user from it.",
         )
         .example("{ key: { file: keys/public.pem }, algorithm: ES256 }"),
@@ -56,7 +56,7 @@ pub(in crate::config) static JWT: Mapping = Mapping::new(
         Setting::new("claim", Kind::Text(&text::NAME), "The claim that is the user ID.").default("sub").example("email"),
         Setting::new(
             "key",
-            Kind::Mapping(&KEY_FILE),
+            Kind::Mapping(|| &KEY_FILE),
             "The key that verifies tokens: a public key or certificate in PEM, a JSON Web Key set, or the secret for \
              HS256, HS384 and HS512. The file is read again when it changes.",
         )

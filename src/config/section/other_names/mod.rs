@@ -240,3 +240,32 @@ pub(super) const POLICY: &[OtherName] = &[
     OtherName::new(&["capacity", "burst_size", "burst_limit", "max_burst"], "burst: VALUE"),
     OtherName::new(&["nodelay"], "algorithm: gcra").with(", which does not delay unless `delay` is set"),
 ];
+
+/// The foreign names of the settings of a mapping.
+pub(in crate::config) fn foreign_names(section: &str) -> &'static [OtherName] {
+    match section {
+        "upstreams.*" => UPSTREAM,
+        "upstreams.*.health" => HEALTH,
+        "upstreams.*.outlier" => OUTLIER,
+        "upstreams.*.tls" => UPSTREAM_TLS,
+        "upstreams.*.endpoints[]" => ENDPOINT,
+        "upstreams.*.balance" => BALANCE,
+        "upstreams.*.sticky" => STICKY,
+        "routes[]" => ROUTE,
+        "routes[].cors" => CORS,
+        "routes[].redirect" => REDIRECT,
+        "routes[].reply" => ROUTE_REPLY,
+        "routes[].rewrite" => REWRITE,
+        "routes[].request_headers" => HEADER_EDITS,
+        "routes[].upstreams[]" => SHARE,
+        "top" => TOP,
+        "listeners[]" => LISTENER,
+        "resolver" => RESOLVER,
+        "client_limits" => CLIENT_LIMITS,
+        "admin" => ADMIN,
+        "policies.*" => POLICY,
+        "upstreams.*.retry" => RETRY,
+        "upstreams.*.timeouts" => TIMEOUTS,
+        _ => &[],
+    }
+}

@@ -96,8 +96,6 @@ impl AlgorithmSettings {
         }
         let lease = duration(Duration::from_secs(1)..=Duration::from_secs(24 * 60 * 60));
         let lease = mapping.parse_or("lease", Duration::from_secs(60), lease);
-        // `distinct_value` reads it, because it needs the keys.
-        mapping.mark_known("value");
         Self { buckets: u32::try_from(buckets).unwrap_or(DEFAULT_BUCKETS), burst, delay, lease }
     }
 

@@ -109,7 +109,7 @@ fn read_override(
                 tls:fingerprint";
             mapping.report(message, help.to_owned());
         }
-        mapping.finish_allowing(has_condition_prefix);
+        mapping.finish();
         return None;
     };
     let invalid = match key.split_once(':') {
@@ -122,10 +122,10 @@ fn read_override(
     if let Some((name, reason, help)) = invalid {
         let location = mapping.key_location(key).unwrap_or(item.location());
         mapping.report_at(location, format!("`{name}` {reason}"), help);
-        mapping.finish_allowing(has_condition_prefix);
+        mapping.finish();
         return None;
     }
-    mapping.finish_allowing(has_condition_prefix);
+    mapping.finish();
     let condition = hidden_if(*value, value.parse(|text| condition_with_key(key, text))?);
     report_unverifiable(item, &condition, identity);
     let (tiers, kind) = (tiers?, kind?);

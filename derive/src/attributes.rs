@@ -1,0 +1,153 @@
+//! What stands in `#[settings(…)]` above a struct, and in `#[setting(…)]` above a field.
+
+use syn::{
+    Attribute, Expr, ExprLit, Ident, Lit, LitStr, Meta, Path, Result, Token, Type,
+    meta::ParseNestedMeta,
+    parse::{Parse, ParseStream},
+    punctuated::Punctuated,
+};
+
+use crate::kind::Kind;
+
+/// `#[settings(…)]`
+#[derive(Default)]
+pub(crate) struct MappingAttributes {
+    /// `page = "limits.md#memory"`: the page of the guide.
+    pub(crate) page: Option<LitStr>,
+    /// `sample = "cookie: tg_endpoint"`: a small mapping that is right, without the braces.
+    pub(crate) sample: Option<LitStr>,
+    /// `rules(With("cert", "key"), …)`: what the settings say about each other.
+    pub(crate) rules: Vec<Expr>,
+    /// `such_as = "health: { path: VALUE }"`: the line to write where a single value stands in place of the mapping.
+    pub(crate) such_as: Option<LitStr>,
+    /// `foreign = "client_limits"`: the section of `foreign_names.txt` with the names that other proxies have.
+    pub(crate) foreign: Option<LitStr>,
+    /// `written`: the struct holds what stands in the file, and other code makes the configuration of it. It has neither
+    /// `Default` nor `Serialize`.
+    pub(crate) written: bool,
+}
+
+impl MappingAttributes {
+    pub(crate) fn of(attributes: &[Attribute]) -> Result<Self> {
+        let mut found = Self::default();
+        for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("settings")) {
+            attribute.parse_nested_meta(|meta| {
+                match name(&meta)?.as_str() {
+                    "page" => found.page = Some(meta.value()?.parse()?),
+                    "sample" => found.sample = Some(meta.value()?.parse()?),
+                    "such_as" => found.such_as = Some(meta.value()?.parse()?),
+                    "foreign" => found.foreign = Some(meta.value()?.parse()?),
+                    "written" => found.written = true,
+                    "rules" => found.rules = in_parentheses::<Expr>(&meta)?,
+                    _ => return Err(meta.error("unknown")),
+                }
+                Ok(())
+            })?;
+        }
+        Ok(found)
+    }
+}
+
+/// `#[setting(…)]`
+#[derive(Default)]
+pub(crate) struct FieldAttributes {
+    /// `key = "for"`: the key, if the field has another name. One that ends with `*` is any key with this beginning.
+    pub(crate) key: Option<LitStr>,
+    /// What a value is: see [`Kind`]. Without: what the type of the field says.
+    pub(crate) kind: Option<Kind>,
+    /// `default = "32KiB"`: the value without the setting, as it would be written.
+    pub(crate) default: Option<LitStr>,
+    /// `value = EXPR`: the same in Rust, where it can't be parsed as a single value.
+    pub(crate) value: Option<Expr>,
+    /// `unset = "no cookie"`: what applies without the setting, in words.
+    pub(crate) unset: Option<LitStr>,
+    /// `missing = "such as `endpoints: […]`"`: the help where the setting is missing. It is required.
+    pub(crate) missing: Option<LitStr>,
+    /// `example = "64KiB"`
+    pub(crate) example: Option<LitStr>,
+    /// `beside = "path: /healthz"`: what the example needs beside it, without braces.
+    pub(crate) beside: Option<LitStr>,
+    /// `see = ["store.redis"]`: the paths of settings that it interacts with.
+    pub(crate) see: Option<Expr>,
+    /// `parse = path`: reads a single value.
+    pub(crate) parse: Option<Path>,
+    /// `read = path`: reads any value, and reports what is wrong with it.
+    pub(crate) read: Option<Path>,
+    /// `shown = path`: writes the value, as serde's `serialize_with`.
+    pub(crate) shown: Option<Path>,
+    /// `flatten`: the settings of the field's type stand beside the others.
+    pub(crate) flatten: bool,
+    /// `flags(RESTART, …)`: what else is true of it.
+    pub(crate) flags: Vec<Ident>,
+}
+
+impl FieldAttributes {
+    pub(crate) fn of(attributes: &[Attribute]) -> Result<Self> {
+        let mut found = Self::default();
+        for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("setting")) {
+            attribute.parse_nested_meta(|meta| {
+                match name(&meta)?.as_str() {
+                    "key" => found.key = Some(meta.value()?.parse()?),
+                    "default" => found.default = Some(meta.value()?.parse()?),
+                    "value" => found.value = Some(meta.value()?.parse()?),
+                    "unset" => found.unset = Some(meta.value()?.parse()?),
+                    "missing" => found.missing = Some(meta.value()?.parse()?),
+                    "example" => found.example = Some(meta.value()?.parse()?),
+                    "beside" => found.beside = Some(meta.value()?.parse()?),
+                    "see" => found.see = Some(meta.value()?.parse()?),
+                    "parse" => found.parse = Some(meta.value()?.parse()?),
+                    "read" => found.read = Some(meta.value()?.parse()?),
+                    "shown" => found.shown = Some(meta.value()?.parse()?),
+                    "flatten" => found.flatten = true,
+                    "flags" => found.flags = in_parentheses::<Ident>(&meta)?,
+                    kind => found.kind = Some(Kind::parse(kind, meta.input)?),
+                }
+                Ok(())
+            })?;
+        }
+        Ok(found)
+    }
+}
+
+fn name(meta: &ParseNestedMeta<'_>) -> Result<String> {
+    meta.path.get_ident().map(Ident::to_string).ok_or_else(|| meta.error("expected a word"))
+}
+
+fn in_parentheses<T: Parse>(meta: &ParseNestedMeta<'_>) -> Result<Vec<T>> {
+    let content;
+    syn::parenthesized!(content in meta.input);
+    Ok(Punctuated::<T, Token![,]>::parse_terminated(&content)?.into_iter().collect())
+}
+
+/// The doc comment as one line.
+pub(crate) fn doc(attributes: &[Attribute]) -> String {
+    let line = |attribute: &Attribute| match &attribute.meta {
+        Meta::NameValue(pair) if pair.path.is_ident("doc") => match &pair.value {
+            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value().trim().to_owned()),
+            _ => None,
+        },
+        _ => None,
+    };
+    attributes.iter().filter_map(line).collect::<Vec<_>>().join(" ")
+}
+
+/// The type in `Option<…>`.
+pub(crate) fn in_option(of: &Type) -> Option<&Type> {
+    let Type::Path(path) = of else { return None };
+    let last = path.path.segments.last().filter(|segment| segment.ident == "Option")?;
+    let syn::PathArguments::AngleBracketed(arguments) = &last.arguments else { return None };
+    match arguments.args.first()? {
+        syn::GenericArgument::Type(inner) => Some(inner),
+        _ => None,
+    }
+}
+
+/// Whether the type's name is `name`.
+pub(crate) fn is_named(of: &Type, name: &str) -> bool {
+    matches!(of, Type::Path(path) if path.path.segments.last().is_some_and(|segment| segment.ident == name))
+}
+
+/// `a` in `a, b`, where nothing else stands before the comma.
+pub(crate) fn comma(input: ParseStream<'_>) -> Result<()> {
+    if input.is_empty() { Ok(()) } else { input.parse::<Token![,]>().map(drop) }
+}

@@ -1,0 +1,56 @@
+//! `#[derive(Word)]`
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::{Data, DeriveInput, Error, Fields, LitStr, Result};
+
+pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
+    let Data::Enum(data) = &input.data else { return Err(Error::new_spanned(input, "only for an enum")) };
+    let (mut words, mut variants) = (Vec::new(), Vec::new());
+    for variant in &data.variants {
+        if !matches!(variant.fields, Fields::Unit) {
+            return Err(Error::new_spanned(variant, "a word has no fields"));
+        }
+        let own = variant.attrs.iter().find(|attribute| attribute.path().is_ident("word"));
+        words.push(match own {
+            Some(attribute) => attribute.parse_args::<LitStr>()?,
+            None => LitStr::new(&snake_case(&variant.ident.to_string()), variant.ident.span()),
+        });
+        variants.push(&variant.ident);
+    }
+    let (name, count) = (&input.ident, words.len());
+    Ok(quote! {
+        impl #name {
+            /// Each, in the order of the reference.
+            pub const ALL: [Self; #count] = [#(Self::#variants),*];
+
+            /// As `proxy.yaml` writes it.
+            pub const fn name(self) -> &'static str {
+                match self { #(Self::#variants => #words),* }
+            }
+        }
+        impl crate::config::settings::Value for #name {
+            const KIND: crate::config::settings::Kind = crate::config::settings::Kind::Word(&[#(#words),*]);
+            fn parse(text: &str) -> Result<Self, crate::config::value::Invalid> {
+                crate::config::value::choice(&Self::ALL.map(|word| (word.name(), word)))(text)
+            }
+        }
+        impl serde::Serialize for #name {
+            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.serialize_str(self.name())
+            }
+        }
+    })
+}
+
+/// `RoundRobin` as `round_robin`.
+fn snake_case(name: &str) -> String {
+    let mut word = String::new();
+    for letter in name.chars() {
+        if letter.is_uppercase() && !word.is_empty() {
+            word.push('_');
+        }
+        word.extend(letter.to_lowercase());
+    }
+    word
+}

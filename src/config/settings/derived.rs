@@ -1,0 +1,111 @@
+//! What `#[derive(Settings)]` and `#[derive(Word)]` implement, and what their code calls.
+
+use std::{ops::RangeInclusive, time::Duration};
+
+use super::{Kind, Mapping, Setting};
+use crate::config::{
+    reader::{Cursor, MappingCursor},
+    value::{Invalid, boolean, duration, number, size},
+};
+
+/// A mapping of the file, declared as a struct.
+pub(in crate::config) trait Settings {
+    /// Its own settings, unless those of other structs stand between them.
+    const OWN: &'static [Setting];
+    /// All settings, in the order of the reference.
+    const PARTS: &'static [&'static [Setting]];
+
+    fn mapping() -> &'static Mapping;
+}
+
+/// Reads the mapping. Each error is reported.
+pub(in crate::config) trait Read<'t>: Settings + Sized {
+    /// `None`: a required setting is missing or wrong.
+    fn fields(mapping: &mut MappingCursor<'t>) -> Option<Self>;
+
+    /// `None`: this is not a mapping, or a required setting is missing or wrong.
+    fn from(value: Cursor<'t>) -> Option<Self> {
+        let mut mapping = opened::<Self>(value)?;
+        let read = Self::fields(&mut mapping);
+        mapping.finish();
+        read
+    }
+}
+
+/// Reads a mapping of which every setting may be left out.
+pub(in crate::config) trait ReadOver<'t>: Read<'t> {
+    /// What is left out, or wrong, is as in `default`.
+    fn over(default: Self, mapping: &mut MappingCursor<'t>) -> Self;
+
+    /// As [`ReadOver::over`] for the value of a setting, which may be left out as a whole.
+    fn or(value: Option<Cursor<'t>>, default: Self) -> Self {
+        let Some(mut mapping) = value.and_then(opened::<Self>) else { return default };
+        let read = Self::over(default, &mut mapping);
+        mapping.finish();
+        read
+    }
+}
+
+fn opened<T: Settings>(value: Cursor<'_>) -> Option<MappingCursor<'_>> {
+    let described = T::mapping();
+    let mapping = match described.such_as {
+        Some(line) => value.mapping_such_as(line),
+        None => value.mapping(),
+    };
+    mapping.map(|mapping| mapping.of(described))
+}
+
+/// A value that is read by its type alone.
+pub(in crate::config) trait Value: Sized {
+    const KIND: Kind;
+
+    /// # Errors
+    /// The text is not such a value.
+    fn parse(text: &str) -> Result<Self, Invalid>;
+}
+
+impl Value for bool {
+    const KIND: Kind = Kind::Boolean;
+
+    fn parse(text: &str) -> Result<Self, Invalid> {
+        boolean(text)
+    }
+}
+
+/// Of keys that are accepted and not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(in crate::config) struct Ignored;
+
+/// A default, which is written as the file would have it.
+#[expect(clippy::panic, reason = "the tests read every default")]
+pub(in crate::config) fn parsed<T>(text: &str, parse: impl FnOnce(&str) -> Result<T, Invalid>) -> T {
+    parse(text).unwrap_or_else(|invalid| panic!("the default {}", invalid.about_written(text)))
+}
+
+/// Reads a whole number.
+pub(in crate::config) fn count_in<T: TryFrom<u64>>(
+    allowed: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<T, Invalid> {
+    move |text| number(allowed.clone())(text).and_then(narrowed)
+}
+
+/// Reads a size in bytes.
+pub(in crate::config) fn size_in<T: TryFrom<u64>>(
+    allowed: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<T, Invalid> {
+    let end = |bytes: &u64| usize::try_from(*bytes).unwrap_or(usize::MAX);
+    let allowed = end(allowed.start())..=end(allowed.end());
+    move |text| size(allowed.clone())(text).and_then(|bytes| narrowed(bytes as u64))
+}
+
+fn narrowed<T: TryFrom<u64>>(number: u64) -> Result<T, Invalid> {
+    T::try_from(number).map_err(|_| Invalid::new("is too large"))
+}
+
+/// Reads a duration; the ends are in milliseconds.
+pub(in crate::config) fn duration_in(
+    allowed: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<Duration, Invalid> {
+    let [least, most] = [allowed.start(), allowed.end()].map(|end| Duration::from_millis(*end));
+    duration(least..=most)
+}
