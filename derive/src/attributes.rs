@@ -25,6 +25,10 @@ pub(crate) struct MappingAttributes {
     /// `written`: the struct holds what stands in the file, and other code makes the configuration of it. It has neither
     /// `Default` nor `Serialize`.
     pub(crate) written: bool,
+    /// `unread`: other code reads it, and derives `Serialize`.
+    pub(crate) unread: bool,
+    /// `constructor`: makes `with_defaults`, which takes the required settings.
+    pub(crate) constructor: bool,
 }
 
 impl MappingAttributes {
@@ -38,6 +42,8 @@ impl MappingAttributes {
                     "such_as" => found.such_as = Some(meta.value()?.parse()?),
                     "foreign" => found.foreign = Some(meta.value()?.parse()?),
                     "written" => found.written = true,
+                    "unread" => found.unread = true,
+                    "constructor" => found.constructor = true,
                     "rules" => found.rules = in_parentheses::<Expr>(&meta)?,
                     _ => return Err(meta.error("unknown")),
                 }
@@ -77,7 +83,13 @@ pub(crate) struct FieldAttributes {
     pub(crate) shown: Option<Path>,
     /// `flatten`: the settings of the field's type stand beside the others.
     pub(crate) flatten: bool,
-    /// `flags(RESTART, …)`: what else is true of it.
+    /// `omit_if = path`: whether a value is not written.
+    pub(crate) omit_if: Option<Path>,
+    /// `before = TYPE`: the settings of this type stand before it.
+    pub(crate) before: Option<Type>,
+    /// `skip`: it is not a setting.
+    pub(crate) skip: bool,
+    /// `flags(restart, …)`: what else is true of it.
     pub(crate) flags: Vec<Ident>,
 }
 
@@ -98,6 +110,9 @@ impl FieldAttributes {
                     "parse" => found.parse = Some(meta.value()?.parse()?),
                     "read" => found.read = Some(meta.value()?.parse()?),
                     "shown" => found.shown = Some(meta.value()?.parse()?),
+                    "omit_if" => found.omit_if = Some(meta.value()?.parse()?),
+                    "before" => found.before = Some(meta.value()?.parse()?),
+                    "skip" => found.skip = true,
                     "flatten" => found.flatten = true,
                     "flags" => found.flags = in_parentheses::<Ident>(&meta)?,
                     kind => found.kind = Some(Kind::parse(kind, meta.input)?),

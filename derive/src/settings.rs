@@ -25,8 +25,9 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
         })
         .collect::<Result<Vec<_>>>()?;
     let described = described(input, &attributes, &fields)?;
-    let read = read(input, &fields)?;
-    let rest = if attributes.written { TokenStream::new() } else { serialize(input, &fields) };
+    let read = if attributes.unread { TokenStream::new() } else { read(input, &attributes, &fields)? };
+    let rest =
+        if attributes.written || attributes.unread { TokenStream::new() } else { serialize(input, &fields) };
     Ok(quote! { #described #read #rest })
 }
 
@@ -94,6 +95,7 @@ impl Field {
                 Some(quote!(crate::config::settings::duration_in(#least..=#most)))
             }
             Some(Kind::Share(true, 100)) => Some(quote!(crate::config::value::percentage)),
+            Some(Kind::Share(true, most)) => Some(quote!(crate::config::settings::share_up_to(#most))),
             Some(Kind::Of(of)) => Some(quote!(<#of as crate::config::settings::Value>::parse)),
             Some(Kind::Boolean | Kind::Word(_)) | None => {
                 Some(quote!(<#of as crate::config::settings::Value>::parse))
@@ -112,7 +114,7 @@ impl Field {
             return Ok(quote!(Some(value)));
         }
         if self.is_mapping() {
-            return Ok(quote!(<#of as crate::config::settings::Read>::from(value)));
+            return Ok(quote!(<#of as crate::config::settings::Read>::read(value)));
         }
         let Some(parser) = self.parser() else {
             return Err(Error::new_spanned(&self.name, "how is it read? add `parse` or `read`"));
@@ -158,11 +160,13 @@ fn described(input: &DeriveInput, attributes: &MappingAttributes, fields: &[Fiel
     let mut parts = Vec::new();
     let mut own = Vec::new();
     for field in fields {
-        if field.attributes.flatten {
-            let of = &field.of;
+        let spliced = field.attributes.before.as_ref().or(field.attributes.flatten.then_some(&field.of));
+        if let Some(of) = spliced {
             let before = std::mem::take(&mut own);
             parts.push(quote!(&[#(#before),*]));
             parts.push(quote!(<#of as crate::config::settings::Settings>::OWN));
+        }
+        if field.attributes.flatten || field.attributes.skip {
             continue;
         }
         own.push(setting(field)?);
@@ -223,7 +227,7 @@ fn setting(field: &Field) -> Result<TokenStream> {
 }
 
 /// `impl Read`, and where nothing is required, `Default` and `ReadOver`.
-fn read(input: &DeriveInput, fields: &[Field]) -> Result<TokenStream> {
+fn read(input: &DeriveInput, attributes: &MappingAttributes, fields: &[Field]) -> Result<TokenStream> {
     let name = &input.ident;
     let lifetime = input.generics.lifetimes().next().map(|parameter| parameter.lifetime.clone());
     let arguments = lifetime.as_ref().map(|_| quote!(<'t>));
@@ -273,7 +277,10 @@ fn read(input: &DeriveInput, fields: &[Field]) -> Result<TokenStream> {
         });
     }
     if !is_plain {
+        let constructor =
+            if attributes.constructor { constructor(input, fields)? } else { TokenStream::new() };
         return Ok(quote! {
+            #constructor
             impl<'t> crate::config::settings::Read<'t> for #name #arguments {
                 fn fields(mapping: &mut crate::config::reader::MappingCursor<'t>) -> Option<Self> {
                     #(#taken)*
@@ -303,12 +310,39 @@ fn read(input: &DeriveInput, fields: &[Field]) -> Result<TokenStream> {
     })
 }
 
+/// `with_defaults`: from the required settings, with the default of every other.
+fn constructor(input: &DeriveInput, fields: &[Field]) -> Result<TokenStream> {
+    let name = &input.ident;
+    let (mut parameters, mut values) = (Vec::new(), Vec::new());
+    for field in fields {
+        let (own, of) = (&field.name, &field.of);
+        if field.is_required() || field.attributes.flatten {
+            parameters.push(quote!(#own: #of));
+            values.push(quote!(#own));
+        } else {
+            let default = field.default()?;
+            values.push(quote!(#own: #default));
+        }
+    }
+    Ok(quote! {
+        impl #name {
+            /// With the default of every other setting.
+            pub fn with_defaults(#(#parameters),*) -> Self {
+                Self { #(#values),* }
+            }
+        }
+    })
+}
+
 /// `impl Serialize`: each setting by its key, as the file writes it.
 fn serialize(input: &DeriveInput, fields: &[Field]) -> TokenStream {
     let name = &input.ident;
     let mut entries = Vec::new();
     for field in fields {
         let (own, key, of) = (&field.name, field.key(), field.value_type());
+        if field.attributes.skip {
+            continue;
+        }
         if field.attributes.flatten {
             entries.push(quote!(crate::config::settings::flatten(&self.#own, &mut map)?;));
             continue;
@@ -332,6 +366,10 @@ fn serialize(input: &DeriveInput, fields: &[Field]) -> TokenStream {
                     serde::ser::SerializeMap::serialize_entry(&mut map, #key, &Shown(value))?;
                 }
             },
+        };
+        let entry = match &field.attributes.omit_if {
+            None => entry,
+            Some(is_omitted) => quote!(if !#is_omitted(value) { #entry }),
         };
         entries.push(match field.is_optional() {
             true => quote!(if let Some(value) = &self.#own { #entry }),

@@ -8,7 +8,10 @@ use serde::{Serialize, Serializer};
 use tollgate_derive::{Settings, Word};
 
 use super::serialize;
-use crate::config::value::{address_header, body_size, pseudonym};
+use crate::config::{
+    settings::{Kind, Value, text},
+    value::{Invalid, body_size, pseudonym, unreserved_field_name},
+};
 
 /// A peer whose forwarding fields and PROXY headers count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,8 +36,7 @@ impl Serialize for TrustedProxy {
 pub struct ClientAddress {
     /// The header in which trusted proxies send the client's address: `x-forwarded-for`, `forwarded`, or a header with a
     /// single address, such as `cf-connecting-ip`. From other peers it is ignored.
-    #[setting(text = FIELD, parse = address_header, default = "x-forwarded-for", example = "cf-connecting-ip")]
-    #[setting(see = ["trusted_proxies"])]
+    #[setting(default = "x-forwarded-for", example = "cf-connecting-ip", see = ["trusted_proxies"])]
     pub header: AddressHeader,
     /// How many bits of an IPv6 address identify a client. A provider usually gives a customer a whole /64.
     #[setting(count = "1..=128", default = "64", example = "56")]
@@ -52,6 +54,19 @@ pub enum AddressHeader {
     /// A field that holds one address, such as `cf-connecting-ip`.
     #[serde(untagged, serialize_with = "serialize::displayed")]
     Single(HeaderName),
+}
+
+impl Value for AddressHeader {
+    const KIND: Kind = Kind::Text(&text::FIELD);
+
+    fn parse(text: &str) -> Result<Self, Invalid> {
+        let name = unreserved_field_name(text)?;
+        Ok(match name.as_str() {
+            "x-forwarded-for" => Self::XForwardedFor,
+            "forwarded" => Self::Forwarded,
+            _ => Self::Single(name),
+        })
+    }
 }
 
 /// Limits on connections and requests, for all routes.

@@ -4,10 +4,10 @@ use http::HeaderName;
 
 use super::user::IdentitySources;
 use crate::config::{
-    model::{ClientAddress, ForwardClientCertificate, TrustedProxy},
+    model::{AddressHeader, ClientAddress, ForwardClientCertificate, TrustedProxy},
     reader::Cursor,
     settings::{ReadOver, Value},
-    value::{Invalid, address_header, network, request_id_field_name, unreserved_field_name},
+    value::{Invalid, network, request_id_field_name, unreserved_field_name},
 };
 
 pub(super) fn trusted_proxies(value: Option<Cursor<'_>>) -> Vec<TrustedProxy> {
@@ -38,7 +38,9 @@ pub(super) fn trusted_headers(value: Option<Cursor<'_>>) -> Vec<HeaderName> {
 pub(super) fn client_address(value: Option<Cursor<'_>>, has_trusted_proxies: bool) -> ClientAddress {
     let header = value.filter(|_| !has_trusted_proxies).and_then(|value| value.entry("header"));
     // An invalid one is reported below.
-    if let Some(header) = header.filter(|header| header.again(|| header.parse(address_header)).is_some()) {
+    if let Some(header) =
+        header.filter(|header| header.again(|| header.parse(AddressHeader::parse)).is_some())
+    {
         let help =
             "add the addresses of what sets it to `trusted_proxies`: a load balancer, or a CDN".to_owned();
         header.warn("no trusted_proxies are configured, so this header is never read", help);

@@ -29,7 +29,6 @@ mod routes;
 mod split;
 mod spoofable_headers;
 mod store;
-mod telemetry;
 mod tls;
 mod unreachable_routes;
 mod unused_policies;

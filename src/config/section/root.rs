@@ -11,12 +11,15 @@ use super::{
     policies::{self, StoreMemory},
     resolver,
     routes::{self, RouteDefaults},
-    spoofable_headers, store, telemetry, upstreams, user,
+    spoofable_headers, store, upstreams, user,
 };
 use crate::config::{
-    model::{ClientLimits, Config, ConfigSource, Forwarded, ReplyHeaders, Route, Shutdown, Workers},
+    model::{
+        AccessLog, ClientLimits, Config, ConfigSource, Forwarded, Log, ReplyHeaders, Route, Shutdown,
+        Tracing, Workers,
+    },
     reader::Cursor,
-    settings::{self, ReadOver, Value},
+    settings::{self, Read, ReadOver, Value},
     value::{Invalid, MAX_DURATION, count, duration},
 };
 
@@ -69,9 +72,9 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     let forwarded = mapping.parse_or("forwarded", Forwarded::XForwarded, Forwarded::parse);
     let forward_client_certificate =
         clients::forward_client_certificate(mapping.take("forward_client_certificate"), identity);
-    let access_log = telemetry::access_log(mapping.take("access_log"));
-    let log = telemetry::log(mapping.take("log"));
-    let tracing = mapping.take("tracing").and_then(telemetry::tracing);
+    let access_log = AccessLog::read(mapping.take("access_log"));
+    let log = Log::or(mapping.take("log"), Log::default());
+    let tracing = mapping.take("tracing").and_then(tracing);
     let shutdown = shutdown(mapping.take("shutdown"));
     mapping.finish();
     let config = Config {
@@ -118,6 +121,15 @@ fn workers(text: &str) -> Result<Workers, Invalid> {
             .map(Workers::Count)
             .map_err(|invalid| invalid.expected("auto, or 1 to 1024")),
     }
+}
+
+fn tracing(value: Cursor<'_>) -> Option<Tracing> {
+    if value.scalar().is_some() {
+        let help = "such as `tracing: { otlp: http://127.0.0.1:4318 }`; to turn tracing off, remove it";
+        value.report("expected a mapping, not a single value", help.to_owned());
+        return None;
+    }
+    Tracing::read(value)
 }
 
 fn shutdown(value: Option<Cursor<'_>>) -> Shutdown {

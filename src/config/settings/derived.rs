@@ -2,10 +2,12 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
+use serde::{Serialize, ser::SerializeMap};
+
 use super::{Kind, Mapping, Setting};
 use crate::config::{
     reader::{Cursor, MappingCursor},
-    value::{Invalid, boolean, duration, number, size},
+    value::{Invalid, boolean, duration, number, percentage, size},
 };
 
 /// A mapping of the file, declared as a struct.
@@ -24,7 +26,7 @@ pub(in crate::config) trait Read<'t>: Settings + Sized {
     fn fields(mapping: &mut MappingCursor<'t>) -> Option<Self>;
 
     /// `None`: this is not a mapping, or a required setting is missing or wrong.
-    fn from(value: Cursor<'t>) -> Option<Self> {
+    fn read(value: Cursor<'t>) -> Option<Self> {
         let mut mapping = opened::<Self>(value)?;
         let read = Self::fields(&mut mapping);
         mapping.finish();
@@ -100,6 +102,24 @@ pub(in crate::config) fn size_in<T: TryFrom<u64>>(
 
 fn narrowed<T: TryFrom<u64>>(number: u64) -> Result<T, Invalid> {
     T::try_from(number).map_err(|_| Invalid::new("is too large"))
+}
+
+/// Reads a percentage from 0% on.
+pub(in crate::config) fn share_up_to(most: u8) -> impl Fn(&str) -> Result<f64, Invalid> {
+    move |text| match percentage(text)? {
+        share if share <= f64::from(most) / 100.0 => Ok(share),
+        _ => Err(Invalid::new("is too large").expected(format!("from 0% to {most}%"))),
+    }
+}
+
+/// Adds the settings of `value` to those in `map`.
+pub(in crate::config) fn flatten<M: SerializeMap>(
+    value: &impl Serialize,
+    map: &mut M,
+) -> Result<(), M::Error> {
+    let entries = serde_json::to_value(value).map_err(serde::ser::Error::custom)?;
+    let entries = entries.as_object().into_iter().flatten();
+    entries.into_iter().try_for_each(|(key, value)| map.serialize_entry(key, value))
 }
 
 /// Reads a duration; the ends are in milliseconds.

@@ -16,7 +16,6 @@ mod root;
 mod routes;
 mod schema;
 mod store;
-mod telemetry;
 #[cfg(test)]
 mod tests;
 pub(super) mod text;
@@ -25,14 +24,16 @@ mod user;
 
 pub(super) use self::{
     bans::{ABUSE, BAN},
-    derived::{Ignored, Read, ReadOver, Settings, Value, count_in, duration_in, parsed, size_in},
+    derived::{
+        Ignored, Read, ReadOver, Settings, Value, count_in, duration_in, flatten, parsed, share_up_to,
+        size_in,
+    },
     listeners::{ADMIN, CERTIFICATE, CLIENT_AUTH, HSTS, LISTENER, LISTENER_REDIRECT, LISTENER_TLS},
     place::Place,
     policies::{COST, COUNT, OVERRIDE, POLICY, RECORD, REPLY},
     root::{ADDRESSES_FILE, ROOT, SHUTDOWN},
     routes::{CORS, HEADER_EDITS, MATCH, REDIRECT, REWRITE, ROUTE, ROUTE_REPLY, SHARE},
     store::{BREAKER, CLUSTER, MEMORY, REDIS, SENTINEL, STORE, TLS_TO_REDIS},
-    telemetry::{ACCESS_LOG, LOG, TRACING},
     upstreams::{
         BALANCE, ENDPOINT, ENDPOINTS_FILE, HEALTH, OUTLIER, RESOLVER, RETRY, STICKY, TIMEOUTS,
         TLS_TO_UPSTREAM, UPSTREAM,
@@ -128,12 +129,19 @@ pub(super) struct Setting {
     beside: &'static str,
     /// The paths of the settings that it interacts with.
     see: &'static [&'static str],
+    /// A change takes effect when Tollgate starts again.
+    restart: bool,
+    /// It does not affect requests, and may differ between instances that share their limits.
+    of_the_instance: bool,
+    /// Its value is not shown where a reload lists what has changed.
+    confidential: bool,
 }
 
 impl Setting {
     pub(super) const fn new(key: &'static str, kind: Kind, about: &'static str) -> Self {
         let (default, example, beside) = (Default::Required, "", "");
-        Self { key, kind, about, default, example, beside, see: &[] }
+        let (restart, of_the_instance, confidential) = (false, false, false);
+        Self { key, kind, about, default, example, beside, see: &[], restart, of_the_instance, confidential }
     }
 
     /// With another meaning.
@@ -161,6 +169,18 @@ impl Setting {
 
     pub(super) const fn see(self, paths: &'static [&'static str]) -> Self {
         Self { see: paths, ..self }
+    }
+
+    pub(super) const fn restart(self) -> Self {
+        Self { restart: true, ..self }
+    }
+
+    pub(super) const fn of_the_instance(self) -> Self {
+        Self { of_the_instance: true, ..self }
+    }
+
+    pub(super) const fn confidential(self) -> Self {
+        Self { confidential: true, ..self }
     }
 
     /// What all its keys begin with, where only that is fixed.

@@ -1,11 +1,11 @@
 //! The top level.
 
 use super::{
-    Items, Kind, LONGEST, Mapping, Setting, Settings, bans, listeners, policies, routes, store, telemetry,
-    text, upstreams, user,
+    Items, Kind, LONGEST, Mapping, Setting, Settings, bans, listeners, policies, routes, store, text,
+    upstreams, user,
 };
 
-use crate::config::model::{ClientAddress, ClientLimits, ReplyHeaders};
+use crate::config::model::{AccessLog, ClientAddress, ClientLimits, Log, ReplyHeaders, Tracing};
 
 pub(in crate::config) static ROOT: Mapping = Mapping::new(
     "The sections of the file. `routes` is required, and `upstreams` wherever a route forwards requests.",
@@ -165,17 +165,17 @@ pub(in crate::config) static ROOT: Mapping = Mapping::new(
         .see(&["listeners[].tls.client_ca"]),
         Setting::new(
             "access_log",
-            Kind::Either(&[Kind::Word(&["json", "combined", "off"]), Kind::Mapping(|| &telemetry::ACCESS_LOG)]),
+            Kind::Either(&[Kind::Word(&["json", "combined", "off"]), Kind::Mapping(AccessLog::mapping)]),
             "The log of requests: only its format, or a mapping with all its settings.",
         )
         .default("json")
         .example("combined"),
-        Setting::new("log", Kind::Mapping(|| &telemetry::LOG), "Tollgate's own messages, on stderr.")
+        Setting::new("log", Kind::Mapping(Log::mapping), "Tollgate's own messages, on stderr.")
             .unset("text, from the level `info`")
             .example("{ level: debug }"),
         Setting::new(
             "tracing",
-            Kind::Mapping(|| &telemetry::TRACING),
+            Kind::Mapping(Tracing::mapping),
             "Traces, sent to an OpenTelemetry collector.",
         )
         .unset("no traces")

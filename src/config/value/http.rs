@@ -10,19 +10,9 @@ use super::{
     Invalid,
     quantity::{number, whole_number},
 };
-use crate::config::model::{AddressHeader, FieldPattern};
+use crate::config::model::FieldPattern;
 
 const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
-
-/// Reads the name of the header with the client's address.
-pub(in crate::config) fn address_header(text: &str) -> Result<AddressHeader, Invalid> {
-    let name = unreserved_field_name(text)?;
-    Ok(match name.as_str() {
-        "x-forwarded-for" => AddressHeader::XForwardedFor,
-        "forwarded" => AddressHeader::Forwarded,
-        _ => AddressHeader::Single(name),
-    })
-}
 
 /// Reads the name of a header field, in any case.
 pub(in crate::config) fn field_name(text: &str) -> Result<HeaderName, Invalid> {

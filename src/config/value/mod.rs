@@ -19,10 +19,9 @@ mod urls;
 
 pub(super) use choice::{boolean, choice, named_choice};
 pub(super) use http::{
-    address_header, bearer_token, cookie_name, cookie_value, denial_status, editable_field_name,
-    editable_fields, field_name, field_value, grpc_status, method, parameter_name, parameter_value,
-    pseudonym, reply_field_name, request_id_field_name, route_reply_field_name, route_reply_status,
-    status_range, unreserved_field_name,
+    bearer_token, cookie_name, cookie_value, denial_status, editable_field_name, editable_fields, field_name,
+    field_value, grpc_status, method, parameter_name, parameter_value, pseudonym, reply_field_name,
+    request_id_field_name, route_reply_field_name, route_reply_status, status_range, unreserved_field_name,
 };
 pub(super) use invalid::Invalid;
 pub(super) use key::{certificate_field, condition, condition_with_key, key_recipe};
