@@ -25,6 +25,8 @@ pub(crate) struct MappingAttributes {
     /// `written`: the struct holds what stands in the file, and other code makes the configuration of it. It has neither
     /// `Default` nor `Serialize`.
     pub(crate) written: bool,
+    /// `check = path`: looks at several settings together, and reports what is wrong.
+    pub(crate) check: Option<Path>,
     /// `unread`: other code reads it, and derives `Serialize`.
     pub(crate) unread: bool,
     /// `constructor`: makes `with_defaults`, which takes the required settings.
@@ -42,6 +44,7 @@ impl MappingAttributes {
                     "such_as" => found.such_as = Some(meta.value()?.parse()?),
                     "foreign" => found.foreign = Some(meta.value()?.parse()?),
                     "written" => found.written = true,
+                    "check" => found.check = Some(meta.value()?.parse()?),
                     "unread" => found.unread = true,
                     "constructor" => found.constructor = true,
                     "rules" => found.rules = in_parentheses::<Expr>(&meta)?,
@@ -68,7 +71,7 @@ pub(crate) struct FieldAttributes {
     /// `unset = "no cookie"`: what applies without the setting, in words.
     pub(crate) unset: Option<LitStr>,
     /// `missing = "such as `endpoints: […]`"`: the help where the setting is missing. It is required.
-    pub(crate) missing: Option<LitStr>,
+    pub(crate) missing: Option<Expr>,
     /// `example = "64KiB"`
     pub(crate) example: Option<LitStr>,
     /// `beside = "path: /healthz"`: what the example needs beside it, without braces.

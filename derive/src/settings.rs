@@ -65,13 +65,9 @@ impl Field {
 
     /// Whether the whole is wrong without it.
     fn is_required(&self) -> bool {
-        let FieldAttributes { default, value, unset, flatten, .. } = &self.attributes;
-        !self.is_optional()
-            && !self.is_prefix()
-            && !flatten
-            && default.is_none()
-            && value.is_none()
-            && unset.is_none()
+        let FieldAttributes { default, value, unset, .. } = &self.attributes;
+        let has_default = default.is_some() || value.is_some() || unset.is_some();
+        !self.is_optional() && !self.is_prefix() && !has_default
     }
 
     fn is_prefix(&self) -> bool {
@@ -157,13 +153,21 @@ fn described(input: &DeriveInput, attributes: &MappingAttributes, fields: &[Fiel
     let rules = attributes.rules.iter().map(|rule| quote!(crate::config::settings::Rule::#rule));
     let such_as = attributes.such_as.as_ref().map_or_else(|| quote!(None), |line| quote!(Some(#line)));
     let foreign = text(&attributes.foreign);
+    // A list is a static of its own: it refers to others, which a constant can't do in a temporary value.
+    let list = |settings: &[TokenStream]| {
+        let count = settings.len();
+        quote!({
+            static LIST: [crate::config::settings::Setting; #count] = [#(#settings),*];
+            &LIST
+        })
+    };
     let mut parts = Vec::new();
     let mut own = Vec::new();
     for field in fields {
         let spliced = field.attributes.before.as_ref().or(field.attributes.flatten.then_some(&field.of));
         if let Some(of) = spliced {
             let before = std::mem::take(&mut own);
-            parts.push(quote!(&[#(#before),*]));
+            parts.push(list(&before));
             parts.push(quote!(<#of as crate::config::settings::Settings>::OWN));
         }
         if field.attributes.flatten || field.attributes.skip {
@@ -172,9 +176,9 @@ fn described(input: &DeriveInput, attributes: &MappingAttributes, fields: &[Fiel
         own.push(setting(field)?);
     }
     let own = match parts.is_empty() {
-        true => quote!(&[#(#own),*]),
+        true => list(&own),
         false => {
-            parts.push(quote!(&[#(#own),*]));
+            parts.push(list(&own));
             quote!(&[])
         }
     };
@@ -232,6 +236,13 @@ fn read(input: &DeriveInput, attributes: &MappingAttributes, fields: &[Field]) -
     let lifetime = input.generics.lifetimes().next().map(|parameter| parameter.lifetime.clone());
     let arguments = lifetime.as_ref().map(|_| quote!(<'t>));
     let names: Vec<_> = fields.iter().map(|field| &field.name).collect();
+    let check = attributes.check.as_ref().map(|check| {
+        quote! {
+            fn check(mapping: &crate::config::reader::MappingCursor<'t>, read: Option<&Self>) {
+                #check(mapping, read);
+            }
+        }
+    });
     let is_required = fields.iter().any(Field::is_required);
     let is_plain = !is_required && lifetime.is_none();
     let mut taken = Vec::new();
@@ -243,6 +254,9 @@ fn read(input: &DeriveInput, attributes: &MappingAttributes, fields: &[Field]) -
             None => quote!(mapping.take(#key)),
         };
         taken.push(match () {
+            () if field.attributes.flatten && is_plain => quote! {
+                let #own = <#of as crate::config::settings::ReadOver>::over(default.#own, mapping);
+            },
             () if field.attributes.flatten => quote! {
                 let #own = <#of as crate::config::settings::Read>::fields(mapping);
             },
@@ -286,6 +300,7 @@ fn read(input: &DeriveInput, attributes: &MappingAttributes, fields: &[Field]) -
                     #(#taken)*
                     Some(Self { #(#names: #names?),* })
                 }
+                #check
             }
         });
     }
@@ -300,6 +315,7 @@ fn read(input: &DeriveInput, attributes: &MappingAttributes, fields: &[Field]) -
             fn fields(mapping: &mut crate::config::reader::MappingCursor<'t>) -> Option<Self> {
                 Some(<Self as crate::config::settings::ReadOver>::over(Self::default(), mapping))
             }
+            #check
         }
         impl<'t> crate::config::settings::ReadOver<'t> for #name {
             fn over(default: Self, mapping: &mut crate::config::reader::MappingCursor<'t>) -> Self {
@@ -316,7 +332,7 @@ fn constructor(input: &DeriveInput, fields: &[Field]) -> Result<TokenStream> {
     let (mut parameters, mut values) = (Vec::new(), Vec::new());
     for field in fields {
         let (own, of) = (&field.name, &field.of);
-        if field.is_required() || field.attributes.flatten {
+        if field.is_required() {
             parameters.push(quote!(#own: #of));
             values.push(quote!(#own));
         } else {

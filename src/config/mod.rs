@@ -11,6 +11,7 @@
 //!
 //! Nothing outside this module sees YAML; the rest of the crate knows [`model`] only.
 
+mod checks;
 mod errors;
 mod foreign;
 mod inserted;

@@ -5,6 +5,7 @@ use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use super::{display::format_size, serialize};
+use crate::config::reader::Cursor;
 
 /// Sockets on which clients are served in one way.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -217,6 +218,11 @@ impl Secret {
     /// Wraps `value`.
     pub fn new(value: impl Into<String>) -> Self {
         Self(value.into())
+    }
+
+    /// Reads a secret. `None`: it is empty, or wrong.
+    pub(in crate::config) fn read(value: Cursor<'_>) -> Option<Self> {
+        value.parse_secret(|text| Ok(text.to_owned())).filter(|text| !text.is_empty()).map(Self)
     }
 
     /// The value itself, to compare or to send it.

@@ -11,12 +11,12 @@ use super::{
     policies::{self, StoreMemory},
     resolver,
     routes::{self, RouteDefaults},
-    spoofable_headers, store, upstreams, user,
+    spoofable_headers, upstreams, user,
 };
 use crate::config::{
     model::{
-        AccessLog, ClientLimits, Config, ConfigSource, Forwarded, Log, ReplyHeaders, Route, Shutdown,
-        Tracing, Workers,
+        AccessLog, ClientLimits, Config, ConfigSource, Forwarded, Log, MemoryStore, ReplyHeaders, Route,
+        Shutdown, Store, Tracing, Workers,
     },
     reader::Cursor,
     settings::{self, Read, ReadOver, Value},
@@ -44,9 +44,12 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     let request_id = clients::request_id(mapping.take("request_id"));
     let (user, identity) =
         user::user_sources(mapping.take("user"), has_trusted_proxies, has_client_certificates);
-    let store = store::store(mapping.take("store"));
-    let policies =
-        policies::policies(mapping.take("policies"), identity, &StoreMemory::new(&store, &store::MEMORY));
+    let store = Store::read(mapping.take("store"));
+    let policies = policies::policies(
+        mapping.take("policies"),
+        identity,
+        &StoreMemory::new(&store, &MemoryStore::default()),
+    );
     let (bans, close_banned_tunnels) = abuse::bans(mapping.take("bans"), identity, &policies);
     let abuse = abuse::abuse(mapping.take("abuse"));
     let resolver = resolver::resolver(mapping.take("resolver"));

@@ -2,13 +2,13 @@
 
 use std::{
     ops::RangeInclusive,
-    path::Path,
     time::{Duration, SystemTime},
 };
 
 use crate::{
     config::{
         Purpose,
+        checks::certificates::{report_certificate, warn_of_expiry},
         model::{CertificateFiles, ClientAuth, Hsts, Tls, TlsVersion},
         reader::{Cursor, MappingCursor},
         settings,
@@ -17,7 +17,7 @@ use crate::{
             private_key,
         },
     },
-    tls::{Certificate, CertificateError, CertificateInfo, Validity},
+    tls::{Certificate, CertificateError},
 };
 
 /// The statuses that say that a client is refused.
@@ -88,21 +88,6 @@ fn certificate(item: Cursor<'_>, known: &mut Vec<String>) -> Option<CertificateF
         }
     }
     Some(CertificateFiles { cert, key, names })
-}
-
-/// Reports what is wrong with a certificate or a key.
-pub(super) fn report_certificate(value: Cursor<'_>, file: &Path, error: &CertificateError) {
-    value.report(format!("`{}` {error}", value.name_of(file)), error.help().map(str::to_owned));
-}
-
-/// What is served is warned of from day to day, so that the warning ends with a renewal.
-pub(super) fn warn_of_expiry(value: Cursor<'_>, file: &Path, info: &CertificateInfo, now: SystemTime) {
-    if value.purpose() == Purpose::Check && info.validity(now) == Validity::Expiring {
-        let days = info.days_left(now).unwrap_or_default();
-        let plural = if days == 1 { "" } else { "s" };
-        let message = format!("`{}` expires in {days} day{plural}", value.name_of(file));
-        value.warn(message, "renew it; the files are read again when they change".to_owned());
-    }
 }
 
 fn names(list: Cursor<'_>) -> Option<Vec<String>> {

@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::{
     MIN_DURATION,
     balance::{balance, explain_other_names, slow_start, sticky},
-    client_tls::client_tls,
     endpoints::{Endpoints, endpoints},
     health::{health, outlier},
     other_names,
@@ -13,9 +12,9 @@ use super::{
     user::IdentitySources,
 };
 use crate::config::{
-    model::{Endpoint, HostHeader, Protocol, Retry, Timeouts, Upstream, UpstreamTls},
+    model::{ClientTls, Endpoint, HostHeader, Protocol, Retry, Timeouts, Upstream, UpstreamTls},
     reader::{Cursor, MappingCursor, NameTable},
-    settings,
+    settings::{self, Read},
     value::{Invalid, MAX_DURATION, choice, count, duration, percentage, resource_name, server_name, size},
 };
 
@@ -149,7 +148,7 @@ fn tls(
             .mapping_such_as("tls: { ca: FILE }")?
             .of(&settings::TLS_TO_UPSTREAM)
             .knowing(other_names::UPSTREAM_TLS);
-        let client = client_tls(&mut mapping);
+        let client = ClientTls::fields(&mut mapping).unwrap_or_default();
         let server_name = mapping.take("server_name").and_then(|value| value.parse(server_name));
         mapping.finish();
         Some(UpstreamTls { client, server_name })

@@ -25,10 +25,14 @@ pub(in crate::config) trait Read<'t>: Settings + Sized {
     /// `None`: a required setting is missing or wrong.
     fn fields(mapping: &mut MappingCursor<'t>) -> Option<Self>;
 
+    /// Looks at several settings together, and reports what is wrong. `read`: `None` if a required setting is.
+    fn check(_: &MappingCursor<'t>, _: Option<&Self>) {}
+
     /// `None`: this is not a mapping, or a required setting is missing or wrong.
     fn read(value: Cursor<'t>) -> Option<Self> {
         let mut mapping = opened::<Self>(value)?;
         let read = Self::fields(&mut mapping);
+        Self::check(&mapping, read.as_ref());
         mapping.finish();
         read
     }
@@ -43,6 +47,7 @@ pub(in crate::config) trait ReadOver<'t>: Read<'t> {
     fn or(value: Option<Cursor<'t>>, default: Self) -> Self {
         let Some(mut mapping) = value.and_then(opened::<Self>) else { return default };
         let read = Self::over(default, &mut mapping);
+        Self::check(&mapping, Some(&read));
         mapping.finish();
         read
     }

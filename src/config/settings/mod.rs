@@ -15,7 +15,6 @@ mod policies;
 mod root;
 mod routes;
 mod schema;
-mod store;
 #[cfg(test)]
 mod tests;
 pub(super) mod text;
@@ -33,7 +32,6 @@ pub(super) use self::{
     policies::{COST, COUNT, OVERRIDE, POLICY, RECORD, REPLY},
     root::{ADDRESSES_FILE, ROOT, SHUTDOWN},
     routes::{CORS, HEADER_EDITS, MATCH, REDIRECT, REWRITE, ROUTE, ROUTE_REPLY, SHARE},
-    store::{BREAKER, CLUSTER, MEMORY, REDIS, SENTINEL, STORE, TLS_TO_REDIS},
     upstreams::{
         BALANCE, ENDPOINT, ENDPOINTS_FILE, HEALTH, OUTLIER, RESOLVER, RETRY, STICKY, TIMEOUTS,
         TLS_TO_UPSTREAM, UPSTREAM,

@@ -1,11 +1,11 @@
 //! The top level.
 
 use super::{
-    Items, Kind, LONGEST, Mapping, Setting, Settings, bans, listeners, policies, routes, store, text,
-    upstreams, user,
+    Items, Kind, LONGEST, Mapping, Setting, Settings, bans, listeners, policies, routes, text, upstreams,
+    user,
 };
 
-use crate::config::model::{AccessLog, ClientAddress, ClientLimits, Log, ReplyHeaders, Tracing};
+use crate::config::model::{AccessLog, ClientAddress, ClientLimits, Log, ReplyHeaders, Store, Tracing};
 
 pub(in crate::config) static ROOT: Mapping = Mapping::new(
     "The sections of the file. `routes` is required, and `upstreams` wherever a route forwards requests.",
@@ -75,7 +75,7 @@ pub(in crate::config) static ROOT: Mapping = Mapping::new(
         .see(&["policies.*.key", "bans.*.key", "trusted_proxies"]),
         Setting::new(
             "store",
-            Kind::Either(&[Kind::Word(&["memory"]), Kind::Mapping(|| &store::STORE)]),
+            Kind::Either(&[Kind::Word(&["memory"]), Kind::Mapping(Store::mapping)]),
             "Where limits are counted: in the memory of this process, or in Redis, for several instances together.",
         )
         .default("memory")

@@ -1,10 +1,6 @@
 //! `upstreams` and `resolver`.
 
-use super::{
-    HOUR, Items, Kind, LONGEST, MIB, MINUTE, Mapping, Rule, SECOND, Setting, policies,
-    store::{CA, CERT, KEY},
-    text,
-};
+use super::{HOUR, Items, Kind, LONGEST, MIB, MINUTE, Mapping, Rule, SECOND, Setting, policies, text};
 
 const RETRY_REASONS: &[&str] = &["connect", "refused", "502", "503", "504", "timeout"];
 /// The most connections of an upstream.
@@ -203,9 +199,17 @@ pub(in crate::config) static TLS_TO_UPSTREAM: Mapping = Mapping::new(
     "TLS to `https://` endpoints. The files are read again when they change.",
     "upstreams.md",
     &[
-        CA,
-        CERT,
-        KEY,
+        Setting::new("ca", Kind::File, "The authorities that sign the certificate of the server, in PEM.")
+            .unset("the authorities of the system")
+            .example("tls/ca.pem"),
+        Setting::new("cert", Kind::File, "The certificate that Tollgate shows to the server, in PEM.")
+            .unset("no certificate")
+            .example("tls/me.pem")
+            .beside("key: tls/me.key"),
+        Setting::new("key", Kind::File, "The private key of `cert`, in PEM.")
+            .unset("no certificate")
+            .example("tls/me.key")
+            .beside("cert: tls/me.pem"),
         Setting::new(
             "server_name",
             Kind::Text(&text::SERVER_NAME),

@@ -1,0 +1,4 @@
+//! Checks over several settings: one file for each.
+
+pub(super) mod certificates;
+pub(super) mod redis;

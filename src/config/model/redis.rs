@@ -1,0 +1,278 @@
+//! Redis, in which instances share their limits.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use tollgate_derive::Settings;
+
+use super::{ClientTls, Secret, serialize};
+use crate::config::{
+    checks,
+    reader::{Cursor, MappingCursor},
+    settings::{Mapping, Read, Setting, Settings},
+    value::{REDIS_URL, database, key_prefix, printable_text, redis_node_url, redis_url},
+};
+
+/// The Redis that holds the limits. Set exactly one of `url`, `sentinel` and `cluster`.
+#[derive(Debug, Clone, PartialEq, Eq, Settings)]
+#[settings(page = "redis.md", sample = "url: \"redis://127.0.0.1:6379\"", constructor)]
+#[settings(check = checks::redis::check, rules(
+    One(&["url", "sentinel", "cluster"]),
+    With("user", "password"),
+    AtMostOne(&["url", "user"]),
+    AtMostOne(&["url", "password"]),
+    AtMostOne(&["url", "database"]),
+    AtMostOne(&["cluster", "database"])
+))]
+pub struct Redis {
+    #[setting(flatten)]
+    pub topology: RedisTopology,
+    /// The user (ACL) that Tollgate logs in to Redis as.
+    #[setting(text = ANY, read = filled_text, unset = "the default user", example = "app")]
+    #[setting(beside = "cluster: { nodes: [\"redis://10.0.0.1:6379\"] }, password: \"${REDIS_PASSWORD}\"")]
+    pub user: Option<String>,
+    /// The password of Redis.
+    #[setting(text = SECRET, read = Secret::read, unset = "none", example = "\"${REDIS_PASSWORD}\"")]
+    #[setting(beside = "cluster: { nodes: [\"redis://10.0.0.1:6379\"] }")]
+    pub password: Option<Secret>,
+    /// The number of the database on the servers behind Sentinel.
+    #[setting(count = "0..=2147483647", parse = database, default = "0", example = "1", omit_if = serialize::is_zero)]
+    #[setting(beside = "sentinel: { master: mymaster, nodes: [\"redis://10.0.0.1:26379\"] }")]
+    pub database: u32,
+    /// TLS to Redis. It applies to `rediss://` URLs.
+    #[setting(
+        mapping,
+        unset = "the authorities of the system, and no client certificate",
+        example = "{ ca: tls/ca.pem }"
+    )]
+    #[setting(beside = "url: \"rediss://redis.internal:6380\"")]
+    pub tls: ClientTls,
+    /// How long Tollgate waits for Redis to decide on a request; in a cluster, for each round trip. After that, each
+    /// policy does what its `on_store_error` says.
+    #[setting(duration = "1ms..=10s", default = "50ms", example = "20ms")]
+    #[setting(see = ["policies.*.on_store_error", "store.redis.breaker.failures"])]
+    pub timeout: Duration,
+    /// The most connections of each worker to each server.
+    #[setting(count = "1..=64", default = "2", example = "4", see = ["workers"])]
+    pub connections: u32,
+    /// The first part of every key in Redis.
+    #[setting(text = PREFIX, parse = key_prefix, default = "ratelimit", example = "eu-1")]
+    pub prefix: String,
+    /// When Tollgate stops asking a Redis that does not answer, and for how long.
+    #[setting(mapping, unset = "after 5 failures, for a second", example = "{ failures: 3 }")]
+    pub breaker: Breaker,
+}
+
+impl Redis {
+    /// A single server, with the default of every other setting.
+    pub fn at(url: Secret) -> Self {
+        Self::with_defaults(RedisTopology::Url(url))
+    }
+
+    /// How long one answer may take of what no request waits for.
+    pub fn call_timeout(&self) -> Duration {
+        self.timeout.max(Duration::from_millis(500))
+    }
+
+    /// Time for so many round trips, each as long as a decision may take: four seconds at most, so that a server that is silent
+    /// holds nothing up for long.
+    pub fn time_for(&self, round_trips: u32) -> Duration {
+        (self.timeout * round_trips).min(Duration::from_secs(4))
+    }
+
+    /// How long it may take to connect and to be greeted.
+    pub fn connect_timeout(&self) -> Duration {
+        self.time_for(4).max(Duration::from_secs(1))
+    }
+
+    /// The prefix of every key. `cluster.strict` makes it a hash tag, so that all keys are in one slot.
+    pub fn key_prefix(&self) -> String {
+        match &self.topology {
+            RedisTopology::Cluster(Cluster { is_strict: true, .. }) => format!("{{{}}}", self.prefix),
+            _ => self.prefix.clone(),
+        }
+    }
+
+    /// All URLs, each with the path of its setting.
+    pub fn urls(&self) -> (&'static str, &[Secret]) {
+        self.topology.urls()
+    }
+}
+
+/// Which servers there are, and who knows that.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RedisTopology {
+    /// One server: `redis://`, `rediss://` or `unix://`, with user, password and database, if any.
+    #[serde(serialize_with = "serialize::url_without_credentials")]
+    Url(Secret),
+    /// Sentinels name the primary.
+    Sentinel(Sentinel),
+    /// A Redis Cluster.
+    Cluster(Cluster),
+}
+
+impl RedisTopology {
+    /// All URLs, each with the path of its setting.
+    pub fn urls(&self) -> (&'static str, &[Secret]) {
+        match self {
+            Self::Url(url) => ("store.redis.url", std::slice::from_ref(url)),
+            Self::Sentinel(sentinel) => ("store.redis.sentinel.nodes", &sentinel.nodes),
+            Self::Cluster(cluster) => ("store.redis.cluster.nodes", &cluster.nodes),
+        }
+    }
+
+    /// The scheme of its URLs.
+    pub(in crate::config) fn scheme(&self) -> &str {
+        let (_, urls) = self.urls();
+        urls.first().and_then(|url| url.reveal().split_once("://")).map_or("redis", |(scheme, _)| scheme)
+    }
+}
+
+/// The ways to say where Redis is.
+#[derive(Settings)]
+#[settings(written)]
+struct TopologySettings<'t> {
+    /// A single server: `redis://USER:PASSWORD@HOST:PORT/DATABASE`, `rediss://` for TLS, or `unix:///PATH`.
+    #[setting(text = REDIS_URL, example = "redis://127.0.0.1:6379")]
+    url: Option<Cursor<'t>>,
+    /// Redis behind Sentinel, which tells Tollgate the current primary.
+    #[setting(mapping(Sentinel), example = "{ master: mymaster, nodes: [\"redis://10.0.0.1:26379\"] }")]
+    sentinel: Option<Cursor<'t>>,
+    /// A Redis Cluster.
+    #[setting(mapping(Cluster), example = "{ nodes: [\"redis://10.0.0.1:6379\"] }")]
+    cluster: Option<Cursor<'t>>,
+}
+
+impl Settings for RedisTopology {
+    const OWN: &'static [Setting] = TopologySettings::OWN;
+    const PARTS: &'static [&'static [Setting]] = TopologySettings::PARTS;
+
+    fn mapping() -> &'static Mapping {
+        TopologySettings::mapping()
+    }
+}
+
+impl<'t> Read<'t> for RedisTopology {
+    /// Exactly one of `url`, `sentinel` and `cluster`.
+    fn fields(mapping: &mut MappingCursor<'t>) -> Option<Self> {
+        let given: Vec<_> = ["url", "sentinel", "cluster"]
+            .into_iter()
+            .filter_map(|key| Some((key, mapping.key_location(key)?)))
+            .collect();
+        if let [(first, _), others @ ..] = &given[..] {
+            for (key, location) in others {
+                let help = format!("keep one of them: Redis is found by `{first}` or by `{key}`");
+                mapping.report_at(*location, format!("`{key}` and `{first}` exclude each other"), help);
+            }
+        }
+        let TopologySettings { url, sentinel, cluster } = TopologySettings::fields(mapping)?;
+        if sentinel.is_none() && cluster.is_none() {
+            let url = mapping.require("url", REDIS_URL)?.parse_secret(redis_url)?;
+            return Some(Self::Url(Secret::new(url)));
+        }
+        // All of them are read, for their errors.
+        let url = url.and_then(|value| value.parse_secret(redis_url));
+        let sentinel = sentinel.map(|value| Sentinel::read(value).map(Self::Sentinel));
+        let cluster = cluster.map(|value| Cluster::read(value).map(Self::Cluster));
+        if given.len() != 1 || url.is_some() {
+            return None;
+        }
+        sentinel.or(cluster)?
+    }
+}
+
+/// Redis behind Sentinel.
+#[derive(Debug, Clone, PartialEq, Eq, Settings)]
+#[settings(page = "redis.md", rules(With("user", "password")), check = checks::redis::user_without_password)]
+#[settings(sample = "master: mymaster, nodes: [\"redis://10.0.0.1:26379\"]")]
+pub struct Sentinel {
+    /// The name of the primary in `sentinel.conf`.
+    #[setting(text = NAME, parse = printable_text, example = "mymaster")]
+    #[setting(missing = "the name of the primary in sentinel.conf, such as mymaster")]
+    pub master: String,
+    /// The URLs of the Sentinels, port 26379 by default. It is enough if one of them answers.
+    #[setting(list(text = REDIS_NODE, Some), read = sentinels, shown = serialize::urls_without_credentials)]
+    #[setting(missing = SENTINELS, example = "[\"redis://10.0.0.1:26379\", \"redis://10.0.0.2:26379\"]")]
+    pub nodes: Vec<Secret>,
+    /// The user (ACL) that Tollgate logs in to the Sentinels as.
+    #[setting(text = ANY, read = filled_text, unset = "the default user", example = "app")]
+    #[setting(beside = "password: \"${SENTINEL_PASSWORD}\"")]
+    pub user: Option<String>,
+    /// The password of the Sentinels.
+    #[setting(text = SECRET, read = Secret::read, unset = "none", example = "\"${SENTINEL_PASSWORD}\"")]
+    pub password: Option<Secret>,
+}
+
+/// A Redis Cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Settings)]
+#[settings(page = "redis.md", sample = "nodes: [\"redis://10.0.0.1:6379\"]")]
+pub struct Cluster {
+    /// The URLs of some nodes, port 6379 by default. From them, Tollgate learns all others.
+    #[setting(list(text = REDIS_NODE, Some), read = nodes, shown = serialize::urls_without_credentials)]
+    #[setting(missing = NODES, example = "[\"redis://10.0.0.1:6379\", \"redis://10.0.0.2:6379\"]")]
+    pub nodes: Vec<Secret>,
+    /// Whether all keys are in one hash slot, and so on one node. Each request is then decided in one step, but one node
+    /// carries the whole load.
+    #[setting(key = "strict", default = "false", example = "true")]
+    pub is_strict: bool,
+}
+
+const SENTINELS: &str = "nodes: [redis://10.0.0.1:26379, redis://10.0.0.2:26379]";
+const NODES: &str = "nodes: [redis://10.0.0.1:6379, redis://10.0.0.2:6379]";
+
+fn sentinels(value: Cursor<'_>) -> Option<Vec<Secret>> {
+    nodes_at(value, 26379, SENTINELS)
+}
+
+fn nodes(value: Cursor<'_>) -> Option<Vec<Secret>> {
+    nodes_at(value, 6379, NODES)
+}
+
+/// URLs of nodes, all with the same scheme.
+fn nodes_at(value: Cursor<'_>, default_port: u16, example: &str) -> Option<Vec<Secret>> {
+    if value.is_empty_list() {
+        value.report("this list is empty", format!("name at least one: {example}"));
+        return None;
+    }
+    let items = value.list()?;
+    let count = items.len();
+    let mut scheme = None;
+    let urls: Vec<Secret> = items
+        .into_iter()
+        .filter_map(|item| {
+            let mut url = item.parse_secret(redis_node_url)?;
+            let own = if url.scheme() == "rediss" { "rediss" } else { "redis" };
+            if *scheme.get_or_insert(own) != own {
+                item.report(
+                    "this node and the first have different schemes",
+                    "use redis:// for all nodes, or rediss:// for all".to_owned(),
+                );
+                return None;
+            }
+            if url.port().is_none() {
+                // This fails only for URLs without a host.
+                let _has_host = url.set_port(Some(default_port));
+            }
+            Some(Secret::new(url))
+        })
+        .collect();
+    (urls.len() == count).then_some(urls)
+}
+
+/// The circuit breaker: while it is open, Tollgate does not ask Redis, and each policy does what its `on_store_error` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Settings)]
+#[settings(page = "redis.md")]
+pub struct Breaker {
+    /// After this many failures in a row, Tollgate stops asking Redis for `retry_after`.
+    #[setting(count = "1..=1000000", default = "5", example = "3")]
+    pub failures: u32,
+    /// How long Tollgate waits before it asks Redis again.
+    #[setting(duration = "10ms..=1h", default = "1s", example = "5s")]
+    pub retry_after: Duration,
+}
+
+/// Text, unless it is empty.
+fn filled_text(value: Cursor<'_>) -> Option<String> {
+    value.parse(|text| Ok(text.to_owned())).filter(|text| !text.is_empty())
+}
