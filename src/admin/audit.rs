@@ -25,7 +25,7 @@ use crate::{
 pub(super) struct AuditQuery {
     /// Only changes by operators, or by rules.
     #[param(inline)]
-    pub(super) by: Option<Author>,
+    pub(super) by: Option<AuditAuthor>,
     /// Entries per page; 100 by default.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
@@ -37,14 +37,14 @@ pub(super) struct AuditQuery {
 /// What makes changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Author {
+pub(super) enum AuditAuthor {
     /// By the admin port, or by a signal.
     Operator,
     /// A rule of `bans`.
     Rule,
 }
 
-impl Author {
+impl AuditAuthor {
     /// As the query has it.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -54,11 +54,11 @@ impl Author {
     }
 }
 
-impl From<Author> for abuse::Author {
-    fn from(author: Author) -> Self {
+impl From<AuditAuthor> for abuse::Author {
+    fn from(author: AuditAuthor) -> Self {
         match author {
-            Author::Operator => Self::Operator,
-            Author::Rule => Self::Rule,
+            AuditAuthor::Operator => Self::Operator,
+            AuditAuthor::Rule => Self::Rule,
         }
     }
 }

@@ -13,8 +13,7 @@ use axum::{
 use http::{
     HeaderMap, HeaderValue, Method, StatusCode, Uri,
     header::{
-        AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, ORIGIN, RETRY_AFTER, WWW_AUTHENTICATE,
-        X_CONTENT_TYPE_OPTIONS,
+        AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, ORIGIN, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
     },
     request::Parts,
 };
@@ -22,8 +21,13 @@ use http_body::Body as _;
 use subtle::ConstantTimeEq;
 
 use super::{
-    connection_slots::ConnectionSlot, context::HandlerContext, extract::Peer, page, problem::Problem,
-    session, token_throttle::Attempt,
+    connection_slots::ConnectionSlot,
+    context::HandlerContext,
+    extract::RemoteAddress,
+    page,
+    problem::Problem,
+    session,
+    token_throttle::{TokenVerdict, throttled_response},
 };
 use crate::config::model::Secret;
 
@@ -88,15 +92,18 @@ async fn authenticate(context: &HandlerContext, head: &Parts, token: &Secret) ->
     if page::is_public(path) || session::is_valid(token, &head.headers, context.state.clock.now()) {
         return Ok(false);
     }
-    let peer = head.extensions.get::<Peer>().map_or(IpAddr::from([0, 0, 0, 0]), |&Peer(peer)| peer);
-    let attempt = match head.headers.contains_key(AUTHORIZATION) {
-        true => context.bearer_throttle.attempt(peer, || bears(&head.headers, token)).await,
-        false => Attempt::Wrong { is_first: false },
+    let peer = head
+        .extensions
+        .get::<RemoteAddress>()
+        .map_or(IpAddr::from([0, 0, 0, 0]), |&RemoteAddress(peer)| peer);
+    let verdict = match head.headers.contains_key(AUTHORIZATION) {
+        true => context.bearer_throttle.check(peer, || bears(&head.headers, token)).await,
+        false => TokenVerdict::Wrong { is_first: false },
     };
-    match attempt {
-        Attempt::Right => Ok(true),
-        Attempt::Throttled => Err(Box::new(too_many_attempts())),
-        Attempt::Wrong { is_first } => {
+    match verdict {
+        TokenVerdict::Right => Ok(true),
+        TokenVerdict::Throttled => Err(Box::new(throttled_response())),
+        TokenVerdict::Wrong { is_first } => {
             if is_first {
                 tracing::warn!(%peer, "a request from {peer} to the admin port had a wrong token");
             }
@@ -105,13 +112,6 @@ async fn authenticate(context: &HandlerContext, head: &Parts, token: &Secret) ->
             Err(Box::new(if asks_for_page { page::redirect_to_login(&head.uri) } else { unauthorized() }))
         }
     }
-}
-
-/// To a client that guesses the token.
-pub(super) fn too_many_attempts() -> Response {
-    let problem =
-        Problem::new(StatusCode::TOO_MANY_REQUESTS, "too many wrong tokens: try again in one second");
-    ([(RETRY_AFTER, "1")], problem).into_response()
 }
 
 fn unauthorized() -> Response {

@@ -11,7 +11,7 @@ use super::{
     ban_reach::shut_out,
     context::{HandlerContext, is_shared, to_completion},
     dto::{self, schema},
-    extract::{JsonBody, Operator, Peer, Query, checked_reason},
+    extract::{JsonBody, Operator, Query, RemoteAddress, checked_reason},
     openapi::{BodyErrors, ConflictError, NotFoundError, ReadErrors, WriteErrors},
     paging::{decode_cursor, encode_cursor, page_size},
     problem::Problem,
@@ -125,7 +125,7 @@ pub(super) fn page(context: &HandlerContext, query: &BansQuery) -> Result<dto::B
 pub(super) async fn create(
     State(context): State<Arc<HandlerContext>>,
     by: Operator,
-    peer: Option<Extension<Peer>>,
+    peer: Option<Extension<RemoteAddress>>,
     JsonBody(new): JsonBody<dto::NewBan>,
 ) -> Result<(StatusCode, Json<dto::Banned>), Problem> {
     let key = parse_key(&context, &new.key)?;
@@ -145,7 +145,7 @@ pub(super) async fn create(
     }
     if !new.force {
         let config = context.state.active_config.snapshot();
-        let operator = peer.map(|Extension(Peer(address))| address);
+        let operator = peer.map(|Extension(RemoteAddress(address))| address);
         let shuts_out = shut_out(&key, operator, &config.rules.config().trusted_proxies);
         if !shuts_out.is_empty() {
             return Err(Problem::far_reaching_ban(&key.to_string(), shuts_out));
@@ -213,11 +213,6 @@ pub(super) async fn is_sent(context: &HandlerContext) -> bool {
     let bans = &context.state.bans;
     let mark = bans.mark_updates();
     is_shared(context, || bans.is_sent(mark)).await
-}
-
-/// When the last of these bans ends; `None` where none of them denies requests.
-pub(super) fn ends(bans: &[Arc<Ban>]) -> Option<i64> {
-    bans.iter().filter(|ban| !ban.is_shadow).map(|ban| ban.until).max()
 }
 
 /// The key that an operator wrote.

@@ -9,7 +9,6 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{
     ConfigSnapshot,
-    bans::ends,
     context::HandlerContext,
     dto::{self, schema},
     extract::Query,
@@ -17,12 +16,9 @@ use super::{
     paging::{decode_cursor, encode_cursor, page_size},
     problem::Problem,
 };
-use crate::{
-    abuse::{
-        self, ClientPosition, Hint, LimitedClient, PageScan, Sort, Unblock,
-        bans::{Ban, BanTable, MANUAL},
-    },
-    telemetry::time::rfc3339,
+use crate::abuse::{
+    self, ClientPosition, Hint, PageScan, Sort,
+    bans::{BanTable, MANUAL},
 };
 
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
@@ -118,26 +114,6 @@ pub(super) async fn page(context: &HandlerContext, query: &BlockedQuery) -> Resu
     Ok(dto::Blocked { blocked: blocked.collect(), cursor })
 }
 
-/// How many of the addresses that are listed are limited or banned, to the second.
-pub(super) async fn count_active(context: &HandlerContext) -> usize {
-    let state = &context.state;
-    let now = state.clock.now();
-    let mut count = state.registry.active_count(now);
-    for prefix in state.bans.banned_prefixes() {
-        let mut after = None;
-        loop {
-            let (banned, next) = state.registry.count_unlimited(prefix, after, now);
-            count += banned;
-            if next.is_none() {
-                break;
-            }
-            after = next;
-            tokio::task::yield_now().await;
-        }
-    }
-    count
-}
-
 impl BlockedQuery {
     /// Checks that there is a policy of the name to look for.
     pub(super) fn check_policy(&self, config: &ConfigSnapshot) -> Result<(), Problem> {
@@ -188,35 +164,5 @@ impl BlockedQuery {
             }),
             hint: self.hint,
         })
-    }
-}
-
-impl dto::BlockedAddress {
-    /// `bans`: those of the client and of prefixes around it.
-    pub(super) fn new(client: &LimitedClient, bans: &[Arc<Ban>], now: i64) -> Self {
-        let (banned_until, unblocked) = (ends(bans), client.unblocked.as_ref());
-        Self {
-            address: client.shown.to_string(),
-            policies: client.policies.iter().map(ToString::to_string).collect(),
-            first: rfc3339(client.first),
-            last: rfc3339(client.last),
-            until: rfc3339(banned_until.map_or(client.until, |banned| banned.max(client.until))),
-            state: match banned_until {
-                Some(_) => "banned",
-                None if client.until > now => "limited",
-                None if unblocked.is_some_and(|unblocked| client.last <= unblocked.time) => "unblocked",
-                None => "free",
-            }
-            .to_owned(),
-            banned_until: banned_until.map(rfc3339),
-            unblocked: unblocked.map(|Unblock { time, by }| dto::Unblock {
-                time: rfc3339(*time),
-                by: Some(by.clone()).filter(|by| !by.is_empty()),
-            }),
-            denied: client.denied,
-            distinct_users: usize::try_from(client.users).unwrap_or(usize::MAX),
-            hint: client.hint.name().to_owned(),
-            hint_reason: client.reasons.clone(),
-        }
     }
 }

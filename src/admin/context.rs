@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use super::{
-    AdminState, dto::Tick, events::STREAMS, extract::Operator, peer_reader::PeerReader, problem::Problem,
+    AdminState, dto::Tick, extract::Operator, peer_reader::PeerReader, problem::Problem,
     store_client::StoreClient, token_throttle::TokenThrottle,
 };
 use crate::{
@@ -36,6 +36,8 @@ pub(super) struct HandlerContext {
     pub(super) bearer_throttle: TokenThrottle,
 }
 
+/// Concurrent event streams.
+pub(super) const EVENT_STREAMS: usize = 32;
 /// Where Redis answers soon, a change is sent to the other instances within this time.
 const SHARED_WITHIN: Duration = Duration::from_secs(1);
 /// The longest that an operator waits: the commands wait 30 seconds for an answer.
@@ -58,7 +60,7 @@ impl HandlerContext {
             state,
             store,
             peers,
-            streams: Arc::new(Semaphore::new(STREAMS)),
+            streams: Arc::new(Semaphore::new(EVENT_STREAMS)),
             ticks: watch::Sender::new(None),
             history: Mutex::default(),
             login_throttle: TokenThrottle::new(Arc::clone(&wrong_tokens), &mut ids, "login"),

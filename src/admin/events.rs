@@ -19,13 +19,12 @@ use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::{
-    bans::ends,
-    context::HandlerContext,
+    client_state::banned_until,
+    context::{EVENT_STREAMS, HandlerContext},
     dto::Tick,
-    extract::{NoParams, Query},
+    extract::{NoParams, Query, ShutdownSignal},
     openapi::{ReadErrors, UnavailableError},
     problem::Problem,
-    server::ShutdownSignal,
 };
 use crate::{
     abuse::{self, bans::BanTable},
@@ -33,8 +32,6 @@ use crate::{
     telemetry::{Delivery, Event, Subscription, time::rfc3339},
 };
 
-/// Concurrent streams.
-pub(super) const STREAMS: usize = 32;
 /// A comment is sent after this long without an event, so that no proxy on the way closes the connection as idle.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
@@ -65,7 +62,8 @@ pub(super) async fn events(
     _: Query<NoParams>,
 ) -> Result<Sse<impl Stream<Item = Result<SseEvent, Infallible>>>, Problem> {
     let Ok(permit) = Arc::clone(&context.streams).try_acquire_owned() else {
-        let detail = format!("there are already {STREAMS} event streams: close one, or try again later");
+        let detail =
+            format!("there are already {EVENT_STREAMS} event streams: close one, or try again later");
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
     };
     let heartbeat = KeepAlive::new().interval(HEARTBEAT).text("heartbeat");
@@ -142,7 +140,7 @@ async fn tick(ticks: &mut watch::Receiver<Option<Arc<Tick>>>) -> Option<Arc<Tick
 
 /// When the last ban of an address, or of a prefix around it, ends.
 fn held_until(address: &str, bans: &BanTable) -> Option<i64> {
-    ends(&bans.covering(abuse::parse(address)?))
+    banned_until(&bans.covering(abuse::parse(address)?))
 }
 
 /// The data of an event, without its name.
@@ -263,7 +261,7 @@ mod tests {
     #[test]
     fn streams_are_limited_and_their_permits_are_released() {
         let harness = Harness::start(None);
-        let mut listeners: Vec<_> = (0..STREAMS).map(|_| Client::subscribed(&harness)).collect();
+        let mut listeners: Vec<_> = (0..EVENT_STREAMS).map(|_| Client::subscribed(&harness)).collect();
         harness.get("/v1/events").is_problem(503);
         // Other requests are still answered.
         assert_eq!(harness.get("/v1/status").status, 200);

@@ -13,7 +13,7 @@ use ipnet::IpNet;
 
 use super::{
     ConfigSnapshot,
-    bans::ends,
+    client_state::banned_until,
     context::HandlerContext,
     dto::{self, schema},
     extract::{ClientParam, NoParams, Query},
@@ -147,7 +147,7 @@ fn recorded_users(records: &[RequestRecord], bans: &BanTable, names: &UserNaming
         dto::RecordedUser {
             user: user.map(Cow::into_owned),
             records,
-            banned_until: bans.and_then(|bans| ends(&bans)).map(rfc3339),
+            banned_until: bans.and_then(|bans| banned_until(&bans)).map(rfc3339),
         }
     };
     let mut users: Vec<_> = counts.into_iter().map(user).collect();

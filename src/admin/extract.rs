@@ -11,7 +11,7 @@ use http::{StatusCode, request::Parts};
 use http_body_util::{BodyExt, Limited};
 use ipnet::IpNet;
 use serde::{Deserialize, de::DeserializeOwned};
-use tokio::time;
+use tokio::{sync::watch, time};
 
 use super::problem::Problem;
 use crate::abuse;
@@ -113,7 +113,19 @@ pub(super) fn checked_reason(reason: &str) -> Result<(), Problem> {
 
 /// Who asks: the other end of the connection.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Peer(pub(super) IpAddr);
+pub(super) struct RemoteAddress(pub(super) IpAddr);
+
+/// Tells an endless answer, such as an event stream, when to end cleanly.
+#[derive(Debug, Clone)]
+pub(super) struct ShutdownSignal(pub(super) watch::Receiver<bool>);
+
+impl ShutdownSignal {
+    /// Completes once the connection or the process is to end.
+    pub(super) async fn ended(&mut self) {
+        // An error means that the sender is gone, so the connection has ended.
+        let _gone = self.0.wait_for(|&ended| ended).await;
+    }
+}
 
 /// The operator, as the audit log names it: `operator at 127.0.0.1`.
 #[derive(Debug, Clone)]
@@ -123,8 +135,11 @@ impl<S: Send + Sync> FromRequestParts<S> for Operator {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
-        let peer = parts.extensions.get::<Peer>();
-        Ok(Self(peer.map_or_else(|| "operator".to_owned(), |Peer(address)| format!("operator at {address}"))))
+        let peer = parts.extensions.get::<RemoteAddress>();
+        Ok(Self(peer.map_or_else(
+            || "operator".to_owned(),
+            |RemoteAddress(address)| format!("operator at {address}"),
+        )))
     }
 }
 

@@ -32,7 +32,7 @@ use super::{
     AdminState, background,
     connection_slots::{ConnectionSlot, ConnectionSlots},
     context::HandlerContext,
-    extract::Peer,
+    extract::{RemoteAddress, ShutdownSignal},
     peer_reader::PeerReader,
     router::router,
     store_client::StoreClient,
@@ -77,18 +77,6 @@ impl AdminHandle {
         if self.thread.join().is_err() {
             tracing::error!("the admin port crashed");
         }
-    }
-}
-
-/// Tells an endless answer, such as an event stream, when to end cleanly.
-#[derive(Debug, Clone)]
-pub(super) struct ShutdownSignal(watch::Receiver<bool>);
-
-impl ShutdownSignal {
-    /// Completes once the connection or the process is to end.
-    pub(super) async fn ended(&mut self) {
-        // An error means that the sender is gone, so the connection has ended.
-        let _gone = self.0.wait_for(|&ended| ended).await;
     }
 }
 
@@ -162,7 +150,7 @@ async fn accept(listener: TcpListener, router: Router, mut stopped: watch::Recei
                 }
             },
         };
-        let router = router.clone().layer(Extension(Peer(peer)));
+        let router = router.clone().layer(Extension(RemoteAddress(peer)));
         task::spawn_local(serve(stream, router, slots.acquire(), stopped.clone()));
     }
     drop(listener);

@@ -4,7 +4,10 @@
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
-use super::store_client::StoreClient;
+use axum::response::{IntoResponse, Response};
+use http::{StatusCode, header::RETRY_AFTER};
+
+use super::{problem::Problem, store_client::StoreClient};
 use crate::{
     abuse,
     config::model::{self, Algorithm, KeyPart, KeyRecipe, Rate},
@@ -30,7 +33,7 @@ pub(super) struct TokenThrottle {
 
 /// What came of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Attempt {
+pub(super) enum TokenVerdict {
     Right,
     /// `is_first`: the first wrong one of its address in a while.
     Wrong {
@@ -54,7 +57,7 @@ impl TokenThrottle {
 
     /// Has the token of a client at `address` looked at by `is_right`, unless too many were wrong recently. Only wrong ones
     /// count.
-    pub(super) async fn attempt(&self, address: IpAddr, is_right: impl FnOnce() -> bool) -> Attempt {
+    pub(super) async fn check(&self, address: IpAddr, is_right: impl FnOnce() -> bool) -> TokenVerdict {
         let identifiers = [format!("ip:{}", abuse::masked(address, IPV6_PREFIX)), "global".to_owned()];
         let checks: Vec<Check<'_>> = self
             .policies
@@ -69,15 +72,22 @@ impl TokenThrottle {
             .collect();
         // A store in memory always answers. One that did not would be no reason to allow guesses without end.
         if !self.store.look(&checks).await.is_ok_and(|decision| decision.admitted) {
-            return Attempt::Throttled;
+            return TokenVerdict::Throttled;
         }
         if is_right() {
-            return Attempt::Right;
+            return TokenVerdict::Right;
         }
         let counted = self.store.decide(&checks).await;
         let remaining = counted.ok().and_then(|decision| Some(decision.verdicts.first()?.remaining));
-        Attempt::Wrong { is_first: remaining == Some(MAX_FAILURES - 1) }
+        TokenVerdict::Wrong { is_first: remaining == Some(MAX_FAILURES - 1) }
     }
+}
+
+/// To a client that guesses the token.
+pub(super) fn throttled_response() -> Response {
+    let problem =
+        Problem::new(StatusCode::TOO_MANY_REQUESTS, "too many wrong tokens: try again in one second");
+    ([(RETRY_AFTER, "1")], problem).into_response()
 }
 
 #[cfg(test)]
@@ -103,11 +113,11 @@ mod tests {
             Self { clock, store, throttle: TokenThrottle::new(client, &mut PolicyIds::default(), "token") }
         }
 
-        fn attempt(&self, address: &str, is_right: bool) -> Attempt {
-            self.throttle.attempt(address.parse().unwrap(), || is_right).now_or_never().unwrap()
+        fn attempt(&self, address: &str, is_right: bool) -> TokenVerdict {
+            self.throttle.check(address.parse().unwrap(), || is_right).now_or_never().unwrap()
         }
 
-        fn wrong(&self, address: &str) -> Attempt {
+        fn wrong(&self, address: &str) -> TokenVerdict {
             self.attempt(address, false)
         }
     }
@@ -117,19 +127,23 @@ mod tests {
         let throttle = Throttle::new();
         let start = 1_783_080_001_000_000;
         for nth in 0..MAX_FAILURES {
-            assert_eq!(throttle.attempt("192.0.2.1", true), Attempt::Right, "right ones do not count");
-            assert_eq!(throttle.wrong("192.0.2.1"), Attempt::Wrong { is_first: nth == 0 });
+            assert_eq!(throttle.attempt("192.0.2.1", true), TokenVerdict::Right, "right ones do not count");
+            assert_eq!(throttle.wrong("192.0.2.1"), TokenVerdict::Wrong { is_first: nth == 0 });
         }
         throttle.clock.set(start + 500_000);
         assert_eq!(
             throttle.attempt("192.0.2.1", true),
-            Attempt::Throttled,
+            TokenVerdict::Throttled,
             "not even a right one is looked at"
         );
-        assert_eq!(throttle.attempt("192.0.2.2", true), Attempt::Right, "other addresses are not kept out");
+        assert_eq!(
+            throttle.attempt("192.0.2.2", true),
+            TokenVerdict::Right,
+            "other addresses are not kept out"
+        );
         throttle.clock.set(start + 1_000_000);
-        assert_eq!(throttle.wrong("192.0.2.1"), Attempt::Wrong { is_first: true });
-        assert_eq!(throttle.attempt("192.0.2.1", true), Attempt::Right, "they are counted anew");
+        assert_eq!(throttle.wrong("192.0.2.1"), TokenVerdict::Wrong { is_first: true });
+        assert_eq!(throttle.attempt("192.0.2.1", true), TokenVerdict::Right, "they are counted anew");
     }
 
     #[test]
@@ -138,8 +152,8 @@ mod tests {
         for host in 0..MAX_FAILURES {
             throttle.wrong(&format!("2001:db8::{host:x}"));
         }
-        assert_eq!(throttle.wrong("2001:db8::ffff"), Attempt::Throttled);
-        assert_eq!(throttle.attempt("2001:db8:0:1::", true), Attempt::Right);
+        assert_eq!(throttle.wrong("2001:db8::ffff"), TokenVerdict::Throttled);
+        assert_eq!(throttle.attempt("2001:db8:0:1::", true), TokenVerdict::Right);
     }
 
     #[test]
@@ -147,11 +161,11 @@ mod tests {
         let throttle = Throttle::new();
         let address = |number: u64| std::net::Ipv4Addr::from(u32::try_from(number).unwrap()).to_string();
         for number in 0..MAX_FAILURES * MAX_ADDRESSES {
-            assert!(matches!(throttle.wrong(&address(number)), Attempt::Wrong { .. }), "{number}");
+            assert!(matches!(throttle.wrong(&address(number)), TokenVerdict::Wrong { .. }), "{number}");
         }
         assert!(throttle.store.stats().keys <= KEYS);
-        assert_eq!(throttle.wrong(&address(u64::from(u32::MAX))), Attempt::Throttled);
+        assert_eq!(throttle.wrong(&address(u64::from(u32::MAX))), TokenVerdict::Throttled);
         throttle.clock.set(1_783_080_002_000_000);
-        assert_eq!(throttle.wrong(&address(u64::from(u32::MAX))), Attempt::Wrong { is_first: true });
+        assert_eq!(throttle.wrong(&address(u64::from(u32::MAX))), TokenVerdict::Wrong { is_first: true });
     }
 }

@@ -6,7 +6,7 @@ use axum::{Json, extract::State};
 use compact_str::CompactString;
 
 use super::{
-    bans::ends,
+    client_state::banned_until,
     context::HandlerContext,
     dto,
     extract::{NoParams, Query, UserParam},
@@ -110,7 +110,7 @@ pub(super) async fn user_dto(context: &HandlerContext, user: &str) -> Result<dto
     Ok(dto::User {
         user: written.as_deref().unwrap_or(user).to_owned(),
         denied: addresses.iter().map(|found| found.denied).sum(),
-        banned_until: ends(&bans).map(rfc3339),
+        banned_until: banned_until(&bans).map(rfc3339),
         bans: bans.iter().map(|ban| dto::Ban::from(&**ban)).collect(),
         limits: limits(context, &key, composites).await?,
         records: records.iter().map(|(address, record)| record_dto(address, record)).collect(),
@@ -162,6 +162,6 @@ fn address_dto(context: &HandlerContext, found: &UserAddress) -> dto::UserAddres
         denied: found.denied,
         verified: found.verified,
         last: rfc3339(found.last),
-        banned_until: ends(&context.state.bans.covering(found.address)).map(rfc3339),
+        banned_until: banned_until(&context.state.bans.covering(found.address)).map(rfc3339),
     }
 }

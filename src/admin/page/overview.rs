@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use super::{
     super::{
         blocked::{self, BlockedQuery},
-        configuration,
+        client_state, configuration,
         context::HandlerContext,
         dto::{Blocked, Route, Status, Upstream},
         extract::{NoParams, Query},
@@ -45,7 +45,7 @@ async fn page(context: &HandlerContext) -> Result<Page, Problem> {
     let query = BlockedQuery { sort: Sort::Last, limit: Some(TOP_ADDRESSES), ..BlockedQuery::default() };
     let top = blocked::page(context, &query).await?;
     let now = context.state.clock.now();
-    let blocked = blocked::count_active(context).await;
+    let blocked = client_state::count_active(context).await;
     let status = status::status_dto(&context.state);
     let body = html! {
         (head(&status, now))
