@@ -1,5 +1,5 @@
-//! Periodic tasks: samples the counters, and while there are subscribers to events, reads what other instances know and
-//! publishes ticks.
+//! Periodic tasks: sample the counters and, while there are subscribers to events, read the archive of other instances
+//! and publish ticks.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,7 +8,7 @@ use tokio::time::{self, Instant, MissedTickBehavior};
 use super::{client_state, context::HandlerContext, dto::Tick, status};
 use crate::telemetry::{metrics::History, time::rfc3339};
 
-/// Interval of reading what other instances know.
+/// Interval of reading the archive.
 const REFRESH: Duration = Duration::from_secs(1);
 /// Interval of [`Tick`]s.
 const TICK: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! `GET /v1/blocked`: addresses limited now or lately.
+//! `GET /v1/blocked`: addresses limited now or recently.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ pub(super) struct BlockedQuery {
     /// Only addresses with this number of users behind them.
     #[param(inline)]
     pub(super) users: Option<UsersBehind>,
-    /// What to sort by: highest first, or by address.
+    /// The sort order: highest first, or by address.
     #[serde(default)]
     #[param(inline)]
     pub(super) sort: Sort,
@@ -55,7 +55,7 @@ pub(super) struct BlockedQuery {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum UsersBehind {
-    /// None that is known.
+    /// None known.
     None,
     One,
     Many,
@@ -98,11 +98,11 @@ pub(super) async fn page(context: &HandlerContext, query: &BlockedQuery) -> Resu
     context.peers.refresh().await;
     let now = state.clock.now();
     while state.registry.advance(&mut walk, now) {
-        // Others who ask have their turn: among a million addresses it may take a while to find those that are wanted.
+        // Lets other requests run: filtering a million addresses may take a while.
         tokio::task::yield_now().await;
     }
     let (clients, next) = walk.page();
-    // A policy that a reload has removed is known as long as its clients are listed.
+    // A policy that a reload removed can be searched for while its clients are listed.
     if clients.is_empty() {
         query.check_policy(&config)?;
     }
@@ -115,10 +115,10 @@ pub(super) async fn page(context: &HandlerContext, query: &BlockedQuery) -> Resu
 }
 
 impl BlockedQuery {
-    /// Checks that there is a policy of the name to look for.
+    /// Checks that the policy exists.
     pub(super) fn check_policy(&self, config: &ConfigSnapshot) -> Result<(), Problem> {
         let Some(name) = self.policy.as_deref() else { return Ok(()) };
-        // What bans deny is listed by their rules' names.
+        // Denials by bans are listed under the names of their rules.
         let is_ban = name == MANUAL || name.starts_with("bans.");
         if is_ban || config.policy_named(name).is_some() {
             return Ok(());
@@ -126,7 +126,7 @@ impl BlockedQuery {
         Err(Problem::not_found(format!("no policy is named {}", name.escape_debug())))
     }
 
-    /// The addresses among which to look.
+    /// The prefix to search in.
     pub(super) fn network(&self) -> Result<Option<IpNet>, Problem> {
         let Some(text) = self.prefix.as_deref() else { return Ok(None) };
         let malformed = || {
@@ -138,9 +138,9 @@ impl BlockedQuery {
         abuse::parse(text).map(Some).ok_or_else(|| Problem::bad_request(malformed()))
     }
 
-    /// What to look for.
+    /// The query as the registry takes it.
     fn filter(&self, config: &ConfigSnapshot, bans: &Arc<BanTable>) -> Result<abuse::ClientQuery, Problem> {
-        // Clients are listed by the prefix that identifies them, of which an address may be any.
+        // Clients are listed by the prefix that identifies them: an address in it becomes that prefix.
         let client = |net: IpNet| abuse::masked(net.addr(), config.ipv6_prefix());
         let prefix = self.network()?.map(|net| if client(net).contains(&net) { client(net) } else { net });
         let after =

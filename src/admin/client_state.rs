@@ -1,4 +1,4 @@
-//! Whether clients are limited or banned, until when, and how many are.
+//! Whether clients are limited or banned, until when, and how many are: shared by lists, pages, events and ticks.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use crate::{
     telemetry::time::rfc3339,
 };
 
-/// When the last of these bans ends; `None` where none of them denies requests.
+/// The end of the last of these bans; `None` if none of them denies requests.
 pub(super) fn banned_until(bans: &[Arc<Ban>]) -> Option<i64> {
     bans.iter().filter(|ban| !ban.is_shadow).map(|ban| ban.until).max()
 }
 
-/// How many of the addresses that are listed are limited or banned, to the second.
+/// Number of listed addresses that are limited or banned now.
 pub(super) async fn count_active(context: &HandlerContext) -> usize {
     let state = &context.state;
     let now = state.clock.now();
@@ -34,7 +34,7 @@ pub(super) async fn count_active(context: &HandlerContext) -> usize {
 }
 
 impl dto::BlockedAddress {
-    /// `bans`: those of the client and of prefixes around it.
+    /// `bans`: bans of the client and of prefixes around it.
     pub(super) fn new(client: &LimitedClient, bans: &[Arc<Ban>], now: i64) -> Self {
         let (banned_until, unblocked) = (banned_until(bans), client.unblocked.as_ref());
         Self {

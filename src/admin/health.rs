@@ -1,4 +1,4 @@
-//! Alive, ready, and how much of what.
+//! `GET /healthz`, `/readyz` and `/metrics`.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! The admin port: health, metrics, the API for operators and its page.
 //!
-//! It has a thread and a runtime of its own, so that it answers while the workers are saturated. What it answers is in
-//! [`dto`]; errors are `application/problem+json` (RFC 9457).
+//! It has its own thread and runtime, so that it responds while the workers are saturated. [`dto`] has the bodies of
+//! its requests and responses; errors are `application/problem+json` (RFC 9457).
 
 mod active_config;
 mod archive_client;

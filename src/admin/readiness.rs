@@ -2,27 +2,25 @@
 
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// Where the process is in its life.
+/// A phase in the life of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProcessPhase {
     Starting,
     Ready,
-    /// Finishes what runs, takes nothing new.
+    /// Finishes requests in flight, accepts no new ones.
     Draining,
 }
 
-/// The phase, as the process reports it to load balancers. Begins with
-/// [`ProcessPhase::Starting`].
+/// The current phase, reported to load balancers. It begins with [`ProcessPhase::Starting`].
 #[derive(Debug, Default)]
 pub struct Readiness(AtomicU8);
 
 impl Readiness {
-    /// Enters a phase.
     pub fn enter(&self, phase: ProcessPhase) {
         self.0.store(phase as u8, Relaxed);
     }
 
-    /// The phase it is in.
+    /// The current phase.
     pub fn phase(&self) -> ProcessPhase {
         let phases = [ProcessPhase::Starting, ProcessPhase::Ready, ProcessPhase::Draining];
         phases

@@ -13,8 +13,8 @@ use super::{
     problem::Problem,
 };
 
-/// Reloads the configuration, and lists what has changed. If it has errors, they are listed with their places, and the
-/// running configuration stays.
+/// Reloads the configuration and lists the changes. If it has errors, they are listed with their places, and the
+/// running configuration is kept.
 #[utoipa::path(
     post,
     path = "/v1/reload",

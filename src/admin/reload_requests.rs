@@ -1,19 +1,19 @@
-//! Requests for a reload: handlers send them, and the process answers one after another.
+//! The queue of reload requests between the admin port and the process, which reloads one at a time.
 
 use tokio::sync::{mpsc, oneshot};
 
 use super::dto::{ConfigurationError, Reloaded};
 
-/// Reloads that may wait for those before them.
+/// Requests that may wait for earlier ones.
 const QUEUE: usize = 16;
 
 type Outcome = Result<Reloaded, Vec<ConfigurationError>>;
 
-/// Requests reloads. The receiver's owner does them one after another.
+/// Sends reload requests. The owner of the receiver runs them one after another.
 #[derive(Debug, Clone)]
 pub struct ReloadSender(mpsc::Sender<ReloadRequest>);
 
-/// A request for a reload, whose sender waits for the outcome.
+/// A request for a reload. Its sender waits for the outcome.
 #[derive(Debug)]
 pub struct ReloadRequest {
     by: String,
@@ -21,13 +21,13 @@ pub struct ReloadRequest {
 }
 
 impl ReloadSender {
-    /// A sender, and the requests that have to be answered.
+    /// A sender, and the receiver of its requests.
     pub fn channel() -> (Self, mpsc::Receiver<ReloadRequest>) {
         let (sender, requests) = mpsc::channel(QUEUE);
         (Self(sender), requests)
     }
 
-    /// Waits for the outcome. `None` if the process is ending.
+    /// Requests a reload and waits for its outcome. `None`: the process is ending.
     pub(super) async fn request(&self, by: String) -> Option<Outcome> {
         let (answer, answered) = oneshot::channel();
         self.0.send(ReloadRequest { by, answer }).await.ok()?;
@@ -43,7 +43,7 @@ impl ReloadRequest {
 
     /// Sends the outcome.
     pub fn answer(self, outcome: Outcome) {
-        // The client may have gone.
+        // The client may have hung up.
         let _gone = self.answer.send(outcome);
     }
 }

@@ -1,6 +1,6 @@
-//! How often a client may be wrong about the token.
+//! Limits how often an address may send a wrong token.
 //!
-//! Each address is counted by itself: one that guesses keeps neither other addresses out nor clients that have signed in.
+//! Addresses are counted separately: one that guesses blocks neither other addresses nor clients that have signed in.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -14,37 +14,37 @@ use crate::{
     limit::{Check, Policy, PolicyIds, Store, algorithm::Detail},
 };
 
-/// Wrong tokens of an address a [`WINDOW`]. Further tokens of it are not looked at until earlier ones are that old.
+/// Wrong tokens of an address per [`WINDOW`]. Its further tokens are not checked until the window has passed.
 const MAX_FAILURES: u64 = 30;
 const WINDOW: Duration = Duration::from_secs(1);
-/// Addresses that use all their guesses at once, until all addresses have to wait: one host may have many.
+/// Addresses that may use up their guesses in one window before all addresses have to wait: one host may have many.
 const MAX_ADDRESSES: u64 = 1_024;
-/// Limits that the store of wrong tokens has room for: an address may fail in both ways.
+/// Keys that the store of wrong tokens needs: an address may fail at the login and in `Authorization`.
 pub const WRONG_TOKEN_KEYS: usize = 2_050;
-/// How much of an IPv6 address identifies a host.
+/// Length of the IPv6 prefix that identifies a host.
 const IPV6_PREFIX: u8 = 64;
 
-/// Limits the wrong tokens that come one way: at the login page, or in `Authorization`.
+/// Limits the wrong tokens in one place: on the login page, or in `Authorization`.
 pub(super) struct TokenThrottle {
     store: Arc<StoreClient>,
-    /// By address, then overall.
+    /// One by address, one for all addresses together.
     policies: Vec<Policy>,
 }
 
-/// What came of a token.
+/// The result of checking a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TokenVerdict {
     Right,
-    /// `is_first`: the first wrong one of its address in a while.
+    /// `is_first`: its address sent no other wrong one in the window.
     Wrong {
         is_first: bool,
     },
-    /// It was not looked at.
+    /// It was not checked.
     Throttled,
 }
 
 impl TokenThrottle {
-    /// Counts in `store` by policies of its own, called by `name` and numbered by `ids`.
+    /// Counts in `store`, by its own policies: `name` begins their names, `ids` numbers them.
     pub(super) fn new(store: Arc<StoreClient>, ids: &mut PolicyIds, name: &str) -> Self {
         let policy = |key: KeyPart, limit| {
             let (name, tiers) = (format!("{name} by {key}"), vec![Rate { limit, window: WINDOW }]);
@@ -55,7 +55,7 @@ impl TokenThrottle {
         Self { store, policies: ids.policies([&per_address, &overall]) }
     }
 
-    /// Has the token of a client at `address` looked at by `is_right`, unless too many were wrong recently. Only wrong ones
+    /// Checks the token of a client at `address` by `is_right`, unless too many were wrong recently. Only wrong tokens
     /// count.
     pub(super) async fn check(&self, address: IpAddr, is_right: impl FnOnce() -> bool) -> TokenVerdict {
         let identifiers = [format!("ip:{}", abuse::masked(address, IPV6_PREFIX)), "global".to_owned()];
@@ -70,7 +70,7 @@ impl TokenThrottle {
                 detail: Detail::None,
             })
             .collect();
-        // A store in memory always answers. One that did not would be no reason to allow guesses without end.
+        // The store is in memory and does not fail; if it did, guesses must not become unlimited.
         if !self.store.look(&checks).await.is_ok_and(|decision| decision.admitted) {
             return TokenVerdict::Throttled;
         }
@@ -83,7 +83,7 @@ impl TokenThrottle {
     }
 }
 
-/// To a client that guesses the token.
+/// The response to a throttled client.
 pub(super) fn throttled_response() -> Response {
     let problem =
         Problem::new(StatusCode::TOO_MANY_REQUESTS, "too many wrong tokens: try again in one second");

@@ -100,7 +100,7 @@ pub(super) async fn log_out(headers: HeaderMap) -> Response {
     (StatusCode::NO_CONTENT, [(SET_COOKIE, session::expire(is_tls(&headers)))]).into_response()
 }
 
-/// The port itself speaks no TLS, but a proxy in front of it may: the browser's `Origin` tells which scheme it uses.
+/// Whether the browser uses https. The port itself has no TLS, but a proxy in front of it may: `Origin` has the scheme.
 fn is_tls(headers: &HeaderMap) -> bool {
     headers.get(ORIGIN).is_some_and(|origin| origin.as_bytes().starts_with(b"https://"))
 }

@@ -1,5 +1,5 @@
-//! The admin port's pages. The HTML is rendered on the server and can be read without JavaScript; JavaScript adds actions
-//! and live updates.
+//! The admin port's pages. The HTML is rendered on the server and can be read without JavaScript; JavaScript adds
+//! actions and live updates.
 
 mod address;
 mod assets;

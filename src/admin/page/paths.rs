@@ -1,4 +1,4 @@
-//! Which paths are pages, which need no token, and the redirect to the login page.
+//! Paths of pages and paths without authorization, and the redirect to the login page.
 
 use axum::response::Response;
 use http::{StatusCode, Uri, header::LOCATION};
@@ -7,7 +7,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 /// The first path segments of all pages but the overview.
 const PAGES: [&str; 7] = ["blocked", "users", "upstreams", "policies", "bans", "explain", "audit"];
 
-/// Whether `path` is served as an HTML page.
+/// Whether `path` is that of an HTML page.
 pub(in crate::admin) fn is_page(path: &str) -> bool {
     let mut segments = path.split('/').skip(1);
     segments.next().is_some_and(|first| first.is_empty() && path == "/" || PAGES.contains(&first))
@@ -21,7 +21,7 @@ pub(in crate::admin) fn is_public(path: &str) -> bool {
     path == "/login" || is_asset(path)
 }
 
-/// Redirects to the login, which leads back to `requested`.
+/// Redirects to the login page, which leads back to `requested`.
 pub(in crate::admin) fn redirect_to_login(requested: &Uri) -> Response {
     let target = requested.path_and_query().map_or("/", |target| target.as_str());
     let location = match target {
