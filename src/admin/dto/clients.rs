@@ -63,10 +63,10 @@ pub struct Evidence {
     pub records: Vec<Record>,
     /// The users in the records, the one with most records first.
     pub users: Vec<RecordedUser>,
-    /// Limits whose key is the address, and others that denied its requests, by a user, a header and the like: the ten
-    /// that end last.
+    /// Limits whose key is the address, and the limits with other keys (users, headers and the like) that denied its
+    /// requests: the ten of them that end last.
     pub limits: Vec<LimitUsage>,
-    /// Number of other limits that denied its requests and are not listed.
+    /// Number of limits with other keys that denied its requests and are not listed.
     #[serde(default)]
     pub more_limits: usize,
     /// Bans of the address and of prefixes around it.

@@ -113,7 +113,7 @@ pub struct HeaderChange {
     /// `remove`, `set` or `add`
     #[schema(value_type = schema::HeaderChangeKind)]
     pub change: String,
-    /// A name; of removed headers, also a prefix and `*`.
+    /// A name. If headers are removed, it may be a prefix followed by `*`.
     #[schema(example = "x-real-ip")]
     pub name: String,
     /// `null` if the header is removed; `***` if a part of it comes from outside the configuration file.

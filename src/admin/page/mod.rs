@@ -16,7 +16,6 @@ mod layout;
 mod limits;
 mod login;
 mod overview;
-mod paths;
 mod policies;
 mod routes;
 mod store;
@@ -28,6 +27,5 @@ mod user;
 
 pub(super) use self::{
     layout::PageFrame,
-    paths::{is_page, is_public, redirect_to_login},
-    routes::routes,
+    routes::{is_page, is_public, redirect_to_login, routes},
 };
