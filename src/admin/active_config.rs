@@ -1,4 +1,4 @@
-//! The configuration in force, as the admin port needs it. A reload replaces it at any time.
+//! The configuration in force, as the admin port needs it. A reload may replace it at any time.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use parking_lot::RwLock;
 use super::dto::LastReload;
 use crate::{limit::Policy, proxy::Rules, upstream};
 
-/// The part of a configuration that the admin port uses. Immutable: a reload brings another.
+/// The part of a configuration that the admin port uses. Immutable: a reload makes a new one.
 pub struct ConfigSnapshot {
     /// The rules that decide over requests.
     pub rules: Arc<Rules>,
@@ -15,7 +15,7 @@ pub struct ConfigSnapshot {
     pub upstreams: Vec<Arc<upstream::SharedUpstream>>,
     /// Hash of the whole configuration.
     pub hash: String,
-    /// Hash of what affects decisions. Instances that share a store compare it.
+    /// Hash of all settings that affect decisions. Instances that share a store compare it.
     pub decides: String,
     /// When it was loaded, in microseconds since the Unix epoch.
     pub loaded: i64,
@@ -47,22 +47,20 @@ pub struct ActiveConfig {
 }
 
 impl ActiveConfig {
-    /// Begins with the configuration of the start.
     pub fn new(configured: ConfigSnapshot) -> Self {
         Self { configured: RwLock::new(Arc::new(configured)), last_reload: RwLock::default() }
     }
 
-    /// The configuration in force now. Take one snapshot for everything that has to be consistent.
+    /// The configuration in force now. Values from one snapshot are consistent.
     pub fn snapshot(&self) -> Arc<ConfigSnapshot> {
         Arc::clone(&self.configured.read())
     }
 
-    /// Puts another configuration into force.
     pub fn replace(&self, configured: ConfigSnapshot) {
         *self.configured.write() = Arc::new(configured);
     }
 
-    /// Notes that there was a reload at this time, RFC 3339, and what was wrong with it, if anything.
+    /// Records the time of a reload, in RFC 3339, and its first error, if it failed.
     pub fn reloaded(&self, time: String, error: Option<String>) {
         *self.last_reload.write() = Some(LastReload { time, error });
     }

@@ -1,4 +1,4 @@
-//! The archive of limited clients that instances share, as handlers ask it.
+//! The archive of limited clients that instances share, as handlers use it.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use crate::{
     limit::Unavailable,
 };
 
-type Answer<'a, T> = LocalBoxFuture<'a, Result<T, Unavailable>>;
+type ObjectResult<'a, T> = LocalBoxFuture<'a, Result<T, Unavailable>>;
 
 /// Any archive, used on the thread of the admin port. See [`StoreClient`](super::store_client::StoreClient).
 pub(super) struct ArchiveClient(SendWrapper<Box<dyn ObjectArchive>>);
 
 impl ArchiveClient {
-    /// To be called on the thread that asks the archive.
+    /// Call it on the thread that uses the archive.
     pub(super) fn new(archive: impl Archive + 'static) -> Self {
         Self(SendWrapper::new(Box::new(archive)))
     }
@@ -52,11 +52,11 @@ impl Archive for ArchiveClient {
 /// [`Archive`] as an object, so that handlers are the same for every archive.
 trait ObjectArchive {
     fn patience(&self) -> Duration;
-    fn changed(&self, since: i64) -> Answer<'_, ChangesPage>;
-    fn read<'a>(&'a self, addresses: &'a [IpNet]) -> Answer<'a, Vec<PeerView>>;
-    fn user<'a>(&'a self, written: &'a str, now: i64) -> Answer<'a, UserAddresses>;
-    fn unblock<'a>(&'a self, address: IpNet, by: &'a str) -> Answer<'a, ()>;
-    fn bans<'a>(&'a self, key: &'a Key) -> Answer<'a, u64>;
+    fn changed(&self, since: i64) -> ObjectResult<'_, ChangesPage>;
+    fn read<'a>(&'a self, addresses: &'a [IpNet]) -> ObjectResult<'a, Vec<PeerView>>;
+    fn user<'a>(&'a self, written: &'a str, now: i64) -> ObjectResult<'a, UserAddresses>;
+    fn unblock<'a>(&'a self, address: IpNet, by: &'a str) -> ObjectResult<'a, ()>;
+    fn bans<'a>(&'a self, key: &'a Key) -> ObjectResult<'a, u64>;
 }
 
 impl<A: Archive> ObjectArchive for A {
@@ -64,23 +64,23 @@ impl<A: Archive> ObjectArchive for A {
         Archive::patience(self)
     }
 
-    fn changed(&self, since: i64) -> Answer<'_, ChangesPage> {
+    fn changed(&self, since: i64) -> ObjectResult<'_, ChangesPage> {
         Box::pin(Archive::changed(self, since))
     }
 
-    fn read<'a>(&'a self, addresses: &'a [IpNet]) -> Answer<'a, Vec<PeerView>> {
+    fn read<'a>(&'a self, addresses: &'a [IpNet]) -> ObjectResult<'a, Vec<PeerView>> {
         Box::pin(Archive::read(self, addresses))
     }
 
-    fn user<'a>(&'a self, written: &'a str, now: i64) -> Answer<'a, UserAddresses> {
+    fn user<'a>(&'a self, written: &'a str, now: i64) -> ObjectResult<'a, UserAddresses> {
         Box::pin(Archive::user(self, written, now))
     }
 
-    fn unblock<'a>(&'a self, address: IpNet, by: &'a str) -> Answer<'a, ()> {
+    fn unblock<'a>(&'a self, address: IpNet, by: &'a str) -> ObjectResult<'a, ()> {
         Box::pin(Archive::unblock(self, address, by))
     }
 
-    fn bans<'a>(&'a self, key: &'a Key) -> Answer<'a, u64> {
+    fn bans<'a>(&'a self, key: &'a Key) -> ObjectResult<'a, u64> {
         Box::pin(Archive::bans(self, key))
     }
 }

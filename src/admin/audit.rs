@@ -1,4 +1,4 @@
-//! `GET /v1/audit`: who changed what, by the admin port or by rules.
+//! `GET /v1/audit`: changes by operators and by rules.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::{
 pub(super) struct AuditQuery {
     /// Only changes by operators, or by rules.
     #[param(inline)]
-    pub(super) by: Option<Author>,
+    pub(super) by: Option<AuditAuthor>,
     /// Entries per page; 100 by default.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
@@ -34,18 +34,18 @@ pub(super) struct AuditQuery {
     pub(super) cursor: Option<String>,
 }
 
-/// What makes changes.
+/// The author of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Author {
+pub(super) enum AuditAuthor {
     /// By the admin port, or by a signal.
     Operator,
     /// A rule of `bans`.
     Rule,
 }
 
-impl Author {
-    /// As the query has it.
+impl AuditAuthor {
+    /// The name in the query.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Operator => "operator",
@@ -54,16 +54,17 @@ impl Author {
     }
 }
 
-impl From<Author> for abuse::Author {
-    fn from(author: Author) -> Self {
+impl From<AuditAuthor> for abuse::Author {
+    fn from(author: AuditAuthor) -> Self {
         match author {
-            Author::Operator => Self::Operator,
-            Author::Rule => Self::Rule,
+            AuditAuthor::Operator => Self::Operator,
+            AuditAuthor::Rule => Self::Rule,
         }
     }
 }
 
-/// Lists who changed what on all instances, newest first: the last thousand changes by operators, and by rules as many.
+/// Lists the changes on all instances with their authors, newest first: the last thousand by operators, and as many by
+/// rules.
 #[utoipa::path(
     get,
     path = "/v1/audit",
@@ -83,7 +84,7 @@ pub(super) async fn list(
 pub(super) fn page(context: &HandlerContext, query: &AuditQuery) -> Result<dto::Audit, Problem> {
     let limit = page_size(query.limit)?;
     let after = decode_cursor(query.cursor.as_deref(), Some::<(i64, u64)>)?;
-    // One more than the page has, to know whether there is another.
+    // Reads one more, to know whether there is another page.
     let mut entries = context.state.audit.entries(query.by.map(abuse::Author::from), after, limit + 1);
     let has_more = entries.len() > limit;
     entries.truncate(limit);

@@ -1,4 +1,4 @@
-//! Authorizes requests. All paths need it, except health and what the login page consists of.
+//! Authorizes requests. All paths need it, except health, the login page and its assets.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -13,8 +13,7 @@ use axum::{
 use http::{
     HeaderMap, HeaderValue, Method, StatusCode, Uri,
     header::{
-        AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, ORIGIN, RETRY_AFTER, WWW_AUTHENTICATE,
-        X_CONTENT_TYPE_OPTIONS,
+        AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, ORIGIN, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
     },
     request::Parts,
 };
@@ -22,12 +21,17 @@ use http_body::Body as _;
 use subtle::ConstantTimeEq;
 
 use super::{
-    connection_slots::ConnectionSlot, context::HandlerContext, extract::Peer, page, problem::Problem,
-    session, token_throttle::Attempt,
+    connection_slots::ConnectionSlot,
+    context::HandlerContext,
+    extract::RemoteAddress,
+    page,
+    problem::Problem,
+    session,
+    token_throttle::{TokenVerdict, throttled_response},
 };
 use crate::config::model::Secret;
 
-/// Refuses unauthorized requests. Adds `Cache-Control: no-store` and `X-Content-Type-Options: nosniff` to answers.
+/// Refuses unauthorized requests. Adds `Cache-Control: no-store` and `X-Content-Type-Options: nosniff` to responses.
 pub(super) async fn authorize(
     State(context): State<Arc<HandlerContext>>,
     request: Request,
@@ -53,7 +57,7 @@ pub(super) async fn authorize(
     response
 }
 
-/// Why a request is not answered, if it is not. `is_empty`: it has no body.
+/// The response to an unauthorized request; `None` if it is authorized. `is_empty`: it has no body.
 async fn refusal(context: &HandlerContext, head: &Parts, is_empty: bool) -> Option<Response> {
     let headers = &head.headers;
     let bears_token = match context.state.token.as_ref() {
@@ -68,7 +72,7 @@ async fn refusal(context: &HandlerContext, head: &Parts, is_empty: bool) -> Opti
         }
         None => false,
     };
-    // A browser sends its cookie along, or comes from loopback, whichever site's page it shows.
+    // A page of any site can make the browser send its cookie, or connect from loopback.
     let has_token = context.state.token.is_some();
     if !bears_token && (is_cross_site(head) || has_token && !is_same_origin(headers)) {
         let detail = "requests from other sites are not allowed: Origin must be the same as Host";
@@ -81,22 +85,25 @@ async fn refusal(context: &HandlerContext, head: &Parts, is_empty: bool) -> Opti
     None
 }
 
-/// Whether a request bears the token itself, as programs do; otherwise it comes with a session, or asks for what needs
-/// neither. Then a token in the request is not checked, as the answer would reveal whether it is right.
+/// Whether a request is authorized by the token itself, as programs send it. `false`: by a session, or its path is
+/// public; a token in it is not checked then, since the response would reveal whether it is right.
 async fn authenticate(context: &HandlerContext, head: &Parts, token: &Secret) -> Result<bool, Box<Response>> {
     let path = head.uri.path();
     if page::is_public(path) || session::is_valid(token, &head.headers, context.state.clock.now()) {
         return Ok(false);
     }
-    let peer = head.extensions.get::<Peer>().map_or(IpAddr::from([0, 0, 0, 0]), |&Peer(peer)| peer);
-    let attempt = match head.headers.contains_key(AUTHORIZATION) {
-        true => context.bearer_throttle.attempt(peer, || bears(&head.headers, token)).await,
-        false => Attempt::Wrong { is_first: false },
+    let peer = head
+        .extensions
+        .get::<RemoteAddress>()
+        .map_or(IpAddr::from([0, 0, 0, 0]), |&RemoteAddress(peer)| peer);
+    let verdict = match head.headers.contains_key(AUTHORIZATION) {
+        true => context.bearer_throttle.check(peer, || bears(&head.headers, token)).await,
+        false => TokenVerdict::Wrong { is_first: false },
     };
-    match attempt {
-        Attempt::Right => Ok(true),
-        Attempt::Throttled => Err(Box::new(too_many_attempts())),
-        Attempt::Wrong { is_first } => {
+    match verdict {
+        TokenVerdict::Right => Ok(true),
+        TokenVerdict::Throttled => Err(Box::new(throttled_response())),
+        TokenVerdict::Wrong { is_first } => {
             if is_first {
                 tracing::warn!(%peer, "a request from {peer} to the admin port had a wrong token");
             }
@@ -105,13 +112,6 @@ async fn authenticate(context: &HandlerContext, head: &Parts, token: &Secret) ->
             Err(Box::new(if asks_for_page { page::redirect_to_login(&head.uri) } else { unauthorized() }))
         }
     }
-}
-
-/// To a client that guesses the token.
-pub(super) fn too_many_attempts() -> Response {
-    let problem =
-        Problem::new(StatusCode::TOO_MANY_REQUESTS, "too many wrong tokens: try again in one second");
-    ([(RETRY_AFTER, "1")], problem).into_response()
 }
 
 fn unauthorized() -> Response {
@@ -133,8 +133,8 @@ fn bears(headers: &HeaderMap, token: &Secret) -> bool {
     given.is_some_and(|given| given.ct_eq(token.reveal().as_bytes()).into())
 }
 
-/// A page in the operator's browser may have had its own name resolved to loopback (DNS rebinding): its
-/// requests bear that name.
+/// Whether `Host`, `Origin` and the target name loopback. A page in the operator's browser may resolve its own name to
+/// loopback (DNS rebinding), but its requests bear that name.
 fn is_local(uri: &Uri, headers: &HeaderMap) -> bool {
     let mut hosts = headers.get_all(HOST).iter().peekable();
     let named = hosts.peek().is_some();
@@ -149,8 +149,8 @@ fn is_local(uri: &Uri, headers: &HeaderMap) -> bool {
         && headers.get_all(ORIGIN).iter().all(origin)
 }
 
-/// Whether a browser says that the page of another site asks (Fetch Metadata). It may lead here, as links do, but not use
-/// what is here in itself: pictures of a foreign page bear no Origin.
+/// Whether the page of another site sends the request (Fetch Metadata). Such a page may link here, but not embed
+/// resources: requests for embedded images have no `Origin`.
 fn is_cross_site(head: &Parts) -> bool {
     let says = |name: &str| head.headers.get(name).map(HeaderValue::as_bytes);
     let is_led = matches!(head.method, Method::GET | Method::HEAD)
@@ -159,7 +159,7 @@ fn is_cross_site(head: &Parts) -> bool {
     matches!(says("sec-fetch-site"), Some(b"cross-site" | b"same-site")) && !is_led
 }
 
-/// Browsers leave out the port in both where it is the scheme's own.
+/// Whether each `Origin` is that of `Host`. Browsers omit the scheme's default port in both.
 fn is_same_origin(headers: &HeaderMap) -> bool {
     let host = headers.get(HOST).map(HeaderValue::as_bytes);
     let same = |origin: &HeaderValue| {
@@ -171,8 +171,8 @@ fn is_same_origin(headers: &HeaderMap) -> bool {
     headers.get_all(ORIGIN).iter().all(same)
 }
 
-/// Whether `authority` is a name of loopback, perhaps with a port, and nothing else: readers disagree on the host where there is
-/// a user or another name beside it.
+/// Whether `authority` is a name of loopback, with or without a port, and nothing else: parsers disagree about the host
+/// if there is a user or a second name.
 fn is_loopback(authority: &str) -> bool {
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if !authority.ends_with(']') => (host, port),
@@ -192,7 +192,8 @@ fn is_change(method: &Method) -> bool {
     !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
-/// A page of another origin can send this only after a CORS preflight request, which is never granted.
+/// Whether the body is JSON. A page of another origin can send that only after a CORS preflight request, which is never
+/// granted.
 fn is_json(headers: &HeaderMap, is_empty: bool) -> bool {
     match headers.get(CONTENT_TYPE) {
         None => is_empty,

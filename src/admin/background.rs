@@ -1,14 +1,14 @@
-//! Periodic tasks: samples the counters, and while there are subscribers to events, reads what other instances know and
-//! publishes ticks.
+//! Periodic tasks: sample the counters and, while there are subscribers to events, read the archive of other instances
+//! and publish ticks.
 
 use std::{sync::Arc, time::Duration};
 
 use tokio::time::{self, Instant, MissedTickBehavior};
 
-use super::{blocked, context::HandlerContext, dto::Tick, status};
+use super::{client_state, context::HandlerContext, dto::Tick, status};
 use crate::telemetry::{metrics::History, time::rfc3339};
 
-/// Interval of reading what other instances know.
+/// Interval of reading the archive.
 const REFRESH: Duration = Duration::from_secs(1);
 /// Interval of [`Tick`]s.
 const TICK: Duration = Duration::from_secs(2);
@@ -59,7 +59,7 @@ pub(super) async fn tick(context: Arc<HandlerContext>) {
 async fn tick_dto(context: &HandlerContext, (requests, denied): (f64, f64)) -> Tick {
     let status = status::status_dto(&context.state);
     let now = context.state.clock.now();
-    let blocked = blocked::count_active(context).await;
+    let blocked = client_state::count_active(context).await;
     Tick {
         time: rfc3339(now),
         requests_per_second: requests,

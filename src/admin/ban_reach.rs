@@ -1,4 +1,4 @@
-//! What a ban would shut out that an operator hardly means: it wants to be confirmed.
+//! The reach of a ban beyond a single client, which the operator has to confirm.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,15 +9,16 @@ use crate::{
     config::model::TrustedProxy,
 };
 
-/// Prefixes shorter than these are a part of the internet rather than a client's network: in IPv6 a provider has a /32.
+/// A shorter prefix is a part of the internet rather than a client's network: in IPv6 a provider has a /32.
 const SHORTEST_IPV4: u8 = 8;
 const SHORTEST_IPV6: u8 = 32;
-/// By which a machine reaches itself.
+/// The addresses by which a machine reaches itself.
 const LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
-/// Trusted proxies that are named.
+/// Trusted proxies that are named; the others are only counted.
 const MAX_NAMED: usize = 4;
 
-/// What the ban of `key` would shut out, in words. `operator`: where the operator's request comes from.
+/// Lists in words whom a ban of `key` would shut out besides a client. `operator`: the address of the operator's
+/// request.
 pub(super) fn shut_out(key: &Key, operator: Option<IpAddr>, trusted_proxies: &[TrustedProxy]) -> Vec<String> {
     let Key::Address(net) = key else { return Vec::new() };
     let mut found: Vec<String> = part_of_the_internet(net).into_iter().collect();
@@ -37,10 +38,10 @@ pub(super) fn shut_out(key: &Key, operator: Option<IpAddr>, trusted_proxies: &[T
     found
 }
 
-/// None where every peer is trusted: no ban shuts out more than another then.
+/// `None` if every peer is trusted: then no ban shuts out more proxies than another.
 fn network(proxy: &TrustedProxy) -> Option<IpNet> {
     let TrustedProxy::Network(network) = proxy else { return None };
-    // Of mapped addresses, it is one of IPv4.
+    // The network of an IPv4-mapped prefix is an IPv4 network.
     match Key::parse(&network.trunc().to_string(), 128, &UserNaming::default()) {
         Ok(Key::Address(network)) => Some(network),
         _ => None,

@@ -11,7 +11,7 @@ use super::{
     ban_reach::shut_out,
     context::{HandlerContext, is_shared, to_completion},
     dto::{self, schema},
-    extract::{JsonBody, Operator, Peer, Query, checked_reason},
+    extract::{JsonBody, Operator, Query, RemoteAddress, checked_reason},
     openapi::{BodyErrors, ConflictError, NotFoundError, ReadErrors, WriteErrors},
     paging::{decode_cursor, encode_cursor, page_size},
     problem::Problem,
@@ -25,7 +25,7 @@ use crate::{
 };
 
 const SECOND: i64 = 1_000_000;
-/// How long a ban may last, in microseconds.
+/// Allowed durations of a ban, in microseconds.
 const DURATIONS: RangeInclusive<i64> = SECOND..=366 * 86_400 * SECOND;
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -70,7 +70,7 @@ pub(super) async fn list(
     page(&context, &query).map(Json)
 }
 
-/// A page of the bans that hold.
+/// A page of the active bans.
 pub(super) fn page(context: &HandlerContext, query: &BansQuery) -> Result<dto::Bans, Problem> {
     let key = query.key.as_deref().map(|text| parse_key(context, text)).transpose()?;
     let prefix = query.prefix.as_deref().map(|text| {
@@ -93,9 +93,9 @@ pub(super) fn page(context: &HandlerContext, query: &BansQuery) -> Result<dto::B
     Ok(dto::Bans { bans: found.bans.iter().map(|ban| dto::Ban::from(&**ban)).collect(), cursor })
 }
 
-/// Bans an address, a prefix or a user on every instance. Replaces any ban of the same key. What would shut out a large part
-/// of the internet, this machine, the operator's own address or a trusted proxy is refused unless `force` is set; so is the
-/// name of a user as records cut it.
+/// Bans an address, a prefix or a user on every instance. Replaces any ban of the same key. A ban that would shut out a
+/// large part of the internet, this machine, the operator's own address or a trusted proxy is refused unless `force` is
+/// set; so is a user name as records shorten it.
 #[utoipa::path(
     post,
     path = "/v1/bans",
@@ -125,7 +125,7 @@ pub(super) fn page(context: &HandlerContext, query: &BansQuery) -> Result<dto::B
 pub(super) async fn create(
     State(context): State<Arc<HandlerContext>>,
     by: Operator,
-    peer: Option<Extension<Peer>>,
+    peer: Option<Extension<RemoteAddress>>,
     JsonBody(new): JsonBody<dto::NewBan>,
 ) -> Result<(StatusCode, Json<dto::Banned>), Problem> {
     let key = parse_key(&context, &new.key)?;
@@ -145,7 +145,7 @@ pub(super) async fn create(
     }
     if !new.force {
         let config = context.state.active_config.snapshot();
-        let operator = peer.map(|Extension(Peer(address))| address);
+        let operator = peer.map(|Extension(RemoteAddress(address))| address);
         let shuts_out = shut_out(&key, operator, &config.rules.config().trusted_proxies);
         if !shuts_out.is_empty() {
             return Err(Problem::far_reaching_ban(&key.to_string(), shuts_out));
@@ -198,29 +198,24 @@ pub(super) async fn lift(
     .await
 }
 
-/// Lifts the bans by a key, and says how many there were, those included that only other instances know yet.
+/// Lifts the bans of a key. Returns their number, including bans that only other instances know yet.
 pub(super) async fn lift_all(context: &HandlerContext, key: &Key) -> u64 {
     let bans = &context.state.bans;
     let elsewhere = context.peers.count_bans(key).await;
-    // A ban that has just ended is kept for a moment.
+    // May include a ban that has just ended.
     let here = bans.by_key(key).len() as u64;
     bans.lift(key);
     here.max(elsewhere)
 }
 
-/// Whether what operators have banned and lifted here is sent to the other instances.
+/// Waits until all bans and lifts made here are sent to the other instances. `false`: they were not sent in time.
 pub(super) async fn is_sent(context: &HandlerContext) -> bool {
     let bans = &context.state.bans;
     let mark = bans.mark_updates();
     is_shared(context, || bans.is_sent(mark)).await
 }
 
-/// When the last of these bans ends; `None` where none of them denies requests.
-pub(super) fn ends(bans: &[Arc<Ban>]) -> Option<i64> {
-    bans.iter().filter(|ban| !ban.is_shadow).map(|ban| ban.until).max()
-}
-
-/// The key that an operator wrote.
+/// Parses a key as operators write it.
 fn parse_key(context: &HandlerContext, text: &str) -> Result<Key, Problem> {
     let (config, names) = (context.state.active_config.snapshot(), context.state.registry.names());
     Key::parse(text, config.ipv6_prefix(), &names).map_err(|error| Problem::bad_request(error.to_string()))

@@ -1,4 +1,4 @@
-//! `GET /v1/blocked`: addresses limited now or lately.
+//! `GET /v1/blocked`: addresses limited now or recently.
 
 use std::sync::Arc;
 
@@ -9,7 +9,6 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{
     ConfigSnapshot,
-    bans::ends,
     context::HandlerContext,
     dto::{self, schema},
     extract::Query,
@@ -17,12 +16,9 @@ use super::{
     paging::{decode_cursor, encode_cursor, page_size},
     problem::Problem,
 };
-use crate::{
-    abuse::{
-        self, ClientPosition, Hint, LimitedClient, PageScan, Sort, Unblock,
-        bans::{Ban, BanTable, MANUAL},
-    },
-    telemetry::time::rfc3339,
+use crate::abuse::{
+    self, ClientPosition, Hint, PageScan, Sort,
+    bans::{BanTable, MANUAL},
 };
 
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
@@ -43,7 +39,7 @@ pub(super) struct BlockedQuery {
     /// Only addresses with this number of users behind them.
     #[param(inline)]
     pub(super) users: Option<UsersBehind>,
-    /// What to sort by: highest first, or by address.
+    /// The sort order: highest first, or by address.
     #[serde(default)]
     #[param(inline)]
     pub(super) sort: Sort,
@@ -59,7 +55,7 @@ pub(super) struct BlockedQuery {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum UsersBehind {
-    /// None that is known.
+    /// None known.
     None,
     One,
     Many,
@@ -102,11 +98,11 @@ pub(super) async fn page(context: &HandlerContext, query: &BlockedQuery) -> Resu
     context.peers.refresh().await;
     let now = state.clock.now();
     while state.registry.advance(&mut walk, now) {
-        // Others who ask have their turn: among a million addresses it may take a while to find those that are wanted.
+        // Lets other requests run: filtering a million addresses may take a while.
         tokio::task::yield_now().await;
     }
     let (clients, next) = walk.page();
-    // A policy that a reload has removed is known as long as its clients are listed.
+    // A policy that a reload removed can be searched for while its clients are listed.
     if clients.is_empty() {
         query.check_policy(&config)?;
     }
@@ -118,31 +114,11 @@ pub(super) async fn page(context: &HandlerContext, query: &BlockedQuery) -> Resu
     Ok(dto::Blocked { blocked: blocked.collect(), cursor })
 }
 
-/// How many of the addresses that are listed are limited or banned, to the second.
-pub(super) async fn count_active(context: &HandlerContext) -> usize {
-    let state = &context.state;
-    let now = state.clock.now();
-    let mut count = state.registry.active_count(now);
-    for prefix in state.bans.banned_prefixes() {
-        let mut after = None;
-        loop {
-            let (banned, next) = state.registry.count_unlimited(prefix, after, now);
-            count += banned;
-            if next.is_none() {
-                break;
-            }
-            after = next;
-            tokio::task::yield_now().await;
-        }
-    }
-    count
-}
-
 impl BlockedQuery {
-    /// Checks that there is a policy of the name to look for.
+    /// Checks that the policy exists.
     pub(super) fn check_policy(&self, config: &ConfigSnapshot) -> Result<(), Problem> {
         let Some(name) = self.policy.as_deref() else { return Ok(()) };
-        // What bans deny is listed by their rules' names.
+        // Denials by bans are listed under the names of their rules.
         let is_ban = name == MANUAL || name.starts_with("bans.");
         if is_ban || config.policy_named(name).is_some() {
             return Ok(());
@@ -150,7 +126,7 @@ impl BlockedQuery {
         Err(Problem::not_found(format!("no policy is named {}", name.escape_debug())))
     }
 
-    /// The addresses among which to look.
+    /// The prefix to search in.
     pub(super) fn network(&self) -> Result<Option<IpNet>, Problem> {
         let Some(text) = self.prefix.as_deref() else { return Ok(None) };
         let malformed = || {
@@ -162,9 +138,9 @@ impl BlockedQuery {
         abuse::parse(text).map(Some).ok_or_else(|| Problem::bad_request(malformed()))
     }
 
-    /// What to look for.
+    /// The query as the registry takes it.
     fn filter(&self, config: &ConfigSnapshot, bans: &Arc<BanTable>) -> Result<abuse::ClientQuery, Problem> {
-        // Clients are listed by the prefix that identifies them, of which an address may be any.
+        // Clients are listed by the prefix that identifies them: an address in it becomes that prefix.
         let client = |net: IpNet| abuse::masked(net.addr(), config.ipv6_prefix());
         let prefix = self.network()?.map(|net| if client(net).contains(&net) { client(net) } else { net });
         let after =
@@ -188,35 +164,5 @@ impl BlockedQuery {
             }),
             hint: self.hint,
         })
-    }
-}
-
-impl dto::BlockedAddress {
-    /// `bans`: those of the client and of prefixes around it.
-    pub(super) fn new(client: &LimitedClient, bans: &[Arc<Ban>], now: i64) -> Self {
-        let (banned_until, unblocked) = (ends(bans), client.unblocked.as_ref());
-        Self {
-            address: client.shown.to_string(),
-            policies: client.policies.iter().map(ToString::to_string).collect(),
-            first: rfc3339(client.first),
-            last: rfc3339(client.last),
-            until: rfc3339(banned_until.map_or(client.until, |banned| banned.max(client.until))),
-            state: match banned_until {
-                Some(_) => "banned",
-                None if client.until > now => "limited",
-                None if unblocked.is_some_and(|unblocked| client.last <= unblocked.time) => "unblocked",
-                None => "free",
-            }
-            .to_owned(),
-            banned_until: banned_until.map(rfc3339),
-            unblocked: unblocked.map(|Unblock { time, by }| dto::Unblock {
-                time: rfc3339(*time),
-                by: Some(by.clone()).filter(|by| !by.is_empty()),
-            }),
-            denied: client.denied,
-            distinct_users: usize::try_from(client.users).unwrap_or(usize::MAX),
-            hint: client.hint.name().to_owned(),
-            hint_reason: client.reasons.clone(),
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! The configuration in force: `/v1/routes` and `/v1/policies` with what each has counted, and its text at `/v1/config`.
+//! The configuration in force: `/v1/routes` and `/v1/policies` with their counters, and the text at `/v1/config`.
 
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ pub(super) fn routes_dto(context: &HandlerContext) -> Routes {
     Routes { routes: routes.collect() }
 }
 
-/// The upstreams among which the requests of `route` are split. Empty: it has one.
+/// The upstreams among which the requests of `route` are split; empty if it has one.
 fn shares(config: &Config, route: &model::Route) -> Vec<UpstreamShare> {
     let Some(split) = &route.split else { return Vec::new() };
     let share = |(route, &weight): (&model::Route, &u32)| {

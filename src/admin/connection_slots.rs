@@ -1,8 +1,8 @@
 //! Slots for connections: a new connection always gets one.
 //!
-//! If all are taken, a connection is evicted: the oldest unauthenticated one, or if there is none, the oldest of all. So a
-//! client without the token cannot keep others out, however many connections it opens and however slow it is. A connection
-//! is authenticated once one of its requests was authorized.
+//! If all are taken, a connection is evicted: the oldest unauthenticated one, or if there is none, the oldest of all.
+//! So a client without the token cannot lock others out, even with many slow connections. A connection is authenticated
+//! once one of its requests was authorized.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +26,7 @@ pub(super) struct ConnectionSlots(Arc<SlotTable>);
 struct SlotTable {
     capacity: usize,
     queues: Mutex<Queues>,
-    /// Number of slots that are taken, including those of evicted connections that have not ended yet.
+    /// Slots taken, including slots of evicted connections that have not ended yet.
     taken: watch::Sender<usize>,
 }
 
@@ -78,7 +78,7 @@ impl ConnectionSlots {
     /// Completes once every slot has been released.
     pub(super) async fn all_released(&self) {
         let mut taken = self.0.taken.subscribe();
-        // The sender lives as long as this does.
+        // The sender is part of `self`, so this does not fail.
         let _released = taken.wait_for(|&taken| taken == 0).await;
     }
 }

@@ -1,4 +1,4 @@
-//! State that the handlers share, and how they change something.
+//! State that the handlers share, and helpers for changes: audit, delivery to other instances, completion.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use super::{
-    AdminState, dto::Tick, events::STREAMS, extract::Operator, peer_reader::PeerReader, problem::Problem,
+    AdminState, dto::Tick, extract::Operator, peer_reader::PeerReader, problem::Problem,
     store_client::StoreClient, token_throttle::TokenThrottle,
 };
 use crate::{
@@ -29,24 +29,25 @@ pub(super) struct HandlerContext {
     /// The last tick; `None` while there are no subscribers to events.
     pub(super) ticks: watch::Sender<Option<Arc<Tick>>>,
     pub(super) history: Mutex<History>,
-    /// Tokens typed in at the login page.
+    /// Limits wrong tokens on the login page.
     pub(super) login_throttle: TokenThrottle,
-    /// Tokens in `Authorization`. Counted apart, so that programs with an outdated token do not
-    /// block logins.
+    /// Limits wrong tokens in `Authorization`. Separate, so that programs with an outdated token do not block logins.
     pub(super) bearer_throttle: TokenThrottle,
 }
 
-/// Where Redis answers soon, a change is sent to the other instances within this time.
+/// Concurrent event streams.
+pub(super) const EVENT_STREAMS: usize = 32;
+/// The shortest wait until a change is sent to the other instances. Redis replies within it unless it is slow.
 const SHARED_WITHIN: Duration = Duration::from_secs(1);
-/// The longest that an operator waits: the commands wait 30 seconds for an answer.
+/// The longest wait: the commands wait 30 seconds for a response.
 const SHARED_WITHIN_AT_MOST: Duration = Duration::from_secs(20);
-/// Round trips that sending a change may take: on its own behalf, and after those of the round before.
+/// Round trips until a change is sent, at most: those of the previous batch, then its own.
 const SHARED_ROUND_TRIPS: u32 = 4;
-/// How often that is looked at.
+/// Interval of checking whether a change was sent.
 const SHARED_POLL: Duration = Duration::from_millis(10);
 
 impl HandlerContext {
-    /// `wrong_tokens`: where those are counted.
+    /// `wrong_tokens`: the store that counts wrong tokens.
     pub(super) fn new(
         state: AdminState,
         store: StoreClient,
@@ -58,7 +59,7 @@ impl HandlerContext {
             state,
             store,
             peers,
-            streams: Arc::new(Semaphore::new(STREAMS)),
+            streams: Arc::new(Semaphore::new(EVENT_STREAMS)),
             ticks: watch::Sender::new(None),
             history: Mutex::default(),
             login_throttle: TokenThrottle::new(Arc::clone(&wrong_tokens), &mut ids, "login"),
@@ -66,6 +67,7 @@ impl HandlerContext {
         }
     }
 
+    /// The longest wait until a change is sent, by the configured timeout of Redis.
     fn shared_within(&self) -> Duration {
         let config = self.state.active_config.snapshot();
         let redis = &config.rules.config().store.redis;
@@ -73,7 +75,7 @@ impl HandlerContext {
         (timeout * SHARED_ROUND_TRIPS).clamp(SHARED_WITHIN, SHARED_WITHIN_AT_MOST)
     }
 
-    /// Whether a server of the store that instances share is known not to answer.
+    /// Whether a primary of the shared store is known to be down.
     fn is_store_failing(&self) -> bool {
         let facts = self.state.store_facts.shared.as_ref().map(|facts| facts());
         let is_down = |node: &NodeFacts| matches!(node.state, NodeState::Down | NodeState::BreakerOpen);
@@ -87,8 +89,8 @@ impl HandlerContext {
     }
 }
 
-/// Whether a change reaches the other instances: waits a moment until it `is_sent`, and longer where Redis may take long to
-/// answer. Without other instances it is sent at once.
+/// Waits until a change `is_sent` to the other instances, and longer if the timeout of Redis is long. `false`: it was
+/// not sent in time. Without other instances it counts as sent at once.
 pub(super) async fn is_shared(context: &HandlerContext, is_sent: impl Fn() -> bool) -> bool {
     let (begun, within) = (Instant::now(), context.shared_within());
     while !is_sent() {
@@ -101,11 +103,11 @@ pub(super) async fn is_shared(context: &HandlerContext, is_sent: impl Fn() -> bo
     true
 }
 
-/// Runs a change to its end, even if the client hangs up meanwhile: no limit is cleared on one shard of many, or without
-/// a line in the audit log.
+/// Runs a change to its end, even if the client hangs up: otherwise limits could be cleared on only some shards, or
+/// without a line in the audit log.
 ///
 /// # Errors
-/// Those of the change.
+/// The change failed or panicked.
 pub(super) async fn to_completion<T: Send + 'static>(
     change: impl Future<Output = Result<T, Problem>> + 'static,
 ) -> Result<T, Problem> {

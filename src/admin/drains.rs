@@ -41,9 +41,9 @@ pub(super) fn drains_dto(context: &HandlerContext) -> dto::Drains {
     dto::Drains { drains: drains.iter().map(|drain| drain_dto(drain, upstreams)).collect() }
 }
 
-/// Drains an endpoint on every instance: it takes no new requests until it is undrained, over reloads and restarts. Requests
-/// and tunnels in flight go on. The last endpoint of an upstream that takes requests is drained only if `force` is set: from
-/// then on each request to the upstream gets 503.
+/// Drains an endpoint on every instance: it takes no new requests until it is undrained, over reloads and restarts.
+/// Requests and tunnels in flight go on. The last endpoint of an upstream that takes requests is drained only if
+/// `force` is set: from then on each request to the upstream gets 503.
 #[utoipa::path(
     post,
     path = "/v1/drains",
@@ -122,7 +122,7 @@ pub(super) async fn remove(
 ) -> Result<Json<dto::Undrained>, Problem> {
     let upstreams = &context.state.active_config.snapshot().upstreams;
     let found = find(upstreams, &upstream, &endpoint);
-    // One that is no longer configured may still be drained.
+    // An endpoint that is no longer configured may still be drained.
     let endpoint = match &found {
         Ok((_, endpoint)) => endpoint.clone(),
         Err(_) => EndpointId { upstream, url: endpoint_name(&endpoint) },

@@ -1,7 +1,7 @@
 //! `GET /v1/events`: server-sent events, for as long as a client listens.
 //!
-//! Events are kept once for all subscribers. A stream holds its position among them and the event that is being written: a
-//! client that reads too slowly misses events, and is sent their number.
+//! Events are stored once for all subscribers. A stream has only its position and the event being written: a client
+//! that reads too slowly misses events, and gets their number.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -19,13 +19,12 @@ use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::{
-    bans::ends,
-    context::HandlerContext,
+    client_state::banned_until,
+    context::{EVENT_STREAMS, HandlerContext},
     dto::Tick,
-    extract::{NoParams, Query},
+    extract::{NoParams, Query, ShutdownSignal},
     openapi::{ReadErrors, UnavailableError},
     problem::Problem,
-    server::ShutdownSignal,
 };
 use crate::{
     abuse::{self, bans::BanTable},
@@ -33,14 +32,12 @@ use crate::{
     telemetry::{Delivery, Event, Subscription, time::rfc3339},
 };
 
-/// Concurrent streams.
-pub(super) const STREAMS: usize = 32;
-/// A comment is sent after this long without an event, so that no proxy on the way closes the connection as idle.
+/// Time without an event after which a comment is sent, so that no proxy on the way closes the connection as idle.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// Streams server-sent events: `limited`, `unblocked`, `banned`, `lifted`, `drained`, `undrained`, `reloaded`,
-/// `not_reloaded`, `health`, `endpoints`, `warning`, and every two seconds the current rates as `tick`. A client that reads too slowly gets the number of
-/// events that it missed as `missed`.
+/// `not_reloaded`, `health`, `endpoints`, `warning`, and every two seconds the current rates as `tick`. A client that
+/// reads too slowly gets the number of events that it missed as `missed`.
 #[utoipa::path(
     get,
     path = "/v1/events",
@@ -65,7 +62,8 @@ pub(super) async fn events(
     _: Query<NoParams>,
 ) -> Result<Sse<impl Stream<Item = Result<SseEvent, Infallible>>>, Problem> {
     let Ok(permit) = Arc::clone(&context.streams).try_acquire_owned() else {
-        let detail = format!("there are already {STREAMS} event streams: close one, or try again later");
+        let detail =
+            format!("there are already {EVENT_STREAMS} event streams: close one, or try again later");
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
     };
     let heartbeat = KeepAlive::new().interval(HEARTBEAT).text("heartbeat");
@@ -86,7 +84,7 @@ struct EventStream {
     _permit: OwnedSemaphorePermit,
 }
 
-/// The events from now on, until the connection or the process ends.
+/// Streams events from now on, until the connection or the process ends.
 pub(super) fn stream(
     context: &HandlerContext,
     ending: ShutdownSignal,
@@ -110,7 +108,7 @@ pub(super) fn stream(
 impl EventStream {
     async fn next(&mut self) -> Option<SseEvent> {
         if std::mem::take(&mut self.is_new) {
-            // So that the client knows at once that it is subscribed.
+            // Sent at once, so that the client knows that it is subscribed.
             return Some(SseEvent::default().retry(RETRY).comment("listening"));
         }
         let (name, data) = tokio::select! {
@@ -129,7 +127,7 @@ impl EventStream {
     }
 }
 
-/// The next new tick. `None`: there will be no more.
+/// The next tick. `None`: there will be no more.
 async fn tick(ticks: &mut watch::Receiver<Option<Arc<Tick>>>) -> Option<Arc<Tick>> {
     loop {
         ticks.changed().await.ok()?;
@@ -140,9 +138,9 @@ async fn tick(ticks: &mut watch::Receiver<Option<Arc<Tick>>>) -> Option<Arc<Tick
     }
 }
 
-/// When the last ban of an address, or of a prefix around it, ends.
+/// The end of the last ban of an address or of a prefix around it.
 fn held_until(address: &str, bans: &BanTable) -> Option<i64> {
-    ends(&bans.covering(abuse::parse(address)?))
+    banned_until(&bans.covering(abuse::parse(address)?))
 }
 
 /// The data of an event, without its name.
@@ -239,7 +237,7 @@ mod tests {
         assert_eq!(listener.line("event: unblocked"), "event: unblocked");
         assert!(listener.line("id:").len() > 4);
         assert_eq!(listener.line("data:"), r#"data: {"address":"203.0.113.7"}"#);
-        // Ticks come by themselves.
+        // Ticks are sent without any event.
         listener.line("event: tick");
         let tick: serde_json::Value = serde_json::from_str(&listener.line("data:")[5..]).unwrap();
         assert_eq!((&tick["blocked"], &tick["ready"]), (&0.into(), &true.into()));
@@ -263,9 +261,9 @@ mod tests {
     #[test]
     fn streams_are_limited_and_their_permits_are_released() {
         let harness = Harness::start(None);
-        let mut listeners: Vec<_> = (0..STREAMS).map(|_| Client::subscribed(&harness)).collect();
+        let mut listeners: Vec<_> = (0..EVENT_STREAMS).map(|_| Client::subscribed(&harness)).collect();
         harness.get("/v1/events").is_problem(503);
-        // Other requests are still answered.
+        // Other requests are still served.
         assert_eq!(harness.get("/v1/status").status, 200);
         listeners.pop();
         let until = Instant::now() + Duration::from_secs(20);

@@ -13,7 +13,7 @@ use ipnet::IpNet;
 
 use super::{
     ConfigSnapshot,
-    bans::ends,
+    client_state::banned_until,
     context::HandlerContext,
     dto::{self, schema},
     extract::{ClientParam, NoParams, Query},
@@ -31,11 +31,11 @@ use crate::{
     telemetry::time::rfc3339,
 };
 
-/// Limits shown whose keys are not of the address: users, headers and the like, of which there may be many behind it. Those
-/// that free last.
+/// Limits shown whose keys are not the address but users, headers and the like, of which there may be many behind it:
+/// those that end last.
 const MAX_FOREIGN: usize = 10;
 
-/// Shows who was behind an address: its last records, its limits, those that denied its requests, and its bans.
+/// Shows who was behind an address: its last records, its limits, other limits that denied its requests, and its bans.
 #[utoipa::path(
     get,
     path = "/v1/blocked/{ip}",
@@ -65,7 +65,7 @@ pub(super) async fn evidence(
     evidence_of(&context, &address).await.map(Json)
 }
 
-/// What is known of an address. Of one that is banned and was never denied: its bans, and their times.
+/// The evidence on an address. If it is banned and was never denied: its bans, and their times.
 pub(super) async fn evidence_of(
     context: &HandlerContext,
     address: &ClientParam,
@@ -91,7 +91,7 @@ pub(super) async fn evidence_of(
         };
         for (nth, variant) in variants_apart(policy, is_own).into_iter().enumerate() {
             let peek = context.store.peek(variant, &key).await?;
-            // Users behind the address may have limits of their own: shown where something was used of them.
+            // Overrides apply to some users behind the address: shown if something was used of them.
             if nth > 0 && peek.used == 0 {
                 continue;
             }
@@ -115,7 +115,7 @@ pub(super) async fn evidence_of(
     })
 }
 
-/// An address that was never denied, since the first of its bans. `None` where there is none.
+/// A client that was never denied, since its first ban. `None` without a ban.
 fn only_banned(address: IpNet, bans: &[Arc<Ban>]) -> Option<LimitedClient> {
     let since = || bans.iter().map(|ban| ban.since);
     let (first, last) = (since().min()?, since().max()?);
@@ -147,7 +147,7 @@ fn recorded_users(records: &[RequestRecord], bans: &BanTable, names: &UserNaming
         dto::RecordedUser {
             user: user.map(Cow::into_owned),
             records,
-            banned_until: bans.and_then(|bans| ends(&bans)).map(rfc3339),
+            banned_until: bans.and_then(|bans| banned_until(&bans)).map(rfc3339),
         }
     };
     let mut users: Vec<_> = counts.into_iter().map(user).collect();
@@ -155,8 +155,9 @@ fn recorded_users(records: &[RequestRecord], bans: &BanTable, names: &UserNaming
     users
 }
 
-/// The limits of an address: of every policy that is keyed by it alone, and whichever others held it back, by keys of its own
-/// (composites, and what fell back to the address) or of others; and how many of those of others are left out.
+/// The limits of an address: of every policy whose key is the address alone, and all others that denied its requests,
+/// whose keys contain the address (composites, fallbacks) or not. The second value is the number of limits of the last
+/// kind that are left out.
 fn limit_keys(
     config: &ConfigSnapshot,
     names: &UserNaming,
@@ -164,16 +165,16 @@ fn limit_keys(
     limited: &[DenyingLimit],
 ) -> (BTreeSet<(usize, CompactString)>, usize) {
     let own = abuse::identifier(shown);
-    // What was recorded before names were hashed is known by the hash now.
+    // Records from before names were hashed are looked up by the hash, too.
     let masked = |identifier: &str| CompactString::from(names.mask_key(identifier));
     let policies = config.policies().iter().enumerate();
     let by_address = policies.filter(|(_, policy)| policy.keys.iter().any(|key| key.0 == [KeyPart::Ip]));
-    // Where users are not recorded, the limit can't be found by its key.
+    // If users are not recorded, the limit can't be found by its key.
     let denied = limited.iter().filter(|limit| !names.hides_user(&limit.identifier));
     let (of_address, mut foreign): (Vec<_>, Vec<_>) =
         denied.partition(|limit| abuse::is_identifier_of(&limit.identifier, shown));
     foreign.sort_by_key(|limit| Reverse(limit.until));
-    // Policies that only another instance has can't be asked about here.
+    // Limits of policies that only another instance has can't be read here.
     let known = |limit: &DenyingLimit| Some((config.policy_named(&limit.policy)?, masked(&limit.identifier)));
     let mut foreign: Vec<_> = foreign.into_iter().filter_map(known).collect();
     let more = foreign.len().saturating_sub(MAX_FOREIGN);

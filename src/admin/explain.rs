@@ -1,4 +1,4 @@
-//! `POST /v1/explain`: what would become of a request.
+//! `POST /v1/explain`: predicts the outcome of a request.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -56,7 +56,6 @@ pub(super) async fn explain(
     explanation(&context, request).await.map(Json)
 }
 
-/// What would become of `request`.
 pub(super) async fn explanation(
     context: &HandlerContext,
     request: dto::ExplainedRequest,
@@ -70,7 +69,7 @@ pub(super) async fn explanation(
     let client_certificate = asked.certificate.as_ref().map(explained_certificate);
     let (rules, upstreams) = (&config.rules, &config.upstreams);
     let explained = proxy::explain::explain(rules, upstreams, &context.store, &state.bans, asked, now);
-    // It looks at the request as a worker does, by what belongs to one thread.
+    // Like a worker, the explanation uses values that are bound to one thread.
     let explanation = dto::Explanation::from(SendWrapper::new(explained).await);
     Ok(dto::Explanation { client_certificate, ..explanation })
 }
@@ -154,7 +153,7 @@ fn request_parts(request: dto::ExplainedRequest) -> Result<request::Parts, Probl
     Ok(request.into_parts().0)
 }
 
-/// As clients send it to whom they ask directly (RFC 9112, 3.2.1).
+/// The form of a target that clients send to an origin or a reverse proxy (RFC 9112, 3.2.1).
 fn origin_form(uri: &Uri) -> Uri {
     match uri.path_and_query() {
         Some(path) if path.as_str().starts_with('/') => Uri::from(path.clone()),
@@ -185,7 +184,7 @@ impl From<Explanation> for dto::Explanation {
             assumed_host,
             client_address,
             user,
-            // It is not explained but assumed.
+            // Filled in by the caller: it is assumed, not explained.
             client_certificate: None,
             listeners: explained.listeners.into_iter().map(listener).collect(),
             route: explained.route.map(route),
@@ -213,8 +212,8 @@ impl From<Explanation> for dto::Explanation {
 }
 
 fn listener(explained: ExplainedListener) -> dto::ExplainedListener {
-    let ExplainedListener { listener, reply: answer, because } = explained;
-    dto::ExplainedListener { listener, reply: reply(answer), because: because.to_owned() }
+    let ExplainedListener { listener, reply: response, because } = explained;
+    dto::ExplainedListener { listener, reply: reply(response), because: because.to_owned() }
 }
 
 fn reply(ExplainedReply { status, location }: ExplainedReply) -> dto::ExplainedReply {

@@ -1,5 +1,5 @@
-//! Extractors: what handlers take from the query, the path, the body and the connection of a request. What can't be read is
-//! refused as a problem.
+//! Extractors: the query, the path, the body and the connection of a request, as handlers take them. An invalid one is
+//! refused with a problem.
 
 use std::{convert::Infallible, net::IpAddr, time::Duration};
 
@@ -11,14 +11,14 @@ use http::{StatusCode, request::Parts};
 use http_body_util::{BodyExt, Limited};
 use ipnet::IpNet;
 use serde::{Deserialize, de::DeserializeOwned};
-use tokio::time;
+use tokio::{sync::watch, time};
 
 use super::problem::Problem;
 use crate::abuse;
 
-/// Bytes of a body.
+/// Longest body, in bytes.
 const MAX_BODY: usize = 64 << 10;
-/// Characters of a reason.
+/// Longest reason, in characters.
 const MAX_REASON: usize = 256;
 /// Time for a whole body to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -38,12 +38,12 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
     }
 }
 
-/// For pages without parameters.
+/// The query of a path without parameters.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NoParams {}
 
-/// The client that the path names, by any of its addresses or as it is shown.
+/// The client in the path: any of its addresses, or the prefix that identifies it.
 pub(super) struct ClientParam(pub(super) String);
 
 impl<S: Send + Sync> FromRequestParts<S> for ClientParam {
@@ -56,7 +56,7 @@ impl<S: Send + Sync> FromRequestParts<S> for ClientParam {
 }
 
 impl ClientParam {
-    /// Reads it; an IPv6 address stands for the prefix that identifies a client.
+    /// Parses it. An IPv6 address becomes the prefix that identifies its client.
     pub(super) fn client(&self, ipv6_prefix: u8) -> Result<IpNet, Problem> {
         if let Ok(address) = self.0.parse::<IpAddr>() {
             return Ok(abuse::masked(address, ipv6_prefix));
@@ -92,7 +92,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
         let too_slow = |_| Problem::new(StatusCode::REQUEST_TIMEOUT, "the body was sent too slowly");
         let too_long = |_| Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is incomplete or too long");
         let body: Bytes = body.map_err(too_slow)?.map_err(too_long)?.to_bytes();
-        // serde would take the items of a list for the fields in their order.
+        // serde would read the items of a list as fields, in order.
         if body.trim_ascii_start().starts_with(b"[") {
             return Err(Problem::bad_request("can't parse the body: it is a list, not an object"));
         }
@@ -102,7 +102,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
     }
 }
 
-/// Refuses what is no reason: a short line of text.
+/// Checks that a reason is one line of at most [`MAX_REASON`] characters.
 pub(super) fn checked_reason(reason: &str) -> Result<(), Problem> {
     if reason.chars().any(char::is_control) || reason.chars().count() > MAX_REASON {
         let detail = format!("a reason must have at most {MAX_REASON} characters and no control characters");
@@ -111,9 +111,21 @@ pub(super) fn checked_reason(reason: &str) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Who asks: the other end of the connection.
+/// The client's end of the connection.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Peer(pub(super) IpAddr);
+pub(super) struct RemoteAddress(pub(super) IpAddr);
+
+/// Ends an endless response, such as an event stream, cleanly.
+#[derive(Debug, Clone)]
+pub(super) struct ShutdownSignal(pub(super) watch::Receiver<bool>);
+
+impl ShutdownSignal {
+    /// Completes once the connection or the process has to end.
+    pub(super) async fn ended(&mut self) {
+        // An error means that the sender is gone, so the connection has ended.
+        let _gone = self.0.wait_for(|&ended| ended).await;
+    }
+}
 
 /// The operator, as the audit log names it: `operator at 127.0.0.1`.
 #[derive(Debug, Clone)]
@@ -123,8 +135,11 @@ impl<S: Send + Sync> FromRequestParts<S> for Operator {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
-        let peer = parts.extensions.get::<Peer>();
-        Ok(Self(peer.map_or_else(|| "operator".to_owned(), |Peer(address)| format!("operator at {address}"))))
+        let peer = parts.extensions.get::<RemoteAddress>();
+        Ok(Self(peer.map_or_else(
+            || "operator".to_owned(),
+            |RemoteAddress(address)| format!("operator at {address}"),
+        )))
     }
 }
 

@@ -1,9 +1,6 @@
-//! Alive, ready, and how much of what.
+//! `GET /healthz`, `/readyz` and `/metrics`.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU8, Ordering::Relaxed},
-};
+use std::sync::Arc;
 
 use axum::{
     Json,
@@ -16,42 +13,13 @@ use http::{
 };
 
 use super::{
+    ProcessPhase,
     context::HandlerContext,
     dto::{Health, ProblemDetails},
     openapi::ReadErrors,
     problem::Problem,
 };
 use crate::telemetry::metrics::ExpositionFormat;
-
-/// Where the process is in its life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProcessPhase {
-    Starting,
-    Ready,
-    /// Finishes what runs, takes nothing new.
-    Draining,
-}
-
-/// The phase, as the process reports it to load balancers. Begins with
-/// [`ProcessPhase::Starting`].
-#[derive(Debug, Default)]
-pub struct Readiness(AtomicU8);
-
-impl Readiness {
-    /// Enters a phase.
-    pub fn enter(&self, phase: ProcessPhase) {
-        self.0.store(phase as u8, Relaxed);
-    }
-
-    /// The phase it is in.
-    pub fn phase(&self) -> ProcessPhase {
-        let phases = [ProcessPhase::Starting, ProcessPhase::Ready, ProcessPhase::Draining];
-        phases
-            .into_iter()
-            .find(|&phase| phase as u8 == self.0.load(Relaxed))
-            .unwrap_or(ProcessPhase::Draining)
-    }
-}
 
 /// Succeeds while the process is alive.
 #[utoipa::path(
@@ -110,19 +78,4 @@ pub(super) async fn metrics(
     let page = context.state.metrics.expose(format);
     let page = page.map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
     Ok(([(CONTENT_TYPE, format.content_type())], page).into_response())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_phase_is_told_as_it_was_entered() {
-        let readiness = Readiness::default();
-        assert_eq!(readiness.phase(), ProcessPhase::Starting);
-        for phase in [ProcessPhase::Ready, ProcessPhase::Draining] {
-            readiness.enter(phase);
-            assert_eq!(readiness.phase(), phase);
-        }
-    }
 }

@@ -1,4 +1,4 @@
-//! Limit keys as operators write them, and which policies can have them.
+//! Limit keys as operators write them, and the policies that can have them.
 
 use std::{borrow::Cow, net::IpAddr};
 
@@ -14,8 +14,9 @@ use crate::{
     limit::Policy,
 };
 
-/// What the parts of a key begin with. Those with a name have `=` behind it.
+/// Kinds of key parts: `path:/a`.
 const PLAIN: [&str; 6] = ["ip", "user", "path", "route", "host", "method"];
+/// Kinds of key parts with a name: `header:x-api-key=VALUE`.
 const NAMED: [&str; 5] = ["header", "cookie", "query", "jwt", "tls"];
 
 /// The key of a limit: `ip:203.0.113.7+path:/a`.
@@ -26,11 +27,11 @@ pub(super) struct LimitKey {
 }
 
 impl LimitKey {
-    /// Reads a key. An address may be any of a client's: it stands for the prefix that identifies the client. Alone, it needs
-    /// no `ip:`. A user is named as `names` name users in keys.
+    /// Parses a key. An address becomes the prefix that identifies its client; alone, it needs no `ip:`. A user is
+    /// named as `names` name users in keys.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// The key is malformed: the reason, for operators.
     pub(super) fn parse(text: &str, ipv6_prefix: u8, names: &UserNaming) -> Result<Self, String> {
         let is_address = text.parse::<IpAddr>().is_ok() || text.parse::<IpNet>().is_ok();
         let text = if is_address { Cow::Owned(format!("ip:{text}")) } else { Cow::Borrowed(text) };
@@ -41,7 +42,7 @@ impl LimitKey {
         Ok(Self { text: parts.join("+"), parts })
     }
 
-    /// The key of a user's limits, which the ban of the user has, too.
+    /// The key of a user's limits. The ban of the user has the same key.
     pub(super) fn of_user(key: &Key) -> Self {
         let text = key.to_string();
         Self { parts: vec![text.clone()], text }
@@ -52,12 +53,13 @@ impl LimitKey {
         self.is_keyed(policy) || self.is_address() && policy.missing != Missing::Deny
     }
 
-    /// Whether one of its recipes makes such keys; else it has this one only where a request lacks all of them.
+    /// Whether one of the policy's recipes makes such keys. If not, the policy can have the key only as a fallback, for
+    /// requests that lack all its recipes' parts.
     pub(super) fn is_keyed(&self, policy: &Policy) -> bool {
         policy.keys.iter().any(|recipe| self.is_made_by(recipe))
     }
 
-    /// Those of [`Policy::variants`] with counts of their own: first the one that requests with this key alone go by.
+    /// The [`Policy::variants`] that are counted separately; the variant for requests with this key alone comes first.
     pub(super) fn variants<'a>(&self, policy: &'a Policy, names: &UserNaming) -> Vec<&'a Policy> {
         variants_apart(policy, |of| self.is_of(of, names))
     }
@@ -66,7 +68,7 @@ impl LimitKey {
         matches!(self.parts.as_slice(), [only] if only.starts_with("ip:"))
     }
 
-    /// Whether each request with this key meets the condition.
+    /// Whether every request with this key meets the condition.
     pub(super) fn is_of(&self, condition: &Condition, names: &UserNaming) -> bool {
         self.parts.iter().filter_map(|part| part.split_once(':')).any(|(kind, value)| match condition {
             Condition::Address(net) => {
@@ -93,7 +95,7 @@ impl LimitKey {
     }
 }
 
-/// Those of [`Policy::variants`] with counts of their own: first the one whose override `is_own`, or the policy itself.
+/// The [`Policy::variants`] that are counted separately. First the override that `is_own`, or the policy itself.
 pub(super) fn variants_apart(policy: &Policy, is_own: impl Fn(&Condition) -> bool) -> Vec<&Policy> {
     let own = policy.overrides.iter().find(|(of, _)| is_own(of)).map_or(policy, |(_, variant)| variant);
     let mut apart = vec![own];
@@ -130,8 +132,8 @@ fn decoded(text: &str) -> Cow<'_, str> {
     percent_decode_str(text).decode_utf8_lossy()
 }
 
-/// At each `+`; and at a space before another part, which is what a `+` in a URL's query is read as. No part holds a
-/// colon but behind its kind, other than an address, in which no space stands.
+/// Splits a key at each `+`, and at each space before another part: a `+` in a URL's query is decoded as a space. That
+/// is unambiguous: a colon follows only the kind of a part, except in addresses, which have no spaces.
 fn split(text: &str) -> Vec<&str> {
     let begins_part = |rest: &str| {
         let is_kind = |kind: &str| PLAIN.contains(&kind) || NAMED.contains(&kind);

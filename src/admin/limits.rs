@@ -1,4 +1,4 @@
-//! `/v1/limits`: how limits stand, and taking back what was used of one.
+//! `/v1/limits`: shows the usage of limits, and resets them.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -57,7 +57,7 @@ async fn limits(context: &HandlerContext, query: &LimitsQuery) -> Result<dto::Li
         let Some(policy) = config.policies().get(index) else { continue };
         for (nth, variant) in key.variants(policy, &names).into_iter().enumerate() {
             let peek = context.store.peek(variant, &key.text).await?;
-            // Overrides, and policies with other keys, are listed only if something was used of them.
+            // Other variants, and policies that have the key only as a fallback, are listed only if they were used.
             if peek.used == 0 && (nth > 0 || !is_named && !key.is_keyed(policy)) {
                 continue;
             }
@@ -68,7 +68,7 @@ async fn limits(context: &HandlerContext, query: &LimitsQuery) -> Result<dto::Li
 }
 
 /// Resets the limits of exactly this key on every instance, and lists them. Composites that begin with the key are not
-/// reset, and an address stays listed as blocked.
+/// reset, and an address is still listed as blocked.
 #[utoipa::path(
     delete,
     path = "/v1/limits",
@@ -107,7 +107,7 @@ pub(super) async fn clear(
     .await
 }
 
-/// The key, and the policies, by index, that can have it; and whether the one was asked for by its name.
+/// The key, the indexes of the policies that can have it, and whether the query names the policy.
 fn policies_with_key(
     config: &ConfigSnapshot,
     names: &UserNaming,

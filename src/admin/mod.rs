@@ -1,7 +1,7 @@
 //! The admin port: health, metrics, the API for operators and its page.
 //!
-//! It has a thread and a runtime of its own, so that it answers while the workers are saturated. What it answers is in
-//! [`dto`]; errors are `application/problem+json` (RFC 9457).
+//! It has its own thread and runtime, so that it responds while the workers are saturated. [`dto`] has the bodies of
+//! its requests and responses; errors are `application/problem+json` (RFC 9457).
 
 mod active_config;
 mod archive_client;
@@ -11,6 +11,7 @@ mod background;
 mod ban_reach;
 mod bans;
 mod blocked;
+mod client_state;
 mod configuration;
 mod connection_slots;
 mod context;
@@ -28,7 +29,9 @@ mod page;
 mod paging;
 mod peer_reader;
 mod problem;
+mod readiness;
 mod reload;
+mod reload_requests;
 mod router;
 mod server;
 mod session;
@@ -45,8 +48,8 @@ mod upstreams;
 mod users;
 
 pub use active_config::{ActiveConfig, ConfigSnapshot};
-pub use health::{ProcessPhase, Readiness};
-pub use reload::{ReloadRequest, ReloadSender};
+pub use readiness::{ProcessPhase, Readiness};
+pub use reload_requests::{ReloadRequest, ReloadSender};
 pub use server::{AdminHandle, Backends, spawn};
 pub use state::{AdminState, ProcessFacts, StoreFactsSources};
 pub use token_throttle::WRONG_TOKEN_KEYS;

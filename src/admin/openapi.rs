@@ -1,4 +1,4 @@
-//! What the API is, for programs: OpenAPI, gathered from what stands above each handler.
+//! The OpenAPI description of the API, collected from the attributes of the handlers.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use utoipa::{
 
 use super::dto::{ProblemDetails, Tick, schema};
 
-/// The frame; the router adds the paths.
+/// The description without paths, which the router adds.
 #[derive(OpenApi)]
 #[openapi(
     info(
@@ -21,7 +21,7 @@ use super::dto::{ProblemDetails, Tick, schema};
             RFC 3339 in UTC, durations are written as in proxy.yaml (`250ms`, `1s`, `5m`, `1h`, `30d`), keys \
             as in the store (`ip:203.0.113.7`, `user:acme`)."
     ),
-    // Those that only parameters are, or that no answer is.
+    // Schemas that no response refers to: of parameters, of errors, of events.
     components(schemas(
         ProblemDetails,
         Tick,
@@ -47,7 +47,7 @@ use super::dto::{ProblemDetails, Tick, schema};
 )]
 pub(super) struct ApiDoc;
 
-/// The token, where one is set.
+/// The token, if one is configured.
 struct BearerScheme;
 
 impl Modify for BearerScheme {
@@ -74,21 +74,21 @@ macro_rules! problems {
 }
 
 problems! {
-    /// Who may not ask, or asks for what can't be read.
+    /// Errors of reads: unauthorized, or an invalid request.
     ReadErrors: ["400", "401", "403", "429"];
-    /// The same where something is looked up.
+    /// Errors of lookups.
     LookupErrors: ["400", "401", "403", "404", "429"];
-    /// The same where something is changed, or is to be read from a body.
+    /// Errors of changes, and of reads with a body.
     WriteErrors: ["400", "401", "403", "415", "429"];
-    /// Where what is to be changed may not be there.
+    /// The resource to change does not exist.
     NotFoundError: ["404"];
-    /// Where what is asked for has to be forced.
+    /// The operation needs `force`.
     ConflictError: ["409"];
-    /// Where a body is read.
+    /// Errors while reading a body.
     BodyErrors: ["408", "413"];
-    /// Where others have to be asked, who may not answer.
+    /// The store or another instance is unavailable.
     UnavailableError: ["503"];
-    /// Where what is read may be wrong.
+    /// The configuration has errors.
     ConfigErrors: ["422"];
 }
 

@@ -1,19 +1,19 @@
-//! Pages of a list: their size, and the cursor that says where the next one begins.
+//! Pages of a list: their size, and the cursor at which the next one begins.
 //!
-//! A cursor holds the position of the page's last entry, not a count of entries: what is added or removed meanwhile
-//! neither hides an entry nor repeats one. To clients it is opaque: the position as JSON, in base64url.
+//! A cursor is the position of the page's last entry, not a count of entries: additions and removals between two
+//! requests neither hide an entry nor repeat one. It is opaque to clients: JSON in base64url.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::problem::Problem;
 
-/// Entries a page, unless the query names another number.
+/// Entries per page by default.
 const DEFAULT_LIMIT: usize = 100;
-/// Entries a page at most.
+/// Most entries per page.
 const MAX_LIMIT: usize = 1_000;
 
-/// How many entries a page has.
+/// Entries per page.
 ///
 /// # Errors
 /// The query's `limit` is out of range.
@@ -23,16 +23,16 @@ pub(super) fn page_size(limit: Option<usize>) -> Result<usize, Problem> {
     is_valid.then_some(limit).ok_or_else(|| Problem::bad_request(format!("limit must be 1 to {MAX_LIMIT}")))
 }
 
-/// The cursor for what comes after `position`.
+/// The cursor of the page after `position`.
 pub(super) fn encode_cursor(position: &impl Serialize) -> String {
-    // Positions are tuples of numbers and texts, which can always be written as JSON.
+    // Positions are tuples of numbers and texts: writing them as JSON does not fail.
     serde_json::to_vec(position).map(|json| URL_SAFE_NO_PAD.encode(json)).unwrap_or_default()
 }
 
-/// Reads the query's `cursor`. `position` checks what the list had encoded; `None` from it: no such position can be.
+/// Decodes the query's `cursor`. `position` validates the decoded value: `None` if no such position exists.
 ///
 /// # Errors
-/// The cursor was not given by this list.
+/// The cursor is not from this list.
 pub(super) fn decode_cursor<E: DeserializeOwned, P>(
     cursor: Option<&str>,
     position: impl FnOnce(E) -> Option<P>,

@@ -1,4 +1,4 @@
-//! What other instances know of limited clients and of bans, read when a handler asks for it.
+//! Reads limited clients and bans of other instances, when a handler needs them.
 
 use std::{
     sync::Arc,
@@ -14,14 +14,15 @@ use crate::{
     limit::{Clock, Unavailable},
 };
 
-/// What was read this lately is not read again. Nor is an archive asked again that was away this lately: requests that
-/// waited behind the one that found out need not wait as long.
+/// The archive is not read again so soon after a read, and not tried again so soon after a failure: requests that
+/// waited behind the failed one must not each wait for the timeout, too.
 const FRESH: Duration = Duration::from_millis(200);
 
-/// Reads the archive that instances share, for one request at a time: what one has read serves those that waited.
+/// Reads the archive that instances share, for one request at a time. Requests that waited use the result of the one
+/// before.
 pub(super) struct PeerReader {
     archive: ArchiveClient,
-    /// The clock that stamps denials.
+    /// The clock of the records' times.
     clock: Arc<dyn Clock>,
     progress: Mutex<Progress>,
 }
@@ -33,7 +34,7 @@ struct Progress {
 }
 
 impl PeerReader {
-    /// To be called on the thread that asks the archive.
+    /// Call it on the thread that uses the archive.
     pub(super) fn new(
         archive: impl Archive + 'static,
         registry: Arc<ClientRegistry>,
@@ -44,7 +45,7 @@ impl PeerReader {
         Self { archive: ArchiveClient::new(archive), clock, progress }
     }
 
-    /// Reads what has changed about limited clients, as far as it can be had.
+    /// Reads the changes of limited clients; none if the archive is unavailable.
     pub(super) async fn refresh(&self) {
         let mut progress = self.progress.lock().await;
         if is_recent(progress.refreshed) || is_recent(progress.failed) {
@@ -55,7 +56,7 @@ impl PeerReader {
         progress.or_default(result);
     }
 
-    /// Reads one client, as far as it can be had.
+    /// Reads one client; nothing if the archive is unavailable.
     pub(super) async fn look_up(&self, address: IpNet) {
         let mut progress = self.progress.lock().await;
         if is_recent(progress.failed) {
@@ -65,7 +66,8 @@ impl PeerReader {
         progress.or_default(result);
     }
 
-    /// From which addresses other instances have denied a user, as far as it can be had. `written`: as records name it.
+    /// The addresses from which other instances denied a user; none if the archive is unavailable. `written`: the user
+    /// as records name it.
     pub(super) async fn user(&self, written: &str) -> UserAddresses {
         let mut progress = self.progress.lock().await;
         if is_recent(progress.failed) {
@@ -75,7 +77,7 @@ impl PeerReader {
         progress.or_default(result)
     }
 
-    /// How many bans all instances know by exactly this key, as far as it can be had.
+    /// Number of bans of exactly this key on all instances; 0 if the archive is unavailable.
     pub(super) async fn count_bans(&self, key: &Key) -> u64 {
         let mut progress = self.progress.lock().await;
         if is_recent(progress.failed) {
@@ -85,7 +87,10 @@ impl PeerReader {
         progress.or_default(result)
     }
 
-    /// Has every other instance know that a client is unblocked. It is asked for even where the archive was away lately.
+    /// Publishes to all other instances that a client is unblocked. Tried even if the archive was unavailable just now.
+    ///
+    /// # Errors
+    /// The archive is unavailable.
     pub(super) async fn unblock(&self, address: IpNet, by: &str) -> Result<(), Unavailable> {
         let _turn = self.progress.lock().await;
         self.in_time(self.archive.unblock(address, by)).await
@@ -93,7 +98,7 @@ impl PeerReader {
 }
 
 impl PeerReader {
-    /// What was read by then is shown.
+    /// Gives up after the archive's timeout. Records that were read until then are kept.
     async fn in_time<T>(
         &self,
         answer: impl Future<Output = Result<T, Unavailable>>,
@@ -104,7 +109,7 @@ impl PeerReader {
 }
 
 impl Progress {
-    /// Without the others, an operator is shown what this instance knows.
+    /// A failure becomes an empty result: the operator sees the records of this instance alone.
     fn or_default<T: Default>(&mut self, result: Result<T, Unavailable>) -> T {
         result.unwrap_or_else(|error| {
             tracing::debug!(%error, "can't read what other instances have recorded");

@@ -9,22 +9,22 @@ use http::{HeaderValue, StatusCode, header::CONTENT_TYPE};
 use super::dto::{ConfigurationError, ProblemDetails};
 use crate::{limit::Unavailable, upstream::EndpointId};
 
-/// What went wrong, for people; the status is for programs.
+/// An error response: `detail` for people, status and type for programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Problem {
     status: StatusCode,
     kind: ProblemKind,
     detail: String,
-    /// Of a configuration.
+    /// Errors of a configuration.
     errors: Vec<ConfigurationError>,
-    /// By a ban.
+    /// Clients that a ban would shut out.
     shuts_out: Vec<String>,
 }
 
-/// What programs tell problems apart by.
+/// The type of a problem, by which programs distinguish problems.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ProblemKind {
-    /// Nothing more than the status says (RFC 9457, 4.2.1).
+    /// No more specific than the status (RFC 9457, 4.2.1).
     Status,
     /// A ban would shut out more than a client, and was not forced.
     FarReachingBan,
@@ -70,7 +70,7 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, detail)
     }
 
-    /// The ban of `key` has to be forced: it would shut out all this.
+    /// The ban of `key` needs `force`: it would shut out `shuts_out`.
     pub(super) fn far_reaching_ban(key: &str, shuts_out: Vec<String>) -> Self {
         let detail = format!(
             "a ban of {key} would shut out {}; if that is meant, force it (tollgate ban --force; \"force\": true)",
@@ -79,7 +79,7 @@ impl Problem {
         Self { kind: ProblemKind::FarReachingBan, shuts_out, ..Self::new(StatusCode::CONFLICT, detail) }
     }
 
-    /// The drain of `endpoint` has to be forced: no other of its upstream takes requests.
+    /// The drain of `endpoint` needs `force`: no other endpoint of its upstream takes requests.
     pub(super) fn last_endpoint(endpoint: &EndpointId) -> Self {
         let EndpointId { upstream, url } = endpoint;
         let detail = format!(
@@ -89,13 +89,13 @@ impl Problem {
         Self { kind: ProblemKind::LastEndpoint, ..Self::new(StatusCode::CONFLICT, detail) }
     }
 
-    /// Redis could not be asked for all of it. `done`: what was done all the same, and what may be left.
+    /// Redis failed in the middle of a change. `done`: the parts that were done, and the limits that may be left.
     pub(super) fn partly_done(unavailable: &Unavailable, done: &str) -> Self {
         let detail = format!("{unavailable}: {done}; try again once Redis is back");
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
     }
 
-    /// A configuration can't be used: the one in force stays.
+    /// A configuration has errors, so the running one is kept.
     pub(super) fn misconfigured(errors: Vec<ConfigurationError>) -> Self {
         let detail = "the configuration has errors, so the running one was not changed";
         Self { errors, ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail) }

@@ -41,7 +41,7 @@ pub(super) fn router(context: Arc<HandlerContext>) -> Router {
         .routes(routes!(drains::list, drains::create, drains::remove))
         .routes(routes!(audit::list))
         .split_for_parts();
-    // Written once: the router is copied for each connection.
+    // Serialized once: the router is copied for each connection.
     let described = described.to_json().map(Bytes::from).map_err(|error| {
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, format!("can't write the response: {error}"))
     });
@@ -55,7 +55,7 @@ pub(super) fn router(context: Arc<HandlerContext>) -> Router {
         .with_state(context)
 }
 
-/// An HTML page to browsers, a problem document to others.
+/// 404 as an HTML page for browsers, as a problem document for others.
 async fn unknown_path(frame: page::PageFrame, uri: Uri, headers: HeaderMap) -> Response {
     let problem = Problem::not_found(format!("there is no resource at {}", uri.path().escape_debug()));
     let accepts = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
@@ -65,7 +65,7 @@ async fn unknown_path(frame: page::PageFrame, uri: Uri, headers: HeaderMap) -> R
     }
 }
 
-/// The router adds Allow (RFC 9110, 15.5.6).
+/// 405; the router adds `Allow` (RFC 9110, 15.5.6).
 async fn wrong_method(method: Method) -> Problem {
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("{method} is not supported for this path"))
 }

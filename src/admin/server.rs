@@ -32,7 +32,7 @@ use super::{
     AdminState, background,
     connection_slots::{ConnectionSlot, ConnectionSlots},
     context::HandlerContext,
-    extract::Peer,
+    extract::{RemoteAddress, ShutdownSignal},
     peer_reader::PeerReader,
     router::router,
     store_client::StoreClient,
@@ -41,18 +41,18 @@ use crate::{abuse::Archive, limit::StoreAdmin};
 
 /// Concurrent connections; for one more, another is evicted.
 pub(super) const CONNECTIONS: usize = 256;
-/// From a connection's last answer to the end of its next head. Slow and idle connections are closed after that.
+/// Longest time from a response to the end of the next request head. Closes slow and idle connections.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest time of a connection, for clients that do not read their answer.
+/// Longest life of a connection: a client may never read its response.
 const LIFETIME: Duration = Duration::from_secs(300);
-/// Time for answers under way at a shutdown.
+/// Time for requests in flight at a shutdown.
 const GRACE: Duration = Duration::from_secs(1);
 /// Largest request head, in bytes.
 const HEAD: usize = 32 << 10;
 /// Pause after a failed accept (no file descriptor left, say): trying again at once would only burn CPU.
 const AFTER_ERROR: Duration = Duration::from_millis(100);
 
-/// The running admin port. It shuts down when this is dropped.
+/// The running admin port. Dropping it shuts the port down.
 #[derive(Debug)]
 pub struct AdminHandle {
     address: SocketAddr,
@@ -61,17 +61,16 @@ pub struct AdminHandle {
 }
 
 impl AdminHandle {
-    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Accepts no more connections, and finishes the requests under way. Does not wait for them.
+    /// Stops accepting connections and lets requests in flight finish. Does not wait for them.
     pub fn close(&self) {
         self.stop.send_replace(true);
     }
 
-    /// Takes no more requests, finishes those under way within a second or two, and ends the thread.
+    /// Stops accepting connections, waits a second or two for requests in flight, and ends the thread.
     pub fn stop(self) {
         self.close();
         if self.thread.join().is_err() {
@@ -80,33 +79,21 @@ impl AdminHandle {
     }
 }
 
-/// Tells an endless answer, such as an event stream, when to end cleanly.
-#[derive(Debug, Clone)]
-pub(super) struct ShutdownSignal(watch::Receiver<bool>);
-
-impl ShutdownSignal {
-    /// Completes once the connection or the process is to end.
-    pub(super) async fn ended(&mut self) {
-        // An error means that the sender is gone, so the connection has ended.
-        let _gone = self.0.wait_for(|&ended| ended).await;
-    }
-}
-
-/// What the admin port asks. The ends of the store and of the archive may belong to one thread: they are made on that of
-/// the port.
+/// The stores behind the admin port. Clients of the store and of the archive may be bound to one thread, so the port's
+/// thread makes them.
 pub struct Backends<S, A, T> {
-    /// Makes an end of the store that holds the limits.
+    /// Makes a client of the store of the limits.
     pub store: S,
-    /// Makes an end of the archive of limited clients that instances share.
+    /// Makes a client of the archive of limited clients that instances share.
     pub archive: A,
-    /// Counts wrong tokens, in this process.
+    /// The store of this process that counts wrong tokens.
     pub wrong_tokens: T,
 }
 
 /// Starts the admin port on a socket that is bound already.
 ///
 /// # Errors
-/// The socket or the runtime can't be set up, or there is no thread left.
+/// The socket, the runtime or the thread can't be set up.
 pub fn spawn<S, A>(
     listener: std::net::TcpListener,
     state: AdminState,
@@ -141,7 +128,7 @@ where
         if let Err(error) = result {
             tracing::error!(%error, "Tollgate can't listen on the admin port: {error}");
         }
-        // A name that is still looked up for the store must not keep the process.
+        // Does not wait for a DNS lookup of the store.
         runtime.shutdown_background();
     };
     let thread = thread::Builder::new().name("admin".into()).spawn(run)?;
@@ -162,7 +149,7 @@ async fn accept(listener: TcpListener, router: Router, mut stopped: watch::Recei
                 }
             },
         };
-        let router = router.clone().layer(Extension(Peer(peer)));
+        let router = router.clone().layer(Extension(RemoteAddress(peer)));
         task::spawn_local(serve(stream, router, slots.acquire(), stopped.clone()));
     }
     drop(listener);
@@ -192,7 +179,7 @@ async fn serve(
         ended = &mut connection => Some(ended),
         _ = stopped.changed() => None,
         () = time::sleep(LIFETIME) => None,
-        // A new connection has the slot at once.
+        // Closed at once: a new connection has taken the slot.
         () = slot.evicted() => return,
     };
     let ended = match ended {

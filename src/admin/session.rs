@@ -1,8 +1,8 @@
 //! The session cookie, set after a login with the token.
 //!
-//! Its value is a time and a MAC of that time, keyed with the token: it can be checked without anything that is kept, by
-//! every instance that has the same token, and the token cannot be derived from it. It ends by itself, and with
-//! the token. What it can't do is end early for one browser alone: signing out takes the cookie away from the browser.
+//! Its value is an expiry time and a MAC of it, keyed with the token: every instance with the same token can check it
+//! without stored state, and the token cannot be derived from it. It expires at that time, or when the token changes.
+//! It can't be revoked for one browser alone: signing out only removes the cookie from the browser.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit, Mac};
@@ -13,26 +13,26 @@ use crate::config::model::Secret;
 
 /// The cookie's name.
 const NAME: &str = "tollgate_token";
-/// Bound into the MAC, so that nothing else that is ever keyed with the token stands for a session.
+/// Part of the MAC, so that no other MAC keyed with the token is valid as a session.
 const LABEL: &[u8] = b"tollgate admin session v1\0";
-/// Seconds: a working day. Then the token is asked for again.
+/// Lifetime in seconds: a working day.
 const LASTS: i64 = 12 * 60 * 60;
 const SECOND: i64 = 1_000_000;
 
-/// `Set-Cookie` after a login with `token` at `now`, in microseconds since the Unix epoch. `is_tls`: the browser
-/// reaches the page by https, and is to send the cookie by nothing else.
+/// `Set-Cookie` after a login with `token` at `now`, in microseconds since the Unix epoch. `is_tls`: the browser uses
+/// https, so the cookie is restricted to https.
 pub(super) fn issue(token: &Secret, now: i64, is_tls: bool) -> String {
     let end = now / SECOND + LASTS;
     let mac = URL_SAFE_NO_PAD.encode(mac(token, end).finalize().into_bytes());
     set(&format!("{end}.{mac}"), LASTS, is_tls)
 }
 
-/// `Set-Cookie` that takes it away.
+/// `Set-Cookie` that removes the cookie.
 pub(super) fn expire(is_tls: bool) -> String {
     set("", 0, is_tls)
 }
 
-/// Whether a request bears a cookie that `token` was shown for, and that has not ended.
+/// Whether a request has a cookie that was issued for `token` and has not expired.
 pub(super) fn is_valid(token: &Secret, headers: &HeaderMap, now: i64) -> bool {
     cookie(headers, NAME).is_some_and(|value| is_valid_value(token, value, now))
 }
@@ -57,7 +57,7 @@ fn is_valid_value(token: &Secret, value: &str, now: i64) -> bool {
     read().is_some_and(|(end, given)| {
         // In constant time.
         let is_ours = mac(token, end).verify_slice(&given).is_ok();
-        // An end further away than any that is given comes from a clock that was wrong.
+        // An end later than any that is issued now was set by a wrong clock.
         is_ours && (1..=LASTS).contains(&end.saturating_sub(now / SECOND))
     })
 }

@@ -1,4 +1,4 @@
-//! What the admin port is started with.
+//! The parts of the process that the admin port shows or changes.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::{
 
 /// Everything that the admin port shows or changes, except the stores.
 pub struct AdminState {
-    /// `None`: only clients on loopback are answered.
+    /// `None`: only clients on loopback are allowed.
     pub token: Option<Secret>,
     pub registry: Arc<ClientRegistry>,
     pub bans: Arc<BanTable>,
@@ -29,7 +29,7 @@ pub struct AdminState {
     pub reloads: ReloadSender,
     pub metrics: Arc<Metrics>,
     pub readiness: Arc<Readiness>,
-    /// Published to subscribers of `/v1/events`.
+    /// Events for subscribers of `/v1/events`.
     pub events: Events,
     /// Warnings raised since the start.
     pub warnings: Warnings,
@@ -39,21 +39,21 @@ pub struct AdminState {
     pub store_facts: StoreFactsSources,
 }
 
-/// What is fixed once the process has started.
+/// Facts that do not change after the start.
 #[derive(Debug, Clone, Default)]
 pub struct ProcessFacts {
-    /// The addresses that clients are served at, as bound.
+    /// The addresses of the proxy's listeners, as bound.
     pub listeners: Vec<ListenAddress>,
     pub workers: usize,
     /// In microseconds since the Unix epoch.
     pub started: i64,
-    /// How many bytes the process may take; `None` where that is not known.
+    /// Memory that the process may use, in bytes; `None` if it is not known.
     pub available_memory: Option<u64>,
 }
 
 pub(super) type FactsSource<T> = Box<dyn Fn() -> T + Send + Sync>;
 
-/// Read the state of the stores.
+/// Functions that read the state of the stores.
 pub struct StoreFactsSources {
     /// The store in memory, which is the fallback of a shared one.
     pub memory: FactsSource<MemoryFacts>,

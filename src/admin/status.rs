@@ -1,4 +1,4 @@
-//! How the process stands.
+//! `GET /v1/status`: the state of the process.
 
 use std::{
     sync::Arc,
@@ -38,7 +38,6 @@ pub(super) async fn status(State(context): State<Arc<HandlerContext>>, _: Query<
     Json(status_dto(&context.state))
 }
 
-/// How the process stands now.
 pub(super) fn status_dto(state: &AdminState) -> Status {
     let config = state.active_config.snapshot();
     let ProcessFacts { listeners, workers, started, available_memory } = &state.facts;
@@ -47,7 +46,7 @@ pub(super) fn status_dto(state: &AdminState) -> Status {
     let phase = state.readiness.phase();
     let (memory, shared) = state.store_facts.read();
     let evidence = state.metrics.evidence();
-    // Of the configuration, of the store that instances share, and what else was found since the start.
+    // Warnings about the configuration, the shared store, and problems found since the start.
     let of_store = shared.as_ref().map_or(&[][..], |shared| &shared.warnings);
     let (outages, found) = (state.warnings.outages(), state.warnings.others());
     let configuration = Configuration {
@@ -95,7 +94,7 @@ impl From<diagnostics::Outage> for Outage {
     }
 }
 
-/// `endpoints`: those of one upstream after those of the other.
+/// `endpoints` are grouped by upstream.
 fn upstreams(endpoints: &[EndpointFacts]) -> Vec<UpstreamStatus> {
     let now = SystemTime::now();
     let of_one = endpoints.chunk_by(|one, next| one.upstream == next.upstream);
@@ -193,7 +192,7 @@ impl From<NodeFacts> for StoreNode {
     }
 }
 
-/// What is empty is not known yet.
+/// `None` for an empty text, which is not known yet.
 fn known(text: String) -> Option<String> {
     Some(text).filter(|text| !text.is_empty())
 }

@@ -1,4 +1,4 @@
-//! The store, as handlers ask it.
+//! The store, as handlers use it.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use crate::limit::{
     algorithm::metadata_list::Entry,
 };
 
-type Answer<'a, T> = LocalBoxFuture<'a, Result<T, Unavailable>>;
+type ObjectResult<'a, T> = LocalBoxFuture<'a, Result<T, Unavailable>>;
 
 /// Any store, used on the thread of the admin port.
 ///
-/// A store and its futures may belong to one thread, and axum takes only handlers that could be moved to another. The port
-/// has a single thread, so nothing is moved; [`SendWrapper`] checks that whenever a future is polled.
+/// A store and its futures may belong to one thread, and axum takes only handlers that could be moved to another. The
+/// port has a single thread, so nothing is moved; [`SendWrapper`] checks that whenever a future is polled.
 pub(super) struct StoreClient(SendWrapper<Box<dyn ObjectStore>>);
 
 impl StoreClient {
-    /// To be called on the thread that asks the store.
+    /// Call it on the thread that uses the store.
     pub(super) fn new(store: impl StoreAdmin + 'static) -> Self {
         Self(SendWrapper::new(Box::new(store)))
     }
@@ -59,41 +59,57 @@ impl StoreAdmin for StoreClient {
 
 /// [`StoreAdmin`] as an object, so that handlers are the same for every store.
 trait ObjectStore {
-    fn decide<'a>(&'a self, checks: &'a [Check<'a>]) -> Answer<'a, Decision>;
-    fn look<'a>(&'a self, checks: &'a [Check<'a>]) -> Answer<'a, Decision>;
-    fn refund<'a>(&'a self, taken: &'a [Taken<'a>]) -> Answer<'a, ()>;
-    fn peek<'a>(&'a self, policy: &'a Policy, identifier: &'a str) -> Answer<'a, LimitUsage>;
-    fn entries<'a>(&'a self, policy: &'a Policy, identifier: &'a str) -> Answer<'a, Vec<Arc<Entry>>>;
-    fn reset<'a>(&'a self, policies: &'a [Policy], identifier: &'a str) -> Answer<'a, Vec<ClearedLimit>>;
-    fn clear<'a>(&'a self, policies: &'a [Policy], identifier: &'a str) -> Answer<'a, Vec<ClearedLimit>>;
+    fn decide<'a>(&'a self, checks: &'a [Check<'a>]) -> ObjectResult<'a, Decision>;
+    fn look<'a>(&'a self, checks: &'a [Check<'a>]) -> ObjectResult<'a, Decision>;
+    fn refund<'a>(&'a self, taken: &'a [Taken<'a>]) -> ObjectResult<'a, ()>;
+    fn peek<'a>(&'a self, policy: &'a Policy, identifier: &'a str) -> ObjectResult<'a, LimitUsage>;
+    fn entries<'a>(&'a self, policy: &'a Policy, identifier: &'a str) -> ObjectResult<'a, Vec<Arc<Entry>>>;
+    fn reset<'a>(
+        &'a self,
+        policies: &'a [Policy],
+        identifier: &'a str,
+    ) -> ObjectResult<'a, Vec<ClearedLimit>>;
+    fn clear<'a>(
+        &'a self,
+        policies: &'a [Policy],
+        identifier: &'a str,
+    ) -> ObjectResult<'a, Vec<ClearedLimit>>;
 }
 
 impl<S: StoreAdmin> ObjectStore for S {
-    fn decide<'a>(&'a self, checks: &'a [Check<'a>]) -> Answer<'a, Decision> {
+    fn decide<'a>(&'a self, checks: &'a [Check<'a>]) -> ObjectResult<'a, Decision> {
         Box::pin(Store::decide(self, checks))
     }
 
-    fn look<'a>(&'a self, checks: &'a [Check<'a>]) -> Answer<'a, Decision> {
+    fn look<'a>(&'a self, checks: &'a [Check<'a>]) -> ObjectResult<'a, Decision> {
         Box::pin(Store::look(self, checks))
     }
 
-    fn refund<'a>(&'a self, taken: &'a [Taken<'a>]) -> Answer<'a, ()> {
+    fn refund<'a>(&'a self, taken: &'a [Taken<'a>]) -> ObjectResult<'a, ()> {
         Box::pin(Store::refund(self, taken))
     }
 
-    fn peek<'a>(&'a self, policy: &'a Policy, identifier: &'a str) -> Answer<'a, LimitUsage> {
+    fn peek<'a>(&'a self, policy: &'a Policy, identifier: &'a str) -> ObjectResult<'a, LimitUsage> {
         Box::pin(StoreAdmin::peek(self, policy, identifier))
     }
 
-    fn entries<'a>(&'a self, policy: &'a Policy, identifier: &'a str) -> Answer<'a, Vec<Arc<Entry>>> {
+    fn entries<'a>(&'a self, policy: &'a Policy, identifier: &'a str) -> ObjectResult<'a, Vec<Arc<Entry>>> {
         Box::pin(StoreAdmin::entries(self, policy, identifier))
     }
 
-    fn reset<'a>(&'a self, policies: &'a [Policy], identifier: &'a str) -> Answer<'a, Vec<ClearedLimit>> {
+    fn reset<'a>(
+        &'a self,
+        policies: &'a [Policy],
+        identifier: &'a str,
+    ) -> ObjectResult<'a, Vec<ClearedLimit>> {
         Box::pin(StoreAdmin::reset(self, policies, identifier))
     }
 
-    fn clear<'a>(&'a self, policies: &'a [Policy], identifier: &'a str) -> Answer<'a, Vec<ClearedLimit>> {
+    fn clear<'a>(
+        &'a self,
+        policies: &'a [Policy],
+        identifier: &'a str,
+    ) -> ObjectResult<'a, Vec<ClearedLimit>> {
         Box::pin(StoreAdmin::clear(self, policies, identifier))
     }
 }

@@ -1,4 +1,4 @@
-//! An admin port on a free port, with a few limited clients behind it, spoken to as any client would.
+//! An admin port on a free port, with a few limited clients, for tests that send it requests.
 
 use std::{
     collections::BTreeMap,
@@ -48,14 +48,14 @@ pub(crate) const NOW: i64 = 1_783_080_001_000_000;
 /// By policy and identifier.
 type Filled = BTreeMap<(String, String), Vec<Arc<Entry>>>;
 
-/// Lists without windows: enough to look at limits and to forget them.
+/// A store of lists without windows, enough to show limits and to clear them.
 #[derive(Debug, Default)]
 pub(crate) struct Lists {
     filled: Mutex<Filled>,
     pub(crate) fault: Fault,
 }
 
-/// What a test makes go wrong in the store.
+/// Faults of the store that tests inject.
 #[derive(Debug, Default)]
 pub(crate) struct Fault {
     /// Changes wait for `resume`.
@@ -171,7 +171,7 @@ impl Harness {
         Self::launch(token, archive, None)
     }
 
-    /// Of an instance whose store stands so.
+    /// An instance with a shared store in this state.
     pub(crate) fn with_store(facts: StoreFacts) -> Self {
         Self::launch(None, (), Some(Box::new(move || facts.clone())))
     }
@@ -253,7 +253,7 @@ impl Harness {
         Self { address: handle.address(), store, readiness, events, bans, registry, recorder, handle }
     }
 
-    /// Three users share an address that `per-ip` holds back; one of them is held back as a user, too.
+    /// Three users share an address that `per-ip` limits; `per-user` limits one of them, too.
     pub(crate) fn with_shared_address(token: Option<&str>) -> Self {
         let harness = Self::start(token);
         let filled: Vec<_> =
@@ -265,7 +265,7 @@ impl Harness {
         harness.deny("203.0.113.7", 0, "ip:203.0.113.7", "acme", -1_000_000);
         harness.recorder.record_evidence("203.0.113.7", 0, "ip:203.0.113.7", filled);
         harness.settle("203.0.113.7");
-        // What was denied and who filled the limit may be handed over one after the other.
+        // The denials and the evidence may be recorded one after the other.
         harness.until("the records come", |harness| {
             let client = harness.registry.find(abuse::parse("203.0.113.7").unwrap(), NOW);
             client.is_some_and(|(_, records, _)| records.len() == 4)
@@ -273,7 +273,7 @@ impl Harness {
         harness
     }
 
-    /// A request of `user` was held back, `ago` from now.
+    /// Records a denied request of `user`, `ago` microseconds from now.
     pub(crate) fn deny<'a>(
         &self,
         address: &'a str,
@@ -298,7 +298,7 @@ impl Harness {
         denial
     }
 
-    /// Hands over what was noted, and waits until `last` is listed.
+    /// Flushes the recorder, and waits until `last` is listed.
     pub(crate) fn settle(&self, last: &str) {
         self.recorder.flush();
         let last = abuse::parse(last).unwrap();
@@ -313,7 +313,7 @@ impl Harness {
         }
     }
 
-    /// Sends `request` as it is, and gives the status, the head and the body.
+    /// Sends `request` unchanged.
     pub(crate) fn raw(&self, request: &str) -> Reply {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();

@@ -360,7 +360,7 @@ fn a_client_that_says_nothing_is_closed_and_a_stop_does_not_wait_for_it() {
 fn connections(harness: &Harness, head: &str) -> Vec<TcpStream> {
     let connect = |_| {
         let mut stream = TcpStream::connect(harness.address).unwrap();
-        // An evicted connection takes nothing more.
+        // Writing to an evicted connection may fail.
         let _gone = stream.write_all(head.as_bytes());
         stream
     };
@@ -380,7 +380,7 @@ fn slow_unauthenticated_connections_do_not_block_others() {
     operator.read_exact(&mut listening).unwrap();
     assert_eq!(&listening, b"HTTP/1.1 200");
     let begun = Instant::now();
-    // Silent ones; heads that never end; bodies that never come; those who were refused and stay.
+    // Silent connections; heads that never end; bodies that never arrive; refused clients that keep their connection.
     let typed = "content-type: application/json\r\ncontent-length: 100\r\n";
     let _unauthenticated = [
         String::new(),
@@ -427,7 +427,7 @@ fn a_body_that_does_not_come_is_not_waited_for() {
     assert!(begun.elapsed() > Duration::from_secs(5), "a body may take a while");
 }
 
-/// An unavailable archive: it fails at once, or never answers.
+/// An unavailable archive: it fails at once, or never replies.
 struct UnavailableArchive {
     hangs: bool,
     asked: Arc<AtomicUsize>,
@@ -508,7 +508,7 @@ fn a_change_is_completed_and_audited_although_the_client_hangs_up() {
         client.write_all(head.as_bytes()).unwrap();
         harness.until("the change begins", |harness| harness.store.fault.held.load(Relaxed) == 1);
         drop(client);
-        // The port has one thread: once it has answered these, it has seen that the client is gone.
+        // The port has one thread: after these responses it has noticed that the client is gone.
         for _ in 0..3 {
             assert_eq!(harness.get("/healthz").status, 200);
             assert_eq!(harness.get("/v1/audit").json()["entries"], json!([]), "{action} is under way");
@@ -533,7 +533,7 @@ fn a_panic_ends_its_connection_and_not_the_port() {
         // The handler panics within the task of its connection.
         let broken_off = harness.get("/v1/limits?key=ip:203.0.113.7");
         assert_eq!((broken_off.status, broken_off.head.as_str()), (0, ""));
-        // A change panics in a task of its own, so its client gets an answer.
+        // A change panics in its own task, so its client gets a response.
         harness.send("DELETE", "/v1/limits?key=ip:203.0.113.7", "").is_problem(500);
         harness.send("DELETE", "/v1/blocked/203.0.113.7", "").is_problem(500);
     }

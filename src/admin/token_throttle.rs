@@ -1,47 +1,50 @@
-//! How often a client may be wrong about the token.
+//! Limits how often an address may send a wrong token.
 //!
-//! Each address is counted by itself: one that guesses keeps neither other addresses out nor clients that have signed in.
+//! Addresses are counted separately: one that guesses blocks neither other addresses nor clients that have signed in.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
-use super::store_client::StoreClient;
+use axum::response::{IntoResponse, Response};
+use http::{StatusCode, header::RETRY_AFTER};
+
+use super::{problem::Problem, store_client::StoreClient};
 use crate::{
     abuse,
     config::model::{self, Algorithm, KeyPart, KeyRecipe, Rate},
     limit::{Check, Policy, PolicyIds, Store, algorithm::Detail},
 };
 
-/// Wrong tokens of an address a [`WINDOW`]. Further tokens of it are not looked at until earlier ones are that old.
+/// Wrong tokens of an address per [`WINDOW`]. Its further tokens are not checked until the window has passed.
 const MAX_FAILURES: u64 = 30;
 const WINDOW: Duration = Duration::from_secs(1);
-/// Addresses that use all their guesses at once, until all addresses have to wait: one host may have many.
+/// Addresses that may use up their guesses in one window before all addresses have to wait: one host may have many.
 const MAX_ADDRESSES: u64 = 1_024;
-/// Limits that the store of wrong tokens has room for: an address may fail in both ways.
+/// Keys that the store of wrong tokens needs: an address may fail at the login and in `Authorization`.
 pub const WRONG_TOKEN_KEYS: usize = 2_050;
-/// How much of an IPv6 address identifies a host.
+/// Length of the IPv6 prefix that identifies a host.
 const IPV6_PREFIX: u8 = 64;
 
-/// Limits the wrong tokens that come one way: at the login page, or in `Authorization`.
+/// Limits the wrong tokens in one place: on the login page, or in `Authorization`.
 pub(super) struct TokenThrottle {
     store: Arc<StoreClient>,
-    /// By address, then overall.
+    /// One by address, one for all addresses together.
     policies: Vec<Policy>,
 }
 
-/// What came of a token.
+/// The result of checking a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Attempt {
+pub(super) enum TokenVerdict {
     Right,
-    /// `is_first`: the first wrong one of its address in a while.
+    /// `is_first`: its address sent no other wrong one in the window.
     Wrong {
         is_first: bool,
     },
-    /// It was not looked at.
+    /// It was not checked.
     Throttled,
 }
 
 impl TokenThrottle {
-    /// Counts in `store` by policies of its own, called by `name` and numbered by `ids`.
+    /// Counts in `store`, by its own policies: `name` begins their names, `ids` numbers them.
     pub(super) fn new(store: Arc<StoreClient>, ids: &mut PolicyIds, name: &str) -> Self {
         let policy = |key: KeyPart, limit| {
             let (name, tiers) = (format!("{name} by {key}"), vec![Rate { limit, window: WINDOW }]);
@@ -52,9 +55,9 @@ impl TokenThrottle {
         Self { store, policies: ids.policies([&per_address, &overall]) }
     }
 
-    /// Has the token of a client at `address` looked at by `is_right`, unless too many were wrong recently. Only wrong ones
+    /// Checks the token of a client at `address` by `is_right`, unless too many were wrong recently. Only wrong tokens
     /// count.
-    pub(super) async fn attempt(&self, address: IpAddr, is_right: impl FnOnce() -> bool) -> Attempt {
+    pub(super) async fn check(&self, address: IpAddr, is_right: impl FnOnce() -> bool) -> TokenVerdict {
         let identifiers = [format!("ip:{}", abuse::masked(address, IPV6_PREFIX)), "global".to_owned()];
         let checks: Vec<Check<'_>> = self
             .policies
@@ -67,17 +70,24 @@ impl TokenThrottle {
                 detail: Detail::None,
             })
             .collect();
-        // A store in memory always answers. One that did not would be no reason to allow guesses without end.
+        // The store is in memory and does not fail; if it did, guesses must not become unlimited.
         if !self.store.look(&checks).await.is_ok_and(|decision| decision.admitted) {
-            return Attempt::Throttled;
+            return TokenVerdict::Throttled;
         }
         if is_right() {
-            return Attempt::Right;
+            return TokenVerdict::Right;
         }
         let counted = self.store.decide(&checks).await;
         let remaining = counted.ok().and_then(|decision| Some(decision.verdicts.first()?.remaining));
-        Attempt::Wrong { is_first: remaining == Some(MAX_FAILURES - 1) }
+        TokenVerdict::Wrong { is_first: remaining == Some(MAX_FAILURES - 1) }
     }
+}
+
+/// The response to a throttled client.
+pub(super) fn throttled_response() -> Response {
+    let problem =
+        Problem::new(StatusCode::TOO_MANY_REQUESTS, "too many wrong tokens: try again in one second");
+    ([(RETRY_AFTER, "1")], problem).into_response()
 }
 
 #[cfg(test)]
@@ -103,11 +113,11 @@ mod tests {
             Self { clock, store, throttle: TokenThrottle::new(client, &mut PolicyIds::default(), "token") }
         }
 
-        fn attempt(&self, address: &str, is_right: bool) -> Attempt {
-            self.throttle.attempt(address.parse().unwrap(), || is_right).now_or_never().unwrap()
+        fn attempt(&self, address: &str, is_right: bool) -> TokenVerdict {
+            self.throttle.check(address.parse().unwrap(), || is_right).now_or_never().unwrap()
         }
 
-        fn wrong(&self, address: &str) -> Attempt {
+        fn wrong(&self, address: &str) -> TokenVerdict {
             self.attempt(address, false)
         }
     }
@@ -117,19 +127,23 @@ mod tests {
         let throttle = Throttle::new();
         let start = 1_783_080_001_000_000;
         for nth in 0..MAX_FAILURES {
-            assert_eq!(throttle.attempt("192.0.2.1", true), Attempt::Right, "right ones do not count");
-            assert_eq!(throttle.wrong("192.0.2.1"), Attempt::Wrong { is_first: nth == 0 });
+            assert_eq!(throttle.attempt("192.0.2.1", true), TokenVerdict::Right, "right ones do not count");
+            assert_eq!(throttle.wrong("192.0.2.1"), TokenVerdict::Wrong { is_first: nth == 0 });
         }
         throttle.clock.set(start + 500_000);
         assert_eq!(
             throttle.attempt("192.0.2.1", true),
-            Attempt::Throttled,
+            TokenVerdict::Throttled,
             "not even a right one is looked at"
         );
-        assert_eq!(throttle.attempt("192.0.2.2", true), Attempt::Right, "other addresses are not kept out");
+        assert_eq!(
+            throttle.attempt("192.0.2.2", true),
+            TokenVerdict::Right,
+            "other addresses are not kept out"
+        );
         throttle.clock.set(start + 1_000_000);
-        assert_eq!(throttle.wrong("192.0.2.1"), Attempt::Wrong { is_first: true });
-        assert_eq!(throttle.attempt("192.0.2.1", true), Attempt::Right, "they are counted anew");
+        assert_eq!(throttle.wrong("192.0.2.1"), TokenVerdict::Wrong { is_first: true });
+        assert_eq!(throttle.attempt("192.0.2.1", true), TokenVerdict::Right, "they are counted anew");
     }
 
     #[test]
@@ -138,8 +152,8 @@ mod tests {
         for host in 0..MAX_FAILURES {
             throttle.wrong(&format!("2001:db8::{host:x}"));
         }
-        assert_eq!(throttle.wrong("2001:db8::ffff"), Attempt::Throttled);
-        assert_eq!(throttle.attempt("2001:db8:0:1::", true), Attempt::Right);
+        assert_eq!(throttle.wrong("2001:db8::ffff"), TokenVerdict::Throttled);
+        assert_eq!(throttle.attempt("2001:db8:0:1::", true), TokenVerdict::Right);
     }
 
     #[test]
@@ -147,11 +161,11 @@ mod tests {
         let throttle = Throttle::new();
         let address = |number: u64| std::net::Ipv4Addr::from(u32::try_from(number).unwrap()).to_string();
         for number in 0..MAX_FAILURES * MAX_ADDRESSES {
-            assert!(matches!(throttle.wrong(&address(number)), Attempt::Wrong { .. }), "{number}");
+            assert!(matches!(throttle.wrong(&address(number)), TokenVerdict::Wrong { .. }), "{number}");
         }
         assert!(throttle.store.stats().keys <= KEYS);
-        assert_eq!(throttle.wrong(&address(u64::from(u32::MAX))), Attempt::Throttled);
+        assert_eq!(throttle.wrong(&address(u64::from(u32::MAX))), TokenVerdict::Throttled);
         throttle.clock.set(1_783_080_002_000_000);
-        assert_eq!(throttle.wrong(&address(u64::from(u32::MAX))), Attempt::Wrong { is_first: true });
+        assert_eq!(throttle.wrong(&address(u64::from(u32::MAX))), TokenVerdict::Wrong { is_first: true });
     }
 }

@@ -21,8 +21,8 @@ use crate::{
     telemetry::Event,
 };
 
-/// Clears every limit whose key is the address and lifts its bans, on every instance. The evidence is kept: the address stays
-/// listed, as unblocked, until its records expire. An address that is no longer listed may still have limits: they are
+/// Clears every limit whose key is the address and lifts its bans, on every instance. The evidence is kept: the address
+/// is listed as unblocked until its records expire. An address that is no longer listed may still have limits: they are
 /// cleared, too.
 #[utoipa::path(
     delete,
@@ -50,7 +50,7 @@ async fn unblocked(
     let config = state.active_config.snapshot();
     let address = address.client(config.ipv6_prefix())?;
     let shown = abuse::shown(address);
-    // Only other instances may know it.
+    // Perhaps only other instances have records of it.
     context.peers.look_up(address).await;
     let now = state.clock.now();
     let known = state.registry.find(address, now);
@@ -62,14 +62,14 @@ async fn unblocked(
     let reset = context.store.reset(config.policies(), &abuse::identifier(&shown)).await;
     let (cleared, unavailable) = match reset {
         Ok(cleared) => (cleared, None),
-        // The bans are lifted all the same.
+        // The bans are lifted nevertheless.
         Err(unavailable) => (Vec::new(), Some(unavailable)),
     };
     let key = Key::Address(address);
-    let mut told = Ok(());
+    let mut published = Ok(());
     if unavailable.is_none() && (is_limited || !cleared.is_empty() || !state.bans.by_key(&key).is_empty()) {
-        // If Redis can't take it down, the rest is done and audited all the same.
-        told = context.peers.unblock(address, &by.0).await;
+        // If Redis fails, the rest is done and audited nevertheless.
+        published = context.peers.unblock(address, &by.0).await;
         let now = state.clock.now();
         state.registry.unblock(address, Unblock { time: now, by: by.0.clone() }, now);
     }
@@ -92,7 +92,7 @@ async fn unblocked(
     }
     let others = limited.iter().filter(|limit| {
         let is_own = abuse::is_identifier_of(&limit.identifier, &shown);
-        // A ban of a prefix is named already, which is around the address and not behind it.
+        // A prefix around the address is not a client behind it, and its ban is in `still_banned` already.
         let is_named = still_banned.iter().any(|ban| ban.key.to_string() == limit.identifier);
         !is_own && !is_named && (limit.until > now || is_banned(&state.bans, &limit.identifier))
     });
@@ -101,8 +101,8 @@ async fn unblocked(
     let detail =
         format!("{} cleared, {} lifted", many(cleared.len() as u64, "limit"), many(bans_lifted, "ban"));
     context.audit(by, "unblock", &shown, &detail);
-    told?;
-    // If instances share limits, each publishes this event when it hears of the unblock, this one included.
+    published?;
+    // If instances share limits, each publishes this event when it reads the unblock, including this one.
     if state.store_facts.shared.is_none() {
         state.events.publish(|| Event::Unblocked { address: shown.to_string() });
     }
@@ -118,7 +118,7 @@ async fn unblocked(
     })
 }
 
-/// Whether requests with this identifier are denied by a ban of it.
+/// Whether a ban of this identifier denies requests.
 fn is_banned(bans: &BanTable, identifier: &str) -> bool {
     Key::from_canonical(identifier).is_some_and(|key| bans.by_key(&key).iter().any(|ban| !ban.is_shadow))
 }

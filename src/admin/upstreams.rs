@@ -1,4 +1,4 @@
-//! `/v1/upstreams`: the upstreams, and how each of their endpoints stands.
+//! `GET /v1/upstreams`: the upstreams, and the state of each of their endpoints.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -20,7 +20,8 @@ use crate::{
     },
 };
 
-/// Lists the upstreams, the state of their endpoints and of each address of these, and the outcomes of requests to them.
+/// Lists the upstreams, the state of their endpoints and of each address of these, and the outcomes of requests to
+/// them.
 #[utoipa::path(
     get,
     path = "/v1/upstreams",
@@ -40,7 +41,7 @@ pub(super) fn upstreams_dto(context: &HandlerContext) -> Upstreams {
     let (config, counted) = (configured.rules.config(), context.state.metrics.totals());
     let upstreams = configured.upstreams.iter().enumerate().map(|(index, upstream)| {
         let totals = counted.upstream(&upstream.config.name);
-        // All that hold for any request to it.
+        // All that apply to any request to it.
         let routes = config
             .routes
             .iter()
@@ -91,7 +92,7 @@ impl From<EndpointFacts> for Endpoint {
     }
 }
 
-/// `drain`: of the endpoint.
+/// `drain`: the drain of the endpoint, if any.
 fn address_dto(facts: &AddressFacts, drain: Option<&StateChange>) -> EndpointAddress {
     let state = if drain.is_some() { EndpointState::Drained } else { facts.state };
     let change = ShownChange::new(drain.or(facts.change.as_ref()));
@@ -108,7 +109,7 @@ fn address_dto(facts: &AddressFacts, drain: Option<&StateChange>) -> EndpointAdd
     }
 }
 
-/// A change of state as it is shown.
+/// A change of state in wire form.
 #[derive(Default)]
 struct ShownChange {
     time: Option<String>,

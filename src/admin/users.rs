@@ -6,7 +6,7 @@ use axum::{Json, extract::State};
 use compact_str::CompactString;
 
 use super::{
-    bans::ends,
+    client_state::banned_until,
     context::HandlerContext,
     dto,
     extract::{NoParams, Query, UserParam},
@@ -20,15 +20,15 @@ use crate::{
     telemetry::time::rfc3339,
 };
 
-/// Addresses whose records are searched for the user, those with the last denials.
+/// Addresses whose records are searched for the user: those denied last.
 const MAX_SEARCHED: usize = 100;
 /// Records shown.
 const MAX_RECORDS: usize = 100;
-/// Limits shown whose key holds more than the user.
+/// Limits shown whose key is a composite with the user.
 const MAX_COMPOSITES: usize = 50;
 
-/// Shows a user's bans, limits and last requests, and the addresses that the user was limited from. The user is given by
-/// its ID or, if IDs are hashed, by the hash.
+/// Shows a user's bans, limits and last requests, and the addresses that the user was limited from. The user is given
+/// by its ID or, if IDs are hashed, by the hash.
 #[utoipa::path(
     get,
     path = "/v1/users/{user}",
@@ -78,7 +78,7 @@ pub(super) async fn user(
     }))
 }
 
-/// What this instance and all others know of a user, which may be nothing.
+/// The user as all instances know it. Its lists may be empty.
 pub(super) async fn user_dto(context: &HandlerContext, user: &str) -> Result<dto::User, Problem> {
     let state = &context.state;
     let (names, now) = (state.registry.names(), state.clock.now());
@@ -87,7 +87,7 @@ pub(super) async fn user_dto(context: &HandlerContext, user: &str) -> Result<dto
     if let Some(written) = written.as_deref() {
         let others = context.peers.user(written).await;
         addresses = state.registry.addresses_of_user(written, &others, now);
-        // For their records.
+        // Reads the records of the addresses.
         context.peers.refresh().await;
     }
     let key = LimitKey::of_user(&Key::from_user_name(user, &names));
@@ -110,7 +110,7 @@ pub(super) async fn user_dto(context: &HandlerContext, user: &str) -> Result<dto
     Ok(dto::User {
         user: written.as_deref().unwrap_or(user).to_owned(),
         denied: addresses.iter().map(|found| found.denied).sum(),
-        banned_until: ends(&bans).map(rfc3339),
+        banned_until: banned_until(&bans).map(rfc3339),
         bans: bans.iter().map(|ban| dto::Ban::from(&**ban)).collect(),
         limits: limits(context, &key, composites).await?,
         records: records.iter().map(|(address, record)| record_dto(address, record)).collect(),
@@ -118,7 +118,7 @@ pub(super) async fn user_dto(context: &HandlerContext, user: &str) -> Result<dto
     })
 }
 
-/// The limits of every policy that counts by user, and of these others that denied the user.
+/// The limits of every policy that is keyed by the user, and `composites`, which denied the user.
 async fn limits(
     context: &HandlerContext,
     user: &LimitKey,
@@ -129,14 +129,14 @@ async fn limits(
     for policy in config.policies().iter().filter(|policy| user.is_keyed(policy)) {
         for (nth, variant) in user.variants(policy, &names).into_iter().enumerate() {
             let peek = context.store.peek(variant, &user.text).await?;
-            // Other overrides are listed only if something was used of them.
+            // Other variants are listed only if something was used of them.
             if nth == 0 || peek.used > 0 {
                 limits.push(dto::LimitUsage::new(&policy.name, &user.text, &peek));
             }
         }
     }
     for (name, key) in composites.into_iter().take(MAX_COMPOSITES) {
-        // Policies that only another instance has can't be asked about here.
+        // Limits of policies that only another instance has can't be read here.
         let Some(policy) = config.policy_named(&name).and_then(|index| config.policies().get(index)) else {
             continue;
         };
@@ -162,6 +162,6 @@ fn address_dto(context: &HandlerContext, found: &UserAddress) -> dto::UserAddres
         denied: found.denied,
         verified: found.verified,
         last: rfc3339(found.last),
-        banned_until: ends(&context.state.bans.covering(found.address)).map(rfc3339),
+        banned_until: banned_until(&context.state.bans.covering(found.address)).map(rfc3339),
     }
 }

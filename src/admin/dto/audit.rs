@@ -18,12 +18,12 @@ pub struct Audit {
 pub struct AuditEntry {
     #[schema(value_type = schema::Time)]
     pub time: String,
-    /// Who made it: `operator at 127.0.0.1`, `bans.hammering`.
+    /// Its author: `operator at 127.0.0.1`, `bans.hammering`.
     pub by: String,
     /// `unblock`, `ban`, `lift`, `reset`, `drain`, `undrain`, `reload`
     #[schema(value_type = schema::Action)]
     pub action: String,
-    /// What was changed: an address, a key, a policy with a key, a configuration.
+    /// The target of the change: an address, a key, a policy with a key, a configuration.
     pub target: String,
     pub detail: String,
     /// The instance that made it.

@@ -34,7 +34,7 @@ pub struct Bans {
     pub cursor: Option<String>,
 }
 
-/// What `POST /v1/bans` takes.
+/// The body of `POST /v1/bans`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewBan {
@@ -57,12 +57,12 @@ pub struct NewBan {
 pub struct Banned {
     #[serde(flatten)]
     pub ban: Ban,
-    /// `false`: the other instances have not been told yet, so the ban holds at this one alone. It goes on trying.
+    /// `false`: it was not sent to the other instances yet, so the ban applies at this one alone. Sending is retried.
     #[serde(default = "is_shared")]
     pub shared: bool,
 }
 
-/// Instances of earlier versions do not say.
+/// The default, for instances of earlier versions, which do not send the field.
 pub(super) fn is_shared() -> bool {
     true
 }
@@ -73,7 +73,8 @@ pub struct Lifted {
     #[schema(value_type = schema::BanKey)]
     pub key: String,
     pub bans_lifted: u64,
-    /// `false`: the other instances have not been told yet, so the bans are lifted at this one alone. It goes on trying.
+    /// `false`: it was not sent to the other instances yet, so the bans are lifted at this one alone. Sending is
+    /// retried.
     #[serde(default = "is_shared")]
     pub shared: bool,
 }

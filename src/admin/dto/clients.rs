@@ -23,24 +23,24 @@ pub struct BlockedAddress {
     pub first: String,
     #[schema(value_type = schema::Time)]
     pub last: String,
-    /// When nothing holds it any more: the end of its last limit and of the bans of it and of prefixes around it. It may be
-    /// in the past: addresses stay listed for some time.
+    /// The end of its last limit, and of bans of it and of prefixes around it. It may be in the past: addresses are
+    /// listed for some time after it.
     #[schema(value_type = schema::Time)]
     pub until: String,
     #[schema(value_type = schema::AddressState)]
     pub state: String,
-    /// When the last ban of it or of a prefix around it ends; `null` where there is none that denies requests.
+    /// The end of the last ban of it or of a prefix around it; `null` if none denies requests.
     #[schema(value_type = Option<schema::Time>)]
     pub banned_until: Option<String>,
-    /// The last unblock; `null` where there was none. What was denied before is kept as evidence. The address may have been
-    /// denied again since: then its state is another than `unblocked`.
+    /// The last unblock; `null` if there was none. Earlier denials are kept as evidence. If the address was denied
+    /// again since, its state is not `unblocked`.
     pub unblocked: Option<Unblock>,
     pub denied: u64,
     pub distinct_users: usize,
-    /// What the address seems to be.
+    /// A guess at the kind of client.
     #[schema(value_type = schema::Hint)]
     pub hint: String,
-    /// What the hint is drawn from: a line for operators.
+    /// The reason for the hint: a line for operators.
     #[schema(example = "312 users, 94 % of answers 401 or 403, all to /api/login")]
     pub hint_reason: String,
 }
@@ -50,7 +50,7 @@ pub struct BlockedAddress {
 pub struct Unblock {
     #[schema(value_type = schema::Time)]
     pub time: String,
-    /// The operator; `null` for a moment where another instance was asked.
+    /// The operator; `null` for a moment after an unblock at another instance.
     pub by: Option<String>,
 }
 
@@ -63,23 +63,23 @@ pub struct Evidence {
     pub records: Vec<Record>,
     /// The users in the records, the one with most records first.
     pub users: Vec<RecordedUser>,
-    /// Those whose key is the address, and others that denied its requests: by a user, a header and the like, the ten that free
-    /// last.
+    /// Limits whose key is the address, and the limits with other keys (users, headers and the like) that denied its
+    /// requests: the ten of them that end last.
     pub limits: Vec<LimitUsage>,
-    /// How many limits of others denied its requests besides these.
+    /// Number of limits with other keys that denied its requests and are not listed.
     #[serde(default)]
     pub more_limits: usize,
-    /// Of the address and of prefixes around it.
+    /// Bans of the address and of prefixes around it.
     pub bans: Vec<Ban>,
 }
 
 /// A user in the records of an address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RecordedUser {
-    /// `null` stands for all requests without a user.
+    /// `null`: requests without a user.
     pub user: Option<String>,
     pub records: usize,
-    /// When the ban of the user ends; `null` where there is none that denies requests.
+    /// The end of the user's ban; `null` if none denies requests.
     #[schema(value_type = Option<schema::Time>)]
     pub banned_until: Option<String>,
 }
@@ -101,7 +101,7 @@ pub struct User {
     pub user: String,
     /// Denied requests of this user, from all addresses.
     pub denied: u64,
-    /// When the ban of the user ends; `null` where there is none that denies requests.
+    /// The end of the user's ban; `null` if none denies requests.
     #[schema(value_type = Option<schema::Time>)]
     pub banned_until: Option<String>,
     /// Of exactly this user.
@@ -133,12 +133,12 @@ pub struct UserAddress {
     pub address: String,
     /// Denied requests of this user from this address.
     pub denied: u64,
-    /// How many of them had a verified user. The others only claimed to be of the user, as any client can.
+    /// Those of them with a verified user. The others only claimed to be of the user, as any client can.
     #[serde(default)]
     pub verified: u64,
     #[schema(value_type = schema::Time)]
     pub last: String,
-    /// When the last ban of the address or of a prefix around it ends; `null` where there is none that denies requests.
+    /// The end of the last ban of the address or of a prefix around it; `null` if none denies requests.
     #[schema(value_type = Option<schema::Time>)]
     pub banned_until: Option<String>,
 }
@@ -150,12 +150,13 @@ pub struct Unblocked {
     pub address: String,
     pub cleared: Vec<ClearedLimit>,
     pub bans_lifted: u64,
-    /// `false`: the other instances have not been told yet, so the bans are lifted at this one alone. It goes on trying.
+    /// `false`: it was not sent to the other instances yet, so the bans are lifted at this one alone. Sending is
+    /// retried.
     #[serde(default = "is_shared")]
     pub shared: bool,
-    /// The bans of prefixes around the address, which still hold.
+    /// Bans of prefixes around the address, which still apply.
     pub still_banned: Vec<Ban>,
-    /// The records of the address. They are kept.
+    /// Number of records of the address, which are kept.
     pub records_kept: usize,
     /// Other keys that were denied behind the address and are not cleared: users, API keys.
     pub other_keys: Vec<String>,

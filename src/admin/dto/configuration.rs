@@ -1,4 +1,4 @@
-//! The configuration in force, what it counted, and its reload.
+//! The configuration in force with its counters, and its reload.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -18,26 +18,26 @@ pub struct Route {
     pub hosts: Vec<String>,
     pub path: String,
     pub methods: Vec<String>,
-    /// Of several, the one that takes most of the requests. `null`: its requests are answered by Tollgate itself.
+    /// Of several, the one with the largest share of requests. `null`: Tollgate itself responds to them.
     pub upstream: Option<String>,
-    /// The upstreams among which its requests are split. Empty: there is one.
+    /// The upstreams among which its requests are split; empty if there is one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub upstreams: Vec<UpstreamShare>,
-    /// The status of the reply that it gives to every request; `null`: it has an upstream.
+    /// The status of its own response to every request; `null`: it has an upstream.
     #[serde(default)]
     pub reply: Option<u16>,
-    /// Where its redirect leads: `https://new.example.com/{rest}`; `null`: it is none.
+    /// The target of its redirect: `https://new.example.com/{rest}`; `null`: it does not redirect.
     #[serde(default)]
     pub redirect: Option<String>,
     /// All policies that apply to it, including those of its upstream.
     pub policies: Vec<String>,
-    /// Bytes that a request's body may have, by the route's own `max_body`; 0: any number; `null`: it has none of its own.
+    /// Its own `max_body`: the longest request body, in bytes; 0: any length; `null`: it has none of its own.
     #[serde(default)]
     pub max_body: Option<u64>,
     /// Addresses, networks and files in its own `deny`.
     #[serde(default)]
     pub deny: usize,
-    /// Those in its own `allow`; `null`: it has none, and allows every address.
+    /// Addresses, networks and files in its own `allow`; `null`: it has none, and allows every address.
     #[serde(default)]
     pub allow: Option<usize>,
     /// The origins in its `cors`.
@@ -47,7 +47,7 @@ pub struct Route {
     pub denied: u64,
     /// Responses by status class, 1xx first.
     pub statuses: [u64; 5],
-    /// Those among them with a 5xx status that are no denials.
+    /// Responses with a 5xx status, without denials.
     #[serde(default)]
     pub server_errors: ServerErrors,
     /// Seconds, estimated from the histogram; `null` without requests.
@@ -64,12 +64,12 @@ pub struct UpstreamShare {
     pub weight: u32,
 }
 
-/// Responses with a 5xx status, by who gave them.
+/// Responses with a 5xx status, by their sender.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ServerErrors {
-    /// The origin.
+    /// By the origin.
     pub origin: u64,
-    /// Tollgate itself: 502, 503, 504 and the like.
+    /// By Tollgate itself: 502, 503, 504 and the like.
     pub proxy: u64,
 }
 
@@ -98,7 +98,7 @@ pub struct Upstream {
     pub endpoints: Vec<Endpoint>,
     /// By outcome, as the metric names it: `ok`, `connect_error`, `timeout` …
     pub attempts: std::collections::BTreeMap<String, u64>,
-    /// Requests that were sent again, because an attempt failed.
+    /// Retries after failed attempts.
     #[serde(default)]
     pub retries: u64,
     pub connections: Connections,
@@ -109,24 +109,24 @@ pub struct Upstream {
 pub struct Endpoint {
     pub url: String,
     pub weight: u32,
-    /// That of the best of its addresses, unless it is drained.
+    /// The best state of its addresses, unless it is drained.
     #[serde(default)]
     #[schema(value_type = schema::EndpointState)]
     pub state: String,
-    /// `false`: it can't be reached at any of its addresses.
+    /// `false`: it is unreachable at all of its addresses.
     pub healthy: bool,
-    /// Why not.
+    /// The reason, if it is not healthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Why it is in this state; `null` if it has always been healthy.
+    /// The reason for its state; `null` if it has always been healthy.
     #[serde(default)]
     #[schema(required)]
     pub reason: Option<String>,
-    /// Since when; `null`: since the start, or since the configuration was loaded.
+    /// The time of the last change; `null`: none since the start, or since the configuration was loaded.
     #[serde(default)]
     #[schema(required, value_type = Option<schema::Time>)]
     pub changed: Option<String>,
-    /// Who or what changed it: `operator at 127.0.0.1`, `connection`, `probe`, `outlier`, `configuration`.
+    /// The cause of the last change: `operator at 127.0.0.1`, `connection`, `probe`, `outlier`, `configuration`.
     #[serde(default)]
     #[schema(required)]
     pub by: Option<String>,
@@ -134,13 +134,13 @@ pub struct Endpoint {
     pub active: u64,
     #[serde(default)]
     pub requests: u64,
-    /// Requests that it did not answer, or answered with a 5xx status.
+    /// Requests without a response, or with a 5xx status.
     #[serde(default)]
     pub errors: u64,
-    /// How often it, or one of its addresses, was taken out of rotation.
+    /// Number of times that it, or one of its addresses, was taken out of rotation.
     #[serde(default)]
     pub ejections: u64,
-    /// Health checks that it has failed.
+    /// Failed health checks.
     #[serde(default)]
     pub probe_failures: u64,
     /// `null` if the URL has an address, not a name.
@@ -152,7 +152,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Why its name can't be resolved again, while its last addresses are used.
+    /// Why resolving its name failed; the previous addresses are used meanwhile.
     pub fn resolver_error(&self) -> Option<&str> {
         let Resolution { resolved, error, .. } = self.resolution.as_ref()?;
         resolved.as_ref()?;
@@ -160,16 +160,16 @@ impl Endpoint {
     }
 }
 
-/// What is known of an endpoint's name.
+/// The resolution of an endpoint's name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Resolution {
-    /// When its addresses were read last; `null`: never.
+    /// The time of the last successful resolution; `null`: never.
     #[schema(required, value_type = Option<schema::Time>)]
     pub resolved: Option<String>,
-    /// When they are read again; `null` if that is not known.
+    /// The time of the next resolution; `null` if it is not known.
     #[schema(required, value_type = Option<schema::Time>)]
     pub next: Option<String>,
-    /// Why the last attempt failed: the addresses of the one before are used. `null` if it succeeded.
+    /// Why the last resolution failed; the previous addresses are used then. `null` if it succeeded.
     #[schema(required)]
     pub error: Option<String>,
 }
@@ -181,7 +181,7 @@ pub struct EndpointAddress {
     pub address: String,
     #[schema(value_type = schema::EndpointState)]
     pub state: String,
-    /// Why it is in this state; `null` if it has always been healthy.
+    /// The reason for its state; `null` if it has always been healthy.
     #[schema(required)]
     pub reason: Option<String>,
     #[schema(required, value_type = Option<schema::Time>)]

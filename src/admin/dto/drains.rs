@@ -18,7 +18,7 @@ pub struct Drain {
     /// The operator.
     #[schema(example = "operator at 127.0.0.1")]
     pub by: String,
-    /// `false`: this instance has no such endpoint, so the drain holds for other instances, or once it is configured.
+    /// `false`: this instance has no such endpoint, so the drain applies to other instances, or once it is configured.
     pub configured: bool,
 }
 
@@ -27,7 +27,7 @@ pub struct Drain {
 pub struct Drained {
     #[serde(flatten)]
     pub drain: Drain,
-    /// `false`: the other instances have not been told yet, so this one alone has drained it. It goes on trying.
+    /// `false`: it was not sent to the other instances yet, so it is drained at this one alone. Sending is retried.
     #[serde(default = "is_shared")]
     pub shared: bool,
 }
@@ -39,7 +39,7 @@ pub struct Drains {
     pub drains: Vec<Drain>,
 }
 
-/// What `POST /v1/drains` takes.
+/// The body of `POST /v1/drains`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewDrain {
@@ -63,9 +63,9 @@ pub struct Undrained {
     pub upstream: String,
     #[schema(value_type = schema::EndpointUrl)]
     pub endpoint: String,
-    /// `true`: it takes no requests still, because the configuration has `drain: true`.
+    /// `true`: it still takes no requests, because the configuration has `drain: true`.
     pub drained_by_configuration: bool,
-    /// `false`: the other instances have not been told yet, so this one alone has undrained it. It goes on trying.
+    /// `false`: it was not sent to the other instances yet, so it is undrained at this one alone. Sending is retried.
     #[serde(default = "is_shared")]
     pub shared: bool,
 }

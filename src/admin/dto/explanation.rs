@@ -1,24 +1,23 @@
-//! What would become of a request.
+//! The predicted outcome of a request.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{Ban, schema};
 
-/// What `POST /v1/explain` takes: the request to explain.
+/// The body of `POST /v1/explain`: the request to explain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExplainedRequest {
     #[serde(default = "get")]
     #[schema(value_type = schema::Method)]
     pub method: String,
-    /// A URL, or a path. A path without `host` in `headers` is taken to be for the host of the first route that could match
-    /// it.
+    /// A URL, or a path. A path without `host` in `headers` gets the host of the first route that could match it.
     #[schema(example = "https://api.example.com/login", min_length = 1)]
     pub url: String,
     #[serde(default)]
     pub headers: std::collections::BTreeMap<String, HeaderValues>,
-    /// The address that the connection comes from; 127.0.0.1 by default.
+    /// The source address of the connection; 127.0.0.1 by default.
     #[serde(default)]
     #[schema(value_type = Option<schema::Peer>)]
     pub peer: Option<String>,
@@ -27,7 +26,7 @@ pub struct ExplainedRequest {
     pub client_certificate: Option<AssumedCertificate>,
 }
 
-/// A client certificate, in PEM or by what it would say. It is taken for verified: neither its issuer nor its validity is
+/// A client certificate, in PEM or by its fields. It is assumed to be verified: neither its issuer nor its validity is
 /// checked.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -56,53 +55,53 @@ fn get() -> String {
     "GET".to_owned()
 }
 
-/// What would happen to a request.
+/// The predicted outcome of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Explanation {
-    /// The host that the request is taken to be for; `null` if it names its host.
+    /// The assumed host; `null` if the request names its host.
     pub assumed_host: Option<AssumedHost>,
     pub client_address: ExplainedAddress,
     /// The user, if it is known, and the source of the user ID.
     pub user: ExplainedUser,
-    /// The certificate that the request was assumed to come with; `null` if none.
+    /// The assumed certificate; `null` if none.
     pub client_certificate: Option<ExplainedCertificate>,
-    /// Listeners that answer the request by themselves, if it comes in there: with a redirect to HTTPS, or because the client
-    /// has no certificate. The rest is about the others.
+    /// Listeners that would respond by themselves: with a redirect to HTTPS, or because the client has no certificate.
+    /// The rest of the explanation is about the other listeners.
     #[serde(default)]
     pub listeners: Vec<ExplainedListener>,
     /// `null` if the request target is malformed.
     pub route: Option<ExplainedRoute>,
     pub upstream: Option<String>,
-    /// The endpoint that a hash or a cookie ties the request to; `null`: any of the upstream's.
+    /// The endpoint that a hash or a cookie selects; `null`: any endpoint of the upstream.
     #[serde(default)]
     pub endpoint: Option<ExplainedEndpoint>,
-    /// Whether pages of the request's origin may read the response; `null`: the route has no `cors`, or there is no `Origin`.
+    /// Whether pages of the request's origin may read the response; `null`: the route has no `cors`, or there is no
+    /// `Origin`.
     #[serde(default)]
     pub cors: Option<String>,
-    /// What the route replies to every request; `null`: it has an upstream, or there is no route.
+    /// The route's own response to every request; `null`: it has an upstream, or there is no route.
     #[serde(default)]
     pub reply: Option<ExplainedReply>,
     /// The path and the query that the upstream gets, if the route rewrites the path; `null`: the client's.
     #[serde(default)]
     #[schema(example = "/users/7?page=2")]
     pub rewritten_path: Option<String>,
-    /// What the route changes in the header of the request, in this order.
+    /// Changes of request headers by the route, in order.
     #[serde(default)]
     pub request_headers: Vec<HeaderChange>,
-    /// What the route changes in the header of the response, in this order.
+    /// Changes of response headers by the route, in order.
     #[serde(default)]
     pub response_headers: Vec<HeaderChange>,
-    /// How long the body may be; `null`: any length.
+    /// The longest allowed body; `null`: any length.
     #[serde(default)]
     pub body_limit: Option<ExplainedBodyLimit>,
-    /// `allowed`, `denied`, `banned`, `undecided` (the store is unavailable), `forbidden` (`deny` or `allow`
-    /// does not let the address in), `refused` (no route matches, the request is
-    /// malformed, or its body is too long).
+    /// `allowed`, `denied`, `banned`, `undecided` (the store is unavailable), `forbidden` (by `deny` or `allow`),
+    /// `refused` (no route matches, the request is malformed, or its body is too long).
     #[schema(value_type = schema::Verdict)]
     pub verdict: String,
-    /// The status of the proxy's own response, that of the route among them; `null` if the request would be forwarded.
+    /// The status of Tollgate's own response, or the route's; `null` if the request would be forwarded.
     pub status: Option<u16>,
-    /// The reason: which policy, or what is wrong with the request.
+    /// The reason: the policy that denies it, or the error in the request.
     pub because: String,
     pub checks: Vec<ExplainedCheck>,
     pub bans: Vec<Ban>,
@@ -114,7 +113,7 @@ pub struct HeaderChange {
     /// `remove`, `set` or `add`
     #[schema(value_type = schema::HeaderChangeKind)]
     pub change: String,
-    /// A name; of headers that are removed, also the beginning of names and `*`.
+    /// A name. If headers are removed, it may be a prefix followed by `*`.
     #[schema(example = "x-real-ip")]
     pub name: String,
     /// `null` if the header is removed; `***` if a part of it comes from outside the configuration file.
@@ -155,14 +154,14 @@ pub struct ExplainedRoute {
     /// `null` if no route matches.
     pub name: Option<String>,
     pub because: String,
-    /// Routes before it, and why each did not match: all, or of many the first whose paths match.
+    /// Earlier routes, and why each did not match: all, or of many the first whose paths match.
     pub passed_over: Vec<PassedOver>,
-    /// How many more did not match.
+    /// Number of other earlier routes that did not match.
     #[serde(default)]
     pub others: usize,
 }
 
-/// A listener that answers by itself.
+/// A listener that responds by itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExplainedListener {
     /// Its addresses.
@@ -173,11 +172,11 @@ pub struct ExplainedListener {
     pub because: String,
 }
 
-/// The reply of a route without an upstream, or of a listener.
+/// The response of a route without an upstream, or of a listener.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExplainedReply {
     pub status: u16,
-    /// Where a redirect leads.
+    /// The target of a redirect.
     #[serde(default)]
     pub location: Option<String>,
 }
@@ -186,7 +185,7 @@ pub struct ExplainedReply {
 pub struct ExplainedEndpoint {
     #[schema(example = "http://10.0.0.5:3000")]
     pub url: String,
-    /// What ties the request to it.
+    /// The reason for its selection.
     #[schema(example = "the hash of ip:203.0.113.7, while it is healthy")]
     pub because: String,
 }
@@ -195,7 +194,7 @@ pub struct ExplainedEndpoint {
 pub struct ExplainedBodyLimit {
     /// In bytes; `null`: it depends on the listener.
     pub max: Option<u64>,
-    /// Where it is set.
+    /// The setting that it comes from.
     #[schema(example = "max_body of the route")]
     pub because: String,
 }
@@ -214,7 +213,7 @@ pub struct ExplainedCheck {
     pub algorithm: String,
     pub cost: u64,
     pub limit: u64,
-    /// Includes this request if it is admitted; `null` if the store was not asked.
+    /// Includes this request if it is admitted; `null` if the store was not read.
     pub used: Option<u64>,
     pub remaining: Option<u64>,
     /// `null` if the request is admitted, or never will be.

@@ -1,4 +1,4 @@
-//! How limits stand, and which were cleared.
+//! Usage of limits, and cleared limits.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -1,4 +1,4 @@
-//! What the admin port answers and takes, as it is written and as the command line reads it. Times are RFC 3339 in UTC,
+//! Bodies of requests and responses of the admin port; the command line reads them, too. Times are RFC 3339 in UTC,
 //! durations as in proxy.yaml, keys as in the store (`ip:203.0.113.7`).
 
 mod audit;

@@ -15,7 +15,7 @@ pub struct ConfigurationError {
 }
 
 impl ConfigurationError {
-    /// Of the configuration as a whole.
+    /// An error of the configuration as a whole.
     pub fn of_all(message: String) -> Self {
         Self { line: None, column: None, text: message.clone(), message }
     }
@@ -29,21 +29,21 @@ impl ConfigurationError {
 /// Problem details (RFC 9457).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProblemDetails {
-    /// `urn:tollgate:problem:far-reaching-ban`, `urn:tollgate:problem:last-endpoint`, or `about:blank`: no more specific than
-    /// the status.
+    /// `urn:tollgate:problem:far-reaching-ban`, `urn:tollgate:problem:last-endpoint`, or `about:blank`: no more
+    /// specific than the status.
     #[serde(rename = "type", default)]
     pub kind: String,
     #[serde(default)]
     pub title: String,
     #[serde(default)]
     pub status: u16,
-    /// What went wrong, in words.
+    /// The error in words.
     #[serde(default)]
     pub detail: String,
     /// The errors of a rejected configuration; otherwise left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<ConfigurationError>,
-    /// What a far-reaching ban would shut out, in words; otherwise left out.
+    /// Whom a far-reaching ban would shut out, in words; otherwise left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shuts_out: Vec<String>,
 }

@@ -1,6 +1,6 @@
-//! What the values in answers and parameters look like, for the description of the API alone: they are texts.
+//! Formats of texts in responses and parameters, for the description of the API only: the code has them as strings.
 //!
-//! All that is taken matches its pattern; not all that matches is taken.
+//! Every valid value matches its pattern, but not every match is valid.
 
 use utoipa::{
     PartialSchema, ToSchema,
@@ -38,7 +38,7 @@ texts! {
     /// An address or a prefix.
     #[schema(pattern = r"^[0-9A-Fa-f:.]+(/[0-9]{1,3})?$", example = "203.0.113.0/24")]
     Prefix;
-    /// What is banned: an address, a prefix or a user.
+    /// The key of a ban: an address, a prefix or a user.
     #[schema(
         pattern = r"^(user:[^\x00-\x1f\x7f-\x9f]+|(ip:)?[0-9A-Fa-f:.]+(/[0-9]{1,3})?)$",
         example = "ip:203.0.113.7"
@@ -90,9 +90,9 @@ vocabulary! {
     Topology { Memory = "memory", Redis = "redis", Sentinel = "sentinel", Cluster = "cluster", }
     /// Whether a Redis server takes writes.
     NodeRole { Primary = "primary", Replica = "replica", }
-    /// Whether a Redis server answers.
+    /// Whether a Redis server is reachable.
     NodeState { Unknown = "unknown", Up = "up", Down = "down", BreakerOpen = "breaker_open", }
-    /// What is out of order.
+    /// The kind of an outage.
     OutageKind { Route = "route", Endpoint = "endpoint", Upstream = "upstream", Store = "store", }
     /// Whether requests are sent to an endpoint, or to one of its addresses.
     EndpointState {
@@ -112,7 +112,7 @@ vocabulary! {
     }
     /// The state of the store's circuit breaker.
     Breaker { Closed = "closed", Open = "open", }
-    /// What a limited address seems to be, by what it requests, for how many users, and how it is answered.
+    /// A guess at the kind of a limited client, by its requests, its users and the responses.
     Hint {
         Flood = "flood",
         Scraping = "scraping",
@@ -121,7 +121,7 @@ vocabulary! {
         SharedAddress = "shared address",
         Unknown = "unknown",
     }
-    /// Whether it denies requests, or only counts those that it would deny.
+    /// Whether it denies requests, or only counts the denials.
     Mode { Enforce = "enforce", Shadow = "shadow", }
     /// The kind of a change.
     Action {
@@ -134,9 +134,9 @@ vocabulary! {
         Reload = "reload",
         NotReloaded = "not_reloaded",
     }
-    /// What holds an address: a ban; or a limit; or nothing, since it was unblocked, or since all has ended.
+    /// Whether an address is banned or limited. If neither: `unblocked`, or `free` if its limits and bans have ended.
     AddressState { Banned = "banned", Limited = "limited", Unblocked = "unblocked", Free = "free", }
-    /// What would happen to a request.
+    /// The predicted outcome of a request.
     Verdict {
         Allowed = "allowed",
         Denied = "denied",
@@ -145,7 +145,7 @@ vocabulary! {
         Forbidden = "forbidden",
         Refused = "refused",
     }
-    /// What becomes of a header.
+    /// The kind of a change of a header.
     HeaderChangeKind { Remove = "remove", Set = "set", Add = "add", }
     /// A policy's decision on a request.
     CheckVerdict {

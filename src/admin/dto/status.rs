@@ -1,4 +1,4 @@
-//! How the process stands.
+//! The state of the process.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -35,20 +35,20 @@ pub struct Status {
     pub memory: MemoryStatus,
     #[serde(default)]
     pub upstreams: Vec<UpstreamStatus>,
-    /// What is out of order now, as this instance sees it.
+    /// Current outages, as this instance sees them.
     #[serde(default)]
     pub outages: Vec<Outage>,
-    /// In words; those of outages come first.
+    /// In words; warnings about outages come first.
     pub warnings: Vec<String>,
 }
 
 impl Status {
-    /// The warnings but for those that [`Status::outages`] has.
+    /// The warnings without those about [`Status::outages`].
     pub fn other_warnings(&self) -> impl Iterator<Item = &String> {
         self.warnings.iter().filter(|warning| self.outages.iter().all(|outage| outage.text != **warning))
     }
 
-    /// The warnings that neither [`Status::outages`] nor [`Configuration::last_reload`] has.
+    /// The warnings without those about [`Status::outages`] and [`Configuration::last_reload`].
     pub fn remaining_warnings(&self) -> impl Iterator<Item = &String> {
         let of_reload = self.configuration.reload_warning();
         self.other_warnings().filter(move |warning| of_reload.as_ref() != Some(warning))
@@ -61,20 +61,20 @@ pub struct UpstreamStatus {
     #[schema(example = "api")]
     pub name: String,
     pub endpoints: usize,
-    /// Those that get requests.
+    /// Endpoints that get requests.
     pub healthy: usize,
-    /// What is wrong with endpoints, in words; drained ones are named, too.
+    /// Problems of endpoints, in words; drained endpoints are listed, too.
     #[schema(example = json!(["http://10.0.0.6:3000 is unreachable: Connection refused (os error 111)"]))]
     pub problems: Vec<String>,
 }
 
-/// Something that is out of order: a route whose requests fail, an endpoint that can't be reached, an upstream none of whose
-/// endpoints takes requests, a Redis server that is not available.
+/// An outage: a route whose requests fail, an unreachable endpoint, an upstream without an endpoint that takes
+/// requests, an unavailable Redis server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Outage {
     #[schema(value_type = schema::OutageKind)]
     pub kind: String,
-    /// Of the route or the upstream, the URL of the endpoint, or the address of the Redis server.
+    /// The name of the route or upstream, the URL of the endpoint, or the address of the Redis server.
     #[schema(example = "http://10.0.0.6:3000")]
     pub name: String,
     #[schema(value_type = schema::Time)]
@@ -86,23 +86,23 @@ pub struct Outage {
     pub text: String,
 }
 
-/// What limits and evidence take of the memory.
+/// Memory used by limits and by evidence.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MemoryStatus {
-    /// What the process may take: the least that its control groups allow, or what the machine has. `null` if it is not
-    /// known.
+    /// Memory available to the process: the lowest limit of its control groups, or the memory of the machine. `null` if
+    /// it is not known.
     #[schema(required)]
     pub available_bytes: Option<u64>,
     pub limits: MemoryBudget,
     pub evidence: MemoryBudget,
 }
 
-/// What one of them takes, and what it may.
+/// A budget of memory, and its use.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MemoryBudget {
     pub held_bytes: u64,
     pub budget_bytes: u64,
-    /// What had to go for lack of room since the start: limits, or clients' records.
+    /// Limits, or clients' records, that were evicted for lack of memory since the start.
     pub evicted: u64,
 }
 
@@ -113,12 +113,12 @@ pub struct ListenerTls {
     pub addresses: Vec<String>,
     /// In the configuration's order; the first serves all names that no other has.
     pub certificates: Vec<ServedCertificate>,
-    /// `null` if clients are asked for no certificate.
+    /// `null` if no client certificates are requested.
     #[schema(required)]
     pub client_ca: Option<ClientCa>,
 }
 
-/// A certificate that is served.
+/// A served certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ServedCertificate {
     #[schema(example = "/etc/tollgate/api.pem")]
@@ -126,7 +126,7 @@ pub struct ServedCertificate {
     /// DNS names and IP addresses.
     #[schema(example = json!(["api.example.com", "*.example.org"]))]
     pub names: Vec<String>,
-    /// As RFC 4514 writes it.
+    /// In the form of RFC 4514.
     #[schema(example = "CN=api.example.com")]
     pub subject: String,
     #[schema(example = "CN=R11,O=Let's Encrypt,C=US")]
@@ -144,10 +144,10 @@ pub struct ServedCertificate {
     /// Whole days until it expires; `null` if it has.
     #[schema(required)]
     pub days_left: Option<u64>,
-    /// When its files were read.
+    /// The time at which its files were read.
     #[schema(value_type = schema::Time)]
     pub loaded: String,
-    /// Why what its files hold now is not served; `null` if this is what they hold.
+    /// Why a change of its files did not take effect; `null` if it did, or there was none.
     #[schema(required)]
     pub reload_error: Option<String>,
 }
@@ -158,7 +158,7 @@ pub struct ClientCa {
     pub file: String,
     #[schema(value_type = schema::Time)]
     pub loaded: String,
-    /// As of a certificate.
+    /// Why a change of the file did not take effect; `null` if it did, or there was none.
     #[schema(required)]
     pub reload_error: Option<String>,
 }
@@ -166,8 +166,8 @@ pub struct ClientCa {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Configuration {
     pub hash: String,
-    /// A hash of all settings that affect decisions, which instances compare: everything but listeners, `admin`, `workers`, `log`,
-    /// `access_log`, `tracing` and `shutdown`.
+    /// A hash of all settings that affect decisions, which instances compare: everything but listeners, `admin`,
+    /// `workers`, `log`, `access_log`, `tracing` and `shutdown`.
     #[serde(default)]
     pub decides: String,
     #[schema(value_type = schema::Time)]
@@ -177,13 +177,13 @@ pub struct Configuration {
 }
 
 impl Configuration {
-    /// When the last reload failed, and its first error; `None` if it took effect, or there was none.
+    /// The time and the first error of the last reload; `None` if it took effect, or there was none.
     pub fn failed_reload(&self) -> Option<(&str, &str)> {
         let LastReload { time, error } = self.last_reload.as_ref()?;
         Some((time, error.as_deref()?))
     }
 
-    /// The warning about that.
+    /// The warning about a failed reload.
     pub fn reload_warning(&self) -> Option<String> {
         let (_, error) = self.failed_reload()?;
         Some(format!("the last reload failed, so the configuration of before is still running: {error}"))
@@ -204,7 +204,7 @@ pub struct StoreStatus {
     /// `memory`; `redis` for one server, `sentinel`, or `cluster`.
     #[schema(value_type = schema::Topology)]
     pub topology: String,
-    /// Of the memory store, which is also the fallback while Redis is unavailable.
+    /// Keys in the memory store, which is also the fallback while Redis is unavailable.
     pub keys: u64,
     pub evicted: u64,
     #[serde(flatten)]
@@ -213,24 +213,23 @@ pub struct StoreStatus {
 }
 
 impl StoreStatus {
-    /// Its Redis servers; none if limits are kept in memory.
+    /// Its Redis servers; none if limits are in memory.
     pub fn nodes(&self) -> &[StoreNode] {
         self.shared.as_ref().map_or(&[], |shared| &shared.nodes)
     }
 
-    /// How many of its servers are up.
     pub fn nodes_up(&self) -> usize {
         self.nodes().iter().filter(|node| node.state == "up").count()
     }
 
-    /// Whether it answers and is asked: of a cluster, a primary at least.
+    /// Whether it replies and its breaker is closed; of a cluster, at least one primary's.
     pub fn is_available(&self) -> bool {
         let is_up = |node: &StoreNode| node.role.as_deref() == Some("primary") && node.state == "up";
-        let is_asked = |shared: &SharedStore| shared.breaker == "closed" || shared.nodes.iter().any(is_up);
-        self.shared.as_ref().is_none_or(|shared| is_asked(shared) && shared.latency.is_some())
+        let is_used = |shared: &SharedStore| shared.breaker == "closed" || shared.nodes.iter().any(is_up);
+        self.shared.as_ref().is_none_or(|shared| is_used(shared) && shared.latency.is_some())
     }
 
-    /// Whether it is available, and so is each of its servers.
+    /// Whether it and each of its servers are available.
     pub fn is_healthy(&self) -> bool {
         self.is_available() && !self.nodes().iter().any(StoreNode::is_failing)
     }
@@ -276,18 +275,18 @@ pub struct StoreNode {
     /// `breaker_open`: it failed so often that no decision is sent to it at the moment.
     #[schema(value_type = schema::NodeState)]
     pub state: String,
-    /// Why it is not up.
+    /// The reason if it is not up.
     #[schema(required)]
     pub failure: Option<String>,
-    /// Of the last round trip, in microseconds; `null` if that failed.
+    /// The last round trip, in microseconds; `null` if it failed.
     #[schema(required)]
     pub latency_us: Option<u64>,
-    /// Of a replica: how much its primary has written that it has not acknowledged.
+    /// Of a replica: bytes that its primary has written and it has not acknowledged.
     #[schema(required)]
     pub lag_bytes: Option<u64>,
-    /// Decisions of this instance that it has answered since the start.
+    /// Decisions that it made for this instance since the start.
     pub decisions: u64,
-    /// Likewise, in the last second.
+    /// The same in the last second.
     pub decisions_per_second: u64,
     /// `null` until it was first reached.
     #[schema(required)]
@@ -295,13 +294,13 @@ pub struct StoreNode {
 }
 
 impl StoreNode {
-    /// Whether it is known to fail.
+    /// Whether it is down or its breaker is open.
     pub fn is_failing(&self) -> bool {
         matches!(self.state.as_str(), "down" | "breaker_open")
     }
 
-    /// Its slots in a line: `0-5460, 7000`. The resharding of a cluster may leave many ranges: those after the
-    /// third are only counted.
+    /// Its slots in a line: `0-5460, 7000`. A cluster may have many ranges after resharding: only the first three are
+    /// listed.
     pub fn slots_in_short(&self) -> String {
         const SHOWN: usize = 3;
         let shown = self.slots.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");

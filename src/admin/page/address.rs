@@ -62,7 +62,7 @@ fn head(shown: &str, badge: &Markup, actions: &Markup) -> Markup {
     }
 }
 
-/// Of an address that was not denied lately. `banned`: what is known of it where it is banned.
+/// The page of an address that was not denied recently. `banned`: its bans, if it has any.
 fn unlimited_body(shown: &str, banned: Option<&Evidence>, now: i64) -> Markup {
     let badge = match banned {
         Some(evidence) => components::state_badge(&evidence.address),
@@ -86,7 +86,7 @@ fn unlimited_body(shown: &str, banned: Option<&Evidence>, now: i64) -> Markup {
 
 fn limited_body(evidence: &Evidence, now: i64) -> Markup {
     let address = &evidence.address;
-    // Otherwise there is nothing to clear.
+    // Otherwise there is nothing to unblock.
     let is_held = ["banned", "limited"].contains(&address.state.as_str())
         || evidence
             .limits
@@ -120,14 +120,14 @@ fn limited_body(evidence: &Evidence, now: i64) -> Markup {
     }
 }
 
-/// When the address was unblocked last, and by whom.
+/// The last unblock and its operator.
 fn unblocked(address: &BlockedAddress, now: i64) -> Markup {
     html! {
         @if let Some(unblocked) = &address.unblocked {
             span {
                 "Unblocked " (components::time_ago(&unblocked.time, now))
                 @if let Some(by) = &unblocked.by { " by " (components::untrusted(by)) }
-                // All times have one form, by which they compare.
+                // Times of the API sort as text.
                 @if address.last > unblocked.time { ", denied again since" }
             }
         }

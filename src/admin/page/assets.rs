@@ -42,7 +42,8 @@ pub(super) fn url(name: &str) -> String {
 pub(super) async fn serve(Path(name): Path<String>, RawQuery(query): RawQuery) -> Result<Response, Problem> {
     let asset = ASSETS.iter().find(|asset| asset.name == name);
     let asset = asset.ok_or_else(|| Problem::not_found("this asset does not exist"))?;
-    // With another hash, the request comes from a page of another version: its URL must not be cached with this content.
+    // With another hash, the request comes from a page of another version: its URL must not be cached with this
+    // content.
     let is_current = query.as_deref().and_then(|query| query.strip_prefix("v=")) == Some(asset.hash.as_str());
     let cache_control = if is_current { "public, max-age=31536000, immutable" } else { "no-cache" };
     Ok(([(CONTENT_TYPE, asset.content_type), (CACHE_CONTROL, cache_control)], asset.content).into_response())

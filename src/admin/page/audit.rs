@@ -7,7 +7,7 @@ use maud::html;
 
 use super::{
     super::{
-        audit::{self, AuditQuery, Author},
+        audit::{self, AuditAuthor, AuditQuery},
         context::HandlerContext,
         dto::Audit,
         extract::Query,
@@ -37,7 +37,7 @@ fn view(audit: &Audit, query: &AuditQuery, now: i64) -> Page {
                 p.meta { "Who changed what, on all instances, newest first." }
             }
             nav.chips aria-label="Changes by" {
-                @for (name, by) in [("All", None), ("By operators", Some(Author::Operator)), ("By rules", Some(Author::Rule))] {
+                @for (name, by) in [("All", None), ("By operators", Some(AuditAuthor::Operator)), ("By rules", Some(AuditAuthor::Rule))] {
                     a.chip href=(link(by, None)) aria-current=[(query.by == by).then_some("true")] { (name) }
                 }
             }
@@ -75,7 +75,7 @@ fn view(audit: &Audit, query: &AuditQuery, now: i64) -> Page {
     Page { title: "Audit".to_owned(), body }
 }
 
-fn link(by: Option<Author>, cursor: Option<&str>) -> String {
+fn link(by: Option<AuditAuthor>, cursor: Option<&str>) -> String {
     let by = by.map(|by| format!("by={}", by.name()));
     let cursor = cursor.map(|cursor| format!("cursor={}", percent_encode(cursor)));
     let query = by.into_iter().chain(cursor).collect::<Vec<_>>().join("&");

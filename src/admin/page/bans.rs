@@ -56,7 +56,7 @@ fn view(bans: &Bans, is_first: bool, now: i64) -> Page {
     Page { title: "Bans".to_owned(), body }
 }
 
-/// A section with the bans in force and a dialog that lifts them; nothing where there is none.
+/// A section with active bans and a dialog that lifts them; nothing without bans.
 pub(super) fn active(bans: &[Ban], now: i64) -> Markup {
     html! {
         @if !bans.is_empty() {
@@ -97,13 +97,13 @@ pub(super) fn table(bans: &[Ban], now: i64, lifts: bool) -> Markup {
     }
 }
 
-/// A ban's key, with a link to the page of its address or user where there is one.
+/// A ban's key, linked to the page of its address or user, if there is one.
 pub(super) fn key_link(key: &str) -> Markup {
     let href = match key.split_once(':') {
         Some(("ip", address)) if !address.contains('/') || address.contains(':') => {
             Some(format!("/blocked/{}", percent_encode(address)))
         }
-        // Long names are kept as a hash only.
+        // Only the hash of a long name is known.
         Some(("user", user)) if !user.starts_with("%sha256-") => {
             let name = percent_decode_str(user).decode_utf8_lossy();
             Some(format!("/users/{}", percent_encode(&name)))

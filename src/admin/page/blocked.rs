@@ -29,7 +29,7 @@ pub(super) async fn blocked(
     let mut errors = FieldErrors::default();
     let page = async {
         let Query(mut query) = query?;
-        // Forms send empty fields, too.
+        // Forms also send empty fields.
         for field in [&mut query.policy, &mut query.prefix, &mut query.cursor] {
             *field = field.take().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
         }
@@ -43,8 +43,7 @@ pub(super) async fn blocked(
     response
 }
 
-/// The fields of the filter that can't be searched for, each as it was written and with what is wrong. The list is not
-/// filtered by them.
+/// The invalid fields of the filter, each with its text and its error. The list is not filtered by them.
 #[derive(Debug, Default)]
 struct FieldErrors {
     prefix: Option<(String, Problem)>,
@@ -52,7 +51,7 @@ struct FieldErrors {
 }
 
 impl FieldErrors {
-    /// Takes them out of `query`.
+    /// Moves the invalid fields out of `query`.
     fn take(query: &mut BlockedQuery, config: &ConfigSnapshot) -> Self {
         let (prefix, policy) = (query.network().err(), query.check_policy(config).err());
         let prefix = prefix.and_then(|problem| Some((query.prefix.take()?, problem)));

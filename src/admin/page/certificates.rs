@@ -46,7 +46,7 @@ fn row(listener: &str, served: &ServedCertificate) -> Markup {
                 span {
                     (state_badge(&served.state))
                     @if let Some(error) = &served.reload_error {
-                        // The whole of it is among the warnings.
+                        // The warnings have the whole text.
                         " " span title=(escape_invisible(error)) { span.badge.bad { "not reloaded" } }
                     }
                 }

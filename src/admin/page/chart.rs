@@ -10,10 +10,10 @@ use crate::telemetry::{
     time::rfc3339,
 };
 
-/// In units of the SVG's view box, which is stretched to the room there is.
+/// In units of the SVG's view box, which is stretched to the available space.
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 72.0;
-/// Numbers of samples that a chart may show; the smallest that holds all is taken.
+/// Possible widths of a chart in samples: the smallest that fits all samples is used.
 const WINDOWS: [usize; 3] = [60, 180, History::LENGTH];
 /// Seconds between two samples.
 const INTERVAL_SECONDS: usize = 10;
@@ -168,7 +168,7 @@ fn time_of_day(time: i64) -> String {
 }
 
 /// The samples as JSON for the page's script, which shows the one under the pointer: requests, denials, p50 and p99 in
-/// milliseconds, 5xx responses of the origin and those of Tollgate itself.
+/// milliseconds, 5xx responses by the origin and by Tollgate itself.
 fn samples_json(samples: &[Sample]) -> String {
     let millis = |latency: Option<f64>| {
         latency.map_or("null".to_owned(), |latency| format!("{:.1}", latency * 1_000.0))
@@ -194,7 +194,7 @@ fn samples_json(samples: &[Sample]) -> String {
 fn point(index: usize, len: usize, value: f64, max: f64, window: usize) -> (f64, f64) {
     let step = WIDTH / to_f64(window as u64 - 1);
     let x = WIDTH - step * to_f64((len - 1 - index) as u64);
-    // Keep the line's full width inside.
+    // Keeps the full width of the line inside.
     let y = HEIGHT - 1.0 - (value / max).clamp(0.0, 1.0) * (HEIGHT - 2.0);
     (x, y)
 }
@@ -212,7 +212,7 @@ fn line(series: &Series, max: f64, window: usize) -> String {
     path
 }
 
-/// The series without the time when nothing happened: a line along the axis would look as if something had.
+/// Removes the times without events: a line along the axis would look like events.
 fn without_idle(series: &Series) -> Series {
     let happened = |index: usize| series.get(index).copied().flatten().is_some_and(|value| value > 0.0);
     let keep =
@@ -220,7 +220,7 @@ fn without_idle(series: &Series) -> Series {
     series.iter().enumerate().map(|(index, value)| value.filter(|_| keep(index))).collect()
 }
 
-/// The samples whose neighbours are missing, which no line shows: each as a line without a length, which round ends make a
+/// Samples without neighbours, which no line shows: each is drawn as a line of length 0, whose round ends make it a
 /// point.
 fn points(series: &Series, max: f64, window: usize) -> String {
     let mut path = String::new();
@@ -250,7 +250,7 @@ fn maximum(series: &Series) -> f64 {
     series.iter().flatten().copied().fold(0.0, f64::max)
 }
 
-/// The next of 1, 2, 5, 10, 20 …, so that the scale is easy to read.
+/// The next of 1, 2, 5, 10, 20 …: scales that are easy to read.
 fn round_up_scale(value: f64) -> f64 {
     let mut unit = 1.0;
     while unit * 10.0 < value {

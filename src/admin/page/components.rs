@@ -61,7 +61,7 @@ pub(super) fn time_left(time: &str, now: i64) -> Markup {
     }
 }
 
-/// The time of day in UTC, to the second, for a place that names the zone; in full on hover.
+/// The time of day in UTC, to the second, for tables that name the time zone; in full on hover.
 pub(super) fn time_of_day(time: &str) -> Markup {
     let short = time.get(11..19).unwrap_or(time);
     html! { time.mono datetime=(time) title=(utc(time)) { (short) } }
@@ -75,7 +75,7 @@ pub(super) fn utc(time: &str) -> String {
     }
 }
 
-/// What an address seems to be, with the reason on hover.
+/// The hint about an address, with the reason on hover.
 pub(super) fn hint_badge(address: &BlockedAddress) -> Markup {
     let class = match address.hint.as_str() {
         "shared address" => "badge",
@@ -85,7 +85,7 @@ pub(super) fn hint_badge(address: &BlockedAddress) -> Markup {
     html! { span class=(class) title=(escape_invisible(&address.hint_reason)) { (address.hint) } }
 }
 
-/// Whether an address is banned or was unblocked. That a limit holds it, its time left says.
+/// A badge if an address is banned or was unblocked. A limit has none: the time left shows it.
 pub(super) fn state_badge(address: &BlockedAddress) -> Markup {
     match &address.unblocked {
         Some(unblocked) if address.state == "unblocked" => {
@@ -96,7 +96,7 @@ pub(super) fn state_badge(address: &BlockedAddress) -> Markup {
     }
 }
 
-/// Says of an address or a user that it is banned, and until when.
+/// A badge for a banned address or user, with the end of the ban on hover.
 pub(super) fn ban_badge(until: Option<&str>) -> Markup {
     html! { @if let Some(until) = until { " " span.badge.bad title={ "Banned until " (until) } { "Banned" } } }
 }
@@ -111,7 +111,7 @@ pub(super) fn endpoint_badge(state: &str, reason: Option<&str>) -> Markup {
     html! { span class=(class) title=[reason.map(escape_invisible)] { (state) } }
 }
 
-/// Words such as policies' names, each in a chip.
+/// Names of policies and the like, each in a chip.
 pub(super) fn chips(names: &[String]) -> Markup {
     html! {
         span.chips { @for name in names { span.chip { (name) } } }

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::components::percent_encode;
 
-/// Durations offered for a ban: the value that is sent, and its label.
+/// Durations offered for a ban: the value sent, and its label.
 const DURATIONS: [(&str, &str); 6] = [
     ("15m", "15 minutes"),
     ("1h", "1 hour"),

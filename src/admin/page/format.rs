@@ -73,7 +73,7 @@ pub(super) fn humanize_duration(duration: &str) -> String {
         "m" => 60_000_000,
         "h" => 3_600_000_000,
         "d" => 86_400_000_000,
-        // Long ones are shown in seconds, rounded up, so that a client that waits as long is not early.
+        // A second or more is rounded up to seconds, so that a client that waits this long is not too early.
         "ms" if digits.len() > 3 => {
             return digits.parse().map_or_else(
                 |_| duration.to_owned(),

@@ -20,12 +20,12 @@ use super::{
 };
 use crate::telemetry::{diagnostics::Outage, time::rfc3339};
 
-/// The pages show text that clients chose, so nothing is loaded from elsewhere, no inline code runs, and no other page may
+/// Pages show text chosen by clients, so nothing is loaded from elsewhere, no inline code runs, and no other page may
 /// frame them.
 const CSP: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
      connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
-/// Outages that are named; the others are only counted.
+/// Outages shown by name; the others are only counted.
 const SHOWN_OUTAGES: usize = 5;
 
 /// The cookie that overrides the system's theme.
@@ -78,7 +78,7 @@ pub(super) struct Page {
     pub(super) body: Markup,
 }
 
-/// What the frame of a page depends on, taken from the request.
+/// The values that the frame of a page shows, from the request and the state.
 #[derive(Debug, Clone)]
 pub(in crate::admin) struct PageFrame {
     /// `light` or `dark`; `None`: the system's.
@@ -188,7 +188,7 @@ impl PageFrame {
     }
 }
 
-/// The red status line: what is out of order, at the top of every page.
+/// The outages, in red at the top of every page.
 fn outages(outages: &[Outage], now: i64) -> Markup {
     html! {
         @if !outages.is_empty() {

@@ -17,12 +17,11 @@ use subtle::ConstantTimeEq;
 
 use super::{
     super::{
-        auth,
         context::HandlerContext,
-        extract::{JsonBody, Peer},
+        extract::{JsonBody, RemoteAddress},
         problem::Problem,
         session,
-        token_throttle::Attempt,
+        token_throttle::{TokenVerdict, throttled_response},
     },
     assets,
     layout::{Page, PageFrame},
@@ -74,7 +73,7 @@ pub(super) struct Login {
 /// `POST /login`
 pub(super) async fn log_in(
     State(context): State<Arc<HandlerContext>>,
-    Extension(Peer(peer)): Extension<Peer>,
+    Extension(RemoteAddress(peer)): Extension<RemoteAddress>,
     headers: HeaderMap,
     JsonBody(Login { token: submitted }): JsonBody<Login>,
 ) -> Result<Response, Problem> {
@@ -82,10 +81,10 @@ pub(super) async fn log_in(
         return Err(Problem::not_found("no token is configured, so there is no sign-in"));
     };
     let is_correct = || submitted.as_bytes().ct_eq(token.reveal().as_bytes()).into();
-    match context.login_throttle.attempt(peer, is_correct).await {
-        Attempt::Right => {}
-        Attempt::Throttled => return Ok(auth::too_many_attempts()),
-        Attempt::Wrong { is_first } => {
+    match context.login_throttle.check(peer, is_correct).await {
+        TokenVerdict::Right => {}
+        TokenVerdict::Throttled => return Ok(throttled_response()),
+        TokenVerdict::Wrong { is_first } => {
             if is_first {
                 tracing::warn!(%peer, "a sign-in from {peer} to the admin port used a wrong token");
             }
@@ -101,7 +100,7 @@ pub(super) async fn log_out(headers: HeaderMap) -> Response {
     (StatusCode::NO_CONTENT, [(SET_COOKIE, session::expire(is_tls(&headers)))]).into_response()
 }
 
-/// The port itself speaks no TLS, but a proxy in front of it may: the browser's `Origin` tells which scheme it uses.
+/// Whether the browser uses https. The port itself has no TLS, but a proxy in front of it may: `Origin` has the scheme.
 fn is_tls(headers: &HeaderMap) -> bool {
     headers.get(ORIGIN).is_some_and(|origin| origin.as_bytes().starts_with(b"https://"))
 }

@@ -1,5 +1,5 @@
-//! The admin port's pages. The HTML is rendered on the server and can be read without JavaScript; JavaScript adds actions
-//! and live updates.
+//! The admin port's pages. The HTML is rendered on the server and can be read without JavaScript; JavaScript adds
+//! actions and live updates.
 
 mod address;
 mod assets;
@@ -17,6 +17,7 @@ mod limits;
 mod login;
 mod overview;
 mod policies;
+mod routes;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -24,62 +25,7 @@ mod timeline;
 mod upstreams;
 mod user;
 
-use std::sync::Arc;
-
-use axum::{Router, middleware, response::Response, routing::get};
-use http::{StatusCode, Uri, header::LOCATION};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-
-use super::context::HandlerContext;
-
-pub(super) use layout::PageFrame;
-
-/// The first path segments of all pages but the overview.
-const PAGES: [&str; 7] = ["blocked", "users", "upstreams", "policies", "bans", "explain", "audit"];
-
-pub(super) fn routes() -> Router<Arc<HandlerContext>> {
-    Router::new()
-        .route("/", get(overview::overview))
-        .route("/blocked", get(blocked::blocked))
-        .route("/blocked/{ip}", get(address::address))
-        .route("/users/{user}", get(user::user))
-        .route("/bans", get(bans::bans))
-        .route("/upstreams", get(upstreams::upstreams))
-        .route("/policies", get(policies::policies))
-        .route("/explain", get(explain::explain))
-        .route("/audit", get(audit::audit))
-        .route("/login", get(login::page).post(login::log_in))
-        .route("/logout", axum::routing::post(login::log_out))
-        .route("/assets/{name}", get(assets::serve))
-        .layer(middleware::map_response(|response| async { layout::with_security_headers(response) }))
-}
-
-/// Whether `path` is served as an HTML page.
-pub(super) fn is_page(path: &str) -> bool {
-    let mut segments = path.split('/').skip(1);
-    segments.next().is_some_and(|first| first.is_empty() && path == "/" || PAGES.contains(&first))
-}
-
-/// Whether `path` is served without a token.
-pub(super) fn is_public(path: &str) -> bool {
-    let is_asset = |path: &str| {
-        path.strip_prefix("/assets/").is_some_and(|name| !name.is_empty() && !name.contains('/'))
-    };
-    path == "/login" || is_asset(path)
-}
-
-/// Redirects to the login, which leads back to `requested`.
-pub(super) fn redirect_to_login(requested: &Uri) -> Response {
-    let target = requested.path_and_query().map_or("/", |target| target.as_str());
-    let location = match target {
-        "/" => "/login".to_owned(),
-        target => format!("/login?next={}", utf8_percent_encode(target, NON_ALPHANUMERIC)),
-    };
-    let mut response = Response::default();
-    *response.status_mut() = StatusCode::SEE_OTHER;
-    // Percent-encoded text is ASCII, so this does not fail.
-    if let Ok(location) = location.try_into() {
-        response.headers_mut().insert(LOCATION, location);
-    }
-    response
-}
+pub(super) use self::{
+    layout::PageFrame,
+    routes::{is_page, is_public, redirect_to_login, routes},
+};

@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use super::{
     super::{
         blocked::{self, BlockedQuery},
-        configuration,
+        client_state, configuration,
         context::HandlerContext,
         dto::{Blocked, Route, Status, Upstream},
         extract::{NoParams, Query},
@@ -45,7 +45,7 @@ async fn page(context: &HandlerContext) -> Result<Page, Problem> {
     let query = BlockedQuery { sort: Sort::Last, limit: Some(TOP_ADDRESSES), ..BlockedQuery::default() };
     let top = blocked::page(context, &query).await?;
     let now = context.state.clock.now();
-    let blocked = blocked::count_active(context).await;
+    let blocked = client_state::count_active(context).await;
     let status = status::status_dto(&context.state);
     let body = html! {
         (head(&status, now))
@@ -130,7 +130,7 @@ fn tiles(context: &HandlerContext, blocked: usize) -> Markup {
     }
 }
 
-/// The window that the figures of traffic are of, the same for all.
+/// The time window of all figures of traffic.
 fn window_note() -> Markup {
     html! { span.faint { " last " (History::EVERY.as_secs()) " s, this instance" } }
 }
@@ -167,7 +167,7 @@ fn routes(routes: &[Route], history: &History) -> Markup {
     }
 }
 
-/// What a route matches, in short: `POST api.example.com /login`.
+/// The match of a route in short: `POST api.example.com /login`.
 fn match_summary(route: &Route) -> String {
     let listed = |words: &[String]| (!words.is_empty()).then(|| words.join(", "));
     let parts = [listed(&route.methods), listed(&route.hosts), Some(route.path.clone())];
@@ -200,7 +200,7 @@ fn route_card(
                         div.part { dt { "by Tollgate" } dd { (format_rate(per_second(last.errors.proxy()))) "/s" } }
                     }
                     div { dt { "p99" } dd { @match last.p99 { Some(p99) => (format_latency(p99)), None => "–" } } }
-                    // Most routes never have one.
+                    // Most routes never have tunnels.
                     @if tunnels > 0 {
                         div { dt { "Open tunnels" } dd { (format_count(tunnels)) } }
                     }

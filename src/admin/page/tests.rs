@@ -202,7 +202,7 @@ fn a_login_sets_a_cookie_that_authenticates() {
             && !cookie.contains("secure")
             && !cookie.contains("s3cret")
     );
-    // The harness puts the head in lower case, which breaks the cookie's MAC, so this takes another cookie.
+    // The harness converts the head to lower case, which breaks the cookie's MAC, so this uses another cookie.
     let issued = crate::admin::session::issue(
         &crate::config::model::Secret::new("s3cret"),
         crate::admin::testing::NOW,

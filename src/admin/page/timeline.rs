@@ -75,7 +75,7 @@ fn lane(label: &Markup, records: usize, positions: &[f64]) -> Markup {
 #[expect(clippy::cast_precision_loss, reason = "a picture")]
 fn x_position(time: i64, first: i64, last: i64) -> f64 {
     let span = (last - first).max(1) as f64;
-    // Keep half a mark's width from the edges.
+    // Keeps half a mark's width from the edges.
     4.0 + (time - first) as f64 / span * (WIDTH - 8.0)
 }
 

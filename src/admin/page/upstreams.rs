@@ -1,4 +1,4 @@
-//! `GET /upstreams`: how each endpoint of the upstreams stands, with buttons that drain it.
+//! `GET /upstreams`: the state of each endpoint, with buttons that drain it.
 
 use std::sync::Arc;
 
@@ -121,7 +121,7 @@ fn address_row(url: &str, address: &EndpointAddress, now: i64) -> Markup {
     }
 }
 
-/// What is known of an endpoint's name.
+/// The resolution of an endpoint's name.
 fn resolved(resolution: &Resolution, addresses: usize, now: i64) -> Markup {
     html! {
         p.faint.small {
@@ -132,7 +132,7 @@ fn resolved(resolution: &Resolution, addresses: usize, now: i64) -> Markup {
     }
 }
 
-/// Why an endpoint stands as it does: below its name, where a sentence has room.
+/// The reason for an endpoint's state: below its name, where a sentence has room.
 fn reason_line(text: Option<&str>, by: Option<&str>) -> Markup {
     let is_known = by.is_some() || text.is_some_and(|text| !text.is_empty());
     html! { @if is_known { p.small.wrap.reason { (reason(text, by)) } } }

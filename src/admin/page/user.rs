@@ -20,7 +20,7 @@ use super::{
 };
 use crate::abuse::{UserNaming, bans::Key};
 
-/// Names of this many bytes or more may have been cut off.
+/// Names of this many bytes or more may be shortened ones.
 const MAX_COMPLETE_LEN: usize = 125;
 
 pub(super) async fn user(
@@ -39,7 +39,7 @@ pub(super) async fn user(
     frame.render(NavItem::Blocked, page.await)
 }
 
-/// The key that bans this user. `None` if only a cut-off name is kept, which no request carries.
+/// The key that bans this user. `None` if only a shortened name is known, which no request has.
 fn ban_key(user: &str, names: &UserNaming) -> Option<String> {
     (user.len() < MAX_COMPLETE_LEN).then(|| Key::from_user_name(user, names).to_string())
 }
@@ -134,7 +134,7 @@ fn records(records: &[UserRecord]) -> Markup {
     }
 }
 
-/// Whether it was the user who was denied at this address, or a client that claimed to be.
+/// Whether the denied requests had a verified user, or only claimed to be of the user.
 fn identity_badge(found: &UserAddress) -> Markup {
     html! {
         " "

@@ -1,4 +1,4 @@
-//! The admin port: who may ask what, and how it says no.
+//! The admin port: authorization, and refusals.
 
 use crate::harness::{Client, Config, Origin, Reply, Tollgate, eventually, get, request};
 
@@ -37,7 +37,7 @@ fn with_a_token_nothing_is_shown_without_it() {
         let reply = get(tollgate.admin, path, &[("authorization", "bearer s3cret-token")]);
         assert!(matches!(reply.status, 200 | 404), "{reply:?}");
     }
-    // What is no style sheet gets a page of its own, which tells of outages.
+    // Paths that are not assets get an error page, which lists outages, so they need the token.
     for path in ["/assets/", "/assets/x/y", "/assets/../", "/assets"] {
         let refused = get(tollgate.admin, path, &[("accept", "text/html")]);
         assert!(matches!(refused.status, 303 | 401), "{path}: {refused:?}");
@@ -85,7 +85,7 @@ fn what_is_not_there_or_not_meant_is_refused_as_a_problem() {
     is_problem(&tollgate.admin("GET", "/v1/blocked?policy=none"), 404);
     is_problem(&tollgate.admin("GET", "/v1/blocked/localhost"), 400);
     is_problem(&tollgate.admin("GET", "/v1/blocked/127.0.0.0%2F8"), 400);
-    // Its items are not the fields in their order.
+    // The items of a list are not read as fields, in order.
     for (path, list) in [("/v1/bans", r#"["ip:203.0.113.7", "1h"]"#), ("/v1/explain", r#" ["http://a/"]"#)] {
         let json = [("content-type", "application/json")];
         let reply = request(tollgate.admin, "POST", path, &json, list.as_bytes());
@@ -100,7 +100,7 @@ fn a_foreign_page_s_form_changes_nothing() {
     let form = [("content-type", "application/x-www-form-urlencoded")];
     is_problem(&request(tollgate.admin, "DELETE", "/v1/blocked/127.0.0.1", &form, b"a=b"), 415);
     is_problem(&request(tollgate.admin, "DELETE", "/v1/blocked/127.0.0.1", &[], b"a=b"), 415);
-    // Said rightly, it gets as far as finding nothing.
+    // With the right type it passes, and there is nothing to unblock.
     let json = [("content-type", "application/json")];
     is_problem(&request(tollgate.admin, "DELETE", "/v1/blocked/127.0.0.1", &json, b"{}"), 404);
 }
@@ -143,7 +143,7 @@ fn two_configurations_have_two_hashes_and_one_has_one() {
 fn it_is_ready_until_it_drains_and_answers_all_the_while() {
     let origin = Origin::start(|conn| {
         conn.head()?;
-        // Holds the request back until the proxy gives up on it.
+        // Never responds: the request ends when the proxy gives up.
         conn.closed();
         Ok(())
     });

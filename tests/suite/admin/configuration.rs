@@ -1,4 +1,4 @@
-//! What is in force: routes, upstreams, policies, and the configuration with its secrets masked.
+//! The configuration in force: routes, upstreams, policies, and its text with masked secrets.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! `/v1/explain`: it predicts what happens to a request, and consumes nothing.
+//! `/v1/explain` predicts the outcome of a request, and consumes nothing.
 
 use std::{fs, net::IpAddr};
 
@@ -11,7 +11,8 @@ use crate::harness::{
     request,
 };
 
-/// Every kind of route, user, policy. Only 127.0.0.1 is trusted. `store`: a line of YAML, or nothing.
+/// A configuration with every kind of route, user and policy. Only 127.0.0.1 is trusted. `store`: a line of YAML, or
+/// empty.
 fn config(origin: &Origin, keys: &str, store: &str) -> Config {
     Config::yaml(format!(
         "
@@ -112,7 +113,7 @@ fn cases(issuer: &Issuer) -> Vec<Case> {
 }
 
 impl Case {
-    /// As it is really sent.
+    /// Sends the request through the proxy.
     fn send(&self, tollgate: &Tollgate) -> Reply {
         let mut headers: Vec<(&str, &str)> =
             self.headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
@@ -139,8 +140,8 @@ impl Case {
 }
 
 #[track_caller]
-fn explain(tollgate: &Tollgate, request_told: &Value) -> Value {
-    let reply = ask(tollgate, &request_told.to_string());
+fn explain(tollgate: &Tollgate, asked: &Value) -> Value {
+    let reply = ask(tollgate, &asked.to_string());
     assert_eq!(reply.status, 200, "{}", reply.text());
     reply.json()
 }
@@ -150,7 +151,7 @@ fn ask(tollgate: &Tollgate, body: &str) -> Reply {
     request(tollgate.admin, "POST", "/v1/explain", &json, body.as_bytes())
 }
 
-/// `"per-ip";r=3`, as a client sees it.
+/// Policy and remaining requests from the field `ratelimit`: `"per-ip";r=3`.
 fn remaining(reply: &Reply) -> Option<(String, u64)> {
     let field = reply.header("ratelimit")?;
     let name = field.split('"').nth(1)?.to_owned();
@@ -158,7 +159,7 @@ fn remaining(reply: &Reply) -> Option<(String, u64)> {
     Some((name, left))
 }
 
-/// Each request is asked about, and then sent: again and again, until its limits are reached.
+/// Explains each request, then sends it, in rounds until its limits are reached.
 fn explain_predicts_what_happens(store: &str) {
     let (origin, directory, issuer) = (Origin::ok(), TempDir::new().unwrap(), Issuer::new(Algorithm::ES256));
     let keys = directory.path().join("keys.pem");
@@ -182,7 +183,7 @@ fn explain_predicts_what_happens(store: &str) {
                     let policies = reply.json()["violated-policies"].to_string();
                     let by = explained["because"].as_str().unwrap();
                     let by = by.strip_prefix("denied by ").and_then(|by| by.split(':').next()).unwrap();
-                    // Of several that deny, a worker that remembers a denial names that one alone.
+                    // If several policies deny, a worker that remembers a denial names that policy alone.
                     let denies = |check: &Value| {
                         check["verdict"] == "denied" && policies.contains(check["policy"].as_str().unwrap())
                     };
@@ -198,7 +199,7 @@ fn explain_predicts_what_happens(store: &str) {
             }
             if let Some((name, left)) = remaining(&reply) {
                 let checks = explained["checks"].as_array().unwrap();
-                // Where there are several tiers, the name has the tier behind it.
+                // With several tiers, the tier follows the policy's name.
                 let of = |check: &&Value| name.starts_with(check["policy"].as_str().unwrap());
                 let remaining: Vec<_> =
                     checks.iter().filter(of).filter_map(|check| check["remaining"].as_u64()).collect();
@@ -208,8 +209,8 @@ fn explain_predicts_what_happens(store: &str) {
                 let (Some(used), Some(policy)) = (check["used"].as_u64(), check["policy"].as_str()) else {
                     continue;
                 };
-                // What was explained of a key is what is used of it then. A lock is given back by now, and what a denial
-                // by others left alone may be another's.
+                // The predicted usage of a key is its usage now. Not of a lock, which is released by now, nor if
+                // another policy denied the request, which then consumed nothing.
                 if policy == "lock" || explained["verdict"] != "allowed" && policy != "again" {
                     continue;
                 }
@@ -221,7 +222,7 @@ fn explain_predicts_what_happens(store: &str) {
                 let limits = peeked["limits"].as_array().unwrap();
                 let same = |limit: &&Value| limit["limit"] == check["limit"];
                 let found = limits.iter().find(same).map(|limit| limit["used"].as_u64());
-                // Of an override's limit, which counts with its policy's, only one is shown.
+                // An override may share the count of its policy: then only one of the two is listed.
                 assert!(
                     found.is_none_or(|found| found == Some(used)),
                     "{what}: {policy} {check:#}\n{peeked:#}"
@@ -240,7 +241,7 @@ fn explain_predicts_what_happens_in_memory() {
 #[test]
 fn explain_predicts_what_happens_with_redis() {
     let redis = Redis::start();
-    // A decision takes as long as it takes on a machine that has much else to do.
+    // The machine may be busy, so decisions may take long.
     explain_predicts_what_happens(&format!(
         "store: {{ redis: {{ url: \"{}\", timeout: 5s }} }}",
         redis.url()
@@ -384,7 +385,7 @@ fn routes_are_explained_with_those_passed_over() {
     assert_eq!(nowhere["route"]["passed_over"].as_array().unwrap().len(), 7);
 }
 
-/// A route may want a secret that only the front knows.
+/// A route may require a secret that only the proxy in front knows.
 #[test]
 fn what_a_route_wants_is_masked_where_it_comes_from_a_file() {
     let (origin, directory) = (Origin::ok(), TempDir::new().unwrap());
@@ -469,7 +470,7 @@ fn asking_takes_and_notes_nothing() {
     let (_origin, _directory, _issuer, tollgate) = start();
     let counted = || {
         let text = tollgate.admin("GET", "/metrics").text();
-        // What is counted once and for all: connections come and go, and time passes.
+        // Counters only: gauges change with connections and time.
         let counts = text.lines().filter(|line| line.contains("_total"));
         counts.map(str::to_owned).collect::<Vec<_>>()
     };

@@ -1,4 +1,4 @@
-//! Whatever is done to the admin port, requests of clients are answered.
+//! Load on the admin port does not delay requests of clients.
 
 use std::{
     io::{Read, Write},
@@ -17,18 +17,18 @@ const POLICIES: &str = "
 policies:
   per-ip: { algorithm: fixed_window, key: ip, limit: 100000/1s }
 ";
-/// None of them waits so long for anything but the proxy's own work.
+/// No request takes longer, even on a busy machine, unless the admin port delays it.
 const SOON: Duration = Duration::from_secs(5);
 
-/// Asks for one thing after another, without a pause, and counts the answers.
+/// Sends `ask` again and again without a pause, and counts the responses.
 fn hammer(admin: SocketAddr, ask: &str, ended: &AtomicBool, answered: &AtomicUsize) {
     let ask = ask.as_bytes();
     while !ended.load(Relaxed) {
         let Ok(mut stream) = TcpStream::connect(admin) else { continue };
-        let mut answer = Vec::new();
-        // Another may have needed the place.
-        if stream.write_all(ask).and_then(|()| stream.read_to_end(&mut answer)).is_ok()
-            && answer.starts_with(b"HTTP/1.1 ")
+        let mut response = Vec::new();
+        // The connection may be evicted.
+        if stream.write_all(ask).and_then(|()| stream.read_to_end(&mut response)).is_ok()
+            && response.starts_with(b"HTTP/1.1 ")
         {
             answered.fetch_add(1, Relaxed);
         }
@@ -46,7 +46,7 @@ fn hammering_the_admin_port_delays_no_request() {
     let tollgate = Tollgate::start(Config::new(&[origin.address], POLICIES).with_policy("per-ip"));
     let admin = tollgate.admin;
     let (ended, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    // Those who never say all that they want, and those who never take what they asked for.
+    // Clients that never finish their request, and clients that never read the response.
     let slow = ["GET / HTTP/1.1\r\nhost: ", "GET /v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n"];
     let _slow: Vec<TcpStream> = slow
         .iter()
@@ -90,6 +90,6 @@ fn hammering_the_admin_port_delays_no_request() {
     for thread in hammering {
         thread.join().unwrap();
     }
-    // A client that waits is answered as before.
+    // The admin port still responds.
     assert_eq!(tollgate.admin("GET", "/v1/status").status, 200);
 }

@@ -1,4 +1,4 @@
-//! `/v1/limits`: how the limits of a key stand, and clearing them.
+//! `/v1/limits`: shows the limits of a key, and clears them.
 
 use serde_json::{Value, json};
 

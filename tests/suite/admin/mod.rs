@@ -1,4 +1,4 @@
-//! The admin port: its guard, its API and its page.
+//! The admin port: its authorization, its API and its page.
 
 mod access;
 mod browser;

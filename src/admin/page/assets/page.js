@@ -1,4 +1,4 @@
-// What the pages can't do by themselves: change something, stay up to date, count time. Without it they can be read.
+// Actions, live updates and running times of the pages. Without this script the pages can be read.
 
 const root = document.documentElement;
 const main = document.getElementById("main");
@@ -7,7 +7,7 @@ const all = (selector, within = document) => [...within.querySelectorAll(selecto
 const lookUp = (id) => document.getElementById(id);
 root.classList.add("js");
 
-// The server's clock counts: this one may be wrong.
+// Times are relative to the server's clock: this one may be wrong.
 let ahead = Number(document.body.dataset.now) - Date.now();
 const now = () => Date.now() + ahead;
 
@@ -30,7 +30,7 @@ function write(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-function tellTimes() {
+function updateTimes() {
   for (const time of all("time[data-ago]")) {
     const ago = now() - Date.parse(time.dateTime);
     write(time, ago < 2000 ? "just now" : `${span(ago)} ago`);
@@ -41,7 +41,7 @@ function tellTimes() {
   }
 }
 
-// Theme: a cookie, so that the page comes in it at once
+// Theme: a cookie, so that the server renders the page in it
 
 const THEMES = ["auto", "light", "dark"];
 lookUp("theme")?.addEventListener("click", (event) => {
@@ -53,7 +53,7 @@ lookUp("theme")?.addEventListener("click", (event) => {
   event.currentTarget.textContent = `Theme: ${next}`;
 });
 
-// What an operator is told of an action, and what is read out
+// Messages about actions, also read out by screen readers
 
 let silence;
 function say(text) {
@@ -83,11 +83,11 @@ async function ask(method, path, body) {
 }
 
 const many = (number, one, more) => `${number} ${number === 1 ? one : more}`;
-/// Of a change that the other instances have not been sent yet.
+/// A note on a change that was not sent to the other instances yet.
 const unshared = (answer) => answer.shared
   ? ""
   : " The other instances have not been told yet: Tollgate goes on trying.";
-const TOLD = {
+const MESSAGES = {
   unblock(answer) {
     const parts = [many(answer.cleared.length, "limit cleared", "limits cleared")];
     if (answer.bans_lifted) parts.push(many(answer.bans_lifted, "ban lifted", "bans lifted"));
@@ -112,9 +112,9 @@ function forceButton(form, text) {
   return button;
 }
 
-/// What has to be confirmed once more, by the type of the problem, and the offer to do it all the same.
+/// Actions that need `force`, by the type of the problem: each shows the reason and a button that forces it.
 const FORCEABLE = {
-  /// Names what a ban would shut out beside a client.
+  /// Lists whom a ban would shut out besides a client.
   "urn:tollgate:problem:far-reaching-ban"(form, error, problem) {
     const key = form.elements.key.value;
     const list = document.createElement("ul");
@@ -129,7 +129,7 @@ const FORCEABLE = {
   },
 };
 
-// What was offered for one key is not for another.
+// A button that forces an action must not apply to changed fields.
 document.addEventListener("input", (event) => {
   const error = event.target.form?.dataset.api && event.target.form.querySelector(".error");
   if (error) error.hidden = true;
@@ -148,7 +148,7 @@ async function submit(form, more = {}) {
     const answer = await (method === "POST" ? ask(method, path, fields) : ask(method, query ? `${path}?${query}` : path));
     form.closest("dialog")?.close();
     if (!form.closest("dialog")) form.reset();
-    say(TOLD[form.dataset.said](answer));
+    say(MESSAGES[form.dataset.said](answer));
     await refresh();
   } catch (problem) {
     if (FORCEABLE[problem.type]) FORCEABLE[problem.type](form, error, problem);
@@ -175,7 +175,7 @@ document.addEventListener("click", (event) => {
   }
 });
 
-/// A button may say what its dialog is about: that stands wherever the dialog names it, and in the path or in the fields.
+/// A button may name the subject of its dialog, which is written into the dialog's texts, and into its path or fields.
 function openDialog(button) {
   const dialog = lookUp(button.dataset.dialog);
   const error = dialog.querySelector(".error");
@@ -198,7 +198,8 @@ function goOn() {
   location.replace(next.origin === location.origin ? next : "/");
 }
 
-// An operator who follows a link from another site comes without the cookie, signed in or not; what this page asks has it.
+// A link from another site opens this page without the cookie, even if the operator is signed in; a request of this
+// page has the cookie.
 if (lookUp("login")) {
   fetch("/login", { redirect: "manual" }).then((reply) => { if (reply.type === "opaqueredirect") goOn(); }, () => {});
 }
@@ -223,8 +224,8 @@ lookUp("logout")?.addEventListener("click", async () => {
   location.assign("/login");
 });
 
-// Staying up to date: the page is asked for again, and what differs is put in its place. What somebody types, has
-// opened or looks at stays as it is.
+// Live updates: the page is fetched again, and the differences are applied. Input, opened details and the scroll
+// position are kept.
 
 function morph(old, next) {
   if (old.isEqualNode(next)) return;
@@ -280,7 +281,7 @@ async function refresh() {
   const focused = document.activeElement;
   morphChildren(main, next);
   if (focused?.isConnected && focused !== document.activeElement) focused.focus({ preventScroll: true });
-  tellTimes();
+  updateTimes();
 }
 
 let due, last = 0, loaded = now();
@@ -295,7 +296,7 @@ function refreshSoon() {
 }
 
 
-// Samples of the traffic are so far apart.
+// Milliseconds between two samples of the traffic.
 const SAMPLE = 10000;
 
 function showTick(tick) {
@@ -322,7 +323,7 @@ function listen() {
     wasAway = true;
     const isOver = events.readyState === EventSource.CLOSED;
     showLive("off", isOver ? "Not live" : "Reconnecting");
-    // It was refused: browsers don't try again then. An operator who has to sign in again is led there.
+    // It was refused, and browsers don't retry then. `refresh` redirects to the login if the session has ended.
     if (isOver) setTimeout(() => { refresh(); listen(); }, 5000);
   });
   const changes = ["limited", "unblocked", "banned", "lifted", "drained", "undrained", "reloaded", "not_reloaded", "health", "endpoints", "warning", "missed"];
@@ -333,13 +334,13 @@ function listen() {
 function stayUpToDate() {
   listen();
   document.addEventListener("visibilitychange", refreshSoon);
-  // Otherwise the next page waits for the connection of this one.
+  // Otherwise the next page would wait for the connection of this one.
   addEventListener("pagehide", () => events.close());
-  // Somebody comes back to the page as the browser has kept it.
+  // The browser restored the page from its cache.
   addEventListener("pageshow", (event) => { if (event.persisted) listen(); });
 }
 
-// The eye that follows the pointer over charts
+// The values under the pointer on charts
 
 function place(event) {
   const charts = event.target.closest?.(".charts");
@@ -371,6 +372,6 @@ function place(event) {
 
 if (matchMedia("(hover: hover)").matches) document.addEventListener("pointermove", place);
 
-tellTimes();
-setInterval(tellTimes, 1000);
+updateTimes();
+setInterval(updateTimes, 1000);
 if ("live" in main.dataset && "EventSource" in window) stayUpToDate();

@@ -1,4 +1,4 @@
-// Texts whose contrast with what is behind them is less than 4.5 to 1 (WCAG 2.2, 1.4.3).
+// Texts whose contrast with their background is less than 4.5 to 1 (WCAG 2.2, 1.4.3).
 const parse = (colour) => {
   const canvas = new OffscreenCanvas(1, 1).getContext("2d");
   canvas.fillStyle = colour;

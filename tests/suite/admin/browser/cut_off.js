@@ -1,5 +1,5 @@
-// Texts of which a part can't be seen: outside of the window, or of an element that hides what does not fit. What can be
-// scrolled to, and what ends with an ellipsis, is not among them.
+// Texts that are partly invisible: outside of the window, or cut off by an element that hides its overflow. Scrollable
+// texts and texts with an ellipsis are not listed.
 const found = [];
 const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
 while (texts.nextNode()) {

@@ -1,4 +1,4 @@
-//! How pages look: in both themes, on narrow screens, and with nothing that they may not do.
+//! The look of pages: both themes, narrow screens, hostile names.
 
 use super::{ban, is_content, limit, start};
 use crate::harness::{Browser, Origin, Tollgate, eventually, get};
@@ -26,7 +26,7 @@ const HOSTILE: [&str; 5] = [
 fn hostile(origin: &Origin) -> Tollgate {
     let tollgate = start(origin, "");
     limit(&tollgate, "127.0.0.5", &HOSTILE);
-    // One that is banned, and one that is unblocked; and a user.
+    // A banned address, an unblocked address, and a banned user.
     limit(&tollgate, "127.0.0.6", &HOSTILE);
     assert_eq!(tollgate.admin("DELETE", "/v1/blocked/127.0.0.6").status, 200);
     ban(&tollgate, "ip:127.0.0.5");
@@ -93,7 +93,7 @@ fn a_theme_is_chosen_and_kept() {
     choose("dark");
     browser.go("/blocked");
     assert_eq!((colour(), browser.text("#theme")), (dark, "Theme: dark".to_owned()));
-    // It comes so from the server: nothing flashes.
+    // The server renders the theme, so nothing flashes.
     assert_eq!(browser.script("return document.documentElement.dataset.theme"), "dark");
     is_content(&browser);
 }

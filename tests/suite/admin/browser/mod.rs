@@ -7,8 +7,7 @@ mod work;
 
 use crate::harness::{Browser, Client, Config, Origin, Tollgate, eventually, request};
 
-/// Limits everything by address, to three requests in an hour; users are not verified. `rest` is YAML
-/// for the top level.
+/// Limits all requests by address, three per hour; users are not verified. `rest`: more YAML at the top level.
 fn start(origin: &Origin, rest: &str) -> Tollgate {
     let policies = "
 user: [{ header: x-user-id, from: anyone }]
@@ -34,7 +33,7 @@ fn ask_as(tollgate: &Tollgate, source: &str, users: &[&str]) -> Vec<u16> {
     users.iter().map(|user| client.request("GET", "/orders/7", &[("x-user-id", user)], b"").status).collect()
 }
 
-/// Has `source` limited, with these users behind it, and waits until the admin port knows.
+/// Sends requests of `users` until `source` is limited, and waits until the admin port lists it.
 #[track_caller]
 fn limit(tollgate: &Tollgate, source: &str, users: &[&str]) {
     assert_eq!(ask_as(tollgate, source, users).last(), Some(&429));
@@ -50,7 +49,7 @@ fn ban(tollgate: &Tollgate, key: &str) {
     assert_eq!(reply.status, 201, "{}", reply.text());
 }
 
-/// Nothing that a page did was a mistake in the browser's eyes.
+/// Asserts that the browser logged no errors.
 #[track_caller]
 fn is_content(browser: &Browser) {
     let logged = browser.logged();

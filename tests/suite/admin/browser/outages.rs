@@ -1,4 +1,4 @@
-//! What is out of order is seen on every page, at any width.
+//! Outages are shown on every page, at any width.
 
 use super::is_content;
 use crate::harness::{Browser, Client, Config, Origin, Tollgate, eventually, get, nobody};
@@ -18,7 +18,7 @@ const PAGES: [(&str, &str); 12] = [
     ("unknown", "/nothing"),
 ];
 
-/// One upstream answers, another does not; names are long, and there are bans of both kinds.
+/// One upstream responds, another does not; names are long, and there are bans of both kinds.
 fn troubled(origin: &Origin) -> (Tollgate, String) {
     let down = nobody();
     let tollgate = Tollgate::start(Config::yaml(format!(
@@ -167,7 +167,7 @@ fn a_sample_without_neighbours_is_drawn() {
     for _ in 0..3 {
         assert_eq!(get(tollgate.address, "/anything", &[]).status, 200);
     }
-    // With the next sample, which is the only one that has a latency.
+    // Drawn with the next sample, the only one with a latency.
     let width =
         "const path = [...document.querySelectorAll('[data-key=\"route all\"] path.point.slow')].at(-1);
         return path?.getAttribute('d') ? parseFloat(getComputedStyle(path).strokeWidth) : 0";

@@ -1,4 +1,4 @@
-//! The token is asked for once.
+//! Signing in with the token.
 
 use super::{is_content, start};
 use crate::harness::{Browser, Origin};
@@ -13,7 +13,7 @@ fn a_wrong_token_is_reported_and_the_right_one_leads_to_the_page_asked_for() {
     browser.write("[name=token]", "s3cret-tokem");
     browser.click("button[type=submit]");
     browser.shows("#wrong", "wrong token");
-    // The browser itself complains about the answer 403.
+    // The browser logs the response 403.
     assert!(browser.logged().iter().all(|line| line.contains("403")));
     browser.write("[name=token]", "s3cret-token");
     browser.click("button[type=submit]");
@@ -36,7 +36,7 @@ fn a_link_on_another_site_works_for_a_signed_in_operator() {
     browser.write("[name=token]", "s3cret-token");
     browser.click("button[type=submit]");
     browser.comes_to("/");
-    // Another name is another site: the browser keeps the cookie back.
+    // Another name is another site, so the browser does not send the cookie.
     browser.script(&format!("location.href = 'http://localhost:{}/login'", tollgate.admin.port()));
     browser.shows("h1", "Sign in to Tollgate");
     browser.script(&format!("location.href = 'http://{}/blocked?sort=users'", tollgate.admin));

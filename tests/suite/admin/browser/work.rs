@@ -1,4 +1,4 @@
-//! What operators do with it.
+//! Tasks of operators on the page.
 
 use std::{
     io::{Read, Write},
@@ -84,7 +84,7 @@ fn a_new_denial_shows_by_itself_and_keeps_what_the_operator_does() {
 fn a_page_that_could_not_listen_becomes_live_by_itself() {
     let origin = Origin::ok();
     let tollgate = start(&origin, "");
-    // More than there are places; those that got one hold it.
+    // Takes all event streams, until one more is refused.
     let ask = format!("GET /v1/events HTTP/1.1\r\nhost: {}\r\n\r\n", tollgate.admin);
     let mut listeners: Vec<TcpStream> = Vec::new();
     loop {
@@ -156,7 +156,7 @@ fn without_scripts_everything_can_be_read() {
     {
         eventually(&format!("{told} is told"), || page().contains(told));
     }
-    // What only a script can do is not shown without one.
+    // Controls that need a script are hidden without one.
     assert!(page().contains("<div class=\"actions js\">"));
 }
 
@@ -223,7 +223,7 @@ fn a_client_is_banned_and_unbanned() {
     browser.write("form.stack [name=key]", "nonsense");
     browser.click("form.stack [type=submit]");
     browser.shows("form.stack .error", "nonsense");
-    // The browser itself complains about the answers 400 and 409.
+    // The browser logs the responses 400 and 409.
     assert!(browser.logged().iter().all(|line| line.contains("400") || line.contains("409")));
 
     browser.click("[data-about='ip:127.0.0.5']");
@@ -341,7 +341,7 @@ fn an_endpoint_is_drained_and_undrained() {
     browser.shows("#said", &format!("{} of origin is drained.", urls[0]));
     browser.shows(&format!("tr[data-key='{}']", urls[0]), "a <new> disk by operator at 127.0.0.1");
     browser.shows("main", "1 of 2 healthy");
-    // The other one is the last that takes requests.
+    // The other endpoint is the last that takes requests.
     browser.click(&format!("[data-dialog=drain][data-endpoint='{}']", urls[1]));
     browser.click("#drain [type=submit]");
     browser.shows(
