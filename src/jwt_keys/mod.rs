@@ -30,6 +30,24 @@ pub enum JwtAlgorithm {
     EdDsa,
 }
 
+impl JwtAlgorithm {
+    /// Each with its name in tokens and in `proxy.yaml`.
+    pub const ALL: [(&'static str, Self); 12] = [
+        ("HS256", Self::Hs256),
+        ("HS384", Self::Hs384),
+        ("HS512", Self::Hs512),
+        ("RS256", Self::Rs256),
+        ("RS384", Self::Rs384),
+        ("RS512", Self::Rs512),
+        ("PS256", Self::Ps256),
+        ("PS384", Self::Ps384),
+        ("PS512", Self::Ps512),
+        ("ES256", Self::Es256),
+        ("ES384", Self::Es384),
+        ("EdDSA", Self::EdDsa),
+    ];
+}
+
 /// Keys that are tried for one token: anybody may send tokens that none of them has signed.
 const MAX_TRIED: usize = 4;
 

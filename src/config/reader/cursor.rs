@@ -184,6 +184,11 @@ impl<'t> Cursor<'t> {
         self.parse_scalar(true, parse)
     }
 
+    /// The path of a file.
+    pub(in crate::config) fn path(self) -> Option<PathBuf> {
+        self.parse(|path| Ok(PathBuf::from(path)))
+    }
+
     /// Reads the file that this value names. Returns its path, and what `read` makes of its contents.
     pub(in crate::config) fn file<T>(
         self,

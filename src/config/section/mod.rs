@@ -37,6 +37,7 @@ use std::time::Duration;
 
 pub(super) use other_names::foreign_names;
 pub(super) use root::read;
+pub(super) use user::UserSourceSettings;
 
 /// The shortest duration of most settings.
 const MIN_DURATION: Duration = Duration::from_millis(1);

@@ -1,18 +1,12 @@
 //! `user`: where the user ID of a request comes from.
 
-use http::header::AUTHORIZATION;
+use tollgate_derive::Settings;
 
-use crate::{
-    config::{
-        model::{HeaderFrom, Jwt, UserSource},
-        reader::{Cursor, MappingCursor},
-        settings,
-        value::{
-            Invalid, certificate_field, choice, cookie_name, field_name, printable_text, token_keys,
-            unreserved_field_name,
-        },
-    },
-    jwt_keys::JwtAlgorithm,
+use crate::config::{
+    model::{HeaderFrom, Jwt, UserSource},
+    reader::{Cursor, MappingCursor},
+    settings::{Read, Settings, Value},
+    value::{Invalid, certificate_field, cookie_name, field_name},
 };
 
 /// Which identities requests can have, so that settings which could never apply are reported.
@@ -44,21 +38,6 @@ impl IdentitySources {
         }
     }
 }
-
-const ALGORITHMS: [(&str, JwtAlgorithm); 12] = [
-    ("HS256", JwtAlgorithm::Hs256),
-    ("HS384", JwtAlgorithm::Hs384),
-    ("HS512", JwtAlgorithm::Hs512),
-    ("RS256", JwtAlgorithm::Rs256),
-    ("RS384", JwtAlgorithm::Rs384),
-    ("RS512", JwtAlgorithm::Rs512),
-    ("PS256", JwtAlgorithm::Ps256),
-    ("PS384", JwtAlgorithm::Ps384),
-    ("PS512", JwtAlgorithm::Ps512),
-    ("ES256", JwtAlgorithm::Es256),
-    ("ES384", JwtAlgorithm::Es384),
-    ("EdDSA", JwtAlgorithm::EdDsa),
-];
 
 const FORM: &str =
     "one of `jwt: {…}`, `header: NAME`, `cookie: NAME`, `tls: subject`, `tls: fingerprint` or `basic`";
@@ -97,15 +76,37 @@ pub(super) fn user_sources(
     (sources, identity)
 }
 
+/// A source of user IDs: exactly one token, header, cookie or client certificate.
+#[derive(Settings)]
+#[settings(written, page = "identity.md")]
+#[settings(rules(One(&["jwt", "header", "cookie", "tls"]), With("from", "header")))]
+pub(in crate::config) struct UserSourceSettings<'t> {
+    /// The user is a claim of a JSON Web Token. If the token is not valid, the request has no user from it.
+    #[setting(mapping(Jwt), example = "{ key: { file: keys/public.pem }, algorithm: ES256 }")]
+    jwt: Option<Cursor<'t>>,
+    /// The user is the value of this header.
+    #[setting(text = FIELD, example = "x-user-id", see = ["user[].from"])]
+    header: Option<Cursor<'t>>,
+    /// The user is the value of this cookie, which is not verified.
+    #[setting(text = COOKIE, example = "session")]
+    cookie: Option<Cursor<'t>>,
+    /// The user is the subject, or the fingerprint, of the client's verified certificate.
+    #[setting(text = CERTIFICATE_FIELD, example = "subject", see = ["listeners[].tls.client_ca"])]
+    tls: Option<Cursor<'t>>,
+    /// Who may send the header. With `anyone`, clients can choose any user ID.
+    #[setting(of(HeaderFrom), default = "trusted_proxies", example = "anyone")]
+    #[setting(beside = "header: x-user-id", see = ["trusted_proxies"])]
+    from: Option<Cursor<'t>>,
+}
+
 /// One source. `identity` counts it even if it is invalid, so that no other setting is reported because of it.
 fn user_source(item: Cursor<'_>, identity: &mut IdentitySources) -> Option<UserSource> {
     if item.scalar().is_some() {
         identity.has_verified_users |= item.interpolated().is_some_and(|text| text.starts_with("tls:"));
         return item.parse(word_source);
     }
-    let mut mapping = item.mapping()?.of(&settings::USER_SOURCE);
-    let [jwt, header, cookie, tls, from] =
-        ["jwt", "header", "cookie", "tls", "from"].map(|key| mapping.take(key));
+    let mut mapping = item.mapping()?.of(UserSourceSettings::mapping());
+    let UserSourceSettings { jwt, header, cookie, tls, from } = UserSourceSettings::fields(&mut mapping)?;
     let several = [jwt, header, cookie, tls].into_iter().flatten().count() > 1;
     identity.has_tokens |= mapping.has_or_misspells("jwt");
     identity.has_verified_users |= mapping.has_or_misspells("jwt")
@@ -120,8 +121,7 @@ fn user_source(item: Cursor<'_>, identity: &mut IdentitySources) -> Option<UserS
         mapping.finish();
         return None;
     }
-    let words = choice(&[("trusted_proxies", HeaderFrom::TrustedProxies), ("anyone", HeaderFrom::Anyone)]);
-    let believed = from.map_or(Some(HeaderFrom::TrustedProxies), |from| from.parse(words));
+    let believed = from.map_or(Some(HeaderFrom::TrustedProxies), |from| from.parse(HeaderFrom::parse));
     if let Some(cookie) = cookie {
         report_from(&mapping, "a cookie always comes from the client");
         mapping.finish();
@@ -130,7 +130,7 @@ fn user_source(item: Cursor<'_>, identity: &mut IdentitySources) -> Option<UserS
     if let Some(jwt) = jwt {
         report_from(&mapping, "a token is verified, no matter where it comes from");
         mapping.finish();
-        return read_jwt(jwt.mapping()?.of(&settings::JWT)).map(UserSource::Jwt);
+        return Jwt::read(jwt).map(UserSource::Jwt);
     }
     if let Some(tls) = tls {
         report_from(&mapping, "a certificate is verified, no matter where it comes from");
@@ -174,51 +174,4 @@ fn report_from(mapping: &MappingCursor<'_>, why: &str) {
     if let Some(location) = mapping.key_location("from") {
         mapping.report_at(location, format!("`from` works only for headers: {why}"), None);
     }
-}
-
-/// A token in a header field. Its key file must be readable now.
-fn read_jwt(mut mapping: MappingCursor<'_>) -> Option<Jwt> {
-    let header = mapping.parse_or("header", AUTHORIZATION, |name| match field_name(name)? {
-        AUTHORIZATION => Ok(AUTHORIZATION),
-        _ => unreserved_field_name(name),
-    });
-    let claim = mapping.parse_or("claim", "sub".to_owned(), printable_text);
-    let algorithm = mapping.take("algorithm").map(|value| value.parse(choice(&ALGORITHMS)));
-    let issuer = mapping.take("issuer").map(|value| value.parse(printable_text));
-    let audience = mapping.take("audience").map(|value| value.parse(printable_text));
-    let key = mapping.require("key", "the key that verifies tokens: `key: { file: keys/jwt.pem }`");
-    mapping.finish();
-    let key = key?;
-    if key.scalar().is_some() {
-        key.report("expected a mapping, not a single value", "write `key: { file: FILE }`".to_owned());
-        return None;
-    }
-    let mut key = key.mapping()?.of(&settings::KEY_FILE);
-    let file = key.require(
-        "file",
-        "a public key or certificate in PEM, a JSON Web Key set, or the secret for HS256, HS384 or HS512",
-    );
-    key.finish();
-    let algorithm = ok_if_absent(algorithm)?;
-    let file = file?;
-    let (key, keys) = file.file(token_keys(algorithm))?;
-    for ignored in keys.ignored() {
-        file.warn(
-            ignored.to_string(),
-            "tokens that it signs are not valid; the other keys of the set are used".to_owned(),
-        );
-    }
-    Some(Jwt {
-        header,
-        claim,
-        key,
-        algorithm,
-        issuer: ok_if_absent(issuer)?,
-        audience: ok_if_absent(audience)?,
-    })
-}
-
-/// An absent setting is valid; an invalid one, which was reported, makes the whole invalid.
-fn ok_if_absent<T>(value: Option<Option<T>>) -> Option<Option<T>> {
-    value.map_or(Some(None), |value| value.map(Some))
 }

@@ -19,7 +19,6 @@ mod schema;
 mod tests;
 pub(super) mod text;
 mod upstreams;
-mod user;
 
 pub(super) use self::{
     bans::{ABUSE, BAN},
@@ -36,7 +35,6 @@ pub(super) use self::{
         BALANCE, ENDPOINT, ENDPOINTS_FILE, HEALTH, OUTLIER, RESOLVER, RETRY, STICKY, TIMEOUTS,
         TLS_TO_UPSTREAM, UPSTREAM,
     },
-    user::{JWT, KEY_FILE, USER_SOURCE},
 };
 pub use self::{
     entries::{Entry, entries},

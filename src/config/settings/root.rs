@@ -2,10 +2,10 @@
 
 use super::{
     Items, Kind, LONGEST, Mapping, Setting, Settings, bans, listeners, policies, routes, text, upstreams,
-    user,
 };
 
 use crate::config::model::{AccessLog, ClientAddress, ClientLimits, Log, ReplyHeaders, Store, Tracing};
+use crate::config::section::UserSourceSettings;
 
 pub(in crate::config) static ROOT: Mapping = Mapping::new(
     "The sections of the file. `routes` is required, and `upstreams` wherever a route forwards requests.",
@@ -66,7 +66,7 @@ pub(in crate::config) static ROOT: Mapping = Mapping::new(
         .see(&["trusted_proxies"]),
         Setting::new(
             "user",
-            Kind::List(&Kind::Either(&[Kind::Text(&text::BASIC), Kind::Mapping(|| &user::USER_SOURCE)]), Items::Unique),
+            Kind::List(&Kind::Either(&[Kind::Text(&text::BASIC), Kind::Mapping(UserSourceSettings::mapping)]), Items::Unique),
             "Which part of a request names its user. The sources are tried in order; the first that gives a user is \
              used.",
         )
