@@ -3,9 +3,14 @@
 use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
 use serde::{Serialize, Serializer, ser::SerializeMap};
+use tollgate_derive::{Settings, Word};
 
-use super::{display::format_size, serialize};
-use crate::config::reader::Cursor;
+use super::display::format_size;
+use crate::config::{
+    reader::Cursor,
+    settings::{Kind, Read, Settings, Value, duration_in},
+    value::{Invalid, name_pattern},
+};
 
 /// Sockets on which clients are served in one way.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -154,14 +159,20 @@ pub struct Tls {
     pub hsts: Option<Hsts>,
 }
 
-/// The files of a certificate and its private key, PEM.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// A certificate and its key. Both files are read again when they change.
+#[derive(Debug, Clone, PartialEq, Eq, Settings)]
+#[settings(page = "tls.md", sample = "cert: api.pem, key: api.key")]
 pub struct CertificateFiles {
-    /// The certificate, and the chain to its authority behind it.
+    /// The certificate and the chain to its authority, in PEM.
+    #[setting(file, read = Cursor::path, example = "api.pem")]
+    #[setting(missing = "the file of the certificate and its chain, PEM")]
     pub cert: PathBuf,
+    /// The private key, in PEM.
+    #[setting(file, read = Cursor::path, example = "api.key", missing = "the file of the private key, PEM")]
     pub key: PathBuf,
-    /// Names that the certificate must have.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    /// Names that the certificate must have. If it lacks one of them, that is an error.
+    #[setting(list(text = CERTIFICATE_NAME, Unique), parse = name_pattern, unset = "it may have any names")]
+    #[setting(example = "[api.example.com]", omit_if = Vec::is_empty)]
     pub names: Vec<String>,
 }
 
@@ -175,24 +186,51 @@ pub struct ClientAuth {
 }
 
 /// A version of TLS.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Word)]
 pub enum TlsVersion {
-    #[serde(rename = "1.2")]
+    #[word("1.2")]
     V1_2,
-    #[serde(rename = "1.3")]
+    #[word("1.3")]
     V1_3,
 }
 
-/// What browsers are told with `Strict-Transport-Security` (RFC 6797): to use https only.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// The header `Strict-Transport-Security` (RFC 6797).
+#[derive(Debug, Clone, PartialEq, Eq, Settings)]
+#[settings(page = "tls.md", sample = "max_age: 365d")]
 pub struct Hsts {
-    #[serde(serialize_with = "serialize::duration")]
+    /// How long browsers use only https for the host.
+    #[setting(duration = "0..=732d", example = "365d", missing = "such as `max_age: 365d`")]
     pub max_age: Duration,
-    /// For all names below the host, too.
+    /// Whether this applies to all subdomains of the host, too.
+    #[setting(default = "false", example = "true")]
     pub include_subdomains: bool,
-    /// The owner agrees that browsers ship with the host in their lists.
+    /// Whether browsers may include the host in their built-in lists (preload lists).
+    #[setting(default = "false", example = "true")]
     pub preload: bool,
 }
+
+impl Hsts {
+    /// Reads a duration, or a mapping.
+    pub(in crate::config) fn of(value: Cursor<'_>) -> Option<Self> {
+        match value.scalar() {
+            None => Self::read(value),
+            Some(_) => value.parse(Self::parse),
+        }
+    }
+}
+
+impl Value for Hsts {
+    const KIND: Kind =
+        Kind::Either(&[Kind::Duration(0, MOST_HSTS), Kind::Mapping(<Self as Settings>::mapping)]);
+
+    fn parse(text: &str) -> Result<Self, Invalid> {
+        let max_age = duration_in(0..=MOST_HSTS)(text)?;
+        Ok(Self { max_age, include_subdomains: false, preload: false })
+    }
+}
+
+/// Two leap years, in milliseconds.
+const MOST_HSTS: u64 = 2 * 366 * 24 * 60 * 60 * 1_000;
 
 /// The value of the field.
 impl fmt::Display for Hsts {

@@ -2,16 +2,18 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
+use tollgate_derive::Settings;
+
 use super::{
-    guessable_token, other_names,
-    tls::{hsts, tls},
+    guessable_token,
+    tls::{ListenerTlsSettings, tls},
 };
 use crate::config::{
     model::{Admin, Hsts, HttpsRedirect, ListenAddress, Listener, Secret},
     reader::{Cursor, MappingCursor},
-    settings,
+    settings::{Read, Settings},
     value::{
-        bearer_token, body_size, boolean, choice, count, file_mode, listen_address, printable_text,
+        Invalid, bearer_token, body_size, boolean, choice, file_mode, listen_address, printable_text,
         socket_address,
     },
 };
@@ -23,6 +25,48 @@ pub(super) struct Listeners {
     pub(super) has_client_certificates: bool,
     /// The names of all certificates; `None` where clients may do without TLS, or a certificate is wrong.
     pub(super) certified: Option<Vec<String>>,
+}
+
+/// One or more addresses on which clients are served in the same way.
+#[derive(Settings)]
+#[settings(written, page = "connections.md", foreign = "listeners[]", sample = "address: 127.0.0.1:8090")]
+pub(in crate::config) struct ListenerSettings<'t> {
+    /// The address to listen on, or a list of them.
+    #[setting(either(text = LISTEN, list(text = LISTEN, SomeUnique)), example = "[0.0.0.0:8080, \"[::]:8080\"]")]
+    #[setting(missing = "such as `address: 127.0.0.1:8080`")]
+    address: Option<Cursor<'t>>,
+    /// The permissions of a Unix socket.
+    #[setting(text = FILE_MODE, parse = file_mode, unset = "depends on the umask", example = "\"0660\"")]
+    #[setting(beside = "address: \"unix:/run/tollgate.sock\"")]
+    mode: Option<u32>,
+    /// The owner of a Unix socket, by name or number.
+    #[setting(text = NAME, parse = printable_text, unset = "the user that Tollgate runs as", example = "tollgate")]
+    #[setting(beside = "address: \"unix:/run/tollgate.sock\"")]
+    owner: Option<String>,
+    /// The group of a Unix socket, by name or number.
+    #[setting(text = NAME, parse = printable_text, unset = "the group that Tollgate runs as", example = "www-data")]
+    #[setting(beside = "address: \"unix:/run/tollgate.sock\"")]
+    group: Option<String>,
+    /// Redirects every request to the same URL with https, with status 308. A request that a trusted proxy sends with
+    /// `X-Forwarded-Proto: https` is served instead.
+    #[setting(either(word("https"), mapping(RedirectSettings)), unset = "no redirect", example = "https")]
+    #[setting(see = ["listeners[].tls"])]
+    redirect: Option<Cursor<'t>>,
+    /// Whether connections begin with a header of the PROXY protocol, version 1 or 2. Connections that do not come from
+    /// `trusted_proxies` are then closed.
+    #[setting(boolean, default = "false", example = "true", see = ["trusted_proxies"])]
+    proxy_protocol: Option<Cursor<'t>>,
+    /// Serves clients over TLS.
+    #[setting(mapping(ListenerTlsSettings), unset = "clear text")]
+    #[setting(example = "{ certificates: [{ cert: api.pem, key: api.key }] }")]
+    tls: Option<Cursor<'t>>,
+    /// Whether clients may use HTTP/2: over TLS, negotiated by ALPN; in clear text, with prior knowledge.
+    #[setting(default = "true", example = "false", see = ["client_limits.h2_streams"])]
+    http2: bool,
+    /// The longest request body on this listener; a longer one gets 413. `0` allows any length.
+    #[setting(size = "0..=1024TiB", parse = body_size, unset = "`client_limits.max_body`", example = "10MiB")]
+    #[setting(see = ["routes[].max_body", "client_limits.max_body"])]
+    max_body: Option<usize>,
 }
 
 pub(super) fn listeners(value: Option<Cursor<'_>>, has_trusted_proxies: bool) -> Listeners {
@@ -51,14 +95,14 @@ pub(super) fn listeners(value: Option<Cursor<'_>>, has_trusted_proxies: bool) ->
             _ => "{ address: VALUE }",
         };
         let Some(mapping) = item.mapping_such_as(line) else { continue };
-        let mut mapping = mapping.of(&settings::LISTENER).knowing(other_names::LISTENER);
-        let value = mapping.require("address", "such as `address: 127.0.0.1:8080`");
-        let has_proxy_protocol = proxy_protocol(&mut mapping, has_trusted_proxies);
-        let redirect = mapping.take("redirect").map(|value| (value, redirect(value)));
-        let tls = mapping.take("tls").map(tls);
-        let http2 = mapping.parse_or("http2", true, boolean);
-        let max_body = mapping.take("max_body").and_then(|value| value.parse(body_size));
-        let access = socket_access(&mut mapping, value);
+        let mut mapping = mapping.of(ListenerSettings::mapping());
+        let Some(written) = ListenerSettings::fields(&mut mapping) else { continue };
+        report_socket_access(&mapping, written.address);
+        let ListenerSettings { address: value, http2, max_body, mode, owner, group, .. } = written;
+        let has_proxy_protocol =
+            written.proxy_protocol.is_some_and(|value| proxy_protocol(value, has_trusted_proxies));
+        let redirect = written.redirect.map(|value| (value, redirect(value)));
+        let tls = written.tls.map(tls);
         // An invalid one was reported. Do not report what depends on it as well.
         has_client_certificates |=
             tls.as_ref().is_some_and(|tls| tls.as_ref().is_none_or(|(tls, _)| tls.client_auth.is_some()));
@@ -73,7 +117,11 @@ pub(super) fn listeners(value: Option<Cursor<'_>>, has_trusted_proxies: bool) ->
             value.report("this listener already serves https, so it would redirect to itself", None);
         }
         let mut addresses = value.map(|value| addresses(value, &listeners)).unwrap_or_default();
-        set_access(&mut addresses, access);
+        for address in &mut addresses {
+            if let ListenAddress::Unix(socket) = address {
+                (socket.mode, socket.owner, socket.group) = (mode, owner.clone(), group.clone());
+            }
+        }
         let redirect = redirect.and_then(|(_, redirect)| redirect);
         if let Some((_, Some(hsts))) = &redirect {
             redirected_hsts = Some((hsts.clone(), value));
@@ -96,14 +144,8 @@ pub(super) fn listeners(value: Option<Cursor<'_>>, has_trusted_proxies: bool) ->
     Listeners { all: listeners, has_client_certificates, certified: certified.filter(|_| has_tls) }
 }
 
-/// Who may connect to a Unix socket: `mode`, `owner` and `group`.
-struct SocketAccess {
-    mode: Option<u32>,
-    owner: Option<String>,
-    group: Option<String>,
-}
-
-fn socket_access(mapping: &mut MappingCursor<'_>, address: Option<Cursor<'_>>) -> SocketAccess {
+/// Reports `mode`, `owner` and `group` of what is not a Unix socket.
+fn report_socket_access(mapping: &MappingCursor<'_>, address: Option<Cursor<'_>>) {
     let is_unix = |value: Cursor<'_>| value.interpolated().is_none_or(|text| text.starts_with("unix:"));
     for key in ["mode", "owner", "group"] {
         if let Some(location) =
@@ -111,19 +153,6 @@ fn socket_access(mapping: &mut MappingCursor<'_>, address: Option<Cursor<'_>>) -
         {
             let help = "remove it, or listen on unix:/path".to_owned();
             mapping.report_at(location, format!("`{key}` is only for Unix sockets"), help);
-        }
-    }
-    SocketAccess {
-        mode: mapping.take("mode").and_then(|value| value.parse(file_mode)),
-        owner: mapping.take("owner").and_then(|value| value.parse(printable_text)),
-        group: mapping.take("group").and_then(|value| value.parse(printable_text)),
-    }
-}
-
-fn set_access(addresses: &mut [ListenAddress], SocketAccess { mode, owner, group }: SocketAccess) {
-    for address in addresses {
-        if let ListenAddress::Unix(socket) = address {
-            (socket.mode, socket.owner, socket.group) = (mode, owner.clone(), group.clone());
         }
     }
 }
@@ -162,8 +191,7 @@ fn all_of(one: &ListenAddress, other: &ListenAddress) -> Option<String> {
     Some(format!("{all} stands for all addresses of the machine"))
 }
 
-fn proxy_protocol(mapping: &mut MappingCursor<'_>, has_trusted_proxies: bool) -> bool {
-    let Some(value) = mapping.take("proxy_protocol") else { return false };
+fn proxy_protocol(value: Cursor<'_>, has_trusted_proxies: bool) -> bool {
     let is_on = value.parse(boolean).unwrap_or(false);
     if is_on && !has_trusted_proxies {
         let help = "add the load balancer's addresses to `trusted_proxies`".to_owned();
@@ -172,23 +200,49 @@ fn proxy_protocol(mapping: &mut MappingCursor<'_>, has_trusted_proxies: bool) ->
     is_on
 }
 
+/// The redirect to https.
+#[derive(Settings)]
+#[settings(written, page = "connections.md", sample = "to: https")]
+struct RedirectSettings {
+    /// The scheme that clients are sent to.
+    #[setting(word("https"), parse = https, missing = "write `to: https`", example = "https")]
+    to: (),
+    /// The port at which clients reach the https listener.
+    #[setting(count = "1..=65535", default = "443", example = "8443")]
+    port: u16,
+    /// Sends `Strict-Transport-Security` on all TLS listeners that have no `hsts` of their own.
+    #[setting(of(Hsts), read = Hsts::of, unset = "no such header", example = "365d")]
+    #[setting(see = ["listeners[].tls.hsts"])]
+    hsts: Option<Hsts>,
+}
+
 /// `https`, or its settings.
 fn redirect(value: Cursor<'_>) -> Option<(HttpsRedirect, Option<Hsts>)> {
-    let https = choice(&[("https", ())]);
     if value.scalar().is_some() {
         value.parse(https)?;
         return Some((HttpsRedirect { port: 443 }, None));
     }
-    let mut mapping = value.mapping()?.of(&settings::LISTENER_REDIRECT);
-    let to = mapping.require("to", "write `to: https`");
-    let port = mapping.take("port").map_or(Some(443), |value| value.parse(count(1..=65_535)));
-    let hsts = mapping.take("hsts").map(hsts);
-    mapping.finish();
-    to?.parse(https)?;
-    let port = u16::try_from(port?).ok()?;
-    Some((HttpsRedirect { port }, hsts.flatten()))
+    let RedirectSettings { to: (), port, hsts } = RedirectSettings::read(value)?;
+    Some((HttpsRedirect { port }, hsts))
 }
 
+fn https(text: &str) -> Result<(), Invalid> {
+    choice(&[("https", ())])(text)
+}
+
+/// The admin port.
+#[derive(Settings)]
+#[settings(written, page = "admin.md", foreign = "admin")]
+pub(in crate::config) struct AdminSettings<'t> {
+    /// The address to listen on.
+    #[setting(text = ADDRESS_AND_PORT, default = "127.0.0.1:9900", example = "0.0.0.0:9900")]
+    #[setting(beside = "token: \"9c1185a5c5e9fc54612808977ee8f548b2258d31\"", see = ["admin.token"])]
+    address: Option<Cursor<'t>>,
+    /// The bearer token that every request to the admin port needs. It is required unless the address is loopback. An
+    /// empty one is an error, unless it is the fallback of `${NAME:-}`.
+    #[setting(text = BEARER, unset = "no token is needed", example = "\"${TOLLGATE_ADMIN_TOKEN:-}\"")]
+    token: Option<Cursor<'t>>,
+}
 pub(super) fn admin(root: &mut MappingCursor<'_>, listeners: &[Listener]) -> Admin {
     let default = SocketAddr::from((Ipv4Addr::LOCALHOST, 9900));
     let value = root.take("admin");
@@ -203,14 +257,15 @@ pub(super) fn admin(root: &mut MappingCursor<'_>, listeners: &[Listener]) -> Adm
             Some(port) if port.parse::<u16>().is_ok() => "admin: { address: 127.0.0.1:VALUE }",
             _ => "admin: { address: VALUE }",
         };
-        Some((value, value.mapping_such_as(line)?.of(&settings::ADMIN).knowing(other_names::ADMIN)))
+        Some((value, value.mapping_such_as(line)?.of(AdminSettings::mapping())))
     });
     let Some((value, mut mapping)) = mapping else {
         return Admin { address: default, token: None };
     };
-    let address_value = mapping.take("address");
+    let written = AdminSettings::fields(&mut mapping);
+    let (address_value, token_value) =
+        written.map_or((None, None), |written| (written.address, written.token));
     let address = address_value.and_then(|value| value.parse(socket_address)).unwrap_or(default);
-    let token_value = mapping.take("token");
     let token = token_value.map(|value| {
         let token = value.parse_secret(bearer_token)?;
         // Only `${NAME:-}` says that there may be none.

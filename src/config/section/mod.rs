@@ -35,6 +35,7 @@ mod user;
 
 use std::time::Duration;
 
+pub(super) use listeners::{AdminSettings, ListenerSettings};
 pub(super) use other_names::foreign_names;
 pub(super) use root::read;
 pub(super) use user::UserSourceSettings;

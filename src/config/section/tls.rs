@@ -1,9 +1,8 @@
 //! `listeners[].tls`: certificates, and what is asked of clients.
 
-use std::{
-    ops::RangeInclusive,
-    time::{Duration, SystemTime},
-};
+use std::time::SystemTime;
+
+use tollgate_derive::Settings;
 
 use crate::{
     config::{
@@ -11,32 +10,65 @@ use crate::{
         checks::certificates::{report_certificate, warn_of_expiry},
         model::{CertificateFiles, ClientAuth, Hsts, Tls, TlsVersion},
         reader::{Cursor, MappingCursor},
-        settings,
-        value::{
-            Invalid, MAX_DURATION, authorities, boolean, certificates, choice, count, duration, name_pattern,
-            private_key,
-        },
+        settings::{Read, Settings, count_in},
+        value::{Invalid, authorities, certificates, choice, private_key},
     },
     tls::{Certificate, CertificateError},
 };
 
-/// The statuses that say that a client is refused.
-const REFUSALS: RangeInclusive<usize> = 400..=499;
+/// The status of the response to a client without a certificate.
 const DEFAULT_REFUSAL: u16 = 403;
+
+/// TLS to clients.
+#[derive(Settings)]
+#[settings(written, page = "tls.md", sample = "certificates: [{ cert: api.pem, key: api.key }]")]
+#[settings(rules(With("client_auth", "client_ca")))]
+pub(in crate::config) struct ListenerTlsSettings<'t> {
+    /// The certificates. Tollgate chooses one by the name that the client asks for (SNI); the first serves all other
+    /// names.
+    #[setting(list(mapping(CertificateFiles), Some), example = "[{ cert: api.pem, key: api.key }]")]
+    #[setting(missing = "such as `certificates: [{ cert: api.pem, key: api.key }]`")]
+    certificates: Option<Cursor<'t>>,
+    /// The authorities that sign the certificates of clients, in PEM. With this setting, Tollgate asks clients for a
+    /// certificate.
+    #[setting(file, unset = "clients are not asked for a certificate", example = "clients.pem")]
+    #[setting(see = ["listeners[].tls.client_auth", "policies.*.key"])]
+    client_ca: Option<Cursor<'t>>,
+    /// Whether a client must have a certificate. If it must, a client without one gets 403; `{ required: 401 }` sends
+    /// another status.
+    #[setting(either(word("required", "optional"), mapping(ClientAuthSettings)), default = "required")]
+    #[setting(example = "optional", beside = "client_ca: clients.pem")]
+    client_auth: Option<Cursor<'t>>,
+    /// The oldest version of TLS that clients may use.
+    #[setting(of(TlsVersion), default = "\"1.2\"", example = "\"1.3\"")]
+    min_version: TlsVersion,
+    /// Sends `Strict-Transport-Security`, so that browsers use only https.
+    #[setting(of(Hsts), read = Hsts::of)]
+    #[setting(unset = "the `hsts` of a listener that redirects here, or no such header", example = "365d")]
+    #[setting(see = ["listeners[].redirect.hsts"])]
+    hsts: Option<Hsts>,
+}
+
+/// A client must have a certificate, and gets this status without one.
+#[derive(Settings)]
+#[settings(written, page = "tls.md")]
+struct ClientAuthSettings {
+    /// The status that a client without a certificate gets.
+    #[setting(missing = "the status of the reply to a client without a certificate")]
+    #[setting(count = "400..=499", parse = refusal, example = "400")]
+    required: u16,
+}
 
 /// Reads the settings of TLS, and the files that they name. With them the names of all certificates. `None`: something is
 /// wrong, and was reported.
 pub(super) fn tls(value: Cursor<'_>) -> Option<(Tls, Vec<String>)> {
-    let mut mapping = value.mapping()?.of(&settings::LISTENER_TLS);
-    let certificates =
-        mapping.require("certificates", "such as `certificates: [{ cert: api.pem, key: api.key }]`");
-    let client_auth = client_auth(&mut mapping);
-    let version = choice(&[("1.2", TlsVersion::V1_2), ("1.3", TlsVersion::V1_3)]);
-    let min_version = mapping.parse_or("min_version", TlsVersion::V1_2, version);
-    let hsts = mapping.take("hsts").map_or(Some(None), |value| hsts(value).map(Some));
+    let mut mapping = value.mapping()?.of(ListenerTlsSettings::mapping());
+    let ListenerTlsSettings { certificates, client_ca, client_auth, min_version, hsts } =
+        ListenerTlsSettings::fields(&mut mapping)?;
+    let client_auth = required_certificate(&mapping, client_ca, client_auth);
     mapping.finish();
     let (certificates, names) = certificate_list(certificates?)?;
-    Some((Tls { certificates, client_auth: client_auth?, min_version, hsts: hsts? }, names))
+    Some((Tls { certificates, client_auth: client_auth?, min_version, hsts }, names))
 }
 
 /// The pairs of files, and the names of all certificates.
@@ -54,21 +86,26 @@ fn certificate_list(list: Cursor<'_>) -> Option<(Vec<CertificateFiles>, Vec<Stri
 
 /// Reads a pair as it will be read again when its files change. `known`: the names of the certificates before it.
 fn certificate(item: Cursor<'_>, known: &mut Vec<String>) -> Option<CertificateFiles> {
-    let mut mapping = item.mapping()?.of(&settings::CERTIFICATE);
-    let cert = mapping.require("cert", "the file of the certificate and its chain, PEM");
-    let key = mapping.require("key", "the file of the private key, PEM");
-    let names = mapping.take("names").map_or(Some(Vec::new()), |list| names(list));
+    let mut mapping = item.mapping()?.of(CertificateFiles::mapping());
+    let files = CertificateFiles::fields(&mut mapping);
+    let values = (mapping.peek("cert"), mapping.peek("key"));
+    let names =
+        mapping.peek("names").map_or(0, |names| names.again(|| names.list()).map_or(0, |names| names.len()));
     mapping.finish();
-    let (cert_value, key_value, names) = (cert?, key?, names?);
+    let ((cert_value, key_value), files) = ((values.0?, values.1?), files?);
+    if files.names.len() != names {
+        return None;
+    }
     let chain = cert_value.file(certificates);
     // Report the errors of both.
     let key = key_value.file(private_key);
-    let ((cert, chain), (key, private_key)) = (chain?, key?);
+    let ((_, chain), (_, private_key)) = (chain?, key?);
+    let CertificateFiles { cert, key, names } = &files;
     let report = |error: &CertificateError| {
-        let (value, file) = if error.is_of_key() { (key_value, &key) } else { (cert_value, &cert) };
+        let (value, file) = if error.is_of_key() { (key_value, key) } else { (cert_value, cert) };
         report_certificate(value, file, error);
     };
-    let certificate = Certificate::new(chain, private_key, &names).map_err(|error| report(&error)).ok()?;
+    let certificate = Certificate::new(chain, private_key, names).map_err(|error| report(&error)).ok()?;
     let info = certificate.info();
     let shadowed = info.names.iter().filter(|name| known.contains(name));
     let shadowed: Vec<&str> = shadowed.map(String::as_str).collect();
@@ -79,7 +116,7 @@ fn certificate(item: Cursor<'_>, known: &mut Vec<String>) -> Option<CertificateF
     known.extend(info.names.iter().cloned());
     let now = SystemTime::now();
     match info.check_validity(now) {
-        Ok(()) => warn_of_expiry(cert_value, &cert, info, now),
+        Ok(()) => warn_of_expiry(cert_value, cert, info, now),
         // It is served all the same, and warned of as long as it is.
         Err(_) if cert_value.purpose() == Purpose::Start => {}
         Err(error) => {
@@ -87,22 +124,20 @@ fn certificate(item: Cursor<'_>, known: &mut Vec<String>) -> Option<CertificateF
             return None;
         }
     }
-    Some(CertificateFiles { cert, key, names })
-}
-
-fn names(list: Cursor<'_>) -> Option<Vec<String>> {
-    let count = list.list()?.len();
-    let names = list.unique_items(|item| item.parse(name_pattern));
-    (names.len() == count).then_some(names)
+    Some(files)
 }
 
 /// `client_ca` and `client_auth`.
-fn client_auth(mapping: &mut MappingCursor<'_>) -> Option<Option<ClientAuth>> {
-    let ca = mapping.take("client_ca").map(|value| value.file(authorities));
-    let location = mapping.key_location("client_auth");
-    let required = mapping.take("client_auth").map_or(Some(Some(DEFAULT_REFUSAL)), required);
+fn required_certificate(
+    mapping: &MappingCursor<'_>,
+    client_ca: Option<Cursor<'_>>,
+    client_auth: Option<Cursor<'_>>,
+) -> Option<Option<ClientAuth>> {
+    let ca = client_ca.map(|value| value.file(authorities));
+    let required = client_auth.map_or(Some(Some(DEFAULT_REFUSAL)), required);
     match ca {
         None => {
+            let location = mapping.key_location("client_auth");
             if let Some(location) = location.filter(|_| !mapping.has_or_misspells("client_ca")) {
                 let help =
                     "add `client_ca: FILE`, the authorities that sign clients' certificates".to_owned();
@@ -119,27 +154,9 @@ fn required(value: Cursor<'_>) -> Option<Option<u16>> {
     if value.scalar().is_some() {
         return value.parse(choice(&[("required", Some(DEFAULT_REFUSAL)), ("optional", None)]));
     }
-    let mut mapping = value.mapping()?.of(&settings::CLIENT_AUTH);
-    let status = mapping.require("required", "the status of the reply to a client without a certificate");
-    mapping.finish();
-    let status = status?.parse(|text| {
-        let status = count(REFUSALS)(text).map_err(|invalid| invalid.expected("a status from 400 to 499"))?;
-        u16::try_from(status).map_err(|_| Invalid::new("is too large"))
-    });
-    status.map(Some)
+    ClientAuthSettings::read(value).map(|settings| Some(settings.required))
 }
 
-/// A duration, or `{ max_age, include_subdomains, preload }`.
-pub(super) fn hsts(value: Cursor<'_>) -> Option<Hsts> {
-    let max_age = duration(Duration::ZERO..=MAX_DURATION * 2);
-    if value.scalar().is_some() {
-        let max_age = value.parse(max_age)?;
-        return Some(Hsts { max_age, include_subdomains: false, preload: false });
-    }
-    let mut mapping = value.mapping()?.of(&settings::HSTS);
-    let age = mapping.require("max_age", "such as `max_age: 365d`");
-    let include_subdomains = mapping.parse_or("include_subdomains", false, boolean);
-    let preload = mapping.parse_or("preload", false, boolean);
-    mapping.finish();
-    Some(Hsts { max_age: age?.parse(max_age)?, include_subdomains, preload })
+fn refusal(text: &str) -> Result<u16, Invalid> {
+    count_in(400..=499)(text).map_err(|invalid| invalid.expected("a status from 400 to 499"))
 }

@@ -8,7 +8,6 @@ mod bans;
 mod derived;
 mod entries;
 mod explain;
-mod listeners;
 mod markdown;
 mod place;
 mod policies;
@@ -26,7 +25,6 @@ pub(super) use self::{
         Ignored, Read, ReadOver, Settings, Value, count_in, duration_in, flatten, parsed, share_up_to,
         size_in,
     },
-    listeners::{ADMIN, CERTIFICATE, CLIENT_AUTH, HSTS, LISTENER, LISTENER_REDIRECT, LISTENER_TLS},
     place::Place,
     policies::{COST, COUNT, OVERRIDE, POLICY, RECORD, REPLY},
     root::{ADDRESSES_FILE, ROOT, SHUTDOWN},

@@ -1,11 +1,9 @@
 //! The top level.
 
-use super::{
-    Items, Kind, LONGEST, Mapping, Setting, Settings, bans, listeners, policies, routes, text, upstreams,
-};
+use super::{Items, Kind, LONGEST, Mapping, Setting, Settings, bans, policies, routes, text, upstreams};
 
 use crate::config::model::{AccessLog, ClientAddress, ClientLimits, Log, ReplyHeaders, Store, Tracing};
-use crate::config::section::UserSourceSettings;
+use crate::config::section::{AdminSettings, ListenerSettings, UserSourceSettings};
 
 pub(in crate::config) static ROOT: Mapping = Mapping::new(
     "The sections of the file. `routes` is required, and `upstreams` wherever a route forwards requests.",
@@ -13,12 +11,12 @@ pub(in crate::config) static ROOT: Mapping = Mapping::new(
     &[
         Setting::new(
             "listeners",
-            Kind::List(&Kind::Mapping(|| &listeners::LISTENER), Items::Some),
+            Kind::List(&Kind::Mapping(ListenerSettings::mapping), Items::Some),
             "The sockets on which clients are served.",
         )
         .unset("one listener on 127.0.0.1:8080, in clear text")
         .example("[{ address: 0.0.0.0:8080 }]"),
-        Setting::new("admin", Kind::Mapping(|| &listeners::ADMIN), "The admin port: API, page and metrics.")
+        Setting::new("admin", Kind::Mapping(AdminSettings::mapping), "The admin port: API, page and metrics.")
             .unset("127.0.0.1:9900, without a token")
             .example("{ address: 127.0.0.1:9900 }"),
         Setting::new(

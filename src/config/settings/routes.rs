@@ -1,9 +1,7 @@
 //! `routes`, and the settings of routes that also stand at the top level.
 
 use super::{
-    Items, Kind, LONGEST, Mapping, Rule, Setting,
-    listeners::LARGEST_BODY,
-    policies,
+    Items, Kind, LONGEST, Mapping, Rule, Setting, policies,
     root::{ALLOW, DENY},
     text,
     upstreams::{RETRY, TIMEOUTS},
@@ -183,7 +181,7 @@ pub(in crate::config) static ROUTE: Mapping = Mapping::new(
         .example("{ set: { x-frame-options: DENY }, remove: [server] }"),
         Setting::new(
             "max_body",
-            Kind::Size(0, LARGEST_BODY),
+            Kind::Size(0, super::TIB << 10),
             "The longest request body on this route; a longer one gets 413. `0` allows any length.",
         )
         .unset("the listener's, or else `client_limits.max_body`")
