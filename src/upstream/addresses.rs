@@ -22,7 +22,6 @@ use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use slab::Slab;
 
-use super::SharedUpstream;
 use crate::config::model;
 
 /// A request that has waited for its client for less is not slow: it would end soon by itself.
@@ -43,21 +42,21 @@ pub(super) struct AddressTable {
     share: usize,
     /// What the times of addresses are counted from.
     since: Instant,
-    addresses: Mutex<Addresses>,
+    addresses: Mutex<AddressMap>,
     /// Addresses that may hold more than their share.
-    over_share: Mutex<Vec<Arc<Address>>>,
+    over_share: Mutex<Vec<Arc<AddressUsage>>>,
 }
 
 #[derive(Debug, Default)]
-struct Addresses {
-    by_ip: HashMap<IpAddr, Arc<Address>, RandomState>,
+struct AddressMap {
+    by_ip: HashMap<IpAddr, Arc<AddressUsage>, RandomState>,
     /// At so many addresses, those without clients are dropped.
     clean_at: usize,
 }
 
 /// One client address, and the connections that its requests hold.
 #[derive(Debug)]
-pub(super) struct Address {
+pub(super) struct AddressUsage {
     pub(super) ip: IpAddr,
     held: AtomicUsize,
     /// Milliseconds at which it may have all of its [`EARLY_ENDS`] again.
@@ -87,7 +86,7 @@ impl SlowRequest {
     }
 }
 
-impl Address {
+impl AddressUsage {
     /// Connections that its requests hold.
     pub(super) fn held(&self) -> usize {
         self.held.load(Ordering::Acquire)
@@ -107,8 +106,8 @@ impl AddressTable {
         }
     }
 
-    fn find(&self, ip: IpAddr) -> Arc<Address> {
-        let Addresses { by_ip, clean_at } = &mut *self.addresses.lock();
+    fn find(&self, ip: IpAddr) -> Arc<AddressUsage> {
+        let AddressMap { by_ip, clean_at } = &mut *self.addresses.lock();
         if let Some(address) = by_ip.get(&ip) {
             return Arc::clone(address);
         }
@@ -119,7 +118,7 @@ impl AddressTable {
             });
             *clean_at = MIN_CLEANED.max(by_ip.len() * 2);
         }
-        let address = Arc::new(Address {
+        let address = Arc::new(AddressUsage {
             ip,
             held: AtomicUsize::new(0),
             forgiven_at: AtomicU64::new(0),
@@ -134,7 +133,7 @@ impl AddressTable {
         now.saturating_duration_since(self.since).as_millis() as u64
     }
 
-    fn acquired(&self, address: &Arc<Address>) {
+    fn acquired(&self, address: &Arc<AddressUsage>) {
         if address.held.fetch_add(1, Ordering::AcqRel) == self.share {
             let mut over_share = self.over_share.lock();
             over_share.retain(|other| other.held() > self.share && !Arc::ptr_eq(other, address));
@@ -146,7 +145,7 @@ impl AddressTable {
     /// same address before it: of the addresses that hold more than their share, the request that has waited for its
     /// client longest. Does nothing where `newcomer` would itself hold more than its share, nor while as many are being broken off
     /// as requests are `waiting`.
-    pub(super) fn evict_for(&self, newcomer: &Arc<Address>, ahead: usize, waiting: usize, now: Instant) {
+    pub(super) fn evict_for(&self, newcomer: &Arc<AddressUsage>, ahead: usize, waiting: usize, now: Instant) {
         if newcomer.held() + ahead >= self.share {
             return;
         }
@@ -227,8 +226,8 @@ pub enum Eviction {
 /// A client's connection, as one upstream sees it: what counts is its address.
 #[derive(Debug)]
 pub struct UpstreamClient {
-    upstream: Arc<SharedUpstream>,
-    pub(super) address: Arc<Address>,
+    table: Arc<AddressTable>,
+    pub(super) address: Arc<AddressUsage>,
     holds_connection: Cell<bool>,
     /// The [`ClientWait`]s that go on, as bits.
     waits: Cell<u8>,
@@ -242,10 +241,10 @@ pub struct UpstreamClient {
 
 impl UpstreamClient {
     /// A client with this address, as limits identify it.
-    pub fn new(upstream: &Arc<SharedUpstream>, ip: IpAddr) -> Rc<Self> {
+    pub(super) fn new(table: &Arc<AddressTable>, ip: IpAddr) -> Rc<Self> {
         Rc::new(Self {
-            address: upstream.addresses.find(ip),
-            upstream: Arc::clone(upstream),
+            address: table.find(ip),
+            table: Arc::clone(table),
             holds_connection: Cell::new(false),
             waits: Cell::new(0),
             waiting_since: Cell::new(Instant::now()),
@@ -254,9 +253,9 @@ impl UpstreamClient {
         })
     }
 
-    /// Whether it is the client with this address of this upstream.
-    pub fn is(&self, upstream: &Arc<SharedUpstream>, ip: IpAddr) -> bool {
-        Arc::ptr_eq(&self.upstream, upstream) && self.address.ip == ip
+    /// Whether it is the client with this address of the upstream with this `table`.
+    pub(super) fn is(&self, table: &Arc<AddressTable>, ip: IpAddr) -> bool {
+        Arc::ptr_eq(&self.table, table) && self.address.ip == ip
     }
 
     /// The request that holds a connection begins to wait for its client, which `waker` wakes if the request is to be
@@ -299,7 +298,7 @@ impl UpstreamClient {
 
     /// A request of it over HTTP/2 has ended before its time.
     pub(super) fn ended_early(&self, now: Instant) {
-        let (now, every) = (self.upstream.addresses.millis(now), EARLY_END_EVERY.as_millis() as u64);
+        let (now, every) = (self.table.millis(now), EARLY_END_EVERY.as_millis() as u64);
         // An address that stops is forgiven after two minutes at most.
         let longest = now + 2 * every * u64::from(EARLY_ENDS);
         let later = |forgiven_at: u64| Some((forgiven_at.max(now) + every).min(longest));
@@ -308,7 +307,7 @@ impl UpstreamClient {
 
     /// Whether so many requests of its address have ended before their time that it shares no connections with others.
     pub fn is_isolated(&self, now: Instant) -> bool {
-        let (now, every) = (self.upstream.addresses.millis(now), EARLY_END_EVERY.as_millis() as u64);
+        let (now, every) = (self.table.millis(now), EARLY_END_EVERY.as_millis() as u64);
         self.address.forgiven_at.load(Ordering::Relaxed) >= now + every * u64::from(EARLY_ENDS)
     }
 
@@ -323,7 +322,7 @@ impl UpstreamClient {
 
     /// Too much is held for clients that do not read: breaks a response off.
     pub(super) fn evict_heaviest(&self, now: Instant) {
-        self.upstream.addresses.evict_heaviest(now);
+        self.table.evict_heaviest(now);
     }
 
     /// Why the request is to be broken off, if it is.
@@ -341,7 +340,7 @@ pub(super) struct AddressHold(Rc<UpstreamClient>);
 
 impl AddressHold {
     pub(super) fn new(client: &Rc<UpstreamClient>) -> Self {
-        client.upstream.addresses.acquired(&client.address);
+        client.table.acquired(&client.address);
         Self(Rc::clone(client))
     }
 }

@@ -1,20 +1,9 @@
 //! By what the host for a request is chosen: what ties it to one, and what it has tried.
 
-use std::{fmt, net::SocketAddr, sync::Arc, time::Duration};
+use std::{fmt, net::SocketAddr};
 
-use super::{Host, rendezvous::hash};
+use super::rendezvous::hash;
 use crate::config::model::Endpoint;
-
-/// By what the host for a request is chosen, beside the health of all.
-#[derive(Debug, Clone, Copy)]
-pub struct HostChoice<'a> {
-    /// What ties the request to one.
-    pub affinity: &'a Affinity,
-    /// Those on which it has failed, the last one last.
-    pub tried: &'a [Arc<Host>],
-    /// How long a connection to the host may take to open.
-    pub within: Duration,
-}
 
 /// What ties a request to one host. The default ties it to none.
 #[derive(Debug, Clone, Copy, Default)]
@@ -34,15 +23,6 @@ impl KeyHash {
     pub fn new(key: &str) -> Self {
         Self(hash(key.as_bytes()))
     }
-}
-
-/// The host that a key belongs to, and the one that serves it now.
-#[derive(Debug, Clone)]
-pub struct KeyOwner {
-    pub of_key: Arc<Host>,
-    pub serving: Arc<Host>,
-    /// Why these are two: the end of a sentence that begins with the first. `None`: they are one.
-    pub why_not_itself: Option<String>,
 }
 
 /// What a host is called in cookies: 16 hexadecimal digits, which are the same in all instances and do not show its address.

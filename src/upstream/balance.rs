@@ -7,18 +7,43 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Host, HostChoice, KeyHash, health::Eligible, rendezvous};
+use super::{
+    affinity::{Affinity, KeyHash},
+    health::Eligible,
+    hosts::UpstreamHost,
+    rendezvous,
+};
 use crate::config::model::{Balance, Upstream};
 
 /// The share of its requests with which a host that comes back begins.
 const FIRST_SHARE: f64 = 0.1;
+
+/// By what the host for a request is chosen, beside the health of all.
+#[derive(Debug, Clone, Copy)]
+pub struct HostChoice<'a> {
+    /// What ties the request to one.
+    pub affinity: &'a Affinity,
+    /// Those on which it has failed, the last one last.
+    pub tried: &'a [Arc<UpstreamHost>],
+    /// How long a connection to the host may take to open.
+    pub within: Duration,
+}
+
+/// The host that a key belongs to, and the one that serves it now.
+#[derive(Debug, Clone)]
+pub struct KeyOwner {
+    pub of_key: Arc<UpstreamHost>,
+    pub serving: Arc<UpstreamHost>,
+    /// Why these are two: the end of a sentence that begins with the first. `None`: they are one.
+    pub why_not_itself: Option<String>,
+}
 
 /// Chooses among the hosts of one upstream. Each worker has its own.
 #[derive(Debug, Clone)]
 pub(super) struct Balancer {
     balance: Balance,
     slow_start: Duration,
-    hosts: Arc<[Arc<Host>]>,
+    hosts: Arc<[Arc<UpstreamHost>]>,
     /// By host: what it has gained over the turns so far.
     gained: Vec<Cell<f64>>,
     /// By host: how many addresses its endpoint has. Empty unless requests are balanced by hash.
@@ -27,7 +52,7 @@ pub(super) struct Balancer {
 
 impl Balancer {
     /// Workers start at different `offset`s, so that they don't all begin with the first host.
-    pub(super) fn new(hosts: Arc<[Arc<Host>]>, upstream: &Upstream, offset: usize) -> Self {
+    pub(super) fn new(hosts: Arc<[Arc<UpstreamHost>]>, upstream: &Upstream, offset: usize) -> Self {
         let gained = hosts.iter().map(|_| Cell::new(0.0)).collect();
         let addresses = match upstream.balance {
             Balance::Hash(_) => {
@@ -55,7 +80,7 @@ impl Balancer {
             return 0;
         }
         let eligible = Eligible::new(hosts, choice.tried, now);
-        let may = |host: &Arc<Host>| eligible.admits(host);
+        let may = |host: &Arc<UpstreamHost>| eligible.admits(host);
         if affinity.host.is_some()
             && let Some(named) = hosts.iter().position(|host| Some(host.id) == affinity.host && may(host))
         {
@@ -70,7 +95,7 @@ impl Balancer {
 
     /// Smooth weighted round robin, as nginx does it: each turn every host for which `may` is true gains its weight, the
     /// one with the most is chosen and pays the total. `[2, 1]` gives 0 1 0, not 0 0 1.
-    fn turn(&self, may: impl Fn(&Arc<Host>) -> bool, now: Instant) -> usize {
+    fn turn(&self, may: impl Fn(&Arc<UpstreamHost>) -> bool, now: Instant) -> usize {
         let (mut total, mut richest) = (0.0, None);
         for (at, host) in self.hosts.iter().enumerate().filter(|(_, host)| may(host)) {
             let weight = host.weight() * self.share(host, now);
@@ -90,7 +115,7 @@ impl Balancer {
     /// their weights.
     ///
     /// A host in slow start is chosen in its turn at most: it has the fewest requests just because it gets few.
-    fn least_loaded(&self, may: impl Fn(&Arc<Host>) -> bool, now: Instant) -> usize {
+    fn least_loaded(&self, may: impl Fn(&Arc<UpstreamHost>) -> bool, now: Instant) -> usize {
         let hosts = &*self.hosts;
         let turn = self.turn(&may, now);
         let whole = match self.slow_start {
@@ -113,7 +138,7 @@ impl Balancer {
 
     /// The host that a key belongs to: of the endpoints with a host for which `may` is true, the one with the highest score,
     /// and of its addresses the one with the highest. So a name that resolves anew moves no key from another endpoint.
-    fn owner(&self, key: KeyHash, may: impl Fn(&Arc<Host>) -> bool, now: Instant) -> usize {
+    fn owner(&self, key: KeyHash, may: impl Fn(&Arc<UpstreamHost>) -> bool, now: Instant) -> usize {
         let mut highest = (0.0, 0.0);
         let mut owner = None;
         for (at, host) in self.hosts.iter().enumerate().filter(|(_, host)| may(host)) {
@@ -134,13 +159,13 @@ impl Balancer {
     }
 
     /// The host that a key belongs to while nothing is wrong with any of them, or starts slowly.
-    pub(super) fn owner_of_all(&self, key: KeyHash) -> Option<&Arc<Host>> {
+    pub(super) fn owner_of_all(&self, key: KeyHash) -> Option<&Arc<UpstreamHost>> {
         let whole = Self { slow_start: Duration::ZERO, ..self.clone() };
         self.hosts.get(whole.owner(key, |_| true, Instant::now()))
     }
 
     /// The part of its weight that counts: after it has come back, a host gets its requests little by little.
-    fn share(&self, host: &Host, now: Instant) -> f64 {
+    fn share(&self, host: &UpstreamHost, now: Instant) -> f64 {
         if self.slow_start.is_zero() {
             return 1.0;
         }
@@ -163,7 +188,7 @@ mod tests {
     use super::*;
     use crate::{
         config::model::{KeyPart, KeyRecipe},
-        upstream::{Affinity, host_state::UNREACHABLE_TIME, hosts::tests::hosts},
+        upstream::{host_state::UNREACHABLE_TIME, hosts::tests::hosts},
     };
 
     const SLOW_START: Duration = Duration::from_secs(10);
@@ -185,12 +210,12 @@ mod tests {
 
     impl Balancer {
         /// For a request that nothing ties to a host.
-        fn any(&self, tried: Option<&Arc<Host>>, now: Instant) -> usize {
+        fn any(&self, tried: Option<&Arc<UpstreamHost>>, now: Instant) -> usize {
             self.tied(&Affinity::default(), tried, now)
         }
 
         /// For a request that something ties to a host, and that has failed on one.
-        fn tied(&self, affinity: &Affinity, tried: Option<&Arc<Host>>, now: Instant) -> usize {
+        fn tied(&self, affinity: &Affinity, tried: Option<&Arc<UpstreamHost>>, now: Instant) -> usize {
             let tried = tried.map(slice::from_ref).unwrap_or_default();
             self.pick(&HostChoice { affinity, tried, within: Duration::ZERO }, now)
         }

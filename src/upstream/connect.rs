@@ -6,7 +6,7 @@ use nix::errno::Errno;
 use tokio::{net::TcpStream, time::timeout};
 use tokio_rustls::TlsConnector;
 
-use super::{Host, SharedUpstream, io::UpstreamIo};
+use super::{SharedUpstream, UpstreamHost, io::UpstreamIo};
 use crate::config::model::Protocol;
 
 /// A connection to a host on which nothing was asked yet.
@@ -68,10 +68,11 @@ impl ConnectError {
 /// The last address' error, or that the name has none.
 pub(super) async fn connect(
     upstream: &SharedUpstream,
-    host: &Host,
+    host: &UpstreamHost,
     within: Duration,
 ) -> Result<Connected, ConnectError> {
-    let attempt = Attempt { upstream, host, is_resolving: Cell::new(false), in_handshake: Cell::new(false) };
+    let attempt =
+        ConnectAttempt { upstream, host, is_resolving: Cell::new(false), in_handshake: Cell::new(false) };
     match timeout(within, attempt.any_address(within)).await {
         Ok(connected) => connected,
         Err(_) => Err(attempt.late()),
@@ -79,16 +80,16 @@ pub(super) async fn connect(
 }
 
 /// An attempt to connect.
-struct Attempt<'a> {
+struct ConnectAttempt<'a> {
     upstream: &'a SharedUpstream,
-    host: &'a Host,
+    host: &'a UpstreamHost,
     /// Its addresses are asked for.
     is_resolving: Cell<bool>,
     /// An address has accepted the connection, and now shakes hands.
     in_handshake: Cell<bool>,
 }
 
-impl Attempt<'_> {
+impl ConnectAttempt<'_> {
     async fn any_address(&self, within: Duration) -> Result<Connected, ConnectError> {
         if let Some(address) = self.host.address {
             return self.address(address).await;

@@ -9,7 +9,6 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::SharedUpstream;
 use crate::telemetry::{Event, Events, time::unix_micros};
 
 /// Drains at most: those of endpoints that are no longer configured stay until they are undrained.
@@ -34,7 +33,7 @@ impl fmt::Display for EndpointId {
 
 /// That an operator has drained an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Drain {
+pub struct EndpointDrain {
     pub endpoint: EndpointId,
     /// Microseconds since the Unix epoch.
     pub since: i64,
@@ -47,9 +46,9 @@ pub struct Drain {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DrainUpdate {
     /// An operator has drained the endpoint here.
-    Drain(Arc<Drain>),
+    Drain(Arc<EndpointDrain>),
     /// It was lost, and this instance still knows it: a drain of the same endpoint stays.
-    Restore(Arc<Drain>),
+    Restore(Arc<EndpointDrain>),
     /// An operator has undrained the endpoint here. `at`: it is told once more, and a drain from after that stays; microseconds
     /// since the Unix epoch.
     Undrain { endpoint: EndpointId, at: Option<i64> },
@@ -85,13 +84,19 @@ pub struct DrainTable {
     events: Events,
     /// Whether there are other instances, which are sent updates.
     is_shared: bool,
-    table: Mutex<Table>,
-    upstreams: Mutex<Vec<Weak<SharedUpstream>>>,
+    table: Mutex<DrainState>,
+    followers: Mutex<Vec<Weak<dyn DrainFollower>>>,
+}
+
+/// An upstream, which applies the drains of its endpoints.
+pub(super) trait DrainFollower: fmt::Debug + Send + Sync {
+    /// Sends no new requests to the endpoints that are drained now.
+    fn apply_drains(&self);
 }
 
 #[derive(Debug, Default)]
-struct Table {
-    drains: BTreeMap<EndpointId, Arc<Drain>>,
+struct DrainState {
+    drains: BTreeMap<EndpointId, Arc<EndpointDrain>>,
     /// By endpoint, what others have not been sent yet: of several updates only the last counts.
     pending: BTreeMap<EndpointId, PendingDrain>,
     next_sequence: u64,
@@ -99,7 +104,7 @@ struct Table {
     undrained: BTreeMap<EndpointId, i64>,
 }
 
-impl Table {
+impl DrainState {
     /// Notes that these endpoints are not drained any more.
     fn note_undrained<'a>(&mut self, endpoints: impl IntoIterator<Item = &'a EndpointId>) {
         let now = unix_micros(SystemTime::now());
@@ -119,29 +124,28 @@ impl Table {
 impl DrainTable {
     /// No endpoint is drained. `is_shared`: whether there are other instances.
     pub fn new(events: Events, is_shared: bool) -> Self {
-        Self { events, is_shared, table: Mutex::default(), upstreams: Mutex::default() }
+        Self { events, is_shared, table: Mutex::default(), followers: Mutex::default() }
     }
 
-    /// Has an upstream look at its drains, now and after each change.
-    pub(super) fn watch(&self, upstream: &Arc<SharedUpstream>) {
-        let mut upstreams = self.upstreams.lock();
-        upstreams.retain(|upstream| upstream.strong_count() > 0);
-        upstreams.push(Arc::downgrade(upstream));
-        drop(upstreams);
-        upstream.apply_drains();
+    /// Lets an upstream apply its drains, now and after each change.
+    pub(super) fn watch(&self, follower: Arc<dyn DrainFollower>) {
+        let mut followers = self.followers.lock();
+        followers.retain(|follower| follower.strong_count() > 0);
+        followers.push(Arc::downgrade(&follower));
+        drop(followers);
+        follower.apply_drains();
     }
 
-    /// Tells the upstreams that there is a change, which they look at themselves.
     fn notify(&self) {
-        let upstreams = self.upstreams.lock().clone();
-        upstreams.iter().filter_map(Weak::upgrade).for_each(|upstream| upstream.apply_drains());
+        let followers = self.followers.lock().clone();
+        followers.iter().filter_map(Weak::upgrade).for_each(|follower| follower.apply_drains());
     }
 
     /// Drains an endpoint on all instances, and says whether it was drained before.
     ///
     /// # Errors
     /// There are too many drains.
-    pub fn drain(&self, drain: Drain) -> Result<bool, TooManyDrains> {
+    pub fn drain(&self, drain: EndpointDrain) -> Result<bool, TooManyDrains> {
         let drain = Arc::new(drain);
         let mut table = self.table.lock();
         if table.drains.len() >= MAX_DRAINS && !table.drains.contains_key(&drain.endpoint) {
@@ -157,7 +161,7 @@ impl DrainTable {
     }
 
     /// Undrains an endpoint on all instances. Gives what had drained it.
-    pub fn undrain(&self, endpoint: &EndpointId) -> Option<Arc<Drain>> {
+    pub fn undrain(&self, endpoint: &EndpointId) -> Option<Arc<EndpointDrain>> {
         let mut table = self.table.lock();
         let drain = table.drains.remove(endpoint)?;
         table.note_undrained([endpoint]);
@@ -169,16 +173,16 @@ impl DrainTable {
     }
 
     /// What has drained this endpoint, if an operator has.
-    pub fn get(&self, endpoint: &EndpointId) -> Option<Arc<Drain>> {
+    pub fn get(&self, endpoint: &EndpointId) -> Option<Arc<EndpointDrain>> {
         self.table.lock().drains.get(endpoint).cloned()
     }
 
     /// All drains, by upstream and endpoint.
-    pub fn all(&self) -> Vec<Arc<Drain>> {
+    pub fn all(&self) -> Vec<Arc<EndpointDrain>> {
         self.table.lock().drains.values().cloned().collect()
     }
 
-    fn queue(&self, table: &mut Table, update: DrainUpdate) {
+    fn queue(&self, table: &mut DrainState, update: DrainUpdate) {
         if self.is_shared {
             let sequence = table.next_sequence;
             table.next_sequence += 1;
@@ -186,8 +190,8 @@ impl DrainTable {
         }
     }
 
-    fn publish_drained(&self, drain: &Drain) {
-        let Drain { endpoint: EndpointId { upstream, url }, reason, by, .. } = drain;
+    fn publish_drained(&self, drain: &EndpointDrain) {
+        let EndpointDrain { endpoint: EndpointId { upstream, url }, reason, by, .. } = drain;
         self.events.publish(|| Event::Drained {
             upstream: upstream.clone(),
             endpoint: url.clone(),
@@ -239,7 +243,7 @@ impl DrainTable {
     /// has undrained it. `is_first`: nothing was known before, so that no differences are announced.
     pub fn replace_all(
         &self,
-        drains: impl IntoIterator<Item = Drain>,
+        drains: impl IntoIterator<Item = EndpointDrain>,
         is_lost: impl Fn(&EndpointId) -> bool,
         is_first: bool,
     ) {
@@ -264,7 +268,7 @@ impl DrainTable {
                     fresh.entry(drain.endpoint.clone()).or_insert_with(|| Arc::clone(drain));
                 }
                 DrainUpdate::Undrain { endpoint, at } => {
-                    let is_newer = |drain: &Drain| at.is_some_and(|at| drain.since > at);
+                    let is_newer = |drain: &EndpointDrain| at.is_some_and(|at| drain.since > at);
                     if !fresh.get(endpoint).is_some_and(|drain| is_newer(drain)) {
                         fresh.remove(endpoint);
                     }
@@ -272,12 +276,13 @@ impl DrainTable {
             }
         }
         let before = std::mem::replace(&mut table.drains, fresh);
-        let is_gone = |(endpoint, _): &(&EndpointId, &Arc<Drain>)| !table.drains.contains_key(*endpoint);
+        let is_gone =
+            |(endpoint, _): &(&EndpointId, &Arc<EndpointDrain>)| !table.drains.contains_key(*endpoint);
         let gone: Vec<EndpointId> =
             before.iter().filter(is_gone).map(|(endpoint, _)| endpoint.clone()).collect();
-        let is_new = |drain: &&Arc<Drain>| before.get(&drain.endpoint) != Some(*drain);
-        let new: Vec<Arc<Drain>> = table.drains.values().filter(is_new).cloned().collect();
-        let Table { drains, undrained, .. } = &mut *table;
+        let is_new = |drain: &&Arc<EndpointDrain>| before.get(&drain.endpoint) != Some(*drain);
+        let new: Vec<Arc<EndpointDrain>> = table.drains.values().filter(is_new).cloned().collect();
+        let DrainState { drains, undrained, .. } = &mut *table;
         undrained.retain(|endpoint, _| !drains.contains_key(endpoint));
         table.note_undrained(&gone);
         drop(table);
@@ -301,8 +306,8 @@ mod tests {
         EndpointId { upstream: "api".into(), url: format!("http://127.0.0.1:{port}") }
     }
 
-    fn drain(port: u16, by: &str) -> Drain {
-        Drain { endpoint: id(port), since: 1, reason: "a new disk".into(), by: by.into() }
+    fn drain(port: u16, by: &str) -> EndpointDrain {
+        EndpointDrain { endpoint: id(port), since: 1, reason: "a new disk".into(), by: by.into() }
     }
 
     fn endpoints(table: &DrainTable) -> Vec<EndpointId> {
@@ -324,7 +329,8 @@ mod tests {
     fn what_was_not_sent_yet_outlasts_what_others_know() {
         let table = DrainTable::new(Events::new(), true);
         let lost = Cell::new(false);
-        let replace_all = |drains: &[Drain]| table.replace_all(drains.to_vec(), |_| lost.get(), false);
+        let replace_all =
+            |drains: &[EndpointDrain]| table.replace_all(drains.to_vec(), |_| lost.get(), false);
         table.replace_all([drain(2, "other")], |_| false, true);
         let _ = table.drain(drain(1, "one"));
         table.undrain(&id(2));

@@ -7,7 +7,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::hosts::AtomicInstant;
+use super::atomic_instant::AtomicInstant;
 use crate::{
     config::model::{HealthCheck, OutlierDetection, format_duration},
     telemetry::metrics::EndpointState,
@@ -63,12 +63,12 @@ pub struct HostState {
     back_since: AtomicInstant,
     /// How often requests were kept away from it for failures of theirs.
     ejections: AtomicU64,
-    detail: Mutex<Detail>,
+    detail: Mutex<HostDetail>,
 }
 
 /// What only changes need.
 #[derive(Debug, Default)]
-struct Detail {
+struct HostDetail {
     /// Why no connection could be opened, why it was ejected, and why its last probe failed.
     unreachable: String,
     ejected: String,
@@ -284,7 +284,7 @@ impl HostState {
         }
     }
 
-    fn reached(&self, detail: &mut Detail, by: ChangedBy) -> Option<HostChange> {
+    fn reached(&self, detail: &mut HostDetail, by: ChangedBy) -> Option<HostChange> {
         self.unreachable_until.clear();
         self.trial_until.clear();
         self.clear(UNREACHABLE_BY_PROBES);
@@ -409,7 +409,7 @@ impl HostState {
         self.end_ejection(&mut self.detail.lock(), now, &format!("is no longer ejected: {why}"))
     }
 
-    fn end_ejection(&self, detail: &mut Detail, now: Instant, reason: &str) -> Option<HostChange> {
+    fn end_ejection(&self, detail: &mut HostDetail, now: Instant, reason: &str) -> Option<HostChange> {
         // It may be another ejection by now.
         if !self.clear(EJECTED) {
             return None;
@@ -488,7 +488,7 @@ impl HostState {
     }
 }
 
-impl Detail {
+impl HostDetail {
     fn changed(&mut self, is_healthy: bool, reason: String, by: ChangedBy) -> HostChange {
         let change = HostChange { time: SystemTime::now(), is_healthy, reason, by };
         self.last_change = Some(change.clone());

@@ -5,22 +5,22 @@ use std::{
     fmt,
     net::{IpAddr, SocketAddr},
     sync::{
-        Arc, LazyLock,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use parking_lot::RwLock;
 
-use super::{HostId, HostState, names::Name, rendezvous};
+use super::{affinity::HostId, host_state::HostState, names::Name, rendezvous};
 use crate::{
     config::model::Endpoint,
     telemetry::metrics::{AddressFacts, ResolutionFacts, StateChange},
 };
 
 /// One address that requests are sent to.
-pub struct Host {
+pub struct UpstreamHost {
     /// Its endpoint in the configuration.
     pub endpoint: Endpoint,
     /// `None`: its endpoint has a name without a known address, or one for this machine, which the system knows.
@@ -37,7 +37,7 @@ pub struct Host {
     pub state: Arc<HostState>,
 }
 
-impl Host {
+impl UpstreamHost {
     /// A host of `endpoint`. Without an `address` it stands for the name of the endpoint.
     fn new(
         endpoint: Endpoint,
@@ -91,52 +91,12 @@ impl Host {
     }
 }
 
-impl fmt::Debug for Host {
+impl fmt::Debug for UpstreamHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Host")
+        f.debug_struct("UpstreamHost")
             .field("url", &self.url())
             .field("address", &self.address)
             .finish_non_exhaustive()
-    }
-}
-
-/// A point in time that workers share, or none. As microseconds since the first use of any.
-#[derive(Debug, Default)]
-pub(super) struct AtomicInstant(AtomicU64);
-
-static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
-
-/// Never 0, which is none. In range for half a million years.
-fn micros(at: Instant) -> u64 {
-    at.saturating_duration_since(*EPOCH).as_micros().max(1) as u64
-}
-
-impl AtomicInstant {
-    pub(super) fn set(&self, at: Instant) {
-        self.0.store(micros(at), Ordering::Relaxed);
-    }
-
-    /// Sets it unless it is later than `now`. Of several who do so at the same time, one succeeds.
-    pub(super) fn set_if_over(&self, now: Instant, at: Instant) -> bool {
-        let (known, now, at) = (self.0.load(Ordering::Relaxed), micros(now), micros(at));
-        known <= now && self.0.compare_exchange(known, at, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-    }
-
-    pub(super) fn clear(&self) {
-        if self.0.load(Ordering::Relaxed) != 0 {
-            self.0.store(0, Ordering::Relaxed);
-        }
-    }
-
-    /// `None`: it is none.
-    pub(super) fn get(&self) -> Option<Instant> {
-        let micros = self.0.load(Ordering::Relaxed);
-        if micros == 0 { None } else { EPOCH.checked_add(Duration::from_micros(micros)) }
-    }
-
-    /// Whether it is later than `now`.
-    pub(super) fn is_after(&self, now: Instant) -> bool {
-        self.get().is_some_and(|at| now < at)
     }
 }
 
@@ -152,7 +112,7 @@ pub(super) struct Hosts {
 struct CurrentHosts {
     endpoints: Vec<ListedEndpoint>,
     /// Drained ones included.
-    all: Arc<[Arc<Host>]>,
+    all: Arc<[Arc<UpstreamHost>]>,
     in_use: HostsSnapshot,
 }
 
@@ -162,7 +122,7 @@ pub(super) struct ListedEndpoint {
     /// Its configuration.
     pub(super) endpoint: Endpoint,
     /// Never empty.
-    hosts: Vec<Arc<Host>>,
+    hosts: Vec<Arc<UpstreamHost>>,
     /// `None`: it has an address, or a name for this machine.
     name: Option<Arc<Name>>,
     /// What was counted of hosts that are gone.
@@ -187,9 +147,9 @@ impl ListedEndpoint {
 
     /// The same endpoint of an upstream that takes the place of its own: what is known of its name and its hosts stays.
     fn successor(&self) -> Self {
-        let host = |host: &Arc<Host>| {
+        let host = |host: &Arc<UpstreamHost>| {
             let (endpoint, name, state) = (host.endpoint.clone(), host.name.clone(), Arc::clone(&host.state));
-            Host::new(endpoint, host.address, name, state)
+            UpstreamHost::new(endpoint, host.address, name, state)
         };
         Self { hosts: self.hosts.iter().map(host).collect(), ..self.clone() }
     }
@@ -211,7 +171,7 @@ impl ListedEndpoint {
                 Some(known_at) => before.swap_remove(known_at),
                 None => {
                     let state = HostState::new(address.is_some() || self.name.is_none());
-                    Host::new(self.endpoint.clone(), address, self.name.clone(), Arc::new(state))
+                    UpstreamHost::new(self.endpoint.clone(), address, self.name.clone(), Arc::new(state))
                 }
             };
             host.weight.store(share.to_bits(), Ordering::Relaxed);
@@ -232,7 +192,7 @@ impl ListedEndpoint {
 #[derive(Debug, Clone)]
 pub(super) struct HostsSnapshot {
     pub(super) version: u64,
-    pub(super) hosts: Arc<[Arc<Host>]>,
+    pub(super) hosts: Arc<[Arc<UpstreamHost>]>,
 }
 
 impl Hosts {
@@ -306,7 +266,7 @@ impl Hosts {
     }
 
     /// Those that are drained included.
-    pub(super) fn all(&self) -> Arc<[Arc<Host>]> {
+    pub(super) fn all(&self) -> Arc<[Arc<UpstreamHost>]> {
         Arc::clone(&self.current.read().all)
     }
 
@@ -358,7 +318,7 @@ impl CurrentHosts {
         let in_use = self.endpoints.iter().filter(|listed| !is_drained(&listed.endpoint));
         let in_use: Arc<[_]> = in_use.flat_map(hosts).collect();
         let before = &self.in_use.hosts;
-        let is_same = |one: &[Arc<Host>], other: &[Arc<Host>]| {
+        let is_same = |one: &[Arc<UpstreamHost>], other: &[Arc<UpstreamHost>]| {
             one.len() == other.len() && one.iter().zip(other).all(|(one, other)| Arc::ptr_eq(one, other))
         };
         // Those of drained endpoints have no requests, but probes.
@@ -372,8 +332,8 @@ impl CurrentHosts {
             // would have.
             let stood_for = before.iter().filter(|known| known.address.is_none());
             let stood_for: HashMap<_, _> = stood_for.map(|known| (&known.endpoint.url, known)).collect();
-            let was_there = |host: &&Arc<Host>| {
-                let is_from_the_start = |known: &&Arc<Host>| known.state.in_use_since().is_none();
+            let was_there = |host: &&Arc<UpstreamHost>| {
+                let is_from_the_start = |known: &&Arc<UpstreamHost>| known.state.in_use_since().is_none();
                 known.contains(&Arc::as_ptr(host))
                     || stood_for.get(&host.endpoint.url).is_some_and(is_from_the_start)
             };
@@ -396,7 +356,7 @@ pub(super) mod tests {
     use super::*;
 
     /// Hosts at addresses of this machine, with these weights.
-    pub(in crate::upstream) fn hosts(weights: &[u32]) -> Arc<[Arc<Host>]> {
+    pub(in crate::upstream) fn hosts(weights: &[u32]) -> Arc<[Arc<UpstreamHost>]> {
         let endpoint = |(port, &weight)| Endpoint {
             url: format!("http://127.0.0.1:{port}").parse().unwrap(),
             authority: format!("127.0.0.1:{port}").parse().unwrap(),
@@ -415,7 +375,7 @@ pub(super) mod tests {
     }
 
     fn shown(hosts: &Hosts) -> Vec<(String, f64)> {
-        let host = |host: &Arc<Host>| match host.address {
+        let host = |host: &Arc<UpstreamHost>| match host.address {
             Some(address) => (address.to_string(), host.weight()),
             None => (host.endpoint.host().to_owned(), host.weight()),
         };
@@ -433,7 +393,7 @@ pub(super) mod tests {
         assert_eq!(shown(&hosts), [("10.0.0.3:1".to_owned(), 1.0), ("10.0.0.2:1".to_owned(), 5.0)]);
         let after = hosts.snapshot();
         assert!(Arc::ptr_eq(&before.hosts[1], &after.hosts[1]) && !after.hosts[1].state.is_healthy());
-        let since = |host: &Host| host.state.in_use_since();
+        let since = |host: &UpstreamHost| host.state.in_use_since();
         assert!(since(&before.hosts[0]).is_none() && since(&after.hosts[0]).is_some(), "it begins slowly");
         assert!(hosts.version() > before.version && hosts.version() == after.version);
         hosts.list(&[endpoint("http://10.0.0.3:1", 2), endpoint("http://10.0.0.2:1", 5)], |_| false);

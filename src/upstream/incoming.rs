@@ -10,11 +10,11 @@ use std::{
 
 use bytes::Bytes;
 use h2::Reason;
-use http::Response;
+use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::{http2::Http2Body, with_cause};
+use super::http2::Http2Body;
 
 /// The body of an answer.
 #[derive(Debug)]
@@ -65,6 +65,17 @@ impl ExchangeError {
             Self::Http2(error) => error,
         }
     }
+}
+
+/// Why a request got no answer.
+pub struct SendError<B> {
+    /// What went wrong.
+    pub error: ExchangeError,
+    /// Whether the upstream has done nothing of the request: not one byte of it was sent, or the upstream says so.
+    pub is_unprocessed: bool,
+    /// The request itself, where it may be sent again: the upstream has done nothing of it, or the method is idempotent and
+    /// all of the body is at hand. Boxed: answers would pay for its room.
+    pub request: Option<Box<Request<B>>>,
 }
 
 impl Body for IncomingBody {
@@ -123,5 +134,13 @@ impl OnInformational {
 impl fmt::Debug for OnInformational {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("OnInformational")
+    }
+}
+
+/// An error with its cause, which hyper leaves to the caller.
+pub(super) fn with_cause(error: &(dyn Error + 'static)) -> String {
+    match error.source() {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
     }
 }

@@ -5,7 +5,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
     task::{Context, Poll, ready},
 };
@@ -17,7 +17,7 @@ use tokio::{
 };
 use tokio_rustls::client::TlsStream;
 
-use super::{pool::OpenGuard, queue::ConnectionPermit};
+use super::queue::ConnectionPermit;
 
 /// Fewer bytes than a segment has: what follows them may wait for their acknowledgement.
 const NAGLE_SIZE: usize = 1_400;
@@ -30,7 +30,7 @@ const NAGLE_SIZE: usize = 1_400;
 /// is to tell: the answer, or that there is none.
 #[derive(Debug)]
 pub(super) struct UpstreamIo {
-    stream: Stream,
+    stream: SocketStream,
     received: Received,
     /// Bytes of the first read of the current response.
     first_read: usize,
@@ -42,6 +42,23 @@ pub(super) struct UpstreamIo {
     /// Dropped with the connection.
     #[expect(dead_code, reason = "it is only held")]
     held: Option<(OpenGuard, ConnectionPermit)>,
+}
+
+/// Counts an open connection until dropped.
+#[derive(Debug)]
+pub(super) struct OpenGuard(Arc<AtomicUsize>);
+
+impl OpenGuard {
+    pub(super) fn new(open: &Arc<AtomicUsize>) -> Self {
+        open.fetch_add(1, Relaxed);
+        Self(Arc::clone(open))
+    }
+}
+
+impl Drop for OpenGuard {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
 }
 
 /// Whether anything was received on a stream since this was last reset. Atomic, because hyper wants what it hands out after an
@@ -64,21 +81,21 @@ impl Received {
 /// An enum and no type parameter: a predicted branch beside a system call costs less than hyper compiled twice. Boxed,
 /// so that a connection without TLS does not pay for its state.
 #[derive(Debug)]
-enum Stream {
+enum SocketStream {
     Plain(TcpStream),
     Tls(Box<ClosingTls>),
 }
 
 impl UpstreamIo {
     pub(super) fn plain(stream: TcpStream) -> Self {
-        Self::on(Stream::Plain(stream))
+        Self::on(SocketStream::Plain(stream))
     }
 
     pub(super) fn tls(stream: TlsStream<TcpStream>) -> Self {
-        Self::on(Stream::Tls(Box::new(ClosingTls(stream))))
+        Self::on(SocketStream::Tls(Box::new(ClosingTls(stream))))
     }
 
-    fn on(stream: Stream) -> Self {
+    fn on(stream: SocketStream) -> Self {
         let received = Received::default();
         Self {
             stream,
@@ -125,8 +142,8 @@ impl UpstreamIo {
         self.first_read = bytes;
         if self.writes_in_parts && bytes < NAGLE_SIZE {
             let socket = match &self.stream {
-                Stream::Plain(stream) => stream,
-                Stream::Tls(stream) => stream.0.get_ref().0,
+                SocketStream::Plain(stream) => stream,
+                SocketStream::Tls(stream) => stream.0.get_ref().0,
             };
             // Without it the rest comes later.
             let _unsupported = SockRef::from(socket).set_tcp_quickack(true);
@@ -170,9 +187,9 @@ impl AsyncRead for UpstreamIo {
     ) -> Poll<io::Result<()>> {
         let filled = buf.filled().len();
         let polled = match &mut self.stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            SocketStream::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
             // The end of the socket without a word of the end of TLS is an error: somebody may have cut the answer off.
-            Stream::Tls(stream) => Pin::new(&mut stream.0).poll_read(cx, buf).map_err(in_words),
+            SocketStream::Tls(stream) => Pin::new(&mut stream.0).poll_read(cx, buf).map_err(in_words),
         };
         let read = buf.filled().len() - filled;
         if read > 0 {
@@ -189,28 +206,28 @@ impl AsyncWrite for UpstreamIo {
         }
         let result = match &mut self.stream {
             // Mostly there is room, and nobody has to be woken when there is some.
-            Stream::Plain(stream) => match stream.try_write(buf) {
+            SocketStream::Plain(stream) => match stream.try_write(buf) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     ready!(Pin::new(stream).poll_write(cx, buf))
                 }
                 written => written,
             },
-            Stream::Tls(stream) => ready!(Pin::new(&mut stream.0).poll_write(cx, buf)),
+            SocketStream::Tls(stream) => ready!(Pin::new(&mut stream.0).poll_write(cx, buf)),
         };
         self.report_unless_hangup(result)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // A socket has nothing to flush. TLS may still have to write what it has taken.
-        let Stream::Tls(stream) = &mut self.stream else { return Poll::Ready(Ok(())) };
+        let SocketStream::Tls(stream) = &mut self.stream else { return Poll::Ready(Ok(())) };
         let result = ready!(Pin::new(&mut stream.0).poll_flush(cx));
         self.report_unless_hangup(result)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Stream::Tls(stream) => Pin::new(&mut stream.0).poll_shutdown(cx),
+            SocketStream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            SocketStream::Tls(stream) => Pin::new(&mut stream.0).poll_shutdown(cx),
         }
     }
 }

@@ -4,7 +4,6 @@ use std::{
     collections::HashMap,
     fmt, io,
     net::IpAddr,
-    rc::Rc,
     sync::{Arc, LazyLock, Weak},
     time::{Duration, Instant, SystemTime},
 };
@@ -15,14 +14,8 @@ use tokio::{
     time::timeout_at,
 };
 
-use super::{
-    SharedUpstream,
-    resolver::{Answer, Found, Resolver},
-};
-use crate::{
-    config::model::{self, format_duration},
-    telemetry::metrics::ResolutionFacts,
-};
+use super::resolver::{FamilyResult, ResolvedName};
+use crate::{config::model::format_duration, telemetry::metrics::ResolutionFacts};
 
 /// How long addresses hold: what their TTL says, within these bounds. Docker says ten minutes, while containers move.
 const SHORTEST: Duration = Duration::from_secs(1);
@@ -31,14 +24,11 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// After a failure, a name is resolved again in a second, and each further failure doubles this pause up to here.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// How often the thread looks for names that are new.
-const INTERVAL: Duration = Duration::from_secs(1);
-
 /// Addresses that a line of the log names.
 const SHOWN: usize = 10;
 
 /// Notified when a name is wanted before its time. There is one thread that resolves.
-static WANTED: Notify = Notify::const_new();
+pub(super) static WANTED: Notify = Notify::const_new();
 
 /// All names that are in use. A reload that replaces an upstream must not forget the addresses of its names.
 static NAMES: LazyLock<Mutex<HashMap<String, Weak<Name>>>> = LazyLock::new(Mutex::default);
@@ -143,7 +133,7 @@ impl Name {
     ///
     /// # Errors
     /// When it is. `None`: one is under way.
-    fn begin(&self, now: Instant) -> Result<(), Option<Instant>> {
+    pub(super) fn begin(&self, now: Instant) -> Result<(), Option<Instant>> {
         let mut state = self.state.lock();
         if state.is_under_way {
             return Err(None);
@@ -158,27 +148,29 @@ impl Name {
     }
 
     /// The full name that its addresses are of, where DNS has it.
-    fn full_name(&self) -> Option<String> {
+    pub(super) fn full_name(&self) -> Option<String> {
         self.state.lock().full_name.clone()
     }
 
     /// Lets requests that wait for an attempt have what it has found so far.
-    fn found_early(&self, addresses: Vec<IpAddr>) {
+    pub(super) fn found_early(&self, addresses: Vec<IpAddr>) {
         self.state.lock().early = addresses;
         self.attempts.send_modify(|attempts| *attempts += 1);
     }
 
     /// Takes what an attempt has found: a version of IP that could not be asked for keeps its addresses, and all of them stay
     /// where the name has none any more.
-    fn end(&self, Found { full_name, answers }: Found, now: Instant) -> NameChange {
+    pub(super) fn end(&self, ResolvedName { full_name, answers }: ResolvedName, now: Instant) -> NameChange {
         let mut state = self.state.lock();
         let before = state.addresses.concat();
-        let found = answers.iter().any(|answer| matches!(answer, Answer::Addresses(..)));
+        let found = answers.iter().any(|answer| matches!(answer, FamilyResult::Addresses(..)));
         // That it has no address of one version of IP is no error.
         let error = answers.iter().zip(["IPv4", "IPv6"]).find_map(|(answer, version)| match answer {
-            Answer::Failed(error) if found => Some(format!("its {version} addresses are unknown: {error}")),
-            Answer::Failed(error) => Some(error.clone()),
-            Answer::None(why) if !found => Some(why.clone()),
+            FamilyResult::Failed(error) if found => {
+                Some(format!("its {version} addresses are unknown: {error}"))
+            }
+            FamilyResult::Failed(error) => Some(error.clone()),
+            FamilyResult::None(why) if !found => Some(why.clone()),
             _ => None,
         });
         let longest = match error {
@@ -194,12 +186,12 @@ impl Name {
         }
         for (addresses, answer) in state.addresses.iter_mut().zip(answers) {
             match answer {
-                Answer::Addresses(found, valid_until) => {
+                FamilyResult::Addresses(found, valid_until) => {
                     *addresses = found;
                     until = until.min(valid_until);
                 }
-                Answer::None(_) if found => addresses.clear(),
-                Answer::None(_) | Answer::Failed(_) => {}
+                FamilyResult::None(_) if found => addresses.clear(),
+                FamilyResult::None(_) | FamilyResult::Failed(_) => {}
             }
         }
         let next = until.max(now + SHORTEST);
@@ -232,7 +224,7 @@ impl fmt::Debug for Name {
 }
 
 /// What an attempt to resolve a name has changed.
-struct NameChange {
+pub(super) struct NameChange {
     /// The addresses that it has now.
     addresses: Vec<IpAddr>,
     /// They are others than before.
@@ -244,7 +236,7 @@ struct NameChange {
 }
 
 impl NameChange {
-    fn announce(&self, upstream: &str, name: &str) {
+    pub(super) fn announce(&self, upstream: &str, name: &str) {
         let shown = self.addresses.iter().take(SHOWN).map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let addresses = match self.addresses.len().saturating_sub(SHOWN) {
             0 => shown,
@@ -274,67 +266,24 @@ impl NameChange {
     }
 }
 
-/// Resolves the names of all upstreams, each when it is due, as long as the process lives. `in_force` tells the upstreams, and
-/// who is asked.
-pub(super) async fn keep_resolved(
-    in_force: impl Fn() -> (Vec<Arc<SharedUpstream>>, model::Resolver) + 'static,
-) {
-    let in_force = Rc::new(in_force);
-    let mut resolver = Resolver::default();
-    loop {
-        let (upstreams, settings) = in_force();
-        let others_are_asked = resolver.follow(&settings);
-        let now = Instant::now();
-        let mut wake = now + INTERVAL;
-        for name in upstreams.iter().flat_map(|upstream| upstream.names()) {
-            if others_are_asked {
-                name.want();
-            }
-            match name.begin(now) {
-                Ok(()) => {
-                    let waiting = Arc::clone(&name);
-                    let early = move |addresses| waiting.found_early(addresses);
-                    let lookup = resolver.lookup(name.as_str(), name.full_name(), early);
-                    let in_force = Rc::clone(&in_force);
-                    tokio::task::spawn_local(async move {
-                        let change = name.end(lookup.await, Instant::now());
-                        // A reload may have changed them meanwhile.
-                        for upstream in in_force().0 {
-                            if upstream.name_resolved(&name) {
-                                change.announce(&upstream.config.name, name.as_str());
-                            }
-                        }
-                    });
-                }
-                Err(Some(due)) => wake = wake.min(due),
-                Err(None) => {}
-            }
-        }
-        tokio::select! {
-            () = WANTED.notified() => {}
-            () = tokio::time::sleep_until(wake.into()) => {}
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn addresses(all: &[&str], ttl: Duration, now: Instant) -> Answer {
-        Answer::Addresses(all.iter().map(|address| address.parse().unwrap()).collect(), now + ttl)
+    fn addresses(all: &[&str], ttl: Duration, now: Instant) -> FamilyResult {
+        FamilyResult::Addresses(all.iter().map(|address| address.parse().unwrap()).collect(), now + ttl)
     }
 
-    fn none() -> Answer {
-        Answer::None("there is none".into())
+    fn none() -> FamilyResult {
+        FamilyResult::None("there is none".into())
     }
 
-    fn failed() -> Answer {
-        Answer::Failed("no server answers".into())
+    fn failed() -> FamilyResult {
+        FamilyResult::Failed("no server answers".into())
     }
 
-    fn answered(answers: [Answer; 2]) -> Found {
-        Found { full_name: None, answers }
+    fn answered(answers: [FamilyResult; 2]) -> ResolvedName {
+        ResolvedName { full_name: None, answers }
     }
 
     fn known(name: &Name) -> Vec<String> {
@@ -373,7 +322,7 @@ mod tests {
     #[test]
     fn addresses_of_two_full_names_are_never_mixed() {
         let (name, now) = (Name::new("db"), Instant::now());
-        let of = |full_name: &str, answers| Found { full_name: Some(full_name.to_owned()), answers };
+        let of = |full_name: &str, answers| ResolvedName { full_name: Some(full_name.to_owned()), answers };
         let found = |address: &str| addresses(&[address], LONGEST, now);
         name.end(of("db.one.", [found("10.0.0.1"), found("::1")]), now);
         name.end(of("db.one.", [failed(), found("::2")]), now);

@@ -17,11 +17,13 @@ use indexmap::IndexMap;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::{SharedUpstream, addresses::Address};
+use super::addresses::AddressUsage;
 
 /// The connections that are left, and the queue for them.
 #[derive(Debug)]
 pub(super) struct ConnectionQueue {
+    /// The most connections, and the most requests that wait for one.
+    max_connections: usize,
     /// The length of the queue.
     waiting: AtomicUsize,
     state: Mutex<QueueState>,
@@ -38,7 +40,7 @@ struct QueueState {
 /// The waiting requests of one address, the longest waiting in front. Never empty.
 #[derive(Debug)]
 struct WaitingAddress {
-    address: Arc<Address>,
+    address: Arc<AddressUsage>,
     requests: VecDeque<WaitingRequest>,
 }
 
@@ -61,11 +63,11 @@ pub(super) enum Grant {
 
 /// The right to have a connection, until dropped.
 #[derive(Debug)]
-pub(super) struct ConnectionPermit(Arc<SharedUpstream>);
+pub(super) struct ConnectionPermit(Arc<ConnectionQueue>);
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        self.0.queue.return_permit(&self.0);
+        self.0.return_permit();
     }
 }
 
@@ -83,8 +85,8 @@ pub(super) enum NextRequest {
 /// A request's place in the queue, until dropped.
 #[derive(Debug)]
 pub(super) struct QueuePlace {
-    shared: Arc<SharedUpstream>,
-    address: Arc<Address>,
+    queue: Arc<ConnectionQueue>,
+    address: Arc<AddressUsage>,
     pub(super) ticket: u64,
     /// Requests of the same address before it.
     pub(super) ahead: usize,
@@ -93,16 +95,15 @@ pub(super) struct QueuePlace {
 
 impl Drop for QueuePlace {
     fn drop(&mut self) {
-        let queue = &self.shared.queue;
+        let queue = &self.queue;
         queue.take(&mut queue.state.lock(), self.address.ip, self.ticket);
     }
 }
 
 impl ConnectionQueue {
-    /// A queue for so many connections.
-    pub(super) fn new(permits: usize) -> Self {
-        let state = QueueState { permits, next_ticket: 0, by_address: IndexMap::default() };
-        Self { waiting: AtomicUsize::new(0), state: Mutex::new(state) }
+    pub(super) fn new(max_connections: usize) -> Arc<Self> {
+        let state = QueueState { permits: max_connections, next_ticket: 0, by_address: IndexMap::default() };
+        Arc::new(Self { max_connections, waiting: AtomicUsize::new(0), state: Mutex::new(state) })
     }
 
     /// The requests that wait.
@@ -119,10 +120,10 @@ impl ConnectionQueue {
     }
 
     /// A permit, if one is left.
-    pub(super) fn try_acquire(shared: &Arc<SharedUpstream>) -> Option<ConnectionPermit> {
-        let mut state = shared.queue.state.lock();
+    pub(super) fn try_acquire(self: &Arc<Self>) -> Option<ConnectionPermit> {
+        let mut state = self.state.lock();
         state.permits = state.permits.checked_sub(1)?;
-        Some(ConnectionPermit(Arc::clone(shared)))
+        Some(ConnectionPermit(Arc::clone(self)))
     }
 
     /// A place in the queue for a request of `address` in `worker`, with a permit if one has become free since there was none.
@@ -131,42 +132,37 @@ impl ConnectionQueue {
     /// The queue is as long as there are connections. A longer one would mean waiting for more than one answer, and a
     /// clear refusal serves the client better. The address that holds and waits for most loses its last place to one
     /// that has less.
-    pub(super) fn join(
-        shared: &Arc<SharedUpstream>,
-        address: &Arc<Address>,
-        worker: usize,
-    ) -> Option<QueuePlace> {
-        let queue = &shared.queue;
-        let mut state = queue.state.lock();
+    pub(super) fn join(self: &Arc<Self>, address: &Arc<AddressUsage>, worker: usize) -> Option<QueuePlace> {
+        let mut state = self.state.lock();
         let (grant, granted) = oneshot::channel();
         let ticket = state.next_ticket;
         state.next_ticket += 1;
         let place = |ahead| {
-            let (shared, address) = (Arc::clone(shared), Arc::clone(address));
-            QueuePlace { shared, address, ticket, ahead, granted }
+            let (queue, address) = (Arc::clone(self), Arc::clone(address));
+            QueuePlace { queue, address, ticket, ahead, granted }
         };
         if let Some(left) = state.permits.checked_sub(1) {
             state.permits = left;
             drop(state);
-            let _received = grant.send(Grant::Permit(ConnectionPermit(Arc::clone(shared))));
+            let _received = grant.send(Grant::Permit(ConnectionPermit(Arc::clone(self))));
             return Some(place(0));
         }
         let waiting = state.by_address.get(&address.ip).map_or(0, |waiting| waiting.requests.len());
         let mut displaced = None;
-        if queue.waiting() >= shared.config.max_connections {
+        if self.waiting() >= self.max_connections {
             let heaviest = state.by_address.values().max_by_key(|waiting| waiting.weight())?;
             if heaviest.weight() <= address.held() + waiting + 1 {
                 return None;
             }
             let ip = heaviest.address.ip;
             let last = heaviest.requests.back().map(|request| request.ticket)?;
-            displaced = queue.take(&mut state, ip, last);
+            displaced = self.take(&mut state, ip, last);
         }
         let entry = state.by_address.entry(address.ip);
         let waiting_address = entry
             .or_insert_with(|| WaitingAddress { address: Arc::clone(address), requests: VecDeque::new() });
         waiting_address.requests.push_back(WaitingRequest { ticket, worker, grant });
-        queue.waiting.fetch_add(1, Ordering::AcqRel);
+        self.waiting.fetch_add(1, Ordering::AcqRel);
         drop(state);
         if let Some(request) = displaced {
             // It may have stopped waiting.
@@ -212,7 +208,7 @@ impl ConnectionQueue {
     }
 
     /// A connection has ended: the next request may open one.
-    fn return_permit(&self, shared: &Arc<SharedUpstream>) {
+    fn return_permit(self: &Arc<Self>) {
         let mut state = self.state.lock();
         let next = state.by_address.values().min_by_key(|waiting| {
             (waiting.address.held(), waiting.requests.front().map(|request| request.ticket))
@@ -224,7 +220,7 @@ impl ConnectionQueue {
         };
         drop(state);
         // One that has just stopped waiting drops the permit, which returns it again.
-        let _gone = request.grant.send(Grant::Permit(ConnectionPermit(Arc::clone(shared))));
+        let _gone = request.grant.send(Grant::Permit(ConnectionPermit(Arc::clone(self))));
     }
 
     /// Takes a request out of the queue, if it is still there.
@@ -267,7 +263,7 @@ mod tests {
     use crate::{
         config::model::{Balance, Endpoint, HostHeader, Protocol, Retry, Timeouts, Upstream},
         telemetry::Events,
-        upstream::{ClientWait, DrainTable, UpstreamClient, addresses::HeldConnection},
+        upstream::{ClientWait, DrainTable, SharedUpstream, UpstreamClient, addresses::HeldConnection},
     };
 
     fn upstream(max_connections: usize) -> Arc<SharedUpstream> {
@@ -301,11 +297,11 @@ mod tests {
     }
 
     fn client(shared: &Arc<SharedUpstream>, last: u8) -> Rc<UpstreamClient> {
-        UpstreamClient::new(shared, [127, 0, 0, last].into())
+        shared.client([127, 0, 0, last].into())
     }
 
     fn join(shared: &Arc<SharedUpstream>, client: &UpstreamClient, worker: usize) -> Option<QueuePlace> {
-        ConnectionQueue::join(shared, &client.address, worker)
+        shared.queue.join(&client.address, worker)
     }
 
     fn granted(place: &mut QueuePlace) -> Option<Grant> {
@@ -315,8 +311,8 @@ mod tests {
     #[test]
     fn a_permit_goes_to_the_address_that_holds_least_and_among_equals_to_the_longest_waiting() {
         let shared = upstream(2);
-        let permits = [(); 2].map(|()| ConnectionQueue::try_acquire(&shared).unwrap());
-        assert!(ConnectionQueue::try_acquire(&shared).is_none());
+        let permits = [(); 2].map(|()| shared.queue.try_acquire().unwrap());
+        assert!(shared.queue.try_acquire().is_none());
         let (many, one) = (client(&shared, 1), client(&shared, 2));
         let _held = HeldConnection::new(&many);
         let mut first = join(&shared, &many, 0).unwrap();
@@ -332,41 +328,41 @@ mod tests {
         assert_eq!(shared.queue.waiting(), 0);
         // Two are free: one that was granted was dropped above, and so is the other one.
         drop(taken);
-        assert!(ConnectionQueue::try_acquire(&shared).is_some());
+        assert!(shared.queue.try_acquire().is_some());
     }
 
     #[test]
     fn a_permit_that_is_granted_to_one_that_has_left_is_not_lost() {
         let shared = upstream(1);
-        let permit = ConnectionQueue::try_acquire(&shared).unwrap();
+        let permit = shared.queue.try_acquire().unwrap();
         let client = client(&shared, 1);
         let place = join(&shared, &client, 0).unwrap();
         drop(permit);
-        assert!(ConnectionQueue::try_acquire(&shared).is_none());
+        assert!(shared.queue.try_acquire().is_none());
         drop(place);
-        assert!(ConnectionQueue::try_acquire(&shared).is_some());
+        assert!(shared.queue.try_acquire().is_some());
     }
 
     #[test]
     fn a_permit_that_is_returned_before_a_request_joins_is_not_waited_for() {
         let shared = upstream(1);
-        let permit = ConnectionQueue::try_acquire(&shared).unwrap();
-        assert!(ConnectionQueue::try_acquire(&shared).is_none());
+        let permit = shared.queue.try_acquire().unwrap();
+        assert!(shared.queue.try_acquire().is_none());
         // In another worker.
         drop(permit);
         let mut place = join(&shared, &client(&shared, 1), 0).unwrap();
         let taken = granted(&mut place);
         assert!(matches!(taken, Some(Grant::Permit(_))));
-        assert!(ConnectionQueue::try_acquire(&shared).is_none());
+        assert!(shared.queue.try_acquire().is_none());
         drop((taken, place));
         assert_eq!(shared.queue.waiting(), 0);
-        assert!(ConnectionQueue::try_acquire(&shared).is_some());
+        assert!(shared.queue.try_acquire().is_some());
     }
 
     #[test]
     fn a_full_queue_takes_the_last_place_of_the_address_that_has_most() {
         let shared = upstream(2);
-        let _permits = [(); 2].map(|()| ConnectionQueue::try_acquire(&shared).unwrap());
+        let _permits = [(); 2].map(|()| shared.queue.try_acquire().unwrap());
         let (many, one) = (client(&shared, 1), client(&shared, 2));
         let mut first = join(&shared, &many, 0).unwrap();
         let mut second = join(&shared, &many, 0).unwrap();
@@ -381,7 +377,7 @@ mod tests {
     #[test]
     fn a_connection_stays_in_its_worker_unless_another_has_more_right_to_it() {
         let shared = upstream(2);
-        let _permits = [(); 2].map(|()| ConnectionQueue::try_acquire(&shared).unwrap());
+        let _permits = [(); 2].map(|()| shared.queue.try_acquire().unwrap());
         assert_eq!(shared.queue.next_request(0, |_| true), NextRequest::None);
         let (many, one) = (client(&shared, 1), client(&shared, 2));
         let held = HeldConnection::new(&many);

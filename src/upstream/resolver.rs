@@ -51,16 +51,16 @@ const EARLY_AFTER: Duration = Duration::from_millis(50);
 
 /// What was found for a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct ResolvedName {
     /// The name with the domain that the addresses are of, where DNS has them.
     pub(super) full_name: Option<String>,
     /// For IPv4, and for IPv6.
-    pub(super) answers: [Answer; 2],
+    pub(super) answers: [FamilyResult; 2],
 }
 
 /// What was found for one version of IP.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum FamilyResult {
     /// Addresses, which hold until then.
     Addresses(Vec<IpAddr>, Instant),
     /// The name has none, and why.
@@ -71,7 +71,7 @@ pub(super) enum Answer {
 
 /// Who is asked for addresses. Follows the settings, and those of the system.
 #[derive(Default)]
-pub(super) struct Resolver {
+pub(super) struct NameResolver {
     settings: Option<model::Resolver>,
     resolv_conf: Option<WatchedFile>,
     /// When the file was last looked at.
@@ -80,7 +80,7 @@ pub(super) struct Resolver {
     dns: Option<Dns>,
 }
 
-impl Resolver {
+impl NameResolver {
     /// Asks the servers in `settings`, or else those of the system as it is now. Returns whether they are others than before.
     pub(super) fn follow(&mut self, settings: &model::Resolver) -> bool {
         let is_new = self.settings.as_ref() != Some(settings);
@@ -117,38 +117,38 @@ impl Resolver {
         name: &str,
         known: Option<String>,
         early: F,
-    ) -> impl Future<Output = Found> + use<F> {
+    ) -> impl Future<Output = ResolvedName> + use<F> {
         let settings = self.settings.clone();
         let (name, dns) = (name.to_owned(), self.dns.clone());
         async move {
             if let Some(answers) = in_hosts_file(&name) {
-                return Found { full_name: None, answers };
+                return ResolvedName { full_name: None, answers };
             }
             let (within, asks_system) =
                 settings.map_or((INTERVAL, true), |settings| (settings.timeout, settings.servers.is_empty()));
             let late = tokio::time::Instant::now() + within;
             let early = |answer| match reachable(answer) {
-                Answer::Addresses(addresses, _) => early(addresses),
-                Answer::None(_) | Answer::Failed(_) => {}
+                FamilyResult::Addresses(addresses, _) => early(addresses),
+                FamilyResult::None(_) | FamilyResult::Failed(_) => {}
             };
-            let Found { full_name, answers } = match &dns {
+            let ResolvedName { full_name, answers } = match &dns {
                 Some(dns) => dns.lookup(&name, known.as_deref(), within, &early).await,
-                None => Found::same(Answer::None("the system has no DNS server".to_owned())),
+                None => ResolvedName::same(FamilyResult::None("the system has no DNS server".to_owned())),
             };
-            let knows_nothing = answers.iter().all(|answer| matches!(answer, Answer::None(_)));
+            let knows_nothing = answers.iter().all(|answer| matches!(answer, FamilyResult::None(_)));
             // There are other ways to name a host than DNS: `nsswitch.conf` has them.
             let by_system = match knows_nothing && asks_system {
                 true => timeout_at(late, by_system(&name)).await.ok().flatten(),
                 false => None,
             };
-            Found { full_name, answers: by_system.unwrap_or(answers).map(reachable) }
+            ResolvedName { full_name, answers: by_system.unwrap_or(answers).map(reachable) }
         }
     }
 }
 
-impl Found {
+impl ResolvedName {
     /// No addresses, for the same reason in both versions of IP.
-    fn same(answer: Answer) -> Self {
+    fn same(answer: FamilyResult) -> Self {
         Self { full_name: None, answers: [answer.clone(), answer] }
     }
 }
@@ -223,25 +223,27 @@ impl Dns {
         name: &str,
         known: Option<&str>,
         within: Duration,
-        early: &dyn Fn(Answer),
-    ) -> Found {
+        early: &dyn Fn(FamilyResult),
+    ) -> ResolvedName {
         let late = tokio::time::Instant::now() + within;
         let full_names = match Name::from_utf8(name) {
             Ok(name) => self.full_names(&name),
-            Err(error) => return Found::same(Answer::None(format!("it is no name of DNS: {error}"))),
+            Err(error) => {
+                return ResolvedName::same(FamilyResult::None(format!("it is no name of DNS: {error}")));
+            }
         };
-        let mut last: Option<[Answer; 2]> = None;
+        let mut last: Option<[FamilyResult; 2]> = None;
         for full_name in full_names {
             let answers = self.addresses(&full_name, late, within, early).await;
             let full_name = full_name.to_utf8();
             if answers.iter().any(has_addresses) {
-                return Found { full_name: Some(full_name), answers };
+                return ResolvedName { full_name: Some(full_name), answers };
             }
             // A server that fails for one domain may know another, but where none answers none will.
             let is_late = tokio::time::Instant::now() >= late;
-            let is_failure = |answer: &Answer| matches!(answer, Answer::Failed(_));
+            let is_failure = |answer: &FamilyResult| matches!(answer, FamilyResult::Failed(_));
             if known == Some(&*full_name) && answers.iter().any(is_failure) {
-                return Found { full_name: None, answers };
+                return ResolvedName { full_name: None, answers };
             }
             if !last.as_ref().is_some_and(|last| last.iter().any(is_failure)) {
                 last = Some(answers);
@@ -250,8 +252,8 @@ impl Dns {
                 break;
             }
         }
-        let unknown = || [(); 2].map(|()| Answer::None(UNKNOWN_NAME.to_owned()));
-        Found { full_name: None, answers: last.unwrap_or_else(unknown) }
+        let unknown = || [(); 2].map(|()| FamilyResult::None(UNKNOWN_NAME.to_owned()));
+        ResolvedName { full_name: None, answers: last.unwrap_or_else(unknown) }
     }
 
     /// The names that `name` may stand for, in the order of resolv.conf(5).
@@ -276,8 +278,8 @@ impl Dns {
         full_name: &Name,
         late: tokio::time::Instant,
         within: Duration,
-        early: &dyn Fn(Answer),
-    ) -> [Answer; 2] {
+        early: &dyn Fn(FamilyResult),
+    ) -> [FamilyResult; 2] {
         let ask = async |kind| {
             let query = |nth| async move {
                 sleep(within / QUERIES * nth).await;
@@ -291,15 +293,15 @@ impl Dns {
                     let mut addresses: Vec<_> =
                         records.iter().filter_map(|record| record.data.ip_addr()).collect();
                     if addresses.is_empty() {
-                        return Answer::None(NO_ADDRESS.to_owned());
+                        return FamilyResult::None(NO_ADDRESS.to_owned());
                     }
                     // Servers like to give another order each time.
                     addresses.sort_unstable();
                     addresses.dedup();
-                    Answer::Addresses(addresses, lookup.valid_until())
+                    FamilyResult::Addresses(addresses, lookup.valid_until())
                 }
                 Ok(Some(Err(error))) => no_addresses(&error),
-                Ok(None) | Err(_) => Answer::Failed(no_addresses_in_time(within)),
+                Ok(None) | Err(_) => FamilyResult::Failed(no_addresses_in_time(within)),
             }
         };
         match select(pin!(ask(RecordType::A)), pin!(ask(RecordType::AAAA))).await {
@@ -319,40 +321,40 @@ const NO_ADDRESS: &str = "DNS has no address for this name";
 
 /// The answer for one version of IP once the `first` one has come, with addresses: `early` is told of them if it is late.
 async fn other_answer(
-    first: &Answer,
-    mut other: impl Future<Output = Answer> + Unpin,
-    early: &dyn Fn(Answer),
-) -> Answer {
+    first: &FamilyResult,
+    mut other: impl Future<Output = FamilyResult> + Unpin,
+    early: &dyn Fn(FamilyResult),
+) -> FamilyResult {
     if let Ok(other) = timeout(EARLY_AFTER, &mut other).await {
         return other;
     }
     early(first.clone());
-    let late = |_| Answer::Failed(no_addresses_in_time(BOTH_WITHIN));
+    let late = |_| FamilyResult::Failed(no_addresses_in_time(BOTH_WITHIN));
     timeout(BOTH_WITHIN.saturating_sub(EARLY_AFTER), other).await.unwrap_or_else(late)
 }
 
-fn has_addresses(answer: &Answer) -> bool {
-    matches!(answer, Answer::Addresses(..))
+fn has_addresses(answer: &FamilyResult) -> bool {
+    matches!(answer, FamilyResult::Addresses(..))
 }
 
 fn no_addresses_in_time(within: Duration) -> String {
     format!("no DNS server has answered within {within:?}")
 }
 
-fn no_addresses(error: &NetError) -> Answer {
+fn no_addresses(error: &NetError) -> FamilyResult {
     match error {
-        error if error.is_nx_domain() => Answer::None(UNKNOWN_NAME.to_owned()),
-        error if error.is_no_records_found() => Answer::None(NO_ADDRESS.to_owned()),
-        NetError::Timeout => Answer::Failed("no DNS server has answered in time".to_owned()),
+        error if error.is_nx_domain() => FamilyResult::None(UNKNOWN_NAME.to_owned()),
+        error if error.is_no_records_found() => FamilyResult::None(NO_ADDRESS.to_owned()),
+        NetError::Timeout => FamilyResult::Failed("no DNS server has answered in time".to_owned()),
         NetError::Dns(DnsError::ResponseCode(code)) => {
-            Answer::Failed(format!("the DNS server has refused to answer: {code}"))
+            FamilyResult::Failed(format!("the DNS server has refused to answer: {code}"))
         }
-        error => Answer::Failed(format!("DNS can't be asked: {error}")),
+        error => FamilyResult::Failed(format!("DNS can't be asked: {error}")),
     }
 }
 
 /// The addresses that `/etc/hosts` has for `name`. `None`: it has none.
-fn in_hosts_file(name: &str) -> Option<[Answer; 2]> {
+fn in_hosts_file(name: &str) -> Option<[FamilyResult; 2]> {
     let (hosts, parsed) = (Hosts::from_system().ok()?, Name::from_utf8(name).ok()?);
     let found = [RecordType::A, RecordType::AAAA].map(|kind| {
         let lookup = hosts.lookup_static_host(&Query::query(parsed.clone(), kind));
@@ -363,34 +365,34 @@ fn in_hosts_file(name: &str) -> Option<[Answer; 2]> {
     without_ttl(found.into_iter().flatten().collect(), "/etc/hosts has no such address")
 }
 
-async fn by_system(name: &str) -> Option<[Answer; 2]> {
+async fn by_system(name: &str) -> Option<[FamilyResult; 2]> {
     let found = tokio::net::lookup_host((name, 0)).await.ok()?;
     without_ttl(found.map(|address| address.ip()).collect(), "the system knows no such address")
 }
 
 /// These `addresses`, if there are any, by version of IP.
-fn without_ttl(mut addresses: Vec<IpAddr>, otherwise: &str) -> Option<[Answer; 2]> {
+fn without_ttl(mut addresses: Vec<IpAddr>, otherwise: &str) -> Option<[FamilyResult; 2]> {
     addresses.sort_unstable();
     addresses.dedup();
     let until = Instant::now() + WITHOUT_TTL;
     let (v4, v6): (Vec<_>, Vec<_>) = addresses.into_iter().partition(IpAddr::is_ipv4);
     let answer = |addresses: Vec<IpAddr>| match addresses.is_empty() {
-        true => Answer::None(otherwise.to_owned()),
-        false => Answer::Addresses(addresses, until),
+        true => FamilyResult::None(otherwise.to_owned()),
+        false => FamilyResult::Addresses(addresses, until),
     };
     (!v4.is_empty() || !v6.is_empty()).then(|| [v4, v6].map(answer))
 }
 
 /// Without addresses that this machine has no route to: those of a version of IP that it does not have.
-fn reachable(answer: Answer) -> Answer {
-    let Answer::Addresses(addresses, until) = answer else { return answer };
+fn reachable(answer: FamilyResult) -> FamilyResult {
+    let FamilyResult::Addresses(addresses, until) = answer else { return answer };
     let (with_route, without): (Vec<_>, Vec<_>) = addresses.into_iter().partition(|ip| has_route(*ip));
     match with_route.is_empty() {
         true => {
             let without = without.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-            Answer::None(format!("this machine has no route to {without}"))
+            FamilyResult::None(format!("this machine has no route to {without}"))
         }
-        false => Answer::Addresses(with_route, until),
+        false => FamilyResult::Addresses(with_route, until),
     }
 }
 
@@ -468,10 +470,10 @@ mod tests {
         Dns::asking(ResolverConfig::from_parts(domain, search, servers.collect()), options, within)
     }
 
-    fn shown(found: Found) -> (String, [String; 2]) {
+    fn shown(found: ResolvedName) -> (String, [String; 2]) {
         let answer = |answer| match answer {
-            Answer::Addresses(found, _) => found[0].to_string(),
-            Answer::None(why) | Answer::Failed(why) => why,
+            FamilyResult::Addresses(found, _) => found[0].to_string(),
+            FamilyResult::None(why) | FamilyResult::Failed(why) => why,
         };
         (found.full_name.unwrap_or_default(), found.answers.map(answer))
     }
@@ -555,10 +557,10 @@ mod tests {
     fn addresses_of_the_system_are_told_apart_by_version() {
         let addresses = ["::1", "10.0.0.1", "::1"].map(|address| address.parse().unwrap());
         let [v4, v6] = without_ttl(addresses.to_vec(), "none").unwrap();
-        assert!(matches!(v4, Answer::Addresses(found, _) if found == [Ipv4Addr::new(10, 0, 0, 1)]));
-        assert!(matches!(v6, Answer::Addresses(found, _) if found == [Ipv6Addr::LOCALHOST]));
+        assert!(matches!(v4, FamilyResult::Addresses(found, _) if found == [Ipv4Addr::new(10, 0, 0, 1)]));
+        assert!(matches!(v6, FamilyResult::Addresses(found, _) if found == [Ipv6Addr::LOCALHOST]));
         let [v4, v6] = without_ttl(vec![Ipv4Addr::LOCALHOST.into()], "none").unwrap();
-        assert!(has_addresses(&v4) && v6 == Answer::None("none".into()));
+        assert!(has_addresses(&v4) && v6 == FamilyResult::None("none".into()));
         assert_eq!(without_ttl(Vec::new(), "none"), None);
     }
 
@@ -567,9 +569,12 @@ mod tests {
         let until = Instant::now();
         let loopback: IpAddr = Ipv4Addr::LOCALHOST.into();
         let all = vec![loopback];
-        assert_eq!(reachable(Answer::Addresses(all.clone(), until)), Answer::Addresses(all, until));
+        assert_eq!(
+            reachable(FamilyResult::Addresses(all.clone(), until)),
+            FamilyResult::Addresses(all, until)
+        );
         // Broadcast is forbidden to sockets that have not asked for it.
         let broadcast = vec![Ipv4Addr::BROADCAST.into()];
-        assert!(matches!(reachable(Answer::Addresses(broadcast, until)), Answer::None(_)));
+        assert!(matches!(reachable(FamilyResult::Addresses(broadcast, until)), FamilyResult::None(_)));
     }
 }

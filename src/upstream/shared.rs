@@ -2,7 +2,8 @@
 //! are.
 
 use std::{
-    error::Error,
+    net::IpAddr,
+    rc::Rc,
     sync::Arc,
     time::{Duration, Instant, UNIX_EPOCH},
 };
@@ -11,26 +12,21 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::{
-    Affinity, ConnectError, DrainTable, EndpointId, Host, HostChoice, HostId, KeyHash, KeyOwner,
-    UpstreamTlsContext,
-    addresses::AddressTable,
-    balance::Balancer,
+    addresses::{AddressTable, UpstreamClient},
+    affinity::{Affinity, HostId, KeyHash},
+    balance::{Balancer, HostChoice, KeyOwner},
+    drains::{DrainFollower, DrainTable, EndpointId},
     endpoints_file::{EndpointsFileError, ListedInFile},
     health::{Eligible, Outliers},
-    hosts::{Hosts, HostsSnapshot, ListedEndpoint},
+    hosts::{Hosts, HostsSnapshot, ListedEndpoint, UpstreamHost},
     names::Name,
-    pool::MAX_BUFFER,
     queue::ConnectionQueue,
-    with_cause,
+    tls::UpstreamTlsContext,
 };
 use crate::{
     config::model,
     telemetry::metrics::{EndpointFacts, StateChange, UpstreamTlsFacts},
-    tls::{ServerSettings, find_tls_error, handshake_hint},
 };
-
-/// hyper's limit for the header lines of a response. A higher one would cost every response an allocation.
-const MAX_FIELDS: usize = 100;
 
 /// One upstream, with the counters that hold for the whole process.
 #[derive(Debug)]
@@ -41,9 +37,9 @@ pub struct SharedUpstream {
     /// `None`: no endpoint is `https`.
     pub(super) tls: Option<UpstreamTlsContext>,
     /// One permit per open connection, idle ones included, and the requests that wait because none is left.
-    pub(super) queue: ConnectionQueue,
+    pub(super) queue: Arc<ConnectionQueue>,
     /// The client addresses whose requests hold the connections.
-    pub(super) addresses: AddressTable,
+    pub(super) addresses: Arc<AddressTable>,
     /// Notified when a request begins to wait, so that workers close idle connections for it.
     pub(super) wanted: Notify,
     /// The addresses that requests are sent to.
@@ -76,7 +72,7 @@ impl SharedUpstream {
         let upstream = Arc::new(Self {
             tls,
             queue: ConnectionQueue::new(config.max_connections),
-            addresses: AddressTable::new(&config),
+            addresses: Arc::new(AddressTable::new(&config)),
             wanted: Notify::new(),
             hosts,
             outliers: Outliers::new(config.outlier),
@@ -84,12 +80,22 @@ impl SharedUpstream {
             file: Mutex::new(file),
             config,
         });
-        drains.watch(&upstream);
+        drains.watch(Arc::clone(&upstream) as _);
         Ok(upstream)
     }
 
+    /// A client with this address, as limits identify it.
+    pub fn client(&self, ip: IpAddr) -> Rc<UpstreamClient> {
+        UpstreamClient::new(&self.addresses, ip)
+    }
+
+    /// Whether `client` is a client of this upstream with this address.
+    pub fn has_client(&self, client: &UpstreamClient, ip: IpAddr) -> bool {
+        client.is(&self.addresses, ip)
+    }
+
     /// The addresses of all endpoints, drained ones included.
-    pub fn hosts(&self) -> Arc<[Arc<Host>]> {
+    pub fn hosts(&self) -> Arc<[Arc<UpstreamHost>]> {
         self.hosts.all()
     }
 
@@ -101,11 +107,6 @@ impl SharedUpstream {
     /// Differs from that of a snapshot once the hosts are others.
     pub(super) fn hosts_version(&self) -> u64 {
         self.hosts.version()
-    }
-
-    /// Sends no new requests to the endpoints that are drained now.
-    pub(super) fn apply_drains(&self) {
-        self.hosts.apply_drains(|endpoint| self.drain_of(endpoint).is_some());
     }
 
     /// Who has drained an endpoint, and why. `None`: it takes requests.
@@ -129,59 +130,6 @@ impl SharedUpstream {
     pub fn is_drained_by_configuration(&self, url: &str) -> bool {
         let is_it = |listed: &ListedEndpoint| listed.endpoint.drain && listed.endpoint.base_url() == url;
         self.hosts.endpoints().iter().any(is_it)
-    }
-
-    /// An error of a host in words, behind what to look at if that is known.
-    pub fn describe(&self, host: &Host, error: &(dyn Error + 'static)) -> String {
-        let http1: Option<&hyper::Error> = error.downcast_ref();
-        if http1.is_some_and(hyper::Error::is_parse_too_large) {
-            return format!(
-                "its response has more than {MAX_FIELDS} header lines, or more than {} KiB of them",
-                MAX_BUFFER >> 10
-            );
-        }
-        if !host.endpoint.is_https() {
-            let is_nonsense = http1.is_some_and(hyper::Error::is_parse);
-            let also = if is_nonsense { " (if the port uses TLS, write https://)" } else { "" };
-            return with_cause(error) + also;
-        }
-        let section = format!("upstreams.{}.tls", self.config.name);
-        let named = match self.config.tls.as_ref().and_then(|tls| tls.server_name.as_ref()) {
-            Some(name) => format!("{section}.server_name ({name})"),
-            None => "the host in its URL".to_owned(),
-        };
-        let without_protocol = match self.config.protocol {
-            model::Protocol::H1 => "the server does not offer HTTP/1.1 in its TLS handshake (ALPN)",
-            model::Protocol::H2 => {
-                "the server does not speak HTTP/2, by its TLS handshake (ALPN): set `protocol: h1`"
-            }
-            model::Protocol::Auto => {
-                "the server offers neither HTTP/2 nor HTTP/1.1 in its TLS handshake (ALPN)"
-            }
-        };
-        let settings =
-            ServerSettings { tls: &section, host: &named, without_tls: "write http://", without_protocol };
-        let hint = find_tls_error(error).and_then(|error| handshake_hint(error, settings));
-        let error = with_cause(error);
-        match hint {
-            Some(hint) => format!("{hint} ({error})"),
-            None => error,
-        }
-    }
-
-    /// Why there is no connection to a host: the end of a sentence that begins with it.
-    pub fn describe_connect_error(&self, host: &Host, error: &ConnectError) -> String {
-        match error {
-            ConnectError::Handshake(error) => self.describe(host, &**error),
-            ConnectError::HandshakeTimeout => {
-                format!("{error}: if the port does not use TLS, write http://")
-            }
-            ConnectError::Full(_)
-            | ConnectError::NoHost
-            | ConnectError::Exhausted(_)
-            | ConnectError::Unreachable(_)
-            | ConnectError::Timeout => error.to_string(),
-        }
     }
 
     /// How the TLS to its endpoints stands. `None`: none is `https`.
@@ -248,7 +196,7 @@ impl SharedUpstream {
     }
 
     /// The host with this name in a cookie, if it gets requests now.
-    pub fn named_host(&self, id: HostId, now: Instant) -> Option<Arc<Host>> {
+    pub fn named_host(&self, id: HostId, now: Instant) -> Option<Arc<UpstreamHost>> {
         let hosts = self.hosts_snapshot().hosts;
         let eligible = Eligible::new(&hosts, &[], now);
         hosts.iter().find(|host| host.id == id && eligible.admits(host)).cloned()
@@ -284,6 +232,12 @@ impl SharedUpstream {
             resolution: listed.resolution(),
         };
         self.hosts.endpoints().iter().map(facts).collect()
+    }
+}
+
+impl DrainFollower for SharedUpstream {
+    fn apply_drains(&self) {
+        self.hosts.apply_drains(|endpoint| self.drain_of(endpoint).is_some());
     }
 }
 

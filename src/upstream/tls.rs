@@ -73,14 +73,14 @@ pub(super) struct HandshakeConfig {
 #[derive(Debug)]
 struct Files {
     ca: Option<Reread<Arc<ServerVerifier>, 1>>,
-    certificate: Option<Reread<ClientCertificate, 2>>,
+    certificate: Option<Reread<LoadedCertificate, 2>>,
     /// Something was made anew, and is not used yet.
     is_pending: bool,
 }
 
 /// The certificate that servers are shown.
 #[derive(Debug)]
-struct ClientCertificate {
+struct LoadedCertificate {
     key: Arc<CertifiedKey>,
     info: Arc<CertificateInfo>,
 }
@@ -248,7 +248,7 @@ fn authorities([file]: &[WatchedFile; 1]) -> Result<Arc<ServerVerifier>, Upstrea
     Ok(Arc::new(ServerVerifier::new(authorities, trusted)?))
 }
 
-fn certificate_with_key([cert, key]: &[WatchedFile; 2]) -> Result<ClientCertificate, UpstreamTlsError> {
+fn certificate_with_key([cert, key]: &[WatchedFile; 2]) -> Result<LoadedCertificate, UpstreamTlsError> {
     let chain = tls::certificates(cert.bytes()).map_err(|error| pem_error(cert, error))?;
     let private_key = tls::private_key(key.bytes()).map_err(|error| pem_error(key, error))?;
     let info = chain.first().and_then(CertificateInfo::read);
@@ -256,7 +256,7 @@ fn certificate_with_key([cert, key]: &[WatchedFile; 2]) -> Result<ClientCertific
     let certified = tls::certified_key(chain, private_key);
     let certified =
         certified.map_err(|error| certificate_error(if error.is_of_key() { key } else { cert }, error))?;
-    Ok(ClientCertificate { key: Arc::new(certified), info: Arc::new(info) })
+    Ok(LoadedCertificate { key: Arc::new(certified), info: Arc::new(info) })
 }
 
 fn pem_error(file: &WatchedFile, error: PemError) -> UpstreamTlsError {

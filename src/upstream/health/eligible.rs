@@ -2,7 +2,7 @@
 
 use std::{ptr, sync::Arc, time::Instant};
 
-use crate::upstream::{Host, Standing};
+use crate::upstream::{Standing, UpstreamHost};
 
 /// The hosts of an upstream that may get the next request. There is always one.
 #[derive(Debug, Clone, Copy)]
@@ -10,7 +10,7 @@ pub(in crate::upstream) struct Eligible<'a> {
     /// The least fit of them.
     worst: Standing,
     /// Those that are left out, since the request has failed on them.
-    avoided: &'a [Arc<Host>],
+    avoided: &'a [Arc<UpstreamHost>],
     now: Instant,
 }
 
@@ -20,7 +20,11 @@ impl<'a> Eligible<'a> {
     ///
     /// The request has failed on the hosts `tried`, in this order. One of them gets it again only where all others are less
     /// fit, and the last of them only where there is no other such one.
-    pub(in crate::upstream) fn new(hosts: &[Arc<Host>], tried: &'a [Arc<Host>], now: Instant) -> Self {
+    pub(in crate::upstream) fn new(
+        hosts: &[Arc<UpstreamHost>],
+        tried: &'a [Arc<UpstreamHost>],
+        now: Instant,
+    ) -> Self {
         let (mut usable, mut suspect) = (0, 0);
         for host in hosts {
             match host.state.standing(now) {
@@ -47,7 +51,7 @@ impl<'a> Eligible<'a> {
     }
 
     /// Whether `host` is one of them.
-    pub(in crate::upstream) fn admits(&self, host: &Host) -> bool {
+    pub(in crate::upstream) fn admits(&self, host: &UpstreamHost) -> bool {
         host.state.standing(self.now) <= self.worst
             && self.avoided.iter().all(|avoided| !ptr::eq(&**avoided, host))
     }
@@ -75,7 +79,8 @@ mod tests {
             tried.extend(standing.is_uppercase().then(|| Arc::clone(host)));
         }
         let eligible = Eligible::new(&hosts, &tried, now);
-        let show = |(host, standing): (&Arc<Host>, char)| if eligible.admits(host) { standing } else { '-' };
+        let show =
+            |(host, standing): (&Arc<UpstreamHost>, char)| if eligible.admits(host) { standing } else { '-' };
         hosts.iter().zip(standings.chars()).map(show).collect()
     }
 

@@ -10,7 +10,7 @@ use tokio::{
 use super::probe::probe;
 use crate::{
     config::model::HealthCheck,
-    upstream::{Host, SharedUpstream},
+    upstream::{SharedUpstream, UpstreamHost},
 };
 
 /// How often it is looked whether there are other upstreams or hosts, and whether ejections are over.
@@ -80,12 +80,12 @@ impl WatchedUpstream {
 
 /// The probes of one host, which end when it is dropped.
 struct ProbeTask {
-    host: Arc<Host>,
+    host: Arc<UpstreamHost>,
     task: AbortHandle,
 }
 
 impl ProbeTask {
-    fn spawn(upstream: &Arc<SharedUpstream>, host: &Arc<Host>, check: &HealthCheck) -> Self {
+    fn spawn(upstream: &Arc<SharedUpstream>, host: &Arc<UpstreamHost>, check: &HealthCheck) -> Self {
         let task = probe_again_and_again(Arc::clone(upstream), Arc::clone(host), check.clone());
         Self { host: Arc::clone(host), task: spawn_local(task).abort_handle() }
     }
@@ -101,7 +101,7 @@ impl Drop for ProbeTask {
 /// has ended.
 async fn probe_again_and_again(
     upstream: Arc<SharedUpstream>,
-    host: Arc<Host>,
+    host: Arc<UpstreamHost>,
     check: HealthCheck,
 ) -> Infallible {
     loop {

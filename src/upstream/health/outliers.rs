@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::{
     config::model::OutlierDetection,
-    upstream::{Host, HostChange},
+    upstream::{HostChange, UpstreamHost},
 };
 
 /// The statuses of gRPC that say what 5xx says: UNKNOWN, INTERNAL, UNAVAILABLE and DATA_LOSS.
@@ -76,8 +76,8 @@ impl Outliers {
     /// Counts the failure of a request to `host`, one of `hosts`, and ejects it if that is due.
     pub(in crate::upstream) fn failed(
         &self,
-        hosts: impl FnOnce() -> Arc<[Arc<Host>]>,
-        host: &Host,
+        hosts: impl FnOnce() -> Arc<[Arc<UpstreamHost>]>,
+        host: &UpstreamHost,
         failure: RequestFailure<'_>,
         now: Instant,
     ) -> Option<HostChange> {
@@ -115,10 +115,10 @@ impl Outliers {
     /// each.
     pub(in crate::upstream) fn settle(
         &self,
-        all: &[Arc<Host>],
-        in_use: &[Arc<Host>],
+        all: &[Arc<UpstreamHost>],
+        in_use: &[Arc<UpstreamHost>],
         now: Instant,
-        mut changed: impl FnMut(&Host, HostChange),
+        mut changed: impl FnMut(&UpstreamHost, HostChange),
     ) {
         for host in all {
             if let Some(change) = host.state.settle(now) {
@@ -148,11 +148,11 @@ impl Outliers {
     }
 }
 
-fn contains(hosts: &[Arc<Host>], host: &Host) -> bool {
+fn contains(hosts: &[Arc<UpstreamHost>], host: &UpstreamHost) -> bool {
     hosts.iter().any(|other| ptr::eq(&**other, host))
 }
 
-fn ejected(hosts: &[Arc<Host>], now: Instant) -> impl Iterator<Item = &Arc<Host>> {
+fn ejected(hosts: &[Arc<UpstreamHost>], now: Instant) -> impl Iterator<Item = &Arc<UpstreamHost>> {
     hosts.iter().filter(move |host| host.state.is_ejected(now))
 }
 

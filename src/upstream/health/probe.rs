@@ -18,10 +18,10 @@ use tokio::{
 use crate::{
     config::model::{Endpoint, HealthCheck, Probe, format_duration},
     upstream::{
-        ConnectError, Host, SharedUpstream,
+        ConnectError, SharedUpstream, UpstreamHost,
         connect::{Connected, connect},
         host_state::ProbeFailure,
-        http2::{Http2Connection, StreamNeeds},
+        http2::{StreamNeeds, UpstreamHttp2Connection},
         io::UpstreamIo,
     },
 };
@@ -47,7 +47,7 @@ const MAX_GRPC_ANSWER: usize = 4 << 10;
 /// says nothing of the host.
 pub(super) async fn probe(
     upstream: &SharedUpstream,
-    host: &Host,
+    host: &UpstreamHost,
     check: &HealthCheck,
 ) -> Option<Result<(), ProbeFailure>> {
     let late = Instant::now() + check.timeout;
@@ -67,14 +67,14 @@ pub(super) async fn probe(
 }
 
 /// Asks `host` over a new connection. An error is the end of a sentence.
-async fn ask(connected: Connected, host: &Host, check: &HealthCheck) -> Result<(), String> {
+async fn ask(connected: Connected, host: &UpstreamHost, check: &HealthCheck) -> Result<(), String> {
     let endpoint = &host.endpoint;
     match &check.probe {
         Probe::Tcp => Ok(()),
         Probe::Http { path, host, statuses } => {
             let host = host.as_ref().unwrap_or(&endpoint.authority);
             let status = if connected.is_http2 {
-                let requests = open_http2(connected.io, connected.tls_version).await?;
+                let requests = open_http2(connected, endpoint).await?;
                 http2_status(requests, endpoint, path, host).await?
             } else {
                 http1_status(connected.io, path, host).await?
@@ -89,7 +89,7 @@ async fn ask(connected: Connected, host: &Host, check: &HealthCheck) -> Result<(
         }
         Probe::Grpc { service, host } => {
             let host = host.as_ref().unwrap_or(&endpoint.authority);
-            let requests = open_http2(connected.io, connected.tls_version).await?;
+            let requests = open_http2(connected, endpoint).await?;
             grpc_check(requests, endpoint, host, service, check.timeout).await
         }
     }
@@ -153,8 +153,10 @@ fn response_head(received: &[u8]) -> Result<Option<(StatusCode, usize)>, String>
     Ok(Some((status, length)))
 }
 
-async fn open_http2(io: UpstreamIo, tls_version: u64) -> Result<Http2Requests, String> {
-    let connection = Http2Connection::open(io, tls_version, StreamNeeds::default(), Instant::now());
+async fn open_http2(connected: Connected, endpoint: &Endpoint) -> Result<Http2Requests, String> {
+    let Connected { io, tls_version, .. } = connected;
+    let needs = StreamNeeds::default();
+    let connection = UpstreamHttp2Connection::open(io, endpoint, tls_version, needs, Instant::now());
     let connection = connection.await.map_err(|error| error.to_string())?;
     let requests = connection.requests().ready().await.map_err(|error| broken_stream(&error))?;
     Ok(Http2Requests { requests, _connection: connection })
@@ -163,7 +165,7 @@ async fn open_http2(io: UpstreamIo, tls_version: u64) -> Result<Http2Requests, S
 /// Where a request is sent by HTTP/2, and its connection, which ends with it.
 struct Http2Requests {
     requests: SendRequest<Bytes>,
-    _connection: std::rc::Rc<Http2Connection>,
+    _connection: std::rc::Rc<UpstreamHttp2Connection>,
 }
 
 async fn http2_status(

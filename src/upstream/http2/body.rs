@@ -41,13 +41,13 @@ pub(in crate::upstream) struct Http2Body(Rc<ListedBody>);
 
 /// A body, and its place among those of its connection.
 struct ListedBody {
-    body: RefCell<BodyState>,
+    body: RefCell<BufferedStream>,
     bodies: Rc<OpenBodies>,
     place: usize,
     client: Option<Rc<UpstreamClient>>,
 }
 
-struct BodyState {
+struct BufferedStream {
     stream: RecvStream,
     held: HeldData,
     /// The error behind what is held.
@@ -78,8 +78,14 @@ impl Http2Body {
     ) -> Self {
         let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
         let left = length.and_then(|length| length.parse().ok());
-        let body =
-            BodyState { stream, held: HeldData::default(), error: None, waker: None, left, has_data: true };
+        let body = BufferedStream {
+            stream,
+            held: HeldData::default(),
+            error: None,
+            waker: None,
+            left,
+            has_data: true,
+        };
         let mut all = bodies.0.borrow_mut();
         let entry = all.vacant_entry();
         let (bodies, place) = (Rc::clone(bodies), entry.key());
@@ -151,7 +157,7 @@ impl fmt::Debug for Http2Body {
     }
 }
 
-impl BodyState {
+impl BufferedStream {
     /// Takes out of h2 what nobody has read: how many bytes.
     fn hold(&mut self) -> usize {
         let before = self.held.bytes;

@@ -1,11 +1,12 @@
 //! A connection that requests share.
 
 use std::{
+    any::Any,
     cell::{Cell, RefCell},
     future::poll_fn,
     io,
     pin::{Pin, pin},
-    rc::Rc,
+    rc::{Rc, Weak},
     task::{Context, Poll, Waker},
     time::{Duration, Instant},
 };
@@ -16,11 +17,11 @@ use tokio::{sync::oneshot, time::timeout};
 
 use super::{
     body::{OpenBodies, is_much_held},
-    io::{Http2Io, PAUSE, SendWindow},
+    io::{PAUSE, SendWindow, WindowTrackingIo},
     needs::StreamNeeds,
-    resets::{AbandonedStreams, ResetBudget},
+    resets::{EVERY, ResetBudget},
 };
-use crate::upstream::io::UpstreamIo;
+use crate::{config::model::Endpoint, upstream::io::UpstreamIo};
 
 /// The most streams of one connection, however many the endpoint allows.
 const MAX_STREAMS: usize = 100;
@@ -48,7 +49,8 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 const PROBATION: Duration = Duration::from_secs(5);
 
 /// One connection to an endpoint. Closed when it is dropped, which its last stream does once the pool has retired it.
-pub(in crate::upstream) struct Http2Connection {
+pub(in crate::upstream) struct UpstreamHttp2Connection {
+    pub(super) endpoint: Endpoint,
     /// The version of the TLS settings that it was opened under. 0: it has no TLS.
     pub(in crate::upstream) tls_version: u64,
     /// Never sent with: each stream takes a clone.
@@ -73,14 +75,15 @@ pub(in crate::upstream) struct Http2Connection {
     is_narrow: bool,
     /// Whether it is to take no other stream, for the sake of those that it has.
     is_worn: Cell<bool>,
-    /// Those that wait to be reset.
-    pub(super) abandoned: AbandonedStreams,
+    /// The handles of streams that wait to be reset, which dropping a handle does. Until then the endpoint sends at most as
+    /// much of a response as its stream's window allows.
+    abandoned: RefCell<Vec<Box<dyn Any>>>,
     bodies: Rc<OpenBodies>,
     /// Told of the end by being dropped.
     _dropped: oneshot::Sender<()>,
 }
 
-impl Http2Connection {
+impl UpstreamHttp2Connection {
     /// Begins HTTP/2 on `stream`, and waits until the endpoint has: only then it is known that it speaks HTTP/2, and how
     /// many streams it allows.
     ///
@@ -88,6 +91,7 @@ impl Http2Connection {
     /// The endpoint has closed the connection, or does not speak HTTP/2.
     pub(in crate::upstream) async fn open(
         stream: UpstreamIo,
+        endpoint: &Endpoint,
         tls_version: u64,
         needs: StreamNeeds,
         now: Instant,
@@ -103,7 +107,7 @@ impl Http2Connection {
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buffer_size(SEND_BUFFER)
             .max_header_list_size(MAX_HEAD)
-            .handshake(Http2Io::new(stream, Rc::clone(&received), Rc::clone(&window)));
+            .handshake(WindowTrackingIo::new(stream, Rc::clone(&received), Rc::clone(&window)));
         let (requests, mut connection) = handshake.await.map_err(no_http2)?;
         poll_fn(|cx| match Pin::new(&mut connection).poll(cx) {
             Poll::Ready(Ok(())) => Poll::Ready(Err(io::Error::other(
@@ -125,6 +129,7 @@ impl Http2Connection {
         };
         tokio::task::spawn_local(driver.drive(dropped));
         Ok(Rc::new(Self {
+            endpoint: endpoint.clone(),
             tls_version,
             requests: RefCell::new(requests),
             limit,
@@ -138,7 +143,7 @@ impl Http2Connection {
             resets: ResetBudget::new(),
             is_narrow,
             is_worn: Cell::new(false),
-            abandoned: AbandonedStreams::default(),
+            abandoned: RefCell::default(),
             bodies,
             _dropped: sender,
         }))
@@ -183,6 +188,16 @@ impl Http2Connection {
         may
     }
 
+    /// Resets a stream, by dropping its `handle`, once the budget allows it. A connection without other streams by then is
+    /// closed instead.
+    pub(super) fn abandon(self: &Rc<Self>, handle: impl Any) {
+        let mut abandoned = self.abandoned.borrow_mut();
+        abandoned.push(Box::new(handle));
+        if abandoned.len() == 1 {
+            tokio::task::spawn_local(reset_abandoned(Rc::downgrade(self)));
+        }
+    }
+
     /// Streams that are taken.
     pub(in crate::upstream) fn streams(&self) -> usize {
         self.streams.get()
@@ -208,7 +223,7 @@ impl Http2Connection {
         self.idle_since.set(now);
     }
 
-    /// Where streams are opened. The pool counts them ([`Http2Connection::has_room`]).
+    /// Where streams are opened. The pool counts them ([`UpstreamHttp2Connection::has_room`]).
     pub(in crate::upstream) fn requests(&self) -> SendRequest<Bytes> {
         self.requests.borrow().clone()
     }
@@ -243,7 +258,7 @@ impl Http2Connection {
 
 /// The connection as its own task has it.
 struct ConnectionDriver {
-    connection: Connection<Http2Io, Bytes>,
+    connection: Connection<WindowTrackingIo, Bytes>,
     limit: Rc<Cell<usize>>,
     received: Rc<Cell<u64>>,
     bodies: Rc<OpenBodies>,
@@ -272,6 +287,21 @@ impl ConnectionDriver {
         if let Err(error) = result {
             // The requests on it learn of it from their answers.
             tracing::debug!("connection to an endpoint ended: {error}");
+        }
+    }
+}
+
+/// Resets the abandoned streams of a connection, one by one.
+async fn reset_abandoned(connection: Weak<UpstreamHttp2Connection>) {
+    loop {
+        tokio::time::sleep(EVERY).await;
+        let Some(connection) = connection.upgrade() else { return };
+        let mut abandoned = connection.abandoned.borrow_mut();
+        if connection.may_reset(Instant::now()) {
+            abandoned.pop();
+        }
+        if abandoned.is_empty() {
+            return;
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::{
 /// side, which learns of the end as surely, tells it.
 ///
 /// After so many bytes ([`PAUSE`]) it lets other tasks have their turn.
-pub(super) struct Http2Io {
+pub(super) struct WindowTrackingIo {
     stream: UpstreamIo,
     /// Bytes that were read.
     received: Rc<Cell<u64>>,
@@ -66,7 +66,7 @@ impl SendWindow {
 /// endpoint send.
 pub(super) const PAUSE: u64 = 128 << 10;
 
-impl Http2Io {
+impl WindowTrackingIo {
     pub(super) fn new(stream: UpstreamIo, received: Rc<Cell<u64>>, window: Rc<SendWindow>) -> Self {
         let (sent_frames, received_frames) = (FrameFollower::of_client(), FrameFollower::of_server());
         Self { stream, received, pause_at: PAUSE, window, sent_frames, received_frames }
@@ -77,7 +77,7 @@ impl Http2Io {
     }
 }
 
-impl AsyncRead for Http2Io {
+impl AsyncRead for WindowTrackingIo {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -102,7 +102,7 @@ impl AsyncRead for Http2Io {
     }
 }
 
-impl AsyncWrite for Http2Io {
+impl AsyncWrite for WindowTrackingIo {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write(cx, buf);
         let result = self.unless_hung_up(result, buf.len());

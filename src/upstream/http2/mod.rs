@@ -14,7 +14,7 @@ mod tunnel;
 mod upload;
 
 pub(super) use body::Http2Body;
-pub(super) use connection::Http2Connection;
+pub(super) use connection::UpstreamHttp2Connection;
 pub use needs::StreamNeeds;
 pub(super) use slot::StreamSlot;
 pub(super) use tunnel::Http2Tunnel;

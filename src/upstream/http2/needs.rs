@@ -2,7 +2,7 @@
 
 use http::Request;
 
-use crate::upstream::RequestBody;
+use crate::upstream::OutgoingBody;
 
 /// What a request asks of a connection that others share.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ const UNKNOWN_WINDOW: u32 = 48 << 10;
 
 impl StreamNeeds {
     /// Those of `request`.
-    pub fn of<B: RequestBody>(request: &Request<B>) -> Self {
+    pub fn of<B: OutgoingBody>(request: &Request<B>) -> Self {
         let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
         let fields = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD);
         let is_alone = target > MAX_TARGET || target + fields.sum::<usize>() > MAX_FIELDS;

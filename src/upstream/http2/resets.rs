@@ -5,18 +5,14 @@
 //! other requests on it would break off. So a connection has a budget, and what is beyond waits.
 
 use std::{
-    any::Any,
-    cell::{Cell, RefCell},
-    rc::{Rc, Weak},
+    cell::Cell,
     time::{Duration, Instant},
 };
-
-use super::connection::Http2Connection;
 
 /// Resets that a connection has at once, and how long it takes until it has another. The h2 crate allows 20 of requests that it has
 /// not looked at yet, Netty 200 in 30 seconds, Jetty 128 in one, Node 1,000 and then 33 a second.
 const BURST: u32 = 16;
-const EVERY: Duration = Duration::from_millis(333);
+pub(super) const EVERY: Duration = Duration::from_millis(333);
 
 /// So many streams allow for another reset. Envoy closes a connection once half of at least 500 were reset.
 const STREAMS_A_RESET: u64 = 4;
@@ -45,37 +41,6 @@ impl ResetBudget {
             self.resets.set(self.resets.get() + 1);
         }
         may
-    }
-}
-
-/// The handles of streams that wait to be reset, which dropping them does. The endpoint sends as much of a response as its stream's
-/// window holds at most.
-#[derive(Default)]
-pub(super) struct AbandonedStreams(RefCell<Vec<Box<dyn Any>>>);
-
-impl AbandonedStreams {
-    /// Has a stream of `connection` reset once its budget allows it. If it has no other streams by then, it is closed instead.
-    pub(super) fn add(connection: &Rc<Http2Connection>, handle: impl Any) {
-        let mut streams = connection.abandoned.0.borrow_mut();
-        streams.push(Box::new(handle));
-        if streams.len() == 1 {
-            tokio::task::spawn_local(reset(Rc::downgrade(connection)));
-        }
-    }
-}
-
-/// Resets the abandoned streams of a connection, one by one.
-async fn reset(connection: Weak<Http2Connection>) {
-    loop {
-        tokio::time::sleep(EVERY).await;
-        let Some(connection) = connection.upgrade() else { return };
-        let mut streams = connection.abandoned.0.borrow_mut();
-        if connection.may_reset(Instant::now()) {
-            streams.pop();
-        }
-        if streams.is_empty() {
-            return;
-        }
     }
 }
 

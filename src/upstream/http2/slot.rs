@@ -13,28 +13,17 @@ use bytes::Bytes;
 use h2::{Reason, SendStream, client::ResponseFuture, ext::Protocol};
 use http::{Request, Response, StatusCode};
 
-use super::{
-    body::Http2Body, connection::Http2Connection, request::http2_head, resets::AbandonedStreams,
-    tunnel::Http2Tunnel, upload::Upload,
-};
+use super::{body::Http2Body, connection::UpstreamHttp2Connection, request::http2_head, upload::Upload};
 use crate::upstream::{
-    ExchangeError, HostPool, IncomingBody, OnInformational, RequestBody, SendError, UpstreamClient,
-    UpstreamPool,
+    ExchangeError, IncomingBody, OnInformational, OutgoingBody, SendError, UpstreamClient,
 };
 
 /// A stream that outlasts this without a byte from the endpoint, and is then given up, makes its connection suspicious.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// The right to one stream of a connection. Dropped before the whole answer has come, the stream is reset, now or later.
-pub(in crate::upstream) struct StreamSlot<B: RequestBody> {
-    host: Rc<HostPool<B>>,
-    pool: Rc<UpstreamPool<B>>,
-    state: Rc<StreamState<B>>,
-}
-
-/// How far the request has come.
-struct StreamState<B> {
-    connection: Rc<Http2Connection>,
+/// The right to one stream of a connection, and how far the request on it has come.
+pub(in crate::upstream) struct StreamSlot<B> {
+    pub(in crate::upstream) connection: Rc<UpstreamHttp2Connection>,
     /// Whose request it is, once that is known.
     client: OnceCell<Rc<UpstreamClient>>,
     sending: Cell<Sending<B>>,
@@ -60,15 +49,11 @@ enum Sending<B> {
     Tunnel(SendStream<Bytes>),
 }
 
-impl<B: RequestBody> StreamSlot<B> {
-    /// Takes a stream of `connection` to `host`, which has room.
-    pub(in crate::upstream) fn take(
-        connection: Rc<Http2Connection>,
-        host: &Rc<HostPool<B>>,
-        pool: &Rc<UpstreamPool<B>>,
-    ) -> Self {
+impl<B: OutgoingBody> StreamSlot<B> {
+    /// Takes a stream of `connection`, which has room.
+    pub(in crate::upstream) fn take(connection: Rc<UpstreamHttp2Connection>) -> Rc<Self> {
         connection.take_stream();
-        let state = StreamState {
+        Rc::new(Self {
             connection,
             client: OnceCell::new(),
             sending: Cell::default(),
@@ -76,38 +61,37 @@ impl<B: RequestBody> StreamSlot<B> {
             is_broken: Cell::new(false),
             waiter: Cell::new(None),
             is_excused: Cell::new(false),
-        };
-        Self { host: Rc::clone(host), pool: Rc::clone(pool), state: Rc::new(state) }
+        })
     }
 
     /// It is for a request of `client`.
     pub(in crate::upstream) fn set_client(&self, client: &Rc<UpstreamClient>) {
-        let _twice = self.state.client.set(Rc::clone(client));
+        let _twice = self.client.set(Rc::clone(client));
     }
 
     /// Whether a WebSocket may pass on it.
     pub(in crate::upstream) fn offers_websockets(&self) -> bool {
-        self.state.connection.offers_websockets()
+        self.connection.offers_websockets()
     }
 
     /// Whether the connection has had other streams.
     pub(in crate::upstream) fn has_had_company(&self) -> bool {
-        self.state.connection.opened() > 1
+        self.connection.opened() > 1
     }
 
     /// If the request ends before its time, that is no doing of its client.
     pub(in crate::upstream) fn excuse_client(&self) {
-        self.state.is_excused.set(true);
+        self.is_excused.set(true);
     }
 
     /// Sends `request` and waits for the head of the answer.
     ///
     /// The handshake of a WebSocket is answered as by HTTP/1.1: with 101 where the endpoint has accepted it.
     pub(in crate::upstream) fn send(
-        &self,
+        self: &Rc<Self>,
         request: Request<B>,
     ) -> impl Future<Output = Result<Response<IncomingBody>, SendError<B>>> + use<B> {
-        let (state, host) = (Rc::clone(&self.state), Rc::clone(&self.host));
+        let slot = Rc::clone(self);
         async move {
             let (head, body) = request.into_parts();
             // The head goes to h2, which does not give it back.
@@ -115,13 +99,13 @@ impl<B: RequestBody> StreamSlot<B> {
             let mut repeatable = body.repeatable();
             let is_idempotent = head.method.is_idempotent();
             let on_informational = head.extensions.get::<OnInformational>().cloned();
-            let message = http2_head(head, &body.size_hint(), &host.endpoint);
+            let message = http2_head(head, &body.size_hint(), &slot.connection.endpoint);
             let is_tunnel = message.extensions().get::<Protocol>().is_some();
             let is_empty = body.is_end_stream();
             let may_repeat = is_idempotent && !is_tunnel;
             let is_whole = is_empty && !is_tunnel;
-            state.waiting.set(Some((Instant::now(), state.connection.received())));
-            let result = match state.connection.requests().send_request(message, is_whole) {
+            slot.waiting.set(Some((Instant::now(), slot.connection.received())));
+            let result = match slot.connection.requests().send_request(message, is_whole) {
                 Ok((answer, mut stream)) => {
                     let sending = if is_tunnel {
                         Sending::Tunnel(stream)
@@ -135,15 +119,15 @@ impl<B: RequestBody> StreamSlot<B> {
                                 Sending::Whole(stream)
                             }
                             Err(body) => {
-                                let of = Rc::downgrade(&state);
+                                let of = Rc::downgrade(&slot);
                                 let may_reset =
-                                    move || of.upgrade().is_some_and(|state| state.body_broke_off());
+                                    move || of.upgrade().is_some_and(|slot| slot.body_broke_off());
                                 Sending::Upload(Upload::begin(body, stream, may_reset))
                             }
                         }
                     };
-                    state.sending.set(sending);
-                    state.answer_head(answer, on_informational).await
+                    slot.sending.set(sending);
+                    slot.answer_head(answer, on_informational).await
                 }
                 Err(error) => {
                     repeatable = repeatable.or(Some(body));
@@ -152,26 +136,26 @@ impl<B: RequestBody> StreamSlot<B> {
             };
             match result {
                 Ok(mut response) => {
-                    state.waiting.set(None);
-                    match state.sending.take() {
+                    slot.waiting.set(None);
+                    match slot.sending.take() {
                         Sending::Tunnel(stream) if response.status().is_success() => {
                             *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-                            state.sending.set(Sending::Tunnel(stream));
+                            slot.sending.set(Sending::Tunnel(stream));
                         }
                         Sending::Tunnel(mut refused) => {
                             let _ended = refused.send_data(Bytes::new(), true);
-                            state.sending.set(Sending::Whole(refused));
+                            slot.sending.set(Sending::Whole(refused));
                         }
-                        sending => state.sending.set(sending),
+                        sending => slot.sending.set(sending),
                     }
                     Ok(response)
                 }
                 Err(error) => {
                     let is_unprocessed = is_unprocessed(&error);
-                    let body = match state.sending.take() {
+                    let body = match slot.sending.take() {
                         // Nobody has its body any more, but the stream is to be reset.
-                        sending if state.is_broken.get() => {
-                            state.sending.set(sending);
+                        sending if slot.is_broken.get() => {
+                            slot.sending.set(sending);
                             None
                         }
                         _ if !is_unprocessed && !may_repeat => None,
@@ -185,29 +169,40 @@ impl<B: RequestBody> StreamSlot<B> {
         }
     }
 
-    /// The stream of bytes that it has become with `answer`. `None`: it has not switched protocols.
-    pub(in crate::upstream) fn upgrade(self, answer: IncomingBody) -> Option<Http2Tunnel<B>> {
-        let Sending::Tunnel(sender) = self.state.sending.take() else { return None };
-        let IncomingBody::Http2(body) = answer else { return None };
-        Some(Http2Tunnel::new(body, sender, self))
+    /// The sending side of a stream that has switched protocols. `None`: it has not.
+    pub(super) fn take_tunnel(&self) -> Option<SendStream<Bytes>> {
+        match self.sending.take() {
+            Sending::Tunnel(sender) => Some(sender),
+            _ => None,
+        }
     }
 
     /// The tunnel that the stream has become is dropped before both sides have ended, and the stream is reset with its `sender`.
     pub(super) fn tunnel_reset(&self, sender: &mut SendStream<Bytes>) {
         if !has_ended(sender) {
-            self.state.count_end();
-            self.state.connection.may_reset(Instant::now());
+            self.count_end();
+            self.connection.may_reset(Instant::now());
         }
     }
 
     /// The whole answer was read. What the endpoint did not want of the request is not sent.
-    pub(in crate::upstream) fn release(self) {
-        self.state.waiting.set(None);
-        self.state.sending.set(Sending::Nothing);
+    pub(in crate::upstream) fn release(&self) {
+        self.waiting.set(None);
+        self.sending.set(Sending::Nothing);
     }
-}
 
-impl<B: RequestBody> StreamState<B> {
+    /// Gives the stream up. Unless the whole response has come, it is reset, now or later.
+    pub(in crate::upstream) fn give_up(&self) {
+        self.abandon(self.sending.take());
+        // Also where the request that waits for it is dropped: its client may not wait as long as the proxy does.
+        if let Some((since, received)) = self.waiting.get()
+            && received == self.connection.received()
+            && since.elapsed() >= SILENCE
+        {
+            self.connection.note_silence();
+        }
+    }
+
     /// The body of the request broke off. Whether the stream is to be reset now.
     fn body_broke_off(&self) -> bool {
         if self.waiting.get().is_none() {
@@ -240,7 +235,7 @@ impl<B: RequestBody> StreamState<B> {
         }
         self.count_end();
         if !self.connection.may_reset(Instant::now()) {
-            AbandonedStreams::add(&self.connection, stream);
+            self.connection.abandon(stream);
         }
     }
 
@@ -271,21 +266,6 @@ impl<B: RequestBody> StreamState<B> {
         let body =
             Http2Body::new(stream, &head.headers, self.connection.bodies(), self.client.get().cloned());
         Ok(Response::from_parts(head, IncomingBody::Http2(body)))
-    }
-}
-
-impl<B: RequestBody> Drop for StreamSlot<B> {
-    fn drop(&mut self) {
-        self.state.abandon(self.state.sending.take());
-        let connection = &self.state.connection;
-        // Also where the request that waits for it is dropped: its client may not wait as long as the proxy does.
-        if let Some((since, received)) = self.state.waiting.get()
-            && received == connection.received()
-            && since.elapsed() >= SILENCE
-        {
-            connection.note_silence();
-        }
-        self.pool.stream_ended(connection, &self.host);
     }
 }
 

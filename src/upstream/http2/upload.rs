@@ -7,16 +7,16 @@ use h2::{Reason, SendStream};
 use http_body::Frame;
 use tokio::task::AbortHandle;
 
-use crate::upstream::RequestBody;
+use crate::upstream::OutgoingBody;
 
 /// A body that is being sent, until it is dropped.
 pub(super) struct Upload<B> {
-    source: Rc<RefCell<Source<B>>>,
+    source: Rc<RefCell<UploadBody<B>>>,
     stream: Rc<RefCell<SendStream<Bytes>>>,
     task: AbortHandle,
 }
 
-struct Source<B> {
+struct UploadBody<B> {
     /// `None`: it was taken back.
     body: Option<B>,
     /// Whether anything of it was taken.
@@ -29,11 +29,11 @@ impl<B> Drop for Upload<B> {
     }
 }
 
-impl<B: RequestBody> Upload<B> {
+impl<B: OutgoingBody> Upload<B> {
     /// Sends `body`, in a task of its own: it must go on while nobody reads the answer. If it breaks off, `may_reset` tells whether
     /// the stream is reset at once.
     pub(super) fn begin(body: B, stream: SendStream<Bytes>, may_reset: impl Fn() -> bool + 'static) -> Self {
-        let source = Rc::new(RefCell::new(Source { body: Some(body), is_begun: false }));
+        let source = Rc::new(RefCell::new(UploadBody { body: Some(body), is_begun: false }));
         let stream = Rc::new(RefCell::new(stream));
         let task = tokio::task::spawn_local(send(Rc::clone(&source), Rc::clone(&stream), may_reset));
         Self { source, stream, task: task.abort_handle() }
@@ -51,8 +51,8 @@ impl<B: RequestBody> Upload<B> {
     }
 }
 
-async fn send<B: RequestBody>(
-    source: Rc<RefCell<Source<B>>>,
+async fn send<B: OutgoingBody>(
+    source: Rc<RefCell<UploadBody<B>>>,
     stream: Rc<RefCell<SendStream<Bytes>>>,
     may_reset: impl Fn() -> bool,
 ) {
@@ -79,8 +79,8 @@ async fn send<B: RequestBody>(
 
 /// The next frame, and whether it is the last one. `None`: there is none, because the body has ended, which it tells the
 /// stream; because it broke off, which resets the stream; or because the stream has ended.
-async fn next_frame<B: RequestBody>(
-    source: &RefCell<Source<B>>,
+async fn next_frame<B: OutgoingBody>(
+    source: &RefCell<UploadBody<B>>,
     stream: &RefCell<SendStream<Bytes>>,
     may_reset: &impl Fn() -> bool,
 ) -> Option<(Frame<Bytes>, bool)> {

@@ -4,57 +4,25 @@ use std::{rc::Rc, time::Duration};
 
 use tokio::{sync::watch, time::timeout_at};
 
-use super::{ConnectError, HostPool, UpstreamPool};
+use super::{
+    host_pool::HostPool,
+    upstream_pool::{PooledConnection, PooledStream, UpstreamPool},
+};
 use crate::upstream::{
-    RequestBody,
-    connection::Link,
-    http2::{Http2Connection, StreamNeeds, StreamSlot},
+    ConnectError, OutgoingBody, StreamNeeds,
+    http2::{StreamSlot, UpstreamHttp2Connection},
     queue::NextRequest,
 };
 
-/// The connections to one host that requests share.
-pub(super) struct SharedConnections {
-    open: Vec<Rc<Http2Connection>>,
-    /// Whether the host is expected to speak HTTP/2.
-    pub(super) is_expected: bool,
-    /// The connection that is being opened, if there is one: closed when that has ended, with the reason if it has failed.
-    opening: Option<watch::Receiver<Option<ConnectError>>>,
-}
-
-impl SharedConnections {
-    pub(super) fn new(is_expected: bool) -> Self {
-        Self { open: Vec::new(), is_expected, opening: None }
-    }
-
-    fn contains(&self, connection: &Rc<Http2Connection>) -> bool {
-        self.open.iter().any(|open| Rc::ptr_eq(open, connection))
-    }
-
-    /// Connections without streams.
-    pub(super) fn idle(&self) -> usize {
-        self.open.iter().filter(|connection| connection.streams() == 0).count()
-    }
-
-    pub(super) fn close_any_idle(&mut self) -> bool {
-        let idle = self.open.iter().position(|connection| connection.streams() == 0);
-        idle.map(|idle| self.open.swap_remove(idle)).is_some()
-    }
-
-    /// Closes the other connections once their last streams have ended.
-    pub(super) fn retain(&mut self, keep: impl Fn(&Rc<Http2Connection>) -> bool) {
-        self.open.retain(keep);
-    }
-}
-
 /// What a request gets that may share a connection.
-pub(super) enum Joined<B: RequestBody> {
-    Stream(Link<B>),
+pub(super) enum Joined<B: OutgoingBody> {
+    Stream(PooledConnection<B>),
     /// None has room, so it has to open one, and to tell others how that ends. `None`: they do not wait for it.
-    Opening(Option<Opening>),
+    Opening(Option<OpeningNotice>),
 }
 
 /// Tells those that wait for a connection how its opening has failed. Dropped, the opening has ended.
-pub(super) type Opening = watch::Sender<Option<ConnectError>>;
+pub(super) type OpeningNotice = watch::Sender<Option<ConnectError>>;
 
 /// How the opening of a connection that is under way fails. `None`: it does not, or it was given up.
 async fn failure(
@@ -66,13 +34,13 @@ async fn failure(
     Ok(failed.ok().and_then(|failed| failed.clone()))
 }
 
-impl<B: RequestBody> UpstreamPool<B> {
+impl<B: OutgoingBody> UpstreamPool<B> {
     /// A stream of a connection to `host` that has room: of those the one with the fewest. None of one that is silent.
     pub(super) fn take_stream(
         self: &Rc<Self>,
         host: &Rc<HostPool<B>>,
         needs: StreamNeeds,
-    ) -> Option<Link<B>> {
+    ) -> Option<PooledConnection<B>> {
         let mut connections = host.shared.borrow_mut();
         connections.retain(|connection| host.takes_streams(connection));
         let with_room = connections.open.iter().filter(|open| open.has_room_for(needs) && !open.is_silent());
@@ -86,7 +54,7 @@ impl<B: RequestBody> UpstreamPool<B> {
         self: &Rc<Self>,
         host: &Rc<HostPool<B>>,
         needs: StreamNeeds,
-    ) -> Option<Link<B>> {
+    ) -> Option<PooledConnection<B>> {
         let needs = StreamNeeds { window: 0, ..needs };
         if let Some(link) = self.take_stream(host, needs) {
             return Some(link);
@@ -102,8 +70,13 @@ impl<B: RequestBody> UpstreamPool<B> {
     }
 
     /// A stream of `connection`, which has room.
-    fn link_to(self: &Rc<Self>, connection: &Rc<Http2Connection>, host: &Rc<HostPool<B>>) -> Link<B> {
-        Link::Http2(Box::new(StreamSlot::take(Rc::clone(connection), host, self)))
+    fn link_to(
+        self: &Rc<Self>,
+        connection: &Rc<UpstreamHttp2Connection>,
+        host: &Rc<HostPool<B>>,
+    ) -> PooledConnection<B> {
+        let slot = StreamSlot::take(Rc::clone(connection));
+        PooledConnection::Http2(Box::new(PooledStream { slot, host: Rc::clone(host), pool: Rc::clone(self) }))
     }
 
     /// A stream of a connection to `host`, or of one that another request opens. If there is none, the task to open it.
@@ -142,9 +115,9 @@ impl<B: RequestBody> UpstreamPool<B> {
     /// A stream of a `connection` that was opened just now. Requests that wait get the others.
     pub(super) fn share(
         self: &Rc<Self>,
-        connection: &Rc<Http2Connection>,
+        connection: &Rc<UpstreamHttp2Connection>,
         host: &Rc<HostPool<B>>,
-    ) -> Link<B> {
+    ) -> PooledConnection<B> {
         let link = self.link_to(connection, host);
         if !host.is_retired() {
             host.shared.borrow_mut().open.push(Rc::clone(connection));
@@ -154,9 +127,9 @@ impl<B: RequestBody> UpstreamPool<B> {
     }
 
     /// A stream of `connection` has ended.
-    pub(in crate::upstream) fn stream_ended(
+    pub(super) fn stream_ended(
         self: &Rc<Self>,
-        connection: &Rc<Http2Connection>,
+        connection: &Rc<UpstreamHttp2Connection>,
         host: &Rc<HostPool<B>>,
     ) {
         connection.give_stream_back(self.now.get());
@@ -178,7 +151,11 @@ impl<B: RequestBody> UpstreamPool<B> {
     }
 
     /// Gives a stream of `connection`, which has room, to a request that waits. False where none of this worker does.
-    fn offer_stream(self: &Rc<Self>, connection: &Rc<Http2Connection>, host: &Rc<HostPool<B>>) -> bool {
+    fn offer_stream(
+        self: &Rc<Self>,
+        connection: &Rc<UpstreamHttp2Connection>,
+        host: &Rc<HostPool<B>>,
+    ) -> bool {
         match self.next_request(host, |needs| connection.has_room_for(needs)) {
             NextRequest::None => false,
             NextRequest::Here(ticket) => {
@@ -204,6 +181,6 @@ impl<B: RequestBody> UpstreamPool<B> {
 }
 
 /// Closes a connection once its last stream has ended.
-fn retire_connection<B: RequestBody>(connection: &Rc<Http2Connection>, host: &HostPool<B>) {
+fn retire_connection<B: OutgoingBody>(connection: &Rc<UpstreamHttp2Connection>, host: &HostPool<B>) {
     host.shared.borrow_mut().retain(|open| !Rc::ptr_eq(open, connection));
 }

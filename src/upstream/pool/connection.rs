@@ -5,87 +5,50 @@ use std::{rc::Rc, time::Duration};
 use bytes::Bytes;
 use futures_util::{FutureExt, future::Either};
 use http::{Request, Response};
-use hyper::{client::conn::http1::SendRequest, upgrade::Parts};
+use hyper::upgrade::Parts;
 use hyper_util::rt::TokioIo;
-use tokio::{task::AbortHandle, time::timeout};
+use tokio::time::timeout;
 
 use super::{
-    ExchangeError, HostPool, IncomingBody, RequestBody, UpgradedConnection, UpstreamPool,
-    addresses::HeldConnection,
-    http2::StreamSlot,
-    io::{Received, UpstreamIo},
-    upgraded::UpgradedStream,
+    host_pool::HostPool,
+    upgraded::{UpgradedConnection, UpgradedStream},
+    upstream_pool::{InFlightGuard, PooledConnection, UpstreamPool},
+};
+use crate::upstream::{
+    ExchangeError, IncomingBody, OutgoingBody, SendError, addresses::HeldConnection, http2::Http2Tunnel,
+    io::UpstreamIo,
 };
 
 /// How long a connection may take from the end of an answer until it takes the next request.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A connection as the pool keeps it between requests. Closed when dropped.
-///
-/// A task of its own drives hyper's connection. Polling the connection from the request that waits on it
-/// was tried: it saves task switches, but costs more in the kernel, because requests then go out one by
-/// one instead of in batches, and the origin is woken for each.
-pub(super) struct PooledConnection<B> {
-    pub(super) sender: SendRequest<B>,
-    pub(super) task: AbortHandle,
-    /// The version of the TLS settings that it was opened under. 0: it has no TLS.
-    pub(super) tls_version: u64,
-    /// Whether anything was received since the last request was sent.
-    pub(super) received: Received,
-}
-
-impl<B> Drop for PooledConnection<B> {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-/// What a request is sent over.
-pub(super) enum Link<B: RequestBody> {
-    /// A connection of its own.
-    Http1(PooledConnection<B>),
-    /// A stream of a connection that it shares with others. Boxed: a connection is moved often, and most are the other ones.
-    Http2(Box<StreamSlot<B>>),
-}
-
-/// A connection checked out for one request. Dropped before [`Connection::release`], it is closed: that
+/// A connection checked out for one request. Dropped before [`UpstreamConnection::release`], it is closed: that
 /// is how an abandoned request cancels the upstream's work.
-pub struct Connection<B: RequestBody> {
-    link: Link<B>,
+pub struct UpstreamConnection<B: OutgoingBody> {
+    link: PooledConnection<B>,
     in_flight: InFlightGuard<B>,
     held: HeldConnection,
     reused: bool,
 }
 
-/// Why a request got no answer.
-pub struct SendError<B> {
-    /// What went wrong.
-    pub error: ExchangeError,
-    /// Whether the upstream has done nothing of the request: not one byte of it was sent, or the upstream says so.
-    pub is_unprocessed: bool,
-    /// The request itself, where it may be sent again: the upstream has done nothing of it, or the method is idempotent and
-    /// all of the body is at hand. Boxed: answers would pay for its room.
-    pub request: Option<Box<Request<B>>>,
-}
-
-impl<B: RequestBody> Connection<B> {
+impl<B: OutgoingBody> UpstreamConnection<B> {
     pub(super) fn new(
-        link: Link<B>,
+        link: PooledConnection<B>,
         host: &Rc<HostPool<B>>,
         upstream: &Rc<UpstreamPool<B>>,
         held: HeldConnection,
         reused: bool,
     ) -> Self {
-        if let Link::Http2(stream) = &link {
-            stream.set_client(held.client());
+        if let PooledConnection::Http2(stream) = &link {
+            stream.slot.set_client(held.client());
         }
         Self { in_flight: InFlightGuard::new(upstream, host), held, link, reused }
     }
 
     /// If the request on it ends before its time, that is no doing of its client: the endpoint was too slow, or did not want it.
     pub fn excuse_client(&self) {
-        if let Link::Http2(stream) = &self.link {
-            stream.excuse_client();
+        if let PooledConnection::Http2(stream) = &self.link {
+            stream.slot.excuse_client();
         }
     }
 
@@ -99,18 +62,20 @@ impl<B: RequestBody> Connection<B> {
         &self.in_flight.host
     }
 
-    /// Whether it is a stream of a connection that others share. Then [`Connection::send`] itself says what may be sent again.
+    /// Whether it is a stream of a connection that others share. Then [`UpstreamConnection::send`] itself says what may be sent again.
     pub fn is_shared(&self) -> bool {
-        matches!(self.link, Link::Http2(_))
+        matches!(self.link, PooledConnection::Http2(_))
     }
 
     /// Whether a request `failed` because this connection, which serves or served another one, was closed by the time it was
     /// used: not one byte of an answer has come.
     pub fn was_closed<Q>(&self, failed: &SendError<Q>) -> bool {
         match &self.link {
-            Link::Http1(pooled) => self.reused && (failed.is_unprocessed || !pooled.received.has_any()),
-            Link::Http2(stream) => {
-                (self.reused || stream.has_had_company()) && failed.error.is_end_of_connection()
+            PooledConnection::Http1(pooled) => {
+                self.reused && (failed.is_unprocessed || !pooled.received.has_any())
+            }
+            PooledConnection::Http2(stream) => {
+                (self.reused || stream.slot.has_had_company()) && failed.error.is_end_of_connection()
             }
         }
     }
@@ -125,7 +90,7 @@ impl<B: RequestBody> Connection<B> {
         request: Request<B>,
     ) -> impl Future<Output = Result<Response<IncomingBody>, SendError<B>>> + use<B> {
         match &mut self.link {
-            Link::Http1(pooled) => {
+            PooledConnection::Http1(pooled) => {
                 pooled.received.reset();
                 Either::Left(pooled.sender.try_send_request(request).map(|answer| match answer {
                     Ok(response) => Ok(response.map(IncomingBody::Http1)),
@@ -137,7 +102,7 @@ impl<B: RequestBody> Connection<B> {
                 }))
             }
             // Boxed: it is large, and most connections are the other ones.
-            Link::Http2(stream) => Either::Right(Box::pin(stream.send(request))),
+            PooledConnection::Http2(stream) => Either::Right(Box::pin(stream.slot.send(request))),
         }
     }
 
@@ -150,8 +115,8 @@ impl<B: RequestBody> Connection<B> {
     /// Whether a WebSocket may pass on it.
     pub fn offers_websockets(&self) -> bool {
         match &self.link {
-            Link::Http1(_) => true,
-            Link::Http2(stream) => stream.offers_websockets(),
+            PooledConnection::Http1(_) => true,
+            PooledConnection::Http2(stream) => stream.slot.offers_websockets(),
         }
     }
 
@@ -159,7 +124,7 @@ impl<B: RequestBody> Connection<B> {
     /// the pool. `None`: the connection has ended.
     pub async fn upgrade(self, response: Response<IncomingBody>) -> Option<UpgradedConnection<B>> {
         let (stream, received) = match self.link {
-            Link::Http1(pooled) => {
+            PooledConnection::Http1(pooled) => {
                 let upgraded = hyper::upgrade::on(response).await.ok()?;
                 drop(pooled);
                 let Parts { io, read_buf, .. } = upgraded.downcast::<TokioIo<UpstreamIo>>().ok()?;
@@ -167,8 +132,9 @@ impl<B: RequestBody> Connection<B> {
                 io.set_upgraded();
                 (UpgradedStream::Socket(io), read_buf)
             }
-            Link::Http2(stream) => {
-                (UpgradedStream::Http2(stream.upgrade(response.into_body())?), Bytes::new())
+            PooledConnection::Http2(stream) => {
+                let tunnel = Http2Tunnel::new(response.into_body(), &stream.slot)?;
+                (UpgradedStream::Http2(tunnel, stream), Bytes::new())
             }
         };
         Some(UpgradedConnection::new(stream, received, self.in_flight, self.held))
@@ -180,8 +146,8 @@ impl<B: RequestBody> Connection<B> {
         // The request that gets it next may be of an address that holds as many.
         drop(held);
         let mut pooled = match link {
-            Link::Http1(pooled) => pooled,
-            Link::Http2(stream) => return stream.release(),
+            PooledConnection::Http1(pooled) => pooled,
+            PooledConnection::Http2(stream) => return stream.slot.release(),
         };
         if pooled.sender.is_ready() {
             in_flight.upstream.check_in(pooled, &in_flight.host);
@@ -194,25 +160,5 @@ impl<B: RequestBody> Connection<B> {
                 }
             });
         }
-    }
-}
-
-/// Counts a request in flight on its host until dropped.
-pub(super) struct InFlightGuard<B: RequestBody> {
-    upstream: Rc<UpstreamPool<B>>,
-    host: Rc<HostPool<B>>,
-}
-
-impl<B: RequestBody> InFlightGuard<B> {
-    fn new(upstream: &Rc<UpstreamPool<B>>, host: &Rc<HostPool<B>>) -> Self {
-        host.state.request_started();
-        host.state.count_request();
-        Self { upstream: Rc::clone(upstream), host: Rc::clone(host) }
-    }
-}
-
-impl<B: RequestBody> Drop for InFlightGuard<B> {
-    fn drop(&mut self) {
-        self.host.state.request_ended();
     }
 }
