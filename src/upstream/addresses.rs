@@ -1,8 +1,8 @@
-//! How many of an upstream's connections the requests of each client address hold, and which of these requests wait for
-//! their own client.
+//! The connections to an upstream that each client address holds, and the requests among them that wait for their own
+//! client.
 //!
-//! Connections are worth most when they are scarce: while requests of other addresses wait for one, an address that holds
-//! more than its share loses those that only wait for a slow client ([`AddressTable::evict_for`]).
+//! While requests of other addresses wait for a connection, an address with more than its share loses those connections
+//! whose requests only wait for a slow client ([`AddressTable::evict_for`]).
 
 use std::{
     cell::Cell,
@@ -24,14 +24,14 @@ use slab::Slab;
 
 use crate::config::model;
 
-/// A request that has waited for its client for less is not slow: it would end soon by itself.
+/// A request that has waited less for its client does not count as slow: it would end soon by itself.
 const SLOW: Duration = Duration::from_millis(100);
 
-/// The addresses that the table has at least before it drops those without clients.
+/// The table has at least this many addresses before it drops those without clients.
 const MIN_CLEANED: usize = 1024;
 
-/// Requests of an address that may end before their time at once, and how long it takes until it may have another. What is beyond
-/// gets connections of its own, so that others do not share in what an endpoint does about it.
+/// Requests of an address that may end early at once, and the time until it may have another. Beyond that, the address
+/// gets connections of its own: an endpoint that closes connections with many resets must not harm others.
 const EARLY_ENDS: u32 = 60;
 const EARLY_END_EVERY: Duration = Duration::from_secs(1);
 
@@ -40,7 +40,7 @@ const EARLY_END_EVERY: Duration = Duration::from_secs(1);
 pub(super) struct AddressTable {
     /// Connections that one address may hold while others wait.
     share: usize,
-    /// What the times of addresses are counted from.
+    /// The epoch of the addresses' times.
     since: Instant,
     addresses: Mutex<AddressMap>,
     /// Addresses that may hold more than their share.
@@ -50,18 +50,18 @@ pub(super) struct AddressTable {
 #[derive(Debug, Default)]
 struct AddressMap {
     by_ip: HashMap<IpAddr, Arc<AddressUsage>, RandomState>,
-    /// At so many addresses, those without clients are dropped.
+    /// With this many addresses, those without clients are dropped.
     clean_at: usize,
 }
 
-/// One client address, and the connections that its requests hold.
+/// One client address: its connections, and its slow requests.
 #[derive(Debug)]
 pub(super) struct AddressUsage {
     pub(super) ip: IpAddr,
     held: AtomicUsize,
-    /// Milliseconds at which it may have all of its [`EARLY_ENDS`] again.
+    /// When its budget of [`EARLY_ENDS`] is full again, in milliseconds since the epoch of the table.
     forgiven_at: AtomicU64,
-    /// Bytes of responses that are held because their clients do not read them.
+    /// Bytes of responses that are buffered because its clients do not read them.
     held_bytes: AtomicUsize,
     /// Requests that hold a connection and have waited for their client.
     slow: Mutex<Slab<SlowRequest>>,
@@ -69,14 +69,14 @@ pub(super) struct AddressUsage {
 
 #[derive(Debug)]
 struct SlowRequest {
-    /// Since when it would wait for its client, had it waited all the time that it did at once. `None`: it does not wait.
+    /// The start of the wait, moved back by all earlier waits of the request. `None`: it does not wait now.
     waits_since: Option<Instant>,
-    /// Whether it is a tunnel, which others go before: it may be of use.
+    /// Whether it is a tunnel. Tunnels are broken off last: they may still be in use.
     is_tunnel: bool,
     is_evicted: bool,
-    /// Whether it is, or would be, because too much is held for clients that do not read.
+    /// Whether it was broken off because too much is buffered for clients that do not read.
     is_for_memory: bool,
-    /// Of its client's connection.
+    /// Wakes its client's connection.
     waker: Waker,
 }
 
@@ -94,7 +94,6 @@ impl AddressUsage {
 }
 
 impl AddressTable {
-    /// No address yet.
     pub(super) fn new(upstream: &model::Upstream) -> Self {
         let share = upstream.max_connections as f64 * upstream.max_connections_per_address;
         Self {
@@ -141,10 +140,10 @@ impl AddressTable {
         }
     }
 
-    /// Breaks off one request, so that its connection becomes free for a request of `newcomer` with `ahead` others of the
-    /// same address before it: of the addresses that hold more than their share, the request that has waited for its
-    /// client longest. Does nothing where `newcomer` would itself hold more than its share, nor while as many are being broken off
-    /// as requests are `waiting`.
+    /// Breaks off one request, so that its connection becomes free for a request of `newcomer`, which has `ahead` other
+    /// requests in the queue before it. Of the addresses with more than their share, this is the request that has
+    /// waited for its client longest. Does nothing if `newcomer` would itself have more than its share, nor while as
+    /// many requests are being broken off as are `waiting`.
     pub(super) fn evict_for(&self, newcomer: &Arc<AddressUsage>, ahead: usize, waiting: usize, now: Instant) {
         if newcomer.held() + ahead >= self.share {
             return;
@@ -157,7 +156,7 @@ impl AddressTable {
         let mut all_evicted = 0;
         let slowest = over_share.iter().filter_map(|address| {
             let slow = address.slow.lock();
-            // Those that were broken off hold their connections for another moment.
+            // A request that was broken off holds its connection for another moment.
             let evicted = slow.iter().filter(|(_, request)| request.is_evicted).count();
             all_evicted += evicted;
             if address.held() <= self.share + evicted {
@@ -175,7 +174,7 @@ impl AddressTable {
             return;
         }
         let mut slow = address.slow.lock();
-        // It may have ended in the meantime, and even be another one; then the next attempt finds what there is.
+        // It may have ended in the meantime, and its key may be another request's; then the next attempt picks again.
         if let Some(request) = slow.get_mut(key).filter(|request| request.waits_since == Some(since)) {
             request.is_evicted = true;
             request.waker.wake_by_ref();
@@ -184,7 +183,8 @@ impl AddressTable {
 }
 
 impl AddressTable {
-    /// Breaks off one request of the address that most bytes are held for: the one that has waited for its client longest.
+    /// Breaks off one request of the address with the most buffered bytes: the one that has waited for its client
+    /// longest.
     fn evict_heaviest(&self, now: Instant) {
         let heaviest = {
             let addresses = self.addresses.lock();
@@ -205,35 +205,35 @@ impl AddressTable {
     }
 }
 
-/// Which part of an exchange waits for the client.
+/// The part of an exchange that waits for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientWait {
-    /// The request's body: the client has to send.
+    /// The request body: the client has to send.
     Request = 1,
-    /// The response's: the client has to read.
+    /// The response body: the client has to read.
     Response = 2,
 }
 
-/// Why a request is broken off that waits for its client.
+/// Why a request that waits for its client is broken off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Eviction {
-    /// Others need its connection more.
+    /// Other clients need its connection more.
     Connection,
-    /// Too much is held for clients that do not read.
+    /// Too much is buffered for clients that do not read.
     Memory,
 }
 
-/// A client's connection, as one upstream sees it: what counts is its address.
+/// A client's connection, from the view of one upstream: only its address counts.
 #[derive(Debug)]
 pub struct UpstreamClient {
     table: Arc<AddressTable>,
     pub(super) address: Arc<AddressUsage>,
     holds_connection: Cell<bool>,
-    /// The [`ClientWait`]s that go on, as bits.
+    /// The current [`ClientWait`]s, as bits.
     waits: Cell<u8>,
-    /// Since when any goes on.
+    /// When the first of them began.
     waiting_since: Cell<Instant>,
-    /// The time for which this request has waited for its client so far.
+    /// How long this request has waited for its client so far.
     waited: Cell<Duration>,
     /// The request's key among the slow ones, once it has waited.
     key: Cell<Option<usize>>,
@@ -258,7 +258,7 @@ impl UpstreamClient {
         Arc::ptr_eq(&self.table, table) && self.address.ip == ip
     }
 
-    /// The request that holds a connection begins to wait for its client, which `waker` wakes if the request is to be
+    /// The request that holds a connection begins to wait for its client. `waker` is woken if the request is to be
     /// broken off.
     pub fn wait_begins(&self, wait: ClientWait, now: Instant, waker: &Waker) {
         if !self.holds_connection.get() {
@@ -296,22 +296,22 @@ impl UpstreamClient {
         }
     }
 
-    /// A request of it over HTTP/2 has ended before its time.
+    /// One of its HTTP/2 requests has ended early.
     pub(super) fn ended_early(&self, now: Instant) {
         let (now, every) = (self.table.millis(now), EARLY_END_EVERY.as_millis() as u64);
-        // An address that stops is forgiven after two minutes at most.
+        // Two minutes without early ends always suffice for a full budget.
         let longest = now + 2 * every * u64::from(EARLY_ENDS);
         let later = |forgiven_at: u64| Some((forgiven_at.max(now) + every).min(longest));
         let _always = self.address.forgiven_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
     }
 
-    /// Whether so many requests of its address have ended before their time that it shares no connections with others.
+    /// Whether so many requests of its address have ended early that it may not share connections with others.
     pub fn is_isolated(&self, now: Instant) -> bool {
         let (now, every) = (self.table.millis(now), EARLY_END_EVERY.as_millis() as u64);
         self.address.forgiven_at.load(Ordering::Relaxed) >= now + every * u64::from(EARLY_ENDS)
     }
 
-    /// So many bytes of a response to it are held.
+    /// Counts buffered bytes of a response to it.
     pub(super) fn held(&self, bytes: usize) {
         self.address.held_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -320,12 +320,12 @@ impl UpstreamClient {
         self.address.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Too much is held for clients that do not read: breaks a response off.
+    /// Too much is buffered for clients that do not read: breaks off one response.
     pub(super) fn evict_heaviest(&self, now: Instant) {
         self.table.evict_heaviest(now);
     }
 
-    /// Why the request is to be broken off, if it is.
+    /// Why the request is to be broken off. `None`: it is not.
     pub fn eviction(&self) -> Option<Eviction> {
         let key = self.key.get()?;
         let slow = self.address.slow.lock();
@@ -355,7 +355,7 @@ impl Drop for AddressHold {
 #[derive(Debug)]
 pub(super) struct HeldConnection {
     hold: AddressHold,
-    /// The client waits for the request no longer: another one of it may hold a connection.
+    /// The client no longer waits for the request: another one of it may hold a connection.
     is_abandoned: Cell<bool>,
     /// Its key among the slow requests, once it is abandoned.
     abandoned: Cell<Option<usize>>,
@@ -366,19 +366,19 @@ impl HeldConnection {
         Self::holding(AddressHold::new(client))
     }
 
-    /// Of a connection that is counted already.
+    /// For a connection that is counted already.
     pub(super) fn holding(hold: AddressHold) -> Self {
         hold.0.holds_connection.set(true);
         Self { hold, is_abandoned: Cell::new(false), abandoned: Cell::new(None) }
     }
 
-    /// Whose it is.
+    /// The client whose request holds it.
     pub(super) fn client(&self) -> &Rc<UpstreamClient> {
         &self.hold.0
     }
 
-    /// Ready once the request is to be broken off, whose client has gone, or which has become a tunnel. From now on it counts as one
-    /// that waits for its client.
+    /// Ready once the request is to be broken off. To be called only where its client has left, or where it has become
+    /// a tunnel: from then on it counts as one that waits for its client.
     pub(super) async fn evicted(&self, is_tunnel: bool) {
         self.abandon();
         poll_fn(|cx| {

@@ -8,13 +8,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A point in time that workers share, or none. As microseconds since the first use of any.
+/// A point in time that workers share, or none: in microseconds since the first use of any `AtomicInstant`.
 #[derive(Debug, Default)]
 pub(super) struct AtomicInstant(AtomicU64);
 
 static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// Never 0, which is none. In range for half a million years.
+/// Never 0, which means none. In range for half a million years.
 fn micros(at: Instant) -> u64 {
     at.saturating_duration_since(*EPOCH).as_micros().max(1) as u64
 }
@@ -24,7 +24,7 @@ impl AtomicInstant {
         self.0.store(micros(at), Ordering::Relaxed);
     }
 
-    /// Sets it unless it is later than `now`. Of several who do so at the same time, one succeeds.
+    /// Sets it unless it is later than `now`. If several threads do so at the same time, one succeeds.
     pub(super) fn set_if_over(&self, now: Instant, at: Instant) -> bool {
         let (known, now, at) = (self.0.load(Ordering::Relaxed), micros(now), micros(at));
         known <= now && self.0.compare_exchange(known, at, Ordering::Relaxed, Ordering::Relaxed).is_ok()
@@ -36,7 +36,7 @@ impl AtomicInstant {
         }
     }
 
-    /// `None`: it is none.
+    /// `None`: no point in time is set.
     pub(super) fn get(&self) -> Option<Instant> {
         let micros = self.0.load(Ordering::Relaxed);
         if micros == 0 { None } else { EPOCH.checked_add(Duration::from_micros(micros)) }

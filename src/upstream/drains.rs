@@ -1,4 +1,4 @@
-//! Endpoints that operators drain: they take no new requests until they are undrained, whatever configuration is in force.
+//! Endpoints that operators drain: they get no new requests until they are undrained, under every configuration.
 
 use std::{
     collections::BTreeMap,
@@ -11,10 +11,10 @@ use parking_lot::Mutex;
 
 use crate::telemetry::{Event, Events, time::unix_micros};
 
-/// Drains at most: those of endpoints that are no longer configured stay until they are undrained.
+/// The most drains. Drains of endpoints that are no longer configured are kept until they are undrained.
 pub const MAX_DRAINS: usize = 1_000;
 
-/// For how long it is known that an endpoint was undrained: a day, in microseconds.
+/// How long it is known that an endpoint was undrained: a day, in microseconds.
 const UNDRAINS_KNOWN: i64 = 86_400_000_000;
 
 /// An endpoint: the name of its upstream, and its URL as in `endpoints`.
@@ -31,7 +31,7 @@ impl fmt::Display for EndpointId {
     }
 }
 
-/// That an operator has drained an endpoint.
+/// An operator's drain of an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndpointDrain {
     pub endpoint: EndpointId,
@@ -42,20 +42,20 @@ pub struct EndpointDrain {
     pub by: String,
 }
 
-/// What other instances have not been sent yet.
+/// A change that other instances have not been sent yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DrainUpdate {
     /// An operator has drained the endpoint here.
     Drain(Arc<EndpointDrain>),
-    /// It was lost, and this instance still knows it: a drain of the same endpoint stays.
+    /// Redis has lost the drain, but this instance still knows it. A newer drain of the same endpoint is kept.
     Restore(Arc<EndpointDrain>),
-    /// An operator has undrained the endpoint here. `at`: it is told once more, and a drain from after that stays; microseconds
-    /// since the Unix epoch.
+    /// An operator has undrained the endpoint here. `at` is set if this is sent once more: a drain after this time is
+    /// kept. In microseconds since the Unix epoch.
     Undrain { endpoint: EndpointId, at: Option<i64> },
 }
 
 impl DrainUpdate {
-    /// The endpoint that it is about.
+    /// The endpoint that it concerns.
     pub fn endpoint(&self) -> &EndpointId {
         match self {
             Self::Drain(drain) | Self::Restore(drain) => &drain.endpoint,
@@ -64,7 +64,7 @@ impl DrainUpdate {
     }
 }
 
-/// An update, and its number, by which it is acknowledged.
+/// An update and its number, which acknowledges it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingDrain {
     sequence: u64,
@@ -78,7 +78,7 @@ pub struct PendingDrain {
 )]
 pub struct TooManyDrains;
 
-/// The drains of a process. The upstreams are told of each change at once.
+/// The drains of a process. Each change is applied to the upstreams at once.
 #[derive(Debug)]
 pub struct DrainTable {
     events: Events,
@@ -97,15 +97,15 @@ pub(super) trait DrainFollower: fmt::Debug + Send + Sync {
 #[derive(Debug, Default)]
 struct DrainState {
     drains: BTreeMap<EndpointId, Arc<EndpointDrain>>,
-    /// By endpoint, what others have not been sent yet: of several updates only the last counts.
+    /// By endpoint, the last update that other instances have not been sent yet.
     pending: BTreeMap<EndpointId, PendingDrain>,
     next_sequence: u64,
-    /// What was undrained lately, on whatever instance, and when; as many as there may be drains.
+    /// Endpoints that were undrained recently, on any instance, and when. At most [`MAX_DRAINS`].
     undrained: BTreeMap<EndpointId, i64>,
 }
 
 impl DrainState {
-    /// Notes that these endpoints are not drained any more.
+    /// Notes that these endpoints are no longer drained.
     fn note_undrained<'a>(&mut self, endpoints: impl IntoIterator<Item = &'a EndpointId>) {
         let now = unix_micros(SystemTime::now());
         self.undrained.retain(|_, at| *at > now - UNDRAINS_KNOWN);
@@ -128,10 +128,11 @@ impl DrainTable {
     }
 
     /// Lets an upstream apply its drains, now and after each change.
-    pub(super) fn watch(&self, follower: Arc<dyn DrainFollower>) {
+    pub(super) fn watch(&self, follower: &Arc<impl DrainFollower + 'static>) {
         let mut followers = self.followers.lock();
         followers.retain(|follower| follower.strong_count() > 0);
-        followers.push(Arc::downgrade(&follower));
+        let weak = Arc::downgrade(follower);
+        followers.push(weak);
         drop(followers);
         follower.apply_drains();
     }
@@ -141,7 +142,7 @@ impl DrainTable {
         followers.iter().filter_map(Weak::upgrade).for_each(|follower| follower.apply_drains());
     }
 
-    /// Drains an endpoint on all instances, and says whether it was drained before.
+    /// Drains an endpoint on all instances. Returns whether it was drained before.
     ///
     /// # Errors
     /// There are too many drains.
@@ -160,7 +161,7 @@ impl DrainTable {
         Ok(replaced)
     }
 
-    /// Undrains an endpoint on all instances. Gives what had drained it.
+    /// Undrains an endpoint on all instances. Returns its drain.
     pub fn undrain(&self, endpoint: &EndpointId) -> Option<Arc<EndpointDrain>> {
         let mut table = self.table.lock();
         let drain = table.drains.remove(endpoint)?;
@@ -172,7 +173,7 @@ impl DrainTable {
         Some(drain)
     }
 
-    /// What has drained this endpoint, if an operator has.
+    /// The operator's drain of this endpoint.
     pub fn get(&self, endpoint: &EndpointId) -> Option<Arc<EndpointDrain>> {
         self.table.lock().drains.get(endpoint).cloned()
     }
@@ -205,19 +206,19 @@ impl DrainTable {
     }
 }
 
-/// What instances that share a store send each other of drains.
+/// The updates between instances that share a store.
 impl DrainTable {
-    /// Updates that the others have not been sent yet.
+    /// Updates that the other instances have not been sent yet.
     pub fn pending_updates(&self) -> Vec<PendingDrain> {
         self.table.lock().pending.values().cloned().collect()
     }
 
-    /// Whether the others have been sent all that has become of this endpoint.
+    /// Whether the other instances have been sent the last change of this endpoint.
     pub fn is_sent(&self, endpoint: &EndpointId) -> bool {
         !self.table.lock().pending.contains_key(endpoint)
     }
 
-    /// These updates were sent. What has changed meanwhile stays pending.
+    /// These updates were sent. Later changes remain pending.
     pub fn ack_updates(&self, sent: &[PendingDrain]) {
         let mut table = self.table.lock();
         for PendingDrain { sequence, update } in sent {
@@ -228,7 +229,7 @@ impl DrainTable {
         }
     }
 
-    /// Those that share the store may have lost what was undrained lately, and are told once more.
+    /// The shared store may have lost recent undrains: sends them once more.
     pub fn resend_undrains(&self) {
         let mut table = self.table.lock();
         for (endpoint, at) in table.undrained.clone() {
@@ -238,9 +239,9 @@ impl DrainTable {
         }
     }
 
-    /// Replaces all drains by those that hold for all instances, but for what those were not sent yet, and for those that
-    /// were lost: these are sent again. `is_lost` says of an endpoint that is drained here, and not everywhere, that nobody
-    /// has undrained it. `is_first`: nothing was known before, so that no differences are announced.
+    /// Replaces all drains by those of the shared store. Changes that were not sent yet are kept, and so are lost
+    /// drains, which are sent again. `is_lost`: whether a drain that only this instance has was lost, and not undrained
+    /// by an operator. `is_first`: nothing was known before, so no differences are announced.
     pub fn replace_all(
         &self,
         drains: impl IntoIterator<Item = EndpointDrain>,

@@ -15,7 +15,7 @@ use crate::{
 const MAX_FIELDS: usize = 100;
 
 impl SharedUpstream {
-    /// An error of a host in words, behind what to look at if that is known.
+    /// The text of a host's error, with a hint at the setting that causes it if that is known.
     pub fn describe(&self, host: &UpstreamHost, error: &(dyn Error + 'static)) -> String {
         let http1: Option<&hyper::Error> = error.downcast_ref();
         if http1.is_some_and(hyper::Error::is_parse_too_large) {
@@ -53,7 +53,7 @@ impl SharedUpstream {
         }
     }
 
-    /// Why there is no connection to a host: the end of a sentence that begins with it.
+    /// Why no connection to a host could be opened: the end of a sentence that begins with the host.
     pub fn describe_connect_error(&self, host: &UpstreamHost, error: &ConnectError) -> String {
         match error {
             ConnectError::Handshake(error) => self.describe(host, &**error),

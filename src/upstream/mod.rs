@@ -1,8 +1,8 @@
 //! The services behind the proxy: which host serves a request, and the connections to it.
 //!
-//! A [`UpstreamHost`] is one address of an upstream's endpoints. What all workers share of an upstream (its hosts and how they stand, how
-//! many connections it has, what each client address holds) is in [`SharedUpstream`]; each worker has an [`UpstreamPool`] of its
-//! own, so that a request never changes threads.
+//! A [`UpstreamHost`] is one address of an upstream's endpoints. [`SharedUpstream`] has the state that all workers
+//! share: the hosts and their health, the number of connections, and the connections of each client address. Each
+//! worker has an [`UpstreamPool`] of its own, so that a request never moves to another thread.
 
 mod addresses;
 mod affinity;

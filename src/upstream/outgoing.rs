@@ -8,15 +8,15 @@ use bytes::Bytes;
 pub trait OutgoingBody:
     http_body::Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin + 'static
 {
-    /// A copy to send again, if all of it is at hand.
+    /// A copy for a retry, if the whole body is available.
     fn repeatable(&self) -> Option<Self>
     where
         Self: Sized;
 
-    /// All of it, if it is at hand.
+    /// The whole body, if it is available.
     ///
     /// # Errors
-    /// Itself: it is still to come.
+    /// The body itself, if a part of it is still to come.
     fn into_whole(self) -> Result<Bytes, Self>
     where
         Self: Sized;

@@ -1,7 +1,7 @@
-//! The connections that an upstream may still have, and the requests that wait for one, in the whole process.
+//! The permits for connections to an upstream, and the requests that wait for one, for all workers together.
 //!
-//! A connection goes to the waiting request whose address holds fewest, and among equals to the one that has waited
-//! longest: an address that asks for many can't push others back.
+//! A connection is given to the waiting request whose address holds the fewest connections, and among equals to the one
+//! that has waited longest. So an address with many requests can't push others back.
 
 use std::{
     collections::VecDeque,
@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 
 use super::addresses::AddressUsage;
 
-/// The connections that are left, and the queue for them.
+/// The free permits, and the queue for them.
 #[derive(Debug)]
 pub(super) struct ConnectionQueue {
     /// The most connections, and the most requests that wait for one.
@@ -31,13 +31,13 @@ pub(super) struct ConnectionQueue {
 
 #[derive(Debug)]
 struct QueueState {
-    /// Connections that may still be opened. None while anybody waits.
+    /// Connections that may still be opened. 0 while any request waits.
     permits: usize,
     next_ticket: u64,
     by_address: IndexMap<IpAddr, WaitingAddress, RandomState>,
 }
 
-/// The waiting requests of one address, the longest waiting in front. Never empty.
+/// The waiting requests of one address, the oldest in front. Never empty.
 #[derive(Debug)]
 struct WaitingAddress {
     address: Arc<AddressUsage>,
@@ -46,22 +46,22 @@ struct WaitingAddress {
 
 #[derive(Debug)]
 struct WaitingRequest {
-    /// In the order in which requests came.
+    /// Increases with each request.
     ticket: u64,
     worker: usize,
     grant: oneshot::Sender<Grant>,
 }
 
-/// What a waiting request is told.
+/// The result for a waiting request.
 #[derive(Debug)]
 pub(super) enum Grant {
     /// It may open a connection.
     Permit(ConnectionPermit),
-    /// It has lost its place to a request of an address that holds less.
+    /// It has lost its place to a request of an address that holds fewer connections.
     Displaced,
 }
 
-/// The right to have a connection, until dropped.
+/// The right to one open connection. Dropping it returns it.
 #[derive(Debug)]
 pub(super) struct ConnectionPermit(Arc<ConnectionQueue>);
 
@@ -71,24 +71,24 @@ impl Drop for ConnectionPermit {
     }
 }
 
-/// Who gets a connection that a worker has no more use for.
+/// Which request gets a connection that a worker no longer needs.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NextRequest {
-    /// Nobody waits.
+    /// No request waits.
     None,
-    /// The request of the same worker with this ticket, which has left the queue.
+    /// The request of the same worker with this ticket. It has left the queue.
     Here(u64),
-    /// A request of another worker, or one for another host: it has no use for the connection, but for its permit.
+    /// A request of another worker or for another host: it can't use the connection, only its permit.
     Elsewhere,
 }
 
-/// A request's place in the queue, until dropped.
+/// A request's place in the queue. Dropping it leaves the queue.
 #[derive(Debug)]
 pub(super) struct QueuePlace {
     queue: Arc<ConnectionQueue>,
     address: Arc<AddressUsage>,
     pub(super) ticket: u64,
-    /// Requests of the same address before it.
+    /// Requests of the same address in front of it.
     pub(super) ahead: usize,
     pub(super) granted: oneshot::Receiver<Grant>,
 }
@@ -106,12 +106,12 @@ impl ConnectionQueue {
         Arc::new(Self { max_connections, waiting: AtomicUsize::new(0), state: Mutex::new(state) })
     }
 
-    /// The requests that wait.
+    /// The number of waiting requests.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// The requests that wait in other workers.
+    /// The number of requests that wait in other workers.
     pub(super) fn waiting_elsewhere(&self, worker: usize) -> usize {
         if self.waiting() == 0 {
             return 0;
@@ -126,12 +126,12 @@ impl ConnectionQueue {
         Some(ConnectionPermit(Arc::clone(self)))
     }
 
-    /// A place in the queue for a request of `address` in `worker`, with a permit if one has become free since there was none.
+    /// Queues a request of `address` in `worker`. If a permit has become free in the meantime, it is granted at once.
     /// `None`: the queue is full, and no address has much more of it.
     ///
-    /// The queue is as long as there are connections. A longer one would mean waiting for more than one answer, and a
-    /// clear refusal serves the client better. The address that holds and waits for most loses its last place to one
-    /// that has less.
+    /// The queue is as long as the number of connections: in a longer one, requests would wait for more than one
+    /// response, and a clear refusal serves the client better. In a full queue, the address with the most connections
+    /// and waiting requests loses its last place to an address that has fewer.
     pub(super) fn join(self: &Arc<Self>, address: &Arc<AddressUsage>, worker: usize) -> Option<QueuePlace> {
         let mut state = self.state.lock();
         let (grant, granted) = oneshot::channel();
@@ -171,10 +171,11 @@ impl ConnectionQueue {
         Some(place(waiting))
     }
 
-    /// Whose turn it is for a connection of `worker`, which the requests of this worker can use whose tickets `may_use` takes.
+    /// Picks the request that gets a free connection of `worker`. A request of this worker qualifies only if `may_use`
+    /// accepts its ticket.
     ///
-    /// Among requests of equal right, those of other workers have their turn in proportion to their number: a busy worker
-    /// must not starve the others, nor close all its connections for them.
+    /// Among requests with equal rights, other workers get their turn in proportion to their number of requests: a busy
+    /// worker must not starve the others, nor close all its connections for them.
     pub(super) fn next_request(&self, worker: usize, may_use: impl Fn(u64) -> bool) -> NextRequest {
         if self.waiting() == 0 {
             return NextRequest::None;
@@ -198,7 +199,7 @@ impl ConnectionQueue {
         }
         match first {
             Some((ticket, ip)) if fastrand::usize(..here + elsewhere) < here => {
-                // Its sender is dropped: it is handed the connection itself.
+                // This drops the sender: the request is handed the connection itself.
                 self.take(&mut state, ip, ticket);
                 NextRequest::Here(ticket)
             }
@@ -219,11 +220,11 @@ impl ConnectionQueue {
             return;
         };
         drop(state);
-        // One that has just stopped waiting drops the permit, which returns it again.
+        // A request that has just stopped waiting drops the permit, which returns it again.
         let _gone = request.grant.send(Grant::Permit(ConnectionPermit(Arc::clone(self))));
     }
 
-    /// Takes a request out of the queue, if it is still there.
+    /// Removes a request from the queue, if it is still there.
     fn take(&self, state: &mut QueueState, ip: IpAddr, ticket: u64) -> Option<WaitingRequest> {
         let waiting = state.by_address.get_mut(&ip)?;
         let at = waiting.requests.iter().position(|request| request.ticket == ticket)?;
@@ -243,7 +244,7 @@ impl QueueState {
 }
 
 impl WaitingAddress {
-    /// What its address has of the upstream, and wants of it.
+    /// The connections that its address holds or waits for.
     fn weight(&self) -> usize {
         self.address.held() + self.requests.len()
     }
@@ -326,7 +327,7 @@ mod tests {
         drop(other);
         assert!(matches!(granted(&mut first), Some(Grant::Permit(_))));
         assert_eq!(shared.queue.waiting(), 0);
-        // Two are free: one that was granted was dropped above, and so is the other one.
+        // Two permits are free: the dropped grant, and the other one.
         drop(taken);
         assert!(shared.queue.try_acquire().is_some());
     }
@@ -416,7 +417,7 @@ mod tests {
         let abandoned = HeldConnection::new(&many);
         let mut evicted = Box::pin(abandoned.evicted(false));
         assert!(evicted.as_mut().now_or_never().is_none());
-        // By the same connection of the client, which waits as well, but not as long yet.
+        // By the same client connection, which also waits, but not as long yet.
         let next = HeldConnection::new(&many);
         let later = Instant::now() + Duration::from_secs(1);
         many.wait_begins(ClientWait::Response, later, Waker::noop());

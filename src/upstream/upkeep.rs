@@ -1,4 +1,4 @@
-//! The thread that looks after the upstreams, while workers serve requests.
+//! The thread that maintains the upstreams while workers serve requests.
 
 use std::{
     io,
@@ -16,8 +16,8 @@ use crate::config::model;
 /// How often the thread looks for new names.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Starts the thread `upstreams`, which resolves the names of endpoints again, for as long as the process lives. `in_force`
-/// returns the upstreams and the settings of the resolver: a reload changes them.
+/// Starts the thread `upstreams`, which resolves the names of endpoints again, for as long as the process lives.
+/// `in_force` returns the upstreams and the settings of the resolver: a reload changes them.
 ///
 /// # Errors
 /// The system has no thread left.
@@ -30,18 +30,18 @@ pub fn keep_up(
     Ok(())
 }
 
-/// Resolves the names of all upstreams, each when it is due, as long as the process lives. `in_force` tells the upstreams, and
-/// who is asked.
+/// Resolves the names of all upstreams, each when it is due, as long as the process lives. `in_force` returns the
+/// upstreams and the settings of the resolver.
 async fn keep_resolved(in_force: impl Fn() -> (Vec<Arc<SharedUpstream>>, model::Resolver) + 'static) {
     let in_force = Rc::new(in_force);
     let mut resolver = NameResolver::default();
     loop {
         let (upstreams, settings) = in_force();
-        let others_are_asked = resolver.follow(&settings);
+        let has_changed = resolver.follow(&settings);
         let now = Instant::now();
         let mut wake = now + INTERVAL;
         for name in upstreams.iter().flat_map(|upstream| upstream.names()) {
-            if others_are_asked {
+            if has_changed {
                 name.want();
             }
             match name.begin(now) {
@@ -52,7 +52,7 @@ async fn keep_resolved(in_force: impl Fn() -> (Vec<Arc<SharedUpstream>>, model::
                     let in_force = Rc::clone(&in_force);
                     tokio::task::spawn_local(async move {
                         let change = name.end(lookup.await, Instant::now());
-                        // A reload may have changed them meanwhile.
+                        // A reload may have replaced the upstreams in the meantime.
                         for upstream in in_force().0 {
                             if upstream.name_resolved(&name) {
                                 change.announce(&upstream.config.name, name.as_str());

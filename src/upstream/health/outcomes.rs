@@ -1,4 +1,4 @@
-//! What becomes of connections and requests to a host, and what that says of its health.
+//! Outcomes of connections and requests to a host, and their effect on its health.
 
 use std::{error::Error, sync::Arc, time::Instant};
 
@@ -34,7 +34,7 @@ impl SharedUpstream {
 
     /// `host` can't be reached.
     pub(in crate::upstream) fn unreachable(&self, host: &UpstreamHost, error: String, now: Instant) {
-        // Its name is asked for again and again in any case.
+        // Its name is resolved again anyway.
         if host.is_unresolved() {
             return;
         }
@@ -44,7 +44,7 @@ impl SharedUpstream {
         self.resolve_if_all_fail(host);
     }
 
-    /// Where none of the addresses of the host's name works, the name may have moved.
+    /// If no address of the host's name works, the name may have new ones.
     pub(super) fn resolve_if_all_fail(&self, host: &UpstreamHost) {
         let Some(name) = &host.name else { return };
         let is_its =
@@ -54,7 +54,8 @@ impl SharedUpstream {
         }
     }
 
-    /// `host` sent this response to a request that began at `began`. It is no failure of the host if the client still `owes_body`.
+    /// `host` sent this response to a request that began at `began`. While the client still `owes_body`, it does not
+    /// count as a failure of the host.
     #[inline]
     pub fn responded<B>(
         &self,
@@ -80,7 +81,7 @@ impl SharedUpstream {
         began: Instant,
         now: Instant,
     ) {
-        if let Some(change) = host.state.answered(now) {
+        if let Some(change) = host.state.responded(now) {
             self.report_change(host, &change);
         }
         match failure {
@@ -116,8 +117,8 @@ impl SharedUpstream {
         }
     }
 
-    /// A kept connection to `host` was closed under a request that could not be sent again. The host may be well, but has not
-    /// answered it.
+    /// A kept connection to `host` was closed under a request that could not be sent again. The host may be healthy,
+    /// but there was no response.
     pub fn left_unanswered(&self, host: &UpstreamHost) {
         host.state.count_error();
     }
@@ -136,7 +137,7 @@ impl SharedUpstream {
         self.outliers.settle(&self.hosts(), &in_use, now, |host, change| self.report_change(host, &change));
     }
 
-    /// Its hosts are probed otherwise from now on, or no longer.
+    /// Its hosts are no longer probed, or with other settings.
     pub(super) fn checks_changed(&self) {
         for host in &*self.hosts() {
             if let Some(change) = host.state.checks_changed(self.config.health.is_some()) {
@@ -145,7 +146,7 @@ impl SharedUpstream {
         }
     }
 
-    /// Says in the log what has changed.
+    /// Logs the change.
     pub(super) fn report_change(&self, host: &UpstreamHost, change: &HostChange) {
         let (upstream, url, reason) = (&self.config.name, host.url(), &change.reason);
         let address = host.address.filter(|address| host.endpoint.host() != address.ip().to_string());

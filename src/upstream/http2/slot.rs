@@ -18,31 +18,32 @@ use crate::upstream::{
     ExchangeError, IncomingBody, OnInformational, OutgoingBody, SendError, UpstreamClient,
 };
 
-/// A stream that outlasts this without a byte from the endpoint, and is then given up, makes its connection suspicious.
+/// A stream that is given up after at least this time without a byte from the endpoint makes its connection suspicious.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// The right to one stream of a connection, and how far the request on it has come.
+/// The right to one stream of a connection, and the state of the request on it.
 pub(in crate::upstream) struct StreamSlot<B> {
     pub(in crate::upstream) connection: Rc<UpstreamHttp2Connection>,
-    /// Whose request it is, once that is known.
+    /// The client of the request, once that is known.
     client: OnceCell<Rc<UpstreamClient>>,
     sending: Cell<Sending<B>>,
-    /// When it was sent, and what had been received by then. `None`: it does not wait for the head of an answer.
+    /// When the request was sent, and the bytes received on the connection by then. `None`: it does not wait for a
+    /// response head.
     waiting: Cell<Option<(Instant, u64)>>,
-    /// Whether its body broke off before the head of the answer has come, which that who waits for it is told.
+    /// Whether the body broke off before the response head, which ends the wait for that.
     is_broken: Cell<bool>,
     waiter: Cell<Option<Waker>>,
-    /// Whether it is no doing of its client if it ends before its time.
+    /// Whether an early end is not the client's fault.
     is_excused: Cell<bool>,
 }
 
-/// The sending side of a stream. While anybody has it, the stream is not reset.
+/// The sending side of a stream. The stream is not reset while a handle of it exists.
 #[derive(Default)]
 enum Sending<B> {
     /// Nothing was sent, or the stream has ended.
     #[default]
     Nothing,
-    /// The request was sent to its end.
+    /// The whole request was sent.
     Whole(SendStream<Bytes>),
     Upload(Upload<B>),
     /// The stream switches protocols.
@@ -64,12 +65,12 @@ impl<B: OutgoingBody> StreamSlot<B> {
         })
     }
 
-    /// It is for a request of `client`.
+    /// Sets the client of the request.
     pub(in crate::upstream) fn set_client(&self, client: &Rc<UpstreamClient>) {
         let _twice = self.client.set(Rc::clone(client));
     }
 
-    /// Whether a WebSocket may pass on it.
+    /// Whether the stream can carry a WebSocket.
     pub(in crate::upstream) fn offers_websockets(&self) -> bool {
         self.connection.offers_websockets()
     }
@@ -79,14 +80,14 @@ impl<B: OutgoingBody> StreamSlot<B> {
         self.connection.opened() > 1
     }
 
-    /// If the request ends before its time, that is no doing of its client.
+    /// An early end of the request is not its client's fault.
     pub(in crate::upstream) fn excuse_client(&self) {
         self.is_excused.set(true);
     }
 
-    /// Sends `request` and waits for the head of the answer.
+    /// Sends `request` and waits for the response head.
     ///
-    /// The handshake of a WebSocket is answered as by HTTP/1.1: with 101 where the endpoint has accepted it.
+    /// For the handshake of a WebSocket the response is the one of HTTP/1.1: 101 if the endpoint has accepted it.
     pub(in crate::upstream) fn send(
         self: &Rc<Self>,
         request: Request<B>,
@@ -94,7 +95,7 @@ impl<B: OutgoingBody> StreamSlot<B> {
         let slot = Rc::clone(self);
         async move {
             let (head, body) = request.into_parts();
-            // The head goes to h2, which does not give it back.
+            // h2 takes the head, and does not give it back.
             let copy = head.clone();
             let mut repeatable = body.repeatable();
             let is_idempotent = head.method.is_idempotent();
@@ -106,7 +107,7 @@ impl<B: OutgoingBody> StreamSlot<B> {
             let is_whole = is_empty && !is_tunnel;
             slot.waiting.set(Some((Instant::now(), slot.connection.received())));
             let result = match slot.connection.requests().send_request(message, is_whole) {
-                Ok((answer, mut stream)) => {
+                Ok((response, mut stream)) => {
                     let sending = if is_tunnel {
                         Sending::Tunnel(stream)
                     } else if is_whole {
@@ -114,7 +115,7 @@ impl<B: OutgoingBody> StreamSlot<B> {
                     } else {
                         match body.into_whole() {
                             Ok(whole) => {
-                                // An error means that the stream has ended, which the answer tells.
+                                // An error means that the stream has ended: the response reports it.
                                 let _ended = stream.send_data(whole, true);
                                 Sending::Whole(stream)
                             }
@@ -127,7 +128,7 @@ impl<B: OutgoingBody> StreamSlot<B> {
                         }
                     };
                     slot.sending.set(sending);
-                    slot.answer_head(answer, on_informational).await
+                    slot.response_head(response, on_informational).await
                 }
                 Err(error) => {
                     repeatable = repeatable.or(Some(body));
@@ -153,7 +154,7 @@ impl<B: OutgoingBody> StreamSlot<B> {
                 Err(error) => {
                     let is_unprocessed = is_unprocessed(&error);
                     let body = match slot.sending.take() {
-                        // Nobody has its body any more, but the stream is to be reset.
+                        // The body is lost, but the stream still has to be reset.
                         sending if slot.is_broken.get() => {
                             slot.sending.set(sending);
                             None
@@ -177,7 +178,7 @@ impl<B: OutgoingBody> StreamSlot<B> {
         }
     }
 
-    /// The tunnel that the stream has become is dropped before both sides have ended, and the stream is reset with its `sender`.
+    /// The tunnel on the stream is dropped before both sides have ended, which resets the stream by its `sender`.
     pub(super) fn tunnel_reset(&self, sender: &mut SendStream<Bytes>) {
         if !has_ended(sender) {
             self.count_end();
@@ -185,7 +186,7 @@ impl<B: OutgoingBody> StreamSlot<B> {
         }
     }
 
-    /// The whole answer was read. What the endpoint did not want of the request is not sent.
+    /// The whole response was read. The rest of the request, which the endpoint did not want, is not sent.
     pub(in crate::upstream) fn release(&self) {
         self.waiting.set(None);
         self.sending.set(Sending::Nothing);
@@ -194,7 +195,7 @@ impl<B: OutgoingBody> StreamSlot<B> {
     /// Gives the stream up. Unless the whole response has come, it is reset, now or later.
     pub(in crate::upstream) fn give_up(&self) {
         self.abandon(self.sending.take());
-        // Also where the request that waits for it is dropped: its client may not wait as long as the proxy does.
+        // A dropped request counts as well: its client may not wait as long as the proxy does.
         if let Some((since, received)) = self.waiting.get()
             && received == self.connection.received()
             && since.elapsed() >= SILENCE
@@ -203,7 +204,7 @@ impl<B: OutgoingBody> StreamSlot<B> {
         }
     }
 
-    /// The body of the request broke off. Whether the stream is to be reset now.
+    /// The body of the request broke off. Returns whether the stream is to be reset now.
     fn body_broke_off(&self) -> bool {
         if self.waiting.get().is_none() {
             self.count_end();
@@ -223,7 +224,7 @@ impl<B: OutgoingBody> StreamSlot<B> {
         }
     }
 
-    /// Has the stream reset, unless it has ended.
+    /// Resets the stream, unless it has ended.
     fn abandon(&self, sending: Sending<B>) {
         let stream = match sending {
             Sending::Nothing => return,
@@ -239,20 +240,20 @@ impl<B: OutgoingBody> StreamSlot<B> {
         }
     }
 
-    /// The head of the answer.
-    async fn answer_head(
+    /// Waits for the response head.
+    async fn response_head(
         &self,
-        mut answer: ResponseFuture,
+        mut future: ResponseFuture,
         on_informational: Option<OnInformational>,
     ) -> Result<Response<IncomingBody>, h2::Error> {
         let response = poll_fn(|cx| {
-            // Others are skipped.
+            // Without a callback, informational responses are skipped.
             if let Some(on_informational) = &on_informational {
-                while let Poll::Ready(Some(response)) = answer.poll_informational(cx) {
+                while let Poll::Ready(Some(response)) = future.poll_informational(cx) {
                     on_informational.call(&response?);
                 }
             }
-            let polled = Pin::new(&mut answer).poll(cx);
+            let polled = Pin::new(&mut future).poll(cx);
             if polled.is_pending() {
                 if self.is_broken.get() {
                     return Poll::Ready(Err(Reason::CANCEL.into()));
@@ -274,7 +275,7 @@ fn has_ended(stream: &mut SendStream<Bytes>) -> bool {
     stream.poll_reset(&mut Context::from_waker(Waker::noop())).is_ready()
 }
 
-/// Whether the endpoint says that it has done nothing of the request (RFC 9113, 8.7).
+/// Whether the endpoint says that it has not processed the request (RFC 9113, 8.7).
 fn is_unprocessed(error: &h2::Error) -> bool {
     error.is_remote() && (error.is_go_away() || error.reason() == Some(Reason::REFUSED_STREAM))
 }

@@ -14,18 +14,19 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::{body::Http2Body, slot::StreamSlot};
 use crate::upstream::{IncomingBody, OutgoingBody};
 
-/// The bytes of a stream, both ways. Dropped before both sides have ended, the stream is reset.
+/// The bytes of a stream in both directions. If it is dropped before both sides have ended, the stream is reset.
 pub(in crate::upstream) struct Http2Tunnel<B: OutgoingBody> {
     receiver: Http2Body,
     sender: SendStream<Bytes>,
-    /// Bytes that have come, and were not read yet.
+    /// Bytes received, but not read yet.
     received: Bytes,
     is_shut_down: bool,
     slot: Rc<StreamSlot<B>>,
 }
 
 impl<B: OutgoingBody> Http2Tunnel<B> {
-    /// The tunnel that the stream of `slot` has become with the response's `body`. `None`: it has not switched protocols.
+    /// Turns the stream of `slot` into a tunnel; `body` is the body of the response. `None`: the stream has not
+    /// switched protocols.
     pub(in crate::upstream) fn new(body: IncomingBody, slot: &Rc<StreamSlot<B>>) -> Option<Self> {
         let sender = slot.take_tunnel()?;
         let IncomingBody::Http2(receiver) = body else { return None };
@@ -80,7 +81,7 @@ impl<B: OutgoingBody> AsyncWrite for Http2Tunnel<B> {
         }
     }
 
-    /// The connection's task sends what was written.
+    /// The connection's task flushes.
     fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

@@ -26,8 +26,8 @@ use crate::{
     },
 };
 
-/// How long a request waits for a connection that others have no use for before it has a slow request broken off, and
-/// then how long for that one's.
+/// How long a request waits for a connection before a slow request of another client is broken off for it, and then how
+/// long until the next one.
 const EVICT_AFTER: Duration = Duration::from_millis(10);
 const EVICT_EVERY: Duration = Duration::from_millis(50);
 
@@ -39,19 +39,29 @@ impl<B: OutgoingBody> UpstreamPool<B> {
         client: &Rc<UpstreamClient>,
         needs: StreamNeeds,
     ) -> Option<UpstreamConnection<B>> {
-        let link = match host.take_idle() {
-            Some(pooled) => PooledConnection::Http1(pooled),
+        let pooled = match host.take_idle() {
+            Some(http1) => PooledConnection::Http1(http1),
             None if self.shared.config.protocol == Protocol::H1 => return None,
             None => self.take_stream(host, needs)?,
         };
-        Some(UpstreamConnection::new(link, host, self, HeldConnection::new(client), true))
+        Some(self.reuse(pooled, host, client))
     }
 
-    /// Opens a connection to `host` for a request of `client`. While the process has no permit left, takes the next connection
-    /// that another request checks in, whatever its host unless requests are tied to hosts.
+    /// Checks out a connection that was opened for another request.
+    fn reuse(
+        self: &Rc<Self>,
+        pooled: PooledConnection<B>,
+        host: &Rc<HostPool<B>>,
+        client: &Rc<UpstreamClient>,
+    ) -> UpstreamConnection<B> {
+        UpstreamConnection::new(pooled, host, self, HeldConnection::new(client), true)
+    }
+
+    /// Opens a connection to `host` for a request of `client`. While no permit is left in the process, the request
+    /// takes the next connection that another request checks in: to any host, unless requests are tied to hosts.
     ///
-    /// Waits for a permit, and then for the connection to open: each for as long as `choice` says at most. If `host` was
-    /// drained by then, another one takes its place.
+    /// Waits for a permit, and then for the connection to open: at most `choice.within` each. If `host` is drained by
+    /// then, another host replaces it.
     ///
     /// # Errors
     /// The queue is full, the wait timed out, or the host cannot be reached.
@@ -65,8 +75,8 @@ impl<B: OutgoingBody> UpstreamPool<B> {
         let mut opening = None;
         if self.shared.config.protocol != Protocol::H1 {
             match self.join_connection(host, needs, choice.within).await? {
-                Joined::Stream(link) => {
-                    return Ok(UpstreamConnection::new(link, host, self, HeldConnection::new(client), true));
+                Joined::Stream(pooled) => {
+                    return Ok(self.reuse(pooled, host, client));
                 }
                 Joined::Opening(sender) => opening = sender,
             }
@@ -74,30 +84,24 @@ impl<B: OutgoingBody> UpstreamPool<B> {
         let permit = match self.shared.queue.try_acquire() {
             Some(permit) => permit,
             None => {
-                // Others need not wait for it.
+                // Other requests need not wait for this one.
                 opening = None;
-                if let Some(link) = self.take_any_stream(host, needs) {
-                    return Ok(UpstreamConnection::new(link, host, self, HeldConnection::new(client), true));
+                if let Some(pooled) = self.take_any_stream(host, needs) {
+                    return Ok(self.reuse(pooled, host, client));
                 }
                 match self.wait_for_connection(host, client, needs, choice.within).await? {
-                    Acquired::Connection((link, host)) => {
-                        return Ok(UpstreamConnection::new(
-                            link,
-                            &host,
-                            self,
-                            HeldConnection::new(client),
-                            true,
-                        ));
+                    Acquired::Connection((pooled, host)) => {
+                        return Ok(self.reuse(pooled, &host, client));
                     }
                     Acquired::Permit(permit) => permit,
                 }
             }
         };
-        // It may have been drained while the request waited.
+        // The host may have been drained while the request waited.
         self.follow_hosts();
         if host.is_retired() {
             *host = self.pick(choice, Instant::now()).ok_or(ConnectError::NoHost)?;
-            // Those that wait for it wait for a connection to the other one.
+            // Requests that wait for this opening want the previous host.
             opening = None;
         }
         let (sender, opened) = oneshot::channel();
@@ -109,14 +113,14 @@ impl<B: OutgoingBody> UpstreamPool<B> {
             opening,
             sender,
         ));
-        // It is dropped without an answer where the worker ends.
-        let (link, hold) = opened.await.unwrap_or(Err(ConnectError::Timeout))?;
-        Ok(UpstreamConnection::new(link, host, self, HeldConnection::holding(hold), false))
+        // The sender is dropped without a result when the worker ends.
+        let (pooled, hold) = opened.await.unwrap_or(Err(ConnectError::Timeout))?;
+        Ok(UpstreamConnection::new(pooled, host, self, HeldConnection::holding(hold), false))
     }
 
-    /// Opens a connection for a request that waits for it as `waiting`. Runs in a task of its own: the request may end before, and
-    /// must not take the attempt with it. An endpoint that takes longer than clients wait is connected to all the same, for the
-    /// requests to come, and one that can't be reached is found to be so.
+    /// Opens a connection for a request that waits for it with `waiting`. Runs in a task of its own, because the
+    /// request may end earlier, and must not cancel the attempt: a connection to an endpoint that is slower than its
+    /// clients' patience serves later requests, and an unreachable endpoint is noticed.
     async fn open_for_request(
         self: Rc<Self>,
         (host, hold): (Rc<HostPool<B>>, AddressHold),
@@ -129,8 +133,8 @@ impl<B: OutgoingBody> UpstreamPool<B> {
         let connecting = ConnectingGuard::new(&host);
         let opened = self.open(&host, permit, needs, within).await;
         match &opened {
-            // With TLS 1.3 it may still refuse our certificate: wait for its first answer.
-            Ok(PooledConnection::Http1(pooled)) if pooled.tls_version > 0 => {}
+            // With TLS 1.3 the host may still refuse our certificate: only its first response proves that it did not.
+            Ok(PooledConnection::Http1(http1)) if http1.tls_version > 0 => {}
             Ok(_) => self.shared.connected(&host),
             Err(error) => {
                 self.shared.not_connected(&host, error);
@@ -140,9 +144,11 @@ impl<B: OutgoingBody> UpstreamPool<B> {
             }
         }
         drop(connecting);
-        // A stream that nobody has waited for is given back as it is dropped.
-        if let Err(Ok((PooledConnection::Http1(pooled), _))) = waiting.send(opened.map(|link| (link, hold))) {
-            self.check_in(pooled, &host);
+        // A stream that no request waits for returns to the pool when it is dropped.
+        if let Err(Ok((PooledConnection::Http1(http1), _))) =
+            waiting.send(opened.map(|pooled| (pooled, hold)))
+        {
+            self.check_in(http1, &host);
         }
     }
 
@@ -207,7 +213,7 @@ impl<B: OutgoingBody> UpstreamPool<B> {
     }
 }
 
-/// Counts a connection that is being opened as a request in flight, until dropped.
+/// Counts a connection attempt as a request in flight, until dropped.
 struct ConnectingGuard<'a>(&'a UpstreamHost);
 
 impl<'a> ConnectingGuard<'a> {
@@ -223,13 +229,13 @@ impl Drop for ConnectingGuard<'_> {
     }
 }
 
-/// What a request that waited was given.
+/// The result of a wait.
 enum Acquired<B: OutgoingBody> {
     Connection(HandedConnection<B>),
     Permit(ConnectionPermit),
 }
 
-/// A request that can be handed a connection, until dropped.
+/// Registers a request that waits for a connection, until dropped.
 struct WaitingGuard<'a, B: OutgoingBody> {
     waiting: &'a Waiting<B>,
     ticket: u64,

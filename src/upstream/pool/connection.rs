@@ -19,13 +19,13 @@ use crate::upstream::{
     io::UpstreamIo,
 };
 
-/// How long a connection may take from the end of an answer until it takes the next request.
+/// How long a connection may take from the end of a response until it is ready for the next request.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A connection checked out for one request. Dropped before [`UpstreamConnection::release`], it is closed: that
-/// is how an abandoned request cancels the upstream's work.
+/// A connection checked out for one request. Dropped before [`UpstreamConnection::release`], it is closed: an abandoned
+/// request cancels the upstream's work this way.
 pub struct UpstreamConnection<B: OutgoingBody> {
-    link: PooledConnection<B>,
+    pooled: PooledConnection<B>,
     in_flight: InFlightGuard<B>,
     held: HeldConnection,
     reused: bool,
@@ -33,21 +33,21 @@ pub struct UpstreamConnection<B: OutgoingBody> {
 
 impl<B: OutgoingBody> UpstreamConnection<B> {
     pub(super) fn new(
-        link: PooledConnection<B>,
+        pooled: PooledConnection<B>,
         host: &Rc<HostPool<B>>,
         upstream: &Rc<UpstreamPool<B>>,
         held: HeldConnection,
         reused: bool,
     ) -> Self {
-        if let PooledConnection::Http2(stream) = &link {
+        if let PooledConnection::Http2(stream) = &pooled {
             stream.slot.set_client(held.client());
         }
-        Self { in_flight: InFlightGuard::new(upstream, host), held, link, reused }
+        Self { in_flight: InFlightGuard::new(upstream, host), held, pooled, reused }
     }
 
-    /// If the request on it ends before its time, that is no doing of its client: the endpoint was too slow, or did not want it.
+    /// An early end of its request is not the client's fault: the endpoint was too slow, or did not want the request.
     pub fn excuse_client(&self) {
-        if let PooledConnection::Http2(stream) = &self.link {
+        if let PooledConnection::Http2(stream) = &self.pooled {
             stream.slot.excuse_client();
         }
     }
@@ -57,22 +57,23 @@ impl<B: OutgoingBody> UpstreamConnection<B> {
         self.reused
     }
 
-    /// What it is connected to.
+    /// The host that it is connected to.
     pub fn host(&self) -> &Rc<HostPool<B>> {
         &self.in_flight.host
     }
 
-    /// Whether it is a stream of a connection that others share. Then [`UpstreamConnection::send`] itself says what may be sent again.
+    /// Whether it is a stream of a shared connection. Then the error of [`UpstreamConnection::send`] says whether the
+    /// request may be sent again.
     pub fn is_shared(&self) -> bool {
-        matches!(self.link, PooledConnection::Http2(_))
+        matches!(self.pooled, PooledConnection::Http2(_))
     }
 
-    /// Whether a request `failed` because this connection, which serves or served another one, was closed by the time it was
-    /// used: not one byte of an answer has come.
+    /// Whether a request `failed` because this connection, on which there were other requests, was closed in the
+    /// meantime: not one byte of a response was received.
     pub fn was_closed<Q>(&self, failed: &SendError<Q>) -> bool {
-        match &self.link {
-            PooledConnection::Http1(pooled) => {
-                self.reused && (failed.is_unprocessed || !pooled.received.has_any())
+        match &self.pooled {
+            PooledConnection::Http1(http1) => {
+                self.reused && (failed.is_unprocessed || !http1.received.has_any())
             }
             PooledConnection::Http2(stream) => {
                 (self.reused || stream.slot.has_had_company()) && failed.error.is_end_of_connection()
@@ -80,19 +81,19 @@ impl<B: OutgoingBody> UpstreamConnection<B> {
         }
     }
 
-    /// Sends `request` and waits for the head of the answer.
+    /// Sends `request` and waits for the response head.
     ///
     /// # Errors
-    /// No answer came, or none that is HTTP.
+    /// No response was received, or none that is HTTP.
     #[inline]
     pub fn send(
         &mut self,
         request: Request<B>,
     ) -> impl Future<Output = Result<Response<IncomingBody>, SendError<B>>> + use<B> {
-        match &mut self.link {
-            PooledConnection::Http1(pooled) => {
-                pooled.received.reset();
-                Either::Left(pooled.sender.try_send_request(request).map(|answer| match answer {
+        match &mut self.pooled {
+            PooledConnection::Http1(http1) => {
+                http1.received.reset();
+                Either::Left(http1.sender.try_send_request(request).map(|result| match result {
                     Ok(response) => Ok(response.map(IncomingBody::Http1)),
                     Err(mut failed) => {
                         let request = failed.take_message().map(Box::new);
@@ -101,32 +102,32 @@ impl<B: OutgoingBody> UpstreamConnection<B> {
                     }
                 }))
             }
-            // Boxed: it is large, and most connections are the other ones.
+            // Boxed: it is large, and most connections are HTTP/1.1.
             PooledConnection::Http2(stream) => Either::Right(Box::pin(stream.slot.send(request))),
         }
     }
 
-    /// Ready once the connection is wanted for requests of other clients. To be called where the client of the request on
-    /// it has gone, and will never read the answer.
+    /// Ready once requests of other clients need the connection. To be called only where the client of its request has
+    /// left, and will never read the response.
     pub async fn evicted(&self) {
         self.held.evicted(false).await;
     }
 
-    /// Whether a WebSocket may pass on it.
+    /// Whether it can carry a WebSocket.
     pub fn offers_websockets(&self) -> bool {
-        match &self.link {
+        match &self.pooled {
             PooledConnection::Http1(_) => true,
             PooledConnection::Http2(stream) => stream.slot.offers_websockets(),
         }
     }
 
-    /// The stream of bytes that the connection has become with `response`, which switches protocols. It does not return to
+    /// Turns the connection into a stream of bytes after `response`, which switches protocols. It does not return to
     /// the pool. `None`: the connection has ended.
     pub async fn upgrade(self, response: Response<IncomingBody>) -> Option<UpgradedConnection<B>> {
-        let (stream, received) = match self.link {
-            PooledConnection::Http1(pooled) => {
+        let (stream, received) = match self.pooled {
+            PooledConnection::Http1(http1) => {
                 let upgraded = hyper::upgrade::on(response).await.ok()?;
-                drop(pooled);
+                drop(http1);
                 let Parts { io, read_buf, .. } = upgraded.downcast::<TokioIo<UpstreamIo>>().ok()?;
                 let mut io = io.into_inner();
                 io.set_upgraded();
@@ -140,23 +141,23 @@ impl<B: OutgoingBody> UpstreamConnection<B> {
         Some(UpgradedConnection::new(stream, received, self.in_flight, self.held))
     }
 
-    /// Checks the connection in after a whole request was sent and its whole answer was read.
+    /// Checks the connection in after the whole request was sent and the whole response was read.
     pub fn release(self) {
-        let Self { link, in_flight, held, .. } = self;
-        // The request that gets it next may be of an address that holds as many.
+        let Self { pooled, in_flight, held, .. } = self;
+        // The next request may be of an address that already holds as many connections as it may.
         drop(held);
-        let mut pooled = match link {
-            PooledConnection::Http1(pooled) => pooled,
+        let mut http1 = match pooled {
+            PooledConnection::Http1(http1) => http1,
             PooledConnection::Http2(stream) => return stream.slot.release(),
         };
-        if pooled.sender.is_ready() {
-            in_flight.upstream.check_in(pooled, &in_flight.host);
-        } else if !pooled.sender.is_closed() {
-            // The task that drives it has not noticed the end of the exchange yet. It may never notice, where
-            // the upstream answered without reading the request to its end.
+        if http1.sender.is_ready() {
+            in_flight.upstream.check_in(http1, &in_flight.host);
+        } else if !http1.sender.is_closed() {
+            // The connection's task has not noticed the end of the exchange yet. It never may, if the upstream
+            // responded without reading the whole request.
             tokio::task::spawn_local(async move {
-                if let Ok(Ok(())) = timeout(READY_TIMEOUT, pooled.sender.ready()).await {
-                    in_flight.upstream.check_in(pooled, &in_flight.host);
+                if let Ok(Ok(())) = timeout(READY_TIMEOUT, http1.sender.ready()).await {
+                    in_flight.upstream.check_in(http1, &in_flight.host);
                 }
             });
         }

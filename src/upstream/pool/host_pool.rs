@@ -1,4 +1,4 @@
-//! One worker's connections to one host, while no request has them to itself.
+//! One worker's connections to one host: idle ones, and those that requests share.
 
 use std::{
     cell::{Cell, RefCell},
@@ -21,12 +21,11 @@ use crate::{
 
 /// One worker's connections to one host.
 pub struct HostPool<B: OutgoingBody> {
-    /// The host.
     pub host: Arc<UpstreamHost>,
     upstream: Arc<SharedUpstream>,
-    /// Idle connections, the freshest at the back.
+    /// Idle connections, the most recently used at the back.
     idle: RefCell<VecDeque<Idle<B>>>,
-    /// Idle connections to all hosts of the upstream.
+    /// The number of idle connections to all hosts of the upstream.
     idle_count: Rc<Cell<usize>>,
     /// Connections that requests share.
     pub(super) shared: RefCell<Http2Connections>,
@@ -35,11 +34,11 @@ pub struct HostPool<B: OutgoingBody> {
 }
 
 struct Idle<B: OutgoingBody> {
-    pooled: Http1Connection<B>,
+    connection: Http1Connection<B>,
     since: Instant,
 }
 
-/// What is known of the host itself.
+/// The fields of the host itself.
 impl<B: OutgoingBody> Deref for HostPool<B> {
     type Target = UpstreamHost;
 
@@ -66,25 +65,25 @@ impl<B: OutgoingBody> HostPool<B> {
         })
     }
 
-    /// Takes the freshest of the idle connections.
+    /// Takes the most recently used idle connection.
     pub(super) fn take_idle(&self) -> Option<Http1Connection<B>> {
         let mut idle = self.idle.borrow_mut();
-        while let Some(Idle { pooled, .. }) = idle.pop_back() {
+        while let Some(Idle { connection, .. }) = idle.pop_back() {
             self.idle_count.set(self.idle_count.get() - 1);
-            if self.is_usable(&pooled) {
-                return Some(pooled);
+            if self.is_usable(&connection) {
+                return Some(connection);
             }
         }
         None
     }
 
-    /// Keeps a connection until a request wants it, unless there are enough.
-    pub(super) fn keep_idle(&self, pooled: Http1Connection<B>, now: Instant) {
+    /// Keeps a connection for a later request, unless there are enough.
+    pub(super) fn keep_idle(&self, connection: Http1Connection<B>, now: Instant) {
         if self.idle_count.get() >= self.upstream.config.idle_connections || self.is_retired.get() {
             return; // dropping it closes it
         }
         self.idle_count.set(self.idle_count.get() + 1);
-        self.idle.borrow_mut().push_back(Idle { pooled, since: now });
+        self.idle.borrow_mut().push_back(Idle { connection, since: now });
     }
 
     /// Closes an idle connection, if there is one.
@@ -96,11 +95,13 @@ impl<B: OutgoingBody> HostPool<B> {
         self.shared.borrow_mut().close_any_idle()
     }
 
-    /// Closes connections that were idle since `before`, or that may not be used any more.
+    /// Closes connections that were idle since `before`, or that must not be used any more.
     pub(super) fn close_expired(&self, before: Option<Instant>) {
         let mut idle = self.idle.borrow_mut();
         let count = idle.len();
-        idle.retain(|idle| before.is_none_or(|before| idle.since > before) && self.is_usable(&idle.pooled));
+        idle.retain(|idle| {
+            before.is_none_or(|before| idle.since > before) && self.is_usable(&idle.connection)
+        });
         self.idle_count.set(self.idle_count.get() - (count - idle.len()));
         self.shared.borrow_mut().retain(|connection| {
             before.is_none_or(|before| !connection.is_idle_since(before)) && self.takes_streams(connection)
@@ -111,7 +112,7 @@ impl<B: OutgoingBody> HostPool<B> {
     pub(super) fn retire(&self) {
         self.is_retired.set(true);
         while self.close_any_idle() {}
-        // The streams that are open keep theirs.
+        // Open streams keep their connections alive.
         self.shared.borrow_mut().retain(|_| false);
     }
 
@@ -125,13 +126,12 @@ impl<B: OutgoingBody> HostPool<B> {
         self.shared.borrow().idle()
     }
 
-    /// Whether a connection may get another request: the host has not closed it, and the TLS settings that it was opened under
-    /// still hold.
-    fn is_usable(&self, pooled: &Http1Connection<B>) -> bool {
-        pooled.sender.is_ready() && self.is_current_tls(pooled.tls_version)
+    /// Whether a connection may get another request: the host has not closed it, and its TLS settings are current.
+    fn is_usable(&self, connection: &Http1Connection<B>) -> bool {
+        connection.sender.is_ready() && self.is_current_tls(connection.tls_version)
     }
 
-    /// Likewise of a connection that requests share, which may also have had too much of what wears it.
+    /// Whether a shared connection may get another request. Besides that, it must not have had too many resets.
     pub(super) fn takes_streams(&self, connection: &UpstreamHttp2Connection) -> bool {
         connection.is_open() && !connection.is_worn() && self.is_current_tls(connection.tls_version)
     }
@@ -146,7 +146,8 @@ pub(super) struct Http2Connections {
     pub(super) open: Vec<Rc<UpstreamHttp2Connection>>,
     /// Whether the host is expected to speak HTTP/2.
     pub(super) is_expected: bool,
-    /// The connection that is being opened, if there is one: closed when that has ended, with the reason if it has failed.
+    /// The connection attempt in progress, if there is one. The channel is closed when the attempt ends, with the error
+    /// if it fails.
     pub(super) opening: Option<watch::Receiver<Option<ConnectError>>>,
 }
 
@@ -159,7 +160,7 @@ impl Http2Connections {
         self.open.iter().any(|open| Rc::ptr_eq(open, connection))
     }
 
-    /// Connections without streams.
+    /// The number of connections without streams.
     pub(super) fn idle(&self) -> usize {
         self.open.iter().filter(|connection| connection.streams() == 0).count()
     }
@@ -169,7 +170,7 @@ impl Http2Connections {
         idle.map(|idle| self.open.swap_remove(idle)).is_some()
     }
 
-    /// Closes the other connections once their last streams have ended.
+    /// Removes the other connections. They are closed once their last streams have ended.
     pub(super) fn retain(&mut self, keep: impl Fn(&Rc<UpstreamHttp2Connection>) -> bool) {
         self.open.retain(keep);
     }

@@ -1,4 +1,4 @@
-//! Connections that requests share: which one gets the next request, and who opens another.
+//! Connections that requests share: which one gets the next request, and which request opens another.
 
 use std::{rc::Rc, time::Duration};
 
@@ -14,17 +14,18 @@ use crate::upstream::{
     queue::NextRequest,
 };
 
-/// What a request gets that may share a connection.
+/// The result for a request that may share a connection.
 pub(super) enum Joined<B: OutgoingBody> {
     Stream(PooledConnection<B>),
-    /// None has room, so it has to open one, and to tell others how that ends. `None`: they do not wait for it.
+    /// No connection has room: the request has to open one, and to report a failure. `None`: no other request waits for
+    /// it.
     Opening(Option<OpeningNotice>),
 }
 
-/// Tells those that wait for a connection how its opening has failed. Dropped, the opening has ended.
+/// Reports why the opening of a connection failed to the requests that wait for it. Dropping it ends their wait.
 pub(super) type OpeningNotice = watch::Sender<Option<ConnectError>>;
 
-/// How the opening of a connection that is under way fails. `None`: it does not, or it was given up.
+/// Waits for the end of a connection attempt of another request. `None`: it succeeded, or was given up.
 async fn failure(
     mut under_way: watch::Receiver<Option<ConnectError>>,
     late: tokio::time::Instant,
@@ -35,7 +36,8 @@ async fn failure(
 }
 
 impl<B: OutgoingBody> UpstreamPool<B> {
-    /// A stream of a connection to `host` that has room: of those the one with the fewest. None of one that is silent.
+    /// A stream of a connection to `host` that has room, preferably of the one with the fewest streams. Silent
+    /// connections are skipped.
     pub(super) fn take_stream(
         self: &Rc<Self>,
         host: &Rc<HostPool<B>>,
@@ -45,19 +47,19 @@ impl<B: OutgoingBody> UpstreamPool<B> {
         connections.retain(|connection| host.takes_streams(connection));
         let with_room = connections.open.iter().filter(|open| open.has_room_for(needs) && !open.is_silent());
         let connection = with_room.min_by_key(|connection| connection.streams())?;
-        Some(self.link_to(connection, host))
+        Some(self.pooled_stream(connection, host))
     }
 
-    /// Likewise where no other connection may be opened. A body may have to wait behind others there; and where all connections are
-    /// silent, they may live, and are tried for a while.
+    /// The same where no other connection may be opened. Then a body may wait behind others, and if all connections are
+    /// silent, these are tried for a while.
     pub(super) fn take_any_stream(
         self: &Rc<Self>,
         host: &Rc<HostPool<B>>,
         needs: StreamNeeds,
     ) -> Option<PooledConnection<B>> {
         let needs = StreamNeeds { window: 0, ..needs };
-        if let Some(link) = self.take_stream(host, needs) {
-            return Some(link);
+        if let Some(pooled) = self.take_stream(host, needs) {
+            return Some(pooled);
         }
         let connections = host.shared.borrow();
         if connections.open.iter().any(|open| !open.is_silent()) {
@@ -66,11 +68,11 @@ impl<B: OutgoingBody> UpstreamPool<B> {
         let with_room =
             connections.open.iter().filter(|open| open.has_room_for(needs) && !open.is_given_up());
         let connection = with_room.min_by_key(|connection| connection.streams())?;
-        Some(self.link_to(connection, host))
+        Some(self.pooled_stream(connection, host))
     }
 
     /// A stream of `connection`, which has room.
-    fn link_to(
+    fn pooled_stream(
         self: &Rc<Self>,
         connection: &Rc<UpstreamHttp2Connection>,
         host: &Rc<HostPool<B>>,
@@ -79,7 +81,8 @@ impl<B: OutgoingBody> UpstreamPool<B> {
         PooledConnection::Http2(Box::new(PooledStream { slot, host: Rc::clone(host), pool: Rc::clone(self) }))
     }
 
-    /// A stream of a connection to `host`, or of one that another request opens. If there is none, the task to open it.
+    /// A stream of a connection to `host`, even of one that another request is opening. Otherwise the request has to
+    /// open one.
     pub(super) async fn join_connection(
         self: &Rc<Self>,
         host: &Rc<HostPool<B>>,
@@ -88,8 +91,8 @@ impl<B: OutgoingBody> UpstreamPool<B> {
     ) -> Result<Joined<B>, ConnectError> {
         let late = tokio::time::Instant::now() + within;
         loop {
-            if let Some(link) = self.take_stream(host, needs) {
-                return Ok(Joined::Stream(link));
+            if let Some(pooled) = self.take_stream(host, needs) {
+                return Ok(Joined::Stream(pooled));
             }
             let under_way = {
                 let mut connections = host.shared.borrow_mut();
@@ -112,18 +115,18 @@ impl<B: OutgoingBody> UpstreamPool<B> {
         }
     }
 
-    /// A stream of a `connection` that was opened just now. Requests that wait get the others.
+    /// A stream of a new `connection`. Waiting requests get its other streams.
     pub(super) fn share(
         self: &Rc<Self>,
         connection: &Rc<UpstreamHttp2Connection>,
         host: &Rc<HostPool<B>>,
     ) -> PooledConnection<B> {
-        let link = self.link_to(connection, host);
+        let pooled = self.pooled_stream(connection, host);
         if !host.is_retired() {
             host.shared.borrow_mut().open.push(Rc::clone(connection));
             while connection.has_room() && self.offer_stream(connection, host) {}
         }
-        link
+        pooled
     }
 
     /// A stream of `connection` has ended.
@@ -133,7 +136,7 @@ impl<B: OutgoingBody> UpstreamPool<B> {
         host: &Rc<HostPool<B>>,
     ) {
         connection.give_stream_back(self.now.get());
-        // A request that waits must not get a stream to a host that has been drained meanwhile.
+        // A waiting request must not get a stream to a host that was drained in the meantime.
         self.follow_hosts();
         let is_useless = connection.is_silent() && connection.streams() == 0;
         if is_useless || !host.takes_streams(connection) {
@@ -150,7 +153,7 @@ impl<B: OutgoingBody> UpstreamPool<B> {
         }
     }
 
-    /// Gives a stream of `connection`, which has room, to a request that waits. False where none of this worker does.
+    /// Gives a stream of `connection`, which has room, to a waiting request. False: no request of this worker waits.
     fn offer_stream(
         self: &Rc<Self>,
         connection: &Rc<UpstreamHttp2Connection>,
@@ -161,14 +164,14 @@ impl<B: OutgoingBody> UpstreamPool<B> {
             NextRequest::Here(ticket) => {
                 let waiting = self.waiting.borrow_mut().remove(&ticket);
                 if let Some(waiting) = waiting {
-                    // Dropping it gives it to the next one.
-                    let _gone = waiting.sender.send((self.link_to(connection, host), Rc::clone(host)));
+                    // A dropped stream is offered to the next request.
+                    let _gone = waiting.sender.send((self.pooled_stream(connection, host), Rc::clone(host)));
                 }
                 true
             }
             NextRequest::Elsewhere => {
-                // A stream can't change threads, but the connection's permit can, once its streams have ended. One
-                // connection at a time: streams may last long.
+                // A stream can't move to another thread, but the permit of the connection can, once its streams have
+                // ended. One connection at a time, because streams may last long.
                 let is_yielding = self.yielding.borrow().upgrade().is_some();
                 if connection.streams() == 0 || !is_yielding {
                     *self.yielding.borrow_mut() = Rc::downgrade(connection);

@@ -13,11 +13,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::upstream_pool::{InFlightGuard, PooledStream};
 use crate::upstream::{OutgoingBody, addresses::HeldConnection, http2::Http2Tunnel, io::UpstreamIo};
 
-/// A stream of bytes from and to an endpoint. Until it is dropped it counts as a connection, and as a request in flight, of
-/// the client whose request it was.
+/// A stream of bytes from and to an endpoint. Until dropped, it counts as a connection and a request in flight of its
+/// client.
 pub struct UpgradedConnection<B: OutgoingBody> {
     stream: UpgradedStream<B>,
-    /// Bytes that came with the answer.
+    /// Bytes received together with the response.
     received: Bytes,
     _in_flight: InFlightGuard<B>,
     held: Rc<HeldConnection>,
@@ -26,7 +26,7 @@ pub struct UpgradedConnection<B: OutgoingBody> {
 pub(super) enum UpgradedStream<B: OutgoingBody> {
     /// A connection of its own.
     Socket(UpstreamIo),
-    /// A stream of a connection that it shares with others. Given back after the tunnel is dropped.
+    /// A stream of a shared connection, and its return to the pool, after the tunnel is dropped.
     Http2(Http2Tunnel<B>, #[expect(dead_code, reason = "it is only held")] Box<PooledStream<B>>),
 }
 
@@ -40,19 +40,19 @@ impl<B: OutgoingBody> UpgradedConnection<B> {
         Self { stream, received, _in_flight: in_flight, held: Rc::new(held) }
     }
 
-    /// Ready once the connection is wanted for requests of other clients.
+    /// Ready once requests of other clients need the connection.
     pub fn evicted(&self) -> impl Future<Output = ()> + use<B> {
         let held = Rc::clone(&self.held);
         async move { held.evicted(true).await }
     }
 
-    /// Takes the bytes that came with the answer, and belong before all others.
+    /// Takes the bytes received together with the response: they come before all others.
     pub fn take_received(&mut self) -> Bytes {
         std::mem::take(&mut self.received)
     }
 }
 
-/// Delegates to what each variant holds.
+/// Delegates to the stream of the variant.
 macro_rules! each {
     ($self:expr, $stream:ident => $do:expr) => {
         match &mut $self.get_mut().stream {

@@ -1,8 +1,8 @@
-//! One worker's connection pool for one upstream: the newest idle connection is checked out first, idle
-//! ones expire, and the configured maximum holds for the whole process.
+//! One worker's connection pool for one upstream: the newest idle connection is checked out first, idle ones expire,
+//! and the configured maximum applies to the whole process.
 //!
-//! hyper-util's `client::pool::cache` was looked at first. It has neither a cap over several caches
-//! nor an expiry, and hands connections over under a mutex; all that would be used of it is a `Vec`.
+//! hyper-util's `client::pool::cache` was considered. It has neither a limit over several caches nor an expiry, and it
+//! hands connections over under a mutex; the rest of it is a `Vec`.
 
 use std::{
     cell::{Cell, RefCell},
@@ -38,24 +38,24 @@ pub struct UpstreamPool<B: OutgoingBody> {
     /// The worker's number.
     pub(super) worker: usize,
     hosts: RefCell<HostPools<B>>,
-    /// Idle connections that no request shares, to all hosts.
+    /// The number of idle connections to all hosts, without the shared ones.
     idle_count: Rc<Cell<usize>>,
-    /// The connection that takes no other stream for the sake of other workers, if there is one.
+    /// The connection that takes no more streams, so that its permit can move to another worker.
     pub(super) yielding: RefCell<Weak<UpstreamHttp2Connection>>,
-    /// The time of the last [`UpstreamPool::close_expired`]: precise enough for how long a connection is idle.
+    /// The time of the last [`UpstreamPool::close_expired`]: precise enough for the idle time of connections.
     pub(super) now: Cell<Instant>,
-    /// Connections of this worker, idle or not. Atomic, because hyper wants what it hands out after an upgrade to be `Send`.
+    /// Connections of this worker, idle or not. Atomic, because hyper requires an upgraded stream to be `Send`.
     pub(super) open: Arc<AtomicUsize>,
-    /// By their tickets in the queue: requests of this worker that wait for a connection.
+    /// Requests of this worker that wait for a connection, by their tickets in the queue.
     pub(super) waiting: Waiting<B>,
-    /// Set when no more requests come: connections that are checked in are closed.
+    /// Set once no more requests are expected: connections that are checked in are closed.
     retired: Cell<bool>,
     retry_budget: RetryBudget,
 }
 
-/// A worker's view of the hosts, which follows that of [`SharedUpstream`].
+/// A worker's copy of the hosts in [`SharedUpstream`].
 struct HostPools<B: OutgoingBody> {
-    /// Of the hosts that it shows.
+    /// The version of the copied hosts.
     version: u64,
     pools: Vec<Rc<HostPool<B>>>,
     /// Chooses among the hosts, in the order of `pools`.
@@ -83,8 +83,8 @@ impl<B: OutgoingBody> UpstreamPool<B> {
         })
     }
 
-    /// The host for the next request: none that it has tried, nor one that could not be reached recently, where there is
-    /// another. `None`: all are drained.
+    /// Picks the host for the next request. Hosts that it has tried, or that were unreachable recently, are avoided
+    /// where there are others. `None`: all are drained.
     pub fn pick(&self, choice: &HostChoice<'_>, now: Instant) -> Option<Rc<HostPool<B>>> {
         self.follow_hosts();
         let hosts = self.hosts.borrow();
@@ -93,15 +93,15 @@ impl<B: OutgoingBody> UpstreamPool<B> {
         }
         loop {
             let picked = &hosts.pools[hosts.balancer.pick(choice, now)];
-            // If another request finds out just now whether it can be reached again, it is left out from here on.
+            // If another request begins to test just now whether the host is reachable again, the next pick avoids it.
             if picked.host.state.admits(now, choice.within) {
                 return Some(Rc::clone(picked));
             }
         }
     }
 
-    /// Sees to it that the view shows the hosts as they are now. Those that stay keep their connections; those of the others
-    /// are closed as soon as no request is on them.
+    /// Updates the copy of the hosts. Hosts that are kept keep their connections; those of removed hosts are closed
+    /// once their requests have ended.
     pub(super) fn follow_hosts(&self) {
         if self.shared.hosts_version() != self.hosts.borrow().version {
             self.renew_hosts();
@@ -127,9 +127,9 @@ impl<B: OutgoingBody> UpstreamPool<B> {
         }
     }
 
-    /// Notes that the request on a new connection to `host` was not answered. Where the host has ended TLS with an alert, it
-    /// is as unreachable as if that had come in the handshake: with TLS 1.3, it is told of our certificate after ours has
-    /// ended.
+    /// Notes that a request on a new connection to `host` got no response. If the host has ended TLS with an alert, it
+    /// counts as unreachable, as after a failed handshake: with TLS 1.3, it checks our certificate only after our side
+    /// of the handshake is complete.
     pub fn request_failed(&self, host: &UpstreamHost, error: &(dyn std::error::Error + 'static)) {
         if matches!(find_tls_error(error), Some(rustls::Error::AlertReceived(_))) {
             self.shared.unreachable(host, self.shared.describe(host, error), Instant::now());
@@ -137,27 +137,27 @@ impl<B: OutgoingBody> UpstreamPool<B> {
     }
 
     /// Takes back a connection to `host` that is ready for another request.
-    pub(super) fn check_in(&self, pooled: Http1Connection<B>, host: &Rc<HostPool<B>>) {
-        // A request that waits must not get one to a host that has been drained meanwhile.
+    pub(super) fn check_in(&self, connection: Http1Connection<B>, host: &Rc<HostPool<B>>) {
+        // A waiting request must not get a connection to a host that was drained in the meantime.
         self.follow_hosts();
-        if !host.is_current_tls(pooled.tls_version) || host.is_retired() {
+        if !host.is_current_tls(connection.tls_version) || host.is_retired() {
             return; // dropping it closes it
         }
         match self.next_request(host, |_| true) {
-            NextRequest::None => host.keep_idle(pooled, self.now.get()),
+            NextRequest::None => host.keep_idle(connection, self.now.get()),
             NextRequest::Here(ticket) => {
                 let waiting = self.waiting.borrow_mut().remove(&ticket);
                 if let Some(waiting) = waiting {
-                    // Dropping it closes it, and its permit goes to the next one.
-                    let _gone = waiting.sender.send((PooledConnection::Http1(pooled), Rc::clone(host)));
+                    // If the request is gone, the connection is closed, and its permit moves to the next request.
+                    let _gone = waiting.sender.send((PooledConnection::Http1(connection), Rc::clone(host)));
                 }
             }
-            NextRequest::Elsewhere => pooled.task.abort(),
+            NextRequest::Elsewhere => connection.task.abort(),
         }
     }
 
-    /// Who gets a connection to `host`, which `serves` those with these needs. Where requests are tied to hosts, one that waits for
-    /// another has no use for it.
+    /// Picks the request that gets a connection to `host`. `serves`: whether the connection meets these needs. Where
+    /// requests are tied to hosts, a request for another host can't use it.
     pub(super) fn next_request(
         &self,
         host: &Rc<HostPool<B>>,
@@ -178,8 +178,8 @@ impl<B: OutgoingBody> UpstreamPool<B> {
         self.hosts.borrow().pools.iter().any(|pool| pool.close_any_idle())
     }
 
-    /// Closes connections that were idle for longer than configured, that the upstream closed, or whose host is gone. Called
-    /// periodically.
+    /// Closes connections that were idle for longer than configured, that the upstream closed, or whose host was
+    /// removed. Called periodically.
     pub fn close_expired(&self, now: Instant) {
         self.now.set(now);
         self.follow_hosts();
@@ -222,7 +222,7 @@ impl<B: OutgoingBody> UpstreamPool<B> {
         &self.shared
     }
 
-    /// How many of its requests may be tried again.
+    /// Limits the retries of its requests.
     pub fn retry_budget(&self) -> &RetryBudget {
         &self.retry_budget
     }
@@ -239,30 +239,30 @@ impl<B: OutgoingBody> UpstreamPool<B> {
     }
 }
 
-/// A connection or a stream that is handed over to a request that waits, and its host.
+/// A connection or stream for a waiting request, and its host.
 pub(super) type HandedConnection<B> = (PooledConnection<B>, Rc<HostPool<B>>);
 
-/// The requests of a worker that wait, by their tickets.
+/// The waiting requests of a worker, by their tickets.
 pub(super) type Waiting<B> = RefCell<HashMap<u64, ConnectionWaiter<B>, RandomState>>;
 
 /// A request that waits for a connection.
 pub(super) struct ConnectionWaiter<B: OutgoingBody> {
-    /// Hands it one.
+    /// Receives the connection.
     pub(super) sender: oneshot::Sender<HandedConnection<B>>,
-    /// Where it was to go.
+    /// The host that was picked for it.
     pub(super) host: Rc<HostPool<B>>,
     pub(super) needs: StreamNeeds,
 }
 
-/// What a request is sent over.
+/// A connection from the pool, for one request.
 pub(super) enum PooledConnection<B: OutgoingBody> {
     /// A connection of its own.
     Http1(Http1Connection<B>),
-    /// A stream of a connection that it shares with others. Boxed: a connection is moved often, and most are the other ones.
+    /// A stream of a shared connection. Boxed: connections are moved often, and most are HTTP/1.1.
     Http2(Box<PooledStream<B>>),
 }
 
-/// A stream of a connection to `host`. Dropped, it is given back to the pool.
+/// A stream of a connection to `host`. Dropping it returns it to the pool.
 pub(super) struct PooledStream<B: OutgoingBody> {
     pub(super) slot: Rc<StreamSlot<B>>,
     pub(super) host: Rc<HostPool<B>>,
