@@ -58,11 +58,11 @@ struct AddressMap {
 #[derive(Debug)]
 pub(super) struct AddressUsage {
     pub(super) ip: IpAddr,
-    held: AtomicUsize,
+    connections: AtomicUsize,
     /// When its budget of [`EARLY_ENDS`] is full again, in milliseconds since the epoch of the table.
     forgiven_at: AtomicU64,
     /// Bytes of responses that are buffered because its clients do not read them.
-    held_bytes: AtomicUsize,
+    buffered_bytes: AtomicUsize,
     /// Requests that hold a connection and have waited for their client.
     slow: Mutex<Slab<SlowRequest>>,
 }
@@ -88,8 +88,8 @@ impl SlowRequest {
 
 impl AddressUsage {
     /// Connections that its requests hold.
-    pub(super) fn held(&self) -> usize {
-        self.held.load(Ordering::Acquire)
+    pub(super) fn connections(&self) -> usize {
+        self.connections.load(Ordering::Acquire)
     }
 }
 
@@ -119,9 +119,9 @@ impl AddressTable {
         }
         let address = Arc::new(AddressUsage {
             ip,
-            held: AtomicUsize::new(0),
+            connections: AtomicUsize::new(0),
             forgiven_at: AtomicU64::new(0),
-            held_bytes: AtomicUsize::new(0),
+            buffered_bytes: AtomicUsize::new(0),
             slow: Mutex::default(),
         });
         by_ip.insert(ip, Arc::clone(&address));
@@ -133,9 +133,9 @@ impl AddressTable {
     }
 
     fn acquired(&self, address: &Arc<AddressUsage>) {
-        if address.held.fetch_add(1, Ordering::AcqRel) == self.share {
+        if address.connections.fetch_add(1, Ordering::AcqRel) == self.share {
             let mut over_share = self.over_share.lock();
-            over_share.retain(|other| other.held() > self.share && !Arc::ptr_eq(other, address));
+            over_share.retain(|other| other.connections() > self.share && !Arc::ptr_eq(other, address));
             over_share.push(Arc::clone(address));
         }
     }
@@ -145,12 +145,12 @@ impl AddressTable {
     /// waited for its client longest. Does nothing if `newcomer` would itself have more than its share, nor while as
     /// many requests are being broken off as are `waiting`.
     pub(super) fn evict_for(&self, newcomer: &Arc<AddressUsage>, ahead: usize, waiting: usize, now: Instant) {
-        if newcomer.held() + ahead >= self.share {
+        if newcomer.connections() + ahead >= self.share {
             return;
         }
         let over_share = {
             let mut over_share = self.over_share.lock();
-            over_share.retain(|address| address.held() > self.share);
+            over_share.retain(|address| address.connections() > self.share);
             over_share.clone()
         };
         let mut all_evicted = 0;
@@ -159,7 +159,7 @@ impl AddressTable {
             // A request that was broken off holds its connection for another moment.
             let evicted = slow.iter().filter(|(_, request)| request.is_evicted).count();
             all_evicted += evicted;
-            if address.held() <= self.share + evicted {
+            if address.connections() <= self.share + evicted {
                 return None;
             }
             let waiting = slow.iter().filter(|(_, request)| !request.is_evicted);
@@ -189,7 +189,7 @@ impl AddressTable {
         let heaviest = {
             let addresses = self.addresses.lock();
             let heaviest =
-                addresses.by_ip.values().max_by_key(|address| address.held_bytes.load(Ordering::Relaxed));
+                addresses.by_ip.values().max_by_key(|address| address.buffered_bytes.load(Ordering::Relaxed));
             heaviest.map(Arc::clone)
         };
         let Some(heaviest) = heaviest else { return };
@@ -312,12 +312,12 @@ impl UpstreamClient {
     }
 
     /// Counts buffered bytes of a response to it.
-    pub(super) fn held(&self, bytes: usize) {
-        self.address.held_bytes.fetch_add(bytes, Ordering::Relaxed);
+    pub(super) fn add_buffered(&self, bytes: usize) {
+        self.address.buffered_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub(super) fn no_longer_held(&self, bytes: usize) {
-        self.address.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    pub(super) fn remove_buffered(&self, bytes: usize) {
+        self.address.buffered_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Too much is buffered for clients that do not read: breaks off one response.
@@ -347,7 +347,7 @@ impl AddressHold {
 
 impl Drop for AddressHold {
     fn drop(&mut self) {
-        self.0.address.held.fetch_sub(1, Ordering::AcqRel);
+        self.0.address.connections.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

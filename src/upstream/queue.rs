@@ -151,7 +151,7 @@ impl ConnectionQueue {
         let mut displaced = None;
         if self.waiting() >= self.max_connections {
             let heaviest = state.by_address.values().max_by_key(|waiting| waiting.weight())?;
-            if heaviest.weight() <= address.held() + waiting + 1 {
+            if heaviest.weight() <= address.connections() + waiting + 1 {
                 return None;
             }
             let ip = heaviest.address.ip;
@@ -181,11 +181,11 @@ impl ConnectionQueue {
             return NextRequest::None;
         }
         let mut state = self.state.lock();
-        let Some(least) = state.by_address.values().map(|waiting| waiting.address.held()).min() else {
+        let Some(least) = state.by_address.values().map(|waiting| waiting.address.connections()).min() else {
             return NextRequest::None;
         };
         let (mut here, mut elsewhere, mut first) = (0, 0, None);
-        for waiting in state.by_address.values().filter(|waiting| waiting.address.held() <= least) {
+        for waiting in state.by_address.values().filter(|waiting| waiting.address.connections() <= least) {
             for request in &waiting.requests {
                 if request.worker != worker || !may_use(request.ticket) {
                     elsewhere += 1;
@@ -212,7 +212,7 @@ impl ConnectionQueue {
     fn return_permit(self: &Arc<Self>) {
         let mut state = self.state.lock();
         let next = state.by_address.values().min_by_key(|waiting| {
-            (waiting.address.held(), waiting.requests.front().map(|request| request.ticket))
+            (waiting.address.connections(), waiting.requests.front().map(|request| request.ticket))
         });
         let next = next.and_then(|waiting| Some((waiting.address.ip, waiting.requests.front()?.ticket)));
         let Some(request) = next.and_then(|(ip, ticket)| self.take(&mut state, ip, ticket)) else {
@@ -246,7 +246,7 @@ impl QueueState {
 impl WaitingAddress {
     /// The connections that its address holds or waits for.
     fn weight(&self) -> usize {
-        self.address.held() + self.requests.len()
+        self.address.connections() + self.requests.len()
     }
 }
 
@@ -406,7 +406,7 @@ mod tests {
         });
         let clients = [client(&shared, 0), client(&shared, 1)];
         let kept = HeldConnection::new(&clients[0]);
-        assert_eq!(clients.map(|client| client.address.held()), [1, 0]);
+        assert_eq!(clients.map(|client| client.address.connections()), [1, 0]);
         drop(kept);
     }
 
@@ -426,7 +426,7 @@ mod tests {
         assert!(evicted.as_mut().now_or_never().is_some());
         drop(evicted);
         drop(abandoned);
-        assert!(many.address.held() == 1 && many.eviction().is_none());
+        assert!(many.address.connections() == 1 && many.eviction().is_none());
         drop(next);
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! h2 keeps each unread DATA frame as it was received, and closes a connection whose small frames take much more memory
 //! than their payload. A gRPC service sends each message in a frame of its own, so a few slow readers would end the
-//! streams of all others. Therefore the connection's task regularly moves unread data out of h2 ([`OpenBodies::hold`])
-//! and joins small frames. The reader still gives their window back.
+//! streams of all others. Therefore the connection's task regularly moves unread data out of h2
+//! ([`OpenBodies::buffer_unread`]) and joins small frames. The reader still gives their window back.
 
 use std::{
     cell::RefCell,
@@ -25,13 +25,13 @@ use crate::upstream::UpstreamClient;
 
 /// The most bytes that all responses in the process may buffer for clients that do not read. Beyond that, a response is
 /// broken off: of the address with the most buffered bytes, the one that has waited for its client longest.
-const MOST_HELD: usize = 128 << 20;
+const MAX_BUFFERED: usize = 128 << 20;
 
 /// From this many buffered bytes on, new connections get a smaller window for each response.
-const MUCH_HELD: usize = MOST_HELD / 2;
+const MUCH_BUFFERED: usize = MAX_BUFFERED / 2;
 
 /// The buffered bytes.
-static HELD: AtomicUsize = AtomicUsize::new(0);
+static BUFFERED: AtomicUsize = AtomicUsize::new(0);
 
 /// Shorter frames are joined: h2's own cost of a frame is as high.
 const SMALL: usize = 256;
@@ -50,7 +50,7 @@ struct ListedBody {
 
 struct BufferedStream {
     stream: RecvStream,
-    held: HeldData,
+    buffered: BufferedData,
     /// The error that follows the buffered data.
     error: Option<h2::Error>,
     /// Wakes the reader.
@@ -62,7 +62,7 @@ struct BufferedStream {
 
 /// Buffered data, in order.
 #[derive(Default)]
-struct HeldData {
+struct BufferedData {
     frames: VecDeque<Bytes>,
     /// The small frames after `frames`.
     joined: BytesMut,
@@ -81,7 +81,7 @@ impl Http2Body {
         let left = length.and_then(|length| length.parse().ok());
         let body = BufferedStream {
             stream,
-            held: HeldData::default(),
+            buffered: BufferedData::default(),
             error: None,
             waker: None,
             left,
@@ -113,8 +113,8 @@ impl Http2Body {
     /// The next data. `None`: there is no more.
     pub(super) fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, h2::Error>>> {
         let body = &mut *self.0.body.borrow_mut();
-        let next = if let Some(data) = body.held.next() {
-            self.0.no_longer_held(data.len());
+        let next = if let Some(data) = body.buffered.next() {
+            self.0.remove_buffered(data.len());
             Some(Ok(data))
         } else if let Some(error) = body.error.take() {
             Some(Err(error))
@@ -144,7 +144,7 @@ impl Http2Body {
 
     pub(in crate::upstream) fn is_end_stream(&self) -> bool {
         let body = self.0.body.borrow();
-        body.held.is_empty() && body.error.is_none() && body.stream.is_end_stream()
+        body.buffered.is_empty() && body.error.is_none() && body.stream.is_end_stream()
     }
 
     pub(in crate::upstream) fn size_hint(&self) -> SizeHint {
@@ -160,36 +160,36 @@ impl fmt::Debug for Http2Body {
 
 impl BufferedStream {
     /// Moves unread data out of h2. Returns the number of bytes.
-    fn hold(&mut self) -> usize {
-        let before = self.held.bytes;
+    fn buffer_unread(&mut self) -> usize {
+        let before = self.buffered.bytes;
         // h2 wakes only one task for the next frame: this has to remain the reader.
         let waker = self.waker.as_ref().unwrap_or(Waker::noop());
         let mut cx = Context::from_waker(waker);
         while self.has_data && self.error.is_none() {
             match self.stream.poll_data(&mut cx) {
-                Poll::Ready(Some(Ok(data))) => self.held.push(data),
+                Poll::Ready(Some(Ok(data))) => self.buffered.push(data),
                 Poll::Ready(Some(Err(error))) => self.error = Some(error),
                 Poll::Ready(None) => self.has_data = false,
                 Poll::Pending => break,
             }
         }
-        self.held.bytes - before
+        self.buffered.bytes - before
     }
 }
 
 impl ListedBody {
-    fn no_longer_held(&self, bytes: usize) {
+    fn remove_buffered(&self, bytes: usize) {
         if bytes == 0 {
             return;
         }
-        HELD.fetch_sub(bytes, Relaxed);
+        BUFFERED.fetch_sub(bytes, Relaxed);
         if let Some(client) = &self.client {
-            client.no_longer_held(bytes);
+            client.remove_buffered(bytes);
         }
     }
 }
 
-impl HeldData {
+impl BufferedData {
     fn push(&mut self, data: Bytes) {
         self.bytes += data.len();
         if data.len() < SMALL {
@@ -217,7 +217,7 @@ impl HeldData {
 impl Drop for ListedBody {
     fn drop(&mut self) {
         self.bodies.0.borrow_mut().remove(self.place);
-        self.no_longer_held(self.body.borrow().held.bytes);
+        self.remove_buffered(self.body.borrow().buffered.bytes);
     }
 }
 
@@ -227,17 +227,17 @@ pub(super) struct OpenBodies(RefCell<Slab<Weak<ListedBody>>>);
 
 impl OpenBodies {
     /// Moves unread data of all bodies out of h2.
-    pub(super) fn hold(&self) {
+    pub(super) fn buffer_unread(&self) {
         let mut last = None;
         for listed in self.0.borrow().iter().filter_map(|(_, listed)| listed.upgrade()) {
-            let bytes = listed.body.borrow_mut().hold();
-            HELD.fetch_add(bytes, Relaxed);
+            let bytes = listed.body.borrow_mut().buffer_unread();
+            BUFFERED.fetch_add(bytes, Relaxed);
             if let Some(client) = &listed.client {
-                client.held(bytes);
+                client.add_buffered(bytes);
                 last = Some(Rc::clone(client));
             }
         }
-        if HELD.load(Relaxed) > MOST_HELD
+        if BUFFERED.load(Relaxed) > MAX_BUFFERED
             && let Some(client) = last
         {
             client.evict_heaviest(Instant::now());
@@ -246,6 +246,6 @@ impl OpenBodies {
 }
 
 /// Whether much is buffered for clients that do not read.
-pub(super) fn is_much_held() -> bool {
-    HELD.load(Relaxed) > MUCH_HELD
+pub(super) fn is_much_buffered() -> bool {
+    BUFFERED.load(Relaxed) > MUCH_BUFFERED
 }

@@ -16,7 +16,7 @@ use h2::client::{Builder, Connection, SendRequest};
 use tokio::{sync::oneshot, time::timeout};
 
 use super::{
-    body::{OpenBodies, is_much_held},
+    body::{OpenBodies, is_much_buffered},
     io::{PAUSE, SendWindow, WindowTrackingIo},
     needs::StreamNeeds,
     resets::{EVERY, ResetBudget},
@@ -98,7 +98,7 @@ impl UpstreamHttp2Connection {
     ) -> io::Result<Rc<Self>> {
         let received = Rc::<Cell<u64>>::default();
         let window = SendWindow::new();
-        let is_narrow = is_much_held();
+        let is_narrow = is_much_buffered();
         let handshake = Builder::new()
             // 0 until the endpoint has sent its own limit.
             .initial_max_send_streams(0)
@@ -176,7 +176,7 @@ impl UpstreamHttp2Connection {
     /// Whether it takes no more streams: to spare its current ones, or because new connections have larger windows
     /// again.
     pub(in crate::upstream) fn is_worn(&self) -> bool {
-        self.is_worn.get() || self.is_narrow && !is_much_held()
+        self.is_worn.get() || self.is_narrow && !is_much_buffered()
     }
 
     /// Whether another stream of it may be reset now. If so, counts the reset; if not, the connection takes no more
@@ -269,12 +269,12 @@ struct ConnectionDriver {
 impl ConnectionDriver {
     /// Drives the connection until it ends, or until it was dropped and closed in order.
     async fn drive(mut self, dropped: oneshot::Receiver<()>) {
-        let mut hold_at = PAUSE;
+        let mut buffer_at = PAUSE;
         let mut ended = pin!(poll_fn(|cx| {
             // Readers had their turn since.
-            if self.received.get() >= hold_at {
-                self.bodies.hold();
-                hold_at = self.received.get() + PAUSE;
+            if self.received.get() >= buffer_at {
+                self.bodies.buffer_unread();
+                buffer_at = self.received.get() + PAUSE;
             }
             let polled = Pin::new(&mut self.connection).poll(cx);
             self.limit.set(self.connection.max_concurrent_send_streams());

@@ -193,7 +193,7 @@ impl<B: OutgoingBody> UpstreamPool<B> {
         self.close_any_idle(); // frees its permit for the wanted host
         self.shared.wanted.notify_waiters();
         let mut late = std::pin::pin!(tokio::time::sleep(within));
-        let mut patience = EVICT_AFTER;
+        let mut delay = EVICT_AFTER;
         loop {
             tokio::select! {
                 biased;
@@ -203,10 +203,10 @@ impl<B: OutgoingBody> UpstreamPool<B> {
                     Ok(Grant::Displaced) | Err(_) => return Err(full),
                 },
                 () = &mut late => return Err(full),
-                () = tokio::time::sleep(patience) => {
+                () = tokio::time::sleep(delay) => {
                     let waiting = self.shared.queue.waiting();
                     self.shared.addresses.evict_for(&client.address, place.ahead, waiting, Instant::now());
-                    patience = EVICT_EVERY;
+                    delay = EVICT_EVERY;
                 }
             }
         }
