@@ -17,7 +17,7 @@ use super::{
 use crate::{
     config::model::endpoint_name,
     telemetry::time::rfc3339,
-    upstream::{Drain, EndpointId, SharedUpstream},
+    upstream::{EndpointDrain, EndpointId, SharedUpstream},
 };
 
 /// Lists the endpoints that operators have drained on all instances.
@@ -76,7 +76,7 @@ pub(super) async fn create(
     if !force && !in_use.is_empty() && in_use.iter().all(|in_use| *in_use == endpoint.url) {
         return Err(Problem::last_endpoint(&endpoint));
     }
-    let drain = Drain { endpoint, since: context.state.clock.now(), reason, by: by.0.clone() };
+    let drain = EndpointDrain { endpoint, since: context.state.clock.now(), reason, by: by.0.clone() };
     let replaced = context.state.drains.drain(drain.clone());
     let replaced = replaced.map_err(|error| Problem::new(StatusCode::CONFLICT, error.to_string()))?;
     context.audit(&by, "drain", &drain.endpoint.to_string(), &drain.reason);
@@ -181,8 +181,8 @@ fn listed(mut names: Vec<String>) -> String {
     if more > 0 { format!("{names} and {more} more") } else { names }
 }
 
-fn drain_dto(drain: &Drain, upstreams: &[Arc<SharedUpstream>]) -> dto::Drain {
-    let Drain { endpoint: EndpointId { upstream, url }, since, reason, by } = drain;
+fn drain_dto(drain: &EndpointDrain, upstreams: &[Arc<SharedUpstream>]) -> dto::Drain {
+    let EndpointDrain { endpoint: EndpointId { upstream, url }, since, reason, by } = drain;
     dto::Drain {
         configured: find(upstreams, upstream, url).is_ok(),
         upstream: upstream.clone(),

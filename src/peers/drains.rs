@@ -19,7 +19,7 @@ use tokio::time::{Instant, interval};
 use super::{probe::Probes, time::jittered};
 use crate::{
     store::redis::{RoutedConnection, channel},
-    upstream::{Drain, DrainTable, DrainUpdate, EndpointId, MAX_DRAINS, PendingDrain},
+    upstream::{DrainTable, DrainUpdate, EndpointDrain, EndpointId, MAX_DRAINS, PendingDrain},
 };
 
 pub(super) static WRITE: LazyLock<Script> = LazyLock::new(|| {
@@ -68,7 +68,7 @@ struct LastRead {
 /// What the hash holds of an endpoint.
 #[derive(Debug, PartialEq)]
 enum Stored {
-    Drained(Drain),
+    Drained(EndpointDrain),
     Undrained(EndpointId),
 }
 
@@ -203,8 +203,8 @@ impl SharedDrains {
     }
 }
 
-fn encode(drain: &Drain) -> String {
-    let Drain { since, reason, by, .. } = drain;
+fn encode(drain: &EndpointDrain) -> String {
+    let EndpointDrain { since, reason, by, .. } = drain;
     let record = Record { since: *since, reason: reason.clone(), by: by.clone() };
     // Strings and a number: this can't fail.
     serde_json::to_string(&record).unwrap_or_default()
@@ -219,7 +219,7 @@ fn decode(endpoint: &str, text: &[u8]) -> Option<Stored> {
     }
     let Record { since, reason, by } = serde_json::from_slice(text).ok()?;
     let is_short = [endpoint, &reason, &by].into_iter().all(|text| text.len() <= MAX_TEXT);
-    is_short.then_some(Stored::Drained(Drain { endpoint: id, since, reason, by }))
+    is_short.then_some(Stored::Drained(EndpointDrain { endpoint: id, since, reason, by }))
 }
 
 #[cfg(test)]
@@ -229,8 +229,12 @@ mod tests {
     #[test]
     fn drains_are_read_as_they_are_written_and_nothing_else_is() {
         let endpoint = EndpointId { upstream: "api".into(), url: "http://[::1]:1".into() };
-        let drain =
-            Drain { endpoint, since: 7, reason: "a \"new\"\ndisk".into(), by: "operator at ::1".into() };
+        let drain = EndpointDrain {
+            endpoint,
+            since: 7,
+            reason: "a \"new\"\ndisk".into(),
+            by: "operator at ::1".into(),
+        };
         let name = drain.endpoint.to_string();
         assert_eq!(decode(&name, b"undrained 7"), Some(Stored::Undrained(drain.endpoint.clone())));
         assert_eq!(decode(&name, encode(&drain).as_bytes()), Some(Stored::Drained(drain)));

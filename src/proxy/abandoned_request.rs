@@ -15,7 +15,7 @@ use super::{
     request_body::RequestBody,
     reservation::{PendingReservations, ReservationGuard},
 };
-use crate::upstream::{Connection, IncomingBody, SendError};
+use crate::upstream::{IncomingBody, SendError, UpstreamConnection};
 
 /// How long the answer is waited for once the client has gone, even where the upstream may take longer for a client that
 /// waits. A client that comes back finds its limits used until then.
@@ -27,7 +27,7 @@ const MAX_BODY: usize = 64 << 10;
 /// The outcome of sending a request, and its connection.
 pub(super) struct Sent {
     pub(super) result: Result<Response<IncomingBody>, SendError<RequestBody>>,
-    pub(super) connection: Connection<RequestBody>,
+    pub(super) connection: UpstreamConnection<RequestBody>,
 }
 
 /// A request that is being sent by a task. Dropped, it counts as abandoned by its client.
@@ -39,7 +39,7 @@ pub(super) struct PendingSend {
 impl PendingSend {
     /// Sends `request` over `connection`. If its client goes away, the answer is waited for `longest_wait` at most.
     pub(super) fn new(
-        connection: Connection<RequestBody>,
+        connection: UpstreamConnection<RequestBody>,
         request: Request<RequestBody>,
         reservation: ReservationGuard,
         reservations: Rc<PendingReservations>,
@@ -59,7 +59,7 @@ impl PendingSend {
 }
 
 async fn send(
-    mut connection: Connection<RequestBody>,
+    mut connection: UpstreamConnection<RequestBody>,
     request: Request<RequestBody>,
     reservation: ReservationGuard,
     reservations: Rc<PendingReservations>,

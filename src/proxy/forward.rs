@@ -32,8 +32,8 @@ use crate::{
         metrics::{Outcome, WorkerMetrics},
     },
     upstream::{
-        self, Affinity, ConnectError, Host, HostChoice, HostPool, IncomingBody, SendError, StreamNeeds,
-        UpstreamClient, UpstreamPool,
+        Affinity, ConnectError, HostChoice, HostPool, IncomingBody, SendError, StreamNeeds, UpstreamClient,
+        UpstreamConnection, UpstreamHost, UpstreamPool,
     },
 };
 
@@ -324,7 +324,7 @@ impl<'a> Forwarder<'a> {
     /// Sends `request`, whose answer decides what becomes of `reservation`.
     async fn send_reserved(
         &self,
-        connection: upstream::Connection<RequestBody>,
+        connection: UpstreamConnection<RequestBody>,
         request: Request<RequestBody>,
         reservation: &ReservationGuard,
     ) -> Result<Sent, TimedOut> {
@@ -344,7 +344,13 @@ impl<'a> Forwarder<'a> {
     }
 
     /// The reply to a request that was not answered in time by `host`, which was tried from `began` on.
-    fn timed_out(&self, attempt: &mut Attempt<'_>, host: &Host, began: Instant, owes_body: bool) -> Reply {
+    fn timed_out(
+        &self,
+        attempt: &mut Attempt<'_>,
+        host: &UpstreamHost,
+        began: Instant,
+        owes_body: bool,
+    ) -> Reply {
         if let Some(reason) = self.timer.cut_off_reason() {
             return Reply::slow_body(reason);
         }
@@ -372,7 +378,7 @@ impl<'a> Forwarder<'a> {
     }
 
     #[cold]
-    fn warn_unacceptable<B>(&self, host: &Host, response: &Response<B>) {
+    fn warn_unacceptable<B>(&self, host: &UpstreamHost, response: &Response<B>) {
         let url = host.url();
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             self.warn(format_args!("endpoint {url} switched to a protocol that the request did not ask for"));
@@ -407,7 +413,7 @@ impl<'a> Forwarder<'a> {
         host: &mut Rc<HostPool<RequestBody>>,
         choice: &HostChoice<'_>,
         needs: StreamNeeds,
-    ) -> Result<upstream::Connection<RequestBody>, ConnectFailure> {
+    ) -> Result<UpstreamConnection<RequestBody>, ConnectFailure> {
         // The pool limits each of its two waits itself.
         let backstop = self.timeouts.connect.saturating_mul(3);
         let connected = {

@@ -391,8 +391,8 @@ impl PhaseTimer {
         self.may_be_evicted.set(false);
         let mut last = self.upstream_client.borrow_mut();
         match &*last {
-            Some(client) if client.is(upstream, ip) => Rc::clone(client),
-            _ => Rc::clone(last.insert(UpstreamClient::new(upstream, ip))),
+            Some(client) if upstream.has_client(client, ip) => Rc::clone(client),
+            _ => Rc::clone(last.insert(upstream.client(ip))),
         }
     }
 

@@ -228,7 +228,7 @@ impl ClientBody {
     }
 }
 
-impl upstream::RequestBody for RequestBody {
+impl upstream::OutgoingBody for RequestBody {
     fn repeatable(&self) -> Option<Self> {
         match self {
             Self::Empty => Some(Self::Empty),

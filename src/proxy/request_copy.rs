@@ -3,7 +3,7 @@
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, uri::PathAndQuery};
 
 use super::request_body::RequestBody;
-use crate::upstream::RequestBody as _;
+use crate::upstream::OutgoingBody as _;
 
 /// A copy of a request. Hardly any is needed, so it is text: a map of fields would have to be allocated, and a reference to each
 /// value to be counted.

@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     telemetry::metrics::Refusal,
-    upstream::{self, ExchangeError, IncomingBody, UpgradedConnection},
+    upstream::{ExchangeError, IncomingBody, UpgradedConnection, UpstreamConnection},
 };
 
 /// How long an endpoint has to say that the answer ends behind its last byte.
@@ -71,7 +71,7 @@ pub(super) struct UpstreamBody {
 
 /// An upstream's connection for the time of one exchange, and how far the request's body on it has come.
 pub(super) struct CheckedOutConnection {
-    connection: Option<upstream::Connection<RequestBody>>,
+    connection: Option<UpstreamConnection<RequestBody>>,
     progress: Option<Rc<BodyProgress>>,
     /// What the request has reserved: it is told when the answer has come.
     reservation: Option<ReservationGuard>,
@@ -86,7 +86,7 @@ impl std::fmt::Debug for CheckedOutConnection {
 impl CheckedOutConnection {
     /// A `connection` on which a request is sent, with the `progress` of its body, if it has one.
     pub(super) fn new(
-        connection: upstream::Connection<RequestBody>,
+        connection: UpstreamConnection<RequestBody>,
         progress: Option<Rc<BodyProgress>>,
         reservation: Option<ReservationGuard>,
     ) -> Self {

@@ -11,7 +11,7 @@ use super::{forward::Forwarder, request_body::RequestBody, request_copy::Request
 use crate::{
     config::model::RetryReason,
     telemetry::access_log::RetriedTry,
-    upstream::{Connection, Host, IncomingBody},
+    upstream::{IncomingBody, UpstreamConnection, UpstreamHost},
 };
 
 /// What a request has been through, and what may follow.
@@ -35,7 +35,7 @@ impl<'a> Retries<'a> {
     pub(super) fn copy(
         &self,
         request: &Request<RequestBody>,
-        connection: &Connection<RequestBody>,
+        connection: &UpstreamConnection<RequestBody>,
     ) -> Option<RequestCopy> {
         let is_safe = request.method().is_idempotent() && self.forwarder.upgrade.is_none();
         if !is_safe || !self.may_need_copy(connection) {
@@ -44,7 +44,7 @@ impl<'a> Retries<'a> {
         RequestCopy::new(request)
     }
 
-    fn may_need_copy(&self, connection: &Connection<RequestBody>) -> bool {
+    fn may_need_copy(&self, connection: &UpstreamConnection<RequestBody>) -> bool {
         // Over a connection that others share, what is not answered is given back.
         if connection.is_reused() && !connection.is_shared() && !self.is_replaced {
             return true;
@@ -60,7 +60,7 @@ impl<'a> Retries<'a> {
 
     /// Whether the request is sent over another connection to `host` because its own, which was kept, was closed by the time
     /// it was used. That happens to endpoints that are well, and is no try.
-    pub(super) fn may_replace(&mut self, host: &Host) -> bool {
+    pub(super) fn may_replace(&mut self, host: &UpstreamHost) -> bool {
         let may = !self.is_replaced;
         if may {
             self.is_replaced = true;
@@ -70,7 +70,7 @@ impl<'a> Retries<'a> {
     }
 
     /// Whether the request is tried again, after a try at `host` that failed for this `reason`.
-    pub(super) fn may_retry(&mut self, reason: RetryReason, host: &Host) -> bool {
+    pub(super) fn may_retry(&mut self, reason: RetryReason, host: &UpstreamHost) -> bool {
         let Forwarder { retry, timer, upstream, upgrade, metrics, index, .. } = *self.forwarder;
         // What has seen the handshake of a tunnel may have begun with it.
         let is_safe = upgrade.is_none() || matches!(reason, RetryReason::Connect | RetryReason::Refused);
@@ -87,7 +87,7 @@ impl<'a> Retries<'a> {
         true
     }
 
-    fn note(&mut self, reason: RetryReason, host: &Host) {
+    fn note(&mut self, reason: RetryReason, host: &UpstreamHost) {
         self.forwarder.metrics.upstream_retry(self.forwarder.index, reason);
         let upstream = host.endpoint.authority.as_str().to_owned();
         self.tried.push(RetriedTry { upstream, reason });
@@ -100,7 +100,7 @@ const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Reads and drops an answer that no client gets, so that its connection can be used again. A long one is not read: its
 /// connection is closed.
-pub(super) fn discard(response: Response<IncomingBody>, connection: Connection<RequestBody>) {
+pub(super) fn discard(response: Response<IncomingBody>, connection: UpstreamConnection<RequestBody>) {
     let body = response.into_body();
     if body.is_end_stream() {
         connection.release();

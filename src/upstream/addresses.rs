@@ -1,8 +1,8 @@
-//! How many of an upstream's connections the requests of each client address hold, and which of these requests wait for
-//! their own client.
+//! The connections to an upstream that each client address holds, and the requests among them that wait for their own
+//! client.
 //!
-//! Connections are worth most when they are scarce: while requests of other addresses wait for one, an address that holds
-//! more than its share loses those that only wait for a slow client ([`AddressTable::evict_for`]).
+//! While requests of other addresses wait for a connection, an address with more than its share loses those connections
+//! whose requests only wait for a slow client ([`AddressTable::evict_for`]).
 
 use std::{
     cell::Cell,
@@ -22,17 +22,16 @@ use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use slab::Slab;
 
-use super::SharedUpstream;
 use crate::config::model;
 
-/// A request that has waited for its client for less is not slow: it would end soon by itself.
+/// A request that has waited less for its client does not count as slow: it would end soon by itself.
 const SLOW: Duration = Duration::from_millis(100);
 
-/// The addresses that the table has at least before it drops those without clients.
+/// The table has at least this many addresses before it drops those without clients.
 const MIN_CLEANED: usize = 1024;
 
-/// Requests of an address that may end before their time at once, and how long it takes until it may have another. What is beyond
-/// gets connections of its own, so that others do not share in what an endpoint does about it.
+/// Requests of an address that may end early at once, and the time until it may have another. Beyond that, the address
+/// gets connections of its own: an endpoint that closes connections with many resets must not harm others.
 const EARLY_ENDS: u32 = 60;
 const EARLY_END_EVERY: Duration = Duration::from_secs(1);
 
@@ -41,43 +40,43 @@ const EARLY_END_EVERY: Duration = Duration::from_secs(1);
 pub(super) struct AddressTable {
     /// Connections that one address may hold while others wait.
     share: usize,
-    /// What the times of addresses are counted from.
+    /// The epoch of the addresses' times.
     since: Instant,
-    addresses: Mutex<Addresses>,
+    addresses: Mutex<AddressMap>,
     /// Addresses that may hold more than their share.
-    over_share: Mutex<Vec<Arc<Address>>>,
+    over_share: Mutex<Vec<Arc<AddressUsage>>>,
 }
 
 #[derive(Debug, Default)]
-struct Addresses {
-    by_ip: HashMap<IpAddr, Arc<Address>, RandomState>,
-    /// At so many addresses, those without clients are dropped.
+struct AddressMap {
+    by_ip: HashMap<IpAddr, Arc<AddressUsage>, RandomState>,
+    /// With this many addresses, those without clients are dropped.
     clean_at: usize,
 }
 
-/// One client address, and the connections that its requests hold.
+/// One client address: its connections, and its slow requests.
 #[derive(Debug)]
-pub(super) struct Address {
+pub(super) struct AddressUsage {
     pub(super) ip: IpAddr,
-    held: AtomicUsize,
-    /// Milliseconds at which it may have all of its [`EARLY_ENDS`] again.
+    connections: AtomicUsize,
+    /// When its budget of [`EARLY_ENDS`] is full again, in milliseconds since the epoch of the table.
     forgiven_at: AtomicU64,
-    /// Bytes of responses that are held because their clients do not read them.
-    held_bytes: AtomicUsize,
+    /// Bytes of responses that are buffered because its clients do not read them.
+    buffered_bytes: AtomicUsize,
     /// Requests that hold a connection and have waited for their client.
     slow: Mutex<Slab<SlowRequest>>,
 }
 
 #[derive(Debug)]
 struct SlowRequest {
-    /// Since when it would wait for its client, had it waited all the time that it did at once. `None`: it does not wait.
+    /// The start of the wait, moved back by all earlier waits of the request. `None`: it does not wait now.
     waits_since: Option<Instant>,
-    /// Whether it is a tunnel, which others go before: it may be of use.
+    /// Whether it is a tunnel. Tunnels are broken off last: they may still be in use.
     is_tunnel: bool,
     is_evicted: bool,
-    /// Whether it is, or would be, because too much is held for clients that do not read.
+    /// Whether it was broken off because too much is buffered for clients that do not read.
     is_for_memory: bool,
-    /// Of its client's connection.
+    /// Wakes its client's connection.
     waker: Waker,
 }
 
@@ -87,15 +86,14 @@ impl SlowRequest {
     }
 }
 
-impl Address {
+impl AddressUsage {
     /// Connections that its requests hold.
-    pub(super) fn held(&self) -> usize {
-        self.held.load(Ordering::Acquire)
+    pub(super) fn connections(&self) -> usize {
+        self.connections.load(Ordering::Acquire)
     }
 }
 
 impl AddressTable {
-    /// No address yet.
     pub(super) fn new(upstream: &model::Upstream) -> Self {
         let share = upstream.max_connections as f64 * upstream.max_connections_per_address;
         Self {
@@ -107,8 +105,8 @@ impl AddressTable {
         }
     }
 
-    fn find(&self, ip: IpAddr) -> Arc<Address> {
-        let Addresses { by_ip, clean_at } = &mut *self.addresses.lock();
+    fn find(&self, ip: IpAddr) -> Arc<AddressUsage> {
+        let AddressMap { by_ip, clean_at } = &mut *self.addresses.lock();
         if let Some(address) = by_ip.get(&ip) {
             return Arc::clone(address);
         }
@@ -119,11 +117,11 @@ impl AddressTable {
             });
             *clean_at = MIN_CLEANED.max(by_ip.len() * 2);
         }
-        let address = Arc::new(Address {
+        let address = Arc::new(AddressUsage {
             ip,
-            held: AtomicUsize::new(0),
+            connections: AtomicUsize::new(0),
             forgiven_at: AtomicU64::new(0),
-            held_bytes: AtomicUsize::new(0),
+            buffered_bytes: AtomicUsize::new(0),
             slow: Mutex::default(),
         });
         by_ip.insert(ip, Arc::clone(&address));
@@ -134,34 +132,34 @@ impl AddressTable {
         now.saturating_duration_since(self.since).as_millis() as u64
     }
 
-    fn acquired(&self, address: &Arc<Address>) {
-        if address.held.fetch_add(1, Ordering::AcqRel) == self.share {
+    fn acquired(&self, address: &Arc<AddressUsage>) {
+        if address.connections.fetch_add(1, Ordering::AcqRel) == self.share {
             let mut over_share = self.over_share.lock();
-            over_share.retain(|other| other.held() > self.share && !Arc::ptr_eq(other, address));
+            over_share.retain(|other| other.connections() > self.share && !Arc::ptr_eq(other, address));
             over_share.push(Arc::clone(address));
         }
     }
 
-    /// Breaks off one request, so that its connection becomes free for a request of `newcomer` with `ahead` others of the
-    /// same address before it: of the addresses that hold more than their share, the request that has waited for its
-    /// client longest. Does nothing where `newcomer` would itself hold more than its share, nor while as many are being broken off
-    /// as requests are `waiting`.
-    pub(super) fn evict_for(&self, newcomer: &Arc<Address>, ahead: usize, waiting: usize, now: Instant) {
-        if newcomer.held() + ahead >= self.share {
+    /// Breaks off one request, so that its connection becomes free for a request of `newcomer`, which has `ahead` other
+    /// requests in the queue before it. Of the addresses with more than their share, this is the request that has
+    /// waited for its client longest. Does nothing if `newcomer` would itself have more than its share, nor while as
+    /// many requests are being broken off as are `waiting`.
+    pub(super) fn evict_for(&self, newcomer: &Arc<AddressUsage>, ahead: usize, waiting: usize, now: Instant) {
+        if newcomer.connections() + ahead >= self.share {
             return;
         }
         let over_share = {
             let mut over_share = self.over_share.lock();
-            over_share.retain(|address| address.held() > self.share);
+            over_share.retain(|address| address.connections() > self.share);
             over_share.clone()
         };
         let mut all_evicted = 0;
         let slowest = over_share.iter().filter_map(|address| {
             let slow = address.slow.lock();
-            // Those that were broken off hold their connections for another moment.
+            // A request that was broken off holds its connection for another moment.
             let evicted = slow.iter().filter(|(_, request)| request.is_evicted).count();
             all_evicted += evicted;
-            if address.held() <= self.share + evicted {
+            if address.connections() <= self.share + evicted {
                 return None;
             }
             let waiting = slow.iter().filter(|(_, request)| !request.is_evicted);
@@ -176,7 +174,7 @@ impl AddressTable {
             return;
         }
         let mut slow = address.slow.lock();
-        // It may have ended in the meantime, and even be another one; then the next attempt finds what there is.
+        // It may have ended in the meantime, and its key may be another request's; then the next attempt picks again.
         if let Some(request) = slow.get_mut(key).filter(|request| request.waits_since == Some(since)) {
             request.is_evicted = true;
             request.waker.wake_by_ref();
@@ -185,12 +183,13 @@ impl AddressTable {
 }
 
 impl AddressTable {
-    /// Breaks off one request of the address that most bytes are held for: the one that has waited for its client longest.
+    /// Breaks off one request of the address with the most buffered bytes: the one that has waited for its client
+    /// longest.
     fn evict_heaviest(&self, now: Instant) {
         let heaviest = {
             let addresses = self.addresses.lock();
             let heaviest =
-                addresses.by_ip.values().max_by_key(|address| address.held_bytes.load(Ordering::Relaxed));
+                addresses.by_ip.values().max_by_key(|address| address.buffered_bytes.load(Ordering::Relaxed));
             heaviest.map(Arc::clone)
         };
         let Some(heaviest) = heaviest else { return };
@@ -206,35 +205,35 @@ impl AddressTable {
     }
 }
 
-/// Which part of an exchange waits for the client.
+/// The part of an exchange that waits for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientWait {
-    /// The request's body: the client has to send.
+    /// The request body: the client has to send.
     Request = 1,
-    /// The response's: the client has to read.
+    /// The response body: the client has to read.
     Response = 2,
 }
 
-/// Why a request is broken off that waits for its client.
+/// Why a request that waits for its client is broken off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Eviction {
-    /// Others need its connection more.
+    /// Other clients need its connection more.
     Connection,
-    /// Too much is held for clients that do not read.
+    /// Too much is buffered for clients that do not read.
     Memory,
 }
 
-/// A client's connection, as one upstream sees it: what counts is its address.
+/// A client's connection, from the view of one upstream: only its address counts.
 #[derive(Debug)]
 pub struct UpstreamClient {
-    upstream: Arc<SharedUpstream>,
-    pub(super) address: Arc<Address>,
+    table: Arc<AddressTable>,
+    pub(super) address: Arc<AddressUsage>,
     holds_connection: Cell<bool>,
-    /// The [`ClientWait`]s that go on, as bits.
+    /// The current [`ClientWait`]s, as bits.
     waits: Cell<u8>,
-    /// Since when any goes on.
+    /// When the first of them began.
     waiting_since: Cell<Instant>,
-    /// The time for which this request has waited for its client so far.
+    /// How long this request has waited for its client so far.
     waited: Cell<Duration>,
     /// The request's key among the slow ones, once it has waited.
     key: Cell<Option<usize>>,
@@ -242,10 +241,10 @@ pub struct UpstreamClient {
 
 impl UpstreamClient {
     /// A client with this address, as limits identify it.
-    pub fn new(upstream: &Arc<SharedUpstream>, ip: IpAddr) -> Rc<Self> {
+    pub(super) fn new(table: &Arc<AddressTable>, ip: IpAddr) -> Rc<Self> {
         Rc::new(Self {
-            address: upstream.addresses.find(ip),
-            upstream: Arc::clone(upstream),
+            address: table.find(ip),
+            table: Arc::clone(table),
             holds_connection: Cell::new(false),
             waits: Cell::new(0),
             waiting_since: Cell::new(Instant::now()),
@@ -254,12 +253,12 @@ impl UpstreamClient {
         })
     }
 
-    /// Whether it is the client with this address of this upstream.
-    pub fn is(&self, upstream: &Arc<SharedUpstream>, ip: IpAddr) -> bool {
-        Arc::ptr_eq(&self.upstream, upstream) && self.address.ip == ip
+    /// Whether it is the client with this address of the upstream with this `table`.
+    pub(super) fn is(&self, table: &Arc<AddressTable>, ip: IpAddr) -> bool {
+        Arc::ptr_eq(&self.table, table) && self.address.ip == ip
     }
 
-    /// The request that holds a connection begins to wait for its client, which `waker` wakes if the request is to be
+    /// The request that holds a connection begins to wait for its client. `waker` is woken if the request is to be
     /// broken off.
     pub fn wait_begins(&self, wait: ClientWait, now: Instant, waker: &Waker) {
         if !self.holds_connection.get() {
@@ -297,36 +296,36 @@ impl UpstreamClient {
         }
     }
 
-    /// A request of it over HTTP/2 has ended before its time.
+    /// One of its HTTP/2 requests has ended early.
     pub(super) fn ended_early(&self, now: Instant) {
-        let (now, every) = (self.upstream.addresses.millis(now), EARLY_END_EVERY.as_millis() as u64);
-        // An address that stops is forgiven after two minutes at most.
+        let (now, every) = (self.table.millis(now), EARLY_END_EVERY.as_millis() as u64);
+        // Two minutes without early ends always suffice for a full budget.
         let longest = now + 2 * every * u64::from(EARLY_ENDS);
         let later = |forgiven_at: u64| Some((forgiven_at.max(now) + every).min(longest));
         let _always = self.address.forgiven_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
     }
 
-    /// Whether so many requests of its address have ended before their time that it shares no connections with others.
+    /// Whether so many requests of its address have ended early that it may not share connections with others.
     pub fn is_isolated(&self, now: Instant) -> bool {
-        let (now, every) = (self.upstream.addresses.millis(now), EARLY_END_EVERY.as_millis() as u64);
+        let (now, every) = (self.table.millis(now), EARLY_END_EVERY.as_millis() as u64);
         self.address.forgiven_at.load(Ordering::Relaxed) >= now + every * u64::from(EARLY_ENDS)
     }
 
-    /// So many bytes of a response to it are held.
-    pub(super) fn held(&self, bytes: usize) {
-        self.address.held_bytes.fetch_add(bytes, Ordering::Relaxed);
+    /// Counts buffered bytes of a response to it.
+    pub(super) fn add_buffered(&self, bytes: usize) {
+        self.address.buffered_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub(super) fn no_longer_held(&self, bytes: usize) {
-        self.address.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    pub(super) fn remove_buffered(&self, bytes: usize) {
+        self.address.buffered_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Too much is held for clients that do not read: breaks a response off.
+    /// Too much is buffered for clients that do not read: breaks off one response.
     pub(super) fn evict_heaviest(&self, now: Instant) {
-        self.upstream.addresses.evict_heaviest(now);
+        self.table.evict_heaviest(now);
     }
 
-    /// Why the request is to be broken off, if it is.
+    /// Why the request is to be broken off. `None`: it is not.
     pub fn eviction(&self) -> Option<Eviction> {
         let key = self.key.get()?;
         let slow = self.address.slow.lock();
@@ -341,14 +340,14 @@ pub(super) struct AddressHold(Rc<UpstreamClient>);
 
 impl AddressHold {
     pub(super) fn new(client: &Rc<UpstreamClient>) -> Self {
-        client.upstream.addresses.acquired(&client.address);
+        client.table.acquired(&client.address);
         Self(Rc::clone(client))
     }
 }
 
 impl Drop for AddressHold {
     fn drop(&mut self) {
-        self.0.address.held.fetch_sub(1, Ordering::AcqRel);
+        self.0.address.connections.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -356,7 +355,7 @@ impl Drop for AddressHold {
 #[derive(Debug)]
 pub(super) struct HeldConnection {
     hold: AddressHold,
-    /// The client waits for the request no longer: another one of it may hold a connection.
+    /// The client no longer waits for the request: another one of it may hold a connection.
     is_abandoned: Cell<bool>,
     /// Its key among the slow requests, once it is abandoned.
     abandoned: Cell<Option<usize>>,
@@ -367,19 +366,19 @@ impl HeldConnection {
         Self::holding(AddressHold::new(client))
     }
 
-    /// Of a connection that is counted already.
+    /// For a connection that is counted already.
     pub(super) fn holding(hold: AddressHold) -> Self {
         hold.0.holds_connection.set(true);
         Self { hold, is_abandoned: Cell::new(false), abandoned: Cell::new(None) }
     }
 
-    /// Whose it is.
+    /// The client whose request holds it.
     pub(super) fn client(&self) -> &Rc<UpstreamClient> {
         &self.hold.0
     }
 
-    /// Ready once the request is to be broken off, whose client has gone, or which has become a tunnel. From now on it counts as one
-    /// that waits for its client.
+    /// Ready once the request is to be broken off. To be called only where its client has left, or where it has become
+    /// a tunnel: from then on it counts as one that waits for its client.
     pub(super) async fn evicted(&self, is_tunnel: bool) {
         self.abandon();
         poll_fn(|cx| {

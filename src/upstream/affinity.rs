@@ -1,61 +1,41 @@
-//! By what the host for a request is chosen: what ties it to one, and what it has tried.
+//! The tie of a request to one host: by the hash of its key, or by a cookie.
 
-use std::{fmt, net::SocketAddr, sync::Arc, time::Duration};
+use std::{fmt, net::SocketAddr};
 
-use super::{Host, rendezvous::hash};
+use super::rendezvous::hash;
 use crate::config::model::Endpoint;
 
-/// By what the host for a request is chosen, beside the health of all.
-#[derive(Debug, Clone, Copy)]
-pub struct HostChoice<'a> {
-    /// What ties the request to one.
-    pub affinity: &'a Affinity,
-    /// Those on which it has failed, the last one last.
-    pub tried: &'a [Arc<Host>],
-    /// How long a connection to the host may take to open.
-    pub within: Duration,
-}
-
-/// What ties a request to one host. The default ties it to none.
+/// The tie of a request to one host. The default is no tie.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Affinity {
-    /// Where requests are balanced by hash, what the request is known by.
+    /// The hash of the request's key, where requests are balanced by hash.
     pub key: KeyHash,
-    /// The host that served the client before, as its cookie says.
+    /// The host that served the client before, by the client's cookie.
     pub host: Option<HostId>,
 }
 
-/// The hash of a request's key. Requests with the same key have the same.
+/// The hash of a request's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct KeyHash(pub(super) u64);
 
 impl KeyHash {
-    /// That of `key`.
     pub fn new(key: &str) -> Self {
         Self(hash(key.as_bytes()))
     }
 }
 
-/// The host that a key belongs to, and the one that serves it now.
-#[derive(Debug, Clone)]
-pub struct KeyOwner {
-    pub of_key: Arc<Host>,
-    pub serving: Arc<Host>,
-    /// Why these are two: the end of a sentence that begins with the first. `None`: they are one.
-    pub why_not_itself: Option<String>,
-}
-
-/// What a host is called in cookies: 16 hexadecimal digits, which are the same in all instances and do not show its address.
+/// The name of a host in cookies: 16 hexadecimal digits. It is the same in all instances, and does not show the
+/// address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostId(pub(super) u64);
 
 impl HostId {
-    /// That of an endpoint whose URL has an address.
+    /// For an endpoint with an address in its URL.
     pub fn of_endpoint(endpoint: &Endpoint) -> Self {
         Self::new(endpoint, None)
     }
 
-    /// That of an endpoint; of one of its addresses, where its name has been resolved.
+    /// For an endpoint, or for one of its addresses if its name was resolved.
     pub(super) fn new(endpoint: &Endpoint, address: Option<SocketAddr>) -> Self {
         let url = endpoint.base_url();
         Self(match address {
@@ -64,7 +44,7 @@ impl HostId {
         })
     }
 
-    /// Reads what a cookie says.
+    /// Parses the value of a cookie.
     pub fn read(text: &[u8]) -> Option<Self> {
         let is_hex = text.len() == 16 && text.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         let text = str::from_utf8(text).ok().filter(|_| is_hex)?;

@@ -7,27 +7,51 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Host, HostChoice, KeyHash, health::Eligible, rendezvous};
+use super::{
+    affinity::{Affinity, KeyHash},
+    health::Eligible,
+    hosts::UpstreamHost,
+    rendezvous,
+};
 use crate::config::model::{Balance, Upstream};
 
-/// The share of its requests with which a host that comes back begins.
+/// The share of its requests that a host gets right after it has come back.
 const FIRST_SHARE: f64 = 0.1;
+
+/// The criteria for the host of a request, besides the health of all hosts.
+#[derive(Debug, Clone, Copy)]
+pub struct HostChoice<'a> {
+    pub affinity: &'a Affinity,
+    /// Hosts on which the request has failed, the last one last.
+    pub tried: &'a [Arc<UpstreamHost>],
+    /// How long the connection to the host may take to open.
+    pub within: Duration,
+}
+
+/// The host that a key belongs to, and the one that serves it now.
+#[derive(Debug, Clone)]
+pub struct KeyOwner {
+    pub of_key: Arc<UpstreamHost>,
+    pub serving: Arc<UpstreamHost>,
+    /// Why they differ: the end of a sentence that begins with `of_key`. `None`: they are the same.
+    pub why_not_itself: Option<String>,
+}
 
 /// Chooses among the hosts of one upstream. Each worker has its own.
 #[derive(Debug, Clone)]
 pub(super) struct Balancer {
     balance: Balance,
     slow_start: Duration,
-    hosts: Arc<[Arc<Host>]>,
-    /// By host: what it has gained over the turns so far.
+    hosts: Arc<[Arc<UpstreamHost>]>,
+    /// By host: the weight gained over the turns so far.
     gained: Vec<Cell<f64>>,
-    /// By host: how many addresses its endpoint has. Empty unless requests are balanced by hash.
+    /// By host: the number of addresses of its endpoint. Empty unless requests are balanced by hash.
     addresses: Vec<usize>,
 }
 
 impl Balancer {
     /// Workers start at different `offset`s, so that they don't all begin with the first host.
-    pub(super) fn new(hosts: Arc<[Arc<Host>]>, upstream: &Upstream, offset: usize) -> Self {
+    pub(super) fn new(hosts: Arc<[Arc<UpstreamHost>]>, upstream: &Upstream, offset: usize) -> Self {
         let gained = hosts.iter().map(|_| Cell::new(0.0)).collect();
         let addresses = match upstream.balance {
             Balance::Hash(_) => {
@@ -46,8 +70,8 @@ impl Balancer {
         balancer
     }
 
-    /// The host for the next request, by its place: the one that its cookie names, or else one as `balance` says. Always one
-    /// of the [`Eligible`] ones.
+    /// Picks the host for the next request, and returns its index: the host in the cookie, or else one according to
+    /// `balance`. Always one of the [`Eligible`] hosts.
     pub(super) fn pick(&self, choice: &HostChoice<'_>, now: Instant) -> usize {
         let affinity = choice.affinity;
         let hosts = &*self.hosts;
@@ -55,7 +79,7 @@ impl Balancer {
             return 0;
         }
         let eligible = Eligible::new(hosts, choice.tried, now);
-        let may = |host: &Arc<Host>| eligible.admits(host);
+        let may = |host: &Arc<UpstreamHost>| eligible.admits(host);
         if affinity.host.is_some()
             && let Some(named) = hosts.iter().position(|host| Some(host.id) == affinity.host && may(host))
         {
@@ -68,9 +92,9 @@ impl Balancer {
         }
     }
 
-    /// Smooth weighted round robin, as nginx does it: each turn every host for which `may` is true gains its weight, the
-    /// one with the most is chosen and pays the total. `[2, 1]` gives 0 1 0, not 0 0 1.
-    fn turn(&self, may: impl Fn(&Arc<Host>) -> bool, now: Instant) -> usize {
+    /// Smooth weighted round robin, as in nginx: in each turn every host for which `may` is true gains its weight, and
+    /// the host with the most is picked and pays the total. `[2, 1]` gives 0 1 0, not 0 0 1.
+    fn turn(&self, may: impl Fn(&Arc<UpstreamHost>) -> bool, now: Instant) -> usize {
         let (mut total, mut richest) = (0.0, None);
         for (at, host) in self.hosts.iter().enumerate().filter(|(_, host)| may(host)) {
             let weight = host.weight() * self.share(host, now);
@@ -86,11 +110,11 @@ impl Balancer {
         richest
     }
 
-    /// The host with the fewest requests in flight per unit of weight. Equals take turns, so that idle ones get requests by
-    /// their weights.
+    /// The host with the fewest requests in flight per unit of weight. Equal hosts take turns, so that idle ones get
+    /// requests by their weights.
     ///
-    /// A host in slow start is chosen in its turn at most: it has the fewest requests just because it gets few.
-    fn least_loaded(&self, may: impl Fn(&Arc<Host>) -> bool, now: Instant) -> usize {
+    /// A host in slow start is picked at most in its turn: it has the fewest requests only because it gets few.
+    fn least_loaded(&self, may: impl Fn(&Arc<UpstreamHost>) -> bool, now: Instant) -> usize {
         let hosts = &*self.hosts;
         let turn = self.turn(&may, now);
         let whole = match self.slow_start {
@@ -111,16 +135,16 @@ impl Balancer {
             .unwrap_or(turn)
     }
 
-    /// The host that a key belongs to: of the endpoints with a host for which `may` is true, the one with the highest score,
-    /// and of its addresses the one with the highest. So a name that resolves anew moves no key from another endpoint.
-    fn owner(&self, key: KeyHash, may: impl Fn(&Arc<Host>) -> bool, now: Instant) -> usize {
+    /// The host of a key: of the endpoints with a host for which `may` is true, the one with the highest score, and of
+    /// its addresses the one with the highest. So a name that gets new addresses moves no key from another endpoint.
+    fn owner(&self, key: KeyHash, may: impl Fn(&Arc<UpstreamHost>) -> bool, now: Instant) -> usize {
         let mut highest = (0.0, 0.0);
         let mut owner = None;
         for (at, host) in self.hosts.iter().enumerate().filter(|(_, host)| may(host)) {
             let (weight, share) = (host.weight(), self.share(host, now));
             let scores = match self.addresses[at] {
                 1 => (rendezvous::score(key.0, host.endpoint_hash, weight * share), 0.0),
-                // They share its weight.
+                // The addresses share the weight of the endpoint.
                 addresses => (
                     rendezvous::score(key.0, host.endpoint_hash, weight * addresses as f64),
                     rendezvous::score(key.0, host.id.0, share),
@@ -133,14 +157,14 @@ impl Balancer {
         owner.unwrap_or_default()
     }
 
-    /// The host that a key belongs to while nothing is wrong with any of them, or starts slowly.
-    pub(super) fn owner_of_all(&self, key: KeyHash) -> Option<&Arc<Host>> {
+    /// The host of a key while all hosts are healthy, and none starts slowly.
+    pub(super) fn owner_of_all(&self, key: KeyHash) -> Option<&Arc<UpstreamHost>> {
         let whole = Self { slow_start: Duration::ZERO, ..self.clone() };
         self.hosts.get(whole.owner(key, |_| true, Instant::now()))
     }
 
-    /// The part of its weight that counts: after it has come back, a host gets its requests little by little.
-    fn share(&self, host: &Host, now: Instant) -> f64 {
+    /// The share of its weight that counts: after it has come back, a host gets its requests gradually.
+    fn share(&self, host: &UpstreamHost, now: Instant) -> f64 {
         if self.slow_start.is_zero() {
             return 1.0;
         }
@@ -150,7 +174,7 @@ impl Balancer {
     }
 }
 
-/// The share of a host that has been back for so long.
+/// The share of a host that came back this long ago.
 fn grown_share(back: Duration, slow_start: Duration) -> f64 {
     let grown = back.as_secs_f64() / slow_start.as_secs_f64();
     (FIRST_SHARE + (1.0 - FIRST_SHARE) * grown).min(1.0)
@@ -163,12 +187,12 @@ mod tests {
     use super::*;
     use crate::{
         config::model::{KeyPart, KeyRecipe},
-        upstream::{Affinity, host_state::UNREACHABLE_TIME, hosts::tests::hosts},
+        upstream::{host_state::UNREACHABLE_TIME, hosts::tests::hosts},
     };
 
     const SLOW_START: Duration = Duration::from_secs(10);
 
-    /// That of a worker, for hosts with these weights.
+    /// The balancer of a worker, for hosts with these weights.
     fn worker(weights: &[u32], balance: &Balance, slow_start: Duration, offset: usize) -> Balancer {
         let mut upstream = crate::telemetry::testing::config().upstreams.remove(0);
         (upstream.balance, upstream.slow_start) = (balance.clone(), slow_start);
@@ -184,13 +208,13 @@ mod tests {
     }
 
     impl Balancer {
-        /// For a request that nothing ties to a host.
-        fn any(&self, tried: Option<&Arc<Host>>, now: Instant) -> usize {
+        /// Picks for a request without a tie.
+        fn any(&self, tried: Option<&Arc<UpstreamHost>>, now: Instant) -> usize {
             self.tied(&Affinity::default(), tried, now)
         }
 
-        /// For a request that something ties to a host, and that has failed on one.
-        fn tied(&self, affinity: &Affinity, tried: Option<&Arc<Host>>, now: Instant) -> usize {
+        /// Picks for a request with a tie that has failed on one host.
+        fn tied(&self, affinity: &Affinity, tried: Option<&Arc<UpstreamHost>>, now: Instant) -> usize {
             let tried = tried.map(slice::from_ref).unwrap_or_default();
             self.pick(&HostChoice { affinity, tried, within: Duration::ZERO }, now)
         }
@@ -199,7 +223,7 @@ mod tests {
             self.tied(&Affinity { key: KeyHash::new(key), host: None }, None, now)
         }
 
-        /// How many of 1000 requests each host gets at this time.
+        /// The number of 1000 requests that each host gets at this time.
         fn counts(&self, now: Instant) -> Vec<usize> {
             let mut counts = vec![0; self.hosts.len()];
             (0..1000).for_each(|_| counts[self.any(None, now)] += 1);

@@ -1,4 +1,4 @@
-//! Connects to a host: its address or addresses, and the TLS handshake.
+//! Connects to a host: to one of its addresses, and with TLS.
 
 use std::{cell::Cell, io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -6,15 +6,15 @@ use nix::errno::Errno;
 use tokio::{net::TcpStream, time::timeout};
 use tokio_rustls::TlsConnector;
 
-use super::{Host, SharedUpstream, io::UpstreamIo};
+use super::{SharedUpstream, UpstreamHost, io::UpstreamIo};
 use crate::config::model::Protocol;
 
-/// A connection to a host on which nothing was asked yet.
+/// A new connection to a host, without a request yet.
 pub(super) struct Connected {
     pub(super) io: UpstreamIo,
     /// The version of the TLS settings that it was opened under. 0: it has no TLS.
     pub(super) tls_version: u64,
-    /// Whether HTTP/2 is to be spoken.
+    /// Whether HTTP/2 was chosen.
     pub(super) is_http2: bool,
 }
 
@@ -27,7 +27,7 @@ pub enum ConnectError {
     /// All hosts were drained while the request waited.
     #[error("all endpoints are drained")]
     NoHost,
-    /// This machine has nothing left to open a connection with, such as a file descriptor. That says nothing of the host.
+    /// This machine has no file descriptors or memory left for a connection. It is no failure of the host.
     #[error("{0}")]
     Exhausted(Arc<io::Error>),
     /// The host could not be reached.
@@ -45,7 +45,7 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// What an error says that came before the TLS handshake.
+    /// An error before the TLS handshake.
     pub(super) fn from_io(error: io::Error) -> Self {
         let exhausted = [Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS, Errno::ENOMEM];
         match error.raw_os_error() {
@@ -59,19 +59,21 @@ impl ConnectError {
     }
 }
 
-/// Connects to a host, one of its addresses after the other, each for its share of `within`: an address that does not
-/// answer must not use up the time of the others.
+/// Connects to a host. Tries its addresses one after the other, each for its share of `within`: an address that does
+/// not respond must not use up the time of the others.
 ///
-/// A host without an address is a name that has none yet, or that is one of this machine, which the system knows.
+/// A host without an address is a name that was not resolved yet, or a name for this machine, which the system
+/// resolves.
 ///
 /// # Errors
-/// The last address' error, or that the name has none.
+/// The error of the last address, or that the name has no address.
 pub(super) async fn connect(
     upstream: &SharedUpstream,
-    host: &Host,
+    host: &UpstreamHost,
     within: Duration,
 ) -> Result<Connected, ConnectError> {
-    let attempt = Attempt { upstream, host, is_resolving: Cell::new(false), in_handshake: Cell::new(false) };
+    let attempt =
+        ConnectAttempt { upstream, host, is_resolving: Cell::new(false), in_handshake: Cell::new(false) };
     match timeout(within, attempt.any_address(within)).await {
         Ok(connected) => connected,
         Err(_) => Err(attempt.late()),
@@ -79,16 +81,16 @@ pub(super) async fn connect(
 }
 
 /// An attempt to connect.
-struct Attempt<'a> {
+struct ConnectAttempt<'a> {
     upstream: &'a SharedUpstream,
-    host: &'a Host,
-    /// Its addresses are asked for.
+    host: &'a UpstreamHost,
+    /// Its name is being resolved.
     is_resolving: Cell<bool>,
-    /// An address has accepted the connection, and now shakes hands.
+    /// An address has accepted the connection, and the TLS handshake is in progress.
     in_handshake: Cell<bool>,
 }
 
-impl Attempt<'_> {
+impl ConnectAttempt<'_> {
     async fn any_address(&self, within: Duration) -> Result<Connected, ConnectError> {
         if let Some(address) = self.host.address {
             return self.address(address).await;
@@ -109,7 +111,7 @@ impl Attempt<'_> {
         for address in addresses {
             match timeout(share, self.address(address)).await {
                 Ok(Ok(connected)) => return Ok(connected),
-                // Another address would need as much.
+                // Another address would fail the same way.
                 Ok(Err(ConnectError::Exhausted(error))) => return Err(ConnectError::Exhausted(error)),
                 Ok(Err(error)) => failed = error,
                 Err(_) => failed = self.late(),
@@ -135,7 +137,7 @@ impl Attempt<'_> {
         let shaken = TlsConnector::from(tls.config).connect(name, stream).await;
         let stream = shaken.map_err(ConnectError::handshake)?;
         let chosen = stream.get_ref().1.alpn_protocol();
-        // One that chooses none may speak HTTP/2 all the same, where that is what is set.
+        // With `protocol: h2`, a server that chooses no protocol may still speak HTTP/2.
         let is_http2 = protocol == Protocol::H2 || protocol == Protocol::Auto && chosen == Some(b"h2");
         Ok(Connected { io: UpstreamIo::tls(stream), tls_version: tls.version, is_http2 })
     }

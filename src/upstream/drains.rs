@@ -1,4 +1,4 @@
-//! Endpoints that operators drain: they take no new requests until they are undrained, whatever configuration is in force.
+//! Endpoints that operators drain: they get no new requests until they are undrained, under every configuration.
 
 use std::{
     collections::BTreeMap,
@@ -9,13 +9,12 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::SharedUpstream;
 use crate::telemetry::{Event, Events, time::unix_micros};
 
-/// Drains at most: those of endpoints that are no longer configured stay until they are undrained.
+/// The most drains. Drains of endpoints that are no longer configured are kept until they are undrained.
 pub const MAX_DRAINS: usize = 1_000;
 
-/// For how long it is known that an endpoint was undrained: a day, in microseconds.
+/// How long it is known that an endpoint was undrained: a day, in microseconds.
 const UNDRAINS_KNOWN: i64 = 86_400_000_000;
 
 /// An endpoint: the name of its upstream, and its URL as in `endpoints`.
@@ -32,9 +31,9 @@ impl fmt::Display for EndpointId {
     }
 }
 
-/// That an operator has drained an endpoint.
+/// An operator's drain of an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Drain {
+pub struct EndpointDrain {
     pub endpoint: EndpointId,
     /// Microseconds since the Unix epoch.
     pub since: i64,
@@ -43,20 +42,20 @@ pub struct Drain {
     pub by: String,
 }
 
-/// What other instances have not been sent yet.
+/// A change that other instances have not been sent yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DrainUpdate {
     /// An operator has drained the endpoint here.
-    Drain(Arc<Drain>),
-    /// It was lost, and this instance still knows it: a drain of the same endpoint stays.
-    Restore(Arc<Drain>),
-    /// An operator has undrained the endpoint here. `at`: it is told once more, and a drain from after that stays; microseconds
-    /// since the Unix epoch.
+    Drain(Arc<EndpointDrain>),
+    /// Redis has lost the drain, but this instance still knows it. A newer drain of the same endpoint is kept.
+    Restore(Arc<EndpointDrain>),
+    /// An operator has undrained the endpoint here. `at` is set if this is sent once more: a drain after this time is
+    /// kept. In microseconds since the Unix epoch.
     Undrain { endpoint: EndpointId, at: Option<i64> },
 }
 
 impl DrainUpdate {
-    /// The endpoint that it is about.
+    /// The endpoint that it concerns.
     pub fn endpoint(&self) -> &EndpointId {
         match self {
             Self::Drain(drain) | Self::Restore(drain) => &drain.endpoint,
@@ -65,7 +64,7 @@ impl DrainUpdate {
     }
 }
 
-/// An update, and its number, by which it is acknowledged.
+/// An update and its number, which acknowledges it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingDrain {
     sequence: u64,
@@ -79,28 +78,34 @@ pub struct PendingDrain {
 )]
 pub struct TooManyDrains;
 
-/// The drains of a process. The upstreams are told of each change at once.
+/// The drains of a process. Each change is applied to the upstreams at once.
 #[derive(Debug)]
 pub struct DrainTable {
     events: Events,
     /// Whether there are other instances, which are sent updates.
     is_shared: bool,
-    table: Mutex<Table>,
-    upstreams: Mutex<Vec<Weak<SharedUpstream>>>,
+    table: Mutex<DrainState>,
+    followers: Mutex<Vec<Weak<dyn DrainFollower>>>,
+}
+
+/// An upstream, which applies the drains of its endpoints.
+pub(super) trait DrainFollower: fmt::Debug + Send + Sync {
+    /// Sends no new requests to the endpoints that are drained now.
+    fn apply_drains(&self);
 }
 
 #[derive(Debug, Default)]
-struct Table {
-    drains: BTreeMap<EndpointId, Arc<Drain>>,
-    /// By endpoint, what others have not been sent yet: of several updates only the last counts.
+struct DrainState {
+    drains: BTreeMap<EndpointId, Arc<EndpointDrain>>,
+    /// By endpoint, the last update that other instances have not been sent yet.
     pending: BTreeMap<EndpointId, PendingDrain>,
     next_sequence: u64,
-    /// What was undrained lately, on whatever instance, and when; as many as there may be drains.
+    /// Endpoints that were undrained recently, on any instance, and when. At most [`MAX_DRAINS`].
     undrained: BTreeMap<EndpointId, i64>,
 }
 
-impl Table {
-    /// Notes that these endpoints are not drained any more.
+impl DrainState {
+    /// Notes that these endpoints are no longer drained.
     fn note_undrained<'a>(&mut self, endpoints: impl IntoIterator<Item = &'a EndpointId>) {
         let now = unix_micros(SystemTime::now());
         self.undrained.retain(|_, at| *at > now - UNDRAINS_KNOWN);
@@ -119,29 +124,29 @@ impl Table {
 impl DrainTable {
     /// No endpoint is drained. `is_shared`: whether there are other instances.
     pub fn new(events: Events, is_shared: bool) -> Self {
-        Self { events, is_shared, table: Mutex::default(), upstreams: Mutex::default() }
+        Self { events, is_shared, table: Mutex::default(), followers: Mutex::default() }
     }
 
-    /// Has an upstream look at its drains, now and after each change.
-    pub(super) fn watch(&self, upstream: &Arc<SharedUpstream>) {
-        let mut upstreams = self.upstreams.lock();
-        upstreams.retain(|upstream| upstream.strong_count() > 0);
-        upstreams.push(Arc::downgrade(upstream));
-        drop(upstreams);
-        upstream.apply_drains();
+    /// Lets an upstream apply its drains, now and after each change.
+    pub(super) fn watch(&self, follower: &Arc<impl DrainFollower + 'static>) {
+        let mut followers = self.followers.lock();
+        followers.retain(|follower| follower.strong_count() > 0);
+        let weak = Arc::downgrade(follower);
+        followers.push(weak);
+        drop(followers);
+        follower.apply_drains();
     }
 
-    /// Tells the upstreams that there is a change, which they look at themselves.
     fn notify(&self) {
-        let upstreams = self.upstreams.lock().clone();
-        upstreams.iter().filter_map(Weak::upgrade).for_each(|upstream| upstream.apply_drains());
+        let followers = self.followers.lock().clone();
+        followers.iter().filter_map(Weak::upgrade).for_each(|follower| follower.apply_drains());
     }
 
-    /// Drains an endpoint on all instances, and says whether it was drained before.
+    /// Drains an endpoint on all instances. Returns whether it was drained before.
     ///
     /// # Errors
     /// There are too many drains.
-    pub fn drain(&self, drain: Drain) -> Result<bool, TooManyDrains> {
+    pub fn drain(&self, drain: EndpointDrain) -> Result<bool, TooManyDrains> {
         let drain = Arc::new(drain);
         let mut table = self.table.lock();
         if table.drains.len() >= MAX_DRAINS && !table.drains.contains_key(&drain.endpoint) {
@@ -156,8 +161,8 @@ impl DrainTable {
         Ok(replaced)
     }
 
-    /// Undrains an endpoint on all instances. Gives what had drained it.
-    pub fn undrain(&self, endpoint: &EndpointId) -> Option<Arc<Drain>> {
+    /// Undrains an endpoint on all instances. Returns its drain.
+    pub fn undrain(&self, endpoint: &EndpointId) -> Option<Arc<EndpointDrain>> {
         let mut table = self.table.lock();
         let drain = table.drains.remove(endpoint)?;
         table.note_undrained([endpoint]);
@@ -168,17 +173,17 @@ impl DrainTable {
         Some(drain)
     }
 
-    /// What has drained this endpoint, if an operator has.
-    pub fn get(&self, endpoint: &EndpointId) -> Option<Arc<Drain>> {
+    /// The operator's drain of this endpoint.
+    pub fn get(&self, endpoint: &EndpointId) -> Option<Arc<EndpointDrain>> {
         self.table.lock().drains.get(endpoint).cloned()
     }
 
     /// All drains, by upstream and endpoint.
-    pub fn all(&self) -> Vec<Arc<Drain>> {
+    pub fn all(&self) -> Vec<Arc<EndpointDrain>> {
         self.table.lock().drains.values().cloned().collect()
     }
 
-    fn queue(&self, table: &mut Table, update: DrainUpdate) {
+    fn queue(&self, table: &mut DrainState, update: DrainUpdate) {
         if self.is_shared {
             let sequence = table.next_sequence;
             table.next_sequence += 1;
@@ -186,8 +191,8 @@ impl DrainTable {
         }
     }
 
-    fn publish_drained(&self, drain: &Drain) {
-        let Drain { endpoint: EndpointId { upstream, url }, reason, by, .. } = drain;
+    fn publish_drained(&self, drain: &EndpointDrain) {
+        let EndpointDrain { endpoint: EndpointId { upstream, url }, reason, by, .. } = drain;
         self.events.publish(|| Event::Drained {
             upstream: upstream.clone(),
             endpoint: url.clone(),
@@ -201,19 +206,19 @@ impl DrainTable {
     }
 }
 
-/// What instances that share a store send each other of drains.
+/// The updates between instances that share a store.
 impl DrainTable {
-    /// Updates that the others have not been sent yet.
+    /// Updates that the other instances have not been sent yet.
     pub fn pending_updates(&self) -> Vec<PendingDrain> {
         self.table.lock().pending.values().cloned().collect()
     }
 
-    /// Whether the others have been sent all that has become of this endpoint.
+    /// Whether the other instances have been sent the last change of this endpoint.
     pub fn is_sent(&self, endpoint: &EndpointId) -> bool {
         !self.table.lock().pending.contains_key(endpoint)
     }
 
-    /// These updates were sent. What has changed meanwhile stays pending.
+    /// These updates were sent. Later changes remain pending.
     pub fn ack_updates(&self, sent: &[PendingDrain]) {
         let mut table = self.table.lock();
         for PendingDrain { sequence, update } in sent {
@@ -224,7 +229,7 @@ impl DrainTable {
         }
     }
 
-    /// Those that share the store may have lost what was undrained lately, and are told once more.
+    /// The shared store may have lost recent undrains: sends them once more.
     pub fn resend_undrains(&self) {
         let mut table = self.table.lock();
         for (endpoint, at) in table.undrained.clone() {
@@ -234,12 +239,12 @@ impl DrainTable {
         }
     }
 
-    /// Replaces all drains by those that hold for all instances, but for what those were not sent yet, and for those that
-    /// were lost: these are sent again. `is_lost` says of an endpoint that is drained here, and not everywhere, that nobody
-    /// has undrained it. `is_first`: nothing was known before, so that no differences are announced.
+    /// Replaces all drains by those of the shared store. Changes that were not sent yet are kept, and so are lost
+    /// drains, which are sent again. `is_lost`: whether a drain that only this instance has was lost, and not undrained
+    /// by an operator. `is_first`: nothing was known before, so no differences are announced.
     pub fn replace_all(
         &self,
-        drains: impl IntoIterator<Item = Drain>,
+        drains: impl IntoIterator<Item = EndpointDrain>,
         is_lost: impl Fn(&EndpointId) -> bool,
         is_first: bool,
     ) {
@@ -264,7 +269,7 @@ impl DrainTable {
                     fresh.entry(drain.endpoint.clone()).or_insert_with(|| Arc::clone(drain));
                 }
                 DrainUpdate::Undrain { endpoint, at } => {
-                    let is_newer = |drain: &Drain| at.is_some_and(|at| drain.since > at);
+                    let is_newer = |drain: &EndpointDrain| at.is_some_and(|at| drain.since > at);
                     if !fresh.get(endpoint).is_some_and(|drain| is_newer(drain)) {
                         fresh.remove(endpoint);
                     }
@@ -272,12 +277,13 @@ impl DrainTable {
             }
         }
         let before = std::mem::replace(&mut table.drains, fresh);
-        let is_gone = |(endpoint, _): &(&EndpointId, &Arc<Drain>)| !table.drains.contains_key(*endpoint);
+        let is_gone =
+            |(endpoint, _): &(&EndpointId, &Arc<EndpointDrain>)| !table.drains.contains_key(*endpoint);
         let gone: Vec<EndpointId> =
             before.iter().filter(is_gone).map(|(endpoint, _)| endpoint.clone()).collect();
-        let is_new = |drain: &&Arc<Drain>| before.get(&drain.endpoint) != Some(*drain);
-        let new: Vec<Arc<Drain>> = table.drains.values().filter(is_new).cloned().collect();
-        let Table { drains, undrained, .. } = &mut *table;
+        let is_new = |drain: &&Arc<EndpointDrain>| before.get(&drain.endpoint) != Some(*drain);
+        let new: Vec<Arc<EndpointDrain>> = table.drains.values().filter(is_new).cloned().collect();
+        let DrainState { drains, undrained, .. } = &mut *table;
         undrained.retain(|endpoint, _| !drains.contains_key(endpoint));
         table.note_undrained(&gone);
         drop(table);
@@ -301,8 +307,8 @@ mod tests {
         EndpointId { upstream: "api".into(), url: format!("http://127.0.0.1:{port}") }
     }
 
-    fn drain(port: u16, by: &str) -> Drain {
-        Drain { endpoint: id(port), since: 1, reason: "a new disk".into(), by: by.into() }
+    fn drain(port: u16, by: &str) -> EndpointDrain {
+        EndpointDrain { endpoint: id(port), since: 1, reason: "a new disk".into(), by: by.into() }
     }
 
     fn endpoints(table: &DrainTable) -> Vec<EndpointId> {
@@ -324,7 +330,8 @@ mod tests {
     fn what_was_not_sent_yet_outlasts_what_others_know() {
         let table = DrainTable::new(Events::new(), true);
         let lost = Cell::new(false);
-        let replace_all = |drains: &[Drain]| table.replace_all(drains.to_vec(), |_| lost.get(), false);
+        let replace_all =
+            |drains: &[EndpointDrain]| table.replace_all(drains.to_vec(), |_| lost.get(), false);
         table.replace_all([drain(2, "other")], |_| false, true);
         let _ = table.drain(drain(1, "one"));
         table.undrain(&id(2));

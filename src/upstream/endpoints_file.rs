@@ -1,4 +1,4 @@
-//! A file that lists the endpoints of an upstream, and is read again when it changes.
+//! A file with the endpoints of an upstream, which is read again when it changes.
 
 use std::path::{Path, PathBuf};
 
@@ -13,17 +13,17 @@ pub enum EndpointsFileError {
     /// It can't be read.
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
-    /// It is wrong.
+    /// Its content is invalid.
     #[error("{} lists no endpoints that can be used: {error}", .path.display())]
     Wrong {
-        /// Where it is.
+        /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error in it.
         error: String,
     },
 }
 
-/// The endpoints that a file lists. What was read stays until it lists others that can be used.
+/// The endpoints in a file. They are kept until the file lists others that can be used.
 #[derive(Debug)]
 pub(super) struct ListedInFile {
     settings: EndpointsFile,
@@ -37,7 +37,7 @@ impl ListedInFile {
         Ok(Self { settings: settings.clone(), reread })
     }
 
-    /// Reads it again if it has changed. Returns whether it lists other endpoints.
+    /// Reads the file again if it has changed. Returns whether it lists other endpoints.
     pub(super) fn refresh(&mut self) -> bool {
         let settings = &self.settings;
         self.reread.refresh(|[file]| read(settings, file))

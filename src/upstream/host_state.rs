@@ -1,4 +1,4 @@
-//! What all workers know of a host: how much it has to do, and whether it gets requests.
+//! The state of a host that all workers share: its load, and whether it gets requests.
 
 use std::{
     sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed},
@@ -7,68 +7,68 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::hosts::AtomicInstant;
+use super::atomic_instant::AtomicInstant;
 use crate::{
     config::model::{HealthCheck, OutlierDetection, format_duration},
     telemetry::metrics::EndpointState,
 };
 
-/// How long a host that could not be reached is left out while there are others. One request a second finds out whether it
-/// is back, and is sent elsewhere if it is not.
+/// How long an unreachable host is left out while there are others. One request a second tests whether it is back, and
+/// is sent elsewhere if it is not.
 pub(super) const UNREACHABLE_TIME: Duration = Duration::from_secs(1);
 
 /// The longest ejection, as a multiple of the first.
 const MAX_EJECTION: u32 = 10;
 
-/// What keeps requests away from a host, as bits.
+/// Reasons not to send requests to a host, as bits.
 const UNREACHABLE: u8 = 1;
 const EJECTED: u8 = 2;
 const UNHEALTHY: u8 = 4;
 /// With [`UNHEALTHY`]: the last probe got no connection.
 const UNREACHABLE_BY_PROBES: u8 = 8;
-/// It stands for a name that has no address. Such a host is replaced once there is one.
+/// It represents a name without an address. Such a host is replaced once there is an address.
 const UNRESOLVED: u8 = 16;
 
 /// How fit a host is for the next request, the best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
-    /// Nothing is known against it.
+    /// It has no known fault.
     Usable,
-    /// It is ejected, or fails its probes. It gets requests where too few hosts are usable.
+    /// It is ejected, or fails its probes. It gets requests if too few hosts are usable.
     Suspect,
-    /// No connection to it could be opened, or it has no address. It gets requests where no other host can be reached.
+    /// No connection to it could be opened, or it has no address. It gets requests if no other host can be reached.
     Unreachable,
 }
 
-/// What all workers know of a host. Each change is seen by all of them at once.
+/// The state of a host that all workers share. They see each change at once.
 #[derive(Debug, Default)]
 pub struct HostState {
     /// Requests in flight.
     in_flight: AtomicUsize,
     /// Requests since the start.
     requests: AtomicU64,
-    /// Those that failed by its fault.
+    /// Requests that failed because of the host.
     errors: AtomicU64,
     /// Probes that failed.
     probe_failures: AtomicU64,
-    /// What keeps requests away. Mostly nothing, and then a request loads no more than this.
+    /// The reasons not to send it requests. Mostly none, and then a request loads only this field.
     faults: AtomicU8,
     /// Requests that failed in a row.
     failures: AtomicU32,
     unreachable_until: AtomicInstant,
-    /// Until when a request finds out whether it can be reached again, unless it knows before.
+    /// The end of the current test by a request whether it is reachable again.
     trial_until: AtomicInstant,
     ejected_until: AtomicInstant,
-    /// Since when nothing keeps requests away any more, or since when it is there. None: from the start.
+    /// When it came into use, or came back. None: in use from the start.
     back_since: AtomicInstant,
-    /// How often requests were kept away from it for failures of theirs.
+    /// How often it was ejected or became unreachable.
     ejections: AtomicU64,
-    detail: Mutex<Detail>,
+    detail: Mutex<HostDetail>,
 }
 
-/// What only changes need.
+/// Details that only changes need.
 #[derive(Debug, Default)]
-struct Detail {
+struct HostDetail {
     /// Why no connection could be opened, why it was ejected, and why its last probe failed.
     unreachable: String,
     ejected: String,
@@ -79,9 +79,9 @@ struct Detail {
     back_since: Option<Instant>,
     /// The length of the last ejection, as a multiple of the first.
     multiple: u32,
-    /// When a connection broke last before the response.
+    /// When a connection last broke before the response.
     broken: Option<Instant>,
-    /// `None`: there was no probe yet.
+    /// `None`: it was not probed yet.
     last_probe: Option<ProbesInARow>,
     last_change: Option<HostChange>,
 }
@@ -93,18 +93,18 @@ struct ProbesInARow {
     count: u32,
 }
 
-/// That a host went out of use, or came back.
+/// A change of a host: it gets no more requests, or gets them again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostChange {
     pub time: SystemTime,
     /// Whether it gets requests again, as far as `by` is concerned.
     pub is_healthy: bool,
-    /// What has changed and why, as the end of a sentence that begins with the host.
+    /// The change and its reason, as the end of a sentence that begins with the host.
     pub reason: String,
     pub by: ChangedBy,
 }
 
-/// Who changed it.
+/// The cause of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangedBy {
     /// A request that opened a connection, or could not.
@@ -116,7 +116,7 @@ pub enum ChangedBy {
 }
 
 impl ChangedBy {
-    /// As the admin port shows it.
+    /// The name in the admin API.
     pub fn name(self) -> &'static str {
         match self {
             Self::Connection => "connection",
@@ -135,7 +135,7 @@ pub(super) struct ProbeFailure {
 }
 
 impl HostState {
-    /// That of a host that was never tried.
+    /// The state of a new host.
     pub(super) fn new(is_resolved: bool) -> Self {
         let faults = AtomicU8::new(if is_resolved { 0 } else { UNRESOLVED });
         Self { faults, ..Self::default() }
@@ -146,7 +146,7 @@ impl HostState {
         self.in_flight.fetch_add(1, Relaxed);
     }
 
-    /// Counts a request that is sent to it, or for which no connection could be opened.
+    /// Counts a request that is sent to the host, or for which no connection could be opened.
     pub(super) fn count_request(&self) {
         self.requests.fetch_add(1, Relaxed);
     }
@@ -165,12 +165,12 @@ impl HostState {
         self.requests.load(Relaxed)
     }
 
-    /// Counts a request that failed by its fault.
+    /// Counts a request that failed because of the host.
     pub(super) fn count_error(&self) {
         self.errors.fetch_add(1, Relaxed);
     }
 
-    /// Requests since the start that failed by its fault.
+    /// Requests since the start that failed because of the host.
     pub fn errors(&self) -> u64 {
         self.errors.load(Relaxed)
     }
@@ -180,7 +180,7 @@ impl HostState {
         self.probe_failures.load(Relaxed)
     }
 
-    /// How fit it is for a request now.
+    /// How fit the host is for a request now.
     #[inline]
     pub fn standing(&self, now: Instant) -> Standing {
         match self.faults.load(Relaxed) {
@@ -207,12 +207,12 @@ impl HostState {
         self.ejected_until.is_after(now)
     }
 
-    /// Whether nothing is known against it. A host that was never tried counts as healthy.
+    /// Whether it has no known fault. A new host counts as healthy.
     pub fn is_healthy(&self) -> bool {
         self.faults.load(Relaxed) == 0
     }
 
-    /// What is known against it. `None`: nothing.
+    /// The error that keeps requests away. `None`: there is none.
     pub fn error(&self) -> Option<String> {
         let faults = self.faults.load(Relaxed);
         let detail = self.detail.lock();
@@ -222,7 +222,7 @@ impl HostState {
             .or_else(|| of(EJECTED, &detail.ejected))
     }
 
-    /// How it is: never drained, which the endpoint is.
+    /// Its state, never drained: endpoints are drained, not hosts.
     pub fn status(&self) -> EndpointState {
         match self.faults.load(Relaxed) {
             0 => EndpointState::Healthy,
@@ -233,7 +233,7 @@ impl HostState {
         }
     }
 
-    /// How often requests began to be kept away from it because of failures of theirs.
+    /// How often it was ejected or became unreachable.
     pub fn ejections(&self) -> u64 {
         self.ejections.load(Relaxed)
     }
@@ -263,7 +263,7 @@ impl HostState {
 
 /// Slow start.
 impl HostState {
-    /// Notes that it is in use again, or for the first time.
+    /// Notes that it is in use, again or for the first time.
     pub(super) fn came_back(&self, now: Instant) {
         self.back_since.set(now);
     }
@@ -284,15 +284,15 @@ impl HostState {
         }
     }
 
-    fn reached(&self, detail: &mut Detail, by: ChangedBy) -> Option<HostChange> {
+    fn reached(&self, detail: &mut HostDetail, by: ChangedBy) -> Option<HostChange> {
         self.unreachable_until.clear();
         self.trial_until.clear();
         self.clear(UNREACHABLE_BY_PROBES);
         self.clear(UNREACHABLE).then(|| detail.changed(true, "can be reached again".to_owned(), by))
     }
 
-    /// Whether a request that was to be sent to it is. Where it could not be reached before, one request at a time finds out
-    /// whether it is back, for which it takes `within` at most: were it several, each would wait as long for nothing.
+    /// Whether a request that has picked this host may be sent to it. If the host was unreachable, one request at a
+    /// time tests whether it is back, for at most `within`: several would all wait in vain.
     #[inline]
     pub(super) fn admits(&self, now: Instant, within: Duration) -> bool {
         self.faults.load(Relaxed) & UNREACHABLE == 0 || self.begins_trial(now, within)
@@ -300,7 +300,7 @@ impl HostState {
 
     #[cold]
     fn begins_trial(&self, now: Instant, within: Duration) -> bool {
-        // It is left out, and yet was chosen: no other host can be reached, and each request tries.
+        // It was picked although it is left out: no other host can be reached, so each request tries.
         self.unreachable_until.is_after(now)
             || self.trial_until.is_after(now)
             || self.trial_until.set_if_over(now, now + within.max(UNREACHABLE_TIME))
@@ -323,21 +323,21 @@ impl HostState {
 
 /// Outcomes of requests.
 impl HostState {
-    /// Whether a success would change nothing, as it mostly is.
+    /// Whether a success would change nothing, as is mostly the case.
     #[inline]
     pub(super) fn is_untroubled(&self) -> bool {
         self.faults.load(Relaxed) == 0 && self.failures.load(Relaxed) == 0
     }
 
-    /// It responded, perhaps over a connection that was open before: it may still accept no other.
-    pub(super) fn answered(&self, now: Instant) -> Option<HostChange> {
+    /// It responded, perhaps over an older connection: it may still accept no new one.
+    pub(super) fn responded(&self, now: Instant) -> Option<HostChange> {
         if self.faults.load(Relaxed) & UNREACHABLE == 0 || self.unreachable_until.is_after(now) {
             return None;
         }
         self.reached(&mut self.detail.lock(), ChangedBy::Connection)
     }
 
-    /// A request that began at `began` did not fail. An ejection ends only with a request that began after it did.
+    /// A request that began at `began` succeeded. It ends an ejection only if it began after that.
     pub(super) fn succeeded(&self, began: Instant, now: Instant) -> Option<HostChange> {
         self.failures.store(0, Relaxed);
         if self.faults.load(Relaxed) & EJECTED == 0 {
@@ -350,14 +350,15 @@ impl HostState {
             .flatten()
     }
 
-    /// A request to it failed: how many in a row. `None`: failures do not count now.
+    /// A request failed. Returns the number of failures in a row. `None`: failures do not count now.
     pub(super) fn failed(&self, now: Instant) -> Option<u32> {
-        // Requests from before the ejection, or that were sent for want of another host.
+        // Not for requests from before the ejection, nor for those sent only because no other host was left.
         let counts = !self.is_ejected(now);
         counts.then(|| self.failures.fetch_add(1, Relaxed).saturating_add(1))
     }
 
-    /// Whether a connection that broke under a request which began at `began` counts: those that break together count once.
+    /// Whether a connection that broke under a request which began at `began` counts: several that break together count
+    /// once.
     pub(super) fn counts_broken(&self, began: Instant, now: Instant) -> bool {
         let broken = &mut self.detail.lock().broken;
         let counts = broken.is_none_or(|before| began > before);
@@ -367,12 +368,12 @@ impl HostState {
         counts
     }
 
-    /// Counts failures anew.
+    /// Resets the count of failures.
     pub(super) fn forget_failures(&self) {
         self.failures.store(0, Relaxed);
     }
 
-    /// Ejects it, for longer than the last time unless it has worked since. `reason`: why.
+    /// Ejects the host, for longer than the last time unless it has worked since.
     pub(super) fn eject(&self, settings: &OutlierDetection, reason: String, now: Instant) -> HostChange {
         let mut detail = self.detail.lock();
         let quiet = detail.back_since.map_or(Duration::ZERO, |back| now.saturating_duration_since(back));
@@ -391,12 +392,12 @@ impl HostState {
         detail.changed(false, text, ChangedBy::Outlier)
     }
 
-    /// Until when it is ejected, if it is.
+    /// The end of its ejection, if it is ejected.
     pub(super) fn ejected_until(&self) -> Option<Instant> {
         self.ejected_until.get()
     }
 
-    /// Ends its ejection, if the time for that has come.
+    /// Ends its ejection if the time is over.
     pub(super) fn settle(&self, now: Instant) -> Option<HostChange> {
         if self.faults.load(Relaxed) & EJECTED == 0 || self.is_ejected(now) {
             return None;
@@ -404,13 +405,13 @@ impl HostState {
         self.end_ejection(&mut self.detail.lock(), now, "is no longer ejected: the time is over")
     }
 
-    /// Ends its ejection before its time. `why`: the end of a sentence.
+    /// Ends its ejection early. `why`: the end of a sentence.
     pub(super) fn readmit(&self, now: Instant, why: &str) -> Option<HostChange> {
         self.end_ejection(&mut self.detail.lock(), now, &format!("is no longer ejected: {why}"))
     }
 
-    fn end_ejection(&self, detail: &mut Detail, now: Instant, reason: &str) -> Option<HostChange> {
-        // It may be another ejection by now.
+    fn end_ejection(&self, detail: &mut HostDetail, now: Instant, reason: &str) -> Option<HostChange> {
+        // The ejection may have ended in the meantime.
         if !self.clear(EJECTED) {
             return None;
         }
@@ -425,7 +426,7 @@ impl HostState {
 
 /// Results of probes.
 impl HostState {
-    /// Notes how a probe ended. The first one decides alone.
+    /// Notes the result of a probe. The first one alone decides.
     pub(super) fn probed(
         &self,
         result: Result<(), ProbeFailure>,
@@ -475,7 +476,8 @@ impl HostState {
 
 /// Changes of the checks.
 impl HostState {
-    /// It is probed otherwise from now on: the first probe decides alone. `is_probed`: whether it is probed at all.
+    /// It is probed with other settings from now on: the first probe alone decides. `is_probed`: whether it is probed
+    /// at all.
     pub(super) fn checks_changed(&self, is_probed: bool) -> Option<HostChange> {
         let mut detail = self.detail.lock();
         detail.last_probe = None;
@@ -488,7 +490,7 @@ impl HostState {
     }
 }
 
-impl Detail {
+impl HostDetail {
     fn changed(&mut self, is_healthy: bool, reason: String, by: ChangedBy) -> HostChange {
         let change = HostChange { time: SystemTime::now(), is_healthy, reason, by };
         self.last_change = Some(change.clone());
@@ -512,7 +514,7 @@ mod tests {
         host.eject(&SETTINGS, "5 failures".to_owned(), now);
         let until = host.ejected_until().unwrap();
         let length = until.saturating_duration_since(now);
-        // To the next millisecond: the time is kept in microseconds.
+        // Up to the next millisecond: the time is kept in microseconds.
         Duration::from_millis(u64::try_from(length.as_micros().div_ceil(1_000)).unwrap())
     }
 
@@ -533,8 +535,8 @@ mod tests {
         assert_eq!((host.standing(now), host.status()), (Standing::Unreachable, EndpointState::Unreachable));
         assert_eq!(host.standing(now + UNREACHABLE_TIME), Standing::Usable);
         assert_eq!((host.error().as_deref(), host.ejections()), (Some("it is silent"), 1));
-        // A response over an old connection.
-        assert_eq!((host.answered(now), host.succeeded(now, now)), (None, None));
+        // A response over an older connection.
+        assert_eq!((host.responded(now), host.succeeded(now, now)), (None, None));
         assert_eq!(host.standing(now), Standing::Unreachable);
         assert!(host.connected().is_some_and(|change| change.is_healthy));
         assert_eq!((host.standing(now), host.error()), (Standing::Usable, None));

@@ -1,44 +1,44 @@
-//! The hosts of an upstream: the addresses that its requests can be sent to, and what all workers know of each.
+//! The hosts of an upstream: the addresses that its requests are sent to, and the state of each that all workers share.
 
 use std::{
     collections::{HashMap, HashSet},
     fmt,
     net::{IpAddr, SocketAddr},
     sync::{
-        Arc, LazyLock,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use parking_lot::RwLock;
 
-use super::{HostId, HostState, names::Name, rendezvous};
+use super::{affinity::HostId, host_state::HostState, names::Name, rendezvous};
 use crate::{
     config::model::Endpoint,
     telemetry::metrics::{AddressFacts, ResolutionFacts, StateChange},
 };
 
 /// One address that requests are sent to.
-pub struct Host {
+pub struct UpstreamHost {
     /// Its endpoint in the configuration.
     pub endpoint: Endpoint,
-    /// `None`: its endpoint has a name without a known address, or one for this machine, which the system knows.
+    /// `None`: the endpoint has a name without a known address, or a name for this machine, which the system resolves.
     pub address: Option<SocketAddr>,
-    /// What it is called in cookies.
+    /// Names the host in cookies.
     pub id: HostId,
-    /// Where requests are balanced by hash, what its endpoint is known by.
+    /// Identifies the endpoint where requests are balanced by hash.
     pub(super) endpoint_hash: u64,
-    /// The name of its endpoint. `None`: that has an address, or a name for this machine.
+    /// The name of the endpoint. `None`: the endpoint has an address, or a name for this machine.
     pub(super) name: Option<Arc<Name>>,
-    /// Its part of the requests, as the bits of a float.
+    /// Its share of the requests, as the bits of a float.
     weight: AtomicU64,
-    /// What all workers know of it. It outlasts the host where a reload replaces the upstream.
+    /// The state that all workers share. It is kept where a reload replaces the upstream.
     pub state: Arc<HostState>,
 }
 
-impl Host {
-    /// A host of `endpoint`. Without an `address` it stands for the name of the endpoint.
+impl UpstreamHost {
+    /// Without an `address`, the host represents the name of the endpoint.
     fn new(
         endpoint: Endpoint,
         address: Option<SocketAddr>,
@@ -52,22 +52,22 @@ impl Host {
         Arc::new(Self { endpoint, address, id, endpoint_hash, name, weight, state })
     }
 
-    /// Whether it stands for a name that has no address.
+    /// Whether it represents a name without an address.
     pub(super) fn is_unresolved(&self) -> bool {
         self.address.is_none() && self.name.is_some()
     }
 
-    /// Its part of the requests, in proportion to that of the others.
+    /// Its share of the requests, in proportion to the weights of the others.
     pub fn weight(&self) -> f64 {
         f64::from_bits(self.weight.load(Ordering::Relaxed))
     }
 
-    /// How its endpoint is named to operators: `http://127.0.0.1:3000`.
+    /// The endpoint as operators know it: `http://127.0.0.1:3000`.
     pub fn url(&self) -> String {
         self.endpoint.base_url()
     }
 
-    /// How it stands, drained or not.
+    /// Its state and counters, drained or not.
     pub fn facts(&self) -> AddressFacts {
         let state = &self.state;
         AddressFacts {
@@ -91,110 +91,70 @@ impl Host {
     }
 }
 
-impl fmt::Debug for Host {
+impl fmt::Debug for UpstreamHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Host")
+        f.debug_struct("UpstreamHost")
             .field("url", &self.url())
             .field("address", &self.address)
             .finish_non_exhaustive()
     }
 }
 
-/// A point in time that workers share, or none. As microseconds since the first use of any.
-#[derive(Debug, Default)]
-pub(super) struct AtomicInstant(AtomicU64);
-
-static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
-
-/// Never 0, which is none. In range for half a million years.
-fn micros(at: Instant) -> u64 {
-    at.saturating_duration_since(*EPOCH).as_micros().max(1) as u64
-}
-
-impl AtomicInstant {
-    pub(super) fn set(&self, at: Instant) {
-        self.0.store(micros(at), Ordering::Relaxed);
-    }
-
-    /// Sets it unless it is later than `now`. Of several who do so at the same time, one succeeds.
-    pub(super) fn set_if_over(&self, now: Instant, at: Instant) -> bool {
-        let (known, now, at) = (self.0.load(Ordering::Relaxed), micros(now), micros(at));
-        known <= now && self.0.compare_exchange(known, at, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-    }
-
-    pub(super) fn clear(&self) {
-        if self.0.load(Ordering::Relaxed) != 0 {
-            self.0.store(0, Ordering::Relaxed);
-        }
-    }
-
-    /// `None`: it is none.
-    pub(super) fn get(&self) -> Option<Instant> {
-        let micros = self.0.load(Ordering::Relaxed);
-        if micros == 0 { None } else { EPOCH.checked_add(Duration::from_micros(micros)) }
-    }
-
-    /// Whether it is later than `now`.
-    pub(super) fn is_after(&self, now: Instant) -> bool {
-        self.get().is_some_and(|at| now < at)
-    }
-}
-
-/// The hosts of an upstream as they are now. Replaced as a whole; a host that stays is the same one.
+/// The current hosts of an upstream. The list is replaced as a whole; a host that is kept remains the same object.
 #[derive(Debug)]
 pub(super) struct Hosts {
     current: RwLock<CurrentHosts>,
-    /// That of the snapshot, to be asked by each request.
+    /// The version of the snapshot: each request compares it.
     version: AtomicU64,
 }
 
 #[derive(Debug)]
 struct CurrentHosts {
     endpoints: Vec<ListedEndpoint>,
-    /// Drained ones included.
-    all: Arc<[Arc<Host>]>,
+    /// Includes drained hosts.
+    all: Arc<[Arc<UpstreamHost>]>,
     in_use: HostsSnapshot,
 }
 
-/// An endpoint of an upstream, whose hosts come and go with the addresses of its name.
+/// An endpoint of an upstream. Its hosts change with the addresses of its name.
 #[derive(Debug, Clone)]
 pub(super) struct ListedEndpoint {
     /// Its configuration.
     pub(super) endpoint: Endpoint,
     /// Never empty.
-    hosts: Vec<Arc<Host>>,
+    hosts: Vec<Arc<UpstreamHost>>,
     /// `None`: it has an address, or a name for this machine.
     name: Option<Arc<Name>>,
-    /// What was counted of hosts that are gone.
+    /// Counters of removed hosts.
     past: AddressFacts,
 }
 
 impl ListedEndpoint {
-    /// How its name stands. `None`: it has none that is resolved again.
+    /// The state of its name's resolution. `None`: it has no name that is resolved.
     pub(super) fn resolution(&self) -> Option<ResolutionFacts> {
         self.name.as_ref().map(|name| name.facts())
     }
 
-    /// How its addresses stand. None: its name has none yet.
+    /// The state of its addresses. Empty: its name has no address yet.
     pub(super) fn addresses(&self) -> Vec<AddressFacts> {
         self.hosts.iter().filter(|host| !host.is_unresolved()).map(|host| host.facts()).collect()
     }
 
-    /// What was counted of addresses that are gone.
+    /// Counters of removed addresses.
     pub(super) fn past(&self) -> &AddressFacts {
         &self.past
     }
 
-    /// The same endpoint of an upstream that takes the place of its own: what is known of its name and its hosts stays.
+    /// The same endpoint for a replaced upstream: its name, and the state of its hosts, are kept.
     fn successor(&self) -> Self {
-        let host = |host: &Arc<Host>| {
+        let host = |host: &Arc<UpstreamHost>| {
             let (endpoint, name, state) = (host.endpoint.clone(), host.name.clone(), Arc::clone(&host.state));
-            Host::new(endpoint, host.address, name, state)
+            UpstreamHost::new(endpoint, host.address, name, state)
         };
         Self { hosts: self.hosts.iter().map(host).collect(), ..self.clone() }
     }
 
-    /// Its addresses as they are now, each with its part of the weight. Hosts that were among them before stay.
+    /// Updates the hosts to the current addresses, each with its share of the weight. Known hosts are kept.
     fn renew_hosts(&mut self) {
         let port = self.endpoint.port;
         let mut addresses: Vec<Option<SocketAddr>> = match &self.name {
@@ -211,7 +171,7 @@ impl ListedEndpoint {
                 Some(known_at) => before.swap_remove(known_at),
                 None => {
                     let state = HostState::new(address.is_some() || self.name.is_none());
-                    Host::new(self.endpoint.clone(), address, self.name.clone(), Arc::new(state))
+                    UpstreamHost::new(self.endpoint.clone(), address, self.name.clone(), Arc::new(state))
                 }
             };
             host.weight.store(share.to_bits(), Ordering::Relaxed);
@@ -228,16 +188,16 @@ impl ListedEndpoint {
     }
 }
 
-/// The hosts of an upstream that take new requests, at one time. Empty if all are drained.
+/// The hosts of an upstream that take new requests, at one moment. Empty if all are drained.
 #[derive(Debug, Clone)]
 pub(super) struct HostsSnapshot {
     pub(super) version: u64,
-    pub(super) hosts: Arc<[Arc<Host>]>,
+    pub(super) hosts: Arc<[Arc<UpstreamHost>]>,
 }
 
 impl Hosts {
-    /// Those of these endpoints. `before`: those of the upstream whose place theirs takes. What is known of those that stay is
-    /// kept.
+    /// Builds the hosts of `endpoints`. Hosts that `before`, the previous upstream's, already had keep their health and
+    /// statistics.
     pub(super) fn new(
         endpoints: &[Endpoint],
         before: Option<&Self>,
@@ -257,12 +217,12 @@ impl Hosts {
         Self { current: RwLock::new(current), version }
     }
 
-    /// Replaces the endpoints. Hosts that stay keep what is known of them.
+    /// Replaces the endpoints. Hosts that are kept keep their state.
     pub(super) fn list(&self, endpoints: &[Endpoint], is_drained: impl Fn(&Endpoint) -> bool) {
         self.change(|current| current.list(endpoints), is_drained);
     }
 
-    /// Follows a name that was resolved.
+    /// Updates the hosts after a name was resolved.
     pub(super) fn name_resolved(&self, name: &Arc<Name>, is_drained: impl Fn(&Endpoint) -> bool) {
         let renew = |current: &mut CurrentHosts| {
             let is_its = |listed: &&mut ListedEndpoint| {
@@ -273,7 +233,7 @@ impl Hosts {
         self.change(renew, is_drained);
     }
 
-    /// Follows all names.
+    /// Updates the hosts of all names.
     pub(super) fn names_resolved(&self, is_drained: impl Fn(&Endpoint) -> bool) {
         let renew = |current: &mut CurrentHosts| {
             let named = current.endpoints.iter_mut().filter(|listed| listed.name.is_some());
@@ -282,31 +242,31 @@ impl Hosts {
         self.change(renew, is_drained);
     }
 
-    /// Leaves out of the snapshot those that are drained now.
+    /// Removes drained hosts from the snapshot, and adds those that are undrained.
     pub(super) fn apply_drains(&self, is_drained: impl Fn(&Endpoint) -> bool) {
         self.change(|_| (), is_drained);
     }
 
     fn change(&self, change: impl FnOnce(&mut CurrentHosts), is_drained: impl Fn(&Endpoint) -> bool) {
-        // Drains are asked for while nobody else can change the snapshot: who comes last knows the newest ones.
+        // Drains are read under the lock: the last change of the snapshot has seen the newest drains.
         let mut current = self.current.write();
         change(&mut current);
         current.renew(is_drained);
         self.version.store(current.in_use.version, Ordering::Relaxed);
     }
 
-    /// Differs from that of a snapshot once there is another.
+    /// Changes with each snapshot.
     pub(super) fn version(&self) -> u64 {
         self.version.load(Ordering::Relaxed)
     }
 
-    /// Those that take new requests.
+    /// The hosts that take new requests.
     pub(super) fn snapshot(&self) -> HostsSnapshot {
         self.current.read().in_use.clone()
     }
 
-    /// Those that are drained included.
-    pub(super) fn all(&self) -> Arc<[Arc<Host>]> {
+    /// All hosts, drained ones included.
+    pub(super) fn all(&self) -> Arc<[Arc<UpstreamHost>]> {
         Arc::clone(&self.current.read().all)
     }
 
@@ -322,7 +282,7 @@ impl Hosts {
 }
 
 impl CurrentHosts {
-    /// The same hosts, of an upstream that takes the place of theirs.
+    /// The same hosts for a replaced upstream.
     fn successor(&self) -> Self {
         let endpoints: Vec<_> = self.endpoints.iter().map(ListedEndpoint::successor).collect();
         let hosts = |endpoints: &[ListedEndpoint]| -> Vec<_> {
@@ -358,22 +318,22 @@ impl CurrentHosts {
         let in_use = self.endpoints.iter().filter(|listed| !is_drained(&listed.endpoint));
         let in_use: Arc<[_]> = in_use.flat_map(hosts).collect();
         let before = &self.in_use.hosts;
-        let is_same = |one: &[Arc<Host>], other: &[Arc<Host>]| {
+        let is_same = |one: &[Arc<UpstreamHost>], other: &[Arc<UpstreamHost>]| {
             one.len() == other.len() && one.iter().zip(other).all(|(one, other)| Arc::ptr_eq(one, other))
         };
-        // Those of drained endpoints have no requests, but probes.
+        // Drained hosts get no requests, but they are probed.
         if is_same(&in_use, before) && is_same(&all, &self.all) {
             return;
         }
         self.all = all;
         if !before.is_empty() {
             let known: HashSet<_> = before.iter().map(Arc::as_ptr).collect();
-            // Those of a name that was resolved for the first time take the place of one that was there, and begin as that
-            // would have.
+            // Once a name is resolved for the first time, its hosts replace the one that represented the name. They
+            // begin without slow start if that one would have.
             let stood_for = before.iter().filter(|known| known.address.is_none());
             let stood_for: HashMap<_, _> = stood_for.map(|known| (&known.endpoint.url, known)).collect();
-            let was_there = |host: &&Arc<Host>| {
-                let is_from_the_start = |known: &&Arc<Host>| known.state.in_use_since().is_none();
+            let was_there = |host: &&Arc<UpstreamHost>| {
+                let is_from_the_start = |known: &&Arc<UpstreamHost>| known.state.in_use_since().is_none();
                 known.contains(&Arc::as_ptr(host))
                     || stood_for.get(&host.endpoint.url).is_some_and(is_from_the_start)
             };
@@ -384,8 +344,8 @@ impl CurrentHosts {
     }
 }
 
-/// Whether a host is a name that somebody has to be asked for. One for this machine always has the same addresses, and its
-/// servers often listen on one of them alone: they are tried one after the other.
+/// Whether the host is a name that has to be resolved. A name for this machine always has the same addresses, and
+/// servers often listen on one of them only, so these are tried one after the other.
 fn needs_resolving(host: &str) -> bool {
     let host = host.trim_end_matches('.').to_ascii_lowercase();
     host.parse::<IpAddr>().is_err() && host != "localhost" && !host.ends_with(".localhost")
@@ -396,7 +356,7 @@ pub(super) mod tests {
     use super::*;
 
     /// Hosts at addresses of this machine, with these weights.
-    pub(in crate::upstream) fn hosts(weights: &[u32]) -> Arc<[Arc<Host>]> {
+    pub(in crate::upstream) fn hosts(weights: &[u32]) -> Arc<[Arc<UpstreamHost>]> {
         let endpoint = |(port, &weight)| Endpoint {
             url: format!("http://127.0.0.1:{port}").parse().unwrap(),
             authority: format!("127.0.0.1:{port}").parse().unwrap(),
@@ -415,7 +375,7 @@ pub(super) mod tests {
     }
 
     fn shown(hosts: &Hosts) -> Vec<(String, f64)> {
-        let host = |host: &Arc<Host>| match host.address {
+        let host = |host: &Arc<UpstreamHost>| match host.address {
             Some(address) => (address.to_string(), host.weight()),
             None => (host.endpoint.host().to_owned(), host.weight()),
         };
@@ -433,7 +393,7 @@ pub(super) mod tests {
         assert_eq!(shown(&hosts), [("10.0.0.3:1".to_owned(), 1.0), ("10.0.0.2:1".to_owned(), 5.0)]);
         let after = hosts.snapshot();
         assert!(Arc::ptr_eq(&before.hosts[1], &after.hosts[1]) && !after.hosts[1].state.is_healthy());
-        let since = |host: &Host| host.state.in_use_since();
+        let since = |host: &UpstreamHost| host.state.in_use_since();
         assert!(since(&before.hosts[0]).is_none() && since(&after.hosts[0]).is_some(), "it begins slowly");
         assert!(hosts.version() > before.version && hosts.version() == after.version);
         hosts.list(&[endpoint("http://10.0.0.3:1", 2), endpoint("http://10.0.0.2:1", 5)], |_| false);
@@ -524,7 +484,7 @@ pub(super) mod tests {
             took
         };
         let quickest = |count| (0..5).map(|_| took(count)).min().expect("five tries");
-        // Were each looked for among all others, it would be a hundred times the time.
+        // A search among all others for each host would take a hundred times as long.
         let (few, many) = (quickest(500), quickest(5_000));
         assert!(many < few * 40, "{few:?} and {many:?}");
     }

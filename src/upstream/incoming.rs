@@ -1,4 +1,4 @@
-//! What comes from an endpoint, by whatever version of HTTP.
+//! Responses of endpoints, in any version of HTTP.
 
 use std::{
     error::Error,
@@ -10,44 +10,44 @@ use std::{
 
 use bytes::Bytes;
 use h2::Reason;
-use http::Response;
+use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::{http2::Http2Body, with_cause};
+use super::http2::Http2Body;
 
-/// The body of an answer.
+/// The body of a response.
 #[derive(Debug)]
 pub enum IncomingBody {
     /// hyper's.
     Http1(Incoming),
-    /// A stream's.
+    /// The body of a stream.
     #[expect(private_interfaces, reason = "only its methods count")]
     Http2(Http2Body),
 }
 
-/// Why there is no answer, or no more of it.
+/// Why there is no response, or why it breaks off.
 ///
-/// Its cause is not its `source`: hyper would reset the client's stream with the code that the endpoint's was reset with,
-/// and NO_ERROR amid a body looks like its end.
+/// Its cause is not its `source`: hyper would reset the client's stream with the endpoint's code, and NO_ERROR within a
+/// body looks like its end.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
     /// hyper's.
     #[error("{}", with_cause(.0))]
     Http1(hyper::Error),
-    /// Of the stream, or of its connection.
+    /// An error of the stream, or of its connection.
     #[error("{0}")]
     Http2(h2::Error),
 }
 
 impl ExchangeError {
-    /// Whether a connection that requests share has ended, and not the stream alone, nor by what we found wrong with it.
+    /// Whether a shared connection has ended, not only the stream. Errors of the protocol that we detect do not count.
     pub(super) fn is_end_of_connection(&self) -> bool {
         matches!(self, Self::Http2(error) if error.is_io() || error.is_go_away() && error.is_remote())
     }
 
-    /// Whether a connection that requests share has died, as it does where the endpoint refuses one of its requests so, rather than
-    /// that the endpoint goes away in order.
+    /// Whether a shared connection has died, and was not closed in order. Some endpoints reject a single request this
+    /// way.
     pub fn is_death_of_connection(&self) -> bool {
         match self {
             Self::Http2(error) => {
@@ -58,13 +58,23 @@ impl ExchangeError {
         }
     }
 
-    /// The error itself.
+    /// The underlying error.
     pub fn cause(&self) -> &(dyn Error + 'static) {
         match self {
             Self::Http1(error) => error,
             Self::Http2(error) => error,
         }
     }
+}
+
+/// Why a request got no response.
+pub struct SendError<B> {
+    pub error: ExchangeError,
+    /// Whether the upstream has not processed the request: not one byte of it was sent, or the upstream says so.
+    pub is_unprocessed: bool,
+    /// The request, if it may be sent again: the upstream has not processed it, or the method is idempotent and the
+    /// whole body is available. Boxed, so that responses are not larger for it.
+    pub request: Option<Box<Request<B>>>,
 }
 
 impl Body for IncomingBody {
@@ -103,25 +113,33 @@ impl Body for IncomingBody {
     }
 }
 
-/// An extension of requests: what to do when the endpoint sends an informational answer (1xx).
+/// An extension of requests: a callback for informational responses (1xx).
 #[derive(Clone)]
 pub struct OnInformational(Arc<Callback>);
 
 type Callback = dyn Fn(&Response<()>) + Send + Sync;
 
 impl OnInformational {
-    /// Calls `callback` with each.
+    /// Calls `callback` with each informational response.
     pub fn new(callback: impl Fn(&Response<()>) + Send + Sync + 'static) -> Self {
         Self(Arc::new(callback))
     }
 
-    pub(super) fn call(&self, answer: &Response<()>) {
-        (self.0)(answer);
+    pub(super) fn call(&self, response: &Response<()>) {
+        (self.0)(response);
     }
 }
 
 impl fmt::Debug for OnInformational {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("OnInformational")
+    }
+}
+
+/// An error with its cause: hyper's own message leaves that out.
+pub(super) fn with_cause(error: &(dyn Error + 'static)) -> String {
+    match error.source() {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
     }
 }

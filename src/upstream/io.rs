@@ -1,11 +1,11 @@
-//! The stream of bytes to an endpoint: a socket, with or without TLS on it.
+//! The stream of bytes to an endpoint: a socket, with or without TLS.
 
 use std::{
     io,
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
     task::{Context, Poll, ready},
 };
@@ -17,24 +17,23 @@ use tokio::{
 };
 use tokio_rustls::client::TlsStream;
 
-use super::{pool::OpenGuard, queue::ConnectionPermit};
+use super::queue::ConnectionPermit;
 
-/// Fewer bytes than a segment has: what follows them may wait for their acknowledgement.
+/// Fewer bytes than a segment: the endpoint may delay the rest until they are acknowledged.
 const NAGLE_SIZE: usize = 1_400;
 
-/// A stream on which a failed write does not hide an answer that was already sent.
+/// A stream on which a failed write does not hide a response that was already sent.
 ///
-/// An upstream may answer early and close while the request is still being sent (RFC 9112, 9.3 and
-/// 9.5). The next write then fails, although the answer waits to be read. So a failed write is not
-/// reported; it stays pending, and the read side, which learns of the end as surely, tells what there
-/// is to tell: the answer, or that there is none.
+/// An upstream may respond early, and close while the request is still being sent (RFC 9112, 9.3 and 9.5). The next
+/// write then fails, although the response can still be read. So a failed write is not reported, but remains pending.
+/// The read side notices the end just as surely, and reports the response, or that there is none.
 #[derive(Debug)]
 pub(super) struct UpstreamIo {
-    stream: Stream,
+    stream: SocketStream,
     received: Received,
     /// Bytes of the first read of the current response.
     first_read: usize,
-    /// Whether the endpoint has written a response in parts of which the first was small.
+    /// Whether the endpoint has sent a response in parts, of which the first was small.
     writes_in_parts: bool,
     write_failed: bool,
     /// Whether it carries another protocol than HTTP, so that a failed write hides nothing.
@@ -44,41 +43,58 @@ pub(super) struct UpstreamIo {
     held: Option<(OpenGuard, ConnectionPermit)>,
 }
 
-/// Whether anything was received on a stream since this was last reset. Atomic, because hyper wants what it hands out after an
-/// upgrade to be `Send`.
+/// Counts an open connection until dropped.
+#[derive(Debug)]
+pub(super) struct OpenGuard(Arc<AtomicUsize>);
+
+impl OpenGuard {
+    pub(super) fn new(open: &Arc<AtomicUsize>) -> Self {
+        open.fetch_add(1, Relaxed);
+        Self(Arc::clone(open))
+    }
+}
+
+impl Drop for OpenGuard {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Whether anything was received on a stream since the last reset. Atomic, because hyper requires an upgraded stream to
+/// be `Send`.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Received(Arc<AtomicBool>);
 
 impl Received {
-    /// Nothing was, from now on.
+    /// Nothing was received from now on.
     pub(super) fn reset(&self) {
         self.0.store(false, Relaxed);
     }
 
-    /// Whether anything was.
+    /// Whether anything was received.
     pub(super) fn has_any(&self) -> bool {
         self.0.load(Relaxed)
     }
 }
 
-/// An enum and no type parameter: a predicted branch beside a system call costs less than hyper compiled twice. Boxed,
-/// so that a connection without TLS does not pay for its state.
+/// An enum, not a type parameter: a predicted branch beside a system call costs less than compiling hyper twice. Boxed,
+/// so that a connection without TLS does not pay for the state of TLS.
 #[derive(Debug)]
-enum Stream {
+enum SocketStream {
     Plain(TcpStream),
     Tls(Box<ClosingTls>),
 }
 
 impl UpstreamIo {
     pub(super) fn plain(stream: TcpStream) -> Self {
-        Self::on(Stream::Plain(stream))
+        Self::on(SocketStream::Plain(stream))
     }
 
     pub(super) fn tls(stream: TlsStream<TcpStream>) -> Self {
-        Self::on(Stream::Tls(Box::new(ClosingTls(stream))))
+        Self::on(SocketStream::Tls(Box::new(ClosingTls(stream))))
     }
 
-    fn on(stream: Stream) -> Self {
+    fn on(stream: SocketStream) -> Self {
         let received = Received::default();
         Self {
             stream,
@@ -91,17 +107,17 @@ impl UpstreamIo {
         }
     }
 
-    /// Tells whether anything is received.
+    /// A handle that shows whether anything is received.
     pub(super) fn received(&self) -> Received {
         self.received.clone()
     }
 
-    /// Holds what counts as long as the connection is open, whatever it is used for.
+    /// Holds these guards as long as the connection is open.
     pub(super) fn holding(self, held: (OpenGuard, ConnectionPermit)) -> Self {
         Self { held: Some(held), ..self }
     }
 
-    /// Its protocol is no longer HTTP: each failed write is reported from now on.
+    /// Its protocol is no longer HTTP: from now on each failed write is reported.
     pub(super) fn set_upgraded(&mut self) {
         self.is_upgraded = true;
     }
@@ -111,11 +127,11 @@ impl UpstreamIo {
         self.write_failed
     }
 
-    /// So many bytes were read.
+    /// Notes that this many bytes were read.
     ///
-    /// An endpoint that writes a small head and then the body, and has Nagle's algorithm (RFC 896) on, sends the body only once
-    /// the head was acknowledged, which the kernel puts off by 40 ms (RFC 9293, 3.8.6.3). Where an endpoint has written so before,
-    /// the first part of each response is acknowledged at once.
+    /// An endpoint that writes a small head and then the body, with Nagle's algorithm (RFC 896) on, sends the body only
+    /// after the head was acknowledged, which the kernel delays by 40 ms (RFC 9293, 3.8.6.3). If an endpoint has done
+    /// so before, the first part of each response is acknowledged at once.
     fn note_read(&mut self, bytes: usize) {
         if self.received.has_any() {
             self.writes_in_parts |= self.first_read < NAGLE_SIZE;
@@ -125,10 +141,10 @@ impl UpstreamIo {
         self.first_read = bytes;
         if self.writes_in_parts && bytes < NAGLE_SIZE {
             let socket = match &self.stream {
-                Stream::Plain(stream) => stream,
-                Stream::Tls(stream) => stream.0.get_ref().0,
+                SocketStream::Plain(stream) => stream,
+                SocketStream::Tls(stream) => stream.0.get_ref().0,
             };
-            // Without it the rest comes later.
+            // Without it the rest arrives later.
             let _unsupported = SockRef::from(socket).set_tcp_quickack(true);
         }
     }
@@ -151,7 +167,7 @@ fn is_hangup(error: &io::Error) -> bool {
     )
 }
 
-/// rustls would name a page of its documentation.
+/// The message of rustls refers to its documentation.
 fn in_words(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => {
@@ -170,9 +186,9 @@ impl AsyncRead for UpstreamIo {
     ) -> Poll<io::Result<()>> {
         let filled = buf.filled().len();
         let polled = match &mut self.stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
-            // The end of the socket without a word of the end of TLS is an error: somebody may have cut the answer off.
-            Stream::Tls(stream) => Pin::new(&mut stream.0).poll_read(cx, buf).map_err(in_words),
+            SocketStream::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            // The end of the socket without close_notify is an error: an attacker may have cut the response off.
+            SocketStream::Tls(stream) => Pin::new(&mut stream.0).poll_read(cx, buf).map_err(in_words),
         };
         let read = buf.filled().len() - filled;
         if read > 0 {
@@ -188,35 +204,34 @@ impl AsyncWrite for UpstreamIo {
             return Poll::Pending;
         }
         let result = match &mut self.stream {
-            // Mostly there is room, and nobody has to be woken when there is some.
-            Stream::Plain(stream) => match stream.try_write(buf) {
+            // Mostly the socket has room, so that no waker is needed.
+            SocketStream::Plain(stream) => match stream.try_write(buf) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     ready!(Pin::new(stream).poll_write(cx, buf))
                 }
                 written => written,
             },
-            Stream::Tls(stream) => ready!(Pin::new(&mut stream.0).poll_write(cx, buf)),
+            SocketStream::Tls(stream) => ready!(Pin::new(&mut stream.0).poll_write(cx, buf)),
         };
         self.report_unless_hangup(result)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // A socket has nothing to flush. TLS may still have to write what it has taken.
-        let Stream::Tls(stream) = &mut self.stream else { return Poll::Ready(Ok(())) };
+        // A socket has nothing to flush. TLS may still have to write accepted data.
+        let SocketStream::Tls(stream) = &mut self.stream else { return Poll::Ready(Ok(())) };
         let result = ready!(Pin::new(&mut stream.0).poll_flush(cx));
         self.report_unless_hangup(result)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Stream::Tls(stream) => Pin::new(&mut stream.0).poll_shutdown(cx),
+            SocketStream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            SocketStream::Tls(stream) => Pin::new(&mut stream.0).poll_shutdown(cx),
         }
     }
 }
 
-/// TLS that tells the server of its end, however it is dropped: an end that nobody has told looks like an attack, and
-/// servers log it.
+/// TLS that sends close_notify however it is dropped: without it the end looks like an attack, and servers log it.
 #[derive(Debug)]
 struct ClosingTls(TlsStream<TcpStream>);
 
@@ -224,12 +239,12 @@ impl Drop for ClosingTls {
     fn drop(&mut self) {
         let (socket, session) = self.0.get_mut();
         session.send_close_notify();
-        // What the socket does not take at once is not worth waiting for.
+        // If the socket does not accept it at once, it is not worth waiting for.
         let _untold = session.write_tls(&mut NonBlocking(socket));
     }
 }
 
-/// Writes what a socket takes at once.
+/// Writes as much as a socket accepts at once.
 struct NonBlocking<'a>(&'a TcpStream);
 
 impl io::Write for NonBlocking<'_> {

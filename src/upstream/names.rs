@@ -1,10 +1,10 @@
-//! Names of endpoints, and the addresses that they have: resolved again as their TTL says, by one thread for all upstreams.
+//! Names of endpoints and their addresses. One thread resolves the names of all upstreams, again and again, according
+//! to their TTL.
 
 use std::{
     collections::HashMap,
     fmt, io,
     net::IpAddr,
-    rc::Rc,
     sync::{Arc, LazyLock, Weak},
     time::{Duration, Instant, SystemTime},
 };
@@ -15,49 +15,40 @@ use tokio::{
     time::timeout_at,
 };
 
-use super::{
-    SharedUpstream,
-    resolver::{Answer, Found, Resolver},
-};
-use crate::{
-    config::model::{self, format_duration},
-    telemetry::metrics::ResolutionFacts,
-};
+use super::resolver::{FamilyResult, ResolvedName};
+use crate::{config::model::format_duration, telemetry::metrics::ResolutionFacts};
 
-/// How long addresses hold: what their TTL says, within these bounds. Docker says ten minutes, while containers move.
+/// Bounds for the TTL of addresses. Docker's DNS has a TTL of ten minutes, although containers move.
 const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// After a failure, a name is resolved again in a second, and each further failure doubles this pause up to here.
+/// After a failure, a name is resolved again in a second. Each further failure doubles this pause, up to this limit.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// How often the thread looks for names that are new.
-const INTERVAL: Duration = Duration::from_secs(1);
-
-/// Addresses that a line of the log names.
+/// The most addresses in a line of the log.
 const SHOWN: usize = 10;
 
-/// Notified when a name is wanted before its time. There is one thread that resolves.
-static WANTED: Notify = Notify::const_new();
+/// Notified when a name is to be resolved early. Only one thread resolves.
+pub(super) static WANTED: Notify = Notify::const_new();
 
-/// All names that are in use. A reload that replaces an upstream must not forget the addresses of its names.
+/// All names in use. A reload that replaces an upstream must not forget the addresses of its names.
 static NAMES: LazyLock<Mutex<HashMap<String, Weak<Name>>>> = LazyLock::new(Mutex::default);
 
-/// A name that requests are sent to.
+/// A name of an endpoint.
 pub(super) struct Name {
     name: String,
     state: Mutex<NameState>,
-    /// Counts the attempts to resolve it that have ended, or have found something.
+    /// Counts attempts to resolve it that have ended, or that have found a first address.
     attempts: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
 struct NameState {
-    /// By version of IP: what was found last.
+    /// By version of IP: the addresses found last.
     addresses: [Vec<IpAddr>; 2],
-    /// What the attempt that is under way has found so far, for who waits for it.
+    /// Addresses that the current attempt has found so far, for requests that wait for it.
     early: Vec<IpAddr>,
-    /// The full name that the addresses are of, where DNS has it.
+    /// The full name of these addresses, if they are from DNS.
     full_name: Option<String>,
     facts: ResolutionFacts,
     /// Attempts in a row that have failed.
@@ -67,7 +58,7 @@ struct NameState {
     /// When the last attempt began.
     began: Option<Instant>,
     is_under_way: bool,
-    /// It is wanted before its time.
+    /// Whether it is to be resolved early.
     is_wanted: bool,
 }
 
@@ -77,7 +68,7 @@ impl Name {
         Arc::new(Self { name: name.to_owned(), state: Mutex::default(), attempts })
     }
 
-    /// The one with this name that is in use, or else a new one.
+    /// The name in use, or else a new one.
     pub(super) fn in_use(name: &str) -> Arc<Self> {
         let mut names = NAMES.lock();
         if let Some(known) = names.get(name).and_then(Weak::upgrade) {
@@ -94,7 +85,7 @@ impl Name {
         &self.name
     }
 
-    /// The addresses that were found last.
+    /// The addresses found last.
     pub(super) fn known(&self) -> Vec<IpAddr> {
         self.state.lock().addresses.concat()
     }
@@ -103,16 +94,16 @@ impl Name {
         self.state.lock().facts.clone()
     }
 
-    /// Its addresses, or what the first attempt to resolve it finds if that has begun less than `within` ago. Later attempts
-    /// keep nobody waiting.
+    /// Its addresses. If there are none yet, waits for the first attempt to resolve it, until `within` after its start.
+    /// Later attempts make no request wait.
     ///
     /// # Errors
-    /// It has none.
+    /// The name has no address.
     pub(super) async fn addresses(&self, within: Duration) -> io::Result<Vec<IpAddr>> {
         let mut attempts = self.attempts.subscribe();
         if *attempts.borrow_and_update() == 0 {
             let began = self.state.lock().began.unwrap_or_else(Instant::now);
-            // An error would mean that it is late, or that this name is gone.
+            // An error would mean that the attempt is late, or that this name was dropped.
             let _ended = timeout_at((began + within).into(), attempts.changed()).await;
         }
         let found = {
@@ -130,7 +121,7 @@ impl Name {
         }
     }
 
-    /// Has it resolved at once, or a second after the last attempt.
+    /// Requests an early attempt: now, or a second after the start of the last one.
     pub(super) fn want(&self) {
         let mut state = self.state.lock();
         if !state.is_under_way && !state.is_wanted {
@@ -139,11 +130,11 @@ impl Name {
         }
     }
 
-    /// Begins an attempt, if it is time for one.
+    /// Begins an attempt, if one is due.
     ///
     /// # Errors
-    /// When it is. `None`: one is under way.
-    fn begin(&self, now: Instant) -> Result<(), Option<Instant>> {
+    /// When it is due. `None`: an attempt is in progress.
+    pub(super) fn begin(&self, now: Instant) -> Result<(), Option<Instant>> {
         let mut state = self.state.lock();
         if state.is_under_way {
             return Err(None);
@@ -157,28 +148,30 @@ impl Name {
         Ok(())
     }
 
-    /// The full name that its addresses are of, where DNS has it.
-    fn full_name(&self) -> Option<String> {
+    /// The full name of its addresses, if they are from DNS.
+    pub(super) fn full_name(&self) -> Option<String> {
         self.state.lock().full_name.clone()
     }
 
-    /// Lets requests that wait for an attempt have what it has found so far.
-    fn found_early(&self, addresses: Vec<IpAddr>) {
+    /// Hands the addresses found so far to requests that wait for the attempt.
+    pub(super) fn found_early(&self, addresses: Vec<IpAddr>) {
         self.state.lock().early = addresses;
         self.attempts.send_modify(|attempts| *attempts += 1);
     }
 
-    /// Takes what an attempt has found: a version of IP that could not be asked for keeps its addresses, and all of them stay
-    /// where the name has none any more.
-    fn end(&self, Found { full_name, answers }: Found, now: Instant) -> NameChange {
+    /// Stores the result of an attempt. A version of IP whose lookup failed keeps its addresses, and if the name has no
+    /// address at all any more, all are kept.
+    pub(super) fn end(&self, ResolvedName { full_name, results }: ResolvedName, now: Instant) -> NameChange {
         let mut state = self.state.lock();
         let before = state.addresses.concat();
-        let found = answers.iter().any(|answer| matches!(answer, Answer::Addresses(..)));
-        // That it has no address of one version of IP is no error.
-        let error = answers.iter().zip(["IPv4", "IPv6"]).find_map(|(answer, version)| match answer {
-            Answer::Failed(error) if found => Some(format!("its {version} addresses are unknown: {error}")),
-            Answer::Failed(error) => Some(error.clone()),
-            Answer::None(why) if !found => Some(why.clone()),
+        let found = results.iter().any(|result| matches!(result, FamilyResult::Addresses(..)));
+        // No address in one version of IP is not an error.
+        let error = results.iter().zip(["IPv4", "IPv6"]).find_map(|(result, version)| match result {
+            FamilyResult::Failed(error) if found => {
+                Some(format!("its {version} addresses are unknown: {error}"))
+            }
+            FamilyResult::Failed(error) => Some(error.clone()),
+            FamilyResult::None(why) if !found => Some(why.clone()),
             _ => None,
         });
         let longest = match error {
@@ -192,14 +185,14 @@ impl Name {
             state.addresses = Default::default();
             state.full_name = full_name;
         }
-        for (addresses, answer) in state.addresses.iter_mut().zip(answers) {
-            match answer {
-                Answer::Addresses(found, valid_until) => {
+        for (addresses, result) in state.addresses.iter_mut().zip(results) {
+            match result {
+                FamilyResult::Addresses(found, valid_until) => {
                     *addresses = found;
                     until = until.min(valid_until);
                 }
-                Answer::None(_) if found => addresses.clear(),
-                Answer::None(_) | Answer::Failed(_) => {}
+                FamilyResult::None(_) if found => addresses.clear(),
+                FamilyResult::None(_) | FamilyResult::Failed(_) => {}
             }
         }
         let next = until.max(now + SHORTEST);
@@ -231,20 +224,20 @@ impl fmt::Debug for Name {
     }
 }
 
-/// What an attempt to resolve a name has changed.
-struct NameChange {
-    /// The addresses that it has now.
+/// The change after an attempt to resolve a name.
+pub(super) struct NameChange {
+    /// Its current addresses.
     addresses: Vec<IpAddr>,
-    /// They are others than before.
+    /// Whether they have changed.
     is_moved: bool,
-    /// Why the attempt failed, unless the one before it failed likewise.
+    /// Why the attempt failed, unless the previous one failed for the same reason.
     error: Option<String>,
-    /// The attempt before failed, and this one has not.
+    /// Whether the previous attempt failed, and this one did not.
     is_mended: bool,
 }
 
 impl NameChange {
-    fn announce(&self, upstream: &str, name: &str) {
+    pub(super) fn announce(&self, upstream: &str, name: &str) {
         let shown = self.addresses.iter().take(SHOWN).map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let addresses = match self.addresses.len().saturating_sub(SHOWN) {
             0 => shown,
@@ -254,7 +247,7 @@ impl NameChange {
             Some(error) if self.addresses.is_empty() => {
                 tracing::error!("upstream {upstream}: no request can be sent to {name}: {error}");
             }
-            // Those of one version of IP alone were found.
+            // Only the addresses of one version of IP were found.
             Some(error) if self.is_moved => {
                 tracing::warn!("upstream {upstream}: {name} has the addresses {addresses}, and {error}");
             }
@@ -274,67 +267,24 @@ impl NameChange {
     }
 }
 
-/// Resolves the names of all upstreams, each when it is due, as long as the process lives. `in_force` tells the upstreams, and
-/// who is asked.
-pub(super) async fn keep_resolved(
-    in_force: impl Fn() -> (Vec<Arc<SharedUpstream>>, model::Resolver) + 'static,
-) {
-    let in_force = Rc::new(in_force);
-    let mut resolver = Resolver::default();
-    loop {
-        let (upstreams, settings) = in_force();
-        let others_are_asked = resolver.follow(&settings);
-        let now = Instant::now();
-        let mut wake = now + INTERVAL;
-        for name in upstreams.iter().flat_map(|upstream| upstream.names()) {
-            if others_are_asked {
-                name.want();
-            }
-            match name.begin(now) {
-                Ok(()) => {
-                    let waiting = Arc::clone(&name);
-                    let early = move |addresses| waiting.found_early(addresses);
-                    let lookup = resolver.lookup(name.as_str(), name.full_name(), early);
-                    let in_force = Rc::clone(&in_force);
-                    tokio::task::spawn_local(async move {
-                        let change = name.end(lookup.await, Instant::now());
-                        // A reload may have changed them meanwhile.
-                        for upstream in in_force().0 {
-                            if upstream.name_resolved(&name) {
-                                change.announce(&upstream.config.name, name.as_str());
-                            }
-                        }
-                    });
-                }
-                Err(Some(due)) => wake = wake.min(due),
-                Err(None) => {}
-            }
-        }
-        tokio::select! {
-            () = WANTED.notified() => {}
-            () = tokio::time::sleep_until(wake.into()) => {}
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn addresses(all: &[&str], ttl: Duration, now: Instant) -> Answer {
-        Answer::Addresses(all.iter().map(|address| address.parse().unwrap()).collect(), now + ttl)
+    fn addresses(all: &[&str], ttl: Duration, now: Instant) -> FamilyResult {
+        FamilyResult::Addresses(all.iter().map(|address| address.parse().unwrap()).collect(), now + ttl)
     }
 
-    fn none() -> Answer {
-        Answer::None("there is none".into())
+    fn none() -> FamilyResult {
+        FamilyResult::None("there is none".into())
     }
 
-    fn failed() -> Answer {
-        Answer::Failed("no server answers".into())
+    fn failed() -> FamilyResult {
+        FamilyResult::Failed("no server answers".into())
     }
 
-    fn answered(answers: [Answer; 2]) -> Found {
-        Found { full_name: None, answers }
+    fn resolved(results: [FamilyResult; 2]) -> ResolvedName {
+        ResolvedName { full_name: None, results }
     }
 
     fn known(name: &Name) -> Vec<String> {
@@ -342,11 +292,11 @@ mod tests {
     }
 
     impl Name {
-        /// As if an attempt had found these.
+        /// Sets these addresses, as an attempt would.
         pub(in crate::upstream) fn found(&self, all: &[&str]) {
             let (v6, v4): (Vec<&str>, Vec<&str>) = all.iter().partition(|address| address.contains(':'));
             let now = Instant::now();
-            self.end(answered([v4, v6].map(|all| addresses(&all, LONGEST, now))), now);
+            self.end(resolved([v4, v6].map(|all| addresses(&all, LONGEST, now))), now);
         }
     }
 
@@ -354,7 +304,7 @@ mod tests {
     fn what_was_found_stays_until_something_else_is() {
         let (name, now) = (Name::new("db"), Instant::now());
         let second = Duration::from_secs(1);
-        let end = |answers| drop(name.end(answered(answers), now));
+        let end = |results| drop(name.end(resolved(results), now));
         end([none(), none()]);
         assert!(name.known().is_empty());
         end([addresses(&["10.0.0.1"], second, now), addresses(&["::1"], second, now)]);
@@ -373,7 +323,7 @@ mod tests {
     #[test]
     fn addresses_of_two_full_names_are_never_mixed() {
         let (name, now) = (Name::new("db"), Instant::now());
-        let of = |full_name: &str, answers| Found { full_name: Some(full_name.to_owned()), answers };
+        let of = |full_name: &str, results| ResolvedName { full_name: Some(full_name.to_owned()), results };
         let found = |address: &str| addresses(&[address], LONGEST, now);
         name.end(of("db.one.", [found("10.0.0.1"), found("::1")]), now);
         name.end(of("db.one.", [failed(), found("::2")]), now);
@@ -386,7 +336,7 @@ mod tests {
     fn a_name_is_due_when_its_ttl_ends_within_bounds_and_at_once_where_it_is_wanted() {
         let (name, now) = (Name::new("db"), Instant::now());
         let seconds = Duration::from_secs;
-        let found = |ttl, now| answered([addresses(&["10.0.0.1"], seconds(ttl), now), none()]);
+        let found = |ttl, now| resolved([addresses(&["10.0.0.1"], seconds(ttl), now), none()]);
         for (ttl, due) in [(0, 1), (7, 7), (600, 30)] {
             assert_eq!(name.begin(now), Ok(()));
             assert_eq!(name.begin(now), Err(None), "it is under way");
@@ -401,7 +351,7 @@ mod tests {
         let mut now = now + seconds(1);
         for pause in [1, 2, 4, 5, 5] {
             assert_eq!(name.begin(now), Ok(()));
-            name.end(answered([failed(), failed()]), now);
+            name.end(resolved([failed(), failed()]), now);
             assert_eq!(name.begin(now), Err(Some(now + seconds(pause))), "pauses grow");
             now += seconds(pause);
         }
@@ -423,7 +373,7 @@ mod tests {
         name.begin(Instant::now().checked_sub(within).unwrap()).unwrap();
         let (error, waited) = elapsed().await;
         assert!(error == late && waited < within, "{error} {waited:?}");
-        name.end(answered([none(), none()]), Instant::now());
+        name.end(resolved([none(), none()]), Instant::now());
         let (error, waited) = elapsed().await;
         assert!(
             error == "the name db has no address: there is none" && waited < within,

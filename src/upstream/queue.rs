@@ -1,7 +1,7 @@
-//! The connections that an upstream may still have, and the requests that wait for one, in the whole process.
+//! The permits for connections to an upstream, and the requests that wait for one, for all workers together.
 //!
-//! A connection goes to the waiting request whose address holds fewest, and among equals to the one that has waited
-//! longest: an address that asks for many can't push others back.
+//! A connection is given to the waiting request whose address holds the fewest connections, and among equals to the one
+//! that has waited longest. So an address with many requests can't push others back.
 
 use std::{
     collections::VecDeque,
@@ -17,11 +17,13 @@ use indexmap::IndexMap;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::{SharedUpstream, addresses::Address};
+use super::addresses::AddressUsage;
 
-/// The connections that are left, and the queue for them.
+/// The free permits, and the queue for them.
 #[derive(Debug)]
 pub(super) struct ConnectionQueue {
+    /// The most connections, and the most requests that wait for one.
+    max_connections: usize,
     /// The length of the queue.
     waiting: AtomicUsize,
     state: Mutex<QueueState>,
@@ -29,88 +31,87 @@ pub(super) struct ConnectionQueue {
 
 #[derive(Debug)]
 struct QueueState {
-    /// Connections that may still be opened. None while anybody waits.
+    /// Connections that may still be opened. 0 while any request waits.
     permits: usize,
     next_ticket: u64,
     by_address: IndexMap<IpAddr, WaitingAddress, RandomState>,
 }
 
-/// The waiting requests of one address, the longest waiting in front. Never empty.
+/// The waiting requests of one address, the oldest in front. Never empty.
 #[derive(Debug)]
 struct WaitingAddress {
-    address: Arc<Address>,
+    address: Arc<AddressUsage>,
     requests: VecDeque<WaitingRequest>,
 }
 
 #[derive(Debug)]
 struct WaitingRequest {
-    /// In the order in which requests came.
+    /// Increases with each request.
     ticket: u64,
     worker: usize,
     grant: oneshot::Sender<Grant>,
 }
 
-/// What a waiting request is told.
+/// The result for a waiting request.
 #[derive(Debug)]
 pub(super) enum Grant {
     /// It may open a connection.
     Permit(ConnectionPermit),
-    /// It has lost its place to a request of an address that holds less.
+    /// It has lost its place to a request of an address that holds fewer connections.
     Displaced,
 }
 
-/// The right to have a connection, until dropped.
+/// The right to one open connection. Dropping it returns it.
 #[derive(Debug)]
-pub(super) struct ConnectionPermit(Arc<SharedUpstream>);
+pub(super) struct ConnectionPermit(Arc<ConnectionQueue>);
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        self.0.queue.return_permit(&self.0);
+        self.0.return_permit();
     }
 }
 
-/// Who gets a connection that a worker has no more use for.
+/// Which request gets a connection that a worker no longer needs.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NextRequest {
-    /// Nobody waits.
+    /// No request waits.
     None,
-    /// The request of the same worker with this ticket, which has left the queue.
+    /// The request of the same worker with this ticket. It has left the queue.
     Here(u64),
-    /// A request of another worker, or one for another host: it has no use for the connection, but for its permit.
+    /// A request of another worker or for another host: it can't use the connection, only its permit.
     Elsewhere,
 }
 
-/// A request's place in the queue, until dropped.
+/// A request's place in the queue. Dropping it leaves the queue.
 #[derive(Debug)]
 pub(super) struct QueuePlace {
-    shared: Arc<SharedUpstream>,
-    address: Arc<Address>,
+    queue: Arc<ConnectionQueue>,
+    address: Arc<AddressUsage>,
     pub(super) ticket: u64,
-    /// Requests of the same address before it.
+    /// Requests of the same address in front of it.
     pub(super) ahead: usize,
     pub(super) granted: oneshot::Receiver<Grant>,
 }
 
 impl Drop for QueuePlace {
     fn drop(&mut self) {
-        let queue = &self.shared.queue;
+        let queue = &self.queue;
         queue.take(&mut queue.state.lock(), self.address.ip, self.ticket);
     }
 }
 
 impl ConnectionQueue {
-    /// A queue for so many connections.
-    pub(super) fn new(permits: usize) -> Self {
-        let state = QueueState { permits, next_ticket: 0, by_address: IndexMap::default() };
-        Self { waiting: AtomicUsize::new(0), state: Mutex::new(state) }
+    pub(super) fn new(max_connections: usize) -> Arc<Self> {
+        let state = QueueState { permits: max_connections, next_ticket: 0, by_address: IndexMap::default() };
+        Arc::new(Self { max_connections, waiting: AtomicUsize::new(0), state: Mutex::new(state) })
     }
 
-    /// The requests that wait.
+    /// The number of waiting requests.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// The requests that wait in other workers.
+    /// The number of requests that wait in other workers.
     pub(super) fn waiting_elsewhere(&self, worker: usize) -> usize {
         if self.waiting() == 0 {
             return 0;
@@ -119,54 +120,49 @@ impl ConnectionQueue {
     }
 
     /// A permit, if one is left.
-    pub(super) fn try_acquire(shared: &Arc<SharedUpstream>) -> Option<ConnectionPermit> {
-        let mut state = shared.queue.state.lock();
+    pub(super) fn try_acquire(self: &Arc<Self>) -> Option<ConnectionPermit> {
+        let mut state = self.state.lock();
         state.permits = state.permits.checked_sub(1)?;
-        Some(ConnectionPermit(Arc::clone(shared)))
+        Some(ConnectionPermit(Arc::clone(self)))
     }
 
-    /// A place in the queue for a request of `address` in `worker`, with a permit if one has become free since there was none.
+    /// Queues a request of `address` in `worker`. If a permit has become free in the meantime, it is granted at once.
     /// `None`: the queue is full, and no address has much more of it.
     ///
-    /// The queue is as long as there are connections. A longer one would mean waiting for more than one answer, and a
-    /// clear refusal serves the client better. The address that holds and waits for most loses its last place to one
-    /// that has less.
-    pub(super) fn join(
-        shared: &Arc<SharedUpstream>,
-        address: &Arc<Address>,
-        worker: usize,
-    ) -> Option<QueuePlace> {
-        let queue = &shared.queue;
-        let mut state = queue.state.lock();
+    /// The queue is as long as the number of connections: in a longer one, requests would wait for more than one
+    /// response, and a clear refusal serves the client better. In a full queue, the address with the most connections
+    /// and waiting requests loses its last place to an address that has fewer.
+    pub(super) fn join(self: &Arc<Self>, address: &Arc<AddressUsage>, worker: usize) -> Option<QueuePlace> {
+        let mut state = self.state.lock();
         let (grant, granted) = oneshot::channel();
         let ticket = state.next_ticket;
         state.next_ticket += 1;
         let place = |ahead| {
-            let (shared, address) = (Arc::clone(shared), Arc::clone(address));
-            QueuePlace { shared, address, ticket, ahead, granted }
+            let (queue, address) = (Arc::clone(self), Arc::clone(address));
+            QueuePlace { queue, address, ticket, ahead, granted }
         };
         if let Some(left) = state.permits.checked_sub(1) {
             state.permits = left;
             drop(state);
-            let _received = grant.send(Grant::Permit(ConnectionPermit(Arc::clone(shared))));
+            let _received = grant.send(Grant::Permit(ConnectionPermit(Arc::clone(self))));
             return Some(place(0));
         }
         let waiting = state.by_address.get(&address.ip).map_or(0, |waiting| waiting.requests.len());
         let mut displaced = None;
-        if queue.waiting() >= shared.config.max_connections {
+        if self.waiting() >= self.max_connections {
             let heaviest = state.by_address.values().max_by_key(|waiting| waiting.weight())?;
-            if heaviest.weight() <= address.held() + waiting + 1 {
+            if heaviest.weight() <= address.connections() + waiting + 1 {
                 return None;
             }
             let ip = heaviest.address.ip;
             let last = heaviest.requests.back().map(|request| request.ticket)?;
-            displaced = queue.take(&mut state, ip, last);
+            displaced = self.take(&mut state, ip, last);
         }
         let entry = state.by_address.entry(address.ip);
         let waiting_address = entry
             .or_insert_with(|| WaitingAddress { address: Arc::clone(address), requests: VecDeque::new() });
         waiting_address.requests.push_back(WaitingRequest { ticket, worker, grant });
-        queue.waiting.fetch_add(1, Ordering::AcqRel);
+        self.waiting.fetch_add(1, Ordering::AcqRel);
         drop(state);
         if let Some(request) = displaced {
             // It may have stopped waiting.
@@ -175,20 +171,21 @@ impl ConnectionQueue {
         Some(place(waiting))
     }
 
-    /// Whose turn it is for a connection of `worker`, which the requests of this worker can use whose tickets `may_use` takes.
+    /// Picks the request that gets a free connection of `worker`. A request of this worker qualifies only if `may_use`
+    /// accepts its ticket.
     ///
-    /// Among requests of equal right, those of other workers have their turn in proportion to their number: a busy worker
-    /// must not starve the others, nor close all its connections for them.
+    /// Among requests with equal rights, other workers get their turn in proportion to their number of requests: a busy
+    /// worker must not starve the others, nor close all its connections for them.
     pub(super) fn next_request(&self, worker: usize, may_use: impl Fn(u64) -> bool) -> NextRequest {
         if self.waiting() == 0 {
             return NextRequest::None;
         }
         let mut state = self.state.lock();
-        let Some(least) = state.by_address.values().map(|waiting| waiting.address.held()).min() else {
+        let Some(least) = state.by_address.values().map(|waiting| waiting.address.connections()).min() else {
             return NextRequest::None;
         };
         let (mut here, mut elsewhere, mut first) = (0, 0, None);
-        for waiting in state.by_address.values().filter(|waiting| waiting.address.held() <= least) {
+        for waiting in state.by_address.values().filter(|waiting| waiting.address.connections() <= least) {
             for request in &waiting.requests {
                 if request.worker != worker || !may_use(request.ticket) {
                     elsewhere += 1;
@@ -202,7 +199,7 @@ impl ConnectionQueue {
         }
         match first {
             Some((ticket, ip)) if fastrand::usize(..here + elsewhere) < here => {
-                // Its sender is dropped: it is handed the connection itself.
+                // This drops the sender: the request is handed the connection itself.
                 self.take(&mut state, ip, ticket);
                 NextRequest::Here(ticket)
             }
@@ -212,10 +209,10 @@ impl ConnectionQueue {
     }
 
     /// A connection has ended: the next request may open one.
-    fn return_permit(&self, shared: &Arc<SharedUpstream>) {
+    fn return_permit(self: &Arc<Self>) {
         let mut state = self.state.lock();
         let next = state.by_address.values().min_by_key(|waiting| {
-            (waiting.address.held(), waiting.requests.front().map(|request| request.ticket))
+            (waiting.address.connections(), waiting.requests.front().map(|request| request.ticket))
         });
         let next = next.and_then(|waiting| Some((waiting.address.ip, waiting.requests.front()?.ticket)));
         let Some(request) = next.and_then(|(ip, ticket)| self.take(&mut state, ip, ticket)) else {
@@ -223,11 +220,11 @@ impl ConnectionQueue {
             return;
         };
         drop(state);
-        // One that has just stopped waiting drops the permit, which returns it again.
-        let _gone = request.grant.send(Grant::Permit(ConnectionPermit(Arc::clone(shared))));
+        // A request that has just stopped waiting drops the permit, which returns it again.
+        let _gone = request.grant.send(Grant::Permit(ConnectionPermit(Arc::clone(self))));
     }
 
-    /// Takes a request out of the queue, if it is still there.
+    /// Removes a request from the queue, if it is still there.
     fn take(&self, state: &mut QueueState, ip: IpAddr, ticket: u64) -> Option<WaitingRequest> {
         let waiting = state.by_address.get_mut(&ip)?;
         let at = waiting.requests.iter().position(|request| request.ticket == ticket)?;
@@ -247,9 +244,9 @@ impl QueueState {
 }
 
 impl WaitingAddress {
-    /// What its address has of the upstream, and wants of it.
+    /// The connections that its address holds or waits for.
     fn weight(&self) -> usize {
-        self.address.held() + self.requests.len()
+        self.address.connections() + self.requests.len()
     }
 }
 
@@ -267,7 +264,7 @@ mod tests {
     use crate::{
         config::model::{Balance, Endpoint, HostHeader, Protocol, Retry, Timeouts, Upstream},
         telemetry::Events,
-        upstream::{ClientWait, DrainTable, UpstreamClient, addresses::HeldConnection},
+        upstream::{ClientWait, DrainTable, SharedUpstream, UpstreamClient, addresses::HeldConnection},
     };
 
     fn upstream(max_connections: usize) -> Arc<SharedUpstream> {
@@ -301,11 +298,11 @@ mod tests {
     }
 
     fn client(shared: &Arc<SharedUpstream>, last: u8) -> Rc<UpstreamClient> {
-        UpstreamClient::new(shared, [127, 0, 0, last].into())
+        shared.client([127, 0, 0, last].into())
     }
 
     fn join(shared: &Arc<SharedUpstream>, client: &UpstreamClient, worker: usize) -> Option<QueuePlace> {
-        ConnectionQueue::join(shared, &client.address, worker)
+        shared.queue.join(&client.address, worker)
     }
 
     fn granted(place: &mut QueuePlace) -> Option<Grant> {
@@ -315,8 +312,8 @@ mod tests {
     #[test]
     fn a_permit_goes_to_the_address_that_holds_least_and_among_equals_to_the_longest_waiting() {
         let shared = upstream(2);
-        let permits = [(); 2].map(|()| ConnectionQueue::try_acquire(&shared).unwrap());
-        assert!(ConnectionQueue::try_acquire(&shared).is_none());
+        let permits = [(); 2].map(|()| shared.queue.try_acquire().unwrap());
+        assert!(shared.queue.try_acquire().is_none());
         let (many, one) = (client(&shared, 1), client(&shared, 2));
         let _held = HeldConnection::new(&many);
         let mut first = join(&shared, &many, 0).unwrap();
@@ -330,43 +327,43 @@ mod tests {
         drop(other);
         assert!(matches!(granted(&mut first), Some(Grant::Permit(_))));
         assert_eq!(shared.queue.waiting(), 0);
-        // Two are free: one that was granted was dropped above, and so is the other one.
+        // Two permits are free: the dropped grant, and the other one.
         drop(taken);
-        assert!(ConnectionQueue::try_acquire(&shared).is_some());
+        assert!(shared.queue.try_acquire().is_some());
     }
 
     #[test]
     fn a_permit_that_is_granted_to_one_that_has_left_is_not_lost() {
         let shared = upstream(1);
-        let permit = ConnectionQueue::try_acquire(&shared).unwrap();
+        let permit = shared.queue.try_acquire().unwrap();
         let client = client(&shared, 1);
         let place = join(&shared, &client, 0).unwrap();
         drop(permit);
-        assert!(ConnectionQueue::try_acquire(&shared).is_none());
+        assert!(shared.queue.try_acquire().is_none());
         drop(place);
-        assert!(ConnectionQueue::try_acquire(&shared).is_some());
+        assert!(shared.queue.try_acquire().is_some());
     }
 
     #[test]
     fn a_permit_that_is_returned_before_a_request_joins_is_not_waited_for() {
         let shared = upstream(1);
-        let permit = ConnectionQueue::try_acquire(&shared).unwrap();
-        assert!(ConnectionQueue::try_acquire(&shared).is_none());
+        let permit = shared.queue.try_acquire().unwrap();
+        assert!(shared.queue.try_acquire().is_none());
         // In another worker.
         drop(permit);
         let mut place = join(&shared, &client(&shared, 1), 0).unwrap();
         let taken = granted(&mut place);
         assert!(matches!(taken, Some(Grant::Permit(_))));
-        assert!(ConnectionQueue::try_acquire(&shared).is_none());
+        assert!(shared.queue.try_acquire().is_none());
         drop((taken, place));
         assert_eq!(shared.queue.waiting(), 0);
-        assert!(ConnectionQueue::try_acquire(&shared).is_some());
+        assert!(shared.queue.try_acquire().is_some());
     }
 
     #[test]
     fn a_full_queue_takes_the_last_place_of_the_address_that_has_most() {
         let shared = upstream(2);
-        let _permits = [(); 2].map(|()| ConnectionQueue::try_acquire(&shared).unwrap());
+        let _permits = [(); 2].map(|()| shared.queue.try_acquire().unwrap());
         let (many, one) = (client(&shared, 1), client(&shared, 2));
         let mut first = join(&shared, &many, 0).unwrap();
         let mut second = join(&shared, &many, 0).unwrap();
@@ -381,7 +378,7 @@ mod tests {
     #[test]
     fn a_connection_stays_in_its_worker_unless_another_has_more_right_to_it() {
         let shared = upstream(2);
-        let _permits = [(); 2].map(|()| ConnectionQueue::try_acquire(&shared).unwrap());
+        let _permits = [(); 2].map(|()| shared.queue.try_acquire().unwrap());
         assert_eq!(shared.queue.next_request(0, |_| true), NextRequest::None);
         let (many, one) = (client(&shared, 1), client(&shared, 2));
         let held = HeldConnection::new(&many);
@@ -409,7 +406,7 @@ mod tests {
         });
         let clients = [client(&shared, 0), client(&shared, 1)];
         let kept = HeldConnection::new(&clients[0]);
-        assert_eq!(clients.map(|client| client.address.held()), [1, 0]);
+        assert_eq!(clients.map(|client| client.address.connections()), [1, 0]);
         drop(kept);
     }
 
@@ -420,7 +417,7 @@ mod tests {
         let abandoned = HeldConnection::new(&many);
         let mut evicted = Box::pin(abandoned.evicted(false));
         assert!(evicted.as_mut().now_or_never().is_none());
-        // By the same connection of the client, which waits as well, but not as long yet.
+        // By the same client connection, which also waits, but not as long yet.
         let next = HeldConnection::new(&many);
         let later = Instant::now() + Duration::from_secs(1);
         many.wait_begins(ClientWait::Response, later, Waker::noop());
@@ -429,7 +426,7 @@ mod tests {
         assert!(evicted.as_mut().now_or_never().is_some());
         drop(evicted);
         drop(abandoned);
-        assert!(many.address.held() == 1 && many.eviction().is_none());
+        assert!(many.address.connections() == 1 && many.eviction().is_none());
         drop(next);
     }
 }

@@ -1,23 +1,23 @@
-//! Weighted rendezvous hashing: which of several places a key belongs to.
+//! Weighted rendezvous hashing: maps each key to one of several places.
 //!
-//! Each place scores each key, and the highest score wins. A place that goes leaves its keys to the places with the next
-//! highest scores, and a place that comes takes its own: no other key moves. The scores depend on nothing but the texts and
-//! the weights, so that all instances agree, whatever the order of their places.
+//! Each place has a score for each key, and the highest score wins. If a place is removed, its keys move to the places
+//! with the next highest scores; a new place takes its own keys. No other key moves. The scores depend only on the
+//! texts and the weights, so all instances agree, in any order of places.
 
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The hash of a key, or of the text that names a place. It stays the same from version to version.
+/// The hash of a key, or of the text that names a place. It is the same in all versions.
 pub(super) fn hash(text: &[u8]) -> u64 {
     xxh3_64(text)
 }
 
-/// How strongly a key belongs to a place, both given as their [`hash`]. Of several places, each wins its share of all keys by
-/// weight.
+/// The score of a place for a key, both given as their [`hash`]. Of several places, each wins a share of all keys in
+/// proportion to its weight.
 pub(super) fn score(key: u64, place: u64, weight: f64) -> f64 {
     let mut both = [0; 16];
     both[..8].copy_from_slice(&key.to_le_bytes());
     both[8..].copy_from_slice(&place.to_le_bytes());
-    // Of 52 bits, half a step is exact too: neither 0 nor 1 comes out.
+    // With 52 bits, half a step is exact, too: the result is neither 0 nor 1.
     let steps = (1_u64 << 52) as f64;
     let uniform = ((xxh3_64(&both) >> 12) as f64 + 0.5) / steps;
     -weight / uniform.ln()
@@ -29,7 +29,7 @@ mod tests {
 
     use super::*;
 
-    /// The place that a key belongs to.
+    /// The place of a key.
     fn place(key: u64, places: &[(String, f64)]) -> &str {
         let scored = places.iter().map(|(name, weight)| (score(key, hash(name.as_bytes()), *weight), name));
         scored.max_by(|(one, _), (other, _)| one.total_cmp(other)).unwrap().1

@@ -1,4 +1,4 @@
-//! Asks for the addresses of a name: `/etc/hosts` first, then DNS, and where that knows nothing, the system.
+//! Looks up the addresses of a name: in `/etc/hosts`, then by DNS, and if DNS knows none, by the system.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
@@ -32,56 +32,57 @@ use crate::{
     file::{self, WatchedFile},
 };
 
-/// The system's settings of DNS.
+/// The system's DNS settings.
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 
-/// How often they are looked at, and how long what comes from `/etc/hosts` or from the system without a TTL holds.
+/// How often that file is checked, and how long addresses from `/etc/hosts` or from the system, which have no TTL, are
+/// valid.
 const INTERVAL: Duration = Duration::from_secs(1);
 const WITHOUT_TTL: Duration = Duration::from_secs(5);
 
-/// Queries for each version of IP, spread over the time for all of them: packets get lost. The first answer to any of them
-/// counts. Until then each keeps up to three sockets a server open, on which hickory sends it again.
+/// Queries for each version of IP, spread over the timeout because packets get lost. The first reply to any of them
+/// counts. Until then each keeps up to three sockets open per server, on which hickory repeats it.
 const QUERIES: u32 = 2;
 
-/// How long the answer for one version of IP is waited for once the other has come. Some servers never answer for IPv6.
+/// How long the second version of IP may take after the first. Some servers never reply for IPv6.
 const BOTH_WITHIN: Duration = Duration::from_secs(1);
 
-/// How long until then who waits for addresses gets those that have come (RFC 8305, 3).
+/// How long until requests get the addresses of the first version of IP (RFC 8305, 3).
 const EARLY_AFTER: Duration = Duration::from_millis(50);
 
-/// What was found for a name.
+/// The result of a lookup.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Found {
-    /// The name with the domain that the addresses are of, where DNS has them.
+pub(super) struct ResolvedName {
+    /// The name with the domain in which DNS has the addresses.
     pub(super) full_name: Option<String>,
     /// For IPv4, and for IPv6.
-    pub(super) answers: [Answer; 2],
+    pub(super) results: [FamilyResult; 2],
 }
 
-/// What was found for one version of IP.
+/// The result for one version of IP.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Answer {
-    /// Addresses, which hold until then.
+pub(super) enum FamilyResult {
+    /// Addresses, valid until then.
     Addresses(Vec<IpAddr>, Instant),
-    /// The name has none, and why.
+    /// The name has none, for this reason.
     None(String),
-    /// It could not be asked for, and why.
+    /// The lookup failed, for this reason.
     Failed(String),
 }
 
-/// Who is asked for addresses. Follows the settings, and those of the system.
+/// Looks up names. Follows the settings, and those of the system.
 #[derive(Default)]
-pub(super) struct Resolver {
+pub(super) struct NameResolver {
     settings: Option<model::Resolver>,
     resolv_conf: Option<WatchedFile>,
-    /// When the file was last looked at.
+    /// When the file was last checked.
     checked: Option<Instant>,
-    /// `None`: the system has no servers, or none that can be asked.
+    /// `None`: the system has no DNS servers, or none that can be used.
     dns: Option<Dns>,
 }
 
-impl Resolver {
-    /// Asks the servers in `settings`, or else those of the system as it is now. Returns whether they are others than before.
+impl NameResolver {
+    /// Uses the servers in `settings`, or else those of the system as they are now. Returns whether they have changed.
     pub(super) fn follow(&mut self, settings: &model::Resolver) -> bool {
         let is_new = self.settings.as_ref() != Some(settings);
         if is_new {
@@ -101,7 +102,7 @@ impl Resolver {
         }
         self.checked = Some(Instant::now());
         match &mut self.resolv_conf {
-            // One that can't be read keeps what it said.
+            // A file that can't be read keeps its last content.
             Some(file) => file.refresh().unwrap_or(false),
             None => {
                 self.resolv_conf = file::open(Path::new(RESOLV_CONF)).ok();
@@ -110,62 +111,62 @@ impl Resolver {
         }
     }
 
-    /// The addresses of `name`. `known`: the full name that it had so far. `early` is told of those of one version of IP while
-    /// the others are waited for.
+    /// Looks up the addresses of `name`. `known`: its full name so far. `early` is called with the addresses of one
+    /// version of IP if the other takes longer.
     pub(super) fn lookup<F: Fn(Vec<IpAddr>)>(
         &self,
         name: &str,
         known: Option<String>,
         early: F,
-    ) -> impl Future<Output = Found> + use<F> {
+    ) -> impl Future<Output = ResolvedName> + use<F> {
         let settings = self.settings.clone();
         let (name, dns) = (name.to_owned(), self.dns.clone());
         async move {
-            if let Some(answers) = in_hosts_file(&name) {
-                return Found { full_name: None, answers };
+            if let Some(results) = in_hosts_file(&name) {
+                return ResolvedName { full_name: None, results };
             }
             let (within, asks_system) =
                 settings.map_or((INTERVAL, true), |settings| (settings.timeout, settings.servers.is_empty()));
             let late = tokio::time::Instant::now() + within;
-            let early = |answer| match reachable(answer) {
-                Answer::Addresses(addresses, _) => early(addresses),
-                Answer::None(_) | Answer::Failed(_) => {}
+            let early = |result| match reachable(result) {
+                FamilyResult::Addresses(addresses, _) => early(addresses),
+                FamilyResult::None(_) | FamilyResult::Failed(_) => {}
             };
-            let Found { full_name, answers } = match &dns {
+            let ResolvedName { full_name, results } = match &dns {
                 Some(dns) => dns.lookup(&name, known.as_deref(), within, &early).await,
-                None => Found::same(Answer::None("the system has no DNS server".to_owned())),
+                None => ResolvedName::same(FamilyResult::None("the system has no DNS server".to_owned())),
             };
-            let knows_nothing = answers.iter().all(|answer| matches!(answer, Answer::None(_)));
-            // There are other ways to name a host than DNS: `nsswitch.conf` has them.
+            let knows_nothing = results.iter().all(|result| matches!(result, FamilyResult::None(_)));
+            // Hosts have names outside of DNS, too: see `nsswitch.conf`.
             let by_system = match knows_nothing && asks_system {
                 true => timeout_at(late, by_system(&name)).await.ok().flatten(),
                 false => None,
             };
-            Found { full_name, answers: by_system.unwrap_or(answers).map(reachable) }
+            ResolvedName { full_name, results: by_system.unwrap_or(results).map(reachable) }
         }
     }
 }
 
-impl Found {
-    /// No addresses, for the same reason in both versions of IP.
-    fn same(answer: Answer) -> Self {
-        Self { full_name: None, answers: [answer.clone(), answer] }
+impl ResolvedName {
+    /// The same result, without addresses, for both versions of IP.
+    fn same(result: FamilyResult) -> Self {
+        Self { full_name: None, results: [result.clone(), result] }
     }
 }
 
-/// DNS, and the domains that a name may be in.
+/// DNS, and the search domains of names.
 #[derive(Clone)]
 struct Dns {
     servers: ResolverConfig,
     options: ResolverOpts,
     /// As `search` in resolv.conf.
     domains: Arc<[Name]>,
-    /// A name with fewer dots is looked for in the domains first.
+    /// A name with fewer dots is first looked up in the domains.
     ndots: usize,
 }
 
 impl Dns {
-    /// For `settings`, or else for what `resolv_conf` says.
+    /// Uses `settings`, or else `resolv_conf`.
     fn new(settings: &model::Resolver, resolv_conf: &[u8]) -> Option<Self> {
         let (config, options) = match settings.servers.as_slice() {
             [] => match parse_resolv_conf(resolv_conf) {
@@ -190,25 +191,25 @@ impl Dns {
     }
 
     fn asking(servers: ResolverConfig, mut options: ResolverOpts, within: Duration) -> Self {
-        // As resolv.conf(5) has it: the domain of this machine counts where nothing else is set.
+        // As in resolv.conf(5): without `search`, the domain of this machine counts.
         let domains = match servers.search() {
             [] => servers.domain().into_iter().cloned().collect(),
             search => search.into(),
         };
         let ndots = options.ndots;
-        // It would read the file only once, and we have looked there.
+        // hickory would read the file only once, and it was already consulted.
         options.use_hosts_file = ResolveHosts::Never;
-        // Addresses are kept for as long as they hold anyway, and are asked for before their time where they fail.
+        // Valid addresses are kept anyway, and names whose addresses fail are resolved early.
         options.cache_size = 0;
         options.timeout = within;
-        // So often a server that has refused is asked again.
+        // How often a server that has refused is queried.
         options.attempts = 2;
-        // One that waits for its turn behind servers that are silent would get none.
+        // A server behind silent ones would never get its turn.
         options.num_concurrent_reqs = servers.name_servers().len();
         Self { servers, options, domains, ndots }
     }
 
-    /// Sends one query. It has a client of its own, so that no other query closes its sockets.
+    /// Sends one query. Each has a client of its own, so that no other query closes its sockets.
     async fn query(&self, full_name: &Name, kind: RecordType) -> Result<Lookup, NetError> {
         let mut builder =
             TokioResolver::builder_with_config(self.servers.clone(), TokioRuntimeProvider::default());
@@ -216,52 +217,55 @@ impl Dns {
         builder.build()?.lookup(full_name.clone(), kind).await
     }
 
-    /// The addresses of `name` in the first domain where it has any, of whatever version of IP, as getaddrinfo(3) finds them.
-    /// It is not looked for behind the domain where it was `known` while that can't be asked: it may be of another host there.
+    /// The addresses of `name` in the first domain that has any, in either version of IP, as with getaddrinfo(3). If
+    /// the lookup in the domain where the name was `known` fails, later domains are not tried: there it may be another
+    /// host's name.
     async fn lookup(
         &self,
         name: &str,
         known: Option<&str>,
         within: Duration,
-        early: &dyn Fn(Answer),
-    ) -> Found {
+        early: &dyn Fn(FamilyResult),
+    ) -> ResolvedName {
         let late = tokio::time::Instant::now() + within;
         let full_names = match Name::from_utf8(name) {
             Ok(name) => self.full_names(&name),
-            Err(error) => return Found::same(Answer::None(format!("it is no name of DNS: {error}"))),
-        };
-        let mut last: Option<[Answer; 2]> = None;
-        for full_name in full_names {
-            let answers = self.addresses(&full_name, late, within, early).await;
-            let full_name = full_name.to_utf8();
-            if answers.iter().any(has_addresses) {
-                return Found { full_name: Some(full_name), answers };
+            Err(error) => {
+                return ResolvedName::same(FamilyResult::None(format!("it is no name of DNS: {error}")));
             }
-            // A server that fails for one domain may know another, but where none answers none will.
+        };
+        let mut last: Option<[FamilyResult; 2]> = None;
+        for full_name in full_names {
+            let results = self.addresses(&full_name, late, within, early).await;
+            let full_name = full_name.to_utf8();
+            if results.iter().any(has_addresses) {
+                return ResolvedName { full_name: Some(full_name), results };
+            }
+            // A server that fails for one domain may know another, but if none replies, none will.
             let is_late = tokio::time::Instant::now() >= late;
-            let is_failure = |answer: &Answer| matches!(answer, Answer::Failed(_));
-            if known == Some(&*full_name) && answers.iter().any(is_failure) {
-                return Found { full_name: None, answers };
+            let is_failure = |result: &FamilyResult| matches!(result, FamilyResult::Failed(_));
+            if known == Some(&*full_name) && results.iter().any(is_failure) {
+                return ResolvedName { full_name: None, results };
             }
             if !last.as_ref().is_some_and(|last| last.iter().any(is_failure)) {
-                last = Some(answers);
+                last = Some(results);
             }
             if is_late {
                 break;
             }
         }
-        let unknown = || [(); 2].map(|()| Answer::None(UNKNOWN_NAME.to_owned()));
-        Found { full_name: None, answers: last.unwrap_or_else(unknown) }
+        let unknown = || [(); 2].map(|()| FamilyResult::None(UNKNOWN_NAME.to_owned()));
+        ResolvedName { full_name: None, results: last.unwrap_or_else(unknown) }
     }
 
-    /// The names that `name` may stand for, in the order of resolv.conf(5).
+    /// The full names of `name` to try, in the order of resolv.conf(5).
     fn full_names(&self, name: &Name) -> Vec<Name> {
         if name.is_fqdn() {
             return vec![name.clone()];
         }
         let mut itself = name.clone();
         itself.set_fqdn(true);
-        // One that becomes too long is none.
+        // A name that becomes too long is skipped.
         let in_domains = self.domains.iter().filter_map(|domain| name.clone().append_domain(domain).ok());
         let dots = usize::from(name.num_labels()).saturating_sub(1);
         match dots >= self.ndots {
@@ -276,8 +280,8 @@ impl Dns {
         full_name: &Name,
         late: tokio::time::Instant,
         within: Duration,
-        early: &dyn Fn(Answer),
-    ) -> [Answer; 2] {
+        early: &dyn Fn(FamilyResult),
+    ) -> [FamilyResult; 2] {
         let ask = async |kind| {
             let query = |nth| async move {
                 sleep(within / QUERIES * nth).await;
@@ -291,24 +295,24 @@ impl Dns {
                     let mut addresses: Vec<_> =
                         records.iter().filter_map(|record| record.data.ip_addr()).collect();
                     if addresses.is_empty() {
-                        return Answer::None(NO_ADDRESS.to_owned());
+                        return FamilyResult::None(NO_ADDRESS.to_owned());
                     }
-                    // Servers like to give another order each time.
+                    // Servers vary the order of addresses.
                     addresses.sort_unstable();
                     addresses.dedup();
-                    Answer::Addresses(addresses, lookup.valid_until())
+                    FamilyResult::Addresses(addresses, lookup.valid_until())
                 }
                 Ok(Some(Err(error))) => no_addresses(&error),
-                Ok(None) | Err(_) => Answer::Failed(no_addresses_in_time(within)),
+                Ok(None) | Err(_) => FamilyResult::Failed(no_addresses_in_time(within)),
             }
         };
         match select(pin!(ask(RecordType::A)), pin!(ask(RecordType::AAAA))).await {
             Either::Left((v4, v6)) if has_addresses(&v4) => {
-                let v6 = other_answer(&v4, v6, early).await;
+                let v6 = other_result(&v4, v6, early).await;
                 [v4, v6]
             }
             Either::Left((v4, v6)) => [v4, v6.await],
-            Either::Right((v6, v4)) if has_addresses(&v6) => [other_answer(&v6, v4, early).await, v6],
+            Either::Right((v6, v4)) if has_addresses(&v6) => [other_result(&v6, v4, early).await, v6],
             Either::Right((v6, v4)) => [v4.await, v6],
         }
     }
@@ -317,42 +321,43 @@ impl Dns {
 const UNKNOWN_NAME: &str = "DNS does not know this name";
 const NO_ADDRESS: &str = "DNS has no address for this name";
 
-/// The answer for one version of IP once the `first` one has come, with addresses: `early` is told of them if it is late.
-async fn other_answer(
-    first: &Answer,
-    mut other: impl Future<Output = Answer> + Unpin,
-    early: &dyn Fn(Answer),
-) -> Answer {
+/// Waits for the result of the other version of IP, after the `first` one has addresses. If it is late, `early` is
+/// called with these.
+async fn other_result(
+    first: &FamilyResult,
+    mut other: impl Future<Output = FamilyResult> + Unpin,
+    early: &dyn Fn(FamilyResult),
+) -> FamilyResult {
     if let Ok(other) = timeout(EARLY_AFTER, &mut other).await {
         return other;
     }
     early(first.clone());
-    let late = |_| Answer::Failed(no_addresses_in_time(BOTH_WITHIN));
+    let late = |_| FamilyResult::Failed(no_addresses_in_time(BOTH_WITHIN));
     timeout(BOTH_WITHIN.saturating_sub(EARLY_AFTER), other).await.unwrap_or_else(late)
 }
 
-fn has_addresses(answer: &Answer) -> bool {
-    matches!(answer, Answer::Addresses(..))
+fn has_addresses(result: &FamilyResult) -> bool {
+    matches!(result, FamilyResult::Addresses(..))
 }
 
 fn no_addresses_in_time(within: Duration) -> String {
     format!("no DNS server has answered within {within:?}")
 }
 
-fn no_addresses(error: &NetError) -> Answer {
+fn no_addresses(error: &NetError) -> FamilyResult {
     match error {
-        error if error.is_nx_domain() => Answer::None(UNKNOWN_NAME.to_owned()),
-        error if error.is_no_records_found() => Answer::None(NO_ADDRESS.to_owned()),
-        NetError::Timeout => Answer::Failed("no DNS server has answered in time".to_owned()),
+        error if error.is_nx_domain() => FamilyResult::None(UNKNOWN_NAME.to_owned()),
+        error if error.is_no_records_found() => FamilyResult::None(NO_ADDRESS.to_owned()),
+        NetError::Timeout => FamilyResult::Failed("no DNS server has answered in time".to_owned()),
         NetError::Dns(DnsError::ResponseCode(code)) => {
-            Answer::Failed(format!("the DNS server has refused to answer: {code}"))
+            FamilyResult::Failed(format!("the DNS server has refused to answer: {code}"))
         }
-        error => Answer::Failed(format!("DNS can't be asked: {error}")),
+        error => FamilyResult::Failed(format!("DNS can't be asked: {error}")),
     }
 }
 
-/// The addresses that `/etc/hosts` has for `name`. `None`: it has none.
-fn in_hosts_file(name: &str) -> Option<[Answer; 2]> {
+/// The addresses of `name` in `/etc/hosts`. `None`: it has none.
+fn in_hosts_file(name: &str) -> Option<[FamilyResult; 2]> {
     let (hosts, parsed) = (Hosts::from_system().ok()?, Name::from_utf8(name).ok()?);
     let found = [RecordType::A, RecordType::AAAA].map(|kind| {
         let lookup = hosts.lookup_static_host(&Query::query(parsed.clone(), kind));
@@ -363,49 +368,49 @@ fn in_hosts_file(name: &str) -> Option<[Answer; 2]> {
     without_ttl(found.into_iter().flatten().collect(), "/etc/hosts has no such address")
 }
 
-async fn by_system(name: &str) -> Option<[Answer; 2]> {
+async fn by_system(name: &str) -> Option<[FamilyResult; 2]> {
     let found = tokio::net::lookup_host((name, 0)).await.ok()?;
     without_ttl(found.map(|address| address.ip()).collect(), "the system knows no such address")
 }
 
 /// These `addresses`, if there are any, by version of IP.
-fn without_ttl(mut addresses: Vec<IpAddr>, otherwise: &str) -> Option<[Answer; 2]> {
+fn without_ttl(mut addresses: Vec<IpAddr>, otherwise: &str) -> Option<[FamilyResult; 2]> {
     addresses.sort_unstable();
     addresses.dedup();
     let until = Instant::now() + WITHOUT_TTL;
     let (v4, v6): (Vec<_>, Vec<_>) = addresses.into_iter().partition(IpAddr::is_ipv4);
-    let answer = |addresses: Vec<IpAddr>| match addresses.is_empty() {
-        true => Answer::None(otherwise.to_owned()),
-        false => Answer::Addresses(addresses, until),
+    let result = |addresses: Vec<IpAddr>| match addresses.is_empty() {
+        true => FamilyResult::None(otherwise.to_owned()),
+        false => FamilyResult::Addresses(addresses, until),
     };
-    (!v4.is_empty() || !v6.is_empty()).then(|| [v4, v6].map(answer))
+    (!v4.is_empty() || !v6.is_empty()).then(|| [v4, v6].map(result))
 }
 
-/// Without addresses that this machine has no route to: those of a version of IP that it does not have.
-fn reachable(answer: Answer) -> Answer {
-    let Answer::Addresses(addresses, until) = answer else { return answer };
+/// Removes addresses that this machine has no route to, such as those of a version of IP that it does not use.
+fn reachable(result: FamilyResult) -> FamilyResult {
+    let FamilyResult::Addresses(addresses, until) = result else { return result };
     let (with_route, without): (Vec<_>, Vec<_>) = addresses.into_iter().partition(|ip| has_route(*ip));
     match with_route.is_empty() {
         true => {
             let without = without.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-            Answer::None(format!("this machine has no route to {without}"))
+            FamilyResult::None(format!("this machine has no route to {without}"))
         }
-        false => Answer::Addresses(with_route, until),
+        false => FamilyResult::Addresses(with_route, until),
     }
 }
 
-/// Whether the system knows a way to `ip`, or can't be asked. No packet is sent.
+/// Whether the system has a route to `ip`, or can't tell. No packet is sent.
 fn has_route(ip: IpAddr) -> bool {
     let any: IpAddr = if ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind(SocketAddr::new(any, 0));
-    // The port does not matter.
+    // Any port will do.
     let connected = socket.and_then(|socket| socket.connect(SocketAddr::new(ip, 9)));
-    // Without file descriptors, for one, nothing is told of the way.
+    // Other errors, such as too few file descriptors, do not concern the route.
     let errno = connected.err().and_then(|error| error.raw_os_error()).map(Errno::from_raw);
     !matches!(
         errno,
         Some(
-            // `EACCES` is of broadcast addresses and of routes that are prohibited.
+            // `EACCES`: broadcast addresses, and prohibited routes.
             Errno::EACCES
                 | Errno::EADDRNOTAVAIL
                 | Errno::EAFNOSUPPORT
@@ -425,11 +430,11 @@ mod tests {
 
     use super::*;
 
-    /// A name, which version of IP it is asked for, and the address that it has or the code that is answered.
+    /// A name, the version of IP of the query, and the address or code in the reply.
     type Known = (&'static str, RecordType, Result<&'static str, ResponseCode>);
 
-    /// Asks a server that knows these names, and what is answered for those that it does not know is that there are none.
-    /// `resolv_conf` names no server.
+    /// Queries a server that knows these names, and replies to others that they do not exist. `resolv_conf` names no
+    /// server.
     fn dns(resolv_conf: &str, known: &'static [Known]) -> Dns {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
@@ -468,12 +473,12 @@ mod tests {
         Dns::asking(ResolverConfig::from_parts(domain, search, servers.collect()), options, within)
     }
 
-    fn shown(found: Found) -> (String, [String; 2]) {
-        let answer = |answer| match answer {
-            Answer::Addresses(found, _) => found[0].to_string(),
-            Answer::None(why) | Answer::Failed(why) => why,
+    fn shown(found: ResolvedName) -> (String, [String; 2]) {
+        let shown = |result| match result {
+            FamilyResult::Addresses(found, _) => found[0].to_string(),
+            FamilyResult::None(why) | FamilyResult::Failed(why) => why,
         };
-        (found.full_name.unwrap_or_default(), found.answers.map(answer))
+        (found.full_name.unwrap_or_default(), found.results.map(shown))
     }
 
     #[tokio::test]
@@ -555,10 +560,10 @@ mod tests {
     fn addresses_of_the_system_are_told_apart_by_version() {
         let addresses = ["::1", "10.0.0.1", "::1"].map(|address| address.parse().unwrap());
         let [v4, v6] = without_ttl(addresses.to_vec(), "none").unwrap();
-        assert!(matches!(v4, Answer::Addresses(found, _) if found == [Ipv4Addr::new(10, 0, 0, 1)]));
-        assert!(matches!(v6, Answer::Addresses(found, _) if found == [Ipv6Addr::LOCALHOST]));
+        assert!(matches!(v4, FamilyResult::Addresses(found, _) if found == [Ipv4Addr::new(10, 0, 0, 1)]));
+        assert!(matches!(v6, FamilyResult::Addresses(found, _) if found == [Ipv6Addr::LOCALHOST]));
         let [v4, v6] = without_ttl(vec![Ipv4Addr::LOCALHOST.into()], "none").unwrap();
-        assert!(has_addresses(&v4) && v6 == Answer::None("none".into()));
+        assert!(has_addresses(&v4) && v6 == FamilyResult::None("none".into()));
         assert_eq!(without_ttl(Vec::new(), "none"), None);
     }
 
@@ -567,9 +572,12 @@ mod tests {
         let until = Instant::now();
         let loopback: IpAddr = Ipv4Addr::LOCALHOST.into();
         let all = vec![loopback];
-        assert_eq!(reachable(Answer::Addresses(all.clone(), until)), Answer::Addresses(all, until));
-        // Broadcast is forbidden to sockets that have not asked for it.
+        assert_eq!(
+            reachable(FamilyResult::Addresses(all.clone(), until)),
+            FamilyResult::Addresses(all, until)
+        );
+        // Sockets may not send to broadcast addresses without an option.
         let broadcast = vec![Ipv4Addr::BROADCAST.into()];
-        assert!(matches!(reachable(Answer::Addresses(broadcast, until)), Answer::None(_)));
+        assert!(matches!(reachable(FamilyResult::Addresses(broadcast, until)), FamilyResult::None(_)));
     }
 }

@@ -1,7 +1,7 @@
-//! How many of an upstream's requests may be tried again, so that retries do not multiply the load on one that fails.
+//! Limits the retries of an upstream's requests, so that they do not multiply the load on one that fails.
 //!
-//! `tower`'s `TpsBudget` was looked at first. It takes a lock and reads the clock for every request, of which few are
-//! retried, and it has one share, which it rounds to one of 1/n: each route may have another.
+//! `tower`'s `TpsBudget` was considered. It takes a lock and reads the clock for every request, though few are retried,
+//! and it has one share for all, rounded to 1/n, whereas each route may have its own.
 
 use std::{
     cell::Cell,
@@ -10,22 +10,22 @@ use std::{
 
 /// How fast requests and retries are forgotten: after this time, a third of each still counts.
 const MEMORY: Duration = Duration::from_secs(10);
-/// Retries a second that are allowed beside the share, for an upstream with few requests.
+/// Retries a second that are allowed besides the share, for upstreams with few requests.
 const MINIMUM: f64 = 3.0;
 
-/// The requests and retries of one worker to one upstream in the last seconds.
+/// The recent requests and retries of one worker to one upstream.
 #[derive(Debug)]
 pub struct RetryBudget {
-    /// Requests that have come since `faded`.
+    /// Requests since `faded`.
     new_requests: Cell<u64>,
-    /// When the counts below were last brought up to date.
+    /// When the counts below were last updated.
     faded: Cell<Instant>,
     requests: Cell<f64>,
     retries: Cell<f64>,
 }
 
 impl RetryBudget {
-    /// One that nothing was taken of.
+    /// An unused budget.
     pub(super) fn new(now: Instant) -> Self {
         Self {
             new_requests: Cell::new(0),
@@ -35,12 +35,12 @@ impl RetryBudget {
         }
     }
 
-    /// Counts a request. Called for each: it does next to nothing.
+    /// Counts a request. Called for each, so it is cheap.
     pub fn count_request(&self) {
         self.new_requests.set(self.new_requests.get() + 1);
     }
 
-    /// Takes a retry of a request that may be retried if no more than this `share` of all are. False: there is none left.
+    /// Takes a retry, if no more than this `share` of all requests are retried. False: none is left.
     pub fn take(&self, share: f64, now: Instant) -> bool {
         self.fade(now);
         let retries = self.retries.get() + 1.0;
@@ -54,7 +54,7 @@ impl RetryBudget {
     fn fade(&self, now: Instant) {
         let elapsed = now.saturating_duration_since(self.faded.get()).as_secs_f64() / MEMORY.as_secs_f64();
         let left = (-elapsed).exp();
-        // Those that have come since then have come evenly.
+        // New requests are taken to be evenly spread.
         let left_of_new = if elapsed > 0.0 { -(-elapsed).exp_m1() / elapsed } else { 1.0 };
         let new = self.new_requests.take() as f64;
         self.requests.set(self.requests.get() * left + new * left_of_new);
@@ -67,7 +67,7 @@ impl RetryBudget {
 mod tests {
     use super::*;
 
-    /// Retries that are allowed if each of so many requests a second fails for so many seconds.
+    /// The allowed retries if this many requests a second all fail for this many seconds.
     fn retries(budget: &RetryBudget, share: f64, start: Instant, requests: u32, seconds: u32) -> u32 {
         let mut retries = 0;
         for request in 0..requests * seconds {

@@ -1,4 +1,4 @@
-//! Whether the certificate of an endpoint is good, where the configuration names those that are trusted.
+//! Verifies the certificate of an endpoint against the authorities in the configuration.
 
 use std::{
     sync::Arc,
@@ -19,10 +19,10 @@ use rustls::{
 
 use crate::tls::{CertificateInfo, Validity};
 
-/// Verifies that a trusted authority has issued a certificate, or that it is trusted itself.
+/// Verifies that a trusted authority has issued a certificate, or that the certificate itself is trusted.
 ///
-/// webpki takes no authority for a server, and so none of the certificates that `openssl req -x509` signs with their own
-/// keys: those are marked as authorities. OpenSSL and Go take them where they are trusted, byte for byte.
+/// webpki accepts no authority as a server, and so no certificate that `openssl req -x509` has signed with its own key:
+/// these are marked as authorities. OpenSSL and Go accept them if they are trusted, byte for byte.
 #[derive(Debug)]
 pub(super) struct ServerVerifier {
     webpki: Arc<WebPkiServerVerifier>,
@@ -30,7 +30,7 @@ pub(super) struct ServerVerifier {
 }
 
 impl ServerVerifier {
-    /// `authorities` is made of `trusted`.
+    /// `authorities` are the same certificates as `trusted`.
     pub(super) fn new(
         authorities: RootCertStore,
         trusted: Vec<CertificateDer<'static>>,
@@ -81,7 +81,7 @@ impl ServerCertVerifier for ServerVerifier {
     }
 }
 
-/// Verifies all but who has issued it.
+/// Verifies everything except the issuer.
 fn verify_alone(certificate: &CertificateDer<'_>, name: &ServerName<'_>, now: UnixTime) -> Result<(), Error> {
     verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
     let info = CertificateInfo::read(certificate).ok_or(CertificateError::BadEncoding)?;

@@ -1,8 +1,9 @@
-//! The state of one upstream that all workers of the process share: a client must not see how many workers there
-//! are.
+//! The state of one upstream that all workers of the process share: the number of workers must not be visible to
+//! clients.
 
 use std::{
-    error::Error,
+    net::IpAddr,
+    rc::Rc,
     sync::Arc,
     time::{Duration, Instant, UNIX_EPOCH},
 };
@@ -11,39 +12,34 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::{
-    Affinity, ConnectError, DrainTable, EndpointId, Host, HostChoice, HostId, KeyHash, KeyOwner,
-    UpstreamTlsContext,
-    addresses::AddressTable,
-    balance::Balancer,
+    addresses::{AddressTable, UpstreamClient},
+    affinity::{Affinity, HostId, KeyHash},
+    balance::{Balancer, HostChoice, KeyOwner},
+    drains::{DrainFollower, DrainTable, EndpointId},
     endpoints_file::{EndpointsFileError, ListedInFile},
     health::{Eligible, Outliers},
-    hosts::{Hosts, HostsSnapshot, ListedEndpoint},
+    hosts::{Hosts, HostsSnapshot, ListedEndpoint, UpstreamHost},
     names::Name,
-    pool::MAX_BUFFER,
     queue::ConnectionQueue,
-    with_cause,
+    tls::UpstreamTlsContext,
 };
 use crate::{
     config::model,
     telemetry::metrics::{EndpointFacts, StateChange, UpstreamTlsFacts},
-    tls::{ServerSettings, find_tls_error, handshake_hint},
 };
 
-/// hyper's limit for the header lines of a response. A higher one would cost every response an allocation.
-const MAX_FIELDS: usize = 100;
-
-/// One upstream, with the counters that hold for the whole process.
+/// One upstream, with its state for the whole process.
 #[derive(Debug)]
 pub struct SharedUpstream {
-    /// Its configuration. Endpoints, retries and the time limits of requests may have changed since: the endpoints are
-    /// [`SharedUpstream::hosts`], and routes have the others.
+    /// Its configuration when it was opened. Later changes of endpoints are in [`SharedUpstream::hosts`], those of
+    /// retries and of the time limits of requests in the routes.
     pub config: model::Upstream,
     /// `None`: no endpoint is `https`.
     pub(super) tls: Option<UpstreamTlsContext>,
-    /// One permit per open connection, idle ones included, and the requests that wait because none is left.
-    pub(super) queue: ConnectionQueue,
+    /// One permit per open connection, idle ones included, and the requests that wait for a permit.
+    pub(super) queue: Arc<ConnectionQueue>,
     /// The client addresses whose requests hold the connections.
-    pub(super) addresses: AddressTable,
+    pub(super) addresses: Arc<AddressTable>,
     /// Notified when a request begins to wait, so that workers close idle connections for it.
     pub(super) wanted: Notify,
     /// The addresses that requests are sent to.
@@ -57,12 +53,12 @@ pub struct SharedUpstream {
 }
 
 impl SharedUpstream {
-    /// An upstream without connections. `tls` is made of its configuration. What is known of the hosts and names of
-    /// `before`, whose place it takes, stays with those that both have. If a file lists its endpoints, that is read and
+    /// Opens an upstream without connections. `tls` is made from its configuration. Hosts and names that `before`, the
+    /// upstream that it replaces, already had keep their state. A file with its endpoints is read, and from then on
     /// followed.
     ///
     /// # Errors
-    /// The file can't be read, or is wrong.
+    /// The file can't be read, or is invalid.
     pub fn open(
         config: model::Upstream,
         tls: Option<UpstreamTlsContext>,
@@ -76,7 +72,7 @@ impl SharedUpstream {
         let upstream = Arc::new(Self {
             tls,
             queue: ConnectionQueue::new(config.max_connections),
-            addresses: AddressTable::new(&config),
+            addresses: Arc::new(AddressTable::new(&config)),
             wanted: Notify::new(),
             hosts,
             outliers: Outliers::new(config.outlier),
@@ -88,27 +84,32 @@ impl SharedUpstream {
         Ok(upstream)
     }
 
+    /// A client with this address, as limits identify it.
+    pub fn client(&self, ip: IpAddr) -> Rc<UpstreamClient> {
+        UpstreamClient::new(&self.addresses, ip)
+    }
+
+    /// Whether `client` is a client of this upstream with this address.
+    pub fn has_client(&self, client: &UpstreamClient, ip: IpAddr) -> bool {
+        client.is(&self.addresses, ip)
+    }
+
     /// The addresses of all endpoints, drained ones included.
-    pub fn hosts(&self) -> Arc<[Arc<Host>]> {
+    pub fn hosts(&self) -> Arc<[Arc<UpstreamHost>]> {
         self.hosts.all()
     }
 
-    /// Those that take new requests, with their version.
+    /// The hosts that take new requests, with their version.
     pub(super) fn hosts_snapshot(&self) -> HostsSnapshot {
         self.hosts.snapshot()
     }
 
-    /// Differs from that of a snapshot once the hosts are others.
+    /// Differs from the version of a snapshot once the hosts have changed.
     pub(super) fn hosts_version(&self) -> u64 {
         self.hosts.version()
     }
 
-    /// Sends no new requests to the endpoints that are drained now.
-    pub(super) fn apply_drains(&self) {
-        self.hosts.apply_drains(|endpoint| self.drain_of(endpoint).is_some());
-    }
-
-    /// Who has drained an endpoint, and why. `None`: it takes requests.
+    /// The drain of an endpoint. `None`: it takes requests.
     fn drain_of(&self, endpoint: &model::Endpoint) -> Option<StateChange> {
         drain_of(&self.drains, &self.config.name, endpoint)
     }
@@ -125,71 +126,18 @@ impl SharedUpstream {
         in_use.map(|listed| listed.endpoint.base_url()).collect()
     }
 
-    /// Whether `drain: true` stands at the endpoint with this URL.
+    /// Whether the endpoint with this URL has `drain: true`.
     pub fn is_drained_by_configuration(&self, url: &str) -> bool {
         let is_it = |listed: &ListedEndpoint| listed.endpoint.drain && listed.endpoint.base_url() == url;
         self.hosts.endpoints().iter().any(is_it)
     }
 
-    /// An error of a host in words, behind what to look at if that is known.
-    pub fn describe(&self, host: &Host, error: &(dyn Error + 'static)) -> String {
-        let http1: Option<&hyper::Error> = error.downcast_ref();
-        if http1.is_some_and(hyper::Error::is_parse_too_large) {
-            return format!(
-                "its response has more than {MAX_FIELDS} header lines, or more than {} KiB of them",
-                MAX_BUFFER >> 10
-            );
-        }
-        if !host.endpoint.is_https() {
-            let is_nonsense = http1.is_some_and(hyper::Error::is_parse);
-            let also = if is_nonsense { " (if the port uses TLS, write https://)" } else { "" };
-            return with_cause(error) + also;
-        }
-        let section = format!("upstreams.{}.tls", self.config.name);
-        let named = match self.config.tls.as_ref().and_then(|tls| tls.server_name.as_ref()) {
-            Some(name) => format!("{section}.server_name ({name})"),
-            None => "the host in its URL".to_owned(),
-        };
-        let without_protocol = match self.config.protocol {
-            model::Protocol::H1 => "the server does not offer HTTP/1.1 in its TLS handshake (ALPN)",
-            model::Protocol::H2 => {
-                "the server does not speak HTTP/2, by its TLS handshake (ALPN): set `protocol: h1`"
-            }
-            model::Protocol::Auto => {
-                "the server offers neither HTTP/2 nor HTTP/1.1 in its TLS handshake (ALPN)"
-            }
-        };
-        let settings =
-            ServerSettings { tls: &section, host: &named, without_tls: "write http://", without_protocol };
-        let hint = find_tls_error(error).and_then(|error| handshake_hint(error, settings));
-        let error = with_cause(error);
-        match hint {
-            Some(hint) => format!("{hint} ({error})"),
-            None => error,
-        }
-    }
-
-    /// Why there is no connection to a host: the end of a sentence that begins with it.
-    pub fn describe_connect_error(&self, host: &Host, error: &ConnectError) -> String {
-        match error {
-            ConnectError::Handshake(error) => self.describe(host, &**error),
-            ConnectError::HandshakeTimeout => {
-                format!("{error}: if the port does not use TLS, write http://")
-            }
-            ConnectError::Full(_)
-            | ConnectError::NoHost
-            | ConnectError::Exhausted(_)
-            | ConnectError::Unreachable(_)
-            | ConnectError::Timeout => error.to_string(),
-        }
-    }
-
-    /// How the TLS to its endpoints stands. `None`: none is `https`.
+    /// The state of TLS to its endpoints. `None`: no endpoint is `https`.
     pub fn tls_facts(&self) -> Option<UpstreamTlsFacts> {
         self.tls.as_ref().map(UpstreamTlsContext::facts)
     }
 
-    /// Reads the files of its certificates, authorities and endpoints that have changed. Blocks: not for a worker's thread.
+    /// Reads changed files of its certificates, authorities and endpoints. Blocks: not for a worker's thread.
     pub fn reload_changed_files(&self) {
         let mut file = self.file.lock();
         if let Some(listed) = file.as_mut()
@@ -221,7 +169,7 @@ impl SharedUpstream {
         self.hosts.names()
     }
 
-    /// Whether it can go on with this configuration, connections included.
+    /// Whether it can be kept under this configuration, connections included.
     pub fn can_go_on_with(&self, config: &model::Upstream) -> bool {
         let own = &self.config;
         let timeouts = model::Timeouts { idle: config.timeouts.idle, ..own.timeouts };
@@ -229,8 +177,8 @@ impl SharedUpstream {
         model::Upstream { endpoints, retry, timeouts, ..config.clone() } == *own
     }
 
-    /// This configuration is in force from now on: its own, or one that it can go on with. Names may have been resolved since
-    /// it was made.
+    /// Puts this configuration into force: its own, or one under which it can be kept. Names may have been resolved
+    /// since it was opened.
     pub fn enter_into_force(&self, config: &model::Upstream) {
         match config.endpoints_file {
             Some(_) => self.hosts.names_resolved(|endpoint| self.drain_of(endpoint).is_some()),
@@ -238,7 +186,7 @@ impl SharedUpstream {
         }
     }
 
-    /// Follows a name that was resolved, if it is one of its own. Returns whether it is.
+    /// Updates the hosts after a name was resolved, if the name is one of its own. Returns whether it is.
     pub(super) fn name_resolved(&self, name: &Arc<Name>) -> bool {
         let is_its_own = self.names().iter().any(|its| Arc::ptr_eq(its, name));
         if is_its_own {
@@ -247,14 +195,14 @@ impl SharedUpstream {
         is_its_own
     }
 
-    /// The host with this name in a cookie, if it gets requests now.
-    pub fn named_host(&self, id: HostId, now: Instant) -> Option<Arc<Host>> {
+    /// The host with this ID in a cookie, if it gets requests now.
+    pub fn named_host(&self, id: HostId, now: Instant) -> Option<Arc<UpstreamHost>> {
         let hosts = self.hosts_snapshot().hosts;
         let eligible = Eligible::new(&hosts, &[], now);
         hosts.iter().find(|host| host.id == id && eligible.admits(host)).cloned()
     }
 
-    /// Where requests are balanced by hash, the host of a key. `None`: all are drained.
+    /// The host of a key, where requests are balanced by hash. `None`: all hosts are drained.
     pub fn owner_of_key(&self, key: KeyHash, now: Instant) -> Option<KeyOwner> {
         let (all, in_use) = (self.hosts(), self.hosts_snapshot().hosts);
         let of_key = Balancer::new(all, &self.config, 0).owner_of_all(key)?.clone();
@@ -270,7 +218,7 @@ impl SharedUpstream {
         Some(KeyOwner { of_key, serving, why_not_itself })
     }
 
-    /// How each endpoint stands.
+    /// The state of each endpoint.
     pub fn endpoint_facts(&self) -> Vec<EndpointFacts> {
         let file = self.config.endpoints_file.as_ref().map(|file| file.path.display().to_string());
         let facts = |listed: &ListedEndpoint| EndpointFacts {
@@ -287,7 +235,13 @@ impl SharedUpstream {
     }
 }
 
-/// Who has drained an endpoint of the upstream of this name, and why. `None`: it takes requests.
+impl DrainFollower for SharedUpstream {
+    fn apply_drains(&self) {
+        self.hosts.apply_drains(|endpoint| self.drain_of(endpoint).is_some());
+    }
+}
+
+/// The drain of an endpoint of the upstream with this name. `None`: it takes requests.
 fn drain_of(drains: &DrainTable, upstream: &str, endpoint: &model::Endpoint) -> Option<StateChange> {
     if endpoint.drain {
         let reason = "drain: true".to_owned();

@@ -1,4 +1,4 @@
-//! TLS to the `https` endpoints of an upstream: what handshakes use, and how it follows its files.
+//! TLS to the `https` endpoints of an upstream: the settings of handshakes, and the files that they are read from.
 
 use std::{
     fmt,
@@ -27,7 +27,7 @@ use crate::{
     tls::{self, CertificateError, CertificateInfo, PemError, system_authorities},
 };
 
-/// Why an upstream can't be asked over TLS.
+/// Why TLS to an upstream can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamTlsError {
     #[error(transparent)]
@@ -44,43 +44,43 @@ pub enum UpstreamTlsError {
     Setup(#[from] rustls::Error),
 }
 
-/// The TLS of one upstream, which follows its files.
+/// The TLS settings of one upstream. Changed files are reloaded.
 pub struct UpstreamTlsContext {
-    /// Of the upstream.
+    /// The name of the upstream.
     name: String,
     protocol: model::Protocol,
-    /// What certificates must be for. `None`: the endpoint's host.
+    /// The name that certificates must have. `None`: the endpoint's host.
     server_name: Option<String>,
     files: Mutex<Files>,
     current: RwLock<HandshakeConfig>,
-    /// Apart from the files, which are locked while they are read.
+    /// Outside of `files`, which are locked while they are read.
     facts: Mutex<UpstreamTlsFacts>,
-    /// That of the current configuration. Connections with another are not to be used any more.
+    /// The version of the current settings. Connections with another version must not be used any more.
     version: AtomicU64,
 }
 
-/// What a handshake uses.
+/// The settings of a handshake.
 #[derive(Debug, Clone)]
 pub(super) struct HandshakeConfig {
-    /// Its cache has the sessions of this upstream alone, and is emptied with each change: a session that was verified by
-    /// other authorities must not be resumed.
+    /// Its cache has only the sessions of this upstream, and is emptied with each change: a session that was verified
+    /// with other authorities must not be resumed.
     pub(super) config: Arc<ClientConfig>,
     /// Counts from 1.
     pub(super) version: u64,
 }
 
-/// What is made of the files.
+/// The content of the files.
 #[derive(Debug)]
 struct Files {
     ca: Option<Reread<Arc<ServerVerifier>, 1>>,
-    certificate: Option<Reread<ClientCertificate, 2>>,
-    /// Something was made anew, and is not used yet.
+    certificate: Option<Reread<LoadedCertificate, 2>>,
+    /// Whether a reloaded file is not in use yet.
     is_pending: bool,
 }
 
-/// The certificate that servers are shown.
+/// The client certificate of the proxy, shown to servers.
 #[derive(Debug)]
-struct ClientCertificate {
+struct LoadedCertificate {
     key: Arc<CertifiedKey>,
     info: Arc<CertificateInfo>,
 }
@@ -89,7 +89,7 @@ impl UpstreamTlsContext {
     /// Reads the files of an upstream. `None`: none of its endpoints is `https`.
     ///
     /// # Errors
-    /// A file can't be read, or what is in it can't be used.
+    /// A file can't be read, or its content can't be used.
     pub fn open(upstream: &model::Upstream) -> Result<Option<Self>, UpstreamTlsError> {
         let Some(settings) = &upstream.tls else { return Ok(None) };
         for endpoint in upstream.endpoints.iter().filter(|endpoint| endpoint.is_https()) {
@@ -108,10 +108,10 @@ impl UpstreamTlsContext {
         }))
     }
 
-    /// What the certificate of `endpoint`, which is `https`, must be for, and what a handshake with it that begins now uses.
+    /// The name for the certificate of `endpoint`, which is `https`, and the settings of a handshake that begins now.
     ///
     /// # Errors
-    /// Its host is no name that a certificate can be for.
+    /// The host is not a valid name for a certificate.
     pub(super) fn handshake(
         &self,
         endpoint: &model::Endpoint,
@@ -125,8 +125,7 @@ impl UpstreamTlsContext {
         self.version.load(Ordering::Relaxed) == version
     }
 
-    /// Reads the files that have changed. What can't be used is logged, and changes nothing. Blocks: not for a worker's
-    /// thread.
+    /// Reads changed files. Unusable content is logged, and changes nothing. Blocks: not for a worker's thread.
     pub fn reload_changed_files(&self) {
         let mut files = self.files.lock();
         files.refresh(&self.name);
@@ -144,7 +143,7 @@ impl UpstreamTlsContext {
         *self.facts.lock() = files.facts(&self.name);
     }
 
-    /// How its files stand.
+    /// The state of its files.
     pub(super) fn facts(&self) -> UpstreamTlsFacts {
         self.facts.lock().clone()
     }
@@ -167,7 +166,7 @@ impl Files {
         Ok(Self { ca: ca.transpose()?, certificate: certificate.transpose()?, is_pending: false })
     }
 
-    /// Reads those that have changed. `upstream` is the name of theirs.
+    /// Reads changed files of the upstream with this name.
     fn refresh(&mut self, upstream: &str) {
         if let Some(reread) = &mut self.ca
             && reread.refresh(authorities)
@@ -207,7 +206,7 @@ impl Files {
         }
     }
 
-    /// What handshakes use, with no session yet.
+    /// The settings of handshakes, without sessions.
     fn config(&self, protocol: model::Protocol) -> Result<Arc<ClientConfig>, rustls::Error> {
         let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()?;
@@ -233,7 +232,7 @@ impl Files {
     }
 }
 
-/// What the certificate of `endpoint` must be for, where `server_name` is set or not.
+/// The name for the certificate of `endpoint`: `server_name`, or else its host.
 fn certificate_name(
     server_name: Option<&str>,
     endpoint: &model::Endpoint,
@@ -248,7 +247,7 @@ fn authorities([file]: &[WatchedFile; 1]) -> Result<Arc<ServerVerifier>, Upstrea
     Ok(Arc::new(ServerVerifier::new(authorities, trusted)?))
 }
 
-fn certificate_with_key([cert, key]: &[WatchedFile; 2]) -> Result<ClientCertificate, UpstreamTlsError> {
+fn certificate_with_key([cert, key]: &[WatchedFile; 2]) -> Result<LoadedCertificate, UpstreamTlsError> {
     let chain = tls::certificates(cert.bytes()).map_err(|error| pem_error(cert, error))?;
     let private_key = tls::private_key(key.bytes()).map_err(|error| pem_error(key, error))?;
     let info = chain.first().and_then(CertificateInfo::read);
@@ -256,7 +255,7 @@ fn certificate_with_key([cert, key]: &[WatchedFile; 2]) -> Result<ClientCertific
     let certified = tls::certified_key(chain, private_key);
     let certified =
         certified.map_err(|error| certificate_error(if error.is_of_key() { key } else { cert }, error))?;
-    Ok(ClientCertificate { key: Arc::new(certified), info: Arc::new(info) })
+    Ok(LoadedCertificate { key: Arc::new(certified), info: Arc::new(info) })
 }
 
 fn pem_error(file: &WatchedFile, error: PemError) -> UpstreamTlsError {

@@ -7,7 +7,7 @@ use crate::{
     identity::{RequestAttributes, identifier},
     proxy::affinity::balancing_key,
     router::cookies,
-    upstream::{Host, HostId, KeyHash, SharedUpstream},
+    upstream::{HostId, KeyHash, SharedUpstream, UpstreamHost},
 };
 
 /// The endpoint that a request goes to now, and why.
@@ -57,7 +57,7 @@ fn owner_of_key(upstream: &SharedUpstream, attributes: &RequestAttributes<'_>) -
 }
 
 /// Which of the addresses that the name of the endpoint has.
-fn address(host: &Host) -> String {
+fn address(host: &UpstreamHost) -> String {
     let of_name = host.address.filter(|address| host.endpoint.host() != address.ip().to_string());
     of_name.map(|address| format!(" (at {address})")).unwrap_or_default()
 }

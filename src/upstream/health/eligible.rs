@@ -2,25 +2,29 @@
 
 use std::{ptr, sync::Arc, time::Instant};
 
-use crate::upstream::{Host, Standing};
+use crate::upstream::{Standing, UpstreamHost};
 
 /// The hosts of an upstream that may get the next request. There is always one.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::upstream) struct Eligible<'a> {
-    /// The least fit of them.
+    /// The least fit standing among them.
     worst: Standing,
-    /// Those that are left out, since the request has failed on them.
-    avoided: &'a [Arc<Host>],
+    /// Hosts that are left out because the request has failed on them.
+    avoided: &'a [Arc<UpstreamHost>],
     now: Instant,
 }
 
 impl<'a> Eligible<'a> {
-    /// The usable ones of `hosts`. Where these are fewer than half, the suspect ones as well, since the few would hardly take
-    /// the load of all ("panic mode"). Where none of either is left, all.
+    /// The usable ones of `hosts`. If these are fewer than half, the suspect ones as well, because the few could hardly
+    /// take the load of all ("panic mode"). If there are neither, all hosts.
     ///
-    /// The request has failed on the hosts `tried`, in this order. One of them gets it again only where all others are less
-    /// fit, and the last of them only where there is no other such one.
-    pub(in crate::upstream) fn new(hosts: &[Arc<Host>], tried: &'a [Arc<Host>], now: Instant) -> Self {
+    /// The request has failed on the hosts `tried`, in this order. It is sent to one of them again only if all others
+    /// are less fit, and to the last of them only if it is the only one.
+    pub(in crate::upstream) fn new(
+        hosts: &[Arc<UpstreamHost>],
+        tried: &'a [Arc<UpstreamHost>],
+        now: Instant,
+    ) -> Self {
         let (mut usable, mut suspect) = (0, 0);
         for host in hosts {
             match host.state.standing(now) {
@@ -47,7 +51,7 @@ impl<'a> Eligible<'a> {
     }
 
     /// Whether `host` is one of them.
-    pub(in crate::upstream) fn admits(&self, host: &Host) -> bool {
+    pub(in crate::upstream) fn admits(&self, host: &UpstreamHost) -> bool {
         host.state.standing(self.now) <= self.worst
             && self.avoided.iter().all(|avoided| !ptr::eq(&**avoided, host))
     }
@@ -60,8 +64,8 @@ mod tests {
     use super::*;
     use crate::{config::model::OutlierDetection, upstream::hosts::tests::hosts};
 
-    /// Which of these hosts are eligible. Each is usable (`u`), suspect (`s`) or unreachable (`x`); those that were tried are
-    /// in upper case, the last one last.
+    /// The eligible ones of these hosts. Each is usable (`u`), suspect (`s`) or unreachable (`x`); hosts that were
+    /// tried are in upper case, the last one last.
     fn eligible(standings: &str) -> String {
         let (hosts, now) = (hosts(&vec![1; standings.len()]), Instant::now());
         let settings = OutlierDetection { failures: 1, eject: Duration::from_secs(30), at_most: 1.0 };
@@ -75,7 +79,8 @@ mod tests {
             tried.extend(standing.is_uppercase().then(|| Arc::clone(host)));
         }
         let eligible = Eligible::new(&hosts, &tried, now);
-        let show = |(host, standing): (&Arc<Host>, char)| if eligible.admits(host) { standing } else { '-' };
+        let show =
+            |(host, standing): (&Arc<UpstreamHost>, char)| if eligible.admits(host) { standing } else { '-' };
         hosts.iter().zip(standings.chars()).map(show).collect()
     }
 
@@ -87,11 +92,11 @@ mod tests {
             ("us", "u-"),
             ("ux", "u-"),
             ("uus", "uu-"),
-            // Half of them are enough, and fewer are not.
+            // Half of them suffice, fewer do not.
             ("uuss", "uu--"),
             ("usss", "usss"),
             ("ssss", "ssss"),
-            // Unreachable ones would not help.
+            // Unreachable hosts would not help.
             ("uxxx", "u---"),
             ("usxx", "us--"),
             ("sxxx", "s---"),
@@ -116,7 +121,7 @@ mod tests {
             ("Sx", "S-"),
             ("Usss", "-sss"),
             ("Uuss", "-u--"),
-            // All hosts that were tried, and not just the last one.
+            // All hosts that were tried, not only the last one.
             ("UUuu", "--uu"),
             ("UUx", "U--"),
             ("UUss", "U---"),

@@ -1,8 +1,8 @@
-//! Which hosts of an upstream work: what their requests tell, and what probes tell.
+//! The health of an upstream's hosts: by their requests, and by probes.
 //!
-//! The two are independent of each other, and a host gets requests while neither has anything against it: a host that no
-//! connection can be opened to is left out for a second at a time, one that fails requests is ejected ([`Outliers`]), and one
-//! that fails probes ([`monitor`]) is unhealthy until it passes them again. [`Eligible`] says which hosts get the next request.
+//! The two are independent, and a host gets requests while both find it healthy. A host that can't be connected to is
+//! left out for a second at a time, a host that fails requests is ejected ([`Outliers`]), and a host that fails probes
+//! ([`monitor`]) is unhealthy until it passes them again. [`Eligible`] determines the hosts for the next request.
 
 mod eligible;
 mod monitor;

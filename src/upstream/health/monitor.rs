@@ -10,13 +10,13 @@ use tokio::{
 use super::probe::probe;
 use crate::{
     config::model::HealthCheck,
-    upstream::{Host, SharedUpstream},
+    upstream::{SharedUpstream, UpstreamHost},
 };
 
-/// How often it is looked whether there are other upstreams or hosts, and whether ejections are over.
+/// How often it looks for new upstreams and hosts, and ends ejections.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Watches over the health of the hosts of `upstreams`, which are asked for again and again. To be run on one thread for the
+/// Monitors the health of the hosts of `upstreams`, which is called again at each tick. To be run on one thread for the
 /// whole process, in a local runtime.
 pub async fn monitor(upstreams: impl Fn() -> Vec<Arc<SharedUpstream>>) -> Infallible {
     let mut watched: Vec<WatchedUpstream> = Vec::new();
@@ -31,7 +31,7 @@ pub async fn monitor(upstreams: impl Fn() -> Vec<Arc<SharedUpstream>>) -> Infall
             match watched.iter_mut().find(|known| Arc::ptr_eq(&known.upstream, &upstream)) {
                 Some(known) => known.refresh(),
                 None => {
-                    // Its hosts may have been those of the one whose place it takes.
+                    // Its hosts may be those of the upstream that it replaces.
                     let before = gone.iter().find(|gone| gone.config.name == upstream.config.name);
                     if before.is_some_and(|before| before.config.health != upstream.config.health) {
                         upstream.checks_changed();
@@ -47,7 +47,7 @@ pub async fn monitor(upstreams: impl Fn() -> Vec<Arc<SharedUpstream>>) -> Infall
 /// An upstream, and the probes of its hosts.
 struct WatchedUpstream {
     upstream: Arc<SharedUpstream>,
-    /// That of its hosts.
+    /// The version of its hosts.
     version: u64,
     probes: Vec<ProbeTask>,
 }
@@ -60,7 +60,7 @@ impl WatchedUpstream {
         watched
     }
 
-    /// Follows its hosts.
+    /// Starts and ends probes for changed hosts.
     fn refresh(&mut self) {
         let Some(check) = &self.upstream.config.health else { return };
         if self.version == self.upstream.hosts_version() {
@@ -69,7 +69,7 @@ impl WatchedUpstream {
         let version = self.upstream.hosts_version();
         let before = std::mem::take(&mut self.probes).into_iter();
         let mut before: HashMap<_, _> = before.map(|probe| (Arc::as_ptr(&probe.host), probe)).collect();
-        // Drained ones included: once one is undrained, its health is known.
+        // Drained hosts are probed as well, so that their health is known once they are undrained.
         for host in self.upstream.hosts().iter().filter(|host| !host.is_unresolved()) {
             let known = before.remove(&Arc::as_ptr(host));
             self.probes.push(known.unwrap_or_else(|| ProbeTask::spawn(&self.upstream, host, check)));
@@ -78,14 +78,14 @@ impl WatchedUpstream {
     }
 }
 
-/// The probes of one host, which end when it is dropped.
+/// The probes of one host. Dropping it ends them.
 struct ProbeTask {
-    host: Arc<Host>,
+    host: Arc<UpstreamHost>,
     task: AbortHandle,
 }
 
 impl ProbeTask {
-    fn spawn(upstream: &Arc<SharedUpstream>, host: &Arc<Host>, check: &HealthCheck) -> Self {
+    fn spawn(upstream: &Arc<SharedUpstream>, host: &Arc<UpstreamHost>, check: &HealthCheck) -> Self {
         let task = probe_again_and_again(Arc::clone(upstream), Arc::clone(host), check.clone());
         Self { host: Arc::clone(host), task: spawn_local(task).abort_handle() }
     }
@@ -97,11 +97,11 @@ impl Drop for ProbeTask {
     }
 }
 
-/// The first probe is sent at once. Each later one begins an interval after the one before has begun, but never before that
-/// has ended.
+/// Sends the first probe at once. Each later one begins an interval after the start of the previous one, but never
+/// before that has ended.
 async fn probe_again_and_again(
     upstream: Arc<SharedUpstream>,
-    host: Arc<Host>,
+    host: Arc<UpstreamHost>,
     check: HealthCheck,
 ) -> Infallible {
     loop {
@@ -115,7 +115,7 @@ async fn probe_again_and_again(
                 upstream.resolve_if_all_fail(&host);
             }
         }
-        // Hosts, and instances, that began together must not go on together.
+        // Spreads the probes of hosts, and of instances, that began together.
         sleep_until(began + check.interval.mul_f64(0.9 + fastrand::f64() / 5.0)).await;
     }
 }

@@ -1,4 +1,4 @@
-//! What becomes of connections and requests to a host, and what that says of its health.
+//! Outcomes of connections and requests to a host, and their effect on its health.
 
 use std::{error::Error, sync::Arc, time::Instant};
 
@@ -7,19 +7,19 @@ use http::Response;
 use super::outliers::RequestFailure;
 use crate::{
     config::model::Protocol,
-    upstream::{ConnectError, Host, HostChange, SharedUpstream},
+    upstream::{ConnectError, HostChange, SharedUpstream, UpstreamHost},
 };
 
 impl SharedUpstream {
     /// A connection to `host` was opened.
-    pub(in crate::upstream) fn connected(&self, host: &Host) {
+    pub(in crate::upstream) fn connected(&self, host: &UpstreamHost) {
         if let Some(change) = host.state.connected() {
             self.report_change(host, &change);
         }
     }
 
     /// No connection to `host` could be opened.
-    pub(in crate::upstream) fn not_connected(&self, host: &Host, error: &ConnectError) {
+    pub(in crate::upstream) fn not_connected(&self, host: &UpstreamHost, error: &ConnectError) {
         if matches!(error, ConnectError::Exhausted(_)) {
             return;
         }
@@ -33,8 +33,8 @@ impl SharedUpstream {
     }
 
     /// `host` can't be reached.
-    pub(in crate::upstream) fn unreachable(&self, host: &Host, error: String, now: Instant) {
-        // Its name is asked for again and again in any case.
+    pub(in crate::upstream) fn unreachable(&self, host: &UpstreamHost, error: String, now: Instant) {
+        // Its name is resolved again anyway.
         if host.is_unresolved() {
             return;
         }
@@ -44,20 +44,22 @@ impl SharedUpstream {
         self.resolve_if_all_fail(host);
     }
 
-    /// Where none of the addresses of the host's name works, the name may have moved.
-    pub(super) fn resolve_if_all_fail(&self, host: &Host) {
+    /// If no address of the host's name works, the name may have new ones.
+    pub(super) fn resolve_if_all_fail(&self, host: &UpstreamHost) {
         let Some(name) = &host.name else { return };
-        let is_its = |other: &Arc<Host>| other.name.as_ref().is_some_and(|its| Arc::ptr_eq(its, name));
+        let is_its =
+            |other: &Arc<UpstreamHost>| other.name.as_ref().is_some_and(|its| Arc::ptr_eq(its, name));
         if self.hosts().iter().filter(|other| is_its(other)).all(|host| !host.state.is_healthy()) {
             name.want();
         }
     }
 
-    /// `host` sent this response to a request that began at `began`. It is no failure of the host if the client still `owes_body`.
+    /// `host` sent this response to a request that began at `began`. While the client still `owes_body`, it does not
+    /// count as a failure of the host.
     #[inline]
     pub fn responded<B>(
         &self,
-        host: &Host,
+        host: &UpstreamHost,
         response: &Response<B>,
         owes_body: bool,
         began: Instant,
@@ -74,12 +76,12 @@ impl SharedUpstream {
     #[cold]
     fn responded_in_trouble(
         &self,
-        host: &Host,
+        host: &UpstreamHost,
         failure: Option<RequestFailure<'_>>,
         began: Instant,
         now: Instant,
     ) {
-        if let Some(change) = host.state.answered(now) {
+        if let Some(change) = host.state.responded(now) {
             self.report_change(host, &change);
         }
         match failure {
@@ -96,27 +98,33 @@ impl SharedUpstream {
     }
 
     /// `host` did not respond in time.
-    pub fn response_timed_out(&self, host: &Host, now: Instant) {
+    pub fn response_timed_out(&self, host: &UpstreamHost, now: Instant) {
         host.state.count_error();
         self.failed(host, RequestFailure::ResponseTimeout, now);
     }
 
     /// The connection to `host` broke before the response to a request that began at `began`.
-    pub fn broke_off(&self, host: &Host, error: &(dyn Error + 'static), began: Instant, now: Instant) {
+    pub fn broke_off(
+        &self,
+        host: &UpstreamHost,
+        error: &(dyn Error + 'static),
+        began: Instant,
+        now: Instant,
+    ) {
         host.state.count_error();
         if host.state.counts_broken(began, now) {
             self.failed(host, RequestFailure::Broken(&self.describe(host, error)), now);
         }
     }
 
-    /// A kept connection to `host` was closed under a request that could not be sent again. The host may be well, but has not
-    /// answered it.
-    pub fn left_unanswered(&self, host: &Host) {
+    /// A kept connection to `host` was closed under a request that could not be sent again. The host may be healthy,
+    /// but there was no response.
+    pub fn left_unanswered(&self, host: &UpstreamHost) {
         host.state.count_error();
     }
 
     #[cold]
-    fn failed(&self, host: &Host, failure: RequestFailure<'_>, now: Instant) {
+    fn failed(&self, host: &UpstreamHost, failure: RequestFailure<'_>, now: Instant) {
         if let Some(change) = self.outliers.failed(|| self.hosts_snapshot().hosts, host, failure, now) {
             self.report_change(host, &change);
             self.resolve_if_all_fail(host);
@@ -129,7 +137,7 @@ impl SharedUpstream {
         self.outliers.settle(&self.hosts(), &in_use, now, |host, change| self.report_change(host, &change));
     }
 
-    /// Its hosts are probed otherwise from now on, or no longer.
+    /// Its hosts are no longer probed, or with other settings.
     pub(super) fn checks_changed(&self) {
         for host in &*self.hosts() {
             if let Some(change) = host.state.checks_changed(self.config.health.is_some()) {
@@ -138,8 +146,8 @@ impl SharedUpstream {
         }
     }
 
-    /// Says in the log what has changed.
-    pub(super) fn report_change(&self, host: &Host, change: &HostChange) {
+    /// Logs the change.
+    pub(super) fn report_change(&self, host: &UpstreamHost, change: &HostChange) {
         let (upstream, url, reason) = (&self.config.name, host.url(), &change.reason);
         let address = host.address.filter(|address| host.endpoint.host() != address.ip().to_string());
         let address = address.map(|address| format!(" ({address})")).unwrap_or_default();

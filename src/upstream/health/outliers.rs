@@ -7,29 +7,29 @@ use parking_lot::Mutex;
 
 use crate::{
     config::model::OutlierDetection,
-    upstream::{Host, HostChange},
+    upstream::{HostChange, UpstreamHost},
 };
 
-/// The statuses of gRPC that say what 5xx says: UNKNOWN, INTERNAL, UNAVAILABLE and DATA_LOSS.
+/// The statuses of gRPC that correspond to 5xx: UNKNOWN, INTERNAL, UNAVAILABLE and DATA_LOSS.
 const FAILURES_OF_GRPC: [&[u8]; 4] = [b"2", b"13", b"14", b"15"];
 
-/// How a request failed by the fault of its host.
+/// How a request failed because of its host.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::upstream) enum RequestFailure<'a> {
     /// It responded with this status.
     Status(StatusCode),
-    /// It responded with this status of gRPC alone.
+    /// It responded with this status of gRPC, in the head.
     GrpcStatus(&'a str),
     /// It accepted no connection in time.
     ConnectTimeout,
     /// It did not respond in time.
     ResponseTimeout,
-    /// The connection broke before the response. Why.
+    /// The connection broke before the response, for this reason.
     Broken(&'a str),
 }
 
 impl<'a> RequestFailure<'a> {
-    /// Whether this response is a failure. `may_be_grpc`: whether it may be one of gRPC.
+    /// The failure in this response, if it is one. `may_be_grpc`: whether it may be a response of gRPC.
     #[inline]
     pub(in crate::upstream) fn of_response(
         status: StatusCode,
@@ -42,7 +42,7 @@ impl<'a> RequestFailure<'a> {
         if !may_be_grpc {
             return None;
         }
-        // It is in the head where nothing else is to come.
+        // The status is in the head if the response has no message.
         let status = headers.get("grpc-status")?;
         let is_failure = FAILURES_OF_GRPC.contains(&status.as_bytes());
         is_failure.then(|| Self::GrpcStatus(status.to_str().unwrap_or_default()))
@@ -63,7 +63,7 @@ impl<'a> RequestFailure<'a> {
 #[derive(Debug)]
 pub(in crate::upstream) struct Outliers {
     settings: Option<OutlierDetection>,
-    /// Held while it is decided whether a host is ejected: all workers together must not eject too many.
+    /// Locked while the ejection of a host is decided: all workers together must not eject too many.
     deciding: Mutex<()>,
 }
 
@@ -73,11 +73,11 @@ impl Outliers {
         Self { settings, deciding: Mutex::new(()) }
     }
 
-    /// Counts the failure of a request to `host`, one of `hosts`, and ejects it if that is due.
+    /// Counts a failed request to `host`, one of `hosts`, and ejects the host if that is due.
     pub(in crate::upstream) fn failed(
         &self,
-        hosts: impl FnOnce() -> Arc<[Arc<Host>]>,
-        host: &Host,
+        hosts: impl FnOnce() -> Arc<[Arc<UpstreamHost>]>,
+        host: &UpstreamHost,
         failure: RequestFailure<'_>,
         now: Instant,
     ) -> Option<HostChange> {
@@ -87,19 +87,19 @@ impl Outliers {
             return None;
         }
         let hosts = hosts();
-        // It was drained, or is gone: its requests in flight decide nothing.
+        // It was drained or removed: its requests in flight do not count.
         if !contains(&hosts, host) {
             host.state.forget_failures();
             return None;
         }
         let _deciding = self.deciding.lock();
-        // Of requests that fail at the same time, one ejects it.
+        // If several requests fail at the same time, one of them ejects the host.
         if host.state.is_ejected(now) {
             return None;
         }
         let (ejected, most) = (ejected(&hosts, now).count(), max_ejected(hosts.len(), settings.at_most));
         if ejected >= most {
-            // Asked again after as many failures.
+            // Checked again after as many further failures.
             host.state.forget_failures();
             return None;
         }
@@ -110,15 +110,14 @@ impl Outliers {
         Some(host.state.eject(settings, reason, now))
     }
 
-    /// Ends ejections whose time is over, those of drained hosts, and those that have become too many because the hosts
-    /// `in_use` have become fewer: the one first that would end first. `all`: the drained ones included. Calls `changed` for
-    /// each.
+    /// Ends ejections whose time is over, ejections of drained hosts, and ejections that are too many for the hosts
+    /// `in_use`, the earliest to end first. `all` includes drained hosts. Calls `changed` for each.
     pub(in crate::upstream) fn settle(
         &self,
-        all: &[Arc<Host>],
-        in_use: &[Arc<Host>],
+        all: &[Arc<UpstreamHost>],
+        in_use: &[Arc<UpstreamHost>],
         now: Instant,
-        mut changed: impl FnMut(&Host, HostChange),
+        mut changed: impl FnMut(&UpstreamHost, HostChange),
     ) {
         for host in all {
             if let Some(change) = host.state.settle(now) {
@@ -128,7 +127,7 @@ impl Outliers {
         let _deciding = self.deciding.lock();
         for host in ejected(all, now) {
             let why = match &self.settings {
-                // A reload has switched it off.
+                // A reload has turned it off.
                 None => "outlier detection is off",
                 Some(_) if !contains(in_use, host) => "it is drained",
                 Some(_) => continue,
@@ -148,20 +147,20 @@ impl Outliers {
     }
 }
 
-fn contains(hosts: &[Arc<Host>], host: &Host) -> bool {
+fn contains(hosts: &[Arc<UpstreamHost>], host: &UpstreamHost) -> bool {
     hosts.iter().any(|other| ptr::eq(&**other, host))
 }
 
-fn ejected(hosts: &[Arc<Host>], now: Instant) -> impl Iterator<Item = &Arc<Host>> {
+fn ejected(hosts: &[Arc<UpstreamHost>], now: Instant) -> impl Iterator<Item = &Arc<UpstreamHost>> {
     hosts.iter().filter(move |host| host.state.is_ejected(now))
 }
 
-/// How many of so many hosts may be ejected at a time: the share `at_most` of them, rounded down, and at least one of several.
-/// The only one never is.
+/// The most hosts that may be ejected at a time: the share `at_most` of them, rounded down, but at least one of
+/// several. A single host is never ejected.
 fn max_ejected(hosts: usize, at_most: f64) -> usize {
     match hosts {
         0 | 1 => 0,
-        // Shares are read from decimals: 0.29 × 100 is not quite 29. In range: at most `hosts`.
+        // Shares are parsed from decimals: 0.29 × 100 is not quite 29. In range: at most `hosts`.
         _ => ((hosts as f64 * at_most + 1e-9) as usize).clamp(1, hosts),
     }
 }

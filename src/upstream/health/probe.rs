@@ -18,36 +18,37 @@ use tokio::{
 use crate::{
     config::model::{Endpoint, HealthCheck, Probe, format_duration},
     upstream::{
-        ConnectError, Host, SharedUpstream,
+        ConnectError, SharedUpstream, UpstreamHost,
         connect::{Connected, connect},
         host_state::ProbeFailure,
-        http2::{Http2Connection, StreamNeeds},
+        http2::{StreamNeeds, UpstreamHttp2Connection},
         io::UpstreamIo,
     },
 };
 
-/// How probes name themselves.
+/// The `user-agent` of probes.
 const AGENT: &str = concat!("tollgate-health/", env!("CARGO_PKG_VERSION"));
 
-/// The longest head of a response, and how much of its body is read.
+/// The longest head of a response, and the most bytes of its body that are read.
 const MAX_HEAD: usize = 64 << 10;
 const MAX_BODY: usize = 64 << 10;
 const MAX_FIELDS: usize = 128;
 
-/// How long the rest of a response is read that has told enough: a server that is not listened to logs an error.
+/// How long the rest of a response is read after its status: some servers log an error if the connection is closed
+/// earlier.
 const REST: Duration = Duration::from_millis(100);
 
 /// The method of `grpc.health.v1` (<https://github.com/grpc/grpc/blob/master/doc/health-checking.md>).
 const GRPC_CHECK: PathAndQuery = PathAndQuery::from_static("/grpc.health.v1.Health/Check");
 
-/// The longest answer to it.
-const MAX_GRPC_ANSWER: usize = 4 << 10;
+/// The longest response to it.
+const MAX_GRPC_RESPONSE: usize = 4 << 10;
 
-/// Probes `host` once, which takes no longer than the check's timeout. `None`: this machine could not open a connection, which
-/// says nothing of the host.
+/// Probes `host` once, within the check's timeout. `None`: this machine could not open a connection, which is no
+/// failure of the host.
 pub(super) async fn probe(
     upstream: &SharedUpstream,
-    host: &Host,
+    host: &UpstreamHost,
     check: &HealthCheck,
 ) -> Option<Result<(), ProbeFailure>> {
     let late = Instant::now() + check.timeout;
@@ -66,15 +67,15 @@ pub(super) async fn probe(
     Some(result.map_err(|reason| ProbeFailure { reason, is_unreachable: false }))
 }
 
-/// Asks `host` over a new connection. An error is the end of a sentence.
-async fn ask(connected: Connected, host: &Host, check: &HealthCheck) -> Result<(), String> {
+/// Sends the probe over a new connection to `host`. An error is the end of a sentence.
+async fn ask(connected: Connected, host: &UpstreamHost, check: &HealthCheck) -> Result<(), String> {
     let endpoint = &host.endpoint;
     match &check.probe {
         Probe::Tcp => Ok(()),
         Probe::Http { path, host, statuses } => {
             let host = host.as_ref().unwrap_or(&endpoint.authority);
             let status = if connected.is_http2 {
-                let requests = open_http2(connected.io, connected.tls_version).await?;
+                let requests = open_http2(connected, endpoint).await?;
                 http2_status(requests, endpoint, path, host).await?
             } else {
                 http1_status(connected.io, path, host).await?
@@ -89,16 +90,16 @@ async fn ask(connected: Connected, host: &Host, check: &HealthCheck) -> Result<(
         }
         Probe::Grpc { service, host } => {
             let host = host.as_ref().unwrap_or(&endpoint.authority);
-            let requests = open_http2(connected.io, connected.tls_version).await?;
+            let requests = open_http2(connected, endpoint).await?;
             grpc_check(requests, endpoint, host, service, check.timeout).await
         }
     }
 }
 
-/// The status that a host responds with by HTTP/1.1.
+/// The status of a host's response over HTTP/1.1.
 ///
-/// By hand, since a single response without its body is all that is wanted: a client of hyper with other types than those of
-/// requests would be compiled beside theirs.
+/// Written by hand: a probe needs a single response without its body, and a client of hyper with other types than those
+/// of requests would be compiled twice.
 async fn http1_status(
     mut io: UpstreamIo,
     path: &PathAndQuery,
@@ -116,7 +117,7 @@ async fn http1_status(
             return Err("it closed the connection without a response".to_owned());
         }
         while let Some((status, length)) = response_head(&received)? {
-            // What comes before the response itself (RFC 9110, 15.2).
+            // An informational response before the final one (RFC 9110, 15.2).
             if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
                 drop(received.split_to(length));
                 continue;
@@ -131,7 +132,7 @@ async fn http1_status(
                     }
                 }
             };
-            // How it ends changes nothing.
+            // The result does not matter.
             let _ended = timeout(REST, rest).await;
             return Ok(status);
         }
@@ -141,7 +142,7 @@ async fn http1_status(
     }
 }
 
-/// The status of a response, and the length of its head. `None`: it is not whole.
+/// The status of a response, and the length of its head. `None`: the head is not complete.
 fn response_head(received: &[u8]) -> Result<Option<(StatusCode, usize)>, String> {
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let mut response = httparse::Response::new(&mut fields);
@@ -153,17 +154,19 @@ fn response_head(received: &[u8]) -> Result<Option<(StatusCode, usize)>, String>
     Ok(Some((status, length)))
 }
 
-async fn open_http2(io: UpstreamIo, tls_version: u64) -> Result<Http2Requests, String> {
-    let connection = Http2Connection::open(io, tls_version, StreamNeeds::default(), Instant::now());
+async fn open_http2(connected: Connected, endpoint: &Endpoint) -> Result<Http2Requests, String> {
+    let Connected { io, tls_version, .. } = connected;
+    let needs = StreamNeeds::default();
+    let connection = UpstreamHttp2Connection::open(io, endpoint, tls_version, needs, Instant::now());
     let connection = connection.await.map_err(|error| error.to_string())?;
     let requests = connection.requests().ready().await.map_err(|error| broken_stream(&error))?;
     Ok(Http2Requests { requests, _connection: connection })
 }
 
-/// Where a request is sent by HTTP/2, and its connection, which ends with it.
+/// The sender of HTTP/2 requests, and its connection, which is closed with it.
 struct Http2Requests {
     requests: SendRequest<Bytes>,
-    _connection: std::rc::Rc<Http2Connection>,
+    _connection: std::rc::Rc<UpstreamHttp2Connection>,
 }
 
 async fn http2_status(
@@ -176,7 +179,7 @@ async fn http2_status(
     request.headers_mut().insert(http::header::ACCEPT, HeaderValue::from_static("*/*"));
     let (response, _) = http2.requests.send_request(request, true).map_err(|error| broken_stream(&error))?;
     let (head, mut body) = response.await.map_err(|error| broken_stream(&error))?.into_parts();
-    // How it ends changes nothing.
+    // The result does not matter.
     let _ended = timeout(REST, read(&mut body, MAX_BODY)).await;
     Ok(head.status)
 }
@@ -204,12 +207,12 @@ async fn grpc_check(
     grpc_result(response, service).await
 }
 
-/// The request as a message of gRPC: not compressed, its length, and itself.
+/// The request as a message of gRPC: a flag for no compression, the length, and the data.
 fn grpc_message(service: &str) -> Bytes {
     let message = HealthCheckRequest { service: service.to_owned() }.encode_to_vec();
     let mut frame = BytesMut::with_capacity(5 + message.len());
     frame.put_u8(0);
-    // In range: the name of a service is short.
+    // In range: names of services are short.
     frame.put_u32(message.len() as u32);
     frame.extend_from_slice(&message);
     frame.freeze()
@@ -220,7 +223,7 @@ async fn grpc_result(response: Response<RecvStream>, service: &str) -> Result<()
     if head.status != StatusCode::OK {
         return Err(format!("it responded {} to {GRPC_CHECK}", head.status));
     }
-    let answer = read(&mut body, MAX_GRPC_ANSWER).await.map_err(|error| broken_stream(&error))?;
+    let received = read(&mut body, MAX_GRPC_RESPONSE).await.map_err(|error| broken_stream(&error))?;
     let trailers = body.trailers().await.map_err(|error| broken_stream(&error))?;
     let service = if service.is_empty() { "the server".to_owned() } else { format!("service {service}") };
     // A response without a message has its status in the head.
@@ -231,8 +234,8 @@ async fn grpc_result(response: Response<RecvStream>, service: &str) -> Result<()
         Some(status) => return Err(format!("it responded grpc-status {status} to {GRPC_CHECK}")),
         None => return Err(format!("its response to {GRPC_CHECK} is not one of gRPC")),
     }
-    let message = match answer.get(..5) {
-        Some([0, ..]) => answer.get(5..),
+    let message = match received.get(..5) {
+        Some([0, ..]) => received.get(5..),
         _ => None,
     };
     let decoded = message.and_then(|message| HealthCheckResponse::decode(message).ok());
@@ -248,7 +251,7 @@ fn grpc_status(fields: &HeaderMap) -> Option<&str> {
     fields.get("grpc-status")?.to_str().ok()
 }
 
-/// The body as it comes, `most` bytes of it at most.
+/// Reads the body, at most `most` bytes of it.
 async fn read(body: &mut RecvStream, most: usize) -> Result<Vec<u8>, h2::Error> {
     let mut read = Vec::new();
     while read.len() < most

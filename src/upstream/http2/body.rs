@@ -1,9 +1,9 @@
-//! What an endpoint sends on a stream: the body of an answer, or the bytes of a tunnel.
+//! The data that an endpoint sends on a stream: a response body, or the bytes of a tunnel.
 //!
-//! h2 keeps each DATA frame that nobody has read as it came, and gives a connection up whose small frames take much more
-//! memory than they hold. A gRPC service sends each message in a frame of its own, so that some clients that read slowly
-//! would end the streams of all others. Therefore the connection's task takes what nobody reads out of h2 now and then
-//! ([`OpenBodies::hold`]), and joins small frames. Their window is still given back by who reads them.
+//! h2 keeps each unread DATA frame as it was received, and closes a connection whose small frames take much more memory
+//! than their payload. A gRPC service sends each message in a frame of its own, so a few slow readers would end the
+//! streams of all others. Therefore the connection's task regularly moves unread data out of h2
+//! ([`OpenBodies::buffer_unread`]) and joins small frames. The reader still gives their window back.
 
 use std::{
     cell::RefCell,
@@ -23,53 +23,54 @@ use slab::Slab;
 
 use crate::upstream::UpstreamClient;
 
-/// What all responses in the process may hold for clients that do not read them. What comes beyond breaks responses off: of the
-/// address that most is held for, the one that has waited for its client longest.
-const MOST_HELD: usize = 128 << 20;
+/// The most bytes that all responses in the process may buffer for clients that do not read. Beyond that, a response is
+/// broken off: of the address with the most buffered bytes, the one that has waited for its client longest.
+const MAX_BUFFERED: usize = 128 << 20;
 
-/// Once so much is held, endpoints may send less of each response before it is read.
-const MUCH_HELD: usize = MOST_HELD / 2;
+/// From this many buffered bytes on, new connections get a smaller window for each response.
+const MUCH_BUFFERED: usize = MAX_BUFFERED / 2;
 
-/// What is held.
-static HELD: AtomicUsize = AtomicUsize::new(0);
+/// The buffered bytes.
+static BUFFERED: AtomicUsize = AtomicUsize::new(0);
 
-/// Shorter frames are joined: h2 counts as much for a frame itself.
+/// Shorter frames are joined: h2's own cost of a frame is as high.
 const SMALL: usize = 256;
 
-/// A body that ends where its stream does. One that was reset, with whatever code, has not ended (RFC 9113, 8.1).
+/// A response body, which ends with its stream. A stream that was reset, with any code, ends it with an error (RFC
+/// 9113, 8.1).
 pub(in crate::upstream) struct Http2Body(Rc<ListedBody>);
 
-/// A body, and its place among those of its connection.
+/// A body, and its key in the connection's list.
 struct ListedBody {
-    body: RefCell<BodyState>,
+    body: RefCell<BufferedStream>,
     bodies: Rc<OpenBodies>,
     place: usize,
     client: Option<Rc<UpstreamClient>>,
 }
 
-struct BodyState {
+struct BufferedStream {
     stream: RecvStream,
-    held: HeldData,
-    /// The error behind what is held.
+    buffered: BufferedData,
+    /// The error that follows the buffered data.
     error: Option<h2::Error>,
-    /// Of who waits for the next frame.
+    /// Wakes the reader.
     waker: Option<Waker>,
-    /// Bytes still to come, where the length was announced. h2 refuses a body of another one.
+    /// Bytes still to come, if the length was announced. h2 rejects a body of a different length.
     left: Option<u64>,
     has_data: bool,
 }
 
-/// Data in order.
+/// Buffered data, in order.
 #[derive(Default)]
-struct HeldData {
+struct BufferedData {
     frames: VecDeque<Bytes>,
-    /// The small frames behind these.
+    /// The small frames after `frames`.
     joined: BytesMut,
     bytes: usize,
 }
 
 impl Http2Body {
-    /// The body behind a head with these `headers`, one of the connection's `bodies`, for `client`.
+    /// Adds a body with these response `headers` to the connection's `bodies`.
     pub(super) fn new(
         stream: RecvStream,
         headers: &HeaderMap,
@@ -78,8 +79,14 @@ impl Http2Body {
     ) -> Self {
         let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
         let left = length.and_then(|length| length.parse().ok());
-        let body =
-            BodyState { stream, held: HeldData::default(), error: None, waker: None, left, has_data: true };
+        let body = BufferedStream {
+            stream,
+            buffered: BufferedData::default(),
+            error: None,
+            waker: None,
+            left,
+            has_data: true,
+        };
         let mut all = bodies.0.borrow_mut();
         let entry = all.vacant_entry();
         let (bodies, place) = (Rc::clone(bodies), entry.key());
@@ -89,7 +96,7 @@ impl Http2Body {
         Self(listed)
     }
 
-    /// The next frame. Its window is given back: the caller has room for it.
+    /// The next frame. Its window is given back at once: the caller has room for it.
     pub(in crate::upstream) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
@@ -103,11 +110,11 @@ impl Http2Body {
         Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers))))
     }
 
-    /// The next data; `None`: there is no more.
+    /// The next data. `None`: there is no more.
     pub(super) fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, h2::Error>>> {
         let body = &mut *self.0.body.borrow_mut();
-        let next = if let Some(data) = body.held.next() {
-            self.0.no_longer_held(data.len());
+        let next = if let Some(data) = body.buffered.next() {
+            self.0.remove_buffered(data.len());
             Some(Ok(data))
         } else if let Some(error) = body.error.take() {
             Some(Err(error))
@@ -129,15 +136,15 @@ impl Http2Body {
         Poll::Ready(next)
     }
 
-    /// Lets the endpoint send as many bytes more.
+    /// Lets the endpoint send this many more bytes.
     pub(super) fn release(&mut self, bytes: usize) {
-        // An error means that the stream has ended, which the next frame tells.
+        // An error means that the stream has ended: the next frame reports it.
         let _ended = self.0.body.borrow_mut().stream.flow_control().release_capacity(bytes);
     }
 
     pub(in crate::upstream) fn is_end_stream(&self) -> bool {
         let body = self.0.body.borrow();
-        body.held.is_empty() && body.error.is_none() && body.stream.is_end_stream()
+        body.buffered.is_empty() && body.error.is_none() && body.stream.is_end_stream()
     }
 
     pub(in crate::upstream) fn size_hint(&self) -> SizeHint {
@@ -151,38 +158,38 @@ impl fmt::Debug for Http2Body {
     }
 }
 
-impl BodyState {
-    /// Takes out of h2 what nobody has read: how many bytes.
-    fn hold(&mut self) -> usize {
-        let before = self.held.bytes;
-        // h2 tells one task alone of what comes next: still who waits for it.
+impl BufferedStream {
+    /// Moves unread data out of h2. Returns the number of bytes.
+    fn buffer_unread(&mut self) -> usize {
+        let before = self.buffered.bytes;
+        // h2 wakes only one task for the next frame: this has to remain the reader.
         let waker = self.waker.as_ref().unwrap_or(Waker::noop());
         let mut cx = Context::from_waker(waker);
         while self.has_data && self.error.is_none() {
             match self.stream.poll_data(&mut cx) {
-                Poll::Ready(Some(Ok(data))) => self.held.push(data),
+                Poll::Ready(Some(Ok(data))) => self.buffered.push(data),
                 Poll::Ready(Some(Err(error))) => self.error = Some(error),
                 Poll::Ready(None) => self.has_data = false,
                 Poll::Pending => break,
             }
         }
-        self.held.bytes - before
+        self.buffered.bytes - before
     }
 }
 
 impl ListedBody {
-    fn no_longer_held(&self, bytes: usize) {
+    fn remove_buffered(&self, bytes: usize) {
         if bytes == 0 {
             return;
         }
-        HELD.fetch_sub(bytes, Relaxed);
+        BUFFERED.fetch_sub(bytes, Relaxed);
         if let Some(client) = &self.client {
-            client.no_longer_held(bytes);
+            client.remove_buffered(bytes);
         }
     }
 }
 
-impl HeldData {
+impl BufferedData {
     fn push(&mut self, data: Bytes) {
         self.bytes += data.len();
         if data.len() < SMALL {
@@ -210,27 +217,27 @@ impl HeldData {
 impl Drop for ListedBody {
     fn drop(&mut self) {
         self.bodies.0.borrow_mut().remove(self.place);
-        self.no_longer_held(self.body.borrow().held.bytes);
+        self.remove_buffered(self.body.borrow().buffered.bytes);
     }
 }
 
-/// The bodies of a connection that are not over.
+/// The unfinished bodies of a connection.
 #[derive(Default)]
 pub(super) struct OpenBodies(RefCell<Slab<Weak<ListedBody>>>);
 
 impl OpenBodies {
-    /// Takes out of h2 what nobody has read of any.
-    pub(super) fn hold(&self) {
+    /// Moves unread data of all bodies out of h2.
+    pub(super) fn buffer_unread(&self) {
         let mut last = None;
         for listed in self.0.borrow().iter().filter_map(|(_, listed)| listed.upgrade()) {
-            let bytes = listed.body.borrow_mut().hold();
-            HELD.fetch_add(bytes, Relaxed);
+            let bytes = listed.body.borrow_mut().buffer_unread();
+            BUFFERED.fetch_add(bytes, Relaxed);
             if let Some(client) = &listed.client {
-                client.held(bytes);
+                client.add_buffered(bytes);
                 last = Some(Rc::clone(client));
             }
         }
-        if HELD.load(Relaxed) > MOST_HELD
+        if BUFFERED.load(Relaxed) > MAX_BUFFERED
             && let Some(client) = last
         {
             client.evict_heaviest(Instant::now());
@@ -238,7 +245,7 @@ impl OpenBodies {
     }
 }
 
-/// Whether much is held for clients that do not read.
-pub(super) fn is_much_held() -> bool {
-    HELD.load(Relaxed) > MUCH_HELD
+/// Whether much is buffered for clients that do not read.
+pub(super) fn is_much_buffered() -> bool {
+    BUFFERED.load(Relaxed) > MUCH_BUFFERED
 }

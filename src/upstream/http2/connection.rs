@@ -1,11 +1,12 @@
 //! A connection that requests share.
 
 use std::{
+    any::Any,
     cell::{Cell, RefCell},
     future::poll_fn,
     io,
     pin::{Pin, pin},
-    rc::Rc,
+    rc::{Rc, Weak},
     task::{Context, Poll, Waker},
     time::{Duration, Instant},
 };
@@ -15,95 +16,98 @@ use h2::client::{Builder, Connection, SendRequest};
 use tokio::{sync::oneshot, time::timeout};
 
 use super::{
-    body::{OpenBodies, is_much_held},
-    io::{Http2Io, PAUSE, SendWindow},
+    body::{OpenBodies, is_much_buffered},
+    io::{PAUSE, SendWindow, WindowTrackingIo},
     needs::StreamNeeds,
-    resets::{AbandonedStreams, ResetBudget},
+    resets::{EVERY, ResetBudget},
 };
-use crate::upstream::io::UpstreamIo;
+use crate::{config::model::Endpoint, upstream::io::UpstreamIo};
 
 /// The most streams of one connection, however many the endpoint allows.
 const MAX_STREAMS: usize = 100;
 
-/// What an endpoint may send before it was read: 20 Mbit/s over a round trip of 100 ms, and no client that does not read its
-/// response makes the proxy hold more. The connection's window has room for all streams, so that such clients never stop
-/// the others.
+/// Bytes of a response that an endpoint may send before they are read: 20 Mbit/s over a round trip of 100 ms. This is
+/// also the most that the proxy buffers for a client that does not read its response. The connection's window has room
+/// for all streams, so such clients never block the others.
 const STREAM_WINDOW: u32 = 256 << 10;
-/// Likewise of a connection that is opened while much is held for clients that do not read. The window of an open one stays: with h2
-/// 0.4.20 at both ends, some streams stall after a change.
+/// The same for a connection that is opened while much is buffered for clients that do not read. An open connection
+/// keeps its window: with h2 0.4.20 at both ends, some streams stall after a change.
 const SMALL_WINDOW: u32 = 32 << 10;
 const CONNECTION_WINDOW: u32 = STREAM_WINDOW * MAX_STREAMS as u32;
 
-/// Bytes of a request's body that are held for an endpoint that does not take them yet.
+/// Bytes of a request body that are buffered for an endpoint that does not accept them yet.
 const SEND_BUFFER: usize = 64 << 10;
 
-/// The longest head of an answer.
+/// The longest head of a response.
 const MAX_HEAD: u32 = 64 << 10;
 
-/// How long a connection without streams may take to tell the endpoint that it ends.
+/// How long a connection without streams may take to send GOAWAY and close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a silent connection may still get requests, where no other one may be opened. One that lives answers one of them by
-/// then; one that is dead is closed when they have timed out.
+/// How long a silent connection may still get requests where no other one may be opened. A live connection responds to
+/// one of them within this time; a dead one is closed when they have timed out.
 const PROBATION: Duration = Duration::from_secs(5);
 
-/// One connection to an endpoint. Closed when it is dropped, which its last stream does once the pool has retired it.
-pub(in crate::upstream) struct Http2Connection {
+/// One connection to an endpoint. Dropping it closes it: its last stream does so once the pool has retired it.
+pub(in crate::upstream) struct UpstreamHttp2Connection {
+    pub(super) endpoint: Endpoint,
     /// The version of the TLS settings that it was opened under. 0: it has no TLS.
     pub(in crate::upstream) tls_version: u64,
-    /// Never sent with: each stream takes a clone.
+    /// Never used to send: each stream takes a clone.
     requests: RefCell<SendRequest<Bytes>>,
     /// Streams that the endpoint allows at a time.
     limit: Rc<Cell<usize>>,
-    /// Streams that are taken.
+    /// Open streams.
     streams: Cell<usize>,
     /// When the last stream ended.
     idle_since: Cell<Instant>,
-    /// Bytes that were received.
+    /// Bytes received.
     received: Rc<Cell<u64>>,
-    /// When a request was given up for which nothing had come, and how many those were then.
+    /// When a request was given up without a byte from the endpoint, and the bytes received by then.
     silent_at: Cell<Option<(Instant, u64)>>,
-    /// Whether it has one stream at a time, of a request that must not share it.
+    /// Whether it has only one stream at a time, because its request must not share a connection.
     is_alone: bool,
-    /// Streams that were opened.
+    /// Streams opened so far.
     opened: Cell<u64>,
     window: Rc<SendWindow>,
     resets: ResetBudget,
     /// Whether its streams have small windows.
     is_narrow: bool,
-    /// Whether it is to take no other stream, for the sake of those that it has.
+    /// Whether it takes no more streams, to spare its current ones.
     is_worn: Cell<bool>,
-    /// Those that wait to be reset.
-    pub(super) abandoned: AbandonedStreams,
+    /// Handles of streams that wait to be reset; dropping a handle resets the stream. Until then the endpoint sends at
+    /// most as much of a response as the stream's window allows.
+    abandoned: RefCell<Vec<Box<dyn Any>>>,
     bodies: Rc<OpenBodies>,
-    /// Told of the end by being dropped.
+    /// Dropping it tells the connection's task to close.
     _dropped: oneshot::Sender<()>,
 }
 
-impl Http2Connection {
-    /// Begins HTTP/2 on `stream`, and waits until the endpoint has: only then it is known that it speaks HTTP/2, and how
-    /// many streams it allows.
+impl UpstreamHttp2Connection {
+    /// Begins HTTP/2 on `stream`, and waits for the endpoint's settings: only then is it known that the endpoint speaks
+    /// HTTP/2, and how many streams it allows.
     ///
     /// # Errors
     /// The endpoint has closed the connection, or does not speak HTTP/2.
     pub(in crate::upstream) async fn open(
         stream: UpstreamIo,
+        endpoint: &Endpoint,
         tls_version: u64,
         needs: StreamNeeds,
         now: Instant,
     ) -> io::Result<Rc<Self>> {
         let received = Rc::<Cell<u64>>::default();
         let window = SendWindow::new();
-        let is_narrow = is_much_held();
+        let is_narrow = is_much_buffered();
         let handshake = Builder::new()
-            // None are allowed until the endpoint has said how many.
+            // 0 until the endpoint has sent its own limit.
             .initial_max_send_streams(0)
             .enable_push(false)
             .initial_window_size(if is_narrow { SMALL_WINDOW } else { STREAM_WINDOW })
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buffer_size(SEND_BUFFER)
             .max_header_list_size(MAX_HEAD)
-            .handshake(Http2Io::new(stream, Rc::clone(&received), Rc::clone(&window)));
+            .handshake(WindowTrackingIo::new(stream, Rc::clone(&received), Rc::clone(&window)));
         let (requests, mut connection) = handshake.await.map_err(no_http2)?;
         poll_fn(|cx| match Pin::new(&mut connection).poll(cx) {
             Poll::Ready(Ok(())) => Poll::Ready(Err(io::Error::other(
@@ -125,6 +129,7 @@ impl Http2Connection {
         };
         tokio::task::spawn_local(driver.drive(dropped));
         Ok(Rc::new(Self {
+            endpoint: endpoint.clone(),
             tls_version,
             requests: RefCell::new(requests),
             limit,
@@ -138,13 +143,13 @@ impl Http2Connection {
             resets: ResetBudget::new(),
             is_narrow,
             is_worn: Cell::new(false),
-            abandoned: AbandonedStreams::default(),
+            abandoned: RefCell::default(),
             bodies,
             _dropped: sender,
         }))
     }
 
-    /// Whether it takes streams at all: it was not closed, and the endpoint has not said that it goes away.
+    /// Whether it takes streams at all: it is open, and the endpoint has sent no GOAWAY.
     pub(in crate::upstream) fn is_open(&self) -> bool {
         let mut nobody = Context::from_waker(Waker::noop());
         matches!(self.requests.borrow_mut().poll_ready(&mut nobody), Poll::Ready(Ok(())))
@@ -163,32 +168,44 @@ impl Http2Connection {
             && (needs.window == 0 || self.window.takes(needs.window, self.streams.get() == 0))
     }
 
-    /// Streams that were opened so far.
+    /// Streams opened so far.
     pub(super) fn opened(&self) -> u64 {
         self.opened.get()
     }
 
-    /// Whether it is to take no other stream: for the sake of those that it has, or since others have larger windows again.
+    /// Whether it takes no more streams: to spare its current ones, or because new connections have larger windows
+    /// again.
     pub(in crate::upstream) fn is_worn(&self) -> bool {
-        self.is_worn.get() || self.is_narrow && !is_much_held()
+        self.is_worn.get() || self.is_narrow && !is_much_buffered()
     }
 
-    /// Whether another stream of it may be reset now, and counts it. If not, the connection takes no other.
+    /// Whether another stream of it may be reset now. If so, counts the reset; if not, the connection takes no more
+    /// streams.
     pub(super) fn may_reset(&self, now: Instant) -> bool {
         let may = self.resets.take(self.opened.get(), now);
-        // Where it has one stream at a time, to close it costs nobody anything.
+        // With one stream at a time, closing it costs nobody anything.
         if !may || self.is_alone {
             self.is_worn.set(true);
         }
         may
     }
 
-    /// Streams that are taken.
+    /// Resets a stream, by dropping its `handle`, once the budget allows it. A connection without other streams by then
+    /// is closed instead.
+    pub(super) fn abandon(self: &Rc<Self>, handle: impl Any) {
+        let mut abandoned = self.abandoned.borrow_mut();
+        abandoned.push(Box::new(handle));
+        if abandoned.len() == 1 {
+            tokio::task::spawn_local(reset_abandoned(Rc::downgrade(self)));
+        }
+    }
+
+    /// Open streams.
     pub(in crate::upstream) fn streams(&self) -> usize {
         self.streams.get()
     }
 
-    /// Whether it has no stream since `before`.
+    /// Whether it has had no stream since `before`.
     pub(in crate::upstream) fn is_idle_since(&self, before: Instant) -> bool {
         self.streams.get() == 0 && self.idle_since.get() <= before
     }
@@ -208,56 +225,56 @@ impl Http2Connection {
         self.idle_since.set(now);
     }
 
-    /// Where streams are opened. The pool counts them ([`Http2Connection::has_room`]).
+    /// Opens streams. The pool counts them ([`UpstreamHttp2Connection::has_room`]).
     pub(in crate::upstream) fn requests(&self) -> SendRequest<Bytes> {
         self.requests.borrow().clone()
     }
 
-    /// Bytes that were received so far.
+    /// Bytes received so far.
     pub(super) fn received(&self) -> u64 {
         self.received.get()
     }
 
-    /// A request was given up, and nothing at all has come while it waited.
+    /// A request was given up, and nothing was received while it waited.
     pub(super) fn note_silence(&self) {
         if !self.is_silent() {
             self.silent_at.set(Some((Instant::now(), self.received())));
         }
     }
 
-    /// Whether nothing has come since a request was given up: it may be dead without anybody's knowing.
+    /// Whether nothing was received since a request was given up: the connection may be dead without a sign of it.
     pub(in crate::upstream) fn is_silent(&self) -> bool {
         self.silent_at.get().is_some_and(|(_, received)| received == self.received())
     }
 
-    /// Whether it has been silent for so long that it is to be taken for dead.
+    /// Whether it has been silent for so long that it counts as dead.
     pub(in crate::upstream) fn is_given_up(&self) -> bool {
         self.is_silent() && self.silent_at.get().is_some_and(|(since, _)| since.elapsed() >= PROBATION)
     }
 
-    /// The bodies of its answers.
+    /// The bodies of its responses.
     pub(super) fn bodies(&self) -> &Rc<OpenBodies> {
         &self.bodies
     }
 }
 
-/// The connection as its own task has it.
+/// The connection as its own task drives it.
 struct ConnectionDriver {
-    connection: Connection<Http2Io, Bytes>,
+    connection: Connection<WindowTrackingIo, Bytes>,
     limit: Rc<Cell<usize>>,
     received: Rc<Cell<u64>>,
     bodies: Rc<OpenBodies>,
 }
 
 impl ConnectionDriver {
-    /// Drives the connection until it ends, or has been dropped and could say so.
+    /// Drives the connection until it ends, or until it was dropped and closed in order.
     async fn drive(mut self, dropped: oneshot::Receiver<()>) {
-        let mut hold_at = PAUSE;
+        let mut buffer_at = PAUSE;
         let mut ended = pin!(poll_fn(|cx| {
-            // Those who read had their turn since.
-            if self.received.get() >= hold_at {
-                self.bodies.hold();
-                hold_at = self.received.get() + PAUSE;
+            // Readers had their turn since.
+            if self.received.get() >= buffer_at {
+                self.bodies.buffer_unread();
+                buffer_at = self.received.get() + PAUSE;
             }
             let polled = Pin::new(&mut self.connection).poll(cx);
             self.limit.set(self.connection.max_concurrent_send_streams());
@@ -266,12 +283,27 @@ impl ConnectionDriver {
         let result = tokio::select! {
             biased;
             result = &mut ended => result,
-            // It was dropped: it says so, and ends by itself.
+            // It was dropped: it sends GOAWAY, and ends by itself.
             _ = dropped => timeout(CLOSE_TIMEOUT, ended).await.unwrap_or(Ok(())),
         };
         if let Err(error) = result {
-            // The requests on it learn of it from their answers.
+            // Its requests get the error from their response futures.
             tracing::debug!("connection to an endpoint ended: {error}");
+        }
+    }
+}
+
+/// Resets the abandoned streams of a connection, one by one.
+async fn reset_abandoned(connection: Weak<UpstreamHttp2Connection>) {
+    loop {
+        tokio::time::sleep(EVERY).await;
+        let Some(connection) = connection.upgrade() else { return };
+        let mut abandoned = connection.abandoned.borrow_mut();
+        if connection.may_reset(Instant::now()) {
+            abandoned.pop();
+        }
+        if abandoned.is_empty() {
+            return;
         }
     }
 }

@@ -15,28 +15,29 @@ use crate::{
     upstream::io::UpstreamIo,
 };
 
-/// A stream on which a failed write does not keep answers from being read that were already sent.
+/// A stream on which a failed write does not hide responses that were already sent.
 ///
-/// h2 reads nothing while it can't write. So what is written after the other side has hung up is thrown away, and the read
-/// side, which learns of the end as surely, tells it.
+/// h2 reads nothing while it can't write. So data written after the other side has hung up is thrown away. The read
+/// side reports the hangup just as surely.
 ///
-/// After so many bytes ([`PAUSE`]) it lets other tasks have their turn.
-pub(super) struct Http2Io {
+/// After each [`PAUSE`] bytes it lets other tasks have their turn.
+pub(super) struct WindowTrackingIo {
     stream: UpstreamIo,
-    /// Bytes that were read.
+    /// Bytes read.
     received: Rc<Cell<u64>>,
-    /// At how many bytes it lets others have their turn.
+    /// The number of bytes at which it next lets other tasks have their turn.
     pause_at: u64,
     window: Rc<SendWindow>,
     sent_frames: FrameFollower,
     received_frames: FrameFollower,
 }
 
-/// What the endpoint takes of all bodies on a connection before it has read what it was sent (RFC 9113, 6.9). h2 does not tell.
+/// Bytes of all request bodies on a connection that the endpoint accepts before it has read the earlier ones (RFC 9113,
+/// 6.9). h2 does not expose this.
 #[derive(Debug)]
 pub(super) struct SendWindow {
     left: Cell<i64>,
-    /// The most that there was.
+    /// The highest value so far.
     most: Cell<i64>,
 }
 
@@ -44,13 +45,13 @@ pub(super) struct SendWindow {
 const FIRST_WINDOW: i64 = 65_535;
 
 impl SendWindow {
-    /// That of a connection that begins.
+    /// The window of a new connection.
     pub(super) fn new() -> Rc<Self> {
         Rc::new(Self { left: Cell::new(FIRST_WINDOW), most: Cell::new(FIRST_WINDOW) })
     }
 
-    /// Whether so many bytes are taken at once, or as many as ever. On a connection that `is_idle` nothing is unread, but endpoints
-    /// open the window again only once half of it is used.
+    /// Whether the endpoint accepts this many bytes at once, or at least as many as it ever did. On an `is_idle`
+    /// connection nothing is unread, but endpoints reopen the window only once half of it is used.
     pub(super) fn takes(&self, bytes: u32, is_idle: bool) -> bool {
         let most = if is_idle { self.most.get() / 2 } else { self.most.get() };
         self.left.get() >= most.min(bytes.into())
@@ -62,11 +63,11 @@ impl SendWindow {
     }
 }
 
-/// What is read without a pause, at least: at one byte a frame, h2 counts 3.3 MB for that, a quarter of what it lets an
-/// endpoint send.
+/// Bytes read without a pause, at least. In frames of one byte, h2 counts 3.3 MB for that: a quarter of the most that
+/// it lets an endpoint send.
 pub(super) const PAUSE: u64 = 128 << 10;
 
-impl Http2Io {
+impl WindowTrackingIo {
     pub(super) fn new(stream: UpstreamIo, received: Rc<Cell<u64>>, window: Rc<SendWindow>) -> Self {
         let (sent_frames, received_frames) = (FrameFollower::of_client(), FrameFollower::of_server());
         Self { stream, received, pause_at: PAUSE, window, sent_frames, received_frames }
@@ -77,7 +78,7 @@ impl Http2Io {
     }
 }
 
-impl AsyncRead for Http2Io {
+impl AsyncRead for WindowTrackingIo {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -102,7 +103,7 @@ impl AsyncRead for Http2Io {
     }
 }
 
-impl AsyncWrite for Http2Io {
+impl AsyncWrite for WindowTrackingIo {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write(cx, buf);
         let result = self.unless_hung_up(result, buf.len());

@@ -1,4 +1,4 @@
-//! The head of a request as HTTP/2 has it.
+//! The head of a request in HTTP/2.
 
 use h2::ext::Protocol;
 use http::{
@@ -11,10 +11,10 @@ use http_body::SizeHint;
 
 use crate::config::model::Endpoint;
 
-/// The head of a request with a body of this `length`: without the fields of a connection (RFC 9113, 8.2.2), and with its
-/// host in `:authority`. The handshake of a WebSocket becomes an extended CONNECT (RFC 8441, 5).
+/// The head of a request with a body of this `length`: without connection-specific fields (RFC 9113, 8.2.2), and with
+/// the host in `:authority`. The handshake of a WebSocket becomes an extended CONNECT (RFC 8441, 5).
 ///
-/// A host that can be no authority stays where it is.
+/// A host that is not a valid authority remains in its field.
 pub(super) fn http2_head(mut head: request::Parts, length: &SizeHint, endpoint: &Endpoint) -> Request<()> {
     let headers = &mut head.headers;
     headers.remove(header::CONNECTION);
@@ -38,11 +38,11 @@ pub(super) fn http2_head(mut head: request::Parts, length: &SizeHint, endpoint: 
             parts.authority = Some(authority);
             let target = head.uri.path_and_query().cloned();
             parts.path_and_query = Some(target.unwrap_or_else(|| PathAndQuery::from_static("/")));
-            // All three parts are there.
+            // All three parts are present.
             head.uri = Uri::from_parts(parts).unwrap_or(head.uri);
             head.version = Version::HTTP_2;
         }
-        // So h2 takes a request whose host is not in `:authority`.
+        // In this version h2 accepts a request whose host is not in `:authority`.
         None => head.version = Version::HTTP_11,
     }
     Request::from_parts(head, ())

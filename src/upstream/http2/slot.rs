@@ -13,62 +13,48 @@ use bytes::Bytes;
 use h2::{Reason, SendStream, client::ResponseFuture, ext::Protocol};
 use http::{Request, Response, StatusCode};
 
-use super::{
-    body::Http2Body, connection::Http2Connection, request::http2_head, resets::AbandonedStreams,
-    tunnel::Http2Tunnel, upload::Upload,
-};
+use super::{body::Http2Body, connection::UpstreamHttp2Connection, request::http2_head, upload::Upload};
 use crate::upstream::{
-    ExchangeError, HostPool, IncomingBody, OnInformational, RequestBody, SendError, UpstreamClient,
-    UpstreamPool,
+    ExchangeError, IncomingBody, OnInformational, OutgoingBody, SendError, UpstreamClient,
 };
 
-/// A stream that outlasts this without a byte from the endpoint, and is then given up, makes its connection suspicious.
+/// A stream that is given up after at least this time without a byte from the endpoint makes its connection suspicious.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// The right to one stream of a connection. Dropped before the whole answer has come, the stream is reset, now or later.
-pub(in crate::upstream) struct StreamSlot<B: RequestBody> {
-    host: Rc<HostPool<B>>,
-    pool: Rc<UpstreamPool<B>>,
-    state: Rc<StreamState<B>>,
-}
-
-/// How far the request has come.
-struct StreamState<B> {
-    connection: Rc<Http2Connection>,
-    /// Whose request it is, once that is known.
+/// The right to one stream of a connection, and the state of the request on it.
+pub(in crate::upstream) struct StreamSlot<B> {
+    pub(in crate::upstream) connection: Rc<UpstreamHttp2Connection>,
+    /// The client of the request, once that is known.
     client: OnceCell<Rc<UpstreamClient>>,
     sending: Cell<Sending<B>>,
-    /// When it was sent, and what had been received by then. `None`: it does not wait for the head of an answer.
+    /// When the request was sent, and the bytes received on the connection by then. `None`: it does not wait for a
+    /// response head.
     waiting: Cell<Option<(Instant, u64)>>,
-    /// Whether its body broke off before the head of the answer has come, which that who waits for it is told.
+    /// Whether the body broke off before the response head, which ends the wait for that.
     is_broken: Cell<bool>,
     waiter: Cell<Option<Waker>>,
-    /// Whether it is no doing of its client if it ends before its time.
+    /// Whether an early end is not the client's fault.
     is_excused: Cell<bool>,
 }
 
-/// The sending side of a stream. While anybody has it, the stream is not reset.
+/// The sending side of a stream. The stream is not reset while a handle of it exists.
 #[derive(Default)]
 enum Sending<B> {
     /// Nothing was sent, or the stream has ended.
     #[default]
     Nothing,
-    /// The request was sent to its end.
+    /// The whole request was sent.
     Whole(SendStream<Bytes>),
     Upload(Upload<B>),
     /// The stream switches protocols.
     Tunnel(SendStream<Bytes>),
 }
 
-impl<B: RequestBody> StreamSlot<B> {
-    /// Takes a stream of `connection` to `host`, which has room.
-    pub(in crate::upstream) fn take(
-        connection: Rc<Http2Connection>,
-        host: &Rc<HostPool<B>>,
-        pool: &Rc<UpstreamPool<B>>,
-    ) -> Self {
+impl<B: OutgoingBody> StreamSlot<B> {
+    /// Takes a stream of `connection`, which has room.
+    pub(in crate::upstream) fn take(connection: Rc<UpstreamHttp2Connection>) -> Rc<Self> {
         connection.take_stream();
-        let state = StreamState {
+        Rc::new(Self {
             connection,
             client: OnceCell::new(),
             sending: Cell::default(),
@@ -76,53 +62,52 @@ impl<B: RequestBody> StreamSlot<B> {
             is_broken: Cell::new(false),
             waiter: Cell::new(None),
             is_excused: Cell::new(false),
-        };
-        Self { host: Rc::clone(host), pool: Rc::clone(pool), state: Rc::new(state) }
+        })
     }
 
-    /// It is for a request of `client`.
+    /// Sets the client of the request.
     pub(in crate::upstream) fn set_client(&self, client: &Rc<UpstreamClient>) {
-        let _twice = self.state.client.set(Rc::clone(client));
+        let _twice = self.client.set(Rc::clone(client));
     }
 
-    /// Whether a WebSocket may pass on it.
+    /// Whether the stream can carry a WebSocket.
     pub(in crate::upstream) fn offers_websockets(&self) -> bool {
-        self.state.connection.offers_websockets()
+        self.connection.offers_websockets()
     }
 
     /// Whether the connection has had other streams.
     pub(in crate::upstream) fn has_had_company(&self) -> bool {
-        self.state.connection.opened() > 1
+        self.connection.opened() > 1
     }
 
-    /// If the request ends before its time, that is no doing of its client.
+    /// An early end of the request is not its client's fault.
     pub(in crate::upstream) fn excuse_client(&self) {
-        self.state.is_excused.set(true);
+        self.is_excused.set(true);
     }
 
-    /// Sends `request` and waits for the head of the answer.
+    /// Sends `request` and waits for the response head.
     ///
-    /// The handshake of a WebSocket is answered as by HTTP/1.1: with 101 where the endpoint has accepted it.
+    /// For the handshake of a WebSocket the response is the one of HTTP/1.1: 101 if the endpoint has accepted it.
     pub(in crate::upstream) fn send(
-        &self,
+        self: &Rc<Self>,
         request: Request<B>,
     ) -> impl Future<Output = Result<Response<IncomingBody>, SendError<B>>> + use<B> {
-        let (state, host) = (Rc::clone(&self.state), Rc::clone(&self.host));
+        let slot = Rc::clone(self);
         async move {
             let (head, body) = request.into_parts();
-            // The head goes to h2, which does not give it back.
+            // h2 takes the head, and does not give it back.
             let copy = head.clone();
             let mut repeatable = body.repeatable();
             let is_idempotent = head.method.is_idempotent();
             let on_informational = head.extensions.get::<OnInformational>().cloned();
-            let message = http2_head(head, &body.size_hint(), &host.endpoint);
+            let message = http2_head(head, &body.size_hint(), &slot.connection.endpoint);
             let is_tunnel = message.extensions().get::<Protocol>().is_some();
             let is_empty = body.is_end_stream();
             let may_repeat = is_idempotent && !is_tunnel;
             let is_whole = is_empty && !is_tunnel;
-            state.waiting.set(Some((Instant::now(), state.connection.received())));
-            let result = match state.connection.requests().send_request(message, is_whole) {
-                Ok((answer, mut stream)) => {
+            slot.waiting.set(Some((Instant::now(), slot.connection.received())));
+            let result = match slot.connection.requests().send_request(message, is_whole) {
+                Ok((response, mut stream)) => {
                     let sending = if is_tunnel {
                         Sending::Tunnel(stream)
                     } else if is_whole {
@@ -130,20 +115,20 @@ impl<B: RequestBody> StreamSlot<B> {
                     } else {
                         match body.into_whole() {
                             Ok(whole) => {
-                                // An error means that the stream has ended, which the answer tells.
+                                // An error means that the stream has ended: the response reports it.
                                 let _ended = stream.send_data(whole, true);
                                 Sending::Whole(stream)
                             }
                             Err(body) => {
-                                let of = Rc::downgrade(&state);
+                                let of = Rc::downgrade(&slot);
                                 let may_reset =
-                                    move || of.upgrade().is_some_and(|state| state.body_broke_off());
+                                    move || of.upgrade().is_some_and(|slot| slot.body_broke_off());
                                 Sending::Upload(Upload::begin(body, stream, may_reset))
                             }
                         }
                     };
-                    state.sending.set(sending);
-                    state.answer_head(answer, on_informational).await
+                    slot.sending.set(sending);
+                    slot.response_head(response, on_informational).await
                 }
                 Err(error) => {
                     repeatable = repeatable.or(Some(body));
@@ -152,26 +137,26 @@ impl<B: RequestBody> StreamSlot<B> {
             };
             match result {
                 Ok(mut response) => {
-                    state.waiting.set(None);
-                    match state.sending.take() {
+                    slot.waiting.set(None);
+                    match slot.sending.take() {
                         Sending::Tunnel(stream) if response.status().is_success() => {
                             *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-                            state.sending.set(Sending::Tunnel(stream));
+                            slot.sending.set(Sending::Tunnel(stream));
                         }
                         Sending::Tunnel(mut refused) => {
                             let _ended = refused.send_data(Bytes::new(), true);
-                            state.sending.set(Sending::Whole(refused));
+                            slot.sending.set(Sending::Whole(refused));
                         }
-                        sending => state.sending.set(sending),
+                        sending => slot.sending.set(sending),
                     }
                     Ok(response)
                 }
                 Err(error) => {
                     let is_unprocessed = is_unprocessed(&error);
-                    let body = match state.sending.take() {
-                        // Nobody has its body any more, but the stream is to be reset.
-                        sending if state.is_broken.get() => {
-                            state.sending.set(sending);
+                    let body = match slot.sending.take() {
+                        // The body is lost, but the stream still has to be reset.
+                        sending if slot.is_broken.get() => {
+                            slot.sending.set(sending);
                             None
                         }
                         _ if !is_unprocessed && !may_repeat => None,
@@ -185,30 +170,41 @@ impl<B: RequestBody> StreamSlot<B> {
         }
     }
 
-    /// The stream of bytes that it has become with `answer`. `None`: it has not switched protocols.
-    pub(in crate::upstream) fn upgrade(self, answer: IncomingBody) -> Option<Http2Tunnel<B>> {
-        let Sending::Tunnel(sender) = self.state.sending.take() else { return None };
-        let IncomingBody::Http2(body) = answer else { return None };
-        Some(Http2Tunnel::new(body, sender, self))
-    }
-
-    /// The tunnel that the stream has become is dropped before both sides have ended, and the stream is reset with its `sender`.
-    pub(super) fn tunnel_reset(&self, sender: &mut SendStream<Bytes>) {
-        if !has_ended(sender) {
-            self.state.count_end();
-            self.state.connection.may_reset(Instant::now());
+    /// The sending side of a stream that has switched protocols. `None`: it has not.
+    pub(super) fn take_tunnel(&self) -> Option<SendStream<Bytes>> {
+        match self.sending.take() {
+            Sending::Tunnel(sender) => Some(sender),
+            _ => None,
         }
     }
 
-    /// The whole answer was read. What the endpoint did not want of the request is not sent.
-    pub(in crate::upstream) fn release(self) {
-        self.state.waiting.set(None);
-        self.state.sending.set(Sending::Nothing);
+    /// The tunnel on the stream is dropped before both sides have ended, which resets the stream by its `sender`.
+    pub(super) fn tunnel_reset(&self, sender: &mut SendStream<Bytes>) {
+        if !has_ended(sender) {
+            self.count_end();
+            self.connection.may_reset(Instant::now());
+        }
     }
-}
 
-impl<B: RequestBody> StreamState<B> {
-    /// The body of the request broke off. Whether the stream is to be reset now.
+    /// The whole response was read. The rest of the request, which the endpoint did not want, is not sent.
+    pub(in crate::upstream) fn release(&self) {
+        self.waiting.set(None);
+        self.sending.set(Sending::Nothing);
+    }
+
+    /// Gives the stream up. Unless the whole response has come, it is reset, now or later.
+    pub(in crate::upstream) fn give_up(&self) {
+        self.abandon(self.sending.take());
+        // A dropped request counts as well: its client may not wait as long as the proxy does.
+        if let Some((since, received)) = self.waiting.get()
+            && received == self.connection.received()
+            && since.elapsed() >= SILENCE
+        {
+            self.connection.note_silence();
+        }
+    }
+
+    /// The body of the request broke off. Returns whether the stream is to be reset now.
     fn body_broke_off(&self) -> bool {
         if self.waiting.get().is_none() {
             self.count_end();
@@ -228,7 +224,7 @@ impl<B: RequestBody> StreamState<B> {
         }
     }
 
-    /// Has the stream reset, unless it has ended.
+    /// Resets the stream, unless it has ended.
     fn abandon(&self, sending: Sending<B>) {
         let stream = match sending {
             Sending::Nothing => return,
@@ -240,24 +236,24 @@ impl<B: RequestBody> StreamState<B> {
         }
         self.count_end();
         if !self.connection.may_reset(Instant::now()) {
-            AbandonedStreams::add(&self.connection, stream);
+            self.connection.abandon(stream);
         }
     }
 
-    /// The head of the answer.
-    async fn answer_head(
+    /// Waits for the response head.
+    async fn response_head(
         &self,
-        mut answer: ResponseFuture,
+        mut future: ResponseFuture,
         on_informational: Option<OnInformational>,
     ) -> Result<Response<IncomingBody>, h2::Error> {
         let response = poll_fn(|cx| {
-            // Others are skipped.
+            // Without a callback, informational responses are skipped.
             if let Some(on_informational) = &on_informational {
-                while let Poll::Ready(Some(response)) = answer.poll_informational(cx) {
+                while let Poll::Ready(Some(response)) = future.poll_informational(cx) {
                     on_informational.call(&response?);
                 }
             }
-            let polled = Pin::new(&mut answer).poll(cx);
+            let polled = Pin::new(&mut future).poll(cx);
             if polled.is_pending() {
                 if self.is_broken.get() {
                     return Poll::Ready(Err(Reason::CANCEL.into()));
@@ -274,27 +270,12 @@ impl<B: RequestBody> StreamState<B> {
     }
 }
 
-impl<B: RequestBody> Drop for StreamSlot<B> {
-    fn drop(&mut self) {
-        self.state.abandon(self.state.sending.take());
-        let connection = &self.state.connection;
-        // Also where the request that waits for it is dropped: its client may not wait as long as the proxy does.
-        if let Some((since, received)) = self.state.waiting.get()
-            && received == connection.received()
-            && since.elapsed() >= SILENCE
-        {
-            connection.note_silence();
-        }
-        self.pool.stream_ended(connection, &self.host);
-    }
-}
-
 /// Whether the stream was reset, or its connection has ended.
 fn has_ended(stream: &mut SendStream<Bytes>) -> bool {
     stream.poll_reset(&mut Context::from_waker(Waker::noop())).is_ready()
 }
 
-/// Whether the endpoint says that it has done nothing of the request (RFC 9113, 8.7).
+/// Whether the endpoint says that it has not processed the request (RFC 9113, 8.7).
 fn is_unprocessed(error: &h2::Error) -> bool {
     error.is_remote() && (error.is_go_away() || error.reason() == Some(Reason::REFUSED_STREAM))
 }

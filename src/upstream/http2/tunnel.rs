@@ -3,6 +3,7 @@
 use std::{
     io,
     pin::Pin,
+    rc::Rc,
     task::{Context, Poll, ready},
 };
 
@@ -11,26 +12,30 @@ use h2::SendStream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{body::Http2Body, slot::StreamSlot};
-use crate::upstream::RequestBody;
+use crate::upstream::{IncomingBody, OutgoingBody};
 
-/// The bytes of a stream, both ways. Dropped before both sides have ended, the stream is reset.
-pub(in crate::upstream) struct Http2Tunnel<B: RequestBody> {
+/// The bytes of a stream in both directions. If it is dropped before both sides have ended, the stream is reset.
+pub(in crate::upstream) struct Http2Tunnel<B: OutgoingBody> {
     receiver: Http2Body,
     sender: SendStream<Bytes>,
-    /// Bytes that have come, and were not read yet.
+    /// Bytes received, but not read yet.
     received: Bytes,
     is_shut_down: bool,
-    /// Dropped last: the connection takes another stream then.
-    slot: StreamSlot<B>,
+    slot: Rc<StreamSlot<B>>,
 }
 
-impl<B: RequestBody> Http2Tunnel<B> {
-    pub(super) fn new(receiver: Http2Body, sender: SendStream<Bytes>, slot: StreamSlot<B>) -> Self {
-        Self { receiver, sender, received: Bytes::new(), is_shut_down: false, slot }
+impl<B: OutgoingBody> Http2Tunnel<B> {
+    /// Turns the stream of `slot` into a tunnel; `body` is the body of the response. `None`: the stream has not
+    /// switched protocols.
+    pub(in crate::upstream) fn new(body: IncomingBody, slot: &Rc<StreamSlot<B>>) -> Option<Self> {
+        let sender = slot.take_tunnel()?;
+        let IncomingBody::Http2(receiver) = body else { return None };
+        let slot = Rc::clone(slot);
+        Some(Self { receiver, sender, received: Bytes::new(), is_shut_down: false, slot })
     }
 }
 
-impl<B: RequestBody> Drop for Http2Tunnel<B> {
+impl<B: OutgoingBody> Drop for Http2Tunnel<B> {
     fn drop(&mut self) {
         if !self.is_shut_down || !self.receiver.is_end_stream() {
             self.slot.tunnel_reset(&mut self.sender);
@@ -38,7 +43,7 @@ impl<B: RequestBody> Drop for Http2Tunnel<B> {
     }
 }
 
-impl<B: RequestBody> AsyncRead for Http2Tunnel<B> {
+impl<B: OutgoingBody> AsyncRead for Http2Tunnel<B> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -57,7 +62,7 @@ impl<B: RequestBody> AsyncRead for Http2Tunnel<B> {
     }
 }
 
-impl<B: RequestBody> AsyncWrite for Http2Tunnel<B> {
+impl<B: OutgoingBody> AsyncWrite for Http2Tunnel<B> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.sender.reserve_capacity(buf.len());
         loop {
@@ -76,7 +81,7 @@ impl<B: RequestBody> AsyncWrite for Http2Tunnel<B> {
         }
     }
 
-    /// The connection's task sends what was written.
+    /// The connection's task flushes.
     fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

@@ -7,19 +7,19 @@ use h2::{Reason, SendStream};
 use http_body::Frame;
 use tokio::task::AbortHandle;
 
-use crate::upstream::RequestBody;
+use crate::upstream::OutgoingBody;
 
-/// A body that is being sent, until it is dropped.
+/// A body that is being sent. Dropping it stops.
 pub(super) struct Upload<B> {
-    source: Rc<RefCell<Source<B>>>,
+    source: Rc<RefCell<UploadBody<B>>>,
     stream: Rc<RefCell<SendStream<Bytes>>>,
     task: AbortHandle,
 }
 
-struct Source<B> {
+struct UploadBody<B> {
     /// `None`: it was taken back.
     body: Option<B>,
-    /// Whether anything of it was taken.
+    /// Whether any frame was taken.
     is_begun: bool,
 }
 
@@ -29,30 +29,30 @@ impl<B> Drop for Upload<B> {
     }
 }
 
-impl<B: RequestBody> Upload<B> {
-    /// Sends `body`, in a task of its own: it must go on while nobody reads the answer. If it breaks off, `may_reset` tells whether
-    /// the stream is reset at once.
+impl<B: OutgoingBody> Upload<B> {
+    /// Sends `body` in a task of its own, because it must continue while nobody reads the response. If the body breaks
+    /// off, `may_reset` decides whether the stream is reset at once.
     pub(super) fn begin(body: B, stream: SendStream<Bytes>, may_reset: impl Fn() -> bool + 'static) -> Self {
-        let source = Rc::new(RefCell::new(Source { body: Some(body), is_begun: false }));
+        let source = Rc::new(RefCell::new(UploadBody { body: Some(body), is_begun: false }));
         let stream = Rc::new(RefCell::new(stream));
         let task = tokio::task::spawn_local(send(Rc::clone(&source), Rc::clone(&stream), may_reset));
         Self { source, stream, task: task.abort_handle() }
     }
 
-    /// Sends no more. The stream, which is reset once nobody has it any more, unless the body has been sent to its end.
+    /// Stops sending, and returns the stream. Dropping the last handle resets it, unless the whole body was sent.
     pub(super) fn stop(self) -> Rc<RefCell<SendStream<Bytes>>> {
         Rc::clone(&self.stream)
     }
 
-    /// The body, if nothing of it was taken: then it can be sent elsewhere.
+    /// The body, if no frame was taken: then it can be sent elsewhere.
     pub(super) fn take_unbegun(&self) -> Option<B> {
         let mut source = self.source.borrow_mut();
         if source.is_begun { None } else { source.body.take() }
     }
 }
 
-async fn send<B: RequestBody>(
-    source: Rc<RefCell<Source<B>>>,
+async fn send<B: OutgoingBody>(
+    source: Rc<RefCell<UploadBody<B>>>,
     stream: Rc<RefCell<SendStream<Bytes>>>,
     may_reset: impl Fn() -> bool,
 ) {
@@ -68,7 +68,7 @@ async fn send<B: RequestBody>(
             }
             Err(frame) => {
                 if let Ok(trailers) = frame.into_trailers() {
-                    // An error means that the stream has ended, which the answer tells.
+                    // An error means that the stream has ended: the response reports it.
                     let _ended = stream.borrow_mut().send_trailers(trailers);
                     return;
                 }
@@ -77,10 +77,10 @@ async fn send<B: RequestBody>(
     }
 }
 
-/// The next frame, and whether it is the last one. `None`: there is none, because the body has ended, which it tells the
-/// stream; because it broke off, which resets the stream; or because the stream has ended.
-async fn next_frame<B: RequestBody>(
-    source: &RefCell<Source<B>>,
+/// The next frame, and whether it is the last one. `None` if there is no next frame: the body has ended, which ends the
+/// stream; it broke off, which may reset the stream; or the stream itself has ended.
+async fn next_frame<B: OutgoingBody>(
+    source: &RefCell<UploadBody<B>>,
     stream: &RefCell<SendStream<Bytes>>,
     may_reset: &impl Fn() -> bool,
 ) -> Option<(Frame<Bytes>, bool)> {
@@ -96,7 +96,7 @@ async fn next_frame<B: RequestBody>(
     });
     match frame.await? {
         (Some(Ok(frame)), is_last) => return Some((frame, is_last)),
-        // Not with what the client's stream was reset with: that must never look like the end of a message.
+        // Never with the code of the client's own reset: it must not look like the end of a message.
         (Some(Err(_)), _) if may_reset() => stream.borrow_mut().send_reset(Reason::CANCEL),
         (Some(Err(_)), _) => {}
         (None, _) => {
@@ -106,9 +106,9 @@ async fn next_frame<B: RequestBody>(
     None
 }
 
-/// Waits until the stream's window has room. False where the stream has ended.
+/// Waits until the stream's window has room. False: the stream has ended.
 ///
-/// Window is asked for only with data in hand: what a stream holds back and does not use, the connection's others lack.
+/// Reserves window only when there is data to send: reserved but unused window starves the other streams.
 async fn wait_for_window(stream: &RefCell<SendStream<Bytes>>) -> bool {
     stream.borrow_mut().reserve_capacity(1);
     poll_fn(|cx| {

@@ -1,62 +1,31 @@
-//! Connections that requests share: which one gets the next request, and who opens another.
+//! Connections that requests share: which one gets the next request, and which request opens another.
 
 use std::{rc::Rc, time::Duration};
 
 use tokio::{sync::watch, time::timeout_at};
 
-use super::{ConnectError, HostPool, UpstreamPool};
+use super::{
+    host_pool::HostPool,
+    upstream_pool::{PooledConnection, PooledStream, UpstreamPool},
+};
 use crate::upstream::{
-    RequestBody,
-    connection::Link,
-    http2::{Http2Connection, StreamNeeds, StreamSlot},
+    ConnectError, OutgoingBody, StreamNeeds,
+    http2::{StreamSlot, UpstreamHttp2Connection},
     queue::NextRequest,
 };
 
-/// The connections to one host that requests share.
-pub(super) struct SharedConnections {
-    open: Vec<Rc<Http2Connection>>,
-    /// Whether the host is expected to speak HTTP/2.
-    pub(super) is_expected: bool,
-    /// The connection that is being opened, if there is one: closed when that has ended, with the reason if it has failed.
-    opening: Option<watch::Receiver<Option<ConnectError>>>,
+/// The result for a request that may share a connection.
+pub(super) enum Joined<B: OutgoingBody> {
+    Stream(PooledConnection<B>),
+    /// No connection has room: the request has to open one, and to report a failure. `None`: no other request waits for
+    /// it.
+    Opening(Option<OpeningNotice>),
 }
 
-impl SharedConnections {
-    pub(super) fn new(is_expected: bool) -> Self {
-        Self { open: Vec::new(), is_expected, opening: None }
-    }
+/// Reports why the opening of a connection failed to the requests that wait for it. Dropping it ends their wait.
+pub(super) type OpeningNotice = watch::Sender<Option<ConnectError>>;
 
-    fn contains(&self, connection: &Rc<Http2Connection>) -> bool {
-        self.open.iter().any(|open| Rc::ptr_eq(open, connection))
-    }
-
-    /// Connections without streams.
-    pub(super) fn idle(&self) -> usize {
-        self.open.iter().filter(|connection| connection.streams() == 0).count()
-    }
-
-    pub(super) fn close_any_idle(&mut self) -> bool {
-        let idle = self.open.iter().position(|connection| connection.streams() == 0);
-        idle.map(|idle| self.open.swap_remove(idle)).is_some()
-    }
-
-    /// Closes the other connections once their last streams have ended.
-    pub(super) fn retain(&mut self, keep: impl Fn(&Rc<Http2Connection>) -> bool) {
-        self.open.retain(keep);
-    }
-}
-
-/// What a request gets that may share a connection.
-pub(super) enum Joined<B: RequestBody> {
-    Stream(Link<B>),
-    /// None has room, so it has to open one, and to tell others how that ends. `None`: they do not wait for it.
-    Opening(Option<Opening>),
-}
-
-/// Tells those that wait for a connection how its opening has failed. Dropped, the opening has ended.
-pub(super) type Opening = watch::Sender<Option<ConnectError>>;
-
-/// How the opening of a connection that is under way fails. `None`: it does not, or it was given up.
+/// Waits for the end of a connection attempt of another request. `None`: it succeeded, or was given up.
 async fn failure(
     mut under_way: watch::Receiver<Option<ConnectError>>,
     late: tokio::time::Instant,
@@ -66,30 +35,31 @@ async fn failure(
     Ok(failed.ok().and_then(|failed| failed.clone()))
 }
 
-impl<B: RequestBody> UpstreamPool<B> {
-    /// A stream of a connection to `host` that has room: of those the one with the fewest. None of one that is silent.
+impl<B: OutgoingBody> UpstreamPool<B> {
+    /// A stream of a connection to `host` that has room, preferably of the one with the fewest streams. Silent
+    /// connections are skipped.
     pub(super) fn take_stream(
         self: &Rc<Self>,
         host: &Rc<HostPool<B>>,
         needs: StreamNeeds,
-    ) -> Option<Link<B>> {
+    ) -> Option<PooledConnection<B>> {
         let mut connections = host.shared.borrow_mut();
         connections.retain(|connection| host.takes_streams(connection));
         let with_room = connections.open.iter().filter(|open| open.has_room_for(needs) && !open.is_silent());
         let connection = with_room.min_by_key(|connection| connection.streams())?;
-        Some(self.link_to(connection, host))
+        Some(self.pooled_stream(connection, host))
     }
 
-    /// Likewise where no other connection may be opened. A body may have to wait behind others there; and where all connections are
-    /// silent, they may live, and are tried for a while.
+    /// The same where no other connection may be opened. Then a body may wait behind others, and if all connections are
+    /// silent, these are tried for a while.
     pub(super) fn take_any_stream(
         self: &Rc<Self>,
         host: &Rc<HostPool<B>>,
         needs: StreamNeeds,
-    ) -> Option<Link<B>> {
+    ) -> Option<PooledConnection<B>> {
         let needs = StreamNeeds { window: 0, ..needs };
-        if let Some(link) = self.take_stream(host, needs) {
-            return Some(link);
+        if let Some(pooled) = self.take_stream(host, needs) {
+            return Some(pooled);
         }
         let connections = host.shared.borrow();
         if connections.open.iter().any(|open| !open.is_silent()) {
@@ -98,15 +68,21 @@ impl<B: RequestBody> UpstreamPool<B> {
         let with_room =
             connections.open.iter().filter(|open| open.has_room_for(needs) && !open.is_given_up());
         let connection = with_room.min_by_key(|connection| connection.streams())?;
-        Some(self.link_to(connection, host))
+        Some(self.pooled_stream(connection, host))
     }
 
     /// A stream of `connection`, which has room.
-    fn link_to(self: &Rc<Self>, connection: &Rc<Http2Connection>, host: &Rc<HostPool<B>>) -> Link<B> {
-        Link::Http2(Box::new(StreamSlot::take(Rc::clone(connection), host, self)))
+    fn pooled_stream(
+        self: &Rc<Self>,
+        connection: &Rc<UpstreamHttp2Connection>,
+        host: &Rc<HostPool<B>>,
+    ) -> PooledConnection<B> {
+        let slot = StreamSlot::take(Rc::clone(connection));
+        PooledConnection::Http2(Box::new(PooledStream { slot, host: Rc::clone(host), pool: Rc::clone(self) }))
     }
 
-    /// A stream of a connection to `host`, or of one that another request opens. If there is none, the task to open it.
+    /// A stream of a connection to `host`, even of one that another request is opening. Otherwise the request has to
+    /// open one.
     pub(super) async fn join_connection(
         self: &Rc<Self>,
         host: &Rc<HostPool<B>>,
@@ -115,8 +91,8 @@ impl<B: RequestBody> UpstreamPool<B> {
     ) -> Result<Joined<B>, ConnectError> {
         let late = tokio::time::Instant::now() + within;
         loop {
-            if let Some(link) = self.take_stream(host, needs) {
-                return Ok(Joined::Stream(link));
+            if let Some(pooled) = self.take_stream(host, needs) {
+                return Ok(Joined::Stream(pooled));
             }
             let under_way = {
                 let mut connections = host.shared.borrow_mut();
@@ -139,28 +115,28 @@ impl<B: RequestBody> UpstreamPool<B> {
         }
     }
 
-    /// A stream of a `connection` that was opened just now. Requests that wait get the others.
+    /// A stream of a new `connection`. Waiting requests get its other streams.
     pub(super) fn share(
         self: &Rc<Self>,
-        connection: &Rc<Http2Connection>,
+        connection: &Rc<UpstreamHttp2Connection>,
         host: &Rc<HostPool<B>>,
-    ) -> Link<B> {
-        let link = self.link_to(connection, host);
+    ) -> PooledConnection<B> {
+        let pooled = self.pooled_stream(connection, host);
         if !host.is_retired() {
             host.shared.borrow_mut().open.push(Rc::clone(connection));
             while connection.has_room() && self.offer_stream(connection, host) {}
         }
-        link
+        pooled
     }
 
     /// A stream of `connection` has ended.
-    pub(in crate::upstream) fn stream_ended(
+    pub(super) fn stream_ended(
         self: &Rc<Self>,
-        connection: &Rc<Http2Connection>,
+        connection: &Rc<UpstreamHttp2Connection>,
         host: &Rc<HostPool<B>>,
     ) {
         connection.give_stream_back(self.now.get());
-        // A request that waits must not get a stream to a host that has been drained meanwhile.
+        // A waiting request must not get a stream to a host that was drained in the meantime.
         self.follow_hosts();
         let is_useless = connection.is_silent() && connection.streams() == 0;
         if is_useless || !host.takes_streams(connection) {
@@ -177,21 +153,25 @@ impl<B: RequestBody> UpstreamPool<B> {
         }
     }
 
-    /// Gives a stream of `connection`, which has room, to a request that waits. False where none of this worker does.
-    fn offer_stream(self: &Rc<Self>, connection: &Rc<Http2Connection>, host: &Rc<HostPool<B>>) -> bool {
+    /// Gives a stream of `connection`, which has room, to a waiting request. False: no request of this worker waits.
+    fn offer_stream(
+        self: &Rc<Self>,
+        connection: &Rc<UpstreamHttp2Connection>,
+        host: &Rc<HostPool<B>>,
+    ) -> bool {
         match self.next_request(host, |needs| connection.has_room_for(needs)) {
             NextRequest::None => false,
             NextRequest::Here(ticket) => {
                 let waiting = self.waiting.borrow_mut().remove(&ticket);
                 if let Some(waiting) = waiting {
-                    // Dropping it gives it to the next one.
-                    let _gone = waiting.sender.send((self.link_to(connection, host), Rc::clone(host)));
+                    // A dropped stream is offered to the next request.
+                    let _gone = waiting.sender.send((self.pooled_stream(connection, host), Rc::clone(host)));
                 }
                 true
             }
             NextRequest::Elsewhere => {
-                // A stream can't change threads, but the connection's permit can, once its streams have ended. One
-                // connection at a time: streams may last long.
+                // A stream can't move to another thread, but the permit of the connection can, once its streams have
+                // ended. One connection at a time, because streams may last long.
                 let is_yielding = self.yielding.borrow().upgrade().is_some();
                 if connection.streams() == 0 || !is_yielding {
                     *self.yielding.borrow_mut() = Rc::downgrade(connection);
@@ -204,6 +184,6 @@ impl<B: RequestBody> UpstreamPool<B> {
 }
 
 /// Closes a connection once its last stream has ended.
-fn retire_connection<B: RequestBody>(connection: &Rc<Http2Connection>, host: &HostPool<B>) {
+fn retire_connection<B: OutgoingBody>(connection: &Rc<UpstreamHttp2Connection>, host: &HostPool<B>) {
     host.shared.borrow_mut().retain(|open| !Rc::ptr_eq(open, connection));
 }

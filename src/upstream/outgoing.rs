@@ -1,0 +1,23 @@
+//! The body of a request to an endpoint.
+
+use std::error::Error;
+
+use bytes::Bytes;
+
+/// A body that can be sent to an upstream.
+pub trait OutgoingBody:
+    http_body::Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin + 'static
+{
+    /// A copy for a retry, if the whole body is available.
+    fn repeatable(&self) -> Option<Self>
+    where
+        Self: Sized;
+
+    /// The whole body, if it is available.
+    ///
+    /// # Errors
+    /// The body itself, if a part of it is still to come.
+    fn into_whole(self) -> Result<Bytes, Self>
+    where
+        Self: Sized;
+}
