@@ -4,6 +4,7 @@
 //! the `Mapping` that it reads, and a debug build stops where the two differ in a key; the tests hold types, ranges,
 //! defaults and examples against what the readers say.
 
+mod addresses;
 mod bans;
 mod derived;
 mod entries;
@@ -11,15 +12,16 @@ mod explain;
 mod markdown;
 mod place;
 mod policies;
-mod root;
 mod routes;
 mod schema;
+pub(super) mod shims;
 #[cfg(test)]
 mod tests;
 pub(super) mod text;
 mod upstreams;
 
 pub(super) use self::{
+    addresses::ADDRESSES_FILE,
     bans::{ABUSE, BAN},
     derived::{
         Ignored, Read, ReadOver, Settings, Value, count_in, duration_in, flatten, parsed, share_up_to,
@@ -27,7 +29,6 @@ pub(super) use self::{
     },
     place::Place,
     policies::{COST, COUNT, OVERRIDE, POLICY, RECORD, REPLY},
-    root::{ADDRESSES_FILE, ROOT, SHUTDOWN},
     routes::{CORS, HEADER_EDITS, MATCH, REDIRECT, REWRITE, ROUTE, ROUTE_REPLY, SHARE},
     upstreams::{
         BALANCE, ENDPOINT, ENDPOINTS_FILE, HEALTH, OUTLIER, RESOLVER, RETRY, STICKY, TIMEOUTS,
@@ -41,7 +42,7 @@ pub use self::{
     schema::json_schema,
 };
 
-use super::{reader::OtherName, section};
+use super::{Config, reader::OtherName, section};
 
 /// A mapping whose keys are settings.
 pub(super) struct Mapping {
@@ -123,8 +124,6 @@ pub(super) struct Setting {
     beside: &'static str,
     /// The paths of the settings that it interacts with.
     see: &'static [&'static str],
-    /// A change takes effect when Tollgate starts again.
-    restart: bool,
     /// It does not affect requests, and may differ between instances that share their limits.
     of_the_instance: bool,
     /// Its value is not shown where a reload lists what has changed.
@@ -134,8 +133,8 @@ pub(super) struct Setting {
 impl Setting {
     pub(super) const fn new(key: &'static str, kind: Kind, about: &'static str) -> Self {
         let (default, example, beside) = (Default::Required, "", "");
-        let (restart, of_the_instance, confidential) = (false, false, false);
-        Self { key, kind, about, default, example, beside, see: &[], restart, of_the_instance, confidential }
+        let (of_the_instance, confidential) = (false, false);
+        Self { key, kind, about, default, example, beside, see: &[], of_the_instance, confidential }
     }
 
     /// With another meaning.
@@ -163,10 +162,6 @@ impl Setting {
 
     pub(super) const fn see(self, paths: &'static [&'static str]) -> Self {
         Self { see: paths, ..self }
-    }
-
-    pub(super) const fn restart(self) -> Self {
-        Self { restart: true, ..self }
     }
 
     pub(super) const fn of_the_instance(self) -> Self {
@@ -270,6 +265,21 @@ pub(super) enum Rule {
     RequiredWhere(&'static str, &'static str, &'static [&'static str]),
     /// The first is of this kind where the second has this value, and of that kind elsewhere.
     KindWhere(&'static str, &'static str, &'static str, Kind, Kind),
+}
+
+/// The whole file.
+pub(super) fn root() -> &'static Mapping {
+    Config::mapping()
+}
+
+/// The paths of the settings that do not affect requests.
+pub(super) fn of_the_instance() -> Vec<String> {
+    entries().iter().filter(|entry| entry.setting.of_the_instance).map(Entry::path).collect()
+}
+
+/// The keys of the settings whose values are not shown where a reload lists what has changed.
+pub(super) fn confidential() -> Vec<&'static str> {
+    entries().iter().filter(|entry| entry.setting.confidential).map(|entry| entry.setting.key).collect()
 }
 
 const SECOND: u64 = 1_000;

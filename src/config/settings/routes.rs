@@ -1,9 +1,9 @@
 //! `routes`, and the settings of routes that also stand at the top level.
 
 use super::{
-    Items, Kind, LONGEST, Mapping, Rule, Setting, policies,
-    root::{ALLOW, DENY},
-    text,
+    Items, Kind, LONGEST, Mapping, Rule, Setting,
+    addresses::{ALLOW, DENY},
+    policies, text,
     upstreams::{RETRY, TIMEOUTS},
 };
 
