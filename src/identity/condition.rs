@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use super::identifier::RequestAttributes;
 use crate::config::model::Condition;
 
-/// Whether a request meets `condition`. No client may choose its own limits: a user or a claim counts if it
-/// was verified, a certificate always (only a verified one is known), a field if a trusted proxy sent it. `address`: the client's, if it
-/// is known.
+/// Whether a request meets `condition`. A client must not be able to choose its own limits: a user or a claim counts if
+/// it was verified, a certificate always (only verified ones are known), a header field if a trusted proxy sent it.
+/// `address`: the client's, if known.
 pub fn condition_matches(
     condition: &Condition,
     attributes: &RequestAttributes<'_>,

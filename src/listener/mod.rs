@@ -1,4 +1,4 @@
-//! Sockets and the connections of clients on them, up to where a request begins.
+//! Listening sockets and client connections, up to the beginning of a request.
 
 mod alarm;
 mod connection;

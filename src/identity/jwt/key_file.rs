@@ -1,4 +1,4 @@
-//! A key file, which is read again when it changes.
+//! A key file, reread when it changes.
 
 use std::{io, path::PathBuf, sync::Arc};
 
@@ -26,7 +26,7 @@ enum KeyFileError {
     Wrong(#[from] KeyError),
 }
 
-/// The keys in force, and how often they were replaced.
+/// The current keys, and how often they were replaced.
 #[derive(Clone)]
 pub(super) struct CurrentKeys {
     pub(super) keys: Arc<Keys>,
@@ -60,12 +60,12 @@ impl KeyFile {
         }
     }
 
-    /// The keys in force.
+    /// The current keys.
     pub(super) fn current(&self) -> CurrentKeys {
         self.current.read().clone()
     }
 
-    /// Reads the file again if it has changed. Blocks: not for a worker's thread.
+    /// Rereads the file if it has changed. Blocks: not for a worker's thread.
     pub(super) fn reload_if_changed(&self) {
         let mut source = self.source.lock();
         match source.file.refresh() {
@@ -89,7 +89,7 @@ impl KeyFile {
         match keys {
             Ok(keys) => {
                 let file = source.file.path().display();
-                // At startup, the check of the configuration warns of them.
+                // At startup, the configuration check warns about them.
                 for ignored in keys.ignored() {
                     tracing::warn!(%file, "of the JWT keys in {file}, {ignored}");
                 }

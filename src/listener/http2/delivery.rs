@@ -1,6 +1,6 @@
-//! How far a client has taken what it was sent, where no stream is left that tells.
+//! How much of its responses a client has received, when no stream is left to show it.
 //!
-//! A response is handed over to hyper and to the kernel long before its client has it: they hold megabytes of it.
+//! hyper and the kernel buffer megabytes of a response long before its client has received it.
 
 use std::time::{Duration, Instant};
 
@@ -11,17 +11,17 @@ use crate::{
     telemetry::metrics::{CutOff, CutOffBody, CutOffReason},
 };
 
-/// How often the kernel is asked about a client that is slow.
+/// How often the kernel is asked about a slow client.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// The bytes of a connection.
+/// The bytes sent on a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SentBytes {
-    /// Bytes that were written to the socket.
+    /// Bytes written to the socket.
     pub(super) written: u64,
-    /// How many of them the client has acknowledged: all, where the kernel does not tell.
+    /// How many of them the client has acknowledged. All of them if the kernel does not tell.
     pub(super) acknowledged: u64,
-    /// Bytes that wait to be written.
+    /// Bytes still to be written.
     pub(super) unwritten: u64,
 }
 
@@ -31,21 +31,21 @@ impl SentBytes {
     }
 }
 
-/// How far a client has taken what it was sent.
+/// How much of its responses a client has received.
 pub(super) enum DeliveryState {
-    /// Its system has all.
+    /// The client's system has acknowledged everything.
     All,
-    /// It is taking it, and is to be looked at again at this time.
+    /// The client is reading; check again at this time.
     Partly(Instant),
-    /// Too slowly to wait for it.
+    /// The client is too slow.
     TooSlowly(CutOff),
 }
 
-/// Watches how a client takes what it was sent, by the same limits as those of a response over HTTP/1.
+/// Measures how a client reads, by the same limits as for a response over HTTP/1.
 pub(super) struct Delivery {
     idle_timeout: Duration,
     budget: RateBudget,
-    /// While the client has something to take; and when to look at it again.
+    /// While something is undelivered: the measurement, and when to check again.
     reader: Option<(SlowReader, Instant)>,
 }
 
@@ -55,7 +55,7 @@ impl Delivery {
         Self { idle_timeout, budget: RateBudget::new(limits.min_rate, idle_timeout), reader: None }
     }
 
-    /// When to look again, if the client has something to take.
+    /// When to check again, if something is undelivered.
     pub(super) fn next_look(&self) -> Option<Instant> {
         self.reader.as_ref().map(|(_, next_look)| *next_look)
     }

@@ -1,5 +1,5 @@
-//! HTTP/2 to clients: hyper's connection, driven until it ends, and its streams, each in a task with time limits of its
-//! own.
+//! HTTP/2 to clients: hyper's connection, driven until it ends, and its streams, each in a task with its own time
+//! limits.
 
 mod connection;
 mod data_frames;

@@ -1,4 +1,4 @@
-//! Session tickets (RFC 5077, RFC 8446 4.6.1): a client that comes again within twelve hours shakes hands without a
+//! Session tickets (RFC 5077, RFC 8446 4.6.1): a client that returns within twelve hours resumes its session without a
 //! signature.
 
 use std::{
@@ -16,15 +16,15 @@ use rustls::server::ProducesTickets;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-/// A key makes tickets for this long, and reads them for as long again.
+/// A key issues tickets for this long, and decrypts them for as long again.
 const ROTATION: Duration = Duration::from_secs(6 * 60 * 60);
 const NAME_LEN: usize = 16;
 const SECRET_LEN: usize = 32;
 
-/// Makes and reads the session tickets of one listener.
+/// Issues and decrypts the session tickets of one listener.
 ///
-/// A ticket is the name of its key, a nonce, and the session sealed by AES-256-GCM. rustls has the like, but keeps its
-/// keys to itself: a new process could not read the tickets of the one that it replaces.
+/// A ticket is the name of its key, a nonce, and the session sealed by AES-256-GCM. rustls has the same, but does not
+/// export its keys: a new process could not decrypt the tickets of the one that it replaces.
 pub(super) struct Tickets {
     keys: RwLock<Keys>,
 }
@@ -42,7 +42,6 @@ struct Key {
 }
 
 impl Key {
-    /// A new one.
     fn generate() -> Result<Self, Unspecified> {
         let mut name = [0; NAME_LEN];
         let mut secret = Zeroizing::new([0; SECRET_LEN]);
@@ -61,7 +60,7 @@ impl Key {
     }
 }
 
-/// A key, for a new process that goes on with the sessions of this one. Secret: with it their traffic can be read.
+/// A key, for a new process that resumes the sessions of this one. Secret: with it their traffic can be decrypted.
 #[derive(Serialize, Deserialize)]
 pub struct TicketKey {
     name: [u8; NAME_LEN],
@@ -91,7 +90,8 @@ impl Tickets {
         .collect()
     }
 
-    /// Goes on with the keys of another process, in the order of [`Tickets::export`]. What is no key is left out.
+    /// Replaces the keys by the ones of another process, in the order of [`Tickets::export`]. An invalid key is left
+    /// out.
     pub(super) fn import(&self, keys: &[TicketKey]) {
         let keys = keys.iter().filter_map(|TicketKey { name, secret, age }| {
             let since = Instant::now().checked_sub(Duration::from_secs(*age))?;
@@ -110,7 +110,7 @@ impl Tickets {
             return;
         }
         let mut keys = self.keys.write();
-        // Another worker may have come first. Without random numbers the old key goes on.
+        // Another worker may have been first. Without random numbers the old key remains in use.
         if is_due(&keys)
             && let Ok(next) = Key::generate()
         {
