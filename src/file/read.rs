@@ -123,7 +123,7 @@ pub fn too_slow() -> io::Error {
 }
 
 fn within_limit<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
-    Attempt::start(work)?.wait(READ_LIMIT + GRACE).unwrap_or_else(|| Err(too_slow()))
+    ReadAttempt::start(work)?.wait(READ_LIMIT + GRACE).unwrap_or_else(|| Err(too_slow()))
 }
 
 fn read_by(path: &Path, max_bytes: u64, deadline: Option<Instant>) -> io::Result<Vec<u8>> {
@@ -211,9 +211,9 @@ fn check_length(bytes: &[u8], max_bytes: u64) -> io::Result<()> {
 
 /// Work that may hang, on its own thread. It continues there if the caller stops waiting.
 #[derive(Debug)]
-pub struct Attempt<T>(Receiver<T>);
+pub struct ReadAttempt<T>(Receiver<T>);
 
-impl<T: Send + 'static> Attempt<T> {
+impl<T: Send + 'static> ReadAttempt<T> {
     /// Starts `work`. Each calling thread has a helper thread, and gets a new one while that hangs.
     ///
     /// # Errors
@@ -340,10 +340,10 @@ mod tests {
     #[test]
     fn what_hangs_holds_nothing_that_is_started_later() {
         let (let_go, hung) = channel::<()>();
-        let hanging = Attempt::start(move || hung.recv().is_err()).unwrap();
+        let hanging = ReadAttempt::start(move || hung.recv().is_err()).unwrap();
         assert_eq!(hanging.wait(Duration::from_millis(10)), None);
         let [first, second] =
-            [(); 2].map(|()| Attempt::start(|| thread::current().id()).unwrap().wait(SECOND).unwrap());
+            [(); 2].map(|()| ReadAttempt::start(|| thread::current().id()).unwrap().wait(SECOND).unwrap());
         assert_eq!(first, second, "a helper that is idle is used again");
         drop(let_go);
         assert_eq!(hanging.wait(SECOND), Some(true));

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use super::read::{self, Attempt, READ_LIMIT};
+use super::read::{self, READ_LIMIT, ReadAttempt};
 
 /// The largest file that is read, in bytes.
 const MAX_FILE: u64 = 64 << 20;
@@ -27,7 +27,7 @@ pub struct WatchedFile {
     version: Option<FileVersion>,
     bytes: Vec<u8>,
     /// The read in progress, and its start.
-    attempt: Option<(Instant, Attempt<io::Result<Option<Contents>>>)>,
+    attempt: Option<(Instant, ReadAttempt<io::Result<Option<Contents>>>)>,
 }
 
 /// The bytes of a file, and its version, unless the file may still change without a new version.
@@ -40,7 +40,7 @@ impl WatchedFile {
     /// It can't be read within [`READ_LIMIT`], is not a regular file, or is larger than 64 MiB.
     pub fn open(path: PathBuf) -> io::Result<Self> {
         let owned = path.clone();
-        let read = Attempt::start(move || read(&owned))?.wait(READ_LIMIT);
+        let read = ReadAttempt::start(move || read(&owned))?.wait(READ_LIMIT);
         let (version, bytes) = read.unwrap_or_else(|| Err(read::too_slow()))?;
         Ok(Self { path, version, bytes, attempt: None })
     }
@@ -65,7 +65,7 @@ impl WatchedFile {
             Some(attempt) => attempt,
             None => {
                 let (path, version) = (self.path.clone(), self.version);
-                (Instant::now(), Attempt::start(move || read_if_changed(&path, version))?)
+                (Instant::now(), ReadAttempt::start(move || read_if_changed(&path, version))?)
             }
         };
         let Some(read) = attempt.wait(if since.elapsed() < HOLD_UP { HOLD_UP } else { Duration::ZERO })

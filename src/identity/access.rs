@@ -102,8 +102,8 @@ fn reread_until_dropped(rules: &Weak<AccessRules>) {
 /// `deny` and `allow` at the top level or of a route.
 #[derive(Debug)]
 pub struct AccessRule {
-    deny: Addresses,
-    allow: Option<Addresses>,
+    deny: AddressMatcher,
+    allow: Option<AddressMatcher>,
 }
 
 fn rule(
@@ -113,8 +113,8 @@ fn rule(
     if access.is_open() {
         return Ok(None);
     }
-    let deny = Addresses::open(&access.deny, files)?;
-    let allow = access.allow.as_ref().map(|list| Addresses::open(list, files)).transpose()?;
+    let deny = AddressMatcher::open(&access.deny, files)?;
+    let allow = access.allow.as_ref().map(|list| AddressMatcher::open(list, files)).transpose()?;
     Ok(Some(Box::new(AccessRule { deny, allow })))
 }
 
@@ -141,13 +141,13 @@ impl AccessRule {
 
 /// The addresses of one list.
 #[derive(Debug)]
-struct Addresses {
+struct AddressMatcher {
     list: AddressList,
     listed: AddressSet,
     files: Vec<Arc<AddressFile>>,
 }
 
-impl Addresses {
+impl AddressMatcher {
     fn open(list: &AddressList, known: &mut Vec<Arc<AddressFile>>) -> Result<Self, UnusableAddresses> {
         let mut files = Vec::with_capacity(list.files.len());
         for path in &list.files {

@@ -34,14 +34,14 @@ mod tests {
     use http::{HeaderMap, HeaderName, HeaderValue};
     use serde_json::json;
 
-    use super::{super::identifier::tests::attributes, super::jwt::Claims, *};
+    use super::{super::identifier::tests::attributes, super::jwt::TokenClaims, *};
     use crate::tls::{CertificateField, TlsIdentity};
 
     #[test]
     fn only_verified_users_and_fields_of_trusted_proxies_count() {
         let mut headers = HeaderMap::new();
         headers.insert("x-plan", HeaderValue::from_static("gold"));
-        let claims = Claims::new(json!({"plan": "gold", "level": 3}).as_object().unwrap().clone());
+        let claims = TokenClaims::new(json!({"plan": "gold", "level": 3}).as_object().unwrap().clone());
         let address = Some("10.1.2.3".parse().unwrap());
         let known = RequestAttributes {
             is_user_verified: true,

@@ -9,7 +9,7 @@ use smallvec::{SmallVec, smallvec};
 use super::{
     AddressIdentifier,
     encode::{push_path, push_text},
-    jwt::Claims,
+    jwt::TokenClaims,
 };
 use crate::{
     config::model::{KeyPart, KeyRecipe, Missing, PathCase, PathMatching, TrailingSlash},
@@ -28,7 +28,7 @@ pub struct RequestAttributes<'a> {
     /// Whether a token or a trusted proxy vouches for the user.
     pub is_user_verified: bool,
     /// The claims of a verified token.
-    pub claims: Option<&'a Claims>,
+    pub claims: Option<&'a TokenClaims>,
     /// The verified certificate of the connection.
     pub certificate: Option<&'a TlsIdentity>,
     /// Whether the request was received from a trusted proxy.

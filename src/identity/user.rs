@@ -12,7 +12,7 @@ use http::{HeaderMap, header::AUTHORIZATION};
 
 use super::{
     header_fields::{single_value, user_name},
-    jwt::{Claims, Verifier},
+    jwt::{TokenClaims, Verifier},
 };
 use crate::{
     config::model::{HeaderFrom, UserSource},
@@ -48,7 +48,7 @@ pub struct Identity {
     /// Whether a verified token, a verified certificate or a trusted proxy names the user.
     pub is_verified: bool,
     /// The claims of the request's verified token.
-    pub claims: Option<Arc<Claims>>,
+    pub claims: Option<Arc<TokenClaims>>,
 }
 
 /// Identifies the user by the first of `sources` that names one. Names that are empty, not UTF-8 or contain control

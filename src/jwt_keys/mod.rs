@@ -34,7 +34,7 @@ pub enum JwtAlgorithm {
 const MAX_TRIED: usize = 4;
 
 /// A key for one algorithm, which never depends on a token.
-pub(crate) struct Key {
+pub(crate) struct JwtKey {
     /// Its `kid`, if it is from a key set.
     pub(crate) id: Option<String>,
     pub(crate) algorithm: Algorithm,
@@ -42,8 +42,8 @@ pub(crate) struct Key {
 }
 
 /// All keys of a file. Never empty.
-pub struct Keys {
-    keys: Vec<Key>,
+pub struct JwtKeys {
+    keys: Vec<JwtKey>,
     ignored: Vec<IgnoredKey>,
 }
 
@@ -116,7 +116,7 @@ impl KeyError {
     }
 }
 
-impl Keys {
+impl JwtKeys {
     /// Reads a public key or a certificate in PEM, a JSON Web Key set (RFC 7517, 5), or the secret of an HS algorithm,
     /// without a newline at its end. If `algorithm` is set, keys for other algorithms are left out of a set.
     ///
@@ -152,7 +152,7 @@ impl Keys {
                 key
             }
         };
-        Ok(Self { keys: vec![Key { id: None, algorithm, key }], ignored: Vec::new() })
+        Ok(Self { keys: vec![JwtKey { id: None, algorithm, key }], ignored: Vec::new() })
     }
 
     /// The unusable keys of a set.
@@ -163,9 +163,9 @@ impl Keys {
     /// The keys of this algorithm that may have signed a token with the key ID `id`, the most likely first. A key or a
     /// token without an ID matches any (RFC 7515, 4.1.4), but no token makes the verifier try more than [`MAX_TRIED`]
     /// keys.
-    pub(crate) fn candidates(&self, id: Option<&str>, algorithm: Algorithm) -> impl Iterator<Item = &Key> {
+    pub(crate) fn candidates(&self, id: Option<&str>, algorithm: Algorithm) -> impl Iterator<Item = &JwtKey> {
         let fit = self.keys.iter().filter(move |key| key.algorithm == algorithm);
-        let is_same = move |key: &&Key| key.id.as_deref() == id;
+        let is_same = move |key: &&JwtKey| key.id.as_deref() == id;
         let others = fit.clone().filter(move |key| !is_same(key) && (key.id.is_none() || id.is_none()));
         fit.filter(is_same).chain(others).take(MAX_TRIED)
     }

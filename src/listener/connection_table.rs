@@ -194,10 +194,10 @@ impl ConnectionTable {
     /// Closes an idle connection, because no file descriptor is left. Returns whether there was one.
     pub(super) fn make_room(&self) -> bool {
         let evicted = self.state.lock().connections.evict(None, Instant::now());
-        evicted.inspect(|owner| self.tell(*owner)).is_some()
+        evicted.inspect(|owner| self.notify_worker(*owner)).is_some()
     }
 
-    fn tell(&self, owner: Owner) {
+    fn notify_worker(&self, owner: Owner) {
         // The worker may have ended, together with the connection.
         let _ended = self.evictions.get(owner.worker).map(|evictions| evictions.send(owner));
     }
@@ -215,7 +215,7 @@ impl ConnectionTable {
             let evicted =
                 if state.may_go_beyond(max) { state.connections.evict(newcomer, now) } else { None };
             let Some(owner) = evicted else { return Err(ConnectionRefusal::Connections) };
-            self.tell(owner);
+            self.notify_worker(owner);
         }
         Ok(())
     }

@@ -17,8 +17,8 @@ const SAFE_FROM_OWN: Duration = Duration::from_secs(1);
 /// Every operation takes logarithmic time at most: in a flood, each newcomer needs one.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionsByAddress {
-    connections: Slab<Connection>,
-    addresses: Slab<Address>,
+    connections: Slab<TrackedConnection>,
+    addresses: Slab<AddressConnections>,
     by_network: HashMap<IpNet, usize, foldhash::fast::RandomState>,
     /// The idle connections of each address, the longest idle first: index in `addresses`, `idle_count` when it became
     /// idle, index in `connections`.
@@ -46,7 +46,7 @@ pub struct Owner {
 }
 
 #[derive(Debug)]
-struct Connection {
+struct TrackedConnection {
     owner: Owner,
     /// Index in `addresses`. `None`: the client is not known yet, or its connections are not limited.
     address: Option<usize>,
@@ -56,7 +56,7 @@ struct Connection {
 }
 
 #[derive(Debug)]
-struct Address {
+struct AddressConnections {
     network: IpNet,
     connections: usize,
     rank: Rank,
@@ -89,14 +89,14 @@ impl ConnectionsByAddress {
     /// Adds a connection, which is idle until its first request. Returns its key.
     pub(super) fn insert(&mut self, owner: Owner, now: Instant) -> usize {
         let idle = Some((self.next_idle(), now));
-        self.connections.insert(Connection { owner, address: None, idle, is_closing: false })
+        self.connections.insert(TrackedConnection { owner, address: None, idle, is_closing: false })
     }
 
     /// Counts the connection `key`, whose client was not known, for `network`.
     pub(super) fn set_address(&mut self, key: usize, network: IpNet) {
         let address = *self.by_network.entry(network).or_insert_with(|| {
             let rank = (false, 0, Reverse(u64::MAX), 0);
-            self.addresses.insert(Address { network, connections: 0, rank })
+            self.addresses.insert(AddressConnections { network, connections: 0, rank })
         });
         let connection = &mut self.connections[key];
         connection.address = Some(address);
@@ -118,7 +118,7 @@ impl ConnectionsByAddress {
         self.addresses[address].connections -= 1;
         self.update_rank(address);
         if self.addresses[address].connections == 0 {
-            let Address { network, rank, .. } = self.addresses.remove(address);
+            let AddressConnections { network, rank, .. } = self.addresses.remove(address);
             self.ranking.remove(&rank);
             self.by_network.remove(&network);
         }
@@ -183,7 +183,7 @@ impl ConnectionsByAddress {
     fn update_rank(&mut self, address: usize) {
         let oldest = self.idle.range((address, 0, 0)..(address + 1, 0, 0)).next();
         let order = oldest.map_or(u64::MAX, |(_, order, _)| *order);
-        let Address { connections, rank, .. } = &mut self.addresses[address];
+        let AddressConnections { connections, rank, .. } = &mut self.addresses[address];
         let now = (oldest.is_some(), *connections, Reverse(order), address);
         if *rank != now {
             self.ranking.remove(rank);

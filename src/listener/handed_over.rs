@@ -26,13 +26,13 @@ pub enum SocketRole {
 /// The inherited descriptors: a connection to the old process, and then the listening sockets in this order. Another
 /// version may have written it, so its format must not change, and unknown fields are ignored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct HandedOver {
-    listeners: Vec<Entry>,
+pub(super) struct HandoverDescription {
+    listeners: Vec<HandoverEntry>,
 }
 
 /// The sockets of one address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Entry {
+pub(super) struct HandoverEntry {
     pub(super) role: SocketRole,
     /// As written in the configuration of the old process.
     pub(super) address: String,
@@ -42,7 +42,7 @@ pub(super) struct Entry {
     pub(super) is_managed: bool,
 }
 
-impl HandedOver {
+impl HandoverDescription {
     /// `None` if no process has handed sockets over.
     pub(super) fn from_environment() -> Option<Self> {
         serde_json::from_str(&env::var(HANDOVER_VARIABLE).ok()?).ok()
@@ -54,7 +54,7 @@ impl HandedOver {
     }
 
     /// The entry of each socket.
-    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
+    pub(super) fn entries(&self) -> impl Iterator<Item = &HandoverEntry> {
         self.listeners.iter().flat_map(|entry| std::iter::repeat_n(entry, entry.sockets))
     }
 }
@@ -63,7 +63,7 @@ impl HandedOver {
 /// queue there even if no worker accepts.
 #[derive(Debug, Default)]
 pub struct ListeningSockets {
-    entries: Vec<Entry>,
+    entries: Vec<HandoverEntry>,
     sockets: Vec<OwnedFd>,
     /// Files of Unix sockets.
     files: Vec<SocketFile>,
@@ -86,7 +86,7 @@ impl ListeningSockets {
         for socket in sockets {
             self.sockets.push(socket.try_clone()?.into());
         }
-        self.entries.push(Entry { role, address, sockets: sockets.len(), is_managed });
+        self.entries.push(HandoverEntry { role, address, sockets: sockets.len(), is_managed });
         Ok(())
     }
 
@@ -120,7 +120,7 @@ impl ListeningSockets {
     /// No descriptor is left.
     pub fn duplicate(&self) -> io::Result<(Vec<OwnedFd>, String)> {
         let sockets = self.sockets.iter().map(OwnedFd::try_clone).collect::<io::Result<_>>()?;
-        let description = serde_json::to_string(&HandedOver { listeners: self.entries.clone() })?;
+        let description = serde_json::to_string(&HandoverDescription { listeners: self.entries.clone() })?;
         Ok((sockets, description))
     }
 }
@@ -137,7 +137,7 @@ mod tests {
         listening.add(SocketRole::Clients, "127.0.0.1:0".into(), &sockets[..2], true).unwrap();
         listening.add(SocketRole::Admin, "[::1]:9900".into(), &sockets[2..], false).unwrap();
         let (duplicates, description) = listening.duplicate().unwrap();
-        let handed_over: HandedOver = serde_json::from_str(&description).unwrap();
+        let handed_over: HandoverDescription = serde_json::from_str(&description).unwrap();
         assert_eq!((duplicates.len(), handed_over.descriptors()), (3, 4));
         let entries: Vec<_> = handed_over
             .entries()
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn what_a_later_version_adds_is_ignored() {
         let later = r#"{"version":2,"listeners":[{"role":"clients","address":"a","sockets":2,"tls":true}]}"#;
-        let handed_over: HandedOver = serde_json::from_str(later).unwrap();
+        let handed_over: HandoverDescription = serde_json::from_str(later).unwrap();
         assert_eq!(handed_over.descriptors(), 3);
     }
 }

@@ -19,9 +19,9 @@ use tokio::{
 use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
 
 use super::{
-    connection::{Linger, lingering_close},
+    lingering_close::{Linger, lingering_close},
     proxy_protocol::{self, ProxyHeaderError},
-    stream::{Socket, Stream, TlsSocket},
+    stream::{ClientStream, Socket, TlsSocket},
     tls::TlsContext,
 };
 use crate::{
@@ -45,7 +45,7 @@ const FIRST_READ: usize = 2048;
 const SPEAK_TLS: &str = r#"{"type":"about:blank","title":"Bad Request","status":400,"detail":"This port serves HTTPS: begin the URL with https:// instead of http://."}"#;
 
 /// The protocols that a connection has to begin with.
-pub(super) struct Opening {
+pub(super) struct ConnectionOpening {
     /// Whether a PROXY header is expected, before TLS or first thing within it.
     pub(super) has_proxy_header: bool,
     pub(super) tls: Option<Arc<TlsContext>>,
@@ -53,7 +53,7 @@ pub(super) struct Opening {
 
 /// A connection that is ready for requests.
 pub(super) struct Opened {
-    pub(super) stream: Stream,
+    pub(super) stream: ClientStream,
     /// Bytes of the first request that were already read.
     pub(super) unread: Bytes,
     /// The client named in the PROXY header.
@@ -75,7 +75,7 @@ pub(super) enum OpeningError {
     Refused(ConnectionRefusal, Option<SocketAddr>),
 }
 
-impl Opening {
+impl ConnectionOpening {
     /// Reads the PROXY header and completes the TLS handshake, within `limit`. `identify` is called once the PROXY
     /// header is read, with the client that it names or `None`; without a header, it is never called.
     ///
@@ -115,7 +115,12 @@ impl Opening {
             is_header_due = false;
         }
         let Some(tls) = self.tls else {
-            return Ok(Opened { stream: Stream::Plain(socket), unread: read.freeze(), client, tls: None });
+            return Ok(Opened {
+                stream: ClientStream::Plain(socket),
+                unread: read.freeze(),
+                client,
+                tls: None,
+            });
         };
         if read.is_empty() {
             socket.read_buf(&mut read).await.map_err(|error| broken(&error))?;
@@ -127,7 +132,12 @@ impl Opening {
             client = proxy_protocol::read_header(&mut stream, &mut unread).await?;
             identify(client)?;
         }
-        Ok(Opened { stream: Stream::Tls(Box::new(stream)), unread: unread.freeze(), client, tls: session })
+        Ok(Opened {
+            stream: ClientStream::Tls(Box::new(stream)),
+            unread: unread.freeze(),
+            client,
+            tls: session,
+        })
     }
 }
 
@@ -141,7 +151,7 @@ async fn shake_hands(
     match read.first() {
         Some(&HANDSHAKE_RECORD) => {}
         Some(first) if first.is_ascii_uppercase() => {
-            answer_in_plain_text(socket).await;
+            refuse_plain_http(socket).await;
             return Err(failed(HandshakeFailure::PlainHttp, "the client spoke plain HTTP"));
         }
         Some(_) => return Err(failed(HandshakeFailure::Malformed, "what the client sent is not TLS")),
@@ -169,14 +179,14 @@ fn session(stream: &TlsStream<TlsSocket>) -> Result<TlsSession, OpeningError> {
 }
 
 /// Sends a response that tells a plain-HTTP client to use TLS.
-async fn answer_in_plain_text(mut socket: Socket) {
-    let answer = format!(
+async fn refuse_plain_http(mut socket: Socket) {
+    let response = format!(
         "HTTP/1.1 400 Bad Request\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\n\
          connection: close\r\n\r\n{SPEAK_TLS}",
         SPEAK_TLS.len()
     );
-    if socket.write_all(answer.as_bytes()).await.is_ok() {
-        lingering_close(Stream::Plain(socket), Linger::SHORT).await;
+    if socket.write_all(response.as_bytes()).await.is_ok() {
+        lingering_close(ClientStream::Plain(socket), Linger::SHORT).await;
     }
 }
 

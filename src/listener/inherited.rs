@@ -14,7 +14,7 @@ use listenfd::ListenFd;
 use socket2::SockRef;
 
 use super::{
-    handed_over::{HandedOver, SocketRole},
+    handed_over::{HandoverDescription, SocketRole},
     socket::{BindError, BoundListener, ListenSocket, bind},
     unix,
 };
@@ -69,8 +69,8 @@ impl InheritedSockets {
         let mut descriptors = ListenFd::from_env();
         let mut inherited = Self::default();
         let handed_over =
-            HandedOver::from_environment().filter(|list| list.descriptors() == descriptors.len());
-        let mut entries = handed_over.iter().flat_map(HandedOver::entries);
+            HandoverDescription::from_environment().filter(|list| list.descriptors() == descriptors.len());
+        let mut entries = handed_over.iter().flat_map(HandoverDescription::entries);
         let first = usize::from(handed_over.is_some());
         if handed_over.is_some() {
             match descriptors.take_unix_listener(0) {

@@ -12,7 +12,7 @@ use bytes::{Buf, Bytes};
 use http::StatusCode;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{slow_reader::SlowReader, stream::Stream};
+use super::{slow_reader::SlowReader, stream::ClientStream};
 use crate::{
     config::model::{ClientLimits, MinRate},
     proxy::{ClientWait, Phase, PhaseTimer, RateBudget},
@@ -24,7 +24,7 @@ const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// A client's stream, with the time limits of its phases.
 #[derive(Debug)]
 pub(super) struct ClientIo {
-    stream: Stream,
+    stream: ClientStream,
     timer: Rc<PhaseTimer>,
     /// The limit from the first byte of a request's head to its last.
     head_timeout: Duration,
@@ -42,7 +42,7 @@ pub(super) struct ClientIo {
 }
 
 impl ClientIo {
-    pub(super) fn new(stream: Stream, timer: Rc<PhaseTimer>, limits: &ClientLimits) -> Self {
+    pub(super) fn new(stream: ClientStream, timer: Rc<PhaseTimer>, limits: &ClientLimits) -> Self {
         Self {
             stream,
             timer,
@@ -66,12 +66,12 @@ impl ClientIo {
         self.withheld
     }
 
-    pub(super) fn into_stream(self) -> Stream {
+    pub(super) fn into_stream(self) -> ClientStream {
         self.stream
     }
 
     /// The stream, and the bytes that were already read from it.
-    pub(super) fn into_parts(self) -> (Stream, Bytes) {
+    pub(super) fn into_parts(self) -> (ClientStream, Bytes) {
         (self.stream, self.unread)
     }
 
@@ -113,7 +113,7 @@ impl ClientIo {
 
     /// Sends TLS' close_notify, without which a client could not tell whether a response was truncated (RFC 8446, 6.1).
     pub(super) fn close(&mut self, cx: &mut Context<'_>) {
-        if let Stream::Tls(stream) = &mut self.stream {
+        if let ClientStream::Tls(stream) = &mut self.stream {
             // An idle socket has room for it. Otherwise the client notices when it writes.
             let _sent = Pin::new(stream).poll_shutdown(cx);
         }

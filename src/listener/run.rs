@@ -19,17 +19,18 @@ use tokio::{
 };
 
 use super::{
-    connection::{Connection, Ended, Linger, lingering_close},
     connection_table::{Client, ConnectionTable, Evictions},
-    connections::{Connections, RegisteredConnection},
     current_worker::{CurrentWorker, WorkerUpdate},
-    handshake::{Opened, Opening, OpeningFailures},
-    http2::{Http2Connection, Http2End, Http2Io, Streams},
+    handshake::{ConnectionOpening, Opened, OpeningFailures},
+    http1::{ClientHttp1Connection, Http1End},
+    http2::{ClientHttp2Connection, ClientHttp2Io, Http2End, Streams},
     io::ClientIo,
+    lingering_close::{Linger, lingering_close},
     liveness::WorkerLiveness,
     socket::{AsyncListener, ListenSocket},
-    stream::{Socket, Stream},
+    stream::{ClientStream, Socket},
     tls::TlsContexts,
+    worker_connections::{RegisteredConnection, WorkerConnections},
 };
 use crate::{
     config::model::ClientLimits,
@@ -79,7 +80,7 @@ pub struct ListeningSocket {
 
 /// The connections of the whole process, and the evictions for one worker.
 #[derive(Debug)]
-pub struct SharedConnections {
+pub struct ConnectionTableHandle {
     pub table: Arc<ConnectionTable>,
     pub evictions: Evictions,
 }
@@ -95,14 +96,14 @@ pub async fn run<S: StoreAdmin + 'static>(
     updates: UnboundedReceiver<WorkerUpdate>,
     sockets: Vec<ListeningSocket>,
     tls: TlsContexts,
-    shared: SharedConnections,
+    shared: ConnectionTableHandle,
     mut lifecycle: watch::Receiver<Lifecycle>,
     liveness: WorkerLiveness,
 ) -> io::Result<()> {
     let index = parts.index;
     let current = Rc::new(CurrentWorker::new(Worker::new(parts)));
     let metrics = Arc::clone(current.worker().metrics().thread());
-    let connections = Connections::new(index, shared.table, metrics);
+    let connections = WorkerConnections::new(index, shared.table, metrics);
     let mut accepting = JoinSet::new();
     let (failures, early_ends) = (Rc::<OpeningFailures>::default(), Rc::<EarlyEnds>::default());
     for ListeningSocket { listener, socket } in sockets {
@@ -155,7 +156,7 @@ pub async fn run<S: StoreAdmin + 'static>(
 
 async fn tick<S: StoreAdmin>(
     current: Rc<CurrentWorker<S>>,
-    connections: Rc<Connections>,
+    connections: Rc<WorkerConnections>,
     liveness: WorkerLiveness,
 ) {
     let mut ticks = tokio::time::interval(TICK);
@@ -179,7 +180,7 @@ struct Acceptor<S> {
     listener: usize,
     tls: TlsContexts,
     current: Rc<CurrentWorker<S>>,
-    connections: Rc<Connections>,
+    connections: Rc<WorkerConnections>,
     failures: Rc<OpeningFailures>,
     early_ends: Rc<EarlyEnds>,
     /// Limits log messages about failed accepts.
@@ -228,7 +229,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
     fn serve(self: &Rc<Self>, socket: Socket, peer: Peer) {
         let worker = self.current.worker();
         let config = worker.config().listeners.get(self.listener);
-        let opening = Opening {
+        let opening = ConnectionOpening {
             has_proxy_header: config.is_some_and(|listener| listener.has_proxy_protocol),
             tls: self.tls.of(self.listener),
         };
@@ -250,13 +251,13 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
                 Box::pin(self.open(socket, peer, opening, Rc::clone(&timer), Rc::clone(&connection)));
             tokio::task::spawn_local(async move {
                 if let Some((opened, peer)) = opened.await {
-                    acceptor.converse(opened, peer, timer, connection).await;
+                    acceptor.serve_requests(opened, peer, timer, connection).await;
                 }
             })
         } else {
             let opened =
-                Opened { stream: Stream::Plain(socket), unread: Bytes::new(), client: None, tls: None };
-            tokio::task::spawn_local(self.converse(opened, peer, timer, connection))
+                Opened { stream: ClientStream::Plain(socket), unread: Bytes::new(), client: None, tls: None };
+            tokio::task::spawn_local(self.serve_requests(opened, peer, timer, connection))
         };
         registered.set_task(task.abort_handle());
     }
@@ -266,7 +267,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
         self: &Rc<Self>,
         socket: Socket,
         peer: Peer,
-        opening: Opening,
+        opening: ConnectionOpening,
         timer: Rc<PhaseTimer>,
         registered: Rc<RegisteredConnection>,
     ) -> impl Future<Output = Option<(Opened, Peer)>> + use<S> {
@@ -307,7 +308,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
     }
 
     /// Serves the requests of a connection until its end.
-    fn converse(
+    fn serve_requests(
         &self,
         opened: Opened,
         peer: Peer,
@@ -332,7 +333,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
         let chosen = io.chose_http2();
         async move {
             let ended = if chosen == Some(true) {
-                Ended::Http2(Box::new(io))
+                Http1End::Http2(Box::new(io))
             } else {
                 let (current, client, served) =
                     (Rc::clone(&current), Rc::clone(&client), Rc::clone(&registered));
@@ -344,24 +345,31 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
                     proxy::serve(request, worker, client)
                 });
                 let may_be_http2 = chosen.is_none() && speaks_http2;
-                Connection::new(io, service, http, Rc::clone(&timer), Rc::clone(&registered), may_be_http2)
-                    .await
+                ClientHttp1Connection::new(
+                    io,
+                    service,
+                    http,
+                    Rc::clone(&timer),
+                    Rc::clone(&registered),
+                    may_be_http2,
+                )
+                .await
             };
             match ended {
-                Ended::Closed => {}
+                Http1End::Closed => {}
                 // Boxed: it is rare, and its buffer would be part of every connection's task.
-                Ended::Lingering(stream) => {
+                Http1End::Lingering(stream) => {
                     let linger = if registered.is_banned() { Linger::SHORT } else { Linger::UPLOAD };
                     Box::pin(lingering_close(stream, linger)).await;
                 }
-                Ended::Refused(refused) => {
+                Http1End::Refused(refused) => {
                     let worker = current.worker();
-                    let answer =
+                    let response =
                         proxy::refuse_head(&worker, &client.info(&worker), refused.fault, &refused.head);
                     drop(worker);
-                    Box::pin(refused.close(&answer)).await;
+                    Box::pin(refused.close(&response)).await;
                 }
-                Ended::Tunnel(tunnel, io) => {
+                Http1End::Tunnel(tunnel, io) => {
                     registered.set_has_only_tunnels(true);
                     let (stream, received) = io.into_parts();
                     // Boxed: most connections never become a tunnel.
@@ -369,7 +377,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
                         stream.into_socket().reset();
                     }
                 }
-                Ended::Http2(io) => {
+                Http1End::Http2(io) => {
                     let streams = Streams::new(&limits, Rc::clone(&registered), early_ends);
                     let (served, begun) = (Rc::clone(&registered), Rc::clone(&streams));
                     let (connection, worker) = (Rc::clone(&timer), Rc::clone(&current));
@@ -384,9 +392,9 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
                         // Boxed here: hyper and the start of the task would each copy it otherwise.
                         Box::pin(proxy::serve(request, worker, client))
                     });
-                    let io = Http2Io::new(*io, Rc::clone(&streams));
+                    let io = ClientHttp2Io::new(*io, Rc::clone(&streams));
                     // Boxed: its state would be part of every connection's task.
-                    let end = Box::pin(Http2Connection::new(io.clone(), service, streams, timer)).await;
+                    let end = Box::pin(ClientHttp2Connection::new(io.clone(), service, streams, timer)).await;
                     if let Http2End::Abuse(abuse) = end {
                         worker.worker().record_flood(peer, abuse);
                         failures.abused(&metrics, peer, abuse);

@@ -206,12 +206,12 @@ impl AsyncWrite for TlsSocket {
 /// An enum rather than a type parameter: a predicted branch beside a system call costs less than hyper compiled twice.
 /// TLS is boxed, so that a connection without it does not pay for its state.
 #[derive(Debug)]
-pub(super) enum Stream {
+pub(super) enum ClientStream {
     Plain(Socket),
     Tls(Box<TlsStream<TlsSocket>>),
 }
 
-impl Stream {
+impl ClientStream {
     /// Ready with true once there may be something to read, and with false at the end.
     pub(super) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<bool> {
         match self {
@@ -269,13 +269,13 @@ impl Stream {
     }
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for ClientStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         each!(self.get_mut(), stream => stream.poll_read(cx, buf); Self: Plain, Tls)
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for ClientStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         each!(self.get_mut(), stream => stream.poll_write(cx, buf); Self: Plain, Tls)
     }

@@ -47,7 +47,7 @@ fn total(meminfo: &str) -> Option<u64> {
 
 /// A hierarchy of control groups that may limit memory.
 struct Mount<'a> {
-    version: Version,
+    version: CgroupVersion,
     /// The group whose directory is `point`.
     root: &'a str,
     /// The mount point.
@@ -55,12 +55,12 @@ struct Mount<'a> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Version {
+enum CgroupVersion {
     V1,
     V2,
 }
 
-impl Version {
+impl CgroupVersion {
     /// Files of a group that contain a limit in bytes. Above `memory.high`, a group is throttled heavily.
     fn files(self) -> &'static [&'static str] {
         match self {
@@ -78,8 +78,8 @@ impl<'a> Mount<'a> {
         let (root, point) = (mount.next()?, mount.next()?);
         let mut filesystem = filesystem.split(' ');
         let version = match (filesystem.next()?, filesystem.nth(1)?) {
-            ("cgroup2", _) => Version::V2,
-            ("cgroup", options) if options.split(',').any(|option| option == "memory") => Version::V1,
+            ("cgroup2", _) => CgroupVersion::V2,
+            ("cgroup", options) if options.split(',').any(|option| option == "memory") => CgroupVersion::V1,
             _ => return None,
         };
         Some(Self { version, root, point })
@@ -104,8 +104,8 @@ impl<'a> Mount<'a> {
             let mut fields = line.splitn(3, ':');
             let (number, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
             let is_own = match self.version {
-                Version::V1 => controllers.split(',').any(|controller| controller == "memory"),
-                Version::V2 => number == "0" && controllers.is_empty(),
+                CgroupVersion::V1 => controllers.split(',').any(|controller| controller == "memory"),
+                CgroupVersion::V2 => number == "0" && controllers.is_empty(),
             };
             is_own.then_some(path)
         })?;

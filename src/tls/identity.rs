@@ -85,7 +85,7 @@ impl TlsIdentity {
     /// The chain is empty, or its first certificate can't be read or has a longer subject than 1,024 bytes.
     pub fn from_chain(chain: &[CertificateDer<'_>]) -> Result<Self, IdentityError> {
         let leaf = chain.first().ok_or(IdentityError::Missing)?;
-        let Names { subject, uris, dns_names } = Names::read(leaf)?;
+        let CertificateNames { subject, uris, dns_names } = CertificateNames::read(leaf)?;
         let chain = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
         Ok(Self { subject, fingerprint: fingerprint(leaf), chain, uris, dns_names })
     }
@@ -199,13 +199,13 @@ pub(super) fn printed(name: &impl Display) -> Result<String, IdentityError> {
 }
 
 /// The names in a certificate.
-struct Names {
+struct CertificateNames {
     subject: String,
     uris: Vec<String>,
     dns_names: Vec<String>,
 }
 
-impl Names {
+impl CertificateNames {
     /// Reads only these fields. The rest was checked when the chain was verified, and a malformed field there must not
     /// lock out a client.
     fn read(certificate: &[u8]) -> Result<Self, IdentityError> {

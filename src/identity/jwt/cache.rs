@@ -20,19 +20,19 @@ type TokenHash = [u8; 32];
 
 /// A bounded cache of tokens.
 pub(super) struct TokenCache {
-    shards: Vec<Mutex<Shard>>,
+    shards: Vec<Mutex<TokenShard>>,
 }
 
 #[derive(Default)]
-struct Shard {
+struct TokenShard {
     valid: BoundedMap<TokenIdentity>,
     invalid: BoundedMap<()>,
 }
 
 /// A map that evicts a random entry when it is full.
-struct BoundedMap<T>(IndexMap<TokenHash, Entry<T>, RandomState>);
+struct BoundedMap<T>(IndexMap<TokenHash, CachedToken<T>, RandomState>);
 
-struct Entry<T> {
+struct CachedToken<T> {
     value: T,
     /// The last second in which it is valid.
     valid_until: u64,
@@ -62,7 +62,7 @@ impl<T: Clone> BoundedMap<T> {
         None
     }
 
-    fn insert(&mut self, id: TokenHash, entry: Entry<T>) {
+    fn insert(&mut self, id: TokenHash, entry: CachedToken<T>) {
         if self.0.len() >= CAPACITY / SHARDS && !self.0.contains_key(&id) {
             self.0.swap_remove_index(fastrand::usize(..self.0.len()));
         }
@@ -98,11 +98,13 @@ impl TokenCache {
         match verified {
             Some(token) => {
                 let value = token.identity.clone();
-                shard.valid.insert(hash, Entry { value, valid_until: token.valid_until, generation });
+                shard.valid.insert(hash, CachedToken { value, valid_until: token.valid_until, generation });
                 Some(token.identity)
             }
             None => {
-                shard.invalid.insert(hash, Entry { value: (), valid_until: now + INVALID_TTL, generation });
+                shard
+                    .invalid
+                    .insert(hash, CachedToken { value: (), valid_until: now + INVALID_TTL, generation });
                 None
             }
         }
@@ -117,8 +119,8 @@ fn hash(index: usize, token: &[u8]) -> TokenHash {
 mod tests {
     use super::*;
 
-    fn entry(valid_until: u64, generation: u64) -> Entry<u8> {
-        Entry { value: 1, valid_until, generation }
+    fn entry(valid_until: u64, generation: u64) -> CachedToken<u8> {
+        CachedToken { value: 1, valid_until, generation }
     }
 
     #[test]

@@ -7,5 +7,5 @@ mod token_source;
 mod verifier;
 
 pub use key_file::UnusableKeys;
-pub use token::{Claims, TokenError};
+pub use token::{TokenClaims, TokenError};
 pub use verifier::Verifier;

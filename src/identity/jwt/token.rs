@@ -17,14 +17,14 @@ const MAX_TOKEN: usize = 16 << 10;
 pub(in crate::identity) struct TokenIdentity {
     /// The claim that has the user ID, if the token has it.
     pub(in crate::identity) user: Option<CompactString>,
-    pub(in crate::identity) claims: Arc<Claims>,
+    pub(in crate::identity) claims: Arc<TokenClaims>,
 }
 
 /// The claims of a token (RFC 7519, 4) whose signature and times were verified.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Claims(Map<String, Value>);
+pub struct TokenClaims(Map<String, Value>);
 
-impl Claims {
+impl TokenClaims {
     /// Wraps verified claims.
     pub fn new(claims: Map<String, Value>) -> Self {
         Self(claims)

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::{
     key_file::{CurrentKeys, KeyFile, UnusableKeys},
-    token::{Claims, TokenError, TokenIdentity},
+    token::{TokenClaims, TokenError, TokenIdentity},
 };
 use crate::{config::model::Jwt, identity::header_fields::user_name};
 
@@ -74,7 +74,7 @@ impl TokenSource {
         }
         let decoded = decoded?;
         let valid_until = decoded.claims.get("exp").and_then(seconds).unwrap_or(0).saturating_add(LEEWAY);
-        let claims = Arc::new(Claims::new(decoded.claims));
+        let claims = Arc::new(TokenClaims::new(decoded.claims));
         let user = claims.get(&self.jwt.claim).and_then(|name| user_name(name.as_bytes()));
         Ok(VerifiedToken { identity: TokenIdentity { user, claims }, valid_until })
     }

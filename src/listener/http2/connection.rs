@@ -19,8 +19,8 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 
 use super::{
-    delivery::{Delivery, DeliveryState},
-    io::{BATCH, Http2Io},
+    delivery::{DeliveryMonitor, DeliveryState},
+    io::{BATCH, ClientHttp2Io},
     streams::{StreamExecutor, Streams},
 };
 use crate::{
@@ -62,12 +62,12 @@ pub(in crate::listener) enum Http2End {
 }
 
 /// A connection being served. Its output is why it ended. The caller closes the stream after that.
-pub(in crate::listener) struct Http2Connection<S>
+pub(in crate::listener) struct ClientHttp2Connection<S>
 where
     S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible>,
 {
-    http: http2::Connection<TokioIo<Http2Io>, S, StreamExecutor>,
-    io: Http2Io,
+    http: http2::Connection<TokioIo<ClientHttp2Io>, S, StreamExecutor>,
+    io: ClientHttp2Io,
     streams: Rc<Streams>,
     timer: Rc<PhaseTimer>,
     alarm: Alarm,
@@ -76,18 +76,18 @@ where
     /// When GOAWAY was sent: no further stream is served.
     closing_since: Option<Instant>,
     /// How the client reads its responses, and the number of streams opened when this measurement began.
-    delivery: (Delivery, u64),
+    delivery: (DeliveryMonitor, u64),
     /// The streams opened and the bytes written when the client had last received everything.
     all_taken: Option<(u64, u64)>,
 }
 
-impl<S> Http2Connection<S>
+impl<S> ClientHttp2Connection<S>
 where
     S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible> + Unpin,
     S::Future: 'static,
 {
     pub(in crate::listener) fn new(
-        io: Http2Io,
+        io: ClientHttp2Io,
         service: S,
         streams: Rc<Streams>,
         timer: Rc<PhaseTimer>,
@@ -113,7 +113,7 @@ where
             .enable_connect_protocol();
         let http = builder.serve_connection(TokioIo::new(io.clone()), service);
         let alarm = Alarm::new(first_request);
-        let delivery = (Delivery::new(&streams.limits), 0);
+        let delivery = (DeliveryMonitor::new(&streams.limits), 0);
         Self {
             http,
             io,
@@ -142,7 +142,7 @@ where
                 tracing::debug!("connection closed: {error}");
                 return Poll::Ready(Http2End::InOrder);
             }
-            self.streams.registered.set_held(self.streams.held());
+            self.streams.registered.set_buffered(self.streams.buffered());
             if self.streams.registered.is_shed() {
                 let reason = CutOffReason::Memory;
                 return Poll::Ready(Http2End::TooSlow(CutOff { body: CutOffBody::Response, reason }));
@@ -205,9 +205,9 @@ where
             return DeliveryState::All;
         }
         if self.delivery.1 != opened {
-            self.delivery = (Delivery::new(&self.streams.limits), opened);
+            self.delivery = (DeliveryMonitor::new(&self.streams.limits), opened);
         }
-        let taken = self.delivery.0.look(self.io.sent());
+        let taken = self.delivery.0.check(self.io.sent());
         if matches!(taken, DeliveryState::All) {
             self.all_taken = Some((opened, written));
         }
@@ -235,8 +235,8 @@ where
         if self.streams.are_open() {
             return self.timer.now() + self.streams.limits.idle_timeout;
         }
-        if let Some(look) = self.delivery.0.next_look() {
-            return look;
+        if let Some(check) = self.delivery.0.next_check() {
+            return check;
         }
         let idle = self.idle_deadline();
         if self.streams.registered.is_idle() {
@@ -247,7 +247,7 @@ where
     }
 }
 
-impl<S> Future for Http2Connection<S>
+impl<S> Future for ClientHttp2Connection<S>
 where
     S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible> + Unpin,
     S::Future: 'static,

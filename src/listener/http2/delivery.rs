@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// How often the kernel is asked about a slow client.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The bytes sent on a connection.
 #[derive(Debug, Clone, Copy)]
@@ -42,38 +42,38 @@ pub(super) enum DeliveryState {
 }
 
 /// Measures how a client reads, by the same limits as for a response over HTTP/1.
-pub(super) struct Delivery {
+pub(super) struct DeliveryMonitor {
     idle_timeout: Duration,
     budget: RateBudget,
     /// While something is undelivered: the measurement, and when to check again.
     reader: Option<(SlowReader, Instant)>,
 }
 
-impl Delivery {
+impl DeliveryMonitor {
     pub(super) fn new(limits: &ClientLimits) -> Self {
         let idle_timeout = limits.idle_timeout;
         Self { idle_timeout, budget: RateBudget::new(limits.min_rate, idle_timeout), reader: None }
     }
 
     /// When to check again, if something is undelivered.
-    pub(super) fn next_look(&self) -> Option<Instant> {
-        self.reader.as_ref().map(|(_, next_look)| *next_look)
+    pub(super) fn next_check(&self) -> Option<Instant> {
+        self.reader.as_ref().map(|(_, next_check)| *next_check)
     }
 
-    pub(super) fn look(&mut self, sent: SentBytes) -> DeliveryState {
+    pub(super) fn check(&mut self, sent: SentBytes) -> DeliveryState {
         if sent.are_taken() {
             self.reader = None;
             return DeliveryState::All;
         }
         let now = Instant::now();
         let budget = self.budget;
-        let (reader, next_look) =
+        let (reader, next_check) =
             self.reader.get_or_insert_with(|| (SlowReader::new(budget, sent.acknowledged, now), now));
         reader.measure(sent.acknowledged, now);
         let (deadline, is_for_rate) = reader.deadline(self.idle_timeout);
         if now < deadline {
-            *next_look = deadline.min(now + LOOK_AGAIN);
-            return DeliveryState::Partly(*next_look);
+            *next_check = deadline.min(now + CHECK_INTERVAL);
+            return DeliveryState::Partly(*next_check);
         }
         let reason = if is_for_rate { CutOffReason::MinRate } else { CutOffReason::IdleTimeout };
         DeliveryState::TooSlowly(CutOff { body: CutOffBody::Response, reason })

@@ -22,15 +22,15 @@ use tokio::{
 use super::{
     connection::Http2End,
     data_frames::DataFrames,
-    delivery::{Delivery, DeliveryState, SentBytes},
+    delivery::{DeliveryMonitor, DeliveryState, SentBytes},
     streams::Streams,
 };
 use crate::{
     http2_frames::FrameFollower,
     listener::{
-        connection::{Linger, lingering_close},
         io::ClientIo,
-        stream::Stream,
+        lingering_close::{Linger, lingering_close},
+        stream::ClientStream,
     },
     telemetry::metrics::CutOff,
 };
@@ -47,13 +47,13 @@ const LAST_SEND: Duration = Duration::from_secs(1);
 /// hyper flushes after each DATA frame, which would cost a system call and a TLS record per response. So hyper's flush
 /// sends nothing: frames are sent once a batch is full, and after the connection was polled.
 #[derive(Clone)]
-pub(in crate::listener) struct Http2Io(Rc<RefCell<Transport>>);
+pub(in crate::listener) struct ClientHttp2Io(Rc<RefCell<Http2Transport>>);
 
 /// A stream's reference to its connection's bytes, which may be closed first.
-pub(super) type WeakIo = Weak<RefCell<Transport>>;
+pub(super) type WeakIo = Weak<RefCell<Http2Transport>>;
 
-pub(super) struct Transport {
-    stream: Stream,
+pub(super) struct Http2Transport {
+    stream: ClientStream,
     /// Bytes that were already read from the socket, to be read again first.
     unread: Bytes,
     /// Frames that hyper has written and that are not sent yet.
@@ -70,10 +70,10 @@ pub(super) struct Transport {
     is_given_up: bool,
 }
 
-impl Http2Io {
+impl ClientHttp2Io {
     pub(in crate::listener) fn new(io: ClientIo, streams: Rc<Streams>) -> Self {
         let (stream, unread) = io.into_parts();
-        let transport = Rc::new(RefCell::new(Transport {
+        let transport = Rc::new(RefCell::new(Http2Transport {
             stream,
             unread,
             batch: BytesMut::new(),
@@ -130,7 +130,7 @@ impl Http2Io {
             Http2End::TooSlow(_) => {}
         }
         let Some(transport) = Rc::into_inner(self.0) else { return };
-        let Transport { mut stream, streams, .. } = transport.into_inner();
+        let Http2Transport { mut stream, streams, .. } = transport.into_inner();
         match end {
             // The client may still be sending.
             Http2End::InOrder | Http2End::Abuse(_) => lingering_close(stream, Linger::SHORT).await,
@@ -165,14 +165,14 @@ impl Http2Io {
         if timeout(Duration::ZERO, to_end.as_mut()).await.is_ok() {
             return Ok(());
         }
-        let mut delivery = Delivery::new(&self.0.borrow().streams.limits);
+        let mut delivery = DeliveryMonitor::new(&self.0.borrow().streams.limits);
         loop {
-            let next_look = match delivery.look(self.sent()) {
+            let next_check = match delivery.check(self.sent()) {
                 DeliveryState::All => return Ok(()),
-                DeliveryState::Partly(next_look) => next_look,
+                DeliveryState::Partly(next_check) => next_check,
                 DeliveryState::TooSlowly(cut_off) => return Err(cut_off),
             };
-            if timeout_at(next_look.into(), to_end.as_mut()).await.is_ok() {
+            if timeout_at(next_check.into(), to_end.as_mut()).await.is_ok() {
                 // The client has closed the connection, or it is broken.
                 return Ok(());
             }
@@ -213,7 +213,7 @@ fn go_away(reason: Reason) -> [u8; 17] {
     frame
 }
 
-impl Transport {
+impl Http2Transport {
     /// Bytes written to the socket.
     pub(super) fn written(&self) -> u64 {
         self.stream.written()
@@ -257,7 +257,7 @@ impl Transport {
     }
 }
 
-impl AsyncRead for Http2Io {
+impl AsyncRead for ClientHttp2Io {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let transport = &mut *self.0.borrow_mut();
         if transport.is_given_up {
@@ -270,7 +270,7 @@ impl AsyncRead for Http2Io {
             let length = transport.unread.len().min(buf.remaining());
             buf.put_slice(&transport.unread.split_to(length));
         }
-        let Transport { streams, received, received_frames, .. } = transport;
+        let Http2Transport { streams, received, received_frames, .. } = transport;
         let bytes_read = &streams.bytes_read;
         bytes_read.set(bytes_read.get() + (buf.filled().len() - before) as u64);
         received_frames.follow(&buf.filled()[before..], |part| streams.received(part));
@@ -280,7 +280,7 @@ impl AsyncRead for Http2Io {
     }
 }
 
-impl AsyncWrite for Http2Io {
+impl AsyncWrite for ClientHttp2Io {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_write_vectored(cx, &[IoSlice::new(buf)])
     }

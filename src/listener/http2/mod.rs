@@ -7,6 +7,6 @@ mod delivery;
 mod io;
 mod streams;
 
-pub(super) use connection::{Http2Connection, Http2End};
-pub(super) use io::Http2Io;
+pub(super) use connection::{ClientHttp2Connection, Http2End};
+pub(super) use io::ClientHttp2Io;
 pub(super) use streams::Streams;

@@ -17,7 +17,7 @@ use super::{connection::STREAM_WINDOW, delivery::SentBytes, io::WeakIo};
 use crate::{
     config::model::ClientLimits,
     http2_frames::{CONTINUATION, DATA, END_HEADERS, FramePart, HEADERS, RST_STREAM},
-    listener::{alarm::Alarm, connections::RegisteredConnection},
+    listener::{alarm::Alarm, worker_connections::RegisteredConnection},
     proxy::{ClientWait, EarlyEnds, JUDGED_FROM, Phase, PhaseTimer, RateBudget, WatchedRequest},
     telemetry::metrics::{CutOff, Http2Abuse},
 };
@@ -204,8 +204,8 @@ impl Streams {
     }
 
     /// Bytes of bodies that hyper buffers because the client does not read. Small amounts count as zero.
-    pub(super) fn held(&self) -> u64 {
-        if self.handed.get().saturating_sub(self.passed.get()) < MIN_HELD {
+    pub(super) fn buffered(&self) -> u64 {
+        if self.handed.get().saturating_sub(self.passed.get()) < MIN_BUFFERED {
             return 0;
         }
         if self.open.get() == 0 && self.unfinished() == 0 {
@@ -310,7 +310,7 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for StreamExecutor {
 }
 
 /// Bytes that any connection may buffer for a moment.
-const MIN_HELD: u64 = 16 << 10;
+const MIN_BUFFERED: u64 = 16 << 10;
 
 /// Counts a stream while it is open. It keeps the connection registered, and a drain waits for that.
 struct OpenStream {
@@ -318,7 +318,7 @@ struct OpenStream {
     begun: Instant,
     /// Bytes of the response's body that were counted.
     sent: u64,
-    is_answered: bool,
+    has_response: bool,
     is_tunnel: bool,
     is_cut_off: bool,
     watched: Option<Rc<WatchedRequest>>,
@@ -333,7 +333,7 @@ impl OpenStream {
             streams: Rc::clone(streams),
             begun: Instant::now(),
             sent: 0,
-            is_answered: false,
+            has_response: false,
             is_tunnel: false,
             is_cut_off: false,
             watched: watched.cloned(),
@@ -349,7 +349,7 @@ impl OpenStream {
             streams: Rc::clone(streams),
             begun: self.begun,
             sent: self.sent,
-            is_answered: true,
+            has_response: true,
             is_tunnel: true,
             is_cut_off: false,
             watched: None,
@@ -363,7 +363,7 @@ impl OpenStream {
         payload.set(payload.get() + handed);
         self.streams.handed.set(self.streams.handed.get() + handed);
         self.sent = timer.sent();
-        self.is_answered |= timer.take_new_response();
+        self.has_response |= timer.take_new_response();
     }
 
     /// Notes that the stream has ended. If its body was refused, the client may have sent a whole window before it
@@ -382,7 +382,7 @@ impl Drop for OpenStream {
         streams.open.set(streams.open.get() - 1);
         streams.tunnels.set(streams.tunnels.get() - usize::from(self.is_tunnel));
         streams.count_tunnels();
-        if !self.is_answered && self.begun.elapsed() < PREMATURE {
+        if !self.has_response && self.begun.elapsed() < PREMATURE {
             streams.premature.set(streams.premature.get() + 1);
             if let Some(watched) = &self.watched {
                 watched.ended_early();
@@ -442,7 +442,7 @@ impl<F: Future<Output = ()>> Future for ServedStream<F> {
                         timer.set_timed_out();
                     }
                     Phase::Client => {
-                        if !timer.is_evicted() && this.reader.goes_on(timer) {
+                        if !timer.is_evicted() && this.reader.keeps_waiting(timer) {
                             continue;
                         }
                         timer.cut_off_client();
@@ -473,7 +473,7 @@ impl<F: Future<Output = ()>> Future for ServedStream<F> {
 }
 
 /// The wait before the kernel is asked how much the client has acknowledged: most clients have read by then.
-const FIRST_LOOK: Duration = Duration::from_millis(250);
+const FIRST_CHECK: Duration = Duration::from_millis(250);
 
 /// How fast a client reads the response of one stream. It opens the stream's window as it reads, but hyper and the
 /// kernel may buffer megabytes, and accept no more until much of that is sent. So the kernel is asked how much the
@@ -497,7 +497,7 @@ struct ReaderWait {
     streams: Rc<Streams>,
     /// The beginning of the time that the budget was not charged for yet.
     since: Instant,
-    first_look: Instant,
+    first_check: Instant,
     /// When the client will have been idle for too long.
     idle: Instant,
     /// The end of the connection's bytes when the kernel was first asked. Later bytes belong to other streams.
@@ -508,7 +508,13 @@ impl ReaderWait {
     fn new(streams: &Rc<Streams>, since: Instant, idle: Instant, by_rate: Instant) -> Self {
         streams.readers.set(streams.readers.get() + 1);
         let half = idle.min(by_rate).saturating_duration_since(since) / 2;
-        Self { streams: Rc::clone(streams), since, first_look: since + FIRST_LOOK.min(half), idle, end: None }
+        Self {
+            streams: Rc::clone(streams),
+            since,
+            first_check: since + FIRST_CHECK.min(half),
+            idle,
+            end: None,
+        }
     }
 }
 
@@ -548,13 +554,13 @@ impl StreamReader {
     /// When to check the stream again.
     fn deadline(&self, timer: &PhaseTimer) -> Instant {
         match &self.wait {
-            Some(wait) if wait.end.is_none() => wait.first_look.min(timer.deadline()),
+            Some(wait) if wait.end.is_none() => wait.first_check.min(timer.deadline()),
             _ => timer.deadline(),
         }
     }
 
     /// Whether to wait longer for the client, which has not opened the window so far.
-    fn goes_on(&mut self, timer: &PhaseTimer) -> bool {
+    fn keeps_waiting(&mut self, timer: &PhaseTimer) -> bool {
         let Some(wait) = &mut self.wait else { return false };
         let Some(sent) = wait.streams.sent() else { return false };
         let (now, is_first) = (Instant::now(), wait.end.is_none());

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use certificates::Certificates;
 use files::{Changed, TlsFiles};
-use tickets::{TicketKey, Tickets};
+use tickets::{ExportedTicketKey, Tickets};
 
 use crate::{
     config::model::{self, Listener, TlsVersion},
@@ -168,7 +168,7 @@ pub struct SessionKeys {
     /// with a certificate is resumed.
     #[serde(rename = "client_ca")]
     client_auth: ClientAuthDigest,
-    keys: Vec<TicketKey>,
+    keys: Vec<ExportedTicketKey>,
 }
 
 fn client_auth(settings: &model::Tls, files: &TlsFiles) -> ClientAuthDigest {

@@ -1,5 +1,4 @@
-//! One client's connection: hyper's HTTP/1.1 connection, driven until it ends or times out, and the lingering close
-//! after it.
+//! A client's HTTP/1.1 connection: hyper's, driven until it ends or times out.
 
 use std::{
     convert::Infallible,
@@ -13,19 +12,22 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use hyper::{body::Incoming, server::conn::http1, service::Service};
 use hyper_util::rt::TokioIo;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    time::timeout,
-};
+use tokio::{io::AsyncWriteExt, time::timeout};
 
-use super::{alarm::Alarm, connections::RegisteredConnection, io::ClientIo, stream::Stream};
+use super::{
+    alarm::Alarm,
+    io::ClientIo,
+    lingering_close::{Linger, lingering_close},
+    stream::ClientStream,
+    worker_connections::RegisteredConnection,
+};
 use crate::proxy::{HeadFault, Phase, PhaseTimer, ResponseBody, Tunnel};
 
 /// A connection without a request for this long is parked, which frees its buffers.
 const PARK_AFTER: Duration = Duration::from_millis(250);
 
 /// A connection being served. Its output is how it ended.
-pub(super) struct Connection<S>
+pub(super) struct ClientHttp1Connection<S>
 where
     S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible>,
 {
@@ -40,10 +42,10 @@ where
 }
 
 /// How a connection ended.
-pub(super) enum Ended {
+pub(super) enum Http1End {
     Closed,
     /// The client may still be sending.
-    Lingering(Stream),
+    Lingering(ClientStream),
     /// hyper could not parse a request.
     Refused(Box<RefusedHead>),
     /// The client speaks HTTP/2. No request was served yet.
@@ -54,12 +56,12 @@ pub(super) enum Ended {
 
 /// A request head that hyper rejected.
 pub(super) struct RefusedHead {
-    pub(super) stream: Stream,
+    pub(super) stream: ClientStream,
     pub(super) fault: HeadFault,
     /// The bytes of the head, as far as they were received. Empty if hyper had read the whole head.
     pub(super) head: Bytes,
     /// hyper has already sent a response.
-    pub(super) is_answered: bool,
+    pub(super) has_response: bool,
 }
 
 /// hyper's connection needs some 20 KiB of buffers, which is too much for an idle client. So it is created when the
@@ -73,7 +75,7 @@ where
     Ended,
 }
 
-impl<S> Connection<S>
+impl<S> ClientHttp1Connection<S>
 where
     S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible> + Unpin,
 {
@@ -91,18 +93,18 @@ where
     }
 
     /// Serves requests until the connection has to wait.
-    fn advance(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
+    fn advance(&mut self, cx: &mut Context<'_>) -> Poll<Http1End> {
         loop {
             match &mut self.state {
-                ConnectionState::Ended => return Poll::Ready(Ended::Closed),
+                ConnectionState::Ended => return Poll::Ready(Http1End::Closed),
                 ConnectionState::Parked { io, .. } if self.may_be_http2 => match io.poll_is_http2(cx) {
                     Poll::Ready(Some(false)) => {
                         self.may_be_http2 = false;
                         continue;
                     }
                     Poll::Ready(Some(true)) => return Poll::Ready(self.begin_http2()),
-                    Poll::Ready(None) => return Poll::Ready(Ended::Closed),
-                    Poll::Pending if self.timer.is_draining() => return Poll::Ready(Ended::Closed),
+                    Poll::Ready(None) => return Poll::Ready(Http1End::Closed),
+                    Poll::Pending if self.timer.is_draining() => return Poll::Ready(Http1End::Closed),
                     Poll::Pending => {}
                 },
                 ConnectionState::Parked { io, .. } => match io.poll_readable(cx) {
@@ -110,10 +112,10 @@ where
                         self.unpark();
                         continue;
                     }
-                    Poll::Ready(false) => return Poll::Ready(Ended::Closed),
+                    Poll::Ready(false) => return Poll::Ready(Http1End::Closed),
                     Poll::Pending if self.timer.is_draining() => {
                         io.close(cx);
-                        return Poll::Ready(Ended::Closed);
+                        return Poll::Ready(Http1End::Closed);
                     }
                     Poll::Pending => {}
                 },
@@ -129,7 +131,7 @@ where
                     }
                     if self.timer.take_timed_out() {
                         // The phase timed out, and no code of the request was left to send a response.
-                        return Poll::Ready(Ended::Closed);
+                        return Poll::Ready(Http1End::Closed);
                     }
                 }
             }
@@ -154,13 +156,13 @@ where
                 Phase::Client => {
                     self.timer.cut_off_client();
                     self.reset();
-                    return Poll::Ready(Ended::Closed);
+                    return Poll::Ready(Http1End::Closed);
                 }
                 // hyper has the whole response, but the client does not read it.
                 Phase::Request if self.timer.is_response_pending() && self.timer.is_write_blocked() => {
                     self.registered.count_cut_off(self.timer.slow_reader());
                     self.reset();
-                    return Poll::Ready(Ended::Closed);
+                    return Poll::Ready(Http1End::Closed);
                 }
                 Phase::RequestHead if !self.timer.is_response_pending() && self.is_serving() => {
                     return Poll::Ready(self.refuse(HeadFault::Timeout, true));
@@ -170,7 +172,7 @@ where
                     if let ConnectionState::Parked { io, .. } = &mut self.state {
                         io.close(cx);
                     }
-                    return Poll::Ready(Ended::Closed);
+                    return Poll::Ready(Http1End::Closed);
                 }
             }
         }
@@ -219,14 +221,14 @@ where
         }
     }
 
-    fn begin_http2(&mut self) -> Ended {
+    fn begin_http2(&mut self) -> Http1End {
         match std::mem::replace(&mut self.state, ConnectionState::Ended) {
-            ConnectionState::Parked { io, .. } => Ended::Http2(Box::new(io)),
-            _ => Ended::Closed,
+            ConnectionState::Parked { io, .. } => Http1End::Http2(Box::new(io)),
+            _ => Http1End::Closed,
         }
     }
 
-    fn ended(&mut self, result: hyper::Result<()>, cx: &mut Context<'_>) -> Ended {
+    fn ended(&mut self, result: hyper::Result<()>, cx: &mut Context<'_>) -> Http1End {
         if self.timer.phase() == Phase::Tunnel && result.is_ok() {
             return self.begin_tunnel();
         }
@@ -250,14 +252,14 @@ where
         };
         match std::mem::replace(&mut self.state, ConnectionState::Ended) {
             ConnectionState::Serving(http) if still_sending => {
-                Ended::Lingering(http.into_parts().io.into_inner().into_stream())
+                Http1End::Lingering(http.into_parts().io.into_inner().into_stream())
             }
             // After an upgrade request that was not granted, hyper does not close the connection.
             ConnectionState::Serving(http) => {
                 http.into_parts().io.into_inner().close(cx);
-                Ended::Closed
+                Http1End::Closed
             }
-            _ => Ended::Closed,
+            _ => Http1End::Closed,
         }
     }
 
@@ -266,23 +268,28 @@ where
     }
 
     /// Ends the connection because hyper rejected a head. `has_head`: hyper still has its bytes.
-    fn refuse(&mut self, fault: HeadFault, has_head: bool) -> Ended {
+    fn refuse(&mut self, fault: HeadFault, has_head: bool) -> Http1End {
         match std::mem::replace(&mut self.state, ConnectionState::Ended) {
             ConnectionState::Serving(http) => {
                 let http1::Parts { io, read_buf, .. } = http.into_parts();
                 let io = io.into_inner();
                 let head = if has_head { read_buf } else { Bytes::new() };
                 // hyper responds to every head that it can't parse, except one of HTTP/2.
-                let is_answered = matches!(fault, HeadFault::Unparsed(_)) && io.withheld().is_none();
+                let has_response = matches!(fault, HeadFault::Unparsed(_)) && io.withheld().is_none();
                 let fault = io.withheld().map_or(fault, HeadFault::Unparsed);
-                Ended::Refused(Box::new(RefusedHead { stream: io.into_stream(), fault, head, is_answered }))
+                Http1End::Refused(Box::new(RefusedHead {
+                    stream: io.into_stream(),
+                    fault,
+                    head,
+                    has_response,
+                }))
             }
-            _ => Ended::Closed,
+            _ => Http1End::Closed,
         }
     }
 
     /// Hands the socket to the tunnel, after hyper has ended with a response that switches protocols.
-    fn begin_tunnel(&mut self) -> Ended {
+    fn begin_tunnel(&mut self) -> Http1End {
         // hyper does not wait until the whole response is written. A client that has not read earlier responses gets no
         // tunnel.
         let tunnel = self.timer.take_tunnel().filter(|_| !self.timer.is_write_blocked());
@@ -292,14 +299,14 @@ where
                 let mut io = io.into_inner();
                 // Bytes that the client sent right after its request.
                 io.unread(read_buf);
-                Ended::Tunnel(tunnel, Box::new(io))
+                Http1End::Tunnel(tunnel, Box::new(io))
             }
-            _ => Ended::Closed,
+            _ => Http1End::Closed,
         }
     }
 }
 
-impl<S> Connection<S>
+impl<S> ClientHttp1Connection<S>
 where
     S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible>,
 {
@@ -321,18 +328,18 @@ fn is_head_read(error: &hyper::Error) -> bool {
 
 impl RefusedHead {
     /// Sends `response`, unless hyper has sent one, and closes the connection.
-    pub(super) async fn close(mut self, answer: &[u8]) {
-        let answered = async {
-            self.is_answered
-                || (self.stream.write_all(answer).await.is_ok() && self.stream.flush().await.is_ok())
+    pub(super) async fn close(mut self, response: &[u8]) {
+        let sent = async {
+            self.has_response
+                || (self.stream.write_all(response).await.is_ok() && self.stream.flush().await.is_ok())
         };
-        if timeout(Linger::SHORT.time, answered).await == Ok(true) {
+        if timeout(Linger::SHORT.time, sent).await == Ok(true) {
             lingering_close(self.stream, Linger::SHORT).await;
         }
     }
 }
 
-impl<S> Drop for Connection<S>
+impl<S> Drop for ClientHttp1Connection<S>
 where
     S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible>,
 {
@@ -345,11 +352,11 @@ where
     }
 }
 
-impl<S> Future for Connection<S>
+impl<S> Future for ClientHttp1Connection<S>
 where
     S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible> + Unpin,
 {
-    type Output = Ended;
+    type Output = Http1End;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.timer.begin_poll(cx);
@@ -357,45 +364,4 @@ where
         self.timer.end_poll(self.alarm.time());
         output
     }
-}
-
-/// Time and bytes that a lingering close reads at most. After that the connection is reset.
-#[derive(Clone, Copy)]
-pub(super) struct Linger {
-    time: Duration,
-    pub(super) bytes: usize,
-}
-
-impl Linger {
-    /// For a client that has nothing more to send than the bytes on their way.
-    pub(super) const SHORT: Self = Self { time: Duration::from_secs(2), bytes: 1 << 20 };
-    /// For a client whose request was refused before its body had arrived. Many clients send the whole body before they
-    /// read the response. nginx waits as long.
-    pub(super) const UPLOAD: Self = Self { time: Duration::from_secs(30), bytes: 64 << 20 };
-}
-
-/// How long a client may send nothing during a lingering close.
-const LINGER_IDLE: Duration = Duration::from_secs(2);
-
-/// Reads and drops bytes from the client until it has seen that the connection is closing (nginx' lingering close).
-///
-/// A socket that is closed with unread bytes is reset, and the reset may overtake the response on its way to the client
-/// (RFC 9112, 9.6). A client whose upload was refused would see a broken connection instead of the refusal.
-pub(super) async fn lingering_close(mut stream: Stream, linger: Linger) {
-    let mut scratch = [0; 4096];
-    let drain = async {
-        // Sends the close_notify of TLS. Later bytes from the client need not be decrypted.
-        let _broken = stream.shutdown().await;
-        let mut socket = stream.into_socket();
-        let mut left = linger.bytes;
-        while let Ok(Ok(read @ 1..)) = timeout(LINGER_IDLE, socket.read(&mut scratch)).await {
-            left = left.saturating_sub(read);
-            // A reset drops bytes that the kernel has not delivered to the client yet.
-            if left == 0 && socket.is_acknowledged() {
-                break;
-            }
-        }
-    };
-    // The connection is closed in either case.
-    let _ = timeout(linger.time, drain).await;
 }

@@ -29,14 +29,14 @@ const MAX_AT_ONCE: usize = 256;
 
 /// Response bytes that all HTTP/2 connections of the process may buffer for clients that do not read. Beyond that,
 /// connections are closed: of the address with most buffered bytes, the connection with most.
-const MOST_HELD: u64 = 128 << 20;
+const MAX_BUFFERED: u64 = 128 << 20;
 
 /// Buffered bytes of the process.
-static HELD: AtomicU64 = AtomicU64::new(0);
+static BUFFERED: AtomicU64 = AtomicU64::new(0);
 
 /// The open connections of one worker, so that they can be closed, drained or aborted.
 #[derive(Debug)]
-pub(super) struct Connections {
+pub(super) struct WorkerConnections {
     worker: usize,
     /// All connections of the process.
     table: Arc<ConnectionTable>,
@@ -64,12 +64,12 @@ struct OpenConnection {
     /// PROXY header and TLS handshake are not complete yet.
     is_opening: bool,
     /// Response bytes that are buffered because the client does not read.
-    held: u64,
+    buffered: u64,
     /// The connection has to close, because too much is buffered.
     is_shed: bool,
 }
 
-impl Connections {
+impl WorkerConnections {
     /// Of `worker`, in the process' `table`.
     pub(super) fn new(worker: usize, table: Arc<ConnectionTable>, metrics: Arc<ThreadMetrics>) -> Rc<Self> {
         let open = RefCell::default();
@@ -104,7 +104,7 @@ impl Connections {
             address: None,
             is_banned: false,
             is_opening: true,
-            held: 0,
+            buffered: 0,
             is_shed: false,
         });
         drop(open);
@@ -115,7 +115,7 @@ impl Connections {
             entry,
             is_idle: Cell::new(true),
             has_only_tunnels: Cell::new(false),
-            held: Cell::new(0),
+            buffered: Cell::new(0),
         };
         registered.note(client);
         Ok(Rc::new(registered))
@@ -168,7 +168,7 @@ impl Connections {
     /// Closes connections while too many response bytes are buffered.
     pub(super) fn shed(&self) {
         for _ in 0..MAX_AT_ONCE {
-            if HELD.load(Relaxed) <= MOST_HELD || !self.shed_one() {
+            if BUFFERED.load(Relaxed) <= MAX_BUFFERED || !self.shed_one() {
                 break;
             }
         }
@@ -178,18 +178,18 @@ impl Connections {
     fn shed_one(&self) -> bool {
         let mut open = self.open.borrow_mut();
         let mut by_address = HashMap::<_, u64, foldhash::fast::RandomState>::default();
-        let holding = || open.iter().filter(|(_, connection)| connection.held > 0 && !connection.is_shed);
+        let holding = || open.iter().filter(|(_, connection)| connection.buffered > 0 && !connection.is_shed);
         for (_, connection) in holding() {
-            *by_address.entry(connection.address).or_default() += connection.held;
+            *by_address.entry(connection.address).or_default() += connection.buffered;
         }
         // A connection without an address may have many clients behind it, so it is chosen last.
-        let heaviest = by_address.iter().max_by_key(|(address, held)| (address.is_some(), **held));
+        let heaviest = by_address.iter().max_by_key(|(address, buffered)| (address.is_some(), **buffered));
         let Some((&address, _)) = heaviest else { return false };
         let of_it = holding().filter(|(_, connection)| connection.address == address);
-        let Some((key, _)) = of_it.max_by_key(|(_, connection)| connection.held) else { return false };
+        let Some((key, _)) = of_it.max_by_key(|(_, connection)| connection.buffered) else { return false };
         let connection = &mut open[key];
         connection.is_shed = true;
-        HELD.fetch_sub(std::mem::take(&mut connection.held), Relaxed);
+        BUFFERED.fetch_sub(std::mem::take(&mut connection.buffered), Relaxed);
         connection.timer.wake();
         true
     }
@@ -248,14 +248,14 @@ impl Connections {
 /// A connection's entry in [`WorkerConnections`], until dropped.
 #[derive(Debug)]
 pub(super) struct RegisteredConnection {
-    connections: Rc<Connections>,
+    connections: Rc<WorkerConnections>,
     key: usize,
     entry: TableEntry,
     /// Whether the connection is known to have no request in flight.
     is_idle: Cell<bool>,
     has_only_tunnels: Cell<bool>,
-    /// As last set by [`RegisteredConnection::set_held`].
-    held: Cell<u64>,
+    /// As last set by [`RegisteredConnection::set_buffered`].
+    buffered: Cell<u64>,
 }
 
 impl RegisteredConnection {
@@ -320,21 +320,21 @@ impl RegisteredConnection {
     }
 
     /// Sets the response bytes that are buffered because the client does not read.
-    pub(super) fn set_held(&self, bytes: u64) {
-        if self.held.replace(bytes) == bytes {
+    pub(super) fn set_buffered(&self, bytes: u64) {
+        if self.buffered.replace(bytes) == bytes {
             return;
         }
         self.update(|connection| {
             if !connection.is_shed {
-                HELD.fetch_add(bytes.wrapping_sub(connection.held), Relaxed);
-                connection.held = bytes;
+                BUFFERED.fetch_add(bytes.wrapping_sub(connection.buffered), Relaxed);
+                connection.buffered = bytes;
             }
         });
     }
 
     /// Whether the connection has to close, because too much is buffered.
     pub(super) fn is_shed(&self) -> bool {
-        self.held.get() > 0
+        self.buffered.get() > 0
             && self.connections.open.borrow().get(self.key).is_some_and(|connection| connection.is_shed)
     }
 
@@ -360,7 +360,7 @@ impl RegisteredConnection {
 impl Drop for RegisteredConnection {
     fn drop(&mut self) {
         self.set_has_only_tunnels(false);
-        self.set_held(0);
+        self.set_buffered(0);
         self.connections.open.borrow_mut().remove(self.key);
         self.connections.table.remove(&self.entry);
         self.connections.closed.notify_one();
