@@ -53,14 +53,14 @@ pub struct RequestAttributes<'a> {
 /// | --- | --- |
 /// | address | `ip:203.0.113.7`, `ip:2001:db8:1:2::/64` |
 /// | user, route, method | `user:acme`, `route:login`, `method:GET` (for HEAD as well) |
-/// | path, one for all spellings that are one to the route | `path:/a` |
-/// | user, where names are not written down | `user:hmac:5559b01469a0a939` |
+/// | path, in one spelling for all that the route treats as equal | `path:/a` |
+/// | user, if names must not be stored | `user:hmac:5559b01469a0a939` |
 /// | claim of a verified token | `jwt:plan=VALUE` |
 /// | verified certificate | `tls:subject=CN=acme,O=Acme`, `tls:fingerprint=HEX` |
 /// | host, in lower case | `host:example.org` |
 /// | header; several lines joined by commas | `header:x-api-key=VALUE` |
-/// | cookie; several of the name joined by commas | `cookie:session=VALUE` |
-/// | query parameter, decoded; several of the name joined by commas | `query:page=VALUE` |
+/// | cookie; several of one name joined by commas | `cookie:session=VALUE` |
+/// | query parameter, decoded; several of one name joined by commas | `query:page=VALUE` |
 /// | one budget for all | `global` |
 ///
 /// If a name has several values, some origins take the first, others the last, and the proxy cannot know which. All

@@ -51,7 +51,7 @@ pub(super) struct CompiledRoute {
     cookies: Vec<(String, String)>,
     pub(super) dot_segments: DotSegments,
     /// Whether the proxy responds to CORS preflights itself: they match by the method that they ask for.
-    answers_preflights: bool,
+    handles_preflights: bool,
     /// The prefix that the route strips.
     pub(super) strip: Option<Pattern>,
 }
@@ -70,7 +70,7 @@ impl CompiledRoute {
             query: route.query.clone(),
             cookies: route.cookies.clone(),
             dot_segments: route.dot_segments,
-            answers_preflights: route.cors.is_some(),
+            handles_preflights: route.cors.is_some(),
             strip: stripped_prefix(route),
         }
     }
@@ -87,7 +87,7 @@ impl CompiledRoute {
         if !self.hosts.is_empty() && !request.host.is_some_and(is_host) {
             return Some(Mismatch::Host);
         }
-        if !self.methods.is_empty() && !self.has_method(request.method) && !self.answers_preflight(request) {
+        if !self.methods.is_empty() && !self.has_method(request.method) && !self.handles_preflight(request) {
             return Some(Mismatch::Method);
         }
         let is_sent = |(name, value): &(HeaderName, HeaderValue)| {
@@ -116,8 +116,8 @@ impl CompiledRoute {
     }
 
     /// Whether this is a CORS preflight for one of the route's methods.
-    fn answers_preflight(&self, request: &RequestParts<'_>) -> bool {
-        self.answers_preflights
+    fn handles_preflight(&self, request: &RequestParts<'_>) -> bool {
+        self.handles_preflights
             && preflight_method(request.method, request.headers)
                 .is_some_and(|method| self.methods.contains(&method))
     }
