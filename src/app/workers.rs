@@ -12,8 +12,8 @@ use crate::{
     config::model,
     limit::StoreAdmin,
     listener::{
-        self, BoundListener, ConnectionTable, Evictions, Lifecycle, ListeningSocket, LivenessMonitor,
-        SharedConnections, TlsContexts, WorkerLiveness, WorkerUpdate,
+        self, BoundListener, ConnectionTable, ConnectionTableHandle, Evictions, Lifecycle, ListeningSocket,
+        LivenessMonitor, TlsContexts, WorkerLiveness, WorkerUpdate,
     },
     proxy::{self, WorkerParts},
 };
@@ -65,7 +65,7 @@ impl Workers {
             let context = ListenerContext {
                 sockets,
                 tls: tls.clone(),
-                connections: SharedConnections { table: Arc::clone(&connections), evictions },
+                connections: ConnectionTableHandle { table: Arc::clone(&connections), evictions },
                 lifecycle: watched.clone(),
                 liveness,
             };
@@ -137,7 +137,7 @@ fn sockets_by_worker(
 struct ListenerContext {
     sockets: Vec<ListeningSocket>,
     tls: TlsContexts,
-    connections: SharedConnections,
+    connections: ConnectionTableHandle,
     lifecycle: watch::Receiver<Lifecycle>,
     liveness: WorkerLiveness,
 }

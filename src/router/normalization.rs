@@ -7,11 +7,10 @@ use super::Rejection;
 const MALFORMED: Rejection = Rejection::bad_request("The path has a malformed percent-encoding.");
 const NUL: Rejection = Rejection::bad_request("The path has an encoded NUL character.");
 
-/// Encodes what is not ASCII, which a request line must not have. Borrowed if nothing changes; everything else stays as it
-/// is.
+/// Percent-encodes characters that are not ASCII, which a request line must not contain. Borrowed if nothing changes.
 ///
 /// # Errors
-/// 400 for `%` without two hexadecimal digits, and for `%00`, at which many programs cut a path off.
+/// 400 for `%` without two hexadecimal digits, and for `%00`, at which many programs truncate a path.
 pub(super) fn well_formed(path: &str) -> Result<Cow<'_, str>, Rejection> {
     let mut rest = path.as_bytes();
     while let Some(at) = rest.iter().position(|byte| *byte == b'%') {
@@ -36,7 +35,7 @@ pub(super) fn well_formed(path: &str) -> Result<Cow<'_, str>, Rejection> {
     Ok(Cow::Owned(out))
 }
 
-/// The byte that the three bytes `%XX` at the start of `text` stand for.
+/// The byte encoded by the three bytes `%XX` at the start of `text`.
 pub(super) fn percent_decode(text: &[u8]) -> Option<u8> {
     let &[b'%', high, low, ..] = text else { return None };
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
@@ -51,14 +50,14 @@ pub(super) fn push_percent_encoded(out: &mut String, byte: u8) {
 /// Which dot segments are resolved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DotSegmentSpelling {
-    /// `.` and `..` alone.
+    /// Only `.` and `..`.
     Literal,
-    /// Those with `%2e`, too.
+    /// Also those with `%2e`.
     Any,
 }
 
 impl DotSegmentSpelling {
-    /// How many dots a dot segment has. `None`: it is an ordinary segment.
+    /// The number of dots of a dot segment. `None`: an ordinary segment.
     fn dots(self, segment: &str) -> Option<usize> {
         // The longest is "%2e%2e", and most segments begin otherwise.
         if segment.len() > 6 || !segment.starts_with(['.', '%']) {
@@ -80,8 +79,8 @@ pub(super) fn has_dot_segment(path: &str, spelling: DotSegmentSpelling) -> bool 
     path.split('/').any(|segment| spelling.dots(segment).is_some())
 }
 
-/// Removes dot segments (RFC 3986, 5.2.4). The other segments stay as they are. `path` begins with `/`, and so does what is
-/// returned.
+/// Removes dot segments (RFC 3986, 5.2.4). The other segments are unchanged. `path` begins with `/`, and so does the
+/// result.
 pub(super) fn remove_dot_segments(path: &str, spelling: DotSegmentSpelling) -> String {
     let mut out = String::with_capacity(path.len());
     let mut segments = path.split('/').skip(1).peekable();
