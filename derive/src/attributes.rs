@@ -31,7 +31,7 @@ pub(crate) struct MappingAttributes {
     pub(crate) last: Option<Type>,
     /// `unread`: other code reads it, and derives `Serialize`.
     pub(crate) unread: bool,
-    /// `constructor`: makes `with_defaults`, which takes the required settings.
+    /// `constructor`: makes `new`, which takes the required settings.
     pub(crate) constructor: bool,
 }
 
