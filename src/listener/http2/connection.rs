@@ -44,9 +44,6 @@ const CONNECTION_WINDOW: u32 = 1 << 20;
 /// Bytes of a response that are held for a stream whose client does not take them yet.
 const SEND_BUFFER: usize = 64 << 10;
 
-/// Streams that a client may reset before they are looked at, and so many that it makes the server reset: h2's own limits.
-const DEFAULT_RESETS: (usize, usize) = (20, 1024);
-
 /// Why a connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::listener) enum Http2End {
@@ -97,8 +94,6 @@ where
         // of bytes does tells nothing of a request.
         timer.enter(Phase::Upstream, first_request.saturating_duration_since(Instant::now()));
         let limits = &streams.limits;
-        // What clients of a trusted proxy do must not end its connection, which others share.
-        let most_resets = if streams.early_ends.is_some() { None } else { Some(DEFAULT_RESETS) };
         let mut builder = Builder::new(StreamExecutor(Rc::clone(&streams)));
         builder
             .max_concurrent_streams(limits.h2_streams)
@@ -106,11 +101,13 @@ where
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buf_size(SEND_BUFFER)
-            .max_pending_accept_reset_streams(
-                most_resets.map_or(limits.h2_streams as usize, |(most, _)| most),
-            )
-            .max_local_error_reset_streams(most_resets.map(|(_, most)| most))
             .enable_connect_protocol();
+        // The clients behind a trusted proxy share its connection, so one client's abuse must not close it.
+        if streams.early_ends.is_some() {
+            builder
+                .max_pending_accept_reset_streams(limits.h2_streams as usize)
+                .max_local_error_reset_streams(None);
+        }
         let http = builder.serve_connection(TokioIo::new(io.clone()), service);
         let alarm = Alarm::new(first_request);
         let delivery = (Delivery::new(&streams.limits), 0);
