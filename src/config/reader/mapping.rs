@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Cursor, OtherName};
+use super::{Cursor, foreign_name::ForeignName};
 use crate::config::{
     Location,
     nearest::{nearest, suggestion},
@@ -16,7 +16,8 @@ pub(in crate::config) struct MappingCursor<'t> {
     cursor: Cursor<'t>,
     entries: &'t [(Key, Node)],
     known: Vec<&'static str>,
-    other_names: &'static [OtherName],
+    /// The section of `foreign_names.txt` for its keys.
+    foreign_names: &'static str,
     /// What its settings are. `None`: it is only looked into.
     described: Option<&'static Mapping>,
     /// Unknown keys of this mapping: each with the key that was meant, and with its help.
@@ -25,7 +26,7 @@ pub(in crate::config) struct MappingCursor<'t> {
 
 impl<'t> MappingCursor<'t> {
     pub(super) fn new(cursor: Cursor<'t>, entries: &'t [(Key, Node)]) -> Self {
-        Self { cursor, entries, known: Vec::new(), other_names: &[], described: None, explained: Vec::new() }
+        Self { cursor, entries, known: Vec::new(), foreign_names: "", described: None, explained: Vec::new() }
     }
 
     /// The same mapping, whose settings these are. A debug build stops where they are not those that are taken, so that
@@ -34,9 +35,10 @@ impl<'t> MappingCursor<'t> {
         Self { described: Some(described), ..self }
     }
 
-    /// The same mapping, with what others call its keys.
-    pub(in crate::config) fn knowing(self, other_names: &'static [OtherName]) -> Self {
-        Self { other_names, ..self }
+    /// The same mapping, with the foreign names for its keys in this section of `foreign_names.txt`.
+    pub(in crate::config) fn knowing(self, section: &'static str) -> Self {
+        debug_assert!(ForeignName::has_section(section), "foreign_names.txt has no [{section}]");
+        Self { foreign_names: section, ..self }
     }
 
     /// Sets the help for `key`, if it is unknown: `ours` was meant.
@@ -49,8 +51,8 @@ impl<'t> MappingCursor<'t> {
         if let Some((_, ours, help)) = self.explained.iter().find(|(name, ..)| *name == key.name) {
             return Some((*ours, help.clone()));
         }
-        let other = self.other_names.iter().find(|other| other.is_of(&key.name))?;
-        Some((other.ours(), other.help(self.cursor.child(node))))
+        let foreign = ForeignName::find(self.foreign_names, &key.name)?;
+        Some((foreign.ours(), foreign.help(self.cursor.child(node))))
     }
 
     /// The value of `key`, which stays unknown.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::HeaderName;
 
-use super::{MIN_DURATION, other_names, user::IdentitySources};
+use super::{MIN_DURATION, user::IdentitySources};
 use crate::config::{
     model::{
         AddressHeader, ClientAddress, ClientLimits, ForwardClientCertificate, Forwarded, MinRate,
@@ -93,7 +93,7 @@ pub(super) fn limits(value: Option<Cursor<'_>>) -> ClientLimits {
         max_body: 0,
     };
     let Some(mapping) = value.and_then(Cursor::mapping) else { return default };
-    let mut mapping = mapping.of(&settings::CLIENT_LIMITS).knowing(other_names::CLIENT_LIMITS);
+    let mut mapping = mapping.of(&settings::CLIENT_LIMITS).knowing("client_limits");
     let time = || duration(MIN_DURATION..=MAX_DURATION);
     let limits = ClientLimits {
         header_size: mapping.parse_or("header_size", default.header_size, size(1 << 10..=1 << 20)),

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use super::{
-    guessable_token, other_names,
+    guessable_token,
     tls::{hsts, tls},
 };
 use crate::config::{
@@ -51,7 +51,7 @@ pub(super) fn listeners(value: Option<Cursor<'_>>, has_trusted_proxies: bool) ->
             _ => "{ address: VALUE }",
         };
         let Some(mapping) = item.mapping_such_as(line) else { continue };
-        let mut mapping = mapping.of(&settings::LISTENER).knowing(other_names::LISTENER);
+        let mut mapping = mapping.of(&settings::LISTENER).knowing("listeners[]");
         let value = mapping.require("address", "such as `address: 127.0.0.1:8080`");
         let has_proxy_protocol = proxy_protocol(&mut mapping, has_trusted_proxies);
         let redirect = mapping.take("redirect").map(|value| (value, redirect(value)));
@@ -203,7 +203,7 @@ pub(super) fn admin(root: &mut MappingCursor<'_>, listeners: &[Listener]) -> Adm
             Some(port) if port.parse::<u16>().is_ok() => "admin: { address: 127.0.0.1:VALUE }",
             _ => "admin: { address: VALUE }",
         };
-        Some((value, value.mapping_such_as(line)?.of(&settings::ADMIN).knowing(other_names::ADMIN)))
+        Some((value, value.mapping_such_as(line)?.of(&settings::ADMIN).knowing("admin")))
     });
     let Some((value, mut mapping)) = mapping else {
         return Admin { address: default, token: None };

@@ -16,7 +16,6 @@ mod guessable_token;
 mod health;
 mod listeners;
 mod message_changes;
-mod other_names;
 mod other_spellings;
 mod path_spellings;
 mod policies;

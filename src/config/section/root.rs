@@ -7,7 +7,6 @@ use super::{
     access::access,
     clients,
     listeners::{self, Listeners},
-    other_names,
     policies::{self, StoreMemory},
     resolver,
     routes::{self, RouteDefaults},
@@ -27,7 +26,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
         root.report("the configuration is empty", help);
         return None;
     }
-    let mut mapping = root.mapping()?.of(&settings::ROOT).knowing(other_names::TOP);
+    let mut mapping = root.mapping()?.of(&settings::ROOT).knowing("top level");
     let proxies = mapping.take("trusted_proxies");
     let has_trusted_proxies = proxies.is_some_and(|list| !list.is_empty_list());
     let Listeners { all: listeners, has_client_certificates, certified } =
