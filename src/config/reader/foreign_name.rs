@@ -118,22 +118,26 @@ mod tests {
     use super::*;
     use crate::config::{self, SystemLookup};
 
-    /// `mapping` at `path`: `{ routes: [{ cors: mapping }] }` for `routes[].cors`.
-    fn at(path: &str, mapping: String) -> String {
-        path.rsplit('.').filter(|step| *step != "top level").fold(mapping, |inner, step| {
-            match step.strip_suffix("[]") {
-                Some(list) => format!("{{ {list}: [{inner}] }}"),
-                None if step == "*" => format!("{{ api: {inner} }}"),
-                None => format!("{{ {step}: {inner} }}"),
-            }
+    /// A configuration with `keys` in the mapping at `path`: `routes: [{ cors: { keys } }]` for `routes[].cors`.
+    fn at(path: &str, keys: String) -> String {
+        path.rsplit('.').fold(keys, |inner, step| match step {
+            "top level" => inner,
+            "*" => format!("api: {{ {inner} }}"),
+            // The mappings of an invalid path are not all read.
+            "routes[]" => format!("routes: [{{ path: /*, {inner} }}]"),
+            _ => match step.strip_suffix("[]") {
+                Some(list) => format!("{list}: [{{ {inner} }}]"),
+                None => format!("{step}: {{ {inner} }}"),
+            },
         })
     }
 
     #[test]
     fn every_foreign_name_gets_the_help_of_its_entry_in_its_mapping() {
         for (path, names) in &*SECTIONS {
-            let keys: Vec<String> = names.keys().map(|name| format!("{name}: 1")).collect();
-            let text = at(path, format!("{{ {} }}", keys.join(", ")));
+            // A list: for some single values, readers have a help of their own.
+            let keys: Vec<String> = names.keys().map(|name| format!("{name}: []")).collect();
+            let text = format!("{{ {} }}", at(path, keys.join(", ")));
             let errors = config::parse("proxy.yaml", &text, &SystemLookup).unwrap_err();
             for (name, entry) in names {
                 let plain = |char: char| char.is_ascii_lowercase() || char.is_ascii_digit() || char == '_';
