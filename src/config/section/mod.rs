@@ -15,7 +15,6 @@ mod guessable_token;
 mod health;
 mod listeners;
 mod message_changes;
-mod other_names;
 mod other_spellings;
 mod path_spellings;
 mod policies;
@@ -36,7 +35,6 @@ mod user;
 use std::time::Duration;
 
 pub(super) use listeners::{AdminSettings, ListenerSettings};
-pub(super) use other_names::foreign_names;
 pub(super) use root::read;
 pub(super) use user::UserSourceSettings;
 

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use http::HeaderValue;
 
 use super::{
-    message_changes::TextReader, other_names, policies::reply_fields, redirect::redirect,
-    upstreams::Upstreams, user::IdentitySources,
+    message_changes::TextReader, policies::reply_fields, redirect::redirect, upstreams::Upstreams,
+    user::IdentitySources,
 };
 use crate::config::{
     model::{PathPattern, RouteAction, RouteReply},
@@ -138,8 +138,7 @@ fn reply(value: Cursor<'_>) -> Option<RouteReply> {
         Some(text) if text.parse::<u16>().is_ok() => "reply: { status: VALUE }",
         _ => "reply: { body: VALUE }",
     };
-    let mut mapping =
-        value.mapping_such_as(line)?.of(&settings::ROUTE_REPLY).knowing(other_names::ROUTE_REPLY);
+    let mut mapping = value.mapping_such_as(line)?.of(&settings::ROUTE_REPLY).knowing("routes[].reply");
     let status = mapping.take("status").map(|value| (value, value.parse(route_reply_status)));
     let headers = mapping.take("headers").map(|value| reply_fields(value, route_reply_field_name));
     let content_type = mapping.take("content_type").map(|value| value.parse(field_value));
