@@ -30,7 +30,7 @@ use super::{
 use crate::{
     abuse::{self, bans::BanTable},
     limit::Clock,
-    telemetry::{Delivery, Event, Subscription, time::rfc3339},
+    telemetry::{Event, EventDelivery, Subscription, time::rfc3339},
 };
 
 /// Concurrent streams.
@@ -117,9 +117,9 @@ impl EventStream {
             biased;
             () = self.ending.ended() => return None,
             delivery = self.events.next() => match delivery {
-                Delivery::Event(event) => (event.name(), event_data(&event, &self.bans)),
-                Delivery::Missed(missed) => ("missed", serde_json::json!({"missed": missed})),
-                Delivery::Closed => return None,
+                EventDelivery::Event(event) => (event.name(), event_data(&event, &self.bans)),
+                EventDelivery::Missed(missed) => ("missed", serde_json::json!({"missed": missed})),
+                EventDelivery::Closed => return None,
             },
             tick = tick(&mut self.ticks) => ("tick", serde_json::to_value(&*tick?).unwrap_or_default()),
         };
