@@ -109,7 +109,7 @@ impl App {
     }
 
     /// Reports that no new process took over at SIGUSR2, like a failed reload: the configuration in force is kept.
-    pub fn stay(&self, why: impl Display) {
+    pub fn keep_serving(&self, why: impl Display) {
         self.reloader.refuse(vec![format!("no new process took over: {why}")], "SIGUSR2");
         tracing::error!("no new process took over, and this one goes on serving: {why}");
     }

@@ -75,7 +75,7 @@ impl App {
 
     /// Whether every worker has made progress since this last returned true. Workers report it about ten times per
     /// second.
-    pub fn workers_go_on(&mut self) -> bool {
+    pub fn all_workers_alive(&mut self) -> bool {
         self.workers.all_alive()
     }
 
@@ -113,7 +113,7 @@ impl App {
     }
 
     /// Aborts running requests and waits until their leases are released, at most two seconds.
-    pub async fn break_off(&mut self) {
+    pub async fn abort_requests(&mut self) {
         self.workers.enter(Lifecycle::Ending);
         if tokio::time::timeout(ABORT_TIMEOUT, self.workers.ended()).await.is_err() {
             tracing::warn!("some workers did not stop in time");
