@@ -1,4 +1,4 @@
-//! Starts everything. [`start`] and `launch` are the checklist: sockets, telemetry, stores, admin port, workers.
+//! Starts everything: sockets, telemetry, stores, the admin port, workers.
 
 use std::{io, net::TcpListener, sync::Arc, thread, time::Duration};
 

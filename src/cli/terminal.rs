@@ -55,10 +55,10 @@ pub(super) fn printable_json(text: &str) -> String {
     out
 }
 
-/// How wide lines may be: as the terminal, if the output is one.
+/// The width of the terminal, if the output is one.
 static LINE_WIDTH: OnceLock<usize> = OnceLock::new();
 
-/// Has tables fit the terminal, if the output is one. In a file or a pipe they are as wide as their cells.
+/// Makes tables fit the terminal, if the output is one. In a file or a pipe they are as wide as their cells.
 pub(super) fn fit_tables() {
     if !stdout().is_terminal() {
         return;

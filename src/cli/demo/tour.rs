@@ -1,4 +1,4 @@
-//! The demo from start to end: an origin, the proxy as shipped, traffic, and the clients that were limited.
+//! The whole demo: an origin, the proxy as shipped, traffic, and the clients that were limited.
 
 use std::{
     collections::BTreeMap,

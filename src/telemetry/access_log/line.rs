@@ -112,7 +112,7 @@ pub enum LogVerdict {
 }
 
 impl LogVerdict {
-    /// The word for it: `shadow_denied`
+    /// `shadow_denied`
     pub fn name(self) -> &'static str {
         match self {
             Self::Allowed => "allowed",

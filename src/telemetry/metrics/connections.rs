@@ -25,7 +25,7 @@ impl ConnectionRefusal {
         (Self::Banned, "banned"),
     ];
 
-    /// The word for it: `connections_per_address`
+    /// `connections_per_address`
     pub fn name(self) -> &'static str {
         Self::ALL[self as usize].1
     }
@@ -64,7 +64,7 @@ impl Http2Abuse {
         (Self::ExcessiveLoad, "excessive_load"),
     ];
 
-    /// The word for it: `rapid_resets`
+    /// `rapid_resets`
     pub fn name(self) -> &'static str {
         Self::ALL[self as usize].1
     }

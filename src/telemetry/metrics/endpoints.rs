@@ -25,7 +25,7 @@ pub enum EndpointState {
 }
 
 impl EndpointState {
-    /// The word for it: `healthy`
+    /// `healthy`
     pub fn name(self) -> &'static str {
         match self {
             Self::Healthy => "healthy",

@@ -45,7 +45,7 @@ impl HandshakeFailure {
         (Self::Timeout, "timeout"),
     ];
 
-    /// The word for it: `no_shared_version`.
+    /// `no_shared_version`.
     pub fn name(self) -> &'static str {
         Self::ALL[self as usize].1
     }
@@ -71,7 +71,7 @@ impl ProxyHeaderFailure {
         (Self::Incomplete, "incomplete"),
     ];
 
-    /// The word for it: `untrusted`.
+    /// `untrusted`.
     pub fn name(self) -> &'static str {
         Self::ALL[self as usize].1
     }

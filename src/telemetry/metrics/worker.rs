@@ -22,7 +22,7 @@ pub enum VerdictLabel {
     Denied,
     /// A shadow policy would have denied it.
     ShadowDenied,
-    /// The store was not available.
+    /// The store was unavailable.
     Error,
 }
 
@@ -56,7 +56,7 @@ impl SourceLabel {
         (Self::Fallback, "fallback"),
     ];
 
-    /// The word for it: `local_denial`
+    /// `local_denial`
     pub fn name(self) -> &'static str {
         Self::ALL[self as usize].1
     }
