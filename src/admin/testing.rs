@@ -35,7 +35,7 @@ use crate::{
     store::memory::MemoryStore,
     telemetry::{
         Events,
-        diagnostics::Warnings,
+        diagnostics::SharedWarnings,
         metrics::{MemoryFacts, Metrics, StoreFacts},
         testing::config,
     },
@@ -231,7 +231,7 @@ impl Harness {
             metrics,
             readiness: Arc::clone(&readiness),
             events: events.clone(),
-            warnings: Warnings::default(),
+            warnings: SharedWarnings::default(),
             clock: Arc::new(clock()),
             facts: ProcessFacts {
                 available_memory: None,

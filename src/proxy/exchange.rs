@@ -30,7 +30,7 @@ use crate::{
     telemetry::{
         access_log::{AbortedBy, Line, LogVerdict, RetriedTry, protocol_name},
         metrics::{CutOff, CutOffBody, CutOffReason, Refusal, ServerErrorSource, SourceLabel},
-        traces::{RequestEnd, RequestStart, Trace, UpstreamResult},
+        traces::{RequestEnd, RequestStart, RequestTrace, UpstreamResult},
     },
     tls::TlsIdentity,
 };
@@ -69,7 +69,7 @@ pub(super) struct Exchange {
     address: IpAddr,
     /// The verdict of limits and bans.
     pub(super) verdict: RequestVerdict,
-    trace: Option<Trace>,
+    trace: Option<RequestTrace>,
     /// Dropped with the exchange, which gives it back.
     reservation: Option<ReservationGuard>,
     /// What settings change in the header of the answer, in this order.
@@ -436,7 +436,7 @@ impl Exchange {
     }
 
     /// Where the trace is not sampled, not even the clock is read.
-    fn trace_event(&mut self, event: impl FnOnce(&mut Trace, i64)) {
+    fn trace_event(&mut self, event: impl FnOnce(&mut RequestTrace, i64)) {
         if let Some(trace) = self.trace.as_mut().filter(|trace| trace.is_sampled()) {
             event(trace, self.telemetry.clock.at(Instant::now()));
         }
@@ -485,7 +485,7 @@ impl Exchange {
             source: self.verdict.source(),
             delay_millis: self.verdict.delay_millis(),
             shadow_delay_millis: self.verdict.shadow_delay_millis(),
-            trace_id: self.trace.as_ref().map(Trace::id),
+            trace_id: self.trace.as_ref().map(RequestTrace::id),
             tls_version: tls.map(|tls| tls.version),
             tls_subject: subject.as_deref().map(str::as_bytes),
         });
@@ -549,7 +549,7 @@ impl Exchange {
         }
     }
 
-    fn end_trace(&self, trace: Trace) {
+    fn end_trace(&self, trace: RequestTrace) {
         trace.end(&RequestEnd {
             time: self.telemetry.clock.at(Instant::now()),
             status: self.sent_status(),
@@ -585,7 +585,7 @@ impl Drop for Exchange {
         if let Some(log) = &self.log {
             self.write_log(log, elapsed);
         }
-        if let Some(trace) = self.trace.take().filter(Trace::is_sampled) {
+        if let Some(trace) = self.trace.take().filter(RequestTrace::is_sampled) {
             self.end_trace(trace);
         }
         if let Some(cut_off) = timer.take_cut_off() {
@@ -604,7 +604,7 @@ fn begin_trace(
     client: &ClientInfo,
     request: &request::Parts,
     request_id: &HeaderValue,
-) -> Option<Trace> {
+) -> Option<RequestTrace> {
     let head = || RequestStart {
         time: telemetry.clock.at(Instant::now()),
         scheme: client.scheme(),

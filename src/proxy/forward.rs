@@ -29,7 +29,7 @@ use crate::{
     telemetry::{
         Throttle,
         access_log::RetriedTry,
-        metrics::{Outcome, WorkerMetrics},
+        metrics::{AttemptOutcome, WorkerMetrics},
     },
     upstream::{
         Affinity, ConnectError, HostChoice, HostPool, IncomingBody, SendError, StreamNeeds, UpstreamClient,
@@ -69,7 +69,7 @@ pub(super) struct UpstreamAnswer {
 /// One request on one connection: its outcome is counted when it is dropped.
 struct Attempt<'a> {
     forwarder: &'a Forwarder<'a>,
-    outcome: Outcome,
+    outcome: AttemptOutcome,
 }
 
 impl Drop for Attempt<'_> {
@@ -177,7 +177,7 @@ impl<'a> Forwarder<'a> {
                     self.warn(format_args!(
                         "endpoint {url} speaks HTTP/2 and does not offer WebSockets by it (RFC 8441); other upgrades pass by HTTP/1.1 alone: set `protocol: h1`"
                     ));
-                    self.metrics.upstream(self.index, Outcome::Error);
+                    self.metrics.upstream(self.index, AttemptOutcome::Error);
                     return Err(Reply::no_upgrade());
                 }
                 if has_no_host || self.upstream.shared().config.host == HostHeader::Rewrite {
@@ -190,7 +190,7 @@ impl<'a> Forwarder<'a> {
                 let copy = retries.copy(&request, &connection);
 
                 // Unless set otherwise below, the client went away or broke its own request off.
-                let mut attempt = Attempt { forwarder: self, outcome: Outcome::Cancelled };
+                let mut attempt = Attempt { forwarder: self, outcome: AttemptOutcome::Cancelled };
                 let result = match self.reservation {
                     None => {
                         let answer = pin!(connection.send(request));
@@ -219,11 +219,11 @@ impl<'a> Forwarder<'a> {
                     Ok(Ok(response)) => {
                         let survey = FieldSurvey::new(response.headers(), None);
                         if !self.is_acceptable(&response, survey) {
-                            attempt.outcome = Outcome::Error;
+                            attempt.outcome = AttemptOutcome::Error;
                             self.warn_unacceptable(&host, &response);
                             return Err(Reply::bad_gateway());
                         }
-                        attempt.outcome = Outcome::Ok;
+                        attempt.outcome = AttemptOutcome::Ok;
                         self.upstream.shared().responded(
                             &host,
                             &response,
@@ -251,7 +251,7 @@ impl<'a> Forwarder<'a> {
                     Ok(Err(failed)) => failed,
                     Err(TimedOut) => {
                         let reply = self.timed_out(&mut attempt, &host, began, owes_body());
-                        if attempt.outcome == Outcome::Timeout {
+                        if attempt.outcome == AttemptOutcome::Timeout {
                             connection.excuse_client();
                         }
                         let copy = copy.filter(|_| retries.may_retry(RetryReason::Timeout, &host));
@@ -271,7 +271,7 @@ impl<'a> Forwarder<'a> {
                     }
                     None => {}
                 }
-                attempt.outcome = Outcome::Error;
+                attempt.outcome = AttemptOutcome::Error;
                 let was_closed = connection.was_closed(&failed);
                 let SendError { error, is_unprocessed, request: unsent } = failed;
                 self.upstream.request_failed(&host, error.cause());
@@ -356,7 +356,7 @@ impl<'a> Forwarder<'a> {
         }
         // A client that waits no longer has gone away.
         if !self.timer.is_call_over() {
-            attempt.outcome = Outcome::Timeout;
+            attempt.outcome = AttemptOutcome::Timeout;
             let now = Instant::now();
             // Of the time for all tries together, this host may have had little.
             let has_had_most = now.saturating_duration_since(began) >= self.timeouts.total / 2;
@@ -425,12 +425,12 @@ impl<'a> Forwarder<'a> {
             Ok(Err(ConnectError::NoHost)) => return Err(ConnectFailure::Final(self.no_endpoint())),
             Ok(Err(error)) => error,
             Err(TimedOut) if self.timer.is_call_over() => {
-                self.metrics.upstream(self.index, Outcome::Cancelled);
+                self.metrics.upstream(self.index, AttemptOutcome::Cancelled);
                 return Err(ConnectFailure::Final(Reply::gateway_timeout()));
             }
             // `timeouts.total` is over, which tells nothing of the host.
             Err(TimedOut) if self.timer.is_answer_late() => {
-                self.metrics.upstream(self.index, Outcome::Timeout);
+                self.metrics.upstream(self.index, AttemptOutcome::Timeout);
                 return Err(ConnectFailure::Final(Reply::gateway_timeout()));
             }
             Err(TimedOut) => ConnectError::Timeout,
@@ -448,16 +448,18 @@ impl<'a> Forwarder<'a> {
         }
         let (outcome, reply) = match error {
             ConnectError::NoHost | ConnectError::Unreachable(_) | ConnectError::Handshake(_) => {
-                (Outcome::ConnectError, Reply::bad_gateway())
+                (AttemptOutcome::ConnectError, Reply::bad_gateway())
             }
-            ConnectError::Full(_) | ConnectError::Exhausted(_) => (Outcome::Overloaded, Reply::overloaded()),
+            ConnectError::Full(_) | ConnectError::Exhausted(_) => {
+                (AttemptOutcome::Overloaded, Reply::overloaded())
+            }
             ConnectError::Timeout | ConnectError::HandshakeTimeout => {
-                (Outcome::Timeout, Reply::gateway_timeout())
+                (AttemptOutcome::Timeout, Reply::gateway_timeout())
             }
         };
         self.metrics.upstream(self.index, outcome);
         Err(match outcome {
-            Outcome::Overloaded => ConnectFailure::Final(reply),
+            AttemptOutcome::Overloaded => ConnectFailure::Final(reply),
             _ => ConnectFailure::Retryable(reply),
         })
     }

@@ -433,7 +433,7 @@ mod tests {
         },
         *,
     };
-    use crate::telemetry::{Delivery, Event};
+    use crate::telemetry::{Event, EventDelivery};
 
     #[test]
     fn denials_of_several_workers_are_merged() {
@@ -597,7 +597,7 @@ mod tests {
             let mut context = std::task::Context::from_waker(std::task::Waker::noop());
             std::pin::pin!(listener.next()).poll(&mut context)
         };
-        let std::task::Poll::Ready(Delivery::Event(event)) = heard() else { panic!("no event") };
+        let std::task::Poll::Ready(EventDelivery::Event(event)) = heard() else { panic!("no event") };
         let expected = Event::Limited {
             address: "203.0.113.7".into(),
             policies: vec!["per-ip".into()],

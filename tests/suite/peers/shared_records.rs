@@ -116,7 +116,7 @@ impl Instance {
             metrics,
             readiness: Arc::new(Readiness::default()),
             events: Events::new(),
-            warnings: tollgate::telemetry::diagnostics::Warnings::default(),
+            warnings: tollgate::telemetry::diagnostics::SharedWarnings::default(),
             clock: Arc::clone(&clock),
             facts: admin::ProcessFacts::default(),
             store_facts: admin::StoreFactsSources { memory: Box::new(Default::default), shared: None },
