@@ -26,14 +26,14 @@ pub use address::{
 pub use audit_log::{AuditEntry, AuditLog, Author, MAX_AUDIT_ENTRIES};
 pub use clients::{
     ADDRESSES, ADDRESSES_PER_USER, Archive, ArchiveReader, ChangesPage, ClientPosition, ClientQuery,
-    ClientRegistry, ClientSnapshot, DeniedCounts, DenyingLimit, EvidenceUsage, LimitSnapshot, LimitedClient,
-    MergedClient, PageScan, PeerUnblock, PeerView, PendingSnapshot, PendingUpdate, PolicySnapshot,
-    RequestRecord, RequestSnapshot, SHARED_CLIENTS, SharedClient, SharedUnblock, Sort, TrafficCounts,
-    USER_ADDRESSES, Unblock, UserAddress, UserAddresses, UserDenialCounts, UserDenials, UserSample,
+    ClientRegistry, ClientSnapshot, DeniedAddress, DeniedCounts, DenyingLimit, EvidenceUsage, LimitSnapshot,
+    LimitedClient, MergedClient, PageScan, PeerUnblock, PeerView, PendingSnapshot, PendingUpdate,
+    PolicySnapshot, RequestRecord, RequestSnapshot, SHARED_CLIENTS, SharedClient, SharedUnblock, Sort,
+    TrafficCounts, USER_ADDRESSES, Unblock, UserAddresses, UserDenialCounts, UserDenials, UserSample,
     incarnation,
 };
 pub use hint::Hint;
 pub use names::{UserNaming, is_pseudonym, is_shortened, shorten_name};
 pub use outbox::Pending;
-pub use recording::{Answer, Collector, Denial, Recorder};
+pub use recording::{Collector, DenialReport, ObservedResponse, Recorder};
 pub use traffic::{RequestLine, TrafficHistory};

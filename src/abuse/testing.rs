@@ -66,8 +66,15 @@ pub(super) fn listed(registry: &ClientRegistry, now: i64) -> Vec<String> {
 
 /// One denial of the first policy by a limit with this identifier.
 pub(super) fn tally(identifier: &str, now: i64, until: i64) -> Tally {
-    let denial =
-        super::Denial { address: "", policy: 0, identifier, user: None, is_user_verified: false, now, until };
+    let denial = super::DenialReport {
+        address: "",
+        policy: 0,
+        identifier,
+        user: None,
+        is_user_verified: false,
+        now,
+        until,
+    };
     let limits = vec![TalliedLimit { policy: 0, identifier: identifier.into(), until }];
     Tally { denied: 1, limits, ..Tally::new(&denial, RecordCounts::new()) }
 }

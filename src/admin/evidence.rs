@@ -24,7 +24,7 @@ use super::{
 use crate::{
     abuse::{
         self, DenyingLimit, Hint, LimitedClient, RequestRecord, UserNaming,
-        bans::{Ban, BanTable, Key},
+        bans::{Ban, BanTable, BannedKey},
     },
     config::model::{Condition, KeyPart},
     limit::StoreAdmin,
@@ -143,7 +143,7 @@ fn recorded_users(records: &[RequestRecord], bans: &BanTable, names: &UserNaming
         *counts.entry(user).or_default() += 1;
     }
     let user = |(user, records): (Option<Cow<'_, str>>, usize)| {
-        let bans = user.as_deref().map(|user| bans.by_key(&Key::from_user_name(user, names)));
+        let bans = user.as_deref().map(|user| bans.by_key(&BannedKey::from_user_name(user, names)));
         dto::RecordedUser {
             user: user.map(Cow::into_owned),
             records,

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     abuse::{
         self, Unblock,
-        bans::{BanTable, Key},
+        bans::{BanTable, BannedKey},
     },
     limit::StoreAdmin,
     telemetry::Event,
@@ -65,7 +65,7 @@ async fn unblocked(
         // The bans are lifted all the same.
         Err(unavailable) => (Vec::new(), Some(unavailable)),
     };
-    let key = Key::Address(address);
+    let key = BannedKey::Address(address);
     let mut told = Ok(());
     if unavailable.is_none() && (is_limited || !cleared.is_empty() || !state.bans.by_key(&key).is_empty()) {
         // If Redis can't take it down, the rest is done and audited all the same.
@@ -120,5 +120,6 @@ async fn unblocked(
 
 /// Whether requests with this identifier are denied by a ban of it.
 fn is_banned(bans: &BanTable, identifier: &str) -> bool {
-    Key::from_canonical(identifier).is_some_and(|key| bans.by_key(&key).iter().any(|ban| !ban.is_shadow))
+    BannedKey::from_canonical(identifier)
+        .is_some_and(|key| bans.by_key(&key).iter().any(|ban| !ban.is_shadow))
 }

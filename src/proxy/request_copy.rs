@@ -2,7 +2,7 @@
 
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, uri::PathAndQuery};
 
-use super::request_body::RequestBody;
+use super::request_body::ForwardedBody;
 use crate::upstream::RequestBody as _;
 
 /// A copy of a request. Hardly any is needed, so it is text: a map of fields would have to be allocated, and a reference to each
@@ -12,7 +12,7 @@ pub(super) struct RequestCopy {
     head: Vec<u8>,
     /// What heeds informational answers.
     extensions: Extensions,
-    body: RequestBody,
+    body: ForwardedBody,
 }
 
 /// Bytes that most heads fit into. To ask each for its length would take longer than to move the few that are longer.
@@ -26,7 +26,7 @@ const END_OF_LINE: u8 = b'\n';
 
 impl RequestCopy {
     /// `None`: the body is not at hand, or the target is more than a path (RFC 9112, 3.2), which no upstream is sent.
-    pub(super) fn new(request: &Request<RequestBody>) -> Option<Self> {
+    pub(super) fn new(request: &Request<ForwardedBody>) -> Option<Self> {
         let body = request.body().repeatable()?;
         let (method, headers) = (request.method().as_str(), request.headers());
         let path = request.uri().path_and_query().filter(|_| request.uri().authority().is_none())?.as_str();
@@ -45,7 +45,7 @@ impl RequestCopy {
     }
 
     /// The request. `None`: it can't be made again, which does not happen.
-    pub(super) fn into_request(self) -> Option<Request<RequestBody>> {
+    pub(super) fn into_request(self) -> Option<Request<ForwardedBody>> {
         let mut headers = HeaderMap::new();
         let mut lines = self.head.split(|byte| *byte == END_OF_LINE).filter(|line| !line.is_empty());
         let method = Method::from_bytes(lines.next()?).ok()?;
@@ -73,20 +73,20 @@ mod tests {
     #[test]
     fn paths_and_methods_are_copied_as_they_are() {
         for (method, path) in [("OPTIONS", "*"), ("GET", "//a/b?"), ("PURGE", "/%0A?%ff:;"), ("GET", "/")] {
-            let mut request = Request::new(RequestBody::Empty);
+            let mut request = Request::new(ForwardedBody::Empty);
             *request.method_mut() = method.parse().unwrap();
             *request.uri_mut() = Uri::from(PathAndQuery::try_from(path).unwrap());
             let copy = RequestCopy::new(&request).and_then(RequestCopy::into_request).unwrap();
             assert_eq!((copy.method(), copy.uri()), (request.method(), request.uri()));
             assert_eq!(copy.uri().path_and_query().map(PathAndQuery::as_str), Some(path));
         }
-        let elsewhere = Request::get("http://a/b").body(RequestBody::Empty).unwrap();
+        let elsewhere = Request::get("http://a/b").body(ForwardedBody::Empty).unwrap();
         assert!(RequestCopy::new(&elsewhere).is_none());
     }
 
     #[test]
     fn a_copy_is_the_same_request() {
-        let mut request = Request::put("/a?b=c").body(RequestBody::Empty).unwrap();
+        let mut request = Request::put("/a?b=c").body(ForwardedBody::Empty).unwrap();
         let mut secret = HeaderValue::from_static("a: b; c");
         secret.set_sensitive(true);
         let opaque = HeaderValue::from_bytes(b"\x80\xff\t:;").unwrap();

@@ -20,7 +20,7 @@ use super::{
     grpc::status_of,
     open_exchanges::OpenExchangeGuard,
     phase_timer::{Phase, PhaseTimer},
-    request_body::{BodyFault, BodyProgress, RequestBody},
+    request_body::{BodyFault, BodyProgress, ForwardedBody},
     reservation::ReservationGuard,
     trailers::TrailerFilter,
 };
@@ -71,7 +71,7 @@ pub(super) struct UpstreamBody {
 
 /// An upstream's connection for the time of one exchange, and how far the request's body on it has come.
 pub(super) struct CheckedOutConnection {
-    connection: Option<upstream::Connection<RequestBody>>,
+    connection: Option<upstream::Connection<ForwardedBody>>,
     progress: Option<Rc<BodyProgress>>,
     /// What the request has reserved: it is told when the answer has come.
     reservation: Option<ReservationGuard>,
@@ -86,7 +86,7 @@ impl std::fmt::Debug for CheckedOutConnection {
 impl CheckedOutConnection {
     /// A `connection` on which a request is sent, with the `progress` of its body, if it has one.
     pub(super) fn new(
-        connection: upstream::Connection<RequestBody>,
+        connection: upstream::Connection<ForwardedBody>,
         progress: Option<Rc<BodyProgress>>,
         reservation: Option<ReservationGuard>,
     ) -> Self {
@@ -125,7 +125,7 @@ impl CheckedOutConnection {
     pub(super) async fn upgrade(
         self,
         response: Response<IncomingBody>,
-    ) -> Option<UpgradedConnection<RequestBody>> {
+    ) -> Option<UpgradedConnection<ForwardedBody>> {
         self.connection?.upgrade(response).await
     }
 

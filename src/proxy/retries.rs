@@ -7,7 +7,7 @@ use http_body::Body;
 use http_body_util::{BodyExt, Limited};
 use tokio::{task::spawn_local, time::timeout};
 
-use super::{forward::Forwarder, request_body::RequestBody, request_copy::RequestCopy};
+use super::{forward::Forwarder, request_body::ForwardedBody, request_copy::RequestCopy};
 use crate::{
     config::model::RetryReason,
     telemetry::access_log::RetriedTry,
@@ -34,8 +34,8 @@ impl<'a> Retries<'a> {
     /// idempotent (RFC 9110, 9.2.2), it is no handshake of a tunnel, and all of the body is at hand.
     pub(super) fn copy(
         &self,
-        request: &Request<RequestBody>,
-        connection: &Connection<RequestBody>,
+        request: &Request<ForwardedBody>,
+        connection: &Connection<ForwardedBody>,
     ) -> Option<RequestCopy> {
         let is_safe = request.method().is_idempotent() && self.forwarder.upgrade.is_none();
         if !is_safe || !self.may_need_copy(connection) {
@@ -44,7 +44,7 @@ impl<'a> Retries<'a> {
         RequestCopy::new(request)
     }
 
-    fn may_need_copy(&self, connection: &Connection<RequestBody>) -> bool {
+    fn may_need_copy(&self, connection: &Connection<ForwardedBody>) -> bool {
         // Over a connection that others share, what is not answered is given back.
         if connection.is_reused() && !connection.is_shared() && !self.is_replaced {
             return true;
@@ -74,7 +74,7 @@ impl<'a> Retries<'a> {
         let Forwarder { retry, timer, upstream, upgrade, metrics, index, .. } = *self.forwarder;
         // What has seen the handshake of a tunnel may have begun with it.
         let is_safe = upgrade.is_none() || matches!(reason, RetryReason::Connect | RetryReason::Refused);
-        let is_over = timer.is_answer_late() || timer.is_call_over();
+        let is_over = timer.is_response_late() || timer.is_call_over();
         if self.left == 0 || !retry.when.contains(&reason) || !is_safe || is_over {
             return false;
         }
@@ -100,7 +100,7 @@ const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Reads and drops an answer that no client gets, so that its connection can be used again. A long one is not read: its
 /// connection is closed.
-pub(super) fn discard(response: Response<IncomingBody>, connection: Connection<RequestBody>) {
+pub(super) fn discard(response: Response<IncomingBody>, connection: Connection<ForwardedBody>) {
     let body = response.into_body();
     if body.is_end_stream() {
         connection.release();

@@ -12,13 +12,13 @@ use super::{
     exchange::Exchange,
     expect_continue::{self, ContinueGate},
     field_survey::{FieldKind, FieldSurvey},
-    forward::UpstreamAnswer,
+    forward::UpstreamResponse,
     forwarding_headers,
     grpc::is_grpc,
     headers, max_forwards,
     open_exchanges::{ExchangeKind, ExchangeOwner},
     outcome::PolicyOutcome,
-    request_body::{BodyProgress, BodyTimeouts, RequestBody},
+    request_body::{BodyProgress, BodyTimeouts, ForwardedBody},
     request_buffering::ReceivedBody,
     response_body::{BodySource, ResponseBody, UpstreamBody},
     trailers::TrailerFilter,
@@ -40,7 +40,7 @@ pub(super) fn upstream_request<S>(
     target: &Target,
     (mut head, survey): (request::Parts, FieldSurvey),
     body: ReceivedBody,
-) -> (Request<RequestBody>, Option<Rc<BodyProgress>>) {
+) -> (Request<ForwardedBody>, Option<Rc<BodyProgress>>) {
     let config = worker.config();
     let received = head.version;
     let wants_continue =
@@ -79,8 +79,8 @@ pub(super) fn upstream_request<S>(
     let body = match body {
         ReceivedBody::Whole(bytes) => {
             let body = match bytes.is_empty() {
-                true => RequestBody::Empty,
-                false => RequestBody::Buffered(Box::new(bytes)),
+                true => ForwardedBody::Empty,
+                false => ForwardedBody::Buffered(Box::new(bytes)),
             };
             let mut request = Request::from_parts(head, body);
             heed_informational(&mut request, None, hints, &worker.rules.via);
@@ -107,7 +107,7 @@ pub(super) fn upstream_request<S>(
     };
     let max = config.max_body(route, client.listener());
     let limits = &config.client_limits;
-    let (body, progress) = RequestBody::stream(body, gate, client.timer(), limits, max, timeouts, trailers);
+    let (body, progress) = ForwardedBody::stream(body, gate, client.timer(), limits, max, timeouts, trailers);
     let mut request = Request::from_parts(head, body);
     heed_informational(&mut request, opener, hints, &worker.rules.via);
     (request, Some(progress))
@@ -120,11 +120,11 @@ pub(super) fn client_response<S>(
     client: &ClientInfo,
     exchange: Box<Exchange>,
     route: &Route,
-    answer: UpstreamAnswer,
+    forwarded: UpstreamResponse,
     outcomes: &[PolicyOutcome],
     owner: impl FnOnce() -> ExchangeOwner,
 ) -> Response<ResponseBody> {
-    let UpstreamAnswer { response, survey, mut connection, .. } = answer;
+    let UpstreamResponse { response, survey, mut connection, .. } = forwarded;
     let (mut head, body) = response.into_parts();
     headers::remove_surveyed_hop_by_hop(&mut head.headers, survey, |_| false);
     if survey.has(FieldKind::RepeatedLength) {

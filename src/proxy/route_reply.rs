@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// What Tollgate answers in place of an upstream.
-pub(super) struct OwnAnswer {
+pub(super) struct LocalReply {
     reply: Reply,
     /// Whether the route says so. If not, the request is refused.
     is_configured: bool,
@@ -32,7 +32,7 @@ pub(super) fn upstream_of(
     exchange: &Exchange,
     context: &RequestContext<'_>,
     router: &Router,
-) -> Result<usize, Box<OwnAnswer>> {
+) -> Result<usize, Box<LocalReply>> {
     match &context.route.action {
         RouteAction::Upstream(index)
             if exchange.cors().is_none() && !max_forwards::applies(&context.request.method) =>
@@ -49,20 +49,20 @@ fn reply(
     exchange: &Exchange,
     context: &RequestContext<'_>,
     router: &Router,
-) -> Result<usize, Box<OwnAnswer>> {
+) -> Result<usize, Box<LocalReply>> {
     if let Some(cors) = exchange.cors().filter(|_| is_preflight(context.request, context.route)) {
         let is_configured = cors.allows_origin();
         if !is_configured {
             exchange.count_refusal(Refusal::Origin);
         }
         let reply = cors.preflight(&context.request.headers);
-        return Err(Box::new(OwnAnswer { reply, is_configured }));
+        return Err(Box::new(LocalReply { reply, is_configured }));
     }
     let configured = match action {
         RouteAction::Upstream(index) => {
             return match max_forwards::reply_if_spent(context.request) {
                 None => Ok(*index),
-                Some(reply) => Err(Box::new(OwnAnswer { reply, is_configured: false })),
+                Some(reply) => Err(Box::new(LocalReply { reply, is_configured: false })),
             };
         }
         RouteAction::Reply(configured) => Reply::configured(configured),
@@ -71,23 +71,23 @@ fn reply(
                 Ok(location) => Reply::redirect(redirect.status, &location, "This has moved."),
                 Err(Rejection { status, detail }) => {
                     let reply = Reply::problem(status, detail);
-                    return Err(Box::new(OwnAnswer { reply, is_configured: false }));
+                    return Err(Box::new(LocalReply { reply, is_configured: false }));
                 }
             }
         }
     };
-    Err(Box::new(OwnAnswer { reply: configured, is_configured: true }))
+    Err(Box::new(LocalReply { reply: configured, is_configured: true }))
 }
 
 /// Answers a request that its policies have admitted with what its route replies. The reply counts for these policies as
 /// that of an upstream would.
-pub(super) async fn answer<S>(
+pub(super) async fn respond<S>(
     worker: &Worker<S>,
     exchange: Box<Exchange>,
     context: &RequestContext<'_>,
     body: Incoming,
     outcomes: &mut [PolicyOutcome],
-    OwnAnswer { mut reply, is_configured }: OwnAnswer,
+    LocalReply { mut reply, is_configured }: LocalReply,
 ) -> Response<ResponseBody> {
     let status = AnswerStatus { http: reply.status, grpc: GrpcOutcome::Known(None) };
     reservation::settle(&worker.rules.policies, &exchange, outcomes, || status).await;

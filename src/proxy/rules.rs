@@ -9,8 +9,8 @@ use http::{
 };
 
 use super::{
-    claims::Claims,
-    client::{ClientInfo, Peer},
+    claims::ClaimFields,
+    client::{ClientInfo, ConnectionPeer},
     cors::CorsRule,
     field_survey::{FieldKind, FieldSurvey},
     forwarding_headers::X_FORWARDED_FOR,
@@ -41,13 +41,13 @@ pub struct Rules {
     /// In the configuration's order.
     pub(super) policies: Arc<[Policy]>,
     /// In the configuration's order.
-    pub(super) bans: Vec<Arc<bans::Rule>>,
+    pub(super) bans: Vec<Arc<bans::LadderRule>>,
     /// The texts for clients about the policies.
     pub(super) quotas: QuotaTexts,
     /// The proxy's member of `Via`.
     pub(super) via: Via,
     /// The fields that clients must not set for themselves.
-    pub(super) claims: Arc<Claims>,
+    pub(super) claims: Arc<ClaimFields>,
 }
 
 impl Rules {
@@ -74,8 +74,8 @@ impl Rules {
             names: UserNaming::new(&config.abuse),
             quotas: QuotaTexts::new(&policies, &config.policies, config.reply_headers.ratelimit)?,
             via: Via::new(&config.reply_headers.via)?,
-            claims: Arc::new(Claims::new(&config)),
-            bans: bans::Rule::from_config(config.bans.iter().map(Arc::as_ref)),
+            claims: Arc::new(ClaimFields::new(&config)),
+            bans: bans::LadderRule::from_config(config.bans.iter().map(Arc::as_ref)),
             policies,
             config,
         })
@@ -126,9 +126,9 @@ impl Rules {
             return None;
         }
         let peer = match client.peer() {
-            Peer::Address(address) => UntrustedPeer::Address(address.ip().to_canonical()),
-            Peer::Balancer(address) => UntrustedPeer::Balancer(address.ip().to_canonical()),
-            Peer::Unix => return None,
+            ConnectionPeer::Address(address) => UntrustedPeer::Address(address.ip().to_canonical()),
+            ConnectionPeer::Balancer(address) => UntrustedPeer::Balancer(address.ip().to_canonical()),
+            ConnectionPeer::Unix => return None,
         };
         let configured = match &self.config.client_address.header {
             AddressHeader::XForwardedFor | AddressHeader::Forwarded => &X_FORWARDED_FOR,
@@ -140,11 +140,11 @@ impl Rules {
 
     /// Whether the forwarding fields of `peer` count. A load balancer forwards bytes, so that the fields are the
     /// client's, and an address that its PROXY header does not name can't be trusted.
-    pub(super) fn is_trusted_proxy(&self, peer: Peer) -> bool {
+    pub(super) fn is_trusted_proxy(&self, peer: ConnectionPeer) -> bool {
         match peer {
-            Peer::Address(address) => self.trusted_proxies.contains(address.ip()),
-            Peer::Unix => self.trusted_proxies.has_unix(),
-            Peer::Balancer(_) => false,
+            ConnectionPeer::Address(address) => self.trusted_proxies.contains(address.ip()),
+            ConnectionPeer::Unix => self.trusted_proxies.has_unix(),
+            ConnectionPeer::Balancer(_) => false,
         }
     }
 }

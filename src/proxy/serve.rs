@@ -19,14 +19,14 @@ use super::{
     admit::{Admission, admit},
     affinity::{StickyCookie, request_key},
     bans::{check_bans, exempt_rules, user_key},
-    client::{ClientInfo, Peer},
-    cors::CorsAnswer,
+    client::{ClientInfo, ConnectionPeer},
+    cors::CorsResponse,
     early_ends::Judgement,
     early_hints::HintedRequest,
     exchange::Exchange,
     expect_continue,
     forward::Forwarder,
-    grpc::answer_status,
+    grpc::response_status,
     header_edits::FilledEdits,
     headers,
     min_rate::RateBudget,
@@ -116,7 +116,7 @@ pub fn serve<S: StoreAdmin + 'static>(
         {
             exchange.set_client(address, None);
             if judgement == Judgement::RefusedNow {
-                worker.record_flood(Peer::Address((address, 0).into()), Http2Abuse::RapidResets);
+                worker.record_flood(ConnectionPeer::Address((address, 0).into()), Http2Abuse::RapidResets);
                 worker.metrics().thread().http2_abuse(Http2Abuse::RapidResets).inc();
             }
             return Ok(refuse(&worker, exchange, &request, body, Reply::too_many_ended_early()));
@@ -131,10 +131,10 @@ pub fn serve<S: StoreAdmin + 'static>(
         }
 
         // Does the listener serve this client?
-        if let Some(answer) = client.listener_reply()
-            && answer.is_for(&request.headers, is_peer_trusted)
+        if let Some(reply) = client.listener_reply()
+            && reply.is_for(&request.headers, is_peer_trusted)
         {
-            return Ok(refuse(&worker, exchange, &request, body, answer.reply(&target)));
+            return Ok(refuse(&worker, exchange, &request, body, reply.reply(&target)));
         }
 
         // Who is the client?
@@ -154,7 +154,7 @@ pub fn serve<S: StoreAdmin + 'static>(
         exchange.set_route(route_index);
         let mut route = &config.routes[route_index];
         if let Some(Some(cors)) = rules.cors.get(route_index) {
-            exchange.set_cors(CorsAnswer::new(cors, &request.headers));
+            exchange.set_cors(CorsResponse::new(cors, &request.headers));
         }
         if let Some(edits) = &route.response_headers {
             let edits = FilledEdits::new(edits, &exchange.placeholders(&rules.router, &target, &identity));
@@ -229,8 +229,9 @@ pub fn serve<S: StoreAdmin + 'static>(
             Ok(index) => index,
             Err(reply) => {
                 // Boxed: other requests would pay for its state.
-                let answered = route_reply::answer(&worker, exchange, &context, body, &mut outcomes, *reply);
-                return Ok(Box::pin(answered).await);
+                let responded =
+                    route_reply::respond(&worker, exchange, &context, body, &mut outcomes, *reply);
+                return Ok(Box::pin(responded).await);
             }
         };
 
@@ -318,8 +319,8 @@ pub fn serve<S: StoreAdmin + 'static>(
             Forwarder::new(&worker, &client, &upstream_client, route, upstream_index, reservation, asked);
         let upload = progress.clone();
         let mut retried = Vec::new();
-        let mut answer = match forwarder.forward(request, progress, &affinity, &mut retried).await {
-            Ok(answer) => answer,
+        let mut forwarded = match forwarder.forward(request, progress, &affinity, &mut retried).await {
+            Ok(forwarded) => forwarded,
             Err(reply) => {
                 exchange.set_retried(retried);
                 if upload.is_some_and(|upload| upload.fault() == Some(BodyFault::Broken)) {
@@ -335,25 +336,32 @@ pub fn serve<S: StoreAdmin + 'static>(
             hinted.flushed().await;
         }
         if let Some(cookie) = sticky {
-            cookie.renew(answer.host.id, answer.response.headers_mut());
+            cookie.renew(forwarded.host.id, forwarded.response.headers_mut());
         }
-        exchange.forward_answered(&answer.host.endpoint, answer.response.status());
+        exchange.forward_responded(&forwarded.host.endpoint, forwarded.response.status());
 
         // Record the answer, where it tells what a limited client is.
-        let status = answer.response.status();
-        if !route.policies.is_empty() && worker.recorder.wants_answer(client_address, status) {
+        let status = forwarded.response.status();
+        if !route.policies.is_empty() && worker.recorder.wants_response(client_address, status) {
             let client = abuse::masked(address, config.client_address.ipv6_prefix);
             let request = RequestLine { is_safe, path: target.path(), query: target.query() };
-            worker.recorder.record_answer(&abuse::Answer { client, request, status, now: exchange.time() });
+            worker.recorder.record_response(&abuse::ObservedResponse {
+                client,
+                request,
+                status,
+                now: exchange.time(),
+            });
         }
 
         // Refund what this answer does not cost.
-        reservation::settle(&rules.policies, &exchange, &mut outcomes, || answer_status(&answer.response))
-            .await;
+        reservation::settle(&rules.policies, &exchange, &mut outcomes, || {
+            response_status(&forwarded.response)
+        })
+        .await;
 
         let owner = || ExchangeOwner { address, user: user_key(identity), exempt };
         if let Some(upgrade) = upgrade
-            && answer.response.status() == StatusCode::SWITCHING_PROTOCOLS
+            && forwarded.response.status() == StatusCode::SWITCHING_PROTOCOLS
         {
             // Boxed: other requests would pay for its state.
             return Ok(Box::pin(tunnel::open(
@@ -362,14 +370,14 @@ pub fn serve<S: StoreAdmin + 'static>(
                 exchange,
                 route,
                 (*upgrade, owner()),
-                answer,
+                forwarded,
                 &outcomes,
             ))
             .await);
         }
 
         // Answer, with the quota fields.
-        Ok(rewrite::client_response(&worker, &client, exchange, route, answer, &outcomes, owner))
+        Ok(rewrite::client_response(&worker, &client, exchange, route, forwarded, &outcomes, owner))
     }
 }
 

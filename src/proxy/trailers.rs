@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::{HeaderMap, header};
 
 use super::{
-    claims::{Claims, has_prefix, is_spelling},
+    claims::{ClaimFields, has_prefix, is_spelling},
     header_edits::replaces,
     headers::{hop_by_hop, is_token, remove_where},
 };
@@ -16,7 +16,7 @@ use crate::config::model::{HeaderEdits, Trailers};
 #[derive(Debug, Clone)]
 pub struct TrailerFilter {
     /// `None`: no trailer passes.
-    claims: Option<Arc<Claims>>,
+    claims: Option<Arc<ClaimFields>>,
     /// What a setting changes in the head.
     edits: Option<Arc<HeaderEdits>>,
 }
@@ -28,7 +28,7 @@ impl TrailerFilter {
     /// For the body behind a head with these `headers`, which then announces no trailers that do not pass.
     pub(super) fn new(
         trailers: Trailers,
-        claims: &Arc<Claims>,
+        claims: &Arc<ClaimFields>,
         edits: Option<&Arc<HeaderEdits>>,
         headers: &mut HeaderMap,
     ) -> Self {
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn trailers_say_nothing_that_a_setting_names() {
-        let claims = Arc::new(Claims::new(&config()));
+        let claims = Arc::new(ClaimFields::new(&config()));
         let mut map = headers(&[
             ("x-sum", "1"),
             ("content-digest", "sha-256=:AA==:"),

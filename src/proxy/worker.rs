@@ -3,9 +3,9 @@
 use std::{rc::Rc, sync::Arc, time::Instant};
 
 use super::{
-    client::Peer,
+    client::ConnectionPeer,
     open_exchanges::OpenExchanges,
-    request_body::RequestBody,
+    request_body::ForwardedBody,
     request_buffering::BodyRoom,
     reservation::{LeaseTokens, PendingReservations},
     rules::Rules,
@@ -74,11 +74,11 @@ pub struct Worker<S> {
     pub(super) reservations: Rc<PendingReservations>,
     pub(super) open_exchanges: Rc<OpenExchanges>,
     pub(super) body_room: Rc<BodyRoom>,
-    pub(super) upstreams: Vec<Rc<UpstreamPool<RequestBody>>>,
+    pub(super) upstreams: Vec<Rc<UpstreamPool<ForwardedBody>>>,
     pub(super) sampler: Rc<TrafficSampler>,
     pub(super) recorder: Recorder,
     pub(super) bans: Arc<BanTable>,
-    pub(super) strikes: Rc<OffenseRecorder>,
+    pub(super) offenses: Rc<OffenseRecorder>,
     pub(super) telemetry: Rc<WorkerTelemetry>,
     pools: Rc<UpstreamPools>,
     reclaimer: Rc<Reclaimer>,
@@ -111,7 +111,7 @@ impl<S> Worker<S> {
             upstreams: pools.adopt(config.upstreams),
             sampler: Rc::new(sampler),
             recorder: config.recorder,
-            strikes: Rc::new(OffenseRecorder::new(Arc::clone(&bans))),
+            offenses: Rc::new(OffenseRecorder::new(Arc::clone(&bans))),
             bans,
             telemetry: Rc::new(WorkerTelemetry::new(&config.rules, config.metrics, sinks)),
             rules: config.rules,
@@ -139,7 +139,7 @@ impl<S> Worker<S> {
             sampler: Rc::clone(&self.sampler),
             recorder,
             bans: Arc::clone(&self.bans),
-            strikes: Rc::clone(&self.strikes),
+            offenses: Rc::clone(&self.offenses),
             telemetry: Rc::new(WorkerTelemetry::new(&rules, metrics, sinks)),
             rules,
             pools: Rc::clone(&self.pools),
@@ -159,7 +159,7 @@ impl<S> Worker<S> {
     }
 
     /// Whether `peer` is a trusted proxy.
-    pub fn trusts(&self, peer: Peer) -> bool {
+    pub fn trusts(&self, peer: ConnectionPeer) -> bool {
         self.rules.is_trusted_proxy(peer)
     }
 
@@ -172,7 +172,7 @@ impl<S> Worker<S> {
     /// second, with the number of open client connections.
     pub fn tick(&self, now: Instant, connections: usize) {
         self.flush_records();
-        self.strikes.flush();
+        self.offenses.flush();
         self.sampler.flush();
         self.telemetry.access_log.flush();
         self.metrics().thread().connections().set(connections as u64);

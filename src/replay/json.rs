@@ -92,7 +92,7 @@ pub(super) fn read(line: &[u8], times: &mut TimeCache) -> Option<Fields> {
         headers: headers(&object),
         status,
         grpc_status: text(GRPC_STATUS).and_then(|status| status.parse().ok()),
-        progress: progress(&object, status).filter(|_| is_tollgate).unwrap_or(LoggedProgress::Answered),
+        progress: progress(&object, status).filter(|_| is_tollgate).unwrap_or(LoggedProgress::Responded),
     })
 }
 
@@ -100,14 +100,14 @@ pub(super) fn read(line: &[u8], times: &mut TimeCache) -> Option<Fields> {
 fn progress(object: &Object, status: StatusCode) -> Option<LoggedProgress> {
     let [verdict, route, upstream] = [object.get("verdict")?, object.get("route")?, object.get("upstream")?];
     Some(match (verdict.as_str(), status.as_u16()) {
-        _ if !upstream.is_null() => LoggedProgress::Answered,
+        _ if !upstream.is_null() => LoggedProgress::Responded,
         (Some("banned"), _) => LoggedProgress::Unchecked,
         // With the route of another configuration, it may come further.
         (None, 404) if route.is_null() => LoggedProgress::Unforwarded,
         (None, _) if route.is_null() => LoggedProgress::Unchecked,
         (None, 413) => LoggedProgress::Unchecked,
         // It was given up by its client, or not answered in time.
-        (None | Some("allowed" | "shadow_denied"), 499 | 504) => LoggedProgress::Unanswered,
+        (None | Some("allowed" | "shadow_denied"), 499 | 504) => LoggedProgress::NoResponse,
         // Also what was denied: whether it still is, is for the policies to say.
         _ => LoggedProgress::Unforwarded,
     })

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-use super::{Ban, Key, MANUAL, MAX_BANS};
+use super::{Ban, BannedKey, MANUAL, MAX_BANS};
 use crate::{
     abuse::AuditLog,
     telemetry::{Event, Events, metrics::Metrics, time::format_duration},
@@ -37,7 +37,7 @@ impl Announcements {
     }
 
     /// Publishes that the bans of a key are lifted.
-    pub(super) fn publish_lifted(&self, key: &Key) {
+    pub(super) fn publish_lifted(&self, key: &BannedKey) {
         self.events.publish(|| Event::Lifted { key: self.audit.mask_key(&key.to_string()) });
     }
 

@@ -1,6 +1,6 @@
 //! A ban, by hand or by a rule.
 
-use super::Key;
+use super::BannedKey;
 
 /// The name of bans by hand, where others have the name of their rule.
 pub const MANUAL: &str = "ban";
@@ -11,7 +11,7 @@ const SAME_TIME: u64 = 1_000_000;
 /// A ban. Times are microseconds since the Unix epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ban {
-    pub key: Key,
+    pub key: BannedKey,
     pub since: i64,
     pub until: i64,
     pub reason: String,
@@ -45,8 +45,8 @@ impl Ban {
     pub fn class(&self) -> BanClass {
         match self.key {
             _ if self.is_manual() => BanClass::Manual,
-            Key::Address(_) => BanClass::Address,
-            Key::User(_) => BanClass::User,
+            BannedKey::Address(_) => BanClass::Address,
+            BannedKey::User(_) => BanClass::User,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Ban, Key};
+use super::{Ban, BannedKey};
 
 /// What happened at this instance and is sent to the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,14 +13,14 @@ pub enum BanUpdate {
     /// ends later stays.
     Merge(Arc<Ban>),
     /// The bans of this key that began before are lifted, and its ladders forgotten. `at`: microseconds since the Unix epoch.
-    Lift { key: Key, at: i64 },
+    Lift { key: BannedKey, at: i64 },
     /// The bans of this key go, as its ladders do: they stand under another one, and this one must not be written down.
-    Forget(Key),
+    Forget(BannedKey),
 }
 
 impl BanUpdate {
     /// The key whose bans change.
-    pub fn key(&self) -> &Key {
+    pub fn key(&self) -> &BannedKey {
         match self {
             Self::Replace(ban) | Self::Merge(ban) => &ban.key,
             Self::Lift { key, .. } | Self::Forget(key) => key,
@@ -34,7 +34,7 @@ pub enum BanChange {
     /// A ban that replaces the one of its key and mode.
     Banned(Ban),
     /// The bans of this key are lifted.
-    Lifted(Key),
+    Lifted(BannedKey),
     /// This ban had to make room for others.
-    Dropped { key: Key, is_shadow: bool },
+    Dropped { key: BannedKey, is_shadow: bool },
 }

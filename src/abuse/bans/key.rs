@@ -15,7 +15,7 @@ const MAX_USER_BYTES: usize = 1_024;
 
 /// Written `ip:203.0.113.7`, `ip:10.0.0.0/8`, `user:acme`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Key {
+pub enum BannedKey {
     /// Without bits behind the prefix, and never the prefix of all addresses.
     Address(IpNet),
     /// Encoded as in identifiers of limits.
@@ -33,7 +33,7 @@ pub enum UnusableKey {
     AllAddresses(String),
 }
 
-impl Key {
+impl BannedKey {
     /// Reads what an operator writes; `ip:` may be left out. An address stands for the client that it belongs to:
     /// an IPv6 address for its first `ipv6_prefix` bits. A user is named as `names` name users in keys.
     ///
@@ -84,7 +84,7 @@ impl Key {
         matches!(self, Self::User(_))
     }
 
-    /// Parses a key as [`Key`] displays it, and nothing else.
+    /// Parses a key as [`BannedKey`] displays it, and nothing else.
     pub fn from_canonical(text: &str) -> Option<Self> {
         if let Some(user) = text.strip_prefix("user:") {
             let is_name = !user.is_empty() && user_name::is_encoded(user);
@@ -101,7 +101,7 @@ impl Key {
     }
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for BannedKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(net) => write!(f, "ip:{}", address::shown(*net)),
@@ -123,7 +123,7 @@ mod tests {
     use crate::{abuse::testing::names, config::model::Users};
 
     fn parsed(text: &str) -> Result<String, String> {
-        Key::parse(text, 64, &UserNaming::default())
+        BannedKey::parse(text, 64, &UserNaming::default())
             .map(|key| key.to_string())
             .map_err(|error| error.to_string())
     }
@@ -143,7 +143,7 @@ mod tests {
             ("user:a:b", "user:a%3Ab"),
         ] {
             assert_eq!(parsed(text).as_deref(), Ok(key));
-            assert_eq!(Key::from_canonical(key).map(|key| key.to_string()).as_deref(), Some(key));
+            assert_eq!(BannedKey::from_canonical(key).map(|key| key.to_string()).as_deref(), Some(key));
         }
     }
 
@@ -155,7 +155,7 @@ mod tests {
             ("a%2Bb", "user:a%252Bb"),
             ("hmac:1", "user:hmac%3A1"),
         ] {
-            assert_eq!(Key::from_user_name(name, &UserNaming::default()).to_string(), key);
+            assert_eq!(BannedKey::from_user_name(name, &UserNaming::default()).to_string(), key);
             assert_eq!(parsed(key).as_deref(), Ok(key));
         }
     }
@@ -163,17 +163,17 @@ mod tests {
     #[test]
     fn a_user_is_banned_by_the_hash_where_names_are_not_written_down() {
         let hashed = names(Users::Hashed);
-        let read = |text: &str| Key::parse(text, 64, &hashed).unwrap().to_string();
+        let read = |text: &str| BannedKey::parse(text, 64, &hashed).unwrap().to_string();
         let acme = format!("user:{}", hashed.pseudonym("a:b").unwrap());
         for text in ["user:a:b", "user:a%3Ab", &acme] {
             assert_eq!(read(text), acme, "{text}");
-            assert_eq!(Key::from_canonical(&read(text)).unwrap().to_string(), acme);
+            assert_eq!(BannedKey::from_canonical(&read(text)).unwrap().to_string(), acme);
         }
-        assert_eq!(Key::from_user_name("a:b", &hashed).to_string(), acme);
-        let plain = Key::from_canonical("user:a%3Ab").unwrap();
+        assert_eq!(BannedKey::from_user_name("a:b", &hashed).to_string(), acme);
+        let plain = BannedKey::from_canonical("user:a%3Ab").unwrap();
         assert_eq!(plain.masked(&hashed).unwrap().to_string(), acme);
         assert_eq!(plain.masked(&UserNaming::default()), None);
-        assert_eq!(Key::from_canonical(&acme).unwrap().masked(&hashed), None);
+        assert_eq!(BannedKey::from_canonical(&acme).unwrap().masked(&hashed), None);
         assert_eq!(parsed(&acme).as_deref(), Ok(&*acme), "one that is left from before");
     }
 
@@ -194,7 +194,7 @@ mod tests {
         for text in
             ["203.0.113.7", "ip:10.0.0.1/8", "ip:0.0.0.0/0", "user:", "user:a:b", "ip:1.2.3.4/32", "x"]
         {
-            assert_eq!(Key::from_canonical(text), None, "{text}");
+            assert_eq!(BannedKey::from_canonical(text), None, "{text}");
         }
     }
 }

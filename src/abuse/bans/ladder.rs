@@ -1,6 +1,6 @@
 //! The ladder of bans of one key under one rule. Pure: times in, bans out. `lua/offense.lua` is its twin.
 
-use super::window::Window;
+use super::window::DenialWindow;
 
 /// The highest level of a ban.
 const MAX_LEVEL: u32 = 1_000_000;
@@ -24,7 +24,7 @@ pub struct LadderTerms {
 /// Where a key stands under one rule.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ladder {
-    window: Window,
+    window: DenialWindow,
     /// Bans in a row, as of the end of the last.
     level: u32,
     /// How long the last ban is, and when it ends.
@@ -44,7 +44,7 @@ pub struct LadderStep {
 impl Ladder {
     /// The ladder of a key whose last ban is this one.
     pub fn from_ban(level: u32, duration: i64, until: i64) -> Self {
-        Self { window: Window::default(), level, duration, until }
+        Self { window: DenialWindow::default(), level, duration, until }
     }
 
     /// Counts denials that fell between `first` and `last`. Those of before the end of the last ban do not count.

@@ -2,13 +2,13 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::{Key, Ladder, LadderStep, Offense, ladders::Ladders, window};
+use super::{BannedKey, Ladder, LadderStep, Offense, ladders::Ladders, window};
 
 /// Addresses, as well as users, whose denials wait to be counted. Each worker hands over a bounded number a tick.
 pub(super) const MAX_PENDING: usize = 16_384;
 
 /// The rule's name, and the key.
-type OffenseKey = (Arc<str>, Key);
+type OffenseKey = (Arc<str>, BannedKey);
 
 #[derive(Debug, Default)]
 pub(super) struct OffenseCounter {
@@ -89,7 +89,7 @@ impl OffenseCounter {
     }
 
     /// Forgets all that was counted, or is to be counted, of a key.
-    pub(super) fn forget(&mut self, key: &Key) {
+    pub(super) fn forget(&mut self, key: &BannedKey) {
         self.ladders.forget(key);
         self.pending[usize::from(key.is_user())].retain(|(_, of), _| of != key);
         self.backlog[usize::from(key.is_user())].retain(|((_, of), _), _| of != key);

@@ -8,7 +8,7 @@ use std::{
 
 use compact_str::CompactString;
 
-use super::{BanTable, Key, Rule};
+use super::{BanTable, BannedKey, LadderRule};
 
 /// Addresses, as well as users, noted a tick; denials of more are dropped.
 const MAX_KEYS: usize = 1_024;
@@ -16,8 +16,8 @@ const MAX_KEYS: usize = 1_024;
 /// Denied requests of one key that one rule counts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Offense {
-    pub rule: Arc<Rule>,
-    pub key: Key,
+    pub rule: Arc<LadderRule>,
+    pub key: BannedKey,
     pub count: u64,
     /// The times of the first and the last of them, in microseconds since the Unix epoch.
     pub first: i64,
@@ -56,7 +56,7 @@ type PendingOffenses = HashMap<(usize, CompactString), PendingOffense, foldhash:
 
 #[derive(Debug)]
 struct PendingOffense {
-    rule: Arc<Rule>,
+    rule: Arc<LadderRule>,
     count: u64,
     first: i64,
     last: i64,
@@ -71,7 +71,7 @@ impl OffenseRecorder {
 
     /// Notes a request that `policy` denied, at `now` in microseconds since the Unix epoch. `identifier`: what the rule counts
     /// by, such as `ip:203.0.113.7`.
-    pub fn note(&self, rule: &Arc<Rule>, identifier: CompactString, policy: &str, now: i64) {
+    pub fn note(&self, rule: &Arc<LadderRule>, identifier: CompactString, policy: &str, now: i64) {
         let mut pending = self.pending[usize::from(identifier.starts_with("user:"))].borrow_mut();
         let key = (Arc::as_ptr(rule).addr(), identifier);
         if let Some(noted) = pending.get_mut(&key) {
@@ -97,7 +97,7 @@ impl OffenseRecorder {
         }
         let offenses = addresses.drain().chain(users.drain()).filter_map(|((_, identifier), noted)| {
             let PendingOffense { rule, count, first, last, policy } = noted;
-            Some(Offense { rule, key: Key::from_canonical(&identifier)?, count, first, last, policy })
+            Some(Offense { rule, key: BannedKey::from_canonical(&identifier)?, count, first, last, policy })
         });
         self.bans.add_offenses(offenses, dropped);
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Ban, BanChange, BanTable, BanUpdate, Key, MAX_BANS, index::BanIndex};
+use super::{Ban, BanChange, BanTable, BanUpdate, BannedKey, MAX_BANS, index::BanIndex};
 use crate::abuse::outbox::Pending;
 
 /// Classes of the outbox.
@@ -122,7 +122,7 @@ impl BanTable {
 
     fn note_differences(&self, before: &BanIndex) {
         let now = self.clock.now();
-        let is_known = |key: &Key, is_shadow| self.index.read().get(key, is_shadow).is_some();
+        let is_known = |key: &BannedKey, is_shadow| self.index.read().get(key, is_shadow).is_some();
         let is_gone = |ban: &&Arc<Ban>| ban.is_active(now) && !is_known(&ban.key, ban.is_shadow);
         for gone in before.latest_first(None).filter(is_gone) {
             // A ban with a moment left may have ended by another clock, and a lift would have ended both bans of the key.
@@ -262,6 +262,6 @@ mod tests {
         bans.apply(BanChange::Lifted(user(1)));
         bans.apply(BanChange::Dropped { key: user(3), is_shadow: false });
         assert!(bans.is_empty());
-        assert_eq!(bans.by_key(&Key::User("1".into())), []);
+        assert_eq!(bans.by_key(&BannedKey::User("1".into())), []);
     }
 }

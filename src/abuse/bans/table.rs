@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use parking_lot::{Mutex, RwLock};
 
 use super::{
-    Ban, BanClass, BanUpdate, Key, Ladder, MAX_BANS, Offense,
+    Ban, BanClass, BanUpdate, BannedKey, Ladder, MAX_BANS, Offense,
     announcements::Announcements,
     index::{BanIndex, BanPosition, position},
     lifts::Lifts,
@@ -106,7 +106,7 @@ impl BanTable {
     pub fn for_each_match(
         &self,
         address: IpAddr,
-        user: impl FnOnce() -> Option<Key>,
+        user: impl FnOnce() -> Option<BannedKey>,
         now: i64,
         mut found: impl FnMut(&Arc<Ban>),
     ) {
@@ -134,17 +134,17 @@ impl BanTable {
 
     /// The addresses and prefixes whose requests are denied. None of them contains another.
     pub fn banned_prefixes(&self) -> Vec<IpNet> {
-        let denies = |ban: &Ban| !ban.is_shadow && matches!(ban.key, Key::Address(_));
+        let denies = |ban: &Ban| !ban.is_shadow && matches!(ban.key, BannedKey::Address(_));
         let bans = self.page(None, usize::MAX, denies).bans;
         let prefix = |ban: &Arc<Ban>| match ban.key {
-            Key::Address(net) => Some(net),
-            Key::User(_) => None,
+            BannedKey::Address(net) => Some(net),
+            BannedKey::User(_) => None,
         };
         IpNet::aggregate(&bans.iter().filter_map(prefix).collect())
     }
 
     /// The bans of a key.
-    pub fn by_key(&self, key: &Key) -> Vec<Arc<Ban>> {
+    pub fn by_key(&self, key: &BannedKey) -> Vec<Arc<Ban>> {
         let now = self.clock.now();
         let index = self.index.read();
         let found = [false, true].into_iter().filter_map(|is_shadow| index.get(key, is_shadow));
@@ -191,7 +191,7 @@ impl BanTable {
     }
 
     /// Bans a key by hand for `duration` microseconds, in the place of its ban if there is one. Returns whether there was.
-    pub fn ban(&self, key: Key, duration: i64, reason: String, by: String) -> (Arc<Ban>, bool) {
+    pub fn ban(&self, key: BannedKey, duration: i64, reason: String, by: String) -> (Arc<Ban>, bool) {
         let since = self.clock.now();
         let until = since.saturating_add(duration);
         let ban = Arc::new(Ban { key, since, until, reason, by, level: 0, is_shadow: false });
@@ -233,7 +233,7 @@ impl BanTable {
     }
 
     /// Lifts the bans of a key, and forgets its ladders. Returns how many bans there were.
-    pub fn lift(&self, key: &Key) -> u64 {
+    pub fn lift(&self, key: &BannedKey) -> u64 {
         let (now, lifted) = (self.clock.now(), self.remove(key));
         if self.is_shared {
             self.lifts.lock().note(key.clone(), now);
@@ -244,7 +244,7 @@ impl BanTable {
     }
 
     /// Removes the bans of a key, and all that was counted of it. Returns how many bans there were.
-    pub(super) fn remove(&self, key: &Key) -> u64 {
+    pub(super) fn remove(&self, key: &BannedKey) -> u64 {
         let removed = self.change_index(|index| index.remove_all(key));
         self.counter.lock().forget(key);
         if removed > 0 {
@@ -421,8 +421,8 @@ pub(super) mod testing {
         (Arc::new(BanTable::new(shared_clock, Events::new(), Arc::new(audit), metrics, is_shared)), clock)
     }
 
-    pub(in crate::abuse::bans) fn user(n: usize) -> Key {
-        Key::User(n.to_string().into())
+    pub(in crate::abuse::bans) fn user(n: usize) -> BannedKey {
+        BannedKey::User(n.to_string().into())
     }
 
     /// Bans the first few users by hand.
@@ -432,7 +432,7 @@ pub(super) mod testing {
         }
     }
 
-    pub(in crate::abuse::bans) fn ban_user(bans: &BanTable, key: Key, seconds: i64) -> bool {
+    pub(in crate::abuse::bans) fn ban_user(bans: &BanTable, key: BannedKey, seconds: i64) -> bool {
         bans.ban(key, seconds * SECOND, String::new(), "operator".into()).1
     }
 
@@ -489,7 +489,7 @@ mod tests {
         deny("user:3");
         bans.tick();
         bans.set_shared_counting(true);
-        bans.lift(&Key::from_canonical("user:3").unwrap());
+        bans.lift(&BannedKey::from_canonical("user:3").unwrap());
         let backlog = bans.take_backlog(9);
         let taken: Vec<_> =
             backlog.iter().map(|offense| (offense.key.to_string(), offense.count, offense.first)).collect();
@@ -532,12 +532,12 @@ mod tests {
             }
             offenses.flush();
             bans.tick();
-            assert_eq!(bans.lift(&Key::from_canonical("ip:203.0.113.7").unwrap()), 0);
+            assert_eq!(bans.lift(&BannedKey::from_canonical("ip:203.0.113.7").unwrap()), 0);
         }
         assert!(bans.is_empty());
     }
 
-    fn by_rule(key: Key, seconds: i64) -> Arc<Ban> {
+    fn by_rule(key: BannedKey, seconds: i64) -> Arc<Ban> {
         let until = NOW + seconds * SECOND;
         let (reason, by) = (String::new(), "bans.hammering".to_owned());
         Arc::new(Ban { key, since: NOW, until, reason, by, level: 1, is_shadow: false })
@@ -546,9 +546,9 @@ mod tests {
     #[test]
     fn of_too_many_bans_of_a_class_the_one_that_ends_first_is_dropped() {
         let (bans, _) = bans(false);
-        let address = || Key::from_canonical("ip:203.0.113.7").unwrap();
+        let address = || BannedKey::from_canonical("ip:203.0.113.7").unwrap();
         assert!(bans.insert_if_later(&by_rule(address(), 2)));
-        ban_user(&bans, Key::from_canonical("user:x").unwrap(), 1);
+        ban_user(&bans, BannedKey::from_canonical("user:x").unwrap(), 1);
         for n in 0..MAX_BANS {
             assert!(bans.insert_if_later(&by_rule(user(n), 60 + n as i64)));
         }
@@ -561,11 +561,11 @@ mod tests {
             "neither the address nor what an operator banned"
         );
         for n in 1..=MAX_BANS {
-            ban_user(&bans, Key::User(format!("o{n}").into()), 60 + n as i64);
+            ban_user(&bans, BannedKey::User(format!("o{n}").into()), 60 + n as i64);
         }
-        assert!(!bans.by_key(&Key::User("o1".into())).is_empty());
+        assert!(!bans.by_key(&BannedKey::User("o1".into())).is_empty());
         assert!(
-            bans.by_key(&Key::User("x".into())).is_empty(),
+            bans.by_key(&BannedKey::User("x".into())).is_empty(),
             "a ban by hand makes room among those by hand"
         );
         assert_eq!(bans.totals(), [2 * MAX_BANS as u64 + 1, 0]);

@@ -5,7 +5,7 @@ pub const BUCKETS: usize = 8;
 
 /// The counts of a window. Times and windows are microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Window {
+pub struct DenialWindow {
     /// When the last denial was.
     latest: i64,
     /// The number of the last bucket, counted from the epoch.
@@ -13,7 +13,7 @@ pub struct Window {
     counts: [u64; BUCKETS],
 }
 
-impl Window {
+impl DenialWindow {
     /// Counts denials that fell between `first` and `last`, and returns how many there were in the window that ends with
     /// the last of all: never too many, since all of them count as of `first`.
     pub fn add(&mut self, first: i64, last: i64, count: u64, window: i64, now: i64) -> u64 {
@@ -71,7 +71,7 @@ mod tests {
             window in 1_000..10_000_000_i64,
             steps in prop::collection::vec((0..2_000_000_i64, 0..200_000_i64, 1..20_u64), 1..40),
         ) {
-            let mut counted = Window::default();
+            let mut counted = DenialWindow::default();
             // By time, each at the moments between which it fell that are worst.
             let mut all: Vec<(i64, i64, u64)> = Vec::new();
             let mut time = NOW;
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn late_denials_count_in_their_own_bucket() {
-        let mut window = Window::default();
+        let mut window = DenialWindow::default();
         assert_eq!(window.add(NOW, NOW, 3, 8_000, NOW), 3);
         assert_eq!(window.add(NOW - 3_000, NOW - 3_000, 2, 8_000, NOW), 5);
         assert_eq!(window.add(NOW - 9_000, NOW - 9_000, 2, 8_000, NOW), 5);
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn a_changed_window_starts_anew() {
         for (before, after) in [(1_000_000, 60_000_000), (60_000_000, 1_000_000), (1_000_000, 1_001_000)] {
-            let mut window = Window::default();
+            let mut window = DenialWindow::default();
             window.add(NOW, NOW, 3, before, NOW);
             let counted: Vec<_> =
                 (1..4).map(|at| window.add(NOW + at, NOW + at, 1, after, NOW + at)).collect();
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_clock_set_back_starts_anew() {
-        let mut window = Window::default();
+        let mut window = DenialWindow::default();
         window.add(NOW, NOW, 3, 1_000, NOW);
         let earlier = NOW - 1_000_000;
         assert_eq!(window.add(earlier, earlier, 2, 1_000, earlier), 2);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::{super::bans::Key, ClientSnapshot, UserAddress};
+use super::{super::bans::BannedKey, ClientSnapshot, DeniedAddress};
 use crate::limit::Unavailable;
 
 /// Reads what the other instances have written, and writes down who was unblocked. An instance's own records are not
@@ -45,7 +45,7 @@ pub trait Archive {
     ///
     /// # Errors
     /// As [`Archive::changed`].
-    fn bans(&self, key: &Key) -> impl Future<Output = Result<u64, Unavailable>>;
+    fn bans(&self, key: &BannedKey) -> impl Future<Output = Result<u64, Unavailable>>;
 }
 
 /// A page of what changed. Times are microseconds by the archive's clock.
@@ -85,11 +85,11 @@ pub struct PeerUnblock {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UserAddresses {
     /// As this instance has published.
-    pub own: Vec<UserAddress>,
+    pub own: Vec<DeniedAddress>,
     /// As each of the others has.
-    pub others: Vec<UserAddress>,
+    pub others: Vec<DeniedAddress>,
     /// The sums of others that include what this instance had published, each with the copy of the user that has it.
-    pub summed_up: Vec<(UserAddress, u32)>,
+    pub summed_up: Vec<(DeniedAddress, u32)>,
 }
 
 /// No archive: there are no other instances.
@@ -110,7 +110,7 @@ impl Archive for () {
         Ok(())
     }
 
-    async fn bans(&self, _: &Key) -> Result<u64, Unavailable> {
+    async fn bans(&self, _: &BannedKey) -> Result<u64, Unavailable> {
         Ok(0)
     }
 }

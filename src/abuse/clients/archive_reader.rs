@@ -90,7 +90,7 @@ mod tests {
 
     use super::{
         super::{
-            super::{address, bans::Key, testing::policy},
+            super::{address, bans::BannedKey, testing::policy},
             ClientSnapshot, PeerView, UserAddresses,
         },
         *,
@@ -137,7 +137,7 @@ mod tests {
             Ok(())
         }
 
-        async fn bans(&self, _: &Key) -> Result<u64, Unavailable> {
+        async fn bans(&self, _: &BannedKey) -> Result<u64, Unavailable> {
             Ok(0)
         }
     }

@@ -39,21 +39,21 @@ struct Sketch(CardinalityEstimator<u64, DefaultHasher, 14, 6>);
 /// The users of an address, by the slices in which they were seen.
 #[derive(Debug, Clone, Default)]
 pub(super) struct DistinctUsers {
-    current: Slice,
+    current: TimeSlice,
     /// Most addresses are limited for less than a slice.
     older: Option<Box<Older>>,
     counted: RememberedCount,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Slice {
+struct TimeSlice {
     number: u32,
     sketch: Sketch,
 }
 
 #[derive(Debug, Clone)]
 struct Older {
-    slices: Vec<Slice>,
+    slices: Vec<TimeSlice>,
     /// All of them and the current one.
     all: Sketch,
 }
@@ -102,7 +102,7 @@ impl DistinctUsers {
             self.counted = RememberedCount::default();
         }
         if is_over(self.current.number) {
-            (self.current, self.older) = (Slice { number: now, sketch: Sketch::default() }, None);
+            (self.current, self.older) = (TimeSlice { number: now, sketch: Sketch::default() }, None);
         }
         if let Some(older) = &mut self.older
             && older.slices.iter().any(|slice| is_over(slice.number))
@@ -118,7 +118,7 @@ impl DistinctUsers {
     /// Keeps the number of users, and drops their identities.
     pub(super) fn reduce_to_count(&mut self) {
         let (users, number) = (self.len(), self.current.number);
-        (self.current, self.older) = (Slice { number, sketch: Sketch::default() }, None);
+        (self.current, self.older) = (TimeSlice { number, sketch: Sketch::default() }, None);
         self.remember_count(users, number);
     }
 
@@ -126,7 +126,7 @@ impl DistinctUsers {
     pub(super) fn bytes(&self) -> usize {
         let older = self.older.as_ref().map_or(0, |older| {
             let slices = older.slices.iter().map(|slice| slice.sketch.bytes()).sum::<usize>();
-            let slices = slices + heap::array::<Slice>(older.slices.capacity());
+            let slices = slices + heap::array::<TimeSlice>(older.slices.capacity());
             heap::array::<Older>(1) + older.all.bytes() + slices
         });
         self.current.sketch.bytes() + older
@@ -134,7 +134,7 @@ impl DistinctUsers {
 
     fn advance(&mut self, number: u32) {
         self.expire(number);
-        let before = std::mem::replace(&mut self.current, Slice { number, sketch: Sketch::default() });
+        let before = std::mem::replace(&mut self.current, TimeSlice { number, sketch: Sketch::default() });
         if before.sketch.len() == 0 {
             return;
         }
@@ -146,7 +146,7 @@ impl DistinctUsers {
 }
 
 impl Older {
-    fn merge_slices(&mut self, current: &Slice) {
+    fn merge_slices(&mut self, current: &TimeSlice) {
         self.all = current.sketch.clone();
         self.slices.iter().for_each(|slice| self.all.0.merge(&slice.sketch.0));
     }

@@ -10,9 +10,9 @@ use super::{
         address,
         hint::{self, Hint},
         recording::{
-            answer::AnswerTally,
             denial::Tally,
             masking::{DeniedUser, LimitEvidence},
+            response::ResponseTally,
         },
         traffic::{Traffic, TrafficHistory, path_hash},
     },
@@ -118,7 +118,12 @@ impl ClientEntry {
     }
 
     /// Adds requests that were answered. False where this instance has denied none.
-    pub(super) fn add_answers(&mut self, tally: &AnswerTally, policies: &RecordPolicies, now: i64) -> bool {
+    pub(super) fn add_responses(
+        &mut self,
+        tally: &ResponseTally,
+        policies: &RecordPolicies,
+        now: i64,
+    ) -> bool {
         let Some(own) = &mut self.own else { return false };
         own.add_traffic(&tally.traffic, tally.last, policies);
         if let Some(publication) = &mut self.publication {

@@ -18,10 +18,10 @@ use super::{
     super::{
         UserNaming, address,
         recording::{
-            answer::AnswerTally,
             denial::TickDenials,
             masking::{AddressDenials, mask_denials},
             queue::QueuedBytes,
+            response::ResponseTally,
         },
         traffic::{Suspects, WatchedAddresses},
     },
@@ -33,7 +33,7 @@ use super::{
     sort_index::Sort,
     table::ClientTable,
     unblock::Unblock,
-    user_addresses::{UserAddress, UserAddressIndex},
+    user_addresses::{DeniedAddress, UserAddressIndex},
 };
 use crate::{
     limit::Policy,
@@ -228,7 +228,7 @@ impl ClientRegistry {
         let (policies, retain) = (Arc::clone(&batch.policies), self.retain());
         let mut batch = batch;
         // First: who was refused and is denied in the same tick is a client that was refused before.
-        self.record_answers(&std::mem::take(&mut batch.answers), &policies, now);
+        self.record_responses(&std::mem::take(&mut batch.responses), &policies, now);
         let (tallies, evidence, lost) = mask_denials(batch, &self.names());
         let mut evicted = 0;
         let mut event_throttle = self.event_throttle.lock();
@@ -274,14 +274,14 @@ impl ClientRegistry {
     }
 
     /// Adds answers to the clients that were limited, and remembers who may be limited soon.
-    fn record_answers(&self, answers: &[(IpNet, AnswerTally)], policies: &RecordPolicies, now: i64) {
-        for answers in answers.chunks(CHUNK) {
+    fn record_responses(&self, responses: &[(IpNet, ResponseTally)], policies: &RecordPolicies, now: i64) {
+        for responses in responses.chunks(CHUNK) {
             let (mut clients, mut suspects) = (self.clients.lock(), self.suspects.lock());
-            for (address, tally) in answers {
+            for (address, tally) in responses {
                 if tally.traffic.refused > 0 {
                     self.watched.add(address.addr());
                 }
-                if !clients.add_answers(*address, tally, policies, now) {
+                if !clients.add_responses(*address, tally, policies, now) {
                     let period = policies.period(tally.last);
                     suspects.suspects.add_tick(*address, &tally.traffic, tally.last, period);
                 }
@@ -379,11 +379,17 @@ impl ClientRegistry {
 
     /// The addresses that a user was denied at, most recent first. `stored_name`: the user as recorded. `others`: what
     /// the archive holds; of this instance's own addresses it may lack the latest.
-    pub fn addresses_of_user(&self, stored_name: &str, others: &UserAddresses, now: i64) -> Vec<UserAddress> {
+    pub fn addresses_of_user(
+        &self,
+        stored_name: &str,
+        others: &UserAddresses,
+        now: i64,
+    ) -> Vec<DeniedAddress> {
         let mut found = BTreeMap::new();
-        let mut add = |user_address: &UserAddress| {
-            let UserAddress { address, denied, verified, last } = *user_address;
-            let known = found.entry(address).or_insert(UserAddress { address, denied: 0, verified: 0, last });
+        let mut add = |user_address: &DeniedAddress| {
+            let DeniedAddress { address, denied, verified, last } = *user_address;
+            let known =
+                found.entry(address).or_insert(DeniedAddress { address, denied: 0, verified: 0, last });
             known.denied = known.denied.saturating_add(denied);
             known.verified = known.verified.saturating_add(verified);
             known.last = known.last.max(last);
@@ -391,10 +397,10 @@ impl ClientRegistry {
         let retain = self.retain();
         let index = self.user_addresses.lock();
         let own = index.addresses_of(stored_name, now);
-        let without_own = |(seen, incarnation): &(UserAddress, u32)| {
+        let without_own = |(seen, incarnation): &(DeniedAddress, u32)| {
             let own = index.published(stored_name, seen.address, *incarnation);
             let UserDenials { denied, verified } = own.unwrap_or_default();
-            UserAddress {
+            DeniedAddress {
                 denied: seen.denied.saturating_sub(denied),
                 verified: seen.verified.saturating_sub(verified),
                 ..seen.clone()

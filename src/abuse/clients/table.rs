@@ -12,9 +12,9 @@ use super::{
     super::{
         address,
         recording::{
-            answer::AnswerTally,
             denial::Tally,
             masking::{DeniedUser, LimitEvidence},
+            response::ResponseTally,
         },
     },
     active::ActiveCounts,
@@ -132,14 +132,14 @@ impl ClientTable {
     }
 
     /// Adds the answers to a client. False where this instance has not denied it anything.
-    pub(super) fn add_answers(
+    pub(super) fn add_responses(
         &mut self,
         address: IpNet,
-        tally: &AnswerTally,
+        tally: &ResponseTally,
         policies: &RecordPolicies,
         now: i64,
     ) -> bool {
-        self.change(address, |entry| entry.add_answers(tally, policies, now)) == Some(true)
+        self.change(address, |entry| entry.add_responses(tally, policies, now)) == Some(true)
     }
 
     pub(super) fn add_evidence(&mut self, evidence: &LimitEvidence, policies: &RecordPolicies, now: i64) {

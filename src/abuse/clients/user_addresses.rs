@@ -23,7 +23,7 @@ pub const ADDRESSES_PER_USER: usize = 2_048;
 
 /// An address that a user was denied from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UserAddress {
+pub struct DeniedAddress {
     pub address: IpNet,
     /// Number of the user's denied requests.
     pub denied: u64,
@@ -40,7 +40,7 @@ pub struct PendingUpdate {
     sequence: i64,
     /// The user's name as stored.
     pub user: Arc<str>,
-    pub user_address: UserAddress,
+    pub user_address: DeniedAddress,
     /// When it may not be kept any longer.
     pub ends: i64,
     /// What the archive may have of it already, and in which incarnation of the user.
@@ -85,9 +85,9 @@ struct AddressStats {
 }
 
 impl AddressStats {
-    fn at(self, address: IpNet) -> UserAddress {
+    fn at(self, address: IpNet) -> DeniedAddress {
         let Self { denied, verified, last, .. } = self;
-        UserAddress { address, denied, verified, last }
+        DeniedAddress { address, denied, verified, last }
     }
 }
 
@@ -183,7 +183,7 @@ impl UserAddressIndex {
     }
 
     /// From which addresses a user was denied, as far as that is remembered.
-    pub(super) fn addresses_of(&self, user: &str, now: i64) -> Vec<UserAddress> {
+    pub(super) fn addresses_of(&self, user: &str, now: i64) -> Vec<DeniedAddress> {
         let seen = self.by_user.get(user).into_iter().flat_map(|user| &user.addresses);
         let seen = seen.filter(|(_, seen)| seen.ends > now);
         seen.map(|&(address, seen)| seen.at(address)).collect()
@@ -230,7 +230,7 @@ impl UserAddressIndex {
             let Some(seen) = known.and_then(|known| known.get_mut(user_address.address)) else {
                 continue;
             };
-            let UserAddress { denied, verified, .. } = *user_address;
+            let DeniedAddress { denied, verified, .. } = *user_address;
             seen.published = Some((UserDenials { denied, verified }, incarnation));
             let is_changed = seen.denied != denied;
             seen.queued = is_changed.then(|| self.outbox.push(key).0);
@@ -392,7 +392,7 @@ mod tests {
         let rest: Vec<_> = user_addresses.pending(9).into_iter().map(|update| update.user_address).collect();
         assert_eq!(
             rest,
-            [UserAddress { address: client(2), denied: 1, verified: 0, last: 3 }],
+            [DeniedAddress { address: client(2), denied: 1, verified: 0, last: 3 }],
             "it is new since"
         );
         assert!(user_addresses.add_up());

@@ -11,7 +11,7 @@ use http::{Method, StatusCode};
 
 use super::{
     super::{
-        Answer, ClientRegistry, Denial, Recorder, RequestLine, address,
+        ClientRegistry, DenialReport, ObservedResponse, Recorder, RequestLine, address,
         recording::queue::{TickReceiver, tick_queue},
         testing::{SECOND, policy},
     },
@@ -41,7 +41,7 @@ struct Request {
 }
 
 /// Requests of one client.
-struct Trace {
+struct ClientTrace {
     requests: Vec<Request>,
     /// Requests a second that are admitted in the long run, and at once.
     limit: (f64, f64),
@@ -160,16 +160,16 @@ impl Model<'_> {
         Request { time, user, method: Method::GET, path, query, status: 200 }
     }
 
-    fn trace(&mut self, mut requests: Vec<Request>) -> Trace {
+    fn trace(&mut self, mut requests: Vec<Request>) -> ClientTrace {
         requests.sort_by(|one, other| one.time.total_cmp(&other.time));
         let lasts = requests.last().map_or(1.0, |request| request.time.max(1.0));
         let admitted = self.between(&self.parameters.admitted.clone());
         let rate = requests.len() as f64 / lasts * admitted;
         let burst = self.between(&(1.0..(requests.len() as f64 / 6.0).clamp(2.0, 60.0)));
-        Trace { requests, limit: (rate, burst) }
+        ClientTrace { requests, limit: (rate, burst) }
     }
 
-    fn draw(&mut self, class: Hint) -> Trace {
+    fn draw(&mut self, class: Hint) -> ClientTrace {
         let requests = match class {
             Hint::Flood => self.flood(),
             Hint::Scraping => self.scraping(),
@@ -389,13 +389,13 @@ impl Model<'_> {
 }
 
 /// A proxy with one limit, as far as records go.
-struct Proxy {
+struct ProxyModel {
     registry: ClientRegistry,
     recorder: Recorder,
     ticks: TickReceiver,
 }
 
-impl Proxy {
+impl ProxyModel {
     fn new() -> Self {
         let metrics = Metrics::new(&telemetry::testing::config(), 1);
         let retain = std::time::Duration::from_secs(3_600);
@@ -415,7 +415,7 @@ impl Proxy {
     }
 
     /// The hint, and its reasons, once the client has sent all of it.
-    fn hint(&self, trace: &Trace) -> Option<(Hint, String)> {
+    fn hint(&self, trace: &ClientTrace) -> Option<(Hint, String)> {
         let (rate, burst) = trace.limit;
         let (mut tokens, mut before, mut ticked) = (burst, 0.0, START);
         let client = address::parse(ADDRESS).unwrap();
@@ -434,7 +434,7 @@ impl Proxy {
                 query: request.query.as_deref(),
             };
             if tokens < 1.0 {
-                let denial = Denial {
+                let denial = DenialReport {
                     address: ADDRESS,
                     policy: 0,
                     identifier: "ip:203.0.113.7",
@@ -456,8 +456,8 @@ impl Proxy {
             }
             tokens -= 1.0;
             let status = StatusCode::from_u16(request.status).unwrap();
-            if self.recorder.wants_answer(client.addr(), status) {
-                self.recorder.record_answer(&Answer { client, request: line, status, now });
+            if self.recorder.wants_response(client.addr(), status) {
+                self.recorder.record_response(&ObservedResponse { client, request: line, status, now });
             }
         }
         self.tick(now);
@@ -474,7 +474,7 @@ fn confusion(parameters: &Parameters, count: usize) -> [[usize; 6]; 6] {
         while drawn < count {
             let trace = model.draw(class);
             // One that its limit does not hold back is not listed.
-            let Some((hint, reasons)) = Proxy::new().hint(&trace) else { continue };
+            let Some((hint, reasons)) = ProxyModel::new().hint(&trace) else { continue };
             drawn += 1;
             if hint != class {
                 println!("{}: {}: {reasons}", class.name(), hint.name());

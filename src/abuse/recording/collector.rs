@@ -88,7 +88,7 @@ mod tests {
                 address,
                 testing::{LINE, entry, policy},
             },
-            Denial,
+            DenialReport,
         },
         *,
     };
@@ -101,7 +101,7 @@ mod tests {
             Arc::new(ClientRegistry::new(&[policy()], Duration::from_secs(60), Arc::clone(&metrics)));
         let collector = Collector::spawn(Arc::clone(&registry), ManualClock::new(10), metrics).unwrap();
         let recorder = collector.recorder();
-        let denial = Denial {
+        let denial = DenialReport {
             address: "2001:db8::/64",
             policy: 0,
             identifier: "ip:2001:db8::/64",

@@ -9,13 +9,13 @@ use smallvec::SmallVec;
 
 use super::{
     super::{clients::policies::RecordPolicies, traffic::Traffic},
-    answer::AnswerTally,
+    response::ResponseTally,
 };
 use crate::{limit::algorithm::metadata_list::Entry, memory_budget::heap};
 
 /// A request was denied by a policy.
 #[derive(Debug, Clone, Copy)]
-pub struct Denial<'a> {
+pub struct DenialReport<'a> {
     /// The client as it is shown: `203.0.113.7`, `2001:db8::/64`.
     pub address: &'a str,
     /// Index into the policies.
@@ -78,7 +78,7 @@ pub(in crate::abuse) struct UserTally {
 
 /// What `metadata_list` recorded of the requests that filled one limit of an address.
 #[derive(Debug)]
-pub(in crate::abuse) struct Evidence {
+pub(in crate::abuse) struct CapturedEvidence {
     pub(in crate::abuse) address: CompactString,
     pub(in crate::abuse) policy: usize,
     pub(in crate::abuse) identifier: CompactString,
@@ -90,8 +90,8 @@ pub(in crate::abuse) struct Evidence {
 #[derive(Debug, Default)]
 pub(in crate::abuse) struct TickDenials {
     pub(in crate::abuse) tallies: Vec<(CompactString, Tally)>,
-    pub(in crate::abuse) evidence: Vec<Evidence>,
-    pub(in crate::abuse) answers: Vec<(IpNet, AnswerTally)>,
+    pub(in crate::abuse) evidence: Vec<CapturedEvidence>,
+    pub(in crate::abuse) responses: Vec<(IpNet, ResponseTally)>,
     /// The policies that its indexes refer to.
     pub(in crate::abuse) policies: Arc<RecordPolicies>,
 }
@@ -100,10 +100,10 @@ impl TickDenials {
     /// Bytes that it takes.
     pub(in crate::abuse) fn bytes(&self) -> usize {
         let tallies = self.tallies.iter().map(|(address, tally)| heap::text(address) + tally.heap_bytes());
-        let evidence = self.evidence.iter().map(Evidence::heap_bytes);
+        let evidence = self.evidence.iter().map(CapturedEvidence::heap_bytes);
         heap::array::<(CompactString, Tally)>(self.tallies.capacity())
-            + heap::array::<Evidence>(self.evidence.capacity())
-            + heap::array::<(IpNet, AnswerTally)>(self.answers.capacity())
+            + heap::array::<CapturedEvidence>(self.evidence.capacity())
+            + heap::array::<(IpNet, ResponseTally)>(self.responses.capacity())
             + tallies.chain(evidence).sum::<usize>()
     }
 
@@ -112,7 +112,7 @@ impl TickDenials {
     }
 }
 
-impl Evidence {
+impl CapturedEvidence {
     /// Bytes on the heap. Its entries are the store's as well, until they leave their list.
     fn heap_bytes(&self) -> usize {
         heap::text(&self.identifier)
@@ -137,7 +137,7 @@ impl Tally {
     }
 
     /// One without a denial. `record_counts`: of this second, before this tick.
-    pub(in crate::abuse) fn new(denial: &Denial<'_>, record_counts: RecordCounts) -> Self {
+    pub(in crate::abuse) fn new(denial: &DenialReport<'_>, record_counts: RecordCounts) -> Self {
         Self {
             first: denial.now,
             last: denial.now,

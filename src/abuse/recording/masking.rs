@@ -8,7 +8,7 @@ use ipnet::IpNet;
 
 use super::{
     super::{UserNaming, address, names::NamedUser},
-    denial::{Evidence, Tally, TickDenials, UserTally},
+    denial::{CapturedEvidence, Tally, TickDenials, UserTally},
 };
 use crate::limit::algorithm::metadata_list::Entry;
 
@@ -65,7 +65,7 @@ pub(in crate::abuse) fn mask_denials(
     (all, limit_evidence, lost)
 }
 
-fn limit_evidence(evidence: &Evidence, names: &UserNaming) -> Option<LimitEvidence> {
+fn limit_evidence(evidence: &CapturedEvidence, names: &UserNaming) -> Option<LimitEvidence> {
     Some(LimitEvidence {
         address: address::parse(&evidence.address)?,
         policy: evidence.policy,

@@ -15,10 +15,10 @@ use super::{
         names::shorten_name,
         traffic::{RequestLine, WatchedAddresses},
     },
-    Answer, Denial,
-    answer::AnswerTally,
-    denial::{Evidence, RecordCounts, TalliedLimit, Tally, TickDenials, UserTally},
+    DenialReport, ObservedResponse,
+    denial::{CapturedEvidence, RecordCounts, TalliedLimit, Tally, TickDenials, UserTally},
     queue::TickSender,
+    response::ResponseTally,
 };
 use crate::{limit::algorithm::metadata_list::Entry, telemetry::metrics::Metrics};
 
@@ -58,8 +58,8 @@ struct TickBuffer {
     tallies: IndexMap<CompactString, Tally, foldhash::fast::RandomState>,
     /// The index of the address that was denied last: a flood comes from one, and needs no lookup.
     last: usize,
-    evidence: Vec<Evidence>,
-    answers: IndexMap<IpNet, AnswerTally, foldhash::fast::RandomState>,
+    evidence: Vec<CapturedEvidence>,
+    responses: IndexMap<IpNet, ResponseTally, foldhash::fast::RandomState>,
     capacity: TickCapacity,
     /// What was recorded of each address in the earlier ticks of this second.
     record_counts: HashMap<CompactString, RecordCounts, foldhash::fast::RandomState>,
@@ -98,7 +98,7 @@ impl Recorder {
     /// the limit's entries from the store and passes them to [`Recorder::record_evidence`].
     pub fn record<'a>(
         &self,
-        denial: &Denial<'_>,
+        denial: &DenialReport<'_>,
         line: impl FnOnce() -> RequestLine<'a>,
         entry: impl FnOnce() -> Arc<Entry>,
     ) -> bool {
@@ -116,11 +116,11 @@ impl Recorder {
 
     /// Records another limit that denied the same request: the request is counted once, by [`Recorder::record`].
     /// Returns the same as that.
-    pub fn record_further_limit(&self, denial: &Denial<'_>) -> bool {
+    pub fn record_further_limit(&self, denial: &DenialReport<'_>) -> bool {
         self.note(denial, |_, _| {})
     }
 
-    fn note(&self, denial: &Denial<'_>, count: impl FnOnce(&mut Tally, &mut TickCapacity)) -> bool {
+    fn note(&self, denial: &DenialReport<'_>, count: impl FnOnce(&mut Tally, &mut TickCapacity)) -> bool {
         let TickBuffer { tallies, last, evidence, capacity, record_counts, .. } =
             &mut *self.pending.borrow_mut();
         let is_last = tallies.get_index(*last).is_some_and(|(address, _)| address == denial.address);
@@ -149,21 +149,21 @@ impl Recorder {
         // The store may answer after other limits' evidence has filled the tick.
         if pending.evidence.len() < EVIDENCE && !entries.is_empty() {
             let (address, identifier) = (address.into(), identifier.into());
-            pending.evidence.push(Evidence { address, policy, identifier, entries });
+            pending.evidence.push(CapturedEvidence { address, policy, identifier, entries });
         }
     }
 
     /// Whether an answer is to be recorded: any to a client that was limited lately, and 401 and 403 to all. `client`: as
     /// much of the address as identifies it. Every request asks.
-    pub fn wants_answer(&self, client: IpAddr, status: StatusCode) -> bool {
-        Answer::is_refusal(status) || self.watched.contains(client)
+    pub fn wants_response(&self, client: IpAddr, status: StatusCode) -> bool {
+        ObservedResponse::is_refusal(status) || self.watched.contains(client)
     }
 
     /// Records an answer that is wanted.
-    pub fn record_answer(&self, answer: &Answer<'_>) {
-        let answers = &mut self.pending.borrow_mut().answers;
-        if answers.len() < ADDRESSES || answers.contains_key(&answer.client) {
-            answers.entry(answer.client).or_default().add(answer);
+    pub fn record_response(&self, response: &ObservedResponse<'_>) {
+        let responses = &mut self.pending.borrow_mut().responses;
+        if responses.len() < ADDRESSES || responses.contains_key(&response.client) {
+            responses.entry(response.client).or_default().add(response);
         }
     }
 
@@ -173,12 +173,12 @@ impl Recorder {
         let mut dropped = std::mem::take(&mut pending.capacity).dropped;
         pending.remember();
         let is_quiet =
-            pending.tallies.is_empty() && pending.evidence.is_empty() && pending.answers.is_empty();
+            pending.tallies.is_empty() && pending.evidence.is_empty() && pending.responses.is_empty();
         if !is_quiet {
             let batch = TickDenials {
                 tallies: pending.tallies.drain(..).collect(),
                 evidence: std::mem::take(&mut pending.evidence),
-                answers: pending.answers.drain(..).collect(),
+                responses: pending.responses.drain(..).collect(),
                 policies: Arc::clone(&self.policies),
             };
             let denied = batch.denials();
@@ -230,7 +230,7 @@ impl Tally {
     /// Up to that number every request of an address is recorded; of a flood only a few more a tick.
     fn count_denial(
         &mut self,
-        denial: &Denial<'_>,
+        denial: &DenialReport<'_>,
         user: Option<&str>,
         keep: usize,
         capacity: &mut TickCapacity,
@@ -273,7 +273,7 @@ impl Tally {
     }
 
     /// True where the limit is new.
-    fn add_limit(&mut self, denial: &Denial<'_>) -> bool {
+    fn add_limit(&mut self, denial: &DenialReport<'_>) -> bool {
         self.last = self.last.max(denial.now);
         self.until = self.until.max(denial.until);
         let same = |limit: &&mut TalliedLimit| {
@@ -288,7 +288,7 @@ impl Tally {
         if self.limits.len() >= if own { LIMITS } else { LIMITS / 2 } {
             return false;
         }
-        let Denial { policy, until, .. } = *denial;
+        let DenialReport { policy, until, .. } = *denial;
         self.limits.push(TalliedLimit { policy, identifier: denial.identifier.into(), until });
         true
     }
@@ -328,8 +328,16 @@ mod tests {
         (Recorder::new(queue, policies, names, Arc::default(), Arc::clone(&metrics)), batches, metrics)
     }
 
-    fn denial<'a>(address: &'a str, identifier: &'a str, user: &'a str) -> Denial<'a> {
-        Denial { address, policy: 0, identifier, user: Some(user), is_user_verified: false, now: 5, until: 9 }
+    fn denial<'a>(address: &'a str, identifier: &'a str, user: &'a str) -> DenialReport<'a> {
+        DenialReport {
+            address,
+            policy: 0,
+            identifier,
+            user: Some(user),
+            is_user_verified: false,
+            now: 5,
+            until: 9,
+        }
     }
 
     /// What is handed over of a tick in which each of `users` is denied at one address.

@@ -28,13 +28,13 @@ pub(super) fn explain(
     let may_come_in =
         |listener: &&Listener| asked.is_https.is_none_or(|https| https == listener.tls.is_some());
     let explained = |listener: &Listener| {
-        let answer = ListenerReply::new(listener, asked.certificate.is_some())
-            .filter(|answer| answer.is_for(&asked.request.headers, is_peer_trusted))?;
-        let because = match answer {
+        let response = ListenerReply::new(listener, asked.certificate.is_some())
+            .filter(|response| response.is_for(&asked.request.headers, is_peer_trusted))?;
+        let because = match response {
             ListenerReply::RedirectToHttps(_) => "it redirects to HTTPS",
             ListenerReply::CertificateRequired(_) => "it requires a client certificate",
         };
-        let reply = answer.reply(target);
+        let reply = response.reply(target);
         let location = reply.headers.get(header::LOCATION).and_then(|location| location.to_str().ok());
         let addresses: Vec<_> = listener.addresses.iter().map(ToString::to_string).collect();
         Some(ExplainedListener {

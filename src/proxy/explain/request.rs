@@ -22,7 +22,7 @@ use crate::{
     proxy::{
         bans::{BanMatch, decisive_ban, matching_bans},
         checks::CheckInputs,
-        cors::{CorsAnswer, CorsRule, is_preflight},
+        cors::{CorsResponse, CorsRule, is_preflight},
         placeholders::PlaceholderValues,
         quota,
         reply::Reply,
@@ -273,15 +273,15 @@ fn check_access(rules: &Rules, route: Option<usize>, client: ClientIp, explained
 fn explain_cors(context: &RequestContext<'_>, explained: &mut Explanation) {
     let headers = &context.request.headers;
     let (Some(cors), Some(origin)) = (&context.route.cors, headers.get(header::ORIGIN)) else { return };
-    let answer = CorsAnswer::new(&Arc::new(CorsRule::new(cors)), headers);
+    let response = CorsResponse::new(&Arc::new(CorsRule::new(cors)), headers);
     let origin = String::from_utf8_lossy(origin.as_bytes());
     let allowed = cors.origins.names().join(", ");
-    explained.cors = Some(match answer.allows_origin() {
+    explained.cors = Some(match response.allows_origin() {
         true => format!("pages of {origin} may read the response: {allowed}"),
         false => format!("pages of {origin} may not read the response: only {allowed}"),
     });
     if is_preflight(context.request, context.route) && explained.verdict == ExplainedVerdict::Allowed {
-        explained.status = Some(answer.preflight(headers).status);
+        explained.status = Some(response.preflight(headers).status);
         "it is a CORS preflight, which Tollgate answers".clone_into(&mut explained.because);
     }
 }

@@ -81,7 +81,7 @@ impl GrpcCall {
     }
 
     /// `reply` as the client gets it. `denied_by`: the policy that has denied the call.
-    pub(super) fn answer(&mut self, mut reply: Reply, denied_by: Option<&str>, now: Instant) -> Reply {
+    pub(super) fn convert(&mut self, mut reply: Reply, denied_by: Option<&str>, now: Instant) -> Reply {
         let http = reply.status;
         let is_late = self.deadline.is_some_and(|deadline| now >= deadline);
         let (status, message) = match (denied_by, GrpcStatus::from_http(http)) {
@@ -153,13 +153,13 @@ pub(super) fn status_of(fields: &HeaderMap) -> Option<u32> {
 
 /// The status of an answer, as far as its head tells it. Only an answer of gRPC has more to tell: whatever the request says
 /// of itself, what counts is what the upstream took it for.
-pub(super) fn answer_status<B: Body>(answer: &Response<B>) -> AnswerStatus {
-    let status = status_of(answer.headers());
+pub(super) fn response_status<B: Body>(response: &Response<B>) -> AnswerStatus {
+    let status = status_of(response.headers());
     let grpc = match status {
-        None if !answer.body().is_end_stream() && is_grpc(answer.headers()) => GrpcOutcome::Pending,
+        None if !response.body().is_end_stream() && is_grpc(response.headers()) => GrpcOutcome::Pending,
         known => GrpcOutcome::Known(known),
     };
-    AnswerStatus { http: answer.status(), grpc }
+    AnswerStatus { http: response.status(), grpc }
 }
 
 fn set_status(fields: &mut HeaderMap, status: GrpcStatus, message: &str) {

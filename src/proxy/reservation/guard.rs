@@ -33,7 +33,7 @@ pub(in crate::proxy) enum RequestStage {
     /// The upstream may be at work on it.
     Sent,
     /// The upstream has answered it with this status.
-    Answered {
+    Responded {
         status: AnswerStatus,
         /// The whole answer has come, and not only its head.
         is_complete: bool,
@@ -75,14 +75,14 @@ impl ReservationGuard {
     }
 
     /// The upstream's answer has begun.
-    pub(in crate::proxy) fn answered(&self, status: AnswerStatus) {
-        self.0.send_replace(RequestStage::Answered { status, is_complete: false });
+    pub(in crate::proxy) fn responded(&self, status: AnswerStatus) {
+        self.0.send_replace(RequestStage::Responded { status, is_complete: false });
     }
 
     /// The trailers of the upstream's answer have come, with this `grpc-status`. Whether it was not known yet.
     pub(in crate::proxy) fn call_ended(&self, grpc_status: Option<u32>) -> bool {
         self.0.send_if_modified(|stage| match stage {
-            RequestStage::Answered { status: AnswerStatus { grpc, .. }, .. }
+            RequestStage::Responded { status: AnswerStatus { grpc, .. }, .. }
                 if *grpc == GrpcOutcome::Pending =>
             {
                 *grpc = GrpcOutcome::Known(grpc_status);
@@ -97,14 +97,14 @@ impl ReservationGuard {
         let stage = &*self.0.borrow();
         matches!(
             stage,
-            RequestStage::Answered { status: AnswerStatus { grpc: GrpcOutcome::Pending, .. }, .. }
+            RequestStage::Responded { status: AnswerStatus { grpc: GrpcOutcome::Pending, .. }, .. }
         )
     }
 
     /// The upstream's answer was read to its end.
     pub(in crate::proxy) fn completed(&self) {
         self.0.send_if_modified(|stage| {
-            if let RequestStage::Answered { is_complete, .. } = stage {
+            if let RequestStage::Responded { is_complete, .. } = stage {
                 *is_complete = true;
             }
             // The task acts on it when the request ends.
@@ -158,12 +158,12 @@ pub(in crate::proxy) async fn settle(
 ) {
     let Some(reservation) = exchange.reservation() else { return };
     let status = status();
-    reservation.answered(status);
+    reservation.responded(status);
     let mut is_refunded = false;
     for outcome in outcomes {
         let policy = policies.get(outcome.variant.policy);
         if let Some(policy) = policy.filter(|policy| policy.counts(status) == Some(false)) {
-            *outcome = outcome.after_answer(policy, status);
+            *outcome = outcome.after_response(policy, status);
             is_refunded = true;
         }
     }

@@ -91,8 +91,8 @@ impl<'a, S: Store> Reservation<'a, S> {
             Ok(decision) if !has_fallback(decision, checks) => {}
             _ => reservation.leases.extend(leases()),
         }
-        let is_answered = decided.as_ref().is_ok_and(|decision| !has_fallback(decision, checks));
-        if !is_answered && !reservation.leases.is_empty() {
+        let is_decided = decided.as_ref().is_ok_and(|decision| !has_fallback(decision, checks));
+        if !is_decided && !reservation.leases.is_empty() {
             reservation.in_store = InStore::Unknown;
         }
         reservation
@@ -145,7 +145,7 @@ impl<'a, S: Store> Reservation<'a, S> {
         match stage {
             RequestStage::Unsent | RequestStage::Sent => {}
             RequestStage::Refused => self.refund_units(|_| Some(true)).await,
-            RequestStage::Answered { status, .. } => {
+            RequestStage::Responded { status, .. } => {
                 self.refund_units(|taken| taken.check.policy.counts(status).map(|counts| !counts)).await;
             }
         }
@@ -229,7 +229,7 @@ impl<'a, S: Store> Reservation<'a, S> {
 
 /// Whether the upstream may still be at work on a request that has ended at this stage.
 fn may_be_under_way(stage: RequestStage) -> bool {
-    matches!(stage, RequestStage::Sent | RequestStage::Answered { is_complete: false, .. })
+    matches!(stage, RequestStage::Sent | RequestStage::Responded { is_complete: false, .. })
 }
 
 /// Whether `on_store_error` has decided over a lease.

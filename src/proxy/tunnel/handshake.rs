@@ -91,7 +91,7 @@ impl Upgrade {
 
     /// Whether `response` may answer the request: it switches to what was asked for, or refuses to. A success without the
     /// switch is no refusal by HTTP/2: the client of an extended CONNECT would take it for the WebSocket.
-    pub(in crate::proxy) fn is_answered_by<B>(&self, response: &Response<B>) -> bool {
+    pub(in crate::proxy) fn permits<B>(&self, response: &Response<B>) -> bool {
         match response.status() {
             StatusCode::SWITCHING_PROTOCOLS => self.is_accepted_by(response),
             status => !(status.is_success() && self.is_extended_connect()),
@@ -121,7 +121,7 @@ impl Upgrade {
     }
 
     /// The status and the fields by which the client gets to know that `response` has accepted.
-    pub(super) fn answer(&self, headers: &mut HeaderMap) -> StatusCode {
+    pub(super) fn respond(&self, headers: &mut HeaderMap) -> StatusCode {
         headers.remove(header::CONTENT_LENGTH);
         if self.is_extended_connect() {
             headers.remove(header::SEC_WEBSOCKET_ACCEPT);
@@ -223,24 +223,29 @@ mod tests {
             ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
         ];
         let upgrade = requested(&asked).unwrap();
-        let answer = |fields: &[(&str, &str)]| {
+        let is_permitted = |fields: &[(&str, &str)]| {
             let mut response = Response::builder().status(101);
             for (name, value) in fields {
                 response = response.header(*name, *value);
             }
-            upgrade.is_answered_by(&response.body(()).unwrap())
+            upgrade.permits(&response.body(()).unwrap())
         };
         let accept = ("sec-websocket-accept", "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
         let right = [("connection", "upgrade"), ("upgrade", "WebSocket"), accept];
-        assert!(answer(&right));
-        assert!(!answer(&right[..2]), "without an accept");
-        assert!(!answer(&right[1..]), "without a connection option");
-        assert!(!answer(&[right[0], accept]), "without a name");
-        assert!(!answer(&[right[0], ("upgrade", "h2c"), accept]));
-        assert!(!answer(&[right[0], right[1], right[1], accept]));
-        assert!(answer(&[("connection", ",upgrade"), ("upgrade", "websocket,"), ("upgrade", ""), accept]));
-        assert!(!answer(&[right[0], ("upgrade", ","), accept]));
+        assert!(is_permitted(&right));
+        assert!(!is_permitted(&right[..2]), "without an accept");
+        assert!(!is_permitted(&right[1..]), "without a connection option");
+        assert!(!is_permitted(&[right[0], accept]), "without a name");
+        assert!(!is_permitted(&[right[0], ("upgrade", "h2c"), accept]));
+        assert!(!is_permitted(&[right[0], right[1], right[1], accept]));
+        assert!(is_permitted(&[
+            ("connection", ",upgrade"),
+            ("upgrade", "websocket,"),
+            ("upgrade", ""),
+            accept
+        ]));
+        assert!(!is_permitted(&[right[0], ("upgrade", ","), accept]));
         let wrong = ("sec-websocket-accept", "s3pPLMBiTxaQ9kYGzzhZRbK+xOp=");
-        assert!(!answer(&[right[0], right[1], wrong]));
+        assert!(!is_permitted(&[right[0], right[1], wrong]));
     }
 }

@@ -30,12 +30,12 @@ use websocket_frames::close_frame;
 use super::{
     client::ClientInfo,
     exchange::Exchange,
-    forward::UpstreamAnswer,
+    forward::UpstreamResponse,
     headers,
     open_exchanges::{Closing, ExchangeKind, ExchangeOwner, OpenExchangeGuard},
     outcome::PolicyOutcome,
     reply::Reply,
-    request_body::RequestBody,
+    request_body::ForwardedBody,
     response_body::ResponseBody,
     worker::Worker,
 };
@@ -60,7 +60,7 @@ const TRY_AGAIN_LATER: u16 = 1013;
 
 /// A tunnel to be: the upstream's side of it, and the request that has asked for it.
 pub struct Tunnel {
-    upstream: UpgradedConnection<RequestBody>,
+    upstream: UpgradedConnection<ForwardedBody>,
     /// The client's side, where it is a stream of HTTP/2.
     client_stream: Option<OnUpgrade>,
     exchange: Box<Exchange>,
@@ -77,7 +77,7 @@ impl fmt::Debug for Tunnel {
 }
 
 /// How a tunnel ended.
-enum Ended {
+enum TunnelEnd {
     /// Both sides have.
     InOrder,
     /// One side of a WebSocket has.
@@ -101,16 +101,16 @@ pub(super) async fn open<S>(
     exchange: Box<Exchange>,
     route: &Route,
     (upgrade, owner): (Upgrade, ExchangeOwner),
-    answer: UpstreamAnswer,
+    forwarded: UpstreamResponse,
     outcomes: &[PolicyOutcome],
 ) -> Response<ResponseBody> {
-    let UpstreamAnswer { response, connection, .. } = answer;
+    let UpstreamResponse { response, connection, .. } = forwarded;
     let (mut head, ()) = Response::new(()).into_parts();
     head.headers = response.headers().clone();
     headers::remove_hop_by_hop(&mut head.headers, |_| false);
     headers::append_via(&mut head.headers, &worker.rules.via, response.version());
     worker.rules.quotas.add_fields(&mut head.headers, outcomes);
-    head.status = upgrade.answer(&mut head.headers);
+    head.status = upgrade.respond(&mut head.headers);
 
     let upstream = pin!(connection.upgrade(response));
     let Ok(Some(upstream)) = client.timer().timeout(route.timeouts.response, upstream).await else {
@@ -159,16 +159,16 @@ impl Tunnel {
         let ended = tokio::select! {
             biased;
             ended = poll_fn(|cx| relay.poll(cx)) => ended,
-            closing = guard.closing() => Ended::Closing(closing),
-            () = evicted => Ended::Evicted,
-            () = idle(&active, idle_timeout) => Ended::Idle,
+            closing = guard.closing() => TunnelEnd::Closing(closing),
+            () = evicted => TunnelEnd::Evicted,
+            () = idle(&active, idle_timeout) => TunnelEnd::Idle,
         };
         match ended {
-            Ended::InOrder => {}
-            Ended::OneSide => {
+            TunnelEnd::InOrder => {}
+            TunnelEnd::OneSide => {
                 let _late = timeout(LAST_BYTES_TIMEOUT, poll_fn(|cx| relay.poll_both(cx))).await;
             }
-            Ended::Broken { error, is_to_client: false } => {
+            TunnelEnd::Broken { error, is_to_client: false } => {
                 relay.exchange.broke_off(match relay.to_upstream.is_source_broken() {
                     true => AbortedBy::Client,
                     false => AbortedBy::Upstream,
@@ -177,7 +177,7 @@ impl Tunnel {
                 // What the upstream has sent before it went, or the client before that, has to get there.
                 let _late = timeout(LAST_BYTES_TIMEOUT, poll_fn(|cx| relay.poll_to_client(cx))).await;
             }
-            Ended::Broken { error, is_to_client: true } => {
+            TunnelEnd::Broken { error, is_to_client: true } => {
                 relay.exchange.broke_off(match relay.to_client.is_source_broken() {
                     true => AbortedBy::Upstream,
                     false => AbortedBy::Client,
@@ -185,19 +185,19 @@ impl Tunnel {
                 tracing::debug!("the upstream's side of a tunnel broke, or the client took no more: {error}");
                 return Some(relay.client);
             }
-            Ended::Idle => {
+            TunnelEnd::Idle => {
                 let code = (GOING_AWAY, "idle timeout");
                 relay.close(code, code, CLOSE_TIMEOUT).await;
             }
-            Ended::Evicted => {
+            TunnelEnd::Evicted => {
                 relay.exchange.tunnel_evicted();
                 let code = (TRY_AGAIN_LATER, "too many connections");
                 relay.close(code, (GOING_AWAY, ""), EVICTION_TIMEOUT).await;
             }
-            Ended::Closing(Closing::Draining) => {
+            TunnelEnd::Closing(Closing::Draining) => {
                 relay.close((GOING_AWAY, ""), (GOING_AWAY, ""), CLOSE_TIMEOUT).await;
             }
-            Ended::Closing(Closing::Banned) => {
+            TunnelEnd::Closing(Closing::Banned) => {
                 relay.exchange.broke_off(AbortedBy::Client);
                 relay.close((POLICY_VIOLATION, "banned"), (GOING_AWAY, ""), CLOSE_TIMEOUT).await;
             }
@@ -220,7 +220,7 @@ async fn idle(active: &Cell<Instant>, limit: Duration) {
 /// Both sides of an open tunnel.
 struct Relay<'a, C> {
     client: C,
-    upstream: UpgradedConnection<RequestBody>,
+    upstream: UpgradedConnection<ForwardedBody>,
     to_client: Direction,
     to_upstream: Direction,
     exchange: Box<Exchange>,
@@ -230,16 +230,16 @@ struct Relay<'a, C> {
 }
 
 impl<C: AsyncRead + AsyncWrite + Unpin> Relay<'_, C> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<TunnelEnd> {
         let to_upstream = self.poll_to_upstream(cx);
         let to_client = self.poll_to_client(cx);
         match (to_upstream, to_client) {
-            (_, Poll::Ready(Err(error))) => Poll::Ready(Ended::Broken { error, is_to_client: true }),
-            (Poll::Ready(Err(error)), _) => Poll::Ready(Ended::Broken { error, is_to_client: false }),
-            (Poll::Ready(Ok(())), Poll::Ready(Ok(()))) => Poll::Ready(Ended::InOrder),
+            (_, Poll::Ready(Err(error))) => Poll::Ready(TunnelEnd::Broken { error, is_to_client: true }),
+            (Poll::Ready(Err(error)), _) => Poll::Ready(TunnelEnd::Broken { error, is_to_client: false }),
+            (Poll::Ready(Ok(())), Poll::Ready(Ok(()))) => Poll::Ready(TunnelEnd::InOrder),
             (Poll::Pending, Poll::Pending) => Poll::Pending,
             // Other protocols may have one side closed for as long as they like.
-            _ if self.is_websocket => Poll::Ready(Ended::OneSide),
+            _ if self.is_websocket => Poll::Ready(TunnelEnd::OneSide),
             _ => Poll::Pending,
         }
     }

@@ -41,7 +41,7 @@ pub enum SourceLabel {
     /// In the store that holds the limits.
     Store,
     /// By the instance itself, from its slice of the quota.
-    Lease,
+    Slice,
     /// By the worker itself, from a denial it remembers.
     LocalDenial,
     /// Without the store, which was not available.
@@ -51,7 +51,7 @@ pub enum SourceLabel {
 impl SourceLabel {
     pub(super) const ALL: [(Self, &'static str); 4] = [
         (Self::Store, "store"),
-        (Self::Lease, "lease"),
+        (Self::Slice, "lease"),
         (Self::LocalDenial, "local_denial"),
         (Self::Fallback, "fallback"),
     ];

@@ -7,7 +7,7 @@ use super::super::traffic::{RequestLine, Traffic};
 
 /// An upstream answered a request.
 #[derive(Debug, Clone, Copy)]
-pub struct Answer<'a> {
+pub struct ObservedResponse<'a> {
     pub client: IpNet,
     pub request: RequestLine<'a>,
     pub status: StatusCode,
@@ -15,7 +15,7 @@ pub struct Answer<'a> {
     pub now: i64,
 }
 
-impl Answer<'_> {
+impl ObservedResponse<'_> {
     /// Whether such a status says that the client is not who it claims to be, or may not do what it wants.
     pub(super) fn is_refusal(status: StatusCode) -> bool {
         matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
@@ -24,15 +24,15 @@ impl Answer<'_> {
 
 /// The answers to one client in one tick of one worker.
 #[derive(Debug, Default)]
-pub(in crate::abuse) struct AnswerTally {
+pub(in crate::abuse) struct ResponseTally {
     pub(in crate::abuse) traffic: Traffic,
     pub(in crate::abuse) last: i64,
 }
 
-impl AnswerTally {
-    pub(super) fn add(&mut self, answer: &Answer<'_>) {
+impl ResponseTally {
+    pub(super) fn add(&mut self, response: &ObservedResponse<'_>) {
         self.traffic.answered = self.traffic.answered.saturating_add(1);
-        let (refused, write) = (Answer::is_refusal(answer.status), !answer.request.is_safe);
+        let (refused, write) = (ObservedResponse::is_refusal(response.status), !response.request.is_safe);
         for (count, is_one) in [
             (&mut self.traffic.refused, refused),
             (&mut self.traffic.written, write),
@@ -40,7 +40,7 @@ impl AnswerTally {
         ] {
             *count = count.saturating_add(u32::from(is_one));
         }
-        self.traffic.add_line(&answer.request, 1);
-        self.last = self.last.max(answer.now);
+        self.traffic.add_line(&response.request, 1);
+        self.last = self.last.max(response.now);
     }
 }
