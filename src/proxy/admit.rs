@@ -25,7 +25,7 @@ use crate::{
 pub(super) enum Admission {
     Admitted {
         /// How long the request has to wait for its GCRA slot. The slot is taken already, so the number of waiting requests
-        /// is bounded: by what flows out of a bucket within the policy's `delay`, and by the number of connections.
+        /// is bounded: by the outflow of a bucket within the policy's `delay`, and by the number of connections.
         delay: Duration,
     },
     /// The denying policies are among the outcomes.
@@ -36,8 +36,8 @@ pub(super) enum Admission {
     Undecided,
 }
 
-/// Checks the request against all policies of its route, in one decision of the store. `exchange` keeps what the request
-/// reserves, and `outcomes` gets the outcomes of the enforced policies.
+/// Checks the request against all policies of its route, in one decision of the store. `exchange` keeps the
+/// request's reservation, and `outcomes` gets the outcomes of the enforced policies.
 pub(super) async fn admit<S: StoreAdmin + 'static>(
     worker: &Rc<Worker<S>>,
     client: &ClientInfo,

@@ -53,7 +53,7 @@ pub(super) struct Checks<'a> {
     checks: SmallVec<[Check<'a>; 2]>,
     /// The limits of each check. Kept beside the checks, because a store takes a slice of checks.
     variants: SmallVec<[VariantRef; 2]>,
-    /// Shadow policies that would deny the request whatever the store decides, because it lacks the value that
+    /// Shadow policies that would deny the request without asking the store, because it lacks the value that
     /// identifies it.
     pub(super) denied_in_shadow: SmallVec<[usize; 1]>,
 }

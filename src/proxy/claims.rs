@@ -1,4 +1,4 @@
-//! Header fields that tell who sent a request, or what it is for. Routes, limits and origins rely on them, so only
+//! Header fields that tell the sender or the purpose of a request. Routes, limits and origins rely on them, so only
 //! trusted peers may send them, and only in the head of a message.
 
 use http::{HeaderMap, HeaderName};
@@ -116,7 +116,7 @@ fn field_of(condition: &Condition) -> Option<&HeaderName> {
     }
 }
 
-/// Whether proxies use this field to tell each other whose request it is or what it is for, or clients use it to ask
+/// Whether proxies use this field to tell each other the sender or the purpose of a request, or clients use it to ask
 /// for another method, path or host than the ones that were matched.
 ///
 /// Other spellings count, too: CGI programs read `X-Forwarded-For` as `HTTP_X_FORWARDED_FOR` (RFC 3875, 4.1.18), and

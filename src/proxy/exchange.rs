@@ -52,7 +52,7 @@ pub(super) struct Exchange {
     status: Option<StatusCode>,
     /// Whether the status is the origin's rather than the proxy's own.
     is_from_origin: bool,
-    /// Whether it is the status of a configured reply of the route, which is no error whatever it is.
+    /// Whether it is the status of a configured reply of the route, which never counts as an error.
     is_of_route: bool,
     sent: u64,
     /// Bytes that a tunnel has received from the client. `None`: it is not a tunnel.
@@ -91,7 +91,7 @@ struct LoggedFields {
 }
 
 impl Exchange {
-    /// Whether the request is HEAD: its response has no body, whatever its head says.
+    /// Whether the request is HEAD: its response has no body, even if its head has a length.
     pub(super) fn is_head(&self) -> bool {
         self.is_head
     }
@@ -491,7 +491,7 @@ impl Exchange {
         });
     }
 
-    /// Counts the request as refused for this reason, whatever its status.
+    /// Counts the request as refused for this reason, independently of its status.
     pub(super) fn count_refusal(&self, refusal: Refusal) {
         self.telemetry.metrics.thread().refused(refusal).inc();
     }

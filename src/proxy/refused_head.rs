@@ -14,7 +14,7 @@ use crate::{
     tls::TlsIdentity,
 };
 
-/// What is wrong with a head.
+/// The fault of a refused head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadFault {
     /// hyper can't parse it, and refuses it with this status.

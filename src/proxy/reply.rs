@@ -70,7 +70,7 @@ impl Reply {
         Self::problem(StatusCode::BAD_REQUEST, "The request body is incomplete or malformed.").closing()
     }
 
-    /// The client finds what it asks for at `location`.
+    /// The requested resource is at `location`.
     pub fn redirect(status: StatusCode, location: &str, detail: &'static str) -> Self {
         let mut reply = Self::problem(status, detail);
         // Paths and hosts have only characters that a field may have.

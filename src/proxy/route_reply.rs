@@ -1,4 +1,4 @@
-//! Requests that their route answers itself.
+//! Requests that their route replies to itself.
 
 use std::fmt::Write;
 
@@ -17,17 +17,17 @@ use crate::{
     telemetry::metrics::Refusal,
 };
 
-/// What Tollgate answers in place of an upstream.
+/// A reply of Tollgate in place of an upstream's response.
 pub(super) struct LocalReply {
     reply: Reply,
-    /// Whether the route says so. If not, the request is refused.
+    /// Whether the route is configured to reply. If not, the request is refused.
     is_configured: bool,
 }
 
-/// The upstream that the request is for, by its index.
+/// The index of the upstream for the request.
 ///
 /// # Errors
-/// What its route replies instead, to it or to the CORS preflight that it is.
+/// The reply that its route sends instead, also to a CORS preflight.
 pub(super) fn upstream_of(
     exchange: &Exchange,
     context: &RequestContext<'_>,
@@ -79,8 +79,8 @@ fn reply(
     Err(Box::new(LocalReply { reply: configured, is_configured: true }))
 }
 
-/// Answers a request that its policies have admitted with what its route replies. The reply counts for these policies as
-/// that of an upstream would.
+/// Sends the route's reply to a request that its policies have admitted. It counts for these policies as an
+/// upstream's response would.
 pub(super) async fn respond<S>(
     worker: &Worker<S>,
     exchange: Box<Exchange>,
@@ -104,10 +104,10 @@ pub(super) async fn respond<S>(
     }
 }
 
-/// Where `redirect` sends the client of a request with these values.
+/// The target of `redirect` for a request with these values.
 ///
 /// # Errors
-/// 400 if what the request has put into the path leads elsewhere, or if there is no host to keep.
+/// 400 if a value from the request makes the path lead elsewhere, or if there is no host to keep.
 pub(super) fn location(redirect: &Redirect, values: &PlaceholderValues<'_>) -> Result<String, Rejection> {
     let target = values.target;
     let mut location = String::new();
@@ -140,7 +140,7 @@ pub(super) fn location(redirect: &Redirect, values: &PlaceholderValues<'_>) -> R
 }
 
 impl Reply {
-    /// What a route is configured to reply.
+    /// The configured reply of a route.
     pub(super) fn configured(configured: &RouteReply) -> Self {
         let mut headers = HeaderMap::with_capacity(configured.headers.len() + 4);
         if let Some(content_type) = &configured.content_type {

@@ -17,8 +17,8 @@ pub struct AssumedHost {
     pub because: String,
 }
 
-/// Gives a request without a host that of the first route that it matches then; if there is none, that of the first route.
-/// `None`: it has a host.
+/// Gives a request without a host the host of the first route that it then matches; if there is none, the first
+/// route's host. `None`: it has a host.
 pub(in crate::proxy) fn assume(rules: &Rules, request: &mut request::Parts) -> Option<AssumedHost> {
     if request.uri.authority().is_some() || request.headers.contains_key(HOST) {
         return None;
@@ -43,7 +43,7 @@ pub(in crate::proxy) fn assume(rules: &Rules, request: &mut request::Parts) -> O
     Some(AssumedHost { host, because })
 }
 
-/// A host that the route takes.
+/// A host that the route accepts.
 fn example(route: &Route) -> String {
     match route.hosts.first() {
         None => ANY.to_owned(),

@@ -1,4 +1,4 @@
-//! What listeners answer by themselves.
+//! Listeners' own replies.
 
 use http::header;
 
@@ -9,7 +9,7 @@ use crate::{
     router::Target,
 };
 
-/// A listener that answers the request by itself, if it comes in there.
+/// A listener that replies to the request itself, if it receives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExplainedListener {
     /// Its addresses.
@@ -18,7 +18,7 @@ pub struct ExplainedListener {
     pub because: &'static str,
 }
 
-/// Those that answer the request for `target` by themselves, among those where it may come in.
+/// The listeners that reply to the request for `target` themselves, among the ones that may receive it.
 pub(super) fn explain(
     rules: &Rules,
     asked: &ExplainedRequest,
