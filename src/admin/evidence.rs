@@ -100,7 +100,7 @@ pub(super) async fn evidence_of(
     }
     let record = |RequestRecord { policy, entry }: &RequestRecord| dto::Record {
         time: rfc3339(entry.time),
-        user: entry.user.as_deref().and_then(|user| names.stored_name_of_input(user)).map(Into::into),
+        user: entry.user.as_deref().and_then(|user| names.stored_name(user)).map(Into::into),
         method: entry.method.to_string(),
         path: entry.path.to_string(),
         policy: policy.to_string(),
@@ -139,7 +139,7 @@ fn only_banned(address: IpNet, bans: &[Arc<Ban>]) -> Option<LimitedClient> {
 fn recorded_users(records: &[RequestRecord], bans: &BanTable, names: &UserNaming) -> Vec<dto::RecordedUser> {
     let mut counts = BTreeMap::<_, usize>::new();
     for record in records {
-        let user = record.entry.user.as_deref().and_then(|user| names.stored_name_of_input(user));
+        let user = record.entry.user.as_deref().and_then(|user| names.stored_name(user));
         *counts.entry(user).or_default() += 1;
     }
     let user = |(user, records): (Option<Cow<'_, str>>, usize)| {

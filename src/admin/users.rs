@@ -68,7 +68,7 @@ pub(super) async fn user(
     if is_known {
         return Ok(Json(found));
     }
-    let is_off = context.state.registry.names().stored_name_of_input(&user).is_none();
+    let is_off = context.state.registry.names().stored_name(&user).is_none();
     let user = user.escape_debug();
     Err(Problem::not_found(match is_off {
         true => format!(
@@ -82,7 +82,7 @@ pub(super) async fn user(
 pub(super) async fn user_dto(context: &HandlerContext, user: &str) -> Result<dto::User, Problem> {
     let state = &context.state;
     let (names, now) = (state.registry.names(), state.clock.now());
-    let written = names.stored_name_of_input(user);
+    let written = names.stored_name(user);
     let mut addresses = Vec::new();
     if let Some(written) = written.as_deref() {
         let others = context.peers.user(written).await;

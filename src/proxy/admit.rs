@@ -24,8 +24,9 @@ use crate::{
 /// one.
 pub(super) enum Admission {
     Admitted {
-        /// How long the request has to wait for its GCRA slot. The slot is taken already, so the number of waiting requests
-        /// is bounded: by the outflow of a bucket within the policy's `delay`, and by the number of connections.
+        /// How long the request has to wait for its GCRA slot. The slot is taken already, so the number of waiting
+        /// requests is bounded: by the outflow of a bucket within the policy's `delay`, and by the number of
+        /// connections.
         delay: Duration,
     },
     /// The denying policies are among the outcomes.

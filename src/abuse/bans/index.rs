@@ -11,24 +11,24 @@ use ipnet::IpNet;
 
 use super::{Ban, BanClass, BannedKey, prefix_lengths::PrefixLengths};
 
-/// The position of a ban among all, in ascending order: its end, its key, and whether it is a shadow ban, since a key may
-/// have one of each mode.
+/// The position of a ban among all, in ascending order: its end, its key, and whether it is a shadow ban, because a
+/// key may have one ban of each mode.
 pub type BanPosition = (i64, BannedKey, bool);
 
-/// A key has one ban of each mode at most.
+/// Bans by key and by end. A key has at most one ban of each mode.
 #[derive(Debug, Default)]
 pub(super) struct BanIndex {
     by_key: HashMap<BannedKey, [Option<Arc<Ban>>; 2]>,
-    /// Of each class.
+    /// By class.
     by_end: [BTreeSet<BanPosition>; BanClass::ALL.len()],
     v4: PrefixLengths,
     v6: PrefixLengths,
     users: usize,
     /// Bans of each mode.
     modes: [u64; 2],
-    /// How many enforced bans of addresses were ever inserted.
+    /// Number of enforced bans of addresses ever inserted.
     pub(super) addresses_banned: u64,
-    /// How many enforced bans there have been.
+    /// Number of enforced bans ever inserted.
     pub(super) enforced: u64,
 }
 
@@ -37,12 +37,12 @@ impl BanIndex {
         self.by_end.iter().map(BTreeSet::len).sum()
     }
 
-    /// How many there are of this class.
+    /// The number of bans of this class.
     pub(super) fn len_of(&self, class: BanClass) -> usize {
         self.by_end[class as usize].len()
     }
 
-    /// How many are in force: first the enforced, then the shadow bans. Looks only at bans that have ended.
+    /// The number of bans in force: enforced ones, then shadow bans. Examines only bans that have ended.
     pub(super) fn totals(&self, now: i64) -> [u64; 2] {
         let mut totals = self.modes;
         for by_end in &self.by_end {
@@ -116,8 +116,8 @@ impl BanIndex {
         self.get(key, *is_shadow)
     }
 
-    /// Calls `found` for each ban of this address or user, the longest prefix first. `user` is called only where users are
-    /// banned.
+    /// Calls `found` for each ban of this address or user, the longest prefix first. `user` is called only if any
+    /// user is banned.
     pub(super) fn for_each_match(
         &self,
         address: IpAddr,
@@ -153,7 +153,7 @@ impl BanIndex {
         found
     }
 
-    /// All bans from the one that ends last, or from the next behind `after`.
+    /// All bans from the one that ends last, or from the one after `after`.
     pub(super) fn latest_first(&self, after: Option<BanPosition>) -> impl Iterator<Item = &Arc<Ban>> {
         let end = after.map_or(Bound::Unbounded, Bound::Excluded);
         let range = (Bound::Unbounded, end);
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(keys(None), ["ip:10.0.0.0/8", "user:c", "user:b", "ip:203.0.113.7", "user:a"]);
         let third = index.latest_first(None).nth(2).map(|ban| position(ban));
         assert_eq!(keys(third), ["ip:203.0.113.7", "user:a"]);
-        // By hand in the place of one by a rule: the class changes.
+        // A ban by an operator replaces one by a rule: the class changes.
         index.insert(Arc::new(Ban { level: 0, ..(*ban("user:a", 9, false)).clone() }));
         assert_eq!(BanClass::ALL.map(|class| index.len_of(class)), [2, 2, 1]);
     }

@@ -1,4 +1,4 @@
-//! What a ban names: the address of a client, a prefix, a user.
+//! The key of a ban: the address of a client, a prefix, or a user.
 
 use std::{fmt, net::IpAddr};
 
@@ -16,7 +16,7 @@ const MAX_USER_BYTES: usize = 1_024;
 /// Written `ip:203.0.113.7`, `ip:10.0.0.0/8`, `user:acme`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum BannedKey {
-    /// Without bits behind the prefix, and never the prefix of all addresses.
+    /// Without bits after the prefix, and never the prefix of all addresses.
     Address(IpNet),
     /// Encoded as in identifiers of limits.
     User(CompactString),
@@ -34,11 +34,11 @@ pub enum UnusableKey {
 }
 
 impl BannedKey {
-    /// Reads what an operator writes; `ip:` may be left out. An address stands for the client that it belongs to:
-    /// an IPv6 address for its first `ipv6_prefix` bits. A user is named as `names` name users in keys.
+    /// Parses an operator's input; `ip:` may be left out. An address means the client that it belongs to: an IPv6
+    /// address its first `ipv6_prefix` bits. `names`: the form of users in keys.
     ///
     /// # Errors
-    /// It is no key, or one that would ban every client.
+    /// The key is invalid, or would ban every client.
     pub fn parse(text: &str, ipv6_prefix: u8, names: &UserNaming) -> Result<Self, UnusableKey> {
         let shown = || text.escape_debug().to_string();
         let malformed = || UnusableKey::Malformed(shown());
@@ -59,18 +59,18 @@ impl BannedKey {
         }
     }
 
-    /// The key of a user by the name that requests carry, whatever it looks like, or by what stands for the name.
+    /// The key of a user by the name in requests, even if it looks encoded, or by the pseudonym.
     pub fn from_user_name(name: &str, names: &UserNaming) -> Self {
         Self::User(names.pseudonym_of_input(name).unwrap_or_else(|| user_name::encode(name)))
     }
 
-    /// The key of a user as an operator writes it: by name, by the encoded name, or by what stands for the name.
+    /// The key of a user from an operator's input: by name, by encoded name, or by pseudonym.
     fn of_input(user: &str, names: &UserNaming) -> Self {
         let pseudonym = user_name::decode(user).and_then(|name| names.pseudonym_of_input(&name));
         Self::User(pseudonym.unwrap_or_else(|| user_name::normalize(user)))
     }
 
-    /// The same key where it names a user by name, and names are not written down.
+    /// The key with the user's pseudonym, if this one has the name, and names are not stored.
     pub(super) fn masked(&self, names: &UserNaming) -> Option<Self> {
         let Self::User(user) = self else { return None };
         if is_pseudonym(user) {
@@ -79,7 +79,7 @@ impl BannedKey {
         names.pseudonym(&user_name::decode(user)?).map(Self::User)
     }
 
-    /// Whether it names a user, which a client may make up, and not an address, of which it has few.
+    /// Whether it is a user, which a client may make up, and not an address, of which it has few.
     pub(super) fn is_user(&self) -> bool {
         matches!(self, Self::User(_))
     }
@@ -95,7 +95,7 @@ impl BannedKey {
         (key.to_string() == text).then_some(key)
     }
 
-    /// The key of a client by its address as it is shown.
+    /// The key of a client by the text of its address.
     pub fn from_client(shown: &str) -> Option<Self> {
         address::parse(shown).map(Self::Address)
     }
@@ -110,7 +110,7 @@ impl fmt::Display for BannedKey {
     }
 }
 
-/// A prefix of mapped addresses is one of IPv4.
+/// A prefix of mapped addresses as an IPv4 prefix.
 fn canonical(net: IpNet) -> IpNet {
     let IpNet::V6(v6) = net else { return net };
     let mapped = v6.addr().to_ipv4_mapped().zip(v6.prefix_len().checked_sub(96));

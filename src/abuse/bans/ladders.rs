@@ -9,12 +9,12 @@ use smallvec::SmallVec;
 
 use super::{BannedKey, Ladder, LadderStep, MAX_BANS, Offense};
 
-/// Ladders by key and rule. Of too many addresses, or too many users, the ladders of the one that expires first are dropped:
-/// users that a client makes up push out no address.
+/// Ladders by key and rule. If there are too many for addresses, or for users, the ones of the key that expires first
+/// are dropped: users that a client makes up push out no address.
 #[derive(Debug, Default)]
 pub(super) struct Ladders {
     by_key: HashMap<BannedKey, KeyLadders>,
-    /// Of addresses, and of users.
+    /// By kind: addresses, then users.
     by_expiry: [BTreeSet<(i64, BannedKey)>; 2],
 }
 
@@ -26,7 +26,7 @@ struct KeyLadders {
 }
 
 impl Ladders {
-    /// See [`Ladder::count`]. `known`: where the key stands if it has no ladder of this rule yet.
+    /// See [`Ladder::count`]. `known`: the ladder of the key if it has none under this rule yet.
     pub(super) fn count(
         &mut self,
         offense: &Offense,
@@ -52,14 +52,14 @@ impl Ladders {
         step
     }
 
-    /// Forgets the ladders of a key.
+    /// Removes the ladders of a key.
     pub(super) fn forget(&mut self, key: &BannedKey) {
         if let Some(counted) = self.by_key.remove(key) {
             self.by_expiry[usize::from(key.is_user())].remove(&(counted.expires, key.clone()));
         }
     }
 
-    /// Forgets some of the keys that have expired, and of too many those that expire first.
+    /// Removes some of the expired keys, and of too many the ones that expire first.
     pub(super) fn expire(&mut self, now: i64) {
         for by_expiry in &mut self.by_expiry {
             for _ in 0..2 {

@@ -1,4 +1,5 @@
-//! Denied requests that rules count, as a worker notes them. On the way of a request: what is here has to be cheap.
+//! Denied requests that rules count, as a worker notes them. On the path of a request, so everything here has to be
+//! cheap.
 
 use std::{
     cell::{Cell, RefCell},
@@ -10,7 +11,7 @@ use compact_str::CompactString;
 
 use super::{BanTable, BannedKey, LadderRule};
 
-/// Addresses, as well as users, noted a tick; denials of more are dropped.
+/// Maximum number of addresses, and of users, noted per tick; denials of more are dropped.
 const MAX_KEYS: usize = 1_024;
 
 /// Denied requests of one key that one rule counts.
@@ -51,7 +52,7 @@ pub struct OffenseRecorder {
     dropped: Cell<u64>,
 }
 
-/// By the rule's address in memory, which stays the same while the rule is held here, and the identifier.
+/// By the rule's address in memory, which does not change while the rule is referenced here, and the identifier.
 type PendingOffenses = HashMap<(usize, CompactString), PendingOffense, foldhash::fast::RandomState>;
 
 #[derive(Debug)]
@@ -69,8 +70,8 @@ impl OffenseRecorder {
         Self { bans, pending: <[_; 2]>::default(), dropped: Cell::new(0) }
     }
 
-    /// Notes a request that `policy` denied, at `now` in microseconds since the Unix epoch. `identifier`: what the rule counts
-    /// by, such as `ip:203.0.113.7`.
+    /// Notes a request that `policy` denied, at `now` in microseconds since the Unix epoch. `identifier`: the key
+    /// that the rule counts by, such as `ip:203.0.113.7`.
     pub fn note(&self, rule: &Arc<LadderRule>, identifier: CompactString, policy: &str, now: i64) {
         let mut pending = self.pending[usize::from(identifier.starts_with("user:"))].borrow_mut();
         let key = (Arc::as_ptr(rule).addr(), identifier);

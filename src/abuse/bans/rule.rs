@@ -12,7 +12,7 @@ pub struct LadderRule {
     pub name: Arc<str>,
     pub key: BanKey,
     pub terms: LadderTerms,
-    /// By what share a ban is longer or shorter at most, at random.
+    /// Maximum share by which a ban is randomly longer or shorter.
     pub jitter: f64,
     pub is_shadow: bool,
 }
@@ -40,8 +40,8 @@ impl LadderRule {
         }
     }
 
-    /// Why it bans, where `policy` denied the last request: `bans.hammering: 20 requests denied within 1m, the last by
-    /// per-ip`.
+    /// The reason for a ban after `policy` denied the last request: `bans.hammering: 20 requests denied within 1m,
+    /// the last by per-ip`.
     pub fn reason(&self, policy: &str) -> String {
         let LadderTerms { limit, window, .. } = self.terms;
         let window = crate::telemetry::time::format_duration(window);
@@ -51,7 +51,7 @@ impl LadderRule {
         }
     }
 
-    /// By what the duration of the next ban is multiplied, drawn at random, in millionths.
+    /// A random factor for the duration of the next ban, in millionths.
     pub fn draw_jitter(&self) -> u32 {
         let share = self.jitter * (fastrand::f64() * 2.0 - 1.0);
         ((1.0 + share) * 1e6) as u32
@@ -68,7 +68,7 @@ pub(in crate::abuse) mod testing {
     use super::*;
     use crate::config::model::{DenialReply, Rate};
 
-    /// `bans.hammering`: three a minute of an address, for ten seconds at first, without jitter.
+    /// `bans.hammering`: three a minute per address, for ten seconds at first, without jitter.
     pub(in crate::abuse) fn rule() -> Arc<LadderRule> {
         Arc::new(LadderRule::new(&configured()))
     }

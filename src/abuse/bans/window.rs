@@ -1,12 +1,12 @@
 //! Counts the denials of a sliding window in buckets. Pure.
 
-/// Buckets of a window: the sum spans no more than the window, and no less than seven eighths of it.
+/// Buckets of a window: their sum spans at most the window, and at least seven eighths of it.
 pub const BUCKETS: usize = 8;
 
 /// The counts of a window. Times and windows are microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DenialWindow {
-    /// When the last denial was.
+    /// Time of the last denial.
     latest: i64,
     /// The number of the last bucket, counted from the epoch.
     newest: i64,
@@ -14,8 +14,8 @@ pub struct DenialWindow {
 }
 
 impl DenialWindow {
-    /// Counts denials that fell between `first` and `last`, and returns how many there were in the window that ends with
-    /// the last of all: never too many, since all of them count as of `first`.
+    /// Counts denials between `first` and `last`, and returns the number in the window that ends with the last of
+    /// all. The number is never too high, because all of them count as of `first`.
     pub fn add(&mut self, first: i64, last: i64, count: u64, window: i64, now: i64) -> u64 {
         let (width, latest) = (width(window), now.saturating_add(window));
         if self.latest > latest || self.newest > latest.div_euclid(width) {
@@ -44,7 +44,7 @@ impl DenialWindow {
     }
 }
 
-/// The number of the bucket that a time falls into, counted from the epoch.
+/// The number of the bucket of a time, counted from the epoch.
 pub(super) fn bucket(time: i64, window: i64) -> i64 {
     time.div_euclid(width(window))
 }
@@ -72,7 +72,7 @@ mod tests {
             steps in prop::collection::vec((0..2_000_000_i64, 0..200_000_i64, 1..20_u64), 1..40),
         ) {
             let mut counted = DenialWindow::default();
-            // By time, each at the moments between which it fell that are worst.
+            // By time, each at the worst of the moments between which it was.
             let mut all: Vec<(i64, i64, u64)> = Vec::new();
             let mut time = NOW;
             for (pause, lasted, count) in steps {

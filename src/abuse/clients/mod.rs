@@ -1,4 +1,4 @@
-//! The registry of limited clients: what this instance knows of each, and what the other instances know.
+//! The registry of limited clients: this instance's records, and the ones of the other instances.
 
 mod active;
 mod archive;

@@ -1,4 +1,4 @@
-//! Denials as the proxy reports them, and as a worker hands them over.
+//! Denials: the proxy's reports, and the tallies that a worker hands over.
 
 use std::sync::Arc;
 
@@ -13,18 +13,18 @@ use super::{
 };
 use crate::{limit::algorithm::metadata_list::Entry, memory_budget::heap};
 
-/// A request was denied by a policy.
+/// A request that a policy denied.
 #[derive(Debug, Clone, Copy)]
 pub struct DenialReport<'a> {
-    /// The client as it is shown: `203.0.113.7`, `2001:db8::/64`.
+    /// The text of the client's address: `203.0.113.7`, `2001:db8::/64`.
     pub address: &'a str,
     /// Index into the policies.
     pub policy: usize,
-    /// What was limited: `ip:203.0.113.7`, `user:acme`.
+    /// The limited key: `ip:203.0.113.7`, `user:acme`.
     pub identifier: &'a str,
-    /// The user, where known, by the name that the request gives.
+    /// The user, if known, by the name in the request.
     pub user: Option<&'a str>,
-    /// Whether a token, a certificate or a trusted proxy vouches for the user.
+    /// Whether a token, a certificate or a trusted proxy verifies the user.
     pub is_user_verified: bool,
     /// Microseconds since the Unix epoch.
     pub now: i64,
@@ -48,17 +48,17 @@ pub(in crate::abuse) struct Tally {
     pub(in crate::abuse) until: i64,
     pub(in crate::abuse) denied: u64,
     pub(in crate::abuse) limits: Vec<TalliedLimit>,
-    /// The requests themselves; how many they are is in `denied`.
+    /// The requests themselves; their number is `denied`.
     pub(in crate::abuse) traffic: Traffic,
-    /// All users, by their names as given.
+    /// All users, by their unmasked names.
     pub(in crate::abuse) users: UserTallies,
     /// Requests without a known user, or of users beyond the tick's capacity.
     pub(in crate::abuse) others: UserTally,
     /// By policy, oldest first.
     pub(in crate::abuse) records: Vec<(usize, Arc<Entry>)>,
-    /// How many were recorded beyond what their policies keep a second.
+    /// Number of requests recorded beyond the number that their policies keep per second.
     pub(in crate::abuse) extra_records: u32,
-    /// How many requests of each policy were recorded in this second.
+    /// Number of requests of each policy recorded in this second.
     pub(in crate::abuse) record_counts: RecordCounts,
 }
 
@@ -76,7 +76,7 @@ pub(in crate::abuse) struct UserTally {
     pub(in crate::abuse) extra_records: u32,
 }
 
-/// What `metadata_list` recorded of the requests that filled one limit of an address.
+/// The entries of `metadata_list` for the requests that filled one limit of an address.
 #[derive(Debug)]
 pub(in crate::abuse) struct CapturedEvidence {
     pub(in crate::abuse) address: CompactString,
@@ -86,7 +86,7 @@ pub(in crate::abuse) struct CapturedEvidence {
     pub(in crate::abuse) entries: Vec<Arc<Entry>>,
 }
 
-/// What a worker hands over at the end of a tick.
+/// The records that a worker hands over at the end of a tick.
 #[derive(Debug, Default)]
 pub(in crate::abuse) struct TickDenials {
     pub(in crate::abuse) tallies: Vec<(CompactString, Tally)>,
@@ -113,7 +113,7 @@ impl TickDenials {
 }
 
 impl CapturedEvidence {
-    /// Bytes on the heap. Its entries are the store's as well, until they leave their list.
+    /// Bytes on the heap. The store shares the entries until they leave their list.
     fn heap_bytes(&self) -> usize {
         heap::text(&self.identifier)
             + heap::array::<Arc<Entry>>(self.entries.capacity())
@@ -136,7 +136,7 @@ impl Tally {
             + self.records.iter().map(|(_, entry)| entry.heap_bytes()).sum::<usize>()
     }
 
-    /// One without a denial. `record_counts`: of this second, before this tick.
+    /// A tally without a denial. `record_counts`: of this second, before this tick.
     pub(in crate::abuse) fn new(denial: &DenialReport<'_>, record_counts: RecordCounts) -> Self {
         Self {
             first: denial.now,

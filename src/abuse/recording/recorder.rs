@@ -1,5 +1,5 @@
-//! A worker's record of denials. It is on the path of a request: everything here has to be cheap, most of all where
-//! the same address is denied again and again.
+//! A worker's record of denials. It is on the path of a request, so everything here has to be cheap, above all
+//! repeated denials of the same address.
 
 use std::{cell::RefCell, collections::HashMap, net::IpAddr, sync::Arc};
 
@@ -22,23 +22,23 @@ use super::{
 };
 use crate::{limit::algorithm::metadata_list::Entry, telemetry::metrics::Metrics};
 
-/// Addresses recorded a tick; denials of more are dropped.
+/// Maximum number of addresses recorded per tick; denials of more are dropped.
 const ADDRESSES: usize = 4_096;
-/// Different limits recorded of an address a tick.
+/// Maximum number of different limits recorded per address and tick.
 const LIMITS: usize = 16;
-/// Users and requests recorded a tick, of all addresses: more than a worker denies in one.
+/// Maximum number of users, and of requests, recorded per tick over all addresses: more than a worker denies in one.
 const CAPACITY: usize = 8_192;
-/// Denied requests recorded of an address a tick once `record.keep` of its policies is used up for the second, and of
-/// one user among them: a user who floods leaves space for the others behind the address.
+/// Maximum number of denied requests recorded per address and tick once `record.keep` of its policies is used up for
+/// the second, and of one user among them: a user who floods leaves room for the others behind the address.
 const EXTRA_RECORDS: u32 = 16;
 const EXTRA_RECORDS_PER_USER: u32 = 2;
-/// A policy records `record.keep` requests of an address a second: more would evict each other.
+/// A policy records `record.keep` requests per address and second: more would evict each other.
 const TICKS_PER_SECOND: u32 = 10;
-/// Denials of an address a tick whose requests are all counted as traffic. Of more, one in [`SAMPLE`] stands for as many: a
-/// flood looks the same all along.
+/// Up to this number of denials per address and tick, all requests are counted as traffic. Of more, one in [`SAMPLE`]
+/// counts for all of them: a flood is uniform.
 const SAMPLED_FROM: u64 = 32;
 const SAMPLE: u32 = 16;
-/// How often evidence is asked for a tick, since it is copied from the store.
+/// How often evidence is requested per tick, because it is copied from the store.
 const EVIDENCE: usize = 32;
 
 /// Records denials. Belongs to one thread.
@@ -56,17 +56,17 @@ pub struct Recorder {
 #[derive(Debug, Default)]
 struct TickBuffer {
     tallies: IndexMap<CompactString, Tally, foldhash::fast::RandomState>,
-    /// The index of the address that was denied last: a flood comes from one, and needs no lookup.
+    /// The index of the address that was denied last: a flood has one address, and needs no look-up.
     last: usize,
     evidence: Vec<CapturedEvidence>,
     responses: IndexMap<IpNet, ResponseTally, foldhash::fast::RandomState>,
     capacity: TickCapacity,
-    /// What was recorded of each address in the earlier ticks of this second.
+    /// The numbers of records per address in the earlier ticks of this second.
     record_counts: HashMap<CompactString, RecordCounts, foldhash::fast::RandomState>,
     ticks: u32,
 }
 
-/// What still fits into a tick, and what did not fit.
+/// The remaining capacity of a tick, and the number of drops.
 #[derive(Debug)]
 struct TickCapacity {
     users: usize,
@@ -91,11 +91,11 @@ impl Recorder {
         Self { pending: RefCell::default(), queue, policies, names, watched, metrics }
     }
 
-    /// Records that a request was denied, once a request. `line` is called only where it is counted, and `entry` where the
-    /// request itself is recorded.
+    /// Records that a request was denied, once per request. `line` is called only if it is counted, and `entry` only
+    /// if the request itself is recorded.
     ///
-    /// True where this limit of the address is new in this tick: for a `metadata_list` policy, the caller then reads
-    /// the limit's entries from the store and passes them to [`Recorder::record_evidence`].
+    /// True if this limit of the address is new in this tick: for a `metadata_list` policy, the caller then reads the
+    /// limit's entries from the store and passes them to [`Recorder::record_evidence`].
     pub fn record<'a>(
         &self,
         denial: &DenialReport<'_>,
@@ -114,8 +114,8 @@ impl Recorder {
         })
     }
 
-    /// Records another limit that denied the same request: the request is counted once, by [`Recorder::record`].
-    /// Returns the same as that.
+    /// Records another limit that denied the same request, which is counted once, by [`Recorder::record`]. Returns
+    /// the same as that.
     pub fn record_further_limit(&self, denial: &DenialReport<'_>) -> bool {
         self.note(denial, |_, _| {})
     }
@@ -143,23 +143,23 @@ impl Recorder {
         is_new && evidence.len() < EVIDENCE && address::is_identifier_of(denial.identifier, denial.address)
     }
 
-    /// Records the requests that filled a limit of the address; `entries` as the store returns them, oldest first.
+    /// Records the requests that filled a limit of the address. `entries`: from the store, oldest first.
     pub fn record_evidence(&self, address: &str, policy: usize, identifier: &str, entries: Vec<Arc<Entry>>) {
         let pending = &mut *self.pending.borrow_mut();
-        // The store may answer after other limits' evidence has filled the tick.
+        // The store may reply after other limits' evidence has filled the tick.
         if pending.evidence.len() < EVIDENCE && !entries.is_empty() {
             let (address, identifier) = (address.into(), identifier.into());
             pending.evidence.push(CapturedEvidence { address, policy, identifier, entries });
         }
     }
 
-    /// Whether an answer is to be recorded: any to a client that was limited lately, and 401 and 403 to all. `client`: as
-    /// much of the address as identifies it. Every request asks.
+    /// Whether a response is to be recorded: all responses to a recently limited client, and 401 and 403 to any
+    /// client. `client`: the part of the address that identifies it. Called for every request.
     pub fn wants_response(&self, client: IpAddr, status: StatusCode) -> bool {
         ObservedResponse::is_refusal(status) || self.watched.contains(client)
     }
 
-    /// Records an answer that is wanted.
+    /// Records a response for which [`Recorder::wants_response`] is true.
     pub fn record_response(&self, response: &ObservedResponse<'_>) {
         let responses = &mut self.pending.borrow_mut().responses;
         if responses.len() < ADDRESSES || responses.contains_key(&response.client) {
@@ -167,7 +167,7 @@ impl Recorder {
         }
     }
 
-    /// Hands over what was recorded. To be called every 100 ms; never waits.
+    /// Hands over the records. To be called every 100 ms; never waits.
     pub fn flush(&self) {
         let pending = &mut *self.pending.borrow_mut();
         let mut dropped = std::mem::take(&mut pending.capacity).dropped;
@@ -216,7 +216,7 @@ impl TickBuffer {
 }
 
 impl Tally {
-    /// How many requests the next one stands for, if it is looked at.
+    /// The number of requests that the next one counts for, if it is examined.
     fn next_weight(&self) -> Option<u32> {
         match self.denied {
             0..SAMPLED_FROM => Some(1),
@@ -225,9 +225,9 @@ impl Tally {
         }
     }
 
-    /// Counts a denial. True where the request is to be recorded; the policy keeps `keep` of them.
+    /// Counts a denial. True if the request is to be recorded; the policy keeps `keep` of them.
     ///
-    /// Up to that number every request of an address is recorded; of a flood only a few more a tick.
+    /// Up to that number, every request of an address is recorded; of a flood, only a few more per tick.
     fn count_denial(
         &mut self,
         denial: &DenialReport<'_>,
@@ -272,7 +272,7 @@ impl Tally {
         true
     }
 
-    /// True where the limit is new.
+    /// True if the limit is new.
     fn add_limit(&mut self, denial: &DenialReport<'_>) -> bool {
         self.last = self.last.max(denial.now);
         self.until = self.until.max(denial.until);
@@ -314,7 +314,7 @@ mod tests {
     };
     use crate::telemetry::testing;
 
-    /// Of the one policy.
+    /// The number that the test's policy keeps.
     const KEEP: usize = 5;
 
     fn recorder() -> (Recorder, TickReceiver, Arc<Metrics>) {
@@ -340,7 +340,7 @@ mod tests {
         }
     }
 
-    /// What is handed over of a tick in which each of `users` is denied at one address.
+    /// The tally of a tick in which each of `users` is denied at one address.
     fn tick(recorder: &Recorder, batches: &TickReceiver, users: &[&str]) -> Tally {
         for user in users {
             recorder.record(&denial("203.0.113.7", "ip:203.0.113.7", user), || LINE, || entry(5, user));
@@ -462,7 +462,7 @@ mod tests {
         }
         recorder.flush();
         assert_eq!(metrics.abuse_dropped(), 5);
-        // The first hand-over is still queued: the next finds the queue full.
+        // The first tick is still queued, so the next finds the queue full.
         recorder.record(&denial("10.0.0.1", "user:acme", "acme"), || LINE, || entry(5, "acme"));
         recorder.flush();
         assert_eq!(metrics.abuse_dropped(), 6);

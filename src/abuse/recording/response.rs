@@ -1,28 +1,28 @@
-//! Answers to watched clients as the proxy reports them, and as a worker hands them over.
+//! Responses to watched clients: the proxy's reports, and the tallies that a worker hands over.
 
 use http::StatusCode;
 use ipnet::IpNet;
 
 use super::super::traffic::{RequestLine, Traffic};
 
-/// An upstream answered a request.
+/// An upstream's response to a request.
 #[derive(Debug, Clone, Copy)]
 pub struct ObservedResponse<'a> {
     pub client: IpNet,
     pub request: RequestLine<'a>,
     pub status: StatusCode,
-    /// When the request came, in microseconds since the Unix epoch.
+    /// When the request was received, in microseconds since the Unix epoch.
     pub now: i64,
 }
 
 impl ObservedResponse<'_> {
-    /// Whether such a status says that the client is not who it claims to be, or may not do what it wants.
+    /// Whether this status says that the client is not who it claims to be, or is not allowed to do this.
     pub(super) fn is_refusal(status: StatusCode) -> bool {
         matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
     }
 }
 
-/// The answers to one client in one tick of one worker.
+/// The responses to one client in one tick of one worker.
 #[derive(Debug, Default)]
 pub(in crate::abuse) struct ResponseTally {
     pub(in crate::abuse) traffic: Traffic,
