@@ -25,7 +25,7 @@ use super::{
     tls::TlsContext,
 };
 use crate::{
-    proxy::ConnectionPeer,
+    proxy::Peer,
     telemetry::{
         Throttle,
         metrics::{
@@ -243,10 +243,10 @@ pub(super) struct OpeningFailures {
 
 impl OpeningFailures {
     /// `error` has ended the connection of `peer`.
-    pub(super) fn report(&self, metrics: &ThreadMetrics, peer: ConnectionPeer, error: &OpeningError) {
+    pub(super) fn report(&self, metrics: &ThreadMetrics, peer: Peer, error: &OpeningError) {
         match error {
             OpeningError::Refused(refusal, client) => {
-                self.refused(metrics, client.map_or(peer, ConnectionPeer::Address), *refusal);
+                self.refused(metrics, client.map_or(peer, Peer::Address), *refusal);
             }
             OpeningError::ProxyHeader(fault) => {
                 let failure = match fault {
@@ -269,7 +269,7 @@ impl OpeningFailures {
     }
 
     /// `peer` is no trusted proxy, and is not asked for a PROXY header.
-    pub(super) fn untrusted(&self, metrics: &OpeningMetrics, peer: ConnectionPeer) {
+    pub(super) fn untrusted(&self, metrics: &OpeningMetrics, peer: Peer) {
         let failure = ProxyHeaderFailure::Untrusted;
         metrics.proxy_header_failures(failure).inc();
         self.log(failure.name(), |others| {
@@ -281,12 +281,7 @@ impl OpeningFailures {
     }
 
     /// A connection of `client` is one too many.
-    pub(super) fn refused(
-        &self,
-        metrics: &ThreadMetrics,
-        client: ConnectionPeer,
-        refusal: ConnectionRefusal,
-    ) {
+    pub(super) fn refused(&self, metrics: &ThreadMetrics, client: Peer, refusal: ConnectionRefusal) {
         metrics.connections_refused(refusal).inc();
         let client = client.address().ip().to_canonical();
         self.log(refusal.name(), |others| match refusal {
@@ -305,7 +300,7 @@ impl OpeningFailures {
     }
 
     /// The connection of `client` is closed for what it does by HTTP/2.
-    pub(super) fn abused(&self, metrics: &ThreadMetrics, client: ConnectionPeer, abuse: Http2Abuse) {
+    pub(super) fn abused(&self, metrics: &ThreadMetrics, client: Peer, abuse: Http2Abuse) {
         metrics.http2_abuse(abuse).inc();
         let client = client.address().ip().to_canonical();
         self.log(abuse.name(), |others| match abuse {

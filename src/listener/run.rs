@@ -34,9 +34,7 @@ use super::{
 use crate::{
     config::model::ClientLimits,
     limit::StoreAdmin,
-    proxy::{
-        self, ClientConnection, ClientTransport, ConnectionPeer, EarlyEnds, PhaseTimer, Worker, WorkerParts,
-    },
+    proxy::{self, ClientConnection, EarlyEnds, Peer, PhaseTimer, Transport, Worker, WorkerParts},
     telemetry::Throttle,
 };
 
@@ -211,7 +209,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
         }
     }
 
-    async fn accepted(self: &Rc<Self>, accepted: io::Result<(Socket, ConnectionPeer)>) {
+    async fn accepted(self: &Rc<Self>, accepted: io::Result<(Socket, Peer)>) {
         match accepted {
             Ok((socket, peer)) => self.serve(socket, peer),
             Err(error) if is_connection_error(&error) => {}
@@ -227,7 +225,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
     }
 
     /// Serves one connection, in a task of its own.
-    fn serve(self: &Rc<Self>, socket: Socket, peer: ConnectionPeer) {
+    fn serve(self: &Rc<Self>, socket: Socket, peer: Peer) {
         let worker = self.current.worker();
         let config = worker.config().listeners.get(self.listener);
         let opening = Opening {
@@ -267,11 +265,11 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
     fn open(
         self: &Rc<Self>,
         socket: Socket,
-        peer: ConnectionPeer,
+        peer: Peer,
         opening: Opening,
         timer: Rc<PhaseTimer>,
         registered: Rc<RegisteredConnection>,
-    ) -> impl Future<Output = Option<(Opened, ConnectionPeer)>> + use<S> {
+    ) -> impl Future<Output = Option<(Opened, Peer)>> + use<S> {
         let acceptor = Rc::clone(self);
         async move {
             let worker = acceptor.current.worker();
@@ -281,10 +279,9 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
                 return None;
             }
             let limit = header_timeout(&worker, registered.is_banned());
-            let unnamed =
-                if opening.has_proxy_header { ConnectionPeer::Balancer(peer.address()) } else { peer };
+            let unnamed = if opening.has_proxy_header { Peer::Balancer(peer.address()) } else { peer };
             let identify = |named: Option<SocketAddr>| {
-                registered.set_client(client(&worker, named.map_or(unnamed, ConnectionPeer::Address)))
+                registered.set_client(client(&worker, named.map_or(unnamed, Peer::Address)))
             };
             match opening.open(socket, limit, identify).await {
                 Ok(opened) => {
@@ -298,7 +295,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
                         let readable = poll_fn(|cx| opened.stream.poll_readable(cx));
                         let _none = timeout(FIRST_REQUEST, readable).await;
                     }
-                    let peer = opened.client.map_or(unnamed, ConnectionPeer::Address);
+                    let peer = opened.client.map_or(unnamed, Peer::Address);
                     Some((opened, peer))
                 }
                 Err(error) => {
@@ -313,7 +310,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
     fn converse(
         &self,
         opened: Opened,
-        peer: ConnectionPeer,
+        peer: Peer,
         timer: Rc<PhaseTimer>,
         registered: Rc<RegisteredConnection>,
     ) -> impl Future<Output = ()> + use<S> {
@@ -324,7 +321,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
         let Opened { stream, unread, tls, .. } = opened;
         let mut io = ClientIo::new(stream, Rc::clone(&timer), &limits);
         io.unread(unread);
-        let transport = ClientTransport { peer, listener: self.listener, tls };
+        let transport = Transport { peer, listener: self.listener, tls };
         let client = Rc::new(ClientConnection::new(&worker, transport, Rc::clone(&timer)));
         let current = Rc::clone(&self.current);
         let failures = Rc::clone(&self.failures);
@@ -403,7 +400,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
 }
 
 /// Whose connection one of `peer` is.
-fn client<S>(worker: &Worker<S>, peer: ConnectionPeer) -> Client {
+fn client<S>(worker: &Worker<S>, peer: Peer) -> Client {
     let address = peer.address().ip();
     match worker.limited_network(peer) {
         Some(network) => Client::Limited { address, network, is_banned: worker.is_banned(address) },

@@ -10,7 +10,7 @@ use std::{
 use socket2::{Domain, Protocol, Socket as RawSocket, Type};
 
 use super::{stream::Socket, unix};
-use crate::{config::model::ListenAddress, proxy::ConnectionPeer};
+use crate::{config::model::ListenAddress, proxy::Peer};
 
 /// Connections that the kernel holds for a worker that is busy. Linux caps it at `net.core.somaxconn`.
 pub(super) const BACKLOG: i32 = 4096;
@@ -62,17 +62,17 @@ impl ListenSocket {
     }
 
     /// The next connection in its queue, if there is one.
-    pub(super) fn accept(&self) -> io::Result<(Socket, ConnectionPeer)> {
+    pub(super) fn accept(&self) -> io::Result<(Socket, Peer)> {
         match self {
             Self::Tcp(socket) => {
                 let (stream, peer) = socket.accept()?;
                 stream.set_nonblocking(true)?;
-                Ok((tokio::net::TcpStream::from_std(stream)?.into(), ConnectionPeer::Address(peer)))
+                Ok((tokio::net::TcpStream::from_std(stream)?.into(), Peer::Address(peer)))
             }
             Self::Unix(socket) => {
                 let (stream, _) = socket.accept()?;
                 stream.set_nonblocking(true)?;
-                Ok((tokio::net::UnixStream::from_std(stream)?.into(), ConnectionPeer::Unix))
+                Ok((tokio::net::UnixStream::from_std(stream)?.into(), Peer::Unix))
             }
         }
     }
@@ -102,14 +102,12 @@ impl AsyncListener {
         }
     }
 
-    pub(super) async fn accept(&self) -> io::Result<(Socket, ConnectionPeer)> {
+    pub(super) async fn accept(&self) -> io::Result<(Socket, Peer)> {
         match self {
             Self::Tcp(listener) => {
-                listener.accept().await.map(|(stream, peer)| (stream.into(), ConnectionPeer::Address(peer)))
+                listener.accept().await.map(|(stream, peer)| (stream.into(), Peer::Address(peer)))
             }
-            Self::Unix(listener) => {
-                listener.accept().await.map(|(stream, _)| (stream.into(), ConnectionPeer::Unix))
-            }
+            Self::Unix(listener) => listener.accept().await.map(|(stream, _)| (stream.into(), Peer::Unix)),
         }
     }
 

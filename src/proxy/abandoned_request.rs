@@ -12,7 +12,7 @@ use tokio::{sync::oneshot, task::spawn_local, time::timeout};
 
 use super::{
     grpc::{response_status, status_of},
-    request_body::ForwardedBody,
+    request_body::RequestBody,
     reservation::{PendingReservations, ReservationGuard},
 };
 use crate::upstream::{Connection, IncomingBody, SendError};
@@ -26,8 +26,8 @@ const MAX_BODY: usize = 64 << 10;
 
 /// The outcome of sending a request, and its connection.
 pub(super) struct Sent {
-    pub(super) result: Result<Response<IncomingBody>, SendError<ForwardedBody>>,
-    pub(super) connection: Connection<ForwardedBody>,
+    pub(super) result: Result<Response<IncomingBody>, SendError<RequestBody>>,
+    pub(super) connection: Connection<RequestBody>,
 }
 
 /// A request that is being sent by a task. Dropped, it counts as abandoned by its client.
@@ -39,8 +39,8 @@ pub(super) struct PendingSend {
 impl PendingSend {
     /// Sends `request` over `connection`. If the client goes away, waits for the response for `longest_wait` at most.
     pub(super) fn new(
-        connection: Connection<ForwardedBody>,
-        request: Request<ForwardedBody>,
+        connection: Connection<RequestBody>,
+        request: Request<RequestBody>,
         reservation: ReservationGuard,
         reservations: Rc<PendingReservations>,
         longest_wait: Duration,
@@ -59,8 +59,8 @@ impl PendingSend {
 }
 
 async fn send(
-    mut connection: Connection<ForwardedBody>,
-    request: Request<ForwardedBody>,
+    mut connection: Connection<RequestBody>,
+    request: Request<RequestBody>,
     reservation: ReservationGuard,
     reservations: Rc<PendingReservations>,
     longest_wait: Duration,

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use smallvec::SmallVec;
 
 use super::{
-    client::{ClientInfo, ConnectionPeer},
+    client::{ClientInfo, Peer},
     denial_record::DenialRecord,
     exchange::Exchange,
     open_exchanges::{ExchangeKind, ExchangeOwner, OpenExchangeGuard},
@@ -74,17 +74,17 @@ pub(super) fn check_bans<S>(
 impl<S> Worker<S> {
     /// The network whose connections are limited together with those of `peer`. `None`: they are not limited, because
     /// `peer` is a process of this machine, or a trusted proxy or a load balancer with many clients.
-    pub fn limited_network(&self, peer: ConnectionPeer) -> Option<IpNet> {
-        let ConnectionPeer::Address(address) = peer else { return None };
+    pub fn limited_network(&self, peer: Peer) -> Option<IpNet> {
+        let Peer::Address(address) = peer else { return None };
         let prefix = self.config().client_address.ipv6_prefix;
         (!self.trusts(peer)).then(|| abuse::masked(address.ip(), prefix))
     }
 
     /// Records that a connection of `peer` was closed for an HTTP/2 flood.
-    pub fn record_flood(&self, peer: ConnectionPeer, abuse: Http2Abuse) {
+    pub fn record_flood(&self, peer: Peer, abuse: Http2Abuse) {
         let prefix = self.config().client_address.ipv6_prefix;
         let network = abuse::masked(peer.address().ip(), prefix);
-        let stands_for_many = matches!(peer, ConnectionPeer::Balancer(_)) || self.trusts(peer);
+        let stands_for_many = matches!(peer, Peer::Balancer(_)) || self.trusts(peer);
         let client = FloodingClient { network, is_trusted_proxy: stands_for_many };
         self.sampler.record_flood(client, abuse);
     }
@@ -121,7 +121,8 @@ impl<S> Worker<S> {
         }
     }
 
-    /// Registers an exchange that may last long. It is closed at once if its client was banned since the request came.
+    /// Registers an exchange that may last long. It is closed at once if its client was banned since the request
+    /// arrived.
     pub(super) fn register_exchange(&self, kind: ExchangeKind, owner: ExchangeOwner) -> OpenExchangeGuard {
         let is_banned = self.config().close_banned_tunnels
             && !self.bans.is_empty()

@@ -26,7 +26,7 @@ use crate::{
 
 /// Inputs of checks that do not come from the request.
 pub(super) struct CheckInputs<'a> {
-    /// When the request came, in microseconds since the Unix epoch.
+    /// When the request was received, in microseconds since the Unix epoch.
     pub(super) time: i64,
     pub(super) tokens: &'a LeaseTokens,
 }

@@ -21,7 +21,7 @@ use crate::{
 
 /// The other end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ConnectionPeer {
+pub enum Peer {
     Address(SocketAddr),
     /// A process of this machine, over a Unix socket.
     Unix,
@@ -29,7 +29,7 @@ pub enum ConnectionPeer {
     Balancer(SocketAddr),
 }
 
-impl ConnectionPeer {
+impl Peer {
     /// The peer's address, or 127.0.0.1 for a process of this machine.
     pub fn address(self) -> SocketAddr {
         match self {
@@ -39,7 +39,7 @@ impl ConnectionPeer {
     }
 }
 
-impl fmt::Display for ConnectionPeer {
+impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(address) | Self::Balancer(address) => address.fmt(f),
@@ -50,9 +50,9 @@ impl fmt::Display for ConnectionPeer {
 
 /// The connection that requests arrive over.
 #[derive(Debug, Clone)]
-pub struct ClientTransport {
+pub struct Transport {
     /// The other end of the connection.
-    pub peer: ConnectionPeer,
+    pub peer: Peer,
     /// The listener's index in the configuration.
     pub listener: usize,
     /// `None`: the connection is not encrypted.
@@ -70,7 +70,7 @@ pub struct ClientInfo {
 /// Facts that all requests of a connection share, under one configuration.
 #[derive(Debug)]
 struct ClientFacts {
-    transport: ClientTransport,
+    transport: Transport,
     is_trusted: bool,
     /// The peer's address, which is the identifier of most requests.
     address: AddressIdentifier,
@@ -82,7 +82,7 @@ struct ClientFacts {
 
 impl ClientFacts {
     /// The facts of a connection over `transport`, under the configuration of `worker`.
-    fn new<S>(worker: &Worker<S>, transport: ClientTransport) -> Self {
+    fn new<S>(worker: &Worker<S>, transport: Transport) -> Self {
         let peer = transport.peer;
         let ip = peer.address().ip();
         let address = AddressIdentifier::new(ip, worker.config().client_address.ipv6_prefix);
@@ -107,7 +107,7 @@ impl ClientFacts {
 
 impl ClientInfo {
     /// The other end of the connection.
-    pub fn peer(&self) -> ConnectionPeer {
+    pub fn peer(&self) -> Peer {
         self.facts.transport.peer
     }
 
@@ -181,7 +181,7 @@ pub struct ClientConnection {
 
 impl ClientConnection {
     /// A connection over `transport`, accepted under `worker`.
-    pub fn new<S>(worker: &Worker<S>, transport: ClientTransport, timer: Rc<PhaseTimer>) -> Self {
+    pub fn new<S>(worker: &Worker<S>, transport: Transport, timer: Rc<PhaseTimer>) -> Self {
         let info = ClientInfo { facts: Rc::new(ClientFacts::new(worker, transport)), timer };
         Self { seen: RefCell::new((worker.generation(), Rc::new(info))) }
     }

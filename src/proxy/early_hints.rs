@@ -88,7 +88,7 @@ impl Drop for HintedRequest<'_> {
 }
 
 /// Handles informational responses to `request`: a 100 opens its gate, and each 103 is queued in `hints`.
-pub(super) fn heed_informational<B>(
+pub(super) fn handle_informational<B>(
     request: &mut Request<B>,
     opener: Option<GateOpener>,
     hints: Option<Arc<QueuedHints>>,
@@ -98,19 +98,19 @@ pub(super) fn heed_informational<B>(
         return;
     }
     let via = via.clone();
-    let heed = move |status, fields: &HeaderMap, version| match (status, &opener, &hints) {
+    let handle = move |status, fields: &HeaderMap, version| match (status, &opener, &hints) {
         (StatusCode::CONTINUE, Some(opener), _) => opener.open(),
         (StatusCode::EARLY_HINTS, _, Some(hints)) => hints.queue(fields, version, &via),
         _ => {}
     };
     // For either version of HTTP that the upstream may speak.
-    let heed = Arc::new(heed);
-    let http2 = Arc::clone(&heed);
+    let handle = Arc::new(handle);
+    let http2 = Arc::clone(&handle);
     let http2 = OnInformational::new(move |response| {
         http2(response.status(), response.headers(), response.version())
     });
     request.extensions_mut().insert(http2);
     hyper::ext::on_informational(request, move |response| {
-        heed(response.status(), response.headers(), response.version());
+        handle(response.status(), response.headers(), response.version());
     });
 }

@@ -16,7 +16,7 @@ use super::{
     headers::has_other_coding,
     phase_timer::{PhaseTimer, TimedOut},
     reply::Reply,
-    request_body::{BodyFault, BodyProgress, ForwardedBody},
+    request_body::{BodyFault, BodyProgress, RequestBody},
     request_copy::RequestCopy,
     reservation::{PendingReservations, ReservationGuard},
     response_body::CheckedOutConnection,
@@ -39,7 +39,7 @@ use crate::{
 
 /// Forwards one request to its upstream.
 pub(super) struct Forwarder<'a> {
-    pub(super) upstream: &'a Rc<UpstreamPool<ForwardedBody>>,
+    pub(super) upstream: &'a Rc<UpstreamPool<RequestBody>>,
     client: &'a Rc<UpstreamClient>,
     /// The upstream's index.
     pub(super) index: usize,
@@ -63,7 +63,7 @@ pub(super) struct UpstreamResponse {
     pub(super) survey: FieldSurvey,
     pub(super) connection: CheckedOutConnection,
     /// The host that responded.
-    pub(super) host: Rc<HostPool<ForwardedBody>>,
+    pub(super) host: Rc<HostPool<RequestBody>>,
 }
 
 /// One request on one connection. Its outcome is counted when it is dropped.
@@ -124,7 +124,7 @@ impl<'a> Forwarder<'a> {
     /// The reply for the client.
     pub(super) fn forward(
         &self,
-        mut request: Request<ForwardedBody>,
+        mut request: Request<RequestBody>,
         progress: Option<Rc<BodyProgress>>,
         affinity: &Affinity,
         tried: &mut Vec<RetriedTry>,
@@ -315,7 +315,7 @@ impl<'a> Forwarder<'a> {
     }
 
     /// The requirements of `request` for a connection that others share.
-    fn needs(&self, request: &Request<ForwardedBody>) -> StreamNeeds {
+    fn needs(&self, request: &Request<RequestBody>) -> StreamNeeds {
         if self.upstream.shared().config.protocol == Protocol::H1 {
             return StreamNeeds::default();
         }
@@ -326,8 +326,8 @@ impl<'a> Forwarder<'a> {
     /// Sends `request`, whose response settles `reservation`.
     async fn send_reserved(
         &self,
-        connection: upstream::Connection<ForwardedBody>,
-        request: Request<ForwardedBody>,
+        connection: upstream::Connection<RequestBody>,
+        request: Request<RequestBody>,
         reservation: &ReservationGuard,
     ) -> Result<Sent, TimedOut> {
         let limit = self.timeouts.response;
@@ -412,10 +412,10 @@ impl<'a> Forwarder<'a> {
 
     async fn connect(
         &self,
-        host: &mut Rc<HostPool<ForwardedBody>>,
+        host: &mut Rc<HostPool<RequestBody>>,
         choice: &HostChoice<'_>,
         needs: StreamNeeds,
-    ) -> Result<upstream::Connection<ForwardedBody>, ConnectFailure> {
+    ) -> Result<upstream::Connection<RequestBody>, ConnectFailure> {
         // The pool limits each of its two waits itself.
         let backstop = self.timeouts.connect.saturating_mul(3);
         let connected = {

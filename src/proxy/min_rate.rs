@@ -1,4 +1,4 @@
-//! How slowly a client may send a request's body or take a response (`client_limits.min_rate`).
+//! The minimum rate at which a client has to send a request's body or read a response (`client_limits.min_rate`).
 
 use std::time::Duration;
 

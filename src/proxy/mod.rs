@@ -54,13 +54,13 @@ mod worker;
 mod worker_telemetry;
 
 pub use crate::upstream::ClientWait;
-pub use client::{ClientConnection, ClientInfo, ClientTransport, ConnectionPeer};
+pub use client::{ClientConnection, ClientInfo, Peer, Transport};
 pub use early_ends::{EarlyEnds, JUDGED_FROM, WatchedRequest};
 pub use early_hints::QueuedHints;
 pub use min_rate::RateBudget;
 pub use phase_timer::{Phase, PhaseTimer};
 pub use refused_head::{HeadFault, refuse_head};
-pub use request_body::ForwardedBody;
+pub use request_body::RequestBody;
 pub use response_body::ResponseBody;
 pub use rules::Rules;
 pub use serve::serve;

@@ -194,7 +194,7 @@ impl PhaseTimer {
     /// response.
     pub fn enter_upstream(&self, limit: Duration) {
         self.enter(Phase::Upstream, limit);
-        self.heed_other_deadlines();
+        self.apply_other_deadlines();
     }
 
     /// Reads the clock, because the upstream's side of a request runs in a task of its own, and the connection may
@@ -226,7 +226,7 @@ impl PhaseTimer {
         self.response_deadline.get().is_some_and(|deadline| Instant::now() >= deadline)
     }
 
-    fn heed_other_deadlines(&self) {
+    fn apply_other_deadlines(&self) {
         for deadline in [self.call_deadline.get(), self.response_deadline.get()] {
             if let Some(deadline) = deadline
                 && deadline < self.deadline.get()
@@ -243,7 +243,7 @@ impl PhaseTimer {
         if budget < idle_timeout {
             self.set_deadline(self.now.get() + budget, true);
         }
-        self.heed_other_deadlines();
+        self.apply_other_deadlines();
     }
 
     /// Sets when the phase has to end. `for_rate`: whether it is the minimum rate that sets it.

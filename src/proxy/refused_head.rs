@@ -21,7 +21,7 @@ pub enum HeadFault {
     Unparsed(StatusCode),
     /// It is the preface of HTTP/2, which the listener does not speak.
     Http2,
-    /// It did not come in time.
+    /// It was not received in time.
     Timeout,
 }
 

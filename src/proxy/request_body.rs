@@ -27,7 +27,7 @@ use crate::{
 /// A request's body as it is sent to the upstream: either whole, or broken off with an error, which closes the
 /// upstream's connection. It never ends early as if it were whole.
 #[derive(Debug)]
-pub enum ForwardedBody {
+pub enum RequestBody {
     /// No body.
     Empty,
     /// The client's whole body. Boxed: a request is moved often, and most have no body.
@@ -134,7 +134,7 @@ pub enum RequestBodyError {
     TooLarge,
 }
 
-impl ForwardedBody {
+impl RequestBody {
     /// The client's body, to be streamed. `max`: its maximum length in bytes.
     pub fn stream(
         incoming: Incoming,
@@ -228,7 +228,7 @@ impl ClientBody {
     }
 }
 
-impl upstream::RequestBody for ForwardedBody {
+impl upstream::RequestBody for RequestBody {
     fn repeatable(&self) -> Option<Self> {
         match self {
             Self::Empty => Some(Self::Empty),
@@ -246,7 +246,7 @@ impl upstream::RequestBody for ForwardedBody {
     }
 }
 
-impl Body for ForwardedBody {
+impl Body for RequestBody {
     type Data = Bytes;
     type Error = RequestBodyError;
 

@@ -2,7 +2,7 @@
 
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, uri::PathAndQuery};
 
-use super::request_body::ForwardedBody;
+use super::request_body::RequestBody;
 use crate::upstream::RequestBody as _;
 
 /// A copy of a request. Hardly any copy is used, so it is text, which is cheap to make: a map of fields would need
@@ -13,7 +13,7 @@ pub(super) struct RequestCopy {
     head: Vec<u8>,
     /// The handlers of informational responses.
     extensions: Extensions,
-    body: ForwardedBody,
+    body: RequestBody,
 }
 
 /// Bytes that most heads fit into. Computing each length first would take longer than growing for the few that are
@@ -28,7 +28,7 @@ const END_OF_LINE: u8 = b'\n';
 
 impl RequestCopy {
     /// `None`: the body is not at hand, or the target is not just a path (RFC 9112, 3.2), which no upstream gets.
-    pub(super) fn new(request: &Request<ForwardedBody>) -> Option<Self> {
+    pub(super) fn new(request: &Request<RequestBody>) -> Option<Self> {
         let body = request.body().repeatable()?;
         let (method, headers) = (request.method().as_str(), request.headers());
         let path = request.uri().path_and_query().filter(|_| request.uri().authority().is_none())?.as_str();
@@ -47,7 +47,7 @@ impl RequestCopy {
     }
 
     /// Makes the request again. `None` if the copy is invalid, which does not happen.
-    pub(super) fn into_request(self) -> Option<Request<ForwardedBody>> {
+    pub(super) fn into_request(self) -> Option<Request<RequestBody>> {
         let mut headers = HeaderMap::new();
         let mut lines = self.head.split(|byte| *byte == END_OF_LINE).filter(|line| !line.is_empty());
         let method = Method::from_bytes(lines.next()?).ok()?;
@@ -75,20 +75,20 @@ mod tests {
     #[test]
     fn paths_and_methods_are_copied_as_they_are() {
         for (method, path) in [("OPTIONS", "*"), ("GET", "//a/b?"), ("PURGE", "/%0A?%ff:;"), ("GET", "/")] {
-            let mut request = Request::new(ForwardedBody::Empty);
+            let mut request = Request::new(RequestBody::Empty);
             *request.method_mut() = method.parse().unwrap();
             *request.uri_mut() = Uri::from(PathAndQuery::try_from(path).unwrap());
             let copy = RequestCopy::new(&request).and_then(RequestCopy::into_request).unwrap();
             assert_eq!((copy.method(), copy.uri()), (request.method(), request.uri()));
             assert_eq!(copy.uri().path_and_query().map(PathAndQuery::as_str), Some(path));
         }
-        let elsewhere = Request::get("http://a/b").body(ForwardedBody::Empty).unwrap();
+        let elsewhere = Request::get("http://a/b").body(RequestBody::Empty).unwrap();
         assert!(RequestCopy::new(&elsewhere).is_none());
     }
 
     #[test]
     fn a_copy_is_the_same_request() {
-        let mut request = Request::put("/a?b=c").body(ForwardedBody::Empty).unwrap();
+        let mut request = Request::put("/a?b=c").body(RequestBody::Empty).unwrap();
         let mut secret = HeaderValue::from_static("a: b; c");
         secret.set_sensitive(true);
         let opaque = HeaderValue::from_bytes(b"\x80\xff\t:;").unwrap();

@@ -20,7 +20,7 @@ use super::{
     grpc::status_of,
     open_exchanges::OpenExchangeGuard,
     phase_timer::{Phase, PhaseTimer},
-    request_body::{BodyFault, BodyProgress, ForwardedBody},
+    request_body::{BodyFault, BodyProgress, RequestBody},
     reservation::ReservationGuard,
     trailers::TrailerFilter,
 };
@@ -70,7 +70,7 @@ pub(super) struct UpstreamBody {
 
 /// An upstream's connection for the duration of one exchange, and the progress of the request's body.
 pub(super) struct CheckedOutConnection {
-    connection: Option<upstream::Connection<ForwardedBody>>,
+    connection: Option<upstream::Connection<RequestBody>>,
     progress: Option<Rc<BodyProgress>>,
     /// The request's reservation, which is told when the response has arrived.
     reservation: Option<ReservationGuard>,
@@ -85,7 +85,7 @@ impl std::fmt::Debug for CheckedOutConnection {
 impl CheckedOutConnection {
     /// A `connection` on which a request is sent, with the `progress` of its body, if it has one.
     pub(super) fn new(
-        connection: upstream::Connection<ForwardedBody>,
+        connection: upstream::Connection<RequestBody>,
         progress: Option<Rc<BodyProgress>>,
         reservation: Option<ReservationGuard>,
     ) -> Self {
@@ -124,7 +124,7 @@ impl CheckedOutConnection {
     pub(super) async fn upgrade(
         self,
         response: Response<IncomingBody>,
-    ) -> Option<UpgradedConnection<ForwardedBody>> {
+    ) -> Option<UpgradedConnection<RequestBody>> {
         self.connection?.upgrade(response).await
     }
 

@@ -7,7 +7,7 @@ use http_body::Body;
 use http_body_util::{BodyExt, Limited};
 use tokio::{task::spawn_local, time::timeout};
 
-use super::{forward::Forwarder, request_body::ForwardedBody, request_copy::RequestCopy};
+use super::{forward::Forwarder, request_body::RequestBody, request_copy::RequestCopy};
 use crate::{
     config::model::RetryReason,
     telemetry::access_log::RetriedTry,
@@ -35,8 +35,8 @@ impl<'a> Retries<'a> {
     /// hand.
     pub(super) fn copy(
         &self,
-        request: &Request<ForwardedBody>,
-        connection: &Connection<ForwardedBody>,
+        request: &Request<RequestBody>,
+        connection: &Connection<RequestBody>,
     ) -> Option<RequestCopy> {
         let is_safe = request.method().is_idempotent() && self.forwarder.upgrade.is_none();
         if !is_safe || !self.may_need_copy(connection) {
@@ -45,7 +45,7 @@ impl<'a> Retries<'a> {
         RequestCopy::new(request)
     }
 
-    fn may_need_copy(&self, connection: &Connection<ForwardedBody>) -> bool {
+    fn may_need_copy(&self, connection: &Connection<RequestBody>) -> bool {
         // On a shared connection, a request without a response is given back.
         if connection.is_reused() && !connection.is_shared() && !self.is_replaced {
             return true;
@@ -101,7 +101,7 @@ const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Reads and drops a response for no client, so that its connection can be used again. A long one is not read: its
 /// connection is closed.
-pub(super) fn discard(response: Response<IncomingBody>, connection: Connection<ForwardedBody>) {
+pub(super) fn discard(response: Response<IncomingBody>, connection: Connection<RequestBody>) {
     let body = response.into_body();
     if body.is_end_stream() {
         connection.release();

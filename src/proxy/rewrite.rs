@@ -8,7 +8,7 @@ use http_body::Body;
 
 use super::{
     client::ClientInfo,
-    early_hints::heed_informational,
+    early_hints::handle_informational,
     exchange::Exchange,
     expect_continue::{self, ContinueGate},
     field_survey::{FieldKind, FieldSurvey},
@@ -18,7 +18,7 @@ use super::{
     headers, max_forwards,
     open_exchanges::{ExchangeKind, ExchangeOwner},
     outcome::PolicyOutcome,
-    request_body::{BodyProgress, BodyTimeouts, ForwardedBody},
+    request_body::{BodyProgress, BodyTimeouts, RequestBody},
     request_buffering::ReceivedBody,
     response_body::{BodySource, ResponseBody, UpstreamBody},
     trailers::TrailerFilter,
@@ -40,7 +40,7 @@ pub(super) fn upstream_request<S>(
     target: &Target,
     (mut head, survey): (request::Parts, FieldSurvey),
     body: ReceivedBody,
-) -> (Request<ForwardedBody>, Option<Rc<BodyProgress>>) {
+) -> (Request<RequestBody>, Option<Rc<BodyProgress>>) {
     let config = worker.config();
     let received = head.version;
     let wants_continue =
@@ -79,11 +79,11 @@ pub(super) fn upstream_request<S>(
     let body = match body {
         ReceivedBody::Whole(bytes) => {
             let body = match bytes.is_empty() {
-                true => ForwardedBody::Empty,
-                false => ForwardedBody::Buffered(Box::new(bytes)),
+                true => RequestBody::Empty,
+                false => RequestBody::Buffered(Box::new(bytes)),
             };
             let mut request = Request::from_parts(head, body);
-            heed_informational(&mut request, None, hints, &worker.rules.via);
+            handle_informational(&mut request, None, hints, &worker.rules.via);
             return (request, None);
         }
         ReceivedBody::Stream(body) => body,
@@ -107,9 +107,9 @@ pub(super) fn upstream_request<S>(
     };
     let max = config.max_body(route, client.listener());
     let limits = &config.client_limits;
-    let (body, progress) = ForwardedBody::stream(body, gate, client.timer(), limits, max, timeouts, trailers);
+    let (body, progress) = RequestBody::stream(body, gate, client.timer(), limits, max, timeouts, trailers);
     let mut request = Request::from_parts(head, body);
-    heed_informational(&mut request, opener, hints, &worker.rules.via);
+    handle_informational(&mut request, opener, hints, &worker.rules.via);
     (request, Some(progress))
 }
 

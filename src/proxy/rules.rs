@@ -10,7 +10,7 @@ use http::{
 
 use super::{
     claims::ClaimFields,
-    client::{ClientInfo, ConnectionPeer},
+    client::{ClientInfo, Peer},
     cors::CorsRule,
     field_survey::{FieldKind, FieldSurvey},
     forwarding_headers::X_FORWARDED_FOR,
@@ -127,9 +127,9 @@ impl Rules {
             return None;
         }
         let peer = match client.peer() {
-            ConnectionPeer::Address(address) => UntrustedPeer::Address(address.ip().to_canonical()),
-            ConnectionPeer::Balancer(address) => UntrustedPeer::Balancer(address.ip().to_canonical()),
-            ConnectionPeer::Unix => return None,
+            Peer::Address(address) => UntrustedPeer::Address(address.ip().to_canonical()),
+            Peer::Balancer(address) => UntrustedPeer::Balancer(address.ip().to_canonical()),
+            Peer::Unix => return None,
         };
         let configured = match &self.config.client_address.header {
             AddressHeader::XForwardedFor | AddressHeader::Forwarded => &X_FORWARDED_FOR,
@@ -141,11 +141,11 @@ impl Rules {
 
     /// Whether the forwarding fields of `peer` count. A load balancer forwards bytes, so the fields are the client's,
     /// and a client that its PROXY header does not name can't be trusted.
-    pub(super) fn is_trusted_proxy(&self, peer: ConnectionPeer) -> bool {
+    pub(super) fn is_trusted_proxy(&self, peer: Peer) -> bool {
         match peer {
-            ConnectionPeer::Address(address) => self.trusted_proxies.contains(address.ip()),
-            ConnectionPeer::Unix => self.trusted_proxies.has_unix(),
-            ConnectionPeer::Balancer(_) => false,
+            Peer::Address(address) => self.trusted_proxies.contains(address.ip()),
+            Peer::Unix => self.trusted_proxies.has_unix(),
+            Peer::Balancer(_) => false,
         }
     }
 }

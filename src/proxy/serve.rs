@@ -19,7 +19,7 @@ use super::{
     admit::{Admission, admit},
     affinity::{StickyCookie, request_key},
     bans::{check_bans, exempt_rules, user_key},
-    client::{ClientInfo, ConnectionPeer},
+    client::{ClientInfo, Peer},
     cors::CorsResponse,
     early_ends::Judgement,
     early_hints::HintedRequest,
@@ -116,7 +116,7 @@ pub fn serve<S: StoreAdmin + 'static>(
         {
             exchange.set_client(address, None);
             if judgement == Judgement::RefusedNow {
-                worker.record_flood(ConnectionPeer::Address((address, 0).into()), Http2Abuse::RapidResets);
+                worker.record_flood(Peer::Address((address, 0).into()), Http2Abuse::RapidResets);
                 worker.metrics().thread().http2_abuse(Http2Abuse::RapidResets).inc();
             }
             return Ok(refuse(&worker, exchange, &request, body, Reply::too_many_ended_early()));

@@ -9,7 +9,7 @@ use std::{
 
 use tokio::task::{AbortHandle, spawn_local};
 
-use super::request_body::ForwardedBody;
+use super::request_body::RequestBody;
 use crate::{
     telemetry::metrics::{Metrics, PoolMetrics, PoolState},
     upstream::{SharedUpstream, UpstreamPool},
@@ -25,7 +25,7 @@ pub(super) struct UpstreamPools {
 }
 
 struct PoolEntry {
-    pool: Weak<UpstreamPool<ForwardedBody>>,
+    pool: Weak<UpstreamPool<RequestBody>>,
     metrics: Arc<PoolMetrics>,
     /// The task that closes idle connections for other workers.
     yielding: AbortHandle,
@@ -45,7 +45,7 @@ impl UpstreamPools {
 
     /// The pool of each of `shared`: the worker's existing one, or a new one. All others are retired. To be called on
     /// the worker's thread, in its runtime.
-    pub(super) fn adopt(&self, shared: Vec<Arc<SharedUpstream>>) -> Vec<Rc<UpstreamPool<ForwardedBody>>> {
+    pub(super) fn adopt(&self, shared: Vec<Arc<SharedUpstream>>) -> Vec<Rc<UpstreamPool<RequestBody>>> {
         let mut pools = self.pools.borrow_mut();
         for entry in pools.iter() {
             if let Some(pool) = entry.pool.upgrade()
@@ -68,7 +68,7 @@ impl UpstreamPools {
             .collect()
     }
 
-    fn open(&self, shared: Arc<SharedUpstream>) -> (PoolEntry, Rc<UpstreamPool<ForwardedBody>>) {
+    fn open(&self, shared: Arc<SharedUpstream>) -> (PoolEntry, Rc<UpstreamPool<RequestBody>>) {
         let metrics = self.metrics.pool(&shared.config.name);
         let pool = UpstreamPool::new(shared, self.index);
         let yielding = spawn_local(Rc::clone(&pool).yield_to_others()).abort_handle();

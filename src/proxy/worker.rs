@@ -3,9 +3,9 @@
 use std::{rc::Rc, sync::Arc, time::Instant};
 
 use super::{
-    client::ConnectionPeer,
+    client::Peer,
     open_exchanges::OpenExchanges,
-    request_body::ForwardedBody,
+    request_body::RequestBody,
     request_buffering::BodyRoom,
     reservation::{LeaseTokens, PendingReservations},
     rules::Rules,
@@ -74,7 +74,7 @@ pub struct Worker<S> {
     pub(super) reservations: Rc<PendingReservations>,
     pub(super) open_exchanges: Rc<OpenExchanges>,
     pub(super) body_room: Rc<BodyRoom>,
-    pub(super) upstreams: Vec<Rc<UpstreamPool<ForwardedBody>>>,
+    pub(super) upstreams: Vec<Rc<UpstreamPool<RequestBody>>>,
     pub(super) sampler: Rc<TrafficSampler>,
     pub(super) recorder: Recorder,
     pub(super) bans: Arc<BanTable>,
@@ -159,7 +159,7 @@ impl<S> Worker<S> {
     }
 
     /// Whether `peer` is a trusted proxy.
-    pub fn trusts(&self, peer: ConnectionPeer) -> bool {
+    pub fn trusts(&self, peer: Peer) -> bool {
         self.rules.is_trusted_proxy(peer)
     }
 

@@ -92,12 +92,12 @@ impl BanTable {
         self.count.load(Relaxed) == 0
     }
 
-    /// A number that grows whenever an enforced ban of an address comes into force. Costs next to nothing.
+    /// A number that grows with each enforced ban of an address. Costs next to nothing.
     pub fn addresses_banned(&self) -> u64 {
         self.addresses_banned.load(Relaxed)
     }
 
-    /// A number that grows whenever an enforced ban of an address or a user comes into force. Costs next to nothing.
+    /// A number that grows with each enforced ban. Costs next to nothing.
     pub fn enforced(&self) -> u64 {
         self.enforced.load(Relaxed)
     }

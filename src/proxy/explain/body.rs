@@ -36,7 +36,7 @@ pub(super) fn explain(config: &Config, route: &Route, request: &request::Parts, 
     explained.body_limit = Some(limit);
 }
 
-/// `limits`: that of each listener.
+/// `limits`: the limit of each listener.
 fn body_limit(config: &Config, route: &Route, limits: &[Option<u64>]) -> ExplainedBodyLimit {
     let max = limits.first().copied().flatten();
     let because = if route.max_body.is_some() {

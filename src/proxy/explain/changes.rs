@@ -28,7 +28,7 @@ pub(super) fn explain(route: &Route, values: &PlaceholderValues<'_>, explained: 
             let path = if is_secret { MASK.to_owned() } else { path.path_and_query().to_string() };
             explained.rewritten_path = Some(path);
         }
-        // Limits and bans come first.
+        // Limits and bans take precedence.
         Some(Err(Rejection { status, detail })) if explained.verdict == ExplainedVerdict::Allowed => {
             (explained.verdict, explained.status) = (ExplainedVerdict::Refused, Some(status));
             detail.clone_into(&mut explained.because);

@@ -1,4 +1,4 @@
-//! The host of a request that is to be explained and names none.
+//! The host assumed for an explained request that names none.
 
 use http::{HeaderValue, header::HOST, request};
 
@@ -10,7 +10,7 @@ use crate::{
 /// For routes that take any host.
 const ANY: &str = "localhost";
 
-/// The host that a request is taken to be for, and why.
+/// The assumed host of a request, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AssumedHost {
     pub host: String,

@@ -75,7 +75,7 @@ pub struct Explanation {
     pub bans: Vec<Arc<Ban>>,
 }
 
-/// How the request came to its route.
+/// The route of the request, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExplainedRoute {
     /// `None`: no route matches.
@@ -122,7 +122,7 @@ pub enum ExplainedVerdict {
 /// The request to explain.
 pub struct ExplainedRequest {
     pub request: request::Parts,
-    /// The address that its connection comes from.
+    /// The peer address of its connection.
     pub peer: IpAddr,
     /// Whether it arrives over HTTPS. `None`: either way.
     pub is_https: Option<bool>,
@@ -287,7 +287,7 @@ fn explain_cors(context: &RequestContext<'_>, explained: &mut Explanation) {
     }
 }
 
-/// Whether the client is banned, which comes before all checks.
+/// Whether the client is banned, which is decided before all checks.
 fn check_bans(
     rules: &Rules,
     bans: &BanTable,

@@ -138,7 +138,7 @@ mod tests {
 
     const NAMES: [&str; 2] = ["a", "b"];
 
-    /// Of policies of ten a minute.
+    /// The texts of policies with ten requests a minute.
     fn texts() -> QuotaTexts {
         let configs = NAMES.map(|name| {
             let rate = model::Rate { limit: 10, window: Duration::from_secs(60) };

@@ -35,7 +35,7 @@ use super::{
     open_exchanges::{Closing, ExchangeKind, ExchangeOwner, OpenExchangeGuard},
     outcome::PolicyOutcome,
     reply::Reply,
-    request_body::ForwardedBody,
+    request_body::RequestBody,
     response_body::ResponseBody,
     worker::Worker,
 };
@@ -60,7 +60,7 @@ const TRY_AGAIN_LATER: u16 = 1013;
 
 /// A tunnel that is about to open: the upstream's side, and the exchange of the request.
 pub struct Tunnel {
-    upstream: UpgradedConnection<ForwardedBody>,
+    upstream: UpgradedConnection<RequestBody>,
     /// The client's side, if it is an HTTP/2 stream.
     client_stream: Option<OnUpgrade>,
     exchange: Box<Exchange>,
@@ -220,7 +220,7 @@ async fn idle(active: &Cell<Instant>, limit: Duration) {
 /// Both sides of an open tunnel.
 struct Relay<'a, C> {
     client: C,
-    upstream: UpgradedConnection<ForwardedBody>,
+    upstream: UpgradedConnection<RequestBody>,
     to_client: Direction,
     to_upstream: Direction,
     exchange: Box<Exchange>,
