@@ -22,7 +22,7 @@ pub struct DenialReport<'a> {
     pub policy: usize,
     /// The limited key: `ip:203.0.113.7`, `user:acme`.
     pub identifier: &'a str,
-    /// The user, if known, by the name in the request.
+    /// The user, if known, by name or in the stored form.
     pub user: Option<&'a str>,
     /// Whether a token, a certificate or a trusted proxy verifies the user.
     pub is_user_verified: bool,
@@ -50,7 +50,7 @@ pub(in crate::abuse) struct Tally {
     pub(in crate::abuse) limits: Vec<TalliedLimit>,
     /// The requests themselves; their number is `denied`.
     pub(in crate::abuse) traffic: Traffic,
-    /// All users, by their unmasked names.
+    /// All users, as reported.
     pub(in crate::abuse) users: UserTallies,
     /// Requests without a known user, or of users beyond the tick's capacity.
     pub(in crate::abuse) others: UserTally,
