@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     abuse::{
-        self, Archive, AuditLog, ClientRegistry, Collector, Denial, Recorder,
+        self, Archive, AuditLog, ClientRegistry, Collector, DenialReport, Recorder,
         bans::BanTable,
         testing::{LINE, policy},
     },
@@ -281,10 +281,10 @@ impl Harness {
         identifier: &'a str,
         user: &'a str,
         ago: i64,
-    ) -> Denial<'a> {
+    ) -> DenialReport<'a> {
         let now = NOW + ago;
         let user = Some(user).filter(|user| !user.is_empty());
-        let denial = Denial {
+        let denial = DenialReport {
             address,
             policy,
             identifier,

@@ -6,7 +6,7 @@ use super::generation::Generation;
 use crate::{
     abuse::{
         AuditLog, ClientRegistry, UserNaming,
-        bans::{BanTable, MANUAL, Rule},
+        bans::{BanTable, LadderRule, MANUAL},
     },
     admin::ActiveConfig,
     config::model::Config,
@@ -97,7 +97,7 @@ fn registry(config: &Config, policies: &[Policy], metrics: &Arc<Metrics>, events
 
 /// The names of bans, in the order of their indexes in records.
 pub(super) fn ban_names(config: &Config) -> Vec<String> {
-    let rules = Rule::from_config(config.bans.iter().map(Arc::as_ref));
+    let rules = LadderRule::from_config(config.bans.iter().map(Arc::as_ref));
     rules.iter().map(|rule| &*rule.name).chain([MANUAL]).map(str::to_owned).collect()
 }
 

@@ -59,7 +59,7 @@ fn list(audit: &Audit) -> String {
 #[cfg(test)]
 mod tests {
     use super::{super::client::testing::options, *};
-    use crate::{abuse::bans::Key, admin::testing::Harness};
+    use crate::{abuse::bans::BannedKey, admin::testing::Harness};
 
     const JSON: &str = "content-type: application/json\r\n";
 
@@ -73,7 +73,7 @@ mod tests {
         assert_eq!(output(&args(None, None)).unwrap(), "Nothing was changed.\n");
         for key in ["ip:203.0.113.7", "user:acme"] {
             harness.bans.ban(
-                Key::from_canonical(key).unwrap(),
+                BannedKey::from_canonical(key).unwrap(),
                 60_000_000,
                 "abuse".into(),
                 "operator".into(),

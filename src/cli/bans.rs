@@ -78,7 +78,7 @@ pub(super) fn table_of(bans: &[Ban], now: Timestamp) -> String {
 mod tests {
     use super::{super::client::testing::options, *};
     use crate::{
-        abuse::bans::Key,
+        abuse::bans::BannedKey,
         admin::testing::{Harness, NOW},
     };
 
@@ -94,7 +94,7 @@ mod tests {
         for (key, minutes) in [("ip:203.0.113.7", 90), ("user:acme", 5)] {
             let lasts = minutes * 60_000_000;
             harness.bans.ban(
-                Key::from_canonical(key).unwrap(),
+                BannedKey::from_canonical(key).unwrap(),
                 lasts,
                 "abuse".into(),
                 "operator at 127.0.0.1".into(),

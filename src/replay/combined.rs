@@ -41,7 +41,7 @@ pub(super) fn read(line: &[u8], times: &mut TimeCache) -> Option<Fields> {
         headers,
         status,
         grpc_status: None,
-        progress: LoggedProgress::Answered,
+        progress: LoggedProgress::Responded,
     })
 }
 

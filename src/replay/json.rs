@@ -92,7 +92,7 @@ pub(super) fn read(line: &[u8], times: &mut TimeCache) -> Option<Fields> {
         headers: headers(&object),
         status,
         grpc_status: text(GRPC_STATUS).and_then(|status| status.parse().ok()),
-        progress: progress(&object, status).filter(|_| is_tollgate).unwrap_or(LoggedProgress::Answered),
+        progress: progress(&object, status).filter(|_| is_tollgate).unwrap_or(LoggedProgress::Responded),
     })
 }
 
@@ -100,14 +100,14 @@ pub(super) fn read(line: &[u8], times: &mut TimeCache) -> Option<Fields> {
 fn progress(object: &Object, status: StatusCode) -> Option<LoggedProgress> {
     let [verdict, route, upstream] = [object.get("verdict")?, object.get("route")?, object.get("upstream")?];
     Some(match (verdict.as_str(), status.as_u16()) {
-        _ if !upstream.is_null() => LoggedProgress::Answered,
+        _ if !upstream.is_null() => LoggedProgress::Responded,
         (Some("banned"), _) => LoggedProgress::Unchecked,
         // Another configuration may have a route for it.
         (None, 404) if route.is_null() => LoggedProgress::Unforwarded,
         (None, _) if route.is_null() => LoggedProgress::Unchecked,
         (None, 413) => LoggedProgress::Unchecked,
         // The client gave it up, or the response was too late.
-        (None | Some("allowed" | "shadow_denied"), 499 | 504) => LoggedProgress::Unanswered,
+        (None | Some("allowed" | "shadow_denied"), 499 | 504) => LoggedProgress::NoResponse,
         // Includes denied requests: the replayed policies decide on them again.
         _ => LoggedProgress::Unforwarded,
     })

@@ -41,7 +41,7 @@ pub enum SourceLabel {
     /// In the store.
     Store,
     /// In this instance, from its slice of the quota.
-    Lease,
+    Slice,
     /// In this worker, from a remembered denial.
     LocalDenial,
     /// Without the store, which was unavailable.
@@ -51,7 +51,7 @@ pub enum SourceLabel {
 impl SourceLabel {
     pub(super) const ALL: [(Self, &'static str); 4] = [
         (Self::Store, "store"),
-        (Self::Lease, "lease"),
+        (Self::Slice, "lease"),
         (Self::LocalDenial, "local_denial"),
         (Self::Fallback, "fallback"),
     ];
