@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 /// Closed while the store answers. Opens after a number of consecutive failures; then requests no longer wait for the store.
 /// A successful probe closes it again. Shared by all workers.
 #[derive(Debug)]
-pub struct Breaker {
+pub struct CircuitBreaker {
     /// Consecutive failures that open it.
     limit: u32,
     failures: AtomicU32,
     open: AtomicBool,
 }
 
-impl Breaker {
+impl CircuitBreaker {
     /// A closed breaker that opens after `limit` failures in a row.
     pub fn new(limit: u32) -> Self {
         Self { limit, failures: AtomicU32::new(0), open: AtomicBool::new(false) }
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn it_opens_after_so_many_failures_in_a_row_and_says_so_once() {
-        let breaker = Breaker::new(3);
+        let breaker = CircuitBreaker::new(3);
         assert_eq!([breaker.failed(), breaker.failed()], [false, false]);
         breaker.succeeded();
         assert_eq!([breaker.failed(), breaker.failed()], [false, false]);

@@ -21,7 +21,7 @@ const MAX_DENIALS: usize = 10_000;
 pub(super) struct LocalDenials {
     /// How long a denial is cached at most, in microseconds.
     max_age: i64,
-    by_limit: IndexMap<DeniedLimit, Denial, foldhash::fast::RandomState>,
+    by_limit: IndexMap<DeniedLimit, LocalDenial, foldhash::fast::RandomState>,
     /// When each was inserted, oldest first. A denial that was inserted twice is listed twice.
     insertions: VecDeque<(i64, DeniedLimit)>,
     /// The epoch in which they were inserted.
@@ -60,7 +60,7 @@ impl Equivalent<DeniedLimit> for DeniedLimitRef<'_> {
 }
 
 #[derive(Debug)]
-struct Denial {
+struct LocalDenial {
     verdict: Verdict,
     /// The rule of the denial: an override has the same identifiers as its policy, and other limits.
     kind: Kind,
@@ -133,7 +133,7 @@ impl LocalDenials {
         let DeniedLimitRef { policy, member, .. } = DeniedLimitRef::new(check);
         let limit = DeniedLimit { policy, identifier: check.identifier.clone(), member };
         let (kind, tiers) = (check.policy.kind, SmallVec::from_slice(&check.policy.tiers));
-        let denial = Denial { verdict, kind, tiers, cost, answered, until };
+        let denial = LocalDenial { verdict, kind, tiers, cost, answered, until };
         self.insertions.push_back((answered, limit.clone()));
         self.by_limit.insert(limit, denial);
     }

@@ -33,7 +33,7 @@ mod slices;
 mod store;
 
 pub use answer_status::{AnswerStatus, GrpcOutcome};
-pub use breaker::Breaker;
+pub use breaker::CircuitBreaker;
 pub use check::Check;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use guarded_store::{GuardShared, GuardedStore};

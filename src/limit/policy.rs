@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use super::{AnswerStatus, GrpcOutcome};
 use crate::{
     config::model::{self, format_concurrency, format_duration},
-    limit::algorithm::{DetailKind, Kind, Rule, Tier},
+    limit::algorithm::{DetailKind, Kind, LimitRule, Tier},
 };
 
 /// Stands for a policy's name and shape in the memory store's keys. Two policies have the same ID iff they have the same name
@@ -159,8 +159,8 @@ impl Policy {
     }
 
     /// The algorithm and the tiers.
-    pub fn rule(&self) -> Rule<'_> {
-        Rule { kind: self.kind, tiers: &self.tiers }
+    pub fn rule(&self) -> LimitRule<'_> {
+        LimitRule { kind: self.kind, tiers: &self.tiers }
     }
 
     /// Whether its limits record who made the requests, so that a check needs an entry.

@@ -21,12 +21,12 @@ pub struct Slices {
     instances: Arc<Instances>,
     /// Seeded at random: identifiers come from clients, who must not be able to choose collisions.
     hasher: foldhash::quality::RandomState,
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Mutex<SliceShard>; SHARDS],
 }
 
 #[derive(Debug, Default)]
-struct Shard {
-    slices: HashMap<SlicedLimit, Slice, foldhash::quality::RandomState>,
+struct SliceShard {
+    slices: HashMap<SlicedLimit, QuotaSlice, foldhash::quality::RandomState>,
     /// The epoch in which they were taken.
     epoch: Epoch,
 }
@@ -49,7 +49,7 @@ impl SlicedLimit {
 
 /// The slice of one limit.
 #[derive(Debug)]
-struct Slice {
+struct QuotaSlice {
     /// Units left in the slice.
     units: u64,
     /// Units left in the store when it last answered. Others may have taken some since.
@@ -109,7 +109,7 @@ impl Slices {
                 return SpendOutcome::AskStore;
             }
             let unknown =
-                Slice { units: 0, left_in_store: 0, end: i64::MAX, is_refilling: true, is_last: false };
+                QuotaSlice { units: 0, left_in_store: 0, end: i64::MAX, is_refilling: true, is_last: false };
             shard.slices.insert(limit, unknown);
             return SpendOutcome::Refill(epoch);
         }
@@ -168,7 +168,7 @@ impl Slices {
         if is_same {
             end = end.min(slice.end);
         }
-        *slice = Slice {
+        *slice = QuotaSlice {
             units: left.saturating_add(units.saturating_sub(check.cost)),
             left_in_store: verdict.remaining,
             end,
@@ -252,7 +252,7 @@ impl Slices {
     pub(super) fn give_back(&self, check: &Check<'_>, at: i64, now: i64) -> bool {
         let limit = SlicedLimit::new(check);
         let mut shard = self.shard(&limit);
-        let begins = |slice: &Slice| slice.end.saturating_sub(check.policy.tiers[0].window);
+        let begins = |slice: &QuotaSlice| slice.end.saturating_sub(check.policy.tiers[0].window);
         let slice = shard.slices.get_mut(&limit);
         let Some(slice) =
             slice.filter(|slice| slice.end != i64::MAX && slice.end > now && begins(slice) <= at)
@@ -263,7 +263,7 @@ impl Slices {
         true
     }
 
-    fn shard(&self, limit: &SlicedLimit) -> parking_lot::MutexGuard<'_, Shard> {
+    fn shard(&self, limit: &SlicedLimit) -> parking_lot::MutexGuard<'_, SliceShard> {
         let index = self.hasher.hash_one(limit) as usize & (SHARDS - 1);
         let mut shard = self.shards[index].lock();
         let epoch = self.instances.epoch();
@@ -275,14 +275,14 @@ impl Slices {
     }
 }
 
-impl Shard {
+impl SliceShard {
     /// The slice of a limit, if `epoch` has not passed.
-    fn current(&mut self, epoch: Epoch, limit: &SlicedLimit) -> Option<&mut Slice> {
+    fn current(&mut self, epoch: Epoch, limit: &SlicedLimit) -> Option<&mut QuotaSlice> {
         if self.epoch == epoch { self.slices.get_mut(limit) } else { None }
     }
 }
 
-impl Slice {
+impl QuotaSlice {
     /// Whether `end` is the end of this slice's window. The store reports it slightly differently each time.
     fn ends_about(&self, end: i64, check: &Check<'_>) -> bool {
         end.abs_diff(self.end) < check.policy.tiers[0].window.unsigned_abs() / 2

@@ -179,7 +179,7 @@ impl Kind {
 
 /// An algorithm and its tiers. There is at least one tier, and exactly one unless the algorithm supports several.
 #[derive(Debug, Clone, Copy)]
-pub struct Rule<'a> {
+pub struct LimitRule<'a> {
     pub kind: Kind,
     pub tiers: &'a [Tier],
 }

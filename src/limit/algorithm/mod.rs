@@ -27,7 +27,7 @@ mod verdict;
 mod window;
 
 pub use detail::{Detail, Member};
-pub use kind::{AlgorithmDescription, DetailKind, Kind, Rule};
+pub use kind::{AlgorithmDescription, DetailKind, Kind, LimitRule};
 pub use level::Level;
 
 pub use state::LimitState;

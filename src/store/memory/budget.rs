@@ -7,7 +7,7 @@ use crate::memory_budget::FreedBytes;
 /// Counts what shards take from the heap and give back. A shard tells it what has changed, which is nothing for most
 /// decisions.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(super) struct ByteBudget {
     max: usize,
     held: AtomicUsize,
     /// Entries of lists in all shards, which are given up before any limit.
@@ -15,7 +15,7 @@ pub(super) struct Budget {
     pub(super) freed: FreedBytes,
 }
 
-impl Budget {
+impl ByteBudget {
     pub(super) fn new(max: usize) -> Self {
         Self { max, held: AtomicUsize::new(0), entries: AtomicUsize::new(0), freed: FreedBytes::default() }
     }

@@ -7,8 +7,8 @@ use smallvec::{SmallVec, smallvec};
 
 use super::{
     MemoryStore,
-    budget::Budget,
-    shard::{LimitName, Shard},
+    budget::ByteBudget,
+    shard::{LimitName, StoreShard},
 };
 use crate::limit::{
     Check, Decision, DecisionSource, Taken,
@@ -37,7 +37,7 @@ impl PendingCheck<'_> {
     }
 
     /// Takes the units of a check that admits, since the request is admitted.
-    fn write(&self, shard: &mut Shard, now: i64) {
+    fn write(&self, shard: &mut StoreShard, now: i64) {
         if self.cost > 0 && !self.is_repeated && self.verdict.admitted {
             shard.write(&self.name, self.found, self.check, now, self.cost, &self.verdict);
         }
@@ -45,7 +45,7 @@ impl PendingCheck<'_> {
 
     /// Takes nothing, since the request is denied, and sets the verdict to the limit's current status. If the check denies and
     /// its policy has `count_denied`, counts it first.
-    fn settle_denied(&mut self, shard: &mut Shard, now: i64) {
+    fn settle_denied(&mut self, shard: &mut StoreShard, now: i64) {
         let policy = self.check.policy;
         if self.verdict.admitted {
             self.verdict = read(shard, shard.state(&self.name, self.found), self.check, now, 0);
@@ -106,7 +106,7 @@ impl MemoryStore {
         let names: SmallVec<[LimitName<'_>; 2]> =
             checks.iter().map(|check| self.name(check.policy.id, &check.identifier)).collect();
         let order = self.shards_of(&names);
-        let mut locks: SmallVec<[MutexGuard<'_, Shard>; 2]> =
+        let mut locks: SmallVec<[MutexGuard<'_, StoreShard>; 2]> =
             order.iter().map(|&shard| self.shards[shard].lock()).collect();
         let lock = |name: &LimitName<'_>| {
             let shard = self.shard_of(name);
@@ -121,10 +121,10 @@ impl MemoryStore {
         let names: SmallVec<[LimitName<'_>; 2]> =
             checks.iter().map(|check| self.name(check.policy.id, &check.identifier)).collect();
         // Without a bound, so that copying evicts nothing.
-        let mut copy = Shard::new(usize::MAX, Arc::new(Budget::new(self.budget.max())));
+        let mut copy = StoreShard::new(usize::MAX, Arc::new(ByteBudget::new(self.budget.max())));
         {
             let order = self.shards_of(&names);
-            let locks: SmallVec<[MutexGuard<'_, Shard>; 2]> =
+            let locks: SmallVec<[MutexGuard<'_, StoreShard>; 2]> =
                 order.iter().map(|&shard| self.shards[shard].lock()).collect();
             for name in &names {
                 let of = order.iter().position(|&shard| shard == self.shard_of(name));
@@ -155,7 +155,7 @@ impl MemoryStore {
 }
 
 /// Decides over limits in these shards. `shard_index` returns which of them holds a limit.
-fn decide<S: DerefMut<Target = Shard>>(
+fn decide<S: DerefMut<Target = StoreShard>>(
     shards: &mut [S],
     shard_index: impl Fn(&LimitName<'_>) -> usize,
     checks: &[Check<'_>],
@@ -198,7 +198,7 @@ fn combined_cost(names: &[LimitName<'_>], checks: &[Check<'_>], i: usize) -> (u6
     (cost, is_repeated)
 }
 
-fn read(shard: &Shard, state: Option<&LimitState>, check: &Check<'_>, now: i64, cost: u64) -> Verdict {
+fn read(shard: &StoreShard, state: Option<&LimitState>, check: &Check<'_>, now: i64, cost: u64) -> Verdict {
     shard.with_rule(check.policy, |rule| match state {
         Some(state) => state.read(rule, now, cost, &check.detail),
         None => LimitState::new(rule.kind).read(rule, now, cost, &check.detail),

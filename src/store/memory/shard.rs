@@ -8,11 +8,11 @@ use indexmap::{
     map::raw_entry_v1::{RawEntryApiV1, RawEntryMut},
 };
 
-use super::budget::Budget;
+use super::budget::ByteBudget;
 use crate::{
     limit::{
         Check, Policy, PolicyId,
-        algorithm::{Kind, LimitState, Rule, Tier, Verdict},
+        algorithm::{Kind, LimitRule, LimitState, Tier, Verdict},
     },
     memory_budget::heap,
 };
@@ -92,7 +92,7 @@ impl Sacrifice {
 /// The slots at their limit stand before all others. A full shard evicts the others first, without a search: an attacker with
 /// ever new addresses can't flush its own denial.
 #[derive(Debug)]
-pub(super) struct Shard {
+pub(super) struct StoreShard {
     /// Names carry their hash, so the map needs no hasher.
     slots: IndexMap<SlotKey, Slot, ()>,
     /// How many slots the map has memory for. Its own `capacity()` shrinks and grows with the gaps in its table.
@@ -115,11 +115,11 @@ pub(super) struct Shard {
     pub(super) dropped_entries: u64,
     /// States that were discarded since they lay too far ahead of the clock.
     pub(super) discarded: u64,
-    budget: Arc<Budget>,
+    budget: Arc<ByteBudget>,
 }
 
-impl Shard {
-    pub(super) fn new(capacity: usize, budget: Arc<Budget>) -> Self {
+impl StoreShard {
+    pub(super) fn new(capacity: usize, budget: Arc<ByteBudget>) -> Self {
         Self {
             slots: IndexMap::with_hasher(()),
             room: 0,
@@ -161,7 +161,7 @@ impl Shard {
 
     /// Calls `decide` with the policy's rule as it holds here. A `sliding_log` may take an eighth of the budget: a limit that
     /// takes more is lowered, since a log that has lost units would admit too many.
-    pub(super) fn with_rule<T>(&self, policy: &Policy, decide: impl FnOnce(Rule<'_>) -> T) -> T {
+    pub(super) fn with_rule<T>(&self, policy: &Policy, decide: impl FnOnce(LimitRule<'_>) -> T) -> T {
         with_rule(policy, self.budget.max_log_units(), decide)
     }
 
@@ -539,11 +539,11 @@ fn heap_bytes(key: &SlotKey, slot: &Slot) -> usize {
     heap::text(&key.identifier) + slot.state.heap_bytes()
 }
 
-/// [`Shard::with_rule`]
-fn with_rule<T>(policy: &Policy, max_log_units: u64, decide: impl FnOnce(Rule<'_>) -> T) -> T {
+/// [`StoreShard::with_rule`]
+fn with_rule<T>(policy: &Policy, max_log_units: u64, decide: impl FnOnce(LimitRule<'_>) -> T) -> T {
     match policy.rule() {
-        Rule { kind: Kind::SlidingLog, tiers: [tier] } if tier.limit > max_log_units => {
-            decide(Rule { kind: Kind::SlidingLog, tiers: &[Tier { limit: max_log_units, ..*tier }] })
+        LimitRule { kind: Kind::SlidingLog, tiers: [tier] } if tier.limit > max_log_units => {
+            decide(LimitRule { kind: Kind::SlidingLog, tiers: &[Tier { limit: max_log_units, ..*tier }] })
         }
         rule => decide(rule),
     }

@@ -9,14 +9,14 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    budget::Budget,
-    shard::{LimitName, Sacrifice, Shard, SlotKey},
+    budget::ByteBudget,
+    shard::{LimitName, Sacrifice, SlotKey, StoreShard},
 };
 use crate::{
     limit::{
         Check, ClearedLimit, Clock, Decision, LimitUsage, Policy, PolicyId, Store, StoreAdmin, Taken,
         Unavailable,
-        algorithm::{Detail, LimitState, Rule, metadata_list::Entry},
+        algorithm::{Detail, LimitRule, LimitState, metadata_list::Entry},
     },
     memory_budget::FreedBytes,
 };
@@ -37,15 +37,15 @@ pub struct MemoryStore {
     hasher: foldhash::quality::RandomState,
     /// A power of two.
     pub(super) shards: Box<[PaddedShard]>,
-    pub(super) budget: Arc<Budget>,
+    pub(super) budget: Arc<ByteBudget>,
 }
 
 /// A shard on cache lines of its own.
 #[repr(align(128))]
-pub(super) struct PaddedShard(Mutex<Shard>);
+pub(super) struct PaddedShard(Mutex<StoreShard>);
 
 impl std::ops::Deref for PaddedShard {
-    type Target = Mutex<Shard>;
+    type Target = Mutex<StoreShard>;
 
     fn deref(&self) -> &Self::Target {
         &self.0
@@ -84,8 +84,8 @@ impl MemoryStore {
         let most = (max_keys / MIN_KEYS_PER_SHARD).min(max_bytes / MIN_BYTES_PER_SHARD);
         let shards = 1 << most.clamp(1, MAX_SHARDS).ilog2();
         let capacity = |shard| max_keys / shards + usize::from(shard < max_keys % shards);
-        let budget = Arc::new(Budget::new(max_bytes));
-        let shard = |index| PaddedShard(Mutex::new(Shard::new(capacity(index), Arc::clone(&budget))));
+        let budget = Arc::new(ByteBudget::new(max_bytes));
+        let shard = |index| PaddedShard(Mutex::new(StoreShard::new(capacity(index), Arc::clone(&budget))));
         Self {
             clock,
             hasher: foldhash::quality::RandomState::default(),
@@ -207,7 +207,7 @@ impl MemoryStore {
         &self,
         policy: &Policy,
         identifier: &str,
-        look: impl FnOnce(&LimitState, Rule<'_>, i64) -> T,
+        look: impl FnOnce(&LimitState, LimitRule<'_>, i64) -> T,
     ) -> T {
         let now = self.clock.now();
         let name = self.name(policy.id, identifier);

@@ -37,7 +37,7 @@ pub(super) struct RequestReply {
 
 /// Which requests go in one call together, and how the call names their keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Scope {
+pub(super) enum BatchScope {
     /// All: there is one server.
     AllKeys,
     /// All whose keys one node of a cluster has: in several slots, so that they can't be keys of the call.
@@ -53,7 +53,7 @@ pub(super) enum Scope {
 /// Requests that wait for one call. Each is encoded when it is added.
 #[derive(Debug)]
 pub(super) struct Batch {
-    pub(super) scope: Scope,
+    pub(super) scope: BatchScope,
     /// The deadline of the first of them.
     pub(super) deadline: Instant,
     /// The keys whose state is a string, which the script reads with one MGET, and the others.
@@ -129,7 +129,7 @@ struct Waiter {
 }
 
 impl Batch {
-    pub(super) fn new(scope: Scope, deadline: Instant) -> Self {
+    pub(super) fn new(scope: BatchScope, deadline: Instant) -> Self {
         Self {
             scope,
             deadline,
@@ -154,8 +154,8 @@ impl Batch {
     pub(super) fn is_full(&self) -> bool {
         self.is_read_only
             || match self.scope {
-                Scope::Alone | Scope::Importing => self.len() > 0,
-                Scope::AllKeys | Scope::AnySlots | Scope::Slot(_) => {
+                BatchScope::Alone | BatchScope::Importing => self.len() > 0,
+                BatchScope::AllKeys | BatchScope::AnySlots | BatchScope::Slot(_) => {
                     self.len() >= MAX_REQUESTS || self.reply_len >= MAX_NUMBERS
                 }
             }
@@ -231,7 +231,7 @@ impl Batch {
     /// The policy's index in the batch.
     fn describe(&mut self, policy: &Policy) -> usize {
         self.policies.iter().position(|known| known.matches(policy)).unwrap_or_else(|| {
-            self.policies.push(PolicyDescription::new(policy, self.scope != Scope::AllKeys));
+            self.policies.push(PolicyDescription::new(policy, self.scope != BatchScope::AllKeys));
             self.policies.len() - 1
         })
     }
@@ -243,7 +243,7 @@ impl Batch {
         let bytes =
             string_keys.bytes() + other_keys.bytes() + self.requests.bytes.len() + self.refunds.bytes.len();
         let mut command = Cmd::with_capacity(count + 5, bytes + 128);
-        let are_keys = self.scope != Scope::AnySlots;
+        let are_keys = self.scope != BatchScope::AnySlots;
         command.arg("EVALSHA").arg(hash).arg(if are_keys { count } else { 0 });
         let limits = || string_keys.iter().chain(other_keys.iter());
         if are_keys {
@@ -370,7 +370,7 @@ mod tests {
     }
 
     fn batch_of(costs: &[(&Policy, u64)]) -> (Batch, Vec<oneshot::Receiver<DecisionReply>>) {
-        let mut batch = Batch::new(Scope::AllKeys, Instant::now());
+        let mut batch = Batch::new(BatchScope::AllKeys, Instant::now());
         let mut add = |&(policy, cost): &(&Policy, u64)| {
             batch.add("ratelimit", &[Check { policy, identifier: "ip:1".into(), cost, detail: Detail::None }])
         };

@@ -1,6 +1,6 @@
 //! Connections to one Redis server, for a pool.
 
-use std::{cell::Cell, fmt, io, path::Path, sync::Arc, time::Duration};
+use std::{cell::Cell, io, path::Path, sync::Arc, time::Duration};
 
 use bb8_redis::{
     bb8::ManageConnection,
@@ -12,7 +12,7 @@ use bb8_redis::{
 use rustls::ClientConfig;
 use tokio::time::{Instant, timeout};
 
-use super::{failure, server_connection::ServerConnection};
+use super::{failure, server_address::ServerAddress, server_connection::ServerConnection};
 use crate::{
     config::model::{self, Secret},
     file,
@@ -51,7 +51,7 @@ pub struct Server {
 
 /// Credentials that are not in a URL.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Credentials<'a> {
+pub(super) struct ServerCredentials<'a> {
     pub(super) user: Option<&'a str>,
     pub(super) password: Option<&'a Secret>,
 }
@@ -64,7 +64,7 @@ impl Server {
     /// A file can't be read, or what it holds is no certificate or key.
     pub(super) fn open(
         url: &str,
-        credentials: Credentials<'_>,
+        credentials: ServerCredentials<'_>,
         config: &model::Redis,
     ) -> Result<Self, ServerError> {
         let server = url.into_connection_info()?;
@@ -117,9 +117,9 @@ impl Server {
     }
 
     /// The server at another address, to which we are the same.
-    pub(super) fn at(&self, address: &Address) -> Result<Self, ServerError> {
+    pub(super) fn at(&self, address: &ServerAddress) -> Result<Self, ServerError> {
         let info = self.client.get_connection_info();
-        let Address { host, port } = address.clone();
+        let ServerAddress { host, port } = address.clone();
         let address = match info.addr().clone() {
             ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
                 ConnectionAddr::TcpTls { host, port, insecure, tls_params }
@@ -139,13 +139,13 @@ impl Server {
     }
 
     /// `HOST:PORT`, or the path of a socket.
-    pub(super) fn address(&self) -> Address {
+    pub(super) fn address(&self) -> ServerAddress {
         match self.client.get_connection_info().addr() {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-                Address { host: host.clone(), port: *port }
+                ServerAddress { host: host.clone(), port: *port }
             }
-            ConnectionAddr::Unix(path) => Address { host: path.display().to_string(), port: 0 },
-            _ => Address { host: String::new(), port: 0 },
+            ConnectionAddr::Unix(path) => ServerAddress { host: path.display().to_string(), port: 0 },
+            _ => ServerAddress { host: String::new(), port: 0 },
         }
     }
 
@@ -189,39 +189,6 @@ impl Server {
     }
 }
 
-/// The host and the port of a server.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Address {
-    pub(crate) host: String,
-    /// 0: the host is the path of a socket.
-    pub(crate) port: u16,
-}
-
-impl Address {
-    /// Parses `HOST:PORT` as Redis writes it: an IPv6 address has no brackets. Where a server does not say its host, that is
-    /// the one that was asked.
-    pub(super) fn parse(text: &str, asked: &str) -> Option<Self> {
-        let (host, port) = text.rsplit_once(':')?;
-        Some(Self::new(host, port.parse().ok()?, asked))
-    }
-
-    pub(super) fn new(host: &str, port: u16, asked: &str) -> Self {
-        // Since version 7 a server may have no preferred endpoint, and then says nothing or `?`.
-        let host = if matches!(host, "" | "?") { asked } else { host };
-        Self { host: host.to_owned(), port }
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.port {
-            0 => f.write_str(&self.host),
-            port if self.host.contains(':') => write!(f, "[{}]:{port}", self.host.trim_matches(['[', ']'])),
-            port => write!(f, "{}:{port}", self.host),
-        }
-    }
-}
-
 fn in_file<T>(path: &Path, read: Result<T, PemError>) -> Result<T, ServerError> {
     read.map_err(|error| ServerError::Pem { path: path.display().to_string(), error })
 }
@@ -233,7 +200,7 @@ fn read(path: &Path) -> Result<Vec<u8>, ServerError> {
 
 /// A connection of a pool, or why there is none: a pool does not tell waiting tasks that a connection could not be made.
 /// Several tasks may ask on it at once: the server answers them in order.
-pub(super) struct Connection {
+pub(super) struct LinkConnection {
     inner: Result<ServerConnection, RedisError>,
     made: Instant,
     /// Whether nothing is to be asked on it any more.
@@ -242,7 +209,7 @@ pub(super) struct Connection {
 
 /// An answer that is awaited. If that is given up, nothing is to be asked on the connection any more.
 struct Awaited<'a> {
-    connection: &'a Connection,
+    connection: &'a LinkConnection,
     is_answered: bool,
 }
 
@@ -263,7 +230,7 @@ impl Awaited<'_> {
     }
 }
 
-impl Connection {
+impl LinkConnection {
     /// Runs a command.
     pub(super) async fn ask(&self, command: &Cmd) -> Result<Value, RedisError> {
         let mut inner = self.inner.clone()?;
@@ -329,28 +296,28 @@ impl Connection {
 pub(super) struct Manager(pub(super) Server);
 
 impl ManageConnection for Manager {
-    type Connection = Connection;
+    type Connection = LinkConnection;
     type Error = RedisError;
 
-    async fn connect(&self) -> Result<Connection, RedisError> {
+    async fn connect(&self) -> Result<LinkConnection, RedisError> {
         let mut inner = self.0.connect().await;
         if let Ok(inner) = &mut inner {
             // Each decision has its own.
             inner.set_response_timeout(Duration::MAX);
         }
         let broken = Cell::new(inner.is_err());
-        Ok(Connection { inner, made: Instant::now(), broken })
+        Ok(LinkConnection { inner, made: Instant::now(), broken })
     }
 
     /// Servers, and what stands before them, close idle connections.
-    async fn is_valid(&self, connection: &mut Connection) -> Result<(), RedisError> {
+    async fn is_valid(&self, connection: &mut LinkConnection) -> Result<(), RedisError> {
         match connection.has_ended() {
             true => Err(io::Error::from(io::ErrorKind::ConnectionReset).into()),
             false => Ok(()),
         }
     }
 
-    fn has_broken(&self, connection: &mut Connection) -> bool {
+    fn has_broken(&self, connection: &mut LinkConnection) -> bool {
         connection.is_broken()
     }
 }
@@ -363,9 +330,9 @@ mod tests {
     fn no_end_of_a_batch_waits_for_an_acknowledgement_of_its_beginning() {
         for url in ["redis://127.0.0.1", "rediss://127.0.0.1"] {
             let server =
-                Server::open(url, Credentials::default(), &model::Redis::at(Secret::new("redis://h")))
+                Server::open(url, ServerCredentials::default(), &model::Redis::at(Secret::new("redis://h")))
                     .unwrap();
-            let other = server.at(&Address { host: "10.0.0.1".to_owned(), port: 7000 }).unwrap();
+            let other = server.at(&ServerAddress { host: "10.0.0.1".to_owned(), port: 7000 }).unwrap();
             for server in [server, other] {
                 assert!(server.client().get_connection_info().tcp_settings().nodelay(), "{url}");
             }
@@ -375,11 +342,11 @@ mod tests {
     #[test]
     fn a_server_at_another_address_is_reached_in_the_same_way() {
         let password = Secret::new("hunter2");
-        let credentials = Credentials { user: Some("app"), password: Some(&password) };
+        let credentials = ServerCredentials { user: Some("app"), password: Some(&password) };
         let server =
             Server::open("rediss://10.0.0.1:6380", credentials, &model::Redis::at(Secret::new("redis://h")))
                 .unwrap();
-        let other = server.at(&Address::parse("redis-2.internal:6381", "").unwrap()).unwrap();
+        let other = server.at(&ServerAddress::parse("redis-2.internal:6381", "").unwrap()).unwrap();
         assert!(other.is_encrypted() && other.has_password());
         assert_eq!(other.address().to_string(), "redis-2.internal:6381");
         let primary = other.into_primary(3).unwrap();
@@ -388,18 +355,5 @@ mod tests {
         let own = Server::open("redis://me:word@h", credentials, &model::Redis::at(Secret::new("redis://h")))
             .unwrap();
         assert_eq!(own.client().get_connection_info().redis_settings().username(), Some("me"));
-    }
-
-    #[test]
-    fn addresses_are_read_as_servers_write_them() {
-        for (text, address) in [
-            ("127.0.0.1:7000", "127.0.0.1:7000"),
-            ("::1:7000", "[::1]:7000"),
-            (":7000", "10.0.0.9:7000"),
-            ("?:7000", "10.0.0.9:7000"),
-        ] {
-            assert_eq!(Address::parse(text, "10.0.0.9").unwrap().to_string(), address);
-        }
-        assert_eq!(Address::parse("127.0.0.1", ""), None);
     }
 }

@@ -3,7 +3,7 @@
 use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind};
 use compact_str::CompactString;
 
-use super::{connection::Address, error_hint};
+use super::{error_hint, server_address::ServerAddress};
 use crate::{limit::Unavailable, telemetry::metrics::StoreFailure};
 
 /// A failure: its kind for metrics, and its cause for callers.
@@ -19,9 +19,9 @@ pub(crate) struct Failure {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Reroute {
     /// The slot has moved to this node: ask there from now on.
-    Moved(Address),
+    Moved(ServerAddress),
     /// The slot is being moved, and this key is with the other node already: ask there this once.
-    Ask(Address),
+    Ask(ServerAddress),
     /// The slot is being moved, and some keys are here and some there: ask for each key by itself.
     TryAgain,
     /// One of the keys, which are in several slots, is not here: ask for each slot by itself.
@@ -107,7 +107,7 @@ impl Failure {
     }
 
     /// What the node at `asked` has answered. `has_any_slots`: to a script with keys of several slots.
-    pub(super) fn of_node(error: RedisError, asked: &Address, has_any_slots: bool) -> Self {
+    pub(super) fn of_node(error: RedisError, asked: &ServerAddress, has_any_slots: bool) -> Self {
         let reroute = reroute(&error, asked, has_any_slots);
         Self { reroute, ..error.into() }
     }
@@ -126,8 +126,8 @@ impl Failure {
     }
 }
 
-fn reroute(error: &RedisError, asked: &Address, has_any_slots: bool) -> Option<Reroute> {
-    let target = || Address::parse(error.redirect_node()?.0, &asked.host);
+fn reroute(error: &RedisError, asked: &ServerAddress, has_any_slots: bool) -> Option<Reroute> {
+    let target = || ServerAddress::parse(error.redirect_node()?.0, &asked.host);
     match error.kind() {
         ErrorKind::Server(ServerErrorKind::Moved) => target().map(Reroute::Moved),
         ErrorKind::Server(ServerErrorKind::Ask) => target().map(Reroute::Ask),
@@ -161,7 +161,7 @@ pub(super) fn refuses_foreign_key(error: &RedisError) -> bool {
 
 /// Whether the server refuses every script with keys of several slots, and not only keys that it has not.
 pub(super) fn refuses_any_slots(error: &RedisError) -> bool {
-    reroute(error, &Address { host: String::new(), port: 0 }, true) == Some(Reroute::OtherSlot)
+    reroute(error, &ServerAddress { host: String::new(), port: 0 }, true) == Some(Reroute::OtherSlot)
         && !error.detail().is_some_and(|detail| detail.contains(NOT_HERE) || detail.contains(NOT_SERVED))
 }
 

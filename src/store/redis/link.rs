@@ -22,11 +22,11 @@ use tokio::{
 };
 
 use super::{
-    batch::{Batch, DecisionReply, Scope},
-    connection::{Connection, Manager},
+    batch::{Batch, BatchScope, DecisionReply},
+    connection::{LinkConnection, Manager},
     failure::{Failure, is_unknown_script, refuses_any_slots},
     script,
-    topology::{Node, Topology},
+    topology::{RedisNode, Topology},
 };
 use crate::{
     limit::{Check, Clock, Taken},
@@ -54,21 +54,21 @@ pub(super) struct LinkConfig {
     /// The clock; `None`: Redis' own.
     pub(super) clock: Option<Arc<dyn Clock>>,
     pub(super) topology: Arc<Topology>,
-    pub(super) rounds: Rounds,
+    pub(super) rounds: SendRounds,
 }
 
 /// The rounds in which the links of one worker send. All links send their batches at once, and then wait for all answers, which
 /// bring more requests. If each link went by its own answers, the batches to the nodes of a cluster would be small, and
 /// small batches cost more.
 #[derive(Default)]
-pub(super) struct Rounds {
+pub(super) struct SendRounds {
     /// Batches of this round in flight.
     in_flight: Cell<usize>,
     /// Links with requests that wait for the next round.
     waiting: RefCell<Vec<Rc<Inner>>>,
 }
 
-impl Rounds {
+impl SendRounds {
     /// Begins a batch that the next round waits for. `None`: another link waits for the next round already, which must not be put
     /// off by a link that always has something to send.
     fn begin(&self) -> Option<RoundGuard<'_>> {
@@ -93,7 +93,7 @@ impl Rounds {
 }
 
 /// A batch in flight that the next round waits for, until this is dropped.
-struct RoundGuard<'a>(&'a Rounds);
+struct RoundGuard<'a>(&'a SendRounds);
 
 impl Drop for RoundGuard<'_> {
     fn drop(&mut self) {
@@ -112,11 +112,11 @@ impl Drop for RoundGuard<'_> {
 
 /// The link. Belongs to one thread.
 #[derive(Clone)]
-pub(super) struct Link(Rc<Inner>);
+pub(super) struct NodeLink(Rc<Inner>);
 
 pub(super) struct Inner {
     config: Rc<LinkConfig>,
-    node: Arc<Node>,
+    node: Arc<RedisNode>,
     pool: Pool<Manager>,
     /// Connections in use.
     in_use: RefCell<Vec<SharedConnection>>,
@@ -148,8 +148,8 @@ impl SharedConnection {
     }
 }
 
-impl Link {
-    pub(super) fn new(node: Arc<Node>, config: Rc<LinkConfig>) -> Self {
+impl NodeLink {
+    pub(super) fn new(node: Arc<RedisNode>, config: Rc<LinkConfig>) -> Self {
         let pool = Pool::builder()
             .max_size(config.connections)
             // The others are opened with the first.
@@ -185,17 +185,17 @@ impl Link {
         });
     }
 
-    pub(super) fn node(&self) -> &Arc<Node> {
+    pub(super) fn node(&self) -> &Arc<RedisNode> {
         &self.0.node
     }
 
     /// Decides over one request. At most one of its checks may be on the same limit. Answers within the timeout.
-    pub(super) async fn decide(&self, scope: Scope, checks: &[Check<'_>]) -> DecisionReply {
+    pub(super) async fn decide(&self, scope: BatchScope, checks: &[Check<'_>]) -> DecisionReply {
         self.wait(scope, |batch, prefix| batch.add(prefix, checks)).await
     }
 
-    /// What [`Link::decide`] would answer. Changes nothing. Answers within the timeout.
-    pub(super) async fn look(&self, scope: Scope, checks: &[Check<'_>]) -> DecisionReply {
+    /// What [`NodeLink::decide`] would answer. Changes nothing. Answers within the timeout.
+    pub(super) async fn look(&self, scope: BatchScope, checks: &[Check<'_>]) -> DecisionReply {
         let mut batch = Batch::new(scope, Instant::now() + self.0.config.timeout);
         let answer = batch.look(&self.0.config.prefix, checks);
         self.0.queue.borrow_mut().push_back(batch);
@@ -204,13 +204,13 @@ impl Link {
     }
 
     /// Refunds what was taken. Answers within the timeout.
-    pub(super) async fn refund(&self, scope: Scope, taken: &[Taken<'_>]) -> DecisionReply {
+    pub(super) async fn refund(&self, scope: BatchScope, taken: &[Taken<'_>]) -> DecisionReply {
         self.wait(scope, |batch, prefix| batch.refund(prefix, taken)).await
     }
 
     async fn wait(
         &self,
-        scope: Scope,
+        scope: BatchScope,
         add: impl FnOnce(&mut Batch, &str) -> Receiver<DecisionReply>,
     ) -> DecisionReply {
         let answer = self.0.enqueue(scope, add);
@@ -227,7 +227,7 @@ impl Link {
 impl Inner {
     fn enqueue(
         &self,
-        scope: Scope,
+        scope: BatchScope,
         add: impl FnOnce(&mut Batch, &str) -> Receiver<DecisionReply>,
     ) -> Receiver<DecisionReply> {
         let mut queue = self.queue.borrow_mut();
@@ -342,9 +342,9 @@ impl Inner {
         Err(Failure::unreachable("the server closes connections before anything is sent"))
     }
 
-    async fn call_on(&self, connection: &Connection, batch: &Batch) -> Result<Value, Failure> {
+    async fn call_on(&self, connection: &LinkConnection, batch: &Batch) -> Result<Value, Failure> {
         let command = batch.command(&script::HASH, self.now());
-        let asking = || (batch.scope == Scope::Importing).then(|| redis::cmd("ASKING"));
+        let asking = || (batch.scope == BatchScope::Importing).then(|| redis::cmd("ASKING"));
         let mut reply = match asking() {
             Some(asking) => connection.ask_after(vec![asking], &command).await,
             None => connection.ask(&command).await,
@@ -358,7 +358,7 @@ impl Inner {
             reply = connection.ask_after(before, &command).await;
         }
         reply.map_err(|error| {
-            let has_any_slots = batch.scope == Scope::AnySlots;
+            let has_any_slots = batch.scope == BatchScope::AnySlots;
             if has_any_slots && refuses_any_slots(&error) {
                 self.node.set_takes_any_slots(false);
             }

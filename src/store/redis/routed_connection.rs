@@ -8,7 +8,10 @@ use bb8_redis::redis::{
 };
 use tokio::time::sleep;
 
-use super::{connection::Address, failure::Failure, server_connection::ServerConnection, topology::Topology};
+use super::{
+    failure::Failure, server_address::ServerAddress, server_connection::ServerConnection, topology::Topology,
+};
+use crate::limit::Unavailable;
 
 /// From one try to the next while a slot is being moved.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
@@ -22,14 +25,24 @@ pub(crate) struct RoutedConnection {
     topology: Arc<Topology>,
     connection: ServerConnection,
     /// The server that is connected to.
-    address: Address,
+    address: ServerAddress,
     /// The node that gets the slot, if it did not know a script: it is told the script next.
     importing: Option<ServerConnection>,
 }
 
+impl Topology {
+    /// Opens a connection for commands on keys in the slot of `key`, other than decisions.
+    ///
+    /// # Errors
+    /// The server can't be reached.
+    pub async fn connect(self: &Arc<Self>, key: &str) -> Result<impl ConnectionLike + use<>, Unavailable> {
+        Ok(RoutedConnection::open(self, key).await?)
+    }
+}
+
 impl RoutedConnection {
     /// On an open connection to a server.
-    pub(crate) fn new(topology: Arc<Topology>, connection: ServerConnection, address: Address) -> Self {
+    pub(crate) fn new(topology: Arc<Topology>, connection: ServerConnection, address: ServerAddress) -> Self {
         Self { topology, connection, address, importing: None }
     }
 
@@ -43,7 +56,7 @@ impl RoutedConnection {
         Ok(Self::new(Arc::clone(topology), connection, node.address.clone()))
     }
 
-    async fn connect(&self, address: &Address) -> RedisResult<ServerConnection> {
+    async fn connect(&self, address: &ServerAddress) -> RedisResult<ServerConnection> {
         let words = "a node of the cluster is named that can't be reached";
         let node = self.topology.node_at(address).ok_or((ErrorKind::Extension, words))?;
         node.server.connect().await
@@ -103,9 +116,9 @@ impl RoutedConnection {
     }
 
     /// Where a node says that the slot is, and the slot.
-    fn target(&self, error: &RedisError) -> Option<(Address, u16)> {
+    fn target(&self, error: &RedisError) -> Option<(ServerAddress, u16)> {
         let (address, slot) = error.redirect_node()?;
-        Some((Address::parse(address, &self.address.host)?, slot))
+        Some((ServerAddress::parse(address, &self.address.host)?, slot))
     }
 
     async fn run_all(&mut self, pipeline: &Pipeline, offset: usize, count: usize) -> RedisResult<Vec<Value>> {

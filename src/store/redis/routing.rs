@@ -12,12 +12,12 @@ use bb8_redis::redis::{self, Cmd};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::{
-    batch::{DecisionReply, Scope},
-    connection::Address,
+    batch::{BatchScope, DecisionReply},
     failure::{Failure, Reroute},
     key,
-    link::{Link, LinkConfig, Rounds},
-    topology::{Node, NodeMap, Topology, of_tag, slot_of},
+    link::{LinkConfig, NodeLink, SendRounds},
+    server_address::ServerAddress,
+    topology::{NodeMap, RedisNode, Topology, of_tag, slot_of},
 };
 use crate::{
     config::model,
@@ -45,7 +45,7 @@ pub(super) struct Routing {
 struct Links {
     map: Arc<NodeMap>,
     /// Those that were used, in no order.
-    links: Vec<Link>,
+    links: Vec<NodeLink>,
     /// Slots that are being moved, and until when that is presumed.
     moving: HashMap<u16, Instant>,
 }
@@ -67,7 +67,7 @@ impl Routing {
             metrics,
             clock,
             topology: Arc::clone(&topology),
-            rounds: Rounds::default(),
+            rounds: SendRounds::default(),
         };
         let links = Links { map: topology.map(), links: Vec::new(), moving: HashMap::new() };
         Self { config: Rc::new(config), topology, links: RefCell::new(links), strict_slot }
@@ -130,7 +130,7 @@ impl Routing {
     ///
     /// # Errors
     /// No node is known to, or its breaker is open.
-    fn link_of(&self, slot: u16) -> Result<Link, Failure> {
+    fn link_of(&self, slot: u16) -> Result<NodeLink, Failure> {
         let mut links = self.links();
         let node = links.map.owner_index(slot).and_then(|index| links.map.nodes.get(index)).cloned();
         let Some(node) = node else {
@@ -140,20 +140,20 @@ impl Routing {
         self.link_to(&mut links, node)
     }
 
-    fn link_to(&self, links: &mut Links, node: Arc<Node>) -> Result<Link, Failure> {
+    fn link_to(&self, links: &mut Links, node: Arc<RedisNode>) -> Result<NodeLink, Failure> {
         if node.breaker.is_open() {
             return Err(Failure::breaker_open());
         }
         if let Some(link) = links.links.iter().find(|link| Arc::ptr_eq(link.node(), &node)) {
             return Ok(link.clone());
         }
-        let link = Link::new(node, Rc::clone(&self.config));
+        let link = NodeLink::new(node, Rc::clone(&self.config));
         links.links.push(link.clone());
         Ok(link)
     }
 
     /// The link to a node that another has named.
-    fn link_at(&self, address: &Address) -> Result<Link, Failure> {
+    fn link_at(&self, address: &ServerAddress) -> Result<NodeLink, Failure> {
         let node = self.topology.node_at(address).ok_or_else(Failure::no_node)?;
         self.link_to(&mut self.links(), node)
     }
@@ -189,13 +189,13 @@ impl Routing {
     pub(super) async fn ask(
         &self,
         checks: &[Check<'_>],
-        scope: impl Fn(u16, &Node) -> Scope,
-        ask: impl AsyncFn(Link, Scope) -> DecisionReply,
+        scope: impl Fn(u16, &RedisNode) -> BatchScope,
+        ask: impl AsyncFn(NodeLink, BatchScope) -> DecisionReply,
     ) -> DecisionReply {
         let Some(check) = checks.first() else { return Err(Failure::protocol("a request without checks")) };
         let (begun, slot) = (Instant::now(), self.slot(&check.identifier));
         let link = self.link_of(slot)?;
-        let scope = if self.topology.is_cluster() { scope(slot, link.node()) } else { Scope::AllKeys };
+        let scope = if self.topology.is_cluster() { scope(slot, link.node()) } else { BatchScope::AllKeys };
         match ask(link, scope).await {
             Err(Failure { reroute: Some(reroute), .. }) => {
                 let rerouted = self.reroute(checks, reroute, ask);
@@ -213,18 +213,18 @@ impl Routing {
         &self,
         checks: &[Check<'_>],
         mut reroute: Reroute,
-        ask: impl AsyncFn(Link, Scope) -> DecisionReply,
+        ask: impl AsyncFn(NodeLink, BatchScope) -> DecisionReply,
     ) -> DecisionReply {
         let slot = self.slot_of_all(checks).ok_or_else(Failure::moving)?;
         loop {
             let (link, scope) = match &reroute {
                 Reroute::Moved(address) => {
                     self.topology.moved(slot, address);
-                    (self.link_of(slot)?, Scope::Alone)
+                    (self.link_of(slot)?, BatchScope::Alone)
                 }
                 Reroute::Ask(address) => {
                     self.mark_moving(slot);
-                    (self.link_at(address)?, Scope::Importing)
+                    (self.link_at(address)?, BatchScope::Importing)
                 }
                 Reroute::TryAgain => {
                     self.mark_moving(slot);
@@ -233,9 +233,9 @@ impl Routing {
                         return Err(Failure::moving());
                     }
                     sleep(RETRY_AFTER).await;
-                    (self.link_of(slot)?, Scope::Alone)
+                    (self.link_of(slot)?, BatchScope::Alone)
                 }
-                Reroute::OtherSlot => (self.link_of(slot)?, Scope::Alone),
+                Reroute::OtherSlot => (self.link_of(slot)?, BatchScope::Alone),
             };
             match ask(link, scope).await {
                 Err(Failure { reroute: Some(next), .. }) => {
@@ -253,7 +253,7 @@ impl Routing {
     /// Decides over checks that one node has. At most one of them may be on the same limit.
     pub(super) async fn decide_limits(&self, checks: &[Check<'_>]) -> DecisionReply {
         if !self.topology.is_cluster() {
-            return self.link_of(0)?.decide(Scope::AllKeys, checks).await;
+            return self.link_of(0)?.decide(BatchScope::AllKeys, checks).await;
         }
         // Boxed, so that it takes no room in the futures of other topologies.
         Box::pin(self.decide_in_cluster(checks)).await
@@ -264,10 +264,10 @@ impl Routing {
         if is_moving && self.slot_of_all(checks).is_none() {
             return Err(Failure::moving());
         }
-        let scope = |slot, node: &Node| match () {
-            () if is_moving => Scope::Alone,
-            () if self.strict_slot.is_none() && node.takes_any_slots() => Scope::AnySlots,
-            () => Scope::Slot(slot),
+        let scope = |slot, node: &RedisNode| match () {
+            () if is_moving => BatchScope::Alone,
+            () if self.strict_slot.is_none() && node.takes_any_slots() => BatchScope::AnySlots,
+            () => BatchScope::Slot(slot),
         };
         self.ask(checks, scope, async |link, scope| link.decide(scope, checks).await).await
     }
@@ -322,12 +322,12 @@ impl Routing {
     ///
     /// # Errors
     /// No node is known to serve the slot, or its breaker is open.
-    pub(super) fn links_of(&self, slot: u16) -> Result<Vec<Link>, Failure> {
+    pub(super) fn links_of(&self, slot: u16) -> Result<Vec<NodeLink>, Failure> {
         let own = self.link_of(slot)?;
         let mut links = self.links();
         let nodes = links.map.nodes.clone();
         let others = nodes.into_iter().filter(|node| !Arc::ptr_eq(node, own.node()));
-        let others: Vec<Link> = others.filter_map(|node| self.link_to(&mut links, node).ok()).collect();
+        let others: Vec<NodeLink> = others.filter_map(|node| self.link_to(&mut links, node).ok()).collect();
         Ok([vec![own], others].concat())
     }
 }

@@ -6,38 +6,14 @@ use bb8_redis::redis::{self, RedisError, Script};
 
 use super::{
     acl_check,
-    connection::Address,
     script::load_scripts,
+    server_address::ServerAddress,
     server_connection::ServerConnection,
-    topology::{Node, ReplicaSeen, Topology},
+    topology::{RedisNode, ReplicaSeen, ServerCheck, ServerMemory, Topology},
 };
 
 /// The oldest version that is tested.
 const OLDEST_TESTED: (u32, u32) = (6, 2);
-
-/// What INFO says, and what is wrong with it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct ServerCheck {
-    /// `master` or `slave`.
-    pub(crate) role: String,
-    pub(crate) version: String,
-    /// New with each start of the server; empty where it does not say.
-    pub(crate) run_id: String,
-    pub(crate) warnings: Vec<String>,
-    /// Whether it is a node of a cluster.
-    has_other_keys: bool,
-}
-
-/// How full a server is, as far as it says so.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct ServerMemory {
-    /// Keys evicted since the server's start.
-    pub(crate) evicted: Option<u64>,
-    /// Bytes in use that count against the limit.
-    pub(crate) used: Option<u64>,
-    /// `maxmemory` in bytes; `None` without one.
-    pub(crate) limit: Option<u64>,
-}
 
 /// Looks at the server's memory. Cheap enough for every probe.
 ///
@@ -74,7 +50,7 @@ pub(crate) async fn check_server(
     connection: &mut ServerConnection,
     prefix: &str,
     topology: &Topology,
-    node: &Arc<Node>,
+    node: &Arc<RedisNode>,
     scripts: &[&Script],
 ) -> Result<ServerCheck, RedisError> {
     let info: Result<String, _> = redis::cmd("INFO").query_async(connection).await;
@@ -104,7 +80,7 @@ pub(crate) async fn check_server(
 }
 
 /// A key that this server has and nothing else uses.
-fn key_of(prefix: &str, topology: &Topology, node: &Arc<Node>) -> Option<String> {
+fn key_of(prefix: &str, topology: &Topology, node: &Arc<RedisNode>) -> Option<String> {
     let key = format!("{prefix}:audit");
     if !topology.is_cluster() {
         return Some(key);
@@ -141,7 +117,7 @@ fn parse_replicas(info: &str, host: &str) -> Vec<ReplicaSeen> {
         let field = |name: &str| {
             fields.trim().split(',').find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
         };
-        let address = Address::new(field("ip")?, field("port")?.parse().ok()?, host);
+        let address = ServerAddress::new(field("ip")?, field("port")?.parse().ok()?, host);
         let acknowledged = field("offset").and_then(|offset| offset.parse::<u64>().ok());
         let lag = written.zip(acknowledged).map(|(written, known)| written.saturating_sub(known));
         Some(ReplicaSeen { address, is_online: field("state") == Some("online"), lag })
@@ -310,7 +286,7 @@ mod tests {
         let info = "role:master\r\nslave0:ip=10.0.0.2,port=6379,state=online,offset=40,lag=1\r\n\
             slave1:ip=,port=6380,state=wait_bgsave,offset=0,lag=0\r\nslave_read_only:1\r\nmaster_repl_offset:42\r\n";
         let replica = |address: &str, is_online, lag| ReplicaSeen {
-            address: Address::parse(address, "").unwrap(),
+            address: ServerAddress::parse(address, "").unwrap(),
             is_online,
             lag: Some(lag),
         };

@@ -38,13 +38,13 @@ pub(crate) struct ServerConnection {
 /// The task that reads and writes.
 #[derive(Debug)]
 struct ConnectionTask {
-    state: Arc<StreamState>,
+    state: Arc<ConnectionProgress>,
     handle: AbortHandle,
 }
 
 /// What the stream has seen.
 #[derive(Debug, Default)]
-struct StreamState {
+struct ConnectionProgress {
     has_ended: AtomicBool,
     written: AtomicU64,
 }
@@ -66,7 +66,7 @@ impl ServerConnection {
         tls: Option<&Arc<ClientConfig>>,
     ) -> Result<Self, RedisError> {
         let unsupported = || (ErrorKind::InvalidClientConfig, "an address that can't be reached");
-        let state = Arc::<StreamState>::default();
+        let state = Arc::<ConnectionProgress>::default();
         let stream: Pin<Box<dyn AsyncStream + Send + Sync>> = match info.addr() {
             ConnectionAddr::Tcp(host, port) => Box::pin(watched(open_tcp(host, *port).await?, &state)),
             ConnectionAddr::TcpTls { host, port, .. } => {
@@ -122,7 +122,7 @@ impl ConnectionLike for ServerConnection {
     }
 }
 
-fn watched<S>(stream: S, state: &Arc<StreamState>) -> WatchedStream<S> {
+fn watched<S>(stream: S, state: &Arc<ConnectionProgress>) -> WatchedStream<S> {
     WatchedStream { stream, state: Arc::clone(state) }
 }
 
@@ -142,7 +142,7 @@ async fn open_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
 /// A stream that keeps account of what it has seen. Below TLS, which may have written a part when it reports an error.
 struct WatchedStream<S> {
     stream: S,
-    state: Arc<StreamState>,
+    state: Arc<ConnectionProgress>,
 }
 
 impl<S> WatchedStream<S> {

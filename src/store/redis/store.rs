@@ -8,14 +8,14 @@ use smallvec::SmallVec;
 use tokio::time::timeout;
 
 use super::{
-    batch::{RequestReply, Scope},
+    batch::{BatchScope, RequestReply},
     channel, entry,
     failure::Failure,
     key,
-    link::Link,
+    link::NodeLink,
     reply,
     routing::Routing,
-    topology::{Node, Topology},
+    topology::{RedisNode, Topology},
 };
 use crate::{
     config::model,
@@ -84,7 +84,7 @@ impl RedisStore {
     }
 
     /// Tells all instances which limits of an identifier were reset.
-    async fn announce(&self, identifier: &str, message: channel::Message<'_>) -> Result<(), Failure> {
+    async fn announce(&self, identifier: &str, message: channel::ChannelMessage<'_>) -> Result<(), Failure> {
         let mut command = redis::cmd("PUBLISH");
         command.arg(channel::name(self.routing.prefix())).arg(message.to_string());
         // Whichever node of a cluster is told, all pass it on. This one has just removed the limits.
@@ -128,7 +128,7 @@ impl RedisStore {
     }
 
     /// All keys of a node that match `pattern`; some may come twice.
-    async fn scan(&self, link: &Link, pattern: &str) -> Result<Vec<Vec<u8>>, Failure> {
+    async fn scan(&self, link: &NodeLink, pattern: &str) -> Result<Vec<Vec<u8>>, Failure> {
         let (mut found, mut cursor) = (Vec::new(), 0_u64);
         loop {
             let mut command = redis::cmd("SCAN");
@@ -231,9 +231,9 @@ impl Store for RedisStore {
         }
         let (limits, limit_of_check) = merge_limits(checks);
         let costs: SmallVec<[u64; 4]> = limits.iter().map(|limit| limit.cost).collect();
-        let scope = |_, node: &Node| match self.routing.slot_of_all(&limits) {
-            None if node.takes_any_slots() => Scope::AnySlots,
-            _ => Scope::Alone,
+        let scope = |_, node: &RedisNode| match self.routing.slot_of_all(&limits) {
+            None if node.takes_any_slots() => BatchScope::AnySlots,
+            _ => BatchScope::Alone,
         };
         let reply =
             self.routing.ask(&limits, scope, async |link, scope| link.look(scope, &limits).await).await?;
@@ -248,7 +248,7 @@ impl Store for RedisStore {
         if self.routing.is_cluster() && self.routing.slot_of_all(&checks).is_none() {
             return Err(Unavailable::Moving);
         }
-        let scope = |slot, _: &Node| Scope::Slot(slot);
+        let scope = |slot, _: &RedisNode| BatchScope::Slot(slot);
         self.routing.ask(&checks, scope, async |link, scope| link.refund(scope, taken).await).await?;
         Ok(())
     }
@@ -310,7 +310,7 @@ impl StoreAdmin for RedisStore {
             cleared.extend(self.forget(policy, identifier).await?);
         }
         // After the limits are removed, not before: until then they deny, and that would be cached.
-        self.announce(identifier, channel::Message::Identifier(identifier)).await?;
+        self.announce(identifier, channel::ChannelMessage::Identifier(identifier)).await?;
         Ok(cleared)
     }
 
@@ -320,7 +320,8 @@ impl StoreAdmin for RedisStore {
             cleared.extend(self.forget(policy, identifier.to_owned()).await?);
         }
         for policy in policies {
-            self.announce(identifier, channel::Message::Limit { policy: &policy.name, identifier }).await?;
+            self.announce(identifier, channel::ChannelMessage::Limit { policy: &policy.name, identifier })
+                .await?;
         }
         Ok(cleared)
     }

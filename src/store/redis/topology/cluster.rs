@@ -9,24 +9,25 @@ use bb8_redis::redis::{self, Script, Value};
 
 use super::slot::slot_of;
 use crate::store::redis::{
-    connection::{Address, Server},
+    connection::Server,
     failure::{Failure, refuses_any_slots, refuses_foreign_key},
+    server_address::ServerAddress,
 };
 
 /// The shards of a cluster.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ClusterView {
     /// In the order of their addresses.
-    pub(super) shards: Vec<Shard>,
+    pub(super) shards: Vec<ClusterShard>,
 }
 
 /// A primary, its slots and its replicas.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Shard {
-    pub(super) primary: Address,
+pub(super) struct ClusterShard {
+    pub(super) primary: ServerAddress,
     /// First and last of each range.
     pub(super) slots: Vec<(u16, u16)>,
-    pub(super) replicas: Vec<Address>,
+    pub(super) replicas: Vec<ServerAddress>,
 }
 
 impl ClusterView {
@@ -37,8 +38,8 @@ impl ClusterView {
     }
 
     /// The replicas, each with its primary.
-    pub(super) fn replicas(&self) -> Vec<(Address, Address)> {
-        let of = |shard: &Shard| {
+    pub(super) fn replicas(&self) -> Vec<(ServerAddress, ServerAddress)> {
+        let of = |shard: &ClusterShard| {
             let primary = shard.primary.clone();
             let each = shard.replicas.clone().into_iter();
             each.map(move |replica| (replica, primary.clone())).collect::<Vec<_>>()
@@ -99,7 +100,7 @@ fn parse(reply: &Value, asked: &str) -> Option<ClusterView> {
         let Some(primary) = nodes.next().filter(|_| range.0 <= range.1) else { continue };
         match view.shards.iter_mut().find(|shard| shard.primary == primary) {
             Some(shard) => shard.slots.push(range),
-            None => view.shards.push(Shard { primary, slots: vec![range], replicas: nodes.collect() }),
+            None => view.shards.push(ClusterShard { primary, slots: vec![range], replicas: nodes.collect() }),
         }
     }
     view.shards.sort_by_key(|shard| (shard.primary.host.clone(), shard.primary.port));
@@ -107,7 +108,7 @@ fn parse(reply: &Value, asked: &str) -> Option<ClusterView> {
 }
 
 /// `[host, port, id, metadata]`. A host that the node does not know is empty or null: that of the node that answered.
-fn address(node: &Value, asked: &str) -> Option<Address> {
+fn address(node: &Value, asked: &str) -> Option<ServerAddress> {
     let [host, port, ..] = items(node)? else { return None };
     let host = match host {
         Value::Nil => "",
@@ -116,7 +117,7 @@ fn address(node: &Value, asked: &str) -> Option<Address> {
         _ => return None,
     };
     let Value::Int(port) = port else { return None };
-    Some(Address::new(host, u16::try_from(*port).ok().filter(|port| *port > 0)?, asked))
+    Some(ServerAddress::new(host, u16::try_from(*port).ok().filter(|port| *port > 0)?, asked))
 }
 
 fn slot(value: &Value) -> Option<u16> {
@@ -155,12 +156,12 @@ mod tests {
             range(200, 300, vec![node(text("10.0.0.2"), 6379)]),
         ]);
         let view = parse(&reply, "").unwrap();
-        let address = |host: &str| Address { host: host.to_owned(), port: 6379 };
+        let address = |host: &str| ServerAddress { host: host.to_owned(), port: 6379 };
         assert_eq!(
             view.shards,
             [
-                Shard { primary: address("10.0.0.1"), slots: vec![(100, 16_383)], replicas: vec![] },
-                Shard {
+                ClusterShard { primary: address("10.0.0.1"), slots: vec![(100, 16_383)], replicas: vec![] },
+                ClusterShard {
                     primary: address("10.0.0.2"),
                     slots: vec![(0, 99), (200, 300)],
                     replicas: vec![address("10.0.0.3")]

@@ -9,7 +9,6 @@ use std::{
     time::Duration,
 };
 
-use bb8_redis::redis::aio::ConnectionLike;
 use futures_util::future::join_all;
 use parking_lot::{Mutex, RwLock};
 use tokio::{
@@ -18,7 +17,7 @@ use tokio::{
 };
 
 use super::{
-    Node, NodeMap, SLOTS,
+    NodeMap, RedisNode, SLOTS,
     cluster::{self, ClusterView},
     node::NO_NODE,
     sentinel::SentinelGroup,
@@ -27,9 +26,9 @@ use crate::{
     config::model::{self, RedisTopology},
     limit::Unavailable,
     store::redis::{
-        RoutedConnection,
-        connection::{Address, Credentials, Server, ServerError},
+        connection::{Server, ServerCredentials, ServerError},
         failure::Failure,
+        server_address::ServerAddress,
     },
 };
 
@@ -54,7 +53,7 @@ const ASK_TRIPS: u32 = 4;
 /// The servers and their roles, as this process knows them. Shared by all threads.
 #[derive(Debug)]
 pub struct Topology {
-    source: Source,
+    source: TopologySource,
     /// Failures in a row that open a node's breaker.
     failures: u32,
     /// Of all keys.
@@ -75,7 +74,7 @@ pub struct Topology {
 
 /// Who knows the topology.
 #[derive(Debug)]
-enum Source {
+enum TopologySource {
     /// The configuration.
     Server,
     Sentinels(Box<SentinelGroup>),
@@ -89,7 +88,8 @@ impl Topology {
     /// # Errors
     /// A file can't be read, or what it holds is no certificate or key.
     pub fn open(config: &model::Redis) -> Result<Arc<Self>, ServerError> {
-        let credentials = Credentials { user: config.user.as_deref(), password: config.password.as_ref() };
+        let credentials =
+            ServerCredentials { user: config.user.as_deref(), password: config.password.as_ref() };
         let open_all = |urls: &[model::Secret], credentials| -> Result<Vec<Server>, ServerError> {
             urls.iter().map(|url| Server::open(url.reveal(), credentials, config)).collect()
         };
@@ -97,13 +97,15 @@ impl Topology {
         let mut map = NodeMap::default();
         let source = match &config.topology {
             RedisTopology::Url(url) => {
-                let server = Server::open(url.reveal(), Credentials::default(), config)?;
-                map.nodes.push(Arc::new(Node::new(server, failures)));
-                Source::Server
+                let server = Server::open(url.reveal(), ServerCredentials::default(), config)?;
+                map.nodes.push(Arc::new(RedisNode::new(server, failures)));
+                TopologySource::Server
             }
             RedisTopology::Sentinel(sentinel) => {
-                let own =
-                    Credentials { user: sentinel.user.as_deref(), password: sentinel.password.as_ref() };
+                let own = ServerCredentials {
+                    user: sentinel.user.as_deref(),
+                    password: sentinel.password.as_ref(),
+                };
                 let sentinels = open_all(&sentinel.nodes, own)?;
                 // Servers are reached as Sentinels are, by other credentials and at addresses that Sentinels name.
                 let scheme = sentinel.nodes.first().and_then(|url| url.reveal().split_once("://"));
@@ -112,7 +114,7 @@ impl Topology {
                 let primary = Server::open(&primary, credentials, config)?;
                 let primary = primary.into_primary(config.database)?;
                 let group = SentinelGroup::new(sentinel.master.clone(), sentinels, primary);
-                Source::Sentinels(Box::new(group))
+                TopologySource::Sentinels(Box::new(group))
             }
             RedisTopology::Cluster(cluster) => {
                 let mut seeds = open_all(&cluster.nodes, credentials)?;
@@ -123,7 +125,7 @@ impl Topology {
                     }
                 }
                 map.slots = Some(Box::new([NO_NODE; SLOTS]));
-                Source::Cluster(seeds)
+                TopologySource::Cluster(seeds)
             }
         };
         Ok(Arc::new(Self {
@@ -158,25 +160,17 @@ impl Topology {
 
     /// Whether keys are in several slots.
     pub(crate) fn is_cluster(&self) -> bool {
-        matches!(self.source, Source::Cluster(_))
+        matches!(self.source, TopologySource::Cluster(_))
     }
 
     /// Whether Sentinels name the server.
     pub(crate) fn has_sentinels(&self) -> bool {
-        matches!(self.source, Source::Sentinels(_))
+        matches!(self.source, TopologySource::Sentinels(_))
     }
 
     /// The node that decides over a key.
-    pub(crate) fn owner_of(&self, key: &[u8]) -> Option<Arc<Node>> {
+    pub(crate) fn owner_of(&self, key: &[u8]) -> Option<Arc<RedisNode>> {
         self.map.read().owner_of(key).cloned()
-    }
-
-    /// Opens a connection for commands on keys in the slot of `key`, other than decisions.
-    ///
-    /// # Errors
-    /// The server can't be reached.
-    pub async fn connect(self: &Arc<Self>, key: &str) -> Result<impl ConnectionLike + use<>, Unavailable> {
-        Ok(RoutedConnection::open(self, key).await?)
     }
 
     /// What an operator should know of Sentinels, and of slots.
@@ -190,7 +184,7 @@ impl Topology {
     }
 
     /// A node says that a slot has moved to another.
-    pub(in crate::store::redis) fn moved(&self, slot: u16, address: &Address) {
+    pub(in crate::store::redis) fn moved(&self, slot: u16, address: &ServerAddress) {
         {
             let mut current = self.map.write();
             let known = current.owner_index(slot).and_then(|index| current.nodes.get(index));
@@ -208,7 +202,7 @@ impl Topology {
     }
 
     /// The node at an address that a node of the cluster has told. It may have no slots yet.
-    pub(in crate::store::redis) fn node_at(&self, address: &Address) -> Option<Arc<Node>> {
+    pub(in crate::store::redis) fn node_at(&self, address: &ServerAddress) -> Option<Arc<RedisNode>> {
         if let Some(node) = self.map.read().node_at(address) {
             return Some(Arc::clone(node));
         }
@@ -221,14 +215,14 @@ impl Topology {
     }
 
     /// The index of the node at this address, which is added if it is new.
-    fn index_of(&self, map: &mut NodeMap, address: &Address) -> Option<u16> {
+    fn index_of(&self, map: &mut NodeMap, address: &ServerAddress) -> Option<u16> {
         let known = map.nodes.iter().position(|node| node.address == *address);
         let index = match known {
             Some(index) => index,
             None => {
-                let Source::Cluster(seeds) = &self.source else { return None };
+                let TopologySource::Cluster(seeds) = &self.source else { return None };
                 let server = seeds.first()?.at(address).ok()?;
-                map.nodes.push(Arc::new(Node::new(server, self.failures)));
+                map.nodes.push(Arc::new(RedisNode::new(server, self.failures)));
                 map.nodes.len() - 1
             }
         };
@@ -247,12 +241,12 @@ impl Topology {
     pub(crate) async fn keep_current(&self) {
         let watches = async {
             match &self.source {
-                Source::Sentinels(group) => group.watch(self.connect_timeout, || self.doubt()).await,
+                TopologySource::Sentinels(group) => group.watch(self.connect_timeout, || self.doubt()).await,
                 _ => std::future::pending().await,
             }
         };
         let learns = async {
-            if matches!(self.source, Source::Server) {
+            if matches!(self.source, TopologySource::Server) {
                 return std::future::pending().await;
             }
             let (mut was_failing, mut failing_count) = (false, 0_u32);
@@ -270,7 +264,7 @@ impl Topology {
                 let every = match &self.source {
                     _ if failing_count > MAX_FAILING => LEARN_EVERY_LONG_FAILING,
                     _ if is_failing => LEARN_EVERY_FAILING,
-                    Source::Sentinels(_) => ASK_SENTINELS_EVERY,
+                    TopologySource::Sentinels(_) => ASK_SENTINELS_EVERY,
                     _ => LEARN_EVERY,
                 };
                 tokio::select! {
@@ -301,13 +295,13 @@ impl Topology {
 
     async fn ask_who_knows(&self) -> Result<(), Failure> {
         match &self.source {
-            Source::Server => Ok(()),
-            Source::Sentinels(group) => {
+            TopologySource::Server => Ok(()),
+            TopologySource::Sentinels(group) => {
                 let answer = group.ask(self.ask_timeout).await;
                 *self.warnings.lock() = answer.warnings;
                 self.adopt_primary(&answer.primary?)
             }
-            Source::Cluster(seeds) => {
+            TopologySource::Cluster(seeds) => {
                 let view = self.ask_cluster(seeds).await?;
                 self.adopt_view(&view);
                 self.test_nodes().await;
@@ -321,8 +315,10 @@ impl Topology {
     /// has forgotten its own, the others are asked as well, and the map with the most slots counts.
     async fn ask_cluster(&self, seeds: &[Server]) -> Result<ClusterView, Failure> {
         let map = self.map();
-        let is_failing = |node: &&Arc<Node>| node.breaker.is_open() || node.seen.lock().failure.is_some();
-        let (failing, serving): (Vec<&Arc<Node>>, Vec<&Arc<Node>>) = map.nodes.iter().partition(is_failing);
+        let is_failing =
+            |node: &&Arc<RedisNode>| node.breaker.is_open() || node.seen.lock().failure.is_some();
+        let (failing, serving): (Vec<&Arc<RedisNode>>, Vec<&Arc<RedisNode>>) =
+            map.nodes.iter().partition(is_failing);
         let start = fastrand::usize(..serving.len().max(1));
         let serving = serving.iter().cycle().skip(start).take(serving.len());
         let known = serving.chain(&failing).map(|node| &node.server);
@@ -350,7 +346,7 @@ impl Topology {
             return;
         }
         let map = self.map();
-        let test = async |node: &Arc<Node>| {
+        let test = async |node: &Arc<RedisNode>| {
             let is_foreign =
                 |key: &String| map.owner_of(key.as_bytes()).is_some_and(|owner| !Arc::ptr_eq(owner, node));
             // A node that has all slots needs no test: whatever it is asked for, it has.
@@ -376,16 +372,16 @@ impl Topology {
     }
 
     fn adopt_view(&self, view: &ClusterView) {
-        let Source::Cluster(seeds) = &self.source else { return };
+        let TopologySource::Cluster(seeds) = &self.source else { return };
         let mut current = self.map.write();
-        let mut known: HashMap<&Address, &Arc<Node>> =
+        let mut known: HashMap<&ServerAddress, &Arc<RedisNode>> =
             current.nodes.iter().map(|node| (&node.address, node)).collect();
         let (mut nodes, mut slots) = (Vec::new(), Box::new([NO_NODE; SLOTS]));
         for shard in &view.shards {
             let node = match known.remove(&shard.primary) {
                 Some(node) => Arc::clone(node),
                 None => match seeds.first().map(|seed| seed.at(&shard.primary)) {
-                    Some(Ok(server)) => Arc::new(Node::new(server, self.failures)),
+                    Some(Ok(server)) => Arc::new(RedisNode::new(server, self.failures)),
                     _ => continue,
                 },
             };
@@ -414,8 +410,8 @@ impl Topology {
     }
 
     /// Takes the primary over that Sentinels name.
-    fn adopt_primary(&self, address: &Address) -> Result<(), Failure> {
-        let Source::Sentinels(group) = &self.source else { return Ok(()) };
+    fn adopt_primary(&self, address: &ServerAddress) -> Result<(), Failure> {
+        let TopologySource::Sentinels(group) = &self.source else { return Ok(()) };
         let mut current = self.map.write();
         if current.nodes.first().is_some_and(|node| node.address == *address) {
             return Ok(());
@@ -427,7 +423,7 @@ impl Topology {
             }
             None => tracing::info!(%address, "Sentinel names {address} as the primary"),
         }
-        let nodes = vec![Arc::new(Node::new(server, self.failures))];
+        let nodes = vec![Arc::new(RedisNode::new(server, self.failures))];
         self.replace(&mut current, NodeMap { nodes, ..NodeMap::default() });
         Ok(())
     }

@@ -11,6 +11,6 @@ mod sentinel;
 mod slot;
 
 pub use handle::Topology;
-pub(crate) use node::{Node, NodeMap, NodeSeen, ReplicaSeen};
+pub(crate) use node::{NodeMap, NodeSeen, RedisNode, ReplicaSeen, ServerCheck, ServerMemory};
 pub(super) use slot::of_tag;
 pub(crate) use slot::{SLOTS, slot_of};

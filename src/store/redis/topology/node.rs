@@ -10,11 +10,8 @@ use tokio::time::Instant;
 
 use super::SLOTS;
 use crate::{
-    limit::Breaker,
-    store::redis::{
-        ServerCheck, ServerMemory,
-        connection::{Address, Server},
-    },
+    limit::CircuitBreaker,
+    store::redis::{connection::Server, server_address::ServerAddress},
     telemetry::metrics::unavailable_node,
 };
 
@@ -24,11 +21,11 @@ const REFUSED: u8 = 2;
 
 /// A server that decides.
 #[derive(Debug)]
-pub(crate) struct Node {
-    pub(crate) address: Address,
+pub(crate) struct RedisNode {
+    pub(crate) address: ServerAddress,
     pub(crate) server: Server,
     /// Opens when this server fails.
-    pub(crate) breaker: Breaker,
+    pub(crate) breaker: CircuitBreaker,
     /// Decisions of this process that it has answered.
     pub(in crate::store::redis) decisions: AtomicU64,
     /// Whether one script may use keys of several slots: [`UNKNOWN`], [`TAKEN`] or [`REFUSED`].
@@ -54,27 +51,51 @@ pub(crate) struct NodeSeen {
 
 impl NodeSeen {
     /// Notes why the server is not available. Returns what there is to log, if it was available until now.
-    pub(crate) fn fail(&mut self, address: &Address, why: &str, is_cluster: bool) -> Option<String> {
+    pub(crate) fn fail(&mut self, address: &ServerAddress, why: &str, is_cluster: bool) -> Option<String> {
         let was_available = self.failure.replace(why.to_owned()).is_none();
         was_available.then(|| unavailable_node(&address.to_string(), why, is_cluster))
     }
 }
 
+/// What INFO says, and what is wrong with it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ServerCheck {
+    /// `master` or `slave`.
+    pub(crate) role: String,
+    pub(crate) version: String,
+    /// New with each start of the server; empty where it does not say.
+    pub(crate) run_id: String,
+    pub(crate) warnings: Vec<String>,
+    /// Whether it is a node of a cluster.
+    pub(in crate::store::redis) has_other_keys: bool,
+}
+
+/// How full a server is, as far as it says so.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ServerMemory {
+    /// Keys evicted since the server's start.
+    pub(crate) evicted: Option<u64>,
+    /// Bytes in use that count against the limit.
+    pub(crate) used: Option<u64>,
+    /// `maxmemory` in bytes; `None` without one.
+    pub(crate) limit: Option<u64>,
+}
+
 /// A replica, as its primary sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ReplicaSeen {
-    pub(crate) address: Address,
+    pub(crate) address: ServerAddress,
     pub(crate) is_online: bool,
     /// Bytes that the primary has written and the replica has not acknowledged.
     pub(crate) lag: Option<u64>,
 }
 
-impl Node {
+impl RedisNode {
     pub(super) fn new(server: Server, failures: u32) -> Self {
         Self {
             address: server.address(),
             server,
-            breaker: Breaker::new(failures),
+            breaker: CircuitBreaker::new(failures),
             decisions: AtomicU64::new(0),
             any_slots: AtomicU8::new(UNKNOWN),
             seen: Mutex::default(),
@@ -108,11 +129,11 @@ pub(crate) struct NodeMap {
     /// Raised by each change.
     pub(crate) epoch: u64,
     /// The primaries. Empty while none is known.
-    pub(crate) nodes: Vec<Arc<Node>>,
+    pub(crate) nodes: Vec<Arc<RedisNode>>,
     /// Of a cluster, the index of the owner of each slot; [`NO_NODE`]: none. `None`: the first node has all keys.
     pub(crate) slots: Option<Box<[u16; SLOTS]>>,
     /// Of a cluster: the addresses of replicas, each with that of its primary.
-    pub(crate) replicas: Vec<(Address, Address)>,
+    pub(crate) replicas: Vec<(ServerAddress, ServerAddress)>,
 }
 
 /// In [`NodeMap::slots`]: no node serves the slot.
@@ -129,17 +150,17 @@ impl NodeMap {
     }
 
     /// The node that decides over a key.
-    pub(crate) fn owner_of(&self, key: &[u8]) -> Option<&Arc<Node>> {
+    pub(crate) fn owner_of(&self, key: &[u8]) -> Option<&Arc<RedisNode>> {
         let slot = if self.slots.is_some() { super::slot_of(key) } else { 0 };
         self.nodes.get(self.owner_index(slot)?)
     }
 
-    pub(in crate::store::redis) fn node_at(&self, address: &Address) -> Option<&Arc<Node>> {
+    pub(in crate::store::redis) fn node_at(&self, address: &ServerAddress) -> Option<&Arc<RedisNode>> {
         self.nodes.iter().find(|node| node.address == *address)
     }
 
     /// The ranges of slots of a node: first and last of each.
-    pub(crate) fn slot_ranges(&self, node: &Node) -> Vec<(u16, u16)> {
+    pub(crate) fn slot_ranges(&self, node: &RedisNode) -> Vec<(u16, u16)> {
         let Some(slots) = &self.slots else { return Vec::new() };
         let index = self.nodes.iter().position(|known| known.address == node.address);
         let mut ranges: Vec<(u16, u16)> = Vec::new();

@@ -10,9 +10,10 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, interval, sleep, timeout};
 
 use crate::store::redis::{
-    connection::{Address, Server, ServerError},
+    connection::{Server, ServerError},
     error_hint,
     failure::Failure,
+    server_address::ServerAddress,
     server_connection::ServerConnection,
 };
 
@@ -28,7 +29,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 pub(super) struct SentinelGroup {
     /// The name of the primary.
     master: String,
-    sentinels: Vec<Sentinel>,
+    sentinels: Vec<SentinelNode>,
     /// How the servers are reached that they name.
     primary: Server,
     /// What counted last.
@@ -36,15 +37,15 @@ pub(super) struct SentinelGroup {
 }
 
 #[derive(Debug)]
-struct Sentinel {
+struct SentinelNode {
     server: Server,
     /// The connection of the last question, if that was answered.
     connection: Mutex<Option<ServerConnection>>,
 }
 
 /// What the Sentinels say.
-pub(super) struct Answer {
-    pub(super) primary: Result<Address, Failure>,
+pub(super) struct SentinelReport {
+    pub(super) primary: Result<ServerAddress, Failure>,
     /// What an operator should know.
     pub(super) warnings: Vec<String>,
 }
@@ -52,26 +53,28 @@ pub(super) struct Answer {
 /// What one Sentinel says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Opinion {
-    primary: Address,
+    primary: ServerAddress,
     /// Raised by each failover: the highest is the newest.
     epoch: u64,
 }
 
 impl SentinelGroup {
     pub(super) fn new(master: String, sentinels: Vec<Server>, primary: Server) -> Self {
-        let sentinels =
-            sentinels.into_iter().map(|server| Sentinel { server, connection: Mutex::default() }).collect();
+        let sentinels = sentinels
+            .into_iter()
+            .map(|server| SentinelNode { server, connection: Mutex::default() })
+            .collect();
         Self { master, sentinels, primary, newest: Mutex::default() }
     }
 
     /// The server at an address that Sentinels have named.
-    pub(super) fn server_at(&self, address: &Address) -> Result<Server, ServerError> {
+    pub(super) fn server_at(&self, address: &ServerAddress) -> Result<Server, ServerError> {
         self.primary.at(address)
     }
 
     /// Asks all Sentinels at once. Where they disagree, the newest failover counts: a Sentinel that was cut off from the
     /// others names the primary of before. `longest`: how long one may take to answer.
-    pub(super) async fn ask(&self, longest: Duration) -> Answer {
+    pub(super) async fn ask(&self, longest: Duration) -> SentinelReport {
         let asked = self.sentinels.iter().map(|sentinel| async {
             match timeout(longest, sentinel.ask(&self.master)).await {
                 Ok(opinion) => opinion,
@@ -97,7 +100,7 @@ impl SentinelGroup {
             let why = warnings.first().cloned();
             Failure::unreachable(why.unwrap_or_else(|| "no Sentinel is configured".to_owned()))
         });
-        Answer { primary, warnings }
+        SentinelReport { primary, warnings }
     }
 
     /// The opinion that counts: that of the newest failover, now or before. The one of before does not if most Sentinels name
@@ -132,7 +135,7 @@ impl SentinelGroup {
     }
 }
 
-impl Sentinel {
+impl SentinelNode {
     async fn ask(&self, master: &str) -> Result<Opinion, String> {
         let idle = self.connection.lock().take();
         if let Some(mut connection) = idle
@@ -153,12 +156,12 @@ impl Sentinel {
         self.understand(&opinion)
     }
 
-    fn understand(&self, (fields, address): &Known) -> Result<Opinion, String> {
+    fn understand(&self, (fields, address): &PrimaryReply) -> Result<Opinion, String> {
         let number = |name: &str| fields.get(name).and_then(|text| text.parse::<u64>().ok());
         let written = fields.get("ip").zip(number("port").and_then(|port| u16::try_from(port).ok()));
         let address = address.as_ref().map(|(host, port)| (host, *port)).or(written);
         let (host, port) = address.ok_or("its answer to SENTINEL MASTER can't be understood")?;
-        let primary = Address::new(host, port, &self.server.address().host);
+        let primary = ServerAddress::new(host, port, &self.server.address().host);
         Ok(Opinion { primary, epoch: number("config-epoch").unwrap_or(0) })
     }
 
@@ -193,7 +196,7 @@ impl Sentinel {
 
 /// What a Sentinel knows of a primary, and the address that it gives clients. The latter is the new primary's as soon as that
 /// is one; the former still has the old one's while other replicas are told.
-async fn question(connection: &mut ServerConnection, master: &str) -> Result<Known, RedisError> {
+async fn question(connection: &mut ServerConnection, master: &str) -> Result<PrimaryReply, RedisError> {
     let mut pipeline = redis::pipe();
     pipeline.ignore_errors().cmd("SENTINEL").arg("MASTER").arg(master);
     pipeline.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(master);
@@ -204,14 +207,14 @@ async fn question(connection: &mut ServerConnection, master: &str) -> Result<Kno
 }
 
 /// The fields of a primary, and its address.
-type Known = (HashMap<String, String>, Option<(String, u16)>);
+type PrimaryReply = (HashMap<String, String>, Option<(String, u16)>);
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
         config::model::{self, Secret},
-        store::redis::connection::Credentials,
+        store::redis::connection::ServerCredentials,
     };
 
     #[test]
@@ -219,13 +222,13 @@ mod tests {
         let open = |port: u16| {
             Server::open(
                 &format!("redis://127.0.0.1:{port}"),
-                Credentials::default(),
+                ServerCredentials::default(),
                 &model::Redis::at(Secret::new("redis://h")),
             )
             .unwrap()
         };
         let group = SentinelGroup::new("main".to_owned(), [1, 2, 3].map(open).to_vec(), open(4));
-        let opinion = |host: &str, epoch| Opinion { primary: Address::new(host, 6379, ""), epoch };
+        let opinion = |host: &str, epoch| Opinion { primary: ServerAddress::new(host, 6379, ""), epoch };
         let (old, new) = (opinion("10.0.0.1", 1), opinion("10.0.0.2", 2));
         let newest = |opinions: &[&Opinion]| group.newest(opinions.iter().copied());
         assert_eq!(newest(&[]), None);
