@@ -1,6 +1,6 @@
 -- Sorted sets of members (16 bytes each) with times as scores: shared by concurrency and distinct.
 
--- The number that a sorted-set command answered; false if the key holds another type.
+-- The number in a sorted-set command's reply; false if the key has another type.
 local function number_of(answer)
   if type(answer) == 'table' then
     is_wrong_type(answer)

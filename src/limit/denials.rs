@@ -11,9 +11,9 @@ use super::{
     algorithm::{Kind, Member, Tier, Verdict},
 };
 
-/// How long a denial is cached at most, in microseconds. It bounds the effect of a lost invalidation message.
+/// How long a denial is cached at most, in microseconds. Bounds the effect of a lost invalidation message.
 pub(super) const MAX_AGE: i64 = 1_000_000;
-/// The most denials that are cached. A new one replaces the oldest.
+/// Most cached denials. A new one replaces the oldest.
 const MAX_DENIALS: usize = 10_000;
 
 /// The denials of the last second. Belongs to one worker.
@@ -65,12 +65,12 @@ struct LocalDenial {
     /// The rule of the denial: an override has the same identifiers as its policy, and other limits.
     kind: Kind,
     tiers: SmallVec<[Tier; 1]>,
-    /// The units that were denied. Fewer may be admitted, and more may have to wait longer: the store is asked about them.
+    /// The denied units. Fewer may be admitted, and more may have to wait longer: the store decides over them.
     cost: u64,
-    /// When the store's answer came, in microseconds. The store has decided before, so that times which count from here never end
-    /// too early.
+    /// When the store's decision arrived, in microseconds. The store decided earlier, so times that count from here
+    /// never end too early.
     answered: i64,
-    /// When the store must be asked again.
+    /// When the store must decide again.
     until: i64,
 }
 
@@ -81,7 +81,7 @@ impl LocalDenials {
         Self { max_age, by_limit, insertions, epoch: Epoch::default() }
     }
 
-    /// The cached denial of `check`, as the store would answer it at the time `now`. `epoch`: see
+    /// The cached denial of `check`, as the store would return it at the time `now`. `epoch`: see
     /// [`Instances::epoch`](super::Instances::epoch).
     pub(super) fn find(&mut self, check: &Check<'_>, epoch: Epoch, now: i64) -> Option<Verdict> {
         if self.by_limit.is_empty() {
@@ -109,8 +109,8 @@ impl LocalDenials {
         })
     }
 
-    /// Caches the store's `verdict`, which denied `cost` units of a check's limit. The times are when the store
-    /// was asked, and when it answered.
+    /// Caches the store's `verdict`, which denied `cost` units of a check's limit. The times are those of the call of
+    /// the store and of its return.
     pub(super) fn insert(
         &mut self,
         check: &Check<'_>,
@@ -127,7 +127,7 @@ impl LocalDenials {
             self.epoch = epoch;
         }
         self.expire(answered);
-        // What voids a denial may have come, and been lost, since the store was asked.
+        // An invalidation may have arrived, or been lost, since the store was called.
         let latest = asked.saturating_add(self.max_age);
         let until = verdict.retry_after.map_or(latest, |after| answered.saturating_add(after).min(latest));
         let DeniedLimitRef { policy, member, .. } = DeniedLimitRef::new(check);
@@ -138,7 +138,7 @@ impl LocalDenials {
         self.by_limit.insert(limit, denial);
     }
 
-    /// Removes what is too old, and makes room for one more.
+    /// Removes old denials, and makes room for one more.
     fn expire(&mut self, now: i64) {
         while let Some((inserted, limit)) = self.insertions.front() {
             if self.insertions.len() < MAX_DENIALS && inserted.saturating_add(MAX_AGE) > now {
@@ -157,8 +157,8 @@ impl LocalDenials {
     }
 }
 
-/// Whether denials by this policy may be cached. Not if units may be refunded at any time, if each denied request must be
-/// counted, if a request may be delayed instead, or if the policy is a shadow.
+/// Whether denials by this policy may be cached. False if units may be refunded at any time, if each denied request
+/// must be counted, if a request may be delayed instead, or if the policy is a shadow.
 fn is_cacheable(policy: &Policy) -> bool {
     let waits = matches!(policy.kind, Kind::Gcra { delay: 1.., .. });
     !policy.is_shadow && !policy.may_refund() && !policy.count_denied && !waits
@@ -231,7 +231,7 @@ mod tests {
         denials.insert(&check(&policy, "ip:1", 1), 1, denied(Some(after)), times, Epoch(0));
         for now in [answered, answered + 1, answered + after - 1] {
             let found = denials.find(&check(&policy, "ip:1", 1), Epoch(0), now).unwrap();
-            // The store may have decided as late as it answered.
+            // The store may have decided as late as it returned.
             assert_eq!(now + found.retry_after.unwrap(), answered + after, "at {now}");
         }
         assert!(denials.find(&check(&policy, "ip:1", 1), Epoch(0), answered + after).is_none());

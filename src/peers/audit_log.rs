@@ -1,4 +1,5 @@
-//! Replicates the audit log: two lists in Redis, which all instances append to and read. Operators and rules each have one.
+//! Replicates the audit log: two lists in Redis, which all instances append to and read. Operators and rules each have
+//! one.
 //!
 //! An instance of an earlier version knows the operators' list alone and appends all entries to it: the author of each
 //! entry read there decides to which list it belongs.

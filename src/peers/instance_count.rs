@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 /// How long the server must have reported fewer instances, without a gap, before that is believed.
 ///
-/// The server loses the list of instances when it is restarted, flushed or out of memory. Every live instance reports
+/// The server may lose the list of instances: restarted, flushed, or out of memory. Every live instance reports
 /// again within about a second. An instance that believed the first short list would count too much alone if the server
 /// went away right after.
 const BELIEVED_AFTER: Duration = Duration::from_secs(10);

@@ -44,8 +44,8 @@ impl FixedWindow {
         discards
     }
 
-    /// Refunds `cost` units that were taken at `at`, to each tier whose window has not ended. Nothing if a window lies too
-    /// far in the future at the time `now`.
+    /// Refunds `cost` units that were taken at `at`, to each tier whose window has not ended. Nothing if a window is
+    /// too far in the future at the time `now`.
     pub fn refund(&mut self, tiers: &[Tier], now: i64, at: i64, cost: u64) {
         if self.0.iter().zip(tiers).any(|(window, &tier)| window.is_ahead(tier, now)) {
             return;
@@ -60,7 +60,7 @@ impl FixedWindow {
         self.current(index, tier, now).used
     }
 
-    /// Bytes on the heap: the window of one tier is held in place.
+    /// Bytes on the heap: the window of a single tier is inline.
     pub fn heap_bytes(&self) -> usize {
         if self.0.spilled() { heap::array::<CountWindow>(self.0.capacity()) } else { 0 }
     }

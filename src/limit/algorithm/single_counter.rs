@@ -4,7 +4,7 @@
 
 use super::{Tier, Verdict, window::CountWindow};
 
-/// When the window began, and the units taken since.
+/// The window's start, and the units taken since.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SingleCounter(CountWindow);
 
@@ -30,8 +30,8 @@ impl SingleCounter {
         discards
     }
 
-    /// Refunds `cost` units that were taken at `at`, if their window has not ended, and does not lie too far in the future
-    /// at the time `now`.
+    /// Refunds `cost` units that were taken at `at`, if their window has not ended and is not too far in the future at
+    /// the time `now`.
     pub fn refund(&mut self, tier: Tier, now: i64, at: i64, cost: u64) {
         if !self.0.is_ahead(tier, now) {
             self.0.refund(tier, at, cost);

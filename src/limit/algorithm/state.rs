@@ -45,8 +45,8 @@ impl LimitState {
         }
     }
 
-    /// The verdict for a request of `cost` units with this `detail` at the time `now`. If it is admitted, `remaining` and
-    /// `reset` are those after it. Changes nothing. A cost of 0 only reads.
+    /// The verdict for a request of `cost` units with this `detail` at the time `now`. If it is admitted, `remaining`
+    /// and `reset` are those after it. Changes nothing. A cost of 0 only reads.
     pub fn read(&self, rule: LimitRule<'_>, now: i64, cost: u64, detail: &Detail) -> Verdict {
         let tier = rule.tiers[0];
         match self {
@@ -88,9 +88,9 @@ impl LimitState {
         }
     }
 
-    /// Counts a request of `cost` units that a read at the same `now` has denied, and whose cost is not above the limit.
-    /// It never holds more than the limit: the denied units replace the oldest. Returns whether state from
-    /// the future was discarded. Algorithms that count members do nothing.
+    /// Counts a request of `cost` units that a read at the same `now` has denied, and whose cost is not above the
+    /// limit. The count stops at the limit: the denied units replace the oldest. Returns whether state from the future
+    /// was discarded. Algorithms that count members do nothing.
     pub fn count_denied(&mut self, rule: LimitRule<'_>, now: i64, cost: u64) -> bool {
         let tier = rule.tiers[0];
         match self {
@@ -105,8 +105,8 @@ impl LimitState {
         }
     }
 
-    /// Refunds what a write of `cost` units with this `detail` took at the time `at`, as far as it still counts at the
-    /// time `now`.
+    /// Refunds a write of `cost` units with this `detail` at the time `at`, as far as it still counts at the time
+    /// `now`.
     pub fn refund(&mut self, rule: LimitRule<'_>, now: i64, at: i64, cost: u64, detail: &Detail) {
         let tier = rule.tiers[0];
         match self {
@@ -179,8 +179,8 @@ impl LimitState {
         }
     }
 
-    /// When the state expires, in microseconds since the Unix epoch: from then on it counts nothing. `slowest_tier`: the
-    /// lowest rate among the policies that share this state.
+    /// When the state expires, in microseconds since the Unix epoch: from then on it counts nothing. `slowest_tier`:
+    /// the lowest rate among the policies that share this state.
     pub fn expires_at(&self, rule: LimitRule<'_>, slowest_tier: Tier) -> i64 {
         let tier = rule.tiers[0];
         match self {
@@ -225,7 +225,7 @@ fn bucket(rule: LimitRule<'_>) -> (u64, i64) {
 mod tests {
     use super::*;
 
-    /// Every byte here is paid a million times.
+    /// Every byte here is needed a million times.
     #[test]
     fn the_state_of_a_limit_is_small() {
         assert!(size_of::<LimitState>() <= 32, "{} bytes", size_of::<LimitState>());

@@ -7,7 +7,7 @@ use super::{Tier, verdict::TierStatus};
 pub(super) struct CountWindow {
     /// Microseconds since the Unix epoch.
     pub(super) start: i64,
-    /// If it is 0, there is no window.
+    /// 0 if there is no window.
     pub(super) used: u64,
 }
 

@@ -25,9 +25,9 @@ pub(super) fn describe(reason: &str, by: &str) -> String {
     serde_json::to_string(&description).unwrap_or_default()
 }
 
-/// Parses a message: `[EPOCH, NUMBER, "banned", MODE KEY, LASTS, AGO, LEVEL, DESCRIPTION]`, `[EPOCH, NUMBER, "dropped", MODE
-/// KEY]` or `[EPOCH, NUMBER, "lifted", KEY]`, all of them strings, times in microseconds. `now`: microseconds since the Unix
-/// epoch, by this instance's clock.
+/// Parses a message: `[EPOCH, NUMBER, "banned", MODE KEY, LASTS, AGO, LEVEL, DESCRIPTION]`, `[EPOCH, NUMBER, "dropped",
+/// MODE KEY]` or `[EPOCH, NUMBER, "lifted", KEY]`, all of them strings, times in microseconds. `now`: microseconds
+/// since the Unix epoch, by this instance's clock.
 pub(super) fn parse(message: &[u8], now: i64) -> Option<(BanVersion, BanChange)> {
     // Owned strings: a string with escapes can't be borrowed.
     let parts: Vec<String> = serde_json::from_slice(message).ok()?;

@@ -13,19 +13,19 @@ use crate::limit::{
     algorithm::{AlgorithmDescription, DetailKind},
 };
 
-/// The most requests of one call. With more, the first would wait for the last, and other clients of Redis for them all.
+/// Most requests in one call. With more, the first would wait for the last, and Redis' other clients for all of them.
 const MAX_REQUESTS: usize = 64;
-/// With so many numbers in its reply a batch is full: Lua passes at most 8,000 values in a call of a function.
+/// Most numbers in a reply: Lua passes at most 8,000 values in a function call.
 const MAX_NUMBERS: usize = 4_000;
 /// The bytes of a number in the reply.
 const NUMBER: usize = 8;
-/// A cost is at most this, which no limit admits: beyond 2⁵³, Lua's numbers are not exact.
+/// Upper bound of a cost, which no limit admits: Lua's numbers are not exact beyond 2⁵³.
 const MAX_COST: u64 = 1 << 40;
 
 /// The script's reply to one request.
 pub(super) type DecisionReply = Result<RequestReply, Failure>;
 
-/// What the script says to a request. To a refund it says only the time.
+/// The script's reply to one request. The reply to a refund has only the time.
 #[derive(Debug)]
 pub(super) struct RequestReply {
     /// The time of the decision, in microseconds since the Unix epoch.
@@ -35,33 +35,33 @@ pub(super) struct RequestReply {
     pub(super) numbers: SmallVec<[i64; 8]>,
 }
 
-/// Which requests go in one call together, and how the call names their keys.
+/// Which requests share a call, and how the call names their keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BatchScope {
-    /// All: there is one server.
+    /// All requests: there is one server.
     AllKeys,
-    /// All whose keys one node of a cluster has: in several slots, so that they can't be keys of the call.
+    /// Requests whose keys are on one node of a cluster, in several slots, so that they can't be keys of the call.
     AnySlots,
-    /// Those whose keys are in this slot.
+    /// Requests whose keys are in this slot.
     Slot(u16),
     /// One request.
     Alone,
-    /// One request, to a node that is about to get its slot.
+    /// One request, to a node that is importing its slot.
     Importing,
 }
 
-/// Requests that wait for one call. Each is encoded when it is added.
+/// Requests that wait for one call, each encoded when it is added.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) scope: BatchScope,
     /// The deadline of the first of them.
     pub(super) deadline: Instant,
-    /// The keys whose state is a string, which the script reads with one MGET, and the others.
+    /// Keys whose state is a string, which the script reads with one MGET, and the other keys.
     string_keys: KeySet,
     other_keys: KeySet,
-    /// The policies, which requests name by their position.
+    /// The policies; requests refer to them by position.
     policies: SmallVec<[PolicyDescription; 4]>,
-    /// Checks to refund, which the script does before any decision.
+    /// Refunds, which the script does before all decisions.
     refunds: PackedValues,
     refund_count: u64,
     refund_waiters: Vec<oneshot::Sender<DecisionReply>>,
@@ -69,9 +69,9 @@ pub(super) struct Batch {
     requests: PackedValues,
     runs: Vec<Run>,
     waiters: Vec<Waiter>,
-    /// How many numbers the reply has, after the first two.
+    /// Numbers in the reply, after the first two.
     reply_len: usize,
-    /// The batch has one request, which must not write anything.
+    /// Whether the batch is one request that must not write anything.
     is_read_only: bool,
 }
 
@@ -81,7 +81,7 @@ struct Run {
     requests: u64,
     /// The policy and the cost of each check of a request.
     terms: SmallVec<[Terms; 2]>,
-    /// Where they end in [`Batch::requests`].
+    /// Their end in [`Batch::requests`].
     end: usize,
 }
 
@@ -121,7 +121,7 @@ impl PackedValues {
     }
 }
 
-/// A request that waits for its reply, and how many numbers its reply has.
+/// A request that waits for its reply, and the reply's length in numbers.
 #[derive(Debug)]
 struct Waiter {
     answer: oneshot::Sender<DecisionReply>,
@@ -192,7 +192,7 @@ impl Batch {
         self.add(prefix, checks)
     }
 
-    /// Adds a refund of what was taken.
+    /// Adds a refund.
     pub(super) fn refund(&mut self, prefix: &str, taken: &[Taken<'_>]) -> oneshot::Receiver<DecisionReply> {
         let mut packed = std::mem::take(&mut self.refunds);
         for Taken { check, receipt } in taken {
@@ -236,7 +236,7 @@ impl Batch {
         })
     }
 
-    /// The call. `now`: the time in microseconds, if it is not Redis' own.
+    /// The call. `now`: the time in microseconds; `None`: Redis' own.
     pub(super) fn command(&self, hash: &str, now: Option<i64>) -> Cmd {
         let (string_keys, other_keys) = (&self.string_keys, &self.other_keys);
         let count = string_keys.len() + other_keys.len();
@@ -308,8 +308,8 @@ impl Batch {
         packed.bytes
     }
 
-    /// Sends each request its part of the reply. Returns how many states the script discarded. Returns an error, too, if only
-    /// some requests failed for lack of memory.
+    /// Sends each request its part of the reply. Returns the number of states that the script discarded. Returns an
+    /// error, too, if only some requests failed for lack of memory.
     pub(super) fn answer(self, reply: Result<Value, Failure>) -> Result<u64, Failure> {
         let reply = reply.and_then(|reply| match reply {
             Value::BulkString(bytes) if bytes.len() == (2 + self.reply_len) * NUMBER => Ok(bytes),
@@ -327,7 +327,7 @@ impl Batch {
             }
         };
         let (numbers, _) = reply.as_chunks::<NUMBER>();
-        // Integers, all of them, which Lua has as doubles.
+        // All are integers, which Lua represents as doubles.
         let mut rest = numbers.iter().map(|&number| f64::from_le_bytes(number) as i64);
         let mut next = || rest.next().unwrap_or_default();
         let (discarded, time) = (next(), next());
@@ -336,7 +336,7 @@ impl Batch {
             let admitted = next();
             let numbers = (0..numbers).map(|_| next()).collect();
             let _gone = answer.send(match admitted {
-                // It was to be counted, or denied because another was.
+                // The request was to be counted, or was denied because another was.
                 1 | -1 if outcome.is_err() => Err(Failure::out_of_memory()),
                 _ => Ok(RequestReply { time, admitted: admitted > 0, numbers }),
             });

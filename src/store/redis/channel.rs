@@ -1,8 +1,8 @@
-//! The channel where instances tell each other whose limits were taken back, and the format of its messages.
+//! The channel on which instances announce reset limits and other changes, and its message format.
 
-/// What stands in front of a message of one limit alone. No identifier begins so.
+/// The first character of a message about one limit. No identifier begins with it.
 const LIMIT: char = '=';
-/// What stands in front of a message of another room. No identifier begins so.
+/// The first character of a message that is not about limits. No identifier begins with it.
 const ARRAY: char = '[';
 
 /// The name of the channel.
@@ -13,11 +13,11 @@ pub(crate) fn name(prefix: &str) -> String {
 /// A message of the channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChannelMessage<'a> {
-    /// All limits of this identifier were taken back, such as `ip:203.0.113.7`.
+    /// All limits of this identifier were reset, such as `ip:203.0.113.7`.
     Identifier(&'a str),
-    /// The limit of this identifier was taken back in this policy alone.
+    /// The limit of this identifier was reset in this policy alone.
     Limit { policy: &'a str, identifier: &'a str },
-    /// A JSON array: nothing of the store's, but of instances that tell each other of more than limits.
+    /// A JSON array, about bans or drains: the store ignores it.
     Array(&'a str),
 }
 

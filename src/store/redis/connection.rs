@@ -22,7 +22,7 @@ use crate::{
 /// The largest file of a certificate or a key, in bytes.
 const MAX_TLS_FILE: u64 = 4 << 20;
 
-/// Why a server can't be described.
+/// An error in the settings of a server.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     #[error("{path}: {error}")]
@@ -35,17 +35,17 @@ pub enum ServerError {
     Tls(#[from] rustls::Error),
 }
 
-/// Where a server is, and who we are to it.
+/// The address of a server, and our credentials and TLS settings for it.
 #[derive(Debug, Clone)]
 pub struct Server {
     client: Client,
-    /// If it is asked over TLS.
+    /// `None` without TLS.
     tls: Option<Arc<ClientConfig>>,
-    /// A connection is only good if the server is a primary now. Sentinels may have named one that is none any more.
+    /// Whether a connection is only valid if the server is a primary now: Sentinels may name a former one.
     must_be_primary: bool,
-    /// For each answer, unless it is a decision.
+    /// Timeout of each reply, except to decisions.
     call_timeout: Duration,
-    /// From the first packet of a connection to the end of the greeting.
+    /// Timeout from the first packet of a connection to the end of the handshake.
     connect_timeout: Duration,
 }
 
@@ -57,18 +57,17 @@ pub(super) struct ServerCredentials<'a> {
 }
 
 impl Server {
-    /// The server at `url`. `credentials` hold if the URL has none; of `config`, what holds for all servers. Reads the
-    /// certificates, and connects to nothing.
+    /// The server at `url`. `credentials` apply if the URL has none. Reads the certificates, but does not connect.
     ///
     /// # Errors
-    /// A file can't be read, or what it holds is no certificate or key.
+    /// A file can't be read, or is not a certificate or key.
     pub(super) fn open(
         url: &str,
         credentials: ServerCredentials<'_>,
         config: &model::Redis,
     ) -> Result<Self, ServerError> {
         let server = url.into_connection_info()?;
-        // It would say which library it is: a right of its own, that nothing else needs.
+        // Without CLIENT SETINFO, which would need a right of its own.
         let mut settings = server.redis_settings().clone().set_skip_set_lib_name();
         if settings.password().is_none() {
             if let Some(user) = credentials.user {
@@ -78,13 +77,13 @@ impl Server {
                 settings = settings.set_password(password.reveal());
             }
         }
-        // The end of a large batch must not wait until the server has acknowledged its beginning.
+        // The end of a large batch must not wait until the server acknowledges its beginning.
         let tcp = TcpSettings::default().set_nodelay(true);
         let server = server.set_redis_settings(settings).set_tcp_settings(tcp);
         if !url.starts_with("rediss:") {
             return Ok(Self::with(Client::open(server)?, None, config));
         }
-        // A provider that is installed already stays.
+        // An installed provider is kept.
         let _already = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let model::Redis { tls, .. } = config;
         let ca = tls.ca.as_deref().map(|path| Ok::<_, ServerError>((path, read(path)?))).transpose()?;
@@ -104,7 +103,8 @@ impl Server {
             }
             None => builder.with_no_client_auth(),
         };
-        // For subscriptions. Without it, the client would read the system's for each connection, on the thread that serves.
+        // For subscriptions: otherwise the client would read the system's certificates for each connection, on this
+        // thread.
         let root_cert =
             ca.map(|(_, bytes)| bytes).or_else(|| system_authorities::pem().map(String::into_bytes));
         let client = Client::build_with_tls(server, TlsCertificates { client_tls, root_cert })?;
@@ -116,7 +116,7 @@ impl Server {
         Self { client, tls, must_be_primary: false, call_timeout, connect_timeout }
     }
 
-    /// The server at another address, to which we are the same.
+    /// The same settings for a server at another address.
     pub(super) fn at(&self, address: &ServerAddress) -> Result<Self, ServerError> {
         let info = self.client.get_connection_info();
         let ServerAddress { host, port } = address.clone();
@@ -130,7 +130,7 @@ impl Server {
         Ok(Self { client, ..self.clone() })
     }
 
-    /// The same server, whose connections are only good while it is a primary.
+    /// The same server, whose connections are only valid while it is a primary.
     pub(super) fn into_primary(self, database: u32) -> Result<Self, ServerError> {
         let info = self.client.get_connection_info().clone();
         let settings = info.redis_settings().clone().set_db(i64::from(database));
@@ -149,12 +149,12 @@ impl Server {
         }
     }
 
-    /// Whether URLs have a password for it.
+    /// Whether there is a password for it.
     pub(super) fn has_password(&self) -> bool {
         self.client.get_connection_info().redis_settings().password().is_some()
     }
 
-    /// Opens a connection, on which each answer has its timeout.
+    /// Opens a connection on which each reply has a timeout.
     pub(crate) async fn connect(&self) -> Result<ServerConnection, RedisError> {
         let opening = ServerConnection::open(self.client.get_connection_info(), self.tls.as_ref());
         let opened = timeout(self.connect_timeout, opening).await.map_err(|_| self.timed_out())?;
@@ -171,15 +171,15 @@ impl Server {
         Ok(connection)
     }
 
-    /// A server that waits for the end of a line, as Redis without TLS does, says nothing to the beginning of a
-    /// handshake.
+    /// The error of a connection attempt that timed out. A server that waits for the end of a line, such as Redis
+    /// without TLS, does not reply to a TLS handshake.
     fn timed_out(&self) -> RedisError {
         let also = if self.is_encrypted() { ": if the port does not use TLS, write redis://" } else { "" };
         let words = format!("no connection within {:?}{also}", self.connect_timeout);
         io::Error::new(io::ErrorKind::TimedOut, words).into()
     }
 
-    /// Whether it is asked over TLS.
+    /// Whether connections use TLS.
     pub(crate) fn is_encrypted(&self) -> bool {
         matches!(self.client.get_connection_info().addr(), ConnectionAddr::TcpTls { .. })
     }
@@ -198,16 +198,16 @@ fn read(path: &Path) -> Result<Vec<u8>, ServerError> {
         .map_err(|error| ServerError::File { path: path.display().to_string(), error })
 }
 
-/// A connection of a pool, or why there is none: a pool does not tell waiting tasks that a connection could not be made.
-/// Several tasks may ask on it at once: the server answers them in order.
+/// A connection of a pool, or the error of opening it: a pool does not report that error to waiting tasks. Several
+/// tasks may use it at once: the server replies in order.
 pub(super) struct LinkConnection {
     inner: Result<ServerConnection, RedisError>,
     made: Instant,
-    /// Whether nothing is to be asked on it any more.
+    /// Whether it must not be used any more.
     broken: Cell<bool>,
 }
 
-/// An answer that is awaited. If that is given up, nothing is to be asked on the connection any more.
+/// A call in progress. If it is cancelled, the connection must not be used any more.
 struct Awaited<'a> {
     connection: &'a LinkConnection,
     is_answered: bool,
@@ -243,8 +243,8 @@ impl LinkConnection {
         reply
     }
 
-    /// Runs `command` after others that prepare for it. The server gets all of them in one write, so that no other client's
-    /// command comes in between unless the server reads them in pieces.
+    /// Runs `command` after others that prepare for it, in one write, so that no other client's command runs in between
+    /// unless the server reads them in pieces.
     ///
     /// # Errors
     /// The first error among the replies.
@@ -271,7 +271,7 @@ impl LinkConnection {
         reply
     }
 
-    /// Whether it is to be given up.
+    /// Whether it must be closed.
     pub(super) fn is_broken(&self) -> bool {
         self.broken.get() || self.has_ended()
     }
@@ -281,18 +281,18 @@ impl LinkConnection {
         self.inner.as_ref().is_ok_and(ServerConnection::has_ended)
     }
 
-    /// How many bytes were written on it so far.
+    /// Bytes written so far.
     pub(super) fn written(&self) -> u64 {
         self.inner.as_ref().map_or(0, ServerConnection::written)
     }
 
-    /// Whether it could not be made, and that was before this.
+    /// Whether opening it failed, before `moment`.
     pub(super) fn failed_before(&self, moment: Instant) -> bool {
         self.inner.is_err() && self.made < moment
     }
 }
 
-/// Makes a pool's connections.
+/// Opens a pool's connections.
 pub(super) struct Manager(pub(super) Server);
 
 impl ManageConnection for Manager {
@@ -302,14 +302,14 @@ impl ManageConnection for Manager {
     async fn connect(&self) -> Result<LinkConnection, RedisError> {
         let mut inner = self.0.connect().await;
         if let Ok(inner) = &mut inner {
-            // Each decision has its own.
+            // Each decision has its own timeout.
             inner.set_response_timeout(Duration::MAX);
         }
         let broken = Cell::new(inner.is_err());
         Ok(LinkConnection { inner, made: Instant::now(), broken })
     }
 
-    /// Servers, and what stands before them, close idle connections.
+    /// Servers, and proxies before them, close idle connections.
     async fn is_valid(&self, connection: &mut LinkConnection) -> Result<(), RedisError> {
         match connection.has_ended() {
             true => Err(io::Error::from(io::ErrorKind::ConnectionReset).into()),

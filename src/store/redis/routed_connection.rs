@@ -13,20 +13,21 @@ use super::{
 };
 use crate::limit::Unavailable;
 
-/// From one try to the next while a slot is being moved.
+/// Time between attempts while a slot is being moved.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
-/// Nodes that are asked for one command, and tries while its slot is being moved.
+/// Most attempts of one command, over redirections and while its slot is being moved.
 const MAX_TRIES: usize = 25;
 
-/// A connection to the server that has a key. In a cluster it follows the key to another node, and asks again what no node
-/// has run.
+/// A connection to the server that has a key. In a cluster it follows the key to another node, and repeats commands
+/// that no node has run.
 #[derive(Debug, Clone)]
 pub(crate) struct RoutedConnection {
     topology: Arc<Topology>,
     connection: ServerConnection,
-    /// The server that is connected to.
+    /// The address of the connected server.
     address: ServerAddress,
-    /// The node that gets the slot, if it did not know a script: it is told the script next.
+    /// The node that imports the slot, if it did not know a script: the next command, which loads the script, is sent
+    /// there.
     importing: Option<ServerConnection>,
 }
 
@@ -41,15 +42,15 @@ impl Topology {
 }
 
 impl RoutedConnection {
-    /// On an open connection to a server.
+    /// Uses an open connection to a server.
     pub(crate) fn new(topology: Arc<Topology>, connection: ServerConnection, address: ServerAddress) -> Self {
         Self { topology, connection, address, importing: None }
     }
 
-    /// To the server that has `key`.
+    /// Connects to the server that has `key`.
     ///
     /// # Errors
-    /// No server is known to have it, or that can't be reached.
+    /// No known server has it, or the server can't be reached.
     pub(crate) async fn open(topology: &Arc<Topology>, key: &str) -> Result<Self, Failure> {
         let node = topology.owner_of(key.as_bytes()).ok_or_else(Failure::no_node)?;
         let connection = node.server.connect().await?;
@@ -62,7 +63,7 @@ impl RoutedConnection {
         node.server.connect().await
     }
 
-    /// What was the primary may still answer when it is none any more.
+    /// Checks that the server is still the primary: a former one may still reply.
     ///
     /// # Errors
     /// Sentinels have named another.
@@ -115,7 +116,7 @@ impl RoutedConnection {
         }
     }
 
-    /// Where a node says that the slot is, and the slot.
+    /// The address and slot of a redirection.
     fn target(&self, error: &RedisError) -> Option<(ServerAddress, u16)> {
         let (address, slot) = error.redirect_node()?;
         Some((ServerAddress::parse(address, &self.address.host)?, slot))
@@ -127,7 +128,7 @@ impl RoutedConnection {
         if offset > 0 || !self.topology.is_cluster() {
             return Ok(replies);
         }
-        // Each command that was not run here finds its own way.
+        // Each command that was not run here is redirected by itself.
         for (reply, command) in replies.iter_mut().zip(pipeline.cmd_iter()) {
             let is_rerouted = matches!(reply, Value::ServerError(error)
                 if matches!(error.code(), "MOVED" | "ASK" | "TRYAGAIN"));

@@ -1,4 +1,4 @@
-//! Which server a request goes to, and where it goes on if a node of a cluster has not run it.
+//! Chooses the server for each request, and follows redirections of cluster nodes.
 
 use std::{
     cell::{RefCell, RefMut},
@@ -25,14 +25,14 @@ use crate::{
     telemetry::metrics::StoreMetrics,
 };
 
-/// For how long requests on a slot that is being moved are asked one by one.
+/// How long requests on a moving slot are sent one by one.
 const MOVING_FOR: Duration = Duration::from_secs(1);
-/// From one try to the next while a slot is being moved.
+/// Time between attempts while a slot is being moved.
 const RETRY_AFTER: Duration = Duration::from_millis(5);
-/// In the numbers of shards: what a slot by itself begins at. There are fewer nodes.
+/// Shard numbers from here on are slots; lower ones are nodes, of which there are fewer.
 const SLOT_SHARDS: u32 = 1 << 16;
 
-/// A thread's links to all servers that decide.
+/// A thread's links to all primaries.
 pub(super) struct Routing {
     config: Rc<LinkConfig>,
     topology: Arc<Topology>,
@@ -44,9 +44,9 @@ pub(super) struct Routing {
 /// The nodes as this thread knows them, and its links to them.
 struct Links {
     map: Arc<NodeMap>,
-    /// Those that were used, in no order.
+    /// Links used so far, in no order.
     links: Vec<NodeLink>,
-    /// Slots that are being moved, and until when that is presumed.
+    /// Moving slots, and until when each is presumed to move.
     moving: HashMap<u16, Instant>,
 }
 
@@ -73,8 +73,8 @@ impl Routing {
         Self { config: Rc::new(config), topology, links: RefCell::new(links), strict_slot }
     }
 
-    /// Opens connections to all servers that are known, so that the first requests need not wait for them. To be called in
-    /// a runtime.
+    /// Opens connections to all known servers, so that the first requests need not wait for them. Must be called in a
+    /// runtime.
     pub(super) fn warm_up(&self) {
         let mut links = self.links();
         for node in links.map.nodes.clone() {
@@ -92,12 +92,12 @@ impl Routing {
         self.topology.is_cluster()
     }
 
-    /// For a decision.
+    /// Timeout of a decision.
     pub(super) fn timeout(&self) -> Duration {
         self.config.timeout
     }
 
-    /// Checks with the same number are decided together: a node's, or those of one slot.
+    /// The shard of a check: a node, or a slot while slots are decided alone. Checks of one shard are decided together.
     pub(super) fn shard(&self, check: &Check<'_>) -> u32 {
         if self.strict_slot.is_some() || !self.topology.is_cluster() {
             return 0;
@@ -114,12 +114,12 @@ impl Routing {
         }
     }
 
-    /// The links, with the current map.
+    /// The links, updated to the current map.
     fn links(&self) -> RefMut<'_, Links> {
         let mut links = self.links.borrow_mut();
         if links.map.epoch != self.topology.epoch() {
             let map = self.topology.map();
-            // A link to a server that decides no more answers what it has been asked, and goes.
+            // A link to a server that is no longer used replies to its pending calls, then closes.
             links.links.retain(|link| map.nodes.iter().any(|node| Arc::ptr_eq(node, link.node())));
             links.map = map;
         }
@@ -129,7 +129,7 @@ impl Routing {
     /// The link to the node that decides over the keys of a slot.
     ///
     /// # Errors
-    /// No node is known to, or its breaker is open.
+    /// No known node serves it, or its breaker is open.
     fn link_of(&self, slot: u16) -> Result<NodeLink, Failure> {
         let mut links = self.links();
         let node = links.map.owner_index(slot).and_then(|index| links.map.nodes.get(index)).cloned();
@@ -152,13 +152,13 @@ impl Routing {
         Ok(link)
     }
 
-    /// The link to a node that another has named.
+    /// The link to a node that another node has named.
     fn link_at(&self, address: &ServerAddress) -> Result<NodeLink, Failure> {
         let node = self.topology.node_at(address).ok_or_else(Failure::no_node)?;
         self.link_to(&mut self.links(), node)
     }
 
-    /// The slot of an identifier's limits; 0 where there are none.
+    /// The slot of an identifier's limits; 0 if there are no slots.
     pub(super) fn slot(&self, identifier: &str) -> u16 {
         match self.strict_slot {
             Some(slot) => slot,
@@ -167,7 +167,7 @@ impl Routing {
         }
     }
 
-    /// The slot of these checks; `None`: they have several.
+    /// The slot of these checks; `None` if they have several.
     pub(super) fn slot_of_all(&self, checks: &[Check<'_>]) -> Option<u16> {
         let mut slots = checks.iter().map(|check| self.slot(&check.identifier));
         let first = slots.next()?;
@@ -185,7 +185,7 @@ impl Routing {
         !links.moving.is_empty() && links.moving.get(&slot).is_some_and(|until| *until > Instant::now())
     }
 
-    /// Asks the node that has the keys of `checks`. `ask`: the request to make.
+    /// Sends a request to the node that has the keys of `checks`. `ask`: makes the request.
     pub(super) async fn ask(
         &self,
         checks: &[Check<'_>],
@@ -207,8 +207,8 @@ impl Routing {
         }
     }
 
-    /// Asks on where a node has run nothing, since it has not all of the keys: with keys of one slot, whose place servers
-    /// tell.
+    /// Follows MOVED and ASK. The node ran nothing, so the request is safe to send again; keys of one slot share one
+    /// redirection.
     async fn reroute(
         &self,
         checks: &[Check<'_>],
@@ -228,7 +228,7 @@ impl Routing {
                 }
                 Reroute::TryAgain => {
                     self.mark_moving(slot);
-                    // Each key by itself is either here or there.
+                    // Each key alone is on one of the two nodes.
                     if checks.len() > 1 {
                         return Err(Failure::moving());
                     }
@@ -239,7 +239,7 @@ impl Routing {
             };
             match ask(link, scope).await {
                 Err(Failure { reroute: Some(next), .. }) => {
-                    // Two nodes that name each other settle that among themselves.
+                    // Two nodes that name each other will agree soon.
                     if next == reroute || matches!(next, Reroute::Moved(_)) {
                         sleep(RETRY_AFTER).await;
                     }
@@ -250,12 +250,12 @@ impl Routing {
         }
     }
 
-    /// Decides over checks that one node has. At most one of them may be on the same limit.
+    /// Decides over checks of one node. At most one of them may be on the same limit.
     pub(super) async fn decide_limits(&self, checks: &[Check<'_>]) -> DecisionReply {
         if !self.topology.is_cluster() {
             return self.link_of(0)?.decide(BatchScope::AllKeys, checks).await;
         }
-        // Boxed, so that it takes no room in the futures of other topologies.
+        // Boxed, so that it does not enlarge the futures of other topologies.
         Box::pin(self.decide_in_cluster(checks)).await
     }
 
@@ -317,11 +317,11 @@ impl Routing {
         timeout(self.config.timeout, run).await.unwrap_or_else(|_| Err(Failure::timeout()))
     }
 
-    /// Links to all nodes that may have keys of a slot, its own first: while it is being moved, any, and this thread may not
-    /// know that it is.
+    /// Links to all nodes that may have keys of a slot, its owner first: all nodes while the slot may be moving, which
+    /// this thread may not know.
     ///
     /// # Errors
-    /// No node is known to serve the slot, or its breaker is open.
+    /// No known node serves the slot, or its breaker is open.
     pub(super) fn links_of(&self, slot: u16) -> Result<Vec<NodeLink>, Failure> {
         let own = self.link_of(slot)?;
         let mut links = self.links();

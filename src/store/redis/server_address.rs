@@ -11,15 +11,15 @@ pub(crate) struct ServerAddress {
 }
 
 impl ServerAddress {
-    /// Parses `HOST:PORT` as Redis writes it: an IPv6 address has no brackets. Where a server does not say its host, that is
-    /// the one that was asked.
+    /// Parses `HOST:PORT` as Redis writes it: an IPv6 address has no brackets. A missing host is that of the server
+    /// that replied, `asked`.
     pub(super) fn parse(text: &str, asked: &str) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         Some(Self::new(host, port.parse().ok()?, asked))
     }
 
     pub(super) fn new(host: &str, port: u16, asked: &str) -> Self {
-        // Since version 7 a server may have no preferred endpoint, and then says nothing or `?`.
+        // Since version 7 a server may have no preferred endpoint: then its host is empty or `?`.
         let host = if matches!(host, "" | "?") { asked } else { host };
         Self { host: host.to_owned(), port }
     }

@@ -1,6 +1,6 @@
-//! What a node of a Redis Cluster knows of all nodes.
+//! The cluster map, as one node of a Redis Cluster reports it.
 //!
-//! `CLUSTER SLOTS` rather than `CLUSTER SHARDS` (since version 7): managed services and servers that are like Redis have it.
+//! `CLUSTER SLOTS` rather than `CLUSTER SHARDS` (since version 7): managed services and compatible servers support it.
 //! Source: [CLUSTER SLOTS](https://redis.io/docs/latest/commands/cluster-slots/).
 
 use std::sync::LazyLock;
@@ -31,7 +31,7 @@ pub(super) struct ClusterShard {
 }
 
 impl ClusterView {
-    /// How many slots have a primary.
+    /// Slots with a primary.
     pub(super) fn slot_count(&self) -> usize {
         let ranges = self.shards.iter().flat_map(|shard| &shard.slots);
         ranges.map(|&(first, last)| usize::from(last - first) + 1).sum()
@@ -48,7 +48,7 @@ impl ClusterView {
     }
 }
 
-/// Asks a node for the map.
+/// Reads the map from a node.
 pub(super) async fn ask(server: &Server) -> Result<ClusterView, Failure> {
     let mut connection = server.connect().await?;
     let reply: Value = redis::cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await?;
@@ -74,8 +74,8 @@ pub(super) async fn test_slots(server: &Server) -> Result<(), Failure> {
 static SLOTS_CHECK: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../../../../lua/slots_check.lua")));
 
-/// Whether one script may use keys of several slots: a node has to refuse one that another node has. Servers that are
-/// like Redis may not, and would count at the wrong place. `foreign_key`: one that another node has.
+/// Whether one script may use keys of several slots: a node has to refuse a key of another node. Compatible servers may
+/// not, and would count in the wrong place. `foreign_key`: a key of another node.
 pub(super) async fn takes_any_slots(server: &Server, foreign_key: &str) -> Result<bool, Failure> {
     let mut connection = server.connect().await?;
     let reply: Result<Value, _> =
@@ -84,19 +84,19 @@ pub(super) async fn takes_any_slots(server: &Server, foreign_key: &str) -> Resul
         Ok(_) => Ok(false),
         Err(error) if refuses_foreign_key(&error) => Ok(true),
         Err(error) if refuses_any_slots(&error) => Ok(false),
-        // It says something of its state rather than of the key: that the cluster is down, say.
+        // The error is about the node's state, not the key: for example, the cluster is down.
         Err(error) => Err(error.into()),
     }
 }
 
-/// Parses ranges of slots, each with its nodes, the primary first. `asked`: the host of the node that answered.
+/// Parses ranges of slots, each with its nodes, the primary first. `asked`: the host of the node that replied.
 fn parse(reply: &Value, asked: &str) -> Option<ClusterView> {
     let mut view = ClusterView::default();
     for range in items(reply)? {
         let [first, last, nodes @ ..] = items(range)? else { return None };
         let range = (slot(first)?, slot(last)?);
         let mut nodes = nodes.iter().filter_map(|node| address(node, asked));
-        // A range without a node that can be reached is as good as one without a node.
+        // A range without a reachable node counts as one without a node.
         let Some(primary) = nodes.next().filter(|_| range.0 <= range.1) else { continue };
         match view.shards.iter_mut().find(|shard| shard.primary == primary) {
             Some(shard) => shard.slots.push(range),
@@ -107,7 +107,7 @@ fn parse(reply: &Value, asked: &str) -> Option<ClusterView> {
     Some(view)
 }
 
-/// `[host, port, id, metadata]`. A host that the node does not know is empty or null: that of the node that answered.
+/// `[host, port, id, metadata]`. An empty or null host is that of the node that replied.
 fn address(node: &Value, asked: &str) -> Option<ServerAddress> {
     let [host, port, ..] = items(node)? else { return None };
     let host = match host {

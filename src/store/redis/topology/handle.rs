@@ -1,4 +1,4 @@
-//! The topology as all threads share it.
+//! The topology, shared by all threads.
 
 use std::{
     collections::HashMap,
@@ -32,39 +32,38 @@ use crate::{
     },
 };
 
-/// How often the topology is learned anew where nothing is the matter.
+/// How often the topology is read while all nodes are up.
 const LEARN_EVERY: Duration = Duration::from_secs(30);
-/// How often Sentinels are asked: their messages may be lost.
+/// How often Sentinels are queried: their messages may be lost.
 const ASK_SENTINELS_EVERY: Duration = Duration::from_secs(1);
-/// How often it is learned while a node does not serve.
+/// How often it is read while a node is down.
 const LEARN_EVERY_FAILING: Duration = Duration::from_millis(100);
-/// After so many times in a row it is learned less often: it may take an operator.
+/// After this many failures in a row it is read less often: an operator may be needed.
 const MAX_FAILING: u32 = 300;
 const LEARN_EVERY_LONG_FAILING: Duration = Duration::from_secs(1);
-/// From one time to the next, at least.
+/// Least time between reads.
 const LEARN_PAUSE: Duration = Duration::from_millis(100);
-/// Round trips to learn it once from a node: to connect, to be greeted, and to ask, which may take a
-/// script that is loaded first.
+/// Round trips for one read from a node: connect, handshake, and a command, which may have to load a script first.
 const LEARN_TRIPS: u32 = 6;
-/// For the answer of one Sentinel, unless round trips are long.
+/// Timeout of one Sentinel's reply, unless round trips are long.
 const ASK_TIMEOUT: Duration = Duration::from_millis(300);
 const ASK_TRIPS: u32 = 4;
 
-/// The servers and their roles, as this process knows them. Shared by all threads.
+/// The servers and their roles, as known to this process. Shared by all threads.
 #[derive(Debug)]
 pub struct Topology {
     source: TopologySource,
     /// Failures in a row that open a node's breaker.
     failures: u32,
-    /// Of all keys.
+    /// The prefix of all keys.
     prefix: String,
-    /// For learning it once from a node, and from a Sentinel: one that is silent must not hold up a failover.
+    /// Timeout of one read from a node, and from a Sentinel: a silent one must not delay a failover.
     learn_timeout: Duration,
     ask_timeout: Duration,
-    /// For a subscription.
+    /// Timeout of opening a subscription.
     connect_timeout: Duration,
     map: RwLock<Arc<NodeMap>>,
-    /// Of the current map, to compare without a lock.
+    /// The epoch of the current map, to compare without a lock.
     epoch: AtomicU64,
     changed: watch::Sender<u64>,
     /// Wakes [`Topology::keep_current`].
@@ -72,21 +71,21 @@ pub struct Topology {
     warnings: Mutex<Vec<String>>,
 }
 
-/// Who knows the topology.
+/// The source of the topology.
 #[derive(Debug)]
 enum TopologySource {
     /// The configuration.
     Server,
     Sentinels(Box<SentinelGroup>),
-    /// The nodes. These are the configured ones.
+    /// The cluster's nodes, of which these are configured.
     Cluster(Vec<Server>),
 }
 
 impl Topology {
-    /// The configured topology. Reads certificates, and connects to nothing.
+    /// The configured topology. Reads certificates, but does not connect.
     ///
     /// # Errors
-    /// A file can't be read, or what it holds is no certificate or key.
+    /// A file can't be read, or is not a certificate or key.
     pub fn open(config: &model::Redis) -> Result<Arc<Self>, ServerError> {
         let credentials =
             ServerCredentials { user: config.user.as_deref(), password: config.password.as_ref() };
@@ -107,7 +106,7 @@ impl Topology {
                     password: sentinel.password.as_ref(),
                 };
                 let sentinels = open_all(&sentinel.nodes, own)?;
-                // Servers are reached as Sentinels are, by other credentials and at addresses that Sentinels name.
+                // Servers are reached like Sentinels, with other credentials, at addresses that Sentinels name.
                 let scheme = sentinel.nodes.first().and_then(|url| url.reveal().split_once("://"));
                 let scheme = scheme.map_or("redis", |(scheme, _)| scheme);
                 let primary = format!("{scheme}://localhost");
@@ -118,7 +117,7 @@ impl Topology {
             }
             RedisTopology::Cluster(cluster) => {
                 let mut seeds = open_all(&cluster.nodes, credentials)?;
-                // What one node wants, all want: a URL may leave it out.
+                // All nodes share a password, which a URL may leave out.
                 if let Some(known) = seeds.iter().find(|seed| seed.has_password()).cloned() {
                     for seed in seeds.iter_mut().filter(|seed| !seed.has_password()) {
                         *seed = known.at(&seed.address())?;
@@ -153,7 +152,7 @@ impl Topology {
         self.epoch.load(Acquire)
     }
 
-    /// Tells of each new map, by its epoch.
+    /// Notifies of each new map, by its epoch.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
@@ -173,17 +172,17 @@ impl Topology {
         self.map.read().owner_of(key).cloned()
     }
 
-    /// What an operator should know of Sentinels, and of slots.
+    /// Warnings about Sentinels and slots.
     pub(crate) fn warnings(&self) -> Vec<String> {
         self.warnings.lock().clone()
     }
 
-    /// A node may not serve any more: learns the topology anew, at once.
+    /// Reads the topology at once, since a node may be down.
     pub(crate) fn doubt(&self) {
         self.doubted.notify_one();
     }
 
-    /// A node says that a slot has moved to another.
+    /// Records a node's reply that a slot has moved.
     pub(in crate::store::redis) fn moved(&self, slot: u16, address: &ServerAddress) {
         {
             let mut current = self.map.write();
@@ -201,7 +200,7 @@ impl Topology {
         self.doubt();
     }
 
-    /// The node at an address that a node of the cluster has told. It may have no slots yet.
+    /// The node at an address that another node has named. It may have no slots yet.
     pub(in crate::store::redis) fn node_at(&self, address: &ServerAddress) -> Option<Arc<RedisNode>> {
         if let Some(node) = self.map.read().node_at(address) {
             return Some(Arc::clone(node));
@@ -237,7 +236,7 @@ impl Topology {
         self.changed.send_replace(epoch);
     }
 
-    /// Keeps the map up to date, for as long as it is polled.
+    /// Keeps the map up to date while polled.
     pub(crate) async fn keep_current(&self) {
         let watches = async {
             match &self.source {
@@ -277,7 +276,7 @@ impl Topology {
         tokio::join!(watches, learns);
     }
 
-    /// Whether a node does not answer, or a slot has none.
+    /// Whether a node is down, or a slot has none.
     fn has_failing_node(&self) -> bool {
         let map = self.map();
         map.nodes.is_empty()
@@ -285,10 +284,10 @@ impl Topology {
             || map.slots.as_ref().is_some_and(|slots| slots.contains(&NO_NODE))
     }
 
-    /// Asks the Sentinels or the nodes which servers there are, and takes their answer over.
+    /// Reads the topology from Sentinels or nodes, and adopts it.
     ///
     /// # Errors
-    /// None of them answers.
+    /// None of them replies.
     pub async fn learn(&self) -> Result<(), Unavailable> {
         Ok(self.ask_who_knows().await?)
     }
@@ -310,9 +309,9 @@ impl Topology {
         }
     }
 
-    /// The map of one node, of those that serve if possible. Each time another is asked first: one that is cut off from the
-    /// others does not know what has changed. Where a node does not know of all slots, as one that has joined no cluster or
-    /// has forgotten its own, the others are asked as well, and the map with the most slots counts.
+    /// Reads the map from one node, preferably one that is up. Each time it begins with another: a node that is cut off
+    /// has an outdated map. If a node does not know all slots, since it has left the cluster or forgotten it, others
+    /// are asked, too, and the map with the most slots is used.
     async fn ask_cluster(&self, seeds: &[Server]) -> Result<ClusterView, Failure> {
         let map = self.map();
         let is_failing =
@@ -339,7 +338,7 @@ impl Topology {
         fullest.ok_or(failure)
     }
 
-    /// Finds out of new nodes whether one script may use keys of several slots. Until then none does.
+    /// Tests new nodes for scripts with keys of several slots. Until then none gets one.
     async fn test_nodes(&self) {
         // With `cluster.strict` all keys are in one slot.
         if self.prefix.starts_with('{') {
@@ -349,7 +348,7 @@ impl Topology {
         let test = async |node: &Arc<RedisNode>| {
             let is_foreign =
                 |key: &String| map.owner_of(key.as_bytes()).is_some_and(|owner| !Arc::ptr_eq(owner, node));
-            // A node that has all slots needs no test: whatever it is asked for, it has.
+            // A node with all slots needs no test.
             let foreign =
                 (0..1_000).map(|number| format!("{}:{{{number}}}:audit", self.prefix)).find(is_foreign);
             let Some(key) = foreign else { return };
@@ -361,7 +360,7 @@ impl Topology {
                     }
                     node.set_takes_any_slots(is_taken);
                 }
-                // It is tested again when the topology is learned next.
+                // Tested again with the next read of the topology.
                 Ok(Err(failure)) => {
                     tracing::debug!(error = %failure.reason(), "a Redis node can't be tested: {}", failure.reason());
                 }
@@ -409,7 +408,7 @@ impl Topology {
         }
     }
 
-    /// Takes the primary over that Sentinels name.
+    /// Adopts the primary that Sentinels name.
     fn adopt_primary(&self, address: &ServerAddress) -> Result<(), Failure> {
         let TopologySource::Sentinels(group) = &self.source else { return Ok(()) };
         let mut current = self.map.write();
@@ -431,7 +430,7 @@ impl Topology {
     /// Compares our slots with the server's: a difference would split limits.
     ///
     /// # Errors
-    /// No node answers, or its slots are others.
+    /// No node replies, or its slots differ.
     pub(crate) async fn test_slots(&self) -> Result<(), Failure> {
         if !self.is_cluster() {
             return Ok(());
