@@ -68,14 +68,14 @@ local function remember_lift(key, lifted_at)
 end
 
 for base = 4, #ARGV - WIDTH + 1, WIDTH do
-  local what, key, mode = ARGV[base], ARGV[base + 1], ARGV[base + 2]
+  local action, key, mode = ARGV[base], ARGV[base + 1], ARGV[base + 2]
   local lasts, ago, level = tonumber(ARGV[base + 3]), tonumber(ARGV[base + 4]), tonumber(ARGV[base + 5])
   local rule, json, ban = ARGV[base + 6], ARGV[base + 7], mode .. ' ' .. key
-  if what == 'lift' or what == 'forget' then
+  if action == 'lift' or action == 'forget' then
     local enforced, shadow = lift('e ' .. key, now - ago), lift('s ' .. key, now - ago)
     -- A lift that an instance sends again keeps the counts since then.
     local is_known = (tonumber(redis.call('ZSCORE', lifts, key) or 0) or 0) + 1000000 >= now - ago
-    if what == 'lift' then
+    if action == 'lift' then
       remember_lift(key, now - ago)
     end
     local is_banned = redis.call('ZSCORE', bans, 'e ' .. key) or redis.call('ZSCORE', bans, 's ' .. key)
@@ -86,7 +86,7 @@ for base = 4, #ARGV - WIDTH + 1, WIDTH do
       publish_change(channel, new_epoch, 'lifted', key)
     end
   elseif lasts > 0 then
-    if what == 'give' then
+    if action == 'give' then
       put_ban(channel, new_epoch, ban, lasts, now - ago, level, json, max_bans)
     else
       merge(key, ban, lasts, now - ago, level, rule, json)

@@ -125,7 +125,7 @@ while at <= size do
     end
   else
     for _ = 1, count do
-      local position, check_at, answer = n + 1, at, 2
+      local position, check_at, admission = n + 1, at, 2
       reply[position], n = 0, position
       for i = 1, checks do
         local policy, cost = policies[batch[run_at + 2 * i]], batch[run_at + 2 * i + 1]
@@ -137,8 +137,8 @@ while at <= size do
         end
         n, admits = algorithm.read(state, policy, now, cost, reply, n, batch[at + 1])
         outcomes[i] = admits or before_status
-        if not admits and policy.flags % 2 == 0 and answer ~= 0 then
-          answer = changed[limit] and not (not_taken and not_taken[limit]) and -1 or 0
+        if not admits and policy.flags % 2 == 0 and admission ~= 0 then
+          admission = changed[limit] and not (not_taken and not_taken[limit]) and -1 or 0
         end
         at = at + algorithm.width
       end
@@ -146,11 +146,11 @@ while at <= size do
         local policy, cost, outcome = policies[batch[run_at + 2 * i]], batch[run_at + 2 * i + 1], outcomes[i]
         local algorithm, limit, detail = policy.algorithm, batch[check_at], batch[check_at + 1]
         local state = states[limit]
-        if cost > 0 and answer > 0 and outcome == true then
+        if cost > 0 and admission > 0 and outcome == true then
           algorithm.take(state, policy, cost, detail)
           if not changed[limit] then changed[limit] = policy end
-          answer = 1
-        elseif cost > 0 and answer < 1 and outcome ~= true and policy.flags == 2
+          admission = 1
+        elseif cost > 0 and admission < 1 and outcome ~= true and policy.flags == 2
           and algorithm.count_denied(state, policy, cost) then
           if not changed[limit] then
             changed[limit], not_taken = policy, not_taken or {}
@@ -160,7 +160,7 @@ while at <= size do
         end
         check_at = check_at + algorithm.width
       end
-      reply[position] = answer
+      reply[position] = admission
     end
   end
 end

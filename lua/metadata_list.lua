@@ -17,8 +17,8 @@
 -- While its slot is being moved, a removed key can't be written: no list is empty between two commands. A list of
 -- entries that is already on the other node, or would begin here, can't be read or written: its entries are lost, but
 -- no count is.
-local function is_elsewhere(answer)
-  local why = type(answer) == 'table' and answer.err
+local function is_elsewhere(reply)
+  local why = type(reply) == 'table' and reply.err
   return why and string.find(why, 'non local key', 1, true)
 end
 

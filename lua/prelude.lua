@@ -44,8 +44,8 @@ end
 
 -- Whether an unexpected reply of try_call says that the key has another type. Such a key counts as absent. Any other
 -- error is raised: a key that may not be read is not an unused limit.
-local function is_wrong_type(answer)
-  local why = answer.err
+local function is_wrong_type(reply)
+  local why = reply.err
   if why and not string.find(why, 'WRONGTYPE', 1, true) then error(why, 0) end
   return why ~= nil
 end

@@ -69,7 +69,7 @@ struct LocalDenial {
     cost: u64,
     /// When the store's decision arrived, in microseconds. The store decided earlier, so times that count from here
     /// never end too early.
-    answered: i64,
+    decided: i64,
     /// When the store must decide again.
     until: i64,
 }
@@ -98,10 +98,10 @@ impl LocalDenials {
         if denial.kind != check.policy.kind || *denial.tiers != *check.policy.tiers {
             return None;
         }
-        if now >= denial.until || now < denial.answered || check.cost != denial.cost {
+        if now >= denial.until || now < denial.decided || check.cost != denial.cost {
             return None;
         }
-        let passed = now - denial.answered;
+        let passed = now - denial.decided;
         Some(Verdict {
             reset: (denial.verdict.reset - passed).max(0),
             retry_after: denial.verdict.retry_after.map(|after| (after - passed).max(0)),
@@ -116,7 +116,7 @@ impl LocalDenials {
         check: &Check<'_>,
         cost: u64,
         verdict: Verdict,
-        (asked, answered): (i64, i64),
+        (asked, decided): (i64, i64),
         epoch: Epoch,
     ) {
         if !is_cacheable(check.policy) {
@@ -126,15 +126,15 @@ impl LocalDenials {
             self.clear();
             self.epoch = epoch;
         }
-        self.expire(answered);
+        self.expire(decided);
         // An invalidation may have arrived, or been lost, since the store was called.
         let latest = asked.saturating_add(self.max_age);
-        let until = verdict.retry_after.map_or(latest, |after| answered.saturating_add(after).min(latest));
+        let until = verdict.retry_after.map_or(latest, |after| decided.saturating_add(after).min(latest));
         let DeniedLimitRef { policy, member, .. } = DeniedLimitRef::new(check);
         let limit = DeniedLimit { policy, identifier: check.identifier.clone(), member };
         let (kind, tiers) = (check.policy.kind, SmallVec::from_slice(&check.policy.tiers));
-        let denial = LocalDenial { verdict, kind, tiers, cost, answered, until };
-        self.insertions.push_back((answered, limit.clone()));
+        let denial = LocalDenial { verdict, kind, tiers, cost, decided, until };
+        self.insertions.push_back((decided, limit.clone()));
         self.by_limit.insert(limit, denial);
     }
 
@@ -144,7 +144,7 @@ impl LocalDenials {
             if self.insertions.len() < MAX_DENIALS && inserted.saturating_add(MAX_AGE) > now {
                 break;
             }
-            if self.by_limit.get(limit).is_some_and(|denial| denial.answered == *inserted) {
+            if self.by_limit.get(limit).is_some_and(|denial| denial.decided == *inserted) {
                 self.by_limit.swap_remove(limit);
             }
             self.insertions.pop_front();
@@ -215,7 +215,7 @@ mod tests {
             ("another identifier", check(&policy, "ip:10", 2), 1_000),
             ("another policy", check(&other, "ip:1", 2), 1_000),
             ("the time has come", check(&policy, "ip:1", 2), 401_000),
-            ("before it was answered", check(&policy, "ip:1", 2), 999),
+            ("before it was decided", check(&policy, "ip:1", 2), 999),
         ] {
             assert_eq!(denials.find(&check, Epoch(0), now), None, "{what}");
         }
@@ -225,16 +225,16 @@ mod tests {
     #[test]
     fn a_denial_ends_no_earlier_than_its_limit_frees_whenever_the_store_decided() {
         let policy = policy();
-        let (asked, answered, after) = (10_000, 60_000, 400_000);
+        let (asked, decided, after) = (10_000, 60_000, 400_000);
         let mut denials = LocalDenials::new(MAX_AGE);
-        let times = (asked, answered);
+        let times = (asked, decided);
         denials.insert(&check(&policy, "ip:1", 1), 1, denied(Some(after)), times, Epoch(0));
-        for now in [answered, answered + 1, answered + after - 1] {
+        for now in [decided, decided + 1, decided + after - 1] {
             let found = denials.find(&check(&policy, "ip:1", 1), Epoch(0), now).unwrap();
             // The store may have decided as late as it returned.
-            assert_eq!(now + found.retry_after.unwrap(), answered + after, "at {now}");
+            assert_eq!(now + found.retry_after.unwrap(), decided + after, "at {now}");
         }
-        assert!(denials.find(&check(&policy, "ip:1", 1), Epoch(0), answered + after).is_none());
+        assert!(denials.find(&check(&policy, "ip:1", 1), Epoch(0), decided + after).is_none());
         denials.insert(&check(&policy, "ip:1", 1), 1, denied(Some(60 * MAX_AGE)), times, Epoch(0));
         assert!(denials.find(&check(&policy, "ip:1", 1), Epoch(0), asked + MAX_AGE - 1).is_some());
         assert!(denials.find(&check(&policy, "ip:1", 1), Epoch(0), asked + MAX_AGE).is_none());

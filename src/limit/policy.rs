@@ -175,14 +175,14 @@ impl Policy {
 
     /// Whether a request with this response is counted; `None` if that is not known yet. A lease does not depend on the
     /// response: it ends with its request.
-    pub fn counts(&self, answer: AnswerStatus) -> Option<bool> {
+    pub fn counts(&self, response: AnswerStatus) -> Option<bool> {
         let Some(count) = self.count.as_ref().filter(|_| self.kind != Kind::Concurrency) else {
             return Some(true);
         };
-        if count.statuses.contains(answer.http.as_u16()) {
+        if count.statuses.contains(response.http.as_u16()) {
             return Some(true);
         }
-        match answer.grpc {
+        match response.grpc {
             _ if count.grpc_statuses.is_empty() => Some(false),
             GrpcOutcome::Pending => None,
             GrpcOutcome::Known(status) => {

@@ -37,16 +37,16 @@ type Group = SmallVec<[usize; 2]>;
 /// The result of one shard.
 struct Part {
     group: Group,
-    answer: Result<Decision, Unavailable>,
+    result: Result<Decision, Unavailable>,
 }
 
 impl Part {
     fn is_admitted(&self) -> bool {
-        self.answer.as_ref().is_ok_and(|decision| decision.admitted)
+        self.result.as_ref().is_ok_and(|decision| decision.admitted)
     }
 
     fn is_denied(&self) -> bool {
-        self.answer.as_ref().is_ok_and(|decision| !decision.admitted)
+        self.result.as_ref().is_ok_and(|decision| !decision.admitted)
     }
 }
 
@@ -64,7 +64,7 @@ impl<S: Store> ShardedStore<S> {
         if groups.len() == 1 {
             match self.store.decide(checks).await {
                 Err(Unavailable::Moving) => {}
-                answer => return answer,
+                result => return result,
             }
         }
         let parts = self.decide_groups(checks, groups).await;
@@ -124,8 +124,8 @@ impl<S: Store> ShardedStore<S> {
     /// Records how far the address is from its limits, by decisions of the store, which was called at the time `asked`.
     fn note_room(&self, checks: &[Check<'_>], parts: &[Part], asked: Instant) {
         let mut room = self.room.borrow_mut();
-        for Part { group, answer } in parts {
-            let of_store = answer.as_ref().ok().filter(|decision| decision.source == DecisionSource::Store);
+        for Part { group, result } in parts {
+            let of_store = result.as_ref().ok().filter(|decision| decision.source == DecisionSource::Store);
             for (nth, check) in group.iter().map(|&index| &checks[index]).enumerate() {
                 if is_by_address(check) {
                     let verdict = of_store.and_then(|decision| decision.verdicts.get(nth));
@@ -137,17 +137,17 @@ impl<S: Store> ShardedStore<S> {
 
     /// Decides over checks of one shard: together, or one by one while their slot is being moved.
     async fn decide_group(&self, checks: &[Check<'_>], group: Group) -> SmallVec<[Part; 1]> {
-        let answer = self.store.decide(&select(checks, &group)).await;
-        if !matches!(answer, Err(Unavailable::Moving)) || group.len() == 1 {
-            return SmallVec::from_iter([Part { group, answer }]);
+        let result = self.store.decide(&select(checks, &group)).await;
+        if !matches!(result, Err(Unavailable::Moving)) || group.len() == 1 {
+            return SmallVec::from_iter([Part { group, result }]);
         }
         let (by_address, others): (Group, Group) =
             group.into_iter().partition(|&index| is_by_address(&checks[index]));
         let mut parts = SmallVec::new();
         for index in by_address.into_iter().chain(others) {
             let group = Group::from_slice(&[index]);
-            let answer = self.store.decide(&select(checks, &group)).await;
-            let part = Part { group, answer };
+            let result = self.store.decide(&select(checks, &group)).await;
+            let part = Part { group, result };
             let is_admitted = part.is_admitted();
             parts.push(part);
             if !is_admitted {
@@ -164,11 +164,11 @@ impl<S: Store> ShardedStore<S> {
                 Err(Unavailable::Moving) if group.len() > 1 => {
                     let each = group.iter().map(|&index| async move {
                         let group = Group::from_slice(&[index]);
-                        Part { answer: self.store.look(&select(checks, &group)).await, group }
+                        Part { result: self.store.look(&select(checks, &group)).await, group }
                     });
                     join_all(each).await
                 }
-                answer => vec![Part { group, answer }],
+                result => vec![Part { group, result }],
             }
         });
         join_all(looks).await.into_iter().flatten().collect()
@@ -186,8 +186,8 @@ impl<S: Store> ShardedStore<S> {
         let mut verdicts: SmallVec<[Verdict; 2]> = SmallVec::from_elem(Verdict::UNKNOWN, checks.len());
         let mut deciding: Option<Receipt> = None;
         let is_denied = parts.iter().any(Part::is_denied);
-        for Part { group, answer } in parts {
-            let decision = match answer {
+        for Part { group, result } in parts {
+            let decision = match result {
                 Ok(decision) => decision,
                 Err(_) if is_denied => {
                     // Leases may still have been taken: the code that releases them has to know.
@@ -223,7 +223,7 @@ impl<S: Store> ShardedStore<S> {
     /// Refunds the taken units once: an unconfirmed refund may have been done.
     async fn refund_parts(&self, checks: &[Check<'_>], parts: &[Part]) {
         let admitted = parts.iter().filter_map(|part| {
-            let decision = part.answer.as_ref().ok().filter(|decision| decision.admitted)?;
+            let decision = part.result.as_ref().ok().filter(|decision| decision.admitted)?;
             Some((&part.group, decision))
         });
         let taken = admitted.flat_map(|(group, decision)| {
@@ -281,8 +281,8 @@ impl<S: Store> Store for ShardedStore<S> {
         let mut verdicts: SmallVec<[Verdict; 2]> = SmallVec::from_elem(Verdict::UNKNOWN, checks.len());
         let (mut source, mut time) = (DecisionSource::Store, 0);
         let is_denied = parts.iter().any(Part::is_denied);
-        for Part { group, answer } in parts {
-            let decision = match answer {
+        for Part { group, result } in parts {
+            let decision = match result {
                 Ok(decision) => decision,
                 Err(_) if is_denied => continue,
                 Err(unavailable) => return Err(unavailable),

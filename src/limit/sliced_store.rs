@@ -122,7 +122,7 @@ impl<S: Store> SlicedStore<S> {
                         // If another check denied the request, an admitting verdict reports the units that would be
                         // left.
                         if may_have_slice(check) && (decision.admitted || !verdict.admitted) {
-                            verdict = self.slices.answered(check, verdict, now, epoch);
+                            verdict = self.slices.note_verdict(check, verdict, now, epoch);
                         }
                         let after_denial = match is_sliced(check) && !verdict.admitted {
                             true => self.slices.spend_after_denial(check, now),
@@ -155,7 +155,7 @@ impl<S: Store> SlicedStore<S> {
                             let fits = verdict.remaining >= check.cost;
                             (is_short, is_denied) = (is_short | fits, is_denied | !fits);
                             *plan = CheckPlan::AskStore;
-                            let verdict = self.slices.answered(check, verdict, now, epoch);
+                            let verdict = self.slices.note_verdict(check, verdict, now, epoch);
                             // The slice does not fit, but the check does.
                             if fits { admitting(verdict) } else { verdict }
                         }

@@ -91,7 +91,7 @@ impl Slices {
         Self { instances, hasher: foldhash::quality::RandomState::default(), shards }
     }
 
-    /// The current epoch, for [`Slices::answered`].
+    /// The current epoch, for [`Slices::note_verdict`].
     pub(super) fn epoch(&self) -> Epoch {
         self.instances.epoch()
     }
@@ -181,7 +181,13 @@ impl Slices {
 
     /// Records the store's `verdict` on a check's own units, decided at about the time `asked`. Returns the verdict
     /// with the units left in the slice added.
-    pub(super) fn answered(&self, check: &Check<'_>, verdict: Verdict, asked: i64, epoch: Epoch) -> Verdict {
+    pub(super) fn note_verdict(
+        &self,
+        check: &Check<'_>,
+        verdict: Verdict,
+        asked: i64,
+        epoch: Epoch,
+    ) -> Verdict {
         let limit = SlicedLimit::new(check);
         let mut shard = self.shard(&limit);
         let end = asked.saturating_add(verdict.reset);

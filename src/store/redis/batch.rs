@@ -124,7 +124,7 @@ impl PackedValues {
 /// A request that waits for its reply, and the reply's length in numbers.
 #[derive(Debug)]
 struct Waiter {
-    answer: oneshot::Sender<DecisionReply>,
+    sender: oneshot::Sender<DecisionReply>,
     numbers: usize,
 }
 
@@ -181,9 +181,9 @@ impl Batch {
             _ => self.runs.push(Run { requests: 1, terms, end }),
         }
         self.reply_len += 1 + numbers;
-        let (answer, answered) = oneshot::channel();
-        self.waiters.push(Waiter { answer, numbers });
-        answered
+        let (sender, receiver) = oneshot::channel();
+        self.waiters.push(Waiter { sender, numbers });
+        receiver
     }
 
     /// Makes this a batch of one request that writes nothing. At most one of its checks may be on the same limit.
@@ -202,9 +202,9 @@ impl Batch {
         }
         self.refunds = packed;
         self.refund_count += taken.len() as u64;
-        let (answer, answered) = oneshot::channel();
-        self.refund_waiters.push(answer);
-        answered
+        let (sender, receiver) = oneshot::channel();
+        self.refund_waiters.push(sender);
+        receiver
     }
 
     fn terms(&mut self, check: &Check<'_>) -> Terms {
@@ -310,7 +310,7 @@ impl Batch {
 
     /// Sends each request its part of the reply. Returns the number of states that the script discarded. Returns an
     /// error, too, if only some requests failed for lack of memory.
-    pub(super) fn answer(self, reply: Result<Value, Failure>) -> Result<u64, Failure> {
+    pub(super) fn distribute(self, reply: Result<Value, Failure>) -> Result<u64, Failure> {
         let reply = reply.and_then(|reply| match reply {
             Value::BulkString(bytes) if bytes.len() == (2 + self.reply_len) * NUMBER => Ok(bytes),
             Value::BulkString(_) => Err(Failure::protocol("a reply of the wrong length")),
@@ -319,9 +319,9 @@ impl Batch {
         let reply = match reply {
             Ok(reply) => reply,
             Err(failure) => {
-                let waiters = self.waiters.into_iter().map(|waiter| waiter.answer);
-                for answer in waiters.chain(self.refund_waiters) {
-                    let _gone = answer.send(Err(failure.clone()));
+                let waiters = self.waiters.into_iter().map(|waiter| waiter.sender);
+                for sender in waiters.chain(self.refund_waiters) {
+                    let _gone = sender.send(Err(failure.clone()));
                 }
                 return Err(failure);
             }
@@ -332,17 +332,17 @@ impl Batch {
         let mut next = || rest.next().unwrap_or_default();
         let (discarded, time) = (next(), next());
         let outcome = u64::try_from(discarded).map_err(|_| Failure::out_of_memory());
-        for Waiter { answer, numbers } in self.waiters {
+        for Waiter { sender, numbers } in self.waiters {
             let admitted = next();
             let numbers = (0..numbers).map(|_| next()).collect();
-            let _gone = answer.send(match admitted {
+            let _gone = sender.send(match admitted {
                 // The request was to be counted, or was denied because another was.
                 1 | -1 if outcome.is_err() => Err(Failure::out_of_memory()),
                 _ => Ok(RequestReply { time, admitted: admitted > 0, numbers }),
             });
         }
-        for answer in self.refund_waiters {
-            let _gone = answer.send(Ok(RequestReply { time, admitted: true, numbers: SmallVec::new() }));
+        for sender in self.refund_waiters {
+            let _gone = sender.send(Ok(RequestReply { time, admitted: true, numbers: SmallVec::new() }));
         }
         outcome
     }
@@ -374,8 +374,8 @@ mod tests {
         let mut add = |&(policy, cost): &(&Policy, u64)| {
             batch.add("ratelimit", &[Check { policy, identifier: "ip:1".into(), cost, detail: Detail::None }])
         };
-        let answers = costs.iter().map(&mut add).collect();
-        (batch, answers)
+        let receivers = costs.iter().map(&mut add).collect();
+        (batch, receivers)
     }
 
     fn reply(numbers: &[i64]) -> Value {
@@ -394,36 +394,38 @@ mod tests {
     #[test]
     fn each_request_gets_its_part_of_the_reply() {
         let policy = policy(0);
-        let (batch, mut answers) = batch_of(&[(&policy, 1), (&policy, 0), (&policy, 20)]);
-        let told = reply(&[3, 1_800_000_000_000_000, 1, 4, 60_000_000, 2, 5, 59_999_999, 0, 5, 1]);
-        assert!(batch.answer(Ok(told)).is_ok_and(|discarded| discarded == 3));
-        let mut next = || answers.remove(0).try_recv().unwrap().unwrap();
+        let (batch, mut receivers) = batch_of(&[(&policy, 1), (&policy, 0), (&policy, 20)]);
+        let written = reply(&[3, 1_800_000_000_000_000, 1, 4, 60_000_000, 2, 5, 59_999_999, 0, 5, 1]);
+        assert!(batch.distribute(Ok(written)).is_ok_and(|discarded| discarded == 3));
+        let mut next = || receivers.remove(0).try_recv().unwrap().unwrap();
         for (admitted, numbers) in [(true, [4, 60_000_000]), (true, [5, 59_999_999]), (false, [5, 1])] {
-            let answer = next();
-            assert_eq!((answer.time, answer.admitted), (1_800_000_000_000_000, admitted));
-            assert_eq!(answer.numbers[..], numbers);
+            let reply = next();
+            assert_eq!((reply.time, reply.admitted), (1_800_000_000_000_000, admitted));
+            assert_eq!(reply.numbers[..], numbers);
         }
     }
 
     #[test]
     fn where_memory_lacks_only_requests_that_were_to_be_counted_fail() {
         let policy = policy(0);
-        let (batch, mut answers) = batch_of(&[(&policy, 1), (&policy, 20), (&policy, 0), (&policy, 20)]);
-        assert!(batch.answer(Ok(reply(&[-1, 7, 1, 4, 6, -1, 4, 6, 2, 4, 6, 0, 4, 6]))).is_err());
-        let mut next = || answers.remove(0).try_recv().unwrap();
+        let (batch, mut receivers) = batch_of(&[(&policy, 1), (&policy, 20), (&policy, 0), (&policy, 20)]);
+        assert!(batch.distribute(Ok(reply(&[-1, 7, 1, 4, 6, -1, 4, 6, 2, 4, 6, 0, 4, 6]))).is_err());
+        let mut next = || receivers.remove(0).try_recv().unwrap();
         assert!(next().is_err());
         assert!(next().is_err(), "it was denied because the first was counted");
-        assert!(next().is_ok_and(|answer| answer.admitted));
-        assert!(next().is_ok_and(|answer| !answer.admitted));
+        assert!(next().is_ok_and(|reply| reply.admitted));
+        assert!(next().is_ok_and(|reply| !reply.admitted));
     }
 
     #[test]
     fn a_reply_that_is_none_fails_all() {
         let policy = policy(0);
-        for told in [reply(&[0, 7, 1, 4]), reply(&[0, 7, 1, 4, 6, 0]), Value::Array(Vec::new()), Value::Nil] {
-            let (batch, mut answers) = batch_of(&[(&policy, 1)]);
-            assert!(batch.answer(Ok(told)).is_err());
-            assert!(answers.remove(0).try_recv().unwrap().is_err());
+        for written in
+            [reply(&[0, 7, 1, 4]), reply(&[0, 7, 1, 4, 6, 0]), Value::Array(Vec::new()), Value::Nil]
+        {
+            let (batch, mut receivers) = batch_of(&[(&policy, 1)]);
+            assert!(batch.distribute(Ok(written)).is_err());
+            assert!(receivers.remove(0).try_recv().unwrap().is_err());
         }
     }
 }

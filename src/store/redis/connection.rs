@@ -208,22 +208,22 @@ pub(super) struct LinkConnection {
 }
 
 /// A call in progress. If it is cancelled, the connection must not be used any more.
-struct Awaited<'a> {
+struct PendingCall<'a> {
     connection: &'a LinkConnection,
-    is_answered: bool,
+    is_done: bool,
 }
 
-impl Drop for Awaited<'_> {
+impl Drop for PendingCall<'_> {
     fn drop(&mut self) {
-        if !self.is_answered {
+        if !self.is_done {
             self.connection.broken.set(true);
         }
     }
 }
 
-impl Awaited<'_> {
-    fn answered<T>(mut self, reply: &Result<T, RedisError>) {
-        self.is_answered = true;
+impl PendingCall<'_> {
+    fn finish<T>(mut self, reply: &Result<T, RedisError>) {
+        self.is_done = true;
         if reply.as_ref().is_err_and(failure::breaks_the_connection) {
             self.connection.broken.set(true);
         }
@@ -234,12 +234,12 @@ impl LinkConnection {
     /// Runs a command.
     pub(super) async fn ask(&self, command: &Cmd) -> Result<Value, RedisError> {
         let mut inner = self.inner.clone()?;
-        let awaited = Awaited { connection: self, is_answered: false };
+        let pending = PendingCall { connection: self, is_done: false };
         let reply = match inner.req_packed_command(command).await {
             Ok(Value::ServerError(error)) => Err(error.into()),
             reply => reply,
         };
-        awaited.answered(&reply);
+        pending.finish(&reply);
         reply
     }
 
@@ -250,7 +250,7 @@ impl LinkConnection {
     /// The first error among the replies.
     pub(super) async fn ask_after(&self, before: Vec<Cmd>, command: &Cmd) -> Result<Value, RedisError> {
         let mut inner = self.inner.clone()?;
-        let awaited = Awaited { connection: self, is_answered: false };
+        let pending = PendingCall { connection: self, is_done: false };
         let mut pipeline = redis::pipe();
         for first in before {
             pipeline.add_command(first);
@@ -267,7 +267,7 @@ impl LinkConnection {
             }
             last.ok_or_else(|| (ErrorKind::UnexpectedReturnType, "no reply to several commands").into())
         });
-        awaited.answered(&reply);
+        pending.finish(&reply);
         reply
     }
 

@@ -197,10 +197,10 @@ impl NodeLink {
     /// The result that [`NodeLink::decide`] would return, without changing anything. Returns within the timeout.
     pub(super) async fn look(&self, scope: BatchScope, checks: &[Check<'_>]) -> DecisionReply {
         let mut batch = Batch::new(scope, Instant::now() + self.0.config.timeout);
-        let answer = batch.look(&self.0.config.prefix, checks);
+        let reply = batch.look(&self.0.config.prefix, checks);
         self.0.queue.borrow_mut().push_back(batch);
         self.0.wake();
-        answer.await.unwrap_or_else(|_| Err(Failure::abandoned()))
+        reply.await.unwrap_or_else(|_| Err(Failure::abandoned()))
     }
 
     /// Refunds what was taken. Returns within the timeout.
@@ -213,9 +213,9 @@ impl NodeLink {
         scope: BatchScope,
         add: impl FnOnce(&mut Batch, &str) -> Receiver<DecisionReply>,
     ) -> DecisionReply {
-        let answer = self.0.enqueue(scope, add);
+        let reply = self.0.enqueue(scope, add);
         self.0.wake();
-        answer.await.unwrap_or_else(|_| Err(Failure::abandoned()))
+        reply.await.unwrap_or_else(|_| Err(Failure::abandoned()))
     }
 
     /// A connection for other commands; the pool may have to open one.
@@ -236,9 +236,9 @@ impl Inner {
             return add(batch, &self.config.prefix);
         }
         let mut batch = Batch::new(scope, Instant::now() + self.config.timeout);
-        let answer = add(&mut batch, &self.config.prefix);
+        let reply = add(&mut batch, &self.config.prefix);
         queue.push_back(batch);
-        answer
+        reply
     }
 
     /// Ensures that a sender task sends the queued requests. One batch in flight is enough while its reply arrives
@@ -310,7 +310,7 @@ impl Inner {
             if connection.as_ref().is_some_and(SharedConnection::is_broken) {
                 self.release(connection.take());
             }
-            let outcome = batch.answer(reply);
+            let outcome = batch.distribute(reply);
             self.report(&outcome, size, begun);
             // The requests that follow these replies join the next round.
             task::yield_now().await;

@@ -296,9 +296,9 @@ impl Topology {
         match &self.source {
             TopologySource::Server => Ok(()),
             TopologySource::Sentinels(group) => {
-                let answer = group.ask(self.ask_timeout).await;
-                *self.warnings.lock() = answer.warnings;
-                self.adopt_primary(&answer.primary?)
+                let report = group.ask(self.ask_timeout).await;
+                *self.warnings.lock() = report.warnings;
+                self.adopt_primary(&report.primary?)
             }
             TopologySource::Cluster(seeds) => {
                 let view = self.ask_cluster(seeds).await?;
