@@ -153,7 +153,7 @@ pub enum DecisionSource {
     Slice,
     /// The worker itself, since the store denied the same check a moment ago.
     LocalDenial,
-    /// The policies' `on_store_error`, since the store could not be asked.
+    /// The policies' `on_store_error`, since the store could not be called.
     Fallback,
 }
 

@@ -125,7 +125,7 @@ fn allocated(length: usize) -> usize {
 /// only this.
 ///
 /// # Errors
-/// Redis refuses or can't be asked.
+/// Redis refuses the call or can't be reached.
 pub(super) async fn to_be_swept<const N: usize>(
     connection: &mut impl ConnectionLike,
     tables: [&RecordTable; N],
@@ -164,7 +164,7 @@ impl RecordTable {
     /// Writes entries.
     ///
     /// # Errors
-    /// Redis refuses or can't be asked. Some may have been written.
+    /// Redis refuses the call or can't be reached. Some may have been written.
     pub(super) async fn write(
         &self,
         connection: &mut impl ConnectionLike,
@@ -188,7 +188,7 @@ impl RecordTable {
     /// Names of some entries with expired parts. For a while, other instances do not get the same ones.
     ///
     /// # Errors
-    /// Redis refuses or can't be asked.
+    /// Redis refuses the call or can't be reached.
     pub(super) async fn sweep(
         &self,
         connection: &mut impl ConnectionLike,
@@ -202,7 +202,7 @@ impl RecordTable {
     /// Removes entries. Returns the bytes that the table takes then.
     ///
     /// # Errors
-    /// Redis refuses or can't be asked.
+    /// Redis refuses the call or can't be reached.
     pub(super) async fn remove(
         &self,
         connection: &mut impl ConnectionLike,

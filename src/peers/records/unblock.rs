@@ -22,7 +22,7 @@ const ATTEMPTS: usize = 10;
 /// stored, for records that are not published yet.
 ///
 /// # Errors
-/// Redis refuses or can't be asked. It may be marked all the same.
+/// Redis refuses the call or can't be reached. It may be marked all the same.
 pub(super) async fn unblock(
     connection: &mut impl ConnectionLike,
     scope: &RecordScope,

@@ -25,7 +25,7 @@ const SWEEPS_PER_ROUND: usize = 8;
 /// epoch.
 ///
 /// # Errors
-/// Redis refuses or can't be asked.
+/// Redis refuses the call or can't be reached.
 pub async fn publish_round(
     connection: &mut impl ConnectionLike,
     scope: &RecordScope,
