@@ -120,8 +120,9 @@ pub(super) struct Inner {
     pool: Pool<Manager>,
     /// Connections in use.
     in_use: RefCell<Vec<SharedConnection>>,
-    /// Senders that wait for a connection from the pool, and the queue of senders that wait for them.
+    /// Senders that wait for a connection from the pool.
     opening: Cell<u32>,
+    /// Wakes the senders that wait for one of those to get its connection.
     opened: Notify,
     queue: RefCell<VecDeque<Batch>>,
     /// Tasks that send batches, each with one in flight.
