@@ -5,6 +5,6 @@ mod mapping;
 mod other_name;
 mod slips;
 
-pub(super) use cursor::{Cursor, Findings, ReadContext};
+pub(super) use cursor::{Cursor, Findings, NamedEntry, ReadContext};
 pub(super) use mapping::{MappingCursor, NameTable};
 pub(super) use other_name::OtherName;

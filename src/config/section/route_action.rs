@@ -4,11 +4,10 @@ use bytes::Bytes;
 use http::HeaderValue;
 
 use super::{
-    message_changes::TextReader, other_names, policies::reply_fields, redirect::redirect,
-    upstreams::Upstreams, user::IdentitySources,
+    message_changes::TextReader, other_names, redirect::redirect, upstreams::Upstreams, user::IdentitySources,
 };
 use crate::config::{
-    model::{PathPattern, RouteAction, RouteReply},
+    model::{PathPattern, RouteAction, RouteReply, reply_fields},
     reader::{Cursor, MappingCursor},
     redact::has_no_credentials,
     settings,

@@ -4,13 +4,11 @@
 //! the `Mapping` that it reads, and a debug build stops where the two differ in a key; the tests hold types, ranges,
 //! defaults and examples against what the readers say.
 
-mod bans;
 mod derived;
 mod entries;
 mod explain;
 mod markdown;
 mod place;
-mod policies;
 mod root;
 mod routes;
 mod schema;
@@ -20,13 +18,11 @@ pub(super) mod text;
 mod upstreams;
 
 pub(super) use self::{
-    bans::{ABUSE, BAN},
     derived::{
-        Ignored, Read, ReadOver, Settings, Value, count_in, duration_in, flatten, parsed, share_up_to,
-        size_in,
+        Ignored, Read, ReadOver, Settings, Value, count_in, duration_in, flatten, opened, parsed,
+        share_up_to, size_in,
     },
     place::Place,
-    policies::{COST, COUNT, OVERRIDE, POLICY, RECORD, REPLY},
     root::{ADDRESSES_FILE, ROOT, SHUTDOWN},
     routes::{CORS, HEADER_EDITS, MATCH, REDIRECT, REWRITE, ROUTE, ROUTE_REPLY, SHARE},
     upstreams::{

@@ -1,8 +1,11 @@
 //! The top level.
 
-use super::{Items, Kind, LONGEST, Mapping, Setting, Settings, bans, policies, routes, text, upstreams};
+use super::{Items, Kind, LONGEST, Mapping, Setting, Settings, routes, text, upstreams};
 
-use crate::config::model::{AccessLog, ClientAddress, ClientLimits, Log, ReplyHeaders, Store, Tracing};
+use crate::config::model::{
+    Abuse, AccessLog, BansSettings, ClientAddress, ClientLimits, Log, PolicySettings, ReplyHeaders, Store,
+    Tracing,
+};
 use crate::config::section::{AdminSettings, ListenerSettings, UserSourceSettings};
 
 pub(in crate::config) static ROOT: Mapping = Mapping::new(
@@ -81,7 +84,7 @@ pub(in crate::config) static ROOT: Mapping = Mapping::new(
         .see(&["policies.*.on_store_error"]),
         Setting::new(
             "policies",
-            Kind::Names(&text::RESOURCE, &Kind::Mapping(|| &policies::POLICY), Items::Any),
+            Kind::Names(&text::RESOURCE, &Kind::Mapping(PolicySettings::mapping), Items::Any),
             "The limits, each under a name that upstreams and routes refer to.",
         )
         .unset("no limits")
@@ -89,14 +92,14 @@ pub(in crate::config) static ROOT: Mapping = Mapping::new(
         .see(&["upstreams.*.policies", "routes[].policies"]),
         Setting::new(
             "bans",
-            Kind::Mapping(|| &bans::BANS),
+            Kind::Mapping(BansSettings::mapping),
             "Rules that ban clients whose requests are denied again and again, each under a name.",
         )
         .unset("nobody is banned automatically")
         .example("{ hammering: { key: ip, after: 20/1m, for: 5m } }"),
         Setting::new(
             "abuse",
-            Kind::Mapping(|| &bans::ABUSE),
+            Kind::Mapping(Abuse::mapping),
             "What is recorded about limited clients, and for how long.",
         )
         .unset("24 hours, with user IDs in plain text")

@@ -1,7 +1,7 @@
 //! `routes`, and the settings of routes that also stand at the top level.
 
 use super::{
-    Items, Kind, LONGEST, Mapping, Rule, Setting, policies,
+    Items, Kind, LONGEST, Mapping, Rule, Setting,
     root::{ALLOW, DENY},
     text,
     upstreams::{RETRY, TIMEOUTS},
@@ -119,7 +119,7 @@ pub(in crate::config) static ROUTE: Mapping = Mapping::new(
         .see(&["routes[].split_by"]),
         Setting::new(
             "split_by",
-            policies::KEY,
+            Kind::Text(&text::KEY),
             "The key that decides which of `upstreams` gets a request: the same key gets the same one while \
              the weights stay.",
         )

@@ -1,19 +1,19 @@
-//! Warns about tiers that never deny a request, because another tier of the policy always denies it first.
+//! Limits that never deny a request, because another limit of the policy always denies it first.
 
 use crate::config::{
     model::{Algorithm, Cost, Policy, Rate, format_duration},
     reader::Cursor,
 };
 
-/// `limits` and `overrides`: the settings that the `policy` was read from.
-pub(super) fn warn(limits: Option<Cursor<'_>>, overrides: Option<Cursor<'_>>, policy: &Policy) {
+/// `limits` and `overrides`: the settings of `policy`.
+pub(in crate::config) fn warn(limits: Option<Cursor<'_>>, overrides: Option<Cursor<'_>>, policy: &Policy) {
     if let Some(limits) = limits {
         warn_of_tiers(limits, &policy.tiers, policy);
     }
     for (item, other) in
         overrides.and_then(Cursor::list).unwrap_or_default().into_iter().zip(&policy.overrides)
     {
-        if let Some(limits) = item.mapping().and_then(|mut mapping| mapping.take("limits")) {
+        if let Some(limits) = item.entry("limits") {
             warn_of_tiers(limits, &other.tiers, policy);
         }
     }
