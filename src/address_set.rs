@@ -1,11 +1,11 @@
-//! Many addresses and networks, in which one address is found quickly.
+//! A set of addresses and networks with a fast lookup.
 
 use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net};
 
-/// Addresses and networks as sorted ranges that do not touch: an address is found in as many steps as the binary logarithm
-/// of their number. IPv4-mapped addresses of IPv6 are those of IPv4.
+/// Addresses and networks as sorted ranges that do not touch: a lookup takes logarithmic time. IPv4-mapped IPv6
+/// addresses count as IPv4.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AddressSet {
     v4: Box<[(u32, u32)]>,
@@ -13,7 +13,7 @@ pub struct AddressSet {
 }
 
 impl AddressSet {
-    /// Whether the address is one of them.
+    /// Whether the set contains the address.
     pub fn contains(&self, address: IpAddr) -> bool {
         match address.to_canonical() {
             IpAddr::V4(address) => has(&self.v4, address.to_bits()),
@@ -40,7 +40,7 @@ fn has<T: Copy + Ord>(ranges: &[(T, T)], address: T) -> bool {
     behind.checked_sub(1).and_then(|index| ranges.get(index)).is_some_and(|(_, end)| address <= *end)
 }
 
-/// The same addresses in ranges that are sorted and do not touch. `next`: the address behind another.
+/// The same addresses as sorted ranges that do not touch. `next`: the following address.
 fn merged<T: Copy + Ord>(mut ranges: Vec<(T, T)>, next: impl Fn(T) -> Option<T>) -> Box<[(T, T)]> {
     ranges.sort_unstable();
     let mut merged: Vec<(T, T)> = Vec::with_capacity(ranges.len());
@@ -62,7 +62,7 @@ pub(super) fn canonical(network: &IpNet) -> IpNet {
     mapped.and_then(|(address, prefix)| Ipv4Net::new(address, prefix).ok()).map_or(*network, IpNet::V4)
 }
 
-/// A line of a file of addresses is neither an address nor a network.
+/// A line of an address file is neither an address nor a network.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} is neither an address nor a network: {text}")]
 pub struct AddressFileError {
@@ -70,10 +70,10 @@ pub struct AddressFileError {
     text: String,
 }
 
-/// Reads a file of addresses and networks, one a line. What stands behind `#` or `;` is a comment.
+/// Reads a file of addresses and networks, one per line. Text after `#` or `;` is a comment.
 ///
 /// # Errors
-/// A line has something else.
+/// A line is neither an address nor a network.
 pub fn read_addresses(file: &[u8]) -> Result<Vec<IpNet>, AddressFileError> {
     let text = String::from_utf8_lossy(file);
     let mut networks = Vec::new();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     proptest! {
-        /// It says what each network says for itself.
+        /// The set agrees with a search over its networks.
         #[test]
         fn an_address_is_found_if_a_network_has_it(
             networks in prop::collection::vec((any::<u32>(), 0_u8..=32), 0..40),

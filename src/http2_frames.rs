@@ -1,4 +1,4 @@
-//! The frames of HTTP/2 in a stream of bytes, followed as they pass, without taking anything out of it.
+//! A passive parser of HTTP/2 frames in a stream of bytes.
 
 /// Types of frames (RFC 9113, 6).
 pub const DATA: u8 = 0;
@@ -17,16 +17,16 @@ const HEADER: usize = 9;
 const INCREMENT: usize = 4;
 /// The length of the connection preface, which a client sends before its first frame (RFC 9113, 3.4).
 const PREFACE: usize = 24;
-/// Stands for the type while bytes pass that are no frame. No frame has it.
+/// The type of bytes that are not a frame. No frame has it.
 const NONE: u8 = u8::MAX;
 
-/// Where a stream of bytes has come to.
+/// The position within a stream of bytes.
 #[derive(Debug)]
 pub struct FrameFollower {
-    /// The beginning of a frame, until enough of it has come.
+    /// The beginning of a frame, until its header is complete.
     head: [u8; HEADER + INCREMENT],
     length: usize,
-    /// The frame whose payload passes, and bytes of it that are still to come.
+    /// The current frame, and the bytes of its payload that have not arrived yet.
     frame: FramePart,
     rest: usize,
 }
@@ -39,20 +39,20 @@ pub struct FramePart {
     pub stream: u32,
     /// Bytes of the payload in this part.
     pub bytes: usize,
-    /// Whether the frame ends with it.
+    /// Whether this is the end of the frame.
     pub is_last: bool,
-    /// By how much a WINDOW_UPDATE opens its window.
+    /// The increment of a WINDOW_UPDATE.
     pub increment: u32,
 }
 
 impl FramePart {
-    /// The beginning of the frame with this header.
+    /// The empty beginning of the frame with this header.
     fn new([_, _, _, kind, flags, a, b, c, d]: [u8; HEADER]) -> Self {
         let stream = u32::from_be_bytes([a, b, c, d]) & (u32::MAX >> 1);
         Self { kind, flags, stream, bytes: 0, is_last: false, increment: 0 }
     }
 
-    /// Whether its sender says nothing more on the stream.
+    /// Whether its sender has ended the stream.
     pub fn ends_stream(self) -> bool {
         match self.kind {
             DATA | HEADERS => self.is_last && self.flags & END_STREAM != 0,
@@ -63,18 +63,18 @@ impl FramePart {
 }
 
 impl FrameFollower {
-    /// Follows what a client sends, from its first byte.
+    /// Follows the bytes of a client, from the first one.
     pub fn of_client() -> Self {
         Self { rest: PREFACE, ..Self::of_server() }
     }
 
-    /// Follows what a server sends, from its first byte.
+    /// Follows the bytes of a server, from the first one.
     pub fn of_server() -> Self {
         let frame = FramePart { kind: NONE, flags: 0, stream: 0, bytes: 0, is_last: false, increment: 0 };
         Self { head: [0; HEADER + INCREMENT], length: 0, frame, rest: 0 }
     }
 
-    /// Calls `seen` with each part of a frame in `bytes`, which are the next.
+    /// Calls `seen` with each part of a frame in `bytes`, the next ones of the stream.
     pub fn follow(&mut self, mut bytes: &[u8], mut seen: impl FnMut(FramePart)) {
         while !bytes.is_empty() {
             if self.rest > 0 {
@@ -88,7 +88,7 @@ impl FrameFollower {
                 && let Some((head, rest)) = bytes.split_first_chunk::<HEADER>()
                 && head[3] != WINDOW_UPDATE
             {
-                // Most headers come whole. This saves a copy.
+                // Most headers arrive whole. This saves a copy.
                 self.begin(FramePart::new(*head), payload_length(head), &mut seen);
                 bytes = rest;
                 continue;
@@ -112,7 +112,7 @@ impl FrameFollower {
         }
     }
 
-    /// Begins `frame`, of whose payload so many bytes are still to come.
+    /// Begins `frame`. `rest`: bytes of its payload that have not arrived yet.
     #[inline]
     fn begin(&mut self, frame: FramePart, rest: usize, mut seen: impl FnMut(FramePart)) {
         self.rest = rest;
@@ -122,7 +122,7 @@ impl FrameFollower {
         self.frame = frame;
     }
 
-    /// Whether the header is that of a WINDOW_UPDATE, whose increment is to come.
+    /// Whether the header is a WINDOW_UPDATE's, with its increment still to arrive.
     fn is_update(&self) -> bool {
         let [head @ .., _, _, _, _] = &self.head;
         head[3] == WINDOW_UPDATE && payload_length(head) == INCREMENT
@@ -144,8 +144,8 @@ mod tests {
         [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
     }
 
-    /// The frames of `bytes` that come in pieces of these lengths, and then all of the rest: kind, flags, stream, length of the
-    /// payload, increment.
+    /// The frames of `bytes`, which arrive in pieces of these lengths and then all the rest: kind, flags, stream,
+    /// length of the payload, increment.
     fn followed(
         mut follower: FrameFollower,
         bytes: &[u8],

@@ -1,10 +1,10 @@
-//! Characters that deceive the eye, in text that clients choose.
+//! Invisible and misleading characters in text from clients.
 
 use std::fmt::Write;
 
 use icu_properties::{CodePointMapData, props::GeneralCategory};
 
-/// Whether a `character` is not seen, moves the cursor, breaks the line or turns the writing direction around: control
+/// Whether a `character` is invisible, moves the cursor, breaks the line or changes the writing direction: control
 /// characters (Cc), format characters (Cf) such as U+202E and U+FEFF, and separators of lines and paragraphs (Zl, Zp).
 pub fn is_invisible(character: char) -> bool {
     if character.is_ascii() {
@@ -19,7 +19,7 @@ pub fn is_invisible(character: char) -> bool {
     )
 }
 
-/// A `character` as strings in JSON escape it: `\u202e`, and in two parts above U+FFFF (RFC 8259, 7).
+/// The escape of a `character` in a JSON string: `\u202e`, and two escapes above U+FFFF (RFC 8259, 7).
 pub fn json_escape(character: char) -> String {
     let mut escape = String::new();
     for unit in character.encode_utf16(&mut [0; 2]) {

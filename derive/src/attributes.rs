@@ -27,9 +27,11 @@ pub(crate) struct MappingAttributes {
     pub(crate) written: bool,
     /// `check = path`: looks at several settings together, and reports what is wrong.
     pub(crate) check: Option<Path>,
+    /// `last = TYPE`: the settings of this type stand behind the others.
+    pub(crate) last: Option<Type>,
     /// `unread`: other code reads it, and derives `Serialize`.
     pub(crate) unread: bool,
-    /// `constructor`: makes `with_defaults`, which takes the required settings.
+    /// `constructor`: makes `new`, which takes the required settings.
     pub(crate) constructor: bool,
 }
 
@@ -45,6 +47,7 @@ impl MappingAttributes {
                     "foreign" => found.foreign = Some(meta.value()?.parse()?),
                     "written" => found.written = true,
                     "check" => found.check = Some(meta.value()?.parse()?),
+                    "last" => found.last = Some(meta.value()?.parse()?),
                     "unread" => found.unread = true,
                     "constructor" => found.constructor = true,
                     "rules" => found.rules = in_parentheses::<Expr>(&meta)?,
@@ -92,7 +95,11 @@ pub(crate) struct FieldAttributes {
     pub(crate) before: Option<Type>,
     /// `skip`: it is not a setting.
     pub(crate) skip: bool,
-    /// `flags(restart, …)`: what else is true of it.
+    /// `restart`: a change takes effect when Tollgate starts again.
+    pub(crate) restart: bool,
+    /// `restart_within`: some settings of the mapping are such.
+    pub(crate) restart_within: bool,
+    /// `flags(of_the_instance, confidential)`: see the methods of `Setting`.
     pub(crate) flags: Vec<Ident>,
 }
 
@@ -116,6 +123,8 @@ impl FieldAttributes {
                     "omit_if" => found.omit_if = Some(meta.value()?.parse()?),
                     "before" => found.before = Some(meta.value()?.parse()?),
                     "skip" => found.skip = true,
+                    "restart" => found.restart = true,
+                    "restart_within" => found.restart_within = true,
                     "flatten" => found.flatten = true,
                     "flags" => found.flags = in_parentheses::<Ident>(&meta)?,
                     kind => found.kind = Some(Kind::parse(kind, meta.input)?),

@@ -28,7 +28,8 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
     let read = if attributes.unread { TokenStream::new() } else { read(input, &attributes, &fields)? };
     let rest =
         if attributes.written || attributes.unread { TokenStream::new() } else { serialize(input, &fields) };
-    Ok(quote! { #described #read #rest })
+    let restart = restart(input, &fields);
+    Ok(quote! { #described #read #rest #restart })
 }
 
 struct Field {
@@ -175,6 +176,10 @@ fn described(input: &DeriveInput, attributes: &MappingAttributes, fields: &[Fiel
         }
         own.push(setting(field)?);
     }
+    if let Some(last) = &attributes.last {
+        parts.push(list(&std::mem::take(&mut own)));
+        parts.push(quote!(<#last as crate::config::settings::Settings>::OWN));
+    }
     let own = match parts.is_empty() {
         true => list(&own),
         false => {
@@ -199,6 +204,26 @@ fn described(input: &DeriveInput, attributes: &MappingAttributes, fields: &[Fiel
                 &MAPPING
             }
             const PARTS: &'static [&'static [crate::config::settings::Setting]] = #parts;
+        }
+    })
+}
+
+/// `keep_until_restart`, where a field is `restart`.
+fn restart(input: &DeriveInput, fields: &[Field]) -> Option<TokenStream> {
+    let name = &input.ident;
+    let kept = fields.iter().filter(|field| field.attributes.restart).map(|field| &field.name);
+    let kept: Vec<_> = kept.collect();
+    let within: Vec<_> =
+        fields.iter().filter(|field| field.attributes.restart_within).map(|field| &field.name).collect();
+    (!kept.is_empty() || !within.is_empty()).then(|| {
+        quote! {
+            impl #name {
+                /// Takes from `old` the values of the settings that take effect when Tollgate starts again.
+                pub fn keep_until_restart(&mut self, old: &Self) {
+                    #(self.#kept.clone_from(&old.#kept);)*
+                    #(self.#within.keep_until_restart(&old.#within);)*
+                }
+            }
         }
     })
 }
@@ -326,7 +351,7 @@ fn read(input: &DeriveInput, attributes: &MappingAttributes, fields: &[Field]) -
     })
 }
 
-/// `with_defaults`: from the required settings, with the default of every other.
+/// `new`: from the required settings, with the default of every other.
 fn constructor(input: &DeriveInput, fields: &[Field]) -> Result<TokenStream> {
     let name = &input.ident;
     let (mut parameters, mut values) = (Vec::new(), Vec::new());
@@ -343,7 +368,7 @@ fn constructor(input: &DeriveInput, fields: &[Field]) -> Result<TokenStream> {
     Ok(quote! {
         impl #name {
             /// With the default of every other setting.
-            pub fn with_defaults(#(#parameters),*) -> Self {
+            pub fn new(#(#parameters),*) -> Self {
                 Self { #(#values),* }
             }
         }

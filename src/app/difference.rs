@@ -30,25 +30,16 @@ impl Difference {
     }
 }
 
-/// `new` with the values of `old` for every setting that takes effect only at startup. This is the only list of them.
+/// `new` with the values of `old` for every setting that takes effect only at startup.
 fn without_restart(old: &Config, mut new: Config, has_access_log: bool) -> Config {
     // Old values that came from elsewhere stay hidden.
     new.source.inserted.extend(old.source.inserted.iter().cloned());
-    let mut access_log = old.access_log.clone();
-    if has_access_log {
-        access_log.format = new.access_log.format;
-        access_log.sample = new.access_log.sample;
+    new.listeners = on_open_sockets(&old.listeners, &new.listeners);
+    if !has_access_log {
+        new.access_log.clone_from(&old.access_log);
     }
-    Config {
-        listeners: on_open_sockets(&old.listeners, &new.listeners),
-        admin: old.admin.clone(),
-        workers: old.workers,
-        store: old.store.clone(),
-        access_log,
-        log: old.log,
-        tracing: old.tracing.clone(),
-        ..new
-    }
+    new.keep_until_restart(old);
+    new
 }
 
 /// The listeners in force, whose sockets are open, each with the settings that `new` has for its addresses.

@@ -104,13 +104,13 @@ impl Generation {
     /// Adds the state of its upstreams to the metrics.
     pub(super) fn watch_upstreams(&self, metrics: &Metrics) {
         let upstreams = self.upstreams.clone();
-        metrics.watch_endpoints(move || {
-            upstreams.iter().flat_map(|upstream| upstream.endpoint_facts()).collect()
-        });
+        metrics
+            .endpoints
+            .watch(move || upstreams.iter().flat_map(|upstream| upstream.endpoint_facts()).collect());
         let upstreams = self.upstreams.clone();
-        metrics.watch_upstream_tls(move || {
-            upstreams.iter().filter_map(|upstream| upstream.tls_facts()).collect()
-        });
+        metrics
+            .upstream_tls
+            .watch(move || upstreams.iter().filter_map(|upstream| upstream.tls_facts()).collect());
     }
 
     /// What the admin port shows of it. `loaded` is the time in microseconds since the Unix epoch.
@@ -120,7 +120,7 @@ impl Generation {
             rules: Arc::clone(&self.rules),
             upstreams: self.upstreams.clone(),
             hash: fingerprint(&values),
-            decides: decisive_fingerprint(values),
+            decides: fingerprint(&self.config.decisive_values()),
             loaded,
             warnings,
         }
@@ -147,38 +147,6 @@ fn watching_verifier(sources: &[UserSource]) -> Result<Arc<Verifier>, StartError
     let verifier = Arc::new(Verifier::new(sources)?);
     verifier.watch_key_files()?;
     Ok(verifier)
-}
-
-/// Settings that do not affect requests: where this instance listens, how it reaches Redis, what it logs,
-/// whom it asks for names. They may differ
-/// between instances that share their limits.
-const OF_THE_INSTANCE: [&str; 13] = [
-    "listeners",
-    "admin",
-    "workers",
-    "access_log",
-    "log",
-    "tracing",
-    "resolver",
-    "shutdown",
-    "store.redis.url",
-    "store.redis.sentinel",
-    "store.redis.cluster.nodes",
-    "store.redis.user",
-    "store.redis.password",
-];
-
-/// A hash of all settings that affect requests. It is equal on instances that decide alike.
-fn decisive_fingerprint(mut values: Value) -> String {
-    for path in OF_THE_INSTANCE {
-        let (parent, key) = path.rsplit_once('.').unwrap_or(("", path));
-        let mut parent = parent.split('.').filter(|key| !key.is_empty());
-        let parent = parent.try_fold(&mut values, |value, key| value.get_mut(key));
-        if let Some(Value::Object(parent)) = parent {
-            parent.remove(key);
-        }
-    }
-    fingerprint(&values)
 }
 
 /// A hash of the values of a configuration, with secrets masked.

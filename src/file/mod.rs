@@ -1,4 +1,4 @@
-//! Files that an operator has named: read within a time limit, and read again when they change.
+//! Files named by an operator: read within a time limit, and reread when they change.
 
 mod read;
 mod reread;

@@ -1,5 +1,5 @@
-//! Opens and reads files that an operator has named. They may be no files, or on a disk that does not answer: nobody waits
-//! for them longer than a limit.
+//! Opens and reads files named by an operator. They may be pipes or devices, or on a disk that hangs: no caller waits
+//! longer than a limit.
 
 use std::{
     cell::RefCell,
@@ -28,14 +28,14 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
 };
 
-/// How long reading a file may take.
+/// The time limit for reading a file.
 pub const READ_LIMIT: Duration = Duration::from_secs(10);
-/// Beyond the limit, for a thread that keeps it itself.
+/// Extra time for a reading thread, which enforces the limit itself.
 const GRACE: Duration = Duration::from_millis(200);
-/// Threads that may read, or hang, at once.
+/// Threads that may read, or hang, at a time.
 const MAX_THREADS: usize = 64;
 
-/// Reads what is at `path`: a file, or what a pipe or a terminal gives until its end.
+/// Reads a file, or a pipe or a terminal until its end.
 ///
 /// # Errors
 /// It can't be read within [`READ_LIMIT`], or has more than `max_bytes`.
@@ -44,7 +44,7 @@ pub fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     within_limit(move || read_by(&owned, max_bytes, Some(Instant::now() + READ_LIMIT)))
 }
 
-/// As [`read`], for as long as it takes. Blocks.
+/// Like [`read`], without a time limit. Blocks.
 ///
 /// # Errors
 /// It can't be read, or has more than `max_bytes`.
@@ -52,10 +52,10 @@ pub fn read_patiently(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     read_by(path, max_bytes, None)
 }
 
-/// Reads the file at `path`, which is to be one: what is read again later can't come from a pipe.
+/// Reads the regular file at `path`. A pipe is refused, since it could not be reread.
 ///
 /// # Errors
-/// It can't be read within [`READ_LIMIT`], is no file, or has more than `max_bytes`.
+/// It can't be read within [`READ_LIMIT`], is not a regular file, or has more than `max_bytes`.
 pub fn read_file(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     let owned = path.to_owned();
     within_limit(move || {
@@ -64,19 +64,19 @@ pub fn read_file(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     })
 }
 
-/// Whether there is a directory at `path`.
+/// Whether `path` is a directory.
 ///
 /// # Errors
-/// There is nothing, or it can't be seen within [`READ_LIMIT`].
+/// It does not exist, or its metadata can't be read within [`READ_LIMIT`].
 pub fn is_directory(path: &Path) -> io::Result<bool> {
     let owned = path.to_owned();
     within_limit(move || Ok(fs::metadata(owned)?.is_dir()))
 }
 
-/// Opens the file at `path`, and never waits for the other end of a pipe. Blocks as long as the disk does not answer.
+/// Opens the regular file at `path`, and never waits for the other end of a pipe. Blocks while the disk hangs.
 ///
 /// # Errors
-/// It can't be opened, or is no file.
+/// It can't be opened, or is not a regular file.
 pub fn open_file(path: &Path) -> io::Result<(File, Metadata)> {
     let (file, metadata) = open(path)?;
     match kind(metadata.file_type()) {
@@ -96,7 +96,7 @@ pub fn read_to_end(from: impl Read, max_bytes: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Opens the file at `path` to write behind its end. A pipe that nobody reads yet keeps what fits until somebody does.
+/// Opens the file at `path` for appending. A pipe without a reader buffers as much as it has room for.
 ///
 /// # Errors
 /// It can't be opened or created.
@@ -106,7 +106,7 @@ pub fn append(path: &Path) -> io::Result<File> {
     if !fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_fifo()) {
         return options.create(true).open(path);
     }
-    // Opened for reading besides, a pipe needs no other reader.
+    // A pipe that is also open for reading needs no other reader.
     match options.clone().read(true).open(path) {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             let file = options.custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
@@ -117,13 +117,13 @@ pub fn append(path: &Path) -> io::Result<File> {
     }
 }
 
-/// The error of what takes longer than [`READ_LIMIT`].
+/// The error if reading takes longer than [`READ_LIMIT`].
 pub fn too_slow() -> io::Error {
     io::Error::new(ErrorKind::TimedOut, format!("reading it takes longer than {READ_LIMIT:?}"))
 }
 
 fn within_limit<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
-    Attempt::start(work)?.wait(READ_LIMIT + GRACE).unwrap_or_else(|| Err(too_slow()))
+    ReadAttempt::start(work)?.wait(READ_LIMIT + GRACE).unwrap_or_else(|| Err(too_slow()))
 }
 
 fn read_by(path: &Path, max_bytes: u64, deadline: Option<Instant>) -> io::Result<Vec<u8>> {
@@ -136,11 +136,11 @@ fn read_by(path: &Path, max_bytes: u64, deadline: Option<Instant>) -> io::Result
     }
 }
 
-/// Opens for reading. A pipe that nobody writes to is opened at once.
+/// Opens a file for reading. A pipe without a writer is opened at once.
 fn open(path: &Path) -> io::Result<(File, Metadata)> {
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let file = match OpenOptions::new().read(true).custom_flags(flags.bits()).open(path) {
-        // Another process has a lease on the file, and gives it back when it is asked for.
+        // Another process has a lease on the file, and releases it on request.
         Err(error) if error.kind() == ErrorKind::WouldBlock => File::open(path),
         Err(error) if is_nobody_there(&error) => {
             Err(io::Error::other("it is a socket, or a device that is not there, not a file"))
@@ -151,12 +151,12 @@ fn open(path: &Path) -> io::Result<(File, Metadata)> {
     Ok((file, metadata))
 }
 
-/// Of a socket; of a pipe that nobody reads; of a device without a driver.
+/// Whether the path is a socket, a pipe without a reader, or a device without a driver.
 fn is_nobody_there(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::ENXIO as i32)
 }
 
-/// What it is, if it is no file.
+/// The kind of file, unless it is a regular one.
 fn kind(file_type: FileType) -> Option<&'static str> {
     match () {
         () if file_type.is_file() => None,
@@ -166,7 +166,7 @@ fn kind(file_type: FileType) -> Option<&'static str> {
     }
 }
 
-/// Reads what a pipe or a device gives, until its end. It was opened not to block.
+/// Reads a pipe or a device, opened non-blocking, until its end.
 fn read_stream(mut stream: &File, max_bytes: u64, deadline: Option<Instant>) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut chunk = [0; 16 << 10];
@@ -209,15 +209,15 @@ fn check_length(bytes: &[u8], max_bytes: u64) -> io::Result<()> {
     Err(io::Error::new(ErrorKind::FileTooLarge, format!("it is longer than {max}")))
 }
 
-/// Work that may hang, on a thread of its own. If nobody waits for it any more, it goes on there.
+/// Work that may hang, on its own thread. It continues there if the caller stops waiting.
 #[derive(Debug)]
-pub struct Attempt<T>(Receiver<T>);
+pub struct ReadAttempt<T>(Receiver<T>);
 
-impl<T: Send + 'static> Attempt<T> {
-    /// Starts `work`. Each thread that starts some has a helper for it, and takes another one while that hangs.
+impl<T: Send + 'static> ReadAttempt<T> {
+    /// Starts `work`. Each calling thread has a helper thread, and gets a new one while that hangs.
     ///
     /// # Errors
-    /// The system has no thread left, or too many hang already.
+    /// The system has no thread left, or too many threads hang already.
     pub fn start(work: impl FnOnce() -> T + Send + 'static) -> io::Result<Self> {
         let (done, result) = sync_channel(1);
         HELPER.with_borrow_mut(|current| {
@@ -230,28 +230,28 @@ impl<T: Send + 'static> Attempt<T> {
             let job = move || {
                 let value = work();
                 is_idle.store(true, Release);
-                // Nobody may wait any more.
+                // The caller may have stopped waiting.
                 drop(done.send(value));
             };
-            // It has not ended: it is idle.
+            // An idle helper has not ended.
             drop(helper.jobs.send(Box::new(job)));
             *current = Some(helper);
             Ok(Self(result))
         })
     }
 
-    /// What came of it, unless it takes longer.
+    /// The result, unless the work takes longer than `limit`.
     pub fn wait(&self, limit: Duration) -> Option<T> {
         self.0.recv_timeout(limit).ok()
     }
 }
 
 thread_local! {
-    /// Of the thread that starts the work.
+    /// The helper of the calling thread.
     static HELPER: RefCell<Option<Helper>> = const { RefCell::new(None) };
 }
 
-/// A thread that does one job after another. It ends once it is dropped and its job is done.
+/// A thread that runs jobs one after another. It ends once it is dropped and its job is done.
 struct Helper {
     jobs: Sender<Box<dyn FnOnce() + Send>>,
     is_idle: Arc<AtomicBool>,
@@ -272,7 +272,7 @@ impl Helper {
 
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
-/// One of [`MAX_THREADS`].
+/// A guard that counts one of [`MAX_THREADS`].
 struct CountedThread;
 
 impl CountedThread {
@@ -340,10 +340,10 @@ mod tests {
     #[test]
     fn what_hangs_holds_nothing_that_is_started_later() {
         let (let_go, hung) = channel::<()>();
-        let hanging = Attempt::start(move || hung.recv().is_err()).unwrap();
+        let hanging = ReadAttempt::start(move || hung.recv().is_err()).unwrap();
         assert_eq!(hanging.wait(Duration::from_millis(10)), None);
         let [first, second] =
-            [(); 2].map(|()| Attempt::start(|| thread::current().id()).unwrap().wait(SECOND).unwrap());
+            [(); 2].map(|()| ReadAttempt::start(|| thread::current().id()).unwrap().wait(SECOND).unwrap());
         assert_eq!(first, second, "a helper that is idle is used again");
         drop(let_go);
         assert_eq!(hanging.wait(SECOND), Some(true));

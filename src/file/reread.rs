@@ -1,4 +1,4 @@
-//! What is made of files, and made anew when they change.
+//! A value made from files, and made anew when they change.
 
 use std::{
     fmt::Display,
@@ -11,20 +11,20 @@ use sha2::{Digest, Sha256};
 
 use super::WatchedFile;
 
-/// How many times in a row changed files may be wrong before it is an error: who renews a certificate writes two files.
+/// How many times in a row changed files may be unusable before it is logged: renewing a certificate writes two files.
 const PATIENCE: u32 = 2;
 
-/// What was made of `N` files. It stays until something can be made of what they hold then.
+/// A value made from `N` files. It is kept until another can be made from their new contents.
 #[derive(Debug)]
 pub struct Reread<T, const N: usize> {
     files: [WatchedFile; N],
     value: T,
-    /// When, and of which bytes it was made.
+    /// The time when the value was made.
     made: SystemTime,
     digest: [u8; 32],
-    /// The files have changed since.
+    /// Whether the files have changed since.
     is_outdated: bool,
-    /// How many times in a row nothing could be made of them.
+    /// How many times in a row no value could be made.
     failures: u32,
     error: Option<String>,
 }
@@ -33,26 +33,26 @@ pub struct Reread<T, const N: usize> {
 #[derive(Debug, thiserror::Error)]
 #[error("{} can't be read: {error}", .path.display())]
 pub struct Unreadable {
-    /// Where it should be.
+    /// The file's path.
     pub path: PathBuf,
-    /// Why.
+    /// The reason.
     pub error: io::Error,
 }
 
 /// Reads the file at `path`.
 ///
 /// # Errors
-/// It can't be read.
+/// The file can't be read.
 pub fn open(path: &Path) -> Result<WatchedFile, Unreadable> {
     let path = path.to_owned();
     WatchedFile::open(path.clone()).map_err(|error| Unreadable { path, error })
 }
 
 impl<T, const N: usize> Reread<T, N> {
-    /// A value that `make` makes of the files.
+    /// Makes a value from the files by `make`.
     ///
     /// # Errors
-    /// Those of `make`.
+    /// Errors of `make`.
     pub fn new<E>(
         files: [WatchedFile; N],
         make: impl FnOnce(&[WatchedFile; N]) -> Result<T, E>,
@@ -62,7 +62,7 @@ impl<T, const N: usize> Reread<T, N> {
         Ok(Self { files, value, made, digest, is_outdated: false, failures: 0, error: None })
     }
 
-    /// What was made last.
+    /// The current value.
     pub fn value(&self) -> &T {
         &self.value
     }
@@ -72,23 +72,23 @@ impl<T, const N: usize> Reread<T, N> {
         self.files.first().map_or(Path::new(""), WatchedFile::path)
     }
 
-    /// When it was made.
+    /// When the current value was made.
     pub fn made(&self) -> SystemTime {
         self.made
     }
 
-    /// Why nothing can be made of what the files hold now, once that has lasted.
+    /// Why no value can be made from the current contents, once that has lasted.
     pub fn error(&self) -> Option<&String> {
         self.error.as_ref()
     }
 
-    /// Of the bytes that it was made of: SHA-256 in hexadecimal digits.
+    /// A hash of the files that the value was made from: SHA-256 in hexadecimal digits.
     pub fn digest(&self) -> String {
         self.digest.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Reads the files that have changed. Returns whether the value is another. If nothing can be made of them, the value
-    /// stays, and the error is logged once it has lasted.
+    /// Rereads files that have changed. Returns whether the value is new. If no value can be made, the previous one is
+    /// kept, and the error is logged once it has lasted.
     pub fn refresh<E: Display + From<Unreadable>>(
         &mut self,
         make: impl FnOnce(&[WatchedFile; N]) -> Result<T, E>,
@@ -122,7 +122,7 @@ impl<T, const N: usize> Reread<T, N> {
             return Ok(false);
         }
         let digest = digest(&self.files);
-        // They may have been put back as they were.
+        // The files may have been restored.
         let is_new = digest != self.digest;
         if is_new {
             self.value = make(&self.files)?;
@@ -199,7 +199,7 @@ mod tests {
         fs::remove_file(&one).unwrap();
         assert!(!reread.refresh(make));
         assert!(reread.error().unwrap().contains("can't be read: "), "{:?}", reread.error());
-        // As it was: nothing is made anew.
+        // The previous contents: no new value is made.
         fs::write(&one, "a").unwrap();
         assert!(!reread.refresh(make));
         assert_eq!((reread.error(), reread.made()), (None, made));

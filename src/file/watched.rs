@@ -1,4 +1,4 @@
-//! A file that is read again when it changes: of certificates, or of keys.
+//! A file of certificates, keys or addresses, reread when it changes.
 
 use std::{
     fs::{self, Metadata},
@@ -8,64 +8,64 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use super::read::{self, Attempt, READ_LIMIT};
+use super::read::{self, READ_LIMIT, ReadAttempt};
 
 /// The largest file that is read, in bytes.
 const MAX_FILE: u64 = 64 << 20;
 /// A file modified within this time before it was read may be modified again without a change of its
 /// modification time.
 const MTIME_GRANULARITY: Duration = Duration::from_secs(2);
-/// How long a file may hold up those that are read again after it. What takes longer is asked for the next time.
+/// How long a slow file may delay the files that are reread after it. A read that takes longer is checked the next
+/// time.
 const HOLD_UP: Duration = Duration::from_millis(100);
 
-/// A file, and what was in it when it was last read.
+/// A file, and its contents when it was last read.
 #[derive(Debug)]
 pub struct WatchedFile {
     path: PathBuf,
-    /// `None` if the file could not be read, or may have changed since without a trace.
+    /// `None` if the file could not be read, or may have changed since without a new version.
     version: Option<FileVersion>,
     bytes: Vec<u8>,
-    /// Since when it is being read again.
-    attempt: Option<(Instant, Attempt<io::Result<Option<Contents>>>)>,
+    /// The read in progress, and its start.
+    attempt: Option<(Instant, ReadAttempt<io::Result<Option<Contents>>>)>,
 }
 
-/// What is in a file, and its version unless it may still change without a trace.
+/// The bytes of a file, and its version, unless the file may still change without a new version.
 type Contents = (Option<FileVersion>, Vec<u8>);
 
 impl WatchedFile {
     /// Reads the file at `path`.
     ///
     /// # Errors
-    /// It can't be read within [`READ_LIMIT`], is no file, or is larger than 64 MiB.
+    /// It can't be read within [`READ_LIMIT`], is not a regular file, or is larger than 64 MiB.
     pub fn open(path: PathBuf) -> io::Result<Self> {
         let owned = path.clone();
-        let read = Attempt::start(move || read(&owned))?.wait(READ_LIMIT);
+        let read = ReadAttempt::start(move || read(&owned))?.wait(READ_LIMIT);
         let (version, bytes) = read.unwrap_or_else(|| Err(read::too_slow()))?;
         Ok(Self { path, version, bytes, attempt: None })
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What was in it when it was last read.
+    /// The contents when the file was last read.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Reads the file again if it may have changed. Returns whether its bytes have. Blocks for a moment, even where the disk
-    /// does not answer: not for a worker's thread.
+    /// Rereads the file if it may have changed. Returns whether its bytes have. Blocks for a moment even if the disk
+    /// hangs: not for a worker's thread.
     ///
     /// # Errors
-    /// It can't be read, is no file, is larger than 64 MiB, or reading it takes longer than [`READ_LIMIT`]. The bytes
-    /// stay as they were.
+    /// It can't be read, is not a regular file, is larger than 64 MiB, or reading it takes longer than [`READ_LIMIT`].
+    /// The previous bytes are kept.
     pub fn refresh(&mut self) -> io::Result<bool> {
         let (since, attempt) = match self.attempt.take() {
             Some(attempt) => attempt,
             None => {
                 let (path, version) = (self.path.clone(), self.version);
-                (Instant::now(), Attempt::start(move || read_if_changed(&path, version))?)
+                (Instant::now(), ReadAttempt::start(move || read_if_changed(&path, version))?)
             }
         };
         let Some(read) = attempt.wait(if since.elapsed() < HOLD_UP { HOLD_UP } else { Duration::ZERO })
@@ -103,7 +103,7 @@ impl FileVersion {
     }
 }
 
-/// `None`: it has this version still.
+/// Reads the file. `None`: it still has the `known` version.
 fn read_if_changed(path: &Path, known: Option<FileVersion>) -> io::Result<Option<Contents>> {
     let version = fs::metadata(path).map(|metadata| FileVersion::from_metadata(&metadata));
     if version.is_ok_and(|version| known == Some(version)) {
@@ -131,7 +131,7 @@ mod tests {
         fs::write(&path, "one").unwrap();
         let mut file = WatchedFile::open(path.clone()).unwrap();
         assert!(!file.refresh().unwrap());
-        // As many bytes, at nearly the same time.
+        // The same number of bytes, at nearly the same time.
         fs::write(&path, "two").unwrap();
         assert!(file.refresh().unwrap());
         assert_eq!(file.bytes(), b"two");

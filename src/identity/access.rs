@@ -17,7 +17,7 @@ use crate::{
     file::WatchedFile,
 };
 
-/// How often files are looked at.
+/// How often files are checked for changes.
 const REREAD_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Which setting denies an address.
@@ -43,16 +43,16 @@ impl AccessDenial {
 #[derive(Debug)]
 pub struct AccessRules {
     everywhere: Option<Box<AccessRule>>,
-    /// Of each route, in the configuration's order.
+    /// For each route, in the configuration's order.
     routes: Box<[Option<Box<AccessRule>>]>,
     files: Vec<Arc<AddressFile>>,
 }
 
 impl AccessRules {
-    /// Those of `config`, whose files are read.
+    /// The rules of `config`. Reads their files.
     ///
     /// # Errors
-    /// A file can't be read, or holds something else than addresses.
+    /// A file can't be read, or contains something other than addresses.
     pub fn open(config: &Config) -> Result<Self, UnusableAddresses> {
         let mut files = Vec::new();
         let everywhere = rule(&config.access, &mut files)?;
@@ -61,10 +61,10 @@ impl AccessRules {
         Ok(Self { everywhere, routes, files })
     }
 
-    /// Rereads the files that change, on a thread of its own, for as long as these rules are in use.
+    /// Rereads changed files, on a thread of its own, while these rules are in use.
     ///
     /// # Errors
-    /// There is no thread.
+    /// The thread can't be started.
     pub fn watch_files(self: &Arc<Self>) -> std::io::Result<()> {
         if !self.files.is_empty() {
             let rules = Arc::downgrade(self);
@@ -78,12 +78,12 @@ impl AccessRules {
         self.files.iter().for_each(|file| file.reread_if_changed());
     }
 
-    /// What holds for all requests. `None`: all addresses are let in.
+    /// The rule for all requests. `None`: all addresses are allowed.
     pub fn everywhere(&self) -> Option<&AccessRule> {
         self.everywhere.as_deref()
     }
 
-    /// What holds on the route of this index. `None`: all addresses are let in.
+    /// The rule for the route with this index. `None`: all addresses are allowed.
     pub fn of_route(&self, route: usize) -> Option<&AccessRule> {
         self.routes.get(route)?.as_deref()
     }
@@ -99,11 +99,11 @@ fn reread_until_dropped(rules: &Weak<AccessRules>) {
     }
 }
 
-/// `deny` and `allow` at one place.
+/// `deny` and `allow` at the top level or of a route.
 #[derive(Debug)]
 pub struct AccessRule {
-    deny: Addresses,
-    allow: Option<Addresses>,
+    deny: AddressMatcher,
+    allow: Option<AddressMatcher>,
 }
 
 fn rule(
@@ -113,14 +113,14 @@ fn rule(
     if access.is_open() {
         return Ok(None);
     }
-    let deny = Addresses::open(&access.deny, files)?;
-    let allow = access.allow.as_ref().map(|list| Addresses::open(list, files)).transpose()?;
+    let deny = AddressMatcher::open(&access.deny, files)?;
+    let allow = access.allow.as_ref().map(|list| AddressMatcher::open(list, files)).transpose()?;
     Ok(Some(Box::new(AccessRule { deny, allow })))
 }
 
 impl AccessRule {
-    /// Whether the client is denied, and by what. A client whose address is unknown may be any that `deny` names, and none that
-    /// `allow` does.
+    /// Whether the client is denied, and by which setting. An unknown address counts as matched by any `deny` and by no
+    /// `allow`.
     pub fn denial(&self, client: ClientIp) -> Option<AccessDenial> {
         let ClientIp { ip, is_known } = client;
         if self.deny.contains(ip) || !is_known && self.allow.is_none() {
@@ -141,13 +141,13 @@ impl AccessRule {
 
 /// The addresses of one list.
 #[derive(Debug)]
-struct Addresses {
+struct AddressMatcher {
     list: AddressList,
     listed: AddressSet,
     files: Vec<Arc<AddressFile>>,
 }
 
-impl Addresses {
+impl AddressMatcher {
     fn open(list: &AddressList, known: &mut Vec<Arc<AddressFile>>) -> Result<Self, UnusableAddresses> {
         let mut files = Vec::with_capacity(list.files.len());
         for path in &list.files {
@@ -185,7 +185,7 @@ enum AddressFileFault {
     Wrong(#[from] AddressFileError),
 }
 
-/// A file of addresses, and those that it has named last.
+/// An address file, and the addresses that were last read from it.
 #[derive(Debug)]
 struct AddressFile {
     path: PathBuf,

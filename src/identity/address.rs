@@ -8,7 +8,7 @@ use std::{
 use compact_str::CompactString;
 use ipnet::Ipv6Net;
 
-/// What stands in front of the address.
+/// The prefix of the address.
 const KIND: &str = "ip:";
 
 /// The identifier of a client's address: `ip:203.0.113.7`; of IPv6 its prefix, `ip:2001:db8:1:2::/64`.
@@ -16,9 +16,9 @@ const KIND: &str = "ip:";
 pub struct AddressIdentifier(CompactString);
 
 impl AddressIdentifier {
-    /// Of an IPv6 `address` all but the first `ipv6_prefix` bits is left out. An IPv4-mapped IPv6 address counts as IPv4.
+    /// Keeps the first `ipv6_prefix` bits of an IPv6 address. An IPv4-mapped IPv6 address counts as IPv4.
     ///
-    /// It costs some tens of nanoseconds, so a connection may keep it.
+    /// Takes some tens of nanoseconds, so a connection may cache it.
     pub fn new(address: IpAddr, ipv6_prefix: u8) -> Self {
         let mut text = CompactString::const_new(KIND);
         match address.to_canonical() {
@@ -28,12 +28,12 @@ impl AddressIdentifier {
         Self(text)
     }
 
-    /// All of it: `ip:203.0.113.7`.
+    /// The whole identifier: `ip:203.0.113.7`.
     pub fn identifier(&self) -> &CompactString {
         &self.0
     }
 
-    /// The address alone, as clients are known by it: `203.0.113.7`.
+    /// The address alone, which names the client: `203.0.113.7`.
     pub fn address(&self) -> &str {
         self.0.get(KIND.len()..).unwrap_or_default()
     }

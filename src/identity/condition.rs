@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use super::identifier::RequestAttributes;
 use crate::config::model::Condition;
 
-/// Whether a request meets `condition`. No client may choose its own limits: a user or a claim counts if it
-/// was verified, a certificate always (only a verified one is known), a field if a trusted proxy sent it. `address`: the client's, if it
-/// is known.
+/// Whether a request meets `condition`. A client must not be able to choose its own limits: a user or a claim counts if
+/// it was verified, a certificate always (only verified ones are known), a header field if a trusted proxy sent it.
+/// `address`: the client's, if known.
 pub fn condition_matches(
     condition: &Condition,
     attributes: &RequestAttributes<'_>,
@@ -34,14 +34,14 @@ mod tests {
     use http::{HeaderMap, HeaderName, HeaderValue};
     use serde_json::json;
 
-    use super::{super::identifier::tests::attributes, super::jwt::Claims, *};
+    use super::{super::identifier::tests::attributes, super::jwt::TokenClaims, *};
     use crate::tls::{CertificateField, TlsIdentity};
 
     #[test]
     fn only_verified_users_and_fields_of_trusted_proxies_count() {
         let mut headers = HeaderMap::new();
         headers.insert("x-plan", HeaderValue::from_static("gold"));
-        let claims = Claims::new(json!({"plan": "gold", "level": 3}).as_object().unwrap().clone());
+        let claims = TokenClaims::new(json!({"plan": "gold", "level": 3}).as_object().unwrap().clone());
         let address = Some("10.1.2.3".parse().unwrap());
         let known = RequestAttributes {
             is_user_verified: true,

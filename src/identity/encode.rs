@@ -1,5 +1,5 @@
-//! Text from clients, so written that it can stand in a key: no two texts are written alike, and none
-//! can pass for something else.
+//! Encodes text from clients for use in a key: different texts have different encodings, and none can be mistaken for
+//! another part of a key.
 
 use std::fmt::Write;
 
@@ -7,18 +7,17 @@ use compact_str::CompactString;
 use percent_encoding::percent_encode_byte;
 use sha2::{Digest, Sha256};
 
-/// Bytes of a text that is written out. Of a longer one, only a hash is.
+/// The longest text, in bytes, that is written out. A longer one is hashed.
 const LONGEST: usize = 128;
 
-/// Appends `text`, which need not be UTF-8. `{ } + : %`, control characters and what is not UTF-8 are
-/// percent-encoded. A text of more than 128 bytes becomes `%sha256-` and 32 hexadecimal digits: half of
-/// its SHA-256. Since `%s` is no escape, no short text is written so.
+/// Appends `text`, which need not be UTF-8. `{ } + : %`, control characters and bytes that are not UTF-8 are
+/// percent-encoded. A text of more than 128 bytes becomes `%sha256-` and 32 hexadecimal digits: half of its SHA-256. No
+/// short text is encoded like this, since `%s` is not an escape.
 pub(super) fn push_text(out: &mut CompactString, text: &[u8]) {
     push(out, text, |byte| matches!(byte, b'{' | b'}' | b'+' | b':' | b'%'));
 }
 
-/// Appends a path whose `%` are escapes already, in which `{ } + :` stand for themselves. Else as
-/// [`push_text`].
+/// Appends a path, in which every `%` already begins an escape. Otherwise like [`push_text`].
 pub(super) fn push_path(out: &mut CompactString, path: &str) {
     push(out, path.as_bytes(), |byte| matches!(byte, b'{' | b'}' | b'+' | b':'));
 }

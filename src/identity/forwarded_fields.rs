@@ -2,14 +2,14 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The last element of a comma-separated list, and what is before its comma. Quotes are matched from
-/// the right, where the trusted elements are: a quote left open further left has no effect.
+/// The last element of a comma-separated list, and the part before its comma. Quotes are matched from the right, where
+/// the trusted elements are, so that an open quote further left has no effect.
 pub(super) fn last_element(list: &[u8]) -> (Option<&[u8]>, &[u8]) {
     split_last(list, b',')
 }
 
-/// The address in one element of `Forwarded`: the value of its only `for`. `None` for `unknown`,
-/// obfuscated identifiers (RFC 7239, 6) and what is malformed. A pair may be empty (RFC 7239, 4).
+/// The address in one element of `Forwarded`: the value of its only `for`. `None` for `unknown`, obfuscated identifiers
+/// (RFC 7239, 6) and malformed elements. A pair may be empty (RFC 7239, 4).
 pub(super) fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
     let mut found = None;
     let mut rest = Some(element);
@@ -30,8 +30,8 @@ pub(super) fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
     node_address(unquoted.unwrap_or(value))
 }
 
-/// An address, in brackets or not, with a port or without: `1.2.3.4:5678`, `[::1]:80`, `::1`. The port
-/// may be obfuscated as RFC 7239, 6.3 has it. IPv4 where it is IPv4-mapped.
+/// An address with or without brackets and port: `1.2.3.4:5678`, `[::1]:80`, `::1`. The port may be obfuscated (RFC
+/// 7239, 6.3). An IPv4-mapped address is returned as IPv4.
 pub(super) fn node_address(text: &[u8]) -> Option<IpAddr> {
     let text = str::from_utf8(text.trim_ascii()).ok()?;
     let address = if let Some(bracketed) = text.strip_prefix('[') {
@@ -55,7 +55,7 @@ fn is_port(text: &str) -> bool {
     }
 }
 
-/// Splits at the last `separator` that stands outside of quotes, counted from the right.
+/// Splits at the last `separator` outside quotes, counted from the right.
 fn split_last(text: &[u8], separator: u8) -> (Option<&[u8]>, &[u8]) {
     let mut quoted = false;
     for (at, &byte) in text.iter().enumerate().rev() {
@@ -68,7 +68,7 @@ fn split_last(text: &[u8], separator: u8) -> (Option<&[u8]>, &[u8]) {
     (None, text)
 }
 
-/// Whether what follows `before` is the second half of a quoted pair.
+/// Whether the byte after `before` is the second half of a quoted pair.
 fn is_escaped(before: &[u8]) -> bool {
     before.iter().rev().take_while(|&&byte| byte == b'\\').count() % 2 == 1
 }

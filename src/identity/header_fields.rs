@@ -3,7 +3,7 @@
 use compact_str::CompactString;
 use http::{HeaderMap, HeaderName};
 
-/// The value of a field with a single line. Of two lines, the client may have added one.
+/// The value of a field with a single line. With two lines, the client may have added one.
 pub fn single_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
     let mut lines = headers.get_all(name).iter();
     let line = lines.next()?;

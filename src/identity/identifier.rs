@@ -1,4 +1,4 @@
-//! The identifiers by which a policy limits a request: `ip:203.0.113.7+path:/login`.
+//! The identifiers that a policy limits: `ip:203.0.113.7+path:/login`.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use smallvec::{SmallVec, smallvec};
 use super::{
     AddressIdentifier,
     encode::{push_path, push_text},
-    jwt::Claims,
+    jwt::TokenClaims,
 };
 use crate::{
     config::model::{KeyPart, KeyRecipe, Missing, PathCase, PathMatching, TrailingSlash},
@@ -17,28 +17,28 @@ use crate::{
     tls::TlsIdentity,
 };
 
-/// The attributes of a request that may identify it. Borrowed; nothing is computed before a key needs it.
+/// The attributes of a request that may identify it. Borrowed: each is computed only when a key needs it.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestAttributes<'a> {
-    /// The client's.
+    /// The client's address.
     pub address: &'a AddressIdentifier,
     pub user: Option<&'a str>,
-    /// What stands for the user in identifiers, where names are not written down.
+    /// The replacement for the user in identifiers, if names must not be stored.
     pub pseudonym: Option<&'a str>,
     /// Whether a token or a trusted proxy vouches for the user.
     pub is_user_verified: bool,
     /// The claims of a verified token.
-    pub claims: Option<&'a Claims>,
+    pub claims: Option<&'a TokenClaims>,
     /// The verified certificate of the connection.
     pub certificate: Option<&'a TlsIdentity>,
-    /// Whether the request came over a trusted proxy.
+    /// Whether the request was received from a trusted proxy.
     pub is_peer_trusted: bool,
     pub method: &'a Method,
-    /// Without port and trailing dot, in any case.
+    /// Without port and trailing dot, in any letter case.
     pub host: Option<&'a [u8]>,
-    /// In a form that is the same for all spellings of a path, with `%` only in percent-encodings.
+    /// In a canonical form, with `%` only in percent-encodings.
     pub path: &'a str,
-    /// Which spellings of the path are one to the route.
+    /// Which spellings of a path the route treats as equal.
     pub path_matching: PathMatching,
     /// Without its question mark.
     pub query: Option<&'a str>,
@@ -47,31 +47,31 @@ pub struct RequestAttributes<'a> {
     pub route: &'a str,
 }
 
-/// The identifier that `recipe` makes of a request: its parts, each `KIND:VALUE`, joined by `+`.
+/// The identifier of a request by `recipe`: its parts, each `KIND:VALUE`, joined by `+`.
 ///
 /// | part | written |
 /// | --- | --- |
 /// | address | `ip:203.0.113.7`, `ip:2001:db8:1:2::/64` |
 /// | user, route, method | `user:acme`, `route:login`, `method:GET` (for HEAD as well) |
-/// | path, one for all spellings that are one to the route | `path:/a` |
-/// | user, where names are not written down | `user:hmac:5559b01469a0a939` |
+/// | path, in one spelling for all that the route treats as equal | `path:/a` |
+/// | user, if names must not be stored | `user:hmac:5559b01469a0a939` |
 /// | claim of a verified token | `jwt:plan=VALUE` |
 /// | verified certificate | `tls:subject=CN=acme,O=Acme`, `tls:fingerprint=HEX` |
 /// | host, in lower case | `host:example.org` |
 /// | header; several lines joined by commas | `header:x-api-key=VALUE` |
-/// | cookie; several of the name joined by commas | `cookie:session=VALUE` |
-/// | query parameter, decoded; several of the name joined by commas | `query:page=VALUE` |
+/// | cookie; several of one name joined by commas | `cookie:session=VALUE` |
+/// | query parameter, decoded; several of one name joined by commas | `query:page=VALUE` |
 /// | one budget for all | `global` |
 ///
-/// Of several values of one name some origins take the first, others the last, and the proxy cannot know which.
-/// All values count, so that no request is limited by a value alone that its origin may not use. Another
-/// list is another key nevertheless, as another value is.
+/// If a name has several values, some origins take the first, others the last, and the proxy cannot know which. All
+/// values count, so that a request is never limited only by a value that its origin does not use. A different list is a
+/// different key, just as a different value is.
 ///
-/// In all but addresses `{ } + : %` and control characters are percent-encoded, so that `+` and `:`
-/// part unmistakably; a value of more than 128 bytes is written as `%sha256-` with half of its hash.
-/// `None` if the request lacks a part, or has it empty.
+/// In all parts but addresses, `{ } + : %` and control characters are percent-encoded, so that `+` and `:` are
+/// unambiguous separators. A value of more than 128 bytes is written as `%sha256-` with half of its hash. `None` if the
+/// request lacks a part, or has an empty one.
 pub fn identifier(recipe: &KeyRecipe, attributes: &RequestAttributes<'_>) -> Option<CompactString> {
-    // That of the address alone is the most frequent one, and ready.
+    // The most frequent one, computed in advance.
     if let [KeyPart::Ip] = *recipe.0 {
         return Some(attributes.address.identifier().clone());
     }
@@ -85,7 +85,7 @@ pub fn identifier(recipe: &KeyRecipe, attributes: &RequestAttributes<'_>) -> Opt
     Some(out)
 }
 
-/// The identifier of the user alone. `None`: the request names none.
+/// The identifier of the user alone. `None`: the request has no user.
 pub fn user_identifier(user: Option<&str>, pseudonym: Option<&str>) -> Option<CompactString> {
     let mut out = CompactString::default();
     push_user(&mut out, user, pseudonym)?;
@@ -118,11 +118,11 @@ fn push_part(out: &mut CompactString, part: &KeyPart, attributes: &RequestAttrib
                 false => push_plain(out, "host:", host)?,
             }
         }
-        // Origins serve HEAD as they serve GET: it gets no count of its own.
+        // Origins serve HEAD like GET, so both share a limit.
         KeyPart::Method if attributes.method.as_str().eq_ignore_ascii_case("HEAD") => {
             out.push_str("method:GET");
         }
-        // Some services take `post` for POST.
+        // Some services accept `post` for POST.
         KeyPart::Method => {
             push_plain(out, "method:", attributes.method.as_str().to_ascii_uppercase().as_bytes())?;
         }
@@ -133,7 +133,7 @@ fn push_part(out: &mut CompactString, part: &KeyPart, attributes: &RequestAttrib
 
 fn push_user(out: &mut CompactString, user: Option<&str>, pseudonym: Option<&str>) -> Option<()> {
     match pseudonym {
-        // With a colon of its own, which no name has here.
+        // A pseudonym has an unescaped colon, which no name can have.
         Some(pseudonym) => out.extend(["user:", pseudonym]),
         None => push_plain(out, "user:", user?.as_bytes())?,
     }
@@ -173,7 +173,7 @@ fn query_value<'a>(query: &'a str, name: &str) -> Option<Cow<'a, [u8]>> {
     joined(query_values(query, name))
 }
 
-/// All values with commas between; one alone stays borrowed.
+/// All values, joined by commas. A single one is borrowed.
 fn joined<'a>(mut values: impl Iterator<Item = Cow<'a, [u8]>>) -> Option<Cow<'a, [u8]>> {
     let first = values.next()?;
     Some(values.fold(first, |mut list, value| {
@@ -186,17 +186,17 @@ fn joined<'a>(mut values: impl Iterator<Item = Cow<'a, [u8]>>) -> Option<Cow<'a,
 /// Never empty, without duplicates, in the order of the policy's keys.
 pub type Identifiers = SmallVec<[CompactString; 2]>;
 
-/// The request lacks what a policy with `missing: deny` limits by.
+/// The request lacks a key of a policy with `missing: deny`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the request has none of the policy's keys")]
 pub struct MissingIdentifier;
 
-/// The identifiers that a policy's `keys` make of a request. A composite that lacks a part is missing.
-/// [`Missing::Skip`] leaves out what is missing, [`Missing::Ip`] puts the address in its place. A
-/// request with none of them is limited by address, so that omitting a header bypasses nothing.
+/// The identifiers of a request by a policy's `keys`. A composite that lacks a part is missing. [`Missing::Skip`]
+/// leaves out a missing one, [`Missing::Ip`] replaces it by the address. A request with none of them is limited by
+/// address, so that omitting a header bypasses nothing.
 ///
 /// # Errors
-/// With [`Missing::Deny`], if any is missing.
+/// With [`Missing::Deny`], if one is missing.
 pub fn identifiers(
     keys: &[KeyRecipe],
     missing: Missing,
@@ -218,8 +218,8 @@ pub fn identifiers(
     Ok(if found.is_empty() { smallvec![by_address()] } else { found })
 }
 
-/// The value of a request that a policy with distinct counting counts, by `recipe`. `None` if the request lacks it and
-/// [`Missing::Skip`] leaves it out; [`Missing::Ip`] takes the address for it.
+/// The value of a request that a policy with distinct counting counts, by `recipe`. If the request lacks it,
+/// [`Missing::Skip`] returns `None`, and [`Missing::Ip`] the address.
 ///
 /// # Errors
 /// With [`Missing::Deny`], if it is missing.
@@ -228,7 +228,7 @@ pub fn distinct_value(
     missing: Missing,
     attributes: &RequestAttributes<'_>,
 ) -> Result<Option<CompactString>, MissingIdentifier> {
-    // To merge two spellings would be to overlook a value: each counts.
+    // Each spelling counts: merging two could hide a value.
     let strict = PathMatching { case: PathCase::Sensitive, trailing_slash: TrailingSlash::Exact };
     let attributes = &RequestAttributes { path_matching: strict, ..*attributes };
     match (identifier(recipe, attributes), missing) {

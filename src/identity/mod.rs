@@ -1,7 +1,7 @@
-//! Who a request comes from, and the identifiers it is counted under.
+//! The client and the user of a request, and the identifiers that it is counted by.
 //!
-//! [`TrustedProxies`] finds the client's address, [`identify`] the user; [`RequestAttributes`] holds these and the
-//! rest of what identifies a request, and [`identifiers`] makes of them what a policy limits:
+//! [`TrustedProxies`] finds the client's address, and [`identify`] the user. [`RequestAttributes`] has both and all
+//! other identifying attributes of a request, and [`identifiers`] derives from them the keys that a policy limits:
 //! `ip:203.0.113.7`, `user:acme`, `ip:203.0.113.7+path:/login`.
 
 mod access;
@@ -23,6 +23,6 @@ pub use identifier::{
     Identifiers, MissingIdentifier, RequestAttributes, distinct_value, identifier, identifiers,
     user_identifier,
 };
-pub use jwt::{Claims, TokenError, UnusableKeys, Verifier};
+pub use jwt::{TokenClaims, TokenError, UnusableKeys, Verifier};
 pub use trusted_proxies::{ClientIp, ForwardedHop, TrustedProxies};
 pub use user::{Credentials, Identity, explain_failure, identify, identify_with};

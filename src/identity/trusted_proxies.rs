@@ -11,12 +11,12 @@ use crate::{
     config::model::{AddressHeader, TrustedProxy},
 };
 
-/// Elements of forwarding fields that are looked at. Real chains are far shorter.
+/// The most elements of a forwarding field that are read. Real chains are far shorter.
 const MAX_HOPS: usize = 64;
 
 static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Peers whose forwarding fields count, and the field that is read.
+/// Peers whose forwarding fields are trusted, and the field that is read.
 #[derive(Debug, Clone)]
 pub struct TrustedProxies {
     networks: Vec<IpNet>,
@@ -24,30 +24,30 @@ pub struct TrustedProxies {
     header: AddressHeader,
 }
 
-/// The client's address, as far as the trusted proxies tell it.
+/// The client's address according to the trusted proxies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientIp {
     pub ip: IpAddr,
-    /// False where a trusted proxy sent something else than an address: `ip` is that of the last proxy known, and who is behind
-    /// it is unknown.
+    /// False if a trusted proxy sent something other than an address. `ip` is then the last known proxy, and the client
+    /// behind it is unknown.
     pub is_known: bool,
 }
 
-/// An element of the forwarding field, on the way to the client's address.
+/// An element of the forwarding field, as read on the way to the client's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForwardedHop<'h> {
-    /// A trusted proxy: the element left of it counts.
+    /// A trusted proxy: the next element to the left is read.
     Proxy(IpAddr),
     /// The client.
     Client(IpAddr),
-    /// No address: the hop before it is the client.
+    /// Not an address: the previous hop is used as the client.
     Malformed(&'h [u8]),
-    /// A field for a single address has several lines, and is ignored.
+    /// A field for a single address has several lines and is ignored.
     Repeated,
 }
 
 impl TrustedProxies {
-    /// These `proxies` send the client's address in `header`.
+    /// `proxies` send the client's address in `header`.
     pub fn new(proxies: &[TrustedProxy], header: &AddressHeader) -> Self {
         let networks = proxies.iter().filter_map(|proxy| match proxy {
             TrustedProxy::Network(network) => Some(canonical(network)),
@@ -57,30 +57,30 @@ impl TrustedProxies {
         Self { networks: networks.collect(), has_unix, header: header.clone() }
     }
 
-    /// Whether who comes by a Unix socket is a trusted proxy.
+    /// Whether clients of Unix sockets are trusted proxies.
     pub fn has_unix(&self) -> bool {
         self.has_unix
     }
 
-    /// Whether the address is a trusted proxy's. A connection may keep the answer for its peer.
+    /// Whether the address is a trusted proxy's. A connection may cache the result for its peer.
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.networks.iter().any(|network| network.contains(&address))
     }
 
-    /// The client's address: the peer's own unless `peer_is_trusted`, as [`TrustedProxies::contains`]
-    /// said. IPv4 where it is IPv4-mapped.
+    /// The client's address: the peer's own unless `peer_is_trusted`, as [`TrustedProxies::contains`] returns. An
+    /// IPv4-mapped address is returned as IPv4.
     ///
-    /// Every proxy appends the address it was reached from, so the list is read from the right, and the
-    /// first address that is no trusted proxy's is the client's. The client itself may have written what is left of it.
-    /// If the list ends before, it is the last address seen. If it has no address there, the client is unknown. Empty elements
-    /// do not count (RFC 9110, 5.6.1.2).
+    /// Each proxy appends the address of its client, so the list is read from the right, and the first address that is
+    /// not a trusted proxy's is the client's. Elements to the left of it may be forged by the client. If all elements
+    /// are trusted proxies, the leftmost one is the client. If an element is not an address, the client is unknown.
+    /// Empty elements are ignored (RFC 9110, 5.6.1.2).
     pub fn client_address(&self, peer: IpAddr, peer_is_trusted: bool, headers: &HeaderMap) -> ClientIp {
         self.client_address_with(peer, peer_is_trusted, headers, |_| ())
     }
 
-    /// As [`TrustedProxies::client_address`]; `on_hop` gets each hop that was looked at, in order. Without any, the peer is
-    /// the client.
+    /// Like [`TrustedProxies::client_address`], and calls `on_hop` with each hop that was read, in order. Without any,
+    /// the peer is the client.
     pub fn client_address_with<'h>(
         &self,
         peer: IpAddr,
@@ -251,14 +251,14 @@ mod tests {
             (&[b"for=1.1.1.1, proto=http, for=10.0.0.2"], "unknown behind 10.0.0.2"),
             (&[b"for=1.1.1.1;for=2.2.2.2, for=10.0.0.2"], "unknown behind 10.0.0.2"),
             (&[b"host=\"a,for=1.1.1.1;\";for=203.0.113.7"], "203.0.113.7"),
-            // A quote that the client left open does not swallow what the proxy appended.
+            // An open quote of the client does not swallow the proxy's element.
             (&[b"for=\"1.1.1.1, for=203.0.113.7"], "203.0.113.7"),
             (&[b"for=1.1.1.1;x=\"\\\", for=\"203.0.113.7\""], "203.0.113.7"),
             (&[b"203.0.113.7"], "unknown behind 10.0.0.1"),
             (&[b"for=203.0.113.7;"], "203.0.113.7"),
             (&[b"for=203.0.113.7;;proto=http, , for=10.0.0.2,"], "203.0.113.7"),
             (&[b"for=203.0.113.7", b"", b"; for=10.0.0.2 ; ;"], "203.0.113.7"),
-            // An element without pairs is one, by a proxy that does not say for whom.
+            // An element without pairs counts: its proxy does not name a client.
             (&[b"for=203.0.113.7, ;, for=10.0.0.2"], "unknown behind 10.0.0.2"),
         ];
         for (lines, expected) in cases {
@@ -308,7 +308,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a client sends, what its proxy appends decides.
+        /// The element appended by the proxy decides, for any bytes from the client.
         #[test]
         fn what_clients_send_cannot_change_their_address(sent in "[ -~\\t\u{80}-\u{ff}]{0,40}") {
             for (header, name, appended) in [

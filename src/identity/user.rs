@@ -12,7 +12,7 @@ use http::{HeaderMap, header::AUTHORIZATION};
 
 use super::{
     header_fields::{single_value, user_name},
-    jwt::{Claims, Verifier},
+    jwt::{TokenClaims, Verifier},
 };
 use crate::{
     config::model::{HeaderFrom, UserSource},
@@ -20,7 +20,7 @@ use crate::{
     tls::TlsIdentity,
 };
 
-/// As lenient as origins are: credentials that they accept must name a user here, too.
+/// As lenient as origins: credentials that they accept must name a user here, too.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new()
@@ -28,11 +28,11 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// What may say who the user of a request is.
+/// The parts of a request that may name its user.
 #[derive(Debug, Clone, Copy)]
 pub struct Credentials<'a> {
     pub headers: &'a HeaderMap,
-    /// Whether the request came from a trusted proxy.
+    /// Whether the request was received from a trusted proxy.
     pub is_peer_trusted: bool,
     /// The verified certificate of the connection.
     pub certificate: Option<&'a TlsIdentity>,
@@ -43,23 +43,23 @@ pub struct Credentials<'a> {
 pub struct Identity {
     /// The user, if the request names one.
     pub user: Option<CompactString>,
-    /// What stands for the user in keys, where names are not written down.
+    /// The replacement for the user in keys, if names must not be stored.
     pub pseudonym: Option<CompactString>,
-    /// Whether a verified token, a verified certificate or a trusted proxy says so.
+    /// Whether a verified token, a verified certificate or a trusted proxy names the user.
     pub is_verified: bool,
     /// The claims of the request's verified token.
-    pub claims: Option<Arc<Claims>>,
+    pub claims: Option<Arc<TokenClaims>>,
 }
 
-/// Identifies the user by the first of `sources` that names one. A name that is empty, not
-/// UTF-8 or holds control characters is none. `verifier` is that of these sources. The claims are those of the first
-/// token that it verifies, even if another source names the user.
+/// Identifies the user by the first of `sources` that names one. Names that are empty, not UTF-8 or contain control
+/// characters are ignored. `verifier` must be made from the same sources. The claims are those of the first valid
+/// token, even if another source names the user.
 pub fn identify(sources: &[UserSource], verifier: &Verifier, credentials: Credentials<'_>) -> Identity {
     identify_with(sources, verifier, credentials, |_| ())
 }
 
-/// As [`identify`]; `on_source` gets the index of each source that is tried. The last of them names the user, if any
-/// does.
+/// Like [`identify`], and calls `on_source` with the index of each source that is tried. The last of them names the
+/// user, if any does.
 pub fn identify_with(
     sources: &[UserSource],
     verifier: &Verifier,
@@ -88,14 +88,14 @@ pub fn identify_with(
     Identity { user, pseudonym: None, is_verified, claims }
 }
 
-/// The value on which all cookies of this name agree. Of two values, the origin may take the other.
+/// The value, if all cookies of this name agree. With two values, the origin might use the other.
 fn agreed_cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a [u8]> {
     let mut values = cookies(headers, name);
     let first = values.next()?;
     values.all(|value| value == first).then_some(first)
 }
 
-/// The user-id of Basic credentials: what stands before the first colon (RFC 7617, 2).
+/// The user-id of Basic credentials: the part before the first colon (RFC 7617, 2).
 fn basic_user(field: &[u8]) -> Option<CompactString> {
     let (scheme, credentials) = field.split_at_checked("Basic ".len())?;
     if !scheme.eq_ignore_ascii_case(b"Basic ") {
@@ -106,8 +106,8 @@ fn basic_user(field: &[u8]) -> Option<CompactString> {
     user_name(&decoded[..colon])
 }
 
-/// Why `sources[index]` names no user for a request, in words, if [`identify_with`] tried it without success. `verifier` is
-/// that of these sources.
+/// The reason why `sources[index]` names no user, after [`identify_with`] has tried it without success. `verifier` must
+/// be made from the same sources.
 pub fn explain_failure(
     sources: &[UserSource],
     index: usize,

@@ -8,14 +8,13 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    IgnoredKey, Key, KeyError, Keys,
+    IgnoredKey, JwtKey, JwtKeys, KeyError,
     key_type::{self, KeyType},
 };
 
-/// Reads those keys of a set that verify tokens of `algorithm`, or of their own where there is none. Keys for
-/// other uses and of unknown kinds are left out. Keys that cannot be used are ignored as long as another one is usable
-/// (RFC 7517, 5).
-pub(super) fn read(bytes: &[u8], algorithm: Option<Algorithm>) -> Result<Keys, KeyError> {
+/// Reads the keys of a set that verify tokens of `algorithm`, or of each key's own algorithm if `None`. Keys for other
+/// uses and of unknown types are left out. Unusable keys are ignored as long as another one is usable (RFC 7517, 5).
+pub(super) fn read(bytes: &[u8], algorithm: Option<Algorithm>) -> Result<JwtKeys, KeyError> {
     let set: Value = serde_json::from_slice(bytes).map_err(|_| KeyError::NoSet)?;
     if set.get("d").is_some() {
         return Err(KeyError::Private);
@@ -36,13 +35,13 @@ pub(super) fn read(bytes: &[u8], algorithm: Option<Algorithm>) -> Result<Keys, K
         }
     }
     match (keys.is_empty(), ignored.first()) {
-        (false, _) => Ok(Keys { keys, ignored }),
+        (false, _) => Ok(JwtKeys { keys, ignored }),
         (true, Some(first)) => Err(first.reason),
         (true, None) => Err(KeyError::NoneUsable),
     }
 }
 
-fn key(jwk: &Jwk, wanted: Option<Algorithm>) -> Result<Option<Key>, KeyError> {
+fn key(jwk: &Jwk, wanted: Option<Algorithm>) -> Result<Option<JwtKey>, KeyError> {
     let Some(key_type) = key_type(jwk).filter(|_| verifies(jwk)) else { return Ok(None) };
     let algorithm = match (jwk.common.key_algorithm, wanted) {
         (Some(own), wanted) => match Algorithm::try_from(own) {
@@ -53,7 +52,7 @@ fn key(jwk: &Jwk, wanted: Option<Algorithm>) -> Result<Option<Key>, KeyError> {
         (None, None) => key_type.sole_algorithm().ok_or(KeyError::NoKeyAlgorithm)?,
     };
     if KeyType::required_by(algorithm) != key_type {
-        // Of its own algorithm that is a mistake; of the one that is wanted, another key.
+        // A key that contradicts its own algorithm is damaged; one that does not fit the wanted algorithm is skipped.
         return if jwk.common.key_algorithm.is_some() { Err(KeyError::Damaged) } else { Ok(None) };
     }
     let key = DecodingKey::from_jwk(jwk).map_err(|_| KeyError::Damaged)?;
@@ -63,7 +62,7 @@ fn key(jwk: &Jwk, wanted: Option<Algorithm>) -> Result<Option<Key>, KeyError> {
         }
         _ => key_type.validated(key)?,
     };
-    Ok(Some(Key { id: jwk.common.key_id.clone(), algorithm, key }))
+    Ok(Some(JwtKey { id: jwk.common.key_id.clone(), algorithm, key }))
 }
 
 fn key_type(jwk: &Jwk) -> Option<KeyType> {
@@ -82,7 +81,7 @@ fn key_type(jwk: &Jwk) -> Option<KeyType> {
     }
 }
 
-/// Whether signatures are what it is for (RFC 7517, 4.2 and 4.3).
+/// Whether the key is for verifying signatures (RFC 7517, 4.2 and 4.3).
 fn verifies(jwk: &Jwk) -> bool {
     let of_signatures = jwk.common.public_key_use.as_ref().is_none_or(|it| *it == PublicKeyUse::Signature);
     let operations = jwk.common.key_operations.as_ref();

@@ -25,12 +25,12 @@ impl KeyType {
             Algorithm::ES256 => Self::P256,
             Algorithm::ES384 => Self::P384,
             Algorithm::EdDSA => Self::Ed25519,
-            // RS and PS; the library may learn more, which no configuration can name.
+            // RS and PS. The library may add more, but no configuration can name them.
             _ => Self::Rsa,
         }
     }
 
-    /// The only algorithm that goes with it, where there is only one.
+    /// The algorithm of this type, if there is only one.
     pub(super) fn sole_algorithm(self) -> Option<Algorithm> {
         match self {
             Self::P256 => Some(Algorithm::ES256),
@@ -40,7 +40,7 @@ impl KeyType {
         }
     }
 
-    /// Returns `key` if it has the length of such keys. The library would find out only when it verifies.
+    /// Returns `key` if its length fits the type. The library would check that only when it verifies.
     pub(super) fn validated(self, key: DecodingKey) -> Result<DecodingKey, KeyError> {
         let fits = match (self, key.kind()) {
             (Self::Rsa, DecodingKeyKind::RsaModulusExponent { n, .. }) => {
@@ -57,7 +57,7 @@ impl KeyType {
     }
 }
 
-/// `bytes` as the secret of an HS, which is no shorter than its hash (RFC 7518, 3.2).
+/// The secret of an HS algorithm: no shorter than its hash (RFC 7518, 3.2).
 pub(super) fn secret(bytes: &[u8], algorithm: Algorithm) -> Result<DecodingKey, KeyError> {
     let least = match algorithm {
         Algorithm::HS256 => 32,
@@ -70,7 +70,7 @@ pub(super) fn secret(bytes: &[u8], algorithm: Algorithm) -> Result<DecodingKey, 
     }
 }
 
-/// As configurations write it.
+/// The algorithm's name in a configuration.
 pub(super) fn name(algorithm: Algorithm) -> &'static str {
     match algorithm {
         Algorithm::HS256 => "HS256",

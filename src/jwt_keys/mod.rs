@@ -1,5 +1,5 @@
-//! The keys that verify tokens. Pure: the bytes of a file in, keys out, so that the check of a
-//! configuration and the verifier agree on a file.
+//! The keys that verify tokens. Pure: parses a file's bytes, so that the configuration check and the verifier agree on
+//! a file.
 
 mod jwk_set;
 mod key_type;
@@ -11,7 +11,7 @@ use jsonwebtoken::{Algorithm, DecodingKey};
 use key_type::KeyType;
 use serde::Serialize;
 
-/// RFC 7518, 3.1, and RFC 8037.
+/// The algorithms of tokens (RFC 7518, 3.1; RFC 8037).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum JwtAlgorithm {
@@ -48,31 +48,31 @@ impl JwtAlgorithm {
     ];
 }
 
-/// Keys that are tried for one token: anybody may send tokens that none of them has signed.
+/// The most keys tried for one token: any client may send tokens that none of them has signed.
 const MAX_TRIED: usize = 4;
 
-/// One key, for one algorithm: which one it is never depends on a token.
-pub(crate) struct Key {
-    /// How tokens call it, of a key set.
+/// A key for one algorithm, which never depends on a token.
+pub(crate) struct JwtKey {
+    /// Its `kid`, if it is from a key set.
     pub(crate) id: Option<String>,
     pub(crate) algorithm: Algorithm,
     pub(crate) key: DecodingKey,
 }
 
-/// All keys of one file; never empty.
-pub struct Keys {
-    keys: Vec<Key>,
+/// All keys of a file. Never empty.
+pub struct JwtKeys {
+    keys: Vec<JwtKey>,
     ignored: Vec<IgnoredKey>,
 }
 
-/// A key of a set that cannot be used, beside others that can.
+/// An unusable key of a set with usable ones.
 pub struct IgnoredKey {
     /// Its `kid`, if it has one.
     id: Option<String>,
     reason: KeyError,
 }
 
-/// Which key, and why, as a sentence.
+/// The key and the reason, as a sentence.
 impl fmt::Display for IgnoredKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.id {
@@ -82,7 +82,7 @@ impl fmt::Display for IgnoredKey {
     }
 }
 
-/// Why the bytes of a file are no keys, as the end of a sentence that begins with the file's name.
+/// Why a file contains no usable keys, as the end of a sentence that begins with the file's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     #[error("is empty")]
@@ -114,7 +114,7 @@ pub enum KeyError {
 }
 
 impl KeyError {
-    /// What would be right.
+    /// A suggestion to correct the error.
     pub fn form(&self) -> Option<&'static str> {
         Some(match self {
             Self::Private => "a public key begins with -----BEGIN PUBLIC KEY-----",
@@ -134,12 +134,12 @@ impl KeyError {
     }
 }
 
-impl Keys {
-    /// Reads a public key or a certificate in PEM, a JSON Web Key set (RFC 7517, 5), or the secret of HS, of which
-    /// one newline at its end is no part. Where `algorithm` is given, keys for others are left out of a set.
+impl JwtKeys {
+    /// Reads a public key or a certificate in PEM, a JSON Web Key set (RFC 7517, 5), or the secret of an HS algorithm,
+    /// without a newline at its end. If `algorithm` is set, keys for other algorithms are left out of a set.
     ///
     /// # Errors
-    /// There is no key by which tokens could be verified safely.
+    /// There is no key that could verify tokens safely.
     pub fn read(bytes: &[u8], algorithm: Option<JwtAlgorithm>) -> Result<Self, KeyError> {
         let algorithm = algorithm.map(to_jsonwebtoken);
         if bytes.trim_ascii().is_empty() {
@@ -170,19 +170,20 @@ impl Keys {
                 key
             }
         };
-        Ok(Self { keys: vec![Key { id: None, algorithm, key }], ignored: Vec::new() })
+        Ok(Self { keys: vec![JwtKey { id: None, algorithm, key }], ignored: Vec::new() })
     }
 
-    /// The keys of the set that cannot be used.
+    /// The unusable keys of a set.
     pub fn ignored(&self) -> &[IgnoredKey] {
         &self.ignored
     }
 
-    /// The keys of this algorithm by which a token may have been signed that names `id`, the likeliest first. What has no name
-    /// goes with any (RFC 7515, 4.1.4), but no token makes more than [`MAX_TRIED`] keys be tried.
-    pub(crate) fn candidates(&self, id: Option<&str>, algorithm: Algorithm) -> impl Iterator<Item = &Key> {
+    /// The keys of this algorithm that may have signed a token with the key ID `id`, the most likely first. A key or a
+    /// token without an ID matches any (RFC 7515, 4.1.4), but no token makes the verifier try more than [`MAX_TRIED`]
+    /// keys.
+    pub(crate) fn candidates(&self, id: Option<&str>, algorithm: Algorithm) -> impl Iterator<Item = &JwtKey> {
         let fit = self.keys.iter().filter(move |key| key.algorithm == algorithm);
-        let is_same = move |key: &&Key| key.id.as_deref() == id;
+        let is_same = move |key: &&JwtKey| key.id.as_deref() == id;
         let others = fit.clone().filter(move |key| !is_same(key) && (key.id.is_none() || id.is_none()));
         fit.filter(is_same).chain(others).take(MAX_TRIED)
     }

@@ -1,4 +1,4 @@
-//! A public key in PEM: by itself, or in a certificate.
+//! A public key in PEM, alone or in a certificate.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use jsonwebtoken::{DecodingKey, jwk::Jwk};
@@ -9,23 +9,23 @@ use rustls::{
 
 use super::{KeyError, key_type::KeyType};
 
-/// What a section of PEM begins with (RFC 7468, 2).
+/// The beginning of a PEM section (RFC 7468, 2).
 pub(super) const BEGIN: &[u8] = b"-----BEGIN ";
 
-/// How far into what describes a key its algorithm stands: behind the heads of two sequences.
+/// The last offset of the algorithm identifier in a SubjectPublicKeyInfo: after the headers of two sequences.
 const HEADS: usize = 2 * 4;
 
-/// Whether there is a private key anywhere in it.
+/// Whether any section is a private key.
 pub(super) fn is_private(bytes: &[u8]) -> bool {
     labels(&String::from_utf8_lossy(bytes)).any(|label| label.ends_with("PRIVATE KEY"))
 }
 
-/// What the sections say they are.
+/// The labels of all sections.
 fn labels(text: &str) -> impl Iterator<Item = &str> {
     text.split("-----BEGIN ").skip(1).filter_map(|from| Some(from.split_once("-----")?.0))
 }
 
-/// Reads the first public key; of a chain of certificates that of the first.
+/// Reads the first public key, or that of the first certificate.
 pub(super) fn read(bytes: &[u8]) -> Result<(KeyType, DecodingKey), KeyError> {
     let text = str::from_utf8(bytes).map_err(|_| KeyError::Damaged)?;
     let described = match labels(text).next() {
@@ -44,7 +44,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<(KeyType, DecodingKey), KeyError> {
         _ => return Err(KeyError::Unknown),
     };
     let key_type = key_type(&described).ok_or(KeyError::Kind)?;
-    // By way of PEM again, since the library reads nothing else that is described so.
+    // Converted to PEM again, since the library reads a SubjectPublicKeyInfo only in PEM.
     let plain =
         format!("-----BEGIN PUBLIC KEY-----\n{}\n-----END PUBLIC KEY-----\n", STANDARD.encode(&described));
     let key = match key_type {
@@ -57,7 +57,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<(KeyType, DecodingKey), KeyError> {
     Ok((key_type, key))
 }
 
-/// Which kind of key is described (RFC 5280, 4.1.2.7).
+/// The type of a key in a SubjectPublicKeyInfo (RFC 5280, 4.1.2.7).
 fn key_type(described: &[u8]) -> Option<KeyType> {
     let known = [
         (alg_id::RSA_ENCRYPTION, KeyType::Rsa),
@@ -69,7 +69,7 @@ fn key_type(described: &[u8]) -> Option<KeyType> {
     known.into_iter().find(|(id, _)| is(id)).map(|(_, key_type)| key_type)
 }
 
-/// Its modulus and exponent, if the first is long enough.
+/// The RSA key, if its modulus is long enough.
 fn long_enough(key: &DecodingKey) -> Result<DecodingKey, KeyError> {
     let parts = Jwk::from_decoding_key(key, None).map_err(|_| KeyError::Damaged)?;
     KeyType::Rsa.validated(DecodingKey::from_jwk(&parts).map_err(|_| KeyError::Damaged)?)

@@ -1,4 +1,4 @@
-//! A timer that follows a deadline which mostly moves on before it is reached.
+//! A timer for a deadline that is usually extended before it is reached.
 
 use std::{
     pin::Pin,
@@ -8,7 +8,7 @@ use std::{
 
 use tokio::time::Sleep;
 
-/// Sleeps until a deadline. It is set again only when it fires, or where the deadline has come nearer.
+/// Sleeps until a deadline. The timer is set again only when it fires, or when the deadline has moved earlier.
 pub(super) struct Alarm {
     sleep: Pin<Box<Sleep>>,
     /// Whether the sleep has the waker of this task.
@@ -20,18 +20,18 @@ impl Alarm {
         Self { sleep: Box::pin(tokio::time::sleep_until(deadline.into())), armed: false }
     }
 
-    /// When it wakes its task.
+    /// The time at which the task is woken.
     pub(super) fn time(&self) -> Instant {
         self.sleep.deadline().into_std()
     }
 
-    /// Ready once `deadline` has passed. `now`: the time, as far as the caller knows it.
+    /// Ready once `deadline` has passed. `now` is the time of this poll, which may be slightly old.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, deadline: Instant, now: Instant) -> Poll<()> {
         if self.sleep.deadline() > deadline.into() {
             self.sleep.as_mut().reset(deadline.into());
             self.armed = false;
         }
-        // Mostly the sleep ends in the future, and need not be polled.
+        // Usually the timer has not expired, and need not be polled.
         if self.armed && self.sleep.deadline() > now.into() {
             return Poll::Pending;
         }
@@ -40,7 +40,7 @@ impl Alarm {
                 self.armed = false;
                 return Poll::Ready(());
             }
-            // The deadline has moved on since the sleep was set.
+            // The deadline was extended after the timer was set.
             self.sleep.as_mut().reset(deadline.into());
         }
         self.armed = true;

@@ -1,5 +1,5 @@
-//! The client connections of the whole process: how many there may be, of one address and in all, and which of them make
-//! room for others.
+//! The client connections of the whole process: their limits, per address and in total, and the choice of connections
+//! that make room for others.
 
 use std::{
     cell::Cell,
@@ -22,14 +22,14 @@ use crate::{
     telemetry::metrics::{ConnectionFacts, ConnectionRefusal},
 };
 
-/// Connections that a banned address may have open at once: enough for each client behind it to read why.
+/// Connections that a banned address may have open at a time: enough for each client behind it to read the reason.
 const MAX_BANNED: usize = 10;
 
-/// Connections beyond the limit at most: those that are being closed to make room, and those whose PROXY header has not
-/// been read yet.
+/// Connections beyond the limit at most: connections being closed to make room, and connections whose PROXY header was
+/// not read yet.
 const MAX_BEYOND: usize = 256;
 
-/// File descriptors that the process has without any client: sockets, files, and those of its threads.
+/// File descriptors that the process needs without any client: sockets, files, and descriptors of its threads.
 const OWN_DESCRIPTORS: u64 = 64;
 
 /// Counts the client connections of all workers, and limits them.
@@ -38,30 +38,30 @@ pub struct ConnectionTable {
     state: Mutex<State>,
     max: AtomicUsize,
     max_per_address: AtomicUsize,
-    /// File descriptors that the process may have open. `None`: that is not known.
+    /// File descriptors that the process may have open. `None`: unknown.
     descriptors: Option<u64>,
-    /// Tells each worker those of its connections that are to make room.
+    /// A channel to each worker, for connections that it has to close.
     evictions: Vec<UnboundedSender<Owner>>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     connections: ConnectionsByAddress,
-    /// Connections beyond the limit until it is known whose they are.
+    /// Connections beyond the limit whose client is not known yet.
     beyond: usize,
 }
 
-/// Those of one worker's connections that are to make room for others.
+/// The connections of one worker that have to make room for others.
 pub type Evictions = UnboundedReceiver<Owner>;
 
-/// Whose connection it is.
+/// The client of a connection, as far as limits are concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Client {
-    /// One whose connections are limited, together with those of its `network`. `is_banned`: whatever it asks for.
+    /// A client whose connections are limited, together with the others of its `network`. `is_banned`: from all routes.
     Limited { address: IpAddr, network: IpNet, is_banned: bool },
-    /// A proxy that stands for many clients, or a process of this machine.
+    /// A proxy with many clients behind it, or a process of this machine.
     Unlimited,
-    /// The PROXY header will tell.
+    /// The PROXY header, which names the client, was not read yet.
     Unknown,
 }
 
@@ -71,7 +71,7 @@ impl Client {
     }
 }
 
-/// A connection's place in the table, until it is closed.
+/// A connection's entry in the table, until it is closed.
 #[derive(Debug)]
 pub(super) struct TableEntry {
     key: usize,
@@ -79,7 +79,7 @@ pub(super) struct TableEntry {
 }
 
 impl ConnectionTable {
-    /// For this many workers, in a process that may have so many file descriptors open.
+    /// `descriptors`: file descriptors that the process may have open.
     pub fn new(
         limits: &ClientLimits,
         workers: usize,
@@ -97,7 +97,7 @@ impl ConnectionTable {
         (Arc::new(table), receivers)
     }
 
-    /// Goes by these limits from now on, as far as there are file descriptors. Open connections stay.
+    /// Sets the limits, lowered to the file descriptors that are available. Open connections are kept.
     pub fn set_limits(&self, limits: &ClientLimits) {
         let (mut max, mut per_address) = (limits.connections, limits.connections_per_address);
         if per_address == 0 {
@@ -132,10 +132,10 @@ impl ConnectionTable {
         ConnectionFacts { open: connections.len(), max, heaviest: connections.heaviest() }
     }
 
-    /// Adds a connection that was accepted just now.
+    /// Adds a new connection.
     ///
     /// # Errors
-    /// It has to be closed.
+    /// The connection has to be closed.
     pub(super) fn add(&self, owner: Owner, client: Client) -> Result<TableEntry, ConnectionRefusal> {
         let now = Instant::now();
         let mut state = self.state.lock();
@@ -157,10 +157,10 @@ impl ConnectionTable {
         Ok(TableEntry { key, is_beyond: Cell::new(is_beyond) })
     }
 
-    /// It is known now whose connection it is.
+    /// Sets the client of a connection, once it is known.
     ///
     /// # Errors
-    /// It has to be closed.
+    /// The connection has to be closed.
     pub(super) fn set_client(&self, entry: &TableEntry, client: Client) -> Result<(), ConnectionRefusal> {
         let mut state = self.state.lock();
         if entry.is_beyond.get() {
@@ -191,18 +191,18 @@ impl ConnectionTable {
         state.connections.remove(entry.key);
     }
 
-    /// Has an idle connection closed, because no file descriptor is left. Whether there was one.
+    /// Closes an idle connection, because no file descriptor is left. Returns whether there was one.
     pub(super) fn make_room(&self) -> bool {
         let evicted = self.state.lock().connections.evict(None, Instant::now());
-        evicted.inspect(|owner| self.tell(*owner)).is_some()
+        evicted.inspect(|owner| self.notify_worker(*owner)).is_some()
     }
 
-    fn tell(&self, owner: Owner) {
-        // Its worker may have ended, and the connection with it.
+    fn notify_worker(&self, owner: Owner) {
+        // The worker may have ended, together with the connection.
         let _ended = self.evictions.get(owner.worker).map(|evictions| evictions.send(owner));
     }
 
-    /// Whether there is room for another connection of `client`. If need be, others make it.
+    /// Checks that another connection of `client` is within the limits. Evicts idle connections if necessary.
     fn admit(&self, state: &mut State, client: Client, now: Instant) -> Result<(), ConnectionRefusal> {
         self.check_address(state, client)?;
         let newcomer = match client {
@@ -211,11 +211,11 @@ impl ConnectionTable {
         };
         let max = self.max.load(Relaxed);
         while state.counted() >= max {
-            // Each that is being closed counts beyond the limit, so this ends.
+            // Each connection being closed counts beyond the limit, so this loop ends.
             let evicted =
                 if state.may_go_beyond(max) { state.connections.evict(newcomer, now) } else { None };
             let Some(owner) = evicted else { return Err(ConnectionRefusal::Connections) };
-            self.tell(owner);
+            self.notify_worker(owner);
         }
         Ok(())
     }
@@ -231,8 +231,8 @@ impl ConnectionTable {
     }
 }
 
-/// Client connections that leave some of so many file descriptors for endpoints, stores and files, which idle clients would
-/// otherwise take all of.
+/// Client connections that may be open with so many file descriptors. The rest is reserved for endpoints, stores and
+/// files, which idle clients could otherwise starve.
 fn connections_within(descriptors: u64) -> usize {
     let spare = descriptors / 4 + OWN_DESCRIPTORS;
     usize::try_from(descriptors.saturating_sub(spare).max(descriptors / 4)).unwrap_or(usize::MAX)

@@ -1,5 +1,5 @@
-//! The open client connections by the addresses of their clients, and which of them is closed first when there are too
-//! many. Pure: times come from the caller.
+//! The open client connections by client address, and the order in which they are closed when there are too many. Pure:
+//! times are given by the caller.
 
 use std::{
     cmp::Reverse,
@@ -10,53 +10,53 @@ use std::{
 use ipnet::IpNet;
 use slab::Slab;
 
-/// How long an idle connection is safe from newcomers of its own address. They could replace each other before any of
-/// them has sent a request.
+/// How long an idle connection is not evicted for newcomers of its own address. Otherwise newcomers could replace each
+/// other before any of them has sent a request.
 const SAFE_FROM_OWN: Duration = Duration::from_secs(1);
 
-/// Every operation takes a time that grows with the logarithm of their number at most: a flood of newcomers asks for one
-/// each.
+/// Every operation takes logarithmic time at most: in a flood, each newcomer needs one.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionsByAddress {
-    connections: Slab<Connection>,
-    addresses: Slab<Address>,
+    connections: Slab<TrackedConnection>,
+    addresses: Slab<AddressConnections>,
     by_network: HashMap<IpNet, usize, foldhash::fast::RandomState>,
-    /// The idle connections of each address, the one that is idle longest first: its place in `addresses`, the number of
-    /// idle connections before it, and its place in `connections`.
+    /// The idle connections of each address, the longest idle first: index in `addresses`, `idle_count` when it became
+    /// idle, index in `connections`.
     idle: BTreeSet<(usize, u64, usize)>,
     ranking: BTreeSet<Rank>,
-    /// How often a connection has become idle.
+    /// How often any connection has become idle.
     idle_count: u64,
-    /// The number of those that [`ConnectionsByAddress::evict`] has chosen.
+    /// The number of connections that [`ConnectionsByAddress::evict`] has chosen.
     closing: usize,
 }
 
-/// Orders addresses by which gives up a connection: the last one does first. Those with idle connections come behind those
-/// without, and among them those with more connections; of several with as many, the one that has one idle longest.
+/// The order in which addresses give up a connection; the last address is first. Addresses with idle connections rank
+/// above the others; among them, addresses with more connections; then the address whose connection has been idle
+/// longest.
 type Rank = (bool, usize, Reverse<u64>, usize);
 
-/// The worker that serves a connection, and how it finds it.
+/// The worker that serves a connection, and the connection's key there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
     pub(super) worker: usize,
-    /// Where it is among the connections of the worker. Another may be there later.
+    /// Index among the worker's connections. It is reused after the connection has closed.
     pub(super) key: usize,
-    /// No other connection of the worker ever has it.
+    /// Unique among all connections that the worker ever had.
     pub(super) number: u64,
 }
 
 #[derive(Debug)]
-struct Connection {
+struct TrackedConnection {
     owner: Owner,
-    /// Its place in `addresses`. `None`: its client is not known yet, or its connections are not limited.
+    /// Index in `addresses`. `None`: the client is not known yet, or its connections are not limited.
     address: Option<usize>,
-    /// The number of idle connections before it, and since when it is idle. `None`: a request is in flight.
+    /// `idle_count` and time when the connection became idle. `None`: a request is in flight.
     idle: Option<(u64, Instant)>,
     is_closing: bool,
 }
 
 #[derive(Debug)]
-struct Address {
+struct AddressConnections {
     network: IpNet,
     connections: usize,
     rank: Rank,
@@ -68,7 +68,7 @@ impl ConnectionsByAddress {
         self.connections.len()
     }
 
-    /// The number of those that are being closed to make room.
+    /// The number of connections being closed to make room.
     pub(super) fn closing(&self) -> usize {
         self.closing
     }
@@ -78,7 +78,7 @@ impl ConnectionsByAddress {
         self.by_network.get(&network).map_or(0, |&address| self.addresses[address].connections)
     }
 
-    /// The address that has most connections, and how many.
+    /// The address with most connections, and their number.
     pub(super) fn heaviest(&self) -> Option<(IpNet, usize)> {
         let with_idle = self.ranking.last();
         let without = self.ranking.range(..(true, 0, Reverse(u64::MAX), 0)).next_back();
@@ -86,17 +86,17 @@ impl ConnectionsByAddress {
         Some((self.addresses[*address].network, *connections))
     }
 
-    /// Adds a connection, which is idle until it has sent a request. Returns its key.
+    /// Adds a connection, which is idle until its first request. Returns its key.
     pub(super) fn insert(&mut self, owner: Owner, now: Instant) -> usize {
         let idle = Some((self.next_idle(), now));
-        self.connections.insert(Connection { owner, address: None, idle, is_closing: false })
+        self.connections.insert(TrackedConnection { owner, address: None, idle, is_closing: false })
     }
 
-    /// Counts the connection `key`, whose client was not known, among those of `network`.
+    /// Counts the connection `key`, whose client was not known, for `network`.
     pub(super) fn set_address(&mut self, key: usize, network: IpNet) {
         let address = *self.by_network.entry(network).or_insert_with(|| {
             let rank = (false, 0, Reverse(u64::MAX), 0);
-            self.addresses.insert(Address { network, connections: 0, rank })
+            self.addresses.insert(AddressConnections { network, connections: 0, rank })
         });
         let connection = &mut self.connections[key];
         connection.address = Some(address);
@@ -118,13 +118,13 @@ impl ConnectionsByAddress {
         self.addresses[address].connections -= 1;
         self.update_rank(address);
         if self.addresses[address].connections == 0 {
-            let Address { network, rank, .. } = self.addresses.remove(address);
+            let AddressConnections { network, rank, .. } = self.addresses.remove(address);
             self.ranking.remove(&rank);
             self.by_network.remove(&network);
         }
     }
 
-    /// The connection `key` has no request in flight any more.
+    /// Marks the connection `key` as idle: it has no request in flight any more.
     pub(super) fn set_idle(&mut self, key: usize, now: Instant) {
         let order = self.next_idle();
         let connection = &mut self.connections[key];
@@ -138,7 +138,8 @@ impl ConnectionsByAddress {
         }
     }
 
-    /// The connection `key` has a request in flight. If it was to be closed, it closes after that.
+    /// Marks the connection `key` as busy: it has a request in flight. If it was being closed, that happens after the
+    /// request.
     pub(super) fn set_busy(&mut self, key: usize) {
         let connection = &mut self.connections[key];
         if std::mem::take(&mut connection.is_closing) {
@@ -150,9 +151,9 @@ impl ConnectionsByAddress {
         }
     }
 
-    /// Chooses the connection that makes room for a newcomer of `newcomer`, and counts it among those that are being
-    /// closed. It is the one that is idle longest of the address that has most of them, unless the newcomer's own has as
-    /// many: then it is one of these. `None`: the newcomer has to go. `newcomer`: `None` where it stands for many clients.
+    /// Chooses the connection that makes room for one of `newcomer`, and counts it as being closed. It is the longest
+    /// idle connection of the address with most connections. If the newcomer's own address has as many, its own longest
+    /// idle one is chosen. `None`: the newcomer has to be closed. `newcomer` is `None` if many clients are behind it.
     pub(super) fn evict(&mut self, newcomer: Option<IpNet>, now: Instant) -> Option<Owner> {
         let own = newcomer.and_then(|network| self.by_network.get(&network).copied());
         let own_connections = own.map_or(0, |own| self.addresses[own].connections);
@@ -182,7 +183,7 @@ impl ConnectionsByAddress {
     fn update_rank(&mut self, address: usize) {
         let oldest = self.idle.range((address, 0, 0)..(address + 1, 0, 0)).next();
         let order = oldest.map_or(u64::MAX, |(_, order, _)| *order);
-        let Address { connections, rank, .. } = &mut self.addresses[address];
+        let AddressConnections { connections, rank, .. } = &mut self.addresses[address];
         let now = (oldest.is_some(), *connections, Reverse(order), address);
         if *rank != now {
             self.ranking.remove(rank);
@@ -202,7 +203,7 @@ mod tests {
         IpNet::from(std::net::IpAddr::from([192, 0, 2, last]))
     }
 
-    /// Opens one connection of this address, whose number is its key.
+    /// Opens a connection of this address. Its key is its number.
     fn open(connections: &mut ConnectionsByAddress, last: u8, now: Instant) -> usize {
         let owner = Owner { worker: 0, key: connections.connections.vacant_key(), number: 0 };
         let key = connections.insert(owner, now);
@@ -226,7 +227,7 @@ mod tests {
         assert_eq!(evicted(&mut connections, 3, now), Some(many[2]), "the first has a request in flight");
         assert_eq!(evicted(&mut connections, 3, now), Some(many[1]));
         assert_eq!((connections.closing(), connections.len()), (2, 5));
-        // All that the address has left is in flight.
+        // The remaining connections of the address have requests in flight.
         assert_eq!(evicted(&mut connections, 3, now), Some(few[0]));
         [many[2], many[1], few[0]].into_iter().for_each(|key| connections.remove(key));
         assert_eq!((connections.closing(), connections.len()), (0, 2));
@@ -276,7 +277,7 @@ mod tests {
         #[test]
         fn whatever_happens_it_agrees_with_a_plain_list(steps in prop::collection::vec((0..5_u8, 0..6_u8), 1..200)) {
             let (mut connections, start) = (ConnectionsByAddress::default(), Instant::now());
-            // Key, address, since when it is idle: a step, and whether it is being closed.
+            // Key, address, step at which it became idle, whether it is being closed.
             let mut plain: Vec<(usize, u8, Option<usize>, bool)> = Vec::new();
             for (step, (what, which)) in steps.into_iter().enumerate() {
                 let now = start + SAFE_FROM_OWN * (2 * u32::try_from(step).unwrap());

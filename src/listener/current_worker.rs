@@ -1,4 +1,4 @@
-//! The worker that a thread serves with, until another configuration replaces it.
+//! The worker of a thread, replaced whenever the configuration changes.
 
 use std::{
     cell::RefCell,
@@ -11,17 +11,17 @@ use tokio::sync::{mpsc::UnboundedReceiver, oneshot};
 
 use crate::proxy::{Worker, WorkerConfig};
 
-/// Another configuration, for one worker's thread.
+/// A new configuration for one worker's thread.
 pub struct WorkerUpdate {
     pub config: WorkerConfig,
-    /// Notified once it holds for new requests.
+    /// Notified once the configuration applies to new requests.
     pub applied: oneshot::Sender<()>,
 }
 
-/// The worker that new requests are served with. A request keeps its own until it has ended.
+/// The worker that serves new requests. A request keeps its worker until it has ended.
 pub(super) struct CurrentWorker<S> {
     active: RefCell<ActiveWorker<S>>,
-    /// The workers before it that still have requests in flight.
+    /// Previous workers that still have requests in flight.
     past: RefCell<Vec<Weak<Worker<S>>>>,
 }
 
@@ -52,7 +52,7 @@ impl<S> CurrentWorker<S> {
         Rc::clone(&self.active.borrow().http)
     }
 
-    /// Applies each update that comes, until no more can.
+    /// Applies each update, until the channel is closed.
     pub(super) async fn apply_updates(self: Rc<Self>, mut updates: UnboundedReceiver<WorkerUpdate>) {
         while let Some(WorkerUpdate { config, applied }) = updates.recv().await {
             let next = ActiveWorker::new(self.worker().reconfigured(config));
@@ -78,7 +78,7 @@ impl<S> CurrentWorker<S> {
 fn http<S>(worker: &Worker<S>) -> http1::Builder {
     let limits = &worker.config().client_limits;
     let mut http = http1::Builder::new();
-    // Measured: to copy a small body behind its head costs less than a vectored write.
+    // Measured: copying a small body behind its head costs less than a vectored write.
     http.writev(false).max_header_size(limits.header_size).max_buf_size(limits.header_size.max(64 << 10));
     // hyper's own default of 100 costs no allocation; another number does.
     if limits.headers != 100 {

@@ -1,8 +1,8 @@
-//! What a process that hands its listening sockets over tells the new one about them: the variable
-//! `TOLLGATE_HANDOVER`, beside `LISTEN_FDS`.
+//! The description of listening sockets that one process hands to the next, in the variable `TOLLGATE_HANDOVER`, beside
+//! `LISTEN_FDS`.
 //!
-//! The address of a socket alone does not say which listener it is: with port 0 in the configuration, the system chose
-//! the port. `LISTEN_FDNAMES` can't say it either, since its names have no colon.
+//! The address of a socket alone does not identify its listener: with port 0 in the configuration, the system chose the
+//! port. `LISTEN_FDNAMES` can't identify it either, since its names have no colon.
 
 use std::{env, io, os::fd::OwnedFd, path::Path};
 
@@ -10,69 +10,69 @@ use serde::{Deserialize, Serialize};
 
 use super::{socket::ListenSocket, unix::SocketFile};
 
-/// The variable. It stays in the environment of the new process, which sets its own for the next one.
+/// The variable's name. It remains in the environment of the new process, which sets its own for the next one.
 pub const HANDOVER_VARIABLE: &str = "TOLLGATE_HANDOVER";
 
-/// What a listening socket is for.
+/// The purpose of a listening socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SocketRole {
-    /// Clients are served on it.
+    /// Serves clients.
     Clients,
-    /// It is the admin port's.
+    /// Serves the admin API.
     Admin,
 }
 
-/// The inherited descriptors: a connection to the old process, and the listening sockets in this order. Another version
-/// may write it, so its form stays; what is unknown in it is ignored.
+/// The inherited descriptors: a connection to the old process, and then the listening sockets in this order. Another
+/// version may have written it, so its format must not change, and unknown fields are ignored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct HandedOver {
-    listeners: Vec<Entry>,
+pub(super) struct HandoverDescription {
+    listeners: Vec<HandoverEntry>,
 }
 
 /// The sockets of one address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Entry {
+pub(super) struct HandoverEntry {
     pub(super) role: SocketRole,
-    /// As the configuration of the old process has it.
+    /// As written in the configuration of the old process.
     pub(super) address: String,
     sockets: usize,
-    /// Whether they are a service manager's. Earlier versions don't say so.
+    /// Whether the sockets belong to a service manager. Earlier versions do not send this.
     #[serde(default)]
     pub(super) is_managed: bool,
 }
 
-impl HandedOver {
-    /// `None` if no process has handed anything over.
+impl HandoverDescription {
+    /// `None` if no process has handed sockets over.
     pub(super) fn from_environment() -> Option<Self> {
         serde_json::from_str(&env::var(HANDOVER_VARIABLE).ok()?).ok()
     }
 
-    /// How many descriptors are inherited.
+    /// The number of inherited descriptors.
     pub(super) fn descriptors(&self) -> usize {
         self.listeners.iter().fold(1, |sum, entry| sum.saturating_add(entry.sockets))
     }
 
     /// The entry of each socket.
-    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
+    pub(super) fn entries(&self) -> impl Iterator<Item = &HandoverEntry> {
         self.listeners.iter().flat_map(|entry| std::iter::repeat_n(entry, entry.sockets))
     }
 }
 
-/// All listening sockets of the process, to be handed over to a new one. While this is kept, they stay open, and clients
-/// queue there, even if nobody accepts.
+/// All listening sockets of the process, to be handed over to a new one. They stay open while this is kept, and clients
+/// queue there even if no worker accepts.
 #[derive(Debug, Default)]
 pub struct ListeningSockets {
-    entries: Vec<Entry>,
+    entries: Vec<HandoverEntry>,
     sockets: Vec<OwnedFd>,
-    /// Of Unix sockets.
+    /// Files of Unix sockets.
     files: Vec<SocketFile>,
-    /// Of Unix sockets that a new process has been given, which may serve on them or not.
+    /// Files of Unix sockets that were handed to a new process, which may or may not serve on them.
     left_files: Vec<SocketFile>,
 }
 
 impl ListeningSockets {
-    /// Adds the sockets of one address, as the configuration has it. `is_managed`: whether they are a service manager's.
+    /// Adds the sockets of one configured address. `is_managed`: whether they belong to a service manager.
     ///
     /// # Errors
     /// No descriptor is left.
@@ -86,27 +86,27 @@ impl ListeningSockets {
         for socket in sockets {
             self.sockets.push(socket.try_clone()?.into());
         }
-        self.entries.push(Entry { role, address, sockets: sockets.len(), is_managed });
+        self.entries.push(HandoverEntry { role, address, sockets: sockets.len(), is_managed });
         Ok(())
     }
 
-    /// Adds the file of a Unix socket, which is this process' to remove.
+    /// Adds the file of a Unix socket, which this process has to remove.
     pub fn add_file(&mut self, path: &Path) {
         self.files.extend(SocketFile::at(path));
     }
 
-    /// Closes them, where a new process takes over. The files of Unix sockets stay for now.
+    /// Closes the sockets after a new process has taken over. The files of Unix sockets are kept for now.
     pub fn leave(&mut self) {
         *self = Self { left_files: std::mem::take(&mut self.files), ..Self::default() };
     }
 
-    /// Removes the files of Unix sockets that were left to a new process, and that it does not serve on. To be called
-    /// once nobody accepts on them here.
+    /// Removes the files of Unix sockets on which the new process does not serve. To be called once no worker of this
+    /// process accepts on them.
     pub fn remove_abandoned_files(self) {
         self.left_files.into_iter().for_each(SocketFile::remove_if_abandoned);
     }
 
-    /// Closes them, where no other process takes over. The files of Unix sockets are removed.
+    /// Closes the sockets when no other process takes over. The files of Unix sockets are removed.
     pub fn close(&mut self) {
         self.entries.clear();
         self.sockets.clear();
@@ -120,7 +120,7 @@ impl ListeningSockets {
     /// No descriptor is left.
     pub fn duplicate(&self) -> io::Result<(Vec<OwnedFd>, String)> {
         let sockets = self.sockets.iter().map(OwnedFd::try_clone).collect::<io::Result<_>>()?;
-        let description = serde_json::to_string(&HandedOver { listeners: self.entries.clone() })?;
+        let description = serde_json::to_string(&HandoverDescription { listeners: self.entries.clone() })?;
         Ok((sockets, description))
     }
 }
@@ -137,7 +137,7 @@ mod tests {
         listening.add(SocketRole::Clients, "127.0.0.1:0".into(), &sockets[..2], true).unwrap();
         listening.add(SocketRole::Admin, "[::1]:9900".into(), &sockets[2..], false).unwrap();
         let (duplicates, description) = listening.duplicate().unwrap();
-        let handed_over: HandedOver = serde_json::from_str(&description).unwrap();
+        let handed_over: HandoverDescription = serde_json::from_str(&description).unwrap();
         assert_eq!((duplicates.len(), handed_over.descriptors()), (3, 4));
         let entries: Vec<_> = handed_over
             .entries()
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn what_a_later_version_adds_is_ignored() {
         let later = r#"{"version":2,"listeners":[{"role":"clients","address":"a","sockets":2,"tls":true}]}"#;
-        let handed_over: HandedOver = serde_json::from_str(later).unwrap();
+        let handed_over: HandoverDescription = serde_json::from_str(later).unwrap();
         assert_eq!(handed_over.descriptors(), 3);
     }
 }

@@ -1,4 +1,4 @@
-//! What comes before the first request of a connection: the PROXY header of a load balancer, and the TLS handshake.
+//! The steps before the first request of a connection: the PROXY header of a load balancer, and the TLS handshake.
 
 use std::{
     cell::RefCell,
@@ -19,9 +19,9 @@ use tokio::{
 use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
 
 use super::{
-    connection::{Linger, lingering_close},
+    lingering_close::{Linger, lingering_close},
     proxy_protocol::{self, ProxyHeaderError},
-    stream::{Socket, Stream, TlsSocket},
+    stream::{ClientStream, Socket, TlsSocket},
     tls::TlsContext,
 };
 use crate::{
@@ -38,49 +38,49 @@ use crate::{
 
 /// The type of a TLS record with a handshake message (RFC 8446, 5.1).
 const HANDSHAKE_RECORD: u8 = 22;
-/// Read at once before TLS: most handshakes begin with less.
+/// Bytes read at a time before TLS: most handshakes begin with less.
 const FIRST_READ: usize = 2048;
 
-/// For a client that speaks HTTP where TLS is spoken (RFC 9457).
+/// The response to a client that speaks plain HTTP on a TLS port (RFC 9457).
 const SPEAK_TLS: &str = r#"{"type":"about:blank","title":"Bad Request","status":400,"detail":"This port serves HTTPS: begin the URL with https:// instead of http://."}"#;
 
-/// What a connection has to begin with.
-pub(super) struct Opening {
-    /// A PROXY header, before TLS or as the first thing within.
+/// The protocols that a connection has to begin with.
+pub(super) struct ConnectionOpening {
+    /// Whether a PROXY header is expected, before TLS or first thing within it.
     pub(super) has_proxy_header: bool,
     pub(super) tls: Option<Arc<TlsContext>>,
 }
 
-/// A connection on which requests can be read.
+/// A connection that is ready for requests.
 pub(super) struct Opened {
-    pub(super) stream: Stream,
-    /// The first bytes of requests, which were read already.
+    pub(super) stream: ClientStream,
+    /// Bytes of the first request that were already read.
     pub(super) unread: Bytes,
-    /// The client that the PROXY header names.
+    /// The client named in the PROXY header.
     pub(super) client: Option<SocketAddr>,
-    /// `None`: it has no TLS.
+    /// `None`: the connection has no TLS.
     pub(super) tls: Option<Rc<TlsSession>>,
 }
 
-/// Why no request can be read.
+/// Why a connection is closed before its first request.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum OpeningError {
     #[error(transparent)]
     ProxyHeader(#[from] ProxyHeaderError),
-    /// The reason, and what exactly was wrong.
+    /// The reason, and details for the log.
     #[error("{1}")]
     Handshake(HandshakeFailure, String),
-    /// The client that the PROXY header names, if it names one, has too many connections.
+    /// Too many connections. The address is the client named in the PROXY header, if any.
     #[error("there are too many connections")]
     Refused(ConnectionRefusal, Option<SocketAddr>),
 }
 
-impl Opening {
-    /// Reads what comes before the first request, within `limit`. `identify` is called with the client that the PROXY
-    /// header names, `None` where it names none, as soon as it is read; where there is no header, never.
+impl ConnectionOpening {
+    /// Reads the PROXY header and completes the TLS handshake, within `limit`. `identify` is called once the PROXY
+    /// header is read, with the client that it names or `None`; without a header, it is never called.
     ///
     /// # Errors
-    /// It is not what it has to be, or does not come in time; or `identify` refuses the client.
+    /// The header or the handshake is wrong or incomplete, or `identify` refuses the client.
     pub(super) async fn open(
         self,
         socket: Socket,
@@ -115,7 +115,12 @@ impl Opening {
             is_header_due = false;
         }
         let Some(tls) = self.tls else {
-            return Ok(Opened { stream: Stream::Plain(socket), unread: read.freeze(), client, tls: None });
+            return Ok(Opened {
+                stream: ClientStream::Plain(socket),
+                unread: read.freeze(),
+                client,
+                tls: None,
+            });
         };
         if read.is_empty() {
             socket.read_buf(&mut read).await.map_err(|error| broken(&error))?;
@@ -127,11 +132,16 @@ impl Opening {
             client = proxy_protocol::read_header(&mut stream, &mut unread).await?;
             identify(client)?;
         }
-        Ok(Opened { stream: Stream::Tls(Box::new(stream)), unread: unread.freeze(), client, tls: session })
+        Ok(Opened {
+            stream: ClientStream::Tls(Box::new(stream)),
+            unread: unread.freeze(),
+            client,
+            tls: session,
+        })
     }
 }
 
-/// Completes the handshake that begins with the bytes that were `read`.
+/// Completes the handshake whose first bytes were `read`.
 async fn shake_hands(
     socket: Socket,
     read: BytesMut,
@@ -141,7 +151,7 @@ async fn shake_hands(
     match read.first() {
         Some(&HANDSHAKE_RECORD) => {}
         Some(first) if first.is_ascii_uppercase() => {
-            answer_in_plain_text(socket).await;
+            refuse_plain_http(socket).await;
             return Err(failed(HandshakeFailure::PlainHttp, "the client spoke plain HTTP"));
         }
         Some(_) => return Err(failed(HandshakeFailure::Malformed, "what the client sent is not TLS")),
@@ -156,8 +166,8 @@ async fn shake_hands(
     accepted.map_err(|error| handshake_error(&error, unknown))
 }
 
-/// What the handshake has proved. A resumed session has the certificate with which it began, unless that has expired
-/// since.
+/// The session that the handshake established. A resumed session keeps its original certificate, unless that has
+/// expired since.
 fn session(stream: &TlsStream<TlsSocket>) -> Result<TlsSession, OpeningError> {
     let (_, connection) = stream.get_ref();
     let chain = connection.peer_certificates().filter(|chain| chain.first().is_some_and(is_valid_now));
@@ -168,15 +178,15 @@ fn session(stream: &TlsStream<TlsSocket>) -> Result<TlsSession, OpeningError> {
     Ok(TlsSession { version: if is_tls13 { "TLSv1.3" } else { "TLSv1.2" }, identity })
 }
 
-/// Tells a client that speaks HTTP what is spoken here.
-async fn answer_in_plain_text(mut socket: Socket) {
-    let answer = format!(
+/// Sends a response that tells a plain-HTTP client to use TLS.
+async fn refuse_plain_http(mut socket: Socket) {
+    let response = format!(
         "HTTP/1.1 400 Bad Request\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\n\
          connection: close\r\n\r\n{SPEAK_TLS}",
         SPEAK_TLS.len()
     );
-    if socket.write_all(answer.as_bytes()).await.is_ok() {
-        lingering_close(Stream::Plain(socket), Linger::SHORT).await;
+    if socket.write_all(response.as_bytes()).await.is_ok() {
+        lingering_close(ClientStream::Plain(socket), Linger::SHORT).await;
     }
 }
 
@@ -184,7 +194,7 @@ fn broken(error: &io::Error) -> OpeningError {
     OpeningError::Handshake(HandshakeFailure::Closed, error.to_string())
 }
 
-/// The reason of `error`. `unknown`: the name that the client asked for, if no certificate is for it.
+/// Classifies `error`. `unknown`: the server name that the client asked for, if no certificate covers it.
 fn handshake_error(error: &io::Error, unknown: Option<String>) -> OpeningError {
     let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     let failure = match tls {
@@ -195,7 +205,7 @@ fn handshake_error(error: &io::Error, unknown: Option<String>) -> OpeningError {
             | PeerIncompatible::Tls12NotOfferedOrEnabled
             | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig
             | PeerIncompatible::ServerDoesNotSupportTls12Or13
-            // TLS 1.1 has no such extension, and rustls looks for it before it looks at the version.
+            // TLS 1.1 does not have this extension, and rustls checks for it before it checks the version.
             | PeerIncompatible::SignatureAlgorithmsExtensionRequired,
         )) => HandshakeFailure::NoSharedVersion,
         Some(Error::PeerIncompatible(_)) => HandshakeFailure::NoSharedParameters,
@@ -220,7 +230,7 @@ fn handshake_error(error: &io::Error, unknown: Option<String>) -> OpeningError {
     OpeningError::Handshake(failure, tls.map_or_else(|| error.to_string(), ToString::to_string))
 }
 
-/// Whether a client that sends this alert refuses the certificate that it was shown (RFC 8446, 6.2).
+/// Whether this alert means that the client rejects the server's certificate (RFC 8446, 6.2).
 fn refuses_certificate(alert: AlertDescription) -> bool {
     matches!(
         alert,
@@ -234,15 +244,15 @@ fn refuses_certificate(alert: AlertDescription) -> bool {
     )
 }
 
-/// Counts the connections of a worker that fail or are refused before their first request, and logs some of them.
+/// Counts connections that fail or are refused before their first request, and logs a sample of them.
 #[derive(Debug, Default)]
 pub(super) struct OpeningFailures {
-    /// By the reason.
+    /// By reason.
     messages: RefCell<HashMap<&'static str, Throttle>>,
 }
 
 impl OpeningFailures {
-    /// `error` has ended the connection of `peer`.
+    /// Counts and logs a connection of `peer` that ended with `error`.
     pub(super) fn report(&self, metrics: &ThreadMetrics, peer: Peer, error: &OpeningError) {
         match error {
             OpeningError::Refused(refusal, client) => {
@@ -268,7 +278,7 @@ impl OpeningFailures {
         }
     }
 
-    /// `peer` is no trusted proxy, and is not asked for a PROXY header.
+    /// Counts and logs a connection of `peer`, which is not a trusted proxy and so may not send a PROXY header.
     pub(super) fn untrusted(&self, metrics: &OpeningMetrics, peer: Peer) {
         let failure = ProxyHeaderFailure::Untrusted;
         metrics.proxy_header_failures(failure).inc();
@@ -280,7 +290,7 @@ impl OpeningFailures {
         });
     }
 
-    /// A connection of `client` is one too many.
+    /// Counts and logs a connection of `client` beyond the limits.
     pub(super) fn refused(&self, metrics: &ThreadMetrics, client: Peer, refusal: ConnectionRefusal) {
         metrics.connections_refused(refusal).inc();
         let client = client.address().ip().to_canonical();
@@ -299,7 +309,7 @@ impl OpeningFailures {
         });
     }
 
-    /// The connection of `client` is closed for what it does by HTTP/2.
+    /// Counts and logs a connection of `client` that is closed for abuse of HTTP/2.
     pub(super) fn abused(&self, metrics: &ThreadMetrics, client: Peer, abuse: Http2Abuse) {
         metrics.http2_abuse(abuse).inc();
         let client = client.address().ip().to_canonical();
@@ -316,7 +326,7 @@ impl OpeningFailures {
         });
     }
 
-    /// Has `write` log a failure, unless one of its kind was logged just now. It gets the number of those that were not.
+    /// Calls `write` with the number of suppressed messages, unless a failure with the same reason was logged just now.
     fn log(&self, reason: &'static str, write: impl FnOnce(u64)) {
         let mut messages = self.messages.borrow_mut();
         if let Some(others) = messages.entry(reason).or_default().pass(Instant::now()) {

@@ -1,6 +1,5 @@
-//! Listening sockets that the process was started with. systemd holds some open while Tollgate restarts (socket
-//! activation), and an old process hands all of its own to the new one that replaces it: the clients in their queues
-//! are not lost.
+//! Listening sockets inherited at start. systemd keeps some open while Tollgate restarts (socket activation), and an
+//! old process hands over its own to the new one. No client in their queues is lost.
 
 use std::{
     io,
@@ -15,38 +14,38 @@ use listenfd::ListenFd;
 use socket2::SockRef;
 
 use super::{
-    handed_over::{HandedOver, SocketRole},
+    handed_over::{HandoverDescription, SocketRole},
     socket::{BindError, BoundListener, ListenSocket, bind},
     unix,
 };
 use crate::config::model::{ListenAddress, UnixSocket};
 
-/// The inherited sockets that no listener has taken yet.
+/// The inherited sockets that were not assigned to a listener yet.
 #[derive(Debug, Default)]
 pub struct InheritedSockets {
     sockets: Vec<InheritedSocket>,
-    /// The connection to the process that handed its sockets over, if one did.
+    /// The connection to the process that handed its sockets over, if any.
     old_process: Option<UnixStream>,
-    /// Ports of sockets that were handed over and that no listener wants any more. The old process may have them open
-    /// for a while.
+    /// Ports of sockets that were handed over and have no listener any more. The old process may keep them open for a
+    /// while.
     released_ports: Vec<u16>,
-    /// Why some descriptors can't be served; logged once logging works.
+    /// Reasons why descriptors can't be used; logged once logging works.
     unusable: Vec<String>,
 }
 
 #[derive(Debug)]
 struct InheritedSocket {
     address: ListenAddress,
-    /// What it was for in the process that handed it over, and by which address of its configuration.
+    /// The socket's role in the old process, and its address in that process' configuration.
     origin: Option<(SocketRole, String)>,
-    /// Whether it is a service manager's, which keeps it open.
+    /// Whether it belongs to a service manager, which keeps it open.
     is_managed: bool,
     socket: ListenSocket,
 }
 
 impl InheritedSocket {
-    /// Whether it is the socket of the listener that is configured with this address. With port 0 the system chose the
-    /// port, and only the old process knows for which listener.
+    /// Whether this is the socket of the listener with this configured address. With port 0 the system chose the port,
+    /// and only the old process knows for which listener.
     fn serves(&self, role: SocketRole, configured: &ListenAddress) -> bool {
         self.address.is_same_address(configured)
             || self
@@ -57,26 +56,25 @@ impl InheritedSocket {
 }
 
 impl InheritedSockets {
-    /// None.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Those that `LISTEN_FDS` announces (sd_listen_fds(3)), for this process if there is a `LISTEN_PID`. Where
-    /// another Tollgate has handed them over, `TOLLGATE_HANDOVER` says what each is.
+    /// The sockets that `LISTEN_FDS` announces (sd_listen_fds(3)), if `LISTEN_PID` is absent or names this process. If
+    /// another Tollgate has handed them over, `TOLLGATE_HANDOVER` describes each.
     ///
-    /// To be called before anything else is opened, and before there is another thread: it takes
-    /// descriptors by their number, and the first two variables out of the environment.
+    /// To be called before any other file is opened and before a second thread is started: it takes descriptors by
+    /// their numbers, and removes the first two variables from the environment.
     pub fn from_environment() -> Self {
         let mut descriptors = ListenFd::from_env();
         let mut inherited = Self::default();
         let handed_over =
-            HandedOver::from_environment().filter(|list| list.descriptors() == descriptors.len());
-        let mut entries = handed_over.iter().flat_map(HandedOver::entries);
+            HandoverDescription::from_environment().filter(|list| list.descriptors() == descriptors.len());
+        let mut entries = handed_over.iter().flat_map(HandoverDescription::entries);
         let first = usize::from(handed_over.is_some());
         if handed_over.is_some() {
             match descriptors.take_unix_listener(0) {
-                // Its type is that of any stream socket; it was never listened on.
+                // It has the type of any stream socket, although it was never a listening one.
                 Ok(channel) => inherited.old_process = channel.map(|channel| OwnedFd::from(channel).into()),
                 Err(error) => inherited.unusable.push(error.to_string()),
             }
@@ -95,13 +93,14 @@ impl InheritedSockets {
         inherited
     }
 
-    /// The connection to the process that handed its sockets over, and waits to hear whether this one can serve.
+    /// The connection to the old process, which waits for the new one to become ready.
     pub fn take_old_process(&mut self) -> Option<UnixStream> {
         self.old_process.take()
     }
 
-    /// Closes those that none of `listeners` takes. Their creator may keep them open, so that clients wait there for
-    /// nothing: that is warned of. An old process serves those clients and closes them.
+    /// Closes the sockets that none of `listeners` uses. A service manager may keep such a socket open, and clients
+    /// would wait there in vain, so this is logged as a warning. An old process serves those clients and then closes
+    /// its socket.
     pub fn retain(&mut self, listeners: &[(SocketRole, ListenAddress)]) {
         for reason in self.unusable.drain(..) {
             tracing::warn!("an inherited descriptor is ignored: {reason}");
@@ -125,12 +124,12 @@ impl InheritedSockets {
         });
     }
 
-    /// Whether the socket of this address is a service manager's. The file of a Unix socket is then the manager's, too.
+    /// Whether the socket of this address belongs to a service manager, and with it the file of a Unix socket.
     pub fn is_managed(&self, role: SocketRole, configured: &ListenAddress) -> bool {
         self.sockets.iter().any(|inherited| inherited.is_managed && inherited.serves(role, configured))
     }
 
-    /// All inherited sockets of this address; where there is none, the address is bound by a socket for each worker.
+    /// All inherited sockets of this address. If there is none, binds the address, with a socket for each worker.
     ///
     /// # Errors
     /// The address can't be bound.
@@ -141,7 +140,7 @@ impl InheritedSockets {
         workers: usize,
     ) -> Result<BoundListener, BindError> {
         let Some(first) = self.sockets.iter().find(|inherited| inherited.serves(role, configured)) else {
-            // `0.0.0.0:80` instead of `127.0.0.1:80`, say, which the old process has open still.
+            // For example `0.0.0.0:80` instead of `127.0.0.1:80`, which the old process still has open.
             let is_released = |address: &SocketAddr| self.released_ports.contains(&address.port());
             let exclusive = !matches!(configured, ListenAddress::Tcp(address) if is_released(address));
             return bind(configured, workers, exclusive);
@@ -151,7 +150,8 @@ impl InheritedSockets {
             && !first.is_managed
             && let Err(error) = unix::set_access(socket)
         {
-            // An earlier version does not say which are a service manager's. Nobody is better off without a new process.
+            // Earlier versions do not mark a service manager's sockets, so this is not an error: a failed start would
+            // not help.
             tracing::warn!(%address, "mode, owner and group of {address} can't be set as configured: {error}");
         }
         let of_address = self.sockets.extract_if(.., |inherited| inherited.address == address);
@@ -161,7 +161,7 @@ impl InheritedSockets {
     }
 }
 
-/// The listening socket at `index`. Whatever else it is is closed, if it is a socket at all.
+/// The listening socket at `index`. A socket of any other type is closed.
 fn take(descriptors: &mut ListenFd, index: usize) -> io::Result<(ListenAddress, ListenSocket)> {
     let (address, socket) = match descriptors.take_tcp_listener(index) {
         Ok(Some(socket)) => tcp(socket)?,
@@ -180,7 +180,7 @@ fn take(descriptors: &mut ListenFd, index: usize) -> io::Result<(ListenAddress, 
 fn tcp(socket: TcpListener) -> io::Result<(ListenAddress, ListenSocket)> {
     check_listening(&SockRef::from(&socket))?;
     socket.set_nonblocking(true)?;
-    // Accepted sockets have it from their listener.
+    // Accepted sockets inherit the option.
     SockRef::from(&socket).set_tcp_nodelay(true)?;
     Ok((ListenAddress::Tcp(socket.local_addr()?), ListenSocket::Tcp(socket)))
 }
@@ -229,7 +229,7 @@ mod tests {
         }
     }
 
-    /// A socket as systemd binds it: alone, without SO_REUSEPORT.
+    /// A socket as systemd binds it, without SO_REUSEPORT.
     fn socket(origin: Option<(SocketRole, &str)>) -> InheritedSocket {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
@@ -247,7 +247,7 @@ mod tests {
         (address_of(&socket), InheritedSockets { sockets: vec![socket], ..Default::default() })
     }
 
-    /// What an old process has bound to `configured` by a socket for each of its workers.
+    /// The sockets of an old process, bound to `configured`, one for each of its workers.
     fn handed_over(role: SocketRole, configured: &str, workers: usize) -> Vec<InheritedSocket> {
         let BoundListener { address, sockets } =
             bind(&tcp(configured.parse::<SocketAddr>().unwrap()), workers, true).unwrap();
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!((bound.address.clone(), bound.sockets.len()), (tcp(address), 1));
         let sockets: Vec<_> = bound.deal(3).unwrap().into_iter().flatten().collect();
         let _client = std::net::TcpStream::connect(address).unwrap();
-        // All three are woken; the first to accept gets it, and the others find nothing.
+        // All three are woken. The first to accept gets the connection.
         assert!(accept(&sockets[2]).is_ok());
         for socket in &sockets {
             assert_eq!(accept(socket).unwrap_err().kind(), io::ErrorKind::WouldBlock);
@@ -285,7 +285,7 @@ mod tests {
         let clients: Vec<_> = (0..30).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
         let bound = inherited.or_bind(Clients, &tcp(address), 2).unwrap();
         let dealt = bound.deal(2).unwrap();
-        // Nobody in their queues is lost, whichever of the three it is.
+        // No client in their queues is lost.
         let accepted = dealt.iter().flatten().flat_map(|socket| std::iter::from_fn(|| accept(socket).ok()));
         assert_eq!(accepted.count(), clients.len());
     }

@@ -1,4 +1,4 @@
-//! A client's stream, which tells the connection's [`PhaseTimer`] of reads and writes.
+//! A client's stream, which reports reads and writes to the connection's [`PhaseTimer`].
 
 use std::{
     io,
@@ -12,37 +12,37 @@ use bytes::{Buf, Bytes};
 use http::StatusCode;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{slow_reader::SlowReader, stream::Stream};
+use super::{slow_reader::SlowReader, stream::ClientStream};
 use crate::{
     config::model::{ClientLimits, MinRate},
     proxy::{ClientWait, Phase, PhaseTimer, RateBudget},
 };
 
-/// With this HTTP/2 begins, and no method of HTTP/1 (RFC 9113, 3.4).
+/// The client preface of HTTP/2. No HTTP/1 request begins like this (RFC 9113, 3.4).
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A client's stream.
+/// A client's stream, with the time limits of its phases.
 #[derive(Debug)]
 pub(super) struct ClientIo {
-    stream: Stream,
+    stream: ClientStream,
     timer: Rc<PhaseTimer>,
-    /// From the first byte of a request's head to its last.
+    /// The limit from the first byte of a request's head to its last.
     head_timeout: Duration,
-    /// Between two writes that get through.
+    /// The limit between two successful writes.
     write_timeout: Duration,
     min_rate: MinRate,
-    /// Made when a write blocks for the first time.
+    /// Created when a write blocks for the first time.
     reader: Option<Box<SlowReader>>,
-    /// Bytes that were read before and are to be read again.
+    /// Bytes that were already read from the socket, to be read again first.
     unread: Bytes,
-    /// The status of a refusal of hyper's own that was not written, because it has no body.
+    /// The status of hyper's own error response, which was not written because it has no body.
     withheld: Option<StatusCode>,
-    /// What is left of early hints of which a part was written: nothing else can be written before.
+    /// The rest of early hints that were written in part: nothing else can be written before it.
     hints: Bytes,
 }
 
 impl ClientIo {
-    pub(super) fn new(stream: Stream, timer: Rc<PhaseTimer>, limits: &ClientLimits) -> Self {
+    pub(super) fn new(stream: ClientStream, timer: Rc<PhaseTimer>, limits: &ClientLimits) -> Self {
         Self {
             stream,
             timer,
@@ -56,26 +56,26 @@ impl ClientIo {
         }
     }
 
-    /// As [`Stream::chose_http2`].
+    /// See [`ClientStream::chose_http2`].
     pub(super) fn chose_http2(&self) -> Option<bool> {
         self.stream.chose_http2()
     }
 
-    /// The status by which hyper has refused a head, if that was not written: the connection's owner has to.
+    /// The status of hyper's own error response, if it was withheld. The caller has to send a response.
     pub(super) fn withheld(&self) -> Option<StatusCode> {
         self.withheld
     }
 
-    pub(super) fn into_stream(self) -> Stream {
+    pub(super) fn into_stream(self) -> ClientStream {
         self.stream
     }
 
-    /// The stream, and bytes that were read from it and belong before the next.
-    pub(super) fn into_parts(self) -> (Stream, Bytes) {
+    /// The stream, and the bytes that were already read from it.
+    pub(super) fn into_parts(self) -> (ClientStream, Bytes) {
         (self.stream, self.unread)
     }
 
-    /// Has `bytes` read again before anything else.
+    /// Makes the next reads return `bytes` first.
     pub(super) fn unread(&mut self, bytes: Bytes) {
         self.unread = bytes;
     }
@@ -88,8 +88,8 @@ impl ClientIo {
         self.stream.poll_readable(cx)
     }
 
-    /// Whether the client begins with the connection preface of HTTP/2, once enough of it has come. `None`: the connection
-    /// has ended.
+    /// Whether the client begins with the preface of HTTP/2, once enough bytes have arrived. `None`: the connection has
+    /// ended.
     pub(super) fn poll_is_http2(&mut self, cx: &mut Context<'_>) -> Poll<Option<bool>> {
         loop {
             let begun = self.unread.len().min(HTTP2_PREFACE.len());
@@ -102,7 +102,7 @@ impl ClientIo {
             let mut bytes = [0; HTTP2_PREFACE.len()];
             let wanted = HTTP2_PREFACE.len() - begun;
             let mut next = ReadBuf::new(&mut bytes[..wanted]);
-            // Read, and not peeked at: the socket would be readable again at once.
+            // Read rather than peeked: a peeked socket would be readable again at once.
             let read = ready!(Pin::new(&mut self.stream).poll_read(cx, &mut next));
             if read.is_err() || next.filled().is_empty() {
                 return Poll::Ready(None);
@@ -111,16 +111,15 @@ impl ClientIo {
         }
     }
 
-    /// Says, over TLS, that nothing more is written: a client could not tell otherwise whether something was cut off
-    /// (RFC 8446, 6.1).
+    /// Sends TLS' close_notify, without which a client could not tell whether a response was truncated (RFC 8446, 6.1).
     pub(super) fn close(&mut self, cx: &mut Context<'_>) {
-        if let Stream::Tls(stream) = &mut self.stream {
-            // An idle socket has room for it. If not, the client finds out when it writes.
+        if let ClientStream::Tls(stream) = &mut self.stream {
+            // An idle socket has room for it. Otherwise the client notices when it writes.
             let _sent = Pin::new(stream).poll_shutdown(cx);
         }
     }
 
-    /// Writes the early hints that have come. Those that a client would have to read something for first are dropped.
+    /// Writes early hints. They are dropped if the client would have to read first.
     #[cold]
     fn begin_hints(&mut self, cx: &mut Context<'_>, heads: Vec<u8>) -> Poll<io::Result<()>> {
         match Pin::new(&mut self.stream).poll_write(cx, &heads) {
@@ -133,7 +132,7 @@ impl ClientIo {
         }
     }
 
-    /// Writes what is left of early hints.
+    /// Writes the rest of early hints.
     #[cold]
     fn finish_hints(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.hints.is_empty() {
@@ -146,7 +145,7 @@ impl ClientIo {
         Poll::Ready(Ok(()))
     }
 
-    /// What TLS has buffered is written by a flush.
+    /// Updates the timer after a write or a flush, since bytes buffered by TLS are written by a flush.
     fn after_write<T>(&mut self, result: Poll<T>) -> Poll<T> {
         let is_blocked = result.is_pending();
         if is_blocked {
@@ -161,7 +160,7 @@ impl ClientIo {
         result
     }
 
-    /// Whether the client is waited for to read a response, of which hyper may have the end already.
+    /// Whether the proxy waits for the client to read a response, whose end hyper may already have.
     fn waits_for_reader(&self) -> bool {
         match self.timer.phase() {
             Phase::Client => true,
@@ -170,7 +169,7 @@ impl ClientIo {
         }
     }
 
-    /// The client has to read before more can be written.
+    /// Notes that no more can be written before the client reads.
     fn blocked(&mut self) {
         let now = self.timer.now();
         if self.timer.take_new_response() || self.reader.is_none() {
@@ -185,7 +184,7 @@ impl ClientIo {
             reader.wait(now);
         }
         if !waits_for_reader {
-            // The upstream has nothing either.
+            // The proxy waits for the upstream as well.
             return;
         }
         if now >= reader.deadline(self.write_timeout).0 {
@@ -195,20 +194,20 @@ impl ClientIo {
         self.timer.set_deadline(deadline, is_for_rate);
     }
 
-    /// The client has read.
+    /// Notes that the client has read.
     fn unblocked(&mut self) {
         self.timer.client_wait_ends(ClientWait::Response);
         if let Some(reader) = &mut self.reader {
             reader.waited(self.timer.now());
         }
         if self.timer.phase() == Phase::Request {
-            // The time for the next request begins when the last response was taken.
+            // The time for the next request begins when the last response was read.
             self.timer.enter(Phase::Request, self.write_timeout);
         }
     }
 }
 
-/// The status of an answer that hyper gives by itself to a head that is no request: it has no body, and is the last one.
+/// The status if `head` is hyper's own error response to a malformed request, which has no body and is the last one.
 #[cold]
 fn status_of_refusal(head: &[u8]) -> Option<StatusCode> {
     let status = StatusCode::from_bytes(head.strip_prefix(b"HTTP/1.")?.get(2..5)?).ok()?;
@@ -230,7 +229,8 @@ impl AsyncRead for ClientIo {
             Ok(())
         };
         let phase = self.timer.phase();
-        // Of a response that the client still reads, the time limits go on, and the rest of a refused body is no head.
+        // While the client still reads a response, its time limits continue; and the rest of a refused body is not a
+        // head.
         let is_between = phase == Phase::FirstRequest
             || phase == Phase::Request && !self.waits_for_reader() && !self.timer.is_body_unread();
         if buf.filled().len() > before && is_between {
@@ -267,7 +267,7 @@ impl AsyncWrite for ClientIo {
         }
         let result = Pin::new(&mut self.stream).poll_flush(cx);
         if result.is_ready() {
-            // hyper flushes once it has nothing left to write.
+            // hyper flushes once it has written everything.
             self.timer.flushed();
         }
         self.after_write(result)

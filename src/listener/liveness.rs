@@ -1,11 +1,11 @@
-//! Liveness of the workers: tells a worker that hangs from one that has nothing to do.
+//! Liveness of the workers: distinguishes a worker that hangs from an idle one.
 
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-/// One worker's sign of life, which it gives with every tick.
+/// One worker's signal that it is alive, sent with every tick.
 #[derive(Debug, Clone, Default)]
 pub struct WorkerLiveness(Arc<AtomicU64>);
 
@@ -15,7 +15,7 @@ impl WorkerLiveness {
     }
 }
 
-/// Watches the signs of life of all workers.
+/// Watches the signals of all workers.
 #[derive(Debug)]
 pub struct LivenessMonitor {
     workers: Vec<WorkerLiveness>,
@@ -29,12 +29,12 @@ impl LivenessMonitor {
         Self { workers: (0..workers).map(|_| WorkerLiveness::default()).collect(), seen: vec![0; workers] }
     }
 
-    /// Each worker's own.
+    /// The signal of each worker.
     pub fn each(&self) -> impl Iterator<Item = WorkerLiveness> {
         self.workers.iter().cloned()
     }
 
-    /// Whether every worker has given a sign of life since this was last true.
+    /// Whether every worker has sent a signal since this was last true.
     pub fn all_alive(&mut self) -> bool {
         let now: Vec<u64> = self.workers.iter().map(|WorkerLiveness(count)| count.load(Relaxed)).collect();
         let is_alive = now.iter().zip(&self.seen).all(|(now, seen)| now != seen);

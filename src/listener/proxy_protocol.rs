@@ -1,4 +1,4 @@
-//! The PROXY protocol, versions 1 and 2: a load balancer begins a connection with the address of its client
+//! The PROXY protocol, versions 1 and 2: a load balancer starts a connection with the address of its client
 //! (<https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt>).
 
 use std::net::SocketAddr;
@@ -9,15 +9,15 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// Section 2.1: the longest header of version 1, with its CRLF.
 const MAX_V1: usize = 107;
-/// The longest header of version 2 that is read. With every field that the specification knows it has some 600 bytes.
+/// The longest header of version 2 that is accepted. With all fields of the specification it has some 600 bytes.
 const MAX_V2: usize = 4096;
 /// Section 2.2: signature, version, family and length.
 const V2_FIXED: usize = 16;
 
-/// Why a header is refused.
+/// Why a header is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ProxyHeaderError {
-    /// What came is no PROXY header.
+    /// The first bytes are not a PROXY header.
     #[error("the connection does not begin with a PROXY header")]
     Missing,
     #[error("the PROXY header is malformed")]
@@ -27,17 +27,17 @@ pub(super) enum ProxyHeaderError {
     Incomplete,
 }
 
-/// Whether what begins with `first` may be a PROXY header.
+/// Whether a PROXY header may begin with the byte `first`.
 pub(super) fn begins_header(first: u8) -> bool {
     Some(&first) == v2::PROTOCOL_PREFIX.first() || Some(&first) == v1::PROTOCOL_PREFIX.as_bytes().first()
 }
 
-/// Reads a header from `stream`, after what of it is in `buffer` already, and leaves in `buffer` what was read behind it.
-/// The client's address; `None` if the header names none, as of a load balancer's own health check (`LOCAL`,
-/// `UNKNOWN`).
+/// Reads a header from `stream`, of which `buffer` may already have the beginning. Bytes after the header are left in
+/// `buffer`. Returns the client's address; `None` if the header names none, as in a load balancer's own health check
+/// (`LOCAL`, `UNKNOWN`).
 ///
 /// # Errors
-/// It is no valid header.
+/// The header is missing, malformed or incomplete.
 pub(super) async fn read_header(
     stream: &mut (impl AsyncRead + Unpin),
     buffer: &mut BytesMut,
@@ -108,14 +108,14 @@ mod tests {
 
     use super::*;
 
-    /// What is made of `bytes` that come in pieces of `piece` bytes, and what is left.
+    /// The result for `bytes` that arrive in pieces of `piece` bytes, and the remaining bytes.
     fn read(bytes: &[u8], piece: usize) -> (Result<Option<SocketAddr>, ProxyHeaderError>, Vec<u8>) {
         let (mut client, mut stream) = tokio::io::duplex(piece.max(1));
         let mut buffer = BytesMut::new();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let send = async move {
-                // The other end may have read enough.
+                // The reader may have stopped before the end.
                 let _sent = client.write_all(bytes).await;
             };
             let receive = async {
@@ -149,7 +149,7 @@ mod tests {
             (v2(1, 0x11, &four, &tlv), Some("192.0.2.1:56324")),
             (v2(0, 0x11, &four, &[]), None),
             (v2(0, 0x00, &[], &[]), None),
-            // Over UDP, and between Unix sockets.
+            // UDP, and Unix sockets.
             (v2(1, 0x12, &four, &[]), None),
             (v2(1, 0x31, &[7; 216], &[]), None),
         ] {

@@ -19,17 +19,18 @@ use tokio::{
 };
 
 use super::{
-    connection::{Connection, Ended, Linger, lingering_close},
     connection_table::{Client, ConnectionTable, Evictions},
-    connections::{Connections, RegisteredConnection},
     current_worker::{CurrentWorker, WorkerUpdate},
-    handshake::{Opened, Opening, OpeningFailures},
-    http2::{Http2Connection, Http2End, Http2Io, Streams},
+    handshake::{ConnectionOpening, Opened, OpeningFailures},
+    http1::{ClientHttp1Connection, Http1End},
+    http2::{ClientHttp2Connection, ClientHttp2Io, Http2End, Streams},
     io::ClientIo,
+    lingering_close::{Linger, lingering_close},
     liveness::WorkerLiveness,
     socket::{AsyncListener, ListenSocket},
-    stream::{Socket, Stream},
+    stream::{ClientStream, Socket},
     tls::TlsContexts,
+    worker_connections::{RegisteredConnection, WorkerConnections},
 };
 use crate::{
     config::model::ClientLimits,
@@ -38,56 +39,55 @@ use crate::{
     telemetry::Throttle,
 };
 
-/// How often a worker flushes what it has gathered.
+/// How often a worker flushes its metrics and records.
 const TICK: Duration = Duration::from_millis(100);
 
-/// The pause after an accept that failed for want of resources.
+/// The pause after an accept that failed for lack of resources.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Likewise where an idle connection makes room.
+/// The same pause if an idle connection makes room.
 const ROOM_PAUSE: Duration = Duration::from_millis(1);
 
-/// How long a client that was shaking hands when the drain began has to send its first request.
+/// Time for the first request of a client whose TLS handshake was in progress when the drain began.
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
-/// How long tunnels have to be closed in order once the time for a drain is over.
+/// Time for tunnels to close in order after the drain timeout.
 const TUNNELS_CLOSE: Duration = Duration::from_secs(1);
 
-/// How long a banned client has for each step up to the head of its request.
+/// Time that a banned client has for each step up to the end of its request head.
 const BANNED_HEADER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What the process is doing.
+/// The stages of a process' life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lifecycle {
     /// Accepting and serving.
     Serving,
-    /// No longer accepting, because a new process does on the same sockets. Each connection closes after its next
-    /// response.
+    /// A new process accepts on the same sockets. Each connection closes after its next response.
     HandedOver,
-    /// No longer accepting; finishing the requests in flight.
+    /// No longer accepting; waiting for the requests in flight.
     Draining,
-    /// Aborting the requests that still run.
+    /// Aborting the remaining requests.
     Ending,
 }
 
-/// One socket of a listener, for one worker.
+/// A listener's socket, for one worker.
 #[derive(Debug)]
 pub struct ListeningSocket {
-    /// The listener's place in the configuration.
+    /// The listener's index in the configuration.
     pub listener: usize,
     pub socket: ListenSocket,
 }
 
-/// The connections of the whole process, and what one worker is told about its own.
+/// The connections of the whole process, and the evictions for one worker.
 #[derive(Debug)]
-pub struct SharedConnections {
+pub struct ConnectionTableHandle {
     pub table: Arc<ConnectionTable>,
     pub evictions: Evictions,
 }
 
-/// Serves `sockets` with a worker of `parts`, which follows `updates` of the configuration, until `lifecycle` says to
-/// drain, and then until the last connection has ended or `lifecycle` says to abort them. What requests have reserved of
-/// their limits is given back before it returns.
+/// Serves `sockets` with a worker made of `parts`, which follows configuration `updates`, until `lifecycle` starts a
+/// drain. Then waits until the last connection has ended or `lifecycle` aborts them. Reservations of limits are
+/// returned before this function returns.
 ///
 /// # Errors
 /// A socket can't be registered with the runtime.
@@ -96,14 +96,14 @@ pub async fn run<S: StoreAdmin + 'static>(
     updates: UnboundedReceiver<WorkerUpdate>,
     sockets: Vec<ListeningSocket>,
     tls: TlsContexts,
-    shared: SharedConnections,
+    shared: ConnectionTableHandle,
     mut lifecycle: watch::Receiver<Lifecycle>,
     liveness: WorkerLiveness,
 ) -> io::Result<()> {
     let index = parts.index;
     let current = Rc::new(CurrentWorker::new(Worker::new(parts)));
     let metrics = Arc::clone(current.worker().metrics().thread());
-    let connections = Connections::new(index, shared.table, metrics);
+    let connections = WorkerConnections::new(index, shared.table, metrics);
     let mut accepting = JoinSet::new();
     let (failures, early_ends) = (Rc::<OpeningFailures>::default(), Rc::<EarlyEnds>::default());
     for ListeningSocket { listener, socket } in sockets {
@@ -121,7 +121,7 @@ pub async fn run<S: StoreAdmin + 'static>(
     let updating = tokio::task::spawn_local(Rc::clone(&current).apply_updates(updates));
     let evicting = tokio::task::spawn_local(Rc::clone(&connections).close_evicted(shared.evictions));
     let ticking = tokio::task::spawn_local(tick(Rc::clone(&current), Rc::clone(&connections), liveness));
-    // An error means the same: without a sender the process is ending.
+    // An error means that the process is ending, too.
     let _ = lifecycle.wait_for(|lifecycle| *lifecycle != Lifecycle::Serving).await;
     accepting.join_all().await;
     if *lifecycle.borrow() == Lifecycle::HandedOver {
@@ -141,7 +141,7 @@ pub async fn run<S: StoreAdmin + 'static>(
         _ = lifecycle.wait_for(|lifecycle| *lifecycle == Lifecycle::Ending) => false,
     };
     if !is_drained {
-        // Requests that never end must not keep tunnels from being closed in order.
+        // Tunnels are closed in order even if some requests never end.
         current.worker().drain_tunnels();
         let _late = timeout(TUNNELS_CLOSE, connections.tunnels_closed()).await;
         connections.abort().await;
@@ -156,7 +156,7 @@ pub async fn run<S: StoreAdmin + 'static>(
 
 async fn tick<S: StoreAdmin>(
     current: Rc<CurrentWorker<S>>,
-    connections: Rc<Connections>,
+    connections: Rc<WorkerConnections>,
     liveness: WorkerLiveness,
 ) {
     let mut ticks = tokio::time::interval(TICK);
@@ -176,14 +176,14 @@ async fn tick<S: StoreAdmin>(
 }
 
 struct Acceptor<S> {
-    /// The listener's place in the configuration.
+    /// The listener's index in the configuration.
     listener: usize,
     tls: TlsContexts,
     current: Rc<CurrentWorker<S>>,
-    connections: Rc<Connections>,
+    connections: Rc<WorkerConnections>,
     failures: Rc<OpeningFailures>,
     early_ends: Rc<EarlyEnds>,
-    /// Limits the messages about connections that can't be accepted.
+    /// Limits log messages about failed accepts.
     accept_errors: Throttle,
 }
 
@@ -196,10 +196,11 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
                 accepted = listener.accept() => self.accepted(accepted).await,
             }
         }
-        // Before the socket is closed: a load balancer that is refused a connection then finds all open ones closing.
+        // Before the socket is closed: a load balancer that is refused a connection will then find all open ones
+        // closing.
         self.connections.announce_close();
-        // Clients in the kernel's queue are connected already, and expect an answer. Ask the queue itself rather
-        // than the runtime's last knowledge of it, so that no client that came in between is reset.
+        // Clients in the kernel's queue are connected already and expect a response. Accept from the queue itself,
+        // since the runtime's readiness may be outdated and clients that arrived since would be reset.
         let Ok(queue) = listener.into_socket() else { return };
         loop {
             match queue.accept() {
@@ -214,7 +215,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
             Ok((socket, peer)) => self.serve(socket, peer),
             Err(error) if is_connection_error(&error) => {}
             Err(error) => {
-                // Most likely no file descriptors are left. Retrying at once would only burn CPU.
+                // Probably no file descriptors are left. An immediate retry would only burn CPU.
                 let has_room = self.connections.make_room();
                 if let Some(held_back) = self.accept_errors.pass(Instant::now()) {
                     tracing::error!(held_back, "a client's connection can't be accepted: {error}");
@@ -224,11 +225,11 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
         }
     }
 
-    /// Serves one connection, in a task of its own.
+    /// Serves a connection in its own task.
     fn serve(self: &Rc<Self>, socket: Socket, peer: Peer) {
         let worker = self.current.worker();
         let config = worker.config().listeners.get(self.listener);
-        let opening = Opening {
+        let opening = ConnectionOpening {
             has_proxy_header: config.is_some_and(|listener| listener.has_proxy_protocol),
             tls: self.tls.of(self.listener),
         };
@@ -245,28 +246,28 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
         let connection = Rc::clone(&registered);
         let task = if opening.has_proxy_header || opening.tls.is_some() {
             let acceptor = Rc::clone(self);
-            // Boxed: it is over soon, and the connection would pay for its buffers as long as it lives.
+            // Boxed: this phase is short, and its buffers would be kept as long as the connection.
             let opened =
                 Box::pin(self.open(socket, peer, opening, Rc::clone(&timer), Rc::clone(&connection)));
             tokio::task::spawn_local(async move {
                 if let Some((opened, peer)) = opened.await {
-                    acceptor.converse(opened, peer, timer, connection).await;
+                    acceptor.serve_requests(opened, peer, timer, connection).await;
                 }
             })
         } else {
             let opened =
-                Opened { stream: Stream::Plain(socket), unread: Bytes::new(), client: None, tls: None };
-            tokio::task::spawn_local(self.converse(opened, peer, timer, connection))
+                Opened { stream: ClientStream::Plain(socket), unread: Bytes::new(), client: None, tls: None };
+            tokio::task::spawn_local(self.serve_requests(opened, peer, timer, connection))
         };
         registered.set_task(task.abort_handle());
     }
 
-    /// The connection and its client, once what comes before the first request is done. `None`: it failed.
+    /// The connection and its client, after PROXY header and TLS handshake. `None`: they failed.
     fn open(
         self: &Rc<Self>,
         socket: Socket,
         peer: Peer,
-        opening: Opening,
+        opening: ConnectionOpening,
         timer: Rc<PhaseTimer>,
         registered: Rc<RegisteredConnection>,
     ) -> impl Future<Output = Option<(Opened, Peer)>> + use<S> {
@@ -291,7 +292,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
                     // The time for the first request begins now.
                     timer.restart(header_timeout(&worker, registered.is_banned()));
                     if timer.is_draining() {
-                        // Its first request is on its way.
+                        // The first request is on its way.
                         let readable = poll_fn(|cx| opened.stream.poll_readable(cx));
                         let _none = timeout(FIRST_REQUEST, readable).await;
                     }
@@ -307,7 +308,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
     }
 
     /// Serves the requests of a connection until its end.
-    fn converse(
+    fn serve_requests(
         &self,
         opened: Opened,
         peer: Peer,
@@ -332,7 +333,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
         let chosen = io.chose_http2();
         async move {
             let ended = if chosen == Some(true) {
-                Ended::Http2(Box::new(io))
+                Http1End::Http2(Box::new(io))
             } else {
                 let (current, client, served) =
                     (Rc::clone(&current), Rc::clone(&client), Rc::clone(&registered));
@@ -344,49 +345,56 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
                     proxy::serve(request, worker, client)
                 });
                 let may_be_http2 = chosen.is_none() && speaks_http2;
-                Connection::new(io, service, http, Rc::clone(&timer), Rc::clone(&registered), may_be_http2)
-                    .await
+                ClientHttp1Connection::new(
+                    io,
+                    service,
+                    http,
+                    Rc::clone(&timer),
+                    Rc::clone(&registered),
+                    may_be_http2,
+                )
+                .await
             };
             match ended {
-                Ended::Closed => {}
-                // Boxed: it is rare, and has a buffer that every connection would pay for.
-                Ended::Lingering(stream) => {
+                Http1End::Closed => {}
+                // Boxed: it is rare, and its buffer would be part of every connection's task.
+                Http1End::Lingering(stream) => {
                     let linger = if registered.is_banned() { Linger::SHORT } else { Linger::UPLOAD };
                     Box::pin(lingering_close(stream, linger)).await;
                 }
-                Ended::Refused(refused) => {
+                Http1End::Refused(refused) => {
                     let worker = current.worker();
-                    let answer =
+                    let response =
                         proxy::refuse_head(&worker, &client.info(&worker), refused.fault, &refused.head);
                     drop(worker);
-                    Box::pin(refused.close(&answer)).await;
+                    Box::pin(refused.close(&response)).await;
                 }
-                Ended::Tunnel(tunnel, io) => {
+                Http1End::Tunnel(tunnel, io) => {
                     registered.set_has_only_tunnels(true);
                     let (stream, received) = io.into_parts();
-                    // Boxed: most connections never have one.
+                    // Boxed: most connections never become a tunnel.
                     if let Some(stream) = Box::pin(tunnel.relay(stream, received)).await {
                         stream.into_socket().reset();
                     }
                 }
-                Ended::Http2(io) => {
+                Http1End::Http2(io) => {
                     let streams = Streams::new(&limits, Rc::clone(&registered), early_ends);
                     let (served, begun) = (Rc::clone(&registered), Rc::clone(&streams));
                     let (connection, worker) = (Rc::clone(&timer), Rc::clone(&current));
                     let service = service_fn(move |request: Request<Incoming>| {
                         served.set_busy();
                         if served.is_banned() {
-                            // As by HTTP/1, where each response to it closes the connection.
+                            // As with HTTP/1, where each response to a banned client closes the connection.
                             connection.drain();
                         }
                         let worker = current.worker();
                         let client = client.info_of_stream(&worker, begun.begin(&request));
-                        // Boxed where it is made: hyper and the task's start would each copy it otherwise.
+                        // Boxed here: hyper and the start of the task would each copy it otherwise.
                         Box::pin(proxy::serve(request, worker, client))
                     });
-                    let io = Http2Io::new(*io, Rc::clone(&streams));
-                    // Boxed: other connections would pay for its state.
-                    let end = Box::pin(Http2Connection::new(io.clone(), service, streams, timer)).await;
+                    let io = ClientHttp2Io::new(*io, Rc::clone(&streams));
+                    // Boxed: its state would be part of every connection's task.
+                    let end = Box::pin(ClientHttp2Connection::new(io.clone(), service, streams, timer)).await;
                     if let Http2End::Abuse(abuse) = end {
                         worker.worker().record_flood(peer, abuse);
                         failures.abused(&metrics, peer, abuse);
@@ -399,7 +407,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
     }
 }
 
-/// Whose connection one of `peer` is.
+/// The client of a connection of `peer`.
 fn client<S>(worker: &Worker<S>, peer: Peer) -> Client {
     let address = peer.address().ip();
     match worker.limited_network(peer) {
@@ -413,7 +421,7 @@ fn header_timeout<S>(worker: &Worker<S>, is_banned: bool) -> Duration {
     if is_banned { configured.min(BANNED_HEADER_TIMEOUT) } else { configured }
 }
 
-/// An error of the one connection that was to be accepted (accept(2)), not of the socket.
+/// Whether the error concerns only the connection to be accepted (accept(2)), not the socket.
 fn is_connection_error(error: &io::Error) -> bool {
     matches!(
         error.kind(),

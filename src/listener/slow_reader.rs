@@ -1,22 +1,22 @@
-//! How a client takes what was written to it, as far as the kernel tells.
+//! How fast a client reads, according to the kernel.
 
 use std::time::{Duration, Instant};
 
 use crate::proxy::RateBudget;
 
-/// How a client takes a response whose writes block.
+/// How fast a client reads a response whose writes block.
 ///
-/// Writes alone do not tell: the kernel's buffer may hold megabytes, and takes no more until it has sent a third of them,
-/// which a client that is slow and yet fast enough may need an hour for. So the kernel is asked what the client has
-/// acknowledged; seldom, because only a client that seems to be too slow needs to be measured.
+/// Successful writes alone do not show it: the kernel's buffer may have megabytes, and accepts no more until a third of
+/// them is sent, which may take an hour for a client that is slow but fast enough. So the kernel is asked how much the
+/// client has acknowledged; rarely, because only a client that seems too slow needs to be measured.
 #[derive(Debug)]
 pub(super) struct SlowReader {
     budget: RateBudget,
-    /// Bytes that the client had acknowledged when it was last measured.
+    /// Bytes that the client had acknowledged at the last measurement.
     acknowledged: u64,
-    /// Bytes that were written since: all that is known where the kernel does not tell.
+    /// Bytes written since: the only measure if the kernel does not tell.
     written: u64,
-    /// Since when a write is blocked and the budget does not know of it.
+    /// The beginning of the blocked time that the budget was not charged for yet.
     waits_since: Instant,
     /// When the client was last seen to read.
     progress: Instant,
@@ -27,19 +27,19 @@ impl SlowReader {
         Self { budget, acknowledged, written: 0, waits_since: now, progress: now }
     }
 
-    /// When to measure, or else to give the client up; true: because of its rate.
+    /// When to measure again, or else to give the client up. True: because of its rate.
     pub(super) fn deadline(&self, idle_timeout: Duration) -> (Instant, bool) {
         let (idle, rate) = (self.progress + idle_timeout, self.waits_since + self.budget.left());
         (idle.min(rate), rate < idle)
     }
 
-    /// A write is blocked from now on.
+    /// Notes that a write is blocked from now on.
     pub(super) fn wait(&mut self, now: Instant) {
         self.waits_since = now;
         self.progress = now;
     }
 
-    /// So much was written.
+    /// Adds bytes that were written.
     pub(super) fn wrote(&mut self, bytes: u64) {
         self.written += bytes;
     }

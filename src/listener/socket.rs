@@ -1,5 +1,5 @@
-//! Listening sockets: one per worker on the same address (SO_REUSEPORT), so that the kernel spreads
-//! connections and no worker wakes another.
+//! Listening sockets: one per worker on the same address (SO_REUSEPORT), so that the kernel spreads connections and no
+//! worker wakes another.
 
 use std::{
     io,
@@ -12,7 +12,7 @@ use socket2::{Domain, Protocol, Socket as RawSocket, Type};
 use super::{stream::Socket, unix};
 use crate::{config::model::ListenAddress, proxy::Peer};
 
-/// Connections that the kernel holds for a worker that is busy. Linux caps it at `net.core.somaxconn`.
+/// Connections that the kernel queues for a busy worker. Linux caps it at `net.core.somaxconn`.
 pub(super) const BACKLOG: i32 = 4096;
 
 /// An address that can't be listened on.
@@ -42,7 +42,7 @@ fn hint(address: &ListenAddress, error: &io::Error) -> &'static str {
     }
 }
 
-/// A listening socket. It does not block.
+/// A non-blocking listening socket.
 #[derive(Debug)]
 pub enum ListenSocket {
     Tcp(TcpListener),
@@ -61,7 +61,7 @@ impl ListenSocket {
         }
     }
 
-    /// The next connection in its queue, if there is one.
+    /// Accepts the next connection in the queue, without waiting.
     pub(super) fn accept(&self) -> io::Result<(Socket, Peer)> {
         match self {
             Self::Tcp(socket) => {
@@ -87,7 +87,7 @@ impl From<ListenSocket> for OwnedFd {
     }
 }
 
-/// A listening socket in the runtime.
+/// A listening socket registered with the runtime.
 pub(super) enum AsyncListener {
     Tcp(tokio::net::TcpListener),
     Unix(tokio::net::UnixListener),
@@ -114,7 +114,7 @@ impl AsyncListener {
     pub(super) fn into_socket(self) -> io::Result<ListenSocket> {
         match self {
             Self::Tcp(listener) => listener.into_std().map(ListenSocket::Tcp),
-            // tokio sets nothing else on it.
+            // tokio has not changed its options.
             Self::Unix(listener) => listener.into_std().map(ListenSocket::Unix),
         }
     }
@@ -123,16 +123,15 @@ impl AsyncListener {
 /// The listening sockets of one address.
 #[derive(Debug)]
 pub struct BoundListener {
-    /// The address with the real port, where 0 was asked for.
+    /// The address, with the real port if 0 was configured.
     pub address: ListenAddress,
-    /// At least one. Each has a queue of connections of its own.
+    /// At least one. Each has its own queue of connections.
     pub sockets: Vec<ListenSocket>,
 }
 
 impl BoundListener {
-    /// The sockets of each worker. Where there are more workers than sockets, some share one: a client wakes each of
-    /// them, one accepts it, and the others wait on. Where there are fewer, some accept on several, so that no queue is
-    /// left alone.
+    /// Distributes the sockets over the workers. With more workers than sockets, some share one: a client wakes all of
+    /// them, and one accepts it. With fewer workers, some accept on several sockets, so that no queue is neglected.
     ///
     /// # Errors
     /// No descriptor is left.
@@ -148,13 +147,13 @@ impl BoundListener {
     }
 }
 
-/// Binds `count` sockets to `address`, one for each worker; a Unix socket is shared by all of them.
+/// Binds `count` sockets to `address`, one for each worker. A Unix socket is shared by all of them.
 ///
-/// SO_REUSEPORT would let a second instance bind the same port by accident and take half of the
-/// connections. So where the address is to be `exclusive`, a first socket tries without it.
+/// SO_REUSEPORT would let a second instance bind the same port by accident and take half of the connections. So if the
+/// address has to be `exclusive`, a first socket is bound without it.
 ///
 /// # Errors
-/// The address is taken, or not this machine's.
+/// The address is in use, or not local.
 pub(super) fn bind(
     address: &ListenAddress,
     count: usize,
@@ -183,7 +182,7 @@ pub(super) fn bind(
 fn open(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     let socket = RawSocket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {
-        // `[::]` is IPv6 alone, as nginx has it: `0.0.0.0` beside it is then no conflict.
+        // `[::]` means IPv6 only, as in nginx, so that `0.0.0.0` on the same port is not a conflict.
         socket.set_only_v6(true)?;
     }
     socket.set_reuse_address(true)?;

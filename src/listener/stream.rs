@@ -24,7 +24,7 @@ use crate::telemetry::metrics::Handshake;
 #[derive(Debug)]
 pub(super) struct Socket {
     kind: SocketKind,
-    /// Bytes that were written to it.
+    /// Bytes written to the socket.
     written: u64,
 }
 
@@ -47,15 +47,15 @@ impl From<UnixStream> for Socket {
 }
 
 impl Socket {
-    /// Closes it with a RST, where it is not local: nothing that was written is kept.
+    /// Closes the socket with a RST, if it is not local: the kernel keeps none of the written bytes.
     pub(super) fn reset(self) {
         if let SocketKind::Tcp(stream) = self.kind {
-            // Otherwise it is closed in order.
+            // On failure it is closed in order.
             let _in_order = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
         }
     }
 
-    /// How many bytes of what was written the other end has acknowledged, if the kernel tells.
+    /// How many of the written bytes the other end has acknowledged, if the kernel tells.
     fn acknowledged(&self) -> Option<u64> {
         match &self.kind {
             SocketKind::Tcp(stream) => bytes_acknowledged(stream),
@@ -63,7 +63,7 @@ impl Socket {
         }
     }
 
-    /// Whether the other end has acknowledged all that was written, as far as the kernel tells.
+    /// Whether the other end has acknowledged all written bytes, as far as the kernel tells.
     pub(super) fn is_acknowledged(&self) -> bool {
         self.acknowledged().is_none_or(|bytes| bytes >= self.written)
     }
@@ -96,7 +96,7 @@ impl Socket {
     }
 }
 
-/// Delegates to what each variant holds.
+/// Delegates to the value of each variant.
 macro_rules! each {
     ($of:expr, $stream:ident => $do:expr; $kind:ident: $($variant:ident),+) => {
         match $of {
@@ -117,7 +117,7 @@ impl AsyncRead for Socket {
 
 impl AsyncWrite for Socket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        // Mostly there is room, and nobody has to be woken when there is some.
+        // Usually there is room, and no waker has to be registered.
         let written = each!(&mut self.kind, stream => match stream.try_write(buf) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => stream.poll_write(cx, buf),
             written => Poll::Ready(written),
@@ -150,7 +150,7 @@ impl AsyncWrite for Socket {
 #[derive(Debug)]
 pub(super) struct TlsSocket {
     socket: Socket,
-    /// Bytes that were read before the handshake, and are its first.
+    /// Bytes that were read before the handshake and belong to it.
     unread: Bytes,
 }
 
@@ -201,24 +201,24 @@ impl AsyncWrite for TlsSocket {
     }
 }
 
-/// What HTTP is read from and written to.
+/// The stream that HTTP is read from and written to.
 ///
-/// An enum and no type parameter: a predicted branch beside a system call costs less than hyper compiled twice. Boxed,
-/// so that a connection without TLS does not pay for its state.
+/// An enum rather than a type parameter: a predicted branch beside a system call costs less than hyper compiled twice.
+/// TLS is boxed, so that a connection without it does not pay for its state.
 #[derive(Debug)]
-pub(super) enum Stream {
+pub(super) enum ClientStream {
     Plain(Socket),
     Tls(Box<TlsStream<TlsSocket>>),
 }
 
-impl Stream {
+impl ClientStream {
     /// Ready with true once there may be something to read, and with false at the end.
     pub(super) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<bool> {
         match self {
             Self::Plain(socket) => socket.poll_readable(cx),
             Self::Tls(stream) => {
                 let (TlsSocket { socket, unread }, session) = stream.get_ref();
-                // What has been decrypted, or waits to be, does not wait in the socket.
+                // Bytes that were decrypted, or wait to be, are no longer in the socket.
                 if !session.wants_read() || !unread.is_empty() {
                     return Poll::Ready(true);
                 }
@@ -234,7 +234,7 @@ impl Stream {
         }
     }
 
-    /// How many bytes were written to its socket.
+    /// Bytes written to the socket.
     pub(super) fn written(&self) -> u64 {
         self.socket().written
     }
@@ -244,7 +244,7 @@ impl Stream {
         self.socket().acknowledged()
     }
 
-    /// The handshake that it began with. `None`: it has no TLS.
+    /// The TLS handshake. `None`: no TLS.
     pub(super) fn handshake(&self) -> Option<Handshake> {
         let Self::Tls(stream) = self else { return None };
         let (_, session) = stream.get_ref();
@@ -254,13 +254,13 @@ impl Stream {
         })
     }
 
-    /// Whether the client has chosen HTTP/2 in its handshake. `None`: it has no TLS, and has to show it.
+    /// Whether the client has chosen HTTP/2 in its handshake. `None`: no TLS, so the client's first bytes decide.
     pub(super) fn chose_http2(&self) -> Option<bool> {
         let Self::Tls(stream) = self else { return None };
         Some(stream.get_ref().1.alpn_protocol() == Some(HTTP2_PROTOCOL))
     }
 
-    /// The socket alone. TLS on it is at its end.
+    /// The socket, without its TLS session.
     pub(super) fn into_socket(self) -> Socket {
         match self {
             Self::Plain(socket) => socket,
@@ -269,13 +269,13 @@ impl Stream {
     }
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for ClientStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         each!(self.get_mut(), stream => stream.poll_read(cx, buf); Self: Plain, Tls)
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for ClientStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         each!(self.get_mut(), stream => stream.poll_write(cx, buf); Self: Plain, Tls)
     }

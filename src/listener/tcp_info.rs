@@ -1,12 +1,12 @@
-//! What the kernel tells of a TCP connection.
+//! Statistics that the kernel has of a TCP connection.
 
 use std::os::fd::AsFd;
 
 // The macros use each other, and `libc`, by these names.
 use nix::{getsockopt_impl, libc, sockopt_impl, sys::socket::getsockopt};
 
-/// The beginning of `struct tcp_info` (linux/tcp.h), up to what is read of it. The kernel fills as much of it as it is
-/// given room for, and since Linux 4.1 it has all of this.
+/// The beginning of `struct tcp_info` (linux/tcp.h), up to the last field used. The kernel fills as much as it has room
+/// for, and has all of these fields since Linux 4.1.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct TcpInfoHead {
@@ -21,7 +21,7 @@ pub struct TcpInfoHead {
 
 sockopt_impl!(TcpInfo, GetOnly, libc::IPPROTO_TCP, libc::TCP_INFO, TcpInfoHead);
 
-/// How many bytes the other end has acknowledged. `None`: the kernel does not tell.
+/// Bytes that the other end has acknowledged. `None`: the kernel does not tell.
 pub(super) fn bytes_acknowledged(socket: &impl AsFd) -> Option<u64> {
     Some(getsockopt(socket, TcpInfo).ok()?.bytes_acked)
 }

@@ -1,4 +1,4 @@
-//! Unix sockets in the file system: who may connect, and who removes the file.
+//! Unix sockets in the file system: their access rights, and the removal of their files.
 
 use std::{
     fs,
@@ -16,26 +16,26 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use super::socket::BACKLOG;
 use crate::config::model::UnixSocket;
 
-/// Binds the socket. A file that a process has left behind is replaced; one that somebody listens on is not.
+/// Binds the socket. A file left behind by a process is replaced; a socket that is in use is not.
 ///
 /// # Errors
-/// Somebody listens there, the file is no socket, or the system refuses it.
+/// The socket is in use, the file is not a socket, or the system refuses.
 pub(super) fn bind(socket: &UnixSocket) -> io::Result<UnixListener> {
     let path = &socket.path;
     remove_stale(path)?;
     let listener = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     listener.set_nonblocking(true)?;
     listener.bind(&SockAddr::unix(path)?)?;
-    // Until it listens, nobody can connect: owner and mode are set by then.
+    // Clients can connect only after listen(2), when owner and mode are set.
     let ours = || set_access(socket).and_then(|()| listener.listen(BACKLOG));
     ours().inspect_err(|_| drop(fs::remove_file(path)))?;
     Ok(listener.into())
 }
 
-/// Gives the file the mode, the owner and the group that are configured.
+/// Gives the file the configured mode, owner and group.
 ///
 /// # Errors
-/// There is no such user or group, or the system refuses it.
+/// There is no such user or group, or the system refuses.
 pub(super) fn set_access(socket: &UnixSocket) -> io::Result<()> {
     let UnixSocket { path, mode, owner, group } = socket;
     let (owner, group) = (owner.as_deref().map(user_id), group.as_deref().map(group_id));
@@ -58,16 +58,16 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         }
         Ok(_) => match is_abandoned(path) {
             true => fs::remove_file(path),
-            // We may also be forbidden to connect: somebody listens all the same.
+            // Permission to connect may be missing: the socket is in use all the same.
             false => Err(ErrorKind::AddrInUse.into()),
         },
     }
 }
 
-/// Whether nobody has the socket open any more.
+/// Whether no process has the socket open any more.
 fn is_abandoned(path: &Path) -> bool {
-    // A datagram socket never connects to one of streams. It is told that the type is wrong, or that nobody listens, and takes
-    // no place in the queue of a process that does, nor waits for one.
+    // A datagram socket never connects to a stream socket. The error says either that the type is wrong or that no
+    // process listens. Such a probe takes no place in a listening process' queue, and never waits for one.
     let found = UnixDatagram::unbound().and_then(|probe| probe.connect(path));
     found.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
@@ -82,11 +82,11 @@ fn group_id(name: &str) -> io::Result<u32> {
     name.parse().ok().or_else(found).ok_or_else(|| io::Error::other(format!("there is no group {name:?}")))
 }
 
-/// The file of a socket, to be removed at the end.
+/// The file of a socket, to be removed when the process ends.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
-    /// Another process may have put its own there.
+    /// Another process may have replaced the file.
     inode: u64,
 }
 
@@ -96,7 +96,7 @@ impl SocketFile {
         Some(Self { path: path.to_owned(), inode: fs::symlink_metadata(path).ok()?.ino() })
     }
 
-    /// Removes it if nobody has the socket open any more.
+    /// Removes the file if no process has the socket open any more.
     pub(super) fn remove_if_abandoned(self) {
         if is_abandoned(&self.path) {
             self.remove();

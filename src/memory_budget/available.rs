@@ -1,15 +1,15 @@
-//! How much memory the process may take: the least that its control groups allow, or what the machine has.
+//! The memory that the process may use: the lowest limit of its control groups, or all memory of the machine.
 
 use std::{
     fmt, fs,
     path::{Path, PathBuf},
 };
 
-/// How much memory the process may take.
+/// The memory that the process may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AvailableMemory {
     pub bytes: u64,
-    /// The file of the control group that says so; `None`: it is all that the machine has.
+    /// The file with the control group's limit. `None`: all memory of the machine.
     pub limited_by: Option<PathBuf>,
 }
 
@@ -22,19 +22,19 @@ impl fmt::Display for AvailableMemory {
     }
 }
 
-/// How much memory the process may take now. `None` where the system does not tell.
+/// The memory that the process may use now. `None`: the system does not tell.
 pub fn available() -> Option<AvailableMemory> {
     read(&|path| fs::read_to_string(path).ok())
 }
 
-/// Likewise, by what `file` returns for the paths of files.
+/// The same, with `file` as the reader of files.
 fn read(file: &dyn Fn(&Path) -> Option<String>) -> Option<AvailableMemory> {
     let machine = file(Path::new("/proc/meminfo")).and_then(|text| total(&text));
     let machine = machine.map(|bytes| AvailableMemory { bytes, limited_by: None });
     let mounts = file(Path::new("/proc/self/mountinfo")).unwrap_or_default();
     let groups = file(Path::new("/proc/self/cgroup")).unwrap_or_default();
     let limits = mounts.lines().filter_map(Mount::parse).flat_map(|mount| mount.limits(&groups, file));
-    // The machine comes first: a group without a limit says more than it has.
+    // `min_by_key` prefers the first, the machine: a group without a limit has a larger number.
     machine.into_iter().chain(limits).min_by_key(|available| available.bytes)
 }
 
@@ -47,21 +47,21 @@ fn total(meminfo: &str) -> Option<u64> {
 
 /// A hierarchy of control groups that may limit memory.
 struct Mount<'a> {
-    version: Version,
-    /// The group that stands at `point`.
+    version: CgroupVersion,
+    /// The group whose directory is `point`.
     root: &'a str,
-    /// Where it is mounted.
+    /// The mount point.
     point: &'a str,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Version {
+enum CgroupVersion {
     V1,
     V2,
 }
 
-impl Version {
-    /// Files of a group that hold a limit in bytes. From `memory.high` on a group is slowed down until it hardly moves.
+impl CgroupVersion {
+    /// Files of a group that contain a limit in bytes. Above `memory.high`, a group is throttled heavily.
     fn files(self) -> &'static [&'static str] {
         match self {
             Self::V1 => &["memory.limit_in_bytes"],
@@ -71,45 +71,45 @@ impl Version {
 }
 
 impl<'a> Mount<'a> {
-    /// Reads a line of `/proc/self/mountinfo` (proc(5)). `None` if it is no hierarchy that may limit memory.
+    /// Parses a line of `/proc/self/mountinfo` (proc(5)). `None`: not a hierarchy that may limit memory.
     fn parse(line: &'a str) -> Option<Self> {
         let (mount, filesystem) = line.split_once(" - ")?;
         let mut mount = mount.split(' ').skip(3);
         let (root, point) = (mount.next()?, mount.next()?);
         let mut filesystem = filesystem.split(' ');
         let version = match (filesystem.next()?, filesystem.nth(1)?) {
-            ("cgroup2", _) => Version::V2,
-            ("cgroup", options) if options.split(',').any(|option| option == "memory") => Version::V1,
+            ("cgroup2", _) => CgroupVersion::V2,
+            ("cgroup", options) if options.split(',').any(|option| option == "memory") => CgroupVersion::V1,
             _ => return None,
         };
         Some(Self { version, root, point })
     }
 
-    /// The limits of the process' own group and of all above it, as far up as they can be seen.
+    /// The limits of the process' own group and of its visible ancestors.
     fn limits(&self, groups: &str, file: &dyn Fn(&Path) -> Option<String>) -> Vec<AvailableMemory> {
         let Some(directory) = self.directory(groups) else { return Vec::new() };
         let up = directory.ancestors().take_while(|directory| directory.starts_with(self.point));
         let limits = up.flat_map(|directory| self.version.files().iter().map(|name| directory.join(name)));
         let limits = limits.filter_map(|path| {
-            // `max` is no number: no limit.
+            // `max` means no limit.
             let bytes = file(&path)?.trim().parse().ok()?;
             Some(AvailableMemory { bytes, limited_by: Some(path) })
         });
         limits.collect()
     }
 
-    /// The directory of the process' own group, which `/proc/self/cgroup` names (cgroups(7)).
+    /// The directory of the process' own group, according to `/proc/self/cgroup` (cgroups(7)).
     fn directory(&self, groups: &str) -> Option<PathBuf> {
         let group = groups.lines().find_map(|line| {
             let mut fields = line.splitn(3, ':');
             let (number, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
             let is_own = match self.version {
-                Version::V1 => controllers.split(',').any(|controller| controller == "memory"),
-                Version::V2 => number == "0" && controllers.is_empty(),
+                CgroupVersion::V1 => controllers.split(',').any(|controller| controller == "memory"),
+                CgroupVersion::V2 => number == "0" && controllers.is_empty(),
             };
             is_own.then_some(path)
         })?;
-        // Only what lies below the mounted group can be seen. A group beside it is reached by `..`, and not from here.
+        // Only directories below the mounted group are visible. A path with `..` leads to a group outside it.
         let below = Path::new(group).strip_prefix(self.root).ok();
         let below = below.filter(|below| below.components().all(|part| part.as_os_str() != ".."));
         Some(Path::new(self.point).join(below.unwrap_or(Path::new(""))))
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn in_a_container_it_is_what_its_group_allows() {
-        // With a namespace of its own, the container's group is the root.
+        // In its own namespace, the container's group is the root.
         let files = [
             MACHINE,
             ("/proc/self/cgroup", "0::/\n"),
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_group_that_is_mounted_as_the_root_is_found() {
-        // Docker without a namespace of its own: the container sees its group at the mount point.
+        // Docker without a cgroup namespace: the container's group is the mount point.
         let mount = "35 31 0:32 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n";
         let files = [
             MACHINE,

@@ -1,31 +1,30 @@
-//! How the memory is shared out between limits and evidence.
+//! The shares of memory for limits and for evidence.
 //!
-//! A quarter for limits and a fifth for evidence leave more than half for connections, buffers, the runtime, bans, and what the
-//! allocator keeps between its blocks: where evidence gives way to other evidence, that may be as much again for a while.
+//! A quarter for limits and a fifth for evidence leave more than half for connections, buffers, the runtime, bans, and
+//! fragmentation of the heap, which can double the memory of evidence for a while when entries are replaced.
 
 use super::{AvailableMemory, available};
 
-/// The share of a budget that `proxy.yaml` does not set: one in so many bytes.
+/// The divisor of a budget that `proxy.yaml` does not set.
 const LIMITS: u64 = 4;
 const EVIDENCE: u64 = 5;
-/// On a large machine a flood of addresses is no reason to take more: these are some ten million limits, and the evidence
-/// of a million addresses.
+/// Upper bounds on a large machine: some ten million limits, and the evidence of a million addresses.
 const MAX_LIMITS: u64 = 1 << 30;
 const MAX_EVIDENCE: u64 = 512 << 20;
-/// What there is where the system does not tell.
+/// The memory assumed if the system does not tell.
 const UNKNOWN: u64 = 512 << 20;
 
-/// How many bytes limits and evidence may take.
+/// The bytes that limits and evidence may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryBudgets {
     pub limits: usize,
     pub evidence: usize,
-    /// What they are shares of; `None` where the system does not tell.
+    /// The memory that they are shares of. `None`: the system does not tell.
     pub available: Option<AvailableMemory>,
 }
 
 impl MemoryBudgets {
-    /// `limits` and `evidence` where `proxy.yaml` sets them; else their shares of what the process may take now.
+    /// `limits` and `evidence` as set in `proxy.yaml`, or else their shares of the available memory.
     pub fn new(limits: Option<usize>, evidence: Option<usize>) -> Self {
         Self::of(available(), limits, evidence)
     }

@@ -1,4 +1,4 @@
-//! Numbers of bytes at a glance.
+//! Sizes in bytes, rounded for people.
 
 /// `512 B`, `3.4 KiB`, `128 MiB`
 pub fn format_bytes(bytes: u64) -> String {

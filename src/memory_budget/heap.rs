@@ -1,12 +1,12 @@
-//! How many bytes the heap gives away for something. The allocator of the binary, mimalloc, rounds each block up to a size of
-//! a list of its own: what was asked for is up to a quarter less than what is taken.
+//! The bytes of heap that a value takes. The binary's allocator, mimalloc, rounds each block up to a size class, so a
+//! block may be a quarter larger than requested.
 
 use std::mem::size_of;
 
 use compact_str::CompactString;
 
-/// Bytes that a block of `bytes` takes. Up to 64 bytes the sizes of blocks are 16 apart; beyond, there are four of them
-/// between two powers of two.
+/// The size of a block for `bytes`. Up to 64 bytes, size classes are 16 bytes apart; above, there are four between two
+/// powers of two.
 pub const fn block(bytes: usize) -> usize {
     match bytes {
         0 => 0,
@@ -19,23 +19,23 @@ pub const fn block(bytes: usize) -> usize {
     }
 }
 
-/// Of a vector, or a box of a slice, with room for so many `T`.
+/// The size of a vector or a boxed slice with room for so many `T`.
 pub const fn array<T>(capacity: usize) -> usize {
     block(capacity.saturating_mul(size_of::<T>()))
 }
 
-/// Of the value behind an `Arc`.
+/// The size of the value behind an `Arc`.
 pub const fn shared<T>() -> usize {
     block(2 * size_of::<usize>() + size_of::<T>())
 }
 
-/// Of a text. A short one is held in place.
+/// The size of a text. A short one is stored inline.
 pub fn text(text: &CompactString) -> usize {
     if text.is_heap_allocated() { block(text.capacity()) } else { 0 }
 }
 
-/// Of one entry among many in a B-tree whose entries take so many bytes. A node has room for eleven, and is about two thirds
-/// full; a leaf has a header of 16 bytes, and one node in eight an edge for each child.
+/// The size of an entry of `bytes` in a large B-tree. A node has room for eleven and is about two thirds full; a leaf
+/// has a header of 16 bytes, and one node in eight has an edge for each child.
 pub const fn tree_entry(bytes: usize) -> usize {
     const ROOM: usize = 11;
     const HELD: usize = 7;
@@ -44,7 +44,8 @@ pub const fn tree_entry(bytes: usize) -> usize {
     leaf.div_ceil(HELD) + edges.div_ceil(HELD)
 }
 
-/// Of a hash table with room for so many entries of so many bytes: its buckets are a power of two, an eighth stays free.
+/// The size of a hash table with room for `capacity` entries: buckets are a power of two, and an eighth of them is
+/// free.
 pub const fn hash_table(capacity: usize, entry: usize) -> usize {
     if capacity == 0 {
         return 0;
@@ -54,7 +55,7 @@ pub const fn hash_table(capacity: usize, entry: usize) -> usize {
     } else {
         (capacity * 8 / 7).next_power_of_two()
     };
-    // One byte of control for each bucket, and a group more.
+    // One control byte for each bucket, and one more group.
     block(buckets * (entry + 1) + 16)
 }
 

@@ -1,7 +1,7 @@
-//! What memory costs, how much of it there is, and how it is shared out.
+//! The budgets of memory: available bytes, their shares, and the heap size of values.
 //!
-//! Limits and evidence are bounded in bytes, each by a budget. A budget that `proxy.yaml` does not set is a share of what the
-//! process may take ([`available`]). What counts against it is what the allocator hands out for it ([`heap`]).
+//! Limits and evidence are each bounded by a budget in bytes. A budget that `proxy.yaml` does not set is a share of the
+//! available memory ([`available`]). The bytes counted against it are those that the allocator hands out ([`heap`]).
 
 mod available;
 mod budget;

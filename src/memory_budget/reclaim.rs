@@ -1,8 +1,8 @@
-//! Gives memory back that one thread has allocated and another has freed.
+//! Returns memory to the system that one thread has allocated and another has freed.
 //!
-//! Limits and evidence are allocated by workers, and given up by other threads. What mimalloc hears of blocks that another
-//! thread frees, the allocating thread looks at when it runs out of blocks of that size, or once in 10,000 allocations that
-//! no list serves. After a flood neither may happen for long, and what was given up would stay resident.
+//! Workers allocate limits and evidence, and other threads free them. mimalloc collects blocks freed by another thread
+//! only when the allocating thread runs out of blocks of that size, or once in 10,000 allocations that no free list
+//! serves. After a flood neither may happen for a long time, and the freed memory would stay resident.
 
 use std::{
     cell::Cell,
@@ -13,20 +13,19 @@ use std::{
     },
 };
 
-/// Bytes freed after which a thread looks at them.
+/// Freed bytes after which a thread collects them.
 const ENOUGH: usize = 4 << 20;
-/// Larger than what the allocator keeps in lists.
+/// Larger than blocks that the allocator keeps in free lists.
 const BLOCK: usize = 2 << 10;
-/// So many ticks with so many allocations each make the allocator look once, at some 40 µs a tick.
+/// This many ticks, with this many allocations each, trigger one collection, at some 40 µs a tick.
 const TICKS: u32 = 11;
 const ALLOCATIONS: usize = 1_000;
 
-/// Bytes that were given up since the start, by whatever thread.
+/// Bytes freed since the start, by all threads.
 #[derive(Debug, Clone, Default)]
 pub struct FreedBytes(Arc<AtomicUsize>);
 
 impl FreedBytes {
-    /// So many more.
     pub fn add(&self, bytes: usize) {
         self.0.fetch_add(bytes, Relaxed);
     }
@@ -36,22 +35,22 @@ impl FreedBytes {
     }
 }
 
-/// Has the allocator look for what others have freed of the memory of the thread that it belongs to.
+/// Makes the allocator collect memory of the current thread that other threads have freed.
 #[derive(Debug)]
 pub struct Reclaimer {
     freed: Vec<FreedBytes>,
-    /// What was freed when it looked last.
+    /// Freed bytes at the last collection.
     seen: Cell<usize>,
     ticks: Cell<u32>,
 }
 
 impl Reclaimer {
-    /// Looks whenever enough of this was freed.
+    /// Collects whenever enough of `freed` was added.
     pub fn new(freed: Vec<FreedBytes>) -> Self {
         Self { freed, seen: Cell::new(0), ticks: Cell::new(0) }
     }
 
-    /// To be called a few times a second. Costs nothing as long as little is given up.
+    /// To be called a few times a second. Costs nothing while little is freed.
     pub fn tick(&self) {
         let total = self.freed.iter().fold(0_usize, |sum, freed| sum.wrapping_add(freed.total()));
         if self.ticks.get() == 0 {

@@ -1,4 +1,4 @@
-//! The conditions of one route: whether a request meets them, and which it does not.
+//! The conditions of one route, and the first one that a request does not meet.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
@@ -18,15 +18,15 @@ pub enum Mismatch {
     Path,
     Host,
     Method,
-    /// The field of this index in [`Route::headers`].
+    /// The field with this index in [`Route::headers`].
     Header(usize),
-    /// The parameter of this index in [`Route::query`].
+    /// The parameter with this index in [`Route::query`].
     Query(usize),
-    /// The cookie of this index in [`Route::cookies`].
+    /// The cookie with this index in [`Route::cookies`].
     Cookie(usize),
 }
 
-/// The parts of a request that conditions other than the path look at.
+/// The parts of a request that conditions read, apart from the path.
 pub(super) struct RequestParts<'a> {
     method: &'a Method,
     pub(super) host: Option<&'a Host>,
@@ -50,9 +50,9 @@ pub(super) struct CompiledRoute {
     query: Vec<(String, String)>,
     cookies: Vec<(String, String)>,
     pub(super) dot_segments: DotSegments,
-    /// Whether CORS preflights are answered here: they match by the method that they ask for.
-    answers_preflights: bool,
-    /// The prefix that is stripped.
+    /// Whether the proxy responds to CORS preflights itself: they match by the method that they ask for.
+    handles_preflights: bool,
+    /// The prefix that the route strips.
     pub(super) strip: Option<Pattern>,
 }
 
@@ -70,7 +70,7 @@ impl CompiledRoute {
             query: route.query.clone(),
             cookies: route.cookies.clone(),
             dot_segments: route.dot_segments,
-            answers_preflights: route.cors.is_some(),
+            handles_preflights: route.cors.is_some(),
             strip: stripped_prefix(route),
         }
     }
@@ -87,7 +87,7 @@ impl CompiledRoute {
         if !self.hosts.is_empty() && !request.host.is_some_and(is_host) {
             return Some(Mismatch::Host);
         }
-        if !self.methods.is_empty() && !self.has_method(request.method) && !self.answers_preflight(request) {
+        if !self.methods.is_empty() && !self.has_method(request.method) && !self.handles_preflight(request) {
             return Some(Mismatch::Method);
         }
         let is_sent = |(name, value): &(HeaderName, HeaderValue)| {
@@ -108,16 +108,16 @@ impl CompiledRoute {
         self.cookies.iter().position(|cookie| !has_cookie(cookie)).map(Mismatch::Cookie)
     }
 
-    /// Methods are case-sensitive (RFC 9110, 9.1), but there are services that take `post` for POST, as they take other spellings of
-    /// a path: the policies of its route hold for it.
+    /// Methods are case-sensitive (RFC 9110, 9.1), but some services accept `post` for POST, just as they accept other
+    /// spellings of a path: the route's policies apply to it.
     fn has_method(&self, method: &Method) -> bool {
         self.methods.contains(method)
             || self.methods.iter().any(|own| own.as_str().eq_ignore_ascii_case(method.as_str()))
     }
 
     /// Whether this is a CORS preflight for one of the route's methods.
-    fn answers_preflight(&self, request: &RequestParts<'_>) -> bool {
-        self.answers_preflights
+    fn handles_preflight(&self, request: &RequestParts<'_>) -> bool {
+        self.handles_preflights
             && preflight_method(request.method, request.headers)
                 .is_some_and(|method| self.methods.contains(&method))
     }

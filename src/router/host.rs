@@ -1,4 +1,4 @@
-//! The host that a request is for (RFC 9110, 7.2; RFC 3986, 3.2.2).
+//! The host of a request (RFC 9110, 7.2; RFC 3986, 3.2.2).
 
 use std::net::Ipv6Addr;
 
@@ -10,16 +10,16 @@ use super::Rejection;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
     field: HeaderValue,
-    /// Where the name ends in `field`: before the port and a trailing dot.
+    /// The end of the name in `field`, without port and trailing dot.
     name_end: usize,
 }
 
 impl Host {
-    /// The host of a request. `None` only where HTTP/1.0 leaves it out.
+    /// The host of a request. `None` only if HTTP/1.0 leaves it out.
     ///
     /// # Errors
-    /// 400 as RFC 9112, 3.2 demands: HTTP/1.1 without Host, Host more than once or malformed. The
-    /// absolute form wins over Host (3.2.2), but does not excuse a bad one.
+    /// 400 as required by RFC 9112, 3.2: HTTP/1.1 without Host, or Host repeated or malformed. The absolute form takes
+    /// precedence over Host (3.2.2), but does not excuse a malformed one.
     pub(super) fn from_request(
         uri: &Uri,
         version: Version,
@@ -34,7 +34,7 @@ impl Host {
             .ok()
             .and_then(Self::parse)
             .ok_or(Rejection::bad_request("The host in the request target is malformed."))?;
-        // RFC 9113, 8.3.1. An origin may go by either.
+        // RFC 9113, 8.3.1. An origin may use either.
         if version == Version::HTTP_2
             && field.is_some_and(|field| !field.field.as_bytes().eq_ignore_ascii_case(host.field.as_bytes()))
         {
@@ -43,17 +43,17 @@ impl Host {
         Ok(Some(host))
     }
 
-    /// The authority exactly as it is to be sent in `Host`.
+    /// The authority as sent in `Host`.
     pub fn field(&self) -> &HeaderValue {
         &self.field
     }
 
-    /// The name without port and trailing dot, in the client's case: compare ignoring case.
+    /// The name without port and trailing dot, in the client's letter case.
     pub fn name(&self) -> &str {
         str::from_utf8(self.name_bytes()).unwrap_or_default()
     }
 
-    /// The same as bytes, which is cheaper: all of them are ASCII, but what a field holds is checked each time to be text.
+    /// The name as bytes, without the UTF-8 check of [`Host::name`]. All are ASCII.
     pub fn name_bytes(&self) -> &[u8] {
         self.field.as_bytes().get(..self.name_end).unwrap_or_default()
     }
@@ -66,7 +66,7 @@ impl Host {
 
 fn field(version: Version, has_authority: bool, headers: &HeaderMap) -> Result<Option<Host>, Rejection> {
     let Some(field) = headers.get(HOST) else {
-        // HTTP/1.0 knows no Host, HTTP/2 has :authority.
+        // HTTP/1.0 has no Host, and HTTP/2 has :authority.
         return match version {
             Version::HTTP_11 => Err(Rejection::bad_request("The Host header is missing.")),
             Version::HTTP_2 if !has_authority => {
@@ -75,17 +75,17 @@ fn field(version: Version, has_authority: bool, headers: &HeaderMap) -> Result<O
             _ => Ok(None),
         };
     };
-    // More fields than names: some name is repeated.
+    // More fields than names: a name is repeated.
     if headers.len() > headers.keys_len() && headers.get_all(HOST).iter().nth(1).is_some() {
         return Err(Rejection::bad_request("There is more than one Host header."));
     }
     Host::parse(field.clone()).map(Some).ok_or(Rejection::bad_request("The Host header is malformed."))
 }
 
-/// The longest name (RFC 1035, 2.3.4). Each of its labels is looked up among the hosts of routes.
+/// The longest name (RFC 1035, 2.3.4). Each label is looked up among the hosts of routes.
 const MAX_NAME: usize = 253;
 
-/// Where the name ends in a well-formed authority without userinfo.
+/// The end of the name in a well-formed authority without userinfo.
 fn name_end(authority: &[u8]) -> Option<usize> {
     if let Some(bracketed) = authority.strip_prefix(b"[") {
         let length = bracketed.iter().position(|&byte| byte == b']')?;
@@ -103,8 +103,8 @@ fn name_end(authority: &[u8]) -> Option<usize> {
     .then_some(bare.len())
 }
 
-/// The bytes of a `reg-name`, except two that only serve to be misread: a comma, which joins two Host
-/// fields, and a percent sign, behind which some origins would see another name than the routes do.
+/// The bytes of a `reg-name`, except two that are only used to mislead: a comma, which joins two Host fields, and a
+/// percent sign, which some origins would decode to a different name.
 const NAME_BYTES: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;

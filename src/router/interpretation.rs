@@ -1,17 +1,17 @@
-//! How origins may interpret a path.
+//! The ways in which origins may interpret a path.
 
 use std::borrow::Cow;
 
+use percent_encoding::percent_encode_byte;
+
 use super::{
     Rejection,
-    normalization::{
-        DotSegmentSpelling, has_dot_segment, percent_decode, push_percent_encoded, remove_dot_segments,
-    },
+    normalization::{DotSegmentSpelling, has_dot_segment, percent_decode, remove_dot_segments},
 };
 
-/// A set of liberties that an origin may take with a path. Without any the path is literal: only `/`
-/// separates segments, and a percent-encoded reserved character is the character (`%40` is `@`), as in practically
-/// every framework.
+/// A set of liberties that an origin may take with a path. Without any, the path is literal: only `/` separates
+/// segments, and a percent-encoded reserved character equals the character (`%40` is `@`), as in practically every
+/// framework.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PathInterpretation(u8);
 
@@ -23,10 +23,10 @@ impl PathInterpretation {
     const BACKSLASHES: Self = Self(1 << 1);
     /// Adjacent slashes are merged: `//` is one slash.
     const MERGED_SLASHES: Self = Self(1 << 2);
-    /// A segment ends at its `;`: what follows are parameters.
+    /// A segment ends at its `;`, which begins parameters.
     const PARAMETERS: Self = Self(1 << 3);
 
-    /// The liberties that make a difference to `path`.
+    /// The liberties that change `path`.
     pub(super) fn ambiguities(path: &str) -> Self {
         let mut ambiguities = Self::LITERAL;
         for (at, byte) in path.bytes().enumerate() {
@@ -41,19 +41,19 @@ impl PathInterpretation {
                 _ => Self::LITERAL,
             });
         }
-        // Other liberties may be what puts two slashes side by side: "/a/%2Fb", "/a/;x/b".
+        // Other liberties may produce two adjacent slashes: "/a/%2Fb", "/a/;x/b".
         if ambiguities.read(path).contains("//") {
             ambiguities = ambiguities.with(Self::MERGED_SLASHES);
         }
         ambiguities
     }
 
-    /// `path`, which has no dot segments, as it is with these liberties. Two paths that are one to such an origin become the
-    /// same, and only they do: a percent-encoding is decoded iff the character may stand in a path without it. Borrowed if
-    /// nothing changes.
+    /// Interprets `path`, which has no dot segments, with these liberties. The result is equal for two paths if and
+    /// only if such an origin treats them as one: a percent-encoding is decoded if the character may also occur
+    /// unencoded. Borrowed if nothing changes.
     ///
     /// # Errors
-    /// 400 if a dot segment appears, which would lead to another resource than the path names.
+    /// 400 if a dot segment appears, which would lead to a different resource.
     pub(super) fn interpret(self, path: &str) -> Result<Cow<'_, str>, Rejection> {
         let read = self.read(path);
         match has_dot_segment(&read, DotSegmentSpelling::Literal) {
@@ -87,7 +87,7 @@ impl PathInterpretation {
             } else if !is_encoded || needs_no_encoding(byte) {
                 out.push(char::from(byte));
             } else {
-                push_percent_encoded(&mut out, byte);
+                out.push_str(percent_encode_byte(byte));
             }
         }
         if !in_parameters {
@@ -120,11 +120,11 @@ impl PathInterpretation {
     }
 }
 
-/// The paths that origins may take for one whose dot segments are passed on: with none of them resolved, with all, with
-/// those alone that are not percent-encoded, and with the others behind these.
+/// The paths that origins may derive from a path whose dot segments are passed on: with none resolved, with all, with
+/// first the literal and then the percent-encoded ones, and with only the literal ones.
 ///
 /// # Errors
-/// 400 if the path is ambiguous besides: what a dot segment removes would depend on how the rest is read.
+/// 400 if the path is also ambiguous: the segments that a dot segment removes would depend on the interpretation.
 pub(super) fn dot_segment_readings(path: &str) -> Result<[String; 4], Rejection> {
     if PathInterpretation::ambiguities(path) != PathInterpretation::LITERAL {
         return Err(Rejection::bad_request("The path has dot segments, and is ambiguous besides."));
@@ -139,7 +139,7 @@ pub(super) fn dot_segment_readings(path: &str) -> Result<[String; 4], Rejection>
     Ok(paths.map(|path| PathInterpretation::LITERAL.read(&path).into_owned()))
 }
 
-/// The bytes that a request line may hold within a path, apart from the slash and the percent sign.
+/// The bytes that may occur in the path of a request line, apart from the slash and the percent sign.
 const fn needs_no_encoding(byte: u8) -> bool {
     byte.is_ascii_graphic() && !matches!(byte, b'/' | b'%' | b'#' | b'?')
 }
@@ -271,7 +271,7 @@ mod tests {
             }
         }
 
-        /// How a character is spelled that needs no percent-encoding makes no difference, nor do the digits' letters.
+        /// A character that needs no percent-encoding is equal in both spellings, with digits in either case.
         #[test]
         fn spellings_of_a_character_are_read_as_one(path in "/([a~./;]|%2F|%C3%A9|%40){0,16}") {
             let spelled = path.replace('a', "%61").replace('~', "%7e").replace("%C3", "%c3").replace("%2F", "%2f");

@@ -1,9 +1,9 @@
 //! The route of a request: [`Target`] parses the request target (RFC 9112, 3.2), [`Router`] finds its route.
 //!
-//! The upstream gets the path as the client wrote it, since clients sign it so; only dot segments are resolved first, unless
-//! the route passes them on. Origins differ in how they interpret a path: some take `%2F` or `\` for a slash, some merge
-//! `//`, some drop `;parameters`. A request whose route would depend on that is rejected, so that no spelling of a path
-//! bypasses the policies of its route.
+//! The upstream gets the path as the client wrote it, since clients may sign it. Only dot segments are resolved first,
+//! unless the route passes them on. Origins differ in their interpretation of a path: some take `%2F` or `\` for a
+//! slash, some merge `//`, some drop `;parameters`. A request whose route would depend on that is rejected, so that no
+//! spelling of a path bypasses the policies of its route.
 
 mod conditions;
 mod host;

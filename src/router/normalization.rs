@@ -2,16 +2,17 @@
 
 use std::borrow::Cow;
 
+use percent_encoding::{AsciiSet, utf8_percent_encode};
+
 use super::Rejection;
 
 const MALFORMED: Rejection = Rejection::bad_request("The path has a malformed percent-encoding.");
 const NUL: Rejection = Rejection::bad_request("The path has an encoded NUL character.");
 
-/// Encodes what is not ASCII, which a request line must not have. Borrowed if nothing changes; everything else stays as it
-/// is.
+/// Percent-encodes characters that are not ASCII, which a request line must not contain. Borrowed if nothing changes.
 ///
 /// # Errors
-/// 400 for `%` without two hexadecimal digits, and for `%00`, at which many programs cut a path off.
+/// 400 for `%` without two hexadecimal digits, and for `%00`, at which many programs truncate a path.
 pub(super) fn well_formed(path: &str) -> Result<Cow<'_, str>, Rejection> {
     let mut rest = path.as_bytes();
     while let Some(at) = rest.iter().position(|byte| *byte == b'%') {
@@ -20,45 +21,30 @@ pub(super) fn well_formed(path: &str) -> Result<Cow<'_, str>, Rejection> {
         }
         rest = &rest[at + 3..];
     }
-    if path.is_ascii() {
-        return Ok(Cow::Borrowed(path));
+    match path.is_ascii() {
+        true => Ok(Cow::Borrowed(path)),
+        false => Ok(utf8_percent_encode(path, &AsciiSet::EMPTY).into()),
     }
-    let mut out = String::with_capacity(path.len() * 2);
-    for character in path.chars() {
-        match character.is_ascii() {
-            true => out.push(character),
-            false => character
-                .encode_utf8(&mut [0; 4])
-                .bytes()
-                .for_each(|byte| push_percent_encoded(&mut out, byte)),
-        }
-    }
-    Ok(Cow::Owned(out))
 }
 
-/// The byte that the three bytes `%XX` at the start of `text` stand for.
+/// The byte encoded by the three bytes `%XX` at the start of `text`.
 pub(super) fn percent_decode(text: &[u8]) -> Option<u8> {
     let &[b'%', high, low, ..] = text else { return None };
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     Some(digit(high)? << 4 | digit(low)?)
 }
 
-/// Appends `byte` as `%XX`.
-pub(super) fn push_percent_encoded(out: &mut String, byte: u8) {
-    out.push_str(percent_encoding::percent_encode_byte(byte));
-}
-
 /// Which dot segments are resolved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DotSegmentSpelling {
-    /// `.` and `..` alone.
+    /// Only `.` and `..`.
     Literal,
-    /// Those with `%2e`, too.
+    /// Also those with `%2e`.
     Any,
 }
 
 impl DotSegmentSpelling {
-    /// How many dots a dot segment has. `None`: it is an ordinary segment.
+    /// The number of dots of a dot segment. `None`: an ordinary segment.
     fn dots(self, segment: &str) -> Option<usize> {
         // The longest is "%2e%2e", and most segments begin otherwise.
         if segment.len() > 6 || !segment.starts_with(['.', '%']) {
@@ -80,8 +66,8 @@ pub(super) fn has_dot_segment(path: &str, spelling: DotSegmentSpelling) -> bool 
     path.split('/').any(|segment| spelling.dots(segment).is_some())
 }
 
-/// Removes dot segments (RFC 3986, 5.2.4). The other segments stay as they are. `path` begins with `/`, and so does what is
-/// returned.
+/// Removes dot segments (RFC 3986, 5.2.4). The other segments are unchanged. `path` begins with `/`, and so does the
+/// result.
 pub(super) fn remove_dot_segments(path: &str, spelling: DotSegmentSpelling) -> String {
     let mut out = String::with_capacity(path.len());
     let mut segments = path.split('/').skip(1).peekable();

@@ -1,4 +1,4 @@
-//! Paths that are made of the path of a request, for upstreams and for redirects.
+//! Paths for upstreams and redirects, assembled from the path of a request.
 
 use http::uri::PathAndQuery;
 use smallvec::SmallVec;
@@ -12,18 +12,19 @@ use super::{
 };
 use crate::config::model::{PathMatching, PathPattern, Rewrite, Route, TrailingSlash};
 
-/// What a route's path captures in the path of a request, percent-encoded as it was sent.
+/// The parts of a request's path that a route's pattern captures, percent-encoded as sent.
 pub type Captures<'t> = SmallVec<[&'t str; 4]>;
 
 impl Router {
-    /// What the path of this route, which has matched, captures: in the order of [`PathPattern::captures`].
+    /// The captures of this route, which has matched, in the order of [`PathPattern::captures`].
     pub fn captures<'t>(&self, route: usize, target: &'t Target) -> Captures<'t> {
         self.pattern(route)
             .map(|pattern| pattern.captures(target.path(), target.literal_path()))
             .unwrap_or_default()
     }
 
-    /// What follows the prefix that this route strips, without the slash between them. `None`: the path begins otherwise.
+    /// The rest of the path after the prefix that this route strips, without the slash between them. `None`: the path
+    /// has another prefix.
     pub fn strip_prefix<'t>(&self, route: usize, target: &'t Target) -> Option<&'t str> {
         let prefix = self.stripped_prefix(route)?;
         if !prefix.matches(&ComparedPath::new(target.literal_path())) {
@@ -40,11 +41,11 @@ pub(super) fn stripped_prefix(route: &Route) -> Option<Pattern> {
     Some(Pattern::new(&PathPattern::Prefix(format!("{prefix}/")), matching))
 }
 
-/// `path`, which begins with a slash and was put together from parts, as one that every origin and every browser reads as
-/// a path: two slashes at its start would be followed by a host.
+/// Returns an assembled `path`, which begins with a slash, in a form that every origin and browser reads as a path:
+/// after two slashes at its start, they would read a host.
 ///
 /// # Errors
-/// 400 if it has got a dot segment, in any spelling.
+/// 400 if it contains a dot segment in any spelling.
 pub fn assembled_path(path: &str) -> Result<String, Rejection> {
     let path = format!("/{}", path.trim_start_matches(['/', '\\']));
     let path = well_formed(&path)?;
@@ -56,10 +57,10 @@ pub fn assembled_path(path: &str) -> Result<String, Rejection> {
 }
 
 impl Target {
-    /// The query of this target behind another path, which [`assembled_path`] has made.
+    /// This target's query with another path, made by [`assembled_path`].
     ///
     /// # Errors
-    /// 400 if it is no valid request target, or too long for one.
+    /// 400 if the result is not a valid request target, or too long.
     pub fn with_path(&self, path: &str) -> Result<PathAndQuery, Rejection> {
         with_path(self.path_and_query(), path)
     }
@@ -73,7 +74,7 @@ mod tests {
     use super::*;
     use crate::{config::model::PathPattern, telemetry};
 
-    /// A router with one route of this path, which rewrites so.
+    /// A router with one route that has this path and rewrite.
     fn router(path: &PathPattern, rewrite: Option<&Rewrite>) -> Router {
         let mut routes = telemetry::testing::config().routes;
         routes.truncate(1);
@@ -88,7 +89,7 @@ mod tests {
         Target::parse(&Method::GET, &path.parse::<Uri>().ok()?, Version::HTTP_11, &headers).ok()
     }
 
-    /// Whether some origin or browser might take it for anything but a path that goes down.
+    /// Whether every origin and browser reads it as a path without dot segments.
     fn is_plain(path: &str) -> bool {
         let readings = PathInterpretation::ambiguities(path);
         path.starts_with('/')
@@ -138,7 +139,7 @@ mod tests {
     }
 
     proptest! {
-        /// However a client spells the prefix, exactly it is stripped, and nothing else changes.
+        /// The prefix is stripped in any spelling, and the rest is unchanged.
         #[test]
         fn a_prefix_is_stripped_in_every_spelling(
             spelling in prop::collection::vec(0..3_u8, 6),
@@ -171,7 +172,7 @@ mod tests {
             }
         }
 
-        /// Whatever parts it is made of, a path is refused, or nobody reads it as another one.
+        /// A path assembled from any parts is refused, or unambiguous.
         #[test]
         fn no_parts_make_another_path(parts in "([a./;\\\\?#]|%2[eEfF]|%5C|%3B|%0[aAdD]|%25|é){0,16}") {
             let path = format!("/{}", parts.replace(['?', '#'], ""));

@@ -1,4 +1,4 @@
-//! A route's path pattern, in the form in which paths are matched.
+//! A route's path pattern, compiled for matching.
 
 use std::{borrow::Cow, ops::Range};
 
@@ -17,18 +17,18 @@ use crate::{
 pub(super) struct Pattern {
     pub(super) kind: PatternKind,
     matching: PathMatching,
-    /// The ambiguities of the pattern itself. In `/fetch/https://*`, for one, `//` is meant
-    /// literally.
+    /// The ambiguities of the pattern itself, which are intended: for example `//` in `/fetch/https://*`.
     pub(super) intended_ambiguities: PathInterpretation,
 }
 
-/// All in lower case, and an exact path and a template without trailing slash, where these make no difference.
+/// If letter case is ignored, all in lower case. If the trailing slash is ignored, an exact path and a template have
+/// none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PatternKind {
     Exact(String),
-    /// Ends in `/`. `/a/` matches `/a/` and `/a/b`; `/a` only where the trailing slash makes no difference.
+    /// Ends in `/`. `/a/` matches `/a/` and `/a/b`, and `/a` only if the trailing slash is ignored.
     Prefix(String),
-    /// One a segment; `None` is any that is not empty.
+    /// One per segment. `None` matches any non-empty segment.
     Template(Vec<Option<String>>),
     Regex(Box<PathRegex>),
 }
@@ -69,7 +69,7 @@ impl Pattern {
                 }
                 (segments.iter().map(example).collect(), PatternKind::Template(template))
             }
-            // Of what is meant, only the start is certain.
+            // Only the literal start of an expression is certain to be intended.
             PathPattern::Regex(regex) => (regex.start().to_owned(), PatternKind::Regex(regex.clone())),
         };
         Self { kind, matching, intended_ambiguities: PathInterpretation::ambiguities(&path) }
@@ -101,8 +101,8 @@ impl Pattern {
         }
     }
 
-    /// What the pattern is found by among others: all without one trailing slash. `folds_case`: whether it is looked for in lower
-    /// case. `None`: it is a regular expression.
+    /// The key of the pattern in the index, without one trailing slash. `folds_case`: whether the index is searched in
+    /// lower case. `None`: it is a regular expression.
     pub(super) fn key(&self, folds_case: bool) -> Option<PathKey> {
         let fold = |path: &str| match folds_case {
             true => fold_case(path).into_owned(),
@@ -132,7 +132,7 @@ impl Pattern {
         })
     }
 
-    /// The expression, and how it is matched.
+    /// The regular expression and its matching options.
     pub(super) fn regex(&self) -> Option<(&PathRegex, PathMatching)> {
         match &self.kind {
             PatternKind::Regex(regex) => Some((regex, self.matching)),
@@ -142,8 +142,8 @@ impl Pattern {
 }
 
 impl Pattern {
-    /// What the parameters, the `*` or the groups of the pattern matched in a path that matches it, as parts of that path as
-    /// it was sent. A regular expression is searched in its `literal` interpretation, which has the same slashes.
+    /// The parts of a matching `path`, as sent, that the pattern's parameters, `*` or groups capture. A regular
+    /// expression is searched in the `literal` interpretation, which has the same slashes.
     pub(super) fn captures<'p>(&self, path: &'p str, literal: &'p str) -> Captures<'p> {
         match &self.kind {
             PatternKind::Exact(_) => Captures::new(),
@@ -169,8 +169,9 @@ impl Pattern {
     }
 }
 
-/// Where these places of the `literal` interpretation are in the `path` as it was sent: an encoding of that was kept, or is one
-/// byte. What is captured stays encoded, or `%3B` would become a separator. `None`: they can't be told.
+/// Maps positions in the `literal` interpretation to positions in the `path` as sent, where each byte of the former is
+/// either the same or percent-encoded. Captures remain encoded, since otherwise `%3B` would become a separator. `None`:
+/// they can't be mapped.
 fn sent_at<const N: usize>(path: &str, literal: &str, places: [usize; N]) -> Option<[usize; N]> {
     let (path, literal) = (path.as_bytes(), literal.as_bytes());
     let mut found = places.map(|_| None);
@@ -183,7 +184,7 @@ fn sent_at<const N: usize>(path: &str, literal: &str, places: [usize; N]) -> Opt
         let sent = *path.get(at)?;
         at += if sent == b'%' && *byte != b'%' { 3 } else { 1 };
     }
-    // Where more was changed than encodings, nothing is known.
+    // More than encodings was changed, so positions are unknown.
     if at != path.len() {
         return None;
     }
@@ -194,8 +195,8 @@ fn sent_at<const N: usize>(path: &str, literal: &str, places: [usize; N]) -> Opt
     Some(all)
 }
 
-/// The pattern in the literal interpretation. One that no path can equal, such as one with a malformed
-/// percent-encoding, stays as it is.
+/// The pattern in its literal interpretation. A pattern that no path can equal, such as one with a malformed
+/// percent-encoding, is unchanged.
 fn literal_path(path: &str) -> String {
     let read = |path: &str| -> Result<String, Rejection> {
         Ok(PathInterpretation::LITERAL.interpret(&well_formed(path)?)?.into_owned())
@@ -210,7 +211,7 @@ fn literal_segment(segment: &Segment) -> Option<String> {
     }
 }
 
-/// The segment as part of a path; a parameter has some value.
+/// The segment as part of a path, with a sample value for a parameter.
 fn example(segment: &Segment) -> String {
     match segment {
         Segment::Literal(text) => format!("/{text}"),

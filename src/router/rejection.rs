@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 
-/// Why a request has no route, in words for the client.
+/// Why a request has no route, with a message for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{status}: {detail}")]
 pub struct Rejection {

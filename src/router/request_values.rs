@@ -1,4 +1,4 @@
-//! The values of cookies (RFC 6265, 4.2 and 5.4) and of query parameters, and what preflights ask for.
+//! The values of cookies (RFC 6265, 4.2 and 5.4) and of query parameters, and the method of a CORS preflight.
 
 use std::borrow::Cow;
 
@@ -8,8 +8,7 @@ use http::{
 };
 use percent_encoding::percent_decode;
 
-/// The values of all cookies of this name in their order, without the quotes around them. All `Cookie`
-/// fields are searched.
+/// The values of all cookies of this name, in order and without quotes. All `Cookie` fields are searched.
 pub fn cookies<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = &'a [u8]> {
     let fields = headers.get_all(COOKIE).iter();
     fields.flat_map(|field| field.as_bytes().split(|&byte| byte == b';')).filter_map(|pair| {
@@ -21,7 +20,7 @@ pub fn cookies<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = &
     })
 }
 
-/// The values of all query parameters of this name in their order, decoded. One without `=` is empty.
+/// The values of all query parameters of this name, in order and decoded. A parameter without `=` is empty.
 pub fn query_values<'a>(query: &'a str, name: &str) -> impl Iterator<Item = Cow<'a, [u8]>> {
     query.split('&').filter_map(|pair| {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -32,7 +31,7 @@ pub fn query_values<'a>(query: &'a str, name: &str) -> impl Iterator<Item = Cow<
     })
 }
 
-/// As forms are encoded: `+` is a space, the rest is percent-encoded.
+/// Decodes a value like forms: `+` is a space, the rest is percent-encoded.
 fn form_decoded(text: &str) -> impl Iterator<Item = u8> {
     text.split('+').enumerate().flat_map(|(place, part)| {
         let space = (place > 0).then_some(b' ');
@@ -40,8 +39,8 @@ fn form_decoded(text: &str) -> impl Iterator<Item = u8> {
     })
 }
 
-/// The method that a CORS preflight (Fetch, 4.8) asks for: browsers send it with one origin and without a body. `None`: the
-/// request is none, but one like others, which an origin may serve as such.
+/// The method that a CORS preflight (Fetch, 4.8) asks for: browsers send it with one origin and without a body. `None`:
+/// not a preflight, but a request that an origin may serve.
 pub fn preflight_method(method: &Method, headers: &HeaderMap) -> Option<Method> {
     if *method != Method::OPTIONS {
         return None;

@@ -1,4 +1,4 @@
-//! The routes in their order, and the first of them that a request matches.
+//! The routes in order, and the first of them that matches a request.
 
 use http::{HeaderMap, Method, StatusCode};
 
@@ -13,23 +13,23 @@ use crate::{
     config::model::{DotSegments, PathCase, PathMatching, PathRegexSet, Route, TrailingSlash, trim_slash},
 };
 
-/// Finds the route of a request. Paths and hosts are looked up, and regular expressions looked for at once, so that of many
-/// routes only few are tried.
+/// Finds the route of a request. An index of paths and hosts, and a combined search for regular expressions, keep the
+/// number of routes tried small.
 #[derive(Debug)]
 pub struct Router {
     routes: Vec<CompiledRoute>,
     /// The routes without regular expressions.
     index: RouteIndex,
-    /// The routes with one, in order.
+    /// The routes with regular expressions, in order.
     regexes: Vec<usize>,
-    /// Their expressions. `None`: there are not two, or they are too large together.
+    /// Their expressions. `None`: fewer than two, or too large together.
     regex_set: Option<PathRegexSet>,
-    /// Whether a route is matched in any case.
+    /// Whether any route ignores letter case.
     folds_case: bool,
 }
 
 impl Router {
-    /// `routes` in the order in which they are tried.
+    /// `routes`: in the order in which they are tried.
     pub fn new(routes: &[Route]) -> Self {
         let mut router = Self {
             routes: routes.iter().map(CompiledRoute::new).collect(),
@@ -55,8 +55,8 @@ impl Router {
     /// The index of the first route whose conditions the request meets.
     ///
     /// # Errors
-    /// 404 if there is none; 400 if an origin that interprets the path in another way would expect another route, or none, or
-    /// if the route refuses dot segments.
+    /// 404 if there is none. 400 if an origin with another interpretation of the path would expect another route or
+    /// none, or if the route refuses dot segments.
     pub fn find(&self, method: &Method, target: &Target, headers: &HeaderMap) -> Result<usize, Rejection> {
         let request = RequestParts::new(method, target, headers);
         let path = self.compared(target.literal_path(), target.has_upper_case);
@@ -75,7 +75,7 @@ impl Router {
         Ok(found)
     }
 
-    /// Whether the route that was found without dot segments is that of `path`, which has some.
+    /// Checks that `path`, with its dot segments, has the same route as without them.
     #[cold]
     fn check_dot_segments(
         &self,
@@ -98,8 +98,8 @@ impl Router {
         }
     }
 
-    /// The first route that the request matches by its literal path, and why routes before it do not match: what
-    /// [`Router::find`] decides, with reasons.
+    /// The first route that matches the request by its literal path, and the reasons why previous routes do not match:
+    /// the decision of [`Router::find`], explained.
     pub fn explain(&self, method: &Method, target: &Target, headers: &HeaderMap) -> RouteExplanation {
         let request = RequestParts::new(method, target, headers);
         let path = self.compared(target.literal_path(), true);
@@ -109,14 +109,14 @@ impl Router {
             before.filter_map(|(index, route)| Some((index, route.mismatch(&request, &path)?))).collect();
         let all = passed_over.len();
         if all > MAX_PASSED_OVER {
-            // Of those for other paths nobody asks why.
+            // Routes for other paths need no explanation.
             passed_over.retain(|(_, mismatch)| *mismatch != Mismatch::Path);
             passed_over.truncate(MAX_PASSED_OVER);
         }
         RouteExplanation { matched, others: all - passed_over.len(), passed_over }
     }
 
-    /// The path of this route.
+    /// The path pattern of this route.
     pub(super) fn pattern(&self, route: usize) -> Option<&Pattern> {
         self.routes.get(route).map(|route| &route.path)
     }
@@ -126,7 +126,7 @@ impl Router {
         self.routes.get(route)?.strip.as_ref()
     }
 
-    /// The path as routes compare it. `may_change`: whether it may have letters in upper case.
+    /// The path in the form that routes compare. `may_change`: whether it may contain upper-case letters.
     fn compared<'p>(&self, literal: &'p str, may_change: bool) -> ComparedPath<'p> {
         match self.folds_case && may_change {
             true => ComparedPath::new(literal),
@@ -134,10 +134,10 @@ impl Router {
         }
     }
 
-    /// The first route that matches a request with this `path`, which is one of so many `readings`.
+    /// The first route that matches a request with this `path`, one of `readings` interpretations.
     ///
     /// # Errors
-    /// The readings together are too long to be searched for regular expressions.
+    /// All readings together are too long for regular expressions.
     fn first(
         &self,
         request: &RequestParts<'_>,
@@ -156,7 +156,7 @@ impl Router {
         Ok(self.first_regex(first, path.literal, matches).or(first))
     }
 
-    /// The first route with a regular expression that matches, if it is one before `end`.
+    /// The first matching route with a regular expression, if it precedes `end`.
     fn first_regex(&self, end: Option<usize>, path: &str, matches: impl Fn(usize) -> bool) -> Option<usize> {
         let is_before = |index: &usize| end.is_none_or(|end| *index < end);
         match &self.regex_set {
@@ -173,7 +173,8 @@ impl Router {
 const AMBIGUOUS: Rejection =
     Rejection::bad_request("The path is ambiguous: read in another way, it matches another route.");
 
-/// Bytes of all readings of a path in which regular expressions are looked for: a search takes time in proportion to them.
+/// The most bytes, over all readings of a path, that are searched for regular expressions: the time is proportional to
+/// them.
 const MAX_SEARCHED_PATH: usize = 4096;
 
 const TOO_LONG: Rejection = Rejection {
@@ -181,21 +182,21 @@ const TOO_LONG: Rejection = Rejection {
     detail: "The path is too long for the regular expressions of the routes that it may match.",
 };
 
-/// How many routes an explanation names that do not match.
+/// The most routes that an explanation lists as not matching.
 const MAX_PASSED_OVER: usize = 20;
 
-/// Why a request has its route, or none.
+/// The route of a request, and why others do not match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouteExplanation {
     /// The first route that matches.
     pub matched: Option<usize>,
-    /// Routes before it, and why each does not match: all, or of many the first whose paths match.
+    /// Previous routes, and why each does not match: all of them, or the first with matching paths if there are many.
     pub passed_over: Vec<(usize, Mismatch)>,
-    /// How many more do not match.
+    /// The number of others that do not match.
     pub others: usize,
 }
 
-/// What a route ignores in the path of a request that it matches.
+/// The differences between a request's path and its route's path that the route ignores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IgnoredDifferences {
     pub case: bool,
@@ -203,7 +204,7 @@ pub struct IgnoredDifferences {
 }
 
 impl IgnoredDifferences {
-    /// Those of `target`, whose path `route` matches.
+    /// For `target`, whose path `route` matches.
     pub fn new(route: &Route, target: &Target) -> Self {
         let path = ComparedPath::new(target.literal_path());
         let is_needed = |strict| !Pattern::new(&route.path, strict).matches(&path);

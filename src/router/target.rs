@@ -10,31 +10,31 @@ use super::{
 };
 use crate::config::model::DotSegments;
 
-/// Bytes of an ambiguous path. Every interpretation is tried, so this bounds the work.
+/// The longest ambiguous path, in bytes: all interpretations are tried.
 const MAX_AMBIGUOUS_PATH: usize = 2 * 1024;
 
 static ROOT: PathAndQuery = PathAndQuery::from_static("/");
 
-/// The target of a request, well-formed.
+/// A well-formed request target.
 #[derive(Debug, Clone)]
 pub struct Target {
     host: Option<Host>,
-    /// As it came, apart from dot segments.
+    /// As received, without dot segments.
     path_and_query: PathAndQuery,
-    /// With its dot segments, if it has any. Boxed, since almost none has.
+    /// With dot segments, if it has any. Boxed, since almost no target has.
     unresolved: Option<Box<PathAndQuery>>,
     /// The literal interpretation, if it differs from the path.
     literal: Option<CompactString>,
     /// The loosest interpretation, if it differs from the literal one.
     loosest: Option<CompactString>,
     pub(super) ambiguities: PathInterpretation,
-    /// Whether the literal path may have letters in upper case, percent-encoded ones among them.
+    /// Whether the literal path may contain upper-case letters, including percent-encoded ones.
     pub(super) has_upper_case: bool,
 }
 
 impl Target {
-    /// Parses the target of the request line together with Host (RFC 9112, 3.2 and 3.3). Nothing is
-    /// allocated for a plain path, as almost every path is.
+    /// Parses the target of the request line together with Host (RFC 9112, 3.2 and 3.3). Allocates nothing for a plain
+    /// path, as almost all are.
     ///
     /// # Errors
     /// 400 for a target or Host that is malformed or ambiguous, 404 for `OPTIONS *`, 414
@@ -46,7 +46,7 @@ impl Target {
         headers: &HeaderMap,
     ) -> Result<Self, Rejection> {
         if method == Method::CONNECT {
-            // RFC 9110, 9.1: a method that no resource here could support.
+            // RFC 9110, 9.1: no resource here could support this method.
             return Err(Rejection {
                 status: StatusCode::NOT_IMPLEMENTED,
                 detail: "This is a reverse proxy and does not open tunnels.",
@@ -55,8 +55,7 @@ impl Target {
         let host = Host::from_request(uri, version, headers)?;
         let path_and_query = match uri.path_and_query() {
             Some(path_and_query) if path_and_query.path() != "*" => path_and_query,
-            // RFC 9110, 9.3.7: it asks about the server as a whole, but there may be many behind this
-            // one.
+            // RFC 9110, 9.3.7: this is a request for the server as a whole, but there may be many upstreams.
             Some(_) if method == Method::OPTIONS => {
                 return Err(Rejection::not_found(
                     "Requests for the server as a whole (*) are not supported.",
@@ -64,10 +63,10 @@ impl Target {
             }
             _ => return Err(Rejection::bad_request("The request target has no path.")),
         };
-        // "http://host?query" has the path "/" (RFC 9110, 4.2.3), but does not spell it out.
+        // "http://host?query" has the path "/" (RFC 9110, 4.2.3), but does not contain it.
         let Spelling { is_plain, has_upper_case } = spelling(path_and_query.path());
         if is_plain && path_and_query.as_str().starts_with('/') {
-            // Of a target that is nothing but a fragment, which is dropped, the path is empty and only reads as this.
+            // A target with only a fragment, which is dropped, is an empty path that only displays as "/".
             let is_root = path_and_query.as_str().len() == 1;
             return Ok(Self {
                 host,
@@ -79,7 +78,7 @@ impl Target {
                 has_upper_case,
             });
         }
-        // HTTP/2 has no other form than the path (RFC 9113, 8.3.1).
+        // HTTP/2 has only the path form (RFC 9113, 8.3.1).
         if version == Version::HTTP_2 && !path_and_query.as_str().starts_with('/') {
             return Err(Rejection::bad_request("The path does not begin with a slash."));
         }
@@ -118,12 +117,12 @@ impl Target {
         self.host.as_ref()
     }
 
-    /// The target without dot segments, and otherwise as it came.
+    /// The target without dot segments, otherwise as received.
     pub fn path_and_query(&self) -> &PathAndQuery {
         &self.path_and_query
     }
 
-    /// What a route sends on that treats dot segments so.
+    /// The target that a route with this `dot_segments` setting sends to the upstream.
     pub fn forwarded(&self, dot_segments: DotSegments) -> &PathAndQuery {
         match &self.unresolved {
             Some(unresolved) if dot_segments == DotSegments::Pass => unresolved,
@@ -131,7 +130,7 @@ impl Target {
         }
     }
 
-    /// Whether the path came with dot segments.
+    /// Whether the received path had dot segments.
     pub fn has_dot_segments(&self) -> bool {
         self.unresolved.is_some()
     }
@@ -141,7 +140,7 @@ impl Target {
         Some(self.unresolved.as_ref()?.path())
     }
 
-    /// The path without dot segments and query, and otherwise as it came.
+    /// The path without dot segments and query, otherwise as received.
     pub fn path(&self) -> &str {
         self.path_and_query.path()
     }
@@ -151,8 +150,8 @@ impl Target {
         self.path_and_query.query()
     }
 
-    /// The loosest interpretation of the path, for limits: `/a/b`, `//a/b`, `/a%2Fb` and `/a/b;x` are one.
-    /// ASCII; the only percent-encodings left are of characters that must not stand in a path without.
+    /// The loosest interpretation of the path, for limits: `/a/b`, `//a/b`, `/a%2Fb` and `/a/b;x` are equal. ASCII;
+    /// remaining percent-encodings are of characters that must not occur unencoded in a path.
     pub fn loosest_path(&self) -> &str {
         self.loosest.as_deref().unwrap_or_else(|| self.literal_path())
     }
@@ -163,9 +162,9 @@ impl Target {
     }
 }
 
-/// What can be told of a path at a glance.
+/// Properties of a path found in a single pass.
 struct Spelling {
-    /// It is its own literal interpretation, unambiguous and without dot segments. May be false for some that are.
+    /// The path equals its literal interpretation, is unambiguous and has no dot segments. May be false even so.
     is_plain: bool,
     has_upper_case: bool,
 }
@@ -181,11 +180,11 @@ fn spelling(path: &str) -> Spelling {
     Spelling { is_plain: found & (SPECIAL | AFTER_SLASH) == 0, has_upper_case: found & UPPER_CASE != 0 }
 }
 
-/// It may make a path ambiguous, or be percent-encoded.
+/// Bytes that may make a path ambiguous, or begin a percent-encoding.
 const SPECIAL: u8 = 1;
 const UPPER_CASE: u8 = 1 << 1;
 const SLASH: u8 = 1 << 2;
-/// It does so behind a slash. Twice [`SLASH`], so that a shift makes the one of the other.
+/// Bytes that do so after a slash. Twice [`SLASH`], so that a shift turns one into the other.
 const AFTER_SLASH: u8 = SLASH << 1;
 
 const CLASSES: [u8; 256] = {
@@ -340,7 +339,7 @@ mod tests {
             }
         }
 
-        /// The short way gives what the long way gives.
+        /// The fast path and the full interpretation agree.
         #[test]
         fn plain_paths_have_one_interpretation(path in "/[a-cX./~@:]{0,12}") {
             let Spelling { is_plain, has_upper_case } = spelling(&path);

@@ -10,14 +10,14 @@ use rustls::{
 
 use super::certificate_info::{CertificateInfo, covers};
 
-/// Why a certificate can't be served: the end of a sentence that begins with its file, or with the file of the key where
-/// the error is the key's.
+/// Why a certificate can't be served, as the end of a sentence that begins with its file, or with the key's file for
+/// errors of the key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateError {
-    /// Of the key.
+    /// An error of the key.
     #[error("is not the private key of `cert`")]
     KeyMismatch,
-    /// Of the key.
+    /// An error of the key.
     #[error("contains a private key of an unsupported type")]
     UnsupportedKey,
     #[error("contains a damaged certificate")]
@@ -28,13 +28,13 @@ pub enum CertificateError {
     Expired(String),
     #[error("names no host: it has no subjectAltName with a DNS name or an IP address")]
     NoNames,
-    /// The name, and those that the certificate has.
+    /// The missing name, and the certificate's names.
     #[error("is not for {0}, but for {1}")]
     MissingName(String, String),
 }
 
 impl CertificateError {
-    /// What to do about it.
+    /// A suggestion to correct the error.
     pub fn help(&self) -> Option<&'static str> {
         match self {
             Self::UnsupportedKey => Some("supported types: RSA, ECDSA, Ed25519"),
@@ -46,14 +46,13 @@ impl CertificateError {
         }
     }
 
-    /// Whether the error is of the private key, not of the certificate.
+    /// Whether the error concerns the private key, not the certificate.
     pub fn is_of_key(&self) -> bool {
         matches!(self, Self::KeyMismatch | Self::UnsupportedKey)
     }
 }
 
-/// A certificate that can be served: it names a host, and the key is its own. It may have expired:
-/// [`CertificateInfo::check_validity`] tells.
+/// A certificate with a name and a matching key. It may have expired: see [`CertificateInfo::check_validity`].
 #[derive(Debug, Clone)]
 pub struct Certificate {
     key: Arc<CertifiedKey>,
@@ -65,7 +64,7 @@ impl Certificate {
     /// `names`.
     ///
     /// # Errors
-    /// It can't be served.
+    /// The certificate can't be served.
     pub fn new(
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
@@ -87,7 +86,7 @@ impl Certificate {
         &self.key
     }
 
-    /// What it says of itself. It has at least one name.
+    /// The certificate's fields. It has at least one name.
     pub fn info(&self) -> &Arc<CertificateInfo> {
         &self.info
     }
@@ -96,7 +95,7 @@ impl Certificate {
 /// A `chain` with the private `key` of its first certificate.
 ///
 /// # Errors
-/// The key is another's or of an unsupported type, or the certificate is damaged.
+/// The key does not match or has an unsupported type, or the certificate is damaged.
 pub fn certified_key(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,

@@ -1,4 +1,4 @@
-//! What a certificate says of itself: for whom it is, by whom, and until when.
+//! The fields of a certificate: names, issuer, key type and validity.
 
 use std::{
     net::IpAddr,
@@ -21,14 +21,14 @@ use super::{
 
 const DAY: u64 = 24 * 60 * 60;
 
-/// What a certificate says of itself.
+/// The fields of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateInfo {
-    /// The hosts that it is for, in lower case: DNS names, of which the first label may be `*`, and IP addresses.
+    /// The hosts that it covers, in lower case: DNS names, whose first label may be `*`, and IP addresses.
     pub names: Vec<String>,
-    /// As RFC 4514 writes it: `CN=api.example.com,O=Example`. May be empty.
+    /// In the form of RFC 4514: `CN=api.example.com,O=Example`. May be empty.
     pub subject: String,
-    /// Likewise.
+    /// In the form of RFC 4514.
     pub issuer: String,
     /// `ECDSA P-256`, `RSA 2048`, `Ed25519`; the object identifier of any other type.
     pub key_type: String,
@@ -38,7 +38,7 @@ pub struct CertificateInfo {
     pub not_after: SystemTime,
 }
 
-/// Whether a certificate is valid at some time.
+/// The validity of a certificate at some time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Validity {
     NotYetValid,
@@ -49,7 +49,7 @@ pub enum Validity {
 }
 
 impl Validity {
-    /// The word for it: `not_yet_valid`.
+    /// The name: `not_yet_valid`.
     pub fn name(self) -> &'static str {
         match self {
             Self::NotYetValid => "not_yet_valid",
@@ -72,7 +72,7 @@ impl CertificateInfo {
         let (not_before, not_after) = times(certificate.validity())?;
         Some(Self {
             names: names.map_or_else(Vec::new, |(_, names)| names.0.iter().filter_map(host).collect()),
-            // What is odd in them keeps nobody from being served.
+            // A malformed name does not keep the certificate from being served.
             subject: printed(certificate.subject()).unwrap_or_default(),
             issuer: printed(certificate.issuer()).unwrap_or_default(),
             key_type: key_type(certificate.subject_public_key_info()),
@@ -82,7 +82,7 @@ impl CertificateInfo {
         })
     }
 
-    /// Whether it is valid at `now`.
+    /// The validity at `now`.
     pub fn validity(&self, now: SystemTime) -> Validity {
         match self.days_left(now) {
             None => Validity::Expired,
@@ -92,10 +92,10 @@ impl CertificateInfo {
         }
     }
 
-    /// Checks that it is valid at `now`.
+    /// Checks that the certificate is valid at `now`.
     ///
     /// # Errors
-    /// It is not valid yet, or has expired.
+    /// The certificate is not valid yet, or has expired.
     pub fn check_validity(&self, now: SystemTime) -> Result<(), CertificateError> {
         match self.validity(now) {
             Validity::NotYetValid => Err(CertificateError::NotYetValid(date(self.not_before))),
@@ -104,12 +104,12 @@ impl CertificateInfo {
         }
     }
 
-    /// Whole days from `now` until it expires. `None`: it has expired.
+    /// Whole days from `now` until the certificate expires. `None`: it has expired.
     pub fn days_left(&self, now: SystemTime) -> Option<u64> {
         Some(self.not_after.duration_since(now).ok()?.as_secs() / DAY)
     }
 
-    /// The time until which it is valid, as `2026-11-22 07:30:00 UTC`.
+    /// The end of its validity, as `2026-11-22 07:30:00 UTC`.
     pub fn expiry_date(&self) -> String {
         date(self.not_after)
     }
@@ -122,7 +122,7 @@ pub fn is_valid_now(certificate: &CertificateDer<'_>) -> bool {
     times.is_some_and(|(not_before, not_after)| (not_before..=not_after).contains(&SystemTime::now()))
 }
 
-/// Begin and end.
+/// The begin and the end of the validity.
 fn times<P: Profile>(validity: &x509_cert::time::Validity<P>) -> Option<(SystemTime, SystemTime)> {
     let time = |since: Duration| SystemTime::UNIX_EPOCH.checked_add(since);
     Some((time(validity.not_before.to_unix_duration())?, time(validity.not_after.to_unix_duration())?))
@@ -183,7 +183,7 @@ fn bits(number: &Uint) -> usize {
 /// The time, as `2026-11-22 07:30:00 UTC`.
 fn date(time: SystemTime) -> String {
     let time = jiff::Timestamp::try_from(time).map(|time| time.strftime("%F %T UTC").to_string());
-    // Beyond the year 9999.
+    // After the year 9999.
     time.unwrap_or_else(|_| "a date beyond the year 9999".to_owned())
 }
 
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(digest.len(), 64);
     }
 
-    /// By another library.
+    /// The digest by another library.
     fn rustls_digest(bytes: &[u8]) -> String {
         use rustls::crypto::{CipherSuiteCommon, aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256};
         let rustls::SupportedCipherSuite::Tls13(suite) = TLS13_AES_128_GCM_SHA256 else { panic!() };

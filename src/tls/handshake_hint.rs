@@ -1,28 +1,28 @@
-//! Handshakes with servers and clients that failed: what to look at.
+//! Hints for failed handshakes with servers and clients.
 
 use std::{error::Error, io};
 
 use rustls::{AlertDescription, CertificateError};
 
-/// What the settings of a server are called, in hints.
+/// The names of a server's settings, for hints.
 #[derive(Debug, Clone, Copy)]
 pub struct ServerSettings<'a> {
     /// The section of `ca`, `cert` and `key`: `store.redis.tls`.
     pub tls: &'a str,
-    /// What has the name of the server: `the host in store.redis`.
+    /// The place of the server's name: `the host in store.redis`.
     pub host: &'a str,
-    /// What to write where the server does not use TLS.
+    /// The correct setting if the server does not use TLS.
     pub without_tls: &'a str,
-    /// What is wrong where the server has none of the protocols that it is offered (ALPN).
+    /// The problem if the server supports none of the offered protocols (ALPN).
     pub without_protocol: &'a str,
 }
 
-/// What to look at where the TLS handshake with a server failed. `None`: the error says all there is to say.
+/// A hint for a failed TLS handshake with a server. `None`: the error is clear enough.
 pub fn handshake_hint(error: &rustls::Error, settings: ServerSettings<'_>) -> Option<String> {
     use CertificateError as Wrong;
     let ServerSettings { tls, host, without_tls, without_protocol } = settings;
     Some(match error {
-        // An authority of the same name, but with another key, makes a bad signature.
+        // An authority with the same name but another key results in a bad signature.
         rustls::Error::InvalidCertificate(Wrong::UnknownIssuer | Wrong::BadSignature) => format!(
             "the server's certificate is not from a trusted authority: set {tls}.ca to the one that issued it"
         ),
@@ -38,7 +38,7 @@ pub fn handshake_hint(error: &rustls::Error, settings: ServerSettings<'_>) -> Op
         rustls::Error::AlertReceived(AlertDescription::CertificateRequired) => {
             format!("the server requires a client certificate: set {tls}.cert and key")
         }
-        // Before TLS 1.3 the lack of a certificate has no alert of its own.
+        // Before TLS 1.3, a missing certificate has no alert of its own.
         rustls::Error::AlertReceived(AlertDescription::HandshakeFailure) => format!(
             "the server rejects the TLS handshake: it may require a client certificate ({tls}.cert and key)"
         ),
@@ -68,7 +68,7 @@ pub fn handshake_hint(error: &rustls::Error, settings: ServerSettings<'_>) -> Op
     })
 }
 
-/// Why the certificate of a client was refused, in plain words. `None`: the error says all there is to say.
+/// Why a client's certificate was refused, in plain words. `None`: the error is clear enough.
 pub fn client_certificate_hint(error: &CertificateError) -> Option<&'static str> {
     use CertificateError as Wrong;
     Some(match error {
@@ -82,7 +82,7 @@ pub fn client_certificate_hint(error: &CertificateError) -> Option<&'static str>
         Wrong::InvalidPurpose | Wrong::InvalidPurposeContext { .. } => {
             "the client's certificate is not for clients: its extended key usage lacks clientAuth"
         }
-        // rustls has no variants of its own for these.
+        // rustls has no variants for these.
         Wrong::Other(other) => match other.0.to_string().as_str() {
             "UnsupportedCertVersion" => {
                 "the client's certificate is of X.509 version 1 or 2: issue it as version 3"
@@ -94,14 +94,14 @@ pub fn client_certificate_hint(error: &CertificateError) -> Option<&'static str>
     })
 }
 
-/// The TLS error that `error` is or holds, some layers below.
+/// The TLS error that `error` is or contains at any depth.
 pub fn find_tls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(found) = error.downcast_ref() {
             return Some(found);
         }
-        // What it holds is not its source, but that one's source is.
+        // The source of an `io::Error` is the source of its inner error, so the inner error itself is checked here.
         let held = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         if let Some(found) = held.and_then(|held| held.downcast_ref()) {
             return Some(found);

@@ -1,4 +1,4 @@
-//! Who a client is by the certificate that it has proved to hold.
+//! The identity of a client by its certificate.
 
 use std::{
     fmt::{Display, Write},
@@ -13,17 +13,18 @@ use x509_cert::{
     name::RdnSequence,
 };
 
-/// Bytes of a subject as text. Those of real certificates have 64 characters an attribute (RFC 5280, appendix A.1).
+/// The longest subject as text, in bytes. Attributes of real certificates have at most 64 characters (RFC 5280,
+/// appendix A.1).
 const MAX_SUBJECT: usize = 1_024;
-/// Bytes of a subject in its certificate. Its attributes are sorted in quadratic time.
+/// The longest encoded subject, in bytes. Its attributes are sorted in quadratic time.
 const MAX_SUBJECT_DER: usize = 4 * MAX_SUBJECT;
-/// Bytes of all alternative names of a kind that are kept.
+/// The most bytes of alternative names that are kept of each kind.
 const MAX_NAMES: usize = 4_096;
 
 /// id-ce-subjectAltName (RFC 5280, 4.2.1.6).
 const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 
-/// Who a client is by its certificate, whose chain was verified and whose key the client has proved to hold.
+/// The identity of a client by its certificate, whose chain was verified and whose private key the client has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TlsIdentity {
     subject: String,
@@ -33,7 +34,7 @@ pub struct TlsIdentity {
     dns_names: Vec<String>,
 }
 
-/// Which part of a client's certificate identifies it.
+/// The part of a client's certificate that identifies it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CertificateField {
@@ -44,7 +45,7 @@ pub enum CertificateField {
 }
 
 impl CertificateField {
-    /// Each by its name in `proxy.yaml`, behind `tls:`.
+    /// All fields by their names in `proxy.yaml`, after `tls:`.
     pub const ALL: [(&'static str, Self); 2] =
         [("subject", Self::Subject), ("fingerprint", Self::Fingerprint)];
 
@@ -57,16 +58,16 @@ impl CertificateField {
     }
 }
 
-/// What all requests on a TLS connection have in common.
+/// The TLS session of a connection, common to all of its requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsSession {
-    /// The protocol's version as logs name it: `TLSv1.3`.
+    /// The protocol version as it is logged: `TLSv1.3`.
     pub version: &'static str,
-    /// The client's certificate; `None`: it has shown none.
+    /// The client's certificate. `None`: it sent none.
     pub identity: Option<TlsIdentity>,
 }
 
-/// Why a chain of certificates names nobody.
+/// Why a certificate chain identifies no client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
     #[error("no certificate")]
@@ -78,33 +79,34 @@ pub enum IdentityError {
 }
 
 impl TlsIdentity {
-    /// The identity of who has shown `chain`, with its own certificate first.
+    /// The identity of a client that sent `chain`, with its own certificate first.
     ///
     /// # Errors
     /// The chain is empty, or its first certificate can't be read or has a longer subject than 1,024 bytes.
     pub fn from_chain(chain: &[CertificateDer<'_>]) -> Result<Self, IdentityError> {
         let leaf = chain.first().ok_or(IdentityError::Missing)?;
-        let Names { subject, uris, dns_names } = Names::read(leaf)?;
+        let CertificateNames { subject, uris, dns_names } = CertificateNames::read(leaf)?;
         let chain = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
         Ok(Self { subject, fingerprint: fingerprint(leaf), chain, uris, dns_names })
     }
 
-    /// The identity of who would show the certificates of `pem`, its own first.
+    /// The identity of a client with the certificates in `pem`, its own first.
     ///
     /// # Errors
-    /// As [`TlsIdentity::from_chain`], or it is not PEM.
+    /// Errors of [`TlsIdentity::from_chain`], or `pem` is not PEM.
     pub fn from_pem(pem: &[u8]) -> Result<Self, IdentityError> {
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
         Self::from_chain(&chain.map_err(|_| IdentityError::Malformed)?)
     }
 
-    /// The identity of somebody of whom only this is known; both as [`canonical_subject`] and [`read_fingerprint`]
-    /// give them, or empty.
+    /// An identity of which only these are known, as returned by [`canonical_subject`] and [`read_fingerprint`], or
+    /// empty.
     pub fn assumed(subject: String, fingerprint: String) -> Self {
         Self { subject, fingerprint, ..Self::default() }
     }
 
-    /// The subject by RFC 4514, with its last part first: `CN=acme,O=Acme`. Empty for a certificate without one.
+    /// The subject in the form of RFC 4514, with its last part first: `CN=acme,O=Acme`. Empty if the certificate has
+    /// none.
     pub fn subject(&self) -> &str {
         &self.subject
     }
@@ -122,25 +124,25 @@ impl TlsIdentity {
         }
     }
 
-    /// The certificates that the client has sent, its own first. Those behind it need not be part of the path by which it
-    /// was verified. Empty for an assumed identity.
+    /// The certificates that the client sent, its own first. The others need not be part of the verified path. Empty
+    /// for an assumed identity.
     pub fn chain(&self) -> &[CertificateDer<'static>] {
         &self.chain
     }
 
-    /// Its URIs among the alternative names, of visible ASCII; 4 KiB of them at most.
+    /// The URIs among the alternative names, of visible ASCII, 4 KiB of them at most.
     pub fn uris(&self) -> &[String] {
         &self.uris
     }
 
-    /// Its DNS names among the alternative names, of visible ASCII; 4 KiB of them at most.
+    /// The DNS names among the alternative names, of visible ASCII, 4 KiB of them at most.
     pub fn dns_names(&self) -> &[String] {
         &self.dns_names
     }
 }
 
-/// A subject in the form that [`TlsIdentity::subject`] has: `cn=acme,O=Acm\C3\A9` becomes `CN=acme,O=Acmé`.
-/// `None`: it is no distinguished name (RFC 4514), or too long for one.
+/// A subject in the form of [`TlsIdentity::subject`]: `cn=acme,O=Acm\C3\A9` becomes `CN=acme,O=Acmé`. `None`: not a
+/// distinguished name (RFC 4514), or too long.
 pub fn canonical_subject(text: &str) -> Option<String> {
     if text.len() > MAX_SUBJECT_DER {
         return None;
@@ -149,8 +151,8 @@ pub fn canonical_subject(text: &str) -> Option<String> {
     printed(&name).ok()
 }
 
-/// The text with all escapes as two hexadecimal digits: the crate takes the comma of `\\\,` for one between two parts.
-/// `None`: one is malformed.
+/// Rewrites all escapes as two hexadecimal digits: the crate takes the comma of `\\\,` for a separator. `None`: an
+/// escape is malformed.
 fn hexadecimal_escapes(text: &str) -> Option<String> {
     let (mut out, mut rest) = (String::with_capacity(text.len()), text);
     while let Some((before, escape)) = rest.split_once('\\') {
@@ -169,8 +171,8 @@ fn hexadecimal_escapes(text: &str) -> Option<String> {
     Some(out)
 }
 
-/// A fingerprint in the form that [`TlsIdentity::fingerprint`] has, from digits in either case, with colons between the
-/// bytes or without. `None`: it is none of SHA-256.
+/// A fingerprint in the form of [`TlsIdentity::fingerprint`], from digits in either case, with or without colons
+/// between the bytes. `None`: not a SHA-256.
 pub fn read_fingerprint(text: &str) -> Option<String> {
     let digits: String = match text.contains(':') {
         true if text.split(':').all(|byte| byte.len() == 2) => text.replace(':', ""),
@@ -189,23 +191,23 @@ pub(super) fn fingerprint(certificate: &[u8]) -> String {
     })
 }
 
-/// A distinguished name as RFC 4514 writes it.
+/// A distinguished name in the form of RFC 4514.
 pub(super) fn printed(name: &impl Display) -> Result<String, IdentityError> {
     let mut text = String::new();
     write!(text, "{name}").map_err(|_| IdentityError::Malformed)?;
     if text.len() > MAX_SUBJECT { Err(IdentityError::LongSubject) } else { Ok(text) }
 }
 
-/// What a certificate says of its holder.
-struct Names {
+/// The names in a certificate.
+struct CertificateNames {
     subject: String,
     uris: Vec<String>,
     dns_names: Vec<String>,
 }
 
-impl Names {
-    /// Reads only what is asked for: the rest was checked when the chain was verified, and what is odd there must not
-    /// keep a client out.
+impl CertificateNames {
+    /// Reads only these fields. The rest was checked when the chain was verified, and a malformed field there must not
+    /// lock out a client.
     fn read(certificate: &[u8]) -> Result<Self, IdentityError> {
         let fields = to_be_signed(certificate).map_err(|_| IdentityError::Malformed)?;
         // RFC 5280, 4.1: a version in [0], serialNumber, signature, issuer, validity, subject, subjectPublicKeyInfo, and
@@ -264,7 +266,7 @@ fn is_context(element: AnyRef<'_>, expected: TagNumber) -> bool {
     matches!(element.tag(), Tag::ContextSpecific { number, .. } if number == expected)
 }
 
-/// Those of visible ASCII, as URIs and host names are, until they are [`MAX_NAMES`] bytes together.
+/// Names of visible ASCII, as URIs and host names are, up to [`MAX_NAMES`] bytes together.
 fn kept<'a>(names: impl Iterator<Item = &'a [u8]>) -> Vec<String> {
     let mut left = MAX_NAMES;
     let visible = names.filter(|name| !name.is_empty() && name.iter().all(u8::is_ascii_graphic));
@@ -358,7 +360,7 @@ mod tests {
         }
     }
 
-    /// What is stored under a subject would be lost if another version of the crate named an attribute in another way.
+    /// Data stored under a subject would be lost if another version of the crate renamed an attribute.
     #[test]
     fn attributes_keep_their_names() {
         for (oid, name) in [

@@ -1,5 +1,5 @@
-//! Certificates and private keys, from the bytes of their files; the identity that a client has proved over TLS; and the
-//! system's certificate authorities.
+//! Certificates and private keys from the bytes of their files, the identity of a TLS client, and the system's
+//! certificate authorities.
 
 mod certificate;
 mod certificate_info;

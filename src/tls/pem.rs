@@ -8,7 +8,7 @@ use rustls::{
     },
 };
 
-/// What is wrong with a PEM file: the end of a sentence that begins with the file.
+/// The error of a PEM file, as the end of a sentence that begins with the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PemError {
     #[error("contains no certificate")]
@@ -24,7 +24,7 @@ pub enum PemError {
 }
 
 impl PemError {
-    /// What the file should be.
+    /// A suggestion to correct the error.
     pub fn help(self) -> Option<&'static str> {
         match self {
             Self::NoCertificate | Self::DamagedCertificates => {
@@ -41,7 +41,7 @@ impl PemError {
 /// Reads a chain of at least one certificate.
 ///
 /// # Errors
-/// There is none, or the file is damaged.
+/// The file has none, or is damaged.
 pub fn certificates(bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(bytes).collect();
     match chain {
@@ -54,7 +54,7 @@ pub fn certificates(bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemErr
 /// Reads the first private key.
 ///
 /// # Errors
-/// There is none, or the file is damaged.
+/// The file has none, or is damaged.
 pub fn private_key(bytes: &[u8]) -> Result<PrivateKeyDer<'static>, PemError> {
     PrivateKeyDer::from_pem_slice(bytes).map_err(|error| match error {
         Error::NoItemsFound => PemError::NoPrivateKey,
@@ -65,7 +65,7 @@ pub fn private_key(bytes: &[u8]) -> Result<PrivateKeyDer<'static>, PemError> {
 /// Reads the certificates of authorities.
 ///
 /// # Errors
-/// There is none, or one is damaged.
+/// The file has none, or one is damaged.
 pub fn authorities(bytes: &[u8]) -> Result<RootCertStore, PemError> {
     let mut trusted = RootCertStore::empty();
     for certificate in certificates(bytes)? {
@@ -103,7 +103,7 @@ mod tests {
         for text in ["", "no PEM", &cert] {
             assert_eq!(private_key(text.as_bytes()).err(), Some(PemError::NoPrivateKey), "{text}");
         }
-        // Half of the second certificate was written.
+        // The second certificate is cut in half.
         let cut = format!("{cert}{}", &cert[..cert.len() / 2]);
         assert_eq!(certificates(cut.as_bytes()).err(), Some(PemError::DamagedCertificates));
         assert_eq!(authorities(cut.as_bytes()).err(), Some(PemError::DamagedCertificates));

@@ -1,11 +1,11 @@
-//! The certificate authorities that the system trusts, for servers without authorities of their own in the configuration.
+//! The certificate authorities that the system trusts, for servers without configured authorities.
 
 use std::sync::{Arc, LazyLock};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use rustls::{RootCertStore, pki_types::CertificateDer};
 
-/// Read once, when they are first needed: there are some hundred, in as many files.
+/// Read once, on first use: there are more than a hundred, in as many files.
 static SYSTEM: LazyLock<Authorities> = LazyLock::new(Authorities::read);
 
 struct Authorities {
@@ -14,13 +14,13 @@ struct Authorities {
     trusted: Arc<RootCertStore>,
 }
 
-/// The authorities that the system trusts: those of `SSL_CERT_FILE` and `SSL_CERT_DIR` if one of them is set, or else those
-/// where the system keeps them. A system without any, as in an empty container, gets Mozilla's, which are built in.
+/// The authorities that the system trusts: from `SSL_CERT_FILE` and `SSL_CERT_DIR` if one of them is set, or else from
+/// the system's default place. A system without any, such as an empty container, gets Mozilla's, which are built in.
 pub fn trusted() -> Arc<RootCertStore> {
     Arc::clone(&SYSTEM.trusted)
 }
 
-/// The same as a PEM file. `None`: the system has none.
+/// The same authorities as a PEM file. `None`: the system has none.
 pub fn pem() -> Option<String> {
     let certificates = &SYSTEM.certificates;
     (!certificates.is_empty()).then(|| certificates.iter().map(|one| pem_of(one)).collect())
@@ -49,7 +49,7 @@ impl Authorities {
     }
 }
 
-/// RFC 7468.
+/// A certificate in PEM (RFC 7468).
 fn pem_of(certificate: &[u8]) -> String {
     let text = BASE64_STANDARD.encode(certificate);
     let lines = text.as_bytes().chunks(64).map(|line| format!("{}\n", String::from_utf8_lossy(line)));

@@ -1,5 +1,5 @@
-//! Who may know whom. The tables here are the reference; this test reads the sources and fails on
-//! whatever they do not allow. What stands under `#[cfg(test)]` may know anybody.
+//! Which module may use which. The tables here are the reference: this test reads the sources and fails on everything
+//! that they do not allow. Code under `#[cfg(test)]` may use any module.
 
 use std::{
     collections::BTreeSet,
@@ -8,16 +8,16 @@ use std::{
     sync::LazyLock,
 };
 
-/// Each module and those of the crate that it may know, besides itself. A module that is not listed is
-/// part of the nearest one above it. A module that may know `limit` may know `limit::algorithm`; to know
-/// `config::model`, what is resolved, is not to know `config`, which reads files and YAML.
+/// Each module, and the other modules of the crate that it may use. A module that is not listed is part of its nearest
+/// listed parent. A module that may use `limit` may use `limit::algorithm`. Permission to use `config::model`, the
+/// resolved configuration, does not include `config`, which reads files and YAML.
 const MAY_KNOW: [(&str, &[&str]); 28] = [
     ("main", &["cli"]),
     (
         "cli",
         &["app", "admin", "replay", "abuse", "memory_budget", "config", "config::model", "telemetry", "text"],
     ),
-    // The composition root knows everything below it, and nobody but the commands knows it.
+    // The composition root uses everything below it, and only the commands use it.
     (
         "app",
         &[
@@ -67,14 +67,14 @@ const MAY_KNOW: [(&str, &[&str]); 28] = [
             "telemetry",
         ],
     ),
-    // Neither knows that limits exist.
+    // Neither uses limits.
     ("router", &["config::model", "telemetry"]),
     ("upstream", &["http2_frames", "tls", "file", "config::model", "telemetry"]),
     ("identity", &["router", "jwt_keys", "address_set", "tls", "file", "config::model", "telemetry"]),
     ("limit", &["limit::algorithm", "config::model", "telemetry"]),
     // Pure: integers in, integers out.
     ("limit::algorithm", &["memory_budget"]),
-    // A store serves the traits that others own; they never know it, nor does it know the peers.
+    // A store implements traits that other modules own. It uses neither these modules nor the peers.
     ("store", &["store::memory", "store::redis"]),
     ("store::memory", &["limit", "memory_budget"]),
     ("store::redis", &["file", "tls", "limit", "config::model", "telemetry"]),
@@ -90,11 +90,11 @@ const MAY_KNOW: [(&str, &[&str]); 28] = [
             "telemetry",
         ],
     ),
-    // Pure: versions and times in, what to do out.
+    // Pure: versions and times in, actions out.
     ("peers::bans::change_log", &[]),
     ("abuse", &["limit", "memory_budget", "config::model", "telemetry"]),
     ("telemetry", &["file", "tls", "memory_budget", "config::model", "text"]),
-    // The configuration knows only the rooms on the ground, which know nothing.
+    // The configuration uses only modules that use no other module.
     ("config", &["config::model", "file", "jwt_keys", "address_set", "tls", "memory_budget", "text"]),
     ("config::model", &["jwt_keys", "tls"]),
     ("tls", &[]),
@@ -106,7 +106,7 @@ const MAY_KNOW: [(&str, &[&str]); 28] = [
     ("text", &[]),
 ];
 
-/// Crates that only some may know: the module is named, or those above it.
+/// Crates that only some modules may use, with these modules or their parents.
 const MAY_USE: [(&str, &[&str]); 34] = [
     ("serde_yaml", &["config"]),
     ("clap", &["cli"]),
@@ -148,7 +148,7 @@ const MAY_USE: [(&str, &[&str]); 34] = [
     ("opentelemetry_http", &["telemetry::traces"]),
 ];
 
-/// What is pure, and all that it may use from outside the crate.
+/// Pure modules, and everything that they may use from outside the crate.
 const PURE: [(&str, &[&str]); 2] = [
     (
         "limit::algorithm",
@@ -158,23 +158,23 @@ const PURE: [(&str, &[&str]); 2] = [
             "std::sync::Arc",
             "smallvec",
             "compact_str::CompactString",
-            // Of an entry.
+            // For the metadata of an entry.
             "http::Method",
-            // The crate's own: what a block of the heap takes.
+            // Of this crate: the size of heap blocks.
             "heap",
         ],
     ),
     ("peers::bans::change_log", &["std::collections", "std::time"]),
 ];
 
-/// A source: the module it is, and its text.
+/// A source file: its module and its text.
 struct Source {
     module: Vec<String>,
     text: String,
 }
 
 impl Source {
-    /// `path`: below `src`.
+    /// `path`: relative to `src`.
     fn new(path: &Path, text: &str) -> Self {
         let mut module: Vec<_> = path.iter().map(|part| part.to_string_lossy().into_owned()).collect();
         let file = module.pop().unwrap();
@@ -185,12 +185,12 @@ impl Source {
         Self { module, text: code(text) }
     }
 
-    /// The longest name in the table that the module is, or is in.
+    /// The most specific module of the table that this module is part of.
     fn layer(&self) -> &'static str {
         layer(&self.module).unwrap_or("")
     }
 
-    /// Whatever it names by its path: `std::sync::Arc`, `crate::limit::Store`.
+    /// All names that it uses by a path: `std::sync::Arc`, `crate::limit::Store`.
     fn paths(&self) -> BTreeSet<Vec<String>> {
         let mut found = BTreeSet::new();
         let words = words(&self.text);
@@ -215,7 +215,7 @@ impl Source {
         path
     }
 
-    /// What it knows and may not.
+    /// The paths that it uses without permission.
     fn violations(&self) -> Vec<String> {
         let of = self.layer();
         let allowed = MAY_KNOW.iter().find(|(module, _)| *module == of).map_or(&[][..], |(_, known)| known);
@@ -239,14 +239,14 @@ impl Source {
     }
 }
 
-/// The modules of `limit::algorithm`, which its own files name without a path.
+/// The modules of `limit::algorithm`, whose own files use them without a path.
 static ALGORITHM_MODULES: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/limit/algorithm");
     let files = fs::read_dir(directory).unwrap().map(|file| file.unwrap().file_name());
     files.filter_map(|file| Some(file.to_str()?.strip_suffix(".rs")?.to_owned())).collect()
 });
 
-/// Whether a name at the head of a path is that of a crate, not of a type or a module beside it.
+/// Whether the first name of a path is a crate, rather than a type or a sibling module.
 fn is_foreign(name: &str) -> bool {
     let primitive = ["i64", "u64", "usize", "i128", "u128", "u32", "f64", "bool"];
     name.starts_with(|c: char| c.is_ascii_lowercase())
@@ -256,7 +256,7 @@ fn is_foreign(name: &str) -> bool {
 }
 
 fn covers(allowed: &[&str], known: &str) -> bool {
-    // Its parent stands for the algorithms; what is resolved is on its own.
+    // Permission for `limit` includes the algorithms; permission for `config` does not include `config::model`.
     allowed.contains(&known) || known == "limit::algorithm" && allowed.contains(&"limit")
 }
 
@@ -264,14 +264,14 @@ fn is_in(module: &str, above: &str) -> bool {
     module == above || module.strip_prefix(above).is_some_and(|rest| rest.starts_with("::"))
 }
 
-/// The entry of the table that a path below the crate belongs to.
+/// The module of the table that a path within the crate belongs to.
 fn layer(path: &[String]) -> Option<&'static str> {
     let path = path.join("::");
     let entries = MAY_KNOW.iter().map(|(module, _)| *module).filter(|module| is_in(&path, module));
     entries.max_by_key(|module| module.len())
 }
 
-/// The text without comments, and without what is for tests only, which stands last.
+/// The text without comments, and without the tests at its end.
 fn code(text: &str) -> String {
     let mut code = String::new();
     let mut lines = text.lines().peekable();
@@ -286,7 +286,7 @@ fn code(text: &str) -> String {
     code
 }
 
-/// Names, `::`, and single characters of everything else but spaces.
+/// Splits into names, `::`, and all other single characters but spaces.
 fn words(text: &str) -> Vec<&str> {
     let mut words = Vec::new();
     let mut rest = text.trim_start();
@@ -310,7 +310,7 @@ fn is_name(word: &str) -> bool {
     word.starts_with(is_part)
 }
 
-/// Follows a path with the branches of its `{…}` from `at`; gives where it goes on behind it.
+/// Parses a path with its branches in `{…}` from `at`. Returns the position after it.
 fn branch(words: &[&str], mut at: usize, stem: &mut Vec<String>, found: &mut BTreeSet<Vec<String>>) -> usize {
     let depth = stem.len();
     loop {

@@ -104,6 +104,7 @@ pub(in crate::config) struct BanSettings<'t> {
     pub(in crate::config) exempt: ExemptSettings<'t>,
     /// The response to a banned client.
     #[setting(mapping(ReplySettings), unset = "403 with problem details", example = "{ status: 429 }")]
+    #[setting(flags(confidential))]
     pub(in crate::config) reply: Option<Cursor<'t>>,
 }
 

@@ -5,56 +5,161 @@ use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 use http::HeaderName;
 use serde::Serialize;
 
+use tollgate_derive::Settings;
+
 use super::{
-    Abuse, Access, AccessLog, Admin, BanRule, ClientAddress, ClientLimits, ForwardClientCertificate,
-    Forwarded, Listener, Log, Policy, RedisTopology, ReplyHeaders, Resolver, Route, Secret, Store, Tracing,
-    TrustedProxy, Upstream, UserSource, serialize,
+    Abuse, Access, AccessLog, Admin, BanRule, BansSettings, ClientAddress, ClientLimits,
+    ForwardClientCertificate, Forwarded, Listener, Log, Policy, PolicySettings, RedisTopology, ReplyHeaders,
+    Resolver, Route, Secret, Store, Tracing, TrustedProxy, Upstream, UserSource, serialize,
+};
+use crate::config::{
+    section::{AdminSettings, ListenerSettings, UserSourceSettings},
+    settings::{
+        Kind, Value,
+        shims::{ResolverSettings, RouteDefaults, RouteSettings, UpstreamSettings},
+    },
+    value::{Invalid, count},
 };
 
-/// The contents of `proxy.yaml`, checked and resolved.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+/// The sections of the file. `routes` is required, and `upstreams` wherever a route forwards requests.
+///
+/// Its values are checked, and names are resolved.
+#[derive(Debug, Clone, PartialEq, Serialize, Settings)]
+#[settings(unread, foreign = "top level", last = ForAnchors)]
 pub struct Config {
-    /// Never empty.
+    /// The sockets on which clients are served.
+    #[setting(
+        list(mapping(ListenerSettings), Some),
+        unset = "one listener on 127.0.0.1:8080, in clear text"
+    )]
+    #[setting(example = "[{ address: 0.0.0.0:8080 }]")]
+    #[setting(flags(of_the_instance))]
     pub listeners: Vec<Listener>,
+    /// The admin port: API, page and metrics.
+    #[setting(mapping(AdminSettings), unset = "127.0.0.1:9900, without a token")]
+    #[setting(example = "{ address: 127.0.0.1:9900 }")]
+    #[setting(restart, flags(of_the_instance))]
     pub admin: Admin,
+    /// The number of threads that serve requests. `auto` takes the CPUs that affinity and the cgroup's quota allow.
+    #[setting(default = "auto", example = "4")]
+    #[setting(restart, flags(of_the_instance))]
     pub workers: Workers,
-    /// Proxies whose forwarding fields are believed.
+    /// The proxies in front of Tollgate. Tollgate takes the client's address, a user header, a cost or a PROXY header
+    /// only from them. `unix` means every process that connects through a Unix socket.
+    #[setting(list(text = PROXY, Unique), unset = "no proxy is trusted", example = "[10.0.0.0/8]")]
+    #[setting(see = ["client_address.header", "trusted_headers", "user[].from", "listeners[].proxy_protocol", "forwarded"])]
     pub trusted_proxies: Vec<TrustedProxy>,
-    /// Fields that those proxies set or remove in every request. Nobody else may send them.
+    /// Headers that only trusted proxies may send. Tollgate removes them from all other requests.
+    #[setting(list(text = FIELD, Unique), unset = "none", example = "[x-plan]")]
+    #[setting(see = ["trusted_proxies", "policies.*.overrides[].header:*"])]
     #[serde(serialize_with = "serialize::displayed_each")]
     pub trusted_headers: Vec<HeaderName>,
+    /// How Tollgate finds a client's address behind trusted proxies, and how many bits of it identify the client.
+    #[setting(mapping, unset = "`x-forwarded-for`, and the first 64 bits of IPv6 addresses")]
+    #[setting(example = "{ header: cf-connecting-ip }")]
     pub client_address: ClientAddress,
-    /// Which addresses may send requests at all.
+    #[setting(flatten)]
     #[serde(flatten)]
     pub access: Access,
+    /// The header that holds the ID of a request. An ID from a trusted proxy is kept; otherwise Tollgate creates one.
+    /// The ID is logged, and sent to the upstream and to the client.
+    #[setting(text = FIELD, default = "x-request-id", example = "x-correlation-id", see = ["trusted_proxies"])]
     #[serde(serialize_with = "serialize::displayed")]
     pub request_id: HeaderName,
-    /// Tried in order; the first that gives a user ID wins.
+    /// Which part of a request names its user. The sources are tried in order; the first that gives a user is used.
+    #[setting(list(either(text = BASIC, mapping(UserSourceSettings)), Unique), unset = "no request has a user")]
+    #[setting(example = "[{ header: x-user-id }, basic]", see = ["policies.*.key", "bans.*.key", "trusted_proxies"])]
     pub user: Vec<UserSource>,
+    /// Where limits are counted: in the memory of this process, or in Redis, for several instances together.
+    #[setting(either(word("memory"), mapping(Store)), default = "memory")]
+    #[setting(example = "{ redis: { url: \"redis://127.0.0.1:6379\" } }", see = ["policies.*.on_store_error"])]
+    #[setting(restart)]
     pub store: Store,
+    /// The limits, each under a name that upstreams and routes refer to.
+    #[setting(names(RESOURCE, mapping(PolicySettings), Any), unset = "no limits")]
+    #[setting(example = "{ per-ip: { algorithm: sliding_log, key: ip, limit: 100/1s } }")]
+    #[setting(see = ["upstreams.*.policies", "routes[].policies"])]
     #[serde(serialize_with = "serialize::shared")]
     pub policies: Vec<Arc<Policy>>,
+    /// Rules that ban clients whose requests are denied again and again, each under a name.
+    #[setting(mapping(BansSettings), unset = "nobody is banned automatically")]
+    #[setting(example = "{ hammering: { key: ip, after: 20/1m, for: 5m } }")]
     #[serde(serialize_with = "serialize::shared")]
     pub bans: Vec<Arc<BanRule>>,
     /// Whether a ban closes the tunnels and the streamed responses of its client, too.
+    #[setting(skip)]
     #[serde(rename = "bans.close_tunnels")]
     pub close_banned_tunnels: bool,
+    /// What is recorded about limited clients, and for how long.
+    #[setting(mapping, unset = "24 hours, with user IDs in plain text", example = "{ retain: 7d }")]
     pub abuse: Abuse,
+    /// The services that requests are forwarded to, each under a name that routes refer to.
+    #[setting(
+        names(RESOURCE, mapping(UpstreamSettings), Some),
+        unset = "none; valid if no route has an `upstream`"
+    )]
+    #[setting(example = "{ api: { endpoints: [\"http://127.0.0.1:3000\"] } }", see = ["routes[].upstream"])]
     pub upstreams: Vec<Upstream>,
+    /// The DNS servers that resolve the names of endpoints.
+    #[setting(mapping(ResolverSettings), unset = "the servers of the system, with a timeout of 5s")]
+    #[setting(example = "{ servers: [10.0.0.2] }")]
+    #[setting(flags(of_the_instance))]
     pub resolver: Resolver,
-    /// Tried in order; the first that matches wins.
+    /// What happens to which requests. Routes are tried in order, and the first that matches is used. A request that
+    /// matches none gets 404.
+    #[setting(list(mapping(RouteSettings), Some), example = "[{ path: /api/*, upstream: api }]")]
+    #[setting(before = RouteDefaults)]
     pub routes: Vec<Route>,
+    /// How large requests may be, how slowly clients may send them, and how many connections clients may have.
+    #[setting(mapping, unset = "the defaults of its settings", example = "{ header_timeout: 5s }")]
     pub client_limits: ClientLimits,
+    /// The headers that Tollgate adds to responses.
+    #[setting(mapping, unset = "`RateLimit`, `RateLimit-Policy`, and `Via` with the name tollgate")]
+    #[setting(example = "{ ratelimit: both }")]
     pub reply_headers: ReplyHeaders,
+    /// The headers that tell upstreams the client's address, scheme and host: `X-Forwarded-For`, `-Proto` and `-Host`,
+    /// or `Forwarded` (RFC 7239). Tollgate appends to values from trusted proxies, and replaces all others.
+    #[setting(default = "x-forwarded", example = "both")]
+    #[setting(see = ["trusted_proxies"])]
     pub forwarded: Forwarded,
+    /// The header that tells upstreams the client's verified certificate: `X-Forwarded-Client-Cert` as Envoy writes it,
+    /// with or without the certificate itself, or `Client-Cert` (RFC 9440).
+    #[setting(default = "off")]
+    #[setting(example = "client-cert", see = ["listeners[].tls.client_ca"])]
     pub forward_client_certificate: ForwardClientCertificate,
+    /// The log of requests: only its format, or a mapping with all its settings.
+    #[setting(
+        either(word("json", "combined", "off"), mapping(AccessLog)),
+        default = "json",
+        example = "combined"
+    )]
+    #[setting(restart_within, flags(of_the_instance))]
     pub access_log: AccessLog,
+    /// Tollgate's own messages, on stderr.
+    #[setting(mapping, unset = "text, from the level `info`", example = "{ level: debug }")]
+    #[setting(restart, flags(of_the_instance))]
     pub log: Log,
-    /// `None`: no tracing.
+    /// Traces, sent to an OpenTelemetry collector.
+    #[setting(mapping, unset = "no traces", example = "{ otlp: \"http://127.0.0.1:4318\" }")]
+    #[setting(restart, flags(of_the_instance))]
     pub tracing: Option<Tracing>,
+    /// How Tollgate shuts down.
+    #[setting(mapping, unset = "running requests have 30s to finish", example = "{ drain: 60s }")]
+    #[setting(flags(of_the_instance))]
     pub shutdown: Shutdown,
+    #[setting(skip)]
     #[serde(skip)]
     pub source: ConfigSource,
+}
+
+/// Keys of the top level that Tollgate does not read.
+#[derive(Settings)]
+#[settings(unread)]
+struct ForAnchors {
+    /// Tollgate ignores keys that begin with `x-`. Use them for YAML anchors.
+    #[setting(key = "x-*", any, unset = "nothing", example = "[1, 2]")]
+    #[expect(dead_code, reason = "it is only described")]
+    x: (),
 }
 
 impl Config {
@@ -123,9 +228,24 @@ pub enum Workers {
     Count(usize),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+impl Value for Workers {
+    const KIND: Kind = Kind::Either(&[Kind::Word(&["auto"]), Kind::Count(1, 1024)]);
+
+    fn parse(text: &str) -> Result<Self, Invalid> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            _ => count(1..=1024)(text)
+                .map(Self::Count)
+                .map_err(|invalid| invalid.expected("auto, or 1 to 1024")),
+        }
+    }
+}
+
+/// What happens on SIGTERM and SIGINT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Settings)]
+#[settings(page = "reload.md")]
 pub struct Shutdown {
-    /// How long running requests may take to finish.
-    #[serde(serialize_with = "serialize::duration")]
+    /// How long requests in progress may take to finish. After that, Tollgate closes the remaining connections.
+    #[setting(duration = "0..=366d", default = "30s", example = "60s")]
     pub drain: Duration,
 }

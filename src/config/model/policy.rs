@@ -362,7 +362,7 @@ pub(in crate::config) struct PolicySettings<'t> {
     #[setting(flatten)]
     pub(in crate::config) exempt: ExemptSettings<'t>,
     /// Other limits for some clients. The first override that matches applies.
-    #[setting(list(mapping(OverrideSettings), Any), unset = "the same limits for all")]
+    #[setting(list(mapping(OverrideSettings), Any), unset = "the same limits for all", flags(confidential))]
     #[setting(example = "[{ user: acme, limit: 1000/1m }]")]
     pub(in crate::config) overrides: Option<Cursor<'t>>,
     /// What happens while the store does not answer. `local`: each instance enforces its share of the limit in memory.
@@ -377,6 +377,7 @@ pub(in crate::config) struct PolicySettings<'t> {
     pub(in crate::config) record: Record,
     /// The response to a denied request.
     #[setting(mapping(ReplySettings), unset = "429 with problem details", example = "{ status: 503 }")]
+    #[setting(flags(confidential))]
     pub(in crate::config) reply: Option<Cursor<'t>>,
 }
 
@@ -388,7 +389,7 @@ const KEYS: &str = "what to limit by, such as `key: ip` or `key: [ip, user]`";
 pub(in crate::config) struct ExemptSettings<'t> {
     /// Clients that this does not apply to: addresses, networks, `user:NAME`, `jwt:CLAIM=VALUE`, `header:NAME=VALUE`,
     /// `tls:subject=SUBJECT`, `tls:fingerprint=SHA256`. Only verified values and headers from trusted proxies match.
-    #[setting(list(text = CONDITION, Unique), unset = "nobody is exempt")]
+    #[setting(list(text = CONDITION, Unique), unset = "nobody is exempt", flags(confidential))]
     #[setting(example = "[10.0.0.0/8, \"user:monitor\"]", see = ["user", "trusted_proxies"])]
     pub(in crate::config) exempt: Option<Cursor<'t>>,
 }

@@ -30,10 +30,12 @@ pub struct Redis {
     /// The user (ACL) that Tollgate logs in to Redis as.
     #[setting(text = ANY, read = filled_text, unset = "the default user", example = "app")]
     #[setting(beside = "cluster: { nodes: [\"redis://10.0.0.1:6379\"] }, password: \"${REDIS_PASSWORD}\"")]
+    #[setting(flags(of_the_instance))]
     pub user: Option<String>,
     /// The password of Redis.
     #[setting(text = SECRET, read = Secret::read, unset = "none", example = "\"${REDIS_PASSWORD}\"")]
     #[setting(beside = "cluster: { nodes: [\"redis://10.0.0.1:6379\"] }")]
+    #[setting(flags(of_the_instance))]
     pub password: Option<Secret>,
     /// The number of the database on the servers behind Sentinel.
     #[setting(count = "0..=2147483647", parse = database, default = "0", example = "1", omit_if = serialize::is_zero)]
@@ -66,7 +68,7 @@ pub struct Redis {
 impl Redis {
     /// A single server, with the default of every other setting.
     pub fn at(url: Secret) -> Self {
-        Self::with_defaults(RedisTopology::Url(url))
+        Self::new(RedisTopology::Url(url))
     }
 
     /// How long one answer may take of what no request waits for.
@@ -134,10 +136,11 @@ impl RedisTopology {
 #[settings(written)]
 struct TopologySettings<'t> {
     /// A single server: `redis://USER:PASSWORD@HOST:PORT/DATABASE`, `rediss://` for TLS, or `unix:///PATH`.
-    #[setting(text = REDIS_URL, example = "redis://127.0.0.1:6379")]
+    #[setting(text = REDIS_URL, example = "redis://127.0.0.1:6379", flags(of_the_instance))]
     url: Option<Cursor<'t>>,
     /// Redis behind Sentinel, which tells Tollgate the current primary.
     #[setting(mapping(Sentinel), example = "{ master: mymaster, nodes: [\"redis://10.0.0.1:26379\"] }")]
+    #[setting(flags(of_the_instance))]
     sentinel: Option<Cursor<'t>>,
     /// A Redis Cluster.
     #[setting(mapping(Cluster), example = "{ nodes: [\"redis://10.0.0.1:6379\"] }")]
@@ -211,6 +214,7 @@ pub struct Cluster {
     /// The URLs of some nodes, port 6379 by default. From them, Tollgate learns all others.
     #[setting(list(text = REDIS_NODE, Some), read = nodes, shown = serialize::urls_without_credentials)]
     #[setting(missing = NODES, example = "[\"redis://10.0.0.1:6379\", \"redis://10.0.0.2:6379\"]")]
+    #[setting(flags(of_the_instance))]
     pub nodes: Vec<Secret>,
     /// Whether all keys are in one hash slot, and so on one node. Each request is then decided in one step, but one node
     /// carries the whole load.

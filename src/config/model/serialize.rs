@@ -12,6 +12,7 @@ use super::{
     Secret, Statuses,
     display::{format_concurrency, format_duration, format_size},
 };
+use crate::config::settings::of_the_instance;
 
 impl Config {
     /// Every setting, by its key. Routes and bans refer to policies and upstreams by name; secrets are masked.
@@ -52,6 +53,22 @@ impl Config {
             if let (Algorithm::Concurrency, [tier]) = (policy.algorithm, policy.tiers.as_slice()) {
                 value["limits"] = json!([format_concurrency(tier.limit)]);
                 value["lease"] = json!(format_duration(tier.window));
+            }
+        }
+        values
+    }
+}
+
+impl Config {
+    /// [`Config::values`] of the settings that affect requests. Instances that decide alike have the same.
+    pub fn decisive_values(&self) -> Value {
+        let mut values = self.values();
+        for path in of_the_instance() {
+            let (parent, key) = path.rsplit_once('.').unwrap_or(("", &path));
+            let mut parent = parent.split('.').filter(|key| !key.is_empty());
+            let parent = parent.try_fold(&mut values, |value, key| value.get_mut(key));
+            if let Some(Value::Object(parent)) = parent {
+                parent.remove(key);
             }
         }
         values

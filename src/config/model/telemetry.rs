@@ -23,7 +23,7 @@ pub struct AccessLog {
     pub format: AccessLogFormat,
     /// `stdout`, or the path of a file, which is reopened on SIGUSR1.
     #[setting(file, read = Destination::read, default = "stdout", value = Destination::Stdout)]
-    #[setting(example = "/var/log/tollgate/access.log", flags(restart))]
+    #[setting(example = "/var/log/tollgate/access.log", restart)]
     pub to: Destination,
     /// The share of all requests that is logged.
     #[setting(share = "0..=100", default = "100%", example = "10%")]

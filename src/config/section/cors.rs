@@ -4,7 +4,6 @@ use std::{fmt::Display, time::Duration};
 
 use http::{HeaderName, Method};
 
-use super::other_names;
 use crate::config::{
     model::{AllowedNames, AllowedOrigins, Cors},
     reader::Cursor,
@@ -18,7 +17,7 @@ pub(super) fn cors(value: Cursor<'_>, route_methods: &[Method], unsent: Option<&
     let mut mapping = value
         .mapping_such_as("cors: { origins: [\"https://app.example.com\"] }")?
         .of(&settings::CORS)
-        .knowing(other_names::CORS);
+        .knowing("routes[].cors");
     let written = mapping.require("origins", "such as `origins: [\"https://app.example.com\"]`");
     let origins = written.and_then(origins);
     let methods = mapping.take("methods").map(|value| names(value, method));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::HeaderName;
 
-use super::{other_names, user::IdentitySources};
+use super::user::IdentitySources;
 use crate::config::{
     model::{
         FieldText, HeaderEdits, PathCase, PathPattern, Placeholder, PlaceholderText, Rewrite, fold_case,
@@ -67,7 +67,7 @@ fn rewrite(
         value.report("expected a mapping, not a single value", help);
         return None;
     }
-    let mut mapping = value.mapping()?.of(&settings::REWRITE).knowing(other_names::REWRITE);
+    let mut mapping = value.mapping()?.of(&settings::REWRITE).knowing("routes[].rewrite");
     let strip = mapping.take("strip_prefix");
     let target = mapping.take("path");
     let is_misspelled = mapping.has_or_misspells("strip_prefix") || mapping.has_or_misspells("path");
@@ -142,7 +142,7 @@ pub(super) fn header_edits(
     let mut mapping = value
         .mapping_such_as("{ set: { NAME: VALUE } }")?
         .of(&settings::HEADER_EDITS)
-        .knowing(other_names::HEADER_EDITS);
+        .knowing("routes[].request_headers");
     let remove = mapping.take("remove").map(|list| list.unique_items(|item| item.parse(editable_fields)));
     let set = mapping.take("set").map(|fields| set_fields(fields, reader));
     let add = mapping.take("add").map(|fields| added_fields(fields, reader));

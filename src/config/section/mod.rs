@@ -17,7 +17,6 @@ mod health;
 mod limits;
 mod listeners;
 mod message_changes;
-mod other_names;
 mod other_spellings;
 mod overrides;
 mod path_spellings;
@@ -39,7 +38,6 @@ mod user;
 use std::time::Duration;
 
 pub(super) use listeners::{AdminSettings, ListenerSettings};
-pub(super) use other_names::foreign_names;
 pub(super) use root::read;
 pub(super) use user::{IdentitySources, UserSourceSettings};
 

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 
-use super::{message_changes::TextReader, other_names, routes::DraftRoute, unreachable_routes::covers_path};
+use super::{message_changes::TextReader, routes::DraftRoute, unreachable_routes::covers_path};
 use crate::config::{
     model::{
         HostPattern, PathCase, PathMatching, PathPattern, PlaceholderText, Redirect, Route, RouteAction,
@@ -20,7 +20,7 @@ pub(super) fn redirect(value: Cursor<'_>, path: &PathPattern, reader: TextReader
         Some("https" | "http") => "redirect: { scheme: VALUE }",
         _ => "redirect: { to: VALUE }",
     };
-    let mut mapping = value.mapping_such_as(line)?.of(&settings::REDIRECT).knowing(other_names::REDIRECT);
+    let mut mapping = value.mapping_such_as(line)?.of(&settings::REDIRECT).knowing("routes[].redirect");
     let to = mapping.take("to");
     let parts = ["scheme", "host", "port", "path"];
     let status = mapping.take("status").map(|value| value.parse(status));

@@ -1,12 +1,10 @@
 //! The top level of `proxy.yaml`: its sections, and the settings that belong to none.
 
-use std::time::Duration;
-
 use super::{
     access::access,
     bans, clients,
     listeners::{self, Listeners},
-    other_names, policies, resolver,
+    policies, resolver,
     routes::{self, RouteDefaults},
     spoofable_headers, upstreams, user,
 };
@@ -16,8 +14,7 @@ use crate::config::{
         Store, Tracing, Workers,
     },
     reader::Cursor,
-    settings::{self, Read, ReadOver, Value},
-    value::{Invalid, MAX_DURATION, count, duration},
+    settings::{Read, ReadOver, Settings, Value},
 };
 
 /// Reads the whole configuration. `None`: it is invalid, and the errors were reported.
@@ -27,13 +24,13 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
         root.report("the configuration is empty", help);
         return None;
     }
-    let mut mapping = root.mapping()?.of(&settings::ROOT).knowing(other_names::TOP);
+    let mut mapping = root.mapping()?.of(Config::mapping());
     let proxies = mapping.take("trusted_proxies");
     let has_trusted_proxies = proxies.is_some_and(|list| !list.is_empty_list());
     let Listeners { all: listeners, has_client_certificates, certified } =
         listeners::listeners(mapping.take("listeners"), has_trusted_proxies);
     let admin = listeners::admin(&mut mapping, &listeners);
-    let workers = mapping.parse_or("workers", Workers::Auto, workers);
+    let workers = mapping.parse_or("workers", Workers::Auto, Workers::parse);
     let trusted_proxies = clients::trusted_proxies(proxies);
     let trusted_headers = clients::trusted_headers(mapping.take("trusted_headers"));
     let client_address = clients::client_address(mapping.take("client_address"), has_trusted_proxies);
@@ -71,7 +68,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     let access_log = AccessLog::read(mapping.take("access_log"));
     let log = Log::or(mapping.take("log"), Log::default());
     let tracing = mapping.take("tracing").and_then(tracing);
-    let shutdown = shutdown(mapping.take("shutdown"));
+    let shutdown = Shutdown::or(mapping.take("shutdown"), Shutdown::default());
     mapping.finish();
     let config = Config {
         listeners,
@@ -110,15 +107,6 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
 const UPSTREAMS: &str = "such as `upstreams: { api: { endpoints: [http://127.0.0.1:3000] } }`";
 const ROUTES: &str = "such as `routes: [{ path: /*, upstream: api }]`";
 
-fn workers(text: &str) -> Result<Workers, Invalid> {
-    match text {
-        "auto" => Ok(Workers::Auto),
-        _ => count(1..=1024)(text)
-            .map(Workers::Count)
-            .map_err(|invalid| invalid.expected("auto, or 1 to 1024")),
-    }
-}
-
 fn tracing(value: Cursor<'_>) -> Option<Tracing> {
     if value.scalar().is_some() {
         let help = "such as `tracing: { otlp: http://127.0.0.1:4318 }`; to turn tracing off, remove it";
@@ -126,13 +114,4 @@ fn tracing(value: Cursor<'_>) -> Option<Tracing> {
         return None;
     }
     Tracing::read(value)
-}
-
-fn shutdown(value: Option<Cursor<'_>>) -> Shutdown {
-    let default = Shutdown { drain: Duration::from_secs(30) };
-    let Some(mapping) = value.and_then(Cursor::mapping) else { return default };
-    let mut mapping = mapping.of(&settings::SHUTDOWN);
-    let drain = mapping.parse_or("drain", default.drain, duration(Duration::ZERO..=MAX_DURATION));
-    mapping.finish();
-    Shutdown { drain }
 }

@@ -3,9 +3,7 @@
 use bytes::Bytes;
 use http::HeaderValue;
 
-use super::{
-    message_changes::TextReader, other_names, redirect::redirect, upstreams::Upstreams, user::IdentitySources,
-};
+use super::{message_changes::TextReader, redirect::redirect, upstreams::Upstreams, user::IdentitySources};
 use crate::config::{
     model::{PathPattern, RouteAction, RouteReply, reply_fields},
     reader::{Cursor, MappingCursor},
@@ -137,8 +135,7 @@ fn reply(value: Cursor<'_>) -> Option<RouteReply> {
         Some(text) if text.parse::<u16>().is_ok() => "reply: { status: VALUE }",
         _ => "reply: { body: VALUE }",
     };
-    let mut mapping =
-        value.mapping_such_as(line)?.of(&settings::ROUTE_REPLY).knowing(other_names::ROUTE_REPLY);
+    let mut mapping = value.mapping_such_as(line)?.of(&settings::ROUTE_REPLY).knowing("routes[].reply");
     let status = mapping.take("status").map(|value| (value, value.parse(route_reply_status)));
     let headers = mapping.take("headers").map(|value| reply_fields(value, route_reply_field_name));
     let content_type = mapping.take("content_type").map(|value| value.parse(field_value));

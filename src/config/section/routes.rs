@@ -10,7 +10,7 @@ use super::{
     cors::cors,
     doubtful_paths,
     message_changes::MessageChanges,
-    other_names, other_spellings,
+    other_spellings,
     policies::Policies,
     redirect::warn_of_loops,
     retry::retry,
@@ -243,7 +243,7 @@ fn draft_route<'t>(
     only: Option<usize>,
 ) -> Option<DraftRoute<'t>> {
     let RouteReading { defaults, policies, upstreams, identity } = *reading;
-    mapping = mapping.of(&settings::ROUTE).knowing(other_names::ROUTE);
+    mapping = mapping.of(&settings::ROUTE).knowing("routes[]");
     let name = mapping.take("name").map(|value| Some((value, value.parse(route_name)?)));
     let hosts = mapping.take("hosts").map_or(Some(Vec::new()), |list| match list.scalar() {
         // Its own error shows the whole line.

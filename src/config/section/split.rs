@@ -1,6 +1,6 @@
 //! `upstreams` of a route: several that take its requests by weight.
 
-use super::{other_names, policies::key, upstreams::Upstreams, user::IdentitySources};
+use super::{policies::key, upstreams::Upstreams, user::IdentitySources};
 use crate::config::{
     model::KeyRecipe,
     reader::{Cursor, MappingCursor},
@@ -74,7 +74,7 @@ fn shares(list: Cursor<'_>, upstreams: &Upstreams<'_>) -> Option<Vec<(usize, u32
             let mut mapping = item
                 .mapping_such_as("{ name: VALUE, weight: 50 }")?
                 .of(&settings::SHARE)
-                .knowing(other_names::SHARE);
+                .knowing("routes[].upstreams[]");
             let name = mapping.require("name", "the name of one of `upstreams` at the top level");
             let weight = mapping.parse_or("weight", 1, weight);
             mapping.finish();

@@ -1,6 +1,6 @@
 //! All settings, each with its path.
 
-use super::{Default, Kind, Mapping, ROOT, Rule, Setting};
+use super::{Default, Kind, Mapping, Rule, Setting, root};
 
 /// A setting at its place in the file.
 #[derive(Clone)]
@@ -167,7 +167,7 @@ fn path(steps: &[Step]) -> String {
 /// All settings, in the order of the reference.
 pub fn entries() -> Vec<Entry> {
     let mut all = Vec::new();
-    collect(&ROOT, &mut Vec::new(), &mut all);
+    collect(root(), &mut Vec::new(), &mut all);
     all
 }
 

@@ -4,26 +4,27 @@
 //! the `Mapping` that it reads, and a debug build stops where the two differ in a key; the tests hold types, ranges,
 //! defaults and examples against what the readers say.
 
+mod addresses;
 mod derived;
 mod entries;
 mod explain;
 mod markdown;
 mod place;
-mod root;
 mod routes;
 mod schema;
+pub(super) mod shims;
 #[cfg(test)]
 mod tests;
 pub(super) mod text;
 mod upstreams;
 
 pub(super) use self::{
+    addresses::ADDRESSES_FILE,
     derived::{
         Ignored, Read, ReadOver, Settings, Value, count_in, duration_in, flatten, opened, parsed,
         share_up_to, size_in,
     },
     place::Place,
-    root::{ADDRESSES_FILE, ROOT, SHUTDOWN},
     routes::{CORS, HEADER_EDITS, MATCH, REDIRECT, REWRITE, ROUTE, ROUTE_REPLY, SHARE},
     upstreams::{
         BALANCE, ENDPOINT, ENDPOINTS_FILE, HEALTH, OUTLIER, RESOLVER, RETRY, STICKY, TIMEOUTS,
@@ -37,7 +38,7 @@ pub use self::{
     schema::json_schema,
 };
 
-use super::{reader::OtherName, section};
+use super::Config;
 
 /// A mapping whose keys are settings.
 pub(super) struct Mapping {
@@ -53,7 +54,7 @@ pub(super) struct Mapping {
     /// The line to write where a single value stands in place of the mapping. In it, `VALUE` becomes that value.
     such_as: Option<&'static str>,
     /// The section of the foreign names.
-    foreign: &'static str,
+    pub(super) foreign: &'static str,
 }
 
 impl Mapping {
@@ -96,10 +97,6 @@ impl Mapping {
         self.setting(key).is_some()
     }
 
-    pub(super) fn foreign_names(&self) -> &'static [OtherName] {
-        section::foreign_names(self.foreign)
-    }
-
     /// All settings, in the order of the reference.
     fn settings(&self) -> impl Iterator<Item = &'static Setting> + Clone {
         self.settings.iter().chain(self.parts.iter().copied().flatten())
@@ -119,8 +116,6 @@ pub(super) struct Setting {
     beside: &'static str,
     /// The paths of the settings that it interacts with.
     see: &'static [&'static str],
-    /// A change takes effect when Tollgate starts again.
-    restart: bool,
     /// It does not affect requests, and may differ between instances that share their limits.
     of_the_instance: bool,
     /// Its value is not shown where a reload lists what has changed.
@@ -130,8 +125,8 @@ pub(super) struct Setting {
 impl Setting {
     pub(super) const fn new(key: &'static str, kind: Kind, about: &'static str) -> Self {
         let (default, example, beside) = (Default::Required, "", "");
-        let (restart, of_the_instance, confidential) = (false, false, false);
-        Self { key, kind, about, default, example, beside, see: &[], restart, of_the_instance, confidential }
+        let (of_the_instance, confidential) = (false, false);
+        Self { key, kind, about, default, example, beside, see: &[], of_the_instance, confidential }
     }
 
     /// With another meaning.
@@ -159,10 +154,6 @@ impl Setting {
 
     pub(super) const fn see(self, paths: &'static [&'static str]) -> Self {
         Self { see: paths, ..self }
-    }
-
-    pub(super) const fn restart(self) -> Self {
-        Self { restart: true, ..self }
     }
 
     pub(super) const fn of_the_instance(self) -> Self {
@@ -266,6 +257,21 @@ pub(super) enum Rule {
     RequiredWhere(&'static str, &'static str, &'static [&'static str]),
     /// The first is of this kind where the second has this value, and of that kind elsewhere.
     KindWhere(&'static str, &'static str, &'static str, Kind, Kind),
+}
+
+/// The whole file.
+pub(super) fn root() -> &'static Mapping {
+    Config::mapping()
+}
+
+/// The paths of the settings that do not affect requests.
+pub(super) fn of_the_instance() -> Vec<String> {
+    entries().iter().filter(|entry| entry.setting.of_the_instance).map(Entry::path).collect()
+}
+
+/// The keys of the settings whose values are not shown where a reload lists what has changed.
+pub(super) fn confidential() -> Vec<&'static str> {
+    entries().iter().filter(|entry| entry.setting.confidential).map(|entry| entry.setting.key).collect()
 }
 
 const SECOND: u64 = 1_000;

@@ -2,7 +2,7 @@
 
 use std::{ptr, slice};
 
-use super::{Kind, Mapping, ROOT, Setting, text};
+use super::{Kind, Mapping, Setting, root, text};
 use crate::config::redact::{is_credential_field, is_credential_key};
 
 /// A place of the file.
@@ -16,7 +16,7 @@ pub(in crate::config) enum Place {
     Secret,
 }
 
-static FILE: Kind = Kind::Mapping(|| &ROOT);
+static FILE: Kind = Kind::Mapping(root);
 
 impl Place {
     /// The top level of a configuration.

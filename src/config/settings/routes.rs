@@ -2,7 +2,7 @@
 
 use super::{
     Items, Kind, LONGEST, Mapping, Rule, Setting,
-    root::{ALLOW, DENY},
+    addresses::{ALLOW, DENY},
     text,
     upstreams::{RETRY, TIMEOUTS},
 };

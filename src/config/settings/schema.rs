@@ -3,8 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    Default, Items, Kind, Mapping, ROOT, Rule, Setting,
+    Default, Items, Kind, Mapping, Rule, Setting,
     entries::{Step, descend},
+    root,
 };
 
 /// Text with `${…}` in it, which may become anything.
@@ -13,8 +14,8 @@ const INTERPOLATED: &str = r"\$\{";
 /// The schema (2020-12).
 pub fn json_schema() -> Value {
     let mut definitions = Definitions::default();
-    definitions.collect(&ROOT, "");
-    let mut schema = definitions.mapping(&ROOT);
+    definitions.collect(root(), "");
+    let mut schema = definitions.mapping(root());
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
     schema["title"] = json!("The configuration of Tollgate, proxy.yaml");
     let all: Map<String, Value> = definitions

@@ -6,7 +6,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use super::Invalid;
 use crate::{
     jwt_keys::JwtAlgorithm,
-    jwt_keys::Keys,
+    jwt_keys::JwtKeys,
     tls::{self, CertificateError, PemError},
 };
 
@@ -55,9 +55,9 @@ pub(in crate::config) fn check_key_matches(
 /// Reads a key file in the same way in which the verifier will read it.
 pub(in crate::config) fn token_keys(
     algorithm: Option<JwtAlgorithm>,
-) -> impl Fn(&[u8]) -> Result<Keys, Invalid> {
+) -> impl Fn(&[u8]) -> Result<JwtKeys, Invalid> {
     move |bytes| {
-        Keys::read(bytes, algorithm).map_err(|error| {
+        JwtKeys::read(bytes, algorithm).map_err(|error| {
             let invalid = Invalid::new(error.to_string());
             match error.form() {
                 Some(expected) => invalid.expected(expected),

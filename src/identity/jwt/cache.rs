@@ -1,4 +1,4 @@
-//! A cache of verified tokens: verifying one costs as much as the rest of a request.
+//! A cache of verified tokens: verifying a token costs as much as the rest of a request.
 
 use std::hash::RandomState;
 
@@ -8,35 +8,35 @@ use sha2::{Digest, Sha256};
 
 use super::{token::TokenIdentity, token_source::TokenSource};
 
-/// Shards, each behind a lock of its own.
+/// Shards, each with its own lock.
 const SHARDS: usize = 16;
-/// Valid tokens that are map, and as many invalid ones. A flood of invalid tokens evicts no valid one.
+/// Valid tokens in the cache, and as many invalid ones. A flood of invalid tokens evicts no valid one.
 const CAPACITY: usize = 10_000;
-/// For how many seconds an invalid token is kept. It may become valid (`nbf`).
+/// Seconds for which an invalid token is cached. It may become valid (`nbf`).
 const INVALID_TTL: u64 = 5;
 
-/// The hash of a token and its source, so that this memory holds no token.
+/// The hash of a token and its source, so that the cache contains no token.
 type TokenHash = [u8; 32];
 
 /// A bounded cache of tokens.
 pub(super) struct TokenCache {
-    shards: Vec<Mutex<Shard>>,
+    shards: Vec<Mutex<TokenShard>>,
 }
 
 #[derive(Default)]
-struct Shard {
+struct TokenShard {
     valid: BoundedMap<TokenIdentity>,
     invalid: BoundedMap<()>,
 }
 
-/// When it is full, a random entry makes room.
-struct BoundedMap<T>(IndexMap<TokenHash, Entry<T>, RandomState>);
+/// A map that evicts a random entry when it is full.
+struct BoundedMap<T>(IndexMap<TokenHash, CachedToken<T>, RandomState>);
 
-struct Entry<T> {
+struct CachedToken<T> {
     value: T,
     /// The last second in which it is valid.
     valid_until: u64,
-    /// The keys it is valid for.
+    /// The generation of keys that the result is valid for.
     generation: u64,
 }
 
@@ -62,7 +62,7 @@ impl<T: Clone> BoundedMap<T> {
         None
     }
 
-    fn insert(&mut self, id: TokenHash, entry: Entry<T>) {
+    fn insert(&mut self, id: TokenHash, entry: CachedToken<T>) {
         if self.0.len() >= CAPACITY / SHARDS && !self.0.contains_key(&id) {
             self.0.swap_remove_index(fastrand::usize(..self.0.len()));
         }
@@ -71,7 +71,7 @@ impl<T: Clone> BoundedMap<T> {
 }
 
 impl TokenCache {
-    /// Verifies the `token` of this source, the `index`-th of all, `now` in Unix seconds.
+    /// Verifies the `token` of `source`, the source number `index`. `now`: in Unix seconds.
     pub(super) fn verify(
         &self,
         source: &TokenSource,
@@ -81,7 +81,7 @@ impl TokenCache {
     ) -> Option<TokenIdentity> {
         let hash = hash(index, token);
         let shard = &self.shards[usize::from(hash[0]) % SHARDS];
-        // Read before the token is verified, so that the result is never taken for one of newer keys.
+        // Read before the token is verified, so that the result is never assigned to newer keys.
         let keys = source.keys();
         {
             let mut shard = shard.lock();
@@ -98,11 +98,13 @@ impl TokenCache {
         match verified {
             Some(token) => {
                 let value = token.identity.clone();
-                shard.valid.insert(hash, Entry { value, valid_until: token.valid_until, generation });
+                shard.valid.insert(hash, CachedToken { value, valid_until: token.valid_until, generation });
                 Some(token.identity)
             }
             None => {
-                shard.invalid.insert(hash, Entry { value: (), valid_until: now + INVALID_TTL, generation });
+                shard
+                    .invalid
+                    .insert(hash, CachedToken { value: (), valid_until: now + INVALID_TTL, generation });
                 None
             }
         }
@@ -117,8 +119,8 @@ fn hash(index: usize, token: &[u8]) -> TokenHash {
 mod tests {
     use super::*;
 
-    fn entry(valid_until: u64, generation: u64) -> Entry<u8> {
-        Entry { value: 1, valid_until, generation }
+    fn entry(valid_until: u64, generation: u64) -> CachedToken<u8> {
+        CachedToken { value: 1, valid_until, generation }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A key file, which is read again when it changes.
+//! A key file, reread when it changes.
 
 use std::{io, path::PathBuf, sync::Arc};
 
@@ -7,7 +7,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::{
     file::WatchedFile,
     jwt_keys::JwtAlgorithm,
-    jwt_keys::{KeyError, Keys},
+    jwt_keys::{JwtKeys, KeyError},
 };
 
 /// A key file cannot be used.
@@ -26,10 +26,10 @@ enum KeyFileError {
     Wrong(#[from] KeyError),
 }
 
-/// The keys in force, and how often they were replaced.
+/// The current keys, and how often they were replaced.
 #[derive(Clone)]
 pub(super) struct CurrentKeys {
-    pub(super) keys: Arc<Keys>,
+    pub(super) keys: Arc<JwtKeys>,
     pub(super) generation: u64,
 }
 
@@ -50,7 +50,7 @@ impl KeyFile {
     /// Reads the keys at `path`.
     pub(super) fn open(path: PathBuf, algorithm: Option<JwtAlgorithm>) -> Result<Self, UnusableKeys> {
         let opened = WatchedFile::open(path.clone()).map_err(KeyFileError::from);
-        match opened.and_then(|file| Ok((Keys::read(file.bytes(), algorithm)?, file))) {
+        match opened.and_then(|file| Ok((JwtKeys::read(file.bytes(), algorithm)?, file))) {
             Ok((keys, file)) => {
                 let current = RwLock::new(CurrentKeys { keys: Arc::new(keys), generation: 0 });
                 let source = Mutex::new(KeySource { file, logged_error: None });
@@ -60,21 +60,21 @@ impl KeyFile {
         }
     }
 
-    /// The keys in force.
+    /// The current keys.
     pub(super) fn current(&self) -> CurrentKeys {
         self.current.read().clone()
     }
 
-    /// Reads the file again if it has changed. Blocks: not for a worker's thread.
+    /// Rereads the file if it has changed. Blocks: not for a worker's thread.
     pub(super) fn reload_if_changed(&self) {
         let mut source = self.source.lock();
         match source.file.refresh() {
             Ok(true) => {
-                let keys = Keys::read(source.file.bytes(), self.algorithm);
+                let keys = JwtKeys::read(source.file.bytes(), self.algorithm);
                 self.replace(keys.map_err(KeyFileError::from), &mut source);
             }
             Ok(false) if source.logged_error.is_some() => {
-                if Keys::read(source.file.bytes(), self.algorithm).is_ok() {
+                if JwtKeys::read(source.file.bytes(), self.algorithm).is_ok() {
                     source.logged_error = None;
                     let file = source.file.path().display();
                     tracing::info!(%file, "the JWT key file {file} is readable again");
@@ -85,11 +85,11 @@ impl KeyFile {
         }
     }
 
-    fn replace(&self, keys: Result<Keys, KeyFileError>, source: &mut KeySource) {
+    fn replace(&self, keys: Result<JwtKeys, KeyFileError>, source: &mut KeySource) {
         match keys {
             Ok(keys) => {
                 let file = source.file.path().display();
-                // At startup, the check of the configuration warns of them.
+                // At startup, the configuration check warns about them.
                 for ignored in keys.ignored() {
                     tracing::warn!(%file, "of the JWT keys in {file}, {ignored}");
                 }

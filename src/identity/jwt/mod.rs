@@ -1,4 +1,4 @@
-//! Users from JSON Web Tokens (RFC 7519). A token that is not valid now names no user.
+//! Users from JSON Web Tokens (RFC 7519). An invalid or expired token names no user.
 
 mod cache;
 mod key_file;
@@ -7,5 +7,5 @@ mod token_source;
 mod verifier;
 
 pub use key_file::UnusableKeys;
-pub use token::{Claims, TokenError};
+pub use token::{TokenClaims, TokenError};
 pub use verifier::Verifier;

@@ -1,4 +1,4 @@
-//! The token of a request: its claims, and why it may be refused.
+//! The token of a request, its claims, and the reasons to refuse it.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -9,28 +9,28 @@ use serde_json::{Map, Value};
 
 use crate::identity::header_fields::single_value;
 
-/// Bytes of a token. A longer one is ignored.
+/// The longest token, in bytes. A longer one is ignored.
 const MAX_TOKEN: usize = 16 << 10;
 
 /// The user and the claims of a verified token.
 #[derive(Debug, Clone)]
 pub(in crate::identity) struct TokenIdentity {
-    /// The claim that is the user ID, if the token has it.
+    /// The claim that has the user ID, if the token has it.
     pub(in crate::identity) user: Option<CompactString>,
-    pub(in crate::identity) claims: Arc<Claims>,
+    pub(in crate::identity) claims: Arc<TokenClaims>,
 }
 
 /// The claims of a token (RFC 7519, 4) whose signature and times were verified.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Claims(Map<String, Value>);
+pub struct TokenClaims(Map<String, Value>);
 
-impl Claims {
+impl TokenClaims {
     /// Wraps verified claims.
     pub fn new(claims: Map<String, Value>) -> Self {
         Self(claims)
     }
 
-    /// A claim that is a string, a number or a boolean, as text; lists and objects are `None`.
+    /// A claim that is a string, a number or a boolean, as text. `None` for lists and objects.
     pub fn get(&self, name: &str) -> Option<Cow<'_, str>> {
         match self.0.get(name)? {
             Value::String(text) => Some(Cow::Borrowed(text)),
@@ -81,8 +81,8 @@ impl TokenError {
     }
 }
 
-/// The token in this field. In `authorization` it follows `Bearer`, in any case (RFC 6750, 2.1; RFC 9110, 11.1);
-/// elsewhere it stands alone.
+/// The token in this field. In `authorization` it follows `Bearer`, in any case (RFC 6750, 2.1; RFC 9110, 11.1); other
+/// fields contain only the token.
 pub(super) fn find_token<'a>(headers: &'a HeaderMap, field: &HeaderName) -> Option<&'a [u8]> {
     let value = single_value(headers, field)?;
     let token = if *field == AUTHORIZATION {

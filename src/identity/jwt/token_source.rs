@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::{
     key_file::{CurrentKeys, KeyFile, UnusableKeys},
-    token::{Claims, TokenError, TokenIdentity},
+    token::{TokenClaims, TokenError, TokenIdentity},
 };
 use crate::{config::model::Jwt, identity::header_fields::user_name};
 
@@ -39,12 +39,12 @@ impl TokenSource {
         &self.jwt.header
     }
 
-    /// The claim that is the user ID.
+    /// The claim that has the user ID.
     pub(super) fn claim(&self) -> &str {
         &self.jwt.claim
     }
 
-    /// The keys that hold now.
+    /// The current keys.
     pub(super) fn keys(&self) -> CurrentKeys {
         self.file.current()
     }
@@ -53,13 +53,13 @@ impl TokenSource {
         self.file.reload_if_changed();
     }
 
-    /// Verifies that one of `keys` has signed `token`, and that it is valid now.
+    /// Verifies that `token` was signed by one of `keys` and is valid now.
     ///
     /// # Errors
-    /// Why it is refused.
+    /// The reason why the token is refused.
     pub(super) fn verify(&self, token: &[u8], keys: &CurrentKeys) -> Result<VerifiedToken, TokenError> {
         let header = decode_header(token).map_err(|_| TokenError::Malformed)?;
-        // An extension that must be understood is not known here (RFC 7515, 4.1.11).
+        // Extensions that must be understood are not supported (RFC 7515, 4.1.11).
         if header.crit.is_some() {
             return Err(TokenError::UnknownCritical);
         }
@@ -67,24 +67,24 @@ impl TokenSource {
         for key in keys.keys.candidates(header.kid.as_deref(), header.alg) {
             decoded = decode::<Map<String, Value>>(token, &key.key, &self.validation(key.algorithm))
                 .map_err(|error| TokenError::from_kind(error.kind()));
-            // Whatever else is wrong with the token, another key does not make it right.
+            // Any other error is independent of the key.
             if !matches!(decoded, Err(TokenError::Signature)) {
                 break;
             }
         }
         let decoded = decoded?;
         let valid_until = decoded.claims.get("exp").and_then(seconds).unwrap_or(0).saturating_add(LEEWAY);
-        let claims = Arc::new(Claims::new(decoded.claims));
+        let claims = Arc::new(TokenClaims::new(decoded.claims));
         let user = claims.get(&self.jwt.claim).and_then(|name| user_name(name.as_bytes()));
         Ok(VerifiedToken { identity: TokenIdentity { user, claims }, valid_until })
     }
 
-    /// What a token that this algorithm has signed must meet.
+    /// The checks of a token that was signed with this algorithm.
     fn validation(&self, algorithm: Algorithm) -> Validation {
         let mut validation = Validation::new(algorithm);
         validation.leeway = LEEWAY;
         validation.validate_nbf = true;
-        // The library checks only the claims that are there; the configured ones must be.
+        // The library checks claims only if they are present. The configured ones are required.
         let mut required = vec!["exp"];
         if let Some(issuer) = &self.jwt.issuer {
             validation.set_issuer(&[issuer]);
@@ -95,7 +95,7 @@ impl TokenSource {
                 validation.set_audience(&[audience]);
                 required.push("aud");
             }
-            // Without a configured audience any will do.
+            // Without a configured audience, any is accepted.
             None => validation.validate_aud = false,
         }
         validation.set_required_spec_claims(&required);

@@ -21,26 +21,26 @@ use crate::config::model::UserSource;
 /// How often key files are checked for changes.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Verifies the tokens of all configured sources; one for the whole process.
+/// Verifies the tokens of all configured sources. There is one for the whole process.
 ///
 /// A token is valid if
 /// - its field has a single line, with `Bearer` before the token in `authorization`;
-/// - its signature is right, by the algorithm of the configuration or the key set: the token's own header only
-///   picks among them;
-/// - it has `exp`, and `exp` and `nbf` hold now, give or take a minute for clocks that differ. A token
-///   without an end could never be revoked;
+/// - its signature is valid, by an algorithm of the configuration or the key set: the token's own header only selects
+///   among them;
+/// - it has `exp`, and `exp` and `nbf` allow the current time, with a tolerance of a minute between clocks. A token
+///   without an expiry could never be revoked;
 /// - it names the issuer and the audience, if they are configured;
-/// - it demands no extension that is not known here (`crit`).
+/// - it requires no extension (`crit`).
 pub struct Verifier {
     sources: Vec<TokenSource>,
     cache: TokenCache,
 }
 
 impl Verifier {
-    /// Reads the keys of the tokens among `sources`.
+    /// Reads the keys of the token sources among `sources`.
     ///
     /// # Errors
-    /// A file can't be read, or holds no key for its source.
+    /// A file can't be read, or contains no key for its source.
     pub fn new(sources: &[UserSource]) -> Result<Self, UnusableKeys> {
         let token_sources = sources.iter().filter_map(|source| match source {
             UserSource::Jwt(jwt) => Some(TokenSource::new(jwt.clone())),
@@ -49,8 +49,8 @@ impl Verifier {
         Ok(Self { sources: token_sources.collect::<Result<_, _>>()?, cache: TokenCache::default() })
     }
 
-    /// Checks the key files for changes once a second, as long as the verifier is in use. New keys hold
-    /// for tokens in the cache as well; a broken file changes nothing.
+    /// Checks the key files for changes once a second, while the verifier is in use. New keys invalidate cached tokens;
+    /// a broken file changes nothing.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -63,7 +63,7 @@ impl Verifier {
         Ok(())
     }
 
-    /// The request's valid token of each source of tokens, in the configuration's order.
+    /// The request's valid token for each token source, in the configuration's order.
     pub(in crate::identity) fn verify(&self, headers: &HeaderMap) -> SmallVec<[Option<TokenIdentity>; 1]> {
         if self.sources.is_empty() {
             return SmallVec::new();
@@ -77,7 +77,7 @@ impl Verifier {
         tokens
     }
 
-    /// Why the request's token of the `nth` source of tokens is refused; or the claim that a valid one lacks.
+    /// Why the request's token for the `nth` token source is refused, or which claim a valid one lacks.
     pub(in crate::identity) fn explain_failure(&self, nth: usize, headers: &HeaderMap) -> TokenError {
         let Some(source) = self.sources.get(nth) else { return TokenError::Absent };
         let Some(token) = find_token(headers, source.field()) else { return TokenError::Absent };
@@ -87,7 +87,7 @@ impl Verifier {
             .unwrap_or_else(|| TokenError::MissingClaim(source.claim().to_owned()))
     }
 
-    /// Reads the key files that have changed. Blocks: not for a worker's thread.
+    /// Rereads the key files that have changed. Blocks: not for a worker's thread.
     pub fn reload_changed_keys(&self) {
         self.sources.iter().for_each(TokenSource::reload_keys_if_changed);
     }
@@ -103,7 +103,7 @@ fn reload_until_dropped(verifier: &Weak<Verifier>) {
     }
 }
 
-/// By the machine's clock, which tokens go by.
+/// The system time, which tokens refer to.
 fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

@@ -19,8 +19,8 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 
 use super::{
-    delivery::{Delivery, DeliveryState},
-    io::{BATCH, Http2Io},
+    delivery::{DeliveryMonitor, DeliveryState},
+    io::{BATCH, ClientHttp2Io},
     streams::{StreamExecutor, Streams},
 };
 use crate::{
@@ -29,76 +29,70 @@ use crate::{
     telemetry::metrics::{CutOff, CutOffBody, CutOffReason, Http2Abuse},
 };
 
-/// A connection without a stream for this long may make room for another.
+/// A connection without a stream for this long counts as idle and may make room for another.
 const IDLE_AFTER: Duration = Duration::from_millis(250);
 
-/// How long a client has to confirm that it knows of the end of a connection, once no stream is open and it has all that it
-/// was sent.
+/// How long a client has to acknowledge the shutdown of a connection, once no stream is open and it has received
+/// everything.
 const GOAWAY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a stream may send before it was read, and a connection (RFC 9113, 6.9.2): an upload is not slowed down by a round
-/// trip of 100 ms below 20 Mbit/s, and a client can't have more held for it.
+/// Flow-control windows of a stream and of a connection (RFC 9113, 6.9.2). An upload over a round trip of 100 ms is not
+/// slowed down below 20 Mbit/s, and a client can't make the proxy buffer more.
 pub(super) const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
 
-/// Bytes of a response that are held for a stream whose client does not take them yet.
+/// Bytes of a response that are buffered for a stream whose client does not read.
 const SEND_BUFFER: usize = 64 << 10;
-
-/// Streams that a client may reset before they are looked at, and so many that it makes the server reset: h2's own limits.
-const DEFAULT_RESETS: (usize, usize) = (20, 1024);
 
 /// Why a connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::listener) enum Http2End {
-    /// It was to end, or the client has ended it.
+    /// The connection was shut down, or the client has closed it.
     InOrder,
-    /// Another connection needs its place.
+    /// It had to make room for another connection.
     Evicted,
-    /// What the client has done.
+    /// The client has abused HTTP/2.
     Abuse(Http2Abuse),
-    /// The client does not take what it was sent.
+    /// The client reads its responses too slowly.
     TooSlow(CutOff),
 }
 
-/// A connection being served. Its output is why it ends. Its stream is to be closed after that.
-pub(in crate::listener) struct Http2Connection<S>
+/// A connection being served. Its output is why it ended. The caller closes the stream after that.
+pub(in crate::listener) struct ClientHttp2Connection<S>
 where
     S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible>,
 {
-    http: http2::Connection<TokioIo<Http2Io>, S, StreamExecutor>,
-    io: Http2Io,
+    http: http2::Connection<TokioIo<ClientHttp2Io>, S, StreamExecutor>,
+    io: ClientHttp2Io,
     streams: Rc<Streams>,
     timer: Rc<PhaseTimer>,
     alarm: Alarm,
-    /// When the client has to have begun its first stream.
+    /// The deadline for the client's first stream.
     first_request: Instant,
-    /// When the client was told that no other stream will be served.
+    /// When GOAWAY was sent: no further stream is served.
     closing_since: Option<Instant>,
-    /// How the client takes what it was sent, since that many streams had begun.
-    delivery: (Delivery, u64),
-    /// When the client was last seen to have all that it was sent: the streams that had begun by then, and the bytes that
-    /// were written.
+    /// How the client reads its responses, and the number of streams opened when this measurement began.
+    delivery: (DeliveryMonitor, u64),
+    /// The streams opened and the bytes written when the client had last received everything.
     all_taken: Option<(u64, u64)>,
 }
 
-impl<S> Http2Connection<S>
+impl<S> ClientHttp2Connection<S>
 where
     S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible> + Unpin,
     S::Future: 'static,
 {
     pub(in crate::listener) fn new(
-        io: Http2Io,
+        io: ClientHttp2Io,
         service: S,
         streams: Rc<Streams>,
         timer: Rc<PhaseTimer>,
     ) -> Self {
         let first_request = timer.deadline();
-        // From now on the time limits are those of the streams, and of the connection while it has none: what the stream
-        // of bytes does tells nothing of a request.
+        // From now on each stream has its own time limits, and the connection has one while no stream is open. Reads
+        // and writes of the connection's bytes say nothing about a single request.
         timer.enter(Phase::Upstream, first_request.saturating_duration_since(Instant::now()));
         let limits = &streams.limits;
-        // What clients of a trusted proxy do must not end its connection, which others share.
-        let most_resets = if streams.early_ends.is_some() { None } else { Some(DEFAULT_RESETS) };
         let mut builder = Builder::new(StreamExecutor(Rc::clone(&streams)));
         builder
             .max_concurrent_streams(limits.h2_streams)
@@ -106,14 +100,16 @@ where
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buf_size(SEND_BUFFER)
-            .max_pending_accept_reset_streams(
-                most_resets.map_or(limits.h2_streams as usize, |(most, _)| most),
-            )
-            .max_local_error_reset_streams(most_resets.map(|(_, most)| most))
             .enable_connect_protocol();
+        // The clients behind a trusted proxy share its connection, so one client's abuse must not close it.
+        if streams.early_ends.is_some() {
+            builder
+                .max_pending_accept_reset_streams(limits.h2_streams as usize)
+                .max_local_error_reset_streams(None);
+        }
         let http = builder.serve_connection(TokioIo::new(io.clone()), service);
         let alarm = Alarm::new(first_request);
-        let delivery = (Delivery::new(&streams.limits), 0);
+        let delivery = (DeliveryMonitor::new(&streams.limits), 0);
         Self {
             http,
             io,
@@ -142,13 +138,13 @@ where
                 tracing::debug!("connection closed: {error}");
                 return Poll::Ready(Http2End::InOrder);
             }
-            self.streams.registered.set_held(self.streams.held());
+            self.streams.registered.set_buffered(self.streams.buffered());
             if self.streams.registered.is_shed() {
                 let reason = CutOffReason::Memory;
                 return Poll::Ready(Http2End::TooSlow(CutOff { body: CutOffBody::Response, reason }));
             }
             if let Some(abuse) = self.streams.abuse() {
-                // Told already, the client must not be told of more streams than before.
+                // After a first GOAWAY, another one must not name more streams.
                 if self.closing_since.is_none() {
                     self.io.go_away(Reason::ENHANCE_YOUR_CALM);
                 }
@@ -158,7 +154,7 @@ where
                 && !self.streams.are_open()
                 && matches!(self.taken(), DeliveryState::All)
             {
-                // A client that is asked whether it has heard would keep the place for as long as it likes to be silent.
+                // Waiting for an acknowledgement would let a silent client keep its place.
                 if self.closing_since.is_none() {
                     self.io.go_away(Reason::NO_ERROR);
                 }
@@ -172,7 +168,7 @@ where
             let deadline = self.deadline();
             ready!(self.alarm.poll(cx, deadline, self.timer.now()));
             if self.streams.are_open() {
-                // It is looked at again when the last stream has ended.
+                // The deadline is checked again when the last stream has ended.
                 continue;
             }
             match self.taken() {
@@ -192,13 +188,12 @@ where
             } else if !self.io.give_up() {
                 return Poll::Ready(Http2End::InOrder);
             }
-            // Given up, hyper may end at last, and tell why.
+            // Once output is discarded, hyper may end, and report why.
         }
     }
 
-    /// How far the client has taken what it was sent, now that no stream is open. Once it has all, the kernel is not asked
-    /// again until there was another response, or more of one that hyper still had: what answers PING keeps no connection
-    /// open.
+    /// How much of its responses the client has received, with no stream open. Once it has everything, the kernel is
+    /// not asked again until more of a response was written: replies to PING keep no connection open.
     fn taken(&mut self) -> DeliveryState {
         let (opened, written) = (self.streams.opened(), self.io.written());
         let was_taken = |(then, taken)| then == opened && written - taken < BATCH as u64;
@@ -206,22 +201,22 @@ where
             return DeliveryState::All;
         }
         if self.delivery.1 != opened {
-            self.delivery = (Delivery::new(&self.streams.limits), opened);
+            self.delivery = (DeliveryMonitor::new(&self.streams.limits), opened);
         }
-        let taken = self.delivery.0.look(self.io.sent());
+        let taken = self.delivery.0.check(self.io.sent());
         if matches!(taken, DeliveryState::All) {
             self.all_taken = Some((opened, written));
         }
         taken
     }
 
-    /// Tells the client that no other stream will be served.
+    /// Starts a graceful shutdown: no further stream is served.
     fn close(&mut self) {
         self.closing_since = Some(Instant::now());
         Pin::new(&mut self.http).graceful_shutdown();
     }
 
-    /// When the connection has been without a stream for too long.
+    /// When the connection will have been without a stream for too long.
     fn idle_deadline(&self) -> Instant {
         let idle_since = self.streams.idle_since();
         match self.closing_since {
@@ -231,13 +226,13 @@ where
         }
     }
 
-    /// When to look at the connection again.
+    /// When to check the connection again.
     fn deadline(&self) -> Instant {
         if self.streams.are_open() {
             return self.timer.now() + self.streams.limits.idle_timeout;
         }
-        if let Some(look) = self.delivery.0.next_look() {
-            return look;
+        if let Some(check) = self.delivery.0.next_check() {
+            return check;
         }
         let idle = self.idle_deadline();
         if self.streams.registered.is_idle() {
@@ -248,7 +243,7 @@ where
     }
 }
 
-impl<S> Future for Http2Connection<S>
+impl<S> Future for ClientHttp2Connection<S>
 where
     S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible> + Unpin,
     S::Future: 'static,
@@ -263,7 +258,7 @@ where
     }
 }
 
-/// Whether hyper has closed the connection for what the client does, and not the client.
+/// Whether hyper has closed the connection for abuse, rather than the client.
 fn is_excessive_load(error: &hyper::Error) -> bool {
     let cause = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>());
     cause.is_some_and(|cause| {

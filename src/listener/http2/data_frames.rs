@@ -1,31 +1,31 @@
 //! Joins small DATA frames of a client.
 //!
-//! A gRPC client sends each message in a frame of its own. h2 keeps each frame that nobody has read yet as it came, and
-//! closes a connection of which it has kept some 2,000 small ones: a client that has much to say at once would be taken for
-//! one that floods. What stands between two DATA frames of one stream has no meaning (RFC 9113, 6.1), so that those which
-//! come together can be handed on as one.
+//! A gRPC client sends each message in a frame of its own. h2 keeps unread frames as they arrived, and closes a
+//! connection with some 2,000 small unread ones: a client that sends many messages at a time would be taken for a
+//! flood. The boundaries between DATA frames of one stream have no meaning (RFC 9113, 6.1), so adjacent ones that
+//! arrive together can be joined.
 
-/// Longer ones are not joined to the one before: h2 counts as much for a frame itself.
+/// Frames of this size or longer are not joined to the previous one: h2's overhead per frame is of this order.
 const SMALL: usize = 256;
-/// What a frame may hold: hyper leaves SETTINGS_MAX_FRAME_SIZE at its default (RFC 9113, 6.5.2).
+/// The longest payload of a frame: hyper leaves SETTINGS_MAX_FRAME_SIZE at its default (RFC 9113, 6.5.2).
 const MAX_FRAME: usize = 16 << 10;
-/// Behind the client's preface (RFC 9113, 3.4), all bytes are frames.
+/// The length of the client's preface (RFC 9113, 3.4). All bytes after it are frames.
 const PREFACE: usize = 24;
 /// RFC 9113, 4.1
 const HEADER: usize = 9;
 const DATA: u8 = 0;
 const END_STREAM: u8 = 1;
 
-/// Where the client's bytes have come to.
+/// The position in the client's bytes, and the joining of DATA frames in them.
 pub(super) struct DataFrames {
-    /// Bytes of the preface or of a frame's payload that are still to come.
+    /// Bytes of the preface or of a frame's payload that have not arrived yet.
     rest: usize,
-    /// The beginning of a frame's header, whose end is still to come.
+    /// The beginning of a frame's header that has not fully arrived yet.
     header: [u8; HEADER],
     header_length: usize,
 }
 
-/// A DATA frame that another one may be joined to, which ends where what was handed on ends.
+/// A DATA frame that the next one may be joined to: the last one written.
 struct OpenFrame {
     at: usize,
     stream: [u8; 4],
@@ -37,11 +37,12 @@ impl DataFrames {
         Self { rest: PREFACE, header: [0; HEADER], header_length: 0 }
     }
 
-    /// Joins those of `bytes`, which are the next that the client has sent. How many bytes are left, at the beginning.
+    /// Joins DATA frames in `bytes`, the next bytes of the client, in place. Returns how many bytes remain, at the
+    /// beginning of `bytes`.
     pub(super) fn join(&mut self, bytes: &mut [u8]) -> usize {
         let (mut read, mut written) = (0, 0);
         let mut open: Option<OpenFrame> = None;
-        // Hands so many bytes on as they are.
+        // Copies `length` bytes unchanged.
         let pass = |bytes: &mut [u8], read: &mut usize, written: &mut usize, length: usize| {
             if read != written {
                 bytes.copy_within(*read..*read + length, *written);
@@ -120,7 +121,7 @@ mod tests {
         frame
     }
 
-    /// What is handed on of `bytes` that come in pieces of these lengths, and then all of the rest, without the preface.
+    /// The output for `bytes` that arrive in pieces of these lengths and then all the rest, without the preface.
     fn joined(bytes: &[u8], pieces: &[usize]) -> Vec<u8> {
         let mut frames = DataFrames::new();
         let mut all = vec![b'p'; PREFACE];
@@ -162,20 +163,20 @@ mod tests {
     #[test]
     fn other_frames_stay_as_they_are() {
         for bytes in [
-            // Of two streams.
+            // Two streams.
             [frame(DATA, 0, 1, b"a"), frame(DATA, 0, 3, b"b")].concat(),
-            // One of another kind is between, or one that floods.
+            // Another kind of frame in between, or empty frames of a flood.
             [frame(DATA, 0, 1, b"a"), frame(8, 0, 1, &[0; 4]), frame(DATA, 0, 1, b"b")].concat(),
             [frame(DATA, 0, 1, b"a"), frame(DATA, 0, 1, b""), frame(DATA, 0, 1, b"")].concat(),
             // Padded.
             [frame(DATA, 8, 1, b"\x01a\0"), frame(DATA, 8, 1, b"\x01b\0")].concat(),
             [frame(DATA, 0, 1, b"a"), frame(DATA, 8, 1, b"\x01b\0")].concat(),
-            // The stream has ended: what follows is an error, which h2 is to see.
+            // After the end of the stream: an error, which h2 has to see.
             [frame(DATA, END_STREAM, 1, b"a"), frame(DATA, 0, 1, b"b")].concat(),
-            // Long ones.
+            // Long frames.
             [frame(DATA, 0, 1, b"a"), frame(DATA, 0, 1, &[0; SMALL])].concat(),
             [frame(DATA, 0, 1, &[0; MAX_FRAME]), frame(DATA, 0, 1, b"a")].concat(),
-            // Not to its end.
+            // An incomplete frame.
             [frame(DATA, 0, 1, b"a"), frame(DATA, 0, 1, b"bcd")[..10].to_vec()].concat(),
         ] {
             assert_eq!(joined(&bytes, &[]), bytes);
@@ -183,7 +184,7 @@ mod tests {
     }
 
     proptest! {
-        /// However the bytes come, the streams are the same.
+        /// The streams are the same for any split into pieces.
         #[test]
         fn streams_stay_the_same(
             frames in prop::collection::vec((0..3_u8, 0..2_u8, 1..3_u32, 0..300_usize), 0..40),

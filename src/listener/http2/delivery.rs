@@ -1,6 +1,6 @@
-//! How far a client has taken what it was sent, where no stream is left that tells.
+//! How much of its responses a client has received, when no stream is left to show it.
 //!
-//! A response is handed over to hyper and to the kernel long before its client has it: they hold megabytes of it.
+//! hyper and the kernel buffer megabytes of a response long before its client has received it.
 
 use std::time::{Duration, Instant};
 
@@ -11,17 +11,17 @@ use crate::{
     telemetry::metrics::{CutOff, CutOffBody, CutOffReason},
 };
 
-/// How often the kernel is asked about a client that is slow.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// How often the kernel is asked about a slow client.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The bytes of a connection.
+/// The bytes sent on a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SentBytes {
-    /// Bytes that were written to the socket.
+    /// Bytes written to the socket.
     pub(super) written: u64,
-    /// How many of them the client has acknowledged: all, where the kernel does not tell.
+    /// How many of them the client has acknowledged. All of them if the kernel does not tell.
     pub(super) acknowledged: u64,
-    /// Bytes that wait to be written.
+    /// Bytes still to be written.
     pub(super) unwritten: u64,
 }
 
@@ -31,49 +31,49 @@ impl SentBytes {
     }
 }
 
-/// How far a client has taken what it was sent.
+/// How much of its responses a client has received.
 pub(super) enum DeliveryState {
-    /// Its system has all.
+    /// The client's system has acknowledged everything.
     All,
-    /// It is taking it, and is to be looked at again at this time.
+    /// The client is reading; check again at this time.
     Partly(Instant),
-    /// Too slowly to wait for it.
+    /// The client is too slow.
     TooSlowly(CutOff),
 }
 
-/// Watches how a client takes what it was sent, by the same limits as those of a response over HTTP/1.
-pub(super) struct Delivery {
+/// Measures how a client reads, by the same limits as for a response over HTTP/1.
+pub(super) struct DeliveryMonitor {
     idle_timeout: Duration,
     budget: RateBudget,
-    /// While the client has something to take; and when to look at it again.
+    /// While something is undelivered: the measurement, and when to check again.
     reader: Option<(SlowReader, Instant)>,
 }
 
-impl Delivery {
+impl DeliveryMonitor {
     pub(super) fn new(limits: &ClientLimits) -> Self {
         let idle_timeout = limits.idle_timeout;
         Self { idle_timeout, budget: RateBudget::new(limits.min_rate, idle_timeout), reader: None }
     }
 
-    /// When to look again, if the client has something to take.
-    pub(super) fn next_look(&self) -> Option<Instant> {
-        self.reader.as_ref().map(|(_, next_look)| *next_look)
+    /// When to check again, if something is undelivered.
+    pub(super) fn next_check(&self) -> Option<Instant> {
+        self.reader.as_ref().map(|(_, next_check)| *next_check)
     }
 
-    pub(super) fn look(&mut self, sent: SentBytes) -> DeliveryState {
+    pub(super) fn check(&mut self, sent: SentBytes) -> DeliveryState {
         if sent.are_taken() {
             self.reader = None;
             return DeliveryState::All;
         }
         let now = Instant::now();
         let budget = self.budget;
-        let (reader, next_look) =
+        let (reader, next_check) =
             self.reader.get_or_insert_with(|| (SlowReader::new(budget, sent.acknowledged, now), now));
         reader.measure(sent.acknowledged, now);
         let (deadline, is_for_rate) = reader.deadline(self.idle_timeout);
         if now < deadline {
-            *next_look = deadline.min(now + LOOK_AGAIN);
-            return DeliveryState::Partly(*next_look);
+            *next_check = deadline.min(now + CHECK_INTERVAL);
+            return DeliveryState::Partly(*next_check);
         }
         let reason = if is_for_rate { CutOffReason::MinRate } else { CutOffReason::IdleTimeout };
         DeliveryState::TooSlowly(CutOff { body: CutOffBody::Response, reason })

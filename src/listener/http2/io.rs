@@ -22,58 +22,58 @@ use tokio::{
 use super::{
     connection::Http2End,
     data_frames::DataFrames,
-    delivery::{Delivery, DeliveryState, SentBytes},
+    delivery::{DeliveryMonitor, DeliveryState, SentBytes},
     streams::Streams,
 };
 use crate::{
     http2_frames::FrameFollower,
     listener::{
-        connection::{Linger, lingering_close},
         io::ClientIo,
-        stream::Stream,
+        lingering_close::{Linger, lingering_close},
+        stream::ClientStream,
     },
     telemetry::metrics::CutOff,
 };
 
-/// Frames are gathered up to this size before they are sent: one full record of TLS (RFC 8446, 5.1).
+/// Frames are batched up to this size before they are sent: one full TLS record (RFC 8446, 5.1).
 pub(super) const BATCH: usize = 16 << 10;
 
-/// How long a client may keep the last frames from being sent.
+/// How long the last frames may take to be sent.
 const LAST_SEND: Duration = Duration::from_secs(1);
 
-/// The client's stream below HTTP/2, which hyper reads from and writes to, and which is closed after that. The time limits
-/// of reads and writes are those of the streams above.
+/// The client's stream below HTTP/2. hyper reads and writes it; it is closed after hyper has ended. The HTTP/2 streams
+/// have the time limits.
 ///
-/// hyper flushes after each DATA frame, which would be a system call and a record of TLS for each response. So a flush of
-/// hyper sends nothing: what was written is sent once a batch is full, and when the connection was polled.
+/// hyper flushes after each DATA frame, which would cost a system call and a TLS record per response. So hyper's flush
+/// sends nothing: frames are sent once a batch is full, and after the connection was polled.
 #[derive(Clone)]
-pub(in crate::listener) struct Http2Io(Rc<RefCell<Transport>>);
+pub(in crate::listener) struct ClientHttp2Io(Rc<RefCell<Http2Transport>>);
 
-/// What a stream asks of it, which may outlive it.
-pub(super) type WeakIo = Weak<RefCell<Transport>>;
+/// A stream's reference to its connection's bytes, which may be closed first.
+pub(super) type WeakIo = Weak<RefCell<Http2Transport>>;
 
-pub(super) struct Transport {
-    stream: Stream,
-    /// Bytes that were read before and are to be read again.
+pub(super) struct Http2Transport {
+    stream: ClientStream,
+    /// Bytes that were already read from the socket, to be read again first.
     unread: Bytes,
-    /// Frames that were written, and are to be sent.
+    /// Frames that hyper has written and that are not sent yet.
     batch: BytesMut,
-    /// Whether something was written since the last flush.
+    /// Whether bytes were written since the last flush.
     is_unflushed: bool,
-    /// Whether only a part of a frame was taken from hyper.
+    /// Whether hyper has written only part of a frame.
     is_frame_cut: bool,
     streams: Rc<Streams>,
     received: DataFrames,
     received_frames: FrameFollower,
     written_frames: FrameFollower,
-    /// Nothing is read or written any more, and hyper is not told.
+    /// Nothing is read or written any more, without an error to hyper.
     is_given_up: bool,
 }
 
-impl Http2Io {
+impl ClientHttp2Io {
     pub(in crate::listener) fn new(io: ClientIo, streams: Rc<Streams>) -> Self {
         let (stream, unread) = io.into_parts();
-        let transport = Rc::new(RefCell::new(Transport {
+        let transport = Rc::new(RefCell::new(Http2Transport {
             stream,
             unread,
             batch: BytesMut::new(),
@@ -89,22 +89,23 @@ impl Http2Io {
         Self(transport)
     }
 
-    /// Bytes that were written to the socket.
+    /// Bytes written to the socket.
     pub(super) fn written(&self) -> u64 {
         self.0.borrow().written()
     }
 
-    /// Asks the kernel what the client has acknowledged.
+    /// Asks the kernel how much the client has acknowledged.
     pub(super) fn sent(&self) -> SentBytes {
         self.0.borrow().sent()
     }
 
-    /// Drops what hyper writes from now on: a client that does not read would keep it from ending. Whether that is new.
+    /// Discards hyper's writes from now on: a client that does not read would keep hyper from ending. Returns whether
+    /// that is new.
     pub(super) fn give_up(&self) -> bool {
         !mem::replace(&mut self.0.borrow_mut().is_given_up, true)
     }
 
-    /// Has GOAWAY sent with `reason`, now that hyper writes no more.
+    /// Sends GOAWAY with `reason`. hyper must not write after that.
     pub(super) fn go_away(&self, reason: Reason) {
         let transport = &mut *self.0.borrow_mut();
         if !transport.is_frame_cut {
@@ -113,7 +114,7 @@ impl Http2Io {
         }
     }
 
-    /// Closes the connection, for this reason. hyper has ended.
+    /// Closes the connection according to `end`, after hyper has ended.
     pub(in crate::listener) async fn close(self, mut end: Http2End) {
         match end {
             Http2End::InOrder => {
@@ -123,19 +124,19 @@ impl Http2Io {
             }
             Http2End::Abuse(_) | Http2End::Evicted => {
                 let limit = if end == Http2End::Evicted { Duration::ZERO } else { LAST_SEND };
-                // The client that takes no more has to do without it.
+                // A client that does not read misses the last frames.
                 let _ = timeout(limit, poll_fn(|cx| self.poll_send(cx))).await;
             }
             Http2End::TooSlow(_) => {}
         }
         let Some(transport) = Rc::into_inner(self.0) else { return };
-        let Transport { mut stream, streams, .. } = transport.into_inner();
+        let Http2Transport { mut stream, streams, .. } = transport.into_inner();
         match end {
-            // Waits for a client that still sends.
+            // The client may still be sending.
             Http2End::InOrder | Http2End::Abuse(_) => lingering_close(stream, Linger::SHORT).await,
-            // TLS says that nothing more is written.
+            // Sends TLS' close_notify.
             Http2End::Evicted => drop(stream.shutdown().now_or_never()),
-            // As by HTTP/1: the kernel keeps nothing for it.
+            // As with HTTP/1: the kernel buffers nothing for this client any more.
             Http2End::TooSlow(cut_off) => {
                 streams.count_slow_reader(cut_off);
                 stream.into_socket().reset();
@@ -143,8 +144,8 @@ impl Http2Io {
         }
     }
 
-    /// Says that nothing more is written, and waits until the client has what was. What it sends meanwhile is dropped: with
-    /// bytes unread the socket would be reset, and the kernel would drop what it still has for the client.
+    /// Shuts down the write side, and waits until the client has received everything. Bytes from the client are dropped
+    /// meanwhile: with unread bytes the socket would be reset, and undelivered bytes would be lost.
     ///
     /// # Errors
     /// The client is too slow.
@@ -164,21 +165,21 @@ impl Http2Io {
         if timeout(Duration::ZERO, to_end.as_mut()).await.is_ok() {
             return Ok(());
         }
-        let mut delivery = Delivery::new(&self.0.borrow().streams.limits);
+        let mut delivery = DeliveryMonitor::new(&self.0.borrow().streams.limits);
         loop {
-            let next_look = match delivery.look(self.sent()) {
+            let next_check = match delivery.check(self.sent()) {
                 DeliveryState::All => return Ok(()),
-                DeliveryState::Partly(next_look) => next_look,
+                DeliveryState::Partly(next_check) => next_check,
                 DeliveryState::TooSlowly(cut_off) => return Err(cut_off),
             };
-            if timeout_at(next_look.into(), to_end.as_mut()).await.is_ok() {
+            if timeout_at(next_check.into(), to_end.as_mut()).await.is_ok() {
                 // The client has closed the connection, or it is broken.
                 return Ok(());
             }
         }
     }
 
-    /// Reads and drops what the client sends: how many bytes.
+    /// Reads and drops bytes from the client. Returns how many.
     fn poll_discard(&self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut scratch = [0; 4096];
         let mut read = ReadBuf::new(&mut scratch);
@@ -186,7 +187,7 @@ impl Http2Io {
         Poll::Ready(Ok(read.filled().len()))
     }
 
-    /// Sends what was written.
+    /// Sends the batch and flushes.
     pub(super) fn poll_send(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let transport = &mut *self.0.borrow_mut();
         if !transport.is_unflushed || transport.is_given_up {
@@ -194,7 +195,7 @@ impl Http2Io {
         }
         ready!(transport.poll_send_batch(cx))?;
         if !transport.streams.are_open() {
-            // An idle connection holds no buffer.
+            // An idle connection keeps no buffer.
             transport.batch = BytesMut::new();
         }
         ready!(Pin::new(&mut transport.stream).poll_flush(cx))?;
@@ -203,7 +204,8 @@ impl Http2Io {
     }
 }
 
-/// A GOAWAY frame (RFC 9113, 6.8). It does not tell which streams were begun, so that the client sends none again by itself.
+/// A GOAWAY frame (RFC 9113, 6.8). Its last stream is the highest number, so that the client does not retry any request
+/// by itself.
 fn go_away(reason: Reason) -> [u8; 17] {
     const GOAWAY: u8 = 7;
     let mut frame = [0, 0, 8, GOAWAY, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0];
@@ -211,21 +213,21 @@ fn go_away(reason: Reason) -> [u8; 17] {
     frame
 }
 
-impl Transport {
-    /// Bytes that were written to the socket.
+impl Http2Transport {
+    /// Bytes written to the socket.
     pub(super) fn written(&self) -> u64 {
         self.stream.written()
     }
 
-    /// Asks the kernel what the client has acknowledged.
+    /// Asks the kernel how much the client has acknowledged.
     pub(super) fn sent(&self) -> SentBytes {
         let written = self.stream.written();
         let unwritten = match self.is_given_up {
             true => 0,
-            // TLS may hold some of it.
+            // TLS may have buffered some of it.
             false => {
                 let unflushed = self.batch.len() as u64 + u64::from(self.is_unflushed);
-                // How much hyper has is not known, but that it has something.
+                // hyper's buffers count as a byte per unfinished response: their size is not known.
                 unflushed + self.streams.unfinished() as u64
             }
         };
@@ -233,7 +235,7 @@ impl Transport {
         SentBytes { written, acknowledged, unwritten }
     }
 
-    /// Follows the frames in the first bytes of `slices`, which hyper has written.
+    /// Tracks the frames in the first `length` bytes of `slices`, which hyper has written.
     fn follow_written(&mut self, slices: &[IoSlice<'_>], mut length: usize) {
         let Self { streams, written_frames, .. } = self;
         for slice in slices {
@@ -255,7 +257,7 @@ impl Transport {
     }
 }
 
-impl AsyncRead for Http2Io {
+impl AsyncRead for ClientHttp2Io {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let transport = &mut *self.0.borrow_mut();
         if transport.is_given_up {
@@ -268,7 +270,7 @@ impl AsyncRead for Http2Io {
             let length = transport.unread.len().min(buf.remaining());
             buf.put_slice(&transport.unread.split_to(length));
         }
-        let Transport { streams, received, received_frames, .. } = transport;
+        let Http2Transport { streams, received, received_frames, .. } = transport;
         let bytes_read = &streams.bytes_read;
         bytes_read.set(bytes_read.get() + (buf.filled().len() - before) as u64);
         received_frames.follow(&buf.filled()[before..], |part| streams.received(part));
@@ -278,7 +280,7 @@ impl AsyncRead for Http2Io {
     }
 }
 
-impl AsyncWrite for Http2Io {
+impl AsyncWrite for ClientHttp2Io {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_write_vectored(cx, &[IoSlice::new(buf)])
     }
@@ -298,9 +300,9 @@ impl AsyncWrite for Http2Io {
         }
         transport.is_unflushed = true;
         if length > BATCH {
-            // Not copied.
+            // Written directly, without a copy.
             let sent = ready!(Pin::new(&mut transport.stream).poll_write_vectored(cx, slices))?;
-            // What hyper offers ends with a frame.
+            // hyper's slices end at the end of a frame.
             transport.is_frame_cut = sent < length;
             transport.follow_written(slices, sent);
             return Poll::Ready(Ok(sent));
@@ -324,7 +326,7 @@ impl AsyncWrite for Http2Io {
         Poll::Ready(Ok(()))
     }
 
-    /// Leaves the rest to [`Http2Io::close`].
+    /// The rest is done by [`ClientHttp2Io::close`].
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll_send(cx)
     }

@@ -1,5 +1,5 @@
-//! HTTP/2 to clients: hyper's connection, driven until it ends, and its streams, each in a task with time limits of its
-//! own.
+//! HTTP/2 to clients: hyper's connection, driven until it ends, and its streams, each in a task with its own time
+//! limits.
 
 mod connection;
 mod data_frames;
@@ -7,6 +7,6 @@ mod delivery;
 mod io;
 mod streams;
 
-pub(super) use connection::{Http2Connection, Http2End};
-pub(super) use io::Http2Io;
+pub(super) use connection::{ClientHttp2Connection, Http2End};
+pub(super) use io::ClientHttp2Io;
 pub(super) use streams::Streams;

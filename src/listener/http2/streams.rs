@@ -1,5 +1,4 @@
-//! The streams of an HTTP/2 connection: a task each, with time limits of its own, and what all of them tell their
-//! connection.
+//! The streams of an HTTP/2 connection: a task each, with its own time limits, and their shared counters.
 
 use std::{
     cell::{Cell, OnceCell, RefCell},
@@ -18,56 +17,56 @@ use super::{connection::STREAM_WINDOW, delivery::SentBytes, io::WeakIo};
 use crate::{
     config::model::ClientLimits,
     http2_frames::{CONTINUATION, DATA, END_HEADERS, FramePart, HEADERS, RST_STREAM},
-    listener::{alarm::Alarm, connections::RegisteredConnection},
+    listener::{alarm::Alarm, worker_connections::RegisteredConnection},
     proxy::{ClientWait, EarlyEnds, JUDGED_FROM, Phase, PhaseTimer, RateBudget, WatchedRequest},
     telemetry::metrics::{CutOff, Http2Abuse},
 };
 
-/// Envoy's rule against rapid resets: once a connection has had [`JUDGED_FROM`] streams, at least half of them must not have been
-/// reset within this time, before they were answered.
+/// Envoy's rule against rapid resets: once a connection has had [`JUDGED_FROM`] streams, fewer than half of them may
+/// have been reset within this time and before their response.
 const PREMATURE: Duration = Duration::from_secs(1);
 
-/// nginx' rule against floods of frames that ask for nothing (PING, SETTINGS, PRIORITY, padding, windows of a byte): at
-/// least an eighth of what a client sends is fields and bodies, give or take a mebibyte. What it is sent counts as well, as
-/// it has to open the window for that.
+/// nginx' rule against floods of frames without content (PING, SETTINGS, PRIORITY, padding, windows of a byte): at
+/// least an eighth of a client's bytes are fields and bodies, with a tolerance of a mebibyte. Bytes sent to the client
+/// count as well, since it has to open the window for them.
 const OVERHEAD_FACTOR: u64 = 8;
 const OVERHEAD_SPARE: u64 = 1 << 20;
 
-/// What the streams of a connection tell it.
+/// The streams of a connection, as the connection sees them.
 pub(in crate::listener) struct Streams {
     open: Cell<usize>,
-    /// Of the open ones, those that have become tunnels.
+    /// Open streams that have become tunnels.
     tunnels: Cell<usize>,
     opened: Cell<u64>,
-    /// Streams that were reset early, before they were answered.
+    /// Streams that were reset early, before their response.
     premature: Cell<u64>,
-    /// When the last stream ended, or the client still had something of it to take.
+    /// When the last stream ended, or when the client was last seen with part of a response still to receive.
     idle_since: Cell<Instant>,
-    /// Whether the last stream was ended because its client takes too long for the response, which was counted.
+    /// Whether the last stream was cut off for a slow client, which was counted.
     last_was_cut_off: Cell<bool>,
-    /// Streams whose clients are waited for to read.
+    /// Streams that wait for the client to read.
     readers: Cell<usize>,
-    /// What the streams are written to.
+    /// The connection's bytes.
     io: OnceCell<WeakIo>,
-    /// Bytes that were read from the connection.
+    /// Bytes read from the connection.
     pub(super) bytes_read: Cell<u64>,
-    /// Bytes of fields and bodies that streams have handed on, in either direction. A request's body is read by the
-    /// connection to the upstream, which does not wake the stream's task.
+    /// Bytes of fields and bodies of all streams, in both directions. A request's body is read by the connection to the
+    /// upstream, which does not wake the stream's task.
     payload: Rc<Cell<u64>>,
-    /// The stream that is about to be spawned.
+    /// The stream that is spawned next.
     next: Cell<Option<NextStream>>,
-    /// Where the client is a trusted proxy, which stands for many.
+    /// Set if the client is a trusted proxy, with many clients behind it.
     pub(super) early_ends: Option<Rc<EarlyEnds>>,
-    /// Requests whose heads have come, and are to be served: their streams.
+    /// Streams whose request heads have arrived and are not served yet.
     requested: RefCell<VecDeque<u32>>,
     last_requested: Cell<u32>,
-    /// Bytes of heads of requests as they came, until a request is served.
+    /// Bytes of request heads as received, reset when a request is served.
     head_bytes: Cell<u64>,
-    /// The responses whose heads were written, and not their ends: the one that began last, and the others. Most end before another
-    /// begins.
+    /// The responses whose head was written but not their end: the one that began last, and the others. Most end before
+    /// another begins.
     last_begun: Cell<Option<UnfinishedResponse>>,
     unfinished: RefCell<Vec<UnfinishedResponse>>,
-    /// Bytes of bodies that hyper was handed, and those of them that it has written.
+    /// Bytes of bodies passed to hyper, and how many of them it has written.
     handed: Cell<u64>,
     passed: Cell<u64>,
     pub(super) limits: ClientLimits,
@@ -76,19 +75,19 @@ pub(in crate::listener) struct Streams {
 
 struct NextStream {
     timer: Rc<PhaseTimer>,
-    /// `None`: it is not certain.
+    /// `None`: uncertain.
     id: Option<u32>,
 }
 
 #[derive(Clone, Copy)]
 struct UnfinishedResponse {
     stream: u32,
-    /// Bytes of its body that were written.
+    /// Bytes of the body that were written.
     data: u64,
 }
 
 impl Streams {
-    /// `early_ends`: where the client is a trusted proxy, which stands for many.
+    /// `early_ends`: set if the client is a trusted proxy, with many clients behind it.
     pub(in crate::listener) fn new(
         limits: &ClientLimits,
         registered: Rc<RegisteredConnection>,
@@ -119,12 +118,12 @@ impl Streams {
         })
     }
 
-    /// The timer for a `request` that has just come. The task that is spawned next serves it: hyper calls the service, and
-    /// hands its future to the executor at once.
+    /// The timer for a `request` that has just arrived. The task that is spawned next serves it: hyper calls the
+    /// service, and passes its future to the executor at once.
     pub(in crate::listener) fn begin(&self, request: &Request<Incoming>) -> Rc<PhaseTimer> {
         let fields = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
         let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
-        // Not more than has come of it: what the client has said before is repeated by a byte (RFC 7541, 6.1).
+        // At most the bytes that were received: a field that was sent before is repeated by one byte (RFC 7541, 6.1).
         let fields = ((fields.sum::<usize>() + target) as u64).min(self.head_bytes.take());
         self.payload.set(self.payload.get() + fields);
         let watched = self.early_ends.as_ref().map(WatchedRequest::new);
@@ -135,12 +134,12 @@ impl Streams {
         timer
     }
 
-    /// A part of a frame has come.
+    /// Tracks a part of a frame that was received.
     pub(super) fn received(&self, part: FramePart) {
         match part.kind {
             HEADERS | CONTINUATION => {
                 self.head_bytes.set(self.head_bytes.get() + part.bytes as u64);
-                // Trailers come on a stream that was begun before.
+                // Trailers arrive on a stream that has already begun.
                 if part.is_last && part.flags & END_HEADERS != 0 && part.stream > self.last_requested.get() {
                     self.last_requested.set(part.stream);
                     self.requested.borrow_mut().push_back(part.stream);
@@ -151,14 +150,14 @@ impl Streams {
         }
     }
 
-    /// A part of a frame was written.
+    /// Tracks a part of a frame that was written.
     pub(super) fn wrote(&self, part: FramePart) {
         if part.kind == DATA {
             self.passed.set(self.passed.get() + part.bytes as u64);
         }
         match part.kind {
             _ if part.ends_stream() => self.finished(part.stream),
-            // An informational response may have been before.
+            // An informational response may have preceded it.
             HEADERS if part.is_last && self.written_of(part.stream).is_none() => {
                 let last = UnfinishedResponse { stream: part.stream, data: 0 };
                 self.unfinished.borrow_mut().extend(self.last_begun.replace(Some(last)));
@@ -192,80 +191,79 @@ impl Streams {
         }
     }
 
-    /// Responses of which hyper still has the end, or is to get it.
+    /// Responses whose end hyper has not written yet.
     pub(super) fn unfinished(&self) -> usize {
         self.unfinished.borrow().len() + usize::from(self.last_begun.get().is_some())
     }
 
-    /// Bytes of the body of a response that were written. `None`: it was not begun, or has ended.
+    /// Bytes of a response's body that were written. `None`: it has not begun, or has ended.
     fn written_of(&self, stream: u32) -> Option<u64> {
         let unfinished = self.unfinished.borrow();
         let mut all = self.last_begun.get().into_iter().chain(unfinished.iter().copied());
         all.find(|response| response.stream == stream).map(|response| response.data)
     }
 
-    /// Bytes of bodies that hyper holds until the client makes room for them. Few do not count.
-    pub(super) fn held(&self) -> u64 {
-        if self.handed.get().saturating_sub(self.passed.get()) < MIN_HELD {
+    /// Bytes of bodies that hyper buffers because the client does not read. Small amounts count as zero.
+    pub(super) fn buffered(&self) -> u64 {
+        if self.handed.get().saturating_sub(self.passed.get()) < MIN_BUFFERED {
             return 0;
         }
         if self.open.get() == 0 && self.unfinished() == 0 {
-            // What streams held that were reset is gone.
+            // The bytes of reset streams have been dropped.
             self.passed.set(self.handed.get());
         }
         self.handed.get().saturating_sub(self.passed.get())
     }
 
-    /// hyper has begun to serve all requests that have come whole. Where it has refused one, the others are not mistaken for it.
+    /// hyper has begun to serve all complete requests. Those left in the queue were refused by hyper, and must not be
+    /// assigned to later requests.
     pub(super) fn all_begun(&self) {
         self.requested.borrow_mut().clear();
     }
 
-    /// Whether a stream is open.
     pub(super) fn are_open(&self) -> bool {
         self.open.get() > 0
     }
 
-    /// How many streams there have been.
+    /// The number of streams so far.
     pub(super) fn opened(&self) -> u64 {
         self.opened.get()
     }
 
-    /// Whether there has been a stream.
     pub(super) fn have_begun(&self) -> bool {
         self.opened() > 0
     }
 
-    /// When the last stream ended, or the client was last known to have something of it to take.
+    /// When the last stream ended, or when the client was last seen with part of a response still to receive.
     pub(super) fn idle_since(&self) -> Instant {
         self.idle_since.get()
     }
 
-    /// The client still had something to take.
+    /// Notes that the client still has part of a response to receive.
     pub(super) fn set_idle_since(&self, now: Instant) {
         self.idle_since.set(now);
     }
 
-    /// Sets what the streams are written to.
+    /// Sets the connection's bytes.
     pub(super) fn set_io(&self, io: WeakIo) {
-        // There is one.
+        // It is set once.
         let _twice = self.io.set(io);
     }
 
-    /// Bytes that were written to the socket.
+    /// Bytes written to the socket.
     fn written(&self) -> u64 {
         let io = self.io.get().and_then(Weak::upgrade);
         io.and_then(|io| Some(io.try_borrow().ok()?.written())).unwrap_or(0)
     }
 
-    /// Asks the kernel what the client has acknowledged.
+    /// Asks the kernel how much the client has acknowledged.
     fn sent(&self) -> Option<SentBytes> {
         let io = self.io.get()?.upgrade()?;
         let io = io.try_borrow().ok()?;
         Some(io.sent())
     }
 
-    /// Counts a client that was too slow for a response whose stream has ended.
+    /// Counts a client that was too slow after its stream has ended.
     pub(super) fn count_slow_reader(&self, cut_off: CutOff) {
         if self.have_begun() && !self.last_was_cut_off.get() {
             self.registered.count_cut_off(cut_off);
@@ -277,7 +275,7 @@ impl Streams {
         self.registered.set_has_only_tunnels(tunnels > 0 && tunnels == open);
     }
 
-    /// What a client does that only wears the server out, once it is certain.
+    /// The client's abuse of HTTP/2, once it is certain.
     pub(super) fn abuse(&self) -> Option<Http2Abuse> {
         if self.early_ends.is_none()
             && self.opened.get() >= JUDGED_FROM
@@ -303,7 +301,7 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for StreamExecutor {
                 let open = OpenStream::new(&self.0, timer.watched());
                 tokio::task::spawn_local(ServedStream::new(stream, timer, id, open));
             }
-            // hyper's own, which writes what a tunnel sends, and ends with it.
+            // A task of hyper's own, which writes the bytes of a tunnel and ends with it.
             None => {
                 tokio::task::spawn_local(stream);
             }
@@ -311,16 +309,16 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for StreamExecutor {
     }
 }
 
-/// What the connection holds for a moment in any case.
-const MIN_HELD: u64 = 16 << 10;
+/// Bytes that any connection may buffer for a moment.
+const MIN_BUFFERED: u64 = 16 << 10;
 
-/// Counts a stream for as long as it is open. It keeps the connection registered, which a drain waits for.
+/// Counts a stream while it is open. It keeps the connection registered, and a drain waits for that.
 struct OpenStream {
     streams: Rc<Streams>,
     begun: Instant,
-    /// Bytes of its response's body that were counted.
+    /// Bytes of the response's body that were counted.
     sent: u64,
-    is_answered: bool,
+    has_response: bool,
     is_tunnel: bool,
     is_cut_off: bool,
     watched: Option<Rc<WatchedRequest>>,
@@ -335,14 +333,14 @@ impl OpenStream {
             streams: Rc::clone(streams),
             begun: Instant::now(),
             sent: 0,
-            is_answered: false,
+            has_response: false,
             is_tunnel: false,
             is_cut_off: false,
             watched: watched.cloned(),
         }
     }
 
-    /// The same stream once its request is answered and it has become a tunnel.
+    /// The same stream, after its response was sent and it has become a tunnel.
     fn become_tunnel(&self) -> Self {
         let streams = &self.streams;
         streams.open.set(streams.open.get() + 1);
@@ -351,25 +349,25 @@ impl OpenStream {
             streams: Rc::clone(streams),
             begun: self.begun,
             sent: self.sent,
-            is_answered: true,
+            has_response: true,
             is_tunnel: true,
             is_cut_off: false,
             watched: None,
         }
     }
 
-    /// Notes how far the stream is answered.
+    /// Updates the counters with the progress of the response.
     fn update(&mut self, timer: &PhaseTimer) {
         let payload = &self.streams.payload;
         let handed = timer.sent() - self.sent;
         payload.set(payload.get() + handed);
         self.streams.handed.set(self.streams.handed.get() + handed);
         self.sent = timer.sent();
-        self.is_answered |= timer.take_new_response();
+        self.has_response |= timer.take_new_response();
     }
 
-    /// Notes that the stream has ended. Of a body that was refused, its client may have sent a window before it knew, and that
-    /// is no flood.
+    /// Notes that the stream has ended. If its body was refused, the client may have sent a whole window before it
+    /// knew: that is not a flood.
     fn ended(&self, timer: &PhaseTimer) {
         if timer.is_body_unread() {
             let payload = &self.streams.payload;
@@ -384,7 +382,7 @@ impl Drop for OpenStream {
         streams.open.set(streams.open.get() - 1);
         streams.tunnels.set(streams.tunnels.get() - usize::from(self.is_tunnel));
         streams.count_tunnels();
-        if !self.is_answered && self.begun.elapsed() < PREMATURE {
+        if !self.has_response && self.begun.elapsed() < PREMATURE {
             streams.premature.set(streams.premature.get() + 1);
             if let Some(watched) = &self.watched {
                 watched.ended_early();
@@ -398,9 +396,9 @@ impl Drop for OpenStream {
 }
 
 pin_project! {
-    /// Drives a stream until it ends or times out. One that is dropped is reset, and the others go on.
+    /// Drives a stream until it ends or times out. Dropping it resets the stream, and the others go on.
     ///
-    /// A struct, since an `async fn` would hold the stream twice: as its argument, and where it is pinned.
+    /// A struct, since an `async fn` would store the stream twice: as its argument, and where it is pinned.
     struct ServedStream<F> {
         #[pin]
         stream: F,
@@ -428,7 +426,7 @@ impl<F: Future<Output = ()>> Future for ServedStream<F> {
         let polled = loop {
             let ended = stream.as_mut().poll(cx).is_ready();
             this.open.update(timer);
-            // The phase has timed out, and no code of the request was left to answer.
+            // The phase has timed out, and no code of the request was left to send a response.
             if ended || timer.take_timed_out() {
                 break Poll::Ready(());
             }
@@ -436,7 +434,7 @@ impl<F: Future<Output = ()>> Future for ServedStream<F> {
             let deadline = this.reader.deadline(timer);
             if timer.is_evicted() || this.alarm.poll(cx, deadline, timer.now()).is_ready() {
                 match timer.phase() {
-                    // The code that waits answers the client.
+                    // The waiting code sends the response.
                     phase @ (Phase::Upstream | Phase::RequestBody) => {
                         if timer.is_evicted() || phase == Phase::RequestBody {
                             timer.cut_off_client();
@@ -444,7 +442,7 @@ impl<F: Future<Output = ()>> Future for ServedStream<F> {
                         timer.set_timed_out();
                     }
                     Phase::Client => {
-                        if !timer.is_evicted() && this.reader.goes_on(timer) {
+                        if !timer.is_evicted() && this.reader.keeps_waiting(timer) {
                             continue;
                         }
                         timer.cut_off_client();
@@ -474,35 +472,35 @@ impl<F: Future<Output = ()>> Future for ServedStream<F> {
     }
 }
 
-/// How long a client is waited for until the kernel is asked what it has acknowledged so far: mostly it has read before.
-const FIRST_LOOK: Duration = Duration::from_millis(250);
+/// The wait before the kernel is asked how much the client has acknowledged: most clients have read by then.
+const FIRST_CHECK: Duration = Duration::from_millis(250);
 
-/// How fast a client takes the response of one stream. It opens the stream's window as it reads; but hyper and the kernel may
-/// hold megabytes for it, and take no more until much of that is gone. So the kernel is asked what the client's system has
-/// acknowledged; seldom, because only a client that seems to be too slow needs to be measured.
+/// How fast a client reads the response of one stream. It opens the stream's window as it reads, but hyper and the
+/// kernel may buffer megabytes, and accept no more until much of that is sent. So the kernel is asked how much the
+/// client has acknowledged; rarely, because only a client that seems too slow needs to be measured.
 struct StreamReader {
-    /// `None`: it is not certain.
+    /// `None`: uncertain.
     stream: Option<u32>,
     budget: RateBudget,
     wait: Option<ReaderWait>,
-    /// Bytes of the response that were handed over, and those of them that have counted as taken.
+    /// Bytes of the response passed to hyper, and how many of them have been credited as read.
     sent: u64,
     earned: u64,
-    /// Where in the bytes of the connection those end that have counted: at first, where the stream begins.
+    /// The end of the credited bytes within the connection's bytes; at first, where the stream begins.
     acknowledged: u64,
-    /// Bytes of the response that the client had for certain when that was last looked at.
+    /// Bytes of the response that the client had certainly received at the last check.
     delivered: u64,
 }
 
-/// A wait for a client to read.
+/// A wait for the client to read.
 struct ReaderWait {
     streams: Rc<Streams>,
-    /// Since when the budget does not know of it.
+    /// The beginning of the time that the budget was not charged for yet.
     since: Instant,
-    first_look: Instant,
-    /// When the client has been idle for too long.
+    first_check: Instant,
+    /// When the client will have been idle for too long.
     idle: Instant,
-    /// Where the bytes end that were written when the kernel was first asked. Later ones are those of other streams.
+    /// The end of the connection's bytes when the kernel was first asked. Later bytes belong to other streams.
     end: Option<u64>,
 }
 
@@ -510,7 +508,13 @@ impl ReaderWait {
     fn new(streams: &Rc<Streams>, since: Instant, idle: Instant, by_rate: Instant) -> Self {
         streams.readers.set(streams.readers.get() + 1);
         let half = idle.min(by_rate).saturating_duration_since(since) / 2;
-        Self { streams: Rc::clone(streams), since, first_look: since + FIRST_LOOK.min(half), idle, end: None }
+        Self {
+            streams: Rc::clone(streams),
+            since,
+            first_check: since + FIRST_CHECK.min(half),
+            idle,
+            end: None,
+        }
     }
 }
 
@@ -527,7 +531,7 @@ impl StreamReader {
         Self { stream, budget, wait: None, sent: 0, earned: 0, acknowledged: streams.written(), delivered: 0 }
     }
 
-    /// The stream was polled, and has to wait.
+    /// Notes that the stream was polled and has to wait.
     fn polled(&mut self, timer: &PhaseTimer, streams: &Rc<Streams>) {
         let is_waiting = timer.phase() == Phase::Client;
         if (!is_waiting || timer.sent() > self.sent)
@@ -547,16 +551,16 @@ impl StreamReader {
         }
     }
 
-    /// When to look at the stream again.
+    /// When to check the stream again.
     fn deadline(&self, timer: &PhaseTimer) -> Instant {
         match &self.wait {
-            Some(wait) if wait.end.is_none() => wait.first_look.min(timer.deadline()),
+            Some(wait) if wait.end.is_none() => wait.first_check.min(timer.deadline()),
             _ => timer.deadline(),
         }
     }
 
-    /// Whether the client, which has made no room for more of the response until now, is waited for any longer.
-    fn goes_on(&mut self, timer: &PhaseTimer) -> bool {
+    /// Whether to wait longer for the client, which has not opened the window so far.
+    fn keeps_waiting(&mut self, timer: &PhaseTimer) -> bool {
         let Some(wait) = &mut self.wait else { return false };
         let Some(sent) = wait.streams.sent() else { return false };
         let (now, is_first) = (Instant::now(), wait.end.is_none());
@@ -565,10 +569,11 @@ impl StreamReader {
         self.acknowledged += taken;
         self.budget.spend(now.saturating_duration_since(wait.since));
         wait.since = now;
-        // Whose bytes they are is not known: each stream that waits has its share of them.
+        // The bytes can't be assigned to streams: each waiting stream gets an equal share.
         let share = taken.div_ceil(wait.streams.readers.get().max(1) as u64).min(self.sent - self.earned);
         self.earned += share;
-        // A client that opens its window bit by bit is sent as much of what hyper has for it, of which the kernel may have some.
+        // A client that opens its window in small steps is sent as much of hyper's buffer, part of which the kernel may
+        // still have.
         let in_kernel = sent.written.saturating_sub(sent.acknowledged);
         let written = self.stream.and_then(|stream| wait.streams.written_of(stream)).unwrap_or(0);
         let delivered = written.saturating_sub(in_kernel).max(self.delivered);

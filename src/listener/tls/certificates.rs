@@ -1,4 +1,4 @@
-//! The certificates of a listener, and which of them a client is shown: by the server name that it asks for.
+//! The certificates of a listener, and the choice of one by server name.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -9,33 +9,33 @@ use rustls::{
 
 use crate::tls::Certificate;
 
-/// The certificates of a listener, and which of them is for a name.
+/// The certificates of a listener, by server name.
 #[derive(Debug)]
 pub(in crate::listener) struct Certificates {
     all: Vec<Certificate>,
-    /// By name, in lower case; a wildcard by what follows its `*`.
+    /// By name, in lower case; a wildcard by the part after its `*`.
     by_name: HashMap<String, usize>,
 }
 
 impl Certificates {
-    /// In the order in which they are preferred; the first is for all names that none is for.
+    /// In order of preference. The first is also the default for unknown names.
     pub(super) fn new(all: Vec<Certificate>) -> Self {
         let mut by_name = HashMap::new();
         for (index, certificate) in all.iter().enumerate() {
             for name in &certificate.info().names {
-                // The first that has a name serves it.
+                // The first certificate with a name is used for it.
                 by_name.entry(name.strip_prefix('*').unwrap_or(name).to_owned()).or_insert(index);
             }
         }
         Self { all, by_name }
     }
 
-    /// Whether a certificate is for `name`, in lower case.
+    /// Whether a certificate covers `name`, in lower case.
     pub(in crate::listener) fn cover(&self, name: &str) -> bool {
         self.find(name).is_some()
     }
 
-    /// The certificate for exactly this name, or with a wildcard in place of its first label.
+    /// The certificate for exactly this name, or else for a wildcard in place of its first label.
     fn find(&self, name: &str) -> Option<&Certificate> {
         let index = self.by_name.get(name).or_else(|| self.by_name.get(name.get(name.find('.')?..)?))?;
         self.all.get(*index)

@@ -1,4 +1,4 @@
-//! The files of a listener's certificates and authorities, and what is made of them.
+//! The files of a listener's certificates and authorities, and the values made from them.
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -15,17 +15,17 @@ use crate::{
     tls::{self, Certificate, PemError},
 };
 
-/// What is made of the files. One that is wrong delays no other.
+/// The values made from the files. A wrong file does not delay the others.
 #[derive(Debug)]
 pub(super) struct TlsFiles {
     /// In the configuration's order.
     pub(super) certificates: Vec<Reread<Certificate, 2>>,
     pub(super) client_ca: Option<Reread<Arc<dyn ClientCertVerifier>, 1>>,
-    /// What was made anew and is not served yet.
+    /// Values that have changed and are not in use yet.
     pub(super) pending: Changed,
 }
 
-/// Of which files another value was made.
+/// Which values have changed.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Changed {
     pub(super) any: bool,
@@ -33,10 +33,10 @@ pub(super) struct Changed {
 }
 
 impl TlsFiles {
-    /// Reads all.
+    /// Reads all files.
     ///
     /// # Errors
-    /// A file can't be read, or what is in it can't be used.
+    /// A file can't be read or used.
     pub(super) fn open(settings: &model::Tls) -> Result<Self, TlsError> {
         let certificate = |files: &model::CertificateFiles| {
             let opened = [file::open(&files.cert)?, file::open(&files.key)?];
@@ -48,12 +48,12 @@ impl TlsFiles {
         Ok(Self { certificates, client_ca: client_ca.transpose()?, pending: Changed::default() })
     }
 
-    /// A hash of the authorities of clients' certificates.
+    /// A hash of the authorities for client certificates.
     pub(super) fn client_ca_digest(&self) -> Option<String> {
         self.client_ca.as_ref().map(Reread::digest)
     }
 
-    /// Reads those that have changed.
+    /// Rereads files that have changed.
     pub(super) fn refresh(&mut self, settings: &model::Tls) {
         for (reread, files) in self.certificates.iter_mut().zip(&settings.certificates) {
             let is_new = reread.refresh(|opened| {
@@ -79,7 +79,7 @@ impl TlsFiles {
         }
     }
 
-    /// How they stand. Without addresses.
+    /// The state of the files. `addresses` are left empty.
     pub(super) fn facts(&self, settings: &model::Tls) -> TlsFacts {
         let certificates = self.certificates.iter().zip(&settings.certificates);
         let certificates = certificates.map(|(reread, files)| CertificateFacts {
@@ -108,10 +108,10 @@ fn certificate([cert, key]: &[WatchedFile; 2], names: &[String]) -> Result<Certi
     })
 }
 
-/// Reads the authorities of clients' certificates.
+/// Reads the authorities for client certificates.
 fn verifier([file]: &[WatchedFile; 1]) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
     let trusted = tls::authorities(file.bytes()).map_err(|error| pem_error(file, error))?;
-    // A client without a certificate is refused by a reply, which says why. An alert would not.
+    // A client without a certificate is refused by an HTTP response, which gives the reason. A TLS alert could not.
     let builder =
         WebPkiClientVerifier::builder_with_provider(Arc::new(trusted), Arc::new(default_provider()));
     Ok(builder.allow_unauthenticated().build()?)

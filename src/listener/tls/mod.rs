@@ -1,4 +1,4 @@
-//! TLS of one listener: what handshakes use, and how it follows its files and reloads.
+//! TLS of one listener: the settings of handshakes, which follow files and reloads.
 
 mod certificates;
 mod files;
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use certificates::Certificates;
 use files::{Changed, TlsFiles};
-use tickets::{TicketKey, Tickets};
+use tickets::{ExportedTicketKey, Tickets};
 
 use crate::{
     config::model::{self, Listener, TlsVersion},
@@ -45,18 +45,18 @@ pub enum TlsError {
     Random,
 }
 
-/// The TLS of one listener, which follows its files.
+/// The TLS of one listener, updated when its files change.
 #[derive(Debug)]
 pub struct TlsContext {
     settings: model::Tls,
     http2: bool,
     files: Mutex<TlsFiles>,
     current: RwLock<Arc<CurrentTls>>,
-    /// Apart from the files, which are locked while they are read.
+    /// Separate from `files`, which are locked while they are read.
     facts: Mutex<TlsFacts>,
 }
 
-/// What handshakes use now.
+/// The settings for new handshakes.
 #[derive(Debug)]
 pub(super) struct CurrentTls {
     pub(super) config: Arc<ServerConfig>,
@@ -65,18 +65,19 @@ pub(super) struct CurrentTls {
     client_auth: ClientAuthDigest,
 }
 
-/// What clients were asked for when they began their sessions: whether they needed a certificate, and a hash of its
-/// authorities. `None`: they were not asked for one.
+/// The client certificates that were required when a session began: the refusal's status or `optional`, and a hash of
+/// the authorities. `None`: no client certificate was requested.
 type ClientAuthDigest = Option<String>;
 
 impl TlsContext {
-    /// Reads all files. `http2`: whether it is offered to clients. The sessions of the context `before` go on, unless it asked clients for other certificates.
+    /// Reads all files. `http2`: whether it is offered to clients. The sessions of the context `before` can be resumed,
+    /// unless it requested different client certificates.
     ///
-    /// A certificate that has expired, or is not valid yet, is served all the same: whether that may be is the
-    /// caller's decision.
+    /// An expired certificate, or one that is not valid yet, is served all the same: the caller decides whether that is
+    /// acceptable.
     ///
     /// # Errors
-    /// A file can't be read, or what is in it can't be used.
+    /// A file can't be read or used.
     pub fn new(settings: model::Tls, http2: bool, before: Option<&Self>) -> Result<Self, TlsError> {
         let files = TlsFiles::open(&settings)?;
         let tickets = match before.and_then(|before| before.tickets_for(&settings, &files)) {
@@ -88,29 +89,30 @@ impl TlsContext {
         Ok(Self { settings, http2, files: Mutex::new(files), current, facts })
     }
 
-    /// The tickets, if clients of both are asked for the same certificates. Those of one may then resume sessions with the
-    /// other.
+    /// The tickets, if both contexts request the same client certificates, so that sessions of one can be resumed with
+    /// the other.
     fn tickets_for(&self, settings: &model::Tls, files: &TlsFiles) -> Option<Arc<Tickets>> {
         let current = self.current();
         (current.client_auth == client_auth(settings, files)).then(|| Arc::clone(&current.tickets))
     }
 
-    /// What is configured.
+    /// The configuration.
     pub fn settings(&self) -> &model::Tls {
         &self.settings
     }
 
-    /// What a handshake that begins now uses.
+    /// The settings for a handshake that begins now.
     pub(super) fn current(&self) -> Arc<CurrentTls> {
         Arc::clone(&self.current.read())
     }
 
-    /// What is served, and how its files stand. Without addresses, which the context does not know.
+    /// The certificates in use, and the state of their files. `addresses` are left empty, since the context does not
+    /// know them.
     pub fn facts(&self) -> TlsFacts {
         self.facts.lock().clone()
     }
 
-    /// The keys of its sessions, for a new process. `listener`: the listener that it is of.
+    /// The session keys, for a new process. `listener`: the listener of this context.
     pub fn session_keys(&self, listener: &Listener) -> SessionKeys {
         let current = self.current();
         SessionKeys {
@@ -120,7 +122,7 @@ impl TlsContext {
         }
     }
 
-    /// Goes on with the sessions that an old process has begun on `listener`, unless it asked clients for other
+    /// Accepts the sessions that an old process has begun on `listener`, unless it requested different client
     /// certificates.
     pub fn continue_sessions(&self, listener: &Listener, sessions: &[SessionKeys]) {
         let (name, current) = (listener_name(listener), self.current());
@@ -130,7 +132,7 @@ impl TlsContext {
         }
     }
 
-    /// Reads the files that have changed. What can't be used is logged, and changes nothing. Blocks: not for a worker's
+    /// Rereads files that have changed. An unusable file is logged, and changes nothing. Blocks: not for a worker's
     /// thread.
     pub fn reload_changed_files(&self) {
         let mut files = self.files.lock();
@@ -144,9 +146,9 @@ impl TlsContext {
         *self.facts.lock() = files.facts(&self.settings);
     }
 
-    /// Serves what was made of the files.
+    /// Puts the values made from the files into use.
     fn replace(&self, files: &TlsFiles) -> Result<(), TlsError> {
-        // A ticket carries the certificate that its client showed, and nothing would verify that anew.
+        // A ticket contains the client's certificate, which would not be verified again.
         let tickets = match files.pending.client_ca {
             true => new_tickets()?,
             false => Arc::clone(&self.current.read().tickets),
@@ -160,13 +162,13 @@ impl TlsContext {
 /// The keys of a listener's sessions, for a new process. Secret.
 #[derive(Serialize, Deserialize)]
 pub struct SessionKeys {
-    /// Its addresses as they are configured.
+    /// The listener's configured addresses.
     listener: String,
-    /// Earlier versions send the hash of the authorities alone. It equals none of this version, so that no session that began
+    /// Earlier versions send only the hash of the authorities. It never equals a value of this version, so no session
     /// with a certificate is resumed.
     #[serde(rename = "client_ca")]
     client_auth: ClientAuthDigest,
-    keys: Vec<TicketKey>,
+    keys: Vec<ExportedTicketKey>,
 }
 
 fn client_auth(settings: &model::Tls, files: &TlsFiles) -> ClientAuthDigest {
@@ -199,7 +201,8 @@ impl CurrentTls {
             Some(reread) => builder.with_client_cert_verifier(Arc::clone(reread.value())),
         };
         let mut config = builder.with_cert_resolver(Arc::clone(&certificates) as Arc<dyn ResolvesServerCert>);
-        // A client of HTTP/1.0 may name it (`curl --http1.0` does), and is refused if nothing it names is known.
+        // A client of HTTP/1.0 may offer it (`curl --http1.0` does), and the handshake fails if none of its protocols
+        // is known.
         let protocols: &[&[u8]] = &[HTTP2_PROTOCOL, b"http/1.1", b"http/1.0"];
         let offered = if http2 { protocols } else { &protocols[1..] };
         config.alpn_protocols = offered.iter().map(|name| name.to_vec()).collect();
@@ -235,23 +238,23 @@ impl TlsContexts {
         Self(Arc::new(RwLock::new(contexts)))
     }
 
-    /// Replaces all of them. Connections keep what they began with.
+    /// Replaces all of them. Open connections keep their context.
     pub fn replace(&self, contexts: Vec<Option<Arc<TlsContext>>>) {
         *self.0.write() = contexts;
     }
 
-    /// That of the listener with this index.
+    /// The TLS of the listener with this index.
     pub(super) fn of(&self, listener: usize) -> Option<Arc<TlsContext>> {
         self.0.read().get(listener)?.clone()
     }
 
-    /// Each listener's index, and its TLS.
+    /// The TLS of each listener that has it, with the listener's index.
     pub fn all(&self) -> Vec<(usize, Arc<TlsContext>)> {
         let contexts = self.0.read();
         contexts.iter().enumerate().filter_map(|(index, context)| Some((index, context.clone()?))).collect()
     }
 
-    /// As [`TlsContext::facts`], of each listener that speaks TLS. `addresses`: those of each listener.
+    /// [`TlsContext::facts`] of each listener with TLS. `addresses`: of each listener.
     pub fn facts(&self, addresses: &[Vec<String>]) -> Vec<TlsFacts> {
         let facts = self.all().into_iter().map(|(index, context)| {
             let addresses = addresses.get(index).cloned().unwrap_or_default();
@@ -260,7 +263,7 @@ impl TlsContexts {
         facts.collect()
     }
 
-    /// As [`TlsContext::reload_changed_files`], of each.
+    /// [`TlsContext::reload_changed_files`] of each.
     pub fn reload_changed_files(&self) {
         for (_, context) in self.all() {
             context.reload_changed_files();

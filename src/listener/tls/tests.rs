@@ -1,4 +1,4 @@
-//! Handshakes with a context whose files change.
+//! Handshakes while the files of a context change.
 
 use std::{
     fs,
@@ -25,7 +25,7 @@ impl Files {
         Self(tempfile::tempdir().unwrap())
     }
 
-    /// Writes `NAME.pem` and `NAME.key`: a certificate for `hosts`, valid for so many days from yesterday on.
+    /// Writes `NAME.pem` and `NAME.key`: a certificate for `hosts`, valid for `days` from yesterday on.
     fn issue(&self, name: &str, hosts: &[&str], days: u64) -> model::CertificateFiles {
         let key = KeyPair::generate().unwrap();
         let hosts: Vec<_> = hosts.iter().map(|&host| host.to_owned()).collect();
@@ -39,7 +39,7 @@ impl Files {
         model::CertificateFiles { cert: path("pem"), key: path("key"), names: Vec::new() }
     }
 
-    /// Puts the file `from` in the place of `to`.
+    /// Copies the file `from` to `to`.
     fn put(&self, from: &str, to: &str) {
         fs::copy(self.0.path().join(from), self.0.path().join(to)).unwrap();
     }
@@ -60,7 +60,7 @@ fn requiring(settings: model::Tls) -> model::Tls {
     model::Tls { client_auth, ..settings }
 }
 
-/// Takes any certificate: the tests ask which one it was.
+/// Accepts any certificate: the tests check which one it was.
 #[derive(Debug)]
 struct TakeAny;
 
@@ -99,14 +99,14 @@ impl ServerCertVerifier for TakeAny {
     }
 }
 
-/// Remembers its sessions.
+/// A client that resumes its sessions.
 fn client(version: &'static SupportedProtocolVersion) -> Arc<ClientConfig> {
     let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()));
     let builder = builder.with_protocol_versions(&[version]).unwrap().dangerous();
     Arc::new(builder.with_custom_certificate_verifier(Arc::new(TakeAny)).with_no_client_auth())
 }
 
-/// Shakes hands: how, and the first name of the certificate that the client was shown.
+/// Does a handshake. Returns its kind, and the first name of the server's certificate.
 fn connect(context: &TlsContext, client: &Arc<ClientConfig>, name: &str) -> (HandshakeKind, String) {
     let name = ServerName::try_from(name.to_owned()).unwrap();
     let mut client = ClientConnection::new(Arc::clone(client), name).unwrap();
@@ -140,7 +140,7 @@ fn shown(context: &TlsContext, name: &str) -> String {
     connect(context, &client(&TLS13), name).1
 }
 
-/// As often as it takes until wrong files are an error.
+/// As often as necessary until wrong files are an error.
 fn reload(context: &TlsContext) {
     for _ in 0..3 {
         context.reload_changed_files();
@@ -166,11 +166,11 @@ fn a_client_is_shown_the_certificate_for_its_name() {
         ("Api.EXAMPLE.com", "api.example.com"),
         ("www.example.com", "*.example.com"),
         ("WWW.example.com", "*.example.com"),
-        // A wildcard stands for one label, and for one at least.
+        // A wildcard matches exactly one label.
         ("a.b.example.com", "first.test"),
         ("example.com", "first.test"),
         ("unknown.test", "first.test"),
-        // The first that has a name serves it.
+        // The first certificate with a name is used for it.
         ("first.test", "first.test"),
         ("again.test", "again.test"),
         // Clients send no server name for an address (RFC 6066, 3).
@@ -272,12 +272,12 @@ fn no_session_outlives_the_authorities_that_it_began_with() {
         let client = client(version);
         let kind = |context: &TlsContext| connect(context, &client, "a.test").0;
         assert_eq!([kind(&context), kind(&context)], [HandshakeKind::Full, HandshakeKind::Resumed]);
-        // Reread while it runs.
+        // A changed file.
         files.put("ca.pem", "ca1.pem");
         files.put("ca2.pem", "ca.pem");
         context.reload_changed_files();
         assert_eq!([kind(&context), kind(&context)], [HandshakeKind::Full, HandshakeKind::Resumed]);
-        // By a reload of the configuration, with the same authorities and with others.
+        // A reload of the configuration, with the same authorities and with others.
         let same = TlsContext::new(settings.clone(), true, Some(&context)).unwrap();
         assert_eq!(kind(&same), HandshakeKind::Resumed);
         files.put("ca1.pem", "ca.pem");
@@ -299,7 +299,7 @@ fn a_new_process_resumes_sessions_only_where_clients_are_asked_for_the_same() {
     let other = asking_for(&files.issue("ca2", &["ca.test"], 90), none.clone());
     let all = [&none, &optional, &requiring(optional.clone()), &other, &requiring(other.clone())];
     let listener = Listener::plain(([127, 0, 0, 1], 443).into());
-    // By the keys that the process with `old` sends.
+    // The kind of handshake with `new`, after the process with `old` has sent its keys.
     let kind = |version, old: &model::Tls, new: &model::Tls, sent: &dyn Fn(&mut Value)| {
         let [old, new] = [old, new].map(|of| TlsContext::new(of.clone(), true, None).unwrap());
         let client = client(version);
@@ -317,7 +317,7 @@ fn a_new_process_resumes_sessions_only_where_clients_are_asked_for_the_same() {
                 assert_eq!(found, expected, "{version:?}: {:?}, {:?}", old.client_auth, new.client_auth);
             }
         }
-        // As versions before this one sent them.
+        // As sent by previous versions.
         for (settings, expected) in
             [(&none, HandshakeKind::Resumed), (&optional, HandshakeKind::Full), (all[2], HandshakeKind::Full)]
         {

@@ -1,4 +1,4 @@
-//! Session tickets (RFC 5077, RFC 8446 4.6.1): a client that comes again within twelve hours shakes hands without a
+//! Session tickets (RFC 5077, RFC 8446 4.6.1): a client that returns within twelve hours resumes its session without a
 //! signature.
 
 use std::{
@@ -16,33 +16,32 @@ use rustls::server::ProducesTickets;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-/// A key makes tickets for this long, and reads them for as long again.
+/// A key issues tickets for this long, and decrypts them for as long again.
 const ROTATION: Duration = Duration::from_secs(6 * 60 * 60);
 const NAME_LEN: usize = 16;
 const SECRET_LEN: usize = 32;
 
-/// Makes and reads the session tickets of one listener.
+/// Issues and decrypts the session tickets of one listener.
 ///
-/// A ticket is the name of its key, a nonce, and the session sealed by AES-256-GCM. rustls has the like, but keeps its
-/// keys to itself: a new process could not read the tickets of the one that it replaces.
+/// A ticket is the name of its key, a nonce, and the session sealed by AES-256-GCM. rustls has the same, but does not
+/// export its keys: a new process could not decrypt the tickets of the one that it replaces.
 pub(super) struct Tickets {
-    keys: RwLock<Keys>,
+    keys: RwLock<TicketKeys>,
 }
 
-struct Keys {
-    current: Key,
-    previous: Option<Key>,
+struct TicketKeys {
+    current: TicketKey,
+    previous: Option<TicketKey>,
 }
 
-struct Key {
+struct TicketKey {
     name: [u8; NAME_LEN],
     secret: Zeroizing<[u8; SECRET_LEN]>,
     cipher: RandomizedNonceKey,
     since: Instant,
 }
 
-impl Key {
-    /// A new one.
+impl TicketKey {
     fn generate() -> Result<Self, Unspecified> {
         let mut name = [0; NAME_LEN];
         let mut secret = Zeroizing::new([0; SECRET_LEN]);
@@ -61,9 +60,9 @@ impl Key {
     }
 }
 
-/// A key, for a new process that goes on with the sessions of this one. Secret: with it their traffic can be read.
+/// A key, for a new process that resumes the sessions of this one. Secret: with it their traffic can be decrypted.
 #[derive(Serialize, Deserialize)]
-pub struct TicketKey {
+pub struct ExportedTicketKey {
     name: [u8; NAME_LEN],
     secret: Zeroizing<[u8; SECRET_LEN]>,
     /// In seconds.
@@ -76,14 +75,14 @@ impl Tickets {
     /// # Errors
     /// The system has no random numbers.
     pub(super) fn new() -> Result<Self, Unspecified> {
-        Ok(Self { keys: RwLock::new(Keys { current: Key::generate()?, previous: None }) })
+        Ok(Self { keys: RwLock::new(TicketKeys { current: TicketKey::generate()?, previous: None }) })
     }
 
     /// The keys, the newest first.
-    pub(super) fn export(&self) -> Vec<TicketKey> {
+    pub(super) fn export(&self) -> Vec<ExportedTicketKey> {
         let keys = self.keys.read();
         let all = [Some(&keys.current), keys.previous.as_ref()].into_iter().flatten();
-        all.map(|Key { name, secret, since, .. }| TicketKey {
+        all.map(|TicketKey { name, secret, since, .. }| ExportedTicketKey {
             name: *name,
             secret: secret.clone(),
             age: since.elapsed().as_secs(),
@@ -91,28 +90,29 @@ impl Tickets {
         .collect()
     }
 
-    /// Goes on with the keys of another process, in the order of [`Tickets::export`]. What is no key is left out.
-    pub(super) fn import(&self, keys: &[TicketKey]) {
-        let keys = keys.iter().filter_map(|TicketKey { name, secret, age }| {
+    /// Replaces the keys by the ones of another process, in the order of [`Tickets::export`]. An invalid key is left
+    /// out.
+    pub(super) fn import(&self, keys: &[ExportedTicketKey]) {
+        let keys = keys.iter().filter_map(|ExportedTicketKey { name, secret, age }| {
             let since = Instant::now().checked_sub(Duration::from_secs(*age))?;
-            Key::new(*name, secret.clone(), since).ok()
+            TicketKey::new(*name, secret.clone(), since).ok()
         });
         let mut keys = keys.fuse();
         if let Some(current) = keys.next() {
-            *self.keys.write() = Keys { current, previous: keys.next() };
+            *self.keys.write() = TicketKeys { current, previous: keys.next() };
         }
     }
 
     /// Replaces the key when it is due.
     fn rotate(&self, now: Instant) {
-        let is_due = |keys: &Keys| now.saturating_duration_since(keys.current.since) >= ROTATION;
+        let is_due = |keys: &TicketKeys| now.saturating_duration_since(keys.current.since) >= ROTATION;
         if !is_due(&self.keys.read()) {
             return;
         }
         let mut keys = self.keys.write();
-        // Another worker may have come first. Without random numbers the old key goes on.
+        // Another worker may have been first. Without random numbers the old key remains in use.
         if is_due(&keys)
-            && let Ok(next) = Key::generate()
+            && let Ok(next) = TicketKey::generate()
         {
             let last = std::mem::replace(&mut keys.current, next);
             keys.previous = Some(last);
@@ -120,8 +120,8 @@ impl Tickets {
     }
 }
 
-impl Keys {
-    fn named(&self, name: &[u8]) -> Option<&Key> {
+impl TicketKeys {
+    fn named(&self, name: &[u8]) -> Option<&TicketKey> {
         [Some(&self.current), self.previous.as_ref()].into_iter().flatten().find(|key| key.name == name)
     }
 }
@@ -139,7 +139,7 @@ impl ProducesTickets for Tickets {
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
         self.rotate(Instant::now());
         let keys = self.keys.read();
-        let Key { name, cipher, .. } = &keys.current;
+        let TicketKey { name, cipher, .. } = &keys.current;
         let mut sealed = plain.to_vec();
         let nonce = cipher.seal_in_place_append_tag(Aad::from(name), &mut sealed).ok()?;
         Some([&name[..], nonce.as_ref(), &sealed].concat())
@@ -150,7 +150,7 @@ impl ProducesTickets for Tickets {
         let (nonce, sealed) = rest.split_at_checked(NONCE_LEN)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
         let keys = self.keys.read();
-        let Key { name, cipher, since, .. } = keys.named(name)?;
+        let TicketKey { name, cipher, since, .. } = keys.named(name)?;
         if since.elapsed() >= 2 * ROTATION {
             return None;
         }
@@ -197,7 +197,7 @@ mod tests {
         one.rotate(Instant::now() + ROTATION);
         let second = one.encrypt(b"session").unwrap();
         let sent = serde_json::to_string(&one.export()).unwrap();
-        other.import(&serde_json::from_str::<Vec<TicketKey>>(&sent).unwrap());
+        other.import(&serde_json::from_str::<Vec<ExportedTicketKey>>(&sent).unwrap());
         for ticket in [first, second, one.encrypt(b"session").unwrap()] {
             assert_eq!(other.decrypt(&ticket).unwrap(), b"session");
         }

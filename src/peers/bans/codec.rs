@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::change_log::Version;
-use crate::abuse::bans::{Ban, BanChange, Key};
+use crate::abuse::bans::{Ban, BanChange, BannedKey};
 
 /// Bytes of a reason, and of who gave a ban. More than any instance writes.
 const MAX_TEXT: usize = 1_024;
@@ -45,7 +45,7 @@ pub(super) fn parse(message: &[u8], now: i64) -> Option<(Version, BanChange)> {
             let (key, is_shadow) = parse_id(ban)?;
             BanChange::Dropped { key, is_shadow }
         }
-        ["lifted", key] => BanChange::Lifted(Key::from_canonical(key)?),
+        ["lifted", key] => BanChange::Lifted(BannedKey::from_canonical(key)?),
         _ => return None,
     };
     Some((version, change))
@@ -63,7 +63,14 @@ pub(super) fn parse_ban(ban: &str, ends: i64, details: &str, redis_now: i64, now
     ban_of(key, is_shadow, now.checked_sub(ago)?, now.checked_add(left)?, level, description)
 }
 
-fn ban_of(key: Key, is_shadow: bool, since: i64, until: i64, level: &str, description: &str) -> Option<Ban> {
+fn ban_of(
+    key: BannedKey,
+    is_shadow: bool,
+    since: i64,
+    until: i64,
+    level: &str,
+    description: &str,
+) -> Option<Ban> {
     let Description { reason, by } = serde_json::from_str(description).ok()?;
     let is_short = reason.len() <= MAX_TEXT && by.len() <= MAX_TEXT;
     is_short.then_some(Ban { key, since, until, reason, by, level: level.parse().ok()?, is_shadow })
@@ -74,14 +81,14 @@ pub(super) fn mode(is_shadow: bool) -> &'static str {
     if is_shadow { "s" } else { "e" }
 }
 
-fn parse_id(ban: &str) -> Option<(Key, bool)> {
+fn parse_id(ban: &str) -> Option<(BannedKey, bool)> {
     let (mode, key) = ban.split_once(' ')?;
     let is_shadow = match mode {
         "e" => false,
         "s" => true,
         _ => return None,
     };
-    Some((Key::from_canonical(key)?, is_shadow))
+    Some((BannedKey::from_canonical(key)?, is_shadow))
 }
 
 fn parse_span(text: &str) -> Option<i64> {
@@ -105,7 +112,7 @@ mod tests {
         assert_eq!((ban.until, ban.since, ban.level, ban.is_shadow), (NOW + 5_000_000, NOW - 1, 3, true));
         assert_eq!((ban.reason.as_str(), ban.by.as_str()), ("20 denied\nrequests", "bans.hammering"));
         let lifted = parse(br#"["a1","8","lifted","ip:10.0.0.0/8"]"#, NOW).unwrap().1;
-        assert_eq!(lifted, BanChange::Lifted(Key::from_canonical("ip:10.0.0.0/8").unwrap()));
+        assert_eq!(lifted, BanChange::Lifted(BannedKey::from_canonical("ip:10.0.0.0/8").unwrap()));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::{
     keys::BanKeys,
 };
 use crate::{
-    abuse::bans::{Ban, Key},
+    abuse::bans::{Ban, BannedKey},
     peers::time::unix_micros,
     store::redis::RoutedConnection,
 };
@@ -33,7 +33,7 @@ pub(super) struct SnapshotPage {
 pub(in crate::peers) async fn count_bans(
     connection: &mut impl ConnectionLike,
     prefix: &str,
-    key: &Key,
+    key: &BannedKey,
 ) -> RedisResult<u64> {
     let [ends, ..] = BanKeys::new(prefix).all;
     let mut pipeline = redis::pipe();

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     abuse::{
         Pending,
-        bans::{Ban, BanUpdate, Key, MAX_BANS, Offense},
+        bans::{Ban, BanUpdate, BannedKey, MAX_BANS, Offense},
     },
     store::redis::RoutedConnection,
 };
@@ -86,7 +86,7 @@ pub(super) async fn send_updates(
     Ok(Outcome { changes, refused, issued: Vec::new() })
 }
 
-fn push_end(call: &mut ScriptInvocation<'_>, action: &str, key: &Key, ago: i64) {
+fn push_end(call: &mut ScriptInvocation<'_>, action: &str, key: &BannedKey, ago: i64) {
     call.arg(action).arg(key.to_string()).arg("").arg(0).arg(ago).arg(0).arg("").arg("");
 }
 

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 
 use super::{super::bans, Scope, read, unblock, users};
 use crate::{
-    abuse::{Archive, ChangesPage, PeerView, UserAddresses, bans::Key},
+    abuse::{Archive, ChangesPage, PeerView, UserAddresses, bans::BannedKey},
     limit::Unavailable,
 };
 
@@ -90,7 +90,7 @@ where
         .await
     }
 
-    async fn bans(&self, key: &Key) -> Result<u64, Unavailable> {
+    async fn bans(&self, key: &BannedKey) -> Result<u64, Unavailable> {
         let place = bans::key(self.scope.prefix());
         self.run(place, async |connection| bans::count_bans(connection, self.scope.prefix(), key).await).await
     }

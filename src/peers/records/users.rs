@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     abuse::{
-        self, ADDRESSES_PER_USER, ClientRegistry, PendingUpdate, UserAddress, UserAddresses,
+        self, ADDRESSES_PER_USER, ClientRegistry, DeniedAddress, PendingUpdate, UserAddresses,
         UserDenialCounts, UserDenials,
     },
     peers::time::{Clocks, RunningTime, unix_micros},
@@ -128,7 +128,7 @@ fn add(
     instance: u32,
     clocks: Clocks,
 ) {
-    let UserAddress { address, denied, verified, last } = update.user_address;
+    let DeniedAddress { address, denied, verified, last } = update.user_address;
     let (address, last, ends) = (encoded(address), clocks.to_redis(last), clocks.to_redis(update.ends));
     let index = user.iter().position(|known| known.address == address).unwrap_or_else(|| {
         user.push(StoredAddress { address, denied: UserDenialCounts::default(), last, ends });
@@ -222,7 +222,7 @@ pub(super) async fn read_addresses(
     for known in known.filter(|known| known.ends > clocks.redis) {
         let Some(address) = known.address() else { continue };
         let last = clocks.to_own(known.last);
-        let seen = |UserDenials { denied, verified }| UserAddress { address, denied, verified, last };
+        let seen = |UserDenials { denied, verified }| DeniedAddress { address, denied, verified, last };
         addresses.own.extend(known.denied.of(scope.instance).map(seen));
         let others = known.denied.of_others(scope.instance).map(seen);
         match known.denied.is_summed_up(scope.instance) {

@@ -118,7 +118,7 @@ fn hosts_are_exact_or_below_a_suffix() {
     ] {
         assert_eq!(find(&routes, &Method::GET, host, "/", &[]), found, "{host}");
     }
-    // A request without host takes no route that asks for one.
+    // A request without host does not match a route with hosts.
     let target =
         Target::parse(&Method::GET, &Uri::from_static("/"), Version::HTTP_10, &HeaderMap::new()).unwrap();
     assert!(Router::new(&routes).find(&Method::GET, &target, &HeaderMap::new()).is_err());
@@ -277,8 +277,8 @@ fn dot_segments_never_lead_around_a_route() {
 
 #[test]
 fn partial_readings_count_too() {
-    // With all liberties this is /p/q/r, literally it is /p%2Fq//r: both take the last route.
-    // An origin that merges slashes without decoding them reads /p%2Fq/r, which is the first route's.
+    // With all liberties this is /p/q/r, literally it is /p%2Fq//r: both match the last route. An origin that merges
+    // slashes without decoding them reads /p%2Fq/r, which matches the first route.
     let routes = ["/{a}/{b}", "/*"].map(route);
     assert_eq!(get(&routes, "/p%2Fq//r"), Err(400));
     assert_eq!(get(&routes, "/p/q//r"), Ok(1));
@@ -366,7 +366,7 @@ fn any_route() -> impl Strategy<Value = Route> {
     (
         select(paths.to_vec()),
         select(&MATCHINGS[..]),
-        // Half of all routes are for any host.
+        // Half of the routes are for any host.
         prop::option::of(prop::collection::vec(select(hosts.to_vec()), 1..3)),
         0..12_u8,
     )
@@ -436,7 +436,7 @@ fn expressions_match_as_the_route_compares() {
         ("/filesx", Err(404)),
         ("/a/index.php", Ok(3)),
         ("/a/index.PHP", Err(404)),
-        // Whatever else an origin may read there must lead to the same route.
+        // Every other interpretation must lead to the same route.
         ("/a;/index.php", Ok(3)),
         ("/a/index.php;x", Err(404)),
         ("/v1%2Fitems", Err(404)),
@@ -449,7 +449,7 @@ fn expressions_match_as_the_route_compares() {
     }
     let longest = format!("/files/{}", "a".repeat(MAX_SEARCHED_PATH - 7));
     assert_eq!([get(&routes, &longest), get(&routes, &format!("{longest}a"))], [Ok(2), Err(414)]);
-    // Each other reading of the path would be searched, too.
+    // Each additional reading of the path would be searched, too.
     let half = format!("/files//{}", "a".repeat(MAX_SEARCHED_PATH / 2 - 8));
     assert_eq!([get(&routes, &half), get(&routes, &format!("{half}a"))], [Ok(2), Err(414)]);
     for routes in [[route("/*"), with("~^/a", STRICT)], [route("/files/*"), route("/*")]] {

@@ -424,7 +424,7 @@ impl Inner {
             Ok(discarded) => {
                 breaker.succeeded();
                 self.node.decisions.fetch_add(size as u64, Relaxed);
-                metrics.answered(size, begun.elapsed(), *discarded);
+                metrics.replied(size, begun.elapsed(), *discarded);
             }
             // The node answers, and its requests go elsewhere.
             Err(failure) if failure.reroute.is_some() => breaker.succeeded(),

@@ -5,7 +5,7 @@ use std::{io, net::TcpListener, sync::Arc, time::Duration};
 use bb8_redis::redis::RedisResult;
 use serde_json::{Value, json};
 use tollgate::{
-    abuse::{self, AuditLog, ClientRegistry, Collector, Denial, Recorder, RequestLine, bans::BanTable},
+    abuse::{self, AuditLog, ClientRegistry, Collector, DenialReport, Recorder, RequestLine, bans::BanTable},
     admin::{self, AdminHandle, Readiness},
     config::{self, model},
     identity::{AccessRules, Verifier},
@@ -116,7 +116,7 @@ impl Instance {
             metrics,
             readiness: Arc::new(Readiness::default()),
             events: Events::new(),
-            warnings: tollgate::telemetry::diagnostics::Warnings::default(),
+            warnings: tollgate::telemetry::diagnostics::SharedWarnings::default(),
             clock: Arc::clone(&clock),
             facts: admin::ProcessFacts::default(),
             store_facts: admin::StoreFactsSources { memory: Box::new(Default::default), shared: None },
@@ -147,7 +147,7 @@ impl Instance {
     fn deny_user(&self, address: &str, user: &str, is_user_verified: bool, policy: usize) {
         let now = self.clock.now();
         let identifier = if policy == 0 { format!("ip:{address}") } else { format!("user:{user}") };
-        let denial = Denial {
+        let denial = DenialReport {
             address,
             policy,
             identifier: &identifier,

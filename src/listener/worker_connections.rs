@@ -21,56 +21,56 @@ use crate::{
     telemetry::metrics::{ConnectionRefusal, CutOff, IdleClosure, ThreadMetrics},
 };
 
-/// How long a connection that was accepted just before the drain has to send its first request.
+/// Time for the first request of a connection that was accepted just before the drain.
 const FIRST_REQUEST: Duration = Duration::from_millis(100);
 
-/// Connections looked at in one go where all are: meanwhile no request is served.
+/// Connections checked at a time in a loop over all of them: no request is served meanwhile.
 const MAX_AT_ONCE: usize = 256;
 
-/// What all HTTP/2 connections of the process may hold of responses whose clients make no room for them. What comes beyond closes
-/// connections: of the address that most is held for, the one that most is held for.
-const MOST_HELD: u64 = 128 << 20;
+/// Response bytes that all HTTP/2 connections of the process may buffer for clients that do not read. Beyond that,
+/// connections are closed: of the address with most buffered bytes, the connection with most.
+const MAX_BUFFERED: u64 = 128 << 20;
 
-/// What is held.
-static HELD: AtomicU64 = AtomicU64::new(0);
+/// Buffered bytes of the process.
+static BUFFERED: AtomicU64 = AtomicU64::new(0);
 
 /// The open connections of one worker, so that they can be closed, drained or aborted.
 #[derive(Debug)]
-pub(super) struct Connections {
+pub(super) struct WorkerConnections {
     worker: usize,
-    /// The connections of all workers.
+    /// All connections of the process.
     table: Arc<ConnectionTable>,
     metrics: Arc<ThreadMetrics>,
     open: RefCell<Slab<OpenConnection>>,
-    /// The number of the connection that came last.
+    /// The number of the newest connection.
     last: Cell<u64>,
-    /// Of the open ones, those that carry tunnels alone.
+    /// Open connections that carry only tunnels.
     only_tunnels: Cell<usize>,
-    /// Notified when a connection has closed, or carries tunnels alone.
+    /// Notified when a connection has closed, or carries only tunnels.
     closed: Notify,
 }
 
 #[derive(Debug)]
 struct OpenConnection {
-    /// No other connection of this worker ever has it.
+    /// Unique among all connections that this worker ever had.
     number: u64,
     timer: Rc<PhaseTimer>,
-    /// The task that serves it, once it runs.
+    /// The task that serves the connection, once it runs.
     task: Option<AbortHandle>,
-    /// The client's address, if its connections are limited and it is known.
+    /// The client's address, if it is known and its connections are limited.
     address: Option<IpAddr>,
-    /// It closes after its next response, because its address is banned.
+    /// The connection closes after its next response, because its address is banned.
     is_banned: bool,
-    /// What comes before the first request is not done yet.
+    /// PROXY header and TLS handshake are not complete yet.
     is_opening: bool,
-    /// Bytes of responses that are held until the client makes room for them.
-    held: u64,
-    /// It is to be closed, because too much is held.
+    /// Response bytes that are buffered because the client does not read.
+    buffered: u64,
+    /// The connection has to close, because too much is buffered.
     is_shed: bool,
 }
 
-impl Connections {
-    /// Those of `worker`, among all in `table`.
+impl WorkerConnections {
+    /// Of `worker`, in the process' `table`.
     pub(super) fn new(worker: usize, table: Arc<ConnectionTable>, metrics: Arc<ThreadMetrics>) -> Rc<Self> {
         let open = RefCell::default();
         Rc::new(Self {
@@ -87,7 +87,7 @@ impl Connections {
     /// Registers a connection until the guard is dropped.
     ///
     /// # Errors
-    /// There are too many: it has to be closed.
+    /// There are too many connections: this one has to be closed.
     pub(super) fn register(
         self: &Rc<Self>,
         timer: &Rc<PhaseTimer>,
@@ -104,7 +104,7 @@ impl Connections {
             address: None,
             is_banned: false,
             is_opening: true,
-            held: 0,
+            buffered: 0,
             is_shed: false,
         });
         drop(open);
@@ -115,27 +115,27 @@ impl Connections {
             entry,
             is_idle: Cell::new(true),
             has_only_tunnels: Cell::new(false),
-            held: Cell::new(0),
+            buffered: Cell::new(0),
         };
         registered.note(client);
         Ok(Rc::new(registered))
     }
 
-    /// Has an idle connection closed, because no file descriptor is left. Whether there was one.
+    /// Closes an idle connection, because no file descriptor is left. Returns whether there was one.
     pub(super) fn make_room(&self) -> bool {
         self.table.make_room()
     }
 
-    /// Closes each connection that has to make room for another, until no more can have to.
+    /// Closes each connection that `evictions` names, until the channel is closed.
     pub(super) async fn close_evicted(self: Rc<Self>, mut evictions: Evictions) {
         while let Some(Owner { key, number, .. }) = evictions.recv().await {
             let open = self.open.borrow();
-            // It may have closed in the meantime.
+            // The connection may have closed in the meantime.
             let Some(connection) = open.get(key).filter(|connection| connection.number == number) else {
                 continue;
             };
             self.metrics.idle_closed(IdleClosure::Replaced).inc();
-            // A drain would wait for the end of a handshake, or of a head.
+            // A drain would wait for the end of the handshake or of the request head.
             let has_begun = connection.is_opening || connection.timer.phase() == Phase::RequestHead;
             match &connection.task {
                 Some(task) if has_begun => task.abort(),
@@ -144,7 +144,7 @@ impl Connections {
         }
     }
 
-    /// Closes the connections of each client that `is_banned`. A request in flight is answered before.
+    /// Closes the connections of each client that `is_banned`. A request in flight still gets its response.
     pub(super) async fn close_banned(&self, is_banned: impl Fn(IpAddr) -> bool) {
         let mut from = 0;
         while from < self.open.borrow().capacity() {
@@ -165,31 +165,31 @@ impl Connections {
         }
     }
 
-    /// Closes connections while too much is held for clients that make no room for it.
+    /// Closes connections while too many response bytes are buffered.
     pub(super) fn shed(&self) {
         for _ in 0..MAX_AT_ONCE {
-            if HELD.load(Relaxed) <= MOST_HELD || !self.shed_one() {
+            if BUFFERED.load(Relaxed) <= MAX_BUFFERED || !self.shed_one() {
                 break;
             }
         }
     }
 
-    /// Whether there was one.
+    /// Returns whether there was a connection to close.
     fn shed_one(&self) -> bool {
         let mut open = self.open.borrow_mut();
         let mut by_address = HashMap::<_, u64, foldhash::fast::RandomState>::default();
-        let holding = || open.iter().filter(|(_, connection)| connection.held > 0 && !connection.is_shed);
+        let holding = || open.iter().filter(|(_, connection)| connection.buffered > 0 && !connection.is_shed);
         for (_, connection) in holding() {
-            *by_address.entry(connection.address).or_default() += connection.held;
+            *by_address.entry(connection.address).or_default() += connection.buffered;
         }
-        // One without an address stands for many clients.
-        let heaviest = by_address.iter().max_by_key(|(address, held)| (address.is_some(), **held));
+        // A connection without an address may have many clients behind it, so it is chosen last.
+        let heaviest = by_address.iter().max_by_key(|(address, buffered)| (address.is_some(), **buffered));
         let Some((&address, _)) = heaviest else { return false };
         let of_it = holding().filter(|(_, connection)| connection.address == address);
-        let Some((key, _)) = of_it.max_by_key(|(_, connection)| connection.held) else { return false };
+        let Some((key, _)) = of_it.max_by_key(|(_, connection)| connection.buffered) else { return false };
         let connection = &mut open[key];
         connection.is_shed = true;
-        HELD.fetch_sub(std::mem::take(&mut connection.held), Relaxed);
+        BUFFERED.fetch_sub(std::mem::take(&mut connection.buffered), Relaxed);
         connection.timer.wake();
         true
     }
@@ -204,14 +204,15 @@ impl Connections {
         self.open.borrow().iter().for_each(|(_, open)| open.timer.announce_close());
     }
 
-    /// Ends each connection after its request in flight. Ready once all are closed, but for those that carry tunnels alone.
+    /// Closes each connection after its request in flight. Ready once all are closed, except connections that carry
+    /// only tunnels.
     pub(super) async fn drain(&self) {
         for (_, OpenConnection { timer, .. }) in self.open.borrow().iter() {
             if timer.phase() != Phase::FirstRequest {
                 timer.drain();
             }
         }
-        // A connection that was accepted last is not closed while its first request is on its way.
+        // A connection that was just accepted is not closed while its first request is on its way.
         tokio::time::sleep(FIRST_REQUEST).await;
         for (_, OpenConnection { timer, .. }) in self.open.borrow().iter() {
             timer.drain();
@@ -221,14 +222,14 @@ impl Connections {
         }
     }
 
-    /// Ready once no connection carries tunnels alone.
+    /// Ready once no connection carries only tunnels.
     pub(super) async fn tunnels_closed(&self) {
         while self.only_tunnels.get() > 0 {
             self.closed.notified().await;
         }
     }
 
-    /// Aborts all connections, as if their clients had gone away.
+    /// Aborts all connections, as if their clients had disconnected.
     pub(super) async fn abort(&self) {
         let tasks: Vec<AbortHandle> =
             self.open.borrow().iter().filter_map(|(_, open)| open.task.clone()).collect();
@@ -236,7 +237,7 @@ impl Connections {
         self.all_closed().await;
     }
 
-    /// Ready once all are closed.
+    /// Ready once all connections are closed.
     pub(super) async fn all_closed(&self) {
         while !self.open.borrow().is_empty() {
             self.closed.notified().await;
@@ -244,70 +245,71 @@ impl Connections {
     }
 }
 
-/// A connection's entry in [`Connections`], until dropped.
+/// A connection's entry in [`WorkerConnections`], until dropped.
 #[derive(Debug)]
 pub(super) struct RegisteredConnection {
-    connections: Rc<Connections>,
+    connections: Rc<WorkerConnections>,
     key: usize,
     entry: TableEntry,
-    /// Whether it is known to have no request in flight.
+    /// Whether the connection is known to have no request in flight.
     is_idle: Cell<bool>,
     has_only_tunnels: Cell<bool>,
-    /// As last set.
-    held: Cell<u64>,
+    /// As last set by [`RegisteredConnection::set_buffered`].
+    buffered: Cell<u64>,
 }
 
 impl RegisteredConnection {
-    /// Sets the task that serves it.
+    /// Sets the task that serves the connection.
     pub(super) fn set_task(&self, task: AbortHandle) {
         self.update(|connection| connection.task = Some(task));
     }
 
-    /// The PROXY header has told whose connection it is.
+    /// Sets the client that the PROXY header names.
     ///
     /// # Errors
-    /// It has to be closed.
+    /// The connection has to be closed.
     pub(super) fn set_client(&self, client: Client) -> Result<(), ConnectionRefusal> {
         self.connections.table.set_client(&self.entry, client)?;
         self.note(client);
         Ok(())
     }
 
-    /// What comes before the first request is done.
+    /// PROXY header and TLS handshake are complete.
     pub(super) fn set_opened(&self) {
         self.update(|connection| connection.is_opening = false);
     }
 
-    /// Whether its client is banned, so that it closes after its next response.
+    /// Whether the client is banned, so that the connection closes after its next response.
     pub(super) fn is_banned(&self) -> bool {
         self.connections.open.borrow().get(self.key).is_some_and(|connection| connection.is_banned)
     }
 
-    /// Counts a client that was too slow, once its request is over.
+    /// Counts a client that was too slow, after its request has ended.
     pub(super) fn count_cut_off(&self, cut_off: CutOff) {
         self.connections.metrics.cut_offs().counter(cut_off).inc();
     }
 
-    /// No request is in flight, nor has one begun to come: it may make room for another connection.
+    /// Marks the connection as idle: no request is in flight or arriving, so that it may make room for another
+    /// connection.
     pub(super) fn set_idle(&self) {
         if !self.is_idle.replace(true) {
             self.connections.table.set_idle(&self.entry);
         }
     }
 
-    /// Whether it may make room for another connection.
+    /// Whether the connection may make room for another.
     pub(super) fn is_idle(&self) -> bool {
         self.is_idle.get()
     }
 
-    /// A request has come.
+    /// Marks the connection as busy: a request has arrived.
     pub(super) fn set_busy(&self) {
         if self.is_idle.replace(false) {
             self.connections.table.set_busy(&self.entry);
         }
     }
 
-    /// Sets whether it carries tunnels alone, for which a drain does not wait.
+    /// Sets whether the connection carries only tunnels. A drain does not wait for such a connection.
     pub(super) fn set_has_only_tunnels(&self, has_only_tunnels: bool) {
         let (is, was) = (has_only_tunnels, self.has_only_tunnels.replace(has_only_tunnels));
         let count = &self.connections.only_tunnels;
@@ -317,22 +319,22 @@ impl RegisteredConnection {
         }
     }
 
-    /// So much is held of responses until the client makes room for it.
-    pub(super) fn set_held(&self, bytes: u64) {
-        if self.held.replace(bytes) == bytes {
+    /// Sets the response bytes that are buffered because the client does not read.
+    pub(super) fn set_buffered(&self, bytes: u64) {
+        if self.buffered.replace(bytes) == bytes {
             return;
         }
         self.update(|connection| {
             if !connection.is_shed {
-                HELD.fetch_add(bytes.wrapping_sub(connection.held), Relaxed);
-                connection.held = bytes;
+                BUFFERED.fetch_add(bytes.wrapping_sub(connection.buffered), Relaxed);
+                connection.buffered = bytes;
             }
         });
     }
 
-    /// Whether it is to be closed, because too much is held.
+    /// Whether the connection has to close, because too much is buffered.
     pub(super) fn is_shed(&self) -> bool {
-        self.held.get() > 0
+        self.buffered.get() > 0
             && self.connections.open.borrow().get(self.key).is_some_and(|connection| connection.is_shed)
     }
 
@@ -358,7 +360,7 @@ impl RegisteredConnection {
 impl Drop for RegisteredConnection {
     fn drop(&mut self) {
         self.set_has_only_tunnels(false);
-        self.set_held(0);
+        self.set_buffered(0);
         self.connections.open.borrow_mut().remove(self.key);
         self.connections.table.remove(&self.entry);
         self.connections.closed.notify_one();
