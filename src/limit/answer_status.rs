@@ -1,21 +1,21 @@
-//! How an upstream's answer says that a request went.
+//! The outcome of a request, by the upstream's response.
 
 use http::StatusCode;
 
-/// The status of an answer.
+/// The status of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnswerStatus {
-    /// Of HTTP.
+    /// The HTTP status.
     pub http: StatusCode,
-    /// Of gRPC.
+    /// The gRPC status.
     pub grpc: GrpcOutcome,
 }
 
-/// What is known of a call's `grpc-status`.
+/// The known outcome of a gRPC call, by `grpc-status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GrpcOutcome {
-    /// It may come in the trailers.
+    /// It may follow in the trailers.
     Pending,
-    /// The answer has it, or has none.
+    /// The response has this `grpc-status`, or none.
     Known(Option<u32>),
 }
