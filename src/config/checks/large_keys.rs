@@ -21,7 +21,7 @@ const REDIS_ENTRY: u64 = 2 * 100;
 
 /// If fewer keys fit, an attacker with a few addresses fills the memory.
 const FEW_KEYS: u64 = 1_000;
-/// A key that takes more in Redis is warned about: what Redis may take is not known here.
+/// A larger key in Redis is warned about, because the memory of Redis is not known here.
 const LARGE_REDIS_KEY: u64 = 1 << 20;
 /// The share of the budget that the log of one key may take.
 const LOG_SHARE: u64 = 8;

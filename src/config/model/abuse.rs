@@ -1,4 +1,4 @@
-//! What is recorded about limited clients, and who is banned for being denied too often.
+//! Records of limited clients, and bans of clients that are denied too often.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub struct BanRule {
     /// The policies whose denials count, by index. `None`: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policies: Option<Vec<usize>>,
-    /// How many denied requests in how long lead to a ban.
+    /// The number of denied requests, and the window, that lead to a ban.
     pub after: Rate,
     /// How long the first ban lasts.
     #[serde(rename = "for", serialize_with = "serialize::duration")]
@@ -35,7 +35,7 @@ pub struct BanRule {
     pub mode: Mode,
     /// Clients that the rule does not apply to.
     pub exempt: Vec<Condition>,
-    /// The reply to a banned client.
+    /// The response to a banned client.
     pub reply: DenialReply,
 }
 

@@ -61,7 +61,7 @@ impl Algorithm {
         matches!(self, Self::Concurrency | Self::Distinct)
     }
 
-    /// The help where it is missing.
+    /// The help where `algorithm` is missing.
     pub(in crate::config) fn one_of() -> String {
         format!("one of {}", Self::ALL.map(|(name, _)| name).join(", "))
     }

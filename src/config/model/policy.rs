@@ -91,7 +91,7 @@ impl Policy {
 pub enum Cost {
     /// At least 1.
     Fixed(u64),
-    /// What a trusted proxy says, at least 1 and at most `max`; else `default`.
+    /// The value of a trusted proxy's header, at least 1 and at most `max`; without it `default`.
     Header {
         #[serde(rename = "header", serialize_with = "serialize::displayed")]
         name: HeaderName,
@@ -155,7 +155,7 @@ impl Statuses {
     }
 }
 
-/// What selects clients for an exemption or an override. Only verified values match, and fields from trusted proxies.
+/// Selects clients for an exemption or an override. Only verified values match, and headers from trusted proxies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Condition {
     Address(IpNet),
@@ -165,7 +165,7 @@ pub enum Condition {
         claim: String,
         value: String,
     },
-    /// A trusted proxy sent this field with this value.
+    /// A trusted proxy sent this header with this value.
     Header {
         name: HeaderName,
         value: HeaderValue,
@@ -216,7 +216,7 @@ pub enum KeyPart {
     Global,
 }
 
-/// What happens to a request without the identifier.
+/// The treatment of a request that lacks a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Word)]
 pub enum Missing {
     Skip,
@@ -234,7 +234,7 @@ pub struct Rate {
     pub window: Duration,
 }
 
-/// What a policy does while the store is unavailable.
+/// The treatment of requests while the store is unavailable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Word)]
 pub enum OnStoreError {
     /// Each instance enforces its share in memory.

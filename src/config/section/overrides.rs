@@ -1,4 +1,4 @@
-//! `exempt` and `overrides`: clients that a policy does not apply to, or with other limits.
+//! `exempt` and `overrides`: clients without a limit, or with other limits.
 
 use super::{
     cost::{never_admitted, warn_above},
@@ -23,7 +23,7 @@ pub(super) fn exempt(value: Option<Cursor<'_>>, identity: IdentitySources) -> Ve
     })
 }
 
-/// Other limits for some clients. `settings` and `cost` are those of the policy.
+/// Other limits for some clients. `settings` and `cost`: of the policy.
 pub(super) fn overrides(
     settings: &PolicySettings<'_>,
     cost: &Cost,
@@ -62,7 +62,7 @@ pub(super) fn overrides(
     all
 }
 
-/// Whether all addresses of `other` are among those of `one`.
+/// Whether `one` has all addresses of `other`.
 fn covers(one: &Condition, other: &Condition) -> bool {
     matches!((one, other), (Condition::Address(one), Condition::Address(other)) if one.contains(other))
 }

@@ -100,7 +100,7 @@ fn key_part(word: &str) -> Result<KeyPart, Invalid> {
     })
 }
 
-/// Reads what stands behind `tls:`.
+/// Reads the field in `tls:FIELD`.
 pub(in crate::config) fn certificate_field(text: &str) -> Result<CertificateField, Invalid> {
     let named = |name: &str| CertificateField::ALL.into_iter().find(|(known, _)| *known == name);
     if let Some((_, field)) = named(text) {
@@ -156,7 +156,7 @@ const NAMES: [(&[&str], &str); 10] = [
     (&["ssl_client_fingerprint"], "tls:fingerprint"),
 ];
 
-/// Variables of nginx, and names of others, that hold a name after this beginning.
+/// Prefixes of nginx's variables, and of other proxies' names, with a name behind them; and ours.
 const PREFIXES: [(&str, &str); 12] = [
     ("http_", "header:"),
     ("cookie_", "cookie:"),
@@ -248,7 +248,7 @@ pub(in crate::config) fn condition(text: &str) -> Result<Condition, Invalid> {
     }
 }
 
-/// Reads the value that goes with `user`, `ip`, `jwt:CLAIM`, `header:NAME`, `tls:subject` or `tls:fingerprint`.
+/// Reads the value beside `user`, `ip`, `jwt:CLAIM`, `header:NAME`, `tls:subject` or `tls:fingerprint`.
 pub(in crate::config) fn condition_with_key(key: &str, value: &str) -> Result<Condition, Invalid> {
     match key.split_once(':') {
         Some(("jwt", claim)) => {
