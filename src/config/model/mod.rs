@@ -5,11 +5,13 @@
 
 mod abuse;
 mod access;
+mod algorithm;
 mod balance;
 mod client;
 mod client_tls;
 mod config;
 mod cors;
+mod denial_reply;
 mod display;
 mod health;
 mod listener;
@@ -33,11 +35,13 @@ mod user;
 
 pub use abuse::*;
 pub use access::*;
+pub use algorithm::*;
 pub use balance::*;
 pub use client::*;
 pub use client_tls::*;
 pub use config::*;
 pub use cors::*;
+pub use denial_reply::*;
 pub use display::{format_concurrency, format_duration, format_size};
 pub use health::*;
 pub use listener::*;

@@ -23,6 +23,9 @@ pub(in crate::config) struct Cursor<'t> {
     context: &'t ReadContext<'t>,
 }
 
+/// The location of a key, the key, and its value.
+pub(in crate::config) type NamedEntry<'t> = (Location, &'t str, Cursor<'t>);
+
 impl<'t> Cursor<'t> {
     pub(super) fn new(node: &'t Node, context: &'t ReadContext<'t>) -> Self {
         Self { node, context }
@@ -372,7 +375,7 @@ impl<'t> Cursor<'t> {
 
     /// The entries of a mapping whose keys are names, in the order of the file. Entries without a value are reported and
     /// left out.
-    pub(in crate::config) fn named_entries(self) -> Option<Vec<(Location, &'t str, Cursor<'t>)>> {
+    pub(in crate::config) fn named_entries(self) -> Option<Vec<NamedEntry<'t>>> {
         let NodeKind::Mapping { entries, .. } = &self.node.kind else {
             self.report(format!("expected a mapping with names as its keys, not {}", self.kind_name()), None);
             return None;

@@ -5,13 +5,11 @@
 //! defaults and examples against what the readers say.
 
 mod addresses;
-mod bans;
 mod derived;
 mod entries;
 mod explain;
 mod markdown;
 mod place;
-mod policies;
 mod routes;
 mod schema;
 pub(super) mod shims;
@@ -22,13 +20,11 @@ mod upstreams;
 
 pub(super) use self::{
     addresses::ADDRESSES_FILE,
-    bans::{ABUSE, BAN},
     derived::{
-        Ignored, Read, ReadOver, Settings, Value, count_in, duration_in, flatten, parsed, share_up_to,
-        size_in,
+        Ignored, Read, ReadOver, Settings, Value, count_in, duration_in, flatten, opened, parsed,
+        share_up_to, size_in,
     },
     place::Place,
-    policies::{COST, COUNT, OVERRIDE, POLICY, RECORD, REPLY},
     routes::{CORS, HEADER_EDITS, MATCH, REDIRECT, REWRITE, ROUTE, ROUTE_REPLY, SHARE},
     upstreams::{
         BALANCE, ENDPOINT, ENDPOINTS_FILE, HEALTH, OUTLIER, RESOLVER, RETRY, STICKY, TIMEOUTS,
