@@ -8,10 +8,10 @@ use super::{
     inserted::inserted_settings,
     interpolate::ImpatientLookup,
     model::ConfigSource,
-    reader::{Findings, ReadContext},
+    reader::{Cursor, Findings, Purpose, ReadContext},
     redact::Secrets,
     section,
-    settings::Place,
+    settings::{Kind, Place, Settings},
     yaml,
 };
 use crate::file;
@@ -21,18 +21,8 @@ use crate::file;
 const MAX_FILE_BYTES: u64 = 4 << 20;
 /// The names of what a command reads that has no other input. Somebody may type it, or make it by a slow command.
 const STDIN: [&str; 3] = ["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"];
-
-/// What a configuration is read for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
-    /// To find what is wrong with it, or soon will be.
-    Check,
-    /// To begin to serve. A certificate that has expired, or is not valid yet, is no error: to serve nobody because of one
-    /// of several would be worse, when a machine restarts at night.
-    Start,
-    /// To replace the one in force, which stays if anything is wrong.
-    Reload,
-}
+/// The file as a value: a mapping of the settings at its top level.
+static FILE: Kind = Kind::Mapping(Config::mapping);
 
 /// Reads the configuration at `path`, with `${…}` from the environment and from disk.
 ///
@@ -101,7 +91,7 @@ fn parse_for(
         None => Errors::new(file_name, text, secrets, problems),
     };
     let tree = yaml::parse(text).map_err(|problem| wrong(&Secrets::by_words(text), vec![problem]))?;
-    let mut secrets = Secrets::of_tree(text, &tree.root, Place::TOP);
+    let mut secrets = Secrets::of_tree(text, &tree.root, Place::Known(&FILE));
     if !tree.duplicates.is_empty() {
         // The tree lacks the values of repeated keys.
         secrets = secrets.and(Secrets::by_words(text));
@@ -110,11 +100,11 @@ fn parse_for(
     for duplicate in tree.duplicates {
         context.report(duplicate);
     }
-    let config = section::read(context.root(&tree.root));
+    let config = section::read(Cursor::root(&tree.root, &context));
     let Findings { problems, warnings, inserted } = context.into_findings();
     match (config, problems) {
         (Some(mut config), problems) if problems.is_empty() => {
-            secrets = secrets.and_values_of(text, &config);
+            secrets = secrets.and_values_of(text, config.secrets().map(|(_, secret)| secret.reveal()));
             config.source = ConfigSource {
                 path: file_name.to_owned(),
                 redacted_text: secrets.mask(text),

@@ -5,7 +5,7 @@ use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use tollgate_derive::{Settings, Word};
 
-use super::display::format_size;
+use super::format::format_size;
 use crate::config::{
     reader::Cursor,
     settings::{Kind, Read, Settings, Value, duration_in},

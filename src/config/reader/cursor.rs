@@ -1,17 +1,15 @@
 //! A position in the tree, and what reads the value there.
 
 use std::{
-    cell::RefCell,
-    collections::BTreeSet,
     io,
     path::{Path, PathBuf},
 };
 
-use super::{MappingCursor, slips};
+use super::{MappingCursor, Purpose, ReadContext, slips};
 use crate::config::{
-    Location, Lookup, Problem, Purpose,
+    Location, Problem,
     interpolate::interpolate,
-    redact::{MASK, Secrets, is_all_interpolated},
+    redact::{MASK, is_all_interpolated},
     value::Invalid,
     yaml::{Node, NodeKind},
 };
@@ -24,7 +22,8 @@ pub(in crate::config) struct Cursor<'t> {
 }
 
 impl<'t> Cursor<'t> {
-    pub(super) fn new(node: &'t Node, context: &'t ReadContext<'t>) -> Self {
+    /// The root of a tree.
+    pub(in crate::config) fn root(node: &'t Node, context: &'t ReadContext<'t>) -> Self {
         Self { node, context }
     }
 
@@ -401,59 +400,6 @@ impl<'t> Cursor<'t> {
             NodeKind::Scalar(_) => "a single value",
             NodeKind::List(_) => "a list",
             NodeKind::Mapping { .. } => "a mapping",
-        }
-    }
-}
-
-/// What reading one configuration needs and collects: the lookup for `${…}`, its purpose, its secrets, and what is found.
-pub(in crate::config) struct ReadContext<'a> {
-    pub(super) lookup: &'a dyn Lookup,
-    purpose: Purpose,
-    secrets: &'a Secrets,
-    problems: RefCell<Vec<Problem>>,
-    warnings: RefCell<Vec<Problem>>,
-    inserted: RefCell<BTreeSet<Location>>,
-}
-
-/// What was found in a configuration.
-pub(in crate::config) struct Findings {
-    pub(in crate::config) problems: Vec<Problem>,
-    pub(in crate::config) warnings: Vec<Problem>,
-    /// The scalars of which a part came from the environment or from a file.
-    pub(in crate::config) inserted: BTreeSet<Location>,
-}
-
-impl<'a> ReadContext<'a> {
-    pub(in crate::config) fn new(lookup: &'a dyn Lookup, purpose: Purpose, secrets: &'a Secrets) -> Self {
-        let (problems, warnings, inserted) = Default::default();
-        Self { lookup, purpose, secrets, problems, warnings, inserted }
-    }
-
-    /// The cursor at the root of the tree.
-    pub(in crate::config) fn root<'t>(&'t self, root: &'t Node) -> Cursor<'t> {
-        Cursor::new(root, self)
-    }
-
-    /// Collects an error.
-    pub(in crate::config) fn report(&self, problem: Problem) {
-        self.problems.borrow_mut().push(self.with_masked_keys(problem));
-    }
-
-    /// Collects a warning.
-    pub(super) fn warn(&self, problem: Problem) {
-        self.warnings.borrow_mut().push(self.with_masked_keys(problem));
-    }
-
-    fn with_masked_keys(&self, problem: Problem) -> Problem {
-        let masked = |text| self.secrets.mask_keys(text);
-        Problem { message: masked(problem.message), help: problem.help.map(masked), ..problem }
-    }
-
-    pub(in crate::config) fn into_findings(self) -> Findings {
-        Findings {
-            problems: self.problems.into_inner(),
-            warnings: self.warnings.into_inner(),
-            inserted: self.inserted.into_inner(),
         }
     }
 }

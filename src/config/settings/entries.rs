@@ -1,6 +1,7 @@
 //! All settings, each with its path.
 
-use super::{Default, Kind, Mapping, Rule, Setting, root};
+use super::{Default, Kind, Mapping, Rule, Setting, Settings};
+use crate::config::Config;
 
 /// A setting at its place in the file.
 #[derive(Clone)]
@@ -167,8 +168,18 @@ fn path(steps: &[Step]) -> String {
 /// All settings, in the order of the reference.
 pub fn entries() -> Vec<Entry> {
     let mut all = Vec::new();
-    collect(root(), &mut Vec::new(), &mut all);
+    collect(Config::mapping(), &mut Vec::new(), &mut all);
     all
+}
+
+/// The paths of the settings that do not affect requests.
+pub(in crate::config) fn of_the_instance() -> Vec<String> {
+    entries().iter().filter(|entry| entry.setting.of_the_instance).map(Entry::path).collect()
+}
+
+/// The keys of the settings whose values a reload does not show when it lists the changes.
+pub(in crate::config) fn confidential() -> Vec<&'static str> {
+    entries().iter().filter(|entry| entry.setting.confidential).map(|entry| entry.setting.key).collect()
 }
 
 /// The settings of a mapping, and behind them those of the mappings in it.

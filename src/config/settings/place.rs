@@ -2,7 +2,7 @@
 
 use std::{ptr, slice};
 
-use super::{Kind, Mapping, Setting, root, text};
+use super::{Kind, Mapping, text};
 use crate::config::redact::{is_credential_field, is_credential_key};
 
 /// A place of the file.
@@ -16,15 +16,10 @@ pub(in crate::config) enum Place {
     Secret,
 }
 
-static FILE: Kind = Kind::Mapping(root);
-
 impl Place {
-    /// The top level of a configuration.
-    pub(in crate::config) const TOP: Self = Self::Known(&FILE);
-
-    /// The top level of a file that lists endpoints.
-    pub(in crate::config) fn endpoints() -> Self {
-        ["upstreams", "*", "endpoints"].into_iter().fold(Self::TOP, Self::entry)
+    /// The value of the setting `key` of `mapping`.
+    pub(in crate::config) fn of_setting(mapping: &'static Mapping, key: &str) -> Self {
+        mapping.setting(key).map_or(Self::Unknown, |setting| Self::new(&setting.kind))
     }
 
     /// The items of a list at this place.
@@ -90,13 +85,5 @@ impl Place {
             Self::Known(kind) => slice::from_ref(kind),
             Self::Unknown | Self::Secret => &[],
         }
-    }
-}
-
-impl Mapping {
-    /// The setting that has this key.
-    pub(super) fn setting(&self, key: &str) -> Option<&'static Setting> {
-        let begins = |setting: &&Setting| setting.prefix().is_some_and(|prefix| key.starts_with(prefix));
-        self.settings().find(|setting| setting.key == key).or_else(|| self.settings().find(begins))
     }
 }

@@ -3,10 +3,10 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    Default, Items, Kind, Mapping, Rule, Setting,
+    Default, Items, Kind, Mapping, Rule, Setting, Settings,
     entries::{Step, descend},
-    root,
 };
+use crate::config::Config;
 
 /// Text with `${…}` in it, which may become anything.
 const INTERPOLATED: &str = r"\$\{";
@@ -14,8 +14,8 @@ const INTERPOLATED: &str = r"\$\{";
 /// The schema (2020-12).
 pub fn json_schema() -> Value {
     let mut definitions = Definitions::default();
-    definitions.collect(root(), "");
-    let mut schema = definitions.mapping(root());
+    definitions.collect(Config::mapping(), "");
+    let mut schema = definitions.mapping(Config::mapping());
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
     schema["title"] = json!("The configuration of Tollgate, proxy.yaml");
     let all: Map<String, Value> = definitions
