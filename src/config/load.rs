@@ -12,6 +12,7 @@ use super::{
     redact::Secrets,
     section,
     settings::{Kind, Place, Settings},
+    value::foreign_value,
     yaml,
 };
 use crate::file;
@@ -19,7 +20,7 @@ use crate::file;
 /// The largest configuration that is read, in bytes. Real ones are far smaller, and a wrong path (a log, a device)
 /// is noticed before it fills the memory.
 const MAX_FILE_BYTES: u64 = 4 << 20;
-/// The names of what a command reads that has no other input. Somebody may type it, or make it by a slow command.
+/// The paths of standard input. Reading it may take long: a person types it, or a slow command writes it.
 const STDIN: [&str; 3] = ["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"];
 /// The file as a value: a mapping of the settings at its top level.
 static FILE: Kind = Kind::Mapping(Config::mapping);
@@ -40,12 +41,12 @@ pub fn load_with_warnings(path: &Path, purpose: Purpose) -> Result<(Config, Warn
     parse_read(&path.display().to_string(), read(path, purpose), purpose)
 }
 
-/// As [`load_with_warnings`], to check what standard input gives until its end.
+/// As [`load_with_warnings`], to check standard input, which is read to its end.
 ///
 /// # Errors
 /// As [`load`].
 pub fn load_from_stdin() -> Result<(Config, Warnings), Errors> {
-    // Not by its path: a socket cannot be opened by one.
+    // Not by its path, because a socket cannot be opened by path.
     parse_read("stdin", file::read_to_end(io::stdin(), MAX_FILE_BYTES), Purpose::Check)
 }
 
@@ -57,11 +58,11 @@ fn parse_read(name: &str, read: io::Result<Vec<u8>>, purpose: Purpose) -> Result
     parse_for(name, &text, &ImpatientLookup::default(), purpose)
 }
 
-/// Reads a configuration from `text`; `file_name` is what errors call it.
+/// Reads a configuration from `text`. Errors name it `file_name`.
 ///
 /// # Errors
-/// All errors, sorted by location. A YAML syntax error is reported alone, because the text after it cannot be parsed
-/// reliably, and so is that the text is a configuration of another proxy.
+/// All errors, sorted by location. Two are reported alone: a YAML syntax error, because the text after it cannot be
+/// parsed reliably, and a configuration of another proxy.
 pub fn parse(file_name: &str, text: &str, lookup: &dyn Lookup) -> Result<Config, Errors> {
     parse_with_warnings(file_name, text, lookup).map(|(config, _)| config)
 }
@@ -96,7 +97,7 @@ fn parse_for(
         // The tree lacks the values of repeated keys.
         secrets = secrets.and(Secrets::by_words(text));
     }
-    let context = ReadContext::new(lookup, purpose, &secrets);
+    let context = ReadContext::new(lookup, purpose, &secrets, foreign_value);
     for duplicate in tree.duplicates {
         context.report(duplicate);
     }

@@ -1,9 +1,7 @@
-//! Masks secrets in everything that is shown of a configuration.
+//! Masks secrets in everything that is shown of a configuration: in errors, and in its text on the admin port.
 //!
-//! [`Secrets`] are found by their place in the tree: values of settings that are secret, of headers that carry credentials,
-//! and of unknown keys that look like such; and the credentials in URLs. Names that the operator chooses say nothing. Text
-//! that is not YAML has no tree, and comments are not in it: there, words are looked at, and some that only look like secrets
-//! are masked as well.
+//! [`Secrets`] of YAML are found by their places in the tree (`secret_places.rs`). Text that is not YAML has no tree,
+//! and comments are not in it: there, words decide, and some that only look like secrets are masked as well.
 //!
 //! Values that were inserted from the environment or from files are not in the text at all.
 
@@ -11,11 +9,11 @@ use std::ops::Range;
 
 use strsim::damerau_levenshtein;
 
-/// What is shown in place of a secret.
+/// The replacement of a secret.
 pub(super) const MASK: &str = "***";
 
-/// Keys whose value is a credential, in YAML or in the query of a URL, and the ends of such keys: `x-api-key`. In any case, as
-/// header names are.
+/// Keys whose value is a credential, in YAML or in the query of a URL, and the ends of such keys: `x-api-key`. Like the
+/// names of headers, they are not case-sensitive.
 const CREDENTIAL_KEYS: [&str; 11] = [
     "token",
     "password",
@@ -29,14 +27,14 @@ const CREDENTIAL_KEYS: [&str; 11] = [
     "api_key",
     "apikey",
 ];
-/// Likewise, but words may end so.
+/// Likewise, but only after `-` or `_`, because other words end so, too.
 const SHORT_CREDENTIAL_KEYS: [&str; 6] =
     ["pass", "pwd", "private_key", "secret_key", "access_key", "auth_key"];
 /// The ends of the names of further fields with credentials.
 const CREDENTIAL_ENDS: [&str; 6] =
     ["-key", "-auth", "-credential", "_credential", "-credentials", "_credentials"];
-/// The ends of names that only look like those of credentials: what nginx calls the upstream of a location, settings, and keys
-/// that open nothing.
+/// The ends of names that only look like credentials: directives of nginx that name an upstream, settings, and keys
+/// that are not secret.
 const PLAIN_ENDS: [&str; 20] = [
     "proxy_pass",
     "grpc_pass",
@@ -98,23 +96,23 @@ pub(super) fn is_all_interpolated(text: &str) -> bool {
     literal(text).chars().all(|c| c == INSERTED)
 }
 
-/// Where the text of a configuration has secrets.
+/// The secrets in the text of a configuration.
 #[derive(Debug, Default)]
 pub(super) struct Secrets {
     /// In bytes, sorted and disjoint.
     pub(super) ranges: Vec<Range<usize>>,
     /// Values and comments.
     pub(super) texts: Vec<Range<usize>>,
-    /// The keys with secrets in them, and what is shown in place of each: a space or a colon is missing.
+    /// The keys with secrets in them, because a space or a colon is missing; each with its masked text.
     pub(super) keys: Vec<(String, String)>,
 }
 
 impl Secrets {
-    /// Those of `text` that its words reveal.
+    /// Finds the secrets of `text` by its words.
     pub(super) fn by_words(text: &str) -> Self {
         let mut ranges = Vec::new();
         let mut all = lines(text).into_iter().peekable();
-        // The indent of a key whose value goes on in the lines below.
+        // The indent of a key whose value continues in the lines below.
         let mut open: Option<usize> = None;
         while let Some((at, line)) = all.next() {
             let content = line.trim_start();
@@ -132,12 +130,12 @@ impl Secrets {
         Self { ranges: disjoint(ranges), ..Self::default() }
     }
 
-    /// With those of `other`.
+    /// Adds the secrets of `other`.
     pub(super) fn and(self, other: Self) -> Self {
         Self { ranges: disjoint([self.ranges, other.ranges].concat()), ..self }
     }
 
-    /// Those in this part of the text, counted from its beginning.
+    /// The ranges inside `part` of the text, relative to its beginning.
     pub(super) fn within(&self, part: &Range<usize>) -> Vec<Range<usize>> {
         let first = self.ranges.partition_point(|range| range.end <= part.start);
         let inside = self.ranges[first..].iter().take_while(|range| range.start < part.end);
@@ -146,7 +144,7 @@ impl Secrets {
             .collect()
     }
 
-    /// What is shown in place of the scalar `word` at `span`. `None`: nothing of it is secret.
+    /// The scalar `word` at `span` with its secrets masked. `None`: it has none.
     pub(super) fn masked(&self, span: &Range<usize>, word: &str) -> Option<String> {
         let inside = self.within(span);
         let (first, last) = (inside.first()?, inside.last()?);
@@ -155,12 +153,12 @@ impl Secrets {
         Some(if masked == word { MASK.to_owned() } else { masked })
     }
 
-    /// `message`, which may quote a key, with those in keys masked.
+    /// Masks the secrets in keys that `message` quotes.
     pub(super) fn mask_keys(&self, message: String) -> String {
         self.keys.iter().fold(message, |message, (key, masked)| message.replace(key, masked))
     }
 
-    /// `text` with all of them masked.
+    /// `text` with all secrets masked.
     pub(super) fn mask(&self, text: &str) -> String {
         mask_ranges(text, &self.ranges, 1).0
     }
@@ -200,8 +198,8 @@ fn indent(line: &str) -> usize {
     line.len() - line.trim_start_matches([' ', '-']).len()
 }
 
-/// Whether `line` has the key of a secret whose value goes on in the line `next`: the value is missing, a block, plain, or has
-/// an open quote. A mapping below is no secret.
+/// Whether `line` has the key of a secret whose value continues in the line `next`: the value is missing, a block,
+/// plain, or has an open quote. A mapping below it is not a secret.
 fn may_go_on(line: &str, next: &str) -> bool {
     let Some((key, value)) = line.split_once(':') else { return false };
     let name = key.trim_start_matches([' ', '-', '{', '?']).trim_matches(['"', '\'', ' ']);
@@ -254,7 +252,7 @@ pub(super) fn ranges_in_key(key: &str) -> Vec<Range<usize>> {
     disjoint(ranges)
 }
 
-/// What follows the key of a credential and a space.
+/// The text after the key of a credential and a space.
 pub(super) fn behind_a_space(text: &str) -> Option<Range<usize>> {
     let (key, value) = text.split_once(' ')?;
     let is_secret = key.chars().all(is_of_key) && is_credential_key(key) && !is_all_interpolated(value);
@@ -320,8 +318,8 @@ fn after_scheme(text: &str) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// The values after keys of credentials and `:` or `=`, unless they consist of `${…}` alone. A mapping is none, but what is in
-/// it may be.
+/// The values after keys of credentials and `:` or `=`, unless they consist of `${…}` alone. A mapping is not a value,
+/// but its entries are searched.
 pub(super) fn values_of_keys(text: &str) -> impl Iterator<Item = Range<usize>> {
     values_of_some_keys(text, |_, _| true)
 }
@@ -330,7 +328,8 @@ pub(super) fn is_of_key(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_')
 }
 
-/// As [`values_of_keys`], of the keys for which `is_searched` is true of what is before the key, and of the separator.
+/// As [`values_of_keys`], only for keys that `is_searched` accepts. Its arguments are the text before the key, and the
+/// separator.
 pub(super) fn values_of_some_keys(
     text: &str,
     is_searched: impl Fn(&str, &str) -> bool,
@@ -339,7 +338,7 @@ pub(super) fn values_of_some_keys(
         let before = text[..at].trim_end().trim_end_matches(['"', '\'']);
         let (before, key) = before.split_at(before.trim_end_matches(is_of_key).len());
         let is_key = is_credential_key(key) || before.ends_with(':') && is_credential_field(key);
-        // The name of a variable is none, and neither is the host before a port.
+        // The name of a variable is not a key, and neither is the host before a port.
         let host = before.trim_end_matches(|c| is_of_key(c) || c == '.');
         let is_host = host.ends_with("//") || host.ends_with('@');
         let has_port = text[at + 1..].starts_with(|c: char| c.is_ascii_digit() || c == '$');
@@ -374,7 +373,7 @@ pub(super) fn values_of_some_keys(
     })
 }
 
-/// The quote that is open at the end of `text`. An apostrophe in a word opens none.
+/// The quote that is open at the end of `text`. An apostrophe in a word does not open a quote.
 fn open_quote(text: &str) -> Option<char> {
     let mut open = None;
     let mut last = ' ';
@@ -389,7 +388,7 @@ fn open_quote(text: &str) -> Option<char> {
     open
 }
 
-/// Where a list ends whose opening bracket stands before.
+/// The end of a list whose opening bracket is before `text`.
 fn closing_bracket(text: &str) -> Option<usize> {
     let (mut at, mut depth) = (0, 1);
     while let Some(found) = text[at..].find(['[', ']', '"', '\'']) {
@@ -405,7 +404,8 @@ fn closing_bracket(text: &str) -> Option<usize> {
     None
 }
 
-/// Where a quoted text ends whose opening quote stands before. A quote in it is written `\"`, or `''` (YAML 1.2, 7.3).
+/// The end of a quoted text whose opening quote is before `text`. A quote in it is written `\"`, or `''` (YAML 1.2,
+/// 7.3).
 fn closing_quote(text: &str, quote: char) -> Option<usize> {
     let mut characters = text.char_indices().peekable();
     while let Some((at, character)) = characters.next() {

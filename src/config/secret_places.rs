@@ -1,4 +1,6 @@
-//! Finds the secrets of a configuration by their places in the tree.
+//! Finds the secrets of a configuration by their places in the tree: values of secret settings, of headers with
+//! credentials, and of unknown keys that look like credentials; and credentials in URLs. Names that the operator
+//! chooses are not looked at.
 
 use std::{iter, ops::Range};
 
@@ -15,7 +17,7 @@ use super::{
 const MIN_SECRET_CHARS: usize = 4;
 
 impl Secrets {
-    /// Those of `text`, which is the tree under `root`. `place`: that of the root.
+    /// Finds the secrets of `text`, whose tree is `root`. `place`: the place of the root.
     pub(super) fn of_tree(text: &str, root: &Node, place: Place) -> Self {
         let mut search = Search { text, found: Self::default(), keys: Vec::new(), is_complete: true };
         search.visit(root, place);
@@ -28,8 +30,8 @@ impl Secrets {
         found
     }
 
-    /// Adds each occurrence of `secrets` in values and comments of `text`. `secrets`: the values of the configuration that was
-    /// read from it.
+    /// Adds each occurrence of `secrets` in values and comments of `text`. `secrets`: the values of the configuration
+    /// that was read from it.
     pub(super) fn and_values_of<'s>(mut self, text: &str, secrets: impl Iterator<Item = &'s str>) -> Self {
         let words = secret_words(secrets);
         for (part, word) in self.texts.iter().flat_map(|part| words.iter().map(move |word| (part, word))) {
@@ -46,7 +48,7 @@ struct Search<'a> {
     text: &'a str,
     found: Secrets,
     keys: Vec<Range<usize>>,
-    /// Whether it is known of every value where it is.
+    /// Whether the position of every value is known.
     is_complete: bool,
 }
 
@@ -93,7 +95,8 @@ impl Search<'_> {
                 self.found.ranges.extend(shifted(behind_a_space(inner), inner_at));
             }
         } else {
-            // The condition `header:NAME=VALUE`, however it is misspelled, and the query of a path. All else may be any words.
+            // The condition `header:NAME=VALUE`, even misspelled, and the query of a path. Other text may have any
+            // words.
             let is_searched = |before: &str, separator: &str| {
                 let is_condition = before.chars().all(|c| is_of_key(c) || matches!(c, ':' | ' '));
                 before.ends_with(':') || separator == "=" && (is_condition || before.contains(['?', '#']))
@@ -102,7 +105,7 @@ impl Search<'_> {
         }
     }
 
-    /// Looks at the comments: a `#` behind a space or at the beginning of a line, in no key and no value.
+    /// Searches the comments: a `#` behind a space or at the beginning of a line, outside keys and values.
     fn visit_comments(&mut self) {
         let mut scalars = [&self.keys[..], &self.found.texts].concat();
         scalars.sort_by_key(|span| (span.start, span.end));
@@ -217,7 +220,7 @@ mod tests {
         }
     }
 
-    /// A missing space or colon makes a key of what was to be a key and a value.
+    /// A missing space or colon turns a key and its value into one key.
     #[test]
     fn no_error_shows_a_secret() {
         for settings in [
@@ -246,7 +249,7 @@ mod tests {
         }
     }
 
-    /// Of the settings above, and of some more.
+    /// The settings above, and some more.
     #[test]
     fn secrets_are_found_by_their_places() {
         let shown = redacted(

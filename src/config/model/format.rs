@@ -14,7 +14,7 @@ pub fn format_duration(duration: Duration) -> String {
     }
 }
 
-/// Bytes in the largest unit that is exact: `32KiB`, `1MiB`; without a unit if none is.
+/// Bytes in the largest unit that is exact: `32KiB`, `1MiB`; otherwise without a unit.
 pub fn format_size(bytes: usize) -> String {
     const UNITS: [(usize, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match UNITS.iter().find(|(unit, _)| bytes > 0 && bytes.is_multiple_of(*unit)) {
@@ -23,7 +23,7 @@ pub fn format_size(bytes: usize) -> String {
     }
 }
 
-/// A limit of `concurrency`, which is no rate: `2 at a time`.
+/// A limit of `concurrency`, which is not a rate: `2 at a time`.
 pub fn format_concurrency(limit: u64) -> String {
     format!("{limit} at a time")
 }

@@ -1,7 +1,7 @@
 //! The resolved configuration: immutable, replaced as a whole. All its values are valid.
 //!
-//! Settings refer to each other by index (`RouteAction::Upstream`, `Route::policies`), so that no request needs to look up a
-//! name.
+//! Settings refer to each other by index (`RouteAction::Upstream`, `Route::policies`), so that no request needs to look
+//! up a name.
 
 mod abuse;
 mod access;

@@ -71,18 +71,18 @@ impl Redis {
         Self::new(RedisTopology::Url(url))
     }
 
-    /// How long one answer may take of what no request waits for.
+    /// The timeout of a reply that no request waits for.
     pub fn call_timeout(&self) -> Duration {
         self.timeout.max(Duration::from_millis(500))
     }
 
-    /// Time for so many round trips, each as long as a decision may take: four seconds at most, so that a server that is silent
-    /// holds nothing up for long.
+    /// The time for `round_trips`, each with the timeout of a decision. Four seconds at most, so that a silent server
+    /// does not block for long.
     pub fn time_for(&self, round_trips: u32) -> Duration {
         (self.timeout * round_trips).min(Duration::from_secs(4))
     }
 
-    /// How long it may take to connect and to be greeted.
+    /// The timeout of connecting, up to the greeting.
     pub fn connect_timeout(&self) -> Duration {
         self.time_for(4).max(Duration::from_secs(1))
     }
@@ -101,7 +101,7 @@ impl Redis {
     }
 }
 
-/// Which servers there are, and who knows that.
+/// The servers, and how they are found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RedisTopology {
@@ -286,7 +286,7 @@ fn url_without_credentials<S: Serializer>(url: &Secret, to: S) -> Result<S::Ok, 
     to.serialize_str(&without_credentials(url.reveal()))
 }
 
-/// [`url_without_credentials`] for each of these.
+/// [`url_without_credentials`] for each URL.
 fn urls_without_credentials<S: Serializer>(urls: &[Secret], to: S) -> Result<S::Ok, S::Error> {
     to.collect_seq(urls.iter().map(|url| without_credentials(url.reveal())))
 }

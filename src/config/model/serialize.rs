@@ -21,7 +21,7 @@ pub(super) fn optional_displayed<S: Serializer>(
     }
 }
 
-/// `off` for what is turned off.
+/// The value, or `off` for `None`.
 pub(super) fn or_off<S: Serializer>(value: &Option<impl Serialize>, to: S) -> Result<S::Ok, S::Error> {
     match value {
         Some(value) => value.serialize(to),
@@ -105,7 +105,7 @@ pub(super) fn pairs<S: Serializer>(pairs: &[(String, String)], to: S) -> Result<
     to.collect_map(pairs.iter().map(|(name, value)| (name, value)))
 }
 
-/// A number that means the same as the setting left out.
+/// Whether the number is 0, which means the same as leaving the setting out.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "that is how serde asks")]
 pub(super) fn is_zero(number: &u32) -> bool {
     *number == 0

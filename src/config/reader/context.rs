@@ -1,43 +1,50 @@
-//! Shared by all cursors of one tree: the sources of `${…}`, and the errors and warnings found so far.
+//! The context that all cursors of one tree share.
 
 use std::{cell::RefCell, collections::BTreeSet};
 
 use crate::config::{Location, Lookup, Problem, redact::Secrets};
 
-/// What a configuration is read for.
+/// The reason to read a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// To find what is wrong with it, or soon will be.
+    /// To find its errors, and problems that lie ahead.
     Check,
-    /// To begin to serve. A certificate that has expired, or is not valid yet, is no error: to serve nobody because of one
-    /// of several would be worse, when a machine restarts at night.
+    /// To start serving. A certificate that has expired, or is not valid yet, is not an error: when a machine restarts
+    /// at night, it should not serve nobody because of one certificate of several.
     Start,
-    /// To replace the one in force, which stays if anything is wrong.
+    /// To replace the configuration in force. Any error keeps the old one.
     Reload,
 }
 
-/// What reading one configuration needs and collects: the lookup for `${…}`, its purpose, its secrets, and what is found.
+/// The inputs of reading one configuration, and the errors and warnings found so far.
 pub(in crate::config) struct ReadContext<'a> {
     pub(super) lookup: &'a dyn Lookup,
     pub(super) purpose: Purpose,
     pub(super) secrets: &'a Secrets,
+    /// Rewrites a value of other software. The first argument is its mark in `foreign_names.txt`.
+    pub(super) rewrite_foreign: fn(&str, &str) -> String,
     pub(super) problems: RefCell<Vec<Problem>>,
     pub(super) warnings: RefCell<Vec<Problem>>,
     pub(super) inserted: RefCell<BTreeSet<Location>>,
 }
 
-/// What was found in a configuration.
+/// The results of reading a configuration, besides its values.
 pub(in crate::config) struct Findings {
     pub(in crate::config) problems: Vec<Problem>,
     pub(in crate::config) warnings: Vec<Problem>,
-    /// The scalars of which a part came from the environment or from a file.
+    /// The scalars with text from the environment or from files.
     pub(in crate::config) inserted: BTreeSet<Location>,
 }
 
 impl<'a> ReadContext<'a> {
-    pub(in crate::config) fn new(lookup: &'a dyn Lookup, purpose: Purpose, secrets: &'a Secrets) -> Self {
+    pub(in crate::config) fn new(
+        lookup: &'a dyn Lookup,
+        purpose: Purpose,
+        secrets: &'a Secrets,
+        rewrite_foreign: fn(&str, &str) -> String,
+    ) -> Self {
         let (problems, warnings, inserted) = Default::default();
-        Self { lookup, purpose, secrets, problems, warnings, inserted }
+        Self { lookup, purpose, secrets, rewrite_foreign, problems, warnings, inserted }
     }
 
     /// Collects an error.

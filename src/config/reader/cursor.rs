@@ -1,4 +1,4 @@
-//! A position in the tree, and what reads the value there.
+//! A position in the tree, with the methods that read the value there.
 
 use std::{
     io,
@@ -31,12 +31,12 @@ impl<'t> Cursor<'t> {
         self.node.location
     }
 
-    /// What the configuration is read for.
+    /// The reason to read the configuration.
     pub(in crate::config) fn purpose(self) -> Purpose {
         self.context.purpose
     }
 
-    /// Reads without reporting anything: what has been read, and reported, before.
+    /// Reads a value a second time. Its errors and warnings were already reported, so they are dropped.
     pub(in crate::config) fn again<T>(self, read: impl FnOnce() -> T) -> T {
         let (problems, warnings) = (&self.context.problems, &self.context.warnings);
         let (errors, doubts) = (problems.borrow().len(), warnings.borrow().len());
@@ -44,6 +44,11 @@ impl<'t> Cursor<'t> {
         problems.borrow_mut().truncate(errors);
         warnings.borrow_mut().truncate(doubts);
         value
+    }
+
+    /// Rewrites `text` of other software for the place of `mark` in `foreign_names.txt`.
+    pub(super) fn rewrite_foreign(self, mark: &str, text: &str) -> String {
+        (self.context.rewrite_foreign)(mark, text)
     }
 
     /// The scalar as the file has it, before interpolation. `None` for other nodes.
@@ -54,13 +59,14 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// The scalar after interpolation. `None` for other nodes, and where it can't be interpolated, which is not reported.
+    /// The scalar after interpolation. `None` for other nodes, and for a failed interpolation, which is not reported.
     pub(in crate::config) fn interpolated(self) -> Option<String> {
         self.scalar()?;
         self.again(|| self.parse(|text| Ok(text.to_owned())))
     }
 
-    /// Whether the scalar, or one below, must not be shown: it is secret, or filled from the environment or from files.
+    /// Whether the scalar, or one below it, must not be shown: it is secret, or has text from the environment or from
+    /// files.
     pub(in crate::config) fn is_hidden(self) -> bool {
         let mut entries = match &self.node.kind {
             NodeKind::Mapping { entries, .. } => entries.as_slice(),
@@ -72,12 +78,13 @@ impl<'t> Cursor<'t> {
             || entries.any(|(_, node)| self.child(node).is_hidden())
     }
 
-    /// Whether a part of this scalar, which was parsed, came from the environment or from a file.
+    /// Whether a part of this scalar came from the environment or from a file. Known only after the scalar was parsed.
     pub(in crate::config) fn is_inserted(self) -> bool {
         self.context.inserted.borrow().contains(&self.location())
     }
 
-    /// What to call the file at `path`, which this value names: as it is written, if a part of it was inserted.
+    /// The name of the file at `path`, for messages. If a part of the path was inserted, this is the text before
+    /// interpolation.
     pub(in crate::config) fn name_of(self, path: &Path) -> String {
         let written = self.scalar().filter(|_| self.is_inserted());
         written.map_or_else(|| path.display().to_string(), str::to_owned)
@@ -93,8 +100,8 @@ impl<'t> Cursor<'t> {
         self.context.lookup.is_directory(Path::new(path)).unwrap_or(false)
     }
 
-    /// Warns if the directory of a file that Tollgate creates when it starts does not exist. It is no error: a service manager
-    /// may create it, or the check may run on another machine.
+    /// Warns if the directory of `file`, which Tollgate creates at startup, does not exist. This is not an error: a
+    /// service manager may create it, or the check may run on another machine.
     pub(in crate::config) fn warn_without_directory(self, file: &Path) {
         let directory = file.parent().filter(|directory| !directory.as_os_str().is_empty());
         let Some(directory) = directory else { return };
@@ -147,10 +154,10 @@ impl<'t> Cursor<'t> {
         self.context.report(self.problem(location, message.into(), help.into()));
     }
 
-    /// A problem of this value. Where the text about it quotes a secret value, the secret is masked.
+    /// A problem of this value. If its text quotes a secret value, the secret is masked.
     fn problem(self, location: Location, message: String, help: Option<String>) -> Problem {
         let without_secrets = |text: String| match self.scalar().zip(self.masked()) {
-            // Short ones are parts of other words.
+            // A short secret may be a part of other words.
             Some((word, masked)) if word.len() < 4 => {
                 text.replace(&format!("`{word}`"), &format!("`{masked}`"))
             }
@@ -160,7 +167,7 @@ impl<'t> Cursor<'t> {
         Problem::new(location, without_secrets(message)).help(help.map(without_secrets))
     }
 
-    /// What is shown in place of this scalar. `None`: nothing of it is secret.
+    /// This scalar with its secrets masked. `None`: it has none.
     fn masked(self) -> Option<String> {
         self.context.secrets.masked(&self.node.span, self.scalar()?)
     }
@@ -175,7 +182,7 @@ impl<'t> Cursor<'t> {
         self.parse_scalar(false, parse)
     }
 
-    /// As [`Cursor::parse`], for a secret: an error quotes nothing of it.
+    /// As [`Cursor::parse`], for a secret: errors do not quote it.
     pub(in crate::config) fn parse_secret<T>(
         self,
         parse: impl FnOnce(&str) -> Result<T, Invalid>,
@@ -188,7 +195,7 @@ impl<'t> Cursor<'t> {
         self.parse(|path| Ok(PathBuf::from(path)))
     }
 
-    /// Reads the file that this value names. Returns its path, and what `read` makes of its contents.
+    /// Reads the file that this value names. Returns its path, and its contents parsed by `read`.
     pub(in crate::config) fn file<T>(
         self,
         read: impl FnOnce(&[u8]) -> Result<T, Invalid>,
@@ -297,8 +304,8 @@ impl<'t> Cursor<'t> {
         self.list().unwrap_or_default().into_iter().filter_map(read).collect()
     }
 
-    /// As [`Cursor::items`]; a repeated item is an error. An item with an error of its own is not compared: what is wrong in
-    /// it was replaced by defaults.
+    /// As [`Cursor::items`]; a repeated item is an error. An item with an error of its own is not compared, because its
+    /// wrong values were replaced by defaults.
     pub(in crate::config) fn unique_items<T: PartialEq>(
         self,
         mut read: impl FnMut(Cursor<'t>) -> Option<T>,
@@ -318,8 +325,8 @@ impl<'t> Cursor<'t> {
         all
     }
 
-    /// As [`Cursor::mapping`]. A single value in its place is shown the line to write, in which it takes the place of
-    /// `VALUE`.
+    /// As [`Cursor::mapping`]. The error for a single value shows `line` as the line to write, with the value in place
+    /// of `VALUE`.
     pub(in crate::config) fn mapping_such_as(self, line: &str) -> Option<MappingCursor<'t>> {
         let Some(word) = self.scalar() else { return self.mapping() };
         let word = if self.is_secret() { "…" } else { word };
@@ -369,8 +376,8 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// The entries of a mapping whose keys are names, in the order of the file. Entries without a value are reported and
-    /// left out.
+    /// The entries of a mapping whose keys are names, in the order of the file. Entries without a value are reported
+    /// and left out.
     pub(in crate::config) fn named_entries(self) -> Option<Vec<(Location, &'t str, Cursor<'t>)>> {
         let NodeKind::Mapping { entries, .. } = &self.node.kind else {
             self.report(format!("expected a mapping with names as its keys, not {}", self.kind_name()), None);

@@ -2,18 +2,19 @@
 
 /// A mapping whose keys are settings.
 pub(in crate::config) struct Mapping {
-    /// What it configures, in a sentence.
+    /// A description in one sentence.
     pub(super) about: &'static str,
-    /// The page of the guide about it, and a part of it: `limits.md#memory`.
+    /// Its page of the guide, with or without a section: `limits.md#memory`.
     pub(super) page: &'static str,
     pub(super) settings: &'static [Setting],
     pub(super) parts: &'static [&'static [Setting]],
     pub(super) rules: &'static [Rule],
-    /// A small mapping that is right, without the braces.
+    /// A small valid mapping, without the braces.
     pub(super) sample: &'static str,
-    /// The line to write where a single value stands in place of the mapping. In it, `VALUE` becomes that value.
+    /// The line that the help suggests to a user who wrote a single value in place of the mapping. `VALUE` in it
+    /// becomes this value.
     pub(super) such_as: Option<&'static str>,
-    /// The section of the foreign names.
+    /// The section of `foreign_names.txt` for its keys. Empty: none.
     pub(in crate::config) foreign: &'static str,
 }
 
@@ -22,7 +23,7 @@ impl Mapping {
         Self { about, page, settings, parts: &[], rules: &[], sample: "", such_as: None, foreign: "" }
     }
 
-    /// As a derive makes it.
+    /// The mapping that `#[derive(Settings)]` makes.
     pub(in crate::config) const fn of(
         about: &'static str,
         page: &'static str,
@@ -47,7 +48,7 @@ impl Mapping {
         Self { sample, ..self }
     }
 
-    /// The keys that are written as they stand here.
+    /// The fixed keys, without those that only have a fixed prefix.
     pub(in crate::config) fn keys(&self) -> impl Iterator<Item = &'static str> {
         self.settings().filter(|setting| setting.prefix().is_none()).map(|setting| setting.key)
     }
@@ -71,20 +72,20 @@ impl Mapping {
 
 /// One setting.
 pub(in crate::config) struct Setting {
-    /// As it is written; `jwt:*` is any key that begins with `jwt:`.
+    /// The key in the file. `jwt:*` is any key that begins with `jwt:`.
     pub(super) key: &'static str,
     pub(super) kind: Kind,
     pub(super) about: &'static str,
     pub(super) default: Default,
     /// A value.
     pub(super) example: &'static str,
-    /// What the example needs beside it, without braces.
+    /// Other settings that the example needs, without braces.
     pub(super) beside: &'static str,
-    /// The paths of the settings that it interacts with.
+    /// The paths of related settings.
     pub(super) see: &'static [&'static str],
     /// It does not affect requests, and may differ between instances that share their limits.
     pub(super) of_the_instance: bool,
-    /// Its value is not shown where a reload lists what has changed.
+    /// A reload reports that it changed, and does not show its value.
     pub(super) confidential: bool,
 }
 
@@ -95,17 +96,17 @@ impl Setting {
         Self { key, kind, about, default, example, beside, see: &[], of_the_instance, confidential }
     }
 
-    /// With another meaning.
+    /// Replaces the description.
     pub(in crate::config) const fn about(self, about: &'static str) -> Self {
         Self { about, ..self }
     }
 
-    /// What holds without it, as it would be written.
+    /// Sets the default, as the file would write it.
     pub(in crate::config) const fn default(self, value: &'static str) -> Self {
         Self { default: Default::Value(value), ..self }
     }
 
-    /// What holds without it, in words.
+    /// Sets the default, described in words.
     pub(in crate::config) const fn unset(self, meaning: &'static str) -> Self {
         Self { default: Default::Meaning(meaning), ..self }
     }
@@ -130,21 +131,21 @@ impl Setting {
         Self { confidential: true, ..self }
     }
 
-    /// What all its keys begin with, where only that is fixed.
+    /// The fixed prefix of its keys: `jwt:` for `jwt:*`.
     pub(super) fn prefix(&self) -> Option<&'static str> {
         self.key.strip_suffix('*')
     }
 }
 
-/// What applies where a setting is left out.
+/// The default of a setting.
 pub(super) enum Default {
-    /// Nothing: it must be there, or one of several must.
+    /// None: this setting, or one of several, is required.
     Required,
     Value(&'static str),
     Meaning(&'static str),
 }
 
-/// What a value is.
+/// The type of a value.
 pub(in crate::config) enum Kind {
     Boolean,
     /// One of these words.
@@ -155,7 +156,7 @@ pub(in crate::config) enum Kind {
     Duration(u64, u64),
     /// Bytes.
     Size(u64, u64),
-    /// From nothing to so many percent. `false`: it must be more than 0%.
+    /// From 0% to this percentage. `false`: 0% is not allowed.
     Percentage(bool, u8),
     Text(&'static Text),
     /// The path of a file.
@@ -164,19 +165,19 @@ pub(in crate::config) enum Kind {
     /// Names that the operator chooses, each with a value.
     Names(&'static Text, &'static Kind, Items),
     Mapping(fn() -> &'static Mapping),
-    /// Any of several.
+    /// One of several kinds.
     Either(&'static [Kind]),
-    /// Anything at all.
+    /// Any value.
     Any,
 }
 
-/// What a list may be like.
+/// Constraints on the items of a list.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::config) enum Items {
     Any,
-    /// It has at least one item.
+    /// At least one item.
     Some,
-    /// No item stands in it twice.
+    /// No item twice.
     Unique,
     /// Both.
     SomeUnique,
@@ -194,19 +195,19 @@ impl Items {
 
 /// Text of one form.
 pub(in crate::config) struct Text {
-    /// What it is: `an IP address and a port`.
+    /// A noun phrase: `an IP address and a port`.
     pub(super) name: &'static str,
     /// A regular expression that all such text matches, and most other text does not.
     pub(super) pattern: &'static str,
-    /// Whether what YAML takes for a number or a boolean is such text, too.
+    /// Whether numbers and booleans of YAML are such text, too.
     pub(super) is_any_scalar: bool,
     /// Whether it must never be shown.
     pub(super) is_secret: bool,
-    /// Whether parts of it may be such.
+    /// Whether parts of it may be credentials.
     pub(super) may_have_credentials: bool,
 }
 
-/// What settings of one mapping say about each other.
+/// A rule about several settings of one mapping.
 pub(in crate::config) enum Rule {
     /// Exactly one of these.
     One(&'static [&'static str]),
@@ -219,7 +220,7 @@ pub(in crate::config) enum Rule {
     Where(&'static str, &'static str, &'static [&'static str]),
     /// The first works only where the second has none of these values.
     NotWhere(&'static str, &'static str, &'static [&'static str]),
-    /// The first must be there where the second has one of these values.
+    /// The first is required where the second has one of these values.
     RequiredWhere(&'static str, &'static str, &'static [&'static str]),
     /// The first is of this kind where the second has this value, and of that kind elsewhere.
     KindWhere(&'static str, &'static str, &'static str, Kind, Kind),

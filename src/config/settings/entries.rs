@@ -6,7 +6,7 @@ use crate::config::Config;
 /// A setting at its place in the file.
 #[derive(Clone)]
 pub struct Entry {
-    /// How to get there from the top level.
+    /// The steps from the top level.
     pub(super) steps: Vec<Step>,
     pub(super) mapping: &'static Mapping,
     pub(super) setting: &'static Setting,
@@ -19,7 +19,7 @@ pub(super) enum Step {
     Key(&'static Setting),
     /// To an item of a list.
     Item,
-    /// To what stands under a name.
+    /// To the value under a name.
     Name,
 }
 
@@ -43,7 +43,7 @@ impl Entry {
         page
     }
 
-    /// What of its mapping's rules concerns it, each as a sentence.
+    /// The rules of its mapping that concern it, each as a sentence.
     pub(super) fn rules(&self) -> Vec<String> {
         let mut others: Vec<_> =
             self.mapping.rules.iter().flat_map(|rule| rule.excluded_by(self.setting)).collect();
@@ -54,7 +54,7 @@ impl Entry {
         self.mapping.rules.iter().filter_map(|rule| rule.about(self.setting)).chain(excluded).collect()
     }
 
-    /// What holds without it.
+    /// The default, or `required` or `none`.
     pub(super) fn default(&self) -> String {
         match self.setting.default {
             Default::Value(value) => format!("`{value}`"),
@@ -64,7 +64,7 @@ impl Entry {
         }
     }
 
-    /// The example with what it needs beside it: `algorithm: gcra, burst: 100`.
+    /// The example with the settings that it needs: `algorithm: gcra, burst: 100`.
     pub(super) fn example(&self) -> String {
         let Setting { key, example, beside, .. } = *self.setting;
         let key = match key {
@@ -88,7 +88,7 @@ impl Entry {
 }
 
 impl Mapping {
-    /// Whether it is wrong without `setting`, whatever else it has.
+    /// Whether `setting` is required, regardless of the other settings.
     pub(super) fn requires(&self, setting: &Setting) -> bool {
         let is_one_of_several = |rule: &Rule| match rule {
             Rule::One(keys) | Rule::AtLeastOne(keys) => keys.contains(&setting.key),
@@ -182,7 +182,7 @@ pub(in crate::config) fn confidential() -> Vec<&'static str> {
     entries().iter().filter(|entry| entry.setting.confidential).map(|entry| entry.setting.key).collect()
 }
 
-/// The settings of a mapping, and behind them those of the mappings in it.
+/// The settings of a mapping, followed by the settings of the mappings in it.
 fn collect(mapping: &'static Mapping, steps: &mut Vec<Step>, all: &mut Vec<Entry>) {
     for setting in mapping.settings() {
         steps.push(Step::Key(setting));

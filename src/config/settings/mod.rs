@@ -1,8 +1,8 @@
-//! What every setting is: its type, default, range, meaning and an example.
+//! Declarations of all settings: type, default, range, meaning and an example.
 //!
-//! This is the one source of `docs/reference.md`, of the JSON Schema, and of `tollgate explain-setting`. A reader names
-//! the `Mapping` that it reads, and a debug build stops where the two differ in a key; the tests hold types, ranges,
-//! defaults and examples against what the readers say.
+//! They are the one source of `docs/reference.md`, of the JSON Schema, and of `tollgate explain-setting`. A reader
+//! names the `Mapping` that it reads, and a debug build panics if it reads a key that the mapping lacks. The tests
+//! compare types, ranges, defaults and examples with the readers.
 
 mod addresses;
 mod bans;
