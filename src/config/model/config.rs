@@ -163,8 +163,8 @@ struct ForAnchors {
 }
 
 impl Config {
-    /// The most bytes that a request's body may have on `route`, if the request came by the listener with this index:
-    /// what is set nearest to it holds. `None`: any number.
+    /// The limit on a request's body on `route` of the listener with this index, in bytes. The route's own limit
+    /// precedes the listener's, and both precede `client_limits`. `None`: no limit.
     pub fn max_body(&self, route: &Route, listener: usize) -> Option<u64> {
         let of_listener = || self.listeners.get(listener)?.max_body;
         let bytes = route.max_body.or_else(of_listener).unwrap_or(self.client_limits.max_body);
@@ -192,7 +192,7 @@ impl Config {
     }
 }
 
-/// Where a configuration was read from, and its text. All sources are equal: configurations are compared by their
+/// The origin of a configuration, and its text. All sources are equal, so that configurations are compared by their
 /// settings alone.
 #[derive(Clone, Default)]
 pub struct ConfigSource {
@@ -201,7 +201,7 @@ pub struct ConfigSource {
     /// The text with its secrets masked.
     pub redacted_text: String,
     /// The settings that came from the environment or from files, and so must not be shown: their paths in
-    /// [`Config::values`], in which items of lists have their names.
+    /// [`Config::values`]. Items of lists are named.
     pub inserted: BTreeSet<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Text with placeholders, which stand for something of each request.
+//! Text with placeholders, which are replaced for each request.
 
 use serde::{Serialize, Serializer};
 
@@ -7,7 +7,7 @@ use super::{PathPattern, Segment};
 /// Text such as `/new/{rest}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlaceholderText {
-    /// As `proxy.yaml` has it.
+    /// The text in `proxy.yaml`.
     pub written: String,
     pub parts: Vec<TextPart>,
     /// Whether it is a credential, or a part of it was inserted from outside the file, so that it must not be shown.
@@ -20,7 +20,7 @@ pub enum TextPart {
     Placeholder(Placeholder),
 }
 
-/// What a placeholder stands for.
+/// The value that replaces a placeholder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placeholder {
     /// `{client_address}`
@@ -31,12 +31,12 @@ pub enum Placeholder {
     RequestId,
     /// `{host}`: without port.
     Host,
-    /// What a part of the route's path matched: its index in [`PathPattern::captures`].
+    /// The text that a part of the route's path matched: its index in [`PathPattern::captures`].
     Capture(usize),
 }
 
 impl Placeholder {
-    /// Those that do not depend on the route's path, by their names.
+    /// The placeholders that do not depend on the route's path, by their names.
     pub const OF_EVERY_REQUEST: [(&'static str, Self); 4] = [
         ("client_address", Self::ClientAddress),
         ("user", Self::User),
@@ -67,11 +67,11 @@ impl Serialize for PlaceholderText {
     }
 }
 
-/// The name of what the `*` at the end of a path matches.
+/// The name of the text that the `*` at the end of a path matches.
 pub const REST: &str = "rest";
 
 impl PathPattern {
-    /// The names of what the path captures: of its parameters in their order, or `rest` for its `*`.
+    /// The names of its captures: its parameters in order, or `rest` for its `*`.
     pub fn captures(&self) -> Vec<&str> {
         match self {
             Self::Exact(_) => Vec::new(),

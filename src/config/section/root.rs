@@ -1,4 +1,4 @@
-//! The top level of `proxy.yaml`: its sections, and the settings that belong to none.
+//! The top level of `proxy.yaml`: its sections, and the settings outside sections.
 
 use super::{
     access::access,
@@ -55,7 +55,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
         certified.as_deref(),
     );
     let is_own = |route: &Route| route.action.upstream().is_none();
-    // Of routes that are wrong it is not known.
+    // Unknown if routes are invalid.
     let needs_upstreams = routes.as_ref().map_or(!has_routes, |routes| !routes.iter().all(is_own));
     if needs_upstreams && !mapping.has_or_misspells("upstreams") {
         mapping.report("`upstreams` is missing", UPSTREAMS.to_owned());

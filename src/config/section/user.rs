@@ -1,4 +1,4 @@
-//! `user`: where the user ID of a request comes from.
+//! `user`: sources of the user ID of a request.
 
 use tollgate_derive::Settings;
 
@@ -9,7 +9,7 @@ use crate::config::{
     value::{Invalid, certificate_field, cookie_name, field_name},
 };
 
-/// Which identities requests can have, so that settings which could never apply are reported.
+/// The identities that requests can have. Settings for others could never apply, and are reported.
 #[derive(Clone, Copy)]
 pub(in crate::config) struct IdentitySources {
     /// `trusted_proxies` is not empty.
@@ -99,7 +99,7 @@ pub(in crate::config) struct UserSourceSettings<'t> {
     from: Option<Cursor<'t>>,
 }
 
-/// One source. `identity` counts it even if it is invalid, so that no other setting is reported because of it.
+/// One source. `identity` includes it even if it is invalid, so that other settings are not reported because of it.
 fn user_source(item: Cursor<'_>, identity: &mut IdentitySources) -> Option<UserSource> {
     if item.scalar().is_some() {
         identity.has_verified_users |= item.interpolated().is_some_and(|text| text.starts_with("tls:"));
@@ -156,7 +156,7 @@ fn word_source(text: &str) -> Result<UserSource, Invalid> {
     }
 }
 
-/// The error if `user` is a single word and no list. The word is a source, or probably the name of a header.
+/// The error for a single word in place of the list. The word is a source, or probably the name of a header.
 fn word_in_place_of_sources(text: &str, has_trusted_proxies: bool) -> Result<(), Invalid> {
     let source = match word_source(text) {
         Ok(_) => text.to_owned(),

@@ -1,6 +1,7 @@
 //! Parsers of scalars. Pure: text in, value or [`Invalid`] out.
 
 mod choice;
+mod foreign_value;
 mod http;
 mod invalid;
 mod key;
@@ -17,6 +18,7 @@ mod template;
 mod urls;
 
 pub(super) use choice::{boolean, choice, named_choice};
+pub(super) use foreign_value::foreign_value;
 pub(super) use http::{
     bearer_token, cookie_name, cookie_value, denial_status, editable_field_name, editable_fields, field_name,
     field_value, grpc_status, method, parameter_name, parameter_value, pseudonym, reply_field_name,
