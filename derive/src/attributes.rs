@@ -18,8 +18,9 @@ pub(crate) struct MappingAttributes {
     pub(crate) sample: Option<LitStr>,
     /// `rules(With("cert", "key"), …)`: what the settings say about each other.
     pub(crate) rules: Vec<Expr>,
-    /// `such_as = "health: { path: VALUE }"`: the line to write where a single value stands in place of the mapping.
-    pub(crate) such_as: Option<LitStr>,
+    /// `such_as = "health: { path: VALUE }"`: the line to write where a single value stands in place of the mapping. It may
+    /// also be a function from that value to the line.
+    pub(crate) such_as: Option<Expr>,
     /// `foreign = "client_limits"`: the section of `foreign_names.txt` with the names that other proxies have.
     pub(crate) foreign: Option<LitStr>,
     /// `written`: the struct holds what stands in the file, and other code makes the configuration of it. It has neither

@@ -13,13 +13,10 @@ use super::{
     TrustedProxy, Upstream, UserSource, serialize,
 };
 use crate::config::{
-    section::{AdminSettings, ListenerSettings, UserSourceSettings},
+    section::{AdminSettings, ListenerSettings, UpstreamSettings, UserSourceSettings},
     settings::{
         Kind, Value,
-        shims::{
-            AbuseSettings, BansSettings, PolicySettings, ResolverSettings, RouteDefaults, RouteSettings,
-            UpstreamSettings,
-        },
+        shims::{AbuseSettings, BansSettings, PolicySettings, RouteDefaults, RouteSettings},
     },
     value::{Invalid, count},
 };
@@ -108,7 +105,7 @@ pub struct Config {
     #[setting(example = "{ api: { endpoints: [\"http://127.0.0.1:3000\"] } }", see = ["routes[].upstream"])]
     pub upstreams: Vec<Upstream>,
     /// The DNS servers that resolve the names of endpoints.
-    #[setting(mapping(ResolverSettings), unset = "the servers of the system, with a timeout of 5s")]
+    #[setting(mapping, unset = "the servers of the system, with a timeout of 5s")]
     #[setting(example = "{ servers: [10.0.0.2] }")]
     #[setting(flags(of_the_instance))]
     pub resolver: Resolver,

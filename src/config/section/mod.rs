@@ -10,17 +10,13 @@ mod bypassable_limits;
 mod clients;
 mod cors;
 mod doubtful_paths;
-mod endpoints;
 mod guessable_token;
-mod health;
 mod listeners;
 mod message_changes;
 mod other_spellings;
 mod path_spellings;
 mod policies;
 mod redirect;
-mod resolver;
-mod retry;
 mod root;
 mod route_action;
 mod routes;
@@ -36,6 +32,7 @@ use std::time::Duration;
 
 pub(super) use listeners::{AdminSettings, ListenerSettings};
 pub(super) use root::read;
+pub(super) use upstreams::UpstreamSettings;
 pub(super) use user::UserSourceSettings;
 
 /// The shortest duration of most settings.

@@ -6,14 +6,13 @@ use super::{
     clients,
     listeners::{self, Listeners},
     policies::{self, StoreMemory},
-    resolver,
     routes::{self, RouteDefaults},
     spoofable_headers, upstreams, user,
 };
 use crate::config::{
     model::{
-        AccessLog, ClientLimits, Config, ConfigSource, Forwarded, Log, MemoryStore, ReplyHeaders, Route,
-        Shutdown, Store, Tracing, Workers,
+        AccessLog, ClientLimits, Config, ConfigSource, Forwarded, Log, MemoryStore, ReplyHeaders, Resolver,
+        Route, Shutdown, Store, Tracing, Workers,
     },
     reader::Cursor,
     settings::{Read, ReadOver, Settings, Value},
@@ -48,7 +47,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     );
     let (bans, close_banned_tunnels) = abuse::bans(mapping.take("bans"), identity, &policies);
     let abuse = abuse::abuse(mapping.take("abuse"));
-    let resolver = resolver::resolver(mapping.take("resolver"));
+    let resolver = Resolver::or(mapping.take("resolver"), Resolver::default());
     let upstreams = upstreams::upstreams(mapping.take("upstreams"), &policies.names, identity);
     let defaults = RouteDefaults::default().overridden(&mut mapping);
     let has_routes = mapping.peek("routes").is_some();

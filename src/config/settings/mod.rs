@@ -18,22 +18,17 @@ pub(super) mod shims;
 #[cfg(test)]
 mod tests;
 pub(super) mod text;
-mod upstreams;
 
 pub(super) use self::{
     addresses::ADDRESSES_FILE,
     bans::{ABUSE, BAN},
     derived::{
-        Ignored, Read, ReadOver, Settings, Value, count_in, duration_in, flatten, parsed, share_up_to,
-        size_in,
+        Ignored, Read, ReadOver, Settings, Value, count_in, duration_in, flatten, opened, parsed,
+        share_up_to, size_in,
     },
     place::Place,
     policies::{COST, COUNT, OVERRIDE, POLICY, RECORD, REPLY},
     routes::{CORS, HEADER_EDITS, MATCH, REDIRECT, REWRITE, ROUTE, ROUTE_REPLY, SHARE},
-    upstreams::{
-        BALANCE, ENDPOINT, ENDPOINTS_FILE, HEALTH, OUTLIER, RESOLVER, RETRY, STICKY, TIMEOUTS,
-        TLS_TO_UPSTREAM, UPSTREAM,
-    },
 };
 pub use self::{
     entries::{Entry, entries},
@@ -55,8 +50,8 @@ pub(super) struct Mapping {
     rules: &'static [Rule],
     /// A small mapping that is right, without the braces.
     sample: &'static str,
-    /// The line to write where a single value stands in place of the mapping. In it, `VALUE` becomes that value.
-    such_as: Option<&'static str>,
+    /// From a single value in place of the mapping to the line to write. In it, `VALUE` becomes that value.
+    such_as: Option<fn(&str) -> &'static str>,
     /// The section of the foreign names.
     pub(super) foreign: &'static str,
 }
@@ -75,7 +70,7 @@ impl Mapping {
         Self { parts, ..Self::new(about, page, &[]) }
     }
 
-    pub(super) const fn such_as(self, such_as: Option<&'static str>) -> Self {
+    pub(super) const fn such_as(self, such_as: Option<fn(&str) -> &'static str>) -> Self {
         Self { such_as, ..self }
     }
 

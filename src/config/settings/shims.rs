@@ -1,4 +1,4 @@
-use super::{Mapping, Setting, Settings, addresses, bans, policies, routes, upstreams};
+use super::{Mapping, Setting, Settings, addresses, bans, policies, routes};
 use crate::config::model::Access;
 
 macro_rules! shim {
@@ -18,8 +18,6 @@ shim! {
     PolicySettings = policies::POLICY;
     BansSettings = bans::BANS;
     AbuseSettings = bans::ABUSE;
-    UpstreamSettings = upstreams::UPSTREAM;
-    ResolverSettings = upstreams::RESOLVER;
     RouteSettings = routes::ROUTE;
 }
 
