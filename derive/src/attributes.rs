@@ -26,6 +26,8 @@ pub(crate) struct MappingAttributes {
     /// `written`: the struct holds what stands in the file, and other code makes the configuration of it. It has neither
     /// `Default` nor `Serialize`.
     pub(crate) written: bool,
+    /// `of = TYPE`: this type, which other code makes of `written`, has the same settings.
+    pub(crate) of: Option<Type>,
     /// `check = path`: looks at several settings together, and reports what is wrong.
     pub(crate) check: Option<Path>,
     /// `last = TYPE`: the settings of this type stand behind the others.
@@ -47,6 +49,7 @@ impl MappingAttributes {
                     "such_as" => found.such_as = Some(meta.value()?.parse()?),
                     "foreign" => found.foreign = Some(meta.value()?.parse()?),
                     "written" => found.written = true,
+                    "of" => found.of = Some(meta.value()?.parse()?),
                     "check" => found.check = Some(meta.value()?.parse()?),
                     "last" => found.last = Some(meta.value()?.parse()?),
                     "unread" => found.unread = true,

@@ -195,7 +195,21 @@ fn described(input: &DeriveInput, attributes: &MappingAttributes, fields: &[Fiel
         true => quote!(&[Self::OWN]),
         false => quote!(&[#(#parts),*]),
     };
+    let of = attributes.of.as_ref().map(|of| {
+        quote! {
+            impl crate::config::settings::Settings for #of {
+                const OWN: &'static [crate::config::settings::Setting] =
+                    <#name as crate::config::settings::Settings>::OWN;
+                const PARTS: &'static [&'static [crate::config::settings::Setting]] =
+                    <#name as crate::config::settings::Settings>::PARTS;
+                fn mapping() -> &'static crate::config::settings::Mapping {
+                    <#name as crate::config::settings::Settings>::mapping()
+                }
+            }
+        }
+    });
     Ok(quote! {
+        #of
         impl #generics crate::config::settings::Settings for #name #arguments #bounds {
             const OWN: &'static [crate::config::settings::Setting] = #own;
             fn mapping() -> &'static crate::config::settings::Mapping {

@@ -9,7 +9,7 @@ use tollgate_derive::{Settings, Word};
 use super::{Statuses, serialize};
 use crate::config::{
     reader::{Cursor, MappingCursor},
-    settings::{Mapping, Read, ReadOver, Setting, Settings},
+    settings::{Read, ReadOver},
     value::{Invalid, endpoint_url, named_choice, percentage, status_range},
 };
 
@@ -68,7 +68,7 @@ pub enum Probe {
 
 /// The settings of all types of check.
 #[derive(Settings)]
-#[settings(written)]
+#[settings(written, of = Probe)]
 struct ProbeSettings<'t> {
     /// What a check sends: `http` a GET request, `grpc` a call of `grpc.health.v1.Health/Check`, `tcp` nothing: it only
     /// opens a connection.
@@ -89,15 +89,6 @@ struct ProbeSettings<'t> {
     /// The gRPC service whose health is asked for.
     #[setting(text = SERVICE, unset = "the server as a whole", example = "shop.Cart", beside = "type: grpc")]
     service: Option<Cursor<'t>>,
-}
-
-impl Settings for Probe {
-    const OWN: &'static [Setting] = ProbeSettings::OWN;
-    const PARTS: &'static [&'static [Setting]] = ProbeSettings::PARTS;
-
-    fn mapping() -> &'static Mapping {
-        ProbeSettings::mapping()
-    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Word)]

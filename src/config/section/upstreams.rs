@@ -148,15 +148,15 @@ pub(super) fn upstreams<'t>(
             value.report_at(location, format!("`{name}` {}", invalid.reason), invalid.help(false));
         }
         let written = read(value);
-        inherited.push(written.as_ref().map_or_else(Inherited::default, |written| {
-            Inherited {
-                policies: written
-                    .policies
-                    .map_or_else(Vec::new, |list| list.unique_items(|item| policies.resolve(item))),
-                timeouts: written.timeouts,
-                retry: written.retry.clone(),
-            }
-        }));
+        let of_routes = |written: &UpstreamSettings<'_>| Inherited {
+            policies: written
+                .policies
+                .map(|list| list.unique_items(|item| policies.resolve(item)))
+                .unwrap_or_default(),
+            timeouts: written.timeouts,
+            retry: written.retry.clone(),
+        };
+        inherited.push(written.as_ref().map(of_routes).unwrap_or_default());
         all.push(written.and_then(|written| upstream(name, written, identity)));
     }
     Upstreams { names: NameTable::new("upstream", names), inherited, resolved: all.into_iter().collect() }
