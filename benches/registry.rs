@@ -82,7 +82,7 @@ fn fill(registry: &ClientRegistry, recorder: &Recorder, count: usize) {
     }
 }
 
-/// How long the longest wait for the registry was while `work` was done, in which the collector has some to do, too.
+/// The longest wait for the registry while `work` was done, in which the collector has some to do, too.
 fn longest_wait(registry: &Arc<ClientRegistry>, work: impl FnOnce()) -> Duration {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {

@@ -25,7 +25,7 @@ use crate::{
     limit::{Clock, Instances, Policy, PolicyIds},
     listener::TlsContexts,
     memory_budget::MemoryBudgets,
-    peers::records::Scope,
+    peers::records::RecordScope,
     telemetry::{Event, diagnostics::Diagnostics, time::rfc3339},
 };
 
@@ -50,7 +50,7 @@ pub(super) struct Reloader {
 
 /// The parts of the shared store that a reload changes.
 pub(super) struct ReloadHandles {
-    pub(super) scope: Scope,
+    pub(super) scope: RecordScope,
     pub(super) instances: Arc<Instances>,
 }
 

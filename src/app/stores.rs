@@ -10,7 +10,7 @@ use crate::{
     limit::{Clock, GuardShared, GuardedStore, Instances, ShardedStore, SlicedStore, Slices, StoreAdmin},
     peers::{
         Monitor, MonitorConfig,
-        records::{RecordArchive, Scope},
+        records::{RecordArchive, RecordScope},
     },
     store::{
         memory::MemoryStore,
@@ -117,7 +117,7 @@ fn memory_facts(store: &Arc<MemoryStore>) -> impl Fn() -> MemoryFacts + Send + S
 pub(super) struct SharedStoreFactory {
     topology: Arc<Topology>,
     config: Redis,
-    scope: Scope,
+    scope: RecordScope,
     memory: Arc<MemoryStore>,
     guard: GuardShared,
     slices: Arc<Slices>,
@@ -139,7 +139,7 @@ impl SharedStoreFactory {
         let topology = Topology::open(config)?;
         let guard = GuardShared { instances: Arc::new(Instances::default()), clock: shared.clock.clone() };
         let instance = shared.instance.clone();
-        let scope = Scope::new(&config.key_prefix(), &instance, retain);
+        let scope = RecordScope::new(&config.key_prefix(), &instance, retain);
         let monitor = Monitor::spawn(MonitorConfig {
             topology: Arc::clone(&topology),
             redis: config.clone(),

@@ -5,5 +5,5 @@ mod foreign_name;
 mod mapping;
 mod slips;
 
-pub(super) use cursor::{Cursor, Findings, ReadContext};
+pub(super) use cursor::{Cursor, Findings, NamedEntry, ReadContext};
 pub(super) use mapping::{MappingCursor, NameTable};

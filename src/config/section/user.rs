@@ -11,19 +11,19 @@ use crate::config::{
 
 /// Which identities requests can have, so that settings which could never apply are reported.
 #[derive(Clone, Copy)]
-pub(super) struct IdentitySources {
+pub(in crate::config) struct IdentitySources {
     /// `trusted_proxies` is not empty.
-    pub(super) has_trusted_proxies: bool,
+    pub(in crate::config) has_trusted_proxies: bool,
     /// A listener asks clients for certificates.
-    pub(super) has_client_certificates: bool,
+    pub(in crate::config) has_client_certificates: bool,
     /// `user` is configured.
-    pub(super) has_users: bool,
+    pub(in crate::config) has_users: bool,
     /// Tokens are verified.
-    pub(super) has_tokens: bool,
+    pub(in crate::config) has_tokens: bool,
     /// A source of user IDs is verified: a token, a client certificate, or a header from trusted proxies.
-    pub(super) has_verified_users: bool,
+    pub(in crate::config) has_verified_users: bool,
     /// A source of user IDs is not verified: the client can choose its user ID.
-    pub(super) has_unverified_users: bool,
+    pub(in crate::config) has_unverified_users: bool,
 }
 
 impl IdentitySources {

@@ -53,7 +53,7 @@ pub(in crate::config) trait ReadOver<'t>: Read<'t> {
     }
 }
 
-/// The mapping, whose settings have yet to be read.
+/// The mapping at `value`. `None`: it is something else, which is reported.
 pub(in crate::config) fn opened<T: Settings>(value: Cursor<'_>) -> Option<MappingCursor<'_>> {
     let described = T::mapping();
     let mapping = match described.such_as {

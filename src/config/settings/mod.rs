@@ -5,13 +5,11 @@
 //! defaults and examples against what the readers say.
 
 mod addresses;
-mod bans;
 mod derived;
 mod entries;
 mod explain;
 mod markdown;
 mod place;
-mod policies;
 mod routes;
 mod schema;
 pub(super) mod shims;
@@ -21,13 +19,11 @@ pub(super) mod text;
 
 pub(super) use self::{
     addresses::ADDRESSES_FILE,
-    bans::{ABUSE, BAN},
     derived::{
         Ignored, Read, ReadOver, Settings, Value, count_in, duration_in, flatten, opened, parsed,
         share_up_to, size_in,
     },
     place::Place,
-    policies::{COST, COUNT, OVERRIDE, POLICY, RECORD, REPLY},
     routes::{CORS, HEADER_EDITS, MATCH, REDIRECT, REWRITE, ROUTE, ROUTE_REPLY, SHARE},
 };
 pub use self::{
@@ -279,7 +275,4 @@ const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 /// The longest duration of most settings.
 const LONGEST: u64 = 366 * DAY;
-const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
-const GIB: u64 = 1 << 30;
 const TIB: u64 = 1 << 40;

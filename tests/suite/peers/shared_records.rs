@@ -10,7 +10,7 @@ use tollgate::{
     config::{self, model},
     identity::{AccessRules, Verifier},
     limit::{Clock, Policy, PolicyId, SystemClock, algorithm::metadata_list::Entry},
-    peers::records::{self, RecordArchive, Scope},
+    peers::records::{self, RecordArchive, RecordScope},
     proxy::Rules,
     store::{memory::MemoryStore, redis::Topology},
     telemetry::{Events, metrics::Metrics},
@@ -69,7 +69,7 @@ struct Instance {
     recorder: Recorder,
     clock: Arc<dyn Clock>,
     topology: Arc<Topology>,
-    scope: Scope,
+    scope: RecordScope,
     admin: AdminHandle,
     _collector: Collector,
 }
@@ -124,7 +124,7 @@ impl Instance {
         let store = Arc::new(MemoryStore::new(1_000, Arc::clone(&clock)));
         let topology = Topology::open(&model::Redis::new(redis)).unwrap();
         block_on(topology.learn()).unwrap();
-        let scope = Scope::new(prefix, id, HOUR);
+        let scope = RecordScope::new(prefix, id, HOUR);
         let (theirs, of) = (Arc::clone(&topology), scope.clone());
         let archive = move || {
             RecordArchive::new(of, Duration::from_millis(500), async move |key: &str| {
