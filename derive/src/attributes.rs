@@ -16,13 +16,16 @@ pub(crate) struct MappingAttributes {
     pub(crate) sample: Option<LitStr>,
     /// `rules(With("cert", "key"), …)`: rules about several settings, variants of `settings::Rule`.
     pub(crate) rules: Vec<Expr>,
-    /// `such_as = "health: { path: VALUE }"`: the line to write where a single value stands in place of the mapping.
-    pub(crate) such_as: Option<LitStr>,
+    /// `such_as = "health: { path: VALUE }"`: the line to write where a single value stands in place of the mapping. It may
+    /// also be a function from that value to the line.
+    pub(crate) such_as: Option<Expr>,
     /// `foreign = "client_limits"`: the section of `foreign_names.txt` with the names that other proxies have.
     pub(crate) foreign: Option<LitStr>,
     /// `written`: the struct holds what stands in the file, and other code makes the configuration of it. It has
     /// neither `Default` nor `Serialize`.
     pub(crate) written: bool,
+    /// `of = TYPE`: this type, which other code makes of `written`, has the same settings.
+    pub(crate) of: Option<Type>,
     /// `check = path`: checks several settings together, and reports errors.
     pub(crate) check: Option<Path>,
     /// `last = TYPE`: the settings of this type follow the others.
@@ -44,6 +47,7 @@ impl MappingAttributes {
                     "such_as" => found.such_as = Some(meta.value()?.parse()?),
                     "foreign" => found.foreign = Some(meta.value()?.parse()?),
                     "written" => found.written = true,
+                    "of" => found.of = Some(meta.value()?.parse()?),
                     "check" => found.check = Some(meta.value()?.parse()?),
                     "last" => found.last = Some(meta.value()?.parse()?),
                     "unread" => found.unread = true,

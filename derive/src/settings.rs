@@ -2,7 +2,7 @@
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
-use syn::{Data, DeriveInput, Error, Fields, Ident, LitStr, Path, Result, Type};
+use syn::{Data, DeriveInput, Error, Expr, Fields, Ident, LitStr, Path, Result, Type};
 
 use crate::{
     attributes::{FieldAttributes, MappingAttributes, doc, in_option, is_named},
@@ -152,7 +152,11 @@ fn described(input: &DeriveInput, attributes: &MappingAttributes, fields: &[Fiel
     let text = |text: &Option<LitStr>| text.as_ref().map_or_else(String::new, LitStr::value);
     let (page, sample) = (text(&attributes.page), text(&attributes.sample));
     let rules = attributes.rules.iter().map(|rule| quote!(crate::config::settings::Rule::#rule));
-    let such_as = attributes.such_as.as_ref().map_or_else(|| quote!(None), |line| quote!(Some(#line)));
+    let such_as = match &attributes.such_as {
+        None => quote!(None),
+        Some(Expr::Lit(line)) => quote!(Some(|_| #line)),
+        Some(line) => quote!(Some(#line)),
+    };
     let foreign = text(&attributes.foreign);
     // Each list is a static of its own: a constant cannot refer to other statics from a temporary value.
     let list = |settings: &[TokenStream]| {
@@ -191,7 +195,21 @@ fn described(input: &DeriveInput, attributes: &MappingAttributes, fields: &[Fiel
         true => quote!(&[Self::OWN]),
         false => quote!(&[#(#parts),*]),
     };
+    let of = attributes.of.as_ref().map(|of| {
+        quote! {
+            impl crate::config::settings::Settings for #of {
+                const OWN: &'static [crate::config::settings::Setting] =
+                    <#name as crate::config::settings::Settings>::OWN;
+                const PARTS: &'static [&'static [crate::config::settings::Setting]] =
+                    <#name as crate::config::settings::Settings>::PARTS;
+                fn mapping() -> &'static crate::config::settings::Mapping {
+                    <#name as crate::config::settings::Settings>::mapping()
+                }
+            }
+        }
+    });
     Ok(quote! {
+        #of
         impl #generics crate::config::settings::Settings for #name #arguments #bounds {
             const OWN: &'static [crate::config::settings::Setting] = #own;
             fn mapping() -> &'static crate::config::settings::Mapping {

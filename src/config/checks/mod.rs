@@ -2,6 +2,7 @@
 
 pub(super) mod ban_rules;
 pub(super) mod certificates;
+pub(super) mod endpoint_schemes;
 pub(super) mod foreign_limits;
 pub(super) mod large_keys;
 pub(super) mod policy_contradictions;

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use tollgate_derive::Settings;
 
-use super::{KeyRecipe, serialize};
+use super::KeyRecipe;
+use crate::config::{reader::Cursor, value::cookie_name};
 
 /// Which endpoint gets the next request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -18,12 +20,34 @@ pub enum Balance {
     Hash(KeyRecipe),
 }
 
-/// A cookie that keeps a client at the endpoint that served it first.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// Sticky sessions.
+#[derive(Debug, Clone, PartialEq, Eq, Settings)]
+#[settings(page = "upstreams.md", sample = "cookie: tg_endpoint", foreign = "upstreams.*.sticky")]
+#[settings(such_as = such_as)]
 pub struct Sticky {
-    /// Its name.
+    /// The name of the cookie that Tollgate sets.
+    #[setting(text = COOKIE, read = cookie, example = "tg_endpoint")]
+    #[setting(missing = "the name of the cookie, such as `cookie: tg_endpoint`")]
     pub cookie: String,
-    /// How long clients keep it. `None`: until the browser is closed.
-    #[serde(serialize_with = "serialize::optional_duration", skip_serializing_if = "Option::is_none")]
+    /// How long clients keep the cookie.
+    #[setting(duration = "1s..=366d", unset = "until the browser is closed", example = "1h")]
     pub max_age: Option<Duration>,
+}
+
+fn such_as(word: &str) -> &'static str {
+    match word {
+        "true" | "on" | "yes" | "cookie" | "ip" => "sticky: { cookie: tg_endpoint }",
+        _ => "sticky: { cookie: VALUE }",
+    }
+}
+
+fn cookie(value: Cursor<'_>) -> Option<String> {
+    // Traefik has its settings in there.
+    if value.is_mapping() {
+        let name = value.entry("name").and_then(Cursor::scalar);
+        let help = format!("write `sticky: {{ cookie: {} }}`", name.unwrap_or("tg_endpoint"));
+        value.report("expected the cookie's name, not a mapping", help);
+        return None;
+    }
+    value.parse(cookie_name)
 }

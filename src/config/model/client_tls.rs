@@ -9,7 +9,7 @@ use crate::{
     config::{
         Purpose, checks,
         reader::{Cursor, MappingCursor},
-        settings::{Mapping, Read, ReadOver, Setting, Settings},
+        settings::{Read, ReadOver},
         value::{authorities, certificates, check_key_matches, private_key},
     },
     tls::CertificateInfo,
@@ -37,7 +37,7 @@ pub struct ClientCertificate {
 
 /// TLS to Redis. The files are read again when they change.
 #[derive(Settings)]
-#[settings(written, page = "redis.md", rules(With("cert", "key"), With("key", "cert")))]
+#[settings(written, of = ClientTls, page = "redis.md", rules(With("cert", "key"), With("key", "cert")))]
 struct ClientTlsSettings<'t> {
     /// The authorities that sign the certificate of the server, in PEM.
     #[setting(file, unset = "the authorities of the system", example = "tls/ca.pem")]
@@ -48,15 +48,6 @@ struct ClientTlsSettings<'t> {
     /// The private key of `cert`, in PEM.
     #[setting(file, unset = "no certificate", example = "tls/me.key", beside = "cert: tls/me.pem")]
     key: Option<Cursor<'t>>,
-}
-
-impl Settings for ClientTls {
-    const OWN: &'static [Setting] = ClientTlsSettings::OWN;
-    const PARTS: &'static [&'static [Setting]] = ClientTlsSettings::PARTS;
-
-    fn mapping() -> &'static Mapping {
-        ClientTlsSettings::mapping()
-    }
 }
 
 impl<'t> Read<'t> for ClientTls {

@@ -13,10 +13,10 @@ use super::{
     Resolver, Route, Secret, Store, Tracing, TrustedProxy, Upstream, UserSource, serialize,
 };
 use crate::config::{
-    section::{AdminSettings, ListenerSettings, UserSourceSettings},
+    section::{AdminSettings, ListenerSettings, UpstreamSettings, UserSourceSettings},
     settings::{
         Kind, Value,
-        shims::{ResolverSettings, RouteDefaults, RouteSettings, UpstreamSettings},
+        shims::{RouteDefaults, RouteSettings},
     },
     value::{Invalid, count},
 };
@@ -101,7 +101,7 @@ pub struct Config {
     #[setting(example = "{ api: { endpoints: [\"http://127.0.0.1:3000\"] } }", see = ["routes[].upstream"])]
     pub upstreams: Vec<Upstream>,
     /// The DNS servers that resolve the names of endpoints.
-    #[setting(mapping(ResolverSettings), unset = "the servers of the system, with a timeout of 5s")]
+    #[setting(mapping, unset = "the servers of the system, with a timeout of 5s")]
     #[setting(example = "{ servers: [10.0.0.2] }")]
     #[setting(flags(of_the_instance))]
     pub resolver: Resolver,

@@ -9,7 +9,7 @@ use super::{ClientTls, Secret, serialize};
 use crate::config::{
     checks,
     reader::{Cursor, MappingCursor},
-    settings::{Mapping, Read, Setting, Settings},
+    settings::Read,
     value::{REDIS_URL, database, key_prefix, printable_text, redis_node_url, redis_url},
 };
 
@@ -133,7 +133,7 @@ impl RedisTopology {
 
 /// The ways to say where Redis is.
 #[derive(Settings)]
-#[settings(written)]
+#[settings(written, of = RedisTopology)]
 struct TopologySettings<'t> {
     /// A single server: `redis://USER:PASSWORD@HOST:PORT/DATABASE`, `rediss://` for TLS, or `unix:///PATH`.
     #[setting(text = REDIS_URL, example = "redis://127.0.0.1:6379", flags(of_the_instance))]
@@ -145,15 +145,6 @@ struct TopologySettings<'t> {
     /// A Redis Cluster.
     #[setting(mapping(Cluster), example = "{ nodes: [\"redis://10.0.0.1:6379\"] }")]
     cluster: Option<Cursor<'t>>,
-}
-
-impl Settings for RedisTopology {
-    const OWN: &'static [Setting] = TopologySettings::OWN;
-    const PARTS: &'static [&'static [Setting]] = TopologySettings::PARTS;
-
-    fn mapping() -> &'static Mapping {
-        TopologySettings::mapping()
-    }
 }
 
 impl<'t> Read<'t> for RedisTopology {

@@ -1,15 +1,14 @@
 //! The services behind the proxy.
 
-use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, time::Duration};
 
-use http::{
-    Uri,
-    uri::{Authority, Scheme},
+use serde::Serialize;
+use tollgate_derive::{Settings, Word};
+
+use super::{
+    Balance, ClientTls, Endpoint, EndpointsFile, HealthCheck, OutlierDetection, Retry, Sticky, serialize,
 };
-use serde::{Serialize, Serializer};
-use url::{Origin, Url};
-
-use super::{Balance, ClientTls, HealthCheck, OutlierDetection, Retry, Sticky, serialize};
+use crate::config::value::{dns_server, server_name};
 
 /// A service behind the proxy.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -61,99 +60,21 @@ impl Upstream {
     }
 }
 
-/// One address of an upstream.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Endpoint {
-    /// Scheme `http` or `https`, an authority, no path: the same for every spelling of the same place.
-    pub url: Uri,
-    /// As it was written.
-    pub authority: Authority,
-    /// 80 by default, 443 with `https`.
-    pub port: u16,
-    /// At least 1.
-    pub weight: u32,
-    /// Whether it takes no new requests.
-    pub drain: bool,
-}
-
-/// A file that lists the endpoints of an upstream.
-#[derive(Clone)]
-pub struct EndpointsFile {
-    pub path: PathBuf,
-    /// Reads what is in it, or says what is wrong with it: in the same format as the configuration.
-    pub read: fn(&[u8]) -> Result<Vec<Endpoint>, String>,
-}
-
-impl PartialEq for EndpointsFile {
-    fn eq(&self, other: &Self) -> bool {
-        self.path == other.path
-    }
-}
-
-impl fmt::Debug for EndpointsFile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.path.fmt(f)
-    }
-}
-
-impl Serialize for EndpointsFile {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        self.path.serialize(to)
-    }
-}
-
-impl Endpoint {
-    /// Whether it is asked over TLS.
-    pub fn is_https(&self) -> bool {
-        self.url.scheme() == Some(&Scheme::HTTPS)
-    }
-
-    /// `http` or `https`.
-    pub fn scheme(&self) -> &'static str {
-        if self.is_https() { "https" } else { "http" }
-    }
-
-    /// How it is named to operators: `http://127.0.0.1:3000`.
-    pub fn base_url(&self) -> String {
-        self.url.to_string().trim_end_matches('/').to_owned()
-    }
-
-    /// Its host: a name, or an address without brackets.
-    pub fn host(&self) -> &str {
-        self.authority.host().trim_start_matches('[').trim_end_matches(']')
-    }
-}
-
-/// The URL by which an endpoint is known, the same for each spelling: `http://orders` for `HTTP://Orders:80/`.
-pub fn endpoint_name(url: &str) -> String {
-    let origin = Url::parse(url).map(|url| url.origin()).ok().filter(Origin::is_tuple);
-    origin
-        .map_or_else(|| url.trim_end_matches('/').to_ascii_lowercase(), |origin| origin.ascii_serialization())
-}
-
-/// Who is asked for the addresses of endpoints that have names.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Resolver {
-    /// DNS servers. Empty: those of the system.
-    pub servers: Vec<SocketAddr>,
-    /// How long they may take for one name.
-    #[serde(serialize_with = "serialize::duration")]
-    pub timeout: Duration,
-}
-
-/// TLS to the `https` endpoints of an upstream.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+/// TLS to `https://` endpoints. The files are read again when they change.
+#[derive(Debug, Clone, PartialEq, Eq, Settings)]
+#[settings(page = "upstreams.md", foreign = "upstreams.*.tls", such_as = "tls: { ca: FILE }")]
+#[settings(rules(With("cert", "key"), With("key", "cert")))]
 pub struct UpstreamTls {
-    #[serde(flatten)]
+    #[setting(flatten, value = ClientTls::default())]
     pub client: ClientTls,
-    /// The name or address that certificates must have. `None`: the endpoint's host.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// The name that the endpoints' certificates must have. A host name is also sent as SNI.
+    #[setting(text = SERVER_NAME, parse = server_name, unset = "the host of the endpoint")]
+    #[setting(example = "orders.internal")]
     pub server_name: Option<String>,
 }
 
 /// The version of HTTP that an upstream is spoken to in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Word)]
 pub enum Protocol {
     /// HTTP/1.1.
     H1,
@@ -163,39 +84,47 @@ pub enum Protocol {
     Auto,
 }
 
-/// How long an upstream may take: each try by itself, and all of them together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// How long an endpoint may take. A route may set some of these; the others are as its upstream has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Settings)]
+#[settings(
+    page = "upstreams.md",
+    foreign = "upstreams.*.timeouts",
+    such_as = "timeouts: { response: VALUE }"
+)]
 pub struct Timeouts {
-    #[serde(serialize_with = "serialize::duration")]
+    /// Time for opening a connection, with the TLS handshake.
+    #[setting(duration = "1ms..=366d", default = "1s", example = "500ms")]
     pub connect: Duration,
-    /// From the end of the request to the end of the response's head.
-    #[serde(serialize_with = "serialize::duration")]
+    /// Time from the end of the request to the end of the response's head. After that, the client gets 504.
+    #[setting(duration = "1ms..=366d", default = "30s", example = "10s")]
     pub response: Duration,
-    /// Between two bytes of the response, and how long an idle connection is kept.
-    #[serde(serialize_with = "serialize::duration")]
+    /// Time that may pass without a byte of the response, or of a WebSocket. Also how long an idle connection is kept.
+    #[setting(duration = "1ms..=366d", default = "60s", example = "5m")]
     pub idle: Duration,
-    /// All tries, and the wait for their connections, to the end of the response's head. Zero: no limit of its own.
-    #[serde(serialize_with = "serialize::duration")]
+    /// Time for all tries together, up to the end of the response's head. `0s` sets no limit.
+    #[setting(duration = "0..=366d", default = "0s", example = "20s")]
     pub total: Duration,
 }
 
-impl Default for Timeouts {
-    fn default() -> Self {
-        Self {
-            connect: Duration::from_secs(1),
-            response: Duration::from_secs(30),
-            idle: Duration::from_secs(60),
-            total: Duration::ZERO,
-        }
-    }
-}
-
 /// The `Host` that an upstream receives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Word)]
 pub enum HostHeader {
     /// The client's.
     Preserve,
     /// The endpoint's own.
     Rewrite,
+}
+
+/// The DNS servers that resolve the names of endpoints.
+#[derive(Debug, Clone, PartialEq, Eq, Settings)]
+#[settings(page = "upstreams.md", foreign = "resolver", such_as = "resolver: { servers: [10.0.0.2] }")]
+pub struct Resolver {
+    /// The DNS servers, by IP address. With this setting, search domains are not used.
+    #[setting(list(text = DNS_SERVER, Unique), parse = dns_server)]
+    #[setting(unset = "those in `/etc/resolv.conf`, which is read again when it changes")]
+    #[setting(example = "[10.0.0.2, \"127.0.0.1:5353\"]")]
+    pub servers: Vec<SocketAddr>,
+    /// How long it may take to resolve a name.
+    #[setting(duration = "100ms..=1m", default = "5s", example = "2s")]
+    pub timeout: Duration,
 }

@@ -1,14 +1,14 @@
-//! `balance`, `sticky` and `slow_start` of an upstream: which endpoint gets a request.
+//! `balance` of an upstream: which endpoint gets a request.
 
-use std::time::Duration;
+use tollgate_derive::Settings;
 
 use super::{policies::key, user::IdentitySources};
 use crate::config::{
-    model::{Balance, KeyPart, Sticky},
+    model::{Balance, KeyPart, KeyRecipe},
     nearest::nearest,
     reader::{Cursor, MappingCursor},
-    settings,
-    value::{Invalid, MAX_DURATION, cookie_name, duration, suggest_key},
+    settings::Read,
+    value::{Invalid, suggest_key},
 };
 
 /// What other proxies, and people, write for `balance`.
@@ -53,10 +53,21 @@ const BY_KEY: &[&str] = &[
 const BY_COOKIE: &[&str] =
     &["sticky", "sticky_session", "sticky_sessions", "cookie", "session", "rdp_cookie", "affinity"];
 
-pub(super) fn balance(value: Option<Cursor<'_>>, identity: IdentitySources) -> Balance {
-    let chosen =
-        value.and_then(|value| if value.is_mapping() { hash(value, identity) } else { value.parse(by_name) });
-    chosen.unwrap_or(Balance::LeastRequest)
+/// Balancing by a key.
+#[derive(Settings)]
+#[settings(written, page = "upstreams.md", foreign = "upstreams.*.balance")]
+pub(in crate::config) struct BalanceSettings<'t> {
+    /// The key. Requests with the same key go to the same endpoint. For a request without the key, the client's address
+    /// is used.
+    #[setting(text = KEY, example = "header:x-tenant", missing = "such as `balance: { hash: ip }`")]
+    hash: Cursor<'t>,
+}
+
+pub(super) fn balance(value: Cursor<'_>, identity: IdentitySources) -> Option<Balance> {
+    match value.is_mapping() {
+        true => hash(BalanceSettings::read(value)?.hash, identity).map(Balance::Hash),
+        false => value.parse(by_name),
+    }
 }
 
 /// Gives the keys under which other proxies have it the line for their value.
@@ -127,55 +138,21 @@ fn suggest_hash(text: &str) -> Option<String> {
     }
 }
 
-/// `{ hash: KEY }`.
-fn hash(value: Cursor<'_>, identity: IdentitySources) -> Option<Balance> {
-    let mut mapping = value.mapping()?.of(&settings::BALANCE).knowing("upstreams.*.balance");
-    let recipe = mapping.require("hash", "such as `balance: { hash: ip }`").and_then(|value| {
-        if value.is_list() {
-            let parts: Option<Vec<_>> = value.list()?.into_iter().map(Cursor::scalar).collect();
-            let key = parts.and_then(|parts| suggest_key(&parts.join("+")));
-            let help = key.map(|key| {
-                format!("write `hash: {key}`: requests that agree in all parts have the same key")
-            });
-            value.report("expected one key, not a list", help);
-            return None;
-        }
-        let recipe = key(value, identity)?;
-        if recipe.0.iter().all(|part| *part == KeyPart::Global) {
-            let help = "write a key by which requests differ, such as `ip` or `path`".to_owned();
-            value.warn("every request has the same key, so that one endpoint gets them all", help);
-        }
-        Some(recipe)
-    });
-    mapping.finish();
-    recipe.map(Balance::Hash)
-}
-
-pub(super) fn sticky(value: Cursor<'_>) -> Option<Sticky> {
-    let line = match value.scalar() {
-        Some("true" | "on" | "yes" | "cookie" | "ip") => "sticky: { cookie: tg_endpoint }",
-        _ => "sticky: { cookie: VALUE }",
-    };
-    let mut mapping = value.mapping_such_as(line)?.of(&settings::STICKY).knowing("upstreams.*.sticky");
-    let cookie = mapping.require("cookie", "the name of the cookie, such as `cookie: tg_endpoint`");
-    let cookie = cookie.and_then(|value| {
-        // Traefik has its settings in there.
-        if value.is_mapping() {
-            let name = value.mapping().and_then(|mapping| mapping.peek("name")?.scalar());
-            let help = format!("write `sticky: {{ cookie: {} }}`", name.unwrap_or("tg_endpoint"));
-            value.report("expected the cookie's name, not a mapping", help);
-            return None;
-        }
-        value.parse(cookie_name)
-    });
-    let max_age = mapping.take("max_age");
-    let max_age = max_age.and_then(|value| value.parse(duration(Duration::from_secs(1)..=MAX_DURATION)));
-    mapping.finish();
-    Some(Sticky { cookie: cookie?, max_age })
-}
-
-pub(super) fn slow_start(mapping: &mut MappingCursor<'_>) -> Duration {
-    mapping.parse_or("slow_start", Duration::ZERO, duration(Duration::ZERO..=Duration::from_secs(3600)))
+fn hash(value: Cursor<'_>, identity: IdentitySources) -> Option<KeyRecipe> {
+    if value.is_list() {
+        let parts: Option<Vec<_>> = value.list()?.into_iter().map(Cursor::scalar).collect();
+        let key = parts.and_then(|parts| suggest_key(&parts.join("+")));
+        let help =
+            key.map(|key| format!("write `hash: {key}`: requests that agree in all parts have the same key"));
+        value.report("expected one key, not a list", help);
+        return None;
+    }
+    let recipe = key(value, identity)?;
+    if recipe.0.iter().all(|part| *part == KeyPart::Global) {
+        let help = "write a key by which requests differ, such as `ip` or `path`".to_owned();
+        value.warn("every request has the same key, so that one endpoint gets them all", help);
+    }
+    Some(recipe)
 }
 
 #[cfg(test)]

@@ -11,9 +11,7 @@ mod clients;
 mod cors;
 mod cost;
 mod doubtful_paths;
-mod endpoints;
 mod guessable_token;
-mod health;
 mod limits;
 mod listeners;
 mod message_changes;
@@ -22,8 +20,6 @@ mod overrides;
 mod path_spellings;
 mod policies;
 mod redirect;
-mod resolver;
-mod retry;
 mod root;
 mod route_action;
 mod routes;
@@ -35,11 +31,7 @@ mod unused_policies;
 mod upstreams;
 mod user;
 
-use std::time::Duration;
-
 pub(super) use listeners::{AdminSettings, ListenerSettings};
 pub(super) use root::read;
+pub(super) use upstreams::UpstreamSettings;
 pub(super) use user::{IdentitySources, UserSourceSettings};
-
-/// The shortest duration of most settings.
-const MIN_DURATION: Duration = Duration::from_millis(1);

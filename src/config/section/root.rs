@@ -4,14 +4,14 @@ use super::{
     access::access,
     bans, clients,
     listeners::{self, Listeners},
-    policies, resolver,
+    policies,
     routes::{self, RouteDefaults},
     spoofable_headers, upstreams, user,
 };
 use crate::config::{
     model::{
-        Abuse, AccessLog, ClientLimits, Config, ConfigSource, Forwarded, Log, ReplyHeaders, Route, Shutdown,
-        Store, Tracing, Workers,
+        Abuse, AccessLog, ClientLimits, Config, ConfigSource, Forwarded, Log, ReplyHeaders, Resolver, Route,
+        Shutdown, Store, Tracing, Workers,
     },
     reader::Cursor,
     settings::{Read, ReadOver, Settings, Value},
@@ -42,7 +42,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     let policies = policies::policies(mapping.take("policies"), identity, &store);
     let (bans, close_banned_tunnels) = bans::bans(mapping.take("bans"), identity, &policies);
     let abuse = Abuse::or(mapping.take("abuse"), Abuse::default());
-    let resolver = resolver::resolver(mapping.take("resolver"));
+    let resolver = Resolver::or(mapping.take("resolver"), Resolver::default());
     let upstreams = upstreams::upstreams(mapping.take("upstreams"), &policies.names, identity);
     let defaults = RouteDefaults::default().overridden(&mut mapping);
     let has_routes = mapping.peek("routes").is_some();

@@ -13,20 +13,19 @@ use super::{
     other_spellings,
     policies::Policies,
     redirect::warn_of_loops,
-    retry::retry,
     route_action::action,
     split::{self, split},
     unreachable_routes, unused_policies,
-    upstreams::{Upstreams, timeouts},
+    upstreams::Upstreams,
     user::IdentitySources,
 };
 use crate::config::{
     model::{
-        DotSegments, EarlyHints, MethodOverride, PathCase, PathMatching, PathPattern, PathRegexSet, Route,
-        RouteAction, Split, Trailers, TrailingSlash,
+        DotSegments, EarlyHints, MethodOverride, PathCase, PathMatching, PathPattern, PathRegexSet, Retry,
+        Route, RouteAction, Split, Timeouts, Trailers, TrailingSlash,
     },
     reader::{Cursor, MappingCursor, NameTable},
-    settings,
+    settings::{self, ReadOver},
     value::{
         Invalid, body_size, choice, cookie_name, cookie_value, field_name, field_value, host_pattern, method,
         parameter_name, parameter_value, path_pattern, route_name, suggest_hosts,
@@ -284,8 +283,8 @@ fn draft_route<'t>(
     }
     let own = own.map(|list| list.unique_items(|item| policies.resolve(item))).unwrap_or_default();
     let inherited = upstreams.inherited(action.as_ref().and_then(RouteAction::upstream));
-    let timeouts = timeouts(mapping.take("timeouts"), inherited.timeouts);
-    let retry = retry(mapping.take("retry"), inherited.retry);
+    let timeouts = Timeouts::or(mapping.take("timeouts"), inherited.timeouts);
+    let retry = Retry::or(mapping.take("retry"), inherited.retry);
     let RouteDefaults { matching, dot_segments, method_override, trailers, early_hints } =
         defaults.overridden(&mut mapping);
     let MessageChanges { rewrite, request_headers, response_headers } =

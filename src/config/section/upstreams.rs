@@ -2,19 +2,21 @@
 
 use std::time::Duration;
 
+use tollgate_derive::Settings;
+
 use super::{
-    MIN_DURATION,
-    balance::{balance, explain_other_names, slow_start, sticky},
-    endpoints::{Endpoints, endpoints},
-    health::{health, outlier},
-    retry::retry,
+    balance::{BalanceSettings, balance, explain_other_names},
     user::IdentitySources,
 };
 use crate::config::{
-    model::{ClientTls, Endpoint, HostHeader, Protocol, Retry, Timeouts, Upstream, UpstreamTls},
-    reader::{Cursor, MappingCursor, NameTable},
-    settings::{self, Read},
-    value::{Invalid, MAX_DURATION, choice, count, duration, percentage, resource_name, server_name, size},
+    checks,
+    model::{
+        Balance, Endpoint, EndpointSettings, Endpoints, EndpointsFileSettings, HealthCheck, HostHeader,
+        OutlierDetection, Protocol, Retry, Sticky, Timeouts, Upstream, UpstreamTls,
+    },
+    reader::{Cursor, NameTable},
+    settings::{Read, opened},
+    value::{Invalid, percentage, resource_name},
 };
 
 /// All upstreams. `resolved` is `None` if one is invalid.
@@ -46,6 +48,86 @@ impl Upstreams<'_> {
     }
 }
 
+/// A service behind Tollgate: one or more endpoints that serve the same content.
+#[derive(Settings)]
+#[settings(written, page = "upstreams.md", foreign = "upstreams.*", such_as = "{ endpoints: [VALUE] }")]
+#[settings(sample = "endpoints: [\"http://127.0.0.1:3001\"]", check = checks::endpoint_schemes::check)]
+pub(in crate::config) struct UpstreamSettings<'t> {
+    /// The endpoints, or a file that lists them and is read again when it changes. Host names are resolved again when
+    /// the TTL of their DNS records ends.
+    #[setting(either(
+        list(either(text = ENDPOINT, mapping(EndpointSettings)), SomeUnique),
+        mapping(EndpointsFileSettings)
+    ))]
+    #[setting(read = Endpoints::read, missing = "such as `endpoints: [http://127.0.0.1:3000]`")]
+    #[setting(example = "[\"http://127.0.0.1:3001\", { url: \"http://127.0.0.1:3002\", weight: 2 }]")]
+    #[setting(see = ["resolver.servers"])]
+    pub(in crate::config) endpoints: Option<Endpoints>,
+    /// The policies that apply to every route to this upstream, by their names.
+    #[setting(list(text = RESOURCE, Unique), unset = "none", example = "[per-ip]", see = ["routes[].policies"])]
+    policies: Option<Cursor<'t>>,
+    /// Which endpoint gets a request. `least_request`: the one with the fewest requests in progress. `round_robin`:
+    /// each in turn. `{ hash: KEY }`: always the same one for the same key.
+    #[setting(
+        either(word("least_request", "round_robin"), mapping(BalanceSettings)),
+        default = "least_request"
+    )]
+    #[setting(example = "{ hash: ip }")]
+    balance: Option<Cursor<'t>>,
+    /// A cookie that sends a client to the endpoint that served it first.
+    #[setting(mapping, unset = "no cookie", example = "{ cookie: tg_endpoint }")]
+    sticky: Option<Sticky>,
+    /// How long a new or recovered endpoint takes to reach its full share of the requests.
+    #[setting(duration = "0..=1h", default = "0s", example = "30s")]
+    slow_start: Duration,
+    /// TLS to the endpoints. It applies to `https://` endpoints.
+    #[setting(mapping, unset = "the authorities of the system, and the endpoint's host name")]
+    #[setting(example = "{ ca: tls/ca.pem }", beside = "endpoints: [\"https://orders.internal:8443\"]")]
+    tls: Option<UpstreamTls>,
+    /// The HTTP version of requests to endpoints: `h1` is HTTP/1.1, `h2` is HTTP/2, `auto` is what an `https://`
+    /// endpoint chooses by ALPN.
+    #[setting(default = "h1", example = "h2")]
+    pub(in crate::config) protocol: Protocol,
+    /// How long an endpoint may take.
+    #[setting(mapping, unset = "the defaults of its settings", example = "{ response: 10s }")]
+    #[setting(see = ["routes[].timeouts"])]
+    timeouts: Timeouts,
+    /// When a failed request is sent again, to another endpoint if there is one.
+    #[setting(mapping, example = "{ max: 2 }", see = ["routes[].retry"])]
+    #[setting(
+        unset = "once, if the endpoint could not be reached, or ended the connection before it responded"
+    )]
+    retry: Retry,
+    /// Active health checks.
+    #[setting(mapping, unset = "endpoints are not checked", example = "{ path: /healthz }")]
+    #[setting(see = ["upstreams.*.outlier"])]
+    pub(in crate::config) health: Option<HealthCheck>,
+    /// Ejects an endpoint for a while after several failed requests in a row.
+    #[setting(either(word("off"), mapping(OutlierDetection)))]
+    #[setting(unset = "an endpoint is ejected for 30s after 5 failures in a row", example = "off")]
+    #[setting(see = ["upstreams.*.health"])]
+    outlier: Option<Cursor<'t>>,
+    /// The most connections of the process to the upstream. When all are in use, up to the same number of requests wait
+    /// for one; further requests get 503.
+    #[setting(count = "1..=1000000", default = "1024", example = "256")]
+    max_connections: usize,
+    /// The share of `max_connections` that one client address may use while requests of others wait.
+    #[setting(share = "0<..=100", parse = share_of_connections, default = "25%", example = "10%")]
+    #[setting(see = ["upstreams.*.max_connections"])]
+    max_connections_per_address: f64,
+    /// A request body of up to this length is received in full before the request takes a connection to an endpoint.
+    /// `0` buffers none.
+    #[setting(size = "0..=1MiB", default = "16KiB", example = "64KiB")]
+    request_buffering: usize,
+    /// The most idle connections to the upstream that each worker keeps.
+    #[setting(count = "0..=1000000", default = "64", example = "16")]
+    #[setting(see = ["workers", "upstreams.*.timeouts.idle"])]
+    idle_connections: usize,
+    /// The `Host` that endpoints get: `preserve` sends the client's, `rewrite` the endpoint's own.
+    #[setting(default = "preserve", example = "rewrite")]
+    host: HostHeader,
+}
+
 pub(super) fn upstreams<'t>(
     value: Option<Cursor<'t>>,
     policies: &NameTable<'_>,
@@ -65,106 +147,58 @@ pub(super) fn upstreams<'t>(
         if let Err(invalid) = resource_name(name) {
             value.report_at(location, format!("`{name}` {}", invalid.reason), invalid.help(false));
         }
-        let (policies, upstream) = match value
-            .mapping_such_as("{ endpoints: [VALUE] }")
-            .map(|mapping| mapping.of(&settings::UPSTREAM).knowing("upstreams.*"))
-        {
-            Some(mut mapping) => {
-                let own =
-                    mapping.take("policies").map(|list| list.unique_items(|item| policies.resolve(item)));
-                (own.unwrap_or_default(), upstream(name, mapping, identity))
-            }
-            None => (Vec::new(), None),
+        let written = read(value);
+        let of_routes = |written: &UpstreamSettings<'_>| Inherited {
+            policies: written
+                .policies
+                .map(|list| list.unique_items(|item| policies.resolve(item)))
+                .unwrap_or_default(),
+            timeouts: written.timeouts,
+            retry: written.retry.clone(),
         };
-        inherited.push(match &upstream {
-            Some(Upstream { timeouts, retry, .. }) => {
-                Inherited { policies, timeouts: *timeouts, retry: retry.clone() }
-            }
-            None => Inherited { policies, ..Inherited::default() },
-        });
-        all.push(upstream);
+        inherited.push(written.as_ref().map(of_routes).unwrap_or_default());
+        all.push(written.and_then(|written| upstream(name, written, identity)));
     }
     Upstreams { names: NameTable::new("upstream", names), inherited, resolved: all.into_iter().collect() }
 }
 
-fn upstream(name: &str, mut mapping: MappingCursor<'_>, identity: IdentitySources) -> Option<Upstream> {
-    let configured =
-        mapping.require("endpoints", "such as `endpoints: [http://127.0.0.1:3000]`").and_then(endpoints);
-    let (endpoints, endpoints_file) = match configured {
-        Some(Endpoints::Listed(endpoints)) => (Some(endpoints), None),
-        Some(Endpoints::File(file)) => (None, Some(file)),
-        None => (None, None),
-    };
+fn read(value: Cursor<'_>) -> Option<UpstreamSettings<'_>> {
+    let mut mapping = opened::<UpstreamSettings<'_>>(value)?;
     explain_other_names(&mut mapping);
-    let balance = balance(mapping.take("balance"), identity);
-    let sticky = mapping.take("sticky").and_then(sticky);
-    let slow_start = slow_start(&mut mapping);
-    let tls = tls(&mut mapping, endpoints.as_deref(), endpoints_file.is_some());
-    let protocol = choice(&[("h1", Protocol::H1), ("h2", Protocol::H2), ("auto", Protocol::Auto)]);
-    let protocol = mapping.parse_or("protocol", Protocol::H1, protocol);
-    let timeouts = timeouts(mapping.take("timeouts"), Timeouts::default());
-    let retry = retry(mapping.take("retry"), Retry::default());
-    let health = health(mapping.take("health"), protocol, endpoints.as_deref());
-    let outlier = outlier(mapping.take("outlier"));
-    let max_connections = mapping.parse_or("max_connections", 1024, count(1..=1_000_000));
-    let max_connections_per_address =
-        mapping.parse_or("max_connections_per_address", 0.25, share_of_connections);
-    let request_buffering = mapping.parse_or("request_buffering", 16 << 10, size(0..=1 << 20));
-    let idle_connections = mapping.parse_or("idle_connections", 64, count(0..=1_000_000));
-    let host = choice(&[("preserve", HostHeader::Preserve), ("rewrite", HostHeader::Rewrite)]);
-    let host = mapping.parse_or("host", HostHeader::Preserve, host);
+    let written = UpstreamSettings::fields(&mut mapping);
+    UpstreamSettings::check(&mapping, written.as_ref());
     mapping.finish();
-    Some(Upstream {
-        name: name.to_owned(),
-        endpoints: if endpoints_file.is_some() { Vec::new() } else { endpoints? },
-        endpoints_file,
-        balance,
-        sticky,
-        slow_start,
-        tls,
-        protocol,
-        timeouts,
-        retry,
-        health,
-        outlier,
-        max_connections,
-        max_connections_per_address,
-        request_buffering,
-        idle_connections,
-        host,
-    })
+    written
 }
 
-/// TLS to the `https` endpoints; `None` where there are none, and a file can't bring any.
-fn tls(
-    mapping: &mut MappingCursor<'_>,
-    endpoints: Option<&[Endpoint]>,
-    has_file: bool,
-) -> Option<UpstreamTls> {
-    let location = mapping.key_location("tls");
-    let tls = mapping.take("tls").and_then(|value| {
-        let mut mapping = value
-            .mapping_such_as("tls: { ca: FILE }")?
-            .of(&settings::TLS_TO_UPSTREAM)
-            .knowing("upstreams.*.tls");
-        let client = ClientTls::fields(&mut mapping).unwrap_or_default();
-        let server_name = mapping.take("server_name").and_then(|value| value.parse(server_name));
-        mapping.finish();
-        Some(UpstreamTls { client, server_name })
-    });
-    if has_file {
-        return Some(tls.unwrap_or_default());
-    }
-    // Endpoints that are wrong were reported.
-    let endpoints = endpoints.filter(|endpoints| !endpoints.is_empty())?;
-    if endpoints.iter().any(Endpoint::is_https) {
-        return Some(tls.unwrap_or_default());
-    }
-    if let Some(location) = location {
-        let help = "write https:// in `endpoints` to use TLS, or remove `tls`".to_owned();
-        mapping.report_at(location, "`tls` works only with https:// endpoints", help);
-    }
-    None
+fn upstream(name: &str, written: UpstreamSettings<'_>, identity: IdentitySources) -> Option<Upstream> {
+    let balance = written.balance.and_then(|value| balance(value, identity));
+    let outlier = OutlierDetection::read(written.outlier);
+    let (endpoints, endpoints_file) = match written.endpoints? {
+        Endpoints::Listed(endpoints) => (endpoints, None),
+        Endpoints::File(file) => (Vec::new(), Some(file)),
+    };
+    // A file can bring `https` endpoints at any time.
+    let has_tls = endpoints_file.is_some() || endpoints.iter().any(Endpoint::is_https);
+    Some(Upstream {
+        name: name.to_owned(),
+        endpoints,
+        endpoints_file,
+        balance: balance.unwrap_or(Balance::LeastRequest),
+        sticky: written.sticky,
+        slow_start: written.slow_start,
+        tls: has_tls.then(|| written.tls.unwrap_or_default()),
+        protocol: written.protocol,
+        timeouts: written.timeouts,
+        retry: written.retry,
+        health: written.health,
+        outlier,
+        max_connections: written.max_connections,
+        max_connections_per_address: written.max_connections_per_address,
+        request_buffering: written.request_buffering,
+        idle_connections: written.idle_connections,
+        host: written.host,
+    })
 }
 
 fn share_of_connections(text: &str) -> Result<f64, Invalid> {
@@ -174,21 +208,4 @@ fn share_of_connections(text: &str) -> Result<f64, Invalid> {
             Err(Invalid::new("leaves no connection to anybody").expected("more than 0%; 100% sets no bound"))
         }
     }
-}
-
-/// The configured timeouts, with `default` for the others.
-pub(super) fn timeouts(value: Option<Cursor<'_>>, default: Timeouts) -> Timeouts {
-    let Some(mapping) = value.and_then(|value| value.mapping_such_as("timeouts: { response: VALUE }")) else {
-        return default;
-    };
-    let mut mapping = mapping.of(&settings::TIMEOUTS).knowing("routes[].timeouts");
-    let time = || duration(MIN_DURATION..=MAX_DURATION);
-    let timeouts = Timeouts {
-        connect: mapping.parse_or("connect", default.connect, time()),
-        response: mapping.parse_or("response", default.response, time()),
-        idle: mapping.parse_or("idle", default.idle, time()),
-        total: mapping.parse_or("total", default.total, duration(Duration::ZERO..=MAX_DURATION)),
-    };
-    mapping.finish();
-    timeouts
 }

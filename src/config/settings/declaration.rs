@@ -13,7 +13,7 @@ pub(in crate::config) struct Mapping {
     pub(super) sample: &'static str,
     /// The line that the help suggests to a user who wrote a single value in place of the mapping. `VALUE` in it
     /// becomes this value.
-    pub(super) such_as: Option<&'static str>,
+    pub(super) such_as: Option<fn(&str) -> &'static str>,
     /// The section of `foreign_names.txt` for its keys. Empty: none.
     pub(in crate::config) foreign: &'static str,
 }
@@ -32,7 +32,7 @@ impl Mapping {
         Self { parts, ..Self::new(about, page, &[]) }
     }
 
-    pub(in crate::config) const fn such_as(self, such_as: Option<&'static str>) -> Self {
+    pub(in crate::config) const fn such_as(self, such_as: Option<fn(&str) -> &'static str>) -> Self {
         Self { such_as, ..self }
     }
 

@@ -59,7 +59,7 @@ pub(in crate::config) trait ReadOver<'t>: Read<'t> {
 pub(in crate::config) fn opened<T: Settings>(value: Cursor<'_>) -> Option<MappingCursor<'_>> {
     let described = T::mapping();
     let mapping = match described.such_as {
-        Some(line) => value.mapping_such_as(line),
+        Some(line) => value.mapping_such_as(line(value.scalar().unwrap_or_default())),
         None => value.mapping(),
     };
     mapping.map(|mapping| mapping.of(described))

@@ -17,7 +17,6 @@ pub(super) mod shims;
 #[cfg(test)]
 mod tests;
 pub(super) mod text;
-mod upstreams;
 
 use self::declaration::{Default, Text};
 pub(super) use self::{
@@ -30,10 +29,6 @@ pub(super) use self::{
     entries::{confidential, of_the_instance},
     place::Place,
     routes::{CORS, HEADER_EDITS, MATCH, REDIRECT, REWRITE, ROUTE, ROUTE_REPLY, SHARE},
-    upstreams::{
-        BALANCE, ENDPOINT, ENDPOINTS_FILE, HEALTH, OUTLIER, RESOLVER, RETRY, STICKY, TIMEOUTS,
-        TLS_TO_UPSTREAM, UPSTREAM,
-    },
 };
 pub use self::{
     entries::{Entry, entries},
@@ -48,7 +43,4 @@ const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 /// The longest duration of most settings.
 const LONGEST: u64 = 366 * DAY;
-const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
-const GIB: u64 = 1 << 30;
 const TIB: u64 = 1 << 40;

@@ -1,11 +1,11 @@
 //! `routes`, and the settings of routes that also stand at the top level.
 
 use super::{
-    Items, Kind, LONGEST, Mapping, Rule, Setting,
+    Items, Kind, LONGEST, Mapping, Rule, Setting, Settings,
     addresses::{ALLOW, DENY},
     text,
-    upstreams::{RETRY, TIMEOUTS},
 };
+use crate::config::model::{Retry, Timeouts};
 
 pub(super) const MATCHING: Setting = Setting::new(
     "match",
@@ -148,12 +148,12 @@ pub(in crate::config) static ROUTE: Mapping = Mapping::new(
         .see(&["upstreams.*.policies"]),
         Setting::new(
             "timeouts",
-            Kind::Mapping(|| &TIMEOUTS),
+            Kind::Mapping(Timeouts::mapping),
             "How long an endpoint may take for requests of this route.",
         )
         .unset("those of the upstream")
         .example("{ response: 5s }"),
-        Setting::new("retry", Kind::Mapping(|| &RETRY), "When requests of this route are sent again.")
+        Setting::new("retry", Kind::Mapping(Retry::mapping), "When requests of this route are sent again.")
             .unset("the upstream's")
             .example("{ max: 0 }"),
         MATCHING.unset("the one at the top level"),

@@ -1,4 +1,4 @@
-use super::{Mapping, Setting, Settings, addresses, routes, upstreams};
+use super::{Mapping, Setting, Settings, addresses, routes};
 use crate::config::model::Access;
 
 macro_rules! shim {
@@ -15,8 +15,6 @@ macro_rules! shim {
 }
 
 shim! {
-    UpstreamSettings = upstreams::UPSTREAM;
-    ResolverSettings = upstreams::RESOLVER;
     RouteSettings = routes::ROUTE;
 }
 

@@ -13,7 +13,6 @@ mod path_regex;
 mod patterns;
 mod placeholders;
 mod quantity;
-mod quantity_suggestion;
 mod template;
 mod urls;
 
@@ -34,8 +33,8 @@ pub(super) use patterns::{host_pattern, name_pattern, path_pattern, stripped_pre
 pub(super) use placeholders::{Placeholders, suggest_field};
 pub(super) use quantity::{
     MAX_DURATION, MAX_LIMIT, body_size, count, duration, factor, number, percentage, rate, size,
+    suggest_rate, suggest_size,
 };
-pub(super) use quantity_suggestion::{suggest_rate, suggest_size};
 pub(super) use template::template;
 pub(super) use urls::{
     REDIS_URL, collector_url, database, endpoint_url, redis_node_url, redis_url, server_name,

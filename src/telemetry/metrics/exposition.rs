@@ -271,8 +271,8 @@ impl Totals {
     fn upstream_retries(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let mut family = counter(out, "tollgate_upstream_retries", "Requests retried, by reason")?;
         for (upstream, row) in &self.upstreams {
-            for (reason, name) in RetryReason::ALL {
-                let labels = [("upstream", upstream.as_str()), ("reason", name)];
+            for reason in RetryReason::ALL {
+                let labels = [("upstream", upstream.as_str()), ("reason", reason.name())];
                 count(&mut family, labels, row.retries[reason as usize].value())?;
             }
         }
