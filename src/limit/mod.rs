@@ -20,7 +20,6 @@
 
 mod address_room;
 pub mod algorithm;
-mod answer_status;
 mod breaker;
 mod check;
 mod clock;
@@ -28,18 +27,19 @@ mod denials;
 mod guarded_store;
 mod instances;
 mod policy;
+mod response_status;
 mod sharded_store;
 mod sliced_store;
 mod slices;
 mod store;
 
-pub use answer_status::{AnswerStatus, GrpcOutcome};
 pub use breaker::CircuitBreaker;
 pub use check::Check;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use guarded_store::{GuardShared, GuardedStore};
 pub use instances::{Epoch, Instances};
 pub use policy::{Policy, PolicyId, PolicyIds};
+pub use response_status::{GrpcOutcome, ResponseStatus};
 pub use sharded_store::ShardedStore;
 pub use sliced_store::SlicedStore;
 pub use slices::Slices;

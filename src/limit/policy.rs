@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use super::{AnswerStatus, GrpcOutcome};
+use super::{GrpcOutcome, ResponseStatus};
 use crate::{
     config::model::{self, format_concurrency, format_duration},
     limit::algorithm::{DetailKind, Kind, LimitRule, Tier},
@@ -175,7 +175,7 @@ impl Policy {
 
     /// Whether a request with this response is counted; `None` if that is not known yet. A lease does not depend on the
     /// response: it ends with its request.
-    pub fn counts(&self, response: AnswerStatus) -> Option<bool> {
+    pub fn counts(&self, response: ResponseStatus) -> Option<bool> {
         let Some(count) = self.count.as_ref().filter(|_| self.kind != Kind::Concurrency) else {
             return Some(true);
         };

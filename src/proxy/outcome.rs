@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::checks::VariantRef;
-use crate::limit::{AnswerStatus, Check, Policy, algorithm::Verdict};
+use crate::limit::{Check, Policy, ResponseStatus, algorithm::Verdict};
 
 /// One check, its limits, and the store's verdict.
 pub(super) struct CheckOutcome<'a> {
@@ -56,7 +56,7 @@ impl PolicyOutcome {
 
     /// The outcome once the upstream has responded with `status`: the cost is refunded if `policy` does not count
     /// this status.
-    pub(super) fn after_response(self, policy: &Policy, status: AnswerStatus) -> Self {
+    pub(super) fn after_response(self, policy: &Policy, status: ResponseStatus) -> Self {
         if policy.counts(status) == Some(false) { self.refunded() } else { self }
     }
 

@@ -26,7 +26,7 @@ use crate::{
         RequestAttributes, identifier,
     },
     limit::{
-        AnswerStatus, Check, Decision, GrpcOutcome, ManualClock, Policy, Store, Taken, Unavailable,
+        Check, Decision, GrpcOutcome, ManualClock, Policy, ResponseStatus, Store, Taken, Unavailable,
         algorithm::Kind,
     },
 };
@@ -46,7 +46,7 @@ pub struct LoggedRequest {
     /// With the header fields that the log has.
     pub request: request::Parts,
     /// The status of its response.
-    pub status: AnswerStatus,
+    pub status: ResponseStatus,
     pub progress: LoggedProgress,
 }
 
@@ -388,7 +388,7 @@ fn ends_with_request(policy: &Policy, logged: &LoggedRequest, action: &RouteActi
     let response = match (logged.progress, reply_of_route) {
         (LoggedProgress::Responded, _) => logged.status,
         // A route's reply counts as a service's response does.
-        (_, Some(http)) => AnswerStatus { http, grpc: GrpcOutcome::Known(None) },
+        (_, Some(http)) => ResponseStatus { http, grpc: GrpcOutcome::Known(None) },
         // The service may have done the work.
         (LoggedProgress::NoResponse, None) => return false,
         (LoggedProgress::Unforwarded | LoggedProgress::Unchecked, None) => return policy.count.is_some(),

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     config::model::{Redirect, RouteAction, RouteReply},
-    limit::{AnswerStatus, GrpcOutcome},
+    limit::{GrpcOutcome, ResponseStatus},
     router::{Host, Rejection, Router},
     telemetry::metrics::Refusal,
 };
@@ -89,7 +89,7 @@ pub(super) async fn respond<S>(
     outcomes: &mut [PolicyOutcome],
     LocalReply { mut reply, is_configured }: LocalReply,
 ) -> Response<ResponseBody> {
-    let status = AnswerStatus { http: reply.status, grpc: GrpcOutcome::Known(None) };
+    let status = ResponseStatus { http: reply.status, grpc: GrpcOutcome::Known(None) };
     reservation::settle(&worker.rules.policies, &exchange, outcomes, || status).await;
     if let Some(reservation) = exchange.reservation() {
         reservation.completed();

@@ -6,7 +6,7 @@ use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header::HO
 use jiff::Timestamp;
 
 use crate::{
-    limit::{AnswerStatus, GrpcOutcome},
+    limit::{GrpcOutcome, ResponseStatus},
     proxy::replay::{LoggedProgress, LoggedRequest, LoggedUser},
 };
 
@@ -40,7 +40,7 @@ impl LogLine {
                 parts.headers.append(name, value);
             }
         }
-        let status = AnswerStatus { http: status, grpc: GrpcOutcome::Known(grpc_status) };
+        let status = ResponseStatus { http: status, grpc: GrpcOutcome::Known(grpc_status) };
         let request =
             LoggedRequest { time: time.micros, duration, client, user, request: parts, status, progress };
         Ok(Self { request, is_whole_second: time.is_whole_second })

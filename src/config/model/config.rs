@@ -8,18 +8,15 @@ use serde::Serialize;
 use tollgate_derive::Settings;
 
 use super::{
-    Abuse, Access, AccessLog, Admin, BanRule, ClientAddress, ClientLimits, ForwardClientCertificate,
-    Forwarded, Listener, Log, Policy, RedisTopology, ReplyHeaders, Resolver, Route, Secret, Store, Tracing,
-    TrustedProxy, Upstream, UserSource, serialize,
+    Abuse, Access, AccessLog, Admin, BanRule, BansSettings, ClientAddress, ClientLimits,
+    ForwardClientCertificate, Forwarded, Listener, Log, Policy, PolicySettings, RedisTopology, ReplyHeaders,
+    Resolver, Route, Secret, Store, Tracing, TrustedProxy, Upstream, UserSource, serialize,
 };
 use crate::config::{
     section::{AdminSettings, ListenerSettings, UserSourceSettings},
     settings::{
         Kind, Value,
-        shims::{
-            AbuseSettings, BansSettings, PolicySettings, ResolverSettings, RouteDefaults, RouteSettings,
-            UpstreamSettings,
-        },
+        shims::{ResolverSettings, RouteDefaults, RouteSettings, UpstreamSettings},
     },
     value::{Invalid, count},
 };
@@ -94,11 +91,7 @@ pub struct Config {
     #[serde(rename = "bans.close_tunnels")]
     pub close_banned_tunnels: bool,
     /// What is recorded about limited clients, and for how long.
-    #[setting(
-        mapping(AbuseSettings),
-        unset = "24 hours, with user IDs in plain text",
-        example = "{ retain: 7d }"
-    )]
+    #[setting(mapping, unset = "24 hours, with user IDs in plain text", example = "{ retain: 7d }")]
     pub abuse: Abuse,
     /// The services that requests are forwarded to, each under a name that routes refer to.
     #[setting(

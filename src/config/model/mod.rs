@@ -5,11 +5,13 @@
 
 mod abuse;
 mod access;
+mod algorithm;
 mod balance;
 mod client;
 mod client_tls;
 mod config;
 mod cors;
+mod denial_reply;
 mod display;
 mod format;
 mod health;
@@ -35,11 +37,13 @@ mod values;
 
 pub use abuse::*;
 pub use access::*;
+pub use algorithm::*;
 pub use balance::*;
 pub use client::*;
 pub use client_tls::*;
 pub use config::*;
 pub use cors::*;
+pub use denial_reply::*;
 pub use format::{format_concurrency, format_duration, format_size};
 pub use health::*;
 pub use listener::*;

@@ -21,6 +21,9 @@ pub(in crate::config) struct Cursor<'t> {
     context: &'t ReadContext<'t>,
 }
 
+/// The location of a key, the key, and its value.
+pub(in crate::config) type NamedEntry<'t> = (Location, &'t str, Cursor<'t>);
+
 impl<'t> Cursor<'t> {
     /// The root of a tree.
     pub(in crate::config) fn root(node: &'t Node, context: &'t ReadContext<'t>) -> Self {
@@ -304,18 +307,15 @@ impl<'t> Cursor<'t> {
         self.list().unwrap_or_default().into_iter().filter_map(read).collect()
     }
 
-    /// As [`Cursor::items`]; a repeated item is an error. An item with an error of its own is not compared, because its
-    /// wrong values were replaced by defaults.
+    /// As [`Cursor::items`]; a repeated item is an error.
     pub(in crate::config) fn unique_items<T: PartialEq>(
         self,
         mut read: impl FnMut(Cursor<'t>) -> Option<T>,
     ) -> Vec<T> {
-        let errors = || self.context.problems.borrow().len();
         let mut all = Vec::new();
         for item in self.list().unwrap_or_default() {
-            let before = errors();
             let Some(value) = read(item) else { continue };
-            if errors() == before && all.contains(&value) {
+            if all.contains(&value) {
                 let word = item.scalar().map_or("this".to_owned(), |word| format!("`{word}`"));
                 item.report(format!("{word} is in this list twice"), None);
             } else {
@@ -378,7 +378,7 @@ impl<'t> Cursor<'t> {
 
     /// The entries of a mapping whose keys are names, in the order of the file. Entries without a value are reported
     /// and left out.
-    pub(in crate::config) fn named_entries(self) -> Option<Vec<(Location, &'t str, Cursor<'t>)>> {
+    pub(in crate::config) fn named_entries(self) -> Option<Vec<NamedEntry<'t>>> {
         let NodeKind::Mapping { entries, .. } = &self.node.kind else {
             self.report(format!("expected a mapping with names as its keys, not {}", self.kind_name()), None);
             return None;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Cursor, foreign_name::ForeignName};
+use super::{Cursor, NamedEntry, foreign_name::ForeignName};
 use crate::config::{
     Location,
     nearest::{nearest, suggestion},
@@ -101,10 +101,7 @@ impl<'t> MappingCursor<'t> {
 
     /// The location, key and value of each entry whose key begins with one of `prefixes` and is not a setting of its
     /// own. Entries without a value are reported and left out.
-    pub(in crate::config) fn entries_with_prefix(
-        &self,
-        prefixes: &[&str],
-    ) -> Vec<(Location, &'t str, Cursor<'t>)> {
+    pub(in crate::config) fn entries_with_prefix(&self, prefixes: &[&str]) -> Vec<NamedEntry<'t>> {
         let is_one = |key: &Key| {
             prefixes.iter().any(|prefix| key.name.starts_with(prefix))
                 && self.described.is_none_or(|mapping| !mapping.keys().any(|own| own == key.name))

@@ -8,5 +8,5 @@ mod slips;
 
 pub use context::Purpose;
 pub(super) use context::{Findings, ReadContext};
-pub(super) use cursor::Cursor;
+pub(super) use cursor::{Cursor, NamedEntry};
 pub(super) use mapping::{MappingCursor, NameTable};

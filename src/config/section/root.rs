@@ -1,19 +1,17 @@
 //! The top level of `proxy.yaml`: its sections, and the settings outside sections.
 
 use super::{
-    abuse,
     access::access,
-    clients,
+    bans, clients,
     listeners::{self, Listeners},
-    policies::{self, StoreMemory},
-    resolver,
+    policies, resolver,
     routes::{self, RouteDefaults},
     spoofable_headers, upstreams, user,
 };
 use crate::config::{
     model::{
-        AccessLog, ClientLimits, Config, ConfigSource, Forwarded, Log, MemoryStore, ReplyHeaders, Route,
-        Shutdown, Store, Tracing, Workers,
+        Abuse, AccessLog, ClientLimits, Config, ConfigSource, Forwarded, Log, ReplyHeaders, Route, Shutdown,
+        Store, Tracing, Workers,
     },
     reader::Cursor,
     settings::{Read, ReadOver, Settings, Value},
@@ -41,13 +39,9 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     let (user, identity) =
         user::user_sources(mapping.take("user"), has_trusted_proxies, has_client_certificates);
     let store = Store::read(mapping.take("store"));
-    let policies = policies::policies(
-        mapping.take("policies"),
-        identity,
-        &StoreMemory::new(&store, &MemoryStore::default()),
-    );
-    let (bans, close_banned_tunnels) = abuse::bans(mapping.take("bans"), identity, &policies);
-    let abuse = abuse::abuse(mapping.take("abuse"));
+    let policies = policies::policies(mapping.take("policies"), identity, &store);
+    let (bans, close_banned_tunnels) = bans::bans(mapping.take("bans"), identity, &policies);
+    let abuse = Abuse::or(mapping.take("abuse"), Abuse::default());
     let resolver = resolver::resolver(mapping.take("resolver"));
     let upstreams = upstreams::upstreams(mapping.take("upstreams"), &policies.names, identity);
     let defaults = RouteDefaults::default().overridden(&mut mapping);

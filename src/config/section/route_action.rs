@@ -3,12 +3,9 @@
 use bytes::Bytes;
 use http::HeaderValue;
 
-use super::{
-    message_changes::TextReader, policies::reply_fields, redirect::redirect, upstreams::Upstreams,
-    user::IdentitySources,
-};
+use super::{message_changes::TextReader, redirect::redirect, upstreams::Upstreams, user::IdentitySources};
 use crate::config::{
-    model::{PathPattern, RouteAction, RouteReply},
+    model::{PathPattern, RouteAction, RouteReply, reply_fields},
     reader::{Cursor, MappingCursor},
     redact::has_no_credentials,
     settings,

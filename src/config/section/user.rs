@@ -11,19 +11,19 @@ use crate::config::{
 
 /// The identities that requests can have. Settings for others could never apply, and are reported.
 #[derive(Clone, Copy)]
-pub(super) struct IdentitySources {
+pub(in crate::config) struct IdentitySources {
     /// `trusted_proxies` is not empty.
-    pub(super) has_trusted_proxies: bool,
+    pub(in crate::config) has_trusted_proxies: bool,
     /// A listener asks clients for certificates.
-    pub(super) has_client_certificates: bool,
+    pub(in crate::config) has_client_certificates: bool,
     /// `user` is configured.
-    pub(super) has_users: bool,
+    pub(in crate::config) has_users: bool,
     /// Tokens are verified.
-    pub(super) has_tokens: bool,
+    pub(in crate::config) has_tokens: bool,
     /// A source of user IDs is verified: a token, a client certificate, or a header from trusted proxies.
-    pub(super) has_verified_users: bool,
+    pub(in crate::config) has_verified_users: bool,
     /// A source of user IDs is not verified: the client can choose its user ID.
-    pub(super) has_unverified_users: bool,
+    pub(in crate::config) has_unverified_users: bool,
 }
 
 impl IdentitySources {
@@ -130,7 +130,7 @@ fn user_source(item: Cursor<'_>, identity: &mut IdentitySources) -> Option<UserS
     if let Some(jwt) = jwt {
         report_from(&mapping, "a token is verified, no matter where it comes from");
         mapping.finish();
-        return Jwt::read(jwt).map(UserSource::Jwt);
+        return whole_jwt(jwt).map(UserSource::Jwt);
     }
     if let Some(tls) = tls {
         report_from(&mapping, "a certificate is verified, no matter where it comes from");
@@ -174,4 +174,14 @@ fn report_from(mapping: &MappingCursor<'_>, why: &str) {
     if let Some(location) = mapping.key_location("from") {
         mapping.report_at(location, format!("`from` works only for headers: {why}"), None);
     }
+}
+
+/// A token of which every setting could be read. Another one would be compared with the sources beside it by its defaults.
+fn whole_jwt(value: Cursor<'_>) -> Option<Jwt> {
+    let jwt = Jwt::read(value)?;
+    let is_lost = |key: &str, is_read: bool| value.entry(key).is_some() && !is_read;
+    let lost = is_lost("algorithm", jwt.algorithm.is_some())
+        || is_lost("issuer", jwt.issuer.is_some())
+        || is_lost("audience", jwt.audience.is_some());
+    (!lost).then_some(jwt)
 }

@@ -55,7 +55,8 @@ pub(in crate::config) trait ReadOver<'t>: Read<'t> {
     }
 }
 
-fn opened<T: Settings>(value: Cursor<'_>) -> Option<MappingCursor<'_>> {
+/// The mapping at `value`. `None`: it is something else, which is reported.
+pub(in crate::config) fn opened<T: Settings>(value: Cursor<'_>) -> Option<MappingCursor<'_>> {
     let described = T::mapping();
     let mapping = match described.such_as {
         Some(line) => value.mapping_such_as(line),

@@ -5,14 +5,12 @@
 //! compare types, ranges, defaults and examples with the readers.
 
 mod addresses;
-mod bans;
 mod declaration;
 mod derived;
 mod entries;
 mod explain;
 mod markdown;
 mod place;
-mod policies;
 mod routes;
 mod schema;
 pub(super) mod shims;
@@ -24,15 +22,13 @@ mod upstreams;
 use self::declaration::{Default, Text};
 pub(super) use self::{
     addresses::ADDRESSES_FILE,
-    bans::{ABUSE, BAN},
     declaration::{Items, Kind, Mapping, Rule, Setting},
     derived::{
-        Ignored, Read, ReadOver, Settings, Value, count_in, duration_in, flatten, parsed, share_up_to,
-        size_in,
+        Ignored, Read, ReadOver, Settings, Value, count_in, duration_in, flatten, opened, parsed,
+        share_up_to, size_in,
     },
     entries::{confidential, of_the_instance},
     place::Place,
-    policies::{COST, COUNT, OVERRIDE, POLICY, RECORD, REPLY},
     routes::{CORS, HEADER_EDITS, MATCH, REDIRECT, REWRITE, ROUTE, ROUTE_REPLY, SHARE},
     upstreams::{
         BALANCE, ENDPOINT, ENDPOINTS_FILE, HEALTH, OUTLIER, RESOLVER, RETRY, STICKY, TIMEOUTS,

@@ -3,7 +3,7 @@
 use super::{
     Items, Kind, LONGEST, Mapping, Rule, Setting,
     addresses::{ALLOW, DENY},
-    policies, text,
+    text,
     upstreams::{RETRY, TIMEOUTS},
 };
 
@@ -119,7 +119,7 @@ pub(in crate::config) static ROUTE: Mapping = Mapping::new(
         .see(&["routes[].split_by"]),
         Setting::new(
             "split_by",
-            policies::KEY,
+            Kind::Text(&text::KEY),
             "The key that decides which of `upstreams` gets a request: the same key gets the same one while \
              the weights stay.",
         )

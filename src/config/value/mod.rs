@@ -6,7 +6,6 @@ mod http;
 mod invalid;
 mod key;
 mod key_files;
-mod key_suggestion;
 mod names;
 mod network;
 mod origin;
@@ -26,9 +25,8 @@ pub(super) use http::{
     request_id_field_name, route_reply_field_name, route_reply_status, status_range, unreserved_field_name,
 };
 pub(super) use invalid::Invalid;
-pub(super) use key::{certificate_field, condition, condition_with_key, key_recipe};
+pub(super) use key::{certificate_field, condition, condition_with_key, key_recipe, suggest_key};
 pub(super) use key_files::{authorities, certificates, check_key_matches, private_key, token_keys};
-pub(super) use key_suggestion::suggest_key;
 pub(super) use names::{key_prefix, printable_text, resource_name, route_name};
 pub(super) use network::{dns_server, file_mode, listen_address, network, socket_address};
 pub(super) use origin::origin;

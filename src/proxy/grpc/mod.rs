@@ -18,7 +18,7 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use self::status::{GrpcStatus, details};
 use super::reply::Reply;
-use crate::limit::{AnswerStatus, GrpcOutcome};
+use crate::limit::{GrpcOutcome, ResponseStatus};
 
 static GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 static GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -154,13 +154,13 @@ pub(super) fn status_of(fields: &HeaderMap) -> Option<u32> {
 
 /// The status of a response, as far as its head has it. Only a gRPC response may have more: the upstream's content
 /// type decides, not the request's.
-pub(super) fn response_status<B: Body>(response: &Response<B>) -> AnswerStatus {
+pub(super) fn response_status<B: Body>(response: &Response<B>) -> ResponseStatus {
     let status = status_of(response.headers());
     let grpc = match status {
         None if !response.body().is_end_stream() && is_grpc(response.headers()) => GrpcOutcome::Pending,
         known => GrpcOutcome::Known(known),
     };
-    AnswerStatus { http: response.status(), grpc }
+    ResponseStatus { http: response.status(), grpc }
 }
 
 fn set_status(fields: &mut HeaderMap, status: GrpcStatus, message: &str) {

@@ -12,7 +12,7 @@ use tokio::{
 use super::task::Reservation;
 use crate::{
     limit::{
-        AnswerStatus, Check, Decision, GrpcOutcome, Policy, Store, Unavailable,
+        Check, Decision, GrpcOutcome, Policy, ResponseStatus, Store, Unavailable,
         algorithm::{Detail, Kind},
     },
     proxy::{
@@ -34,7 +34,7 @@ pub(in crate::proxy) enum RequestStage {
     Sent,
     /// The upstream has responded with this status.
     Responded {
-        status: AnswerStatus,
+        status: ResponseStatus,
         /// Whether the whole response has arrived, not only its head.
         is_complete: bool,
     },
@@ -75,7 +75,7 @@ impl ReservationGuard {
     }
 
     /// The upstream's response has begun.
-    pub(in crate::proxy) fn responded(&self, status: AnswerStatus) {
+    pub(in crate::proxy) fn responded(&self, status: ResponseStatus) {
         self.0.send_replace(RequestStage::Responded { status, is_complete: false });
     }
 
@@ -83,7 +83,7 @@ impl ReservationGuard {
     /// before.
     pub(in crate::proxy) fn call_ended(&self, grpc_status: Option<u32>) -> bool {
         self.0.send_if_modified(|stage| match stage {
-            RequestStage::Responded { status: AnswerStatus { grpc, .. }, .. }
+            RequestStage::Responded { status: ResponseStatus { grpc, .. }, .. }
                 if *grpc == GrpcOutcome::Pending =>
             {
                 *grpc = GrpcOutcome::Known(grpc_status);
@@ -98,7 +98,7 @@ impl ReservationGuard {
         let stage = &*self.0.borrow();
         matches!(
             stage,
-            RequestStage::Responded { status: AnswerStatus { grpc: GrpcOutcome::Pending, .. }, .. }
+            RequestStage::Responded { status: ResponseStatus { grpc: GrpcOutcome::Pending, .. }, .. }
         )
     }
 
@@ -155,7 +155,7 @@ pub(in crate::proxy) async fn settle(
     policies: &[Policy],
     exchange: &Exchange,
     outcomes: &mut [PolicyOutcome],
-    status: impl FnOnce() -> AnswerStatus,
+    status: impl FnOnce() -> ResponseStatus,
 ) {
     let Some(reservation) = exchange.reservation() else { return };
     let status = status();

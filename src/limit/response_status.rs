@@ -4,7 +4,7 @@ use http::StatusCode;
 
 /// The status of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AnswerStatus {
+pub struct ResponseStatus {
     /// The HTTP status.
     pub http: StatusCode,
     /// The gRPC status.
