@@ -2,15 +2,7 @@
 
 use std::fmt::{Display, Formatter, Result, Write};
 
-use super::{
-    Condition, HostPattern, KeyPart, KeyRecipe, PathPattern, Rate, Segment, Statuses, format::format_duration,
-};
-
-impl Display for Rate {
-    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        write!(f, "{}/{}", self.limit, format_duration(self.window))
-    }
-}
+use super::{Condition, HostPattern, KeyPart, KeyRecipe, PathPattern, Segment, Statuses};
 
 impl Display for KeyRecipe {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
@@ -113,8 +105,6 @@ impl Display for PathPattern {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use http::{HeaderName, HeaderValue};
 
     use super::*;
@@ -139,7 +129,6 @@ mod tests {
         assert_eq!(plan(&value), "header:x-plan=***");
         let key = KeyRecipe(vec![KeyPart::Ip, KeyPart::Jwt("plan".to_owned())]);
         assert_eq!(key.to_string(), "ip+jwt:plan");
-        assert_eq!(Rate { limit: 5, window: Duration::from_secs(90) }.to_string(), "5/90s");
         for (net, text) in [("10.0.0.0/8", "10.0.0.0/8"), ("10.1.2.3/32", "10.1.2.3")] {
             assert_eq!(Condition::Address(net.parse().unwrap()).to_string(), text);
         }

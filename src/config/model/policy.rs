@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use serde::Serialize;
 use tollgate_derive::{Settings, Word};
 
-use super::{Algorithm, DenialReply, ReplySettings, serialize};
+use super::{Algorithm, DenialReply, Rate, ReplySettings, serialize};
 use crate::{
     config::{
         reader::{Cursor, MappingCursor, NamedEntry},
@@ -223,15 +223,6 @@ pub enum Missing {
     /// Limit by address instead.
     Ip,
     Deny,
-}
-
-/// A limit per window: `100/1s`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rate {
-    /// 1 to 10⁹.
-    pub limit: u64,
-    /// 1 ms to 366 days.
-    pub window: Duration,
 }
 
 /// The treatment of requests while the store is unavailable.
