@@ -1,8 +1,8 @@
-//! What a new configuration changes, and which changes need a restart.
+//! The changes in a new configuration, and which of them need a restart.
 //!
-//! Two configurations are compared as trees of values ([`Config::values`]), key by key, so a new setting is compared like
-//! all the others. Policies, bans, upstreams and routes are compared by name, listeners by their addresses, wherever they
-//! are in their lists. Values that came from the environment or from files are compared, but never shown.
+//! Two configurations are compared as trees of values ([`Config::values`]), key by key, so a new setting is compared
+//! like all the others. Policies, bans, upstreams and routes are compared by name, listeners by their addresses,
+//! wherever they are in their lists. Values from the environment or from files are compared, but never shown.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,19 +10,19 @@ use serde_json::{Map, Value};
 
 use crate::config::model::{Config, Listener, Secret};
 
-/// From the configuration in force to the next one.
+/// The difference between the configuration in force and the next one.
 pub(super) struct Difference {
     /// The next configuration, with the old values of the settings that need a restart.
     pub(super) in_force: Config,
-    /// What changes at once, each as `setting: old → new`.
+    /// Changes that take effect at once, each as `setting: old → new`.
     pub(super) changed: Vec<String>,
-    /// What changes only after a restart, in the same form.
+    /// Changes that take effect only after a restart, in the same form.
     pub(super) needs_restart: Vec<String>,
 }
 
 impl Difference {
-    /// From `old`, which is in force, to `new`, which is in the file. `has_access_log`: whether Tollgate was started with
-    /// an access log.
+    /// Compares `old`, which is in force, with `new`, which is in the file. `has_access_log`: whether Tollgate was
+    /// started with an access log.
     pub(super) fn between(old: &Config, new: &Config, has_access_log: bool) -> Self {
         let in_force = without_restart(old, new.clone(), has_access_log);
         let (changed, needs_restart) = (changes(old, &in_force), changes(&in_force, new));
@@ -32,7 +32,7 @@ impl Difference {
 
 /// `new` with the values of `old` for every setting that takes effect only at startup.
 fn without_restart(old: &Config, mut new: Config, has_access_log: bool) -> Config {
-    // Old values that came from elsewhere stay hidden.
+    // Old values from the environment or from files must not be shown either.
     new.source.inserted.extend(old.source.inserted.iter().cloned());
     new.listeners = on_open_sockets(&old.listeners, &new.listeners);
     if !has_access_log {
@@ -53,12 +53,12 @@ fn on_open_sockets(old: &[Listener], new: &[Listener]) -> Vec<Listener> {
     old.iter().map(settings).collect()
 }
 
-/// Lists whose items have names, and what one of them is called.
+/// Lists whose items have names, with the noun for one item.
 const NAMED: [(&str, &str); 4] =
     [("policies", "policy"), ("bans", "ban"), ("upstreams", "upstream"), ("routes", "route")];
 
-/// Settings of a policy, a ban, an upstream or a route that may contain names of users, or what clients must not know, by
-/// their paths in it. Only the fact of a change is reported.
+/// Settings of a policy, a ban, an upstream or a route that may contain names of users, or values that clients must not
+/// know, by their paths in it. Only the fact of a change is reported.
 const CONFIDENTIAL: [&str; 8] =
     ["cookie", "exempt", "headers", "overrides", "query", "reply", "request_headers", "response_headers"];
 
@@ -96,11 +96,11 @@ struct Change {
     what: String,
 }
 
-/// Collects what differs.
+/// Collects the differences.
 struct Comparison<'a> {
     /// The paths of the settings that must not be shown.
     inserted: BTreeSet<&'a str>,
-    /// The path of what is compared. Empty: everything.
+    /// The path of the compared item. Empty: the whole configuration.
     root: String,
     changes: Vec<Change>,
 }
@@ -124,7 +124,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// Reports which items of `list` were added or removed, and what changed in the others. `noun`: what one of them is called.
+    /// Reports added and removed items of `list`, and the changes in the others. `noun`: for one item.
     fn compare_named(
         &mut self,
         (list, noun): (&str, &str),
@@ -149,7 +149,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// Whether the value at `path`, or a part of it, or what it is a part of, must not be shown.
+    /// Whether the value at `path`, a part of it, or a value that contains it must not be shown.
     fn is_inserted(&self, path: &str) -> bool {
         let path = below(&self.root, path);
         let is_in = |part: &str, whole: &str| {
@@ -223,7 +223,7 @@ fn without_named(mut values: Value) -> Value {
     values
 }
 
-/// A value as `proxy.yaml` writes it, on one line; `none` for what is left out or empty.
+/// A value in the form of `proxy.yaml`, on one line; `none` if it is absent or empty.
 fn written(value: &Value) -> String {
     match value {
         Value::Null => "none".to_owned(),
@@ -271,7 +271,7 @@ mod tests {
         Rate { limit, window: Duration::from_secs(seconds) }
     }
 
-    /// What `change` changes, and what of it needs a restart.
+    /// The differences after `change`: at once, and after a restart.
     fn difference(change: impl FnOnce(&mut Config)) -> (Vec<String>, Vec<String>) {
         let old = testing::config();
         let mut new = old.clone();
@@ -331,7 +331,7 @@ mod tests {
     fn what_is_added_or_removed_is_told_by_name() {
         let keys = vec![KeyRecipe(vec![KeyPart::Ip])];
         let added = Policy::new("login", Algorithm::SlidingLog, keys, vec![rate(1, 1)]);
-        // Before the other: what has another index only has not changed.
+        // Before the other one: an item whose index alone differs has not changed.
         assert_eq!(
             changed(|config| {
                 config.policies.insert(0, Arc::new(added));
