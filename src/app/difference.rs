@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::config::model::{Config, Listener, Secret};
 
-/// From the configuration in force to the next one.
+/// The difference between the configuration in force and the next one.
 pub(super) struct Difference {
     /// The next configuration, with the old values of the settings that need a restart.
     pub(super) in_force: Config,

@@ -127,7 +127,7 @@ impl LocalDenials {
             self.epoch = epoch;
         }
         self.expire(decided);
-        // An invalidation may have arrived, or been lost, since the store was called.
+        // An invalidation may have been sent, and lost, since the store was called.
         let latest = asked.saturating_add(self.max_age);
         let until = verdict.retry_after.map_or(latest, |after| decided.saturating_add(after).min(latest));
         let DeniedLimitRef { policy, member, .. } = DeniedLimitRef::new(check);

@@ -57,7 +57,8 @@ pub type Evictions = UnboundedReceiver<Owner>;
 /// The client of a connection, as far as limits are concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Client {
-    /// A client whose connections are limited, together with the others of its `network`. `is_banned`: from all routes.
+    /// A client whose connections are limited, together with the others of its `network`. `is_banned`:
+    /// whether a ban denies all its requests.
     Limited { address: IpAddr, network: IpNet, is_banned: bool },
     /// A proxy with many clients behind it, or a process of this machine.
     Unlimited,

@@ -30,8 +30,8 @@ pub(super) struct ConnectionsByAddress {
     closing: usize,
 }
 
-/// The order in which addresses give up a connection; the last address is first. Addresses with idle connections rank
-/// above the others; among them, addresses with more connections; then the address whose connection has been idle
+/// The rank of an address: the one with the highest rank gives up a connection first. Addresses with idle connections
+/// rank above the others; among them, addresses with more connections; then the address whose connection has been idle
 /// longest.
 type Rank = (bool, usize, Reverse<u64>, usize);
 

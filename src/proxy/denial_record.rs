@@ -42,7 +42,7 @@ impl DenialRecord<'_> {
         } else {
             worker.recorder.record_further_limit(&denial)
         };
-        // Only a denial by the store can bring news about who filled a list.
+        // Only the store's own denial can show new entries of a full list.
         if new && check.policy.keeps_entries() && source == DecisionSource::Store {
             record_evidence(worker, &denial);
         }

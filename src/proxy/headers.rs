@@ -202,8 +202,8 @@ pub struct Via {
 impl Via {
     /// The members for the pseudonym `name`.
     ///
+    /// # Errors
     /// `name` has characters that are not allowed in a field.
-    /// `name` has characters that a field must not have.
     pub(super) fn new(name: &str) -> Result<Self, header::InvalidHeaderValue> {
         Ok(Self {
             http_10: HeaderValue::try_from(format!("1.0 {name}"))?,

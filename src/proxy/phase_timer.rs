@@ -158,9 +158,9 @@ impl PhaseTimer {
         }
     }
 
-    /// The timer of an HTTP/2 request, which shares its connection, and whose head has to be read within `limit`.
-    /// Bytes of its body are added to `received`. `watched`: set if the connection carries the requests of many
-    /// clients.
+    /// The timer of an HTTP/2 request, which shares its connection, and has to be taken up within `limit` after its
+    /// head was received. Bytes of its body are added to `received`. `watched`: set if the connection carries the
+    /// requests of many clients.
     pub fn for_stream(limit: Duration, received: Rc<Cell<u64>>, watched: Option<Rc<WatchedRequest>>) -> Self {
         Self {
             is_stream: true,

@@ -275,7 +275,7 @@ impl<'r, S: Store> Replay<'r, S> {
         let mut last = None;
         for (check, variant) in all.iter() {
             let policy = variant.policy;
-            // The first check of a policy stands for all: the log decides which there are.
+            // Only the first check of a policy is used: its keys are read from the log.
             if last.replace(policy) == Some(policy) {
                 continue;
             }

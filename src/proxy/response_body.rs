@@ -72,7 +72,7 @@ pub(super) struct UpstreamBody {
 pub(super) struct CheckedOutConnection {
     connection: Option<UpstreamConnection<RequestBody>>,
     progress: Option<Rc<BodyProgress>>,
-    /// The request's reservation, which is told when the response has arrived.
+    /// The request's reservation, which is notified when the response has arrived.
     reservation: Option<ReservationGuard>,
 }
 

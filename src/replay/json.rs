@@ -40,7 +40,7 @@ const DECODED_TARGET: FieldNames = &["uri", "url"];
 const HOST: FieldNames = &["host", "request.host", "RequestHost", "http_host", "authority"];
 const STATUS: FieldNames = &["status", "DownstreamStatus", "response_code"];
 const GRPC_STATUS: FieldNames = &["grpc_status"];
-/// FieldNames with their units in microseconds.
+/// Field names with their units in microseconds.
 const DURATIONS: [(&str, f64); 4] =
     [("duration_ms", 1e3), ("request_time", 1e6), ("duration", 1e6), ("Duration", 1e-3)];
 /// Header fields with special names.

@@ -47,7 +47,8 @@ pub struct EndpointDrain {
 pub enum DrainUpdate {
     /// An operator has drained the endpoint here.
     Drain(Arc<EndpointDrain>),
-    /// Redis has lost the drain, but this instance still knows it. A newer drain of the same endpoint is kept.
+    /// Redis has lost the drain, but this instance still knows it. A drain of the same
+    /// endpoint that is in Redis by then is kept.
     Restore(Arc<EndpointDrain>),
     /// An operator has undrained the endpoint here. `at` is set if this is sent once more: a drain after this time is
     /// kept. In microseconds since the Unix epoch.

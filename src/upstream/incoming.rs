@@ -19,9 +19,9 @@ use super::http2::Http2Body;
 /// The body of a response.
 #[derive(Debug)]
 pub enum IncomingBody {
-    /// hyper's.
+    /// The body of an HTTP/1.1 response.
     Http1(Incoming),
-    /// The body of a stream.
+    /// The body of an HTTP/2 stream.
     #[expect(private_interfaces, reason = "only its methods count")]
     Http2(Http2Body),
 }
@@ -32,10 +32,10 @@ pub enum IncomingBody {
 /// body looks like its end.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
-    /// hyper's.
+    /// An error of an HTTP/1.1 connection.
     #[error("{}", with_cause(.0))]
     Http1(hyper::Error),
-    /// An error of the stream, or of its connection.
+    /// An error of an HTTP/2 stream, or of its connection.
     #[error("{0}")]
     Http2(h2::Error),
 }

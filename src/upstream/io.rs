@@ -66,7 +66,7 @@ impl Drop for OpenGuard {
 pub(super) struct Received(Arc<AtomicBool>);
 
 impl Received {
-    /// Nothing was received from now on.
+    /// Forgets the bytes received so far.
     pub(super) fn reset(&self) {
         self.0.store(false, Relaxed);
     }
@@ -112,7 +112,7 @@ impl UpstreamIo {
         self.received.clone()
     }
 
-    /// Holds these guards as long as the connection is open.
+    /// Keeps these guards until the connection is closed.
     pub(super) fn holding(self, held: (OpenGuard, ConnectionPermit)) -> Self {
         Self { held: Some(held), ..self }
     }

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 /// Microseconds.
 const SECOND: i64 = 1_000_000;
 
-/// Clients by the second in which the last of their limits frees.
+/// Clients by the second in which the last of their limits ends.
 #[derive(Debug, Default)]
 pub(super) struct ActiveCounts(BTreeMap<i64, usize>);
 
 impl ActiveCounts {
-    /// Counts a client whose last limit frees at `until`, in microseconds since the Unix epoch.
+    /// Counts a client whose last limit ends at `until`, in microseconds since the Unix epoch.
     pub(super) fn add(&mut self, until: i64) {
         *self.0.entry(second(until)).or_default() += 1;
     }
@@ -31,12 +31,12 @@ impl ActiveCounts {
     }
 }
 
-/// Whether a client whose last limit frees at `until` counts as limited.
+/// Whether a client whose last limit ends at `until` counts as limited.
 pub(super) fn is_active(until: i64, now: i64) -> bool {
     second(until) >= second(now)
 }
 
-/// The second that begins at `time` or next: a client whose limit frees at its start is not limited in it.
+/// The second that begins at `time` or next: a client whose limit ends at its start is not limited in it.
 fn second(time: i64) -> i64 {
     time.saturating_add(SECOND - 1).div_euclid(SECOND)
 }

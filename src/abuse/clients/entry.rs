@@ -46,7 +46,7 @@ pub struct LimitedClient {
     /// The first and the last denial, microseconds since the Unix epoch.
     pub first: i64,
     pub last: i64,
-    /// When the last of its limits frees.
+    /// The end of the last of its limits.
     pub until: i64,
     /// The last unblock. The client may have been denied again since.
     pub unblocked: Option<Unblock>,
@@ -73,7 +73,7 @@ pub struct RequestRecord {
 pub struct DenyingLimit {
     pub policy: Arc<str>,
     pub identifier: CompactString,
-    /// When it frees, unless it was reset meanwhile.
+    /// Its end, unless it was reset meanwhile.
     pub until: i64,
 }
 
@@ -190,7 +190,7 @@ impl ClientEntry {
         self.histories().map(|history| history.last).max().unwrap_or(i64::MIN)
     }
 
-    /// When the last of its limits frees.
+    /// The end of the last of its limits.
     pub(super) fn until(&self) -> i64 {
         self.histories().map(|history| history.until).max().unwrap_or(i64::MIN)
     }

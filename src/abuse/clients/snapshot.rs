@@ -22,7 +22,7 @@ pub struct ClientSnapshot {
     /// The first and the last denial.
     pub first: i64,
     pub last: i64,
-    /// When the last of its limits frees.
+    /// The end of the last of its limits.
     pub until: i64,
     pub denied: u64,
     /// The number of users, without their identities.

@@ -145,7 +145,7 @@ ROUTE   REQ/S  DENIED/S  5XX/S  P50    P99   TUNNELS
 
 ENDPOINT              UPSTREAM  STATE      IN FLIGHT  REQUESTS  ERRORS  REASON
 http://10.0.0.5:3000  api       healthy    1          90        2
-http://10.0.0.6:3000  api       unhealthy  0          0         0       AdminConnection refused
+http://10.0.0.6:3000  api       unhealthy  0          0         0       Connection refused
 
 ADDRESS        STATE    DENIED  +/S  USERS  HINT                 POLICIES    LAST (UTC)           TIME LEFT
 203.0.113.7    limited  60      0    3      credential stuffing  a\\u{1b}[2J  2026-07-03 12:00:00  59s

@@ -41,7 +41,7 @@ pub enum CutOffReason {
     MinRate,
     /// The address used more than `max_connections_per_address`, and other clients waited for a connection.
     MaxConnectionsPerAddress,
-    /// Too many bytes were buffered in total, and most of them for this address.
+    /// Too many bytes were buffered in total, and more for this address than for any other.
     Memory,
 }
 

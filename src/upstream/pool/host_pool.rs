@@ -131,7 +131,8 @@ impl<B: OutgoingBody> HostPool<B> {
         connection.sender.is_ready() && self.is_current_tls(connection.tls_version)
     }
 
-    /// Whether a shared connection may get another request. Besides that, it must not have had too many resets.
+    /// Whether a shared connection may get another request: it is open, takes more streams, and its TLS settings are
+    /// current.
     pub(super) fn takes_streams(&self, connection: &UpstreamHttp2Connection) -> bool {
         connection.is_open() && !connection.is_worn() && self.is_current_tls(connection.tls_version)
     }

@@ -310,8 +310,8 @@ impl Topology {
     }
 
     /// Reads the map from one node, preferably one that is up. Each time it begins with another: a node that is cut off
-    /// has an outdated map. If a node does not know all slots, since it has left the cluster or forgotten it, others
-    /// are asked, too, and the map with the most slots is used.
+    /// has an outdated map. If a node does not know all slots, because it has joined no cluster or forgotten its own,
+    /// others are asked, too, and the map with the most slots is used.
     async fn ask_cluster(&self, seeds: &[Server]) -> Result<ClusterView, Failure> {
         let map = self.map();
         let is_failing =

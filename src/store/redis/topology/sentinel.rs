@@ -105,7 +105,7 @@ impl SentinelGroup {
     }
 
     /// Picks the primary with the highest failover epoch. A remembered primary loses to one that most Sentinels name
-    /// now, for example after `SENTINEL RESET`.
+    /// now, for example after `SENTINEL REMOVE` and `SENTINEL MONITOR`.
     fn newest<'a>(&self, opinions: impl Iterator<Item = &'a Opinion> + Clone) -> Option<Opinion> {
         let newest = opinions.clone().max_by_key(|opinion| opinion.epoch)?;
         let naming_it = opinions.filter(|opinion| opinion.primary == newest.primary).count();
