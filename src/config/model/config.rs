@@ -9,17 +9,14 @@ use tollgate_derive::Settings;
 
 use super::{
     Abuse, Access, AccessLog, Admin, BanRule, ClientAddress, ClientLimits, ForwardClientCertificate,
-    Forwarded, Listener, Log, Policy, RedisTopology, ReplyHeaders, Resolver, Route, Secret, Store, Tracing,
-    TrustedProxy, Upstream, UserSource, serialize,
+    Forwarded, Listener, Log, Policy, RedisTopology, ReplyHeaders, Resolver, Route, RouteDefaults, Secret,
+    Store, Tracing, TrustedProxy, Upstream, UserSource, serialize,
 };
 use crate::config::{
-    section::{AdminSettings, ListenerSettings, UserSourceSettings},
+    section::{AdminSettings, ListenerSettings, RouteSettings, UserSourceSettings},
     settings::{
         Kind, Value,
-        shims::{
-            AbuseSettings, BansSettings, PolicySettings, ResolverSettings, RouteDefaults, RouteSettings,
-            UpstreamSettings,
-        },
+        shims::{AbuseSettings, BansSettings, PolicySettings, ResolverSettings, UpstreamSettings},
     },
     value::{Invalid, count},
 };

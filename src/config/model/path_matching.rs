@@ -3,26 +3,30 @@
 use std::borrow::Cow;
 
 use percent_encoding::{percent_decode, percent_encode_byte};
-use serde::Serialize;
+use tollgate_derive::{Settings, Word};
 
-/// How a route compares the path of a request with its own, apart from percent-encoding and dot segments.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// How the path of a request is compared with the paths of routes. A route may set one of these; the other is as at the
+/// top level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Settings)]
+#[settings(page = "routes.md")]
 pub struct PathMatching {
+    /// Whether `/Login` and `/login` are the same path.
+    #[setting(default = "insensitive", example = "sensitive")]
     pub case: PathCase,
+    /// Whether `/login/` and `/login` are the same path.
+    #[setting(default = "either", example = "exact")]
     pub trailing_slash: TrailingSlash,
 }
 
 /// Whether `/Login` is `/login`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Word)]
 pub enum PathCase {
     Sensitive,
     Insensitive,
 }
 
 /// Whether `/login/` is `/login`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Word)]
 pub enum TrailingSlash {
     Exact,
     Either,
@@ -31,6 +35,9 @@ pub enum TrailingSlash {
 impl PathMatching {
     /// The default. A policy holds for every spelling that some origin takes for the route's path.
     pub const LOOSE: Self = Self { case: PathCase::Insensitive, trailing_slash: TrailingSlash::Either };
+
+    /// Every spelling is a path of its own.
+    pub const STRICT: Self = Self { case: PathCase::Sensitive, trailing_slash: TrailingSlash::Exact };
 
     /// The path that stands for all spellings that are one: in lower case, without its trailing slash. Borrowed if nothing
     /// changes.

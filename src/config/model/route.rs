@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue, Method};
 use serde::Serialize;
+use tollgate_derive::{Settings, Word};
 
 use super::{
     Access, Cors, HeaderEdits, PathMatching, PathRegex, Retry, Rewrite, RouteAction, Split, Timeouts,
     serialize,
 };
+use crate::config::{reader::Cursor, settings::Value};
 
 /// Which requests it is for, what is done with them, and under which policies.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -108,12 +110,36 @@ impl Route {
     }
 }
 
+/// Settings of the top level, for the routes that do not have them.
+#[derive(Clone, Copy, Settings)]
+#[settings(written)]
+pub(in crate::config) struct RouteDefaults {
+    /// How the path of a request is compared with the paths of routes.
+    #[setting(key = "match", mapping, unset = "case and a trailing slash are ignored")]
+    #[setting(example = "{ case: sensitive }", see = ["routes[].path"])]
+    pub(in crate::config) matching: PathMatching,
+    /// What happens to a request with `.` or `..` in its path. `normalise` resolves them. `pass` sends the path as it
+    /// came, if the route is the same with and without them. `refuse` answers 400.
+    #[setting(key = "paths", read = DotSegments::read, example = "refuse")]
+    #[setting(default = "normalise", value = DotSegments::Normalize)]
+    pub(in crate::config) dot_segments: DotSegments,
+    /// Whether headers by which a client asks for another method, such as `X-HTTP-Method-Override`, are removed or
+    /// allowed. From trusted proxies they are allowed.
+    #[setting(default = "remove", example = "allow", see = ["trusted_proxies"])]
+    pub(in crate::config) method_override: MethodOverride,
+    /// Whether trailers are forwarded. Those of gRPC responses always are.
+    #[setting(default = "drop", example = "pass")]
+    pub(in crate::config) trailers: Trailers,
+    /// Whether an upstream's 103 Early Hints are forwarded to HTTP/1.1 clients.
+    #[setting(default = "drop", example = "pass")]
+    pub(in crate::config) early_hints: EarlyHints,
+}
+
 /// What becomes of the segments `.` and `..`, percent-encoded or not, in the path of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Word)]
 pub enum DotSegments {
     /// They are resolved before the path is matched and sent (RFC 3986, 5.2.4).
-    #[serde(rename = "normalise")]
+    #[word("normalise")]
     Normalize,
     /// They are sent as they came, if that makes no difference to the route.
     Pass,
@@ -121,9 +147,32 @@ pub enum DotSegments {
     Refuse,
 }
 
+impl DotSegments {
+    fn read(value: Cursor<'_>) -> Option<Self> {
+        // Other proxies list here what a route matches.
+        if value.is_list() {
+            let help = "a route has one path: `path: /files/*`; here stands normalise, pass or refuse";
+            let message = "this says what becomes of dot segments in a path, and lists no paths";
+            value.report(message, help.to_owned());
+            return None;
+        }
+        value.parse(|text| {
+            let meant = match text.to_ascii_lowercase().as_str() {
+                path if path.starts_with('/') => format!("path: {path}"),
+                "true" | "on" | "yes" | "resolve" | "clean" | "merge" => "normalise".to_owned(),
+                "false" | "off" | "no" | "raw" | "keep" | "keep_unchanged" | "allow" | "preserve" => {
+                    "pass".to_owned()
+                }
+                "reject" | "reject_request" | "deny" | "block" => "refuse".to_owned(),
+                _ => return Self::parse(text),
+            };
+            Self::parse(text).map_err(|invalid| invalid.suggestion(format!("did you mean `{meant}`?")))
+        })
+    }
+}
+
 /// What becomes of the fields by which a client asks for another method than that of its request line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Word)]
 pub enum MethodOverride {
     /// They are removed, unless a trusted proxy sent them.
     Remove,
@@ -131,8 +180,7 @@ pub enum MethodOverride {
 }
 
 /// What becomes of trailers, in both directions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Word)]
 pub enum Trailers {
     /// They are dropped, except those of gRPC's responses.
     Drop,
@@ -141,8 +189,7 @@ pub enum Trailers {
 }
 
 /// What becomes of an upstream's 103 Early Hints.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Word)]
 pub enum EarlyHints {
     Drop,
     /// Clients of HTTP/1.1 get them.

@@ -4,32 +4,20 @@
 //! all defaults. It reports errors and continues with the default, so that one run finds every error.
 
 mod abuse;
-mod access;
 mod balance;
-mod bypassable_limits;
 mod clients;
-mod cors;
-mod doubtful_paths;
 mod endpoints;
 mod guessable_token;
 mod health;
 mod listeners;
-mod message_changes;
 mod other_names;
-mod other_spellings;
-mod path_spellings;
 mod policies;
-mod redirect;
 mod resolver;
 mod retry;
 mod root;
 mod route_action;
 mod routes;
-mod split;
-mod spoofable_headers;
 mod tls;
-mod unreachable_routes;
-mod unused_policies;
 mod upstreams;
 mod user;
 
@@ -38,6 +26,7 @@ use std::time::Duration;
 pub(super) use listeners::{AdminSettings, ListenerSettings};
 pub(super) use other_names::foreign_names;
 pub(super) use root::read;
+pub(super) use routes::RouteSettings;
 pub(super) use user::UserSourceSettings;
 
 /// The shortest duration of most settings.

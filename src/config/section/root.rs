@@ -1,19 +1,16 @@
 //! The top level of `proxy.yaml`: its sections, and the settings that belong to none.
 
 use super::{
-    abuse,
-    access::access,
-    clients,
+    abuse, clients,
     listeners::{self, Listeners},
     policies::{self, StoreMemory},
-    resolver,
-    routes::{self, RouteDefaults},
-    spoofable_headers, upstreams, user,
+    resolver, routes, upstreams, user,
 };
 use crate::config::{
+    checks::{denied_addresses, spoofable_headers},
     model::{
-        AccessLog, ClientLimits, Config, ConfigSource, Forwarded, Log, MemoryStore, ReplyHeaders, Route,
-        Shutdown, Store, Tracing, Workers,
+        Access, AccessLog, ClientLimits, Config, ConfigSource, Forwarded, Log, MemoryStore, ReplyHeaders,
+        Route, RouteDefaults, Shutdown, Store, Tracing, Workers,
     },
     reader::Cursor,
     settings::{Read, ReadOver, Settings, Value},
@@ -36,7 +33,8 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     let trusted_proxies = clients::trusted_proxies(proxies);
     let trusted_headers = clients::trusted_headers(mapping.take("trusted_headers"));
     let client_address = clients::client_address(mapping.take("client_address"), has_trusted_proxies);
-    let access = access(&mut mapping);
+    let access = Access::over(Access::default(), &mut mapping);
+    denied_addresses::warn(&mapping, Some(&access));
     let request_id = clients::request_id(mapping.take("request_id"));
     let (user, identity) =
         user::user_sources(mapping.take("user"), has_trusted_proxies, has_client_certificates);
@@ -50,7 +48,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     let abuse = abuse::abuse(mapping.take("abuse"));
     let resolver = resolver::resolver(mapping.take("resolver"));
     let upstreams = upstreams::upstreams(mapping.take("upstreams"), &policies.names, identity);
-    let defaults = RouteDefaults::default().overridden(&mut mapping);
+    let defaults = RouteDefaults::over(RouteDefaults::default(), &mut mapping);
     let has_routes = mapping.peek("routes").is_some();
     let routes = routes::routes(
         mapping.require("routes", ROUTES),

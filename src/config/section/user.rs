@@ -2,42 +2,13 @@
 
 use tollgate_derive::Settings;
 
+pub(super) use crate::config::model::IdentitySources;
 use crate::config::{
     model::{HeaderFrom, Jwt, UserSource},
     reader::{Cursor, MappingCursor},
     settings::{Read, Settings, Value},
     value::{Invalid, certificate_field, cookie_name, field_name},
 };
-
-/// Which identities requests can have, so that settings which could never apply are reported.
-#[derive(Clone, Copy)]
-pub(super) struct IdentitySources {
-    /// `trusted_proxies` is not empty.
-    pub(super) has_trusted_proxies: bool,
-    /// A listener asks clients for certificates.
-    pub(super) has_client_certificates: bool,
-    /// `user` is configured.
-    pub(super) has_users: bool,
-    /// Tokens are verified.
-    pub(super) has_tokens: bool,
-    /// A source of user IDs is verified: a token, a client certificate, or a header from trusted proxies.
-    pub(super) has_verified_users: bool,
-    /// A source of user IDs is not verified: the client can choose its user ID.
-    pub(super) has_unverified_users: bool,
-}
-
-impl IdentitySources {
-    /// Warns of a setting that needs certificates of clients if there are none.
-    pub(super) fn warn_without_client_certificates(self, setting: Cursor<'_>) {
-        if !self.has_client_certificates {
-            let help = "set `client_ca` under `tls` of a listener";
-            setting.warn(
-                "no request has a client certificate, because no listener asks for one",
-                help.to_owned(),
-            );
-        }
-    }
-}
 
 const FORM: &str =
     "one of `jwt: {…}`, `header: NAME`, `cookie: NAME`, `tls: subject`, `tls: fingerprint` or `basic`";

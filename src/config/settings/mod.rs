@@ -4,7 +4,6 @@
 //! the `Mapping` that it reads, and a debug build stops where the two differ in a key; the tests hold types, ranges,
 //! defaults and examples against what the readers say.
 
-mod addresses;
 mod bans;
 mod derived;
 mod entries;
@@ -12,7 +11,6 @@ mod explain;
 mod markdown;
 mod place;
 mod policies;
-mod routes;
 mod schema;
 pub(super) mod shims;
 #[cfg(test)]
@@ -21,7 +19,6 @@ pub(super) mod text;
 mod upstreams;
 
 pub(super) use self::{
-    addresses::ADDRESSES_FILE,
     bans::{ABUSE, BAN},
     derived::{
         Ignored, Read, ReadOver, Settings, Value, count_in, duration_in, flatten, parsed, share_up_to,
@@ -29,7 +26,6 @@ pub(super) use self::{
     },
     place::Place,
     policies::{COST, COUNT, OVERRIDE, POLICY, RECORD, REPLY},
-    routes::{CORS, HEADER_EDITS, MATCH, REDIRECT, REWRITE, ROUTE, ROUTE_REPLY, SHARE},
     upstreams::{
         BALANCE, ENDPOINT, ENDPOINTS_FILE, HEALTH, OUTLIER, RESOLVER, RETRY, STICKY, TIMEOUTS,
         TLS_TO_UPSTREAM, UPSTREAM,
@@ -112,6 +108,7 @@ impl Mapping {
 }
 
 /// One setting.
+#[derive(Clone, Copy)]
 pub(super) struct Setting {
     /// As it is written; `jwt:*` is any key that begins with `jwt:`.
     key: &'static str,
@@ -137,9 +134,15 @@ impl Setting {
         Self { key, kind, about, default, example, beside, see: &[], of_the_instance, confidential }
     }
 
-    /// With another meaning.
-    pub(super) const fn about(self, about: &'static str) -> Self {
-        Self { about, ..self }
+    /// `settings` of another mapping that apply in this one, too, where they are left out. `meaning`: says so.
+    pub(super) const fn inherited<const N: usize>(settings: &[Self], meaning: &'static str) -> [Self; N] {
+        let mut all = [settings[0]; N];
+        let mut nth = 0;
+        while nth < N {
+            all[nth] = settings[nth].unset(meaning);
+            nth += 1;
+        }
+        all
     }
 
     /// What holds without it, as it would be written.
@@ -179,6 +182,7 @@ impl Setting {
 }
 
 /// What applies where a setting is left out.
+#[derive(Clone, Copy)]
 enum Default {
     /// Nothing: it must be there, or one of several must.
     Required,
@@ -187,6 +191,7 @@ enum Default {
 }
 
 /// What a value is.
+#[derive(Clone, Copy)]
 pub(super) enum Kind {
     Boolean,
     /// One of these words.

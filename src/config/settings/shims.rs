@@ -1,5 +1,5 @@
-use super::{Mapping, Setting, Settings, addresses, bans, policies, routes, upstreams};
-use crate::config::model::Access;
+use super::{Mapping, Setting, Settings, bans, policies, upstreams};
+use crate::config::model::{Retry, Timeouts};
 
 macro_rules! shim {
     ($($name:ident = $of:expr;)*) => {
@@ -20,29 +20,20 @@ shim! {
     AbuseSettings = bans::ABUSE;
     UpstreamSettings = upstreams::UPSTREAM;
     ResolverSettings = upstreams::RESOLVER;
-    RouteSettings = routes::ROUTE;
 }
 
-pub(in crate::config) struct RouteDefaults;
-impl Settings for RouteDefaults {
-    const OWN: &'static [Setting] = {
-        static LIST: [Setting; 5] =
-            [routes::MATCHING, routes::PATHS, routes::METHOD_OVERRIDE, routes::TRAILERS, routes::EARLY_HINTS];
-        &LIST
-    };
+// The settings of upstreams that routes have, too.
+impl Settings for Timeouts {
+    const OWN: &'static [Setting] = &[];
     const PARTS: &'static [&'static [Setting]] = &[];
     fn mapping() -> &'static Mapping {
-        &routes::ROUTE
+        &upstreams::TIMEOUTS
     }
 }
-
-impl Settings for Access {
-    const OWN: &'static [Setting] = {
-        static LIST: [Setting; 2] = [addresses::DENY, addresses::ALLOW];
-        &LIST
-    };
+impl Settings for Retry {
+    const OWN: &'static [Setting] = &[];
     const PARTS: &'static [&'static [Setting]] = &[];
     fn mapping() -> &'static Mapping {
-        &routes::ROUTE
+        &upstreams::RETRY
     }
 }

@@ -9,7 +9,7 @@ use crate::config::{
 
 /// Warns at `trusted_proxies` about the fields that decide who a client is, or what it may do. nginx and most other proxies
 /// pass a field on as the client sent it unless they are told to replace it. `trusted_headers` says that they were told.
-pub(super) fn warn(trusted_proxies: Cursor<'_>, config: &Config) {
+pub(in crate::config) fn warn(trusted_proxies: Cursor<'_>, config: &Config) {
     let mut names: Vec<&HeaderName> = Vec::new();
     for name in believed(config) {
         if !config.trusted_headers.contains(name) && !names.contains(&name) {
