@@ -1,5 +1,5 @@
-//! What each algorithm costs in either store: decisions a second, CPU time a decision, bytes a key. The table of
-//! `docs/limits.md` is what this prints.
+//! The cost of each algorithm in either store: decisions a second, CPU time a decision, bytes a key. Prints the table
+//! of `docs/limits.md`.
 //!
 //! `cargo bench --bench algorithms [NAME]`; takes `redis-server` from the PATH.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a table is what it is for, and it may end")]
@@ -140,7 +140,7 @@ fn in_memory(subject: &Subject) -> f64 {
 /// freed by another measurement is not reused.
 fn size_of(subject: &Subject) -> String {
     let run = |this| {
-        // Freed memory goes back at once, so that what is resident is what is in use.
+        // Freed memory is returned at once, so that resident memory is memory in use.
         Command::new(this).env("BENCH_SIZE_OF", subject.name).env("MIMALLOC_PURGE_DELAY", "0").output()
     };
     let output = env::current_exe().and_then(run).unwrap();

@@ -73,9 +73,9 @@ NO_WINDOW = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, payload=b"\0\4
 
 class Kind(NamedTuple):
     connections: int
-    first: bytes  # what each sends first
-    then: str  # what it does then: see Attack.work and Attack.each_second
-    again: bytes = b""  # what it then sends
+    first: bytes  # sent first by each
+    then: str  # the action after that: see Attack.work and Attack.each_second
+    again: bytes = b""  # sent by that action
 
 
 ATTACKS = {
@@ -135,7 +135,7 @@ class Attack(multiprocessing.Process):
         self.port, (self.count, self.first, self.then, self.again) = port, ATTACKS[attack]
         self.is_http2, self.next = attack.startswith("h2-"), {}
         self.ended, self.most, self.connected = multiprocessing.Event(), multiprocessing.Value("i"), multiprocessing.Value("i")
-        # By connection, what is left to be sent before it does what it does then.
+        # By connection: the bytes left to send.
         self.open = {}
 
     def connect(self):
@@ -175,7 +175,7 @@ class Attack(multiprocessing.Process):
             elif self.then.startswith("flood"):
                 self.open[s] = memoryview(self.again)
             elif self.then == "read":
-                # A slow reader reads nothing but what the clock allows.
+                # A slow reader reads only at the pace of the clock.
                 self.selector.unregister(s)
             else:
                 self.selector.modify(s, selectors.EVENT_READ)
@@ -222,7 +222,7 @@ class Attack(multiprocessing.Process):
 
 
 class TunnelOrigin(multiprocessing.Process):
-    """Opens each tunnel, and answers every other request."""
+    """Opens each tunnel, and responds to every other request."""
 
     def __init__(self):
         super().__init__(daemon=True)
@@ -298,7 +298,7 @@ class LongResponses(threading.Thread):
 
 
 class SilentOrigin(multiprocessing.Process):
-    """Takes every connection, and never answers."""
+    """Accepts every connection, and never responds."""
 
     def __init__(self):
         super().__init__(daemon=True)

@@ -20,7 +20,7 @@ PEERS = ROOT / "benches/peers"
 README = ROOT / "README.md"
 LISTENER, ORIGIN, REDIS = 28080, 28081, 28079  # the ports in the configurations
 NGINX, HAPROXY, LUA = "nginx", "HAProxy", "nginx + Lua + Redis"
-TOLERANCE = 0.03  # within which a ratio is what the README says
+TOLERANCE = 0.03  # the most by which a ratio may differ from the README
 BEGIN, END = "<!-- benches/peers.py writes this table -->\n", "<!-- end of the table -->\n"
 
 
@@ -189,7 +189,7 @@ def show(name, rounds):
 
 
 def row(name, rounds):
-    """A line of the table. A ratio is the median of the ratios of all rounds: what slows the machine slows both."""
+    """A line of the table. A ratio is the median of the ratios of all rounds: a slower machine slows both."""
     def ratio(peer):
         return f"{statistics.median(ours.cpu / theirs.cpu for ours, theirs in zip(rounds['Tollgate'], rounds[peer])):.2f}"
 

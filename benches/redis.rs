@@ -1,5 +1,5 @@
-//! Redis' CPU time a decision, with 32 decisions in flight, against the usual way: one EVALSHA a request, on a connection of
-//! its own, of a script for that algorithm alone. And the latency of one decision beside a PING.
+//! Redis' CPU time a decision, with 32 decisions in flight, against the usual way: one EVALSHA a request, on a
+//! connection of its own, of a script for that algorithm alone. And the latency of one decision beside a PING.
 //!
 //! `cargo bench --bench redis [NAME]`; takes `redis-server` from the PATH.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a table is what it is for, and it may end")]
@@ -25,7 +25,7 @@ use support::{
 
 const KEYS: u64 = 10_000;
 
-/// What is compared: the checks of a request, and what a script written for them alone would do.
+/// A comparison: the checks of a request, and a script written for them alone.
 struct Workload {
     name: &'static str,
     algorithm: Algorithm,
@@ -141,12 +141,12 @@ fn main() {
     }
 }
 
-/// Runs `load` against a server of its own. Gives the server's CPU time a decision in microseconds, and
+/// Runs `load` against a server of its own. Returns the server's CPU time a decision in microseconds, and
 /// decisions a second.
 fn measure(load: &impl AsyncFn(&Redis) -> u64) -> (f64, f64) {
     let redis = Redis::start();
     block_on_local(async {
-        // The load says how many it made in its second part, and notes the CPU time at its beginning.
+        // The load returns the number of decisions in its second part, and records the CPU time at its beginning.
         let made = load(&redis).await;
         (redis.cpu_since_mark() / made as f64, made as f64 / RUN_TIME.as_secs_f64())
     })
@@ -210,7 +210,7 @@ async fn naive(workload: &Workload, redis: &Redis) -> u64 {
     .await
 }
 
-/// What one decision takes when nothing else is asked, in turn with a PING.
+/// The latency of single decisions without other load, alternating with PINGs.
 fn latency() {
     let redis = Redis::start();
     let (mut pings, mut decisions) = block_on_local(async {

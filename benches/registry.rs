@@ -15,7 +15,9 @@ use std::{
 };
 
 use tollgate::{
-    abuse::{self, ClientQuery, ClientRegistry, Collector, Denial, PageScan, Recorder, RequestLine, Sort},
+    abuse::{
+        self, ClientQuery, ClientRegistry, Collector, DenialReport, PageScan, Recorder, RequestLine, Sort,
+    },
     config::{self, SystemLookup},
     limit::{Clock, ManualClock, Policy, algorithm::metadata_list::Entry},
     telemetry::metrics::Metrics,
@@ -57,7 +59,7 @@ fn fill(registry: &ClientRegistry, recorder: &Recorder, count: usize) {
         let identifier = abuse::identifier(&shown);
         let now = NOW + n as i64;
         let user = format!("user-{}", n % 50_000);
-        let denial = Denial {
+        let denial = DenialReport {
             address: &shown,
             policy: 0,
             identifier: &identifier,
@@ -80,7 +82,7 @@ fn fill(registry: &ClientRegistry, recorder: &Recorder, count: usize) {
     }
 }
 
-/// How long the longest wait for the registry was while `work` was done, in which the collector has some to do, too.
+/// The longest wait for the registry while `work` was done, in which the collector has some to do, too.
 fn longest_wait(registry: &Arc<ClientRegistry>, work: impl FnOnce()) -> Duration {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {

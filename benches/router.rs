@@ -1,5 +1,5 @@
-//! Finding the route of a request among 10 and among 10,000: the first, the last, and none. And how long a file of so many
-//! routes takes to be read.
+//! Finding the route of a request among 10 and among 10,000: the first, the last, and none. And how long a file of so
+//! many routes takes to be read.
 //!
 //! `cargo bench --bench router [KIND]`
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a table is what it is for, and it may end")]

@@ -77,7 +77,7 @@ fn main() {
     println!("\n{MANY_KEYS} keys such as ip:203.100.113.107");
     println!("{:<16} {:>12} {:>16} {:>18}", "algorithm", "bytes a key", "ns a new key", "ns a new, full");
     for (name, _) in ALGORITHMS {
-        // Freed memory goes back at once, so that what is resident is what is in use.
+        // Freed memory is returned at once, so that resident memory is memory in use.
         let run =
             |this| Command::new(this).env("BENCH_MANY_KEYS", name).env("MIMALLOC_PURGE_DELAY", "0").status();
         if let Err(error) = env::current_exe().and_then(run) {
@@ -86,8 +86,8 @@ fn main() {
     }
 }
 
-/// Sweeps a million expired limits as the proxy does, ten times a second, during decisions. Prints how long a decision takes
-/// then, and the CPU time of a sweep (a 256th of it under any one lock).
+/// Sweeps a million expired limits as the proxy does, ten times a second, during decisions. Prints how long a decision
+/// takes then, and the CPU time of a sweep (a 256th of it under any one lock).
 fn pauses() {
     const TICK: Duration = Duration::from_millis(100);
     const SWEEP: usize = 20_000;
@@ -137,7 +137,7 @@ fn pauses() {
     );
 }
 
-/// Has `threads` threads decide over `count` keys, and prints what they did.
+/// Lets `threads` threads decide over `count` keys, and prints their rates.
 fn decide(name: &str, keys: &str, policy: &Policy, count: usize, threads: usize) {
     let store = MemoryStore::new(MANY_KEYS, Arc::new(SystemClock::new()));
     let entry = Arc::new(Entry { time: 0, user: None, method: http::Method::GET, path: "/a".into() });

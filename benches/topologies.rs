@@ -1,5 +1,5 @@
-//! What a decision costs on a Redis Cluster of three, beside one server: CPU time of all nodes and of this thread, and decisions
-//! a second. And decisions over long round trips: how long they take, and how many time out.
+//! The cost of a decision on a Redis Cluster of three, beside one server: CPU time of all nodes and of this thread, and
+//! decisions a second. And decisions over long round trips: their latency, and the share of timeouts.
 //!
 //! `cargo bench --bench topologies`; takes `redis-server` from the PATH.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a table is what it is for, and it may end")]
@@ -143,7 +143,7 @@ fn check<'a>(policy: &'a Policy, identifier: &str) -> Check<'a> {
     Check { policy, identifier: identifier.into(), cost: 1, detail: Detail::None }
 }
 
-/// Decisions at an even pace, over a round trip that takes so long.
+/// Decisions at an even pace, over round trips of this length.
 fn round_trips(round_trip: Duration) {
     let redis = Redis::start();
     block_on_local(async {
@@ -188,7 +188,7 @@ fn round_trips(round_trip: Duration) {
     });
 }
 
-/// Passes connections on, each byte so much later.
+/// Forwards connections with a delay of each byte.
 async fn delay_all(relay: TcpListener, server: String, delay: Duration) {
     while let Ok((client, _)) = relay.accept().await {
         let server = TcpStream::connect(&server).await.unwrap();

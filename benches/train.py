@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Has a build of Tollgate serve what most requests are, so that the compiler learns which way they take (scripts/release).
+"""Trains a build of Tollgate with typical requests, for profile-guided optimisation (scripts/release).
 
     train.py BINARY [--requests 40000]
 

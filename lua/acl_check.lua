@@ -1,14 +1,14 @@
 -- Finds the commands that Tollgate needs and that the user may not run, or that the server does not know.
 --
--- A server from version 7 on answers that by itself, and nothing is run. On an older one each command is tried on a string,
--- which most commands refuse for its type, and which is removed afterwards. A command that other clients would notice is not
--- tried.
+-- Since version 7 the server can check that itself, and nothing is run. On an older one each command is tried on a
+-- string, which most commands refuse for its type, and which is removed afterwards. A command that other clients would
+-- notice is not tried.
 --
 -- KEYS[1] a key that nothing else uses
 -- ARGV[1] the channel on which instances publish invalidations
 -- ARGV[2] `cluster`, `sentinel` or empty: how the server was found
--- reply   for each of those commands: `refused` or `unknown`; what it is run on: `keys`, `channel` or `server`; its name;
---         parted by spaces
+-- reply   for each of those commands: `refused` or `unknown`; its object: `keys`, `channel` or `server`; its name;
+--         separated by spaces
 
 local key, channel = KEYS[1], ARGV[1]
 local commands = {

@@ -1,9 +1,9 @@
--- Appends entries to one of the lists of the audit log that all instances share. key_prelude.lua stands before it.
+-- Appends entries to one of the audit log's lists, which all instances share. It follows key_prelude.lua.
 --
 -- KEYS[1]  the list, oldest first
--- ARGV[1]  how many entries the list may have; ARGV[2] milliseconds for which the list stays
+-- ARGV[1]  most entries of the list; ARGV[2] the list's lifetime in milliseconds
 -- ARGV[3…] entries, as JSON, oldest first
--- Reply    how many there are now
+-- Reply    the number of entries now
 
 local list = KEYS[1]
 remove_other_type(list, 'list')

@@ -1,28 +1,30 @@
--- Stores bans by hand, merges bans that an instance gave alone, and lifts bans.
+-- Stores manual bans, merges bans that one instance issued alone, and lifts bans.
 --
--- KEYS     see bans_prelude.lua, which stands before it
--- ARGV[1]  the channel where changes are published; ARGV[2] the epoch to begin if there is none; ARGV[3] how many bans of each
---          class there may be, and addresses, as well as users, with ladders
--- ARGV[4…] for each: `give`, `merge`, `lift` or `forget`; the key; `e` or `s`; how many microseconds it lasts from now; how many ago
---          it began; the level, 0 by hand; the rule's name; and the JSON of the ban. Of `lift` the key, and how many microseconds
---          ago the bans were lifted: those that began later stay. `forget` is a lift of which nothing is written down
--- Reply    the changes, each as it was published; and how many bans found no room
+-- KEYS     see bans_prelude.lua, which precedes it
+-- ARGV[1]  the channel for changes; ARGV[2] the epoch to begin if there is none; ARGV[3] most bans of each class, and
+--          most addresses, and most users, with ladders
+-- ARGV[4…] for each: `give`, `merge`, `lift` or `forget`; the key; `e` or `s`; microseconds until it ends; microseconds
+--          since it began; the level, 0 if manual; the rule's name; and the JSON of the ban. For `lift`: the key, and
+--          microseconds since the bans were lifted: those that began later are kept. `forget` is a lift that is not
+--          recorded
+-- Reply    the changes as published; and the number of bans that found no room
 
 local WIDTH = 8
 local channel, new_epoch, max_bans = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local refused = 0
 
--- When a ban began; 0 where there is none.
+-- When a ban began; 0 if there is none.
 local function began(ban)
   return tonumber(string.match(redis.call('HGET', details, ban) or '', '^(%d+) ') or 0)
 end
 
--- Stores a ban, unless there is one that ends later, or the same ban by another clock; or one by hand, and it is not; or it was
--- lifted since it began. Of two by hand the one that began later holds: it is the last word of an operator.
+-- Stores a ban, unless there is one that ends later, or the same ban by another clock; or there is a manual one, and
+-- this is not; or it was lifted since it began. Of two manual ones the one that began later wins: it is the operators'
+-- latest decision.
 local function merge(key, ban, lasts, since, level, rule, json)
   if since <= (tonumber(redis.call('ZSCORE', lifts, key) or 0) or 0) then
     if not redis.call('ZSCORE', bans, ban) then
-      -- The instance that has sent it holds it still.
+      -- The instance that sent the ban still has it.
       publish_change(channel, new_epoch, 'lifted', key)
     end
     return
@@ -42,7 +44,7 @@ local function merge(key, ban, lasts, since, level, rule, json)
   if level > 0 then
     local rules, length = read_ladders(key), now + lasts - since
     local ladder = valid_or_empty(rules[rule])
-    -- The instance may not have known the bans before this one: that is no way down.
+    -- The instance may not have known the previous bans: that must not lower the level.
     local before = decayed_level(ladder, since)
     if before >= level then
       level, length = math.min(before + 1, 1000000), math.max(length, ladder[2])
@@ -52,7 +54,7 @@ local function merge(key, ban, lasts, since, level, rule, json)
   end
 end
 
--- Whether the ban is gone now. One that began after this time stays.
+-- Lifts a ban, unless it began after this time. Returns whether it was removed.
 local function lift(ban, lifted_at)
   return began(ban) <= lifted_at and remove_ban(ban)
 end
@@ -66,14 +68,14 @@ local function remember_lift(key, lifted_at)
 end
 
 for base = 4, #ARGV - WIDTH + 1, WIDTH do
-  local what, key, mode = ARGV[base], ARGV[base + 1], ARGV[base + 2]
+  local action, key, mode = ARGV[base], ARGV[base + 1], ARGV[base + 2]
   local lasts, ago, level = tonumber(ARGV[base + 3]), tonumber(ARGV[base + 4]), tonumber(ARGV[base + 5])
   local rule, json, ban = ARGV[base + 6], ARGV[base + 7], mode .. ' ' .. key
-  if what == 'lift' or what == 'forget' then
+  if action == 'lift' or action == 'forget' then
     local enforced, shadow = lift('e ' .. key, now - ago), lift('s ' .. key, now - ago)
-    -- A lift that an instance tells once more leaves what was counted since.
+    -- A lift that an instance sends again keeps the counts since then.
     local is_known = (tonumber(redis.call('ZSCORE', lifts, key) or 0) or 0) + 1000000 >= now - ago
-    if what == 'lift' then
+    if action == 'lift' then
       remember_lift(key, now - ago)
     end
     local is_banned = redis.call('ZSCORE', bans, 'e ' .. key) or redis.call('ZSCORE', bans, 's ' .. key)
@@ -84,7 +86,7 @@ for base = 4, #ARGV - WIDTH + 1, WIDTH do
       publish_change(channel, new_epoch, 'lifted', key)
     end
   elseif lasts > 0 then
-    if what == 'give' then
+    if action == 'give' then
       put_ban(channel, new_epoch, ban, lasts, now - ago, level, json, max_bans)
     else
       merge(key, ban, lasts, now - ago, level, rule, json)

@@ -1,10 +1,10 @@
 -- Reads the version, and some of the bans.
 --
--- KEYS[1…3] see bans_prelude.lua, which does not stand before it, since nothing is written here
--- ARGV[1]   bans that end at this time or later are read, in microseconds since the Unix epoch; empty: from now on
+-- KEYS[1…3] see bans_prelude.lua, which does not precede it, since nothing is written here
+-- ARGV[1]   the least end of the bans to read, in microseconds since the Unix epoch; empty: now
 -- ARGV[2]   how many bans to read; 0: the version alone
--- Reply     the epoch, empty where there is none; n; Redis' time; and for each ban, the one that ends first
---           first: the ban, when it ends, and its details, empty where there are none
+-- Reply     the epoch, empty if there is none; n; Redis' time; and for each ban, ordered by its end: the ban, its end,
+--           and its details, empty if there are none
 
 local bans, details, version = KEYS[1], KEYS[2], KEYS[3]
 local time = redis.call('TIME')

@@ -1,20 +1,20 @@
--- What the scripts share that change bans; it stands before each of them, behind key_prelude.lua.
+-- The shared part of scripts that change bans. It precedes each of them and follows key_prelude.lua.
 --
--- KEYS[1] the bans: a sorted set, by when each ends, in microseconds since the Unix epoch. A ban is `e` (enforced) or `s`
---         (shadow), a space and its key: `e ip:203.0.113.7`
--- KEYS[2] their details: a hash, by ban: when it began, in microseconds, the level, and JSON, parted by spaces
--- KEYS[3] the version: a hash of the epoch, which is new whenever all bans were lost, and n, which each change raises by one
+-- KEYS[1] the bans: a sorted set, by when each ends, in microseconds since the Unix epoch. A ban is `e` (enforced) or
+--         `s` (shadow), a space and its key: `e ip:203.0.113.7`
+-- KEYS[2] their details: a hash, by ban: when it began, in microseconds, the level, and JSON, separated by spaces
+-- KEYS[3] the version: a hash of the epoch, which is new after all bans were lost, and n, which each change increments
 -- KEYS[4] the ladders: a hash, by key, of packed tables: by rule, {level, length and end of the last ban, when the last
 --         denial was, the number of the newest bucket, the counts of the buckets}
 -- KEYS[5] the expiries: a sorted set of the addresses that have ladders, by when nothing in them counts any more
--- KEYS[6…8] the bans of each class once more, as in KEYS[1]: those by hand, of addresses by rules, of users by rules. No number
---         of bans pushes out one of another class: any client can make up users. What an instance of an earlier version
---         wrote is in none of them, and what it removed may be in one still
+-- KEYS[6…8] the bans of each class, as in KEYS[1]: manual ones, of addresses by rules, of users by rules. Bans of one
+--         class never push out those of another: any client can make up users. Bans written by an instance of an
+--         earlier version are in none of them, and bans removed by it may still be in one
 -- KEYS[9] the expiries of users
--- KEYS[10] the lifts of the last day: a sorted set of keys, by when their bans were lifted. An instance that still knows a ban from
---         before must not bring it back where Redis has lost it
+-- KEYS[10] the lifts of the last day: a sorted set of keys, by when their bans were lifted. An instance that still
+--         knows an earlier ban must not restore it after Redis has lost it
 --
--- Instances of several versions write and read all of these: what can't be read is taken as not there. Times are by Redis'
+-- Instances of several versions write and read all of these: unreadable values count as absent. Times are by Redis'
 -- clock, in microseconds.
 
 local bans, details, version, ladders = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -22,17 +22,17 @@ local address_expiries, user_expiries, lifts = KEYS[5], KEYS[9], KEYS[10]
 local manual, by_class = KEYS[6], {KEYS[6], KEYS[7], KEYS[8]}
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
--- 366 days: no ban is longer, and no step is remembered for longer.
+-- 366 days: no ban is longer, and no step is kept longer.
 local LONGEST = 31622400000000
 local BUCKETS = 8
--- Changes, as they were published.
+-- Changes as published.
 local changes = {}
 
 local function whole(number)
   return string.format('%.0f', number)
 end
 
--- The epoch, or false where there is none, and n.
+-- The epoch, or false if there is none, and n.
 local function read_version()
   local epoch = redis.call('HGET', version, 'epoch')
   local n = tonumber(redis.call('HGET', version, 'n') or '')
@@ -42,14 +42,14 @@ local function read_version()
   return epoch, n
 end
 
--- Publishes a change to all instances. Where there is no epoch, `new_epoch` begins.
+-- Publishes a change to all instances. If there is no epoch, `new_epoch` begins.
 local function publish_change(channel, new_epoch, ...)
   local epoch, n = read_version()
   epoch, n = epoch or new_epoch, n + 1
   redis.call('HSET', version, 'epoch', epoch, 'n', whole(n))
   local change = cjson.encode({epoch, whole(n), ...})
   changes[#changes + 1] = change
-  -- An instance that misses it finds out by the version.
+  -- An instance that misses it notices by the version.
   redis.pcall('PUBLISH', channel, change)
 end
 
@@ -84,7 +84,7 @@ local function earliest(class)
   end
 end
 
--- Makes room for one more ban of a class, and says whether there is. Bans that end at this time or later stay.
+-- Makes room for one more ban of a class. Returns whether there is room. Bans that end at this time or later are kept.
 local function make_room(channel, new_epoch, class, max_bans, ends)
   if redis.call('ZCARD', class) < max_bans then
     return true
@@ -102,7 +102,7 @@ local function make_room(channel, new_epoch, class, max_bans, ends)
   return true
 end
 
--- Stores a ban, and says whether there was room. One by hand has room even where all others by hand end later.
+-- Stores a ban. Returns whether there was room. A manual one has room even if all other manual ones end later.
 local function put_ban(channel, new_epoch, ban, lasts, since, level, json, max_bans)
   local ends = now + lasts
   local class = manual
@@ -124,7 +124,7 @@ local function put_ban(channel, new_epoch, ban, lasts, since, level, json, max_b
   return true
 end
 
--- Whether an operator has set this ban, and it has not ended.
+-- Whether this ban is manual and has not ended.
 local function is_manual(ban)
   return (tonumber(redis.call('ZSCORE', manual, ban) or 0) or 0) > now and redis.call('ZSCORE', bans, ban)
 end
@@ -136,7 +136,7 @@ local function read_ladders(key)
   return is_read and type(rules) == 'table' and rules or {}
 end
 
--- A ladder that was read, or an empty one where that is not valid.
+-- A ladder that was read, or an empty one if that is invalid.
 local function valid_or_empty(ladder)
   if type(ladder) ~= 'table' then
     return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
@@ -156,15 +156,15 @@ local function decayed_level(ladder, time)
   return math.max(ladder[1] - passed, 0)
 end
 
--- Stores the ladders of a key, in which nothing counts any more from `expiry` on. Where there are too many addresses, or too
--- many users, those that expire first go.
+-- Stores the ladders of a key, in which nothing counts any more from `expiry` on. If there are too many addresses, or
+-- too many users, those that expire first are removed.
 local function store_ladders(key, rules, expiry, max_ladders)
   local expiries = is_user(key) and user_expiries or address_expiries
   redis.call('HSET', ladders, key, cmsgpack.pack(rules))
   expiry = math.max(expiry, tonumber(redis.call('ZSCORE', expiries, key) or 0) or 0)
   redis.call('ZADD', expiries, whole(expiry), key)
   if expiries == user_expiries then
-    -- An instance of an earlier version has all keys there.
+    -- Instances of earlier versions put all keys there.
     redis.call('ZREM', address_expiries, key)
   end
   local ttl = math.ceil((expiry - now) / 1000) + 1000

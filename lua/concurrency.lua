@@ -1,14 +1,14 @@
--- concurrency: limits how many requests are in flight. Each request holds a lease. The lease ends when its token is
--- refunded, or expires when it is not renewed in time.
+-- concurrency: limits the requests in flight. Each request has a lease, which ends when its token is refunded, or
+-- expires when it is not renewed in time.
 --
--- state   a sorted set: the tokens of the leases (16 bytes each). A score is the lease's expiry in microseconds since the
---         Unix epoch. A lease that expires more than two lease lengths from now is void: a clock was set back.
+-- state   a sorted set: the tokens of the leases (16 bytes each). A score is the lease's expiry in microseconds since
+--         the Unix epoch. A lease that expires more than two lease lengths from now is void: a clock was set back.
 -- policy  limit, how long a lease lasts
 -- detail  the token
 -- reply   leases held, 1 if the token holds one of them
 --
--- In memory: the key; leases held; how many expired or void leases are stored (false: the key holds another type); the tokens
--- to write, as a set and as a list; whether the token last read holds a lease; the latest valid expiry.
+-- In memory: the key; leases held; the number of stored leases that are expired or void (false: the key has another
+-- type); the tokens to write, as a set and as a list; whether the token last read has a lease; the latest valid expiry.
 
 -- The member's time if it is after `from` and not after `to`, else false or nil.
 local function time_of(key, member, from, to)
@@ -46,7 +46,7 @@ algorithms[8] = {
   save = function(key, state, policy, now)
     local others = state[3]
     if not others then call('DEL', key) end
-    -- First, so that the set is never empty: a key that is gone can't be written while its slot is moved.
+    -- First, so that the set is never empty: a removed key can't be written while its slot is being moved.
     local added, expiry = {}, format(integer, now + policy[2])
     for i, token in ipairs(state[5]) do added[2 * i - 1], added[2 * i] = expiry, token end
     call('ZADD', key, unpack(added))

@@ -1,29 +1,29 @@
--- The driver. It stands last in the script and decides a batch of requests, one after the other. A request is admitted iff
--- all its checks admit it: first all limits are read; then, only if all admit, all are taken. A limit's state is kept for
--- the rest of the batch and written once at its end, so that a hot key costs one read and one write.
+-- The driver, the last part of the script. It decides a batch of requests in order. A request is admitted iff all its
+-- checks admit it: first all limits are read; then, only if all admit, all are taken. A limit's state is kept for the
+-- rest of the batch and written once at its end, so that a hot key costs one read and one write.
 -- src/store/redis/batch.rs encodes the batch; src/store/redis/reply.rs decodes the status of each limit.
 --
--- KEYS    the limits, each once. Those whose state is a string come first: one MGET reads them. Of a cluster, limits in
+-- KEYS    the limits, each once. Those whose state is a string are first: one MGET reads them. In a cluster, limits in
 --         several slots can't be keys: then there are none, and the limits follow ARGV[3].
 -- ARGV[1] the time in microseconds since the Unix epoch. Empty: Redis' own time. Tests set it.
 -- ARGV[2] the batch, a MessagePack array:
 --           the number of keys that are strings;
---           the number of policies; for each: its algorithm's number, its flags (1: shadow, 2: count_denied), the number of
---           numbers that describe it, those numbers;
---           the number of refunds, which come before all decisions; for each: its policy (from 1), its cost, its limit, its
+--           the number of policies; for each: its algorithm's number, its flags (1: shadow, 2: count_denied), the count
+--           of the numbers that describe it, those numbers;
+--           the number of refunds, which precede all decisions; for each: its policy (from 1), its cost, its limit, its
 --           detail if its algorithm has one, and the time at which it was taken;
---           the requests, as runs: one run is of successive requests that differ in their limits alone. For each run: how
---           many requests it has; the number of checks of each; for each check its policy and its cost; then for
---           each request, for each check: its limit (at most once in a request), and its detail if its algorithm has one.
+--           the requests, as runs of successive requests that differ only in their limits. For each run: the number of
+--           requests; the number of checks of each; for each check its policy and its cost; then for each request, for
+--           each check: its limit (at most once in a request), and its detail if its algorithm has one.
 --           The limits that are strings are numbered 1, 2, 3 …; the others, which follow them in KEYS, -1, -2, -3 …
 -- ARGV[3] `read_only`: nothing is written; the reply is the same, except that a lack of memory does not show. It may be
 --         left out, and is empty before limits
 -- ARGV[4…] the limits, if there are no keys. If the node does not serve one of them, nothing is written
--- reply   a string of doubles, eight bytes each, least significant first: the number of states discarded since they lay too
---         far in the future, or -1 if Redis had no memory and nothing was written; the time; for each request: 0 if it is
---         denied, -1 if it is denied by a limit of which the batch took units before, 1 if it is admitted, 2 if it is admitted
---         and took nothing; then for each check the limit's status as its
---         algorithm replies it (see the `reply` of each file; times are relative to now). A cost of 0 only reads.
+-- reply   a string of doubles, eight bytes each, least significant first: the number of states discarded since they are
+--         too far in the future, or -1 if Redis had no memory and nothing was written; the time; for each request: 0 if
+--         it is denied, -1 if it is denied by a limit of which the batch took units before, 1 if it is admitted, 2 if
+--         it is admitted and took nothing; then for each check the limit's status in its algorithm's format (see
+--         `reply` of each file; times are relative to now). A cost of 0 only reads.
 -- error   `PARTIAL` and the cause, if only some of the limits were written
 
 local now = ARGV[1]
@@ -36,10 +36,10 @@ end
 
 local batch = cmsgpack.unpack(ARGV[2])
 local string_count = batch[1]
--- The limits follow position `before` of `names`. By limit: what its state is loaded from.
+-- The limits follow position `before` of `names`. `values`, by limit: the source of its state.
 local names, before, values = KEYS, 0, {}
 if ARGV[4] then
-  -- One MGET takes keys of one slot alone.
+  -- One MGET takes only keys of one slot.
   names, before = ARGV, 3
   for i = 1, string_count do
     local value = try_call('GET', ARGV[3 + i])
@@ -52,8 +52,8 @@ end
 local other_count = #names - before - string_count
 for i = 1, other_count do values[-i] = names[before + string_count + i] end
 
--- By number. An algorithm is defined when a batch first names it: src/store/redis/script.rs puts a branch for each in the place
--- of ALGORITHMS. A policy is the list of its numbers, with its algorithm and its flags.
+-- By number. An algorithm is defined when a batch first names it: src/store/redis/script.rs replaces ALGORITHMS by a
+-- branch for each. A policy is the list of its numbers, with its algorithm and its flags.
 local algorithms, policies, at = {}, {}, 3
 for i = 1, batch[2] do
   local number, last = batch[at], at + 2 + batch[at + 2]
@@ -73,7 +73,7 @@ for _ = 1, batch[at] do
   at = at + algorithm.width + 3
   local taken_at = batch[at]
   if limit < 0 then
-    -- If there is no memory to write the refund, the units stay taken.
+    -- If there is no memory to write the refund, the units count on.
     local refunded, why = pcall(algorithm.refund, values[limit], policy, cost, taken_at, detail, now)
     if not refunded and not string.find(type(why) == 'table' and why.err or why, 'OOM', 1, true) then error(why, 0) end
   else
@@ -125,7 +125,7 @@ while at <= size do
     end
   else
     for _ = 1, count do
-      local position, check_at, answer = n + 1, at, 2
+      local position, check_at, admission = n + 1, at, 2
       reply[position], n = 0, position
       for i = 1, checks do
         local policy, cost = policies[batch[run_at + 2 * i]], batch[run_at + 2 * i + 1]
@@ -137,8 +137,8 @@ while at <= size do
         end
         n, admits = algorithm.read(state, policy, now, cost, reply, n, batch[at + 1])
         outcomes[i] = admits or before_status
-        if not admits and policy.flags % 2 == 0 and answer ~= 0 then
-          answer = changed[limit] and not (not_taken and not_taken[limit]) and -1 or 0
+        if not admits and policy.flags % 2 == 0 and admission ~= 0 then
+          admission = changed[limit] and not (not_taken and not_taken[limit]) and -1 or 0
         end
         at = at + algorithm.width
       end
@@ -146,11 +146,11 @@ while at <= size do
         local policy, cost, outcome = policies[batch[run_at + 2 * i]], batch[run_at + 2 * i + 1], outcomes[i]
         local algorithm, limit, detail = policy.algorithm, batch[check_at], batch[check_at + 1]
         local state = states[limit]
-        if cost > 0 and answer > 0 and outcome == true then
+        if cost > 0 and admission > 0 and outcome == true then
           algorithm.take(state, policy, cost, detail)
           if not changed[limit] then changed[limit] = policy end
-          answer = 1
-        elseif cost > 0 and answer < 1 and outcome ~= true and policy.flags == 2
+          admission = 1
+        elseif cost > 0 and admission < 1 and outcome ~= true and policy.flags == 2
           and algorithm.count_denied(state, policy, cost) then
           if not changed[limit] then
             changed[limit], not_taken = policy, not_taken or {}
@@ -160,7 +160,7 @@ while at <= size do
         end
         check_at = check_at + algorithm.width
       end
-      reply[position] = answer
+      reply[position] = admission
     end
   end
 end
@@ -168,7 +168,7 @@ end
 local first = ARGV[3] == 'read_only' and string_count + 1 or -other_count
 local saved_count = 0
 
--- Writes what has changed. All it uses but the count are parameters, since they cost less than captured locals.
+-- Writes changed states. All it uses but the count are parameters, which cost less than captured locals.
 local function save_all(changed, states, names, before, values, now, first, last)
   for limit = first, last do
     local policy = changed[limit]
@@ -183,8 +183,8 @@ local are_saved, why = pcall(save_all, changed, states, names, before, values, n
 if not are_saved then
   local text = type(why) == 'table' and why.err or why
   if saved_count > 0 then return redis.error_reply('PARTIAL ' .. text) end
-  -- Redis refuses a script's first write for lack of memory, or none. So nothing was written, and denials stand, except those
-  -- by limits of which units were to be taken before.
+  -- Redis refuses a script's first write for lack of memory, or none. So nothing was written, and denials are valid,
+  -- except those by limits of which the batch took units before.
   if not string.find(text, 'OOM', 1, true) then error(why, 0) end
   discarded = -1
 end

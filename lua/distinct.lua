@@ -1,19 +1,19 @@
--- distinct: limits how many different values are seen in a window. A value that was seen already is always admitted.
+-- distinct: limits the different values seen in a window. A value that was seen already is always admitted.
 --
--- state   a sorted set: the hashes of the values (16 bytes each). A score is the time at which the value was last seen, in
---         microseconds since the Unix epoch; and a half more if it had been seen before at the same time. So a refund tells a
---         value that only its request has brought from one that another request relies on.
+-- state   a sorted set: the hashes of the values (16 bytes each). A score is the time at which the value was last seen,
+--         in microseconds since the Unix epoch, plus a half if it had been seen before at the same time. So a refund
+--         distinguishes a value that only its request has brought from one that another request relies on.
 -- policy  limit, window
 -- detail  the value's hash
--- reply   values in the window, time until the oldest leaves (a whole window if there is none), time until a new one fits,
---         and, if this value is in the window, time until the oldest leaves once this one is seen again; else 0
+-- reply   values in the window, time until the oldest leaves (a whole window if there is none), time until a new one
+--         fits, and, if this value is in the window, time until the oldest leaves once this one is seen again; else 0
 --
 -- In memory a list, since its access is faster than a field's:
 local KEY, USED, TIME, KNOWN, FIRST, SEEN, LIST, MOVED, SCORE, CUTOFF, NEWEST, STALE, REPEATED = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13
 -- KEY     the key
 -- USED    values in the window
--- TIME    the limit's own time: now, or the newest value's time if that lies ahead
--- KNOWN   how many of the values are stored
+-- TIME    the limit's own time: now, or the newest value's time if that is ahead
+-- KNOWN   the number of these values that are stored
 -- FIRST   when the oldest of them was seen
 -- SEEN, LIST
 --         the values to write, as a set and as a list
@@ -21,11 +21,11 @@ local KEY, USED, TIME, KNOWN, FIRST, SEEN, LIST, MOVED, SCORE, CUTOFF, NEWEST, S
 -- SCORE   when the value last read was seen: false if it was not, true if it is to be written
 -- CUTOFF  the start of the window
 -- NEWEST  when the newest stored value was seen, false if there is none
--- STALE   whether the key must be deleted first: it holds another type, or void state
+-- STALE   whether the key must be deleted first: it has another type, or void state
 -- REPEATED
 --         of the values to write, those that had been seen before at the same time, as a set
 
--- The time that a score stands for.
+-- The time of a score.
 local function time_of_score(score)
   return math.floor(score)
 end
@@ -44,7 +44,7 @@ local function nth_seen_at(state, index)
     for j = 1, #moved do
       if moved[j] <= time then before = before - 1 end
     end
-    -- `before`: how many leave up to and including this one.
+    -- `before`: the number that leave up to and including this one.
     if before > index then return time end
   end
   return state[TIME]
@@ -111,19 +111,19 @@ algorithms[9] = {
     end
   end,
   count_denied = never_counted,
-  -- A value that was seen again since then stays.
+  -- A value that was seen again since then is kept.
   refund = function(key, _, _, at, value)
     local score = number_of(try_call('ZSCORE', key, value))
     if score and tonumber(score) <= at then call('ZREM', key, value) end
   end,
-  -- Values that have left the window are removed, and the expiry is renewed, when another eighth of a window begins: either
-  -- command takes as long as the first.
+  -- Values that have left the window are removed, and the expiry is renewed, when another eighth of a window begins:
+  -- either command takes as long as the first.
   save = function(key, state, policy, now)
     local at, newest, window = state[TIME], state[NEWEST], policy[2]
     local step = (window - window % 8) / 8
     local renews = not newest or at - at % step ~= newest - newest % step
     if state[STALE] then call('DEL', key) end
-    -- In this order, so that the set is never empty: a key that is gone can't be written while its slot is moved.
+    -- In this order, so that the set is never empty: a removed key can't be written while its slot is being moved.
     local added, score, repeated = {}, format(integer, at), state[REPEATED]
     for i, value in ipairs(state[LIST]) do
       added[2 * i - 1], added[2 * i] = repeated[value] and score .. '.5' or score, value

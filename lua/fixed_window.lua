@@ -1,12 +1,12 @@
--- fixed_window with several tiers: one count per tier and calendar window (UTC). All tiers are one value. With one tier,
--- which needs no loops, it is single_counter.lua that decides, on the same state.
+-- fixed_window with several tiers: one count per tier and calendar window (UTC). All tiers are one value. With one
+-- tier, which needs no loops, single_counter.lua decides, on the same state.
 --
--- state   a string: for each tier the window's end (microseconds since the Unix epoch) and the units used, as doubles of
---         eight bytes, most significant first (struct's '>dd').
+-- state   a string: for each tier the window's end (microseconds since the Unix epoch) and the units used, as doubles
+--         of eight bytes, most significant first (struct's '>dd').
 -- policy  limit and window of each tier
 -- reply   for each tier: units used, time until its window ends
 --
--- In memory: as in Redis, followed by the latest end that was found, at which the key expires.
+-- In memory: as in Redis, followed by the latest stored end, at which the key expires.
 
 algorithms[2] = {
   width = 1,
@@ -59,7 +59,7 @@ algorithms[2] = {
     return true
   end,
   refund = function(state, policy, cost, at)
-    -- It would be written without the windows that lie too far in the future for this clock.
+    -- It would be written without the windows that are too far in the future for this clock.
     if state.is_ahead then return false end
     local refunded = false
     for i = 2, #policy, 2 do

@@ -1,15 +1,15 @@
 -- gcra: a bucket of `burst` units that drains at a steady rate: limit per window.
 --
--- state   a string: the time (microseconds since the Unix epoch) and the bucket's level at that time, as whole units and
---         parts (a unit has as many parts as the window has microseconds); doubles of eight bytes, most significant first
---         (struct's '>ddd').
--- policy  limit, window, burst, the longest delay of a request, what drains in that time (units, parts), and the lowest limit
---         among the policies that share the bucket
--- reply   whole units, parts, time until the bucket begins to drain (0, unless its state lies ahead)
+-- state   a string: the time (microseconds since the Unix epoch) and the bucket's level at that time, as whole units
+--         and parts (a unit has as many parts as the window has microseconds); doubles of eight bytes, most significant
+--         first (struct's '>ddd').
+-- policy  limit, window, burst, the longest delay of a request, the level that drains in that time (units, parts), and
+--         the lowest limit among the policies that share the bucket
+-- reply   whole units, parts, time until the bucket begins to drain (0, unless its state is ahead)
 --
--- In memory: as in Redis, drained until now, or as written if its time lies ahead. Until it is changed also DRAINED_BY, the
--- policy by whose rate it was drained, VALUE, the string, and NOW: an override has another rate, and must drain the stored
--- level by its own.
+-- In memory: as in Redis, drained until now, or as written if its time is ahead. Until it is changed also DRAINED_BY,
+-- the policy by whose rate it was drained, VALUE, the string, and NOW: an override has another rate, and must drain the
+-- stored level by its own.
 local DRAINED_BY, VALUE, NOW = 4, 5, 6
 
 -- The limit of a valid level in units, and of a key's lifetime in microseconds.

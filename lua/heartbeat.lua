@@ -1,13 +1,14 @@
--- Records that an instance lives, and counts those that do. Now and then the instance introduces itself, too, and reads the
--- introductions of the others.
+-- Records that an instance is alive, and counts live ones. Now and then the instance also introduces itself and reads
+-- the introductions of the others.
 --
--- KEYS[1] the instances: a sorted set of their IDs by when each was last heard of, in microseconds since the Unix epoch
--- KEYS[2] their introductions: a hash of `OFFSET WORDS` by their IDs, OFFSET being how far the clock of the instance is ahead
--- ARGV[1] the instance's ID; ARGV[2] for how many microseconds it counts as alive; 0: it leaves
--- ARGV[3] milliseconds for which both keys stay without a heartbeat
+-- KEYS[1] the instances: a sorted set of their IDs by the last heartbeat of each, in microseconds since the Unix epoch
+-- KEYS[2] their introductions: a hash of `OFFSET WORDS` by their IDs, OFFSET being how far the instance's clock is
+--         ahead
+-- ARGV[1] the instance's ID; ARGV[2] microseconds for which it counts as alive; 0: it leaves
+-- ARGV[3] the lifetime of both keys without a heartbeat, in milliseconds
 -- ARGV[4] the time by its clock, in microseconds; ARGV[5] its introduction; both may be left out
--- reply   how many instances live; by how many microseconds its clock is ahead; the introductions of the
---         others, 256 at most. The last two are 0 and empty where it has not introduced itself
+-- reply   the number of live instances; microseconds by which its clock is ahead; the introductions of the others, 256
+--         at most. The last two are 0 and empty if it has not introduced itself
 
 local time = redis.call('TIME')
 local now, alive = time[1] * 1000000 + time[2], tonumber(ARGV[2])
@@ -26,7 +27,7 @@ if type(reply) == 'table' and reply.err then
   redis.call('ZADD', KEYS[1], string.format('%.0f', now), ARGV[1])
 end
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now - alive))
--- Times from the future are from before the clock was set back. An instance that lives writes again.
+-- Future times were written before the clock was set back. A live instance writes again.
 redis.call('ZREMRANGEBYSCORE', KEYS[1], string.format('(%.0f', now), '+inf')
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 local alive_count = redis.call('ZCARD', KEYS[1])

@@ -1,6 +1,6 @@
--- What the scripts share that keep records, bans and the audit log; it stands before each of them.
+-- The shared part of the scripts for records, bans, drains and the audit log. It precedes each of them.
 
--- Removes a key of ours that holds another type: nothing in it can be used, and it would never go by itself.
+-- Removes a key of ours that has another type: it is unusable, and might never expire.
 local function remove_other_type(key, kind)
   local found = redis.call('TYPE', key).ok
   if found ~= kind and found ~= 'none' then
@@ -8,8 +8,8 @@ local function remove_other_type(key, kind)
   end
 end
 
--- Makes a key stay for at least so many milliseconds. Never shortens what another instance asked for; a key without an
--- expiry gets one.
+-- Extends a key's lifetime to at least `milliseconds`. Never shortens another instance's; a key without an expiry gets
+-- one.
 local function extend_expiry(key, milliseconds)
   if redis.call('PTTL', key) < milliseconds then
     redis.call('PEXPIRE', key, milliseconds)

@@ -1,12 +1,12 @@
 -- Sorted sets of members (16 bytes each) with times as scores: shared by concurrency and distinct.
 
--- The number that a sorted-set command answered; false if the key holds another type.
-local function number_of(answer)
-  if type(answer) == 'table' then
-    is_wrong_type(answer)
+-- The number in a sorted-set command's reply; false if the key has another type.
+local function number_of(reply)
+  if type(reply) == 'table' then
+    is_wrong_type(reply)
     return false
   end
-  return answer
+  return reply
 end
 
 -- Denied members are never counted.

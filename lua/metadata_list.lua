@@ -1,23 +1,24 @@
 -- metadata_list: counts like single_counter, and records who made each request.
 --
--- state   a list, oldest request first: `END:USED ENTRY`. END is the end of the window (microseconds since the Unix epoch),
---         USED the units used after that request, and ENTRY the request as JSON if it is recorded
---         (src/store/redis/entry.rs). The newest `keep` of a window stay, at times up to twice as many.
---         If a window is longer than its entries may be kept, these are elements of other lists instead, whose keys end in
---         `:SLICE`. Each holds the entries of `slice` microseconds, the first of which are SLICE times that many since the
---         Unix epoch, and expires four slices after it began. The count stays.
--- policy  limit, window, keep, slice (0: the entries stay until the window ends)
+-- state   a list, oldest request first: `END:USED ENTRY`. END is the end of the window (microseconds since the Unix
+--         epoch), USED the units used after that request, and ENTRY the request as JSON if it is recorded
+--         (src/store/redis/entry.rs). The newest `keep` of a window are kept, at times up to twice as many. If a window
+--         is longer than its entries may be kept, these are elements of other lists instead, whose keys end in
+--         `:SLICE`. Each has the entries of `slice` microseconds, beginning SLICE times that many after the Unix epoch,
+--         and expires four slices after it began. The count is kept.
+-- policy  limit, window, keep, slice (0: the entries are kept until the window ends)
 -- detail  ENTRY, or an empty string
 -- reply   units used, time until the window ends (a whole window if none are used)
 --
--- In memory: units used; the window's end; the end as text; the elements to add; whether they begin a new list; whether what
--- the list has besides them must be removed; whether USED of the newest element must be rewritten; whether the key holds
--- another type.
+-- In memory: units used; the window's end; the end as text; the elements to add; whether they begin a new list; whether
+-- the other elements of the list must be removed; whether USED of the newest element must be rewritten; whether the key
+-- has another type.
 
--- While its slot is moved, a key that is gone can't be written: no list is empty between two commands. A list of entries that
--- is already with the other node, or would begin here, can neither be read nor written: its entries are lost, no count is.
-local function is_elsewhere(answer)
-  local why = type(answer) == 'table' and answer.err
+-- While its slot is being moved, a removed key can't be written: no list is empty between two commands. A list of
+-- entries that is already on the other node, or would begin here, can't be read or written: its entries are lost, but
+-- no count is.
+local function is_elsewhere(reply)
+  local why = type(reply) == 'table' and reply.err
   return why and string.find(why, 'non local key', 1, true)
 end
 
@@ -32,7 +33,7 @@ local function slice_key(key, slice, at)
   return format('%s:' .. integer, key, (at - at % slice) / slice)
 end
 
--- Adds elements to the list of their slice, and leaves only the count where they would be otherwise.
+-- Adds elements to the list of their slice, and only the count to the main list.
 local function save_slice(key, state, policy, now)
   local keep, slice = policy[3], policy[4]
   local list = slice_key(key, slice, now)

@@ -1,6 +1,6 @@
--- The quotient and the remainder of a * b / m, exactly, for a < 2^53, b < 2^35 and m < 2^45. The product is nearly always
--- below 2^53. If it is not, b is processed by its base-128 digits, the highest first. A quotient of 2^53 or more is
--- approximate.
+-- The quotient and the remainder of a * b / m, exactly, for a < 2^53, b < 2^35 and m < 2^45. The product is nearly
+-- always below 2^53. If it is not, b is processed by its base-128 digits, the highest first. A quotient of 2^53 or more
+-- is approximate.
 local function mul_div(a, b, m)
   local product = a * b
   if product < 9007199254740992 then

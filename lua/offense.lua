@@ -1,13 +1,13 @@
--- Counts denied requests by key, and bans a key that has too many: once, however many instances count.
+-- Counts denied requests by key, and bans a key that has too many: once, no matter how many instances count.
 --
--- KEYS     see bans_prelude.lua, which stands before it
--- ARGV[1]  the channel where changes are published; ARGV[2] the epoch to begin if there is none; ARGV[3] how many bans of each
---          class there may be, and addresses, as well as users, with ladders
--- ARGV[4…] for each rule and key: the rule's name; the key; the denials; how many microseconds ago the first and the last of
---          them were; of the rule: the limit, the window, how long the first ban lasts, the factor, how long any lasts at
---          most; by what this ban would be multiplied, in millionths; `e` or `s`; and the JSON of the ban
--- Reply    the changes, each as it was published; how many bans found no room; and of each ban that was given here, its
---          change
+-- KEYS     see bans_prelude.lua, which precedes it
+-- ARGV[1]  the channel for changes; ARGV[2] the epoch to begin if there is none; ARGV[3] most bans of each class, and
+--          most addresses, and most users, with ladders
+-- ARGV[4…] for each rule and key: the rule's name; the key; the denials; microseconds since the first and since the
+--          last of them; of the rule: the limit, the window, the length of the first ban, the factor, the longest
+--          length; the jitter to multiply this ban by, in millionths; `e` or `s`; and the JSON of the ban
+-- Reply    the changes as published; the number of bans that found no room; and the change of each ban issued by this
+--          call
 --
 -- Counts and lengths of bans are as in src/abuse/bans/window.rs and ladder.rs.
 
@@ -15,7 +15,7 @@ local WIDTH = 13
 local channel, new_epoch, max_bans = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local refused, given = 0, {}
 
--- Adds denials to a ladder, and gives how many fell into the window that ends with the last of all.
+-- Adds denials to a ladder. Returns the number of denials in the window that ends with the last of all.
 local function count(ladder, first, last, denials, window)
   local width = math.floor((window + BUCKETS - 1) / BUCKETS)
   -- The clock was set back; or the window was shorter, and its buckets had other numbers.
@@ -51,7 +51,7 @@ for base = 4, #ARGV - WIDTH + 1, WIDTH do
   local rules = read_ladders(key)
   local ladder = valid_or_empty(rules[rule])
   if ladder[3] - now > math.min(ladder[2], LONGEST) then
-    -- The clock was set back, or no instance wrote this.
+    -- The clock was set back, or another program wrote this.
     ladder = valid_or_empty(nil)
   end
   if first >= ladder[3] then
@@ -62,7 +62,7 @@ for base = 4, #ARGV - WIDTH + 1, WIDTH do
       ladder = valid_or_empty(nil)
       ladder[1], ladder[2], ladder[3] = level, length, now + length
       local ban = mode .. ' ' .. key
-      -- One by another rule may end later, and one by hand holds: so an operator has said.
+      -- A ban by another rule may end later, and a manual one has precedence, as an operator's decision.
       local known = tonumber(redis.call('ZSCORE', bans, ban) or 0) or 0
       if known < now + length and not is_manual(ban) then
         if put_ban(channel, new_epoch, ban, length, now, level, json, max_bans) then

@@ -1,19 +1,19 @@
--- Writes entries of a table of records. record_prelude.lua stands before it.
+-- Writes entries of a table of records. It follows record_prelude.lua.
 --
--- An entry was read, changed, and is written only if nobody else has written it in between. Its first value begins with eight
--- bytes that are others each time. Nothing else of a value is read here.
+-- An entry was read and changed, and is written only if nobody else has written it in between. The first eight bytes of
+-- its first value are random with each write. No other part of a value is read here.
 --
 -- KEYS[1…3] the table: its index, its dues, its total
--- KEYS[4…]  for each entry its keys: as many as ARGV[4] says
--- ARGV[1]   milliseconds for which the table stays at least
--- ARGV[2]   bytes that it may take; ARGV[3] how many entries it may have
--- ARGV[4]   how many keys an entry has
--- ARGV[5…]  for each entry: its name; the first eight bytes of its first value when it was read, empty if there was none; 1 if
---           other instances are to read it again, 0 if it is written because something has expired; its size in units of 64
---           bytes; milliseconds until it is due; and for each key its value, empty if it is to be removed, and for how many
---           milliseconds it is kept
--- Reply     for each entry 0, or 1 if somebody else has written it; names of entries beyond what the table may take, which the
---           caller is to remove; bytes that it takes
+-- KEYS[4…]  for each entry its keys: ARGV[4] of them
+-- ARGV[1]   the least lifetime of the table, in milliseconds
+-- ARGV[2]   most bytes of the table; ARGV[3] most entries
+-- ARGV[4]   keys of an entry
+-- ARGV[5…]  for each entry: its name; the first eight bytes of its first value when it was read, empty if there was
+--           none; 1 if other instances have to read it again, 0 if only expired parts are removed; its size in units of
+--           64 bytes; milliseconds until it is due; and for each key its value, empty to remove it, and its lifetime in
+--           milliseconds
+-- Reply     for each entry 0, or 1 if somebody else has written it; names of entries beyond the bounds of the table,
+--           which the caller has to remove; bytes of the table
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]

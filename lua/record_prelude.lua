@@ -1,12 +1,12 @@
--- A table of records: of limited clients, or of users. What the scripts share that keep them; key_prelude.lua stands before.
+-- A table of records: of limited clients, or of users. The shared part of its scripts; it follows key_prelude.lua.
 --
--- A table has three keys, beside those of its entries:
+-- A table has three keys, besides those of its entries:
 --   index  a sorted set of the entries' names, by the time of their last change in microseconds
---   dues   a sorted set of the same names, by DUE * SIZES + SIZE: when something in the entry expires, in tenths of a second
---          since the Unix epoch, and how much memory it takes, in units of 64 bytes
+--   dues   a sorted set of the same names, by DUE * SIZES + SIZE: when a part of the entry expires, in tenths of a
+--          second since the Unix epoch, and the memory of the entry, in units of 64 bytes
 --   total  a string: the sum of all sizes, in these units
--- The instance that writes an entry knows its size. So the table is kept within a budget though entries expire, or are evicted, by
--- themselves: their sizes stay until their names are removed.
+-- The instance that writes an entry knows its size. So the table is kept within a budget although entries expire, or
+-- are evicted, by themselves: their sizes count until their names are removed.
 
 -- More than any size. DUE * SIZES is exact up to 2^53, which is the year 3058.
 local SIZES = 262144
@@ -20,7 +20,7 @@ local function open_table(index, dues, total)
   remove_other_type(dues, 'zset')
   local units = tonumber(redis.call('MGET', total)[1] or '')
   if not units then
-    -- It was evicted, or never written.
+    -- The total was evicted, or never written.
     units = 0
     local all = redis.call('ZRANGE', dues, '0', '-1', 'WITHSCORES')
     for at = 2, #all, 2 do units = units + tonumber(all[at]) % SIZES end
@@ -32,7 +32,7 @@ local function size_of(records, name)
   return (tonumber(redis.call('ZSCORE', records.dues, name) or '') or 0) % SIZES
 end
 
--- Notes when an entry is due, in milliseconds from now, and its size.
+-- Sets when an entry is due, in milliseconds from now, and its size.
 local function set_due(records, name, now, due_in, size)
   records.units = records.units - size_of(records, name) + size
   local due = math.ceil((now + due_in * 1000) / 100000)
@@ -45,7 +45,7 @@ local function remove_name(records, name)
   redis.call('ZREM', records.dues, name)
 end
 
--- Writes what has changed of the table itself. It stays for at least so many milliseconds, or as long as before.
+-- Writes the table's own keys, with a lifetime of at least `milliseconds`, or the current one.
 local function close_table(records, milliseconds)
   if redis.call('ZCARD', records.dues) == 0 then
     redis.call('DEL', records.index, records.dues, records.total)
@@ -59,7 +59,7 @@ local function close_table(records, milliseconds)
   redis.call('SET', records.total, number_text(records.units), 'PX', number_text(math.max(redis.call('PTTL', records.dues), 1)))
 end
 
--- The names that changed longest ago, of as many entries as have to go: the table may take `budget` bytes, and have `most`.
+-- The names of entries to remove, those that changed longest ago: the table may have `budget` bytes and `most` entries.
 local function excess_names(records, budget, most)
   local names = {}
   local bytes, count = records.units * 64 - budget, redis.call('ZCARD', records.index) - most

@@ -1,9 +1,9 @@
--- Removes entries of a table of records. record_prelude.lua stands before it.
+-- Removes entries of a table of records. It follows record_prelude.lua.
 --
 -- KEYS[1…3] the table: its index, its dues, its total
 -- KEYS[4…]  the keys of the entries
 -- ARGV[1…]  the names of the entries
--- Reply     bytes that the table takes
+-- Reply     bytes of the table
 
 local records = open_table(KEYS[1], KEYS[2], KEYS[3])
 for _, name in ipairs(ARGV) do remove_name(records, name) end

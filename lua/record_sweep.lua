@@ -1,11 +1,11 @@
--- Says which entries of a table of records are due, since something in them has expired, and which have to go, since the table
--- takes too much. record_prelude.lua stands before it.
+-- Replies with entries of a table of records that are due, since a part of them has expired, and with those to remove,
+-- since the table is too large. It follows record_prelude.lua.
 --
 -- KEYS[1…3] the table: its index, its dues, its total
--- ARGV[1]   bytes that it may take; ARGV[2] how many entries it may have; ARGV[3] how many due entries may be replied
--- Reply     names of entries that are due; names of entries that the caller is to remove; bytes that the table takes
+-- ARGV[1]   most bytes of the table; ARGV[2] most entries; ARGV[3] most due entries in the reply
+-- Reply     names of due entries; names of entries that the caller has to remove; bytes of the table
 --
--- An entry that is due is said once in two seconds: other instances leave it to the one that asked first.
+-- A due entry is in one reply every two seconds: other instances leave it to the one that asked first.
 
 local AGAIN_AFTER = 20
 

@@ -1,8 +1,8 @@
 -- One window with one count: single_counter, and fixed_window with one tier.
 --
--- state   a string: the window's end (microseconds since the Unix epoch) and the units used, as doubles of eight bytes, most
---         significant first (struct's '>dd'). Parsing them from text would take as long as all the rest.
--- policy  limit, window, and 1 if windows are those of the calendar (UTC), 0 if the first request starts one
+-- state   a string: the window's end (microseconds since the Unix epoch) and the units used, as doubles of eight bytes,
+--         most significant first (struct's '>dd'). Parsing them from text would take as long as all the rest.
+-- policy  limit, window, and 1 for calendar windows (UTC), 0 if the first request begins one
 -- reply   units used, time until the window ends (a whole window if none are used)
 --
 -- In memory: the window's end, the units used, and whether the key has an expiry for that end.

@@ -1,13 +1,13 @@
--- sliding_counter: the count of this calendar window (UTC), plus the share of the previous window's count that a sliding
--- window still covers.
+-- sliding_counter: the count of this calendar window (UTC), plus the share of the previous window's count that a
+-- sliding window still covers.
 --
--- state   a string: the newer window's start (microseconds since the Unix epoch), the units taken in it, and those of the
---         previous window, as doubles of eight bytes, most significant first (struct's '>ddd').
+-- state   a string: the newer window's start (microseconds since the Unix epoch), the units taken in it, and those of
+--         the previous window, as doubles of eight bytes, most significant first (struct's '>ddd').
 -- policy  limit, window
--- reply   the newer window's units, the previous window's, time since the newer began (negative if it lies ahead)
+-- reply   the newer window's units, the previous window's, time since the newer began (negative if it is ahead)
 --
--- In memory: as in Redis, how much of the previous window still counts (in microseconds), and whether the key has an expiry
--- for these windows.
+-- In memory: as in Redis, the part of the previous window that still counts (in microseconds), and whether the key has
+-- an expiry for these windows.
 
 -- A state with this many units or more is invalid.
 local FULL = 2 ^ 52

@@ -1,25 +1,26 @@
 -- sliding_log: a log of when each unit was taken. It never admits more than the limit in any (now - window, now].
 --
 -- state   a sorted set with one member per unit. A score is the time the unit was taken, in microseconds since the Unix
---         epoch. A member is that time and the unit's number, as doubles of eight bytes, most significant first (struct's
---         '>dd'). So units of one instant are distinct, members are ordered as they came, and the numbers of two members
---         tell how many lie between them.
--- policy  limit, window, the most units that one request may take, and 1 if units may be refunded: then numbers have gaps.
---         Numbers of a policy without refunds have gaps, too, if it had refunds before, or has them in other instances
+--         epoch. A member is that time and the unit's number, as doubles of eight bytes, most significant first
+--         (struct's '>dd'). So units of one instant are distinct, members are in the order of arrival, and the numbers
+--         of two members tell how many are between them.
+-- policy  limit, window, the most units that one request may take, and 1 if units may be refunded: then numbers have
+--         gaps. Numbers of a policy without refunds have gaps, too, if it had refunds before, or has them in other
+--         instances
 -- reply   units used, time until the oldest leaves (a whole window if there are none), time until the request fits
 --
 -- In memory a list, since its access is faster than a field's:
 local KEY, AT, NUMBER, STORED, ADDED, OLDEST, NEWEST, STALE, COUNTED, CUT = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 -- KEY     the key
--- AT      the limit's own time: now, or the newest unit's time if that lies ahead
+-- AT      the limit's own time: now, or the newest unit's time if that is ahead
 -- NUMBER  the newest unit's number
 -- STORED, ADDED
 --         units in the window: those stored, and those to add
 -- OLDEST, NEWEST
---         when the oldest and the newest stored unit were taken; NEWEST is false if there are none, and may have left the
---         window if STORED is 0
--- STALE   whether the key must be deleted first: it holds another type, or void state
--- COUNTED whether STORED was counted, and not only told by the numbers: if they have gaps, there are fewer units
+--         when the oldest and the newest stored unit were taken; NEWEST is false if there are none, and may have left
+--         the window if STORED is 0
+-- STALE   whether the key must be deleted first: it has another type, or void state
+-- COUNTED whether STORED was counted, not only derived from the numbers: if they have gaps, there are fewer units
 -- CUT     whether the oldest units are to be removed although they are in the window
 
 -- After this many units, those that have left the window are removed.
@@ -61,8 +62,8 @@ algorithms[3] = {
     end
     local at = newest > now and newest or now
     local cutoff = at - window
-    -- All units have left the window. They are removed once another one is written: a key that is gone can't be written while
-    -- its slot is moved.
+    -- All units have left the window. They are removed after another one is written: a removed key can't be written
+    -- while its slot is being moved.
     if not (newest > cutoff) then return { key, now, number, 0, 0, now, newest, false } end
     local first = call('ZRANGEBYSCORE', key, score_after(cutoff), '+inf', 'LIMIT', '0', '1')[1]
     local oldest, its = newest, number
@@ -74,7 +75,7 @@ algorithms[3] = {
   read = function(state, policy, now, cost, reply, n)
     local used, limit, window = state[STORED] + state[ADDED], policy[1], policy[2]
     local admits = used + cost <= limit and cost <= policy[3]
-    -- Nothing is denied by numbers alone.
+    -- No request is denied by the numbers alone.
     if (not admits or cost == 0) and state[STORED] > 1 and not state[COUNTED] then
       state[STORED] = call('ZCOUNT', state[KEY], score_after(state[AT] - window), '+inf')
       state[COUNTED] = true
@@ -113,9 +114,9 @@ algorithms[3] = {
     if is_wrong_type(units) then return false end
     if #units > 0 then call('ZREM', key, unpack(units)) end
   end,
-  -- When the log enters another window, its expiry is renewed and old units are removed. Old units are also removed every
-  -- PRUNE_EVERY units: otherwise a log of a hundred would pass the 128 members up to which Redis stores a set compactly.
-  -- Either command takes as long as all the rest, so neither runs each time.
+  -- When the log enters another window, its expiry is renewed and old units are removed. Old units are also removed
+  -- every PRUNE_EVERY units: otherwise a log of a hundred would pass the 128 members up to which Redis stores a set
+  -- compactly. Either command takes as long as all the rest, so neither runs each time.
   save = function(key, state, policy, now)
     local at, number, left, newest, window = state[AT], state[NUMBER], state[ADDED], state[NEWEST], policy[2]
     if state[STALE] then call('DEL', key) end

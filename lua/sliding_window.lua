@@ -1,22 +1,23 @@
--- sliding_window: a ring of buckets per tier, with a running total. It never admits more than the limit in any window: the
--- total spans the bucket of now and the `buckets` before it, which is more than a window.
+-- sliding_window: a ring of buckets per tier, with a running total. It never admits more than the limit in any window:
+-- the total spans the bucket of now and the `buckets` before it, which is more than a window.
 --
 -- state   a string, most significant bytes first. First, for each tier: the number of the newest bucket (a double), the
---         units in the ring, and how many buckets the oldest bucket with units lies before the newest (four bytes each:
---         struct's '>dI4I4'). Then the ring of each tier: the counts of its buckets, four bytes each, bucket i at i modulo
---         the ring's length. Counts of buckets before the oldest are meaningless.
+--         units in the ring, and the distance from the newest bucket back to the oldest with units (four bytes each:
+--         struct's '>dI4I4'). Then the ring of each tier: the counts of its buckets, four bytes each, bucket i at i
+--         modulo the ring's length. Counts of buckets before the oldest are meaningless.
 -- policy  limit and window of each tier; the number of buckets in a window
--- reply   for each tier: units used, time until the oldest bucket leaves (the bucket of now if there is none), time until
---         the request fits
+-- reply   for each tier: units used, time until the oldest bucket leaves (the bucket of now if there is none), time
+--         until the request fits
 --
--- Bucket k * buckets + j begins k windows and j / buckets of a window after the Unix epoch, rounded up to the microsecond.
+-- Bucket k * buckets + j begins k windows and j / buckets of a window after the Unix epoch, rounded up to the
+-- microsecond.
 --
--- In memory: as in Redis, after the newest bucket has become that of now; then the number of the bucket that was the last
--- tier's newest in Redis, false if none of its units count. Tier t has three numbers, from 3 * t - 2 on:
+-- In memory: as in Redis, with the bucket of now as the newest; then the number of the last tier's newest bucket in
+-- Redis, false if none of its units count. Tier t has three numbers, from 3 * t - 2 on:
 local NEWEST, TOTAL, AGE = 0, 1, 2
--- NEWEST  the number of the bucket of now, or of a later one if the state lies ahead
+-- NEWEST  the number of the bucket of now, or of a later one if the state is ahead
 -- TOTAL   units used
--- AGE     how many buckets the oldest bucket with units lies before it
+-- AGE     the distance from it back to the oldest bucket with units
 
 local function bucket_of(time, window, buckets)
   local rest = time % window
@@ -31,8 +32,8 @@ local function bucket_start(bucket, window, buckets)
   return (bucket - rest) / buckets * window + (part - part % buckets) / buckets
 end
 
--- Caches in `policy` what is the same for all its limits in a batch: the format of the state, its length, and the bucket of
--- now in each tier.
+-- Caches in `policy` the values shared by all its limits in a batch: the format of the state, its length, and the
+-- bucket of now in each tier.
 local function prepare(policy, now)
   local n = #policy
   local tiers, buckets = (n - 1) / 2, policy[n]
@@ -55,7 +56,7 @@ local function ring_of(policy, i)
   return 3 * (n - 1) / 2 + 1 + (i / 2 - 1) * (policy[n] + 1)
 end
 
--- Sets how far the oldest bucket with units lies back, if there are none before `bucket`.
+-- Sets the distance to the oldest bucket with units, if there are none before `bucket`.
 local function find_oldest(state, tier, ring, bucket, slots)
   local newest = state[tier + NEWEST]
   while bucket < newest and state[ring + bucket % slots] == 0 do bucket = bucket + 1 end
@@ -107,7 +108,7 @@ algorithms[5] = {
       end
       state[tier] = newest
       if counts and newest ~= stored then
-        -- The buckets since then are empty. They take the places of those that have left.
+        -- The buckets since then are empty. They reuse the places of those that have left.
         for bucket = stored + 1, newest do
           local place = ring + bucket % slots
           if bucket - slots >= oldest then total = total - state[place] end
@@ -199,8 +200,8 @@ algorithms[5] = {
     end
     return refunded
   end,
-  -- The string is overwritten in place and keeps its expiry as long as the longest window stays in its bucket: the expiry was
-  -- set to cover everything that is counted in that bucket.
+  -- The string is overwritten in place and keeps its expiry as long as the longest window is in its bucket: the expiry
+  -- was set to cover everything that is counted in that bucket.
   save = function(key, state, policy, now)
     -- Another policy of the same shape may have loaded the state.
     if not policy.layout then prepare(policy, now) end

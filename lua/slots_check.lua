@@ -1,5 +1,5 @@
--- Finds out whether a node of a cluster refuses a script that uses a key of another node without declaring it. If it does,
--- one script may use keys of several slots, since none of them can go astray.
+-- Finds out whether a node of a cluster refuses a script that uses a key of another node without declaring it. If it
+-- does, one script may use keys of several slots, since none of them can go astray.
 --
 -- KEYS    none
 -- ARGV[1] a key that another node has

@@ -1,9 +1,9 @@
 //! Tollgate: a reverse proxy with built-in rate limiting.
 //!
-//! To see what happens to a request, start at [`proxy::serve`]. The modules, in the order in which a
-//! request meets them:
+//! To follow a request through the code, start at [`proxy::serve`]. The modules, in the order in which a request meets
+//! them:
 //!
-//! | module | what it gives |
+//! | module | content |
 //! | --- | --- |
 //! | [`cli`] | the commands |
 //! | [`app`] | builds, starts, reloads and ends everything |
@@ -12,26 +12,26 @@
 //! | [`router`] | the request target, and the route of a request |
 //! | [`identity`] | the client's address, the user, and the identifiers that limits count by |
 //! | [`limit`] | policies, and the algorithms that decide |
-//! | [`store`] | where the state of limits is kept |
+//! | [`store`] | the state of limits, in memory or in Redis |
 //! | [`peers`] | exchange between instances that share a Redis: heartbeats, bans, records |
 //! | [`abuse`] | evidence of denials, limited clients, and bans |
 //! | [`upstream`] | endpoints, and the connections to them |
-//! | [`replay`] | which clients the policies would have limited, by access logs |
+//! | [`replay`] | applies the policies to access logs: which clients they would have limited |
 //! | [`admin`] | the admin port: its API and its page |
 //! | [`telemetry`] | metrics, the access log, traces, diagnostics, events, the process' own log |
 //! | [`config`] | `proxy.yaml`, from its text to the checked configuration |
 //!
-//! On the ground, and used by several of these:
+//! Below them, and used by several:
 //!
-//! | module | what it gives |
+//! | module | content |
 //! | --- | --- |
-//! | [`tls`] | certificates, private keys and certificate authorities, and the identity that a client has proved |
+//! | [`tls`] | certificates, private keys and certificate authorities, and the identity in a client's certificate |
 //! | [`jwt_keys`] | the keys that verify tokens |
 //! | [`address_set`] | sets of IP networks, and files that list them |
 //! | [`mod@file`] | reads files within a time limit, and again when they change |
 //! | [`http2_frames`] | follows the frames of HTTP/2 in a stream of bytes |
-//! | [`memory_budget`] | how much memory there is, how it is shared out, and what a value takes of it |
-//! | [`text`] | characters that deceive the eye |
+//! | [`memory_budget`] | the available memory, its budgets, and the memory that a value takes |
+//! | [`text`] | invisible and misleading characters |
 //!
 //! `tests/suite/layering.rs` states which module may use which, and tests it.
 

@@ -1,4 +1,4 @@
-//! What the benchmarks share.
+//! The shared part of the benchmarks.
 #![allow(dead_code, reason = "each uses a part of it")]
 
 pub(crate) mod load;

@@ -114,7 +114,7 @@ impl Redis {
         calls.and_then(|calls| calls.split(',').next()?.parse().ok()).unwrap_or(0)
     }
 
-    /// What `redis-cli ARGUMENTS` prints.
+    /// The output of `redis-cli ARGUMENTS`.
     fn cli(&self, arguments: &[&str]) -> String {
         let port = self.port.to_string();
         let output = Command::new("redis-cli").args(["-p", &port]).args(arguments).output().unwrap();

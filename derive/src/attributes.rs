@@ -31,7 +31,7 @@ pub(crate) struct MappingAttributes {
     pub(crate) last: Option<Type>,
     /// `unread`: other code reads it, and derives `Serialize`.
     pub(crate) unread: bool,
-    /// `constructor`: makes `with_defaults`, which takes the required settings.
+    /// `constructor`: makes `new`, which takes the required settings.
     pub(crate) constructor: bool,
 }
 
@@ -149,7 +149,7 @@ fn in_parentheses<T: Parse>(meta: &ParseNestedMeta<'_>) -> Result<Vec<T>> {
     Ok(Punctuated::<T, Token![,]>::parse_terminated(&content)?.into_iter().collect())
 }
 
-/// The doc comment as one line.
+/// The first paragraph of the doc comment, on one line.
 pub(crate) fn doc(attributes: &[Attribute]) -> String {
     let line = |attribute: &Attribute| match &attribute.meta {
         Meta::NameValue(pair) if pair.path.is_ident("doc") => match &pair.value {
@@ -158,7 +158,8 @@ pub(crate) fn doc(attributes: &[Attribute]) -> String {
         },
         _ => None,
     };
-    attributes.iter().filter_map(line).collect::<Vec<_>>().join(" ")
+    let lines = attributes.iter().filter_map(line).take_while(|line| !line.is_empty());
+    lines.collect::<Vec<_>>().join(" ")
 }
 
 /// The type in `Option<…>`.

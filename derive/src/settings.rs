@@ -359,7 +359,7 @@ fn read(input: &DeriveInput, attributes: &MappingAttributes, fields: &[Field]) -
     })
 }
 
-/// `with_defaults`: from the required settings, with the default of every other.
+/// `new`: from the required settings, with the default of every other.
 fn constructor(input: &DeriveInput, fields: &[Field]) -> Result<TokenStream> {
     let name = &input.ident;
     let (mut parameters, mut values) = (Vec::new(), Vec::new());
@@ -376,7 +376,7 @@ fn constructor(input: &DeriveInput, fields: &[Field]) -> Result<TokenStream> {
     Ok(quote! {
         impl #name {
             /// With the default of every other setting.
-            pub fn with_defaults(#(#parameters),*) -> Self {
+            pub fn new(#(#parameters),*) -> Self {
                 Self { #(#values),* }
             }
         }

@@ -1,12 +1,12 @@
-//! Client addresses as they are shown: `203.0.113.7`, and `2001:db8::/64` for as much of an IPv6 address
-//! as identifies a client.
+//! Client addresses in text: `203.0.113.7`, and `2001:db8::/64` for the part of an IPv6 address that identifies a
+//! client.
 
 use std::net::IpAddr;
 
 use compact_str::{CompactString, format_compact};
 use ipnet::IpNet;
 
-/// Reads an address as it is shown, or any other prefix. `None` where it is none.
+/// Reads an address in this form, or any other prefix. `None` if it is invalid.
 pub fn parse(text: &str) -> Option<IpNet> {
     let net = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
     net.ok().map(|net| net.trunc())
@@ -24,7 +24,7 @@ pub fn masked(address: IpAddr, ipv6_prefix: u8) -> IpNet {
     }
 }
 
-/// As it is shown: the address alone where the prefix is all of it.
+/// The text of an address: without a prefix length if it is the full length.
 pub fn shown(client: IpNet) -> CompactString {
     if client.prefix_len() == client.max_prefix_len() {
         format_compact!("{}", client.addr())
@@ -33,22 +33,22 @@ pub fn shown(client: IpNet) -> CompactString {
     }
 }
 
-/// What limits by address have as their identifier: `ip:203.0.113.7`.
+/// The identifier of limits by address: `ip:203.0.113.7`.
 pub fn identifier(shown: &str) -> CompactString {
     format_compact!("ip:{shown}")
 }
 
-/// The client that an identifier of limits by address alone names.
+/// The client of an identifier that names only an address.
 pub fn from_identifier(identifier: &str) -> Option<IpNet> {
     parse(identifier.strip_prefix("ip:")?)
 }
 
-/// Whether an identifier of limits says more than an address: a user, or what was requested.
+/// Whether an identifier of limits contains more than an address: a user, or part of the request.
 pub fn names_more_than_an_address(identifier: &str) -> bool {
     !identifier.starts_with("ip:") || identifier.contains('+')
 }
 
-/// Whether `identifier` is that of the address, or a composite that begins with it (`ip:…+path:/a`).
+/// Whether `identifier` is the address's own, or a composite that begins with it (`ip:…+path:/a`).
 pub fn is_identifier_of(identifier: &str, shown: &str) -> bool {
     let rest = identifier.strip_prefix("ip:").and_then(|rest| rest.strip_prefix(shown));
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('+'))

@@ -1,4 +1,4 @@
-//! The audit log: what was changed, and by whom. Operators and rules each have room of their own: a client that has rules ban
+//! The audit log: changes, and their authors. Operators and rules have separate room: a client that makes rules ban
 //! thousands of users pushes out no entry of an operator.
 
 use std::{cmp::Reverse, collections::HashSet, sync::Arc, time::Instant};
@@ -12,14 +12,15 @@ use super::{
 };
 use crate::{limit::Clock, telemetry::Throttle};
 
-/// Entries of operators at most, and of rules; and as many of each that wait to be sent. The oldest are dropped first.
+/// Maximum number of entries of operators, and of rules; and as many of each that wait to be sent. The oldest are
+/// dropped first.
 pub const MAX_AUDIT_ENTRIES: usize = 1_000;
-/// Entries of rules that are written to the process' log in a second.
+/// Entries of rules that are written to the process' log per second.
 const RULE_MESSAGES: u32 = 10;
 /// Longest text in an entry, in bytes.
 const MAX_TEXT_BYTES: usize = 1_024;
 
-/// What makes changes.
+/// The kind of author of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Author {
     /// By the admin port, or by a signal.
@@ -29,22 +30,22 @@ pub enum Author {
 }
 
 impl Author {
-    /// Each of them.
+    /// All kinds.
     pub const ALL: [Self; 2] = [Self::Operator, Self::Rule];
 }
 
 /// A change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEntry {
-    /// Distinguishes entries that are alike.
+    /// Distinguishes otherwise equal entries.
     pub id: u64,
     /// Microseconds since the Unix epoch, by the clock of the instance.
     pub time: i64,
-    /// Who changed it: `operator at 127.0.0.1`, `bans.hammering`.
+    /// The author: `operator at 127.0.0.1`, `bans.hammering`.
     pub by: String,
     /// `unblock`, `ban`, `lift`, `reset`, `drain`, `undrain`, `reload`, `not_reloaded`
     pub action: String,
-    /// What was changed: an address, a key, a policy with a key, a configuration.
+    /// The changed thing: an address, a key, a policy with a key, a configuration.
     pub target: String,
     pub detail: String,
     /// The instance that changed it.
@@ -52,7 +53,7 @@ pub struct AuditEntry {
 }
 
 impl AuditEntry {
-    /// What made the change.
+    /// The kind of author.
     pub fn author(&self) -> Author {
         if self.by.starts_with("bans.") { Author::Rule } else { Author::Operator }
     }
@@ -74,16 +75,16 @@ impl AuditEntry {
     }
 }
 
-/// The last changes: those of this instance, and those of others that append to the same shared lists.
+/// The last changes: this instance's, and those of others that append to the same shared lists.
 pub struct AuditLog {
     clock: Arc<dyn Clock>,
     instance: String,
     /// Whether there are shared lists, to which [pending](AuditLog::pending) entries are appended.
     is_shared: bool,
-    /// Of each author.
+    /// By author.
     entries: [Mutex<Entries>; Author::ALL.len()],
     names: RwLock<UserNaming>,
-    /// A flood of them would push other messages out of the log.
+    /// Limits entries of rules, because a flood of them would push other messages out of the log.
     rule_messages: Mutex<Throttle>,
 }
 
@@ -91,7 +92,7 @@ pub struct AuditLog {
 struct Entries {
     /// Newest first.
     all: Vec<AuditEntry>,
-    /// Those of this instance that are not in the shared list yet.
+    /// This instance's entries that are not in the shared list yet.
     outbox: Outbox<AuditEntry>,
 }
 
@@ -105,12 +106,12 @@ impl AuditLog {
         Self { clock, instance: instance.into(), is_shared, entries, names, rule_messages }
     }
 
-    /// Writes users down as `names` says from now on.
+    /// Names users in the form that `names` gives from now on.
     pub fn set_names(&self, names: UserNaming) {
         *self.names.write() = names;
     }
 
-    /// A key as it may be written down.
+    /// A key in the form that may be stored.
     pub(super) fn mask_key(&self, key: &str) -> String {
         self.names.read().mask_key(key).into_owned()
     }
@@ -119,7 +120,7 @@ impl AuditLog {
         self.entries[author as usize].lock()
     }
 
-    /// Adds an entry, and logs it; of those by rules, a few a second.
+    /// Adds an entry, and logs it. Of the entries by rules, only a few per second are logged.
     pub fn write(&self, by: &str, action: &str, target: &str, detail: &str) {
         let target = self.mask_key(target);
         let [by, action, target, detail] = [by, action, &target, detail].map(truncate);
@@ -146,8 +147,8 @@ impl AuditLog {
         }
     }
 
-    /// Up to `max` entries, newest first: those of one author, or of both. `after`: the time and id of the entry behind
-    /// which they begin.
+    /// Up to `max` entries of one author, or of both, newest first. `after`: the time and ID of the entry after which
+    /// they begin.
     pub fn entries(&self, author: Option<Author>, after: Option<(i64, u64)>, max: usize) -> Vec<AuditEntry> {
         let is_behind = |entry: &&AuditEntry| after.is_none_or(|after| position(entry) < after);
         let mut found = Vec::new();
@@ -156,7 +157,7 @@ impl AuditLog {
         }
         found.sort_by_key(|entry| Reverse(position(entry)));
         found.truncate(max);
-        // Other instances, or this one before a reload, may have written down more.
+        // Other instances, or this one before a reload, may have stored more.
         found.iter_mut().for_each(|entry| entry.target = self.mask_key(&entry.target));
         found
     }
@@ -166,13 +167,13 @@ impl AuditLog {
         self.of(author).outbox.pending(max)
     }
 
-    /// These entries were appended to the author's shared list.
+    /// Acknowledges that these entries were appended to the author's shared list.
     pub fn ack(&self, author: Author, sent: &[Pending<AuditEntry>]) {
         self.of(author).outbox.ack(sent);
     }
 
-    /// The author's shared list may have been lost, or a part of it: the entries of this instance that are not among those
-    /// `found` there are appended again.
+    /// Appends this instance's entries again that are not among those `found` in the author's shared list, because
+    /// the list may have been lost in part.
     pub fn resend_missing(&self, author: Author, found: &[AuditEntry]) {
         let found: HashSet<_> = found.iter().map(position).collect();
         let mut entries = self.of(author);
@@ -209,7 +210,7 @@ impl Entries {
     }
 }
 
-/// The place of an entry among all, in ascending order.
+/// The position of an entry among all, in ascending order.
 fn position(entry: &AuditEntry) -> (i64, u64) {
     (entry.time, entry.id)
 }
@@ -327,7 +328,7 @@ mod tests {
         assert_eq!(sent.each_ref().map(Vec::len), [2, MAX_AUDIT_ENTRIES]);
         there.merge(sent.into_iter().flatten().map(|sent| sent.item));
         check(&there);
-        // Pages go on where the one before ended, across both.
+        // Pages continue where the previous one ended, across both.
         let (mut after, mut read) = (None, Vec::new());
         loop {
             let page = here.entries(None, after, 300);

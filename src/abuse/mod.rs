@@ -1,12 +1,12 @@
 //! Records of limited clients: the users behind an address, when they were denied, and what they requested.
 //!
-//! Workers record denials in a table of their own ([`Recorder`]) and hand it over every tick through a
-//! bounded queue; one thread ([`Collector`]) merges them into the [`ClientRegistry`], which the admin port
-//! reads. Nothing here makes a request wait: what does not fit is dropped and counted.
+//! Workers record denials in a table of their own ([`Recorder`]) and hand it over every tick through a bounded queue.
+//! One thread ([`Collector`]) merges them into the [`ClientRegistry`], which the admin port reads. Nothing here makes
+//! a request wait: denials without room are dropped and counted.
 //!
-//! Where several instances share an [`Archive`], it has one [`SharedClient`] a client, into which each merges what it knows
-//! ([`ClientRegistry::pending_snapshots`], [`ClientRegistry::merge_shared`]), and an [`ArchiveReader`] fetches what the others
-//! know when the admin port needs it.
+//! If several instances share an [`Archive`], it has one [`SharedClient`] per client, into which each merges its
+//! records ([`ClientRegistry::pending_snapshots`], [`ClientRegistry::merge_shared`]). An [`ArchiveReader`] fetches
+//! the others' records when the admin port needs them.
 
 mod address;
 mod audit_log;
@@ -26,14 +26,14 @@ pub use address::{
 pub use audit_log::{AuditEntry, AuditLog, Author, MAX_AUDIT_ENTRIES};
 pub use clients::{
     ADDRESSES, ADDRESSES_PER_USER, Archive, ArchiveReader, ChangesPage, ClientPosition, ClientQuery,
-    ClientRegistry, ClientSnapshot, DeniedCounts, DenyingLimit, EvidenceUsage, LimitSnapshot, LimitedClient,
-    MergedClient, PageScan, PeerUnblock, PeerView, PendingSnapshot, PendingUpdate, PolicySnapshot,
-    RequestRecord, RequestSnapshot, SHARED_CLIENTS, SharedClient, SharedUnblock, Sort, TrafficCounts,
-    USER_ADDRESSES, Unblock, UserAddress, UserAddresses, UserDenialCounts, UserDenials, UserSample,
+    ClientRegistry, ClientSnapshot, DeniedAddress, DeniedCounts, DenyingLimit, EvidenceUsage, LimitSnapshot,
+    LimitedClient, MergedClient, PageScan, PeerUnblock, PeerView, PendingSnapshot, PendingUpdate,
+    PolicySnapshot, RequestRecord, RequestSnapshot, SHARED_CLIENTS, SharedClient, SharedUnblock, Sort,
+    TrafficCounts, USER_ADDRESSES, Unblock, UserAddresses, UserDenialCounts, UserDenials, UserSample,
     incarnation,
 };
 pub use hint::Hint;
 pub use names::{UserNaming, is_pseudonym, is_shortened, shorten_name};
 pub use outbox::Pending;
-pub use recording::{Answer, Collector, Denial, Recorder};
+pub use recording::{Collector, DenialReport, ObservedResponse, Recorder};
 pub use traffic::{RequestLine, TrafficHistory};

@@ -1,5 +1,5 @@
-//! How a user is written down: by name, by a keyed hash of it, or not at all; and what stands for the name in the keys of
-//! limits and bans, which have to tell users apart in any case.
+//! How users are stored and logged: by name, by a keyed hash, or not at all; and their pseudonyms in the keys of
+//! limits and bans, which distinguish users in any case.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -12,29 +12,29 @@ use crate::{
     limit::algorithm::metadata_list::Entry,
 };
 
-/// Bytes of a name that are kept. What clients make longer is cut.
+/// Bytes of a name that are kept. Longer names are cut.
 const MAX_NAME_BYTES: usize = 128;
-/// Stands behind the beginning of a name that is cut.
+/// Follows the beginning of a name that is cut.
 const CUT: &str = "…";
-/// What a hashed name begins with; 16 hexadecimal digits follow.
+/// The beginning of a pseudonym; 16 hexadecimal digits follow.
 const HASH_PREFIX: &str = "hmac:";
-/// Stands in a key for a user whose name must not be stored.
+/// Replaces, in a key, a user whose name must not be stored.
 const HIDDEN_USER: &str = "*";
 
-/// How users are written down. Hashing takes a fraction of a microsecond. Where names are not written down, it is done once
-/// a request, and the rest of the request goes by the hash.
+/// The form in which users are stored and logged. Hashing takes a fraction of a microsecond. If names are not stored, a
+/// request hashes its user once, and uses the pseudonym from then on.
 #[derive(Debug, Clone)]
 pub struct UserNaming {
     users: Users,
-    /// Keyed with the secret. `None` where there is no secret: names are then stored in the clear, and the hashes only
+    /// Keyed with the secret. `None` if there is no secret: names are then stored in the clear, and the hashes only
     /// have to differ.
     mac: Option<Hmac<Sha256>>,
 }
 
-/// A user as in records.
+/// A user in records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NamedUser {
-    /// Tells users apart; the same on every instance that has the same secret.
+    /// Distinguishes users; the same on every instance with the same secret.
     pub(super) hash: u64,
     pub(super) written: CompactString,
 }
@@ -46,38 +46,20 @@ impl Default for UserNaming {
 }
 
 impl UserNaming {
-    /// As `abuse.users` and `abuse.secret` say.
+    /// The form set by `abuse.users` and `abuse.secret`.
     pub fn new(config: &Abuse) -> Self {
         let secret = config.secret.as_ref().map(|secret| secret.reveal().as_bytes());
-        // A key of any length will do (RFC 2104): there is no error.
+        // A key of any length is valid (RFC 2104), so there is no error.
         let mac = secret.and_then(|secret| Hmac::new_from_slice(secret).ok());
         Self { users: config.users, mac }
     }
 
-    /// What stands for a user in the keys of limits and bans. `None`: the name itself.
+    /// The user's pseudonym in the keys of limits and bans. `None`: keys have the name itself.
     pub fn pseudonym(&self, user: &str) -> Option<CompactString> {
         (self.users != Users::Plain).then(|| hashed(self.hash(user)))
     }
 
-    /// What may be written down of a user whose [pseudonym](UserNaming::pseudonym) is known.
-    pub fn written<'a>(&self, user: Option<&'a str>, pseudonym: Option<&'a str>) -> Option<&'a str> {
-        match self.users {
-            Users::Plain => user,
-            Users::Hashed => pseudonym,
-            Users::Off => None,
-        }
-    }
-
-    /// What may be logged of a user whose pseudonym is not known.
-    pub fn log_name<'a>(&self, user: &'a str) -> Option<Cow<'a, str>> {
-        match self.users {
-            Users::Plain => Some(user.into()),
-            Users::Hashed => self.pseudonym(user).map(|pseudonym| String::from(pseudonym).into()),
-            Users::Off => None,
-        }
-    }
-
-    /// As an operator's input names the user in keys: by name or by pseudonym. `None`: it is the name itself.
+    /// The pseudonym of an operator's input, which may be the name or the pseudonym. `None`: keys have the name itself.
     pub fn pseudonym_of_input(&self, text: &str) -> Option<CompactString> {
         match self.users {
             Users::Plain => None,
@@ -86,79 +68,49 @@ impl UserNaming {
         }
     }
 
-    /// The name under which records keep a user: shortened by [`shorten_name`], or as `hmac:` and 16 hexadecimal digits. `None`
-    /// if records keep no users.
-    pub fn stored_name<'a>(&self, user: &'a str) -> Option<Cow<'a, str>> {
+    /// The form in logs and records of a user whose [pseudonym](UserNaming::pseudonym) is known.
+    pub fn written<'a>(&self, user: Option<&'a str>, pseudonym: Option<&'a str>) -> Option<&'a str> {
         match self.users {
-            Users::Plain => Some(shorten_name(user)),
-            Users::Hashed | Users::Off => self.log_name(user),
+            Users::Plain => user,
+            Users::Hashed => pseudonym,
+            Users::Off => None,
         }
     }
 
-    /// Whether a key as stored does not say which user's it is.
-    pub fn hides_user(&self, key: &str) -> bool {
-        self.users == Users::Off && names_a_user(key)
-    }
-
-    /// As [`UserNaming::stored_name`], for an operator's input and for what was stored before: the user's name, or the name as
-    /// stored.
-    pub fn stored_name_of_input<'a>(&self, text: &'a str) -> Option<Cow<'a, str>> {
-        match parse_hash(text) {
-            Some(_) if self.users == Users::Hashed => Some(Cow::Borrowed(text)),
-            _ => self.stored_name(text),
-        }
-    }
-
-    /// A key of limits as it may be stored: `user:acme`, `ip:203.0.113.7+user:acme`.
-    pub fn mask_key<'a>(&self, key: &'a str) -> Cow<'a, str> {
-        if self.users == Users::Plain || !names_a_user(key) {
-            return Cow::Borrowed(key);
-        }
-        let parts = key.split('+').map(|part| match part.strip_prefix("user:") {
-            Some(_) if self.users == Users::Off => format_compact!("user:{HIDDEN_USER}"),
-            // A colon that a client wrote is encoded: this one we did.
-            Some(written) if is_pseudonym(written) => part.into(),
-            Some(user) => {
-                let user = percent_encoding::percent_decode_str(user).decode_utf8_lossy();
-                format_compact!("user:{}", self.stored_name(&user).as_deref().unwrap_or(HIDDEN_USER))
-            }
-            None => part.into(),
-        });
-        Cow::Owned(parts.collect::<Vec<_>>().join("+"))
-    }
-
-    /// Whether a key is stored unchanged.
-    pub fn is_unchanged(&self, key: &str) -> bool {
-        self.users == Users::Plain || !names_a_user(key)
-    }
-
-    /// Whether users are stored at all.
-    pub fn is_enabled(&self) -> bool {
-        self.users != Users::Off
-    }
-
-    /// A user by name.
-    pub(super) fn identify(&self, user: &str) -> Option<NamedUser> {
-        let hash = || self.hash(user);
+    /// The form in logs of a user whose pseudonym is not known.
+    pub fn log_name<'a>(&self, user: &'a str) -> Option<Cow<'a, str>> {
         match self.users {
-            Users::Plain => Some(NamedUser { hash: hash(), written: shorten_name(user).into() }),
+            Users::Plain => Some(user.into()),
+            Users::Hashed => Some(String::from(hashed(self.hash(user))).into()),
+            Users::Off => None,
+        }
+    }
+
+    /// The form in records: shortened by [`shorten_name`], or the pseudonym. `None` if records have no users. `text`:
+    /// the name or the stored form, as in an operator's input or in a record made under other settings.
+    pub fn stored_name<'a>(&self, text: &'a str) -> Option<Cow<'a, str>> {
+        match self.users {
+            Users::Plain => Some(shorten_name(text)),
+            Users::Hashed if is_pseudonym(text) => Some(text.into()),
+            Users::Hashed | Users::Off => self.log_name(text),
+        }
+    }
+
+    /// The user of a record, which may have been made under other settings, by this instance or another.
+    pub(super) fn identify(&self, stored: &str) -> Option<NamedUser> {
+        let known = parse_hash(stored).filter(|_| self.users == Users::Hashed);
+        let hash = || known.unwrap_or_else(|| self.hash(stored));
+        match self.users {
+            Users::Plain => Some(NamedUser { hash: hash(), written: shorten_name(stored).into() }),
             Users::Hashed => Some(hash()).map(|hash| NamedUser { hash, written: hashed(hash) }),
             Users::Off => None,
         }
     }
 
-    /// A user that a record names. A name stored before names were hashed is hashed now.
-    pub(super) fn identify_stored(&self, written: &str) -> Option<NamedUser> {
-        match parse_hash(written).filter(|_| self.users == Users::Hashed) {
-            Some(hash) => Some(NamedUser { hash, written: written.into() }),
-            None => self.identify(written),
-        }
-    }
-
-    /// A record as it may be stored, and its user. Another instance, or this one before a reload, may have stored
-    /// more.
+    /// A record in the form that may be stored, and its user. Another instance, or this one before a reload, may have
+    /// stored more.
     pub(super) fn mask_entry(&self, entry: &Arc<Entry>) -> (Arc<Entry>, Option<NamedUser>) {
-        let named = entry.user.as_deref().and_then(|user| self.identify_stored(user));
+        let named = entry.user.as_deref().and_then(|user| self.identify(user));
         let user = named.as_ref().map(|named| named.written.clone());
         let entry = match user == entry.user {
             true => Arc::clone(entry),
@@ -167,8 +119,36 @@ impl UserNaming {
         (entry, named)
     }
 
-    /// The first 64 bits, big-endian, of HMAC-SHA256 of the name; without a secret of a SHA-256 that nothing else
-    /// makes of it. Of the whole name: users whose names begin alike have limits of their own.
+    /// A key of limits in the form that may be stored: `user:acme`, `ip:203.0.113.7+user:acme`.
+    pub fn mask_key<'a>(&self, key: &'a str) -> Cow<'a, str> {
+        if self.users == Users::Plain || !names_a_user(key) {
+            return Cow::Borrowed(key);
+        }
+        let parts = key.split('+').map(|part| match part.strip_prefix("user:") {
+            Some(_) if self.users == Users::Off => format_compact!("user:{HIDDEN_USER}"),
+            // A client's colon is encoded, so this one is ours.
+            Some(written) if is_pseudonym(written) => part.into(),
+            Some(user) => {
+                let user = percent_encoding::percent_decode_str(user).decode_utf8_lossy();
+                format_compact!("user:{}", hashed(self.hash(&user)))
+            }
+            None => part.into(),
+        });
+        Cow::Owned(parts.collect::<Vec<_>>().join("+"))
+    }
+
+    /// Whether the stored form of a key does not tell its user.
+    pub fn hides_user(&self, key: &str) -> bool {
+        self.users == Users::Off && names_a_user(key)
+    }
+
+    /// Whether users are stored at all.
+    pub fn is_enabled(&self) -> bool {
+        self.users != Users::Off
+    }
+
+    /// The first 64 bits, big-endian, of the name's HMAC-SHA256, or without a secret of a SHA-256 with a prefix of
+    /// its own. Hashes the whole name: users whose names begin alike have limits of their own.
     fn hash(&self, user: &str) -> u64 {
         let user = user.as_bytes();
         let digest = match &self.mac {
@@ -183,12 +163,12 @@ fn hashed(hash: u64) -> CompactString {
     format_compact!("{HASH_PREFIX}{hash:016x}")
 }
 
-/// Whether this stands for a name in a key.
+/// Whether this is a pseudonym.
 pub fn is_pseudonym(text: &str) -> bool {
     parse_hash(text).is_some()
 }
 
-/// The hash that a hashed name holds.
+/// The hash in a pseudonym.
 fn parse_hash(text: &str) -> Option<u64> {
     let digits = text.strip_prefix(HASH_PREFIX)?;
     let is_written = digits.len() == 16 && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
@@ -199,7 +179,7 @@ fn names_a_user(key: &str) -> bool {
     key.split('+').any(|part| part.starts_with("user:"))
 }
 
-/// A name as records keep it: of a long one the beginning, and `…`.
+/// A name in records: a long one is cut, with `…` at its end.
 pub fn shorten_name(user: &str) -> Cow<'_, str> {
     if user.len() <= MAX_NAME_BYTES {
         return user.into();
@@ -208,9 +188,9 @@ pub fn shorten_name(user: &str) -> Cow<'_, str> {
     format!("{}{CUT}", &user[..kept]).into()
 }
 
-/// Whether this is the beginning of a long name, as records keep it; or, hardly ever, a name that looks like that.
+/// Whether this is a long name cut by [`shorten_name`]; or, hardly ever, a name that looks like one.
 pub fn is_shortened(name: &str) -> bool {
-    // A character before the end may have been cut whole.
+    // The cut may have removed a whole character before the end.
     name.ends_with(CUT) && name.len() > MAX_NAME_BYTES - char::MAX.len_utf8()
 }
 
@@ -227,8 +207,7 @@ mod tests {
         assert_eq!(names(Users::Off).stored_name("acme"), None);
         let named = names(Users::Hashed).identify("acme").unwrap();
         assert_eq!(named.written, ACME);
-        assert_eq!(names(Users::Hashed).identify_stored(ACME), Some(named.clone()));
-        assert_eq!(names(Users::Hashed).identify_stored("acme"), Some(named.clone()), "written before");
+        assert_eq!(names(Users::Hashed).identify(ACME), Some(named.clone()));
         assert_eq!(names(Users::Plain).identify("acme").unwrap().hash, named.hash, "the secret makes it");
         assert_eq!(names(Users::Off).identify("acme"), None);
     }
@@ -236,13 +215,12 @@ mod tests {
     #[test]
     fn a_name_that_looks_like_a_hash_is_hashed_all_the_same() {
         let posing = "hmac:0123456789abcdef";
-        assert_ne!(names(Users::Hashed).stored_name(posing).as_deref(), Some(posing));
-        assert_eq!(
-            names(Users::Hashed).stored_name_of_input(posing).as_deref(),
-            Some(posing),
-            "an operator means the hash"
-        );
-        assert_eq!(names(Users::Plain).identify_stored(posing), names(Users::Plain).identify(posing));
+        assert_ne!(names(Users::Hashed).log_name(posing).as_deref(), Some(posing));
+        assert_ne!(names(Users::Hashed).mask_key("user:hmac%3A0123456789abcdef"), format!("user:{posing}"));
+        let stored = names(Users::Hashed);
+        assert_eq!(stored.stored_name(posing).as_deref(), Some(posing), "an operator means the hash");
+        assert_eq!(names(Users::Plain).identify(posing).unwrap().written, posing);
+        assert_ne!(names(Users::Plain).identify(posing).unwrap().hash, 0x0123_4567_89ab_cdef);
         for other in ["hmac:0123456789ABCDEF", "hmac:+123456789abcdef", "hmac:0", "acme"] {
             assert_eq!(parse_hash(other), None, "{other}");
         }

@@ -1,33 +1,33 @@
-//! What waits to be sent to other instances. Pure.
+//! A queue of items for other instances. Pure.
 
 use std::collections::BTreeMap;
 
-/// A bounded queue. An item leaves it when it is acknowledged or removed, or when it is the oldest of too many of its class:
-/// no number of items pushes out one of another class.
+/// A bounded queue. An item leaves it when it is acknowledged or removed, or when it is the oldest of too many of its
+/// class: no number of items pushes out one of another class.
 ///
-/// Every push takes a new sequence number, and an acknowledgement names the numbers that were sent: it never removes what
-/// was pushed meanwhile, whatever was dropped or removed in between.
+/// Every push gets a new sequence number, and an acknowledgement names the numbers that were sent. So it never
+/// removes items pushed meanwhile, whichever were dropped or removed in between.
 #[derive(Debug)]
 pub(super) struct Outbox<T, const CLASSES: usize = 1> {
-    /// Of each class.
+    /// By class.
     items: [BTreeMap<i64, T>; CLASSES],
     next_sequence: i64,
-    /// Of items that are put before all others: below 0.
+    /// The number of items that are put before all others: below 0.
     first_sequence: i64,
-    /// Of each class.
+    /// Per class.
     capacity: usize,
 }
 
 /// An item that waits to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pending<T> {
-    /// Its number in the outbox, by which it is acknowledged.
+    /// Its number in the outbox, for the acknowledgement.
     pub(super) sequence: i64,
     pub item: T,
 }
 
 impl<T> Outbox<T> {
-    /// Adds an item behind all others. Returns its sequence number, and the oldest item where that had to make room.
+    /// Adds an item after all others. Returns its sequence number, and the oldest item if it had to make room.
     pub(super) fn push(&mut self, item: T) -> (i64, Option<T>) {
         self.push_to(0, item)
     }
@@ -44,8 +44,8 @@ impl<T, const CLASSES: usize> Outbox<T, CLASSES> {
         }
     }
 
-    /// Adds an item of this class behind all others. Returns its sequence number, and the oldest item of the class where that
-    /// had to make room.
+    /// Adds an item of this class after all others. Returns its sequence number, and the oldest item of the class if
+    /// it had to make room.
     pub(super) fn push_to(&mut self, class: usize, item: T) -> (i64, Option<T>) {
         let items = &mut self.items[class];
         let is_full = items.len() >= self.capacity;
@@ -65,7 +65,7 @@ impl<T, const CLASSES: usize> Outbox<T, CLASSES> {
         }
     }
 
-    /// Up to `max` items, oldest first. They stay until they are acknowledged.
+    /// Up to `max` items, oldest first. They are kept until they are acknowledged.
     pub(super) fn pending(&self, max: usize) -> Vec<Pending<T>>
     where
         T: Clone,
@@ -74,7 +74,7 @@ impl<T, const CLASSES: usize> Outbox<T, CLASSES> {
         oldest.map(|(sequence, item)| Pending { sequence, item: item.clone() }).collect()
     }
 
-    /// All items with their sequence numbers, of whatever class.
+    /// All items of all classes, with their sequence numbers.
     fn oldest_first(&self) -> impl Iterator<Item = (i64, &T)> {
         let mut classes = self.items.each_ref().map(|items| items.iter().peekable());
         std::iter::from_fn(move || {
@@ -84,14 +84,14 @@ impl<T, const CLASSES: usize> Outbox<T, CLASSES> {
         })
     }
 
-    /// Removes what was sent. Items that are gone already are passed over.
+    /// Removes the sent items. Items that were removed already are ignored.
     pub(super) fn ack(&mut self, sent: &[Pending<T>]) {
         for Pending { sequence, .. } in sent {
             self.remove(*sequence);
         }
     }
 
-    /// Removes one item, wherever it stands.
+    /// Removes one item of any class.
     pub(super) fn remove(&mut self, sequence: i64) -> Option<T> {
         self.items.iter_mut().find_map(|items| items.remove(&sequence))
     }
@@ -101,12 +101,13 @@ impl<T, const CLASSES: usize> Outbox<T, CLASSES> {
         self.next_sequence
     }
 
-    /// Whether an item of this class waits that has a number below `sequence`.
+    /// Whether an item of this class with a number below `sequence` waits.
     pub(super) fn waits_before(&self, class: usize, sequence: i64) -> bool {
         self.items[class].first_key_value().is_some_and(|(&first, _)| first < sequence)
     }
 
-    /// Removes all items. Sequence numbers go on: an acknowledgement of before removes nothing that is pushed afterwards.
+    /// Removes all items. Sequence numbers continue, so an earlier acknowledgement removes nothing that is pushed
+    /// afterwards.
     pub(super) fn clear(&mut self) {
         self.items.iter_mut().for_each(BTreeMap::clear);
     }
@@ -205,15 +206,15 @@ mod tests {
     #[derive(Debug, Clone)]
     enum Operation {
         Push,
-        /// Reads so many, and remembers them as in flight.
+        /// Reads this number of items, and remembers them as in flight.
         Send(usize),
         /// The oldest batch in flight has arrived.
         Ack,
         /// The oldest batch in flight is lost.
         Lose,
-        /// The item in this place.
+        /// Removes the item at this index.
         Remove(usize),
-        /// All are cleared, and pushed again.
+        /// Clears all items, and pushes them again.
         ResendAll,
     }
 
@@ -229,8 +230,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a plain list: nothing acknowledged is sent again unless it is pushed again, nothing is lost but what
-        /// the bound drops or a caller removes, and the order is that of the pushes.
+        /// Compares with a plain list: no acknowledged item is sent again unless it is pushed again, none is lost
+        /// unless it is dropped by the bound or removed by a caller, and the order is the order of pushes.
         #[test]
         fn items_leave_only_by_an_acknowledgement_a_removal_or_the_bound(
             capacity in 1..8_usize,

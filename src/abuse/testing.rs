@@ -1,4 +1,4 @@
-//! What the tests of limited clients have in common.
+//! Common parts of the tests of limited clients.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,7 +27,7 @@ pub(crate) fn entry(time: i64, user: &str) -> Arc<Entry> {
     Arc::new(Entry { time, user: Some(user.into()), method: http::Method::GET, path: "/a".into() })
 }
 
-/// `per-ip`: three a minute of an address, whose records are kept for 5 s.
+/// `per-ip`: three a minute per address, whose records are kept for 5 s.
 pub(crate) fn policy() -> Policy {
     let keys = vec![KeyRecipe(vec![KeyPart::Ip])];
     let rate = Rate { limit: 3, window: Duration::from_secs(60) };
@@ -52,7 +52,7 @@ pub(super) fn registry() -> ClientRegistry {
     ClientRegistry::new(&[policy()], Duration::from_secs(10), Metrics::new(&telemetry::testing::config(), 1))
 }
 
-/// What a worker hands over of an address that was denied once, for a second.
+/// The tick of a worker with an address that was denied once, for a second.
 pub(super) fn denied_once(address: &str, time: i64) -> TickDenials {
     let mut tally = tally_of(&[entry(time, "acme")], time + SECOND);
     tally.limits[0].identifier = address::identifier(address);
@@ -66,8 +66,15 @@ pub(super) fn listed(registry: &ClientRegistry, now: i64) -> Vec<String> {
 
 /// One denial of the first policy by a limit with this identifier.
 pub(super) fn tally(identifier: &str, now: i64, until: i64) -> Tally {
-    let denial =
-        super::Denial { address: "", policy: 0, identifier, user: None, is_user_verified: false, now, until };
+    let denial = super::DenialReport {
+        address: "",
+        policy: 0,
+        identifier,
+        user: None,
+        is_user_verified: false,
+        now,
+        until,
+    };
     let limits = vec![TalliedLimit { policy: 0, identifier: identifier.into(), until }];
     Tally { denied: 1, limits, ..Tally::new(&denial, RecordCounts::new()) }
 }
@@ -91,18 +98,18 @@ pub(super) fn tally_of(entries: &[Arc<Entry>], until: i64) -> Tally {
     tally
 }
 
-/// As a worker hands it over.
+/// The tally as a worker's tick.
 pub(super) fn batch(address: &str, tally: Tally) -> TickDenials {
     let policies = Arc::new(RecordPolicies::new(&[policy()], i64::MAX));
     TickDenials { tallies: vec![(address.into(), tally)], policies, ..TickDenials::default() }
 }
 
-/// As it is merged, with plain names.
+/// The tally after masking, with plain names.
 pub(super) fn masked(tally: Tally) -> AddressDenials {
     mask_denials(batch("203.0.113.7", tally), &UserNaming::default()).0.remove(0)
 }
 
-/// One of many clients.
+/// The client with this number.
 pub(super) fn client(n: usize) -> ipnet::IpNet {
     let octets = [10, n >> 16, n >> 8, n].map(|part| u8::try_from(part & 255).unwrap());
     std::net::IpAddr::from(octets).into()

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use send_wrapper::SendWrapper;
 
 use crate::{
-    abuse::{Archive, ChangesPage, PeerView, UserAddresses, bans::Key},
+    abuse::{Archive, ChangesPage, PeerView, UserAddresses, bans::BannedKey},
     limit::Unavailable,
 };
 
@@ -44,7 +44,7 @@ impl Archive for ArchiveClient {
         SendWrapper::new(self.0.unblock(address, by)).await
     }
 
-    async fn bans(&self, key: &Key) -> Result<u64, Unavailable> {
+    async fn bans(&self, key: &BannedKey) -> Result<u64, Unavailable> {
         SendWrapper::new(self.0.bans(key)).await
     }
 }
@@ -56,7 +56,7 @@ trait ObjectArchive {
     fn read<'a>(&'a self, addresses: &'a [IpNet]) -> ObjectResult<'a, Vec<PeerView>>;
     fn user<'a>(&'a self, written: &'a str, now: i64) -> ObjectResult<'a, UserAddresses>;
     fn unblock<'a>(&'a self, address: IpNet, by: &'a str) -> ObjectResult<'a, ()>;
-    fn bans<'a>(&'a self, key: &'a Key) -> ObjectResult<'a, u64>;
+    fn bans<'a>(&'a self, key: &'a BannedKey) -> ObjectResult<'a, u64>;
 }
 
 impl<A: Archive> ObjectArchive for A {
@@ -80,7 +80,7 @@ impl<A: Archive> ObjectArchive for A {
         Box::pin(Archive::unblock(self, address, by))
     }
 
-    fn bans<'a>(&'a self, key: &'a Key) -> ObjectResult<'a, u64> {
+    fn bans<'a>(&'a self, key: &'a BannedKey) -> ObjectResult<'a, u64> {
         Box::pin(Archive::bans(self, key))
     }
 }

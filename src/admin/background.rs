@@ -40,7 +40,7 @@ pub(super) async fn tick(context: Arc<HandlerContext>) {
     let mut last = None;
     loop {
         every.tick().await;
-        let answered = context.state.metrics.answered();
+        let answered = context.state.metrics.completed();
         let before = last.replace((Instant::now(), answered));
         match before {
             Some((at, before)) if context.state.events.has_subscribers() => {

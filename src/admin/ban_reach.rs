@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 
 use crate::{
-    abuse::{UserNaming, bans::Key},
+    abuse::{UserNaming, bans::BannedKey},
     config::model::TrustedProxy,
 };
 
@@ -19,8 +19,12 @@ const MAX_NAMED: usize = 4;
 
 /// Lists in words whom a ban of `key` would shut out besides a client. `operator`: the address of the operator's
 /// request.
-pub(super) fn shut_out(key: &Key, operator: Option<IpAddr>, trusted_proxies: &[TrustedProxy]) -> Vec<String> {
-    let Key::Address(net) = key else { return Vec::new() };
+pub(super) fn shut_out(
+    key: &BannedKey,
+    operator: Option<IpAddr>,
+    trusted_proxies: &[TrustedProxy],
+) -> Vec<String> {
+    let BannedKey::Address(net) = key else { return Vec::new() };
     let mut found: Vec<String> = part_of_the_internet(net).into_iter().collect();
     for loopback in LOOPBACK.iter().filter(|loopback| net.contains(*loopback)) {
         found.push(format!("this machine itself ({loopback})"));
@@ -42,8 +46,8 @@ pub(super) fn shut_out(key: &Key, operator: Option<IpAddr>, trusted_proxies: &[T
 fn network(proxy: &TrustedProxy) -> Option<IpNet> {
     let TrustedProxy::Network(network) = proxy else { return None };
     // The network of an IPv4-mapped prefix is an IPv4 network.
-    match Key::parse(&network.trunc().to_string(), 128, &UserNaming::default()) {
-        Ok(Key::Address(network)) => Some(network),
+    match BannedKey::parse(&network.trunc().to_string(), 128, &UserNaming::default()) {
+        Ok(BannedKey::Address(network)) => Some(network),
         _ => None,
     }
 }
@@ -73,7 +77,7 @@ mod tests {
     fn of(key: &str, operator: &str) -> String {
         let network = |text: &str| TrustedProxy::Network(text.parse().unwrap());
         let proxies = ["10.1.0.0/16", "::ffff:192.0.2.1/128", "::/0"].map(network);
-        let key = Key::parse(key, 64, &UserNaming::default()).unwrap();
+        let key = BannedKey::parse(key, 64, &UserNaming::default()).unwrap();
         shut_out(&key, operator.parse().ok(), &proxies).join(", ")
     }
 
@@ -110,7 +114,7 @@ mod tests {
     fn of_many_trusted_proxies_a_few_are_named() {
         let proxies: Vec<_> =
             (1..=9).map(|n| TrustedProxy::Network(format!("10.{n}.0.0/16").parse().unwrap())).collect();
-        let key = Key::parse("10.0.0.0/8", 64, &UserNaming::default()).unwrap();
+        let key = BannedKey::parse("10.0.0.0/8", 64, &UserNaming::default()).unwrap();
         let found = shut_out(&key, None, &proxies);
         assert_eq!((found.len(), found[4].as_str()), (5, "5 more of trusted_proxies"));
     }

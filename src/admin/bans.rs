@@ -19,7 +19,7 @@ use super::{
 use crate::{
     abuse::{
         self,
-        bans::{Ban, BanTable, Key},
+        bans::{Ban, BanTable, BannedKey},
     },
     telemetry::time::{self, rfc3339},
 };
@@ -79,11 +79,11 @@ pub(super) fn page(context: &HandlerContext, query: &BansQuery) -> Result<dto::B
     });
     let prefix = prefix.transpose()?;
     let after = decode_cursor(query.cursor.as_deref(), |(until, key, is_shadow): (i64, String, bool)| {
-        Some((until, Key::from_canonical(&key)?, is_shadow))
+        Some((until, BannedKey::from_canonical(&key)?, is_shadow))
     })?;
     let found = context.state.bans.page(after, page_size(query.limit)?, |ban| {
         key.as_ref().is_none_or(|key| ban.key == *key)
-            && prefix.is_none_or(|prefix| matches!(&ban.key, Key::Address(net) if prefix.contains(net)))
+            && prefix.is_none_or(|prefix| matches!(&ban.key, BannedKey::Address(net) if prefix.contains(net)))
     });
     let last = found.bans.last().filter(|_| found.has_more);
     let cursor = last.map(|last| {
@@ -199,7 +199,7 @@ pub(super) async fn lift(
 }
 
 /// Lifts the bans of a key. Returns their number, including bans that only other instances know yet.
-pub(super) async fn lift_all(context: &HandlerContext, key: &Key) -> u64 {
+pub(super) async fn lift_all(context: &HandlerContext, key: &BannedKey) -> u64 {
     let bans = &context.state.bans;
     let elsewhere = context.peers.count_bans(key).await;
     // May include a ban that has just ended.
@@ -216,9 +216,10 @@ pub(super) async fn is_sent(context: &HandlerContext) -> bool {
 }
 
 /// Parses a key as operators write it.
-fn parse_key(context: &HandlerContext, text: &str) -> Result<Key, Problem> {
+fn parse_key(context: &HandlerContext, text: &str) -> Result<BannedKey, Problem> {
     let (config, names) = (context.state.active_config.snapshot(), context.state.registry.names());
-    Key::parse(text, config.ipv6_prefix(), &names).map_err(|error| Problem::bad_request(error.to_string()))
+    BannedKey::parse(text, config.ipv6_prefix(), &names)
+        .map_err(|error| Problem::bad_request(error.to_string()))
 }
 
 impl From<&Ban> for dto::Ban {

@@ -29,7 +29,7 @@ use super::{
 use crate::{
     abuse::{self, bans::BanTable},
     limit::Clock,
-    telemetry::{Delivery, Event, Subscription, time::rfc3339},
+    telemetry::{Event, EventDelivery, Subscription, time::rfc3339},
 };
 
 /// Time without an event after which a comment is sent, so that no proxy on the way closes the connection as idle.
@@ -115,9 +115,9 @@ impl EventStream {
             biased;
             () = self.ending.ended() => return None,
             delivery = self.events.next() => match delivery {
-                Delivery::Event(event) => (event.name(), event_data(&event, &self.bans)),
-                Delivery::Missed(missed) => ("missed", serde_json::json!({"missed": missed})),
-                Delivery::Closed => return None,
+                EventDelivery::Event(event) => (event.name(), event_data(&event, &self.bans)),
+                EventDelivery::Missed(missed) => ("missed", serde_json::json!({"missed": missed})),
+                EventDelivery::Closed => return None,
             },
             tick = tick(&mut self.ticks) => ("tick", serde_json::to_value(&*tick?).unwrap_or_default()),
         };

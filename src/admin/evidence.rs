@@ -24,7 +24,7 @@ use super::{
 use crate::{
     abuse::{
         self, DenyingLimit, Hint, LimitedClient, RequestRecord, UserNaming,
-        bans::{Ban, BanTable, Key},
+        bans::{Ban, BanTable, BannedKey},
     },
     config::model::{Condition, KeyPart},
     limit::StoreAdmin,
@@ -100,7 +100,7 @@ pub(super) async fn evidence_of(
     }
     let record = |RequestRecord { policy, entry }: &RequestRecord| dto::Record {
         time: rfc3339(entry.time),
-        user: entry.user.as_deref().and_then(|user| names.stored_name_of_input(user)).map(Into::into),
+        user: entry.user.as_deref().and_then(|user| names.stored_name(user)).map(Into::into),
         method: entry.method.to_string(),
         path: entry.path.to_string(),
         policy: policy.to_string(),
@@ -139,11 +139,11 @@ fn only_banned(address: IpNet, bans: &[Arc<Ban>]) -> Option<LimitedClient> {
 fn recorded_users(records: &[RequestRecord], bans: &BanTable, names: &UserNaming) -> Vec<dto::RecordedUser> {
     let mut counts = BTreeMap::<_, usize>::new();
     for record in records {
-        let user = record.entry.user.as_deref().and_then(|user| names.stored_name_of_input(user));
+        let user = record.entry.user.as_deref().and_then(|user| names.stored_name(user));
         *counts.entry(user).or_default() += 1;
     }
     let user = |(user, records): (Option<Cow<'_, str>>, usize)| {
-        let bans = user.as_deref().map(|user| bans.by_key(&Key::from_user_name(user, names)));
+        let bans = user.as_deref().map(|user| bans.by_key(&BannedKey::from_user_name(user, names)));
         dto::RecordedUser {
             user: user.map(Cow::into_owned),
             records,

@@ -8,7 +8,7 @@ use percent_encoding::percent_decode_str;
 use crate::{
     abuse::{
         self, UserNaming,
-        bans::{Key, normalize_user},
+        bans::{BannedKey, normalize_user},
     },
     config::model::{Condition, KeyPart, KeyRecipe, Missing},
     limit::Policy,
@@ -43,7 +43,7 @@ impl LimitKey {
     }
 
     /// The key of a user's limits. The ban of the user has the same key.
-    pub(super) fn of_user(key: &Key) -> Self {
+    pub(super) fn of_user(key: &BannedKey) -> Self {
         let text = key.to_string();
         Self { parts: vec![text.clone()], text }
     }

@@ -10,7 +10,7 @@ use tokio::{sync::Mutex, time};
 
 use super::archive_client::ArchiveClient;
 use crate::{
-    abuse::{Archive, ArchiveReader, ClientRegistry, UserAddresses, bans::Key},
+    abuse::{Archive, ArchiveReader, ClientRegistry, UserAddresses, bans::BannedKey},
     limit::{Clock, Unavailable},
 };
 
@@ -78,7 +78,7 @@ impl PeerReader {
     }
 
     /// Number of bans of exactly this key on all instances; 0 if the archive is unavailable.
-    pub(super) async fn count_bans(&self, key: &Key) -> u64 {
+    pub(super) async fn count_bans(&self, key: &BannedKey) -> u64 {
         let mut progress = self.progress.lock().await;
         if is_recent(progress.failed) {
             return 0;

@@ -9,7 +9,7 @@ use crate::{
     limit::Clock,
     telemetry::{
         Events,
-        diagnostics::Warnings,
+        diagnostics::SharedWarnings,
         metrics::{MemoryFacts, Metrics, StoreFacts},
     },
     upstream::DrainTable,
@@ -32,7 +32,7 @@ pub struct AdminState {
     /// Events for subscribers of `/v1/events`.
     pub events: Events,
     /// Warnings raised since the start.
-    pub warnings: Warnings,
+    pub warnings: SharedWarnings,
     /// The clock that stamps denials.
     pub clock: Arc<dyn Clock>,
     pub facts: ProcessFacts,

@@ -45,7 +45,7 @@ pub(super) fn status_dto(state: &AdminState) -> Status {
     let uptime = now.saturating_sub(*started).max(0);
     let phase = state.readiness.phase();
     let (memory, shared) = state.store_facts.read();
-    let evidence = state.metrics.evidence();
+    let evidence = state.metrics.evidence.read();
     // Warnings about the configuration, the shared store, and problems found since the start.
     let of_store = shared.as_ref().map_or(&[][..], |shared| &shared.warnings);
     let (outages, found) = (state.warnings.outages(), state.warnings.others());
@@ -75,21 +75,21 @@ pub(super) fn status_dto(state: &AdminState) -> Status {
         },
         workers: *workers,
         listeners: listeners.iter().map(ToString::to_string).collect(),
-        tls: state.metrics.tls().into_iter().map(|facts| listener_tls(facts, now)).collect(),
+        tls: state.metrics.tls.read().into_iter().map(|facts| listener_tls(facts, now)).collect(),
         memory: MemoryStatus {
             available_bytes: *available_memory,
             limits: memory_budget(memory.bytes, memory.evicted),
             evidence: memory_budget(evidence.bytes, evidence.evicted),
         },
-        upstreams: upstreams(&state.metrics.endpoints()),
+        upstreams: upstreams(&state.metrics.endpoints.read()),
         outages: outages.into_iter().map(Outage::from).collect(),
         warnings,
     }
 }
 
-impl From<diagnostics::Outage> for Outage {
-    fn from(outage: diagnostics::Outage) -> Self {
-        let diagnostics::Outage { kind, name, text, since } = outage;
+impl From<diagnostics::ActiveOutage> for Outage {
+    fn from(outage: diagnostics::ActiveOutage) -> Self {
+        let diagnostics::ActiveOutage { kind, name, text, since } = outage;
         Self { kind: kind.name().to_owned(), name, since: rfc3339(since), text }
     }
 }

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     abuse::{
-        self, Archive, AuditLog, ClientRegistry, Collector, Denial, Recorder,
+        self, Archive, AuditLog, ClientRegistry, Collector, DenialReport, Recorder,
         bans::BanTable,
         testing::{LINE, policy},
     },
@@ -35,7 +35,7 @@ use crate::{
     store::memory::MemoryStore,
     telemetry::{
         Events,
-        diagnostics::Warnings,
+        diagnostics::SharedWarnings,
         metrics::{MemoryFacts, Metrics, StoreFacts},
         testing::config,
     },
@@ -231,7 +231,7 @@ impl Harness {
             metrics,
             readiness: Arc::clone(&readiness),
             events: events.clone(),
-            warnings: Warnings::default(),
+            warnings: SharedWarnings::default(),
             clock: Arc::new(clock()),
             facts: ProcessFacts {
                 available_memory: None,
@@ -281,10 +281,10 @@ impl Harness {
         identifier: &'a str,
         user: &'a str,
         ago: i64,
-    ) -> Denial<'a> {
+    ) -> DenialReport<'a> {
         let now = NOW + ago;
         let user = Some(user).filter(|user| !user.is_empty());
-        let denial = Denial {
+        let denial = DenialReport {
             address,
             policy,
             identifier,

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::{ProcessPhase, server::CONNECTIONS, testing::Harness};
 use crate::{
-    abuse::{Archive, ChangesPage, PeerView, UserAddresses, bans::Key},
+    abuse::{Archive, ChangesPage, PeerView, UserAddresses, bans::BannedKey},
     limit::Unavailable,
     telemetry::{
         metrics::{StoreFacts, StoreTopology},
@@ -460,7 +460,7 @@ impl Archive for UnavailableArchive {
         self.answer().await
     }
 
-    async fn bans(&self, _: &Key) -> Result<u64, Unavailable> {
+    async fn bans(&self, _: &BannedKey) -> Result<u64, Unavailable> {
         self.answer().await
     }
 }

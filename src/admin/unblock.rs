@@ -15,7 +15,7 @@ use super::{
 use crate::{
     abuse::{
         self, Unblock,
-        bans::{BanTable, Key},
+        bans::{BanTable, BannedKey},
     },
     limit::StoreAdmin,
     telemetry::Event,
@@ -65,7 +65,7 @@ async fn unblocked(
         // The bans are lifted nevertheless.
         Err(unavailable) => (Vec::new(), Some(unavailable)),
     };
-    let key = Key::Address(address);
+    let key = BannedKey::Address(address);
     let mut published = Ok(());
     if unavailable.is_none() && (is_limited || !cleared.is_empty() || !state.bans.by_key(&key).is_empty()) {
         // If Redis fails, the rest is done and audited nevertheless.
@@ -120,5 +120,6 @@ async fn unblocked(
 
 /// Whether a ban of this identifier denies requests.
 fn is_banned(bans: &BanTable, identifier: &str) -> bool {
-    Key::from_canonical(identifier).is_some_and(|key| bans.by_key(&key).iter().any(|ban| !ban.is_shadow))
+    BannedKey::from_canonical(identifier)
+        .is_some_and(|key| bans.by_key(&key).iter().any(|ban| !ban.is_shadow))
 }

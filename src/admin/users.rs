@@ -15,7 +15,7 @@ use super::{
     problem::Problem,
 };
 use crate::{
-    abuse::{self, DenyingLimit, RequestRecord, UserAddress, bans::Key},
+    abuse::{self, DeniedAddress, DenyingLimit, RequestRecord, bans::BannedKey},
     limit::StoreAdmin,
     telemetry::time::rfc3339,
 };
@@ -68,7 +68,7 @@ pub(super) async fn user(
     if is_known {
         return Ok(Json(found));
     }
-    let is_off = context.state.registry.names().stored_name_of_input(&user).is_none();
+    let is_off = context.state.registry.names().stored_name(&user).is_none();
     let user = user.escape_debug();
     Err(Problem::not_found(match is_off {
         true => format!(
@@ -82,7 +82,7 @@ pub(super) async fn user(
 pub(super) async fn user_dto(context: &HandlerContext, user: &str) -> Result<dto::User, Problem> {
     let state = &context.state;
     let (names, now) = (state.registry.names(), state.clock.now());
-    let written = names.stored_name_of_input(user);
+    let written = names.stored_name(user);
     let mut addresses = Vec::new();
     if let Some(written) = written.as_deref() {
         let others = context.peers.user(written).await;
@@ -90,7 +90,7 @@ pub(super) async fn user_dto(context: &HandlerContext, user: &str) -> Result<dto
         // Reads the records of the addresses.
         context.peers.refresh().await;
     }
-    let key = LimitKey::of_user(&Key::from_user_name(user, &names));
+    let key = LimitKey::of_user(&BannedKey::from_user_name(user, &names));
     let mut records = Vec::new();
     let mut composites = BTreeSet::new();
     for found in addresses.iter().take(MAX_SEARCHED) {
@@ -106,7 +106,7 @@ pub(super) async fn user_dto(context: &HandlerContext, user: &str) -> Result<dto
     }
     records.sort_by_key(|(_, record)| Reverse(record.entry.time));
     records.truncate(MAX_RECORDS);
-    let bans = state.bans.by_key(&Key::from_user_name(user, &names));
+    let bans = state.bans.by_key(&BannedKey::from_user_name(user, &names));
     Ok(dto::User {
         user: written.as_deref().unwrap_or(user).to_owned(),
         denied: addresses.iter().map(|found| found.denied).sum(),
@@ -156,7 +156,7 @@ fn record_dto(address: &str, RequestRecord { policy, entry }: &RequestRecord) ->
     }
 }
 
-fn address_dto(context: &HandlerContext, found: &UserAddress) -> dto::UserAddress {
+fn address_dto(context: &HandlerContext, found: &DeniedAddress) -> dto::UserAddress {
     dto::UserAddress {
         address: abuse::shown(found.address).to_string(),
         denied: found.denied,

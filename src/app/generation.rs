@@ -104,13 +104,13 @@ impl Generation {
     /// Adds the state of its upstreams to the metrics.
     pub(super) fn watch_upstreams(&self, metrics: &Metrics) {
         let upstreams = self.upstreams.clone();
-        metrics.watch_endpoints(move || {
-            upstreams.iter().flat_map(|upstream| upstream.endpoint_facts()).collect()
-        });
+        metrics
+            .endpoints
+            .watch(move || upstreams.iter().flat_map(|upstream| upstream.endpoint_facts()).collect());
         let upstreams = self.upstreams.clone();
-        metrics.watch_upstream_tls(move || {
-            upstreams.iter().filter_map(|upstream| upstream.tls_facts()).collect()
-        });
+        metrics
+            .upstream_tls
+            .watch(move || upstreams.iter().filter_map(|upstream| upstream.tls_facts()).collect());
     }
 
     /// What the admin port shows of it. `loaded` is the time in microseconds since the Unix epoch.

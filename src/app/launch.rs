@@ -1,86 +1,48 @@
-//! Starts everything. [`start`] and `launch` are the checklist: sockets, telemetry, stores, admin port, workers.
+//! Starts everything: sockets, telemetry, stores, the admin port, workers.
 
 use std::{io, net::TcpListener, sync::Arc, thread, time::Duration};
 
 use tokio::runtime::{self, LocalOptions};
 
 use super::{
-    App, InheritedSockets,
+    InheritedSockets,
     generation::Generation,
     reload::Reloader,
+    running::App,
     shared::Shared,
+    start_error::StartError,
     stores::{self, StoreFactory, Stores},
-    workers::{self, Workers},
+    workers::{self, WorkerThreads},
 };
 use crate::{
     abuse::Collector,
     admin::{self, ActiveConfig, Readiness, StoreFactsSources},
     config::model::{AccessLogFormat, Config, ListenAddress},
-    identity::{UnusableAddresses, UnusableKeys},
     limit::{Policy, PolicyIds},
     listener::{
-        BindError, BoundListener, ConnectionTable, ListenSocket, ListeningSockets, SessionKeys, SocketRole,
-        TlsContexts, TlsError,
+        BoundListener, ConnectionTable, ListenSocket, ListeningSockets, SessionKeys, SocketRole, TlsContexts,
     },
     memory_budget::Reclaimer,
     proxy::WorkerParts,
-    store::{memory::MemoryStore, redis::ServerError},
+    store::memory::MemoryStore,
     telemetry::{
         Events,
-        access_log::{AccessLog, OpenError},
+        access_log::AccessLogHandle,
         diagnostics::{Diagnostics, Timing},
         metrics::Metrics,
-        traces::{self, Traces},
+        traces::Traces,
     },
-    upstream::{self, DrainTable, EndpointsFileError, UpstreamTlsError, monitor_health},
+    upstream::{self, DrainTable, monitor_health},
 };
 
-/// How often files of certificates are checked for changes.
+/// Interval of checking certificate files for changes.
 const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Why Tollgate did not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// A socket can't be bound.
-    #[error(transparent)]
-    Bind(#[from] BindError),
-    /// The access log can't be written.
-    #[error(transparent)]
-    AccessLog(#[from] OpenError),
-    /// A file for the connection to Redis can't be read.
-    #[error(transparent)]
-    Redis(#[from] ServerError),
-    /// Traces can't be sent.
-    #[error(transparent)]
-    Traces(#[from] traces::OpenError),
-    /// A certificate can't be served.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// An upstream can't be asked over TLS.
-    #[error(transparent)]
-    UpstreamTls(#[from] UpstreamTlsError),
-    /// The file that lists an upstream's endpoints can't be used.
-    #[error(transparent)]
-    Endpoints(#[from] EndpointsFileError),
-    /// The keys of a token can't be read.
-    #[error(transparent)]
-    Keys(#[from] UnusableKeys),
-    /// A file of addresses can't be read.
-    #[error(transparent)]
-    Addresses(#[from] UnusableAddresses),
-    /// A name can't be sent in a field.
-    #[error("the name of a policy or reply_headers.via is not a valid header value: {0}")]
-    Name(#[from] http::header::InvalidHeaderValue),
-    /// The system has no thread or runtime left.
-    #[error("can't start a thread: {0}")]
-    Thread(#[from] io::Error),
-}
-
-/// Builds everything and starts it. An inherited socket is used instead of binding its address, and the TLS `sessions` of
-/// an old process go on. The admin port shows the `warnings` about the configuration.
+/// Builds and starts everything. Inherited sockets are used instead of binding their addresses, and clients can resume
+/// the TLS `sessions` of an old process. The admin port shows the `warnings` about the configuration.
 ///
 /// # Errors
-/// A port is in use, a file can't be opened, or a thread can't be started. Then no client was served.
+/// A port is in use, a file can't be opened, or a thread can't be started. No client was served.
 pub fn start(
     config: Config,
     warnings: Vec<String>,
@@ -146,18 +108,18 @@ fn launch<F: StoreFactory>(
             (in_force.upstreams.clone(), in_force.rules.config().resolver.clone())
         }
     })?;
-    shared.metrics.watch_tls({
+    shared.metrics.tls.watch({
         let (tls, addresses) = (tls.clone(), listeners);
         move || tls.facts(&addresses)
     });
     let descriptors = rlimit::Resource::NOFILE.get_soft().ok();
     let (connections, evictions) = ConnectionTable::new(&config.client_limits, workers, descriptors);
-    shared.metrics.watch_connections({
+    shared.metrics.connections.watch({
         let connections = Arc::clone(&connections);
         move || connections.facts()
     });
     let connections = (connections, evictions);
-    let workers = Workers::start(sockets.clients, &tls, connections, |index| WorkerParts {
+    let workers = WorkerThreads::start(sockets.clients, &tls, connections, |index| WorkerParts {
         index,
         store: Box::new({
             let factory = stores.factory.clone();
@@ -205,10 +167,10 @@ fn launch<F: StoreFactory>(
 
 /// The bound sockets.
 struct Sockets {
-    /// One for each address, with the place of its listener in the configuration.
+    /// One for each address, with the index of its listener in the configuration.
     clients: Vec<(usize, BoundListener)>,
     admin: TcpListener,
-    /// All of them again, for a process that takes over.
+    /// Duplicates of all of them, for a process that takes over.
     listening: ListeningSockets,
 }
 
@@ -224,7 +186,7 @@ impl Sockets {
             let is_managed = inherited.is_managed(role, address);
             let bound = inherited.or_bind(role, address, count)?;
             listening.add(role, address.to_string(), &bound.sockets, is_managed)?;
-            // The file of a socket that systemd holds open is systemd's.
+            // systemd manages the file of a socket that it passed.
             if let ListenAddress::Unix(socket) = address
                 && !is_managed
             {
@@ -248,7 +210,7 @@ impl Sockets {
         self.clients.iter().map(|(_, bound)| bound.address.clone()).collect()
     }
 
-    /// Those of each listener.
+    /// The bound addresses of each listener.
     fn by_listener(&self) -> Vec<Vec<String>> {
         let count = self.clients.iter().map(|(listener, _)| listener + 1).max().unwrap_or_default();
         let mut listeners = vec![Vec::new(); count];
@@ -263,14 +225,14 @@ impl Sockets {
 
 /// Access log, traces and diagnostics.
 struct Telemetry {
-    access_log: AccessLog,
+    access_log: AccessLogHandle,
     traces: Option<Traces>,
     diagnostics: Diagnostics,
 }
 
 impl Telemetry {
     fn start(config: &Config, shared: &Shared) -> Result<Self, StartError> {
-        let access_log = AccessLog::open(&config.access_log, Arc::clone(&shared.metrics))?;
+        let access_log = AccessLogHandle::open(&config.access_log, Arc::clone(&shared.metrics))?;
         let traces = Traces::open(config, shared.instance.clone(), Arc::clone(&shared.metrics))?;
         let (metrics, events) = (Arc::clone(&shared.metrics), shared.events.clone());
         let diagnostics = Diagnostics::spawn(config, metrics, events, Timing::from_environment())?;
@@ -310,7 +272,7 @@ fn admin_state(
     }
 }
 
-/// Reads the files of certificates again whenever they change, for as long as the process lives.
+/// Reloads certificate files whenever they change, until the process ends.
 fn watch_certificates(tls: &TlsContexts, in_force: &Arc<ActiveConfig>) -> io::Result<()> {
     let (tls, in_force) = (tls.clone(), Arc::clone(in_force));
     let watch = move || {
@@ -324,7 +286,7 @@ fn watch_certificates(tls: &TlsContexts, in_force: &Arc<ActiveConfig>) -> io::Re
     Ok(())
 }
 
-/// Probes the hosts of the upstreams in force, for as long as the process lives.
+/// Probes the hosts of the upstreams in force, until the process ends.
 fn watch_health(in_force: &Arc<ActiveConfig>) -> io::Result<()> {
     let in_force = Arc::clone(in_force);
     let watch = move || {

@@ -1,4 +1,4 @@
-//! The composition root: builds, starts and stops everything. A checklist without logic.
+//! The composition root: builds, starts, reloads and stops everything.
 
 mod difference;
 mod generation;
@@ -6,10 +6,12 @@ mod launch;
 mod reload;
 mod running;
 mod shared;
+mod start_error;
 mod stores;
 mod workers;
 
 pub use crate::listener::{HANDOVER_VARIABLE, InheritedSockets, ListeningSockets, SessionKeys};
-pub use launch::{StartError, start};
+pub use launch::start;
 pub use reload::{Loaded, PreparationOutcome, PreparingReload};
 pub use running::App;
+pub use start_error::StartError;

@@ -1,19 +1,19 @@
 //! Replaces the configuration in force while requests are served.
 //!
-//! Everything that can fail is done before anything is changed, so an invalid configuration never replaces a valid one. It is
-//! done on a thread of its own, since a disk that does not answer may be asked for files: see [`PreparingReload`].
-//! Then each part gets the new configuration in turn. Running requests keep the one they began with.
+//! Everything that can fail is done before anything is changed, so an invalid configuration never replaces a valid one.
+//! It is done on a separate thread, because reading files from a stalled disk may block: see [`PreparingReload`]. Then
+//! each part gets the new configuration in turn. Running requests keep the configuration with which they began.
 
 use std::{fmt::Display, sync::Arc, thread};
 
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    App,
     difference::Difference,
     generation::Generation,
+    running::App,
     shared::{Shared, ban_names},
-    workers::Workers,
+    workers::WorkerThreads,
 };
 use crate::{
     abuse::{Collector, UserNaming},
@@ -25,14 +25,14 @@ use crate::{
     limit::{Clock, Instances, Policy, PolicyIds},
     listener::TlsContexts,
     memory_budget::MemoryBudgets,
-    peers::records::Scope,
+    peers::records::RecordScope,
     telemetry::{Event, diagnostics::Diagnostics, time::rfc3339},
 };
 
 /// A loaded configuration with its warnings, or its errors.
 pub type Loaded = Result<(Config, Vec<String>), Vec<ConfigurationError>>;
 
-/// Everything that a reload changes, except for the workers.
+/// Everything that a reload changes, except the workers.
 pub(super) struct Reloader {
     pub(super) ids: PolicyIds,
     /// The generation in force.
@@ -44,24 +44,24 @@ pub(super) struct Reloader {
     pub(super) store: Option<ReloadHandles>,
     /// Whether Tollgate was started with an access log.
     pub(super) has_access_log: bool,
-    /// Of the listeners in force.
+    /// The TLS of the listeners in force.
     pub(super) tls: TlsContexts,
 }
 
-/// What a reload changes of the shared store.
+/// The parts of the shared store that a reload changes.
 pub(super) struct ReloadHandles {
-    pub(super) scope: Scope,
+    pub(super) scope: RecordScope,
     pub(super) instances: Arc<Instances>,
 }
 
 impl App {
-    /// Requests for a reload from the admin port. The caller takes the receiver once, and answers each request with the
-    /// result of [`App::reload`].
+    /// Requests for a reload from the admin port. The caller takes the receiver once, and responds to each request with
+    /// the result of [`App::reload`].
     pub fn reload_requests(&mut self) -> Option<mpsc::Receiver<ReloadRequest>> {
         self.reload_requests.take()
     }
 
-    /// Has `load` read a configuration, and prepares what it needs.
+    /// Starts reading a configuration with `load` and preparing it, on a separate thread.
     pub fn prepare_reload(&self, load: impl FnOnce() -> Loaded + Send + 'static) -> PreparingReload {
         let Reloader { ids, generation, has_access_log, .. } = &self.reloader;
         let (ids, generation, has_access_log) = (ids.clone(), generation.clone(), *has_access_log);
@@ -70,17 +70,17 @@ impl App {
             let prepared = load().and_then(|(config, warnings)| {
                 PreparedReload::new(&config, warnings, ids, &generation, has_access_log)
             });
-            // It was given up, or the process ends.
+            // The reload was given up, or the process ends.
             let _gone = done.send(prepared);
         };
-        // Where it can't be spawned, the channel is broken.
+        // If it can't be spawned, the channel is closed.
         let _thread = thread::Builder::new().name("reload".into()).spawn(prepare);
         PreparingReload(prepared)
     }
 
-    /// Applies what was `prepared` for `by`, its name in the audit log. If the configuration is invalid, the one in force
-    /// stays, and the errors are returned. Completes when new requests use it. Running requests and client connections
-    /// are not interrupted.
+    /// Applies the `prepared` configuration. `by`: the name for the audit log. If the configuration is invalid, the one
+    /// in force is kept, and the errors are returned. Completes when new requests use it. Running requests and client
+    /// connections are not interrupted.
     ///
     /// # Errors
     /// All errors of the configuration.
@@ -108,21 +108,21 @@ impl App {
         }
     }
 
-    /// Reports that no new process took over at SIGUSR2, as a failed reload is reported: the configuration in force stays.
-    pub fn stay(&self, why: impl Display) {
+    /// Reports that no new process took over at SIGUSR2, like a failed reload: the configuration in force is kept.
+    pub fn keep_serving(&self, why: impl Display) {
         self.reloader.refuse(vec![format!("no new process took over: {why}")], "SIGUSR2");
         tracing::error!("no new process took over, and this one goes on serving: {why}");
     }
 }
 
-/// A configuration that is being read, on a thread of its own. Dropped, it is given up.
+/// A configuration that is being read on a separate thread. Dropping this gives it up.
 pub struct PreparingReload(oneshot::Receiver<Result<PreparedReload, Vec<ConfigurationError>>>);
 
-/// A configuration that was read: what it needs, or its errors.
+/// A prepared configuration, or its errors.
 pub struct PreparationOutcome(Result<PreparedReload, Vec<ConfigurationError>>);
 
 impl PreparingReload {
-    /// Completes when [`App::reload`] can go on.
+    /// Completes when [`App::reload`] can be called.
     pub async fn outcome(&mut self) -> PreparationOutcome {
         let crashed = |_| {
             Err(vec![ConfigurationError::of_all("there is no thread to read it on, or it crashed".into())])
@@ -131,7 +131,7 @@ impl PreparingReload {
     }
 }
 
-/// A new configuration that is ready, and not yet in force.
+/// A new configuration that is ready but not in force yet.
 struct PreparedReload {
     ids: PolicyIds,
     generation: Generation,
@@ -159,7 +159,7 @@ impl PreparedReload {
 }
 
 impl Reloader {
-    async fn swap(&mut self, prepared: PreparedReload, now: i64, workers: &Workers) -> Reloaded {
+    async fn swap(&mut self, prepared: PreparedReload, now: i64, workers: &WorkerThreads) -> Reloaded {
         let PreparedReload { ids, generation, changed, needs_restart, warnings } = prepared;
         let config = &generation.config;
         let policies: &[Policy] = generation.rules.policies();
@@ -197,7 +197,7 @@ impl Reloader {
         Reloaded { configuration, changed, needs_restart, warnings }
     }
 
-    /// Reports the reload in the audit log, in the log, and as an event.
+    /// Reports the reload in the audit log, in the log and as an event.
     fn announce(&self, reloaded: &Reloaded, by: &str) {
         let Reloaded { configuration, changed, needs_restart, warnings } = reloaded;
         let what = if changed.is_empty() { "nothing has changed".to_owned() } else { changed.join("; ") };
@@ -218,7 +218,7 @@ impl Reloader {
         });
     }
 
-    /// Reports why the configuration in force stays likewise.
+    /// Reports in the audit log and as an event why the configuration in force is kept.
     fn refuse(&self, errors: Vec<String>, by: &str) {
         let first = errors.first().cloned().unwrap_or_default();
         let mut detail = first.clone();
@@ -233,7 +233,7 @@ impl Reloader {
         self.record(self.shared.clock.now(), Some(first));
     }
 
-    /// For the metrics and the status. `error`: the first one, if the configuration in force stays.
+    /// Updates the metrics and the status. `error`: the first error, if the configuration in force is kept.
     fn record(&self, now: i64, error: Option<String>) {
         self.shared.metrics.record_reload(error.is_none());
         self.shared.in_force.reloaded(rfc3339(now), error);

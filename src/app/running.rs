@@ -4,25 +4,25 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use tokio::sync::mpsc;
 
-use super::{reload::Reloader, workers::Workers};
+use super::{reload::Reloader, workers::WorkerThreads};
 use crate::{
     admin::{self, AdminHandle, Readiness, ReloadRequest},
     config::model::ListenAddress,
     listener::{Lifecycle, ListeningSockets, SessionKeys},
     peers::Monitor,
     store::memory::MemoryStore,
-    telemetry::{access_log::AccessLog, traces::Traces},
+    telemetry::{access_log::AccessLogHandle, traces::Traces},
 };
 
 /// The interval of housekeeping.
 const TICK: Duration = Duration::from_millis(100);
-/// How many limits a round examines, to drop expired ones.
+/// Number of limits examined per round, to drop expired ones.
 const SWEEP: usize = 20_000;
-/// How long workers may take to abort running requests, and to release their leases.
-const BREAK_OFF: Duration = Duration::from_secs(2);
-/// How long the last lines of the access log may take to be written.
+/// Maximum time for workers to abort running requests and release their leases.
+const ABORT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum time for writing the last lines of the access log.
 const LAST_LINES: Duration = Duration::from_secs(2);
-/// How long the last denials may take to be recorded.
+/// Maximum time for recording the last denials.
 const LAST_DENIALS: Duration = Duration::from_secs(1);
 
 /// A running Tollgate.
@@ -36,8 +36,8 @@ pub struct App {
     pub(super) memory: Arc<MemoryStore>,
     /// `None` without Redis.
     pub(super) monitor: Option<Monitor>,
-    pub(super) workers: Workers,
-    pub(super) access_log: AccessLog,
+    pub(super) workers: WorkerThreads,
+    pub(super) access_log: AccessLogHandle,
     pub(super) traces: Option<Traces>,
     pub(super) readiness: Arc<Readiness>,
     pub(super) admin: AdminHandle,
@@ -64,8 +64,8 @@ impl App {
         self.access_log.reopen();
     }
 
-    /// Waits for the next interval, then drops expired limits and bans. Returns false if all workers have ended, which is
-    /// unexpected.
+    /// Waits for the next interval, then drops expired limits and bans. Returns false if all workers have ended, which
+    /// is unexpected.
     pub async fn housekeeping(&mut self) -> bool {
         let working = tokio::time::timeout(TICK, self.workers.ended()).await.is_err();
         self.memory.sweep(SWEEP);
@@ -73,18 +73,19 @@ impl App {
         working
     }
 
-    /// Whether every worker has made progress since this was last true. Workers report it about ten times a second.
-    pub fn workers_go_on(&mut self) -> bool {
+    /// Whether every worker has made progress since this last returned true. Workers report it about ten times per
+    /// second.
+    pub fn all_workers_alive(&mut self) -> bool {
         self.workers.all_alive()
     }
 
-    /// The listening sockets, to be handed over to a new process.
+    /// The listening sockets, to be passed to a new process.
     pub fn listening_sockets(&self) -> &ListeningSockets {
         &self.listening
     }
 
-    /// Leaves the listening sockets to a new process, which serves on them already: accepts no more connections, of
-    /// clients or of operators. Connections of clients close after their next response. [`App::drain`] has to follow,
+    /// Leaves the listening sockets to a new process, which already serves on them: accepts no more connections of
+    /// clients or operators. Client connections are closed after their next response. Call [`App::drain`] afterwards,
     /// which closes idle ones.
     pub fn leave_sockets(&mut self) {
         self.listening.leave();
@@ -93,34 +94,34 @@ impl App {
         self.workers.enter(Lifecycle::HandedOver);
     }
 
-    /// Waits until the last connection of a client has ended, for `limit` at most. Returns whether it has ended.
+    /// Waits until the last client connection has ended, at most `limit`. Returns whether it has ended.
     pub async fn ended_within(&mut self, limit: Duration) -> bool {
         tokio::time::timeout(limit, self.workers.ended()).await.is_ok()
     }
 
     /// Accepts no more connections, and closes idle ones.
     pub fn drain(&mut self) {
-        // As long as one descriptor is open, clients would queue at a socket that nobody accepts on.
+        // As long as one descriptor is open, clients would queue at a socket on which nothing accepts.
         self.listening.close();
         self.readiness.enter(admin::ProcessPhase::Draining);
         self.workers.enter(Lifecycle::Draining);
     }
 
-    /// How long running requests may continue (`shutdown.drain`).
+    /// Maximum time for running requests to complete (`shutdown.drain`).
     pub fn drain_limit(&self) -> Duration {
         self.reloader.generation.config.shutdown.drain
     }
 
-    /// Aborts the requests that still run, and waits until their leases are released, for two seconds at most.
-    pub async fn break_off(&mut self) {
+    /// Aborts running requests and waits until their leases are released, at most two seconds.
+    pub async fn abort_requests(&mut self) {
         self.workers.enter(Lifecycle::Ending);
-        if tokio::time::timeout(BREAK_OFF, self.workers.ended()).await.is_err() {
+        if tokio::time::timeout(ABORT_TIMEOUT, self.workers.ended()).await.is_err() {
             tracing::warn!("some workers did not stop in time");
         }
     }
 
-    /// Writes the last lines of the access log and the last spans, then stops the admin port and the monitor, which tells
-    /// other instances of the last denials and bans. Removes the files of Unix sockets on which a new process does not serve.
+    /// Writes the last lines of the access log and the last spans, then stops the admin port and the monitor, which
+    /// sends the last denials and bans to other instances. Removes the files of Unix sockets that no new process uses.
     pub fn close(self) {
         self.listening.remove_abandoned_files();
         if !self.access_log.close(LAST_LINES) {

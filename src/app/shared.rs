@@ -1,4 +1,4 @@
-//! What everything in the process shares: the clock, metrics, events, limited clients, bans, the configuration in force.
+//! State shared by the whole process: the clock, metrics, events, limited clients, bans, the configuration in force.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::generation::Generation;
 use crate::{
     abuse::{
         AuditLog, ClientRegistry, UserNaming,
-        bans::{BanTable, MANUAL, Rule},
+        bans::{BanTable, LadderRule, MANUAL},
     },
     admin::ActiveConfig,
     config::model::Config,
@@ -19,7 +19,7 @@ use crate::{
     upstream::DrainTable,
 };
 
-/// What everything in the process shares.
+/// State shared by the whole process.
 pub(super) struct Shared {
     /// The ID of this instance.
     pub(super) instance: String,
@@ -31,12 +31,12 @@ pub(super) struct Shared {
     pub(super) drains: Arc<DrainTable>,
     pub(super) audit: Arc<AuditLog>,
     pub(super) in_force: Arc<ActiveConfig>,
-    /// How many bytes limits and evidence may take, as of the start.
+    /// Memory budgets of limits and evidence, in bytes, at the start.
     pub(super) budgets: MemoryBudgets,
 }
 
 impl Shared {
-    /// The state at startup, with the first configuration in force and the `warnings` about it.
+    /// Creates the state at startup, with the first configuration in force and the `warnings` about it.
     pub(super) fn new(
         generation: &Generation,
         metrics: Arc<Metrics>,
@@ -44,7 +44,7 @@ impl Shared {
         warnings: Vec<String>,
     ) -> Self {
         let config = &*generation.config;
-        // A restarted process gets a new ID: to it, its earlier records belong to another instance.
+        // A restarted process has a new ID, so its earlier records belong to another instance.
         let instance = format!("{:016x}", fastrand::u64(..));
         let clock = SystemClock::new();
         let budgets = MemoryBudgets::new(config.store.memory.max_bytes, config.abuse.memory);
@@ -62,7 +62,7 @@ impl Shared {
     }
 }
 
-/// Says in the log how much memory limits and evidence may take, and of what.
+/// Logs the memory budgets of limits and evidence, and the available memory.
 fn announce_budgets(budgets: &MemoryBudgets) {
     let [limits, evidence] = [budgets.limits, budgets.evidence].map(|bytes| format_bytes(bytes as u64));
     match &budgets.available {
@@ -75,9 +75,9 @@ fn announce_budgets(budgets: &MemoryBudgets) {
 }
 
 fn watch_evidence(registry: &Arc<ClientRegistry>, metrics: &Metrics) {
-    // The registry has the metrics, which must not keep it.
+    // Weak, because the registry has a reference to the metrics.
     let registry = Arc::downgrade(registry);
-    metrics.watch_evidence(move || {
+    metrics.evidence.watch(move || {
         let usage = registry.upgrade().map(|registry| registry.usage());
         usage.map_or_else(EvidenceFacts::default, |usage| EvidenceFacts {
             clients: usage.clients as u64,
@@ -87,7 +87,7 @@ fn watch_evidence(registry: &Arc<ClientRegistry>, metrics: &Metrics) {
     });
 }
 
-/// The registry of limited clients.
+/// Creates the registry of limited clients.
 fn registry(config: &Config, policies: &[Policy], metrics: &Arc<Metrics>, events: &Events) -> ClientRegistry {
     let registry = ClientRegistry::new(policies, config.abuse.retain, Arc::clone(metrics))
         .with_naming(UserNaming::new(&config.abuse))
@@ -97,12 +97,12 @@ fn registry(config: &Config, policies: &[Policy], metrics: &Arc<Metrics>, events
 
 /// The names of bans, in the order of their indexes in records.
 pub(super) fn ban_names(config: &Config) -> Vec<String> {
-    let rules = Rule::from_config(config.bans.iter().map(Arc::as_ref));
+    let rules = LadderRule::from_config(config.bans.iter().map(Arc::as_ref));
     rules.iter().map(|rule| &*rule.name).chain([MANUAL]).map(str::to_owned).collect()
 }
 
-/// An empty ban table and an empty audit log. `instance` is the ID of this instance. `is_shared`: whether changes are sent
-/// to other instances.
+/// Creates an empty ban table and an empty audit log. `instance`: the ID of this instance. `is_shared`: whether changes
+/// are sent to other instances.
 fn open_bans(
     instance: &str,
     clock: &SystemClock,
@@ -115,7 +115,7 @@ fn open_bans(
     let bans = BanTable::new(clock, events.clone(), Arc::clone(&audit), Arc::clone(metrics), is_shared);
     let bans = Arc::new(bans);
     let gauge = Arc::downgrade(&bans);
-    metrics.watch_bans(move || {
+    metrics.active_bans.watch(move || {
         let [enforced, shadow] = gauge.upgrade().map_or([0; 2], |bans| bans.totals());
         BanFacts { enforced, shadow }
     });

@@ -1,8 +1,8 @@
-//! Where limits are kept: in memory only, or in Redis with memory as the fallback.
+//! The stores of limits: memory only, or Redis with memory as the fallback.
 
 use std::{sync::Arc, time::Duration};
 
-use super::{StartError, reload::ReloadHandles, shared::Shared};
+use super::{reload::ReloadHandles, shared::Shared, start_error::StartError};
 use crate::{
     abuse::{self, Archive, Unblock},
     admin::StoreFactsSources,
@@ -10,7 +10,7 @@ use crate::{
     limit::{Clock, GuardShared, GuardedStore, Instances, ShardedStore, SlicedStore, Slices, StoreAdmin},
     peers::{
         Monitor, MonitorConfig,
-        records::{RecordArchive, Scope},
+        records::{RecordArchive, RecordScope},
     },
     store::{
         memory::MemoryStore,
@@ -22,21 +22,21 @@ use crate::{
     },
 };
 
-/// How often the server and its ACL are checked.
+/// Interval of checking the server and its ACL.
 const CHECK_EVERY: Duration = Duration::from_secs(30);
 
 /// Builds the store and the archive for each thread that uses them.
 pub(super) trait StoreFactory: Clone + Send + 'static {
     type Store: StoreAdmin + 'static;
 
-    /// The store of one thread.
+    /// Creates the store of one thread.
     fn store(&self) -> Self::Store;
 
-    /// Reads the records of other instances.
+    /// Creates a reader of other instances' records.
     fn archive(self) -> impl Archive + 'static;
 }
 
-/// The configured store, and what the process keeps of it.
+/// The configured store, and its parts that live as long as the process.
 pub(super) struct Stores<F> {
     pub(super) factory: F,
     pub(super) memory: Arc<MemoryStore>,
@@ -55,8 +55,8 @@ impl Stores<MemoryOnly> {
     }
 }
 
-impl Stores<Arc<SharedStore>> {
-    /// Redis, with `memory` as the fallback. `retain`: how long limited clients stay listed.
+impl Stores<Arc<SharedStoreFactory>> {
+    /// Redis, with `memory` as the fallback. `retain`: time for which limited clients are listed.
     ///
     /// # Errors
     /// A certificate can't be read, or a thread can't be started.
@@ -66,7 +66,7 @@ impl Stores<Arc<SharedStore>> {
         memory: Arc<MemoryStore>,
         shared: &Shared,
     ) -> Result<Self, StartError> {
-        let (store, monitor) = SharedStore::open(redis, retain, &memory, shared)?;
+        let (store, monitor) = SharedStoreFactory::open(redis, retain, &memory, shared)?;
         let reload_handles = Some(store.reload_handles());
         let facts = StoreFactsSources {
             memory: Box::new(memory_facts(&memory)),
@@ -90,11 +90,11 @@ impl StoreFactory for MemoryOnly {
     fn archive(self) -> impl Archive + 'static {}
 }
 
-/// The store in memory.
+/// Creates the store in memory.
 pub(super) fn memory(config: &Config, shared: &Shared) -> Arc<MemoryStore> {
     let (max_keys, max_bytes) = (config.store.memory.max_keys, shared.budgets.limits);
     let store = Arc::new(MemoryStore::with_budget(max_keys, max_bytes, Arc::new(shared.clock.clone())));
-    shared.metrics.watch_memory(memory_facts(&store));
+    shared.metrics.memory.watch(memory_facts(&store));
     store
 }
 
@@ -113,19 +113,19 @@ fn memory_facts(store: &Arc<MemoryStore>) -> impl Fn() -> MemoryFacts + Send + S
     }
 }
 
-/// The store that instances share, from which each thread gets its own connection.
-pub(super) struct SharedStore {
+/// The store that instances share. Each thread has its own connection.
+pub(super) struct SharedStoreFactory {
     topology: Arc<Topology>,
     config: Redis,
-    scope: Scope,
+    scope: RecordScope,
     memory: Arc<MemoryStore>,
     guard: GuardShared,
     slices: Arc<Slices>,
     metrics: Arc<Metrics>,
 }
 
-impl SharedStore {
-    /// Starts the monitor of Redis, whether the server can be reached or not. `retain`: how long limited clients stay
+impl SharedStoreFactory {
+    /// Starts the monitor of Redis, even if the server is unreachable. `retain`: time for which limited clients are
     /// listed.
     ///
     /// # Errors
@@ -139,7 +139,7 @@ impl SharedStore {
         let topology = Topology::open(config)?;
         let guard = GuardShared { instances: Arc::new(Instances::default()), clock: shared.clock.clone() };
         let instance = shared.instance.clone();
-        let scope = Scope::new(&config.key_prefix(), &instance, retain);
+        let scope = RecordScope::new(&config.key_prefix(), &instance, retain);
         let monitor = Monitor::spawn(MonitorConfig {
             topology: Arc::clone(&topology),
             redis: config.clone(),
@@ -162,7 +162,8 @@ impl SharedStore {
         let (config, memory, metrics) = (config.clone(), Arc::clone(memory), Arc::clone(&shared.metrics));
         let slices = Arc::new(Slices::new(Arc::clone(&guard.instances)));
         let store = Self { topology, config, scope, memory, guard, slices, metrics };
-        store.metrics.watch_store(store.facts(&monitor));
+        let facts = store.facts(&monitor);
+        store.metrics.store.watch(move || Some(facts()));
         Ok((store, monitor))
     }
 
@@ -176,7 +177,7 @@ impl SharedStore {
     }
 }
 
-impl StoreFactory for Arc<SharedStore> {
+impl StoreFactory for Arc<SharedStoreFactory> {
     type Store = ShardedStore<GuardedStore<SlicedStore<RedisStore>, Arc<MemoryStore>>>;
 
     fn store(&self) -> Self::Store {
@@ -189,7 +190,7 @@ impl StoreFactory for Arc<SharedStore> {
 
     fn archive(self) -> impl Archive + 'static {
         let topology = Arc::clone(&self.topology);
-        // To connect, to be greeted, and up to three questions.
+        // Connecting, the handshake, and up to three commands.
         let patience = self.config.time_for(5).max(Duration::from_millis(500));
         RecordArchive::new(self.scope.clone(), patience, async move |key: &str| topology.connect(key).await)
     }
@@ -203,7 +204,7 @@ fn on_unblocked(memory: &Arc<MemoryStore>, shared: &Shared) -> Box<dyn Fn(&str) 
     Box::new(move |identifier| {
         memory.reset_now(in_force.snapshot().policies(), identifier);
         if let Some(address) = abuse::from_identifier(identifier) {
-            // Who has unblocked it is read where instances share their records.
+            // The operator's name is in the shared records.
             let now = clock.now();
             registry.unblock(address, Unblock { time: now, by: String::new() }, now);
             events.publish(|| Event::Unblocked { address: abuse::shown(address).to_string() });

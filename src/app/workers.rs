@@ -1,4 +1,4 @@
-//! The workers. Each is a thread with its own sockets and runtime.
+//! The workers: threads with their own sockets and runtimes.
 
 use std::{io, num::NonZeroUsize, sync::Arc, thread, time::Duration};
 
@@ -18,20 +18,20 @@ use crate::{
     proxy::{self, WorkerParts},
 };
 
-/// How long workers may take to apply a new configuration. They do so between two tasks, and no request delays them.
+/// Maximum time for workers to apply a new configuration. They do so between two tasks, and no request delays them.
 const HANDOVER: Duration = Duration::from_secs(5);
 
-/// How many workers the configuration asks for.
+/// The configured number of workers.
 pub(super) fn count(workers: model::Workers) -> usize {
     match workers {
-        // This respects affinity and cgroup quotas.
+        // Respects affinity and cgroup quotas.
         model::Workers::Auto => thread::available_parallelism().map_or(1, NonZeroUsize::get),
         model::Workers::Count(count) => count,
     }
 }
 
 /// All workers.
-pub(super) struct Workers {
+pub(super) struct WorkerThreads {
     /// The client connections of all workers.
     connections: Arc<ConnectionTable>,
     liveness: LivenessMonitor,
@@ -42,12 +42,12 @@ pub(super) struct Workers {
     updates: Vec<mpsc::UnboundedSender<WorkerUpdate>>,
 }
 
-impl Workers {
-    /// Starts a worker for each of the evictions. Each listener has its place in the configuration. `parts` builds what
-    /// the worker with this index needs.
+impl WorkerThreads {
+    /// Starts a worker for each of the evictions. Each listener has its index in the configuration. `parts` builds the
+    /// parts of the worker with this index.
     ///
     /// # Errors
-    /// A thread or a runtime can't be started, or no descriptor is left.
+    /// A thread or a runtime can't be started, or there are too many open files.
     pub(super) fn start<S: StoreAdmin + 'static>(
         listeners: Vec<(usize, BoundListener)>,
         tls: &TlsContexts,
@@ -84,12 +84,12 @@ impl Workers {
         self.connections.open()
     }
 
-    /// Open connections stay open, even if there are more.
+    /// Open connections are kept, even if the limits are lower.
     pub(super) fn set_connection_limits(&self, limits: &model::ClientLimits) {
         self.connections.set_limits(limits);
     }
 
-    /// Whether every worker has made progress since this was last true.
+    /// Whether every worker has made progress since this last returned true.
     pub(super) fn all_alive(&mut self) -> bool {
         self.liveness.all_alive()
     }
@@ -119,7 +119,7 @@ impl Workers {
     }
 }
 
-/// The sockets of each worker, of all listeners.
+/// The sockets of each worker, for all listeners.
 fn sockets_by_worker(
     listeners: Vec<(usize, BoundListener)>,
     workers: usize,
@@ -133,7 +133,7 @@ fn sockets_by_worker(
     Ok(all)
 }
 
-/// The sockets of a worker, and what it shares with the others.
+/// The sockets of a worker, and its references to shared state.
 struct ListenerContext {
     sockets: Vec<ListeningSocket>,
     tls: TlsContexts,
@@ -142,7 +142,7 @@ struct ListenerContext {
     liveness: WorkerLiveness,
 }
 
-/// Starts the thread of a worker, and waits until its runtime has started. The thread drops `working` when it ends.
+/// Starts the thread of a worker and waits for its runtime. The thread drops `working` when it ends.
 fn spawn<S: StoreAdmin + 'static>(
     parts: WorkerParts<S>,
     updates: mpsc::UnboundedReceiver<WorkerUpdate>,

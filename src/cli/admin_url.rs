@@ -1,4 +1,4 @@
-//! Where the admin port is: `--admin`.
+//! The address of the admin port: `--admin`.
 
 use std::{
     fmt,
@@ -8,9 +8,9 @@ use std::{
 
 use http::uri::Authority;
 
-/// The admin port's by default, and where `--admin` names a host alone.
+/// The default port of the admin port, also if `--admin` is only a host.
 const DEFAULT_PORT: u16 = 9900;
-/// Of a URL without one.
+/// The port of a URL without one.
 const HTTP_PORT: u16 = 80;
 
 /// An HTTP URL without a path. Read from `127.0.0.1:9900`, `http://127.0.0.1:9900`, `localhost`, `:9900` or `::1`.
@@ -22,7 +22,7 @@ pub(super) struct AdminUrl {
 }
 
 impl AdminUrl {
-    /// What to connect to.
+    /// The host and port to connect to.
     pub(super) fn host_and_port(&self) -> (&str, u16) {
         (self.host.trim_start_matches('[').trim_end_matches(']'), self.port)
     }
@@ -78,14 +78,14 @@ impl FromStr for AdminUrl {
         if host.starts_with('[') && host.trim_matches(['[', ']']).parse::<Ipv6Addr>().is_err() {
             return Err(FORM);
         }
-        // Digits alone are a port, or an address in a form that nobody means.
+        // Digits alone are probably a port, and not an address in decimal form.
         if host.is_empty()
             || authority.as_str().contains('@')
             || host.bytes().all(|byte| byte.is_ascii_digit())
         {
             return Err(FORM);
         }
-        // Behind the host there is nothing but a port.
+        // Only a port may follow the host.
         let port = match authority.as_str().get(host.len()..).unwrap_or_default() {
             "" => default_port,
             rest => rest

@@ -28,7 +28,7 @@ pub(super) struct Args {
     pub options: Options,
 }
 
-/// Asks the admin port and prints its answer.
+/// Sends the request and prints the response.
 pub(super) fn run(args: &Args) -> ExitCode {
     client::print_result(output(args))
 }
@@ -59,7 +59,7 @@ fn list(audit: &Audit) -> String {
 #[cfg(test)]
 mod tests {
     use super::{super::client::testing::options, *};
-    use crate::{abuse::bans::Key, admin::testing::Harness};
+    use crate::{abuse::bans::BannedKey, admin::testing::Harness};
 
     const JSON: &str = "content-type: application/json\r\n";
 
@@ -73,7 +73,7 @@ mod tests {
         assert_eq!(output(&args(None, None)).unwrap(), "Nothing was changed.\n");
         for key in ["ip:203.0.113.7", "user:acme"] {
             harness.bans.ban(
-                Key::from_canonical(key).unwrap(),
+                BannedKey::from_canonical(key).unwrap(),
                 60_000_000,
                 "abuse".into(),
                 "operator".into(),
@@ -83,7 +83,7 @@ mod tests {
         let all = output(&args(None, None)).unwrap();
         let rows: Vec<&str> = all.lines().collect();
         assert!(rows[0].starts_with("TIME (UTC)") && rows.len() == 3, "{all}");
-        // By the clock of the test both are of the same instant, so that either may come first.
+        // Both have the same time by the test's clock, so either may be first.
         let keys = ["ip:203.0.113.7", "user:acme"];
         let of = |page: &str| keys.into_iter().filter(|key| page.contains(key)).collect::<Vec<_>>();
         assert_eq!(of(&all), keys, "{all}");

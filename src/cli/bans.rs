@@ -1,4 +1,4 @@
-//! `tollgate bans`: the bans that hold.
+//! `tollgate bans`: the active bans.
 
 use std::process::ExitCode;
 
@@ -32,7 +32,7 @@ pub(super) struct Args {
     pub options: Options,
 }
 
-/// Asks the admin port and prints its answer. The exit code is 1 where there is none.
+/// Sends the request and prints the response.
 pub(super) fn run(args: &Args) -> ExitCode {
     client::print_result(output(args, Timestamp::now()))
 }
@@ -56,7 +56,7 @@ fn list(bans: &Bans, now: Timestamp) -> String {
     text
 }
 
-/// Bans as a table.
+/// A table of bans.
 pub(super) fn table_of(bans: &[Ban], now: Timestamp) -> String {
     let row = |ban: &Ban| {
         let in_a_row = if ban.level == 0 { "-".to_owned() } else { ban.level.to_string() };
@@ -78,7 +78,7 @@ pub(super) fn table_of(bans: &[Ban], now: Timestamp) -> String {
 mod tests {
     use super::{super::client::testing::options, *};
     use crate::{
-        abuse::bans::Key,
+        abuse::bans::BannedKey,
         admin::testing::{Harness, NOW},
     };
 
@@ -94,7 +94,7 @@ mod tests {
         for (key, minutes) in [("ip:203.0.113.7", 90), ("user:acme", 5)] {
             let lasts = minutes * 60_000_000;
             harness.bans.ban(
-                Key::from_canonical(key).unwrap(),
+                BannedKey::from_canonical(key).unwrap(),
                 lasts,
                 "abuse".into(),
                 "operator at 127.0.0.1".into(),

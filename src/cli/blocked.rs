@@ -15,7 +15,7 @@ use super::{
 };
 use crate::admin::dto::{Blocked, BlockedAddress, Evidence, Record, RecordedUser, Unblock};
 
-/// As the API names them.
+/// The orders, as named by the API.
 const SORTS: [&str; 5] = ["last", "first", "denied", "users", "address"];
 
 /// List limited addresses, or show which users were behind one
@@ -51,17 +51,17 @@ pub(super) struct Args {
 }
 
 impl Args {
-    /// About one address, or all.
+    /// For one address, or for all.
     pub(super) fn new(ip: Option<String>, options: Options) -> Self {
         Self { ip, policy: None, prefix: None, sort: None, limit: None, cursor: None, options }
     }
 }
 
-/// How many denials of an address the admin port has recorded so far.
+/// The number of recorded denials of an address.
 pub(super) fn denial_count(ip: IpAddr, options: &Options) -> u64 {
     let mut denied = 0;
     let target = format!("/v1/blocked/{ip}");
-    // An address that is not listed is an error there: nothing was denied.
+    // An unlisted address is an error of the API: nothing was denied.
     let _result = client::request(options, Method::GET, &target, |evidence: &Evidence| {
         denied = evidence.address.denied;
         String::new()
@@ -69,7 +69,7 @@ pub(super) fn denial_count(ip: IpAddr, options: &Options) -> u64 {
     denied
 }
 
-/// Asks the admin port and prints its answer. The exit code is 1 where there is none.
+/// Sends the request and prints the response.
 pub(super) fn run(args: &Args) -> ExitCode {
     client::print_result(output(args, Timestamp::now()))
 }
@@ -166,7 +166,7 @@ fn page(evidence: &Evidence, now: Timestamp) -> String {
     text
 }
 
-/// With a column for bans where a user is banned.
+/// Has a column for bans only if a user is banned.
 fn users_table(users: &[RecordedUser], now: Timestamp) -> String {
     let cells =
         |user: &RecordedUser| [user.user.clone().unwrap_or_else(|| "-".to_owned()), user.records.to_string()];
@@ -187,7 +187,7 @@ fn unblock_line(unblocked: &Unblock) -> String {
     format!("{} UTC{by}", moment(&unblocked.time))
 }
 
-/// Each kind of request once: its newest record, and how many there are. Newest first, as they come.
+/// Groups records by kind of request: the newest record of each and their number, newest first.
 fn group_alike(records: &[Record]) -> Vec<(&Record, usize)> {
     let kind = |record: &Record| {
         (record.user.clone(), record.method.clone(), record.path.clone(), record.policy.clone())

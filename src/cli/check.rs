@@ -1,4 +1,4 @@
-//! `tollgate check FILE`: checks a configuration with the loader itself, without starting anything.
+//! `tollgate check FILE`: loads a configuration without starting anything.
 
 use std::{
     io::{Write, stdout},
@@ -6,7 +6,12 @@ use std::{
     process::ExitCode,
 };
 
-use super::{config_file::ConfigFile, format::count, print_error, report_config_errors, terminal::printable};
+use super::{
+    config_file::ConfigFile,
+    failure::{print_error, report_config_errors},
+    format::count,
+    terminal::printable,
+};
 use crate::config::{
     self, Purpose,
     model::{Config, Route, is_numbered_name},
@@ -23,7 +28,7 @@ pub(super) struct Args {
     config: ConfigFile,
 }
 
-/// What there is to say of routes that are told apart by a number alone; said once, however many there are.
+/// A hint for routes whose generated names differ only by a number; printed once.
 fn naming_hint(config: &Config) -> String {
     let is_numbered = |route: &&Route| is_numbered_name(&route.name, &route.shown_path());
     let mut numbered = config.routes.iter().filter(is_numbered);
@@ -51,7 +56,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
     match loaded {
         Ok((config, warnings)) => {
             print_error(&warnings);
-            // If stdout is closed, nobody reads it.
+            // A closed stdout is ignored.
             let _ = write!(
                 stdout(),
                 "{}: valid ({}, {}, {})\n{}",

@@ -20,25 +20,24 @@ use serde::{Serialize, de::DeserializeOwned};
 use tokio::{net::TcpStream, runtime, time};
 
 use super::{
-    WRONG_ARGUMENTS,
     admin_url::AdminUrl,
-    print_error,
+    failure::{WRONG_ARGUMENTS, print_error},
     terminal::{printable, printable_json},
 };
 use crate::admin::dto::{ConfigurationError, ProblemDetails};
 
-/// For an answer, from the connection on.
+/// Maximum time for connecting and for the response.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// No answer of the admin port is longer.
+/// Maximum size of a response in bytes.
 const MAX_BODY: usize = 64 << 20;
 /// All but the unreserved characters (RFC 3986, 2.3).
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Of a command that asks the admin port, below its options.
+/// The exit codes of commands that use the admin port, for their help.
 pub(super) const EXIT_CODES: &str =
     "Exit code: 0 on success, 1 if the admin port cannot be reached or refuses, 2 if an argument is wrong.";
 
-/// The entries of a page of a list.
+/// The valid range of `limit`: entries per page of a list.
 pub(super) fn page_size() -> RangedI64ValueParser<u16> {
     clap::value_parser!(u16).range(1..=1_000)
 }
@@ -63,7 +62,7 @@ pub(super) struct Options {
     pub json: bool,
 }
 
-/// Why there is no answer, in one line.
+/// Why a request failed, in one line.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AdminError {
     #[error("the token contains characters that are not allowed in a header")]
@@ -83,15 +82,15 @@ pub(super) enum AdminError {
     Unauthorized(AdminUrl),
     #[error("the admin port at {0} rejects the token from --token or TOLLGATE_ADMIN_TOKEN")]
     WrongToken(AdminUrl),
-    /// It was asked for what it does not understand.
+    /// The admin port rejected an argument.
     #[error("{0}")]
     WrongArgument(String),
     #[error("{0}")]
     Refused(String),
-    /// It may do so later.
+    /// It may work later.
     #[error("{0}")]
     Unavailable(String),
-    /// The configuration to be read has errors. `problem`: the answer's body, in JSON.
+    /// The configuration to be read has errors. `problem`: the response body, in JSON.
     #[error("the configuration has errors")]
     Misconfigured { errors: Vec<ConfigurationError>, problem: String },
     #[error("{admin} is not Tollgate's admin port: {reason}")]
@@ -109,7 +108,7 @@ impl AdminError {
     }
 }
 
-/// What there is to say of a change that the other instances have not been sent yet.
+/// A note about a change that was not sent to the other instances yet.
 pub(super) fn unshared(is_shared: bool) -> &'static str {
     match is_shared {
         true => "",
@@ -117,7 +116,7 @@ pub(super) fn unshared(is_shared: bool) -> &'static str {
     }
 }
 
-/// Sends a request for `target`, and returns the answer as `show` formats it, or as it came with `--json`.
+/// Sends a request for `target` and returns the response as formatted by `show`, or unchanged with `--json`.
 pub(super) fn request<T: DeserializeOwned>(
     options: &Options,
     method: Method,
@@ -148,13 +147,13 @@ fn send_and_show<T: DeserializeOwned>(
 ) -> Result<String, AdminError> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     let body = runtime.block_on(with_timeout(options, TIMEOUT, async {
-        let mut connection = Connection::open(options).await?;
+        let mut connection = AdminConnection::open(options).await?;
         connection.send(method, target, body).await
     }))?;
     let unexpected = |reason: &dyn ToString| unexpected(&options.admin, reason);
-    // What is no answer of Tollgate's is none as JSON either.
+    // Parsed with `--json`, too: another server's response is an error.
     let text =
-        serde_json::from_slice(&body).map(|answer| show(&answer)).map_err(|error| unexpected(&error))?;
+        serde_json::from_slice(&body).map(|response| show(&response)).map_err(|error| unexpected(&error))?;
     if options.json {
         let json = std::str::from_utf8(&body).map_err(|error| unexpected(&error))?;
         return Ok(printable_json(json.trim_end()) + "\n");
@@ -162,12 +161,12 @@ fn send_and_show<T: DeserializeOwned>(
     Ok(text)
 }
 
-/// Prints the text or the error, and returns the exit code.
+/// Prints the text or the error and returns the exit code.
 pub(super) fn print_result(result: Result<String, AdminError>) -> ExitCode {
     match result {
         Ok(text) => match stdout().lock().write_all(text.as_bytes()) {
             Ok(()) => ExitCode::SUCCESS,
-            // The reader has closed the pipe (`| head`).
+            // The reader closed the pipe (`| head`).
             Err(_) => ExitCode::FAILURE,
         },
         Err(failure) => {
@@ -177,12 +176,12 @@ pub(super) fn print_result(result: Result<String, AdminError>) -> ExitCode {
     }
 }
 
-/// `text` as a path segment or a query value.
+/// Encodes a path segment or a query value.
 pub(super) fn percent_encoded(text: &str) -> String {
     utf8_percent_encode(text, RESERVED).to_string()
 }
 
-/// `path` with those of the parameters that have a value.
+/// Appends the parameters that have a value to `path`.
 pub(super) fn with_query(path: &str, parameters: &[(&str, Option<&str>)]) -> String {
     let given = parameters
         .iter()
@@ -197,7 +196,7 @@ fn unexpected(admin: &AdminUrl, reason: &dyn ToString) -> AdminError {
     AdminError::NotTollgate { admin: admin.clone(), reason: reason.to_string() }
 }
 
-/// The result of `request`, or an error after `within`.
+/// Awaits `request`; an error after `within`.
 pub(super) async fn with_timeout<T>(
     options: &Options,
     within: Duration,
@@ -207,18 +206,18 @@ pub(super) async fn with_timeout<T>(
     time::timeout(within, request).await.map_err(late)?
 }
 
-/// A connection to the admin port, for one request after another.
+/// A connection to the admin port, for one request at a time.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct AdminConnection {
     admin: AdminUrl,
     authorization: Option<HeaderValue>,
     sender: http1::SendRequest<Full<Bytes>>,
 }
 
-impl Connection {
+impl AdminConnection {
     pub(super) async fn open(options: &Options) -> Result<Self, AdminError> {
         let admin = options.admin.clone();
-        // A token that is read from a file often ends with a line break.
+        // A token read from a file often ends with a line break.
         let token = options.token.as_deref().map(str::trim).filter(|token| !token.is_empty());
         let bearer = token.map(|token| HeaderValue::try_from(format!("Bearer {token}")));
         let authorization = bearer.transpose().map_err(|_| AdminError::Token)?;
@@ -228,50 +227,50 @@ impl Connection {
         let (sender, connection) = http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| AdminError::Broken { admin: admin.clone(), reason: error.to_string() })?;
-        // Ends with the runtime or the sender. Its errors show in the answer.
+        // Ends with the runtime or the sender. Its errors show in the response.
         tokio::spawn(connection);
         Ok(Self { admin, authorization, sender })
     }
 
-    /// Sends a request and parses the answer.
+    /// Sends a request and parses the response.
     pub(super) async fn request<T: DeserializeOwned>(
         &mut self,
         method: Method,
         target: &str,
         body: Bytes,
     ) -> Result<T, AdminError> {
-        let answer = self.send(method, target, body).await?;
-        self.parse(&answer)
+        let response = self.send(method, target, body).await?;
+        self.parse(&response)
     }
 
-    /// Parses an answer.
-    pub(super) fn parse<T: DeserializeOwned>(&self, answer: &[u8]) -> Result<T, AdminError> {
-        serde_json::from_slice(answer).map_err(|error| unexpected(&self.admin, &error))
+    /// Parses a response body.
+    pub(super) fn parse<T: DeserializeOwned>(&self, response: &[u8]) -> Result<T, AdminError> {
+        serde_json::from_slice(response).map_err(|error| unexpected(&self.admin, &error))
     }
 
-    /// Sends a request and returns the answer's body, if its status is a success.
+    /// Sends a request and returns the response body, if its status is a success.
     pub(super) async fn send(
         &mut self,
         method: Method,
         target: &str,
         body: Bytes,
     ) -> Result<Bytes, AdminError> {
-        let answer = self.answer(method, target, body).await?;
-        self.collect(answer.into_body()).await
+        let response = self.response(method, target, body).await?;
+        self.collect(response.into_body()).await
     }
 
-    /// Asks for the events, which come as they happen.
+    /// Requests the stream of events.
     pub(super) async fn events(&mut self) -> Result<Incoming, AdminError> {
-        let answer = self.answer(Method::GET, "/v1/events", Bytes::new()).await?;
-        let kind = answer.headers().get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+        let response = self.response(Method::GET, "/v1/events", Bytes::new()).await?;
+        let kind = response.headers().get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
         match kind.starts_with(b"text/event-stream") {
-            true => Ok(answer.into_body()),
+            true => Ok(response.into_body()),
             false => Err(unexpected(&self.admin, &"it sends no events")),
         }
     }
 
-    /// Sends a request and returns the answer, if its status is a success.
-    async fn answer(
+    /// Sends a request and returns the response, if its status is a success.
+    async fn response(
         &mut self,
         method: Method,
         target: &str,
@@ -298,7 +297,7 @@ impl Connection {
         Ok(body.map_err(|error| self.broken(&error))?.to_bytes())
     }
 
-    /// What an answer that is no success says.
+    /// The error in a response that is not a success.
     async fn failure(&self, response: Response<Incoming>) -> AdminError {
         let status = response.status();
         match status {

@@ -1,4 +1,4 @@
-//! `tollgate completions SHELL`: what a shell needs to complete command lines.
+//! `tollgate completions SHELL`: the completion script of a shell.
 
 use std::{
     io::{Write, stdout},
@@ -19,7 +19,7 @@ pub(super) struct Args {
     pub shell: Shell,
 }
 
-/// Prints it. The exit code is 1 if it can't be written.
+/// Prints the script. The exit code is 1 if it can't be written.
 pub(super) fn run(args: &Args, mut command: clap::Command) -> ExitCode {
     let (name, mut script) = (command.get_name().to_owned(), Vec::new());
     generate(args.shell, &mut command, name, &mut script);

@@ -1,4 +1,4 @@
-//! Which configuration a command reads.
+//! The configuration file that a command reads.
 
 use std::{
     path::{Path, PathBuf},
@@ -7,7 +7,7 @@ use std::{
 
 use clap::ValueHint;
 
-use super::{WRONG_ARGUMENTS, print_error};
+use super::failure::{WRONG_ARGUMENTS, print_error};
 
 /// A file, which is given by itself or by an option.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -26,10 +26,10 @@ impl ConfigFile {
         Self { file: None, config }
     }
 
-    /// Its path.
+    /// The path; `proxy.yaml` by default.
     ///
     /// # Errors
-    /// Two files are given, which was reported.
+    /// Two different files are given; this was printed.
     pub(super) fn path(&self) -> Result<&Path, ExitCode> {
         match (self.file.as_deref(), self.config.as_deref()) {
             (Some(file), Some(config)) if file != config => {

@@ -31,7 +31,7 @@ pub(super) struct Args {
     pub options: Options,
 }
 
-/// Asks the admin port and prints its answer. The exit code is 1 if there is none.
+/// Sends the request and prints the response.
 pub(super) fn run(args: &Args) -> ExitCode {
     client::print_result(output(args))
 }

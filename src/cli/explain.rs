@@ -1,4 +1,4 @@
-//! `tollgate explain URL`: what would become of a request.
+//! `tollgate explain URL`: explains the decision on a request.
 
 use std::{collections::BTreeMap, fs, process::ExitCode};
 
@@ -6,8 +6,8 @@ use clap::ValueHint;
 use http::Method;
 
 use super::{
-    WRONG_ARGUMENTS,
     client::{self, AdminError, Options},
+    failure::WRONG_ARGUMENTS,
     format::wait,
     terminal::{has_colours, moment, printable, table},
 };
@@ -43,7 +43,7 @@ pub(super) struct Args {
     pub options: Options,
 }
 
-/// As curl takes them: what stands behind the first colon, without the spaces around it.
+/// Parses a header as curl does: the value follows the first colon, without surrounding spaces.
 fn header(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once(':').ok_or("write it as NAME: VALUE")?;
     match name.trim() {
@@ -52,7 +52,7 @@ fn header(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// The certificates of a file in PEM. A private key that is in it as well is not sent anywhere.
+/// Reads the certificates of a PEM file. A private key in it is not sent.
 fn certificates(file: &str) -> Result<String, String> {
     let text = fs::read_to_string(file).map_err(|error| error.to_string())?;
     let sections = text.split_inclusive("-----END CERTIFICATE-----");
@@ -61,8 +61,8 @@ fn certificates(file: &str) -> Result<String, String> {
     if found.is_empty() { Err("it has no certificate in PEM".to_owned()) } else { Ok(found.join("\n")) }
 }
 
-/// Asks the admin port and prints its answer. The exit code says whether the request would be allowed; without an answer,
-/// it is as for wrong arguments.
+/// Sends the request and prints the response. The exit code says whether the request would be allowed; without a
+/// response it is that of wrong arguments.
 pub(super) fn run(args: &Args) -> ExitCode {
     match output(args, has_colours()) {
         Ok((text, true)) => client::print_result(Ok(text)),
@@ -77,7 +77,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
     }
 }
 
-/// What there is to print, and whether the request would be allowed.
+/// The output, and whether the request would be allowed.
 fn output(args: &Args, colour: bool) -> Result<(String, bool), AdminError> {
     let mut headers: BTreeMap<String, HeaderValues> = BTreeMap::new();
     for (name, value) in &args.headers {
@@ -217,7 +217,7 @@ fn row(check: &ExplainedCheck) -> [String; 10] {
     ]
 }
 
-/// Green where the request passes, red where it does not.
+/// Green if the request is allowed, otherwise red.
 fn colored(verdict: &str, colour: bool) -> String {
     let code = if verdict == "allowed" { 32 } else { 31 };
     let verdict = printable(verdict);

@@ -5,7 +5,7 @@ use std::{
     process::ExitCode,
 };
 
-use super::{WRONG_ARGUMENTS, print_error};
+use super::failure::{WRONG_ARGUMENTS, print_error};
 use crate::config::settings;
 
 /// Print what a setting is, with its type, default and an example
@@ -20,7 +20,7 @@ pub(super) struct Args {
     name: String,
 }
 
-/// Prints it. The exit code is 2 if there is none.
+/// Prints the entry. The exit code is 2 if there is none.
 pub(super) fn run(args: &Args) -> ExitCode {
     match settings::explain(&args.name) {
         Ok(text) => match stdout().lock().write_all(text.as_bytes()) {

@@ -1,9 +1,9 @@
-//! Figures that are read at a glance.
+//! Short formats of numbers.
 
 use super::terminal::span;
 use crate::telemetry::time;
 
-/// Per second: `0`, `0.25`, `12.5`, `1250`; `-` where it is not known.
+/// A rate per second: `0`, `0.25`, `12.5`, `1250`; `-` if unknown.
 pub(super) fn rate(rate: Option<f64>) -> String {
     match rate {
         None => "-".to_owned(),
@@ -14,7 +14,7 @@ pub(super) fn rate(rate: Option<f64>) -> String {
     }
 }
 
-/// Seconds: `0.4ms`, `12ms`, `1.2s`; `-` where there is none.
+/// Formats seconds: `0.4ms`, `12ms`, `1.2s`; `-` for `None`.
 pub(super) fn latency(seconds: Option<f64>) -> String {
     match seconds {
         None => "-".to_owned(),
@@ -24,7 +24,7 @@ pub(super) fn latency(seconds: Option<f64>) -> String {
     }
 }
 
-/// How long to wait, as the admin port writes it, in two units and rounded up: `1m 5s`; less than a second as it is.
+/// Formats the admin port's duration of a wait in two units, rounded up: `1m 5s`. Less than a second is kept as it is.
 pub(super) fn wait(text: &str) -> String {
     match time::parse_duration(text) {
         Some(micros @ 1_000_000..) => span((micros - 1) / 1_000_000 + 1),
@@ -32,7 +32,7 @@ pub(super) fn wait(text: &str) -> String {
     }
 }
 
-/// A duration as the admin port writes it, in two units: `3h 0m`.
+/// Formats the admin port's duration in two units: `3h 0m`.
 pub(super) fn uptime(text: &str) -> String {
     time::parse_duration(text).map_or_else(|| text.to_owned(), |micros| span(micros / 1_000_000))
 }

@@ -1,4 +1,4 @@
-//! `tollgate limits KEY`: how much of the limits of a key is used.
+//! `tollgate limits KEY`: the usage of a key's limits.
 
 use std::process::ExitCode;
 
@@ -28,7 +28,7 @@ pub(super) struct Args {
     pub options: Options,
 }
 
-/// Asks the admin port and prints its answer.
+/// Sends the request and prints the response.
 pub(super) fn run(args: &Args) -> ExitCode {
     client::print_result(output(args))
 }
@@ -49,7 +49,7 @@ fn list(key: &str, limits: &Limits) -> String {
     usage_table(&limits.limits)
 }
 
-/// How limits stand, a row each.
+/// The usage of limits, one row each.
 pub(super) fn usage_table(limits: &[LimitUsage]) -> String {
     let rows = limits.iter().map(|limit| {
         let [used, of, remaining] = [limit.used, limit.limit, limit.remaining].map(|n| n.to_string());
@@ -65,7 +65,7 @@ fn reset(key: &str, limits: &ResetLimits) -> String {
     format!("These limits were reset, on every instance:\n\n{}", cleared_table(&limits.cleared))
 }
 
-/// The limits that were cleared, a row each.
+/// The cleared limits, one row each.
 pub(super) fn cleared_table(cleared: &[ClearedLimit]) -> String {
     table(["POLICY", "KEY"], cleared.iter().map(|limit| [limit.policy.clone(), limit.key.clone()]))
 }

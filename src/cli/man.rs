@@ -1,4 +1,4 @@
-//! `tollgate man [DIRECTORY]`: the pages of the manual.
+//! `tollgate man [DIRECTORY]`: the man pages.
 
 use std::{
     fs, io,
@@ -13,7 +13,7 @@ use clap_mangen::{
     roff::{Roff, roman},
 };
 
-use super::print_error;
+use super::failure::print_error;
 
 /// Write the man pages, one per command
 #[derive(Debug, Clone, clap::Args)]
@@ -27,7 +27,7 @@ pub(super) struct Args {
     pub directory: Option<PathBuf>,
 }
 
-/// Writes them. The exit code is 1 if they can't be written.
+/// Writes the pages. The exit code is 1 if they can't be written.
 pub(super) fn run(args: &Args, command: Command) -> ExitCode {
     match write(args, command) {
         Ok(()) => ExitCode::SUCCESS,
@@ -50,15 +50,14 @@ fn write(args: &Args, command: Command) -> io::Result<()> {
     }
 }
 
-/// Writes the page of the command, and those of its subcommands.
+/// Writes the pages of a command and its subcommands.
 fn write_pages(command: &Command, directory: &Path) -> io::Result<()> {
     let (name, text) = page(command)?;
     fs::write(directory.join(name), text)?;
     command.get_subcommands().try_for_each(|subcommand| write_pages(subcommand, directory))
 }
 
-/// A page and its file's name. What stands below the options in the help has sections of its own, as readers of man-pages(7)
-/// look for them.
+/// The name and text of a page. The text below the options in the help becomes sections, as usual in man-pages(7).
 fn page(command: &Command) -> io::Result<(String, Vec<u8>)> {
     let man = Man::new(command.clone().after_help(Resettable::Reset));
     let mut text = Vec::new();

@@ -1,4 +1,4 @@
-//! `tollgate policies`: the policies in force, and what they decided.
+//! `tollgate policies`: the policies in force and their decisions.
 
 use std::process::ExitCode;
 
@@ -18,7 +18,7 @@ pub(super) struct Args {
     pub options: Options,
 }
 
-/// Asks the admin port and prints its answer.
+/// Sends the request and prints the response.
 pub(super) fn run(args: &Args) -> ExitCode {
     client::print_result(client::request(&args.options, Method::GET, "/v1/policies", list))
 }

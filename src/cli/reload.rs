@@ -1,4 +1,4 @@
-//! `tollgate reload`: has a running Tollgate read its configuration again.
+//! `tollgate reload`: makes a running Tollgate reload its configuration.
 
 use std::{
     io::{Write, stdout},
@@ -8,9 +8,8 @@ use std::{
 use http::Method;
 
 use super::{
-    CONFIG_ERROR,
     client::{self, AdminError, Options},
-    print_error,
+    failure::{CONFIG_ERROR, print_error},
     terminal::{printable, printable_json, printable_lines},
 };
 use crate::admin::dto::{ConfigurationError, Reloaded};
@@ -26,11 +25,11 @@ pub(super) struct Args {
     pub options: Options,
 }
 
-/// Above the settings that a reload can't change.
+/// The heading of settings that a reload can't change.
 const AFTER_RESTART: &str = "Takes effect after a restart, or after SIGUSR2 (docs/upgrade.md)";
 
-/// Asks the admin port and prints what has changed. The exit code is 78 if the configuration has errors, which are printed
-/// as `tollgate check` does, and 1 if there is no answer.
+/// Sends the request and prints the changes. The exit code is 78 if the configuration has errors, which are printed as
+/// by `tollgate check`, and 1 without a response.
 pub(super) fn run(args: &Args) -> ExitCode {
     match client::request(&args.options, Method::POST, "/v1/reload", describe) {
         Err(AdminError::Misconfigured { errors, problem }) => report_errors(&args.options, &errors, &problem),
@@ -57,7 +56,7 @@ fn bullet_list(lines: &[String]) -> String {
 
 fn report_errors(options: &Options, errors: &[ConfigurationError], problem: &str) -> ExitCode {
     if options.json {
-        // If stdout is closed, nobody reads it.
+        // A closed stdout is ignored.
         let _ = writeln!(stdout(), "{}", printable_json(problem.trim_end()));
     } else {
         let all: Vec<_> = errors.iter().map(|error| printable_lines(error.text.trim_end())).collect();

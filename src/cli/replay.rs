@@ -11,13 +11,13 @@ use clap::ValueHint;
 use tokio::runtime;
 
 use super::{
+    failure::{print_error, report_config_errors},
     format::count,
-    print_error, report_config_errors,
     terminal::{moment, printable, printable_json, table},
 };
 use crate::{
     config::{self, Config, Purpose},
-    replay::{LimitedKey, Log, LogReader, PolicyReport, ReadError, ReplayError, Report, replay},
+    replay::{InputLog, LimitedKey, LogReader, PolicyReport, ReadError, ReplayError, Report, replay},
 };
 
 /// Show which clients the policies would have limited, by access logs
@@ -70,7 +70,7 @@ fn report(config: Config, logs: &[PathBuf]) -> Result<Report, ReplayError> {
     runtime::Builder::new_current_thread().build()?.block_on(replay(config, logs))
 }
 
-fn open(path: &Path) -> Result<Log, ReadError> {
+fn open(path: &Path) -> Result<InputLog, ReadError> {
     let (name, reader): (_, Box<dyn Read>) = match path == Path::new("-") {
         true => ("standard input".to_owned(), Box::new(stdin())),
         false => match (path.display().to_string(), File::open(path)) {
@@ -78,11 +78,11 @@ fn open(path: &Path) -> Result<Log, ReadError> {
             (log, Err(error)) => return Err(ReadError::Io { log, error }),
         },
     };
-    Ok(Log { name, reader })
+    Ok(InputLog { name, reader })
 }
 
 fn json(report: &Report) -> String {
-    // A report has nothing that JSON does not have.
+    // A report can always be written as JSON.
     serde_json::to_string_pretty(report).map(|json| printable_json(&json) + "\n").unwrap_or_default()
 }
 

@@ -19,8 +19,8 @@ use tokio::{
 
 use super::{
     config_file::ConfigFile,
+    failure::{print_error, report_config_errors},
     handover::{Handover, HandoverError, NewProcess, OldProcess, Succession},
-    print_error, report_config_errors,
     service_manager::ServiceManager,
 };
 use crate::{
@@ -30,11 +30,11 @@ use crate::{
     telemetry::log,
 };
 
-/// How long idle connections stay open after a handover: a client that uses one of them again learns from the response
-/// that it closes, and loses no request. Closing them at once would cross with requests that are on their way.
+/// Time for which idle connections are kept open after a handover. A client that reuses one learns from the response
+/// that it closes, and loses no request; closing immediately could lose requests in flight.
 const IDLE_AFTER_HANDOVER: Duration = Duration::from_secs(5);
 
-/// How much longer the start may take when a signal is to end the process.
+/// Additional time for the start to complete after a signal to end.
 const NEARLY_STARTED: Duration = Duration::from_millis(500);
 
 /// Arguments of `tollgate run`.
@@ -53,7 +53,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
         Ok(file) => file,
         Err(code) => return code,
     };
-    // Before anything is opened.
+    // Before any descriptor is opened.
     let mut inherited = InheritedSockets::from_environment();
     let succession = Succession::of_this_process(OldProcess::new(inherited.take_old_process()));
     let mut process = match Process::new() {
@@ -63,7 +63,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
             return succession.fail(error);
         }
     };
-    // The same file, wherever the process may be by then.
+    // Absolute, because the working directory may change before a reload.
     let path = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     let named = file.to_owned();
     let (config, warnings) = match process.unless_ended(move || load(&named, Purpose::Start)) {
@@ -105,14 +105,14 @@ pub(super) fn to_configuration_errors(errors: &config::Errors) -> Vec<Configurat
     errors.each().map(to_dto).collect()
 }
 
-/// A process that serves: the runtime of its main thread, and the signals that it is sent, from its beginning on. One that
-/// comes as soon as clients are let in does not break them off.
+/// A serving process: the runtime of its main thread, and the signals, which are watched from the start, so that even
+/// an early one lets requests finish.
 pub(super) struct Process {
     runtime: Runtime,
     signals: Signals,
 }
 
-/// Why something was not done.
+/// Why blocking work was not completed.
 #[derive(Debug, thiserror::Error)]
 enum Interruption {
     #[error("{0} was received: Tollgate ended before clients were served")]
@@ -136,15 +136,15 @@ impl Process {
     /// Watches for signals from now on.
     ///
     /// # Errors
-    /// The system has no room for it.
+    /// The runtime or the signal handlers can't be set up.
     pub(super) fn new() -> io::Result<Self> {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let signals = runtime.block_on(async { Signals::listen() })?;
         Ok(Self { runtime, signals })
     }
 
-    /// Does `work` on a thread of its own, since a disk that does not answer may be asked for files: a signal that ends the
-    /// process ends this.
+    /// Does `work` on a separate thread, because reading files from a stalled disk may block: a signal that ends the
+    /// process ends the wait.
     fn unless_ended<T: Send + 'static>(
         &mut self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -157,10 +157,10 @@ impl Process {
                 value = &mut result => return value.map_err(|_| Interruption::Crash),
                 name = self.signals.end.recv() => name,
             };
-            // Clients may be served already: then they are not broken off.
+            // Clients may already be served: then let their requests finish.
             match timeout(NEARLY_STARTED, result).await {
                 Ok(value) => {
-                    self.signals.end.came = Some(signal);
+                    self.signals.end.pending = Some(signal);
                     value.map_err(|_| Interruption::Crash)
                 }
                 Err(_) => Err(Interruption::Signal(signal)),
@@ -168,8 +168,8 @@ impl Process {
         })
     }
 
-    /// Serves with the app that `start` returns until SIGTERM or SIGINT, finishes what runs, and ends. A second signal
-    /// ends at once. `load` reads the configuration again, whenever that is asked for.
+    /// Serves with the app that `start` returns until SIGTERM or SIGINT, lets requests finish, and ends. A second
+    /// signal ends immediately. `load` reads the configuration for each reload.
     pub(super) fn serve_until_signal(
         mut self,
         start: impl FnOnce() -> Result<App, StartError> + Send + 'static,
@@ -207,7 +207,7 @@ async fn serve(
                 break None;
             }
             _ = signals.reopen.recv() => app.reopen_access_log(),
-            // The new process has read its configuration already: reloads wait until it is clear who serves.
+            // A new process has already read its configuration: reloads wait until it has taken over or failed.
             _ = signals.reload.recv(), if handover.is_none() && reload.is_none() => {
                 tracing::info!("SIGHUP was received: Tollgate is reloading the configuration");
                 manager.reloading();
@@ -220,7 +220,7 @@ async fn serve(
             prepared = prepared(&mut reload), if handover.is_none() => {
                 let request = reload.take().and_then(|reload| reload.request);
                 let outcome = app.reload(prepared, request.as_ref().map_or("SIGHUP", ReloadRequest::by)).await;
-                // What is wrong with it is in the log, too.
+                // Errors are also logged.
                 if let Some(request) = request {
                     request.answer(outcome);
                 }
@@ -237,7 +237,7 @@ async fn serve(
                             handover = Some(started);
                             manager.reloading();
                         }
-                        Err(error) => app.stay(error),
+                        Err(error) => app.keep_serving(error),
                     }
                 }
             },
@@ -246,7 +246,7 @@ async fn serve(
                 match outcome {
                     Ok(new_process) => break Some(new_process),
                     Err(error) => {
-                        app.stay(error);
+                        app.keep_serving(error);
                         manager.ready(&app);
                     }
                 }
@@ -263,7 +263,7 @@ async fn serve(
     if let Some(handover) = handover {
         handover.abort().await;
     }
-    // An operator who waits for one learns that the process ends.
+    // Dropped, so that an operator waiting for a reload gets an error.
     let has_given_up_reload = reload.take().is_some();
     drop(reload_requests);
     match new_process {
@@ -276,7 +276,7 @@ async fn serve(
             let pid = new_process.pid();
             manager.main_process(pid);
             app.leave_sockets();
-            // What came too late for this process is for the new one.
+            // The new process does reloads that arrived too late for this one.
             let reloads = has_given_up_reload || signals.reload.recv().now_or_never().is_some();
             new_process.take_over(reloads).await;
             tracing::info!(pid, "a new process serves clients: this one finishes its open requests");
@@ -285,8 +285,8 @@ async fn serve(
     }
 }
 
-/// Waits until open requests have finished, for `shutdown.drain` at most, and ends. Another signal ends at once; after a
-/// handover, no signal has come yet, and it takes two: a service manager that stops the service stops both processes.
+/// Waits until open requests have finished, at most `shutdown.drain`, then ends. Another signal ends immediately. After
+/// a handover two signals are needed: a service manager that stops the service signals both processes.
 async fn finish(mut app: App, mut signals: Signals, handed_over: bool) -> ExitCode {
     let deadline = Instant::now() + app.drain_limit();
     let mut idle_until = handed_over.then(|| deadline.min(Instant::now() + IDLE_AFTER_HANDOVER));
@@ -303,13 +303,13 @@ async fn finish(mut app: App, mut signals: Signals, handed_over: bool) -> ExitCo
                     continue;
                 }
                 tracing::warn!(connections = app.connections(), "shutdown.drain is over: Tollgate closes the remaining connections");
-                app.break_off().await;
+                app.abort_requests().await;
                 break;
             }
             name = signals.end.recv() => {
                 if is_last_signal {
                     tracing::warn!("{name} was received again: Tollgate ends immediately");
-                    app.break_off().await;
+                    app.abort_requests().await;
                     return ExitCode::FAILURE;
                 }
                 is_last_signal = true;
@@ -324,7 +324,7 @@ async fn finish(mut app: App, mut signals: Signals, handed_over: bool) -> ExitCo
     ExitCode::SUCCESS
 }
 
-/// What becomes of the new process, if one was started.
+/// Waits for the outcome of a handover; pending without one.
 async fn outcome(handover: &mut Option<Handover>) -> Result<NewProcess, HandoverError> {
     match handover {
         Some(handover) => handover.outcome().await,
@@ -334,12 +334,12 @@ async fn outcome(handover: &mut Option<Handover>) -> Result<NewProcess, Handover
 
 /// A reload whose configuration is being read.
 struct Reload {
-    /// Of the admin port. `None`: by SIGHUP.
+    /// The request of the admin port. `None`: SIGHUP.
     request: Option<ReloadRequest>,
     preparing: PreparingReload,
 }
 
-/// What has come of reading the configuration, if it is being read.
+/// Waits for the outcome of reading the configuration; pending if it is not being read.
 async fn prepared(reload: &mut Option<Reload>) -> PreparationOutcome {
     match reload {
         Some(reload) => reload.preparing.outcome().await,
@@ -363,8 +363,8 @@ struct Signals {
 struct EndSignals {
     terminate: Signal,
     interrupt: Signal,
-    /// The name of one that came, and was not obeyed yet.
-    came: Option<&'static str>,
+    /// The name of a received signal that was not handled yet.
+    pending: Option<&'static str>,
 }
 
 impl Signals {
@@ -372,7 +372,7 @@ impl Signals {
         let end = EndSignals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
-            came: None,
+            pending: None,
         };
         Ok(Self {
             end,
@@ -384,9 +384,9 @@ impl Signals {
 }
 
 impl EndSignals {
-    /// The name of the next one.
+    /// Waits for the next signal and returns its name.
     async fn recv(&mut self) -> &'static str {
-        if let Some(name) = self.came.take() {
+        if let Some(name) = self.pending.take() {
             return name;
         }
         tokio::select! {

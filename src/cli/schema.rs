@@ -14,7 +14,7 @@ use crate::config::settings;
         an argument is wrong.")]
 pub(super) struct Args {}
 
-/// Prints it. The exit code is 1 if it can't be written.
+/// Prints the schema. The exit code is 1 if it can't be written.
 pub(super) fn run(_: &Args) -> ExitCode {
     match writeln!(stdout().lock(), "{:#}", settings::json_schema()) {
         Ok(()) => ExitCode::SUCCESS,

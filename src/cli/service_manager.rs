@@ -9,16 +9,16 @@ use sd_notify::NotifyState;
 
 use crate::app::App;
 
-/// Beyond `shutdown.drain`, for the last lines of the access log and the admin port.
+/// Time beyond `shutdown.drain` for the last lines of the access log and the admin port.
 const AFTER_DRAIN: Duration = Duration::from_secs(10);
 
-/// systemd, or whatever else set `NOTIFY_SOCKET`.
+/// systemd, or another manager that set `NOTIFY_SOCKET`.
 #[derive(Debug)]
 pub(super) struct ServiceManager {
     watchdog: Option<Watchdog>,
 }
 
-/// The manager restarts the process if no notification comes for too long.
+/// The manager restarts the process if it gets no notification in time.
 #[derive(Debug)]
 struct Watchdog {
     /// Half of the watchdog's timeout.
@@ -48,7 +48,7 @@ impl ServiceManager {
         notify(&[NotifyState::Ready, NotifyState::Status(&status)]);
     }
 
-    /// The configuration is read again; [`ServiceManager::ready`] follows, whatever comes of it.
+    /// The configuration is being reloaded; [`ServiceManager::ready`] follows in any case.
     pub(super) fn reloading(&self) {
         match NotifyState::monotonic_usec_now() {
             Ok(now) => notify(&[NotifyState::Reloading, now]),
@@ -56,14 +56,14 @@ impl ServiceManager {
         }
     }
 
-    /// Another process is the service's main process from now on, so this one has nothing more to say: managers accept
-    /// messages of the main process alone (`NotifyAccess=main`).
+    /// Another process becomes the service's main process. This one sends no more messages, because managers accept
+    /// only those of the main process (`NotifyAccess=main`).
     pub(super) fn main_process(&self, pid: u32) {
         notify(&[NotifyState::MainPid(pid)]);
     }
 
-    /// No more clients are admitted. The manager is to wait for as long as the configuration lets requests
-    /// finish, even if its own timeout (`TimeoutStopSec`) is shorter.
+    /// Shutdown has begun. The manager is to wait for as long as requests may take to finish, even if its own timeout
+    /// (`TimeoutStopSec`) is shorter.
     pub(super) fn draining(&self, app: &App) {
         let timeout = app.drain_limit().saturating_add(AFTER_DRAIN).as_micros();
         let timeout = u32::try_from(timeout).unwrap_or(u32::MAX);
@@ -75,15 +75,14 @@ impl ServiceManager {
         ]);
     }
 
-    /// Notifies the watchdog if it is due and every worker is alive. To be called several times as often as it is
-    /// due.
+    /// Notifies the watchdog if it is due and every worker is alive. To be called several times per interval.
     pub(super) fn notify_watchdog(&mut self, app: &mut App) {
         let Some(watchdog) = &mut self.watchdog else { return };
         let now = Instant::now();
         if now < watchdog.due {
             return;
         }
-        if app.workers_go_on() {
+        if app.all_workers_alive() {
             watchdog.due = now + watchdog.interval;
             watchdog.complained = false;
             notify(&[NotifyState::Watchdog]);

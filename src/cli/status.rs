@@ -1,4 +1,4 @@
-//! `tollgate status`: how a running Tollgate and the servers of its store are doing.
+//! `tollgate status`: the state of a running Tollgate and of its store.
 
 use std::{fmt::Write, process::ExitCode, time::Duration};
 
@@ -25,7 +25,7 @@ pub(super) struct Args {
     pub options: Options,
 }
 
-/// Asks the admin port and prints its answer. The exit code is 1 where there is none.
+/// Sends the request and prints the response.
 pub(super) fn run(args: &Args) -> ExitCode {
     client::print_result(client::request(&args.options, Method::GET, "/v1/status", text))
 }
@@ -64,7 +64,7 @@ fn text(status: &Status) -> String {
     text
 }
 
-/// Problems of an upstream that its line names.
+/// Maximum number of problems in an upstream's line.
 const NAMED_PROBLEMS: usize = 3;
 
 /// `api: 1 of 2 endpoints healthy; http://10.0.0.6:3000 is unreachable: Connection refused`
@@ -138,8 +138,8 @@ pub(super) fn phase(status: &Status) -> &'static str {
     }
 }
 
-/// The store in words: `redis, master, 250ms, breaker closed, 2 instances`. Of several servers, instead of the role:
-/// `cluster, 5/6 up`.
+/// Describes the store: `redis, master, 250ms, breaker closed, 2 instances`. Several servers are counted instead of the
+/// role: `cluster, 5/6 up`.
 pub(super) fn store(store: &StoreStatus) -> String {
     let StoreStatus { topology, keys, shared, .. } = store;
     let Some(shared) = shared else {
@@ -155,7 +155,7 @@ pub(super) fn store(store: &StoreStatus) -> String {
     format!("{topology}, {servers}, {latency}, breaker {breaker}, {instances} instance{plural}")
 }
 
-/// What limits and evidence take: `limits 12 MiB of 128 MiB, evidence 3 MiB of 128 MiB`.
+/// `limits 12 MiB of 128 MiB, evidence 3 MiB of 128 MiB`
 fn memory(memory: &MemoryStatus) -> String {
     let part = |budget: &MemoryBudget| {
         format!("{} of {}", format_bytes(budget.held_bytes), format_bytes(budget.budget_bytes))
@@ -163,7 +163,7 @@ fn memory(memory: &MemoryStatus) -> String {
     format!("limits {}, evidence {}", part(&memory.limits), part(&memory.evidence))
 }
 
-/// Of several servers those that fail: `10.0.0.2:6379 (down), 10.0.0.4:6379 (breaker open)`.
+/// The failing ones of several servers: `10.0.0.2:6379 (down), 10.0.0.4:6379 (breaker open)`.
 pub(super) fn failing_nodes(store: &StoreStatus) -> Option<String> {
     let nodes = store.nodes();
     let failing = nodes.iter().filter(|node| nodes.len() > 1 && node.is_failing());

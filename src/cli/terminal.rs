@@ -14,15 +14,14 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::text::{is_invisible, json_escape};
 
-/// Longer cells are cut: `--json` has them whole.
+/// Longer cells are truncated; `--json` has the whole text.
 const MAX_CELL: usize = 80;
-/// Between two columns.
+/// Spaces between two columns.
 const GAP: usize = 2;
-/// A column that is not wider is not cut to make a table fit: a time has 19 characters.
+/// Columns up to this width are not truncated to make a table fit: a time has 19 characters.
 const MIN_CUT_COLUMN: usize = 20;
 
-/// `text` with whatever is not seen, moves the cursor, colours the screen or turns the writing direction around written as
-/// an escape.
+/// Escapes invisible characters, including those that move the cursor, set colours or reverse the writing direction.
 pub(super) fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(is_invisible) {
         return text.into();
@@ -38,12 +37,12 @@ pub(super) fn printable(text: &str) -> Cow<'_, str> {
     out.into()
 }
 
-/// As [`printable`], but line breaks stay.
+/// As [`printable`], but keeps line breaks.
 pub(super) fn printable_lines(text: &str) -> String {
     text.lines().map(printable).collect::<Vec<_>>().join("\n")
 }
 
-/// The same JSON with such characters escaped. Outside its strings JSON has none but line breaks.
+/// Escapes such characters in JSON. Outside of strings it contains none but line breaks, which are kept.
 pub(super) fn printable_json(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
@@ -56,10 +55,10 @@ pub(super) fn printable_json(text: &str) -> String {
     out
 }
 
-/// How wide lines may be: as the terminal, if the output is one.
+/// The width of the terminal, if the output is one.
 static LINE_WIDTH: OnceLock<usize> = OnceLock::new();
 
-/// Has tables fit the terminal, if the output is one. In a file or a pipe they are as wide as their cells.
+/// Makes tables fit the terminal, if the output is one. In a file or a pipe they are as wide as their cells.
 pub(super) fn fit_tables() {
     if !stdout().is_terminal() {
         return;
@@ -78,7 +77,7 @@ pub(super) fn has_colours() -> bool {
         && !is_plain("TERM", &|value| value == "dumb")
 }
 
-/// Columns as wide as their widest cell, two spaces apart. What does not fit the terminal is cut.
+/// Columns as wide as their widest cell, two spaces apart. Text that does not fit the terminal is truncated.
 pub(super) fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
     table_within(LINE_WIDTH.get().copied(), head, rows)
 }
@@ -110,7 +109,7 @@ fn table_within<const N: usize>(
     out
 }
 
-/// Narrows the widest columns until a line fits, but none beyond [`MIN_CUT_COLUMN`]: no number and no time is cut.
+/// Narrows the widest columns until a line fits, but not below [`MIN_CUT_COLUMN`], so that numbers and times are kept.
 fn fit(widths: &mut [usize], line_width: usize) {
     let total = |widths: &[usize]| widths.iter().map(|width| width + GAP).sum::<usize>().saturating_sub(GAP);
     while total(widths) > line_width {
@@ -121,7 +120,7 @@ fn fit(widths: &mut [usize], line_width: usize) {
     }
 }
 
-/// As much of `text` as fits, with an ellipsis in place of the rest.
+/// Truncates `text` to `width`, with an ellipsis at the end.
 fn truncated(text: &str, width: usize) -> Cow<'_, str> {
     if text.width() <= width {
         return text.into();
@@ -138,7 +137,7 @@ fn truncated(text: &str, width: usize) -> Cow<'_, str> {
     out.into()
 }
 
-/// `2026-07-03 12:00:01` for a time in RFC 3339; other text stays as it is.
+/// `2026-07-03 12:00:01` for a time in RFC 3339; other text is kept.
 pub(super) fn moment(time: &str) -> String {
     match time.parse::<Timestamp>() {
         Ok(time) => time.strftime("%Y-%m-%d %H:%M:%S").to_string(),
@@ -146,7 +145,7 @@ pub(super) fn moment(time: &str) -> String {
     }
 }
 
-/// How long until `until` (RFC 3339): `41s`, `1m 30s`, `2h 5m`; `-` where it is past.
+/// The time left until `until` (RFC 3339): `41s`, `1m 30s`, `2h 5m`; `-` if it is past.
 pub(super) fn time_left(until: &str, now: Timestamp) -> String {
     let Ok(until) = until.parse::<Timestamp>() else { return "-".to_owned() };
     let millis = until.as_millisecond().saturating_sub(now.as_millisecond());

@@ -22,7 +22,7 @@ pub(super) struct Args {
     pub options: Options,
 }
 
-/// Asks the admin port and prints its answer. The exit code is 1 where there is none.
+/// Sends the request and prints the response.
 pub(super) fn run(args: &Args) -> ExitCode {
     client::print_result(output(args))
 }
@@ -38,12 +38,12 @@ fn output(args: &Args) -> Result<String, AdminError> {
 #[cfg(test)]
 mod tests {
     use super::{super::client::testing::options, *};
-    use crate::{abuse::bans::Key, admin::testing::Harness};
+    use crate::{abuse::bans::BannedKey, admin::testing::Harness};
 
     #[test]
     fn a_ban_is_lifted_once() {
         let harness = Harness::start(None);
-        let key = Key::from_canonical("user:a%3Ab").unwrap();
+        let key = BannedKey::from_canonical("user:a%3Ab").unwrap();
         harness.bans.ban(key, 60_000_000, String::new(), "operator".into());
         let args = Args { key: "user:a:b".into(), options: options(harness.address, None) };
         assert_eq!(output(&args).unwrap(), "user:a%3Ab is no longer banned.\n");

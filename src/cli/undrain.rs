@@ -25,7 +25,7 @@ pub(super) struct Args {
     pub options: Options,
 }
 
-/// Asks the admin port and prints its answer. The exit code is 1 where there is none.
+/// Sends the request and prints the response.
 pub(super) fn run(args: &Args) -> ExitCode {
     client::print_result(output(args))
 }

@@ -1,4 +1,4 @@
-//! `tollgate upstreams`: the upstreams, and how each of their endpoints stands.
+//! `tollgate upstreams`: the upstreams and the state of their endpoints.
 
 use std::process::ExitCode;
 
@@ -19,7 +19,7 @@ pub(super) struct Args {
     pub options: Options,
 }
 
-/// Asks the admin port and prints its answer. The exit code is 1 where there is none.
+/// Sends the request and prints the response.
 pub(super) fn run(args: &Args) -> ExitCode {
     client::print_result(client::request(&args.options, Method::GET, "/v1/upstreams", |upstreams| {
         list(upstreams, Timestamp::now())
@@ -28,7 +28,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
 
 const HEAD: [&str; 9] =
     ["UPSTREAM", "ENDPOINT", "ADDRESS", "RESOLVED", "WEIGHT", "STATE", "IN FLIGHT", "REQUESTS", "ERRORS"];
-/// Apart, so that a long reason has room.
+/// A separate table, so that a long reason has room.
 const REASONS_HEAD: [&str; 5] = ["ENDPOINT", "STATE", "SINCE (UTC)", "BY", "REASON"];
 
 fn list(upstreams: &Upstreams, now: Timestamp) -> String {
@@ -51,7 +51,7 @@ fn list(upstreams: &Upstreams, now: Timestamp) -> String {
     text + "\nCounts are those of this instance since its start.\n"
 }
 
-/// Adds the endpoint, and below it each address that its name has; and why they stand as they do.
+/// Adds rows for the endpoint and each address of its name, and their reasons.
 fn add_endpoint(
     upstream: &str,
     endpoint: &Endpoint,

@@ -1,4 +1,4 @@
-//! `tollgate user NAME`: what is known of a user.
+//! `tollgate user NAME`: a user's bans, limits, addresses and last requests.
 
 use std::process::ExitCode;
 
@@ -26,7 +26,7 @@ pub(super) struct Args {
     pub options: Options,
 }
 
-/// Asks the admin port and prints its answer.
+/// Sends the request and prints the response.
 pub(super) fn run(args: &Args) -> ExitCode {
     client::print_result(output(args, Timestamp::now()))
 }
@@ -74,7 +74,7 @@ fn page(user: &User, now: Timestamp) -> String {
     text
 }
 
-/// Each kind of request once: its newest record, and how many there are. Newest first, as they come.
+/// Groups records by kind of request: the newest record of each and their number, newest first.
 fn group_alike(records: &[UserRecord]) -> Vec<(&UserRecord, usize)> {
     let mut kinds = IndexMap::new();
     for record in records {

@@ -53,8 +53,8 @@ impl Text<'_> {
         !self.keys.is_empty()
     }
 
-    fn begins_a_line(&self, words: &[&str]) -> bool {
-        self.lines.iter().any(|line| words.contains(&first_word(line)))
+    fn begins_a_line(&self, words: &str) -> bool {
+        self.lines.iter().any(|line| is_among(first_word(line), words))
     }
 }
 
@@ -111,102 +111,49 @@ fn first_word(line: &str) -> &str {
     line.split_whitespace().next().unwrap_or_default()
 }
 
+/// Whether `word` is one of `words`, which spaces separate.
+fn is_among(word: &str, words: &str) -> bool {
+    words.split(' ').any(|one| one == word)
+}
+
 /// Blocks with directives, each of which ends in `;`; or directives of one alone, as in a file that is included.
 fn is_nginx(text: &Text<'_>) -> bool {
-    const BLOCKS: [&str; 8] = ["http", "events", "stream", "server", "upstream", "location", "map", "geo"];
-    const DIRECTIVES: [&str; 12] = [
-        "listen",
-        "server_name",
-        "user",
-        "include",
-        "pid",
-        "root",
-        "rewrite",
-        "add_header",
-        "access_log",
-        "error_log",
-        "log_format",
-        "load_module",
-    ];
-    const FAMILIES: [&str; 12] = [
-        "proxy_",
-        "limit_",
-        "ssl_",
-        "worker_",
-        "client_",
-        "keepalive_",
-        "gzip",
-        "fastcgi_",
-        "uwsgi_",
-        "grpc_",
-        "real_ip_",
-        "set_real_ip_",
-    ];
-    let has_block = text.lines.iter().any(|line| BLOCKS.contains(&first_word(line)) && line.contains('{'));
+    const BLOCKS: &str = "http events stream server upstream location map geo";
+    const DIRECTIVES: &str = "\
+        listen server_name user include pid root rewrite add_header access_log error_log log_format \
+        load_module";
+    const FAMILIES: &str = "\
+        proxy_ limit_ ssl_ worker_ client_ keepalive_ gzip fastcgi_ uwsgi_ grpc_ real_ip_ set_real_ip_";
+    let has_block = text.lines.iter().any(|line| is_among(first_word(line), BLOCKS) && line.contains('{'));
     let is_known =
-        |word: &str| DIRECTIVES.contains(&word) || FAMILIES.iter().any(|family| word.starts_with(family));
+        |word: &str| is_among(word, DIRECTIVES) || FAMILIES.split(' ').any(|family| word.starts_with(family));
     let ends = |line: &&&str| line.trim_end_matches([' ', '\t', '}']).ends_with(';');
     !text.has_keys() && text.lines.iter().filter(ends).any(|line| has_block || is_known(first_word(line)))
 }
 
 /// Sections that begin with a word alone, or with a word and a name.
 fn is_haproxy(text: &Text<'_>) -> bool {
-    const KEYWORDS: [&str; 20] = [
-        "bind",
-        "server",
-        "mode",
-        "timeout",
-        "default_backend",
-        "use_backend",
-        "balance",
-        "option",
-        "log",
-        "stick-table",
-        "http-request",
-        "http-response",
-        "tcp-request",
-        "stick",
-        "acl",
-        "default-server",
-        "maxconn",
-        "stats",
-        "daemon",
-        "errorfile",
-    ];
+    const KEYWORDS: &str = "\
+        bind server mode timeout default_backend use_backend balance option log stick-table http-request \
+        http-response tcp-request stick acl default-server maxconn stats daemon errorfile";
     let is_section = |line: &&str| match line.split_whitespace().collect::<Vec<_>>()[..] {
         ["global" | "defaults"] => true,
         ["frontend" | "backend" | "listen" | "defaults", name]
         | ["frontend" | "backend" | "listen" | "defaults", name, "from", _] => !name.contains(['{', ';']),
         _ => false,
     };
-    !text.has_keys() && text.lines.iter().any(is_section) && text.begins_a_line(&KEYWORDS)
+    !text.has_keys() && text.lines.iter().any(is_section) && text.begins_a_line(KEYWORDS)
 }
 
 /// Directives without a colon; all but the commonest in a block of a site, or behind one of global options.
 fn is_caddy(text: &Text<'_>) -> bool {
-    const COMMON: [&str; 3] = ["reverse_proxy", "file_server", "php_fastcgi"];
-    const OTHERS: [&str; 17] = [
-        "respond",
-        "handle",
-        "handle_path",
-        "handle_errors",
-        "redir",
-        "root",
-        "encode",
-        "rewrite",
-        "header",
-        "import",
-        "tls",
-        "basic_auth",
-        "forward_auth",
-        "templates",
-        "metrics",
-        "abort",
-        "try_files",
-    ];
+    const COMMON: &str = "reverse_proxy file_server php_fastcgi";
+    const OTHERS: &str = "\
+        respond handle handle_path handle_errors redir root encode rewrite header import tls basic_auth \
+        forward_auth templates metrics abort try_files";
     let is_site = |line: &&str| !line.starts_with([' ', '\t']) && line.ends_with('{');
     !text.has_keys()
-        && (text.begins_a_line(&COMMON) || text.begins_a_line(&OTHERS) && text.lines.iter().any(is_site))
+        && (text.begins_a_line(COMMON) || text.begins_a_line(OTHERS) && text.lines.iter().any(is_site))
 }
 
 fn is_envoy(text: &Text<'_>) -> bool {
@@ -215,36 +162,21 @@ fn is_envoy(text: &Text<'_>) -> bool {
 
 /// In YAML or in TOML.
 fn is_traefik(text: &Text<'_>) -> bool {
-    const KEYS: [&str; 9] = [
-        "entryPoints",
-        "providers",
-        "certificatesResolvers",
-        "http.routers",
-        "http.services",
-        "http.middlewares",
-        "tcp.routers",
-        "tcp.services",
-        "udp.routers",
-    ];
-    const TABLES: [&str; 5] = ["[entryPoints", "[providers", "[http.", "[tcp.", "[udp."];
-    KEYS.iter().any(|key| text.has_key(key))
-        || text.lines.iter().any(|line| TABLES.iter().any(|table| line.trim_start().starts_with(table)))
+    const KEYS: &str = "\
+        entryPoints providers certificatesResolvers http.routers http.services http.middlewares \
+        tcp.routers tcp.services udp.routers";
+    const TABLES: &str = "[entryPoints [providers [http. [tcp. [udp.";
+    KEYS.split(' ').any(|key| text.has_key(key))
+        || text.lines.iter().any(|line| TABLES.split(' ').any(|table| line.trim_start().starts_with(table)))
 }
 
 /// In YAML, or `kong.conf`.
 fn is_kong(text: &Text<'_>) -> bool {
-    const SETTINGS: [&str; 8] = [
-        "proxy_listen",
-        "admin_listen",
-        "declarative_config",
-        "database",
-        "pg_host",
-        "proxy_access_log",
-        "admin_gui_listen",
-        "nginx_worker_processes",
-    ];
+    const SETTINGS: &str = "\
+        proxy_listen admin_listen declarative_config database pg_host proxy_access_log admin_gui_listen \
+        nginx_worker_processes";
     let is_setting =
-        |line: &&str| line.split_once('=').is_some_and(|(name, _)| SETTINGS.contains(&name.trim()));
+        |line: &&str| line.split_once('=').is_some_and(|(name, _)| is_among(name.trim(), SETTINGS));
     text.has_key("_format_version") || !text.has_keys() && text.lines.iter().any(is_setting)
 }
 

@@ -1,5 +1,5 @@
-//! Which client addresses are far from their limits, as far as a worker knows: the other limits of their requests need not wait for
-//! theirs.
+//! The client addresses that are far from their limits, as known to one worker: the other limits of their requests need
+//! not wait for these.
 
 use std::{
     collections::HashMap,
@@ -10,12 +10,12 @@ use compact_str::CompactString;
 
 use super::{Check, PolicyId, algorithm::Verdict};
 
-/// How long an answer of the store is relied on.
+/// How long a decision of the store is used.
 const MAX_AGE: Duration = Duration::from_secs(1);
-/// The most limits that are remembered. Requests of other addresses wait for their own limits first.
+/// Most limits kept. Requests of other addresses wait for their own limits first.
 const MAX_LIMITS: usize = 10_000;
 
-/// The limits of addresses that were less than half used when the store was last asked. Belongs to one worker.
+/// Limits of addresses that were less than half used at the store's last decision. Belongs to one worker.
 #[derive(Debug)]
 pub(super) struct AddressRoom {
     limits: HashMap<(PolicyId, CompactString), Room, foldhash::fast::RandomState>,
@@ -25,7 +25,7 @@ pub(super) struct AddressRoom {
 
 #[derive(Debug)]
 struct Room {
-    /// The units that may be asked for until half of the limit is used.
+    /// The units that may be taken until half of the limit is used.
     units: u64,
     asked: Instant,
 }
@@ -35,8 +35,8 @@ impl AddressRoom {
         Self { limits: HashMap::default(), swept: Instant::now() }
     }
 
-    /// Whether all these checks, for which the store is asked `now`, leave their limits less than half used. Shadow policies deny
-    /// nothing.
+    /// Takes the units of these checks. Returns whether all of their limits are less than half used then. Shadow
+    /// policies deny nothing.
     pub(super) fn take<'a>(&mut self, checks: impl Iterator<Item = &'a Check<'a>>, now: Instant) -> bool {
         let mut is_taken = true;
         for check in checks.filter(|check| !check.policy.is_shadow) {
@@ -52,7 +52,7 @@ impl AddressRoom {
         is_taken
     }
 
-    /// Notes the store's `verdict` on a `check`, for which it was asked at the time `asked`.
+    /// Records the store's `verdict` on a `check`, for which it was called at the time `asked`.
     pub(super) fn note(&mut self, check: &Check<'_>, verdict: &Verdict, asked: Instant) {
         let half = verdict.limit.div_ceil(2);
         let limit = (check.policy.id, check.identifier.clone());

@@ -8,11 +8,11 @@ use super::{Policy, algorithm::Detail};
 #[derive(Debug, Clone)]
 pub struct Check<'a> {
     pub policy: &'a Policy,
-    /// What is limited: `ip:203.0.113.7`, or `ip:203.0.113.7+path:/a`. Parts that came from clients are percent-encoded, so
-    /// that a `+` is always a separator.
+    /// The limited client or value: `ip:203.0.113.7`, or `ip:203.0.113.7+path:/a`. Parts that clients sent are
+    /// percent-encoded, so a `+` is always a separator.
     pub identifier: CompactString,
     /// Units to take. 0 only reads.
     pub cost: u64,
-    /// What the algorithm needs beside the cost.
+    /// The algorithm's input besides the cost.
     pub detail: Detail,
 }

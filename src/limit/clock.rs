@@ -1,18 +1,18 @@
-//! The clock, which is injected wherever time matters.
+//! The clock, which is injected where time matters.
 
 use std::{
     sync::atomic::{AtomicI64, Ordering},
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
-/// Tells the time in microseconds since the Unix epoch.
+/// Gives the time in microseconds since the Unix epoch.
 pub trait Clock: Send + Sync {
     /// Microseconds since the Unix epoch.
     fn now(&self) -> i64;
 }
 
-/// The monotonic clock, anchored to wall time when it was made. It never runs backward, even if the machine's clock is set
-/// back.
+/// The monotonic clock, anchored to wall time when it was made. It never runs backward, even if the machine's clock is
+/// set back.
 #[derive(Debug, Clone)]
 pub struct SystemClock {
     wall: i64,
@@ -48,12 +48,12 @@ fn micros(duration: std::time::Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// A clock that stands still until it is set: for tests, and for requests of the past.
+/// A clock that is stopped until it is set: for tests, and for requests of the past.
 #[derive(Debug, Default)]
 pub struct ManualClock(AtomicI64);
 
 impl ManualClock {
-    /// A clock that says `now`, in microseconds.
+    /// A clock that reads `now`, in microseconds.
     pub fn new(now: i64) -> Self {
         Self(AtomicI64::new(now))
     }

@@ -11,9 +11,9 @@ use super::{
     algorithm::{Kind, Member, Tier, Verdict},
 };
 
-/// How long a denial is cached at most, in microseconds. It bounds the effect of a lost invalidation message.
+/// How long a denial is cached at most, in microseconds. Bounds the effect of a lost invalidation message.
 pub(super) const MAX_AGE: i64 = 1_000_000;
-/// The most denials that are cached. A new one replaces the oldest.
+/// Most cached denials. A new one replaces the oldest.
 const MAX_DENIALS: usize = 10_000;
 
 /// The denials of the last second. Belongs to one worker.
@@ -21,7 +21,7 @@ const MAX_DENIALS: usize = 10_000;
 pub(super) struct LocalDenials {
     /// How long a denial is cached at most, in microseconds.
     max_age: i64,
-    by_limit: IndexMap<DeniedLimit, Denial, foldhash::fast::RandomState>,
+    by_limit: IndexMap<DeniedLimit, LocalDenial, foldhash::fast::RandomState>,
     /// When each was inserted, oldest first. A denial that was inserted twice is listed twice.
     insertions: VecDeque<(i64, DeniedLimit)>,
     /// The epoch in which they were inserted.
@@ -60,17 +60,17 @@ impl Equivalent<DeniedLimit> for DeniedLimitRef<'_> {
 }
 
 #[derive(Debug)]
-struct Denial {
+struct LocalDenial {
     verdict: Verdict,
     /// The rule of the denial: an override has the same identifiers as its policy, and other limits.
     kind: Kind,
     tiers: SmallVec<[Tier; 1]>,
-    /// The units that were denied. Fewer may be admitted, and more may have to wait longer: the store is asked about them.
+    /// The denied units. Fewer may be admitted, and more may have to wait longer: the store decides over them.
     cost: u64,
-    /// When the store's answer came, in microseconds. The store has decided before, so that times which count from here never end
-    /// too early.
-    answered: i64,
-    /// When the store must be asked again.
+    /// When the store's decision arrived, in microseconds. The store decided earlier, so times that count from here
+    /// never end too early.
+    decided: i64,
+    /// When the store must decide again.
     until: i64,
 }
 
@@ -81,7 +81,7 @@ impl LocalDenials {
         Self { max_age, by_limit, insertions, epoch: Epoch::default() }
     }
 
-    /// The cached denial of `check`, as the store would answer it at the time `now`. `epoch`: see
+    /// The cached denial of `check`, as the store would return it at the time `now`. `epoch`: see
     /// [`Instances::epoch`](super::Instances::epoch).
     pub(super) fn find(&mut self, check: &Check<'_>, epoch: Epoch, now: i64) -> Option<Verdict> {
         if self.by_limit.is_empty() {
@@ -98,10 +98,10 @@ impl LocalDenials {
         if denial.kind != check.policy.kind || *denial.tiers != *check.policy.tiers {
             return None;
         }
-        if now >= denial.until || now < denial.answered || check.cost != denial.cost {
+        if now >= denial.until || now < denial.decided || check.cost != denial.cost {
             return None;
         }
-        let passed = now - denial.answered;
+        let passed = now - denial.decided;
         Some(Verdict {
             reset: (denial.verdict.reset - passed).max(0),
             retry_after: denial.verdict.retry_after.map(|after| (after - passed).max(0)),
@@ -109,14 +109,14 @@ impl LocalDenials {
         })
     }
 
-    /// Caches the store's `verdict`, which denied `cost` units of a check's limit. The times are when the store
-    /// was asked, and when it answered.
+    /// Caches the store's `verdict`, which denied `cost` units of a check's limit. The times are those of the call of
+    /// the store and of its return.
     pub(super) fn insert(
         &mut self,
         check: &Check<'_>,
         cost: u64,
         verdict: Verdict,
-        (asked, answered): (i64, i64),
+        (asked, decided): (i64, i64),
         epoch: Epoch,
     ) {
         if !is_cacheable(check.policy) {
@@ -126,25 +126,25 @@ impl LocalDenials {
             self.clear();
             self.epoch = epoch;
         }
-        self.expire(answered);
-        // What voids a denial may have come, and been lost, since the store was asked.
+        self.expire(decided);
+        // An invalidation may have arrived, or been lost, since the store was called.
         let latest = asked.saturating_add(self.max_age);
-        let until = verdict.retry_after.map_or(latest, |after| answered.saturating_add(after).min(latest));
+        let until = verdict.retry_after.map_or(latest, |after| decided.saturating_add(after).min(latest));
         let DeniedLimitRef { policy, member, .. } = DeniedLimitRef::new(check);
         let limit = DeniedLimit { policy, identifier: check.identifier.clone(), member };
         let (kind, tiers) = (check.policy.kind, SmallVec::from_slice(&check.policy.tiers));
-        let denial = Denial { verdict, kind, tiers, cost, answered, until };
-        self.insertions.push_back((answered, limit.clone()));
+        let denial = LocalDenial { verdict, kind, tiers, cost, decided, until };
+        self.insertions.push_back((decided, limit.clone()));
         self.by_limit.insert(limit, denial);
     }
 
-    /// Removes what is too old, and makes room for one more.
+    /// Removes old denials, and makes room for one more.
     fn expire(&mut self, now: i64) {
         while let Some((inserted, limit)) = self.insertions.front() {
             if self.insertions.len() < MAX_DENIALS && inserted.saturating_add(MAX_AGE) > now {
                 break;
             }
-            if self.by_limit.get(limit).is_some_and(|denial| denial.answered == *inserted) {
+            if self.by_limit.get(limit).is_some_and(|denial| denial.decided == *inserted) {
                 self.by_limit.swap_remove(limit);
             }
             self.insertions.pop_front();
@@ -157,8 +157,8 @@ impl LocalDenials {
     }
 }
 
-/// Whether denials by this policy may be cached. Not if units may be refunded at any time, if each denied request must be
-/// counted, if a request may be delayed instead, or if the policy is a shadow.
+/// Whether denials by this policy may be cached. False if units may be refunded at any time, if each denied request
+/// must be counted, if a request may be delayed instead, or if the policy is a shadow.
 fn is_cacheable(policy: &Policy) -> bool {
     let waits = matches!(policy.kind, Kind::Gcra { delay: 1.., .. });
     !policy.is_shadow && !policy.may_refund() && !policy.count_denied && !waits
@@ -215,7 +215,7 @@ mod tests {
             ("another identifier", check(&policy, "ip:10", 2), 1_000),
             ("another policy", check(&other, "ip:1", 2), 1_000),
             ("the time has come", check(&policy, "ip:1", 2), 401_000),
-            ("before it was answered", check(&policy, "ip:1", 2), 999),
+            ("before it was decided", check(&policy, "ip:1", 2), 999),
         ] {
             assert_eq!(denials.find(&check, Epoch(0), now), None, "{what}");
         }
@@ -225,16 +225,16 @@ mod tests {
     #[test]
     fn a_denial_ends_no_earlier_than_its_limit_frees_whenever_the_store_decided() {
         let policy = policy();
-        let (asked, answered, after) = (10_000, 60_000, 400_000);
+        let (asked, decided, after) = (10_000, 60_000, 400_000);
         let mut denials = LocalDenials::new(MAX_AGE);
-        let times = (asked, answered);
+        let times = (asked, decided);
         denials.insert(&check(&policy, "ip:1", 1), 1, denied(Some(after)), times, Epoch(0));
-        for now in [answered, answered + 1, answered + after - 1] {
+        for now in [decided, decided + 1, decided + after - 1] {
             let found = denials.find(&check(&policy, "ip:1", 1), Epoch(0), now).unwrap();
-            // The store may have decided as late as it answered.
-            assert_eq!(now + found.retry_after.unwrap(), answered + after, "at {now}");
+            // The store may have decided as late as it returned.
+            assert_eq!(now + found.retry_after.unwrap(), decided + after, "at {now}");
         }
-        assert!(denials.find(&check(&policy, "ip:1", 1), Epoch(0), answered + after).is_none());
+        assert!(denials.find(&check(&policy, "ip:1", 1), Epoch(0), decided + after).is_none());
         denials.insert(&check(&policy, "ip:1", 1), 1, denied(Some(60 * MAX_AGE)), times, Epoch(0));
         assert!(denials.find(&check(&policy, "ip:1", 1), Epoch(0), asked + MAX_AGE - 1).is_some());
         assert!(denials.find(&check(&policy, "ip:1", 1), Epoch(0), asked + MAX_AGE).is_none());

@@ -1,4 +1,4 @@
-//! The layer of a worker's store that has local denials, and the fallback while the shared store can't be asked.
+//! The layer of a worker's store with local denials, and with the fallback while the shared store is away.
 
 use std::{cell::RefCell, collections::HashMap, sync::Arc};
 
@@ -12,8 +12,8 @@ use super::{
 };
 use crate::config::model::{Cost, OnStoreError};
 
-/// One worker's handle to a store `S` that instances share. `L`, the process' own store, stands in while `S` is away. The
-/// worker's real type is `GuardedStore<SlicedStore<RedisStore>, Arc<MemoryStore>>`.
+/// One worker's handle to a store `S` that instances share. `L`, the process's own store, replaces `S` while it is
+/// away. The worker's actual type is `GuardedStore<SlicedStore<RedisStore>, Arc<MemoryStore>>`.
 #[derive(Debug)]
 pub struct GuardedStore<S, L> {
     store: S,
@@ -23,8 +23,8 @@ pub struct GuardedStore<S, L> {
     shares: RefCell<InstanceShares>,
 }
 
-/// For how long a denial is remembered where stores are sharded, in microseconds: what another request took, and denied this
-/// one, may be refunded a moment later.
+/// How long a denial is cached if stores are sharded, in microseconds: units of another request, which denied this one,
+/// may be refunded a moment later.
 const MAX_AGE_SHARDED: i64 = 200_000;
 
 /// The parts of a [`GuardedStore`] that all workers of a process share.
@@ -34,8 +34,8 @@ pub struct GuardShared {
     pub clock: SystemClock,
 }
 
-/// A cache of policies and overrides with this instance's share of their limits. It holds for one number of instances and one
-/// epoch. A new configuration begins an epoch, so that no share of an old one survives.
+/// A cache of policies and overrides with this instance's share of their limits. It is valid for one number of
+/// instances and one epoch. A new configuration begins an epoch, so that no old share survives.
 #[derive(Debug, Default)]
 struct InstanceShares {
     count: u32,
@@ -70,10 +70,9 @@ impl<S: Store, L: Store> GuardedStore<S, L> {
         Self { store, local, shared, denials, shares: RefCell::default() }
     }
 
-    /// A denial from the cache, if one of the checks was denied a moment ago. The other checks are not held against their
-    /// limits.
+    /// A denial from the cache, if one of the checks was denied a moment ago. The other checks are not decided.
     fn local_denial(&self, checks: &[Check<'_>], now: i64) -> Option<Decision> {
-        // A policy that counts what it denies must reach the store each time.
+        // A policy that counts denied requests must reach the store each time.
         if checks.iter().any(|check| check.policy.count_denied && !check.policy.is_shadow) {
             return None;
         }
@@ -96,7 +95,7 @@ impl<S: Store, L: Store> GuardedStore<S, L> {
         let times = (asked, self.shared.clock.now());
         for (check, verdict) in checks.iter().zip(&decision.verdicts).filter(|(_, verdict)| !verdict.admitted)
         {
-            // The store held checks of one limit against the sum of their costs.
+            // The store decided checks of one limit by the sum of their costs.
             let same = checks
                 .iter()
                 .filter(|other| other.policy.id == check.policy.id && other.identifier == check.identifier);
@@ -105,7 +104,7 @@ impl<S: Store, L: Store> GuardedStore<S, L> {
         }
     }
 
-    /// Decides by each policy's `on_store_error`. `ask`: the call to make to the process' own store.
+    /// Decides by each policy's `on_store_error`. `ask`: the call to the process's own store.
     async fn fall_back(
         &self,
         checks: &[Check<'_>],
@@ -124,7 +123,7 @@ impl<S: Store, L: Store> GuardedStore<S, L> {
             .map(|(check, policy)| with_policy(check, policy))
             .collect();
         let decision = if checks.iter().any(|check| fails(check.policy)) {
-            // The request takes nothing. Either it fails, or a limit that is known to deny it does so.
+            // The request takes nothing. It fails, unless a limit is known to deny it.
             let decision = self.local.look(&local).await?;
             if decision.admitted {
                 return Err(unavailable);
@@ -147,13 +146,13 @@ impl<S: Store, L: Store> GuardedStore<S, L> {
         })
     }
 
-    /// Begins a new epoch, and returns what was cleared `here` and `there`, without duplicates.
+    /// Begins a new epoch. Returns the limits cleared `here` and `there`, without duplicates.
     fn invalidate_after(
         &self,
         here: Vec<ClearedLimit>,
         there: Result<Vec<ClearedLimit>, Unavailable>,
     ) -> Result<Vec<ClearedLimit>, Unavailable> {
-        // After the store has cleared the limits, not before: until then it denies, and that would be cached.
+        // After the store has cleared the limits, not before: until then it denies, and the denial would be cached.
         self.shared.instances.invalidate();
         let mut cleared = here;
         cleared.extend(there?);
@@ -162,8 +161,8 @@ impl<S: Store, L: Store> GuardedStore<S, L> {
         Ok(cleared)
     }
 
-    /// The policy with this instance's share of its limits. All instances together admit what one would, except that each
-    /// admits at least one request.
+    /// The policy with this instance's share of its limits. All instances together admit as much as one would, except
+    /// that each admits at least one request.
     fn instance_share(&self, policy: &Policy) -> Arc<Policy> {
         let (count, epoch) = (self.shared.instances.sharing(), self.shared.instances.epoch());
         let mut shares = self.shares.borrow_mut();
@@ -175,15 +174,15 @@ impl<S: Store, L: Store> GuardedStore<S, L> {
     }
 }
 
-/// The same check, held against `policy`: an instance's share of its own.
+/// The same check with `policy`, an instance's share of its own.
 fn with_policy<'a>(check: &Check<'_>, policy: &'a Policy) -> Check<'a> {
     let (identifier, detail) = (check.identifier.clone(), check.detail.clone());
     Check { policy, identifier, cost: check.cost, detail }
 }
 
-/// The policy with its limits divided by the number of instances, each at least what one request may cost: else it would
-/// be denied until the store is back. A `gcra` burst is divided, too, and so are the limits of `distinct` and
-/// `concurrency`.
+/// The policy with its limits divided by the number of instances, each at least the highest cost of a request, which
+/// would be denied until the store is back otherwise. A `gcra` burst is divided, too, and so are the limits of
+/// `distinct` and `concurrency`.
 fn with_share(policy: &Policy, instances: u32) -> Arc<Policy> {
     let (Cost::Fixed(most) | Cost::Header { max: most, .. }) = policy.cost;
     let share = |limit: u64| (limit / u64::from(instances.max(1))).max(most.min(limit)).max(1);
@@ -215,7 +214,7 @@ impl<S: Store, L: Store> Store for GuardedStore<S, L> {
         }
     }
 
-    /// Ignores the workers' cached denials: answers what the store itself would.
+    /// Ignores the workers' cached denials: returns the decision of the store itself.
     async fn look(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
         match self.store.look(checks).await {
             Err(Unavailable::Moving) if checks.len() > 1 => Err(Unavailable::Moving),
@@ -225,7 +224,7 @@ impl<S: Store, L: Store> Store for GuardedStore<S, L> {
     }
 
     async fn refund(&self, taken: &[Taken<'_>]) -> Result<(), Unavailable> {
-        // Decisions of one request may have come from both, if its checks were decided apart.
+        // Decisions of one request may be from both, if its checks were decided apart.
         let is_local = |taken: &&Taken<'_>| taken.receipt.source == DecisionSource::Fallback;
         if taken.iter().any(|taken| is_local(&taken)) {
             let local: SmallVec<[&Taken<'_>; 2]> = taken.iter().filter(is_local).collect();
@@ -386,7 +385,7 @@ mod tests {
         assert_eq!(share(by_header(50)), [50, 30], "never more than the limit itself");
     }
 
-    /// Runs what never waits: the stores here are memory.
+    /// Runs a future that never waits: the stores here are in memory.
     fn now<T>(future: impl Future<Output = T>) -> T {
         let mut future = std::pin::pin!(future);
         match future.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {

@@ -1,8 +1,8 @@
-//! What an instance knows about the other instances that share its store.
+//! The number of instances that share the store, and the epoch of their limits.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// How many instances live, and how often limits were invalidated. Shared by all workers.
+/// How many instances are alive, and how often limits were invalidated. Shared by all workers.
 #[derive(Debug)]
 pub struct Instances {
     count: AtomicU32,
@@ -10,12 +10,12 @@ pub struct Instances {
     epoch: AtomicU64,
 }
 
-/// The time between two invalidations of limits. What was cached about limits in an earlier epoch is void.
+/// The time between two invalidations of limits. Anything cached about limits in an earlier epoch is void.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Epoch(pub(super) u64);
 
 impl Instances {
-    /// How many instances were live when the store was last asked, including this one.
+    /// How many instances were alive at the last heartbeat, including this one.
     pub fn count(&self) -> u32 {
         self.count.load(Relaxed)
     }
@@ -32,7 +32,7 @@ impl Instances {
         self.sharing.store(sharing.max(count).max(1), Relaxed);
     }
 
-    /// Changes whenever limits were invalidated, here or elsewhere.
+    /// The current epoch, which changes when limits are invalidated, here or elsewhere.
     pub fn epoch(&self) -> Epoch {
         Epoch(self.epoch.load(Relaxed))
     }

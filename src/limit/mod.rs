@@ -1,25 +1,25 @@
 //! Limits: which policies apply to a request, and whether all of them admit it.
 //!
-//! A [`Policy`] applied to one identifier of one request is a [`Check`]. A [`Store`] decides over the checks of a request. It
-//! admits the request iff every check admits, and takes nothing otherwise. `docs/limits.md` has the semantics.
+//! A [`Policy`] applied to one identifier of one request is a [`Check`]. A [`Store`] decides over the checks of a
+//! request. It admits the request iff every check admits, and takes nothing otherwise. `docs/limits.md` has the
+//! semantics.
 //!
 //! A worker's store is a stack. Each layer implements [`Store`]:
 //!
 //! ```text
-//! ShardedStore               sharded_store.rs: takes a request apart whose limits are with several nodes of a cluster (address_room.rs)
+//! ShardedStore               sharded_store.rs: splits a request over several nodes of a cluster (address_room.rs)
 //! └── GuardedStore           guarded_store.rs: local denials (denials.rs), on_store_error
-//!     ├── SlicedStore        sliced_store.rs: spends quota slices (slices.rs) before it asks
+//!     ├── SlicedStore        sliced_store.rs: spends quota slices (slices.rs) first
 //!     │   └── RedisStore     store/redis/store.rs: one batch for many decisions, decided by a Lua script
 //!     │       └── lua/decide.lua with lua/<algorithm>.lua, the twins of algorithm/*.rs
 //!     └── Arc<MemoryStore>   store/memory/store.rs: decides by algorithm/*.rs while Redis is away
 //! ```
 //!
-//! That is `ShardedStore<GuardedStore<SlicedStore<RedisStore>, Arc<MemoryStore>>>`, put together in `app/stores.rs`. Without Redis the
-//! workers share the `MemoryStore` alone.
+//! That is `ShardedStore<GuardedStore<SlicedStore<RedisStore>, Arc<MemoryStore>>>`, put together in `app/stores.rs`.
+//! Without Redis the workers share the `MemoryStore` alone.
 
 mod address_room;
 pub mod algorithm;
-mod answer_status;
 mod breaker;
 mod check;
 mod clock;
@@ -27,18 +27,19 @@ mod denials;
 mod guarded_store;
 mod instances;
 mod policy;
+mod response_status;
 mod sharded_store;
 mod sliced_store;
 mod slices;
 mod store;
 
-pub use answer_status::{AnswerStatus, GrpcOutcome};
-pub use breaker::Breaker;
+pub use breaker::CircuitBreaker;
 pub use check::Check;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use guarded_store::{GuardShared, GuardedStore};
 pub use instances::{Epoch, Instances};
 pub use policy::{Policy, PolicyId, PolicyIds};
+pub use response_status::{GrpcOutcome, ResponseStatus};
 pub use sharded_store::ShardedStore;
 pub use sliced_store::SlicedStore;
 pub use slices::Slices;

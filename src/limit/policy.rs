@@ -2,19 +2,19 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use super::{AnswerStatus, GrpcOutcome};
+use super::{GrpcOutcome, ResponseStatus};
 use crate::{
     config::model::{self, format_concurrency, format_duration},
-    limit::algorithm::{DetailKind, Kind, Rule, Tier},
+    limit::algorithm::{DetailKind, Kind, LimitRule, Tier},
 };
 
-/// Stands for a policy's name and shape in the memory store's keys. Two policies have the same ID iff they have the same name
-/// and shape, so that a policy whose algorithm or windows change starts with new counts.
+/// Identifies a policy's name and shape in the memory store's keys. Two policies have the same ID iff they have the
+/// same name and shape, so that a policy whose algorithm or windows change starts with new counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PolicyId(pub u32);
 
-/// Assigns an ID to each name and shape, for the lifetime of the process: a policy that a new configuration keeps continues
-/// with its counts.
+/// Assigns an ID to each name and shape, for the lifetime of the process: a policy that a new configuration keeps
+/// continues with its counts.
 #[derive(Debug, Default, Clone)]
 pub struct PolicyIds(HashMap<(String, String), PolicyId>);
 
@@ -39,7 +39,7 @@ impl PolicyIds {
     }
 }
 
-/// What a store needs to know of a policy, and what clients are shown of it.
+/// The parts of a policy that a store needs, and those that clients are shown.
 #[derive(Debug, Clone)]
 pub struct Policy {
     pub id: PolicyId,
@@ -53,7 +53,7 @@ pub struct Policy {
     pub shape: String,
     /// The recipes of its keys. Each key is limited separately.
     pub keys: Vec<model::KeyRecipe>,
-    /// What happens if a request lacks a part of the key.
+    /// The action for a request that lacks a part of the key.
     pub missing: model::Missing,
     /// `distinct`: the value that is counted.
     pub value: Option<model::KeyRecipe>,
@@ -61,18 +61,18 @@ pub struct Policy {
     pub is_shadow: bool,
     /// Whether requests that this policy denies are counted as well.
     pub count_denied: bool,
-    /// The responses that count. What a request took is refunded if its response is not one of them.
+    /// The responses that count. The units of a request are refunded if its response is not one of them.
     pub count: Option<model::CountedResponses>,
     pub cost: model::Cost,
     /// Whether CORS preflights are counted.
     pub preflight: bool,
-    /// The units of a quota slice, which an instance takes at once and spends alone; 0: no slices.
+    /// The units of a quota slice, which an instance takes at once and spends alone; 0 without slices.
     pub slice: u64,
     /// The requests it does not apply to.
     pub exempt: Vec<model::Condition>,
     /// The same policy with other limits, for some requests. The first that matches applies.
     pub overrides: Vec<(model::Condition, Self)>,
-    /// What to do while the store is away.
+    /// The fallback while the store is away.
     pub on_store_error: model::OnStoreError,
     /// The evidence to record.
     pub record: model::Record,
@@ -86,8 +86,8 @@ impl Policy {
         PolicyIds::default().policies(configs)
     }
 
-    /// The policy that `config` describes. The caller must ensure that `id` stands for this name and shape alone. The
-    /// overrides get the same `id`; the caller must change it where the shape differs.
+    /// The policy that `config` describes. The caller must ensure that `id` is used for this name and shape alone. The
+    /// overrides get the same `id`; the caller must change it if the shape differs.
     pub fn new(config: &model::Policy, id: PolicyId) -> Self {
         let mut policy = Self::with_limits(config, config.algorithm, &config.tiers, id);
         let variant = |other: &model::Override| {
@@ -151,16 +151,16 @@ impl Policy {
         }
     }
 
-    /// The tier with the lowest limit among the policies that share these counts. A bucket drains most slowly by this tier,
-    /// so it determines how long the state is needed.
+    /// The tier with the lowest limit among the policies that share these counts. A bucket drains slowest by this tier,
+    /// which determines the lifetime of the state.
     pub fn slowest_tier(&self) -> Tier {
         let tier = self.tiers[0];
         Tier { limit: self.lowest_limit.min(tier.limit), ..tier }
     }
 
     /// The algorithm and the tiers.
-    pub fn rule(&self) -> Rule<'_> {
-        Rule { kind: self.kind, tiers: &self.tiers }
+    pub fn rule(&self) -> LimitRule<'_> {
+        LimitRule { kind: self.kind, tiers: &self.tiers }
     }
 
     /// Whether its limits record who made the requests, so that a check needs an entry.
@@ -168,21 +168,21 @@ impl Policy {
         self.kind.description().detail == DetailKind::Entry
     }
 
-    /// Whether what a request took may be refunded.
+    /// Whether the units of a request may be refunded.
     pub fn may_refund(&self) -> bool {
         self.count.is_some() || self.kind == Kind::Concurrency
     }
 
-    /// Whether a request with such an answer is counted; `None`: that is not known yet. A lease does not depend on the
-    /// answer: it ends with its request.
-    pub fn counts(&self, answer: AnswerStatus) -> Option<bool> {
+    /// Whether a request with this response is counted; `None` if that is not known yet. A lease does not depend on the
+    /// response: it ends with its request.
+    pub fn counts(&self, response: ResponseStatus) -> Option<bool> {
         let Some(count) = self.count.as_ref().filter(|_| self.kind != Kind::Concurrency) else {
             return Some(true);
         };
-        if count.statuses.contains(answer.http.as_u16()) {
+        if count.statuses.contains(response.http.as_u16()) {
             return Some(true);
         }
-        match answer.grpc {
+        match response.grpc {
             _ if count.grpc_statuses.is_empty() => Some(false),
             GrpcOutcome::Pending => None,
             GrpcOutcome::Known(status) => {

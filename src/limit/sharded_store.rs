@@ -1,11 +1,13 @@
-//! The outer layer of a worker's store: takes a request apart whose limits are with several nodes of a cluster.
+//! The outer layer of a worker's store: splits a request whose limits are on several nodes of a cluster.
 //!
-//! No call decides atomically over limits of several nodes. So the checks are decided shard by shard, each atomically. If one
-//! shard denies, what the others took is refunded. Until then other requests see too much as taken, never too little: a cluster may
-//! deny too much for the length of a round trip, and never admits too much. A denial stands though other shards are away.
+//! No call decides atomically over limits of several nodes. So the checks are decided shard by shard, each atomically.
+//! If one shard denies, the units of the others are refunded. Until then other requests see too many units as taken,
+//! never too few: a cluster may deny too much for the length of a round trip, and never admits too much. A denial is
+//! valid even if other shards are away.
 //!
-//! A flood from one address must not touch the limits of the users that it names. So the client's address comes first, and the other
-//! shards are asked only if it is admitted, all at once. While the address is far from its limits, all shards are asked at once.
+//! A flood from one address must not use up the limits of the users that it names. So the client's address is decided
+//! first, and the other shards only if it is admitted, all at once. While the address is far from its limits, all
+//! shards are called at once.
 
 use std::{cell::RefCell, sync::Arc, time::Instant};
 
@@ -19,10 +21,10 @@ use super::{
     algorithm::{Verdict, metadata_list::Entry},
 };
 
-/// What identifiers by the client's address begin with.
+/// The prefix of identifiers by the client's address.
 const ADDRESS: &str = "ip:";
 
-/// Wraps a store that decides together over the checks of one shard alone. If there is only one shard, it adds nothing.
+/// Wraps a store that decides together over checks of one shard only. If there is only one shard, it adds nothing.
 #[derive(Debug)]
 pub struct ShardedStore<S> {
     store: S,
@@ -32,19 +34,19 @@ pub struct ShardedStore<S> {
 /// The indices of checks that are decided together.
 type Group = SmallVec<[usize; 2]>;
 
-/// What one shard has answered.
+/// The result of one shard.
 struct Part {
     group: Group,
-    answer: Result<Decision, Unavailable>,
+    result: Result<Decision, Unavailable>,
 }
 
 impl Part {
     fn is_admitted(&self) -> bool {
-        self.answer.as_ref().is_ok_and(|decision| decision.admitted)
+        self.result.as_ref().is_ok_and(|decision| decision.admitted)
     }
 
     fn is_denied(&self) -> bool {
-        self.answer.as_ref().is_ok_and(|decision| !decision.admitted)
+        self.result.as_ref().is_ok_and(|decision| !decision.admitted)
     }
 }
 
@@ -62,14 +64,14 @@ impl<S: Store> ShardedStore<S> {
         if groups.len() == 1 {
             match self.store.decide(checks).await {
                 Err(Unavailable::Moving) => {}
-                answer => return answer,
+                result => return result,
             }
         }
         let parts = self.decide_groups(checks, groups).await;
         self.merge(checks, parts).await
     }
 
-    /// The checks by shard, that of the client's address first.
+    /// The checks by shard, the client's address first.
     fn groups(&self, checks: &[Check<'_>]) -> SmallVec<[Group; 2]> {
         let mut groups: SmallVec<[(u32, Group); 2]> = SmallVec::new();
         for (index, check) in checks.iter().enumerate() {
@@ -119,11 +121,11 @@ impl<S: Store> ShardedStore<S> {
         join_all(asked).await.into_iter().flatten().collect()
     }
 
-    /// Notes how far the address is from its limits, by answers of the store, which was asked at the time `asked`.
+    /// Records how far the address is from its limits, by decisions of the store, which was called at the time `asked`.
     fn note_room(&self, checks: &[Check<'_>], parts: &[Part], asked: Instant) {
         let mut room = self.room.borrow_mut();
-        for Part { group, answer } in parts {
-            let of_store = answer.as_ref().ok().filter(|decision| decision.source == DecisionSource::Store);
+        for Part { group, result } in parts {
+            let of_store = result.as_ref().ok().filter(|decision| decision.source == DecisionSource::Store);
             for (nth, check) in group.iter().map(|&index| &checks[index]).enumerate() {
                 if is_by_address(check) {
                     let verdict = of_store.and_then(|decision| decision.verdicts.get(nth));
@@ -135,17 +137,17 @@ impl<S: Store> ShardedStore<S> {
 
     /// Decides over checks of one shard: together, or one by one while their slot is being moved.
     async fn decide_group(&self, checks: &[Check<'_>], group: Group) -> SmallVec<[Part; 1]> {
-        let answer = self.store.decide(&select(checks, &group)).await;
-        if !matches!(answer, Err(Unavailable::Moving)) || group.len() == 1 {
-            return SmallVec::from_iter([Part { group, answer }]);
+        let result = self.store.decide(&select(checks, &group)).await;
+        if !matches!(result, Err(Unavailable::Moving)) || group.len() == 1 {
+            return SmallVec::from_iter([Part { group, result }]);
         }
         let (by_address, others): (Group, Group) =
             group.into_iter().partition(|&index| is_by_address(&checks[index]));
         let mut parts = SmallVec::new();
         for index in by_address.into_iter().chain(others) {
             let group = Group::from_slice(&[index]);
-            let answer = self.store.decide(&select(checks, &group)).await;
-            let part = Part { group, answer };
+            let result = self.store.decide(&select(checks, &group)).await;
+            let part = Part { group, result };
             let is_admitted = part.is_admitted();
             parts.push(part);
             if !is_admitted {
@@ -155,40 +157,40 @@ impl<S: Store> ShardedStore<S> {
         parts
     }
 
-    /// What would be decided over groups of checks.
+    /// The results of [`Store::look`] on groups of checks.
     async fn look_at(&self, checks: &[Check<'_>], groups: SmallVec<[Group; 2]>) -> Vec<Part> {
         let looks = groups.into_iter().map(|group| async {
             match self.store.look(&select(checks, &group)).await {
                 Err(Unavailable::Moving) if group.len() > 1 => {
                     let each = group.iter().map(|&index| async move {
                         let group = Group::from_slice(&[index]);
-                        Part { answer: self.store.look(&select(checks, &group)).await, group }
+                        Part { result: self.store.look(&select(checks, &group)).await, group }
                     });
                     join_all(each).await
                 }
-                answer => vec![Part { group, answer }],
+                result => vec![Part { group, result }],
             }
         });
         join_all(looks).await.into_iter().flatten().collect()
     }
 
-    /// One decision of all parts. What some of them took is refunded if another denies.
+    /// Merges all parts into one decision. Units that some of them took are refunded if another denies.
     async fn merge(&self, checks: &[Check<'_>], parts: Vec<Part>) -> Result<Decision, Unavailable> {
         let admitted = parts.iter().all(Part::is_admitted);
         if !admitted {
             self.refund_parts(checks, &parts).await;
         }
-        // Over checks that were not decided nothing is known, and nothing was taken.
+        // Nothing is known about checks that were not decided, and nothing was taken.
         let not_asked = Receipt { source: DecisionSource::LocalDenial, time: 0 };
         let mut receipts = vec![not_asked; checks.len()].into_boxed_slice();
         let mut verdicts: SmallVec<[Verdict; 2]> = SmallVec::from_elem(Verdict::UNKNOWN, checks.len());
         let mut deciding: Option<Receipt> = None;
         let is_denied = parts.iter().any(Part::is_denied);
-        for Part { group, answer } in parts {
-            let decision = match answer {
+        for Part { group, result } in parts {
+            let decision = match result {
                 Ok(decision) => decision,
                 Err(_) if is_denied => {
-                    // Leases may have been taken all the same: who releases them has to know.
+                    // Leases may still have been taken: the code that releases them has to know.
                     group.iter().for_each(|&index| receipts[index].source = DecisionSource::Fallback);
                     continue;
                 }
@@ -203,7 +205,7 @@ impl<S: Store> ShardedStore<S> {
             let receipt = Receipt { source: decision.source, time: decision.time };
             let decides = match deciding {
                 None => true,
-                // A part that denies decides, else one that had to do without its shard.
+                // A part that denies decides, or else one whose shard was away.
                 Some(known) if admitted => {
                     known.source != DecisionSource::Fallback
                         && matches!(receipt.source, DecisionSource::Fallback | DecisionSource::Store)
@@ -218,10 +220,10 @@ impl<S: Store> ShardedStore<S> {
         Ok(Decision { admitted, source, time, verdicts, parts: Some(receipts) })
     }
 
-    /// Refunds what was taken, once: what was not confirmed may have been done.
+    /// Refunds the taken units once: an unconfirmed refund may have been done.
     async fn refund_parts(&self, checks: &[Check<'_>], parts: &[Part]) {
         let admitted = parts.iter().filter_map(|part| {
-            let decision = part.answer.as_ref().ok().filter(|decision| decision.admitted)?;
+            let decision = part.result.as_ref().ok().filter(|decision| decision.admitted)?;
             Some((&part.group, decision))
         });
         let taken = admitted.flat_map(|(group, decision)| {
@@ -266,7 +268,7 @@ impl<S: Store> Store for ShardedStore<S> {
         if checks.len() < 2 || !self.store.is_sharded() {
             return self.store.decide(checks).await;
         }
-        // Boxed, so that it takes no room in the futures of all other requests.
+        // Boxed, so that it does not enlarge the futures of all other requests.
         Box::pin(self.decide_apart(checks)).await
     }
 
@@ -279,8 +281,8 @@ impl<S: Store> Store for ShardedStore<S> {
         let mut verdicts: SmallVec<[Verdict; 2]> = SmallVec::from_elem(Verdict::UNKNOWN, checks.len());
         let (mut source, mut time) = (DecisionSource::Store, 0);
         let is_denied = parts.iter().any(Part::is_denied);
-        for Part { group, answer } in parts {
-            let decision = match answer {
+        for Part { group, result } in parts {
+            let decision = match result {
                 Ok(decision) => decision,
                 Err(_) if is_denied => continue,
                 Err(unavailable) => return Err(unavailable),
@@ -301,7 +303,7 @@ impl<S: Store> Store for ShardedStore<S> {
         if taken.len() < 2 || !self.store.is_sharded() {
             return self.store.refund(taken).await;
         }
-        // One by one: a refund is rare, and has to find its way while slots are being moved.
+        // One by one: refunds are rare, and each is redirected by itself while slots are being moved.
         let refunds =
             join_all(taken.iter().map(|taken| self.store.refund(std::slice::from_ref(taken)))).await;
         refunds.into_iter().collect()
@@ -357,13 +359,13 @@ mod tests {
 
     const IDENTIFIERS: [&str; 5] = ["ip:1", "ip:2", "user:a", "user:b", "ip:1+path:/a"];
 
-    /// A memory whose shards are kinds of identifiers. It decides over one shard at a time.
+    /// A memory store whose shards are kinds of identifiers. It decides over one shard at a time.
     struct ShardedMemory {
         memory: MemoryStore,
         asked: Cell<usize>,
-        /// A shard that does not answer.
+        /// A shard that is away.
         away: Cell<Option<u32>>,
-        /// Whether keys are with several nodes, so that each must be asked for by itself.
+        /// Whether keys are on several nodes, so that each check must be sent alone.
         is_moving: Cell<bool>,
     }
 
@@ -436,7 +438,7 @@ mod tests {
         Check { policy, identifier: identifier.into(), cost: 1, detail: Detail::Member(member) }
     }
 
-    /// Runs what never waits: the stores here are memory.
+    /// Runs a future that never waits: the stores here are in memory.
     fn now<T>(future: impl Future<Output = T>) -> T {
         let mut future = std::pin::pin!(future);
         match future.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
@@ -545,7 +547,8 @@ mod tests {
             (sharded(&clock), policy(1, Algorithm::FixedWindow, 5), policy(2, Algorithm::FixedWindow, 1));
         assert!(now(store.decide(&[check(&tight, "user:a", 0)])).unwrap().admitted);
         let checks = [check(&wide, "ip:1", 0), check(&tight, "user:a", 0), check(&wide, "user:b", 0)];
-        // The address that is away is asked with the others, and then, since nothing is known of it any more, before them.
+        // The address that is away is called with the others, and then, since nothing is known about it any more,
+        // before them.
         for away in ["user:b", "ip:1", "ip:1"] {
             store.store.away.set(Some(store.shard(&check(&wide, away, 0))));
             for (denied, parts) in [(now(store.decide(&checks)), true), (now(store.look(&checks)), false)] {
@@ -571,7 +574,7 @@ mod tests {
         assert_eq!(used(&store, &wide, "user:b"), 0);
     }
 
-    /// For each check, a policy, an identifier and a member; and whether keys are with several nodes.
+    /// For each check, a policy, an identifier and a member; and whether keys are on several nodes.
     type Request = (Vec<(usize, usize, u128)>, bool);
 
     /// Requests of up to four checks.
@@ -582,7 +585,7 @@ mod tests {
     }
 
     proptest! {
-        /// One request after the other is decided as by one store that holds all limits.
+        /// Successive requests are decided as by one store with all limits.
         #[test]
         fn requests_are_decided_as_by_one_store(requests in requests()) {
             let clock = Arc::new(ManualClock::new(1_800_000_000_000_000));

@@ -21,15 +21,15 @@ pub struct SlicedStore<S> {
 /// How one check is decided.
 #[derive(Debug)]
 enum CheckPlan<'a> {
-    /// Ask the store for the check's units.
+    /// Take the check's units from the store.
     AskStore,
     /// The units were taken from a slice, which ends at `end`.
     FromSlice { verdict: Verdict, end: i64, epoch: Epoch },
-    /// Ask the store for a whole slice.
+    /// Take a whole slice from the store.
     Refill(SliceRequest<'a>),
 }
 
-/// A request to the store for a slice. If it is dropped without an answer, the store may have granted the slice.
+/// A request to the store for a slice. If it is dropped without a result, the store may have granted the slice.
 #[derive(Debug)]
 struct SliceRequest<'a> {
     slices: &'a Slices,
@@ -62,7 +62,7 @@ impl SliceRequest<'_> {
         self.slices.refill_failed(self.check, Some(verdict), self.asked, self.epoch);
     }
 
-    /// The store has taken nothing. Another request may ask.
+    /// The store has taken nothing. Another request may try.
     fn not_taken(&mut self) {
         self.is_done = true;
         self.slices.refill_failed(self.check, None, self.asked, self.epoch);
@@ -96,7 +96,7 @@ impl<S: Store> SlicedStore<S> {
         let (now, epoch) = (self.clock.now(), self.slices.epoch());
         let mut plans: SmallVec<[CheckPlan<'_>; 2]> =
             checks.iter().map(|check| self.plan(check, now)).collect();
-        // Once: by then the slice has come, or nothing is left.
+        // Once: by then the slice has arrived, or nothing is left.
         let mut may_await_slice = true;
         loop {
             let asked: SmallVec<[Check<'_>; 2]> =
@@ -119,9 +119,10 @@ impl<S: Store> SlicedStore<S> {
                     CheckPlan::FromSlice { verdict, .. } => *verdict,
                     CheckPlan::AskStore => {
                         let mut verdict = store_verdicts.next().unwrap_or(Verdict::UNKNOWN);
-                        // If another check denied the request, an admitting verdict tells what would be left.
+                        // If another check denied the request, an admitting verdict reports the units that would be
+                        // left.
                         if may_have_slice(check) && (decision.admitted || !verdict.admitted) {
-                            verdict = self.slices.answered(check, verdict, now, epoch);
+                            verdict = self.slices.note_verdict(check, verdict, now, epoch);
                         }
                         let after_denial = match is_sliced(check) && !verdict.admitted {
                             true => self.slices.spend_after_denial(check, now),
@@ -154,7 +155,7 @@ impl<S: Store> SlicedStore<S> {
                             let fits = verdict.remaining >= check.cost;
                             (is_short, is_denied) = (is_short | fits, is_denied | !fits);
                             *plan = CheckPlan::AskStore;
-                            let verdict = self.slices.answered(check, verdict, now, epoch);
+                            let verdict = self.slices.note_verdict(check, verdict, now, epoch);
                             // The slice does not fit, but the check does.
                             if fits { admitting(verdict) } else { verdict }
                         }
@@ -165,7 +166,7 @@ impl<S: Store> SlicedStore<S> {
             if decision.admitted {
                 return Ok(Decision { verdicts, ..decision });
             }
-            // No whole slice is left in the window: ask again for the request's own units. Or a slice has the last ones.
+            // No whole slice is left in the window: take the request's own units. Or a slice has the last ones.
             if is_short && !is_denied {
                 continue;
             }
@@ -174,7 +175,7 @@ impl<S: Store> SlicedStore<S> {
         }
     }
 
-    /// The request is not admitted. `may_have_run`: the store may have taken what it was asked for.
+    /// Undoes the plans of a request that is not admitted. `may_have_run`: the store may have taken the units.
     fn put_back(&self, checks: &[Check<'_>], plans: &mut [CheckPlan<'_>], may_have_run: bool) {
         let now = self.clock.now();
         for (check, plan) in checks.iter().zip(plans) {
@@ -192,7 +193,7 @@ fn is_sliced(check: &Check<'_>) -> bool {
     check.policy.slice > check.cost && check.cost > 0 && !check.policy.is_shadow
 }
 
-/// Whether there may be a slice of the check's limit, whether the check fits into it or not.
+/// Whether the check's limit may have a slice, whether the check fits into it or not.
 fn may_have_slice(check: &Check<'_>) -> bool {
     check.policy.slice > 0 && !check.policy.is_shadow
 }
@@ -207,7 +208,7 @@ impl CheckPlan<'_> {
         Self::FromSlice { verdict, end: now.saturating_add(verdict.reset), epoch }
     }
 
-    /// The check to ask the store, if any.
+    /// The check for the store, if any.
     fn store_check<'a>(&self, check: &Check<'a>) -> Option<Check<'a>> {
         match self {
             Self::FromSlice { .. } => None,
@@ -259,7 +260,8 @@ impl<S: Store> Store for SlicedStore<S> {
 
     async fn refund(&self, taken: &[Taken<'_>]) -> Result<(), Unavailable> {
         let now = self.clock.now();
-        // Units of a limit with a slice go back to the slice, wherever they came from: the store counts them as taken.
+        // Units of a limit with a slice are returned to the slice, even if they are from the store, which counts them
+        // as taken.
         let is_put_back = |taken: &Taken<'_>| {
             is_sliced(&taken.check) && self.slices.give_back(&taken.check, taken.receipt.time, now)
         };
@@ -299,7 +301,7 @@ impl<S: StoreAdmin> StoreAdmin for SlicedStore<S> {
     }
 }
 
-/// The decision on checks that slices alone have admitted.
+/// The decision on checks that were all admitted by slices.
 fn admitted_by_slices(verdicts: impl Iterator<Item = Verdict>, now: i64) -> Decision {
     let verdicts = verdicts.collect();
     Decision { admitted: true, source: DecisionSource::Slice, time: now, verdicts, parts: None }

@@ -1,7 +1,7 @@
 //! Quota slices: an instance takes a part of a window's quota at once, and spends it alone.
 //!
-//! Units that were not spent when their window ends are lost. So never more than the limit is admitted, and at most one slice
-//! per instance less.
+//! Units that were not spent when their window ends are lost. So never more than the limit is admitted, and at most one
+//! slice per instance fewer.
 
 use std::{collections::HashMap, hash::BuildHasher, sync::Arc};
 
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::{Check, Epoch, Instances, PolicyId, algorithm::Verdict};
 
-/// The most limits that an instance holds slices of. Checks of other limits ask the store.
+/// Most limits of which an instance has slices. Checks of other limits are decided by the store.
 const MAX_SLICES: usize = 1 << 16;
 /// A power of two, and more than the workers of most machines.
 const SHARDS: usize = 32;
@@ -21,12 +21,12 @@ pub struct Slices {
     instances: Arc<Instances>,
     /// Seeded at random: identifiers come from clients, who must not be able to choose collisions.
     hasher: foldhash::quality::RandomState,
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Mutex<SliceShard>; SHARDS],
 }
 
 #[derive(Debug, Default)]
-struct Shard {
-    slices: HashMap<SlicedLimit, Slice, foldhash::quality::RandomState>,
+struct SliceShard {
+    slices: HashMap<SlicedLimit, QuotaSlice, foldhash::quality::RandomState>,
     /// The epoch in which they were taken.
     epoch: Epoch,
 }
@@ -35,8 +35,8 @@ struct Shard {
 struct SlicedLimit {
     policy: PolicyId,
     identifier: CompactString,
-    /// The limit of the first tier. An override shares its policy's count but has another limit, so a slice of one must not
-    /// serve the other.
+    /// The limit of the first tier. An override shares its policy's count but has another limit, so a slice of one must
+    /// not serve the other.
     limit: u64,
 }
 
@@ -49,36 +49,37 @@ impl SlicedLimit {
 
 /// The slice of one limit.
 #[derive(Debug)]
-struct Slice {
+struct QuotaSlice {
     /// Units left in the slice.
     units: u64,
-    /// Units left in the store when it last answered. Others may have taken some since.
+    /// Units left in the store at its last decision. Others may have taken some since.
     left_in_store: u64,
     /// When the window ends, in microseconds since the Unix epoch. Never later than in the store.
     end: i64,
-    /// A request for the next slice is in flight.
+    /// Whether a request for the next slice is in flight.
     is_refilling: bool,
-    /// No other slice is asked for in the window: none is left, or it is not known whether the last request got one.
+    /// Whether no other slice is requested in this window: none is left, or the result of the last request is unknown.
     is_last: bool,
 }
 
-/// How a check is to be decided.
+/// How to decide a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SpendOutcome {
     /// The units were taken from the slice. The verdict is the limit's status after it.
     FromSlice(Verdict, Epoch),
-    /// The caller must ask the store for a slice and report the result to [`Slices::refill`] or [`Slices::refill_failed`].
+    /// The caller must request a slice from the store and report the result to [`Slices::refill`] or
+    /// [`Slices::refill_failed`].
     Refill(Epoch),
-    /// The caller must ask the store for the check's own units.
+    /// The caller must take the check's own units from the store.
     AskStore,
 }
 
-/// What happens to a check after the store has denied the units that it asked for.
+/// How to decide a check after the store has denied its units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AfterDenial {
     /// The units were taken from the slice. The verdict is the limit's status after it.
     FromSlice(Verdict, Epoch),
-    /// A slice may be on its way.
+    /// A slice may arrive soon.
     Awaited,
     Denied,
 }
@@ -90,7 +91,7 @@ impl Slices {
         Self { instances, hasher: foldhash::quality::RandomState::default(), shards }
     }
 
-    /// The current epoch, for [`Slices::answered`].
+    /// The current epoch, for [`Slices::note_verdict`].
     pub(super) fn epoch(&self) -> Epoch {
         self.instances.epoch()
     }
@@ -109,7 +110,7 @@ impl Slices {
                 return SpendOutcome::AskStore;
             }
             let unknown =
-                Slice { units: 0, left_in_store: 0, end: i64::MAX, is_refilling: true, is_last: false };
+                QuotaSlice { units: 0, left_in_store: 0, end: i64::MAX, is_refilling: true, is_last: false };
             shard.slices.insert(limit, unknown);
             return SpendOutcome::Refill(epoch);
         }
@@ -124,7 +125,7 @@ impl Slices {
         SpendOutcome::Refill(epoch)
     }
 
-    /// Takes the check's units from a slice that came while the store denied them: it may have the last ones.
+    /// Takes the check's units from a slice that arrived while the store denied them: it may have the last ones.
     pub(super) fn spend_after_denial(&self, check: &Check<'_>, now: i64) -> AfterDenial {
         let limit = SlicedLimit::new(check);
         let mut shard = self.shard(&limit);
@@ -139,7 +140,7 @@ impl Slices {
         }
     }
 
-    /// The verdict if the check's units were taken from the current slice. `None` if it has not enough.
+    /// The verdict if the check's units were taken from the current slice. `None` if it does not have enough.
     pub(super) fn look(&self, check: &Check<'_>, now: i64) -> Option<Verdict> {
         let limit = SlicedLimit::new(check);
         let shard = self.shard(&limit);
@@ -148,8 +149,8 @@ impl Slices {
         Some(Verdict { remaining: verdict.remaining.saturating_sub(check.cost), ..verdict })
     }
 
-    /// The store granted `units`, with `verdict`, to a request made at the time `asked`. Takes the check's own units and
-    /// keeps the rest. Returns the limit's verdict.
+    /// Adds `units` that the store granted, with `verdict`, to a request made at the time `asked`. Takes the check's
+    /// own units and keeps the rest. Returns the limit's verdict.
     pub(super) fn refill(
         &self,
         check: &Check<'_>,
@@ -168,7 +169,7 @@ impl Slices {
         if is_same {
             end = end.min(slice.end);
         }
-        *slice = Slice {
+        *slice = QuotaSlice {
             units: left.saturating_add(units.saturating_sub(check.cost)),
             left_in_store: verdict.remaining,
             end,
@@ -178,9 +179,15 @@ impl Slices {
         slice.verdict(check, asked)
     }
 
-    /// The store has answered a check's own units with `verdict`, at about the time `asked`: notes what it has left. Returns
-    /// the verdict with what is left of the slice as well.
-    pub(super) fn answered(&self, check: &Check<'_>, verdict: Verdict, asked: i64, epoch: Epoch) -> Verdict {
+    /// Records the store's `verdict` on a check's own units, decided at about the time `asked`. Returns the verdict
+    /// with the units left in the slice added.
+    pub(super) fn note_verdict(
+        &self,
+        check: &Check<'_>,
+        verdict: Verdict,
+        asked: i64,
+        epoch: Epoch,
+    ) -> Verdict {
         let limit = SlicedLimit::new(check);
         let mut shard = self.shard(&limit);
         let end = asked.saturating_add(verdict.reset);
@@ -190,12 +197,13 @@ impl Slices {
                 // The store counts the units of the slice as taken.
                 Verdict { remaining: verdict.remaining.saturating_add(slice.units), ..verdict }
             }
-            // The units of another window are none of this one.
+            // Units of another window do not count in this one.
             _ => verdict,
         }
     }
 
-    /// The store granted no slice to a request made at the time `asked`. `verdict`: its answer, if it gave one.
+    /// Records that the store granted no slice to a request made at the time `asked`. `verdict`: its decision, if there
+    /// is one.
     pub(super) fn refill_failed(
         &self,
         check: &Check<'_>,
@@ -221,8 +229,8 @@ impl Slices {
         }
     }
 
-    /// It is not known whether the store has granted a slice to a request made at the time `asked`. No other is asked for until the
-    /// window ends: each could be lost in the same way.
+    /// Records that the result of a request for a slice, made at the time `asked`, is unknown. No other slice is
+    /// requested until the window ends: each could be lost in the same way.
     pub(super) fn refill_unknown(&self, check: &Check<'_>, asked: i64, epoch: Epoch) {
         let limit = SlicedLimit::new(check);
         let mut shard = self.shard(&limit);
@@ -235,8 +243,9 @@ impl Slices {
         (slice.is_refilling, slice.is_last) = (false, true);
     }
 
-    /// Puts back what a check took from a slice that ended at `end`, since another check denied the request. By `now` that slice
-    /// may have been refilled: then it has another end, and yet is of the same window, which ends no earlier than either.
+    /// Returns the units that a check took from a slice that ended at `end`, since another check denied the request. By
+    /// `now` that slice may have been refilled: then it has another end, but is of the same window, which ends no
+    /// earlier than either.
     pub(super) fn put_back(&self, check: &Check<'_>, end: i64, now: i64, epoch: Epoch) {
         let limit = SlicedLimit::new(check);
         if let Some(slice) = self.shard(&limit).current(epoch, &limit)
@@ -247,12 +256,12 @@ impl Slices {
         }
     }
 
-    /// Gives back what a check took of a limit at the time `at`, wherever from. Returns false if the slice of that window is
-    /// gone.
+    /// Returns the units that a check took of a limit at the time `at`, from the slice or the store. Returns false if
+    /// the slice of that window is gone.
     pub(super) fn give_back(&self, check: &Check<'_>, at: i64, now: i64) -> bool {
         let limit = SlicedLimit::new(check);
         let mut shard = self.shard(&limit);
-        let begins = |slice: &Slice| slice.end.saturating_sub(check.policy.tiers[0].window);
+        let begins = |slice: &QuotaSlice| slice.end.saturating_sub(check.policy.tiers[0].window);
         let slice = shard.slices.get_mut(&limit);
         let Some(slice) =
             slice.filter(|slice| slice.end != i64::MAX && slice.end > now && begins(slice) <= at)
@@ -263,7 +272,7 @@ impl Slices {
         true
     }
 
-    fn shard(&self, limit: &SlicedLimit) -> parking_lot::MutexGuard<'_, Shard> {
+    fn shard(&self, limit: &SlicedLimit) -> parking_lot::MutexGuard<'_, SliceShard> {
         let index = self.hasher.hash_one(limit) as usize & (SHARDS - 1);
         let mut shard = self.shards[index].lock();
         let epoch = self.instances.epoch();
@@ -275,15 +284,15 @@ impl Slices {
     }
 }
 
-impl Shard {
+impl SliceShard {
     /// The slice of a limit, if `epoch` has not passed.
-    fn current(&mut self, epoch: Epoch, limit: &SlicedLimit) -> Option<&mut Slice> {
+    fn current(&mut self, epoch: Epoch, limit: &SlicedLimit) -> Option<&mut QuotaSlice> {
         if self.epoch == epoch { self.slices.get_mut(limit) } else { None }
     }
 }
 
-impl Slice {
-    /// Whether `end` is the end of this slice's window. The store reports it slightly differently each time.
+impl QuotaSlice {
+    /// Whether `end` is the end of this slice's window. The store reports a slightly different end each time.
     fn ends_about(&self, end: i64, check: &Check<'_>) -> bool {
         end.abs_diff(self.end) < check.policy.tiers[0].window.unsigned_abs() / 2
     }

@@ -1,4 +1,4 @@
-//! The traits of a store of limits, and what it answers.
+//! The traits of a store of limits, and the types of its decisions.
 //!
 //! Two stores keep state: `store::memory::MemoryStore` and `store::redis::RedisStore`. Three wrap another one:
 //! [`SlicedStore`](super::SlicedStore), [`GuardedStore`](super::GuardedStore) and
@@ -24,25 +24,25 @@ pub trait Store {
     /// check never denies the request. Empty `checks` are admitted.
     ///
     /// # Errors
-    /// The store could not answer. Whether anything was taken is not known.
+    /// The store could not decide. It is unknown whether anything was taken.
     fn decide(&self, checks: &[Check<'_>]) -> impl Future<Output = Result<Decision, Unavailable>>;
 
-    /// What [`Store::decide`] would answer to these checks now. Changes nothing. Only a lack of memory in Redis does not show
-    /// here, since nothing is written.
+    /// The decision that [`Store::decide`] would make now, without changing anything. Only a lack of memory in Redis
+    /// does not show, since nothing is written.
     ///
     /// # Errors
     /// As [`Store::decide`].
     fn look(&self, checks: &[Check<'_>]) -> impl Future<Output = Result<Decision, Unavailable>>;
 
-    /// Refunds what decisions took. Pass each check that was taken, and no other, in one call. What no longer counts is left
-    /// alone. A lease is found by its token, so that refunding it again is harmless; everything else must be refunded only
-    /// once.
+    /// Refunds units of decisions. Pass each check that was taken, and no other, in one call. Units that no longer
+    /// count are ignored. A lease is found by its token, so refunding it again is harmless; everything else must be
+    /// refunded only once.
     ///
     /// # Errors
-    /// As [`Store::decide`]. Whether the refund was done is not known.
+    /// As [`Store::decide`]. It is unknown whether the refund was done.
     fn refund(&self, taken: &[Taken<'_>]) -> impl Future<Output = Result<(), Unavailable>>;
 
-    /// Where the limit of this check is: the store decides together over checks of one shard alone.
+    /// The shard of this check's limit: the store decides together over checks of one shard only.
     fn shard(&self, _check: &Check<'_>) -> u32 {
         0
     }
@@ -52,22 +52,22 @@ pub trait Store {
         false
     }
 
-    /// A denial that the store answers by itself, since one of the checks was denied a moment ago.
+    /// A denial without a call, since one of the checks was denied a moment ago.
     fn known_denial(&self, _checks: &[Check<'_>]) -> Option<Decision> {
         None
     }
 
-    /// Whether the future of [`Store::decide`] must be awaited to its end, since it may have to refund what some of these
-    /// checks took.
+    /// Whether the future of [`Store::decide`] must be awaited to its end, since it may have to refund units of some of
+    /// these checks.
     fn must_finish(&self, _checks: &[Check<'_>]) -> bool {
         false
     }
 }
 
-/// What operators do with a store: look limits up and reset them. The evidence of a denial is read through it, too.
+/// The operators' calls of a store: look limits up and reset them. The evidence of a denial is read through it, too.
 ///
-/// Its futures may belong to one thread, like those of [`Store`]. Code whose own futures must be `Send` runs them on the
-/// store's thread, for example with `spawn_local`.
+/// Its futures may belong to one thread, like those of [`Store`]. Code whose own futures must be `Send` runs them on
+/// the store's thread, for example with `spawn_local`.
 pub trait StoreAdmin: Store {
     /// The usage of one limit. Takes nothing. A limit without state is unused: `used` is 0.
     ///
@@ -89,8 +89,8 @@ pub trait StoreAdmin: Store {
         identifier: &str,
     ) -> impl Future<Output = Result<Vec<Arc<Entry>>, Unavailable>>;
 
-    /// Removes the limits of these policies whose identifier is `identifier`, or a composite that begins with it. Returns
-    /// those that were in use.
+    /// Removes the limits of these policies whose identifier is `identifier`, or a composite that begins with it.
+    /// Returns those that were in use.
     ///
     /// # Errors
     /// As [`Store::decide`].
@@ -147,25 +147,25 @@ impl<S: StoreAdmin> StoreAdmin for Arc<S> {
 /// Who took a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DecisionSource {
-    /// The store that holds the limits.
+    /// The store that has the limits.
     Store,
     /// The instance itself, from a quota slice that it took before.
     Slice,
     /// The worker itself, since the store denied the same check a moment ago.
     LocalDenial,
-    /// The policies' `on_store_error`, since the store could not be asked.
+    /// The policies' `on_store_error`, since the store could not be called.
     Fallback,
 }
 
-/// The answer to the checks of one request.
+/// The decision over the checks of one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     pub admitted: bool,
     pub source: DecisionSource,
     /// The time of the decision, by the clock of its source, in microseconds since the Unix epoch.
     pub time: i64,
-    /// One verdict per check, in the order of the checks. If the request was admitted, `remaining` and `reset` are those
-    /// after it; else the current ones.
+    /// One verdict per check, in the order of the checks. If the request was admitted, `remaining` and `reset` are
+    /// those after it; else the current ones.
     pub verdicts: SmallVec<[Verdict; 2]>,
     /// If the checks were decided apart, who decided each, and when. `None`: all were decided together.
     pub parts: Option<Box<[Receipt]>>,
@@ -179,7 +179,7 @@ pub struct Receipt {
     pub time: i64,
 }
 
-/// A check that was taken, with what its refund needs.
+/// A check that was taken, with the receipt for its refund.
 #[derive(Debug, Clone)]
 pub struct Taken<'a> {
     pub check: Check<'a>,
@@ -194,7 +194,7 @@ impl<'a> Taken<'a> {
 }
 
 impl Decision {
-    /// The receipt for refunding what this decision took for the check with this index.
+    /// The receipt for refunding the units of the check with this index.
     pub fn receipt(&self, check: usize) -> Receipt {
         let part = self.parts.as_ref().and_then(|parts| parts.get(check)).copied();
         part.unwrap_or(Receipt { source: self.source, time: self.time })
@@ -217,34 +217,34 @@ pub struct ClearedLimit {
     pub identifier: String,
 }
 
-/// Why the store could not answer. Not the request's fault; another try may succeed.
+/// Why the store could not decide. Not the request's fault; a retry may succeed.
 ///
-/// The variants that every request meets while the store is away or slow own no text, so that they allocate nothing.
+/// The variants that every request gets while the store is away or slow own no text, so that they don't allocate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the store is unavailable: {}", self.reason())]
 pub enum Unavailable {
-    /// The store was not asked, since it failed too often.
+    /// The store was not called, since it failed too often.
     BreakerOpen,
     /// The store took longer than `store.redis.timeout`.
     Timeout,
     /// The request waited in the queue for `store.redis.timeout`, and was not sent.
     Overdue,
-    /// The store can't be reached, and was not asked.
+    /// The store can't be reached, and was not called.
     Unreachable(CompactString),
     /// The connection broke.
     Connection(CompactString),
-    /// The store answers but does not serve: it is a replica, is still loading, has no memory left, or lacks rights.
+    /// The store replies but refuses: it is a replica, is still loading, has no memory left, or lacks rights.
     Refused(CompactString),
-    /// The keys of the request are with several nodes at the moment, and nothing was taken: ask for each check by itself.
+    /// The keys of the request are on several nodes at the moment, and nothing was taken: decide each check alone.
     Moving,
-    /// The store's answer can't be understood.
+    /// The store's reply can't be understood.
     Protocol(CompactString),
-    /// The task that asks the store, or passes its answer on, has ended or was too slow.
+    /// The task that calls the store, or passes its reply on, has ended or was too slow.
     Abandoned(&'static str),
 }
 
 impl Unavailable {
-    /// Whether the store may have taken units all the same.
+    /// Whether the store may still have taken units.
     pub fn may_have_run(&self) -> bool {
         match self {
             Self::Timeout | Self::Connection(_) | Self::Protocol(_) | Self::Abandoned(_) => true,

@@ -1,7 +1,8 @@
-//! Replicates the audit log: two lists in Redis, which all instances append to and read. Operators and rules each have one.
+//! Replicates the audit log: two lists in Redis, which all instances append to and read. Operators and rules each have
+//! one.
 //!
-//! An instance of an earlier version knows the operators' list alone, and appends all entries to it: what is read there goes
-//! by its author.
+//! An instance of an earlier version knows the operators' list alone and appends all entries to it: the author of each
+//! entry read there decides to which list it belongs.
 
 use std::{
     cell::{Cell, RefCell},
@@ -22,21 +23,21 @@ pub(super) static APPEND: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(include_str!("../../lua/key_prelude.lua"), include_str!("../../lua/audit_log.lua")))
 });
 
-/// How often entries are written, where there are any.
+/// How often pending entries are written.
 const PUSH_EVERY: Duration = Duration::from_millis(50);
-/// How often the entries of others are read.
+/// How often the entries of other instances are read.
 const PULL_EVERY: Duration = Duration::from_millis(500);
-/// After a round that failed.
+/// Delay after a failed round.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Entries written by one call of the script.
 const BATCH: usize = 64;
-/// How long a list stays after the last entry: 366 days, in milliseconds.
+/// Lifetime of a list after its last entry: 366 days, in milliseconds.
 const EXPIRE_AFTER: u64 = 366 * 86_400_000;
 
 /// The shared lists.
 #[derive(Debug)]
 pub(super) struct SharedAuditLog {
-    /// Of each author. All keys are in one slot.
+    /// One for each author. All keys are in one slot.
     lists: [SharedList; Author::ALL.len()],
 }
 
@@ -45,9 +46,9 @@ pub(super) struct SharedAuditLog {
 struct SharedList {
     author: Author,
     key: String,
-    /// The newest entry when the list was read last.
+    /// The newest entry at the last read.
     newest: RefCell<Option<Vec<u8>>>,
-    /// Whether entries of this instance may be missing there.
+    /// Whether entries of this instance may be missing in Redis.
     is_doubtful: Cell<bool>,
 }
 
@@ -75,7 +76,7 @@ impl SharedAuditLog {
             let Some(mut connection) = connection else { continue };
             let current = probes.server(&self.lists[0].key);
             if server.replace(current.clone()).is_some_and(|before| before != current) {
-                // Entries may be lost, even where those that follow are not.
+                // A server that was restarted or replaced may have lost some entries and have later ones.
                 self.lists.iter().for_each(|list| list.is_doubtful.set(true));
                 pull_at = Instant::now();
             }
@@ -123,7 +124,7 @@ impl SharedList {
         let newest: RedisResult<Option<Vec<u8>>> =
             redis::cmd("LINDEX").arg(&self.key).arg(-1).query_async(connection).await;
         let newest = match newest {
-            // Something else was written there; the next entry replaces it.
+            // The key has another type: the next entry replaces it.
             Err(error) if error.code() == Some("WRONGTYPE") => None,
             newest => newest?,
         };
@@ -144,7 +145,7 @@ impl SharedList {
             log.resend_missing(self.author, &entries);
         }
         log.merge(entries);
-        // Last: entries that could not be read are read in the next round.
+        // Set last: if the read failed, the next round reads again.
         *self.newest.borrow_mut() = newest;
         Ok(())
     }

@@ -1,9 +1,9 @@
 //! Replicates drains of endpoints: one hash in Redis, which all instances write and read.
 //!
-//! There are few of them, so that an instance reads all whenever something has changed, which it learns on the store's
-//! channel, or half a second later by the version. Unlike bans, no order of changes has to be kept. What was undrained is
-//! noted for a day: a drain that has gone without a note was lost, with all others or by a failover to a replica that had not
-//! got it yet, and the instances that know it restore it.
+//! There are few, so an instance reads all of them after each change. It learns of a change on the store's channel, or
+//! up to half a second later by the version. Unlike bans, changes need no order. A note of each undrain is kept for a
+//! day: a drain that is missing without a note was lost, by a flush or a failover to a lagging replica, and instances
+//! that know it restore it.
 
 use std::{
     cell::{Cell, RefCell},
@@ -26,23 +26,23 @@ pub(super) static WRITE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(include_str!("../../lua/key_prelude.lua"), include_str!("../../lua/drains.lua")))
 });
 
-/// The message that there is a change to be read.
+/// The message that announces a change.
 pub(super) const CHANGED: &str = r#"["drains"]"#;
-/// The field of the version, which no endpoint has: those have a space.
+/// The field of the version. Endpoints' fields contain a space.
 const VERSION: &str = "version";
-/// How often drains are written and read, where there is a reason.
+/// How often pending drains are written, and changed ones are read.
 const ROUND: Duration = Duration::from_millis(50);
-/// How often the version is read, to find out what was missed.
+/// How often the version is read, to detect missed changes.
 const VERSION_CHECK: Duration = Duration::from_millis(500);
-/// After a round that failed.
+/// Delay after a failed round.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// For how long it is noted that an endpoint was undrained, less an hour for clocks that differ.
+/// How long undrains are noted, less an hour for clocks that differ.
 const UNDRAINS_NOTED: Duration = Duration::from_hours(23);
-/// How long drains stay after the last instance has gone: 366 days, in milliseconds.
+/// Lifetime of drains after the last instance has ended: 366 days, in milliseconds.
 const EXPIRE_AFTER: u64 = 366 * 86_400_000;
-/// How often that is put off.
+/// How often the lifetime is renewed.
 const RENEW_EVERY: Duration = Duration::from_hours(1);
-/// Bytes of a reason, and of an operator's name. More than any instance writes.
+/// Most bytes of a reason and of an operator's name; instances write less.
 const MAX_TEXT: usize = 1_024;
 
 /// The drains of all instances.
@@ -50,31 +50,31 @@ const MAX_TEXT: usize = 1_024;
 pub(super) struct SharedDrains {
     key: String,
     channel: String,
-    /// `None`: the hash was not read yet.
+    /// `None` before the first read.
     last_read: RefCell<Option<LastRead>>,
-    /// It has changed since.
+    /// Whether it may have changed since.
     is_stale: Cell<bool>,
     renew_at: Cell<Instant>,
 }
 
-/// How the hash was when it was looked at last.
+/// The hash at the last read.
 #[derive(Debug)]
 struct LastRead {
-    /// Empty: there were none.
+    /// Empty if there were no drains.
     version: String,
     at: Instant,
 }
 
-/// What the hash holds of an endpoint.
+/// A field of the hash, for one endpoint.
 #[derive(Debug, PartialEq)]
-enum Stored {
+enum StoredDrain {
     Drained(EndpointDrain),
     Undrained(EndpointId),
 }
 
-/// What the hash holds of a drain, as JSON.
+/// The JSON of a drain.
 #[derive(Debug, Serialize, Deserialize)]
-struct Record {
+struct DrainRecord {
     /// Microseconds since the Unix epoch, by the clock of the instance that drained it.
     since: i64,
     reason: String,
@@ -97,7 +97,7 @@ impl SharedDrains {
         self.is_stale.set(true);
     }
 
-    /// Replicates `table` for as long as it is polled. `on_read` is called after each attempt to read them.
+    /// Replicates `table` while polled. `on_read` is called after each attempt to read the drains.
     pub(super) async fn run(&self, probes: &Probes<'_>, table: &DrainTable, on_read: impl Fn()) {
         let (mut rounds, mut check_at, mut retry_at) = (interval(ROUND), Instant::now(), Instant::now());
         let mut server = None;
@@ -107,7 +107,7 @@ impl SharedDrains {
             let Some(mut connection) = connection else { continue };
             let current = probes.server(&self.key);
             if server.replace(current.clone()).is_some_and(|before| before != current) {
-                // It may have lost that an endpoint was undrained, and still have the drain.
+                // It may have lost the undrain of an endpoint and still have the drain.
                 table.resend_undrains();
             }
             let is_check_due = check_at <= Instant::now();
@@ -131,7 +131,7 @@ impl SharedDrains {
         }
     }
 
-    /// Writes what operators have drained and undrained at this instance.
+    /// Writes the drains and undrains of this instance's operators.
     async fn write(&self, connection: &mut RoutedConnection, table: &DrainTable) -> RedisResult<()> {
         let updates = table.pending_updates();
         if updates.is_empty() {
@@ -151,7 +151,7 @@ impl SharedDrains {
         }
         let refused: u64 = call.invoke_async(connection).await?;
         if refused > 0 {
-            // They were not lost.
+            // Read anew, so that refused drains are not taken for lost ones.
             *self.last_read.borrow_mut() = None;
             tracing::warn!(
                 "{refused} of the drains made here are undone: all instances have {MAX_DRAINS} already"
@@ -167,7 +167,7 @@ impl SharedDrains {
         let version: RedisResult<Option<String>> =
             redis::cmd("HGET").arg(&self.key).arg(VERSION).query_async(connection).await;
         let version = match version {
-            // Something else was written there; the next drain replaces it.
+            // The key has another type: the next drain replaces it.
             Err(error) if error.code() == Some("WRONGTYPE") => None,
             version => version?,
         };
@@ -187,13 +187,13 @@ impl SharedDrains {
             "" => HashMap::new(),
             _ => redis::cmd("HGETALL").arg(&self.key).query_async(connection).await?,
         };
-        // It may have changed since the version was read: then it is read once more.
+        // If it has changed since the version was read, the next round reads it again.
         let before = self.last_read.borrow_mut().replace(LastRead { version, at: Instant::now() });
         let (mut drains, mut undrained) = (Vec::new(), HashSet::new());
         for stored in all.iter().filter_map(|(endpoint, text)| decode(endpoint, text)) {
             match stored {
-                Stored::Drained(drain) => drains.push(drain),
-                Stored::Undrained(endpoint) => drop(undrained.insert(endpoint)),
+                StoredDrain::Drained(drain) => drains.push(drain),
+                StoredDrain::Undrained(endpoint) => drop(undrained.insert(endpoint)),
             }
         }
         let sees_all_undrains = before.as_ref().is_some_and(|before| before.at.elapsed() < UNDRAINS_NOTED);
@@ -205,21 +205,21 @@ impl SharedDrains {
 
 fn encode(drain: &EndpointDrain) -> String {
     let EndpointDrain { since, reason, by, .. } = drain;
-    let record = Record { since: *since, reason: reason.clone(), by: by.clone() };
+    let record = DrainRecord { since: *since, reason: reason.clone(), by: by.clone() };
     // Strings and a number: this can't fail.
     serde_json::to_string(&record).unwrap_or_default()
 }
 
-/// `None` for the version, and for what no instance writes.
-fn decode(endpoint: &str, text: &[u8]) -> Option<Stored> {
+/// `None` for the version, and for fields that no instance writes.
+fn decode(endpoint: &str, text: &[u8]) -> Option<StoredDrain> {
     let (upstream, url) = endpoint.split_once(' ')?;
     let id = EndpointId { upstream: upstream.to_owned(), url: url.to_owned() };
     if text.starts_with(b"undrained ") {
-        return Some(Stored::Undrained(id));
+        return Some(StoredDrain::Undrained(id));
     }
-    let Record { since, reason, by } = serde_json::from_slice(text).ok()?;
+    let DrainRecord { since, reason, by } = serde_json::from_slice(text).ok()?;
     let is_short = [endpoint, &reason, &by].into_iter().all(|text| text.len() <= MAX_TEXT);
-    is_short.then_some(Stored::Drained(EndpointDrain { endpoint: id, since, reason, by }))
+    is_short.then_some(StoredDrain::Drained(EndpointDrain { endpoint: id, since, reason, by }))
 }
 
 #[cfg(test)]
@@ -236,8 +236,8 @@ mod tests {
             by: "operator at ::1".into(),
         };
         let name = drain.endpoint.to_string();
-        assert_eq!(decode(&name, b"undrained 7"), Some(Stored::Undrained(drain.endpoint.clone())));
-        assert_eq!(decode(&name, encode(&drain).as_bytes()), Some(Stored::Drained(drain)));
+        assert_eq!(decode(&name, b"undrained 7"), Some(StoredDrain::Undrained(drain.endpoint.clone())));
+        assert_eq!(decode(&name, encode(&drain).as_bytes()), Some(StoredDrain::Drained(drain)));
         let good = r#"{"since":1,"reason":"","by":"x"}"#;
         assert!(decode("api http://a", good.as_bytes()).is_some());
         let long = format!(r#"{{"since":1,"reason":"{}","by":"x"}}"#, "x".repeat(MAX_TEXT + 1));

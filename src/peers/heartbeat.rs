@@ -1,4 +1,4 @@
-//! The heartbeats: they tell other instances that this one lives.
+//! Heartbeats: they show other instances that this one is alive.
 
 use std::{
     cell::{Cell, RefCell},
@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::{
-    MonitorConfig,
     instance_count::InstanceCount,
     introduction::{Introduction, Peers},
+    monitor_config::MonitorConfig,
 };
 use crate::{
     limit::Clock,
@@ -25,18 +25,18 @@ pub(super) static HEARTBEAT: LazyLock<Script> =
 
 /// For how long an instance counts as alive after a heartbeat.
 const ALIVE_FOR: Duration = Duration::from_secs(5);
-/// For how long the server keeps the list of instances without a heartbeat. Who lives is told by the times in it.
+/// How long the server keeps the list of instances without a heartbeat. The times in it tell who is alive.
 const KEPT_FOR: Duration = Duration::from_secs(15);
-/// One heartbeat in so many introduces the instance, and asks what the others are.
+/// One heartbeat in this many introduces the instance and reads the other introductions.
 const INTRODUCE_EVERY: u32 = 5;
-/// For saying good-bye.
+/// Timeout of the last heartbeat, which removes the instance.
 const GOODBYE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The heartbeats, and what they tell of other instances.
+/// Sends heartbeats, and keeps what their replies say about other instances.
 pub(super) struct Heartbeat<'a> {
     config: &'a MonitorConfig,
     peers: &'a Mutex<Peers>,
-    /// The instances, and how they introduce themselves.
+    /// The keys of the instances and of their introductions.
     keys: [String; 2],
     count: Cell<u32>,
     instances: RefCell<InstanceCount>,
@@ -45,7 +45,7 @@ pub(super) struct Heartbeat<'a> {
 impl<'a> Heartbeat<'a> {
     pub(super) fn new(config: &'a MonitorConfig, peers: &'a Mutex<Peers>) -> Self {
         let instances = format!("{}:instances", config.redis.key_prefix());
-        // In a cluster, in the slot of the other.
+        // In the same slot as the first key.
         let introductions = format!("{}:{{{instances}}}:introductions", config.redis.key_prefix());
         Self {
             config,
@@ -56,7 +56,7 @@ impl<'a> Heartbeat<'a> {
         }
     }
 
-    /// A key of those that it needs.
+    /// The key that determines the slot.
     pub(super) fn key(&self) -> &str {
         &self.keys[0]
     }
@@ -66,8 +66,8 @@ impl<'a> Heartbeat<'a> {
         let count = self.count.replace(self.count.get().wrapping_add(1));
         let introduction = count.is_multiple_of(INTRODUCE_EVERY).then(|| Introduction::new(self.config));
         let reply = self.send(connection, ALIVE_FOR, introduction.as_ref()).await;
-        let Reply { instances, clock_offset, introductions } = match reply {
-            // Somebody flushes scripts again and again. The server answers, and the next heartbeat comes in a second.
+        let HeartbeatReply { instances, clock_offset, introductions } = match reply {
+            // Another client keeps flushing scripts. The server is up, and the next heartbeat follows in a second.
             Err(error) if is_unknown_script(&error) => return Ok(()),
             reply => reply?,
         };
@@ -79,7 +79,7 @@ impl<'a> Heartbeat<'a> {
         Ok(())
     }
 
-    /// Tells the other instances that this one ends.
+    /// Removes this instance from the list.
     pub(super) async fn say_goodbye(&self, connection: &mut RoutedConnection) {
         let goodbye = self.send(connection, Duration::ZERO, None);
         let _late = timeout(GOODBYE_TIMEOUT, goodbye).await;
@@ -90,7 +90,7 @@ impl<'a> Heartbeat<'a> {
         connection: &mut RoutedConnection,
         alive_for: Duration,
         introduction: Option<&Introduction>,
-    ) -> RedisResult<Reply> {
+    ) -> RedisResult<HeartbeatReply> {
         let mut call = HEARTBEAT.prepare_invoke();
         for key in &self.keys {
             call.key(key);
@@ -101,16 +101,16 @@ impl<'a> Heartbeat<'a> {
             call.arg(self.config.clock.now()).arg(introduction.to_string());
         }
         let (instances, clock_offset, introductions) = call.invoke_async(connection).await?;
-        Ok(Reply { instances, clock_offset, introductions })
+        Ok(HeartbeatReply { instances, clock_offset, introductions })
     }
 }
 
-/// What the script answers.
-struct Reply {
-    /// How many instances live.
+/// The script's reply.
+struct HeartbeatReply {
+    /// How many instances are alive.
     instances: u32,
-    /// By how many microseconds this one's clock is ahead; 0 if it did not introduce itself.
+    /// Microseconds by which this clock is ahead; 0 without an introduction.
     clock_offset: i64,
-    /// Of the others; none if this one did not introduce itself.
+    /// The other instances' introductions; none without an introduction of this one.
     introductions: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! How many instances share the limits, as far as that can be believed.
+//! How many instances share the limits, by reports that may be wrong.
 
 use std::time::Duration;
 
@@ -6,34 +6,34 @@ use tokio::time::Instant;
 
 /// How long the server must have reported fewer instances, without a gap, before that is believed.
 ///
-/// The list of instances may be lost: the server was restarted or flushed, or it gave the key up for want of memory. Every
-/// instance that lives reports again within about a second. One that took the first short list at its word would count too
-/// much by itself if the server was away right after.
+/// The server may lose the list of instances: restarted, flushed, or out of memory. Every live instance reports
+/// again within about a second. An instance that believed the first short list would count too much alone if the server
+/// went away right after.
 const BELIEVED_AFTER: Duration = Duration::from_secs(10);
 
-/// How far reports may be apart: heartbeats come about once a second.
+/// Longest time between reports without a gap: heartbeats are sent about once a second.
 const MOST_BETWEEN: Duration = Duration::from_millis(2_500);
 
-/// The number of instances that live. More are believed at once, fewer only after a while.
+/// The number of live instances. Higher counts are believed at once, lower ones only after a while.
 #[derive(Debug, Default)]
 pub(super) struct InstanceCount {
     believed: u32,
     fewer: Option<Fewer>,
 }
 
-/// Reports of fewer instances than is believed.
+/// Reports of fewer instances than believed.
 #[derive(Debug)]
 struct Fewer {
     since: Instant,
-    /// When the last report came.
+    /// The time of the last report.
     last: Instant,
-    /// The most of them.
+    /// The highest count among them.
     most: u32,
 }
 
 impl InstanceCount {
-    /// Takes what the server reports, and returns how many there are. `evicts`: the server has given up keys lately, and may
-    /// have given up this one, again and again.
+    /// Takes the reported count, and returns the believed one. `evicts`: the server has evicted keys lately, perhaps
+    /// the list of instances.
     pub(super) fn report(&mut self, reported: u32, evicts: bool, now: Instant) -> u32 {
         if reported >= self.believed {
             (self.believed, self.fewer) = (reported, None);
@@ -43,7 +43,7 @@ impl InstanceCount {
             self.fewer = None;
             return self.believed;
         }
-        // While the server was away, nobody could report.
+        // No instance could report while the server was away.
         let fewer = self.fewer.take().filter(|fewer| now.duration_since(fewer.last) < MOST_BETWEEN);
         let mut fewer = fewer.unwrap_or(Fewer { since: now, last: now, most: reported });
         (fewer.last, fewer.most) = (now, fewer.most.max(reported));
@@ -59,7 +59,7 @@ impl InstanceCount {
 mod tests {
     use super::*;
 
-    /// What is believed after each report, with so many milliseconds between them.
+    /// The believed count after each report, `every` milliseconds apart.
     fn believed(count: &mut InstanceCount, now: &mut Instant, every: u64, reports: &[u32]) -> Vec<u32> {
         let mut report = |&reported: &u32| {
             *now += Duration::from_millis(every);

@@ -1,17 +1,16 @@
-//! What instances that share a Redis say of themselves: by whose clock they go, what they run, and with which
-//! configuration.
+//! How instances that share a Redis introduce themselves: their clock, version and configuration.
 
 use std::fmt;
 
-use super::MonitorConfig;
+use super::monitor_config::MonitorConfig;
 use crate::telemetry::metrics::InstanceFacts;
 
-/// Other instances that are remembered.
+/// Most other instances kept.
 const MAX_OTHERS: usize = 256;
-/// Bytes of a word.
+/// Most bytes of a word.
 const MAX_WORD: usize = 64;
 
-/// What this instance says: `CONFIGURATION VERSION`, as the script keeps it behind the clock's offset.
+/// The introduction of this instance: `CONFIGURATION VERSION`. The script stores it after the clock's offset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Introduction {
     configuration: String,
@@ -30,7 +29,7 @@ impl fmt::Display for Introduction {
     }
 }
 
-/// What is known of this instance and the others.
+/// This instance and the others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Peers {
     pub(super) own: Option<InstanceFacts>,
@@ -38,7 +37,8 @@ pub(super) struct Peers {
 }
 
 impl Peers {
-    /// This instance, whose clock is `clock_offset` microseconds ahead, and how the others introduce themselves.
+    /// `clock_offset`: microseconds by which this instance's clock is ahead. `others`: the introductions of other
+    /// instances.
     pub(super) fn new(introduction: &Introduction, clock_offset: i64, others: &[String]) -> Self {
         let own = InstanceFacts {
             clock_offset,
@@ -52,8 +52,7 @@ impl Peers {
     }
 }
 
-/// Parses `OFFSET CONFIGURATION VERSION`. Others who share the Redis may write anything there: what is no introduction is
-/// passed over.
+/// Parses `OFFSET CONFIGURATION VERSION`. Other clients of Redis may write anything there: `None` for all other text.
 fn parse(text: &str) -> Option<InstanceFacts> {
     let mut words = text.split(' ');
     let clock_offset = words.next()?.parse::<i64>().ok()?.clamp(-i64::MAX / 4, i64::MAX / 4);

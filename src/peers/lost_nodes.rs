@@ -1,4 +1,5 @@
-//! Servers that are no longer reported. The others drop a server that fails from their lists, so its loss would not be seen.
+//! Servers that are no longer reported. A failed server disappears from the lists of the others, so its loss would not
+//! be shown.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -6,12 +7,12 @@ use tokio::time::Instant;
 
 use crate::telemetry::metrics::{NodeFacts, NodeState};
 
-/// How long a lost server is shown. One that was removed for good is forgotten then.
+/// How long a lost server is shown. After that it counts as removed for good.
 const SHOWN_FOR: Duration = Duration::from_secs(600);
-/// How many servers are remembered.
+/// Most servers kept.
 const MAX: usize = 1000;
 
-/// The servers that were reported lately, by their addresses.
+/// Recently reported servers, by address.
 #[derive(Debug, Default)]
 pub(super) struct LostNodes {
     reported: BTreeMap<String, Reported>,
@@ -25,12 +26,12 @@ struct Reported {
 }
 
 impl LostNodes {
-    /// Appends to `nodes`, which are reported now, those that were lost: as down.
+    /// Appends the lost servers to `nodes`, the ones reported now, as down.
     pub(super) fn append_to(&mut self, nodes: &mut Vec<NodeFacts>, now: Instant) {
         self.reported.retain(|_, reported| now.duration_since(reported.at) < SHOWN_FOR);
         for node in nodes.iter() {
             if !self.reported.contains_key(&node.address) {
-                // Under a new address it may well be one that was restarted elsewhere.
+                // A server at a new address may be a lost one, restarted elsewhere.
                 self.forget_one(nodes);
             }
             if self.reported.len() < MAX || self.reported.contains_key(&node.address) {
@@ -46,7 +47,7 @@ impl LostNodes {
         self.reported.values().filter(move |reported| !is_reported(&reported.node.address))
     }
 
-    /// Forgets the one that was lost first, if any was.
+    /// Forgets the server that was lost first, if there is one.
     fn forget_one(&mut self, nodes: &[NodeFacts]) {
         let first = self.lost(nodes).min_by_key(|reported| reported.at);
         if let Some(address) = first.map(|reported| reported.node.address.clone()) {
@@ -55,7 +56,7 @@ impl LostNodes {
     }
 }
 
-/// What is still known of a lost server.
+/// The facts about a lost server that are still true.
 fn as_lost(node: &NodeFacts) -> NodeFacts {
     NodeFacts {
         address: node.address.clone(),
@@ -88,7 +89,7 @@ mod tests {
         }
     }
 
-    /// The addresses and states, after these are reported.
+    /// The addresses and states shown after a report of `addresses`.
     fn shown(lost: &mut LostNodes, addresses: &[&str], now: Instant) -> Vec<(String, NodeState)> {
         let mut nodes: Vec<_> = addresses.iter().map(|address| up(address)).collect();
         lost.append_to(&mut nodes, now);

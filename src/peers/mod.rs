@@ -1,7 +1,7 @@
-//! What instances that share a Redis tell each other: that they live, whose limits were taken back, whom they limit,
-//! whom they ban, which endpoints operators drain, and who changed what.
+//! The exchange between instances that share a Redis: heartbeats, resets of limits, records of limited clients, bans,
+//! drains of endpoints, and the audit log.
 //!
-//! One [`Monitor`] a process keeps in touch with the server, so that no request has to.
+//! One [`Monitor`] per process talks to the server, so that requests need not.
 
 mod audit_log;
 mod bans;
@@ -11,6 +11,7 @@ mod instance_count;
 mod introduction;
 mod lost_nodes;
 mod monitor;
+mod monitor_config;
 mod probe;
 pub mod records;
 mod rounds;
@@ -18,14 +19,5 @@ mod server_status;
 mod subscription;
 mod time;
 
-pub use monitor::{Monitor, MonitorConfig};
-
-use bb8_redis::redis::Script;
-
-/// All scripts of this room, to be loaded together.
-fn scripts() -> Vec<&'static Script> {
-    let mut scripts = vec![&*heartbeat::HEARTBEAT, &*drains::WRITE, &*audit_log::APPEND];
-    scripts.extend(bans::scripts());
-    scripts.extend(records::scripts());
-    scripts
-}
+pub use monitor::Monitor;
+pub use monitor_config::MonitorConfig;

@@ -1,5 +1,5 @@
-//! The thread that keeps in touch with Redis, so that no request has to. It hosts all that instances tell each other: its
-//! heartbeats probe a server that was away, too.
+//! The thread that exchanges state with other instances over Redis, so that requests need not wait for it. Its
+//! heartbeats also probe servers that were away.
 
 use std::{
     cell::Cell,
@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use bb8_redis::redis::Script;
 use parking_lot::Mutex;
 use tokio::{
     runtime,
@@ -17,76 +18,48 @@ use tokio::{
 };
 
 use super::{
-    audit_log::SharedAuditLog,
-    bans::BanSync,
+    audit_log::{self, SharedAuditLog},
+    bans::{self, BanSync},
     drains::{self, SharedDrains},
-    heartbeat::Heartbeat,
+    heartbeat::{self, Heartbeat},
     introduction::Peers,
     lost_nodes::LostNodes,
+    monitor_config::MonitorConfig,
     probe::Probes,
-    records::{self, Scope},
+    records,
     rounds::Rounds,
     server_status,
     subscription::{self, SubscriptionEvent},
 };
 use crate::{
-    abuse::{AuditLog, ClientRegistry, bans::BanTable},
-    config::model,
-    limit::{Clock, Instances, SystemClock},
-    store::redis::{Address, Node, NodeSeen, ReplicaSeen, Topology, channel::Message},
+    limit::{Clock, Instances},
+    store::redis::{NodeSeen, RedisNode, ReplicaSeen, ServerAddress, Topology, channel::ChannelMessage},
     telemetry::metrics::{NodeFacts, NodeRole, NodeState, StoreFacts, StoreTopology},
-    upstream::DrainTable,
 };
 
 /// How often records of limited clients are published.
 const PUBLISH_EVERY: Duration = Duration::from_millis(250);
-/// For finding out which servers there are, subscribing, and reading bans and drains, before clients are served.
+/// Time for learning the topology, subscribing, and reading bans and drains, before clients are served.
 const READY_TIMEOUT: Duration = Duration::from_secs(2);
-/// Round trips that takes, where they are long.
+/// Round trips for that, if they are long.
 const READY_TRIPS: u32 = 10;
-/// For telling the other instances what they don't know yet, when this one ends.
+/// Time for sending pending changes to other instances at shutdown.
 const LAST_ROUNDS: Duration = Duration::from_secs(1);
 
-/// Takes a policy's name and an identifier.
-type OnLimit = Box<dyn Fn(&str, &str) + Send>;
-
-/// What the monitor works with.
-pub struct MonitorConfig {
-    pub topology: Arc<Topology>,
-    pub redis: model::Redis,
-    /// How this instance is told from others, and whose records it publishes.
-    pub instance: String,
-    /// How often the server is checked again: a warning ends once an operator has mended its cause.
-    pub check_every: Duration,
-    pub scope: Scope,
-    pub registry: Arc<ClientRegistry>,
-    pub bans: Arc<BanTable>,
-    pub drains: Arc<DrainTable>,
-    pub audit: Arc<AuditLog>,
-    pub clock: SystemClock,
-    pub instances: Arc<Instances>,
-    /// The hash of the configuration, which may change.
-    pub configuration: Box<dyn Fn() -> String + Send>,
-    /// Called with the identifier whose limits were all taken back, by whatever instance.
-    pub on_unblocked: Box<dyn Fn(&str) + Send>,
-    /// Called with the policy and the identifier whose limit alone was taken back.
-    pub on_cleared: OnLimit,
-}
-
-/// The running monitor. Dropped, it ends by itself.
+/// The running monitor. It ends when dropped.
 #[derive(Debug)]
 pub struct Monitor {
     stop: watch::Sender<bool>,
     thread: JoinHandle<()>,
     topology: Arc<Topology>,
     peers: Arc<Mutex<Peers>>,
-    /// For a decision.
+    /// Timeout of a decision.
     timeout: Duration,
 }
 
 impl Monitor {
-    /// Starts the thread, and waits a moment until it knows which servers there are, who is banned and what is drained, and
-    /// hears what other instances invalidate.
+    /// Starts the thread, and waits a moment until it knows the topology, bans and drains, and is subscribed to
+    /// invalidations.
     ///
     /// # Errors
     /// There is no thread or runtime left.
@@ -103,17 +76,17 @@ impl Monitor {
                 learn_first(&config.topology).await;
                 keep_in_touch(&config, &updated, ready, stopped).await;
             });
-            // A name that is still looked up must not keep the process.
+            // A DNS lookup in progress must not delay the end of the process.
             runtime.shutdown_background();
         };
         let thread = thread::Builder::new().name("redis".into()).spawn(run)?;
         // Without servers, policies follow their on_store_error. A worker that decided before the first subscription
-        // could miss an unblock, so the subscription would void what was decided until then.
+        // could miss an unblock, so the subscription would void its earlier decisions.
         let _late = is_ready.recv_timeout(ready_timeout);
         Ok(Self { stop, thread, topology, peers, timeout })
     }
 
-    /// What is known of the servers, to be asked at any time.
+    /// The current facts about the servers; callable at any time.
     pub fn facts(&self, instances: Arc<Instances>) -> impl Fn() -> StoreFacts + Send + Sync + use<> {
         let (topology, peers, timeout) = (Arc::clone(&self.topology), Arc::clone(&self.peers), self.timeout);
         let lost = Mutex::new(LostNodes::default());
@@ -124,7 +97,7 @@ impl Monitor {
         }
     }
 
-    /// Tells the other instances what they don't know yet, for a second at most, then that this one ends; and ends the
+    /// Sends pending changes to other instances, for a second at most, removes this one from their list, and ends the
     /// thread.
     pub fn stop(self) {
         self.stop.send_replace(true);
@@ -134,7 +107,15 @@ impl Monitor {
     }
 }
 
-/// Finds out which servers there are, for the first time.
+/// All scripts of the peers, loaded together.
+fn scripts() -> Vec<&'static Script> {
+    let mut scripts = vec![&*heartbeat::HEARTBEAT, &*drains::WRITE, &*audit_log::APPEND];
+    scripts.extend(bans::scripts());
+    scripts.extend(records::scripts());
+    scripts
+}
+
+/// Learns the topology for the first time.
 async fn learn_first(topology: &Topology) {
     if let Err(failure) = topology.learn().await {
         tracing::warn!(error = %failure.reason(), "Tollgate can't learn which Redis servers there are ({}): policies follow their on_store_error", failure.reason());
@@ -186,7 +167,7 @@ fn store_facts(topology: &Topology, peers: &Peers, instances: u32, timeout: Dura
     }
 }
 
-fn primary_facts(node: &Node, seen: &NodeSeen, slots: Vec<(u16, u16)>) -> NodeFacts {
+fn primary_facts(node: &RedisNode, seen: &NodeSeen, slots: Vec<(u16, u16)>) -> NodeFacts {
     NodeFacts {
         address: node.address.to_string(),
         role: match seen.check.role.as_str() {
@@ -212,10 +193,10 @@ fn primary_facts(node: &Node, seen: &NodeSeen, slots: Vec<(u16, u16)>) -> NodeFa
     }
 }
 
-/// A replica, which only its primary is asked about. `seen`: as the primary sees it, if it does.
-fn replica_facts(address: &Address, primary: &NodeFacts, seen: Option<&ReplicaSeen>) -> NodeFacts {
+/// The facts about a replica, from its primary. `seen`: as the primary reports it; `None` if it does not.
+fn replica_facts(address: &ServerAddress, primary: &NodeFacts, seen: Option<&ReplicaSeen>) -> NodeFacts {
     let (state, failure) = match seen {
-        // What was seen last may be out of date; and without a role, the primary does not say what it sees.
+        // The last report may be outdated; and without a role, the primary's INFO is not readable.
         _ if primary.state != NodeState::Up || primary.role.is_none() => (NodeState::Unknown, None),
         Some(seen) if seen.is_online => (NodeState::Up, None),
         Some(_) => (NodeState::Down, Some("it is still copying its primary")),
@@ -232,7 +213,7 @@ fn replica_facts(address: &Address, primary: &NodeFacts, seen: Option<&ReplicaSe
     }
 }
 
-/// What has to be known before clients are served, as far as a server answers.
+/// The steps to complete before clients are served, unless no server is reachable.
 struct FirstSteps {
     ready: mpsc::Sender<()>,
     is_subscribed: Cell<bool>,
@@ -251,14 +232,14 @@ impl FirstSteps {
         }
     }
 
-    /// No server answers, or there is nothing left to wait for.
+    /// Ends the wait: all steps are done, or no server is reachable.
     fn give_up(&self) {
-        // Nobody waits for long.
+        // The receiver may have stopped waiting.
         let _late = self.ready.send(());
     }
 }
 
-/// `ready` is told once bans and drains were read, or no server can be asked for them.
+/// Signals `ready` once bans and drains were read, or no server is reachable.
 async fn keep_in_touch(
     config: &MonitorConfig,
     peers: &Mutex<Peers>,
@@ -271,11 +252,11 @@ async fn keep_in_touch(
     let first = FirstSteps::new(ready);
     let on_event = |event: SubscriptionEvent<'_>| {
         match event {
-            SubscriptionEvent::Message(text) => match Message::parse(text) {
-                Message::Array(drains::CHANGED) => return shared_drains.miss(),
-                Message::Array(change) => return ban_sync.receive(change.as_bytes()),
-                Message::Identifier(identifier) => on_unblocked(identifier),
-                Message::Limit { policy, identifier } => on_cleared(policy, identifier),
+            SubscriptionEvent::Message(text) => match ChannelMessage::parse(text) {
+                ChannelMessage::Array(drains::CHANGED) => return shared_drains.miss(),
+                ChannelMessage::Array(change) => return ban_sync.receive(change.as_bytes()),
+                ChannelMessage::Identifier(identifier) => on_unblocked(identifier),
+                ChannelMessage::Limit { policy, identifier } => on_cleared(policy, identifier),
             },
             SubscriptionEvent::MayHaveMissed => {
                 ban_sync.miss();
@@ -286,13 +267,13 @@ async fn keep_in_touch(
         instances.invalidate();
         first.done(&first.is_subscribed);
     };
-    let probes = Probes::new(config, Heartbeat::new(config, peers));
+    let probes = Probes::new(config, Heartbeat::new(config, peers), scripts());
     let audit_log = SharedAuditLog::new(&prefix);
     let (bans_sent, is_sent) = watch::channel(false);
     let share = async {
         let bans = async {
             ban_sync.run(&probes, &stopped, || first.done(&first.has_bans)).await;
-            // Bans of the last round are in the audit log now.
+            // The audit log now has the bans of the last round.
             bans_sent.send_replace(true);
         };
         let audit = audit_log.run(&probes, &config.audit, &is_sent);
@@ -314,7 +295,8 @@ async fn keep_in_touch(
     probes.say_goodbye().await;
 }
 
-/// Publishes records of limited clients until the process `ends`. What can't be published now stays due.
+/// Publishes records of limited clients until the process `ends`. Records that can't be published are kept for the next
+/// round.
 async fn publish_records(config: &MonitorConfig, probes: &Probes<'_>, ends: &watch::Receiver<bool>) {
     let MonitorConfig { scope, registry, clock, .. } = config;
     let mut rounds = Rounds::new(PUBLISH_EVERY, ends);

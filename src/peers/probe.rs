@@ -1,4 +1,4 @@
-//! The probes: they find out which servers answer, and what each is.
+//! Probes: they find out whether each server is up, its role and version, and how full it is.
 
 use std::{
     cell::{Cell, RefCell},
@@ -7,64 +7,69 @@ use std::{
     time::Duration,
 };
 
-use bb8_redis::redis::{self, RedisResult};
+use bb8_redis::redis::{self, RedisResult, Script};
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{MonitorConfig, heartbeat::Heartbeat, server_status, time::jittered};
+use super::{heartbeat::Heartbeat, monitor_config::MonitorConfig, server_status, time::jittered};
 use crate::{
     limit::Clock,
     store::redis::{
-        Failure, Node, RoutedConnection, ServerConnection, check_server, read_memory, read_replicas,
+        Failure, RedisNode, RoutedConnection, ServerConnection, check_server, read_memory, read_replicas,
     },
     telemetry::metrics::StoreFailure,
 };
 
-/// From one probe of a server to the next.
+/// Time between probes of a server.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// How often the breaker is looked at.
+/// How often the breaker is polled.
 const BREAKER_POLL: Duration = Duration::from_millis(50);
-/// Connections on which a probe is tried, where each ends before it has an answer: the server, or what is before it, may close all
-/// of them again and again.
+/// Connections tried for one probe: the server, or a proxy before it, may close several in a row.
 const MAX_TRIES: usize = 3;
-/// Checks that must find no key evicted before that is no longer warned of.
+/// Checks without an evicted key before the warning ends.
 const QUIET_CHECKS: u32 = 10;
-/// How often the replicas of a server are looked at, where there are several servers.
+/// How often the replicas of a server are read, in topologies that have them.
 const REPLICAS_EVERY: Duration = Duration::from_secs(2);
 
-/// The probes of all servers that decide.
+/// The probes of all primaries.
 pub(super) struct Probes<'a> {
     config: &'a MonitorConfig,
     heartbeat: Heartbeat<'a>,
-    probes: RefCell<Vec<Rc<Probe>>>,
+    /// Loaded into each server with its check.
+    scripts: Vec<&'static Script>,
+    probes: RefCell<Vec<Rc<NodeProbe>>>,
 }
 
 /// The probe of one server.
-struct Probe {
-    node: Arc<Node>,
-    /// Of the last probe, if that went well.
+struct NodeProbe {
+    node: Arc<RedisNode>,
+    /// The connection of the last probe, if that succeeded.
     connection: RefCell<Option<ServerConnection>>,
     next_at: Cell<Instant>,
-    /// When the breaker was seen to be open, since the last probe.
+    /// When the breaker was first seen open since the last probe.
     opened: Cell<Option<Instant>>,
     check_at: Cell<Instant>,
     replicas_at: Cell<Instant>,
-    /// The decisions that the server had answered, and when that was.
+    /// The time of the last probe, and the server's decisions until then.
     decisions: Cell<(Instant, u64)>,
-    /// Which start of which server the connection is to. Another one may have lost what this one was told.
+    /// The server run that the connection is to. Another run may have lost data that was sent to this one.
     server: RefCell<ServerId>,
 }
 
-/// A server from its start to its end: what it calls itself, or, where it does not say, one of our connections to it.
+/// Identifies a server from its start to its end: its run ID, or a random number for each connection if it has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ServerId(String);
 
 impl<'a> Probes<'a> {
-    pub(super) fn new(config: &'a MonitorConfig, heartbeat: Heartbeat<'a>) -> Self {
-        Self { config, heartbeat, probes: RefCell::default() }
+    pub(super) fn new(
+        config: &'a MonitorConfig,
+        heartbeat: Heartbeat<'a>,
+        scripts: Vec<&'static Script>,
+    ) -> Self {
+        Self { config, heartbeat, scripts, probes: RefCell::default() }
     }
 
-    /// A connection to the server that has `key`, if that answered a moment ago.
+    /// A connection to the server that has `key`, if its last probe succeeded.
     pub(super) fn connection(&self, key: &str) -> Option<RoutedConnection> {
         let topology = &self.config.topology;
         let node = topology.owner_of(key.as_bytes()).filter(|node| !node.breaker.is_open())?;
@@ -74,7 +79,7 @@ impl<'a> Probes<'a> {
         Some(RoutedConnection::new(Arc::clone(topology), connection, node.address.clone()))
     }
 
-    /// The server that [`Probes::connection`] is to.
+    /// The server of [`Probes::connection`].
     pub(super) fn server(&self, key: &str) -> ServerId {
         let owner = self.config.topology.owner_of(key.as_bytes());
         let probes = self.probes.borrow();
@@ -83,7 +88,7 @@ impl<'a> Probes<'a> {
         probe.map(|probe| probe.server.borrow().clone()).unwrap_or_default()
     }
 
-    /// Goes on for as long as it is polled.
+    /// Probes all servers while polled.
     pub(super) async fn run(&self) {
         let topology = &self.config.topology;
         let mut changes = topology.changes();
@@ -96,7 +101,7 @@ impl<'a> Probes<'a> {
                 map.nodes.len() == probes.len() && map.nodes.iter().all(is_probed)
             };
             let changed = async {
-                // Slots that move change the map as well, maybe more often than a probe takes.
+                // Moving slots change the map, too, perhaps more often than a probe takes.
                 while has_same_nodes() {
                     if changes.changed().await.is_err() {
                         std::future::pending::<()>().await;
@@ -111,8 +116,8 @@ impl<'a> Probes<'a> {
         }
     }
 
-    /// A probe for each server that there is now.
-    fn renew(&self) -> Vec<Rc<Probe>> {
+    /// One probe for each current server; existing ones are kept.
+    fn renew(&self) -> Vec<Rc<NodeProbe>> {
         let map = self.config.topology.map();
         let mut probes = self.probes.borrow_mut();
         let known = std::mem::take(&mut *probes);
@@ -121,14 +126,14 @@ impl<'a> Probes<'a> {
             .iter()
             .map(|node| {
                 let known = known.iter().find(|probe| Arc::ptr_eq(&probe.node, node));
-                known.cloned().unwrap_or_else(|| Rc::new(Probe::new(Arc::clone(node))))
+                known.cloned().unwrap_or_else(|| Rc::new(NodeProbe::new(Arc::clone(node))))
             })
             .collect();
         probes.clone()
     }
 
-    /// Probes one server for as long as it is polled.
-    async fn probe(&self, probe: &Probe) {
+    /// Probes one server while polled.
+    async fn probe(&self, probe: &NodeProbe) {
         loop {
             self.wait_for_next(probe).await;
             let result = self.beat(probe).await;
@@ -137,9 +142,9 @@ impl<'a> Probes<'a> {
         }
     }
 
-    /// Waits until the next probe is due: soon if the server has closed the connection. While the circuit breaker is open, that
-    /// is `retry_after` after the breaker was seen to be open.
-    async fn wait_for_next(&self, probe: &Probe) {
+    /// Waits until the next probe is due: soon if the server has closed the connection, or `retry_after` after the
+    /// breaker was seen to open.
+    async fn wait_for_next(&self, probe: &NodeProbe) {
         let retry_after = jittered(self.config.redis.breaker.retry_after);
         let soon = Instant::now() + BREAKER_POLL;
         loop {
@@ -159,16 +164,16 @@ impl<'a> Probes<'a> {
         }
     }
 
-    /// One probe, on a connection that may have to be made. Gives how long it took.
-    async fn beat(&self, probe: &Probe) -> Result<Duration, Failure> {
-        // Others ask on it meanwhile.
+    /// One probe, on the last connection or a new one. Returns its latency.
+    async fn beat(&self, probe: &NodeProbe) -> Result<Duration, Failure> {
+        // Others use the connection meanwhile.
         let known = probe.connection.borrow().clone();
         let mut result = match known {
             Some(connection) => self.beat_on(probe, connection).await,
             None => self.beat_anew(probe).await,
         };
         for _ in 1..MAX_TRIES {
-            // It ended meanwhile, as it does when the server is started anew: that says nothing of the server.
+            // The connection was closed, for example by a restart: that alone does not show that the server is down.
             if !result.as_ref().is_err_and(|failure| failure.kind == StoreFailure::Connection) {
                 break;
             }
@@ -178,35 +183,39 @@ impl<'a> Probes<'a> {
     }
 
     /// One probe on a new connection.
-    async fn beat_anew(&self, probe: &Probe) -> Result<Duration, Failure> {
+    async fn beat_anew(&self, probe: &NodeProbe) -> Result<Duration, Failure> {
         let connection = probe.node.server.connect().await?;
         let was_known = *probe.server.borrow() != ServerId::default();
         self.check(probe, &connection, !was_known).await?;
         let run_id = probe.node.seen.lock().check.run_id.clone();
         let server = ServerId(if run_id.is_empty() { format!("{:016x}", fastrand::u64(..)) } else { run_id });
         if probe.server.replace(server.clone()) != server {
-            // It may have come back empty.
+            // The server may have lost its data.
             self.config.registry.republish_all(self.config.clock.now());
         }
         self.beat_on(probe, connection).await
     }
 
-    /// For finding out what a server is.
+    /// Timeout of [`Probes::check`].
     fn check_timeout(&self) -> Duration {
         self.config.redis.connect_timeout() * 2
     }
 
     /// One probe. The connection is kept if it serves.
-    async fn beat_on(&self, probe: &Probe, connection: ServerConnection) -> Result<Duration, Failure> {
+    async fn beat_on(&self, probe: &NodeProbe, connection: ServerConnection) -> Result<Duration, Failure> {
         let result = self.exchange(probe, connection.clone()).await;
-        // A server that has no memory answers all the same: another connection would not help.
+        // A server without memory still replies: another connection would not help.
         let serves = result.as_ref().err().is_none_or(|failure| failure.kind == StoreFailure::OutOfMemory);
         probe.connection.replace(serves.then_some(connection));
         result
     }
 
-    /// No answer takes longer than a decision may.
-    async fn exchange(&self, probe: &Probe, mut connection: ServerConnection) -> Result<Duration, Failure> {
+    /// Each reply has the timeout of a decision.
+    async fn exchange(
+        &self,
+        probe: &NodeProbe,
+        mut connection: ServerConnection,
+    ) -> Result<Duration, Failure> {
         if probe.check_at.get() <= Instant::now() {
             self.check(probe, &connection, false).await?;
         }
@@ -217,14 +226,18 @@ impl<'a> Probes<'a> {
             probe.node.seen.lock().replicas = replicas.await.map_err(|_| Failure::silent())??;
         }
         connection.set_response_timeout(self.config.redis.timeout);
-        // First: a server that has no memory left refuses the heartbeat, and is the one whose memory counts.
+        // First: a server without memory refuses the heartbeat, and its memory must be known then.
         self.read_memory(probe, &mut connection).await?;
         let begun = Instant::now();
         self.beat_or_ping(probe, &mut connection).await?;
         Ok(begun.elapsed())
     }
 
-    async fn beat_or_ping(&self, probe: &Probe, connection: &mut ServerConnection) -> Result<(), Failure> {
+    async fn beat_or_ping(
+        &self,
+        probe: &NodeProbe,
+        connection: &mut ServerConnection,
+    ) -> Result<(), Failure> {
         let topology = &self.config.topology;
         let owner = topology.owner_of(self.heartbeat.key().as_bytes());
         if owner.is_some_and(|owner| Arc::ptr_eq(&owner, &probe.node)) {
@@ -237,8 +250,8 @@ impl<'a> Probes<'a> {
         Ok(pong?)
     }
 
-    /// Finds out how full the server is.
-    async fn read_memory(&self, probe: &Probe, connection: &mut ServerConnection) -> Result<(), Failure> {
+    /// Reads how full the server is.
+    async fn read_memory(&self, probe: &NodeProbe, connection: &mut ServerConnection) -> Result<(), Failure> {
         let MonitorConfig { topology, check_every, scope, .. } = self.config;
         let node = &probe.node;
         let memory = read_memory(connection).await?;
@@ -256,10 +269,10 @@ impl<'a> Probes<'a> {
         self.config.topology.is_cluster() || self.config.topology.has_sentinels()
     }
 
-    /// Finds out what the server is. `is_first`: it was never asked before.
+    /// Checks the server's role, version and rights, and loads the scripts. `is_first`: the first check of this server.
     async fn check(
         &self,
-        probe: &Probe,
+        probe: &NodeProbe,
         connection: &ServerConnection,
         is_first: bool,
     ) -> Result<(), Failure> {
@@ -268,9 +281,8 @@ impl<'a> Probes<'a> {
         let prefix = self.config.redis.key_prefix();
         let mut connection = connection.clone();
         connection.set_response_timeout(self.check_timeout());
-        // Again now and then: what has to load a script takes two more round trips.
-        let scripts = super::scripts();
-        let check = check_server(&mut connection, &prefix, topology, node, &scripts);
+        // Scripts are loaded with each check: a call that has to load one takes two more round trips.
+        let check = check_server(&mut connection, &prefix, topology, node, &self.scripts);
         let check =
             timeout(self.check_timeout(), check).await.map_err(|_| Failure::silent())?.map_err(|error| {
                 match is_first && !node.server.is_encrypted() {
@@ -284,8 +296,8 @@ impl<'a> Probes<'a> {
         Ok(())
     }
 
-    fn record(&self, probe: &Probe, result: Result<Duration, Failure>) {
-        let (topology, Node { address, breaker, .. }) = (&self.config.topology, &*probe.node);
+    fn record(&self, probe: &NodeProbe, result: Result<Duration, Failure>) {
+        let (topology, RedisNode { address, breaker, .. }) = (&self.config.topology, &*probe.node);
         let mut seen = probe.node.seen.lock();
         let (before, decisions) = probe.decisions.replace((Instant::now(), probe.node.decisions()));
         let seconds = before.elapsed().as_secs_f64().max(0.001);
@@ -312,7 +324,7 @@ impl<'a> Probes<'a> {
         }
     }
 
-    /// Tells the other instances that this one ends.
+    /// Removes this instance from the list of live ones.
     pub(super) async fn say_goodbye(self) {
         if let Some(mut connection) = self.connection(self.heartbeat.key()) {
             self.heartbeat.say_goodbye(&mut connection).await;
@@ -320,8 +332,8 @@ impl<'a> Probes<'a> {
     }
 }
 
-impl Probe {
-    fn new(node: Arc<Node>) -> Self {
+impl NodeProbe {
+    fn new(node: Arc<RedisNode>) -> Self {
         let now = Instant::now();
         let decisions = Cell::new((now, node.decisions()));
         let (next_at, check_at, replicas_at) = (Cell::new(now), Cell::new(now), Cell::new(now));

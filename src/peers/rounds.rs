@@ -1,4 +1,4 @@
-//! Work that is done in rounds.
+//! Rounds of periodic work.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio::{
     time::{Interval, interval},
 };
 
-/// One round at each interval, and a last one when the process ends: what has come since the round before is not lost.
+/// One round per interval, and a last one when the process ends, so that nothing pending is lost.
 pub(super) struct Rounds {
     interval: Interval,
     ends: watch::Receiver<bool>,

@@ -1,4 +1,4 @@
-//! What the probes have found out about a server, in words for operators.
+//! Warnings and log messages about a server, from the results of its probes.
 
 use std::{fmt::Display, mem, time::Duration};
 
@@ -9,8 +9,8 @@ use crate::store::redis::{NodeSeen, ServerCheck, ServerMemory};
 const EVICTION_WARNING: &str = "Redis evicts keys, so limits lose their counts and start over: give it more memory, or store fewer \
     other keys";
 
-/// Takes how full the server is, and logs when it begins to evict keys. `node`: the server, if it is one of several.
-/// `quiet_after`: for how long evicted keys are warned of.
+/// Stores the server's memory, and logs when it begins to evict keys. `node`: the server, if it is one of several.
+/// `quiet_after`: how long after an eviction the warning lasts.
 pub(super) fn update_memory(
     seen: &mut NodeSeen,
     node: Option<&impl Display>,
@@ -18,7 +18,7 @@ pub(super) fn update_memory(
     quiet_after: Duration,
 ) {
     let last = mem::replace(&mut seen.memory, memory);
-    // A server that was started anew counts from nothing.
+    // A restarted server counts from 0.
     if last.evicted.zip(memory.evicted).is_some_and(|(then, now)| then < now) {
         if !is_evicting(seen) {
             tracing::warn!("{}: {EVICTION_WARNING}", name(node));
@@ -27,7 +27,7 @@ pub(super) fn update_memory(
     }
 }
 
-/// Takes a new check, and logs what has changed since the last. `node`: as above.
+/// Stores a new check, and logs the changes since the last. `node`: as above.
 pub(super) fn update_check(seen: &mut NodeSeen, node: Option<&impl Display>, check: ServerCheck) {
     let name = name(node);
     let last = mem::replace(&mut seen.check, check);
@@ -43,7 +43,7 @@ pub(super) fn update_check(seen: &mut NodeSeen, node: Option<&impl Display>, che
     }
 }
 
-/// All that an operator should know of a server that answers, where a decision may take `timeout`.
+/// All warnings about a server that is up. `timeout`: of a decision.
 pub(super) fn warnings(seen: &NodeSeen, timeout: Duration) -> Vec<String> {
     let latency = seen.latency.and_then(|latency| latency_warning(latency, timeout));
     let eviction = is_evicting(seen).then(|| EVICTION_WARNING.to_owned());
@@ -59,8 +59,8 @@ pub(super) fn is_evicting(seen: &NodeSeen) -> bool {
     seen.evicting_until.is_some_and(|until| Instant::now() < until)
 }
 
-/// A decision waits a part of the timeout for the one before it, and for the machine: the round trip may take most of the
-/// rest.
+/// A decision spends a part of the timeout waiting for the previous one and for the machine: the round trip may take
+/// most of the rest.
 fn latency_warning(latency: u64, timeout: Duration) -> Option<String> {
     let latency = Duration::from_micros(latency);
     (latency * 10 > timeout * 8).then(|| {

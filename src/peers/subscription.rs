@@ -1,4 +1,4 @@
-//! Listens on the store's channel.
+//! The subscription to the store's channel.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -9,15 +9,15 @@ use tokio::time::{Instant, interval, sleep, timeout};
 use super::time::jittered;
 use crate::{
     config::model,
-    store::redis::{Node, Server, Topology, channel, error_hint},
+    store::redis::{RedisNode, Server, Topology, channel, error_hint},
 };
 
-/// How often the connection is tested, and how long its answer may take.
+/// How often the connection is tested, and the timeout of the test.
 const PING: Duration = Duration::from_secs(5);
-/// From the end of a subscription to the next.
+/// Time from the end of a subscription to the next.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// What a listener learns.
+/// An event of the subscription.
 pub(super) enum SubscriptionEvent<'a> {
     Message(&'a str),
     /// Some messages may have been missed, as before each new subscription.
@@ -26,9 +26,9 @@ pub(super) enum SubscriptionEvent<'a> {
     NotSubscribed,
 }
 
-/// Listens for as long as it is polled. The first call of `on_event` tells how the first attempt to subscribe ended.
+/// Subscribes while polled. The first call of `on_event` reports the result of the first attempt.
 ///
-/// Each node of a cluster passes on what any of them was told, so one is enough.
+/// In a cluster every node forwards all messages, so one subscription is enough.
 pub(super) async fn listen(
     topology: &Topology,
     redis: &model::Redis,
@@ -60,7 +60,7 @@ pub(super) async fn listen(
         if let Err(why) = ended {
             failures = failures.saturating_add(1);
             was_reported &= failures > 1;
-            // An outage is reported by the probes, which may notice it a moment later.
+            // The probes report an outage, perhaps a moment later.
             if failures > 1 && !was_reported && was_up && is_up(&node) {
                 was_reported = true;
                 tracing::warn!(%why, "unblocks of other instances can't be received ({why}): local denials still expire after a second");
@@ -68,26 +68,27 @@ pub(super) async fn listen(
                 tracing::debug!(%why, "can't listen to other instances");
             }
         }
-        // One that held for a while was closed, and is opened again at once.
+        // A subscription that lasted is replaced at once.
         sleep(jittered(RETRY_AFTER).saturating_sub(begun.elapsed())).await;
     }
 }
 
-/// Whether the server answers all else.
-fn is_up(node: &Node) -> bool {
+/// Whether the last probe of the server succeeded.
+fn is_up(node: &RedisNode) -> bool {
     let seen = node.seen.lock();
     !node.breaker.is_open() && seen.failure.is_none() && seen.latency.is_some()
 }
 
-/// Any node that serves.
-fn choose(topology: &Topology) -> Option<Arc<Node>> {
+/// A random node that is up, or any if none is.
+fn choose(topology: &Topology) -> Option<Arc<RedisNode>> {
     let map = topology.map();
     let serving: Vec<_> = map.nodes.iter().filter(|node| !node.breaker.is_open()).collect();
     let nodes = if serving.is_empty() { map.nodes.iter().collect() } else { serving };
     fastrand::choice(nodes).cloned()
 }
 
-/// One subscription, to its end. `failures`: how many before it failed in a row, which is 0 once this one is confirmed.
+/// Runs one subscription to its end. `failures`: attempts that failed in a row before; set to 0 once this one is
+/// confirmed.
 async fn listen_once(
     server: &Server,
     channel: &str,

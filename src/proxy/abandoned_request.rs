@@ -1,8 +1,8 @@
-//! A request whose client goes away before the upstream has answered.
+//! A request whose client goes away before the upstream has responded.
 //!
-//! An upstream does not stop because a connection is closed: what the request costs, and when the upstream has done with
-//! it, is known by its answer alone. So a request that has reserved something is sent by a task of its own, which waits for
-//! the answer for a while after the client has gone, as nginx does with `proxy_ignore_client_abort`.
+//! An upstream does not stop when a connection is closed. Only its response tells the cost of the request, and when
+//! the upstream is finished with it. So a request with a reservation is sent by a task of its own, which waits for
+//! the response for a while after the client has gone, as nginx does with `proxy_ignore_client_abort`.
 
 use std::{pin::pin, rc::Rc, time::Duration};
 
@@ -11,17 +11,17 @@ use http_body_util::{BodyExt, Limited};
 use tokio::{sync::oneshot, task::spawn_local, time::timeout};
 
 use super::{
-    grpc::{answer_status, status_of},
+    grpc::{response_status, status_of},
     request_body::RequestBody,
     reservation::{PendingReservations, ReservationGuard},
 };
 use crate::upstream::{IncomingBody, SendError, UpstreamConnection};
 
-/// How long the answer is waited for once the client has gone, even where the upstream may take longer for a client that
-/// waits. A client that comes back finds its limits used until then.
+/// How long the task waits for the response once the client has gone, even if the upstream may take longer for a
+/// client that waits. Until then, a client that comes back finds its limits used.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
-/// Bytes of the answer's body that are read to know its end.
+/// Bytes of the response's body that are read to find its end.
 const MAX_BODY: usize = 64 << 10;
 
 /// The outcome of sending a request, and its connection.
@@ -37,7 +37,7 @@ pub(super) struct PendingSend {
 }
 
 impl PendingSend {
-    /// Sends `request` over `connection`. If its client goes away, the answer is waited for `longest_wait` at most.
+    /// Sends `request` over `connection`. If the client goes away, waits for the response for `longest_wait` at most.
     pub(super) fn new(
         connection: UpstreamConnection<RequestBody>,
         request: Request<RequestBody>,
@@ -51,7 +51,7 @@ impl PendingSend {
         Self { sent, late }
     }
 
-    /// Closes the connection: the upstream had its time.
+    /// Closes the connection, because the upstream's time is over.
     pub(super) fn abort(self) {
         // The task may have ended just now.
         let _ended = self.late.send(());
@@ -67,10 +67,10 @@ async fn send(
     (mut caller, late): (oneshot::Sender<Sent>, oneshot::Receiver<()>),
 ) {
     let before = reservation.sending();
-    let mut answer = pin!(connection.send(request));
+    let mut response = pin!(connection.send(request));
     let result = tokio::select! {
         biased;
-        result = &mut answer => Some(result),
+        result = &mut response => Some(result),
         Ok(()) = late => return connection.excuse_client(),
         () = caller.closed() => None,
     };
@@ -88,16 +88,16 @@ async fn send(
     };
 
     // The client has gone.
-    let read_answer = async {
+    let read_response = async {
         let result = match result {
             Some(result) => result,
-            None => answer.await,
+            None => response.await,
         };
         if is_unsent(&result) {
             reservation.not_sent(before);
         }
         let Ok(response) = result else { return false };
-        reservation.answered(answer_status(&response));
+        reservation.responded(response_status(&response));
         let Ok(read) = Limited::new(response.into_body(), MAX_BODY).collect().await else { return false };
         if let Some(trailers) = read.trailers() {
             reservation.call_ended(status_of(trailers));
@@ -106,7 +106,7 @@ async fn send(
     };
     let is_complete = tokio::select! {
         biased;
-        read = timeout(longest_wait, read_answer) => read.unwrap_or(false),
+        read = timeout(longest_wait, read_response) => read.unwrap_or(false),
         () = connection.evicted() => false,
         () = reservations.draining() => false,
     };
@@ -116,7 +116,7 @@ async fn send(
     }
 }
 
-/// Whether the upstream has done nothing of it.
+/// Whether the upstream has not processed the request at all.
 fn is_unsent<B>(result: &Result<Response<IncomingBody>, SendError<B>>) -> bool {
     matches!(result, Err(SendError { is_unprocessed: true, .. }))
 }

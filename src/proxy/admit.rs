@@ -1,4 +1,4 @@
-//! Whether a request is admitted: all its checks in one decision of the store, and what follows from that.
+//! Decides whether a request is admitted: one decision of the store for all its checks, then records and offenses.
 
 use std::{rc::Rc, time::Duration};
 
@@ -20,23 +20,25 @@ use crate::{
     telemetry::metrics,
 };
 
-/// Whether a request is admitted. Has no reply to one that is not: a reply is large, and every request would pay for its room.
+/// Whether a request is admitted. A denial carries no reply: replies are large, and each request would need room for
+/// one.
 pub(super) enum Admission {
     Admitted {
-        /// How long the request has to wait for its GCRA slot. The slot is taken already, so the number of waiting requests
-        /// is bounded: by what flows out of a bucket within the policy's `delay`, and by the number of connections.
+        /// How long the request has to wait for its GCRA slot. The slot is taken already, so the number of waiting
+        /// requests is bounded: by the outflow of a bucket within the policy's `delay`, and by the number of
+        /// connections.
         delay: Duration,
     },
-    /// By policies of the outcomes.
+    /// The denying policies are among the outcomes.
     Denied,
-    /// By the policy of this index: the request lacks what the policy identifies it by.
+    /// The policy of this index denied it, because the request lacks the value that identifies it.
     Unidentified(usize),
-    /// The store could not be asked.
+    /// The store was not available.
     Undecided,
 }
 
-/// Checks the request against all policies of its route, in one decision of the store. `exchange` keeps what the request
-/// reserves, and `outcomes` gets the outcomes of the enforced policies.
+/// Checks the request against all policies of its route, in one decision of the store. `exchange` keeps the
+/// request's reservation, and `outcomes` gets the outcomes of the enforced policies.
 pub(super) async fn admit<S: StoreAdmin + 'static>(
     worker: &Rc<Worker<S>>,
     client: &ClientInfo,
@@ -106,8 +108,8 @@ pub(super) async fn admit<S: StoreAdmin + 'static>(
     Admission::Denied
 }
 
-/// Counts the outcome of each check, notes what a shadow policy would have done, and adds the outcomes of enforced policies to
-/// `enforced`.
+/// Counts the outcome of each check, notes the verdicts of shadow policies, and adds the outcomes of enforced
+/// policies to `enforced`.
 fn record_outcomes<S>(
     worker: &Worker<S>,
     exchange: &mut Exchange,
@@ -116,13 +118,13 @@ fn record_outcomes<S>(
     enforced: &mut Outcomes,
 ) {
     let source = source_label(decision.source);
-    // Of shadow policies that would deny, the one with the longest wait.
+    // The shadow policy with the longest wait among those that would deny.
     let mut shadow: Option<(i64, usize)> = None;
     for outcome in checks.outcomes(decision) {
         let (policy, verdict) = (outcome.variant.policy, outcome.verdict);
         let is_shadow = outcome.check.policy.is_shadow;
         let counted = match (verdict.admitted, is_shadow) {
-            // What admits a request that others deny has decided nothing.
+            // If other checks deny the request, a check that admits it has decided nothing.
             (true, _) => decision.admitted.then_some(metrics::VerdictLabel::Allowed),
             (false, true) => Some(metrics::VerdictLabel::ShadowDenied),
             (false, false) => Some(metrics::VerdictLabel::Denied),
@@ -147,7 +149,7 @@ fn record_outcomes<S>(
 fn source_label(source: DecisionSource) -> metrics::SourceLabel {
     match source {
         DecisionSource::Store => metrics::SourceLabel::Store,
-        DecisionSource::Slice => metrics::SourceLabel::Lease,
+        DecisionSource::Slice => metrics::SourceLabel::Slice,
         DecisionSource::LocalDenial => metrics::SourceLabel::LocalDenial,
         DecisionSource::Fallback => metrics::SourceLabel::Fallback,
     }

@@ -1,4 +1,4 @@
-//! What ties a client to one endpoint of an upstream: its key where requests are balanced by hash, and the cookie of
+//! Ties a client to one endpoint of an upstream: by its key where requests are balanced by hash, and by the cookie of
 //! `sticky`.
 
 use std::slice;
@@ -19,7 +19,7 @@ use crate::{
     upstream::{HostId, KeyHash},
 };
 
-/// By what the request is balanced, where that is by hash.
+/// The key that the request is balanced by, if the upstream balances by hash.
 pub(super) fn request_key<S>(
     worker: &Worker<S>,
     client: &ClientInfo,
@@ -32,7 +32,7 @@ pub(super) fn request_key<S>(
         .map_or_else(KeyHash::default, |key| KeyHash::new(&key))
 }
 
-/// By what a request with these `attributes` is balanced: its key, or where it lacks that its client's address.
+/// The key of `recipe`, or the client's address if a request with these `attributes` lacks it.
 pub(super) fn balancing_key(recipe: &KeyRecipe, attributes: &RequestAttributes<'_>) -> Option<CompactString> {
     identifiers(slice::from_ref(recipe), Missing::Ip, attributes).ok()?.into_iter().next()
 }
@@ -40,13 +40,14 @@ pub(super) fn balancing_key(recipe: &KeyRecipe, attributes: &RequestAttributes<'
 /// The cookie by which a client comes back to the endpoint that served it before.
 pub(super) struct StickyCookie<'a> {
     sticky: &'a Sticky,
-    /// What the request has said.
+    /// The host that the request's cookie names.
     pub(super) host: Option<HostId>,
     is_secure: bool,
 }
 
 impl<'a> StickyCookie<'a> {
-    /// Takes the cookie of `upstream` out of the fields of a request: the upstream has no use for it. `None`: none is set.
+    /// Removes the cookie of `upstream` from the request's fields: the upstream has no use for it. `None`: the
+    /// upstream has no `sticky`.
     pub(super) fn take(upstream: &'a Upstream, client: &ClientInfo, headers: &mut HeaderMap) -> Option<Self> {
         let sticky = upstream.sticky.as_ref()?;
         let sent = cookies(headers, &sticky.cookie).next().is_some();
@@ -57,8 +58,8 @@ impl<'a> StickyCookie<'a> {
         Some(Self { sticky, host, is_secure: is_secure(client, headers) })
     }
 
-    /// Tells the client to come back to `host`, which has answered, unless it comes back to it already. The cookies of the
-    /// origin stay.
+    /// Sets the cookie for `host`, which has responded, unless the client has it already. Cookies of the origin are
+    /// kept.
     pub(super) fn renew(&self, host: HostId, headers: &mut HeaderMap) {
         if self.host == Some(host) {
             return;

@@ -1,4 +1,4 @@
-//! Bans: whether one holds for a request, and the offenses that lead to one.
+//! Bans: finds the ban that applies to a request, and records the offenses that lead to bans.
 
 use std::{net::IpAddr, sync::Arc, time::Instant};
 
@@ -21,7 +21,7 @@ use super::{
 use crate::{
     abuse::{
         self,
-        bans::{Ban, BanTable, Key},
+        bans::{Ban, BanTable, BannedKey},
     },
     config::model::{BanKey, BanRule, Condition, Config},
     identity::{Identity, RequestAttributes, condition_matches, user_identifier},
@@ -34,12 +34,12 @@ use crate::{
 /// A ban that matches a request.
 pub(super) struct BanMatch {
     pub(super) ban: Arc<Ban>,
-    /// The index of the rule that the ban comes from. Where it comes from an operator, or from a rule that is not
-    /// configured here, the number of rules.
+    /// The index of the ban's rule. For a ban by an operator, or by a rule that is not configured here, it is the
+    /// number of rules.
     pub(super) rule: usize,
 }
 
-/// The answer to a banned client; `None` where no ban holds for the request. A banned request is recorded as denied.
+/// The response for a banned client; `None` if no ban applies to the request. A banned request is recorded as denied.
 pub(super) fn check_bans<S>(
     worker: &Worker<S>,
     client: &ClientInfo,
@@ -67,20 +67,20 @@ pub(super) fn check_bans<S>(
     DenialRecord { exchange, context, address: address.address() }.record_banned(worker, policy, &ban);
     let cross_origin = context.request.headers.contains_key(header::ORIGIN);
     let reply = quota::banned(config.bans.get(rule).map(|rule| &**rule), &ban, exchange.time(), cross_origin);
-    // A trusted proxy has the requests of others on its connection.
+    // The connection of a trusted proxy carries the requests of other clients, too.
     Some(if context.is_peer_trusted { reply } else { reply.closing() })
 }
 
 impl<S> Worker<S> {
     /// The network whose connections are limited together with those of `peer`. `None`: they are not limited, because
-    /// `peer` is a trusted proxy or a load balancer, which stand for many clients, or a process of this machine.
+    /// `peer` is a process of this machine, or a trusted proxy or a load balancer with many clients.
     pub fn limited_network(&self, peer: Peer) -> Option<IpNet> {
         let Peer::Address(address) = peer else { return None };
         let prefix = self.config().client_address.ipv6_prefix;
         (!self.trusts(peer)).then(|| abuse::masked(address.ip(), prefix))
     }
 
-    /// A connection of `peer` was closed for a flood by HTTP/2.
+    /// Records that a connection of `peer` was closed for an HTTP/2 flood.
     pub fn record_flood(&self, peer: Peer, abuse: Http2Abuse) {
         let prefix = self.config().client_address.ipv6_prefix;
         let network = abuse::masked(peer.address().ip(), prefix);
@@ -89,7 +89,7 @@ impl<S> Worker<S> {
         self.sampler.record_flood(client, abuse);
     }
 
-    /// Whether a ban denies whatever this address asks for. A ban of a rule that exempts certain users or requests does
+    /// Whether a ban denies all requests of this address. A ban of a rule that exempts certain users or requests does
     /// not.
     pub fn is_banned(&self, address: IpAddr) -> bool {
         if self.bans.is_empty() {
@@ -114,14 +114,15 @@ impl<S> Worker<S> {
         is_banned
     }
 
-    /// Closes the tunnels and the streamed answers of clients that are banned now, if that is set.
+    /// Closes the tunnels and streamed responses of clients that are banned now, if that is configured.
     pub(super) fn close_banned_exchanges(&self, now: Instant) {
         if self.config().close_banned_tunnels {
             self.open_exchanges.close_banned(&self.bans, self.telemetry.clock.at(now));
         }
     }
 
-    /// Registers an exchange that may last long. It is closed at once if its client was banned since the request came.
+    /// Registers an exchange that may last long. It is closed at once if its client was banned since the request
+    /// arrived.
     pub(super) fn register_exchange(&self, kind: ExchangeKind, owner: ExchangeOwner) -> OpenExchangeGuard {
         let is_banned = self.config().close_banned_tunnels
             && !self.bans.is_empty()
@@ -139,7 +140,7 @@ impl<S> Worker<S> {
     }
 }
 
-/// The rules of automatic bans that the request is exempt from, as far as bans close what is open.
+/// The names of the ban rules that the request is exempt from, if bans close open exchanges.
 pub(super) fn exempt_rules<S>(
     worker: &Worker<S>,
     client: &ClientInfo,
@@ -156,7 +157,8 @@ pub(super) fn exempt_rules<S>(
     exempt.map(|(rule, _)| CompactString::from(&*rule.name)).collect()
 }
 
-/// Of the bans that match, the one that denies the request. `shadow` is called for those that would have.
+/// Picks the ban that denies the request among `matches`. `shadow` is called for each ban that would deny it in
+/// shadow.
 pub(super) fn decisive_ban(
     config: &Config,
     matches: impl IntoIterator<Item = BanMatch>,
@@ -172,14 +174,15 @@ pub(super) fn decisive_ban(
         if matched.ban.is_shadow {
             shadow(&matched);
         } else if decisive.as_ref().is_none_or(|other| other.ban.until < matched.ban.until) {
-            // The ban that ends last: a client that comes back before is denied again.
+            // The ban that ends last, because a client that comes back earlier is denied again.
             decisive = Some(matched);
         }
     }
     decisive
 }
 
-/// The bans in force at `now` that match the client's address or user, whether the request is exempt from them or not.
+/// The bans in force at `now` that match the client's address or user, whether or not the request is exempt from
+/// them.
 pub(super) fn matching_bans(
     rules: &Rules,
     bans: &BanTable,
@@ -199,21 +202,21 @@ pub(super) fn matching_bans(
 }
 
 /// The key of the user's bans. `None`: the request names no user.
-pub(super) fn user_key(identity: &Identity) -> Option<Key> {
-    Key::from_canonical(&user_identifier(identity.user.as_deref(), identity.pseudonym.as_deref())?)
+pub(super) fn user_key(identity: &Identity) -> Option<BannedKey> {
+    BannedKey::from_canonical(&user_identifier(identity.user.as_deref(), identity.pseudonym.as_deref())?)
 }
 
 /// See [`BanMatch::rule`].
 fn rule_index(rules: &Rules, ban: &Ban) -> usize {
-    let made = |rule: &Arc<abuse::bans::Rule>| !ban.is_manual() && *rule.name == *ban.by;
+    let made = |rule: &Arc<abuse::bans::LadderRule>| !ban.is_manual() && *rule.name == *ban.by;
     rules.bans.iter().position(made).unwrap_or(rules.bans.len())
 }
 
-/// Counts a request that policies denied as an offense, for each rule of automatic bans that counts one of them.
-/// `denials`: the policies, and the identifiers of the limits that denied.
+/// Counts a request that policies denied as an offense, for each ban rule that counts one of them. `denials`: the
+/// policies, and the identifiers of the limits that denied.
 ///
-/// Any client can send the name of another's user. So an offense counts for a user only if the user is verified, or if
-/// that user's own limit is the one that is reached.
+/// Any client can send another user's name. So an offense counts for a user only if the user is verified, or if the
+/// user's own limit denied the request.
 pub(super) fn record_offense<'d, S, D: Iterator<Item = (usize, &'d str)>>(
     worker: &Worker<S>,
     exchange: &Exchange,
@@ -236,7 +239,7 @@ pub(super) fn record_offense<'d, S, D: Iterator<Item = (usize, &'d str)>>(
         };
         if let Some((offender, (policy, _))) = offense {
             let policy = config.policies.get(policy).map_or("", |policy| &policy.name);
-            worker.strikes.note(rule, offender, policy, exchange.time());
+            worker.offenses.note(rule, offender, policy, exchange.time());
         }
     }
 }

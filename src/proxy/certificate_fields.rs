@@ -1,4 +1,4 @@
-//! The fields that show the upstream the client's certificate: X-Forwarded-Client-Cert as Envoy writes it, and
+//! The fields that show the client's certificate to the upstream: X-Forwarded-Client-Cert in Envoy's format, and
 //! `Client-Cert` (RFC 9440).
 
 use std::fmt::Write;
@@ -16,8 +16,8 @@ static X_FORWARDED_CLIENT_CERT: HeaderName = HeaderName::from_static("x-forwarde
 static CLIENT_CERT: HeaderName = HeaderName::from_static("client-cert");
 static CLIENT_CERT_CHAIN: HeaderName = HeaderName::from_static("client-cert-chain");
 
-/// Bytes of the certificates behind the client's own that are shown. A client may send any there, and no origin takes
-/// fields of any length.
+/// Bytes of the certificates above the client's own that are forwarded. A client may send any there, and origins do
+/// not accept fields of any length.
 const MAX_CHAIN: usize = 16 << 10;
 
 /// The fields about one certificate.
@@ -55,8 +55,8 @@ impl CertificateFields {
         Self { x_forwarded: element(certificate, shown).ok(), ..Self::default() }
     }
 
-    /// Adds them to the request's. To what a trusted proxy says in X-Forwarded-Client-Cert an element is appended, as to
-    /// X-Forwarded-For. `Client-Cert` has room for one certificate: the one that the first proxy saw.
+    /// Adds the fields to the request. X-Forwarded-Client-Cert of a trusted proxy gets another element, as
+    /// X-Forwarded-For does. `Client-Cert` has room for one certificate: the one that the first proxy saw is kept.
     pub(super) fn add_to(&self, headers: &mut HeaderMap) {
         if let Some(element) = &self.x_forwarded {
             append_to_list(headers, &X_FORWARDED_CLIENT_CERT, element);
@@ -92,7 +92,7 @@ fn element(certificate: &TlsIdentity, shown: Option<&[u8]>) -> Result<HeaderValu
     out.push('"');
     let uris = certificate.uris().iter().map(|name| ("URI", name));
     for (key, name) in uris.chain(certificate.dns_names().iter().map(|name| ("DNS", name))) {
-        // They stand in no name that is valid, and readers disagree on how they are escaped.
+        // No valid name has these characters, and readers disagree on how to escape them.
         if name.contains(['"', '\\']) {
             continue;
         }
@@ -104,8 +104,8 @@ fn element(certificate: &TlsIdentity, shown: Option<&[u8]>) -> Result<HeaderValu
     HeaderValue::try_from(out)
 }
 
-/// The subject in ASCII, as OpenSSL's `-nameopt RFC2253` writes it. Quotes and backslashes are `\22` and `\5C`, which RFC
-/// 4514 allows, so that no reader takes one for the end of the quoted value, or for the escape of that end.
+/// Writes the subject in ASCII, as OpenSSL's `-nameopt RFC2253` does. Quotes and backslashes are `\22` and `\5C`,
+/// which RFC 4514 allows, so that no reader takes one for the end of the quoted value, or for an escape of that end.
 fn push_subject(out: &mut String, subject: &str) {
     let mut rest = subject.chars();
     while let Some(character) = rest.next() {

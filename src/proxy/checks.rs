@@ -1,5 +1,5 @@
-//! What a request is checked against: each policy of its route, with the limits that it has for this request, applied
-//! to each identifier.
+//! The checks of a request: each policy of its route, with the limits that apply to this request, for each
+//! identifier.
 
 use std::{cell::OnceCell, sync::Arc};
 
@@ -24,9 +24,9 @@ use crate::{
     },
 };
 
-/// What checks take that does not come from the request.
+/// Inputs of checks that do not come from the request.
 pub(super) struct CheckInputs<'a> {
-    /// When the request came, in microseconds since the Unix epoch.
+    /// When the request was received, in microseconds since the Unix epoch.
     pub(super) time: i64,
     pub(super) tokens: &'a LeaseTokens,
 }
@@ -51,13 +51,14 @@ impl VariantRef {
 #[derive(Default)]
 pub(super) struct Checks<'a> {
     checks: SmallVec<[Check<'a>; 2]>,
-    /// The limits of each check. Beside the checks and not within, since a store takes a slice of checks.
+    /// The limits of each check. Kept beside the checks, because a store takes a slice of checks.
     variants: SmallVec<[VariantRef; 2]>,
-    /// Shadow policies that would deny whatever the store says, since the request lacks what identifies it.
+    /// Shadow policies that would deny the request without asking the store, because it lacks the value that
+    /// identifies it.
     pub(super) denied_in_shadow: SmallVec<[usize; 1]>,
 }
 
-/// Why a policy of its route does not apply to a request.
+/// Why a policy of the route does not apply to the request.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum SkipReason<'a> {
     /// It is a CORS preflight.
@@ -68,14 +69,15 @@ pub(super) enum SkipReason<'a> {
     NoValue,
 }
 
-/// The request lacks what identifies it for this policy (by its index), which says `missing: deny`.
+/// The request lacks the value that identifies it for the policy of this index, which says `missing: deny`.
 pub(super) struct Unidentified(pub(super) usize);
 
 impl<'a> Checks<'a> {
-    /// The checks of a request with these `attributes`. `skipped` is called for each policy of the route that does not apply.
+    /// The checks of a request with these `attributes`. `skipped` is called for each policy of the route that does
+    /// not apply.
     ///
     /// # Errors
-    /// The request lacks what identifies it for a policy that is enforced.
+    /// The request lacks the value that identifies it for an enforced policy.
     pub(super) fn new(
         rules: &'a Rules,
         inputs: &CheckInputs<'_>,
@@ -109,7 +111,7 @@ impl<'a> Checks<'a> {
         Ok(checks)
     }
 
-    /// As a store takes them.
+    /// The checks in the form that a store takes.
     pub(super) fn as_slice(&self) -> &[Check<'a>] {
         &self.checks
     }
@@ -119,13 +121,13 @@ impl<'a> Checks<'a> {
         self.checks.iter().zip(self.variants.iter().copied())
     }
 
-    /// Each check with its limits and what `decision` says of it.
+    /// Each check with its limits and its verdict in `decision`.
     pub(super) fn outcomes<'c>(&'c self, decision: &'c Decision) -> impl Iterator<Item = CheckOutcome<'c>> {
         let checks = self.checks.iter().zip(&self.variants).zip(&decision.verdicts);
         checks.map(|((check, &variant), &verdict)| CheckOutcome { check, variant, verdict })
     }
 
-    /// What `decision` says for the policies that are enforced.
+    /// The outcomes of the enforced policies in `decision`.
     pub(super) fn enforced_outcomes<'c>(
         &'c self,
         decision: &'c Decision,
@@ -134,12 +136,12 @@ impl<'a> Checks<'a> {
         enforced.map(PolicyOutcome::from)
     }
 
-    /// Whether part of what they take may have to be refunded.
+    /// Whether some of the units taken may have to be refunded.
     pub(super) fn may_refund(&self) -> bool {
         self.checks.iter().any(|check| check.policy.may_refund())
     }
 
-    /// Adds the checks of one policy. False where there is nothing to check.
+    /// Adds the checks of one policy. False if there is nothing to check.
     fn add(
         &mut self,
         index: usize,
@@ -164,7 +166,7 @@ impl<'a> Checks<'a> {
     }
 }
 
-/// What checks take beside their cost: one entry and one token per request, made when the first check needs it.
+/// Inputs of checks beside their cost: one entry and one token per request, made when the first check needs it.
 struct Details<'a> {
     inputs: &'a CheckInputs<'a>,
     rules: &'a Rules,
@@ -175,7 +177,7 @@ struct Details<'a> {
 }
 
 impl Details<'_> {
-    /// What checks of `policy` take. `None`: there is nothing to check.
+    /// The input of checks of `policy`. `None`: there is nothing to check.
     fn detail(&self, policy: &Policy) -> Result<Option<Detail>, MissingIdentifier> {
         Ok(Some(match policy.kind {
             Kind::MetadataList { .. } => {
@@ -195,14 +197,14 @@ impl Details<'_> {
     }
 }
 
-/// Half of the value's SHA-256: no two values collide, and no store learns the values.
+/// Half of the value's SHA-256: values do not collide, and the store does not see them.
 fn hash(value: &[u8]) -> Member {
     let hash = Sha256::digest(value);
     hash.iter().take(size_of::<Member>()).fold(0, |member, byte| member << 8 | Member::from(*byte))
 }
 
-/// The units that a request with these `headers` takes. A header counts only if the peer is a trusted proxy and sends
-/// one whole number; the cost is at least 1, since 0 would be a free pass.
+/// The units that a request with these `headers` costs. The header counts only if a trusted proxy sends it with one
+/// whole number. The cost is at least 1: with 0, the request would bypass the limit.
 fn cost(cost: &Cost, headers: &HeaderMap, is_peer_trusted: bool) -> u64 {
     match cost {
         Cost::Fixed(units) => *units,
@@ -217,7 +219,7 @@ fn cost(cost: &Cost, headers: &HeaderMap, is_peer_trusted: bool) -> u64 {
     }
 }
 
-/// A number of digits alone, saturating.
+/// Parses decimal digits only, saturating.
 fn number(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return None;

@@ -1,5 +1,5 @@
-//! Header fields that say who sent a request, or what it is for. Routes, limits and origins go by them, so only trusted
-//! peers may send them, and only in the head of a message.
+//! Header fields that tell the sender or the purpose of a request. Routes, limits and origins rely on them, so only
+//! trusted peers may send them, and only in the head of a message.
 
 use http::{HeaderMap, HeaderName};
 
@@ -9,24 +9,24 @@ use crate::config::model::{
     UserSource,
 };
 
-/// The fields of one configuration that clients must not set for themselves.
+/// The fields that clients must not set for themselves, under one configuration.
 #[derive(Debug)]
-pub(super) struct Claims {
+pub(super) struct ClaimFields {
     /// Configured fields that only trusted peers may send.
     reserved: Vec<HeaderName>,
-    /// All fields that a setting names, these among them.
+    /// All fields that a setting names, including the reserved ones.
     named: Vec<HeaderName>,
 }
 
-impl Claims {
+impl ClaimFields {
     pub(super) fn new(config: &Config) -> Self {
         let reserved = reserved_fields(config);
         let named = reserved.iter().cloned().chain(named_fields(config)).collect();
         Self { reserved, named }
     }
 
-    /// Removes what a client claims about itself from the head of a request: all of it if the peer is not trusted, and
-    /// else what has another spelling than the peer would give it, which it only passed on.
+    /// Removes a client's claims about itself from the head of a request: all claims of an untrusted peer, and the
+    /// misspelled ones of a trusted peer, which that peer only passed on from its client.
     pub(super) fn remove_from_head(
         &self,
         headers: &mut HeaderMap,
@@ -41,13 +41,14 @@ impl Claims {
         });
     }
 
-    /// Whether a claim has another spelling than a setting gives it, or, where none names it, than all proxies do.
+    /// Whether a claim is spelled differently than in the setting that names it, or, if no setting does, than proxies
+    /// spell it.
     pub(super) fn is_misspelled(&self, name: &str) -> bool {
         let has_only_dashes = || name.bytes().all(|byte| byte == b'-' || byte.is_ascii_alphanumeric());
         !self.named.iter().any(|field| field == name) && (self.is_reserved(name) || !has_only_dashes())
     }
 
-    /// Whether only trusted peers may send a field of this name, as far as the route does not allow it.
+    /// Whether only trusted peers may send a field of this name, unless the route allows it.
     pub(super) fn reserves(&self, name: &str) -> bool {
         is_claim(name) || self.is_reserved(name)
     }
@@ -56,14 +57,14 @@ impl Claims {
         self.reserved.iter().any(|field| is_spelling(name, field.as_str()))
     }
 
-    /// Whether a field of this name is a claim, or a setting names it: what a trusted proxy says in one the client cannot take back,
-    /// and no trailer may have its name.
+    /// Whether a field of this name is a claim or is named in a setting. Clients cannot remove such a field of a
+    /// trusted proxy by `Connection`, nor send it as a trailer.
     pub(super) fn mentions(&self, name: &str) -> bool {
         is_claim(name) || self.named.iter().any(|field| is_spelling(name, field.as_str()))
     }
 }
 
-/// The client's address, the request's ID, users that a gateway in front sets, and `trusted_headers`.
+/// The fields of the client's address, the request's ID, users that a gateway sets, and `trusted_headers`.
 fn reserved_fields(config: &Config) -> Vec<HeaderName> {
     let address = match &config.client_address.header {
         AddressHeader::Single(name) => Some(name.clone()),
@@ -82,7 +83,7 @@ fn reserved_fields(config: &Config) -> Vec<HeaderName> {
     all
 }
 
-/// The other fields that a setting names: of users, keys, costs, exceptions and routes.
+/// The other fields that settings name: for users, keys, costs, exemptions and routes.
 fn named_fields(config: &Config) -> Vec<HeaderName> {
     let users = config.user.iter().filter_map(|source| match source {
         UserSource::Header { name, .. } => Some(name),
@@ -115,17 +116,17 @@ fn field_of(condition: &Condition) -> Option<&HeaderName> {
     }
 }
 
-/// Whether this is a field by which proxies tell each other whose request it is, or what it is for; or by which a client
-/// asks for another method, path or host than those that were matched.
+/// Whether proxies use this field to tell each other the sender or the purpose of a request, or clients use it to ask
+/// for another method, path or host than the ones that were matched.
 ///
-/// Other spellings count too: to CGI programs, `X-Forwarded-For` is `HTTP_X_FORWARDED_FOR` (RFC 3875, section 4.1.18), and many
-/// frameworks take `X_Forwarded_For` and `X.Forwarded.For` for the same.
+/// Other spellings count, too: CGI programs read `X-Forwarded-For` as `HTTP_X_FORWARDED_FOR` (RFC 3875, 4.1.18), and
+/// many frameworks do not distinguish `X_Forwarded_For` and `X.Forwarded.For` from it.
 fn is_claim(name: &str) -> bool {
-    // Hardly any field that clients send begins like one of these.
+    // Hardly any field of a client begins with one of these letters.
     let claims: &[&str] = match name.as_bytes().first() {
         Some(b'c') => &CLAIMS_OF_C,
         Some(b'f') => &["forwarded"],
-        // CGI programs take it for the variable HTTP_PROXY, the proxy of their own requests.
+        // CGI programs read it as the variable HTTP_PROXY, the proxy for their own requests.
         Some(b'p') => &["proxy"],
         Some(b't') => &["true-client-ip"],
         Some(b'x') => return is_x_claim(name),
@@ -153,7 +154,7 @@ const CLAIMS_OF_X: [&str; 12] = [
     "x-real-ip",
     "x-client-ip",
     "x-cluster-client-ip",
-    // Some origins take these for the host, the path or the method, which would then differ from what was matched.
+    // Some origins read the host, the path or the method from these, which would then differ from the matched ones.
     "x-host",
     "x-http-host-override",
     "x-original-host",
@@ -164,13 +165,13 @@ const CLAIMS_OF_X: [&str; 12] = [
     "x-rewrite-url",
 ];
 
-/// Whether a client asks by this field for another method than that of the request line. Rails, Laravel and Express'
+/// Whether a client asks by this field for another method than the request line's. Rails, Laravel and Express'
 /// `method-override` obey it.
 fn is_method_override(name: &str) -> bool {
     ["x-http-method-override", "x-http-method", "x-method-override"].iter().any(|of| is_spelling(name, of))
 }
 
-/// Whether `name` is `field`, with these or other characters between its letters and digits.
+/// Whether `name` is a spelling of `field`: the same letters and digits, with any separators.
 pub(super) fn is_spelling(name: &str, field: &str) -> bool {
     name.len() == field.len() && has_prefix(name, field)
 }
@@ -192,9 +193,9 @@ mod tests {
         telemetry,
     };
 
-    fn claims(reserved: &'static str, named: &'static str) -> Claims {
+    fn claims(reserved: &'static str, named: &'static str) -> ClaimFields {
         let field = HeaderName::from_static;
-        Claims { reserved: vec![field(reserved)], named: vec![field(reserved), field(named)] }
+        ClaimFields { reserved: vec![field(reserved)], named: vec![field(reserved), field(named)] }
     }
 
     #[test]
@@ -268,7 +269,7 @@ mod tests {
             UserSource::Header { name: HeaderName::from_static("x-name"), from: HeaderFrom::Anyone },
         ];
         config.routes[0].headers.push((HeaderName::from_static("x-version"), HeaderValue::from_static("2")));
-        let Claims { reserved, named } = Claims::new(&config);
+        let ClaimFields { reserved, named } = ClaimFields::new(&config);
         let request_id = config.request_id.as_str();
         assert_eq!(reserved.iter().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-user", request_id]);
         for name in ["x-user", "x-name", "x-version", request_id] {

@@ -1,4 +1,4 @@
-//! One client's connection: what is known of it before its first request.
+//! One client's connection: the facts known before its first request.
 
 use std::{
     cell::{OnceCell, RefCell},
@@ -23,14 +23,14 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
     Address(SocketAddr),
-    /// A process of this machine, by a Unix socket.
+    /// A process of this machine, over a Unix socket.
     Unix,
-    /// A load balancer whose PROXY header names no client: its own connection, or that of a client it can't name.
+    /// A load balancer whose PROXY header names no client: its own connection, or a client that it can't name.
     Balancer(SocketAddr),
 }
 
 impl Peer {
-    /// Its address. A process of this machine has 127.0.0.1.
+    /// The peer's address, or 127.0.0.1 for a process of this machine.
     pub fn address(self) -> SocketAddr {
         match self {
             Self::Address(address) | Self::Balancer(address) => address,
@@ -48,14 +48,14 @@ impl fmt::Display for Peer {
     }
 }
 
-/// What a connection comes over.
+/// The connection that requests arrive over.
 #[derive(Debug, Clone)]
 pub struct Transport {
     /// The other end of the connection.
     pub peer: Peer,
-    /// The listener's place in the configuration.
+    /// The listener's index in the configuration.
     pub listener: usize,
-    /// `None`: it is not encrypted.
+    /// `None`: the connection is not encrypted.
     pub tls: Option<Rc<TlsSession>>,
 }
 
@@ -63,16 +63,16 @@ pub struct Transport {
 #[derive(Debug)]
 pub struct ClientInfo {
     facts: Rc<ClientFacts>,
-    /// The connection's, or, where requests share a connection, the request's own.
+    /// The timer of the connection, or of the request's own stream if requests share a connection.
     timer: Rc<PhaseTimer>,
 }
 
-/// What all requests of a connection have in common, under one configuration.
+/// Facts that all requests of a connection share, under one configuration.
 #[derive(Debug)]
 struct ClientFacts {
     transport: Transport,
     is_trusted: bool,
-    /// The peer's address: the identifier of most requests.
+    /// The peer's address, which is the identifier of most requests.
     address: AddressIdentifier,
     peer_value: HeaderValue,
     certificate_fields: OnceCell<Box<CertificateFields>>,
@@ -81,13 +81,13 @@ struct ClientFacts {
 }
 
 impl ClientFacts {
-    /// A connection over `transport`, as the configuration of `worker` sees it.
+    /// The facts of a connection over `transport`, under the configuration of `worker`.
     fn new<S>(worker: &Worker<S>, transport: Transport) -> Self {
         let peer = transport.peer;
         let ip = peer.address().ip();
         let address = AddressIdentifier::new(ip, worker.config().client_address.ipv6_prefix);
         let text = ip.to_canonical().to_string();
-        // An address has only characters that a field may have.
+        // An address has only characters that are allowed in a field.
         let peer_value = HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static("unknown"));
         let listener = worker.config().listeners.get(transport.listener);
         let has_certificate = transport.tls.as_ref().is_some_and(|tls| tls.identity.is_some());
@@ -111,7 +111,7 @@ impl ClientInfo {
         self.facts.transport.peer
     }
 
-    /// What is known of the connection's encryption; `None`: it has none.
+    /// The TLS session. `None`: the connection is not encrypted.
     pub fn tls(&self) -> Option<&TlsSession> {
         self.facts.transport.tls.as_deref()
     }
@@ -121,7 +121,7 @@ impl ClientInfo {
         self.tls()?.identity.as_ref()
     }
 
-    /// The scheme by which the client has sent its requests.
+    /// The scheme of the client's requests.
     pub fn scheme(&self) -> &'static str {
         match self.facts.transport.tls {
             Some(_) => "https",
@@ -129,7 +129,7 @@ impl ClientInfo {
         }
     }
 
-    /// The fields that show the upstream the client's certificate in this form, made once a connection.
+    /// The fields that show the client's certificate to the upstream in this form, made once per connection.
     pub(super) fn certificate_fields(&self, form: ForwardClientCertificate) -> Option<&CertificateFields> {
         let certificate = self.certificate()?;
         Some(
@@ -137,22 +137,22 @@ impl ClientInfo {
         )
     }
 
-    /// The listener's place in the configuration.
+    /// The listener's index in the configuration.
     pub(super) fn listener(&self) -> usize {
         self.facts.transport.listener
     }
 
-    /// What the listener answers instead of serving the requests that it is for.
+    /// The listener's own reply, for the requests that it does not serve.
     pub(super) fn listener_reply(&self) -> Option<ListenerReply> {
         self.facts.listener_reply
     }
 
-    /// The value of `Strict-Transport-Security` in each answer. Only over TLS (RFC 6797, 7.2).
+    /// The value of `Strict-Transport-Security` for each response. Only over TLS (RFC 6797, 7.2).
     pub(super) fn hsts(&self) -> Option<&HeaderValue> {
         self.facts.hsts.as_ref()
     }
 
-    /// Whether the peer is a trusted proxy, so that its forwarding fields count.
+    /// Whether the peer is a trusted proxy, whose forwarding fields count.
     pub fn is_trusted(&self) -> bool {
         self.facts.is_trusted
     }
@@ -167,16 +167,15 @@ impl ClientInfo {
         &self.facts.peer_value
     }
 
-    /// What the connection waits for, and until when.
+    /// The phase and the deadline of the connection.
     pub fn timer(&self) -> &Rc<PhaseTimer> {
         &self.timer
     }
 }
 
-/// A client's connection over one configuration after another: each may trust the peer or not, and name it in its own
-/// way.
+/// A client's connection over successive configurations: each may trust the peer or not, and identify it differently.
 pub struct ClientConnection {
-    /// The generation of the worker that last served it, and the client as that worker sees it.
+    /// The generation of the worker that last served the connection, and the client under its configuration.
     seen: RefCell<(u64, Rc<ClientInfo>)>,
 }
 
@@ -187,7 +186,7 @@ impl ClientConnection {
         Self { seen: RefCell::new((worker.generation(), Rc::new(info))) }
     }
 
-    /// The client as `worker` sees it.
+    /// The client under the configuration of `worker`.
     pub fn info<S>(&self, worker: &Worker<S>) -> Rc<ClientInfo> {
         let (generation, info) = &mut *self.seen.borrow_mut();
         if *generation != worker.generation() {
@@ -198,7 +197,7 @@ impl ClientConnection {
         Rc::clone(info)
     }
 
-    /// Likewise, for a request that shares the connection with others.
+    /// The client under the configuration of `worker`, for a request that shares the connection with others.
     pub fn info_of_stream<S>(&self, worker: &Worker<S>, timer: Rc<PhaseTimer>) -> Rc<ClientInfo> {
         Rc::new(ClientInfo { facts: Rc::clone(&self.info(worker).facts), timer })
     }

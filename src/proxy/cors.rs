@@ -1,4 +1,4 @@
-//! What browsers are told about pages of other origins (Fetch, 3.2): whether they may send a request, and read its answer.
+//! The CORS fields (Fetch, 3.2): whether pages of other origins may send a request, and read its response.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ static ANY: HeaderValue = HeaderValue::from_static("*");
 static ORIGIN: HeaderValue = HeaderValue::from_static("origin");
 static TRUE: HeaderValue = HeaderValue::from_static("true");
 
-/// `cors` of a route, with the values of fields that depend on no request.
+/// `cors` of a route, with the field values that depend on no request.
 #[derive(Debug)]
 pub(super) struct CorsRule {
     origins: AllowedOrigins,
@@ -26,12 +26,12 @@ pub(super) struct CorsRule {
     expose: Option<HeaderValue>,
 }
 
-/// What is allowed, in answer to a preflight.
+/// The names that a preflight is allowed.
 #[derive(Debug)]
 enum AllowedValue {
-    /// These.
+    /// These names.
     Listed(HeaderValue),
-    /// Whatever the preflight asks for.
+    /// All names that the preflight asks for.
     AsRequested,
     Nothing,
 }
@@ -44,7 +44,7 @@ impl AllowedValue {
         }
     }
 
-    fn answer(&self, requested: &HeaderName, request: &HeaderMap) -> Option<HeaderValue> {
+    fn response_value(&self, requested: &HeaderName, request: &HeaderMap) -> Option<HeaderValue> {
         match self {
             Self::Listed(names) => Some(names.clone()),
             Self::AsRequested => request.get(requested).cloned(),
@@ -53,10 +53,10 @@ impl AllowedValue {
     }
 }
 
-/// The names as the value of a field. `None`: there are none.
+/// The names as a field value. `None`: there are none.
 fn list<T>(names: &[T], text: impl Fn(&T) -> &str) -> Option<HeaderValue> {
     let names: Vec<&str> = names.iter().map(text).collect();
-    // Names have only characters that a value may have.
+    // Names have only characters that are allowed in a value.
     HeaderValue::try_from(names.join(", ")).ok().filter(|value| !value.is_empty())
 }
 
@@ -73,16 +73,16 @@ impl CorsRule {
     }
 }
 
-/// What the answer to one request says to browsers.
+/// The CORS part of the response to one request.
 #[derive(Debug)]
-pub(super) struct CorsAnswer {
+pub(super) struct CorsResponse {
     rule: Arc<CorsRule>,
-    /// The origin that may read it; `None`: that of the request may not.
+    /// The origin that may read the response; `None`: the request's origin may not.
     origin: Option<HeaderValue>,
 }
 
-impl CorsAnswer {
-    /// The answer to a request with these `headers`.
+impl CorsResponse {
+    /// The CORS response to a request with these `headers`.
     pub(super) fn new(rule: &Arc<CorsRule>, headers: &HeaderMap) -> Box<Self> {
         let origin = match &rule.origins {
             AllowedOrigins::Any => Some(ANY.clone()),
@@ -94,13 +94,13 @@ impl CorsAnswer {
         Box::new(Self { rule: Arc::clone(rule), origin })
     }
 
-    /// Whether pages of the request's origin may read the answer.
+    /// Whether pages of the request's origin may read the response.
     pub(super) fn allows_origin(&self) -> bool {
         self.origin.is_some()
     }
 
-    /// The answer to a preflight with these `headers`. Which of the methods and fields that it asks for are allowed, the
-    /// browser finds for itself.
+    /// The response to a preflight with these `headers`. The browser itself compares the allowed methods and fields
+    /// with the ones it asked for.
     pub(super) fn preflight(&self, headers: &HeaderMap) -> Reply {
         if self.origin.is_none() {
             let detail = "Pages of this origin may not send this request.";
@@ -112,7 +112,7 @@ impl CorsAnswer {
             (methods, header::ACCESS_CONTROL_REQUEST_METHOD, header::ACCESS_CONTROL_ALLOW_METHODS),
             (fields, header::ACCESS_CONTROL_REQUEST_HEADERS, header::ACCESS_CONTROL_ALLOW_HEADERS),
         ] {
-            if let Some(value) = value.answer(&requested, headers) {
+            if let Some(value) = value.response_value(&requested, headers) {
                 reply.headers.insert(allowed, value);
             }
             if matches!(value, AllowedValue::AsRequested) {
@@ -125,7 +125,7 @@ impl CorsAnswer {
         reply
     }
 
-    /// Adds what every answer has. What is allowed here replaces what another has said.
+    /// Adds the fields that every response has. They replace the upstream's.
     pub(super) fn add_to(&self, headers: &mut HeaderMap) {
         let CorsRule { origins, credentials, expose, .. } = &*self.rule;
         if *origins != AllowedOrigins::Any {
@@ -146,7 +146,7 @@ impl CorsAnswer {
     }
 }
 
-/// An answer is another for each origin, which caches have to know.
+/// Adds `Vary: Origin` for caches, because the response differs by origin.
 fn add_vary(headers: &mut HeaderMap) {
     let is_origin = |name: &[u8]| name.eq_ignore_ascii_case(b"origin") || name == b"*";
     let is_said = headers.get_all(header::VARY).iter().flat_map(elements).any(is_origin);
@@ -155,7 +155,7 @@ fn add_vary(headers: &mut HeaderMap) {
     }
 }
 
-/// Removes what an upstream says to browsers: the route says it instead.
+/// Removes the CORS fields of an upstream, in favour of the route's.
 pub(super) fn remove_foreign(headers: &mut HeaderMap) {
     for name in [
         header::ACCESS_CONTROL_ALLOW_ORIGIN,
@@ -202,7 +202,7 @@ mod tests {
             ("access-control-request-method", "PUT"),
             ("access-control-request-headers", "x-a,x-b"),
         ]);
-        let reply = CorsAnswer::new(&listed(), &request).preflight(&request);
+        let reply = CorsResponse::new(&listed(), &request).preflight(&request);
         assert_eq!(reply.status, 204);
         assert_eq!(reply.headers[header::ACCESS_CONTROL_ALLOW_METHODS], "GET, PUT");
         assert_eq!(reply.headers[header::ACCESS_CONTROL_ALLOW_HEADERS], "x-a,x-b");
@@ -221,7 +221,7 @@ mod tests {
         ] {
             let mut map = headers(&[("access-control-allow-origin", "*")]);
             map.insert(header::VARY, HeaderValue::from_static(vary));
-            CorsAnswer::new(&listed(), &allowed).add_to(&mut map);
+            CorsResponse::new(&listed(), &allowed).add_to(&mut map);
             assert_eq!(map[header::ACCESS_CONTROL_ALLOW_ORIGIN], "https://a.example");
             assert_eq!(map[header::ACCESS_CONTROL_ALLOW_CREDENTIALS], "true");
             assert_eq!(map.get_all(header::VARY).iter().collect::<Vec<_>>(), expected);
@@ -230,7 +230,7 @@ mod tests {
             let mut request = HeaderMap::new();
             request.insert(header::ORIGIN, HeaderValue::from_static(other));
             let mut map = headers(&[("access-control-allow-origin", "*")]);
-            CorsAnswer::new(&listed(), &request).add_to(&mut map);
+            CorsResponse::new(&listed(), &request).add_to(&mut map);
             assert_eq!(map.len(), 1, "{other}: {map:?}");
             assert_eq!(map[header::VARY], "origin");
         }
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn for_every_origin_nothing_varies() {
         let mut map = HeaderMap::new();
-        CorsAnswer::new(&rule(AllowedOrigins::Any), &HeaderMap::new()).add_to(&mut map);
+        CorsResponse::new(&rule(AllowedOrigins::Any), &HeaderMap::new()).add_to(&mut map);
         assert_eq!(map[header::ACCESS_CONTROL_ALLOW_ORIGIN], "*");
         assert!(!map.contains_key(header::VARY));
     }

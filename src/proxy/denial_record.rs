@@ -9,7 +9,7 @@ use super::{
     exchange::Exchange, outcome::CheckOutcome, request_context::RequestContext, rules::Rules, worker::Worker,
 };
 use crate::{
-    abuse::{self, Denial, bans::Ban},
+    abuse::{self, DenialReport, bans::Ban},
     limit::{DecisionSource, StoreAdmin, algorithm::metadata_list::Entry},
 };
 
@@ -17,13 +17,13 @@ use crate::{
 pub(super) struct DenialRecord<'a> {
     pub(super) exchange: &'a Exchange,
     pub(super) context: &'a RequestContext<'a>,
-    /// The client's address as records name a client.
+    /// The client's address in the form that records use.
     pub(super) address: &'a str,
 }
 
 impl DenialRecord<'_> {
-    /// Records the check that `denied` the request. `first`: of the checks that did. However many they are, the request
-    /// is counted, and kept as evidence, once.
+    /// Records the check that `denied` the request. `first`: whether it is the first check that did. The request is
+    /// counted, and kept as evidence, once for all of them.
     pub(super) fn record<S: StoreAdmin + 'static>(
         &self,
         worker: &Rc<Worker<S>>,
@@ -42,23 +42,23 @@ impl DenialRecord<'_> {
         } else {
             worker.recorder.record_further_limit(&denial)
         };
-        // Only the store's own denial can tell something new of who filled a list.
+        // Only a denial by the store can bring news about who filled a list.
         if new && check.policy.keeps_entries() && source == DecisionSource::Store {
             record_evidence(worker, &denial);
         }
     }
 
-    /// Records that the request lacks what identifies it for a policy.
+    /// Records that the request lacks the value that identifies it for a policy.
     pub(super) fn record_unidentified<S>(&self, worker: &Worker<S>, policy: usize) {
         let denial = self.denial(worker, policy, "", None);
         let entry = || evidence_entry(self.exchange.time(), self.context, &worker.rules);
         worker.recorder.record(&denial, || self.context.request_line(), entry);
     }
 
-    /// Records that a ban denied the request. `policy`: the index of the ban's rule behind the policies.
+    /// Records that a ban denied the request. `policy`: the index of the ban's rule, which follows the policies.
     pub(super) fn record_banned<S>(&self, worker: &Worker<S>, policy: usize, ban: &Ban) {
         let identifier = ban.key.to_string();
-        // How long the client stays banned is read from the ban itself, which may be lifted or replaced.
+        // The end of the ban is read from the ban itself, which may be lifted or replaced.
         let denial = self.denial(worker, policy, &identifier, None);
         let entry = || evidence_entry(self.exchange.time(), self.context, &worker.rules);
         worker.recorder.record(&denial, || self.context.request_line(), entry);
@@ -70,10 +70,10 @@ impl DenialRecord<'_> {
         policy: usize,
         identifier: &'a str,
         retry_after: Option<i64>,
-    ) -> Denial<'a> {
+    ) -> DenialReport<'a> {
         let now = self.exchange.time();
         let until = now.saturating_add(retry_after.unwrap_or(0));
-        Denial {
+        DenialReport {
             address: self.address,
             policy,
             identifier,
@@ -85,8 +85,8 @@ impl DenialRecord<'_> {
     }
 }
 
-/// The request, which came at `time`, as evidence, with the user as it may be written down. Names and paths are cut:
-/// clients can make them long, and evidence is kept for a while.
+/// The request, received at `time`, as evidence, with the user in the form that may be stored. Names and paths are
+/// cut, because clients can make them long and evidence is kept for a while.
 pub(super) fn evidence_entry(time: i64, context: &RequestContext<'_>, rules: &Rules) -> Arc<Entry> {
     let user = rules.written_user(context.identity).map(abuse::shorten_name);
     Arc::new(Entry {
@@ -97,8 +97,9 @@ pub(super) fn evidence_entry(time: i64, context: &RequestContext<'_>, rules: &Ru
     })
 }
 
-/// Records who filled the list that denied, once the store has listed its entries. The request does not wait for it.
-fn record_evidence<S: StoreAdmin + 'static>(worker: &Rc<Worker<S>>, denial: &Denial<'_>) {
+/// Records who filled the list that denied, once the store has listed its entries. The request does not wait for
+/// this.
+fn record_evidence<S: StoreAdmin + 'static>(worker: &Rc<Worker<S>>, denial: &DenialReport<'_>) {
     let worker = Rc::clone(worker);
     let policy = denial.policy;
     let (address, identifier) = (CompactString::from(denial.address), CompactString::from(denial.identifier));

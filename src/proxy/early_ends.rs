@@ -1,7 +1,8 @@
-//! The client addresses behind trusted proxies whose requests end before they are answered.
+//! The client addresses behind trusted proxies whose requests end before the response.
 //!
-//! Envoy's rule against rapid resets (CVE-2023-44487) closes a connection of which half the streams were reset at once. A trusted
-//! proxy has the requests of many clients on its connection, so that there the rule is for each client's address.
+//! Envoy's rule against rapid resets (CVE-2023-44487) closes a connection if half of its streams were reset at once.
+//! The connection of a trusted proxy carries the requests of many clients, so the rule applies to each client's
+//! address there.
 
 use std::{
     cell::{Cell, RefCell},
@@ -13,14 +14,14 @@ use std::{
 
 use foldhash::fast::RandomState;
 
-/// So many requests of an address within the time are judged: half of them must not have ended early.
+/// An address with this many requests within the period is judged: it is refused if half of them ended early.
 pub const JUDGED_FROM: u64 = 500;
 const JUDGED_FOR: Duration = Duration::from_secs(60);
 
-/// The addresses that are watched at a time.
+/// The number of addresses that are watched at a time.
 const MAX_ADDRESSES: usize = 4096;
 
-/// What is known of client addresses.
+/// The watched client addresses.
 #[derive(Debug, Default)]
 pub struct EarlyEnds(RefCell<HashMap<IpAddr, Watched, RandomState>>);
 
@@ -36,13 +37,13 @@ struct Watched {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Judgement {
     Served,
-    /// Its address is refused from now on.
+    /// The address is refused from now on.
     RefusedNow,
     Refused,
 }
 
 impl EarlyEnds {
-    /// A request of `address` has come.
+    /// Judges a new request of `address`.
     pub(super) fn judge(&self, address: IpAddr, now: Instant) -> Judgement {
         let mut addresses = self.0.borrow_mut();
         let is_over = |watched: &Watched| now.saturating_duration_since(watched.since) >= JUDGED_FOR;
@@ -76,23 +77,23 @@ impl EarlyEnds {
 #[derive(Debug)]
 pub struct WatchedRequest {
     ends: Rc<EarlyEnds>,
-    /// Known once the request is looked at.
+    /// `None` until the request's head is read.
     address: Cell<Option<IpAddr>>,
 }
 
 impl WatchedRequest {
-    /// One whose address is not known yet.
+    /// A request whose address is not known yet.
     pub fn new(ends: &Rc<EarlyEnds>) -> Rc<Self> {
         Rc::new(Self { ends: Rc::clone(ends), address: Cell::new(None) })
     }
 
-    /// It is a request of `address`.
+    /// Sets the request's address, and judges it.
     pub(super) fn judge(&self, address: IpAddr, now: Instant) -> Judgement {
         self.address.set(Some(address));
         self.ends.judge(address, now)
     }
 
-    /// It has ended early, before it was answered.
+    /// The request has ended early, before its response.
     pub fn ended_early(&self) {
         if let Some(address) = self.address.get() {
             self.ends.ended_early(address);

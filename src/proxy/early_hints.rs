@@ -1,8 +1,8 @@
-//! 103 Early Hints (RFC 8297): what an upstream says before its answer goes to the client at once.
+//! 103 Early Hints (RFC 8297): hints that an upstream sends before its response reach the client at once.
 //!
-//! hyper sends a client nothing before the head of the answer. So hints are queued here, and the client's stream writes them
-//! when hyper flushes it: then hyper has handed over all that it has, and since the answer has not begun, that is whole
-//! messages.
+//! hyper sends a client nothing before the head of the response. So hints are queued here, and the client's stream
+//! writes them when hyper flushes it: then hyper has handed over all of its bytes, and since the response has not
+//! begun, these are whole messages.
 
 use std::{sync::Arc, task::Waker};
 
@@ -16,25 +16,25 @@ use super::{
 };
 use crate::upstream::OnInformational;
 
-/// Bytes of hints that wait for their client. More are dropped, which an answer does not depend on.
+/// Bytes of hints that wait for their client. More are dropped, which is safe: a response does not depend on hints.
 const MAX_QUEUED: usize = 16 << 10;
 
-/// The hints of one request that have come and that its client was not sent yet.
+/// The hints of one request that were received but not sent to the client yet.
 #[derive(Debug)]
-pub struct EarlyHints {
-    /// Whole heads, one behind the other.
+pub struct QueuedHints {
+    /// Whole heads, one after another.
     queued: Mutex<Vec<u8>>,
-    /// Of the client's connection.
+    /// Wakes the client's connection.
     connection: Option<Waker>,
 }
 
-impl EarlyHints {
-    /// The heads that have come since this was last asked.
+impl QueuedHints {
+    /// Takes the heads that were queued since the last call.
     pub fn take(&self) -> Vec<u8> {
         std::mem::take(&mut *self.queued.lock())
     }
 
-    /// Queues a head with these fields, as far as they concern the client.
+    /// Queues a head with the fields that concern the client.
     fn queue(&self, fields: &HeaderMap, version: Version, via: &Via) {
         let mut fields = fields.clone();
         headers::remove_hop_by_hop(&mut fields, |_| false);
@@ -58,21 +58,21 @@ impl EarlyHints {
     }
 }
 
-/// Hints of a request go to its client until this is dropped, which has to be before its answer begins.
+/// Hints of a request are sent to its client until this is dropped, which has to be before the response begins.
 pub(super) struct HintedRequest<'a> {
-    hints: Arc<EarlyHints>,
+    hints: Arc<QueuedHints>,
     timer: &'a PhaseTimer,
 }
 
 impl<'a> HintedRequest<'a> {
-    /// The request in flight on the client's connection, which has this `timer`.
+    /// Hints for the request in flight on the client's connection, whose timer is `timer`.
     pub(super) fn new(timer: &'a PhaseTimer) -> Self {
-        let hints = Arc::new(EarlyHints { queued: Mutex::default(), connection: timer.waker() });
+        let hints = Arc::new(QueuedHints { queued: Mutex::default(), connection: timer.waker() });
         timer.set_early_hints(Some(Arc::clone(&hints)));
         Self { hints, timer }
     }
 
-    /// Ready once the client was sent what has come so far, unless it has to read first.
+    /// Ready once the queued hints are sent, unless the client has to read first.
     pub(super) async fn flushed(&self) {
         if !self.hints.queued.lock().is_empty() {
             // hyper flushes when the request has to wait.
@@ -87,29 +87,30 @@ impl Drop for HintedRequest<'_> {
     }
 }
 
-/// Has informational answers to `request` heeded: a 100 opens its gate, and each 103 is one of its `hints`.
-pub(super) fn heed_informational<B>(
+/// Handles informational responses to `request`: a 100 opens its gate, and each 103 is queued in `hints`.
+pub(super) fn handle_informational<B>(
     request: &mut Request<B>,
     opener: Option<GateOpener>,
-    hints: Option<Arc<EarlyHints>>,
+    hints: Option<Arc<QueuedHints>>,
     via: &Via,
 ) {
     if opener.is_none() && hints.is_none() {
         return;
     }
     let via = via.clone();
-    let heed = move |status, fields: &HeaderMap, version| match (status, &opener, &hints) {
+    let handle = move |status, fields: &HeaderMap, version| match (status, &opener, &hints) {
         (StatusCode::CONTINUE, Some(opener), _) => opener.open(),
         (StatusCode::EARLY_HINTS, _, Some(hints)) => hints.queue(fields, version, &via),
         _ => {}
     };
-    // By whichever version of HTTP the upstream will be spoken to.
-    let heed = Arc::new(heed);
-    let http2 = Arc::clone(&heed);
-    let http2 =
-        OnInformational::new(move |answer| http2(answer.status(), answer.headers(), answer.version()));
+    // For either version of HTTP that the upstream may speak.
+    let handle = Arc::new(handle);
+    let http2 = Arc::clone(&handle);
+    let http2 = OnInformational::new(move |response| {
+        http2(response.status(), response.headers(), response.version())
+    });
     request.extensions_mut().insert(http2);
-    hyper::ext::on_informational(request, move |answer| {
-        heed(answer.status(), answer.headers(), answer.version());
+    hyper::ext::on_informational(request, move |response| {
+        handle(response.status(), response.headers(), response.version());
     });
 }

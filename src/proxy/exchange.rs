@@ -1,4 +1,4 @@
-//! One request and its answer, for as long as they last: what is counted, logged and traced when they end.
+//! One request and its response, for as long as they last: they are counted, logged and traced when they end.
 
 use std::{
     net::IpAddr,
@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, Version, h
 
 use super::{
     client::ClientInfo,
-    cors::{self, CorsAnswer},
+    cors::{self, CorsResponse},
     grpc::GrpcCall,
     header_edits::FilledEdits,
     phase_timer::{Phase, PhaseTimer},
@@ -30,17 +30,17 @@ use crate::{
     telemetry::{
         access_log::{AbortedBy, Line, LogVerdict, RetriedTry, protocol_name},
         metrics::{CutOff, CutOffBody, CutOffReason, Refusal, ServerErrorSource, SourceLabel},
-        traces::{RequestEnd, RequestStart, Trace, UpstreamResult},
+        traces::{RequestEnd, RequestStart, RequestTrace, UpstreamResult},
     },
     tls::TlsIdentity,
 };
 
-/// The status that is logged for a client that went away before it was answered. nginx' number for it.
+/// The status that is logged if the client goes away before the response. The number is nginx'.
 fn client_closed_request() -> StatusCode {
     StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST)
 }
 
-/// One request and its answer. Counts, logs and traces them when it is dropped.
+/// One request and its response. Counts, logs and traces them when it is dropped.
 #[derive(Debug)]
 pub(super) struct Exchange {
     telemetry: Rc<WorkerTelemetry>,
@@ -48,35 +48,35 @@ pub(super) struct Exchange {
     started: Instant,
     request_id: HeaderValue,
     route: Option<usize>,
-    /// Of an answer of the proxy's own, what it is by HTTP: to a call of gRPC each is 200.
+    /// The HTTP status. For the proxy's own reply to a gRPC call it is not the status sent, which is always 200.
     status: Option<StatusCode>,
-    /// Whether the status is the origin's, and not the proxy's own.
+    /// Whether the status is the origin's rather than the proxy's own.
     is_from_origin: bool,
-    /// Whether it is what the route is configured to reply, and so no error, whatever it is.
+    /// Whether it is the status of a configured reply of the route, which never counts as an error.
     is_of_route: bool,
     sent: u64,
-    /// Bytes that a tunnel has taken from the client. `None`: it is no tunnel.
+    /// Bytes that a tunnel has received from the client. `None`: it is not a tunnel.
     received: Option<u64>,
     aborted_by: Option<AbortedBy>,
     log: Option<Box<LoggedFields>>,
-    /// Whether the answer has a head alone.
+    /// Whether the response has no body.
     is_head: bool,
-    /// What browsers are told, if the route says so.
-    cors: Option<Box<CorsAnswer>>,
-    /// The gRPC call that the request makes, if it makes one.
+    /// The CORS fields, if the route has `cors`.
+    cors: Option<Box<CorsResponse>>,
+    /// The gRPC call, if the request makes one.
     grpc: Option<Box<GrpcCall>>,
-    /// The client's address, as far as it is known.
+    /// The client's address; until it is known, the peer's.
     address: IpAddr,
     /// The verdict of limits and bans.
     pub(super) verdict: RequestVerdict,
-    trace: Option<Trace>,
-    /// Dropped with the exchange, which gives it back.
+    trace: Option<RequestTrace>,
+    /// Dropped with the exchange, which releases it.
     reservation: Option<ReservationGuard>,
-    /// What settings change in the header of the answer, in this order.
+    /// Changes that settings make to the response's header, in this order.
     edits: Vec<FilledEdits>,
 }
 
-/// What the access log has beside what is known anyway.
+/// Fields of the access log that are not kept elsewhere.
 #[derive(Debug)]
 struct LoggedFields {
     method: Method,
@@ -91,12 +91,12 @@ struct LoggedFields {
 }
 
 impl Exchange {
-    /// Whether the request is HEAD: its answer has no body, whatever its head says.
+    /// Whether the request is HEAD: its response has no body, even if its head has a length.
     pub(super) fn is_head(&self) -> bool {
         self.is_head
     }
 
-    /// The exchange of a request that has just come. Boxed: it is moved several times on its way.
+    /// The exchange of a new request. Boxed: it is moved several times.
     pub(super) fn new(
         telemetry: &Rc<WorkerTelemetry>,
         client: &Rc<ClientInfo>,
@@ -151,12 +151,12 @@ impl Exchange {
         &self.request_id
     }
 
-    /// When the request came, in microseconds since the Unix epoch.
+    /// When the request was received, in microseconds since the Unix epoch.
     pub(super) fn time(&self) -> i64 {
         self.telemetry.clock.at(self.started)
     }
 
-    /// Notes the client's address and the user, as it may be written down.
+    /// Sets the client's address and the user, in the form that may be logged.
     pub(super) fn set_client(&mut self, address: IpAddr, user: Option<&str>) {
         self.address = address;
         if let Some(log) = &mut self.log {
@@ -164,29 +164,29 @@ impl Exchange {
         }
     }
 
-    /// Notes the route of the request, by its index.
+    /// Sets the request's route, by its index.
     pub(super) fn set_route(&mut self, route: usize) {
         self.route = Some(route);
     }
 
-    /// Has every answer tell browsers this.
-    pub(super) fn set_cors(&mut self, cors: Box<CorsAnswer>) {
+    /// Adds these CORS fields to the response.
+    pub(super) fn set_cors(&mut self, cors: Box<CorsResponse>) {
         self.cors = Some(cors);
     }
 
-    /// What browsers are told, if the route says so.
-    pub(super) fn cors(&self) -> Option<&CorsAnswer> {
+    /// The CORS fields, if the route has `cors`.
+    pub(super) fn cors(&self) -> Option<&CorsResponse> {
         self.cors.as_deref()
     }
 
-    /// Removes what an upstream tells browsers, if the route tells them.
+    /// Removes an upstream's CORS fields, if the route has `cors`.
     pub(super) fn remove_foreign_cors(&self, headers: &mut HeaderMap) {
         if self.cors.is_some() {
             cors::remove_foreign(headers);
         }
     }
 
-    /// What placeholders stand for in the request, whose route is known.
+    /// The values of placeholders for the request, whose route is known.
     pub(super) fn placeholders<'a>(
         &'a self,
         router: &'a Router,
@@ -203,52 +203,52 @@ impl Exchange {
         }
     }
 
-    /// Has the header of the answer changed so before it is sent.
+    /// Adds changes to the response's header.
     pub(super) fn edit_response(&mut self, edits: FilledEdits) {
         self.edits.push(edits);
     }
 
-    /// Keeps what the request has reserved until it ends.
+    /// Keeps the request's reservation until it ends.
     pub(super) fn set_reservation(&mut self, reservation: Option<ReservationGuard>) {
         self.reservation = reservation;
     }
 
-    /// The timer of its connection, or of its stream.
+    /// The timer of the connection, or of the stream.
     pub(super) fn timer(&self) -> &Rc<PhaseTimer> {
         self.client.timer()
     }
 
-    /// What the request has reserved, if anything.
+    /// The request's reservation, if it has one.
     pub(super) fn reservation(&self) -> Option<&ReservationGuard> {
         self.reservation.as_ref()
     }
 
-    /// Counts bytes of the answer's body that were passed on.
+    /// Counts bytes of the response's body that were passed on.
     pub(super) fn add_sent(&mut self, bytes: u64) {
         self.sent += bytes;
         self.client.timer().add_sent(bytes);
     }
 
-    /// Counts bytes that a tunnel has taken from the client.
+    /// Counts bytes that a tunnel has received from the client.
     pub(super) fn add_received(&mut self, bytes: u64) {
         self.received = Some(self.received.unwrap_or(0) + bytes);
         self.client.timer().add_received(bytes);
     }
 
-    /// The client has gone, or was too slow, before its answer had ended.
+    /// The client has gone, or was too slow, before the response ended.
     pub(super) fn client_broke_off(&mut self) {
         self.broke_off(AbortedBy::Client);
     }
 
-    /// This side has gone before the other had ended.
+    /// This side broke off before the other had ended.
     pub(super) fn broke_off(&mut self, side: AbortedBy) {
         self.aborted_by.get_or_insert(side);
     }
 
-    /// The body of the answer of the endpoint with this URL broke off.
+    /// The response body of the endpoint with this URL broke off.
     pub(super) fn upstream_broke_off(&mut self, endpoint: Option<String>, error: &ResponseBodyError) {
         if self.client.timer().cut_off_reason().is_some() || self.client.timer().is_call_over() {
-            // The client's fault, of which there is a message of its own.
+            // It is the client's fault, and logged as that.
             self.client_broke_off();
             return;
         }
@@ -260,7 +260,7 @@ impl Exchange {
         }
     }
 
-    /// Answers with the proxy's own `reply`.
+    /// Responds with the proxy's own `reply`.
     pub(super) fn reply(mut self: Box<Self>, mut reply: Reply) -> Response<ResponseBody> {
         if let Some(reservation) = &self.reservation {
             reservation.refused();
@@ -269,13 +269,13 @@ impl Exchange {
         if let Some(mut call) = self.grpc.take() {
             let is_denied = self.verdict.verdict() == Some(LogVerdict::Denied);
             let denied_by = self.policy_name(self.verdict.policy()).filter(|_| is_denied);
-            reply = call.answer(reply, denied_by, Instant::now());
+            reply = call.convert(reply, denied_by, Instant::now());
             self.grpc = Some(call);
         }
         let (mut head, ()) = Response::new(()).into_parts();
         head.status = reply.status;
         head.headers = reply.headers;
-        // hyper leaves the body out by HTTP/1 alone.
+        // hyper leaves the body out over HTTP/1 only.
         if self.is_head && self.client.timer().is_stream() && reply.status != StatusCode::NO_CONTENT {
             head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(reply.body.len()));
             reply.body.clear();
@@ -283,14 +283,14 @@ impl Exchange {
         self.respond(head, BodySource::Whole(reply.body))
     }
 
-    /// Answers with what the route is configured to reply.
+    /// Responds with the route's configured reply.
     pub(super) fn reply_of_route(mut self: Box<Self>, reply: Reply) -> Response<ResponseBody> {
         self.is_of_route = true;
         self.reply(reply)
     }
 
-    /// Answers with this head, behind which the connection carries what `tunnel` makes of the exchange. The request counts
-    /// as answered from now on, and is logged when the tunnel has ended.
+    /// Responds with this head, after which the connection carries the tunnel that `tunnel` makes of the exchange.
+    /// The request counts as responded to from now on, and is logged when the tunnel has ended.
     pub(super) fn switch_protocols(
         mut self: Box<Self>,
         mut head: response::Parts,
@@ -298,7 +298,7 @@ impl Exchange {
         tunnel: impl FnOnce(Box<Self>) -> Tunnel,
     ) -> Response<ResponseBody> {
         self.complete_head(&mut head);
-        // By HTTP/2 the client gets another.
+        // An HTTP/2 client gets another status.
         self.status = Some(StatusCode::SWITCHING_PROTOCOLS);
         self.received = Some(0);
         let timer = Rc::clone(self.client.timer());
@@ -312,7 +312,7 @@ impl Exchange {
         Response::from_parts(head, ResponseBody::none())
     }
 
-    /// Answers with this head and body.
+    /// Responds with this head and body.
     pub(super) fn respond(
         mut self: Box<Self>,
         mut head: response::Parts,
@@ -328,35 +328,35 @@ impl Exchange {
         Response::from_parts(head, ResponseBody::new(body, self))
     }
 
-    /// Its tunnel is closed, because its address has more than its share of the upstream's connections.
+    /// Notes that the tunnel is closed because its address has more than its share of the upstream's connections.
     pub(super) fn tunnel_evicted(&mut self) {
         self.broke_off(AbortedBy::Client);
         let reason = CutOffReason::MaxConnectionsPerAddress;
         self.client.timer().cut_off(CutOff { body: CutOffBody::Tunnel, reason });
     }
 
-    /// Notes what the trailers of the answer say.
+    /// Notes the status in the response's trailers.
     pub(super) fn note_trailers(&mut self, trailers: &HeaderMap) {
         if let Some(call) = &mut self.grpc {
             call.note_status(trailers);
         }
     }
 
-    /// The trailers that end the answer before its time, because the client of the call no longer waits. By HTTP/1.1,
-    /// clients of gRPC-Web read none.
+    /// The trailers that end the response early, because the client of the call no longer waits. None over HTTP/1.1,
+    /// where gRPC-Web clients do not read them.
     pub(super) fn late_trailers(&mut self) -> Option<HeaderMap> {
         let call = self.grpc.as_mut().filter(|_| self.client.timer().is_stream())?;
         call.late_trailers(Instant::now())
     }
 
-    /// The trailers that end the answer before its time, because the client was banned.
+    /// The trailers that end the response early, because the client was banned.
     pub(super) fn banned_trailers(&mut self) -> Option<HeaderMap> {
         self.client_broke_off();
         let call = self.grpc.as_mut().filter(|_| self.client.timer().is_stream())?;
         call.banned_trailers()
     }
 
-    /// The status as the client gets it.
+    /// The status that is sent to the client.
     fn sent_status(&self) -> Option<StatusCode> {
         match self.grpc {
             Some(_) if !self.is_from_origin => self.status.map(|_| StatusCode::OK),
@@ -364,13 +364,13 @@ impl Exchange {
         }
     }
 
-    /// Adds what each answer has.
+    /// Adds the fields that each response has.
     fn complete_head(&mut self, head: &mut response::Parts) {
         self.status.get_or_insert(head.status);
         if let Some(call) = &mut self.grpc {
             call.note_status(&head.headers);
         }
-        // hyper answers an HTTP/1.0 client in that version; the upstream's version does not matter.
+        // hyper replies to an HTTP/1.0 client in that version; the upstream's version does not matter.
         head.version = Version::HTTP_11;
         head.headers.insert(&self.telemetry.request_id, self.request_id.clone());
         if let Some(cors) = &self.cors {
@@ -393,12 +393,12 @@ impl Exchange {
         }
     }
 
-    /// Traces that the store is asked about so many checks.
+    /// Traces that the store is asked about this number of checks.
     pub(super) fn decision_started(&mut self, checks: usize) {
         self.trace_event(|trace, time| trace.start_decision(time, checks));
     }
 
-    /// Notes where the decision was taken. `None`: there is none.
+    /// Notes the source of the decision. `None`: there is no decision.
     pub(super) fn decision_ended(&mut self, source: Option<SourceLabel>) {
         match source {
             Some(source) => self.verdict.set_source(source),
@@ -412,15 +412,15 @@ impl Exchange {
         self.trace_event(|trace, time| trace.start_forwarding(time, upstream));
     }
 
-    /// Notes the tries that were followed by another one.
+    /// Notes the attempts that were followed by a retry.
     pub(super) fn set_retried(&mut self, retried: Vec<RetriedTry>) {
         if let Some(log) = &mut self.log {
             log.retried = retried;
         }
     }
 
-    /// Notes the endpoint that answered.
-    pub(super) fn forward_answered(&mut self, endpoint: &Endpoint, status: StatusCode) {
+    /// Notes the endpoint that responded.
+    pub(super) fn forward_responded(&mut self, endpoint: &Endpoint, status: StatusCode) {
         self.is_from_origin = true;
         if let Some(log) = &mut self.log {
             log.upstream = Some(endpoint.authority.as_str().to_owned());
@@ -430,13 +430,13 @@ impl Exchange {
         });
     }
 
-    /// Traces that no endpoint answered, and the status that the client gets instead.
+    /// Traces that no endpoint responded, and the status that the client gets instead.
     pub(super) fn forward_failed(&mut self, status: StatusCode) {
         self.trace_event(|trace, time| trace.end_forwarding(time, UpstreamResult::Failed(status)));
     }
 
-    /// Where the trace is not sampled, not even the clock is read.
-    fn trace_event(&mut self, event: impl FnOnce(&mut Trace, i64)) {
+    /// Calls `event` if the trace is sampled. Otherwise not even the clock is read.
+    fn trace_event(&mut self, event: impl FnOnce(&mut RequestTrace, i64)) {
         if let Some(trace) = self.trace.as_mut().filter(|trace| trace.is_sampled()) {
             event(trace, self.telemetry.clock.at(Instant::now()));
         }
@@ -485,13 +485,13 @@ impl Exchange {
             source: self.verdict.source(),
             delay_millis: self.verdict.delay_millis(),
             shadow_delay_millis: self.verdict.shadow_delay_millis(),
-            trace_id: self.trace.as_ref().map(Trace::id),
+            trace_id: self.trace.as_ref().map(RequestTrace::id),
             tls_version: tls.map(|tls| tls.version),
             tls_subject: subject.as_deref().map(str::as_bytes),
         });
     }
 
-    /// Counts the request as refused for this reason, whatever its status.
+    /// Counts the request as refused for this reason, independently of its status.
     pub(super) fn count_refusal(&self, refusal: Refusal) {
         self.telemetry.metrics.thread().refused(refusal).inc();
     }
@@ -549,7 +549,7 @@ impl Exchange {
         }
     }
 
-    fn end_trace(&self, trace: Trace) {
+    fn end_trace(&self, trace: RequestTrace) {
         trace.end(&RequestEnd {
             time: self.telemetry.clock.at(Instant::now()),
             status: self.sent_status(),
@@ -585,7 +585,7 @@ impl Drop for Exchange {
         if let Some(log) = &self.log {
             self.write_log(log, elapsed);
         }
-        if let Some(trace) = self.trace.take().filter(Trace::is_sampled) {
+        if let Some(trace) = self.trace.take().filter(RequestTrace::is_sampled) {
             self.end_trace(trace);
         }
         if let Some(cut_off) = timer.take_cut_off() {
@@ -598,13 +598,13 @@ impl Drop for Exchange {
     }
 }
 
-/// The trace of a request that has come, if requests are traced.
+/// Begins the trace of a request, if requests are traced.
 fn begin_trace(
     telemetry: &WorkerTelemetry,
     client: &ClientInfo,
     request: &request::Parts,
     request_id: &HeaderValue,
-) -> Option<Trace> {
+) -> Option<RequestTrace> {
     let head = || RequestStart {
         time: telemetry.clock.at(Instant::now()),
         scheme: client.scheme(),
@@ -616,7 +616,7 @@ fn begin_trace(
     Some(telemetry.tracer.as_ref()?.begin(&request.headers, client.is_trusted(), head))
 }
 
-/// The host as the client has named it: HTTP/2 names it in `:authority`.
+/// The host that the client named: in `:authority` for HTTP/2.
 fn requested_host(request: &request::Parts) -> Option<HeaderValue> {
     match request.uri.authority() {
         Some(authority) => HeaderValue::from_str(authority.as_str()).ok(),

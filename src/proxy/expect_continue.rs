@@ -14,11 +14,11 @@ use atomic_waker::AtomicWaker;
 use http::{HeaderMap, Version, header};
 use tokio::time::Sleep;
 
-/// How long to wait for the 100 of an upstream, which may not know the expectation. As long as curl waits.
+/// How long to wait for the 100 of an upstream, which may not know the expectation. curl waits as long.
 const FALLBACK: Duration = Duration::from_secs(1);
 
-/// Whether the client waits for a 100 before it sends its body. A client of HTTP/1.0 can't be sent one, and hyper sends
-/// none by HTTP/2: their expectations are ignored. hyper goes by the last line, and only if nothing else is in it.
+/// Whether the client waits for a 100 before it sends its body. Ignored for HTTP/1.0, which has no 100, and for
+/// HTTP/2, where hyper sends none. hyper looks at the last line only, which must contain nothing else.
 pub fn wants_continue(version: Version, headers: &HeaderMap) -> bool {
     version == Version::HTTP_11
         && headers
@@ -28,8 +28,8 @@ pub fn wants_continue(version: Version, headers: &HeaderMap) -> bool {
             .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }
 
-/// Closed until the upstream has answered 100, or has had the time to. Only then the body is read,
-/// which makes hyper send the 100 to the client.
+/// Closed until the upstream has sent a 100 or its time is over. Only then the body is read, which makes hyper send
+/// the 100 to the client.
 #[derive(Debug)]
 pub struct ContinueGate {
     signal: Arc<Signal>,
@@ -48,7 +48,7 @@ impl ContinueGate {
         Self { signal: Arc::default(), fallback: Box::pin(tokio::time::sleep(FALLBACK)) }
     }
 
-    /// What opens this gate.
+    /// The opener of this gate.
     pub fn opener(&self) -> GateOpener {
         GateOpener(Arc::clone(&self.signal))
     }
@@ -68,7 +68,7 @@ impl ContinueGate {
 pub struct GateOpener(Arc<Signal>);
 
 impl GateOpener {
-    /// Opens the gate: the upstream has answered 100.
+    /// Opens the gate, because the upstream has sent a 100.
     pub fn open(&self) {
         self.0.open.store(true, Ordering::Release);
         self.0.waker.wake();

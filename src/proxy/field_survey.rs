@@ -1,37 +1,37 @@
-//! What a head has of the fields that a proxy has to do something about.
+//! The fields of a head that a proxy has to handle.
 
 use http::{HeaderMap, header};
 
-use super::{claims::Claims, headers::hop_by_hop};
+use super::{claims::ClaimFields, headers::hop_by_hop};
 
-/// Fields that a proxy has to do something about.
+/// Kinds of fields that a proxy has to handle.
 #[derive(Debug, Clone, Copy)]
 #[repr(u8)]
 pub(super) enum FieldKind {
-    /// `Connection`, with nothing but `keep-alive` or `close`: it names no field.
+    /// `Connection` with only `keep-alive` or `close`: it names no field.
     PlainConnection = 1,
-    /// Any other field of the connection alone.
+    /// Any other hop-by-hop field.
     HopByHop = 1 << 1,
-    /// `Transfer-Encoding`. It is a field of the connection, too.
+    /// `Transfer-Encoding`. It is hop-by-hop, too.
     TransferEncoding = 1 << 2,
     /// More than one `Content-Length`, in one line or in several.
     RepeatedLength = 1 << 3,
     /// `Expect`.
     Expect = 1 << 4,
-    /// What only trusted peers may say of a request.
+    /// A field that only trusted peers may send.
     Claim = 1 << 5,
-    /// The same, in another spelling than such peers give it.
+    /// Such a field in another spelling than trusted peers use.
     MisspelledClaim = 1 << 6,
 }
 
-/// Which kinds of fields a head has. Most heads have none of them: one pass over the names of all fields is less work than to
-/// look for each kind by its hash.
+/// The kinds of fields in a head. Most heads have none: one pass over the names of all fields is faster than a
+/// look-up per kind.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct FieldSurvey(u8);
 
 impl FieldSurvey {
-    /// Of a head. `claims`: what a request must not claim.
-    pub(super) fn new(headers: &HeaderMap, claims: Option<&Claims>) -> Self {
+    /// Surveys a head. `claims`: the fields that a request must not claim.
+    pub(super) fn new(headers: &HeaderMap, claims: Option<&ClaimFields>) -> Self {
         let mut survey = Self::default();
         let mut has_length = false;
         for (name, value) in headers {
@@ -66,7 +66,7 @@ impl FieldSurvey {
         survey
     }
 
-    /// Whether the head has such a field.
+    /// Whether the head has a field of this kind.
     pub(super) fn has(self, kind: FieldKind) -> bool {
         self.0 & kind as u8 != 0
     }

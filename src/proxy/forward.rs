@@ -1,4 +1,4 @@
-//! Forwards a request: a connection to the upstream, the request on it, the head of the answer.
+//! Forwards a request: gets a connection to the upstream, sends the request, and waits for the head of the response.
 
 use std::{
     pin::{Pin, pin},
@@ -29,7 +29,7 @@ use crate::{
     telemetry::{
         Throttle,
         access_log::RetriedTry,
-        metrics::{Outcome, WorkerMetrics},
+        metrics::{AttemptOutcome, WorkerMetrics},
     },
     upstream::{
         Affinity, ConnectError, HostChoice, HostPool, IncomingBody, SendError, StreamNeeds, UpstreamClient,
@@ -48,46 +48,46 @@ pub(super) struct Forwarder<'a> {
     pub(super) timer: &'a PhaseTimer,
     pub(super) metrics: &'a WorkerMetrics,
     warnings: &'a Throttle,
-    /// What the request has reserved.
+    /// The request's reservation.
     reservation: Option<&'a ReservationGuard>,
     reservations: &'a Rc<PendingReservations>,
     /// The protocol that the request asks for instead of HTTP.
     pub(super) upgrade: Option<&'a Upgrade>,
 }
 
-/// The head of the answer, the body to come, and the connection that it comes over.
-pub(super) struct UpstreamAnswer {
-    /// As the upstream sent it.
+/// The head of a response, its body, and the connection that it arrives over.
+pub(super) struct UpstreamResponse {
+    /// The upstream's response, unchanged.
     pub(super) response: Response<IncomingBody>,
-    /// Of its head.
+    /// The survey of its head.
     pub(super) survey: FieldSurvey,
     pub(super) connection: CheckedOutConnection,
-    /// What has answered.
+    /// The host that responded.
     pub(super) host: Rc<HostPool<RequestBody>>,
 }
 
-/// One request on one connection: its outcome is counted when it is dropped.
-struct Attempt<'a> {
+/// One request on one connection. Its outcome is counted when it is dropped.
+struct UpstreamAttempt<'a> {
     forwarder: &'a Forwarder<'a>,
-    outcome: Outcome,
+    outcome: AttemptOutcome,
 }
 
-impl Drop for Attempt<'_> {
+impl Drop for UpstreamAttempt<'_> {
     fn drop(&mut self) {
         self.forwarder.metrics.upstream(self.forwarder.index, self.outcome);
     }
 }
 
-/// There is no connection, and the client gets this reply unless the request is retried.
+/// Why there is no connection. The client gets the reply unless the request is retried.
 enum ConnectFailure {
-    /// Another endpoint may accept one.
+    /// Another endpoint may accept a connection.
     Retryable(Reply),
-    /// No other endpoint would.
+    /// No other endpoint would accept one.
     Final(Reply),
 }
 
 impl<'a> Forwarder<'a> {
-    /// Forwards to the upstream of this index, as `route` says.
+    /// Forwards to the upstream of this index, under the settings of `route`.
     pub(super) fn new<S>(
         worker: &'a Worker<S>,
         client: &'a ClientInfo,
@@ -112,12 +112,13 @@ impl<'a> Forwarder<'a> {
         }
     }
 
-    /// Sends `request` and waits for the head of the answer. `affinity`: what ties it to one of the hosts.
+    /// Sends `request` and waits for the head of the response. `affinity` ties it to one of the hosts.
     ///
-    /// Where that is safe, a try that fails is followed by another one, at another host if there is one, as `retry` says.
-    /// What the upstream has not seen, or says not to have processed (RFC 9113, 8.7), may be sent again in any case; what it
-    /// may have processed if the method is idempotent and all of the body is at hand (RFC 9110, 9.2.2). A kept connection
-    /// that turns out to be closed is replaced besides. The tries that others followed are noted in `tried`.
+    /// A failed attempt is retried where that is safe, at another host if there is one, under the settings of
+    /// `retry`. A request that the upstream has not seen, or reports as unprocessed (RFC 9113, 8.7), is always safe.
+    /// One that it may have processed is safe if the method is idempotent and the whole body is at hand (RFC 9110,
+    /// 9.2.2). Besides, a kept connection that turns out to be closed is replaced. Attempts that were followed by
+    /// another one are noted in `tried`.
     ///
     /// # Errors
     /// The reply for the client.
@@ -127,20 +128,20 @@ impl<'a> Forwarder<'a> {
         progress: Option<Rc<BodyProgress>>,
         affinity: &Affinity,
         tried: &mut Vec<RetriedTry>,
-    ) -> impl Future<Output = Result<UpstreamAnswer, Reply>> {
+    ) -> impl Future<Output = Result<UpstreamResponse, Reply>> {
         self.upstream.retry_budget().count_request();
-        // The future of an asynchronous function would hold the request twice.
+        // An async function's future would hold the request twice.
         async move {
-            let _until_answered = self.timer.limit_answer(self.timeouts.total);
+            let _deadline = self.timer.limit_response(self.timeouts.total);
             let mut retries = Retries::new(self, tried);
-            // Whether to open a new connection rather than to check one out of the pool.
+            // Whether to open a new connection rather than check one out of the pool.
             let mut fresh = false;
             // An HTTP/1.0 request may have no Host; the upstream gets HTTP/1.1, with its own.
             let has_no_host = !request.headers().contains_key(header::HOST);
             // The hosts on which it has failed.
             let mut failed_on = Vec::new();
             let mut needs = self.needs(&request);
-            // What an endpoint does while a client takes its time to send a body says nothing of the endpoint.
+            // While a client takes its time to send a body, a failure says nothing about the endpoint.
             let owes_body = || progress.as_ref().is_some_and(|progress| !progress.is_sent());
             loop {
                 let began = self.timer.now();
@@ -152,7 +153,7 @@ impl<'a> Forwarder<'a> {
                     if !fresh && let Some(connection) = self.upstream.checkout(&picked, self.client, needs) {
                         connection
                     } else {
-                        // Boxed: it is rare, and would make every request's future as large as itself.
+                        // Boxed: it is rare, and would make each request's future as large as itself.
                         match Box::pin(self.connect(&mut picked, &choice, needs)).await {
                             Ok(connection) => connection,
                             Err(ConnectFailure::Retryable(_))
@@ -167,7 +168,7 @@ impl<'a> Forwarder<'a> {
                             }
                         }
                     };
-                // Another one may have handed it over.
+                // The pool may have handed over a connection to another host.
                 let host = Rc::clone(connection.host());
                 if let Some(upgrade) = self.upgrade
                     && connection.is_shared()
@@ -177,12 +178,12 @@ impl<'a> Forwarder<'a> {
                     self.warn(format_args!(
                         "endpoint {url} speaks HTTP/2 and does not offer WebSockets by it (RFC 8441); other upgrades pass by HTTP/1.1 alone: set `protocol: h1`"
                     ));
-                    self.metrics.upstream(self.index, Outcome::Error);
+                    self.metrics.upstream(self.index, AttemptOutcome::Error);
                     return Err(Reply::no_upgrade());
                 }
                 if has_no_host || self.upstream.shared().config.host == HostHeader::Rewrite {
                     let authority = host.endpoint.authority.as_str();
-                    // An authority is made of characters that a field may have.
+                    // An authority has only characters that are allowed in a field.
                     if let Ok(host) = HeaderValue::from_str(authority) {
                         request.headers_mut().insert(header::HOST, host);
                     }
@@ -190,13 +191,13 @@ impl<'a> Forwarder<'a> {
                 let copy = retries.copy(&request, &connection);
 
                 // Unless set otherwise below, the client went away or broke its own request off.
-                let mut attempt = Attempt { forwarder: self, outcome: Outcome::Cancelled };
+                let mut attempt = UpstreamAttempt { forwarder: self, outcome: AttemptOutcome::Cancelled };
                 let result = match self.reservation {
                     None => {
-                        let answer = pin!(connection.send(request));
-                        self.timer.timeout(self.timeouts.response, answer).await
+                        let response = pin!(connection.send(request));
+                        self.timer.timeout(self.timeouts.response, response).await
                     }
-                    // Boxed: not every request would pay for it.
+                    // Boxed: most requests do not need it.
                     Some(reservation) => {
                         match Box::pin(self.send_reserved(connection, request, reservation)).await {
                             Ok(sent) => {
@@ -219,11 +220,11 @@ impl<'a> Forwarder<'a> {
                     Ok(Ok(response)) => {
                         let survey = FieldSurvey::new(response.headers(), None);
                         if !self.is_acceptable(&response, survey) {
-                            attempt.outcome = Outcome::Error;
+                            attempt.outcome = AttemptOutcome::Error;
                             self.warn_unacceptable(&host, &response);
                             return Err(Reply::bad_gateway());
                         }
-                        attempt.outcome = Outcome::Ok;
+                        attempt.outcome = AttemptOutcome::Ok;
                         self.upstream.shared().responded(
                             &host,
                             &response,
@@ -241,7 +242,7 @@ impl<'a> Forwarder<'a> {
                             continue;
                         }
                         let reservation = self.reservation.cloned();
-                        return Ok(UpstreamAnswer {
+                        return Ok(UpstreamResponse {
                             response,
                             survey,
                             connection: CheckedOutConnection::new(connection, progress, reservation),
@@ -251,7 +252,7 @@ impl<'a> Forwarder<'a> {
                     Ok(Err(failed)) => failed,
                     Err(TimedOut) => {
                         let reply = self.timed_out(&mut attempt, &host, began, owes_body());
-                        if attempt.outcome == Outcome::Timeout {
+                        if attempt.outcome == AttemptOutcome::Timeout {
                             connection.excuse_client();
                         }
                         let copy = copy.filter(|_| retries.may_retry(RetryReason::Timeout, &host));
@@ -271,19 +272,20 @@ impl<'a> Forwarder<'a> {
                     }
                     None => {}
                 }
-                attempt.outcome = Outcome::Error;
+                attempt.outcome = AttemptOutcome::Error;
                 let was_closed = connection.was_closed(&failed);
                 let SendError { error, is_unprocessed, request: unsent } = failed;
                 self.upstream.request_failed(&host, error.cause());
-                // A connection that was kept may have been closed for being idle: that is no failure of the host. One that others
-                // share may have been closed for what any of them has sent, this request among them.
+                // A kept connection may have been closed for being idle, which is not a failure of the host. A shared
+                // one may have been closed because of any of its requests, including this one.
                 let is_death = error.is_death_of_connection();
                 needs.is_alone |= is_death;
                 let may_be_well = was_closed && !connection.is_shared() || is_death || owes_body();
                 if !is_unprocessed && !may_be_well {
                     self.upstream.shared().broke_off(&host, error.cause(), began, self.timer.now());
                 }
-                // A host that has not processed it may do so now. What one has broken off is for another one.
+                // A host that has not processed the request may do so now. If the host broke it off, another one has
+                // to.
                 let is_useful = is_unprocessed || self.upstream.has_other_hosts();
                 let mut is_replaced = false;
                 let again = unsent
@@ -302,8 +304,8 @@ impl<'a> Forwarder<'a> {
                     self.warn(format_args!("endpoint {url} did not respond: {why}"));
                     return Err(Reply::bad_gateway());
                 };
-                // An endpoint that closes connections may be shutting down: prefer another one. A client that is tied to this one
-                // stays as long as it accepts connections.
+                // An endpoint that closes connections may be shutting down, so another one is preferred. A client
+                // that is tied to this endpoint keeps it as long as it accepts connections.
                 if !is_replaced || !self.upstream.shared().config.ties_requests() {
                     failed_on.push(Arc::clone(&host.host));
                 }
@@ -312,7 +314,7 @@ impl<'a> Forwarder<'a> {
         }
     }
 
-    /// What `request` asks of a connection that others share.
+    /// The requirements of `request` for a connection that others share.
     fn needs(&self, request: &Request<RequestBody>) -> StreamNeeds {
         if self.upstream.shared().config.protocol == Protocol::H1 {
             return StreamNeeds::default();
@@ -321,7 +323,7 @@ impl<'a> Forwarder<'a> {
         StreamNeeds { is_alone: needs.is_alone || self.client.is_isolated(self.timer.now()), ..needs }
     }
 
-    /// Sends `request`, whose answer decides what becomes of `reservation`.
+    /// Sends `request`, whose response settles `reservation`.
     async fn send_reserved(
         &self,
         connection: UpstreamConnection<RequestBody>,
@@ -334,7 +336,7 @@ impl<'a> Forwarder<'a> {
         match self.timer.timeout(limit, Pin::new(&mut pending.sent)).await {
             Ok(Ok(sent)) => Ok(sent),
             _ => {
-                // A deadline of the client's own is no reason to free its place while the upstream is at work for it.
+                // When the client's own deadline has passed, its place is not freed while the upstream works for it.
                 if !self.timer.is_call_over() {
                     pending.abort();
                 }
@@ -343,10 +345,10 @@ impl<'a> Forwarder<'a> {
         }
     }
 
-    /// The reply to a request that was not answered in time by `host`, which was tried from `began` on.
+    /// The reply to a request that `host`, tried since `began`, did not respond to in time.
     fn timed_out(
         &self,
-        attempt: &mut Attempt<'_>,
+        attempt: &mut UpstreamAttempt<'_>,
         host: &UpstreamHost,
         began: Instant,
         owes_body: bool,
@@ -354,24 +356,24 @@ impl<'a> Forwarder<'a> {
         if let Some(reason) = self.timer.cut_off_reason() {
             return Reply::slow_body(reason);
         }
-        // A client that waits no longer has gone away.
+        // A client whose deadline has passed counts as gone.
         if !self.timer.is_call_over() {
-            attempt.outcome = Outcome::Timeout;
+            attempt.outcome = AttemptOutcome::Timeout;
             let now = Instant::now();
-            // Of the time for all tries together, this host may have had little.
+            // The total time is for all attempts, so this host may have had little of it.
             let has_had_most = now.saturating_duration_since(began) >= self.timeouts.total / 2;
-            if !self.timer.is_answer_late() || has_had_most && !owes_body {
+            if !self.timer.is_response_late() || has_had_most && !owes_body {
                 self.upstream.shared().response_timed_out(host, now);
             }
         }
         Reply::gateway_timeout()
     }
 
-    /// Whether the answer uses only what was asked for: no other protocol, and no transfer coding but `chunked`, since `TE`
-    /// was not passed on.
+    /// Whether the response uses only the requested features: no other protocol, and no transfer coding but
+    /// `chunked`, since `TE` was not passed on.
     fn is_acceptable<B>(&self, response: &Response<B>, survey: FieldSurvey) -> bool {
         let is_switched = match self.upgrade {
-            Some(upgrade) => upgrade.is_answered_by(response),
+            Some(upgrade) => upgrade.permits(response),
             None => response.status() != StatusCode::SWITCHING_PROTOCOLS,
         };
         is_switched && !has_other_coding(response.headers(), survey)
@@ -382,7 +384,7 @@ impl<'a> Forwarder<'a> {
         let url = host.url();
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             self.warn(format_args!("endpoint {url} switched to a protocol that the request did not ask for"));
-        } else if self.upgrade.is_some_and(|upgrade| !upgrade.is_answered_by(response)) {
+        } else if self.upgrade.is_some_and(|upgrade| !upgrade.permits(response)) {
             let status = response.status();
             self.warn(format_args!("endpoint {url} responded to the handshake of a WebSocket with {status}"));
         } else {
@@ -392,7 +394,7 @@ impl<'a> Forwarder<'a> {
         }
     }
 
-    /// The reply to a request that is sent to no endpoint.
+    /// The reply if no endpoint accepts requests.
     #[cold]
     fn no_endpoint(&self) -> Reply {
         self.warn(format_args!(
@@ -425,12 +427,12 @@ impl<'a> Forwarder<'a> {
             Ok(Err(ConnectError::NoHost)) => return Err(ConnectFailure::Final(self.no_endpoint())),
             Ok(Err(error)) => error,
             Err(TimedOut) if self.timer.is_call_over() => {
-                self.metrics.upstream(self.index, Outcome::Cancelled);
+                self.metrics.upstream(self.index, AttemptOutcome::Cancelled);
                 return Err(ConnectFailure::Final(Reply::gateway_timeout()));
             }
-            // `timeouts.total` is over, which tells nothing of the host.
-            Err(TimedOut) if self.timer.is_answer_late() => {
-                self.metrics.upstream(self.index, Outcome::Timeout);
+            // `timeouts.total` has passed, which says nothing about the host.
+            Err(TimedOut) if self.timer.is_response_late() => {
+                self.metrics.upstream(self.index, AttemptOutcome::Timeout);
                 return Err(ConnectFailure::Final(Reply::gateway_timeout()));
             }
             Err(TimedOut) => ConnectError::Timeout,
@@ -448,16 +450,18 @@ impl<'a> Forwarder<'a> {
         }
         let (outcome, reply) = match error {
             ConnectError::NoHost | ConnectError::Unreachable(_) | ConnectError::Handshake(_) => {
-                (Outcome::ConnectError, Reply::bad_gateway())
+                (AttemptOutcome::ConnectError, Reply::bad_gateway())
             }
-            ConnectError::Full(_) | ConnectError::Exhausted(_) => (Outcome::Overloaded, Reply::overloaded()),
+            ConnectError::Full(_) | ConnectError::Exhausted(_) => {
+                (AttemptOutcome::Overloaded, Reply::overloaded())
+            }
             ConnectError::Timeout | ConnectError::HandshakeTimeout => {
-                (Outcome::Timeout, Reply::gateway_timeout())
+                (AttemptOutcome::Timeout, Reply::gateway_timeout())
             }
         };
         self.metrics.upstream(self.index, outcome);
         Err(match outcome {
-            Outcome::Overloaded => ConnectFailure::Final(reply),
+            AttemptOutcome::Overloaded => ConnectFailure::Final(reply),
             _ => ConnectFailure::Retryable(reply),
         })
     }

@@ -1,5 +1,5 @@
-//! The fields by which proxies tell each other whose request it is: X-Forwarded-*, `Forwarded` (RFC 7239), and those of
-//! the client's certificate.
+//! The fields by which proxies tell each other whose request it is: X-Forwarded-*, `Forwarded` (RFC 7239), and the
+//! fields of the client's certificate.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
@@ -13,8 +13,8 @@ pub(super) static X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-for
 /// The host of the client's request.
 static X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
-/// Sets the fields about `client` for the upstream. What an untrusted peer claims is removed by now; what a trusted one
-/// says is appended to. `has_claims`: whether there may be some.
+/// Sets the fields about `client` for the upstream. Claims of an untrusted peer were removed before; to those of a
+/// trusted peer, values are appended. `has_claims`: whether there may be some.
 pub(super) fn set(headers: &mut HeaderMap, client: &ClientInfo, config: &Config, has_claims: bool) {
     if let Some(fields) = client.certificate_fields(config.forward_client_certificate) {
         fields.add_to(headers);
@@ -34,13 +34,13 @@ fn set_x_forwarded(headers: &mut HeaderMap, client: &ClientInfo, has_claims: boo
     let host = headers.get(header::HOST).cloned();
     if has_claims {
         append_to_list(headers, &X_FORWARDED_FOR, peer);
-        // What the first proxy saw counts.
+        // The scheme and the host that the first proxy saw are kept.
         headers.entry(&X_FORWARDED_PROTO).or_insert(scheme);
         if let Some(host) = host {
             headers.entry(&X_FORWARDED_HOST).or_insert(host);
         }
     } else {
-        // As in most requests. Nothing has to be looked for.
+        // The usual case: no look-up is needed.
         headers.append(&X_FORWARDED_FOR, peer.clone());
         headers.append(&X_FORWARDED_PROTO, scheme);
         if let Some(host) = host {
@@ -49,7 +49,8 @@ fn set_x_forwarded(headers: &mut HeaderMap, client: &ClientInfo, has_claims: boo
     }
 }
 
-/// RFC 7239, 4: an IPv6 address is bracketed and quoted; a host is quoted, for it may have a port.
+/// One element of `Forwarded`. An IPv6 address is bracketed and quoted; a host is quoted, because it may have a port
+/// (RFC 7239, 4).
 fn forwarded_member(client: &ClientInfo, host: Option<&HeaderValue>) -> HeaderValue {
     let peer = client.peer().address().ip().to_canonical();
     let mut member = Vec::with_capacity(64);
@@ -67,6 +68,6 @@ fn forwarded_member(client: &ClientInfo, host: Option<&HeaderValue>) -> HeaderVa
     }
     member.extend_from_slice(b";proto=");
     member.extend_from_slice(client.scheme().as_bytes());
-    // A host that came this far has neither quotes nor backslashes.
+    // The host was validated before, and has neither quotes nor backslashes.
     HeaderValue::from_bytes(&member).unwrap_or_else(|_| HeaderValue::from_static("for=unknown"))
 }

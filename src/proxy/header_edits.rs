@@ -15,7 +15,7 @@ use crate::config::model::{FieldPattern, HeaderEdits};
 #[derive(Debug)]
 pub(super) struct FilledEdits {
     edits: Arc<HeaderEdits>,
-    /// Of what is set, then of what is added. `None`: the field is left out.
+    /// The values of the fields to set, then of the fields to add. `None`: the field is left out.
     values: Vec<Option<HeaderValue>>,
 }
 
@@ -26,8 +26,8 @@ impl FilledEdits {
         Self { edits: Arc::clone(edits), values }
     }
 
-    /// Changes the header of a request. Fields with other characters in place of dashes are the same: many frameworks can't
-    /// tell them apart.
+    /// Changes the header of a request. Names that differ only in separators such as `-` and `_` are treated as the
+    /// same field, because many frameworks can't distinguish them.
     pub(super) fn apply_to_request(self, headers: &mut HeaderMap) {
         remove_where(headers, |field| replaces(&self.edits, field));
         self.insert(headers);
@@ -61,8 +61,8 @@ impl FilledEdits {
     }
 }
 
-/// Whether these changes remove the lines of a field that were there, in any spelling. A trailer of this name would undo
-/// them.
+/// Whether these changes remove the lines of a field that were there, in any spelling. A trailer of this name would
+/// undo them.
 pub(super) fn replaces(edits: &HeaderEdits, field: &HeaderName) -> bool {
     let field = field.as_str();
     let is_removed = |pattern: &FieldPattern| match pattern {

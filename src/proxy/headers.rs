@@ -1,4 +1,5 @@
-//! Header fields: what must not pass from one connection to the next (RFC 9110, 7.6), and what the proxy adds.
+//! Header fields: the ones that must not pass from one connection to the next (RFC 9110, 7.6), and the ones that the
+//! proxy adds.
 
 use bytes::Bytes;
 use http::{
@@ -9,7 +10,7 @@ use smallvec::SmallVec;
 
 use super::field_survey::{FieldKind, FieldSurvey};
 
-/// [`remove_hop_by_hop`] from a head of which the `survey` is. Most name no field of the connection but `Connection` itself.
+/// [`remove_hop_by_hop`] for a head with this `survey`. Most heads name no field in `Connection`.
 pub(super) fn remove_surveyed_hop_by_hop(
     headers: &mut HeaderMap,
     survey: FieldSurvey,
@@ -22,15 +23,13 @@ pub(super) fn remove_surveyed_hop_by_hop(
     }
 }
 
-/// Removes what belongs to the client's connection (RFC 9110, 7.6.1) from a request, or what belongs to
-/// the upstream's from an answer: the fields that `Connection` names, and those that are hop-by-hop
-/// whether it names them or not. hyper frames the message anew.
+/// Removes the hop-by-hop fields of a request or a response (RFC 9110, 7.6.1): the fields that `Connection` names,
+/// and the standard ones whether it names them or not. hyper frames the message anew.
 ///
-/// Of the fields that `Connection` names, those that are `kept` stay: HAProxy and others pass its names on as the client sent
-/// them, who would so remove what they have set.
+/// Fields that `Connection` names are not removed if they are `kept`: HAProxy and others pass on the client's
+/// `Connection`, which would remove fields that they have set themselves.
 ///
-/// `TE: trailers` stays, with the `Connection: te` it demands: hyper passes trailers on in both
-/// directions.
+/// `TE: trailers` is kept, with the `Connection: te` that it requires: hyper passes trailers on in both directions.
 pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap, kept: impl Fn(&str) -> bool) {
     let mut found: SmallVec<[&HeaderName; 4]> = SmallVec::new();
     let mut named: SmallVec<[HeaderName; 4]> = SmallVec::new();
@@ -47,10 +46,10 @@ pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap, kept: impl Fn(&str) -> 
     named.retain(|name| !kept(name.as_str()));
     for name in found.into_iter().chain(&named) {
         if *name == header::TRANSFER_ENCODING {
-            // RFC 9112, 6.3: a length beside a transfer coding is void.
+            // RFC 9112, 6.3: a length is void beside a transfer coding.
             headers.remove(header::CONTENT_LENGTH);
         }
-        // `Connection` can remove neither the message's length nor the Host that a request must have.
+        // `Connection` can remove neither the message's length nor the Host, which a request must have.
         if *name != header::CONTENT_LENGTH && *name != header::HOST {
             headers.remove(name);
         }
@@ -73,7 +72,7 @@ static HOP_BY_HOP: [HeaderName; 9] = [
     HeaderName::from_static("http2-settings"),
 ];
 
-/// The one of [`HOP_BY_HOP`] that `name` is. Hardly any name begins like one of them.
+/// The entry of [`HOP_BY_HOP`] that equals `name`. Hardly any name begins with one of these letters.
 #[inline]
 pub(super) fn hop_by_hop(name: &HeaderName) -> Option<&'static HeaderName> {
     match name.as_str().as_bytes().first() {
@@ -82,11 +81,11 @@ pub(super) fn hop_by_hop(name: &HeaderName) -> Option<&'static HeaderName> {
     }
 }
 
-/// Whether a message has a transfer coding other than `chunked`, or several. Even an empty element counts as one: another
+/// Whether a message has a transfer coding other than `chunked`, or several. Even an empty element counts: another
 /// server may have framed such a message by its length.
 ///
-/// hyper decodes a body whose last coding is `chunked`, but keeps no record of the codings before it:
-/// forwarded without them, it would be another message (RFC 9112, 6.1).
+/// hyper decodes a body whose last coding is `chunked`, but does not keep the codings before it. Forwarded without
+/// them, it would be another message (RFC 9112, 6.1).
 pub(super) fn has_other_coding(headers: &HeaderMap, survey: FieldSurvey) -> bool {
     if !survey.has(FieldKind::TransferEncoding) {
         return false;
@@ -99,8 +98,8 @@ pub(super) fn has_other_coding(headers: &HeaderMap, survey: FieldSurvey) -> bool
     }
 }
 
-/// Whether HTTP/1 reads each field that came by HTTP/2 as it was sent. hyper has refused what is no field at all, but
-/// leaves white space around values (RFC 9113, 8.2.1), and takes a length of no digits for 0.
+/// Whether HTTP/1 reads each HTTP/2 field as it was sent. hyper has refused invalid fields, but keeps white space
+/// around values (RFC 9113, 8.2.1), and reads an empty length as 0.
 pub(super) fn are_readable(headers: &HeaderMap) -> bool {
     let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
     let has_length = headers.get(header::CONTENT_LENGTH).is_none_or(|length| !length.is_empty());
@@ -111,13 +110,13 @@ pub(super) fn are_readable(headers: &HeaderMap) -> bool {
         })
 }
 
-/// Whether `name` is a token, as it has to be (RFC 9110, 5.1): `http` takes a quotation mark for a part of one.
+/// Whether `name` is a token, as required (RFC 9110, 5.1): `http` accepts quotation marks in names.
 pub(super) fn is_token(name: &HeaderName) -> bool {
     !name.as_str().contains('"')
 }
 
-/// Merges repeated lengths into one (RFC 9110, 8.6). hyper has refused lengths that differ, except in an answer to HEAD,
-/// where the length frames nothing.
+/// Merges repeated lengths into one (RFC 9110, 8.6). hyper has refused lengths that differ, except in a response to
+/// HEAD, where the length frames nothing.
 pub(super) fn merge_lengths(headers: &mut HeaderMap) {
     let Some(first) = headers.get(header::CONTENT_LENGTH) else { return };
     let repeated = headers.len() > headers.keys_len();
@@ -130,14 +129,14 @@ pub(super) fn merge_lengths(headers: &mut HeaderMap) {
     }
 }
 
-/// The elements of a line of a list, without the empty ones, which do not count (RFC 9110, 5.6.1.2).
+/// The elements of one line of a list, without the empty ones, which do not count (RFC 9110, 5.6.1.2).
 pub(super) fn elements(line: &HeaderValue) -> impl Iterator<Item = &[u8]> {
     let elements = line.as_bytes().split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
     elements.filter(|element| !element.is_empty())
 }
 
-/// The fields that a `Connection` line names. `close` and `keep-alive` are options of its own; the field
-/// Keep-Alive is removed anyway.
+/// The fields that a `Connection` line names. `close` and `keep-alive` are options; the field Keep-Alive is removed
+/// anyway.
 fn connection_options(value: &HeaderValue) -> impl Iterator<Item = HeaderName> {
     let is_plain = matches!(value.as_bytes(), b"keep-alive" | b"close");
     let options = (!is_plain).then(|| elements(value)).into_iter().flatten();
@@ -175,7 +174,7 @@ pub(super) fn join_cookies(headers: &mut HeaderMap) {
     }
 }
 
-/// Tells of a body of unknown length, as HTTP/1 would: HTTP/2 needs no field for one.
+/// Announces a body of unknown length as HTTP/1 does: HTTP/2 needs no field for it.
 pub(super) fn announce_body(headers: &mut HeaderMap) {
     if !headers.contains_key(header::CONTENT_LENGTH) {
         headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
@@ -192,7 +191,7 @@ pub(super) fn append_via(headers: &mut HeaderMap, via: &Via, received: Version) 
     append_to_list(headers, &header::VIA, own);
 }
 
-/// The proxy's own `Via` member, by the version of the message that was received.
+/// The proxy's own `Via` members, by the version of the received message.
 #[derive(Debug, Clone)]
 pub struct Via {
     http_10: HeaderValue,
@@ -201,9 +200,9 @@ pub struct Via {
 }
 
 impl Via {
-    /// For the pseudonym `name`.
+    /// The members for the pseudonym `name`.
     ///
-    /// # Errors
+    /// `name` has characters that are not allowed in a field.
     /// `name` has characters that a field must not have.
     pub(super) fn new(name: &str) -> Result<Self, header::InvalidHeaderValue> {
         Ok(Self {
@@ -214,8 +213,8 @@ impl Via {
     }
 }
 
-/// Appends `member` to the list field `name`, and joins its lines into one. Empty elements at the ends of lines are left out,
-/// since not every origin ignores them.
+/// Appends `member` to the list field `name`, and joins its lines into one. Empty elements at the ends of lines are
+/// dropped, because not all origins ignore them.
 pub(super) fn append_to_list(headers: &mut HeaderMap, name: &HeaderName, member: &HeaderValue) {
     match headers.entry(name) {
         Entry::Vacant(vacant) => {
@@ -232,14 +231,14 @@ pub(super) fn append_to_list(headers: &mut HeaderMap, name: &HeaderName, member:
                 }
             }
             joined.extend_from_slice(member.as_bytes());
-            // Valid values joined by valid bytes are valid; were they not, the proxy's own member would
-            // stand alone.
+            // Valid values joined by valid bytes are valid. If they were not, only the proxy's own member would be
+            // kept.
             lines.insert(HeaderValue::from_bytes(&joined).unwrap_or_else(|_| member.clone()));
         }
     }
 }
 
-/// The request's ID, by which its lines in all logs are found: what a trusted proxy sent, or a new one of 128 random
+/// The request's ID, which identifies its lines in all logs: the ID of a trusted proxy, or a new one of 128 random
 /// bits in hex.
 pub(super) fn request_id(headers: &HeaderMap, name: &HeaderName, trusted: bool) -> HeaderValue {
     if trusted && let Some(id) = headers.get(name) {
@@ -249,19 +248,19 @@ pub(super) fn request_id(headers: &HeaderMap, name: &HeaderName, trusted: bool) 
     for (digits, byte) in hex.chunks_exact_mut(2).zip(fastrand::u128(..).to_le_bytes()) {
         digits.copy_from_slice(&HEX[usize::from(byte)]);
     }
-    // It will be cloned: made from a slice, it would allocate a count of references then.
+    // It will be cloned. Made from a slice, its first clone would allocate a reference count.
     let id = HeaderValue::from_maybe_shared(Bytes::from_owner(hex));
     never_indexed(id.unwrap_or_else(|_| HeaderValue::from_static("")))
 }
 
-/// Keeps a value that differs from message to message out of HTTP/2's table of fields (RFC 7541, 6.2.3): there, it would
-/// only take the place of values that are sent again.
+/// Keeps a value that differs from message to message out of HTTP/2's field table (RFC 7541, 6.2.3), where it would
+/// displace values that are sent again.
 pub(super) fn never_indexed(mut value: HeaderValue) -> HeaderValue {
     value.set_sensitive(true);
     value
 }
 
-/// Two digits a byte.
+/// Two digits per byte.
 const HEX: [[u8; 2]; 256] = {
     let mut table = [[0; 2]; 256];
     let mut byte = 0;

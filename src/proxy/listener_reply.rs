@@ -1,22 +1,23 @@
-//! What a listener answers by itself, before routes and limits: a redirect to https, or that a certificate is missing.
+//! A listener's own replies, before routes and limits: a redirect to https, or the error that a certificate is
+//! missing.
 
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::{forwarding_headers::X_FORWARDED_PROTO, reply::Reply};
 use crate::{config::model::Listener, router::Target};
 
-/// The answer to the requests of a connection.
+/// The reply to the requests of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ListenerReply {
-    /// Come again by https, at this port.
+    /// Redirect to https, at this port.
     RedirectToHttps(u16),
     /// The client has shown no certificate.
     CertificateRequired(StatusCode),
 }
 
 impl ListenerReply {
-    /// The answer to the requests of a connection to `listener`, if it does not serve them. `has_certificate`: whether
-    /// the client has shown one that is valid.
+    /// The reply to the requests of a connection to `listener`, if it does not serve them. `has_certificate`: whether
+    /// the client has a valid certificate.
     pub(super) fn new(listener: &Listener, has_certificate: bool) -> Option<Self> {
         if let Some(redirect) = &listener.redirect {
             return Some(Self::RedirectToHttps(redirect.port));
@@ -25,8 +26,8 @@ impl ListenerReply {
         Some(Self::CertificateRequired(StatusCode::from_u16(required).unwrap_or(StatusCode::FORBIDDEN)))
     }
 
-    /// Whether it answers the request with these fields. A trusted proxy may say that its client has used HTTPS, which is
-    /// not sent there again.
+    /// Whether the reply is for the request with these fields. If a trusted proxy says that its client used HTTPS,
+    /// the request is not redirected there again.
     pub(super) fn is_for(self, headers: &HeaderMap, is_peer_trusted: bool) -> bool {
         let is_https = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"https");
         match self {
@@ -37,7 +38,7 @@ impl ListenerReply {
         }
     }
 
-    /// The answer to the request for `target`.
+    /// The reply to the request for `target`.
     pub(super) fn reply(self, target: &Target) -> Reply {
         match self {
             Self::RedirectToHttps(port) => redirect(target, port),
@@ -48,7 +49,8 @@ impl ListenerReply {
     }
 }
 
-/// RFC 9110, 15.4.9: the client repeats the request as it is. The host is the one it asked for, without its port.
+/// The redirect (RFC 9110, 15.4.9): the client repeats the request unchanged. The host is the requested one, without
+/// its port.
 fn redirect(target: &Target, port: u16) -> Reply {
     let Some(host) = target.host() else {
         let detail = "This address serves HTTPS only, and without a Host header it can't say where.";

@@ -1,4 +1,5 @@
-//! How often a request may be forwarded (`Max-Forwards`): of TRACE and OPTIONS alone (RFC 9110, 7.6.2).
+//! `Max-Forwards`: how often a request may still be forwarded. It counts for TRACE and OPTIONS only (RFC 9110,
+//! 7.6.2).
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header::MAX_FORWARDS, request};
 
@@ -10,8 +11,8 @@ pub(super) fn applies(method: &Method) -> bool {
     matches!(*method, Method::OPTIONS | Method::TRACE)
 }
 
-/// The reply to a request that may not be forwarded any more. A TRACE is refused in place of being sent back, since it
-/// may have come with credentials that a front has added.
+/// The reply to a request that may not be forwarded any more. A TRACE is refused rather than sent back, since it may
+/// contain credentials that a proxy in front has added.
 pub(super) fn reply_if_spent(request: &request::Parts) -> Option<Reply> {
     if !applies(&request.method) || left(&request.headers) != Some(0) {
         return None;
@@ -22,7 +23,7 @@ pub(super) fn reply_if_spent(request: &request::Parts) -> Option<Reply> {
     })
 }
 
-/// Counts that a request to whose method the field [`applies`] is forwarded once more.
+/// Decrements the count of a request to whose method the field [`applies`].
 #[cold]
 pub(super) fn count_down(headers: &mut HeaderMap) {
     if let Some(left) = left(headers) {
@@ -30,7 +31,7 @@ pub(super) fn count_down(headers: &mut HeaderMap) {
     }
 }
 
-/// How often it may be forwarded. `None`: the request does not say, or says something else than a number.
+/// How often the request may be forwarded. `None`: it does not say, or the value is not a number.
 fn left(headers: &HeaderMap) -> Option<u64> {
     let value = std::str::from_utf8(single_value(headers, &MAX_FORWARDS)?).ok()?;
     let is_number = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,27 +1,27 @@
-//! How slowly a client may send a request's body or take a response (`client_limits.min_rate`).
+//! The minimum rate at which a client has to send a request's body or read a response (`client_limits.min_rate`).
 
 use std::time::Duration;
 
 use crate::config::model::MinRate;
 
-/// Longer than any body takes, short enough to be added to any time.
+/// Longer than any body takes, but short enough to be added to any time.
 const UNLIMITED: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
-/// The time that a client has left before it is too slow: a token bucket of time. Waiting for the client spends it, and
-/// each byte earns what it may take at the lowest rate.
+/// The time that a client has left before it is too slow: a token bucket of time. Waiting for the client spends time,
+/// and each byte earns the time that it takes at the minimum rate.
 ///
-/// It begins with the grace. Bytes that came fast make up for a later silence, but for no longer one than the idle
-/// timeout allows: more can't be hoarded.
+/// The budget starts with the grace period. Bytes that arrive fast make up for a later silence, but not for one
+/// longer than the idle timeout.
 #[derive(Debug, Clone, Copy)]
 pub struct RateBudget {
     left: Duration,
     most: Duration,
-    /// 0: any rate will do.
+    /// 0: there is no minimum.
     bytes_per_second: u64,
 }
 
 impl RateBudget {
-    /// The budget for a body that begins.
+    /// The budget at the start of a body.
     pub fn new(rate: MinRate, idle_timeout: Duration) -> Self {
         let left = if rate.bytes == 0 { UNLIMITED } else { rate.grace };
         Self { left, most: rate.grace.max(idle_timeout), bytes_per_second: rate.bytes }
@@ -32,14 +32,14 @@ impl RateBudget {
         self.left
     }
 
-    /// The client was waited for.
+    /// Spends the time that the client was waited for.
     pub fn spend(&mut self, waited: Duration) {
         if self.bytes_per_second > 0 {
             self.left = self.left.saturating_sub(waited);
         }
     }
 
-    /// The client sent or took `bytes`.
+    /// Earns the time for `bytes` that the client sent or read.
     pub fn earn(&mut self, bytes: u64) {
         if self.bytes_per_second > 0 {
             let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(self.bytes_per_second);

@@ -1,4 +1,4 @@
-//! The way of a request: [`serve`] reads as the list of what happens to it.
+//! The path of a request through the proxy: [`serve`] lists its steps.
 
 mod abandoned_request;
 mod admit;
@@ -56,7 +56,7 @@ mod worker_telemetry;
 pub use crate::upstream::ClientWait;
 pub use client::{ClientConnection, ClientInfo, Peer, Transport};
 pub use early_ends::{EarlyEnds, JUDGED_FROM, WatchedRequest};
-pub use early_hints::EarlyHints;
+pub use early_hints::QueuedHints;
 pub use min_rate::RateBudget;
 pub use phase_timer::{Phase, PhaseTimer};
 pub use refused_head::{HeadFault, refuse_head};

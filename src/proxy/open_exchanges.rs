@@ -1,5 +1,4 @@
-//! The exchanges of one worker that may last long, so that they can be closed before their end: tunnels, and answers that
-//! stream.
+//! The exchanges of one worker that may last long, so that they can be closed early: tunnels and streamed responses.
 
 use std::{
     cell::{Cell, RefCell},
@@ -12,9 +11,9 @@ use std::{
 use compact_str::CompactString;
 use slab::Slab;
 
-use crate::abuse::bans::{Ban, BanTable, Key};
+use crate::abuse::bans::{Ban, BanTable, BannedKey};
 
-/// Why an exchange is closed that both sides would go on with.
+/// Why the proxy closes an exchange that both sides would continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Closing {
     /// The process ends.
@@ -23,21 +22,21 @@ pub(super) enum Closing {
     Banned,
 }
 
-/// What an open exchange is.
+/// The kind of an open exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ExchangeKind {
-    /// It has become a tunnel, which a drain closes.
+    /// A tunnel, which a drain closes.
     Tunnel,
-    /// Its answer is of unknown length. A drain waits for its end.
+    /// A response of unknown length. A drain waits for its end.
     Stream,
 }
 
-/// The open exchanges of one worker, over one configuration after another.
+/// The open exchanges of one worker, over successive configurations.
 #[derive(Debug, Default)]
 pub(super) struct OpenExchanges {
     open: RefCell<Slab<Rc<OpenExchange>>>,
     is_draining: Cell<bool>,
-    /// Of the bans of addresses and users, when they were last looked at.
+    /// The version of the bans that was last checked.
     bans_seen: Cell<u64>,
 }
 
@@ -49,17 +48,17 @@ struct OpenExchange {
     waker: RefCell<Option<Waker>>,
 }
 
-/// Whose exchange it is, as far as bans go by it.
+/// The client of an exchange, as bans identify it.
 #[derive(Debug)]
 pub(super) struct ExchangeOwner {
     pub(super) address: IpAddr,
-    pub(super) user: Option<Key>,
-    /// The rules of bans that the request was exempt from.
+    pub(super) user: Option<BannedKey>,
+    /// The ban rules that the request was exempt from.
     pub(super) exempt: Vec<CompactString>,
 }
 
 impl ExchangeOwner {
-    /// Whether bans would deny its requests.
+    /// Whether bans would deny the owner's requests.
     pub(super) fn is_banned(&self, bans: &BanTable, now: i64) -> bool {
         let mut is_banned = false;
         let is_exempt = |ban: &Ban| !ban.is_manual() && self.exempt.iter().any(|rule| **rule == *ban.by);
@@ -96,13 +95,13 @@ impl OpenExchanges {
         OpenExchangeGuard { exchanges: Rc::clone(self), key, exchange }
     }
 
-    /// Closes all tunnels in order, and each that is opened from now on.
+    /// Closes all tunnels in order, and each tunnel that is opened from now on.
     pub(super) fn drain(&self) {
         self.is_draining.set(true);
         self.close_where(Closing::Draining, |exchange| exchange.kind == ExchangeKind::Tunnel);
     }
 
-    /// Closes the exchanges of clients whose requests bans would deny, if there are other bans than when this was last called.
+    /// Closes the exchanges of clients whose requests bans would deny, if the bans have changed since the last call.
     pub(super) fn close_banned(&self, bans: &BanTable, now: i64) {
         if self.bans_seen.replace(bans.enforced()) != bans.enforced() {
             self.close_where(Closing::Banned, |exchange| exchange.owner.is_banned(bans, now));
@@ -127,7 +126,7 @@ pub(super) struct OpenExchangeGuard {
 }
 
 impl OpenExchangeGuard {
-    /// Has it closed because its client is banned.
+    /// Closes the exchange because its client is banned.
     pub(super) fn close_for_ban(&self) {
         self.exchange.close(Closing::Banned);
     }

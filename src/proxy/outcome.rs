@@ -1,11 +1,11 @@
-//! What the policies of a route decide of one request.
+//! The decisions of a route's policies on one request.
 
 use smallvec::SmallVec;
 
 use super::checks::VariantRef;
-use crate::limit::{AnswerStatus, Check, Policy, algorithm::Verdict};
+use crate::limit::{Check, Policy, ResponseStatus, algorithm::Verdict};
 
-/// One check, the limits it is checked against, and the store's verdict.
+/// One check, its limits, and the store's verdict.
 pub(super) struct CheckOutcome<'a> {
     pub(super) check: &'a Check<'a>,
     pub(super) variant: VariantRef,
@@ -19,11 +19,11 @@ impl CheckOutcome<'_> {
     }
 }
 
-/// The part of a [`CheckOutcome`] that outlives its check: what clients are told of one policy.
+/// The part of a [`CheckOutcome`] that outlives its check, for the fields that clients get about one policy.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PolicyOutcome {
     pub(super) variant: VariantRef,
-    /// The units that were asked for.
+    /// The cost of the request, in units.
     pub(super) cost: u64,
     pub(super) verdict: Verdict,
 }
@@ -38,8 +38,8 @@ impl From<CheckOutcome<'_>> for PolicyOutcome {
 }
 
 impl PolicyOutcome {
-    /// The outcome of a policy that can never admit the request, which lacks what identifies it. The store was not
-    /// asked. `index`: the policy's.
+    /// The outcome of a policy that can never admit the request, which lacks the value that identifies it. The store
+    /// was not asked. `index`: the policy's.
     pub(super) fn unidentified(index: usize, policy: &Policy) -> Self {
         let verdict = Verdict {
             admitted: false,
@@ -54,12 +54,13 @@ impl PolicyOutcome {
         Self { variant: VariantRef { policy: index, variant: 0 }, cost: 0, verdict }
     }
 
-    /// The same once the upstream has answered with `status`: the cost is refunded where `policy` does not count that.
-    pub(super) fn after_answer(self, policy: &Policy, status: AnswerStatus) -> Self {
+    /// The outcome once the upstream has responded with `status`: the cost is refunded if `policy` does not count
+    /// this status.
+    pub(super) fn after_response(self, policy: &Policy, status: ResponseStatus) -> Self {
         if policy.counts(status) == Some(false) { self.refunded() } else { self }
     }
 
-    /// The same once its cost is refunded.
+    /// The outcome once its cost is refunded.
     pub(super) fn refunded(self) -> Self {
         let mut verdict = self.verdict;
         if verdict != Verdict::UNKNOWN {
@@ -76,8 +77,8 @@ impl PolicyOutcome {
     }
 }
 
-/// The outcome that a client should go by: of those that deny the one with the longest wait, else the one with the
-/// least remaining.
+/// The outcome for the client to follow: the denial with the longest wait, or else the outcome with the least
+/// remaining.
 pub(super) fn tightest(outcomes: &[PolicyOutcome]) -> Option<PolicyOutcome> {
     let denying = outcomes.iter().filter(|outcome| !outcome.verdict.admitted);
     let longest_wait = denying.max_by_key(|outcome| outcome.retry_after());

@@ -1,4 +1,4 @@
-//! A request's body as it comes from the client, which has to keep up with `client_limits`.
+//! A request's body from a client that has to keep up with `client_limits`.
 
 use std::{
     pin::Pin,
@@ -24,7 +24,7 @@ pub(super) struct PacedBody {
     timer: Rc<PhaseTimer>,
     idle_timeout: Duration,
     budget: RateBudget,
-    /// Since when the client's bytes are waited for: the deadline is set when that begins, not at every poll.
+    /// When the wait for the client's bytes began: the deadline is set then, not at every poll.
     waits_since: Option<Instant>,
 }
 
@@ -35,8 +35,8 @@ impl PacedBody {
         Self { incoming, timer, idle_timeout, budget, waits_since: None }
     }
 
-    /// Whether the end of the body, once there is no other frame, is really its end. hyper tells a stream that was reset
-    /// without an error amid its body like one that has ended (RFC 9113, 8.1).
+    /// Whether the end of the frames is the real end of the body. hyper reports a stream that was reset without an
+    /// error amid its body like one that has ended (RFC 9113, 8.1).
     pub(super) fn is_at_end(&self) -> bool {
         !self.timer.is_stream() || self.incoming.is_end_stream()
     }
@@ -45,7 +45,7 @@ impl PacedBody {
         self.incoming.size_hint()
     }
 
-    /// The next frame. While it is waited for, if it `is_paced`, [`Phase::RequestBody`] goes on.
+    /// The next frame. While a body that `is_paced` is waited for, the phase is [`Phase::RequestBody`].
     pub(super) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
@@ -70,8 +70,8 @@ impl PacedBody {
         Poll::Ready(frame)
     }
 
-    /// Counts bytes that came. Whether they came too late: while the answer is under way, its own time limits are in
-    /// force, and no deadline ends the wait for the request's body.
+    /// Counts received bytes, and returns whether they were late. While the response is sent, its own time limits are
+    /// in force, and no deadline ends the wait for the request's body.
     pub(super) fn is_late(&mut self, bytes: u64) -> bool {
         let is_late = self.budget.left().is_zero();
         self.budget.earn(bytes);

@@ -1,4 +1,4 @@
-//! The path that the upstream gets, where `rewrite` says so.
+//! The path that the upstream gets, for routes with `rewrite`.
 
 use http::{HeaderName, HeaderValue, Request, Uri, uri::PathAndQuery};
 
@@ -8,22 +8,22 @@ use crate::{
     router::{Rejection, assembled_path},
 };
 
-/// The prefix of the client's path that the upstream does not see.
+/// The stripped prefix of the client's path.
 static X_FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
 
 /// A path and the query of the request.
 #[derive(Debug)]
 pub(super) struct RewrittenPath<'a> {
     path_and_query: PathAndQuery,
-    /// What was stripped, as the configuration spells it.
+    /// The stripped prefix, as the configuration spells it.
     prefix: Option<&'a str>,
 }
 
 impl<'a> RewrittenPath<'a> {
-    /// What `rewrite` makes of a request with these values. `None`: it does not have the prefix to strip.
+    /// Applies `rewrite` to a request with these values. `None`: the path does not have the prefix to strip.
     ///
     /// # Errors
-    /// 400 if what the request has put into the path leads to another one.
+    /// 400 if a value from the request makes the path lead elsewhere.
     pub(super) fn new(
         rewrite: &'a Rewrite,
         values: &PlaceholderValues<'_>,
@@ -38,12 +38,11 @@ impl<'a> RewrittenPath<'a> {
         Ok(Some(Self { path_and_query: values.target.with_path(&path)?, prefix }))
     }
 
-    /// The path and the query.
     pub(super) fn path_and_query(&self) -> &PathAndQuery {
         &self.path_and_query
     }
 
-    /// Sends `request` there, and tells the upstream what was stripped.
+    /// Sends `request` to this path, and tells the upstream the stripped prefix.
     pub(super) fn apply<B>(self, request: &mut Request<B>, forwarded: Forwarded) {
         *request.uri_mut() = Uri::from(self.path_and_query);
         if matches!(forwarded, Forwarded::XForwarded | Forwarded::Both)

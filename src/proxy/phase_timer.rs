@@ -1,9 +1,9 @@
-//! What a client's connection waits for, and until when.
+//! The phase of a client's connection, and its deadline.
 //!
-//! Every phase of a request has a time limit, and phases change several times per request. A timer for
-//! each would cost more than the rest of the bookkeeping together. So a connection has one deadline,
-//! which is only written down when a phase begins, and one timer, which checks the deadline when it
-//! fires: most of the time the deadline has moved on, and the timer is set again.
+//! Every phase of a request has a time limit, and phases change several times per request. One timer per phase would
+//! cost more than the rest of the bookkeeping together. So a connection has one deadline, which is only written down
+//! when a phase begins, and one timer, which checks the deadline when it fires: usually the deadline has moved on,
+//! and the timer is set again.
 
 use std::{
     cell::{Cell, RefCell},
@@ -18,18 +18,18 @@ use std::{
 
 use http::Version;
 
-use super::{early_ends::WatchedRequest, early_hints::EarlyHints, tunnel::Tunnel};
+use super::{early_ends::WatchedRequest, early_hints::QueuedHints, tunnel::Tunnel};
 use crate::{
     telemetry::metrics::{CutOff, CutOffBody, CutOffReason},
     upstream::{ClientWait, Eviction, SharedUpstream, UpstreamClient},
 };
 
-/// How far the deadline lies behind the end of a wait that ends by itself, so that it never comes first.
+/// Margin of the deadline for a wait that ends by itself, so that the deadline never passes first.
 const DEADLINE_MARGIN: Duration = Duration::from_secs(60);
-/// Longer than the store takes in any case: `store.redis.timeout` is ten seconds at most, for each of a few rounds.
+/// Longer than any store call: `store.redis.timeout` is at most ten seconds, for each of a few rounds.
 const STORE_LIMIT: Duration = Duration::from_secs(300);
 
-/// What a connection waits for.
+/// The event that a connection waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// The first byte of the first request.
@@ -40,9 +40,9 @@ pub enum Phase {
     RequestHead,
     /// The next bytes of a request's body.
     RequestBody,
-    /// The store, a connection to the upstream, the head of its answer, or the next bytes of its body.
+    /// The store, a connection to the upstream, the head of its response, or the next bytes of its body.
     Upstream,
-    /// The client, to read the answer.
+    /// The client, until it reads the response.
     Client,
     /// The end of a tunnel, which has time limits of its own.
     Tunnel,
@@ -52,12 +52,12 @@ pub enum Phase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimedOut;
 
-/// The deadline of one connection, or of one request that shares a connection with others. Shared, in one thread, by
-/// everything that serves it.
+/// The deadline of one connection, or of one request that shares a connection with others. Shared within one thread
+/// by all code that serves it.
 #[derive(Debug)]
 pub struct PhaseTimer {
     is_stream: bool,
-    /// `None`: the connection has the requests of one client.
+    /// `None`: all requests of the connection are of one client.
     watched: Option<Rc<WatchedRequest>>,
     phase: Cell<Phase>,
     since: Cell<Instant>,
@@ -71,54 +71,54 @@ pub struct PhaseTimer {
     last_response: Cell<bool>,
     /// The time that the connection's timer is set for.
     alarm: Cell<Instant>,
-    /// Until when the client waits for the outcome of the call in flight, if it has said so (gRPC).
+    /// When the client of the gRPC call in flight stops waiting, if it has sent `grpc-timeout`.
     call_deadline: Cell<Option<Instant>>,
-    /// Until when the answer in flight has to begin, whatever is tried for it (`timeouts.total`).
-    answer_deadline: Cell<Option<Instant>>,
-    /// Whether the connection is being polled: then it checks the deadline by itself.
+    /// When the response in flight has to begin, over all retries (`timeouts.total`).
+    response_deadline: Cell<Option<Instant>>,
+    /// Whether the connection is being polled. Then it checks the deadline by itself.
     polled: Cell<bool>,
     /// The request's body was not read to its end.
     body_unread: Cell<bool>,
     /// The number of requests that have begun.
     requests: Cell<u64>,
-    /// Whether the last one was HTTP/1.0, to which a response may end with its connection.
+    /// Whether the last one was HTTP/1.0, where a response may end with its connection.
     is_http10: Cell<bool>,
     write_blocked: Cell<bool>,
     waker: RefCell<Option<Waker>>,
-    /// Bytes of requests' bodies that were handed on, of all streams of the connection.
+    /// Bytes of requests' bodies that were passed on, for all streams of the connection.
     received: Rc<Cell<u64>>,
-    /// Bytes of responses' bodies that were handed on.
+    /// Bytes of responses' bodies that were passed on.
     sent: Cell<u64>,
-    /// Whether the deadline is that of the minimum rate, and not that of the idle timeout.
+    /// Whether the deadline is the minimum rate's rather than the idle timeout's.
     is_rate_deadline: Cell<bool>,
-    /// A response has begun whose first blocked write is still to come.
+    /// A response has begun, and no write of it was blocked yet.
     new_response: Cell<bool>,
-    /// A response has begun of which not every byte was written yet.
+    /// A response has begun, and not all of its bytes are written yet.
     response_pending: Cell<bool>,
-    /// Why the request in flight is ended before its time.
+    /// Why the request in flight is ended early.
     cut_off: Cell<Option<CutOff>>,
-    /// Whether the request in flight has waited for its client: only then others may get its connection.
+    /// Whether the request in flight has waited for its client. Only then its connection may be given to others.
     may_be_evicted: Cell<bool>,
-    /// The client as the upstream of the last request sees it.
+    /// The last request's client, as its upstream identifies it.
     upstream_client: RefCell<Option<Rc<UpstreamClient>>>,
-    /// The early hints of the request in flight, if they go to the client.
-    early_hints: RefCell<Option<Arc<EarlyHints>>>,
-    /// What follows the answer that is being written.
+    /// The early hints of the request in flight, if the client gets them.
+    early_hints: RefCell<Option<Arc<QueuedHints>>>,
+    /// The tunnel that follows the response being written.
     tunnel: RefCell<Option<Box<Tunnel>>>,
 }
 
-/// The time that an answer has to begin in, until this is dropped.
+/// The deadline for the start of the response, until this is dropped.
 #[must_use]
-pub(super) struct AnswerLimit<'a>(&'a PhaseTimer);
+pub(super) struct ResponseDeadline<'a>(&'a PhaseTimer);
 
-impl Drop for AnswerLimit<'_> {
+impl Drop for ResponseDeadline<'_> {
     fn drop(&mut self) {
-        self.0.answer_deadline.set(None);
+        self.0.response_deadline.set(None);
     }
 }
 
 impl PhaseTimer {
-    /// A new connection, which has `limit` to begin its first request.
+    /// The timer of a new connection, whose first request has to begin within `limit`.
     pub fn new(limit: Duration) -> Self {
         Self::counting(limit, Rc::default())
     }
@@ -138,7 +138,7 @@ impl PhaseTimer {
             last_response: Cell::new(false),
             alarm: Cell::new(now + limit),
             call_deadline: Cell::new(None),
-            answer_deadline: Cell::new(None),
+            response_deadline: Cell::new(None),
             polled: Cell::new(false),
             body_unread: Cell::new(false),
             requests: Cell::new(0),
@@ -158,8 +158,9 @@ impl PhaseTimer {
         }
     }
 
-    /// A request that has come by a connection which it shares with others (HTTP/2), and has `limit` to be looked at.
-    /// What comes of its body is added to `received`. `watched`: where the connection has the requests of many clients.
+    /// The timer of an HTTP/2 request, which shares its connection, and whose head has to be read within `limit`.
+    /// Bytes of its body are added to `received`. `watched`: set if the connection carries the requests of many
+    /// clients.
     pub fn for_stream(limit: Duration, received: Rc<Cell<u64>>, watched: Option<Rc<WatchedRequest>>) -> Self {
         Self {
             is_stream: true,
@@ -169,12 +170,12 @@ impl PhaseTimer {
         }
     }
 
-    /// The request, where its connection has those of many clients.
+    /// The watched request, if the connection carries the requests of many clients.
     pub fn watched(&self) -> Option<&Rc<WatchedRequest>> {
         self.watched.as_ref()
     }
 
-    /// Whether it is that of a request that shares its connection.
+    /// Whether it is the timer of a request that shares its connection.
     pub fn is_stream(&self) -> bool {
         self.is_stream
     }
@@ -189,44 +190,44 @@ impl PhaseTimer {
         self.set_deadline(self.now.get() + limit, false);
     }
 
-    /// Begins [`Phase::Upstream`], which may last for `limit`, and no longer than the client of a call waits, nor than until
-    /// the answer has to begin.
+    /// Begins [`Phase::Upstream`], which may last for `limit`, but not beyond the deadline of the call or of the
+    /// response.
     pub fn enter_upstream(&self, limit: Duration) {
         self.enter(Phase::Upstream, limit);
-        self.heed_other_deadlines();
+        self.apply_other_deadlines();
     }
 
-    /// The upstream's side of a request runs in a task of its own, and the connection may not have been polled for as long
-    /// as the upstream took nothing.
+    /// Reads the clock, because the upstream's side of a request runs in a task of its own, and the connection may
+    /// not have been polled for as long as the upstream read nothing.
     #[cold]
     fn read_clock(&self) {
         self.now.set(Instant::now());
     }
 
-    /// Until when the client waits for the outcome of the call in flight, if it says so.
+    /// Sets when the client of the call in flight stops waiting, if it says so.
     pub(super) fn set_call_deadline(&self, deadline: Option<Instant>) {
         self.call_deadline.set(deadline);
     }
 
-    /// Whether the client no longer waits for the outcome of the call in flight, as it has said before.
+    /// Whether the deadline from `grpc-timeout` has passed.
     pub(super) fn is_call_over(&self) -> bool {
         self.call_deadline.get().is_some_and(|deadline| Instant::now() >= deadline)
     }
 
-    /// Has the answer in flight begin within `total` from now, however often it is tried, until what this returns is dropped.
-    /// Zero: there is no such limit.
-    pub(super) fn limit_answer(&self, total: Duration) -> AnswerLimit<'_> {
-        self.answer_deadline.set((!total.is_zero()).then(|| self.now.get() + total));
-        AnswerLimit(self)
+    /// Sets the deadline for the start of the response, over all retries, to `total` from now. Dropping the returned
+    /// guard removes it. Zero: there is no deadline.
+    pub(super) fn limit_response(&self, total: Duration) -> ResponseDeadline<'_> {
+        self.response_deadline.set((!total.is_zero()).then(|| self.now.get() + total));
+        ResponseDeadline(self)
     }
 
-    /// Whether the answer in flight should have begun before.
-    pub(super) fn is_answer_late(&self) -> bool {
-        self.answer_deadline.get().is_some_and(|deadline| Instant::now() >= deadline)
+    /// Whether the deadline for the start of the response has passed.
+    pub(super) fn is_response_late(&self) -> bool {
+        self.response_deadline.get().is_some_and(|deadline| Instant::now() >= deadline)
     }
 
-    fn heed_other_deadlines(&self) {
-        for deadline in [self.call_deadline.get(), self.answer_deadline.get()] {
+    fn apply_other_deadlines(&self) {
+        for deadline in [self.call_deadline.get(), self.response_deadline.get()] {
             if let Some(deadline) = deadline
                 && deadline < self.deadline.get()
             {
@@ -235,17 +236,17 @@ impl PhaseTimer {
         }
     }
 
-    /// Waits for the client's next bytes: until the idle timeout, or until it is slower than the minimum rate allows; and no
-    /// longer than the client of a call waits, nor than until the answer has to begin.
+    /// Waits for the client's next bytes: until the idle timeout, or until the client is slower than the minimum
+    /// rate, but not beyond the deadline of the call or of the response.
     pub fn wait_for_client(&self, phase: Phase, idle_timeout: Duration, budget: Duration) {
         self.enter(phase, idle_timeout);
         if budget < idle_timeout {
             self.set_deadline(self.now.get() + budget, true);
         }
-        self.heed_other_deadlines();
+        self.apply_other_deadlines();
     }
 
-    /// Sets when the phase has to end; `for_rate`: because the client would then be slower than the minimum rate.
+    /// Sets when the phase has to end. `for_rate`: whether it is the minimum rate that sets it.
     pub fn set_deadline(&self, deadline: Instant, for_rate: bool) {
         self.deadline.set(deadline);
         self.is_rate_deadline.set(for_rate);
@@ -254,13 +255,12 @@ impl PhaseTimer {
         }
     }
 
-    /// Begins to wait for the first request anew, for `limit`: what came before it is done.
+    /// Begins to wait for the first request again, for `limit`. The bytes before it are handled.
     pub fn restart(&self, limit: Duration) {
         self.now.set(Instant::now());
         self.enter(Phase::FirstRequest, limit);
     }
 
-    /// What the connection waits for.
     pub fn phase(&self) -> Phase {
         self.phase.get()
     }
@@ -280,11 +280,11 @@ impl PhaseTimer {
         self.now.get()
     }
 
-    /// The output of `future`, for which [`Phase::Upstream`] begins. It is pinned by the caller: moved in here, it would be
-    /// copied twice for each request.
+    /// The output of `future`, during [`Phase::Upstream`]. The caller pins it: moved in here, it would be copied
+    /// twice for each request.
     ///
     /// # Errors
-    /// It took longer than `limit` since [`Phase::Upstream`] last began.
+    /// The future took longer than `limit`, counted from the last start of [`Phase::Upstream`].
     pub async fn timeout<F: Future>(
         &self,
         limit: Duration,
@@ -299,7 +299,7 @@ impl PhaseTimer {
         .await
     }
 
-    /// Ready after `delay`, during which no other time limit runs than that of a call.
+    /// Ready after `delay`, during which only the time limit of a call applies.
     pub async fn delay(&self, delay: Duration) {
         if delay.is_zero() {
             return;
@@ -313,8 +313,8 @@ impl PhaseTimer {
         tokio::time::sleep(delay).await;
     }
 
-    /// Begins to wait for the store, whose answers have a time limit of their own. Meanwhile the connection is not idle, nor is its
-    /// request late.
+    /// Begins to wait for the store, whose replies have a time limit of their own. Meanwhile the connection is not
+    /// idle, and its request is not late.
     pub(super) fn wait_for_store(&self) {
         self.enter(Phase::Upstream, STORE_LIMIT);
     }
@@ -334,22 +334,22 @@ impl PhaseTimer {
         }
     }
 
-    /// Called by the connection after it was polled: its timer is set for `alarm`.
+    /// Called by the connection after it was polled, with its timer set for `alarm`.
     pub fn end_poll(&self, alarm: Instant) {
         self.alarm.set(alarm);
         self.polled.set(false);
     }
 
-    /// Called by the connection when the deadline has passed and the request's own code has to answer.
+    /// Called by the connection when the deadline has passed, so that the request's own code replies.
     pub fn set_timed_out(&self) {
         self.timed_out.set(true);
     }
 
-    /// Called by the connection when the deadline has passed while the client was waited for, or when the request in
+    /// Called by the connection when the deadline has passed while it waited for the client, or when the request in
     /// flight loses its connection to others.
     pub fn cut_off_client(&self) {
-        // It has taken the time that it has given itself, or that all tries together have: the request is answered.
-        if self.is_call_over() || self.is_answer_late() {
+        // The call's or the response's own deadline has passed: the request gets its reply.
+        if self.is_call_over() || self.is_response_late() {
             return;
         }
         let body = if self.phase.get() == Phase::Client { CutOffBody::Response } else { CutOffBody::Request };
@@ -362,7 +362,7 @@ impl PhaseTimer {
         self.cut_off(CutOff { body, reason });
     }
 
-    /// Why a response is ended whose client takes too long for it.
+    /// Why a response to a slow client is ended.
     pub fn slow_reader(&self) -> CutOff {
         let reason = match self.is_rate_deadline.get() {
             true => CutOffReason::MinRate,
@@ -371,22 +371,22 @@ impl PhaseTimer {
         CutOff { body: CutOffBody::Response, reason }
     }
 
-    /// Notes why the request in flight is ended before its time.
+    /// Notes why the request in flight is ended early.
     pub(super) fn cut_off(&self, cut_off: CutOff) {
         self.cut_off.set(Some(cut_off));
     }
 
-    /// Why the request in flight is ended before its time, if it is.
+    /// Why the request in flight is ended early, if it is.
     pub fn cut_off_reason(&self) -> Option<CutOffReason> {
         self.cut_off.get().map(|cut_off| cut_off.reason)
     }
 
-    /// Likewise, once.
+    /// Takes the reason, so that it is reported once.
     pub(super) fn take_cut_off(&self) -> Option<CutOff> {
         self.cut_off.take()
     }
 
-    /// The client as `upstream` sees it, at the address `ip`: mostly the one of the last request.
+    /// The client at the address `ip`, as `upstream` identifies it: usually the same as for the last request.
     pub(super) fn upstream_client(&self, upstream: &Arc<SharedUpstream>, ip: IpAddr) -> Rc<UpstreamClient> {
         self.may_be_evicted.set(false);
         let mut last = self.upstream_client.borrow_mut();
@@ -396,7 +396,7 @@ impl PhaseTimer {
         }
     }
 
-    /// The client is waited for from now on.
+    /// Begins a wait for the client.
     pub fn client_wait_begins(&self, wait: ClientWait) {
         if let (Some(client), Some(waker)) = (&*self.upstream_client.borrow(), &*self.waker.borrow()) {
             client.wait_begins(wait, self.now.get(), waker);
@@ -404,14 +404,14 @@ impl PhaseTimer {
         }
     }
 
-    /// The client has sent or read something.
+    /// Ends a wait for the client, which has sent or read something.
     pub fn client_wait_ends(&self, wait: ClientWait) {
         if let Some(client) = &*self.upstream_client.borrow() {
             client.wait_ends(wait, self.now.get());
         }
     }
 
-    /// Whether the request in flight is to be broken off for the sake of others.
+    /// Whether the request in flight is to be ended to free its connection for others.
     pub fn is_evicted(&self) -> bool {
         self.may_be_evicted.get() && self.eviction().is_some()
     }
@@ -421,17 +421,17 @@ impl PhaseTimer {
         client.as_ref().filter(|_| self.may_be_evicted.get())?.eviction()
     }
 
-    /// Counts bytes of a request's body that were handed on.
+    /// Counts bytes of a request's body that were passed on.
     pub(super) fn add_received(&self, bytes: u64) {
         self.received.set(self.received.get() + bytes);
     }
 
-    /// Counts bytes of a response's body that were handed on.
+    /// Counts bytes of a response's body that were passed on.
     pub(super) fn add_sent(&self, bytes: u64) {
         self.sent.set(self.sent.get() + bytes);
     }
 
-    /// Bytes of responses' bodies that were handed on.
+    /// Bytes of responses' bodies that were passed on.
     pub fn sent(&self) -> u64 {
         self.sent.get()
     }
@@ -442,49 +442,50 @@ impl PhaseTimer {
         self.response_pending.set(true);
     }
 
-    /// Whether a response has begun of which not every byte was written yet. What is written while there is none, hyper
-    /// says by itself.
+    /// Whether a response has begun, and not all of its bytes are written yet. Bytes written while this is false are
+    /// hyper's own messages.
     pub fn is_response_pending(&self) -> bool {
         self.response_pending.get()
     }
 
-    /// Whether a client would take the end of the connection for that of the response that is being written: HTTP/1.0 has no
-    /// other one where the length is unknown (RFC 9112, 6.3).
+    /// Whether the client would take the end of the connection for the end of the response: an HTTP/1.0 response of
+    /// unknown length has no other end (RFC 9112, 6.3).
     pub fn is_end_of_response(&self) -> bool {
         self.is_http10.get() && self.response_pending.get()
     }
 
-    /// All that hyper had to write was written. A response whose request goes on may have more later.
+    /// All bytes of hyper are written. A response may continue as long as its request does.
     pub fn flushed(&self) {
         if matches!(self.phase.get(), Phase::FirstRequest | Phase::Request | Phase::RequestHead) {
             self.response_pending.set(false);
         }
     }
 
-    /// Whether a response has begun since this was last asked.
+    /// Whether a response has begun since the last call.
     pub fn take_new_response(&self) -> bool {
         self.new_response.replace(false)
     }
 
-    /// Leaves the tunnel that follows the answer which is being written. The connection's owner has to take it, also
-    /// where the connection ends before: the tunnel holds the timer.
+    /// Leaves the tunnel that follows the response being written. The connection's owner has to take it even if the
+    /// connection ends before, because the tunnel holds the timer.
     pub(super) fn set_tunnel(&self, tunnel: Tunnel) {
         *self.tunnel.borrow_mut() = Some(Box::new(tunnel));
     }
 
-    /// Takes the tunnel that follows the last answer, if one does.
+    /// Takes the tunnel that follows the last response, if there is one.
     pub fn take_tunnel(&self) -> Option<Box<Tunnel>> {
         self.tunnel.take()
     }
 
-    /// Asks the connection to end after the request in flight. Its response says so, even if it has come already.
+    /// Asks the connection to end after the request in flight. The response announces it, even if its head has
+    /// arrived already.
     pub fn drain(&self) {
         self.announce_close();
         self.draining.set(true);
         self.wake();
     }
 
-    /// Asks the connection, which is idle, to end at once: another one needs its place.
+    /// Asks the connection, which is idle, to end at once, because another one needs its place.
     pub fn make_room(&self) {
         self.makes_room.set(true);
         self.drain();
@@ -495,8 +496,8 @@ impl PhaseTimer {
         self.makes_room.get()
     }
 
-    /// Makes the next response the last: it tells the client that the connection closes. An idle connection stays open
-    /// until then, so that a request that is on its way is served.
+    /// Makes the next response the last one, which tells the client that the connection closes. An idle connection is
+    /// kept open until then, so that a request on its way is served.
     pub fn announce_close(&self) {
         self.last_response.set(true);
     }
@@ -506,27 +507,27 @@ impl PhaseTimer {
         self.last_response.get()
     }
 
-    /// The early hints of the request in flight, if they go to the client. None once its answer begins.
-    pub(super) fn set_early_hints(&self, hints: Option<Arc<EarlyHints>>) {
+    /// Sets the early hints of the request in flight, if the client gets them; `None` once the response begins.
+    pub(super) fn set_early_hints(&self, hints: Option<Arc<QueuedHints>>) {
         *self.early_hints.borrow_mut() = hints;
     }
 
-    /// Those hints.
-    pub(super) fn early_hints(&self) -> Option<Arc<EarlyHints>> {
+    /// The early hints of the request in flight.
+    pub(super) fn early_hints(&self) -> Option<Arc<QueuedHints>> {
         self.early_hints.borrow().clone()
     }
 
-    /// The heads of hints that are to be written now.
+    /// Takes the heads of the hints to be written now.
     pub fn take_early_hints(&self) -> Option<Vec<u8>> {
         self.early_hints.borrow().as_ref().map(|hints| hints.take()).filter(|heads| !heads.is_empty())
     }
 
-    /// What has the connection polled, from another thread as well.
+    /// Wakes the connection, also from other threads.
     pub(super) fn waker(&self) -> Option<Waker> {
         self.waker.borrow().clone()
     }
 
-    /// Has the connection polled.
+    /// Wakes the connection.
     pub fn wake(&self) {
         if let Some(waker) = self.waker.borrow().as_ref() {
             waker.wake_by_ref();
@@ -538,24 +539,24 @@ impl PhaseTimer {
         self.draining.get()
     }
 
-    /// A request of this version has come, with a body if `has_body`.
+    /// A request of this version has arrived, with a body if `has_body`.
     pub(super) fn begin_request(&self, version: Version, has_body: bool) {
         self.requests.set(self.requests.get() + 1);
         self.is_http10.set(version == Version::HTTP_10);
         self.body_unread.set(has_body);
     }
 
-    /// The number of the request that came last.
+    /// The number of the last request.
     pub(super) fn request_number(&self) -> u64 {
         self.requests.get()
     }
 
-    /// The body of the request that came last was read to its end.
+    /// The body of the last request was read to its end.
     pub(super) fn body_was_read(&self) {
         self.body_unread.set(false);
     }
 
-    /// The body of a refused request was read to its end, unless another request has come since then: that one's is not.
+    /// The body of a refused request was read to its end. Ignored if another request has arrived since then.
     pub(super) fn refused_body_was_read(&self, request: u64) {
         if self.requests.get() == request {
             self.body_unread.set(false);
@@ -564,7 +565,7 @@ impl PhaseTimer {
         }
     }
 
-    /// Whether part of the request's body is still to be read.
+    /// Whether part of the request's body is still unread.
     pub fn is_body_unread(&self) -> bool {
         self.body_unread.get()
     }

@@ -1,4 +1,4 @@
-//! What the placeholders of settings stand for in one request.
+//! The values of the settings' placeholders for one request.
 
 use std::{fmt::Write, net::IpAddr};
 
@@ -13,20 +13,20 @@ use crate::{
     router::{Host, Rejection, Router, Target, assembled_path},
 };
 
-/// The values of one request, which its route has matched.
+/// The values of one request, after its route has matched.
 pub(super) struct PlaceholderValues<'a> {
     pub(super) router: &'a Router,
     /// The route's index.
     pub(super) route: usize,
     pub(super) target: &'a Target,
-    /// The client's.
+    /// The client's address.
     pub(super) address: IpAddr,
     pub(super) identity: &'a Identity,
     pub(super) request_id: &'a HeaderValue,
 }
 
 impl PlaceholderValues<'_> {
-    /// The value of a header field. What must not stand in one is percent-encoded. `None`: it is empty.
+    /// The value of a header field, with characters that are not allowed there percent-encoded. `None`: it is empty.
     pub(super) fn field(&self, field: &FieldText) -> Option<HeaderValue> {
         if let Some(constant) = &field.constant {
             return Some(constant.clone());
@@ -50,11 +50,12 @@ impl PlaceholderValues<'_> {
         Some(never_indexed(value))
     }
 
-    /// A path. What the request's path captured stays percent-encoded as it was sent, and all other values are encoded:
-    /// nothing of them becomes a slash, a query or a fragment.
+    /// A path. Captures of the request's path keep their percent-encoding, and all other values are encoded, so no
+    /// value adds a slash, a query or a fragment.
     ///
     /// # Errors
-    /// 400 if it would have dot segments, or if the request has no value for a placeholder other than a capture.
+    /// 400 if the path would have dot segments, or if the request has no value for a placeholder other than a
+    /// capture.
     pub(super) fn path(&self, text: &PlaceholderText) -> Result<String, Rejection> {
         let mut path = String::new();
         for part in &text.parts {
@@ -66,7 +67,7 @@ impl PlaceholderValues<'_> {
                     self.with(*placeholder, |value| {
                         path.extend(percent_encoding::percent_encode(value, RESERVED));
                     });
-                    // `/users/{user}/orders` without a user could be read as that of all.
+                    // `/users/{user}/orders` without a user could be read as the orders of all users.
                     if path.len() == before {
                         return Err(Rejection::bad_request(
                             "The path needs a value that the request does not have.",
@@ -78,12 +79,12 @@ impl PlaceholderValues<'_> {
         assembled_path(&path)
     }
 
-    /// What the path of the route captured, found anew each time: hardly any setting asks twice.
+    /// A capture of the route's path. It is searched each time, since hardly any setting uses it twice.
     fn capture(&self, index: usize) -> &str {
         self.router.captures(self.route, self.target).get(index).copied().unwrap_or_default()
     }
 
-    /// Gives the value of `placeholder` to `read`, unless it has none.
+    /// Passes the value of `placeholder` to `read`, unless it has none.
     fn with(&self, placeholder: Placeholder, read: impl FnOnce(&[u8])) {
         match placeholder {
             Placeholder::ClientAddress => {
@@ -92,7 +93,7 @@ impl PlaceholderValues<'_> {
                 let _written = write!(text, "{}", self.address.to_canonical());
                 read(text.as_bytes());
             }
-            // Whom nobody has verified, the upstream is not told of.
+            // The upstream gets verified users only.
             Placeholder::User => {
                 if let Some(user) = self.identity.user.as_ref().filter(|_| self.identity.is_verified) {
                     read(user.as_bytes());
@@ -105,5 +106,5 @@ impl PlaceholderValues<'_> {
     }
 }
 
-/// All but the unreserved characters (RFC 3986, 2.3).
+/// All characters but the unreserved ones (RFC 3986, 2.3).
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');

@@ -1,5 +1,5 @@
-//! Heads of which hyper makes no request: they are malformed, too large, or do not come in time. They are answered, counted
-//! and logged as requests are.
+//! Heads that hyper does not accept as requests: malformed, too large, or not received in time. They get a reply, and
+//! are counted and logged, like requests.
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
@@ -14,27 +14,28 @@ use crate::{
     tls::TlsIdentity,
 };
 
-/// What is wrong with a head.
+/// The fault of a refused head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadFault {
     /// hyper can't parse it, and refuses it with this status.
     Unparsed(StatusCode),
     /// It is the preface of HTTP/2, which the listener does not speak.
     Http2,
-    /// It did not come in time.
+    /// It was not received in time.
     Timeout,
 }
 
-/// The longest path that is logged of such a head, in bytes.
+/// The longest path that is logged for such a head, in bytes.
 const MAX_LOGGED: usize = 2 << 10;
 
-/// Counts and logs that a head was refused, and returns the answer to it. `head` is what there is of it: nothing if hyper
-/// had read it to its end, but where it announced a length that no number can hold. What came behind it is here then.
+/// Counts and logs a refused head, and returns the reply. `head` is the received part. It is empty if hyper had read
+/// the head to its end, unless the head announced a length too large for a number; then the bytes after the head are
+/// included.
 pub fn refuse_head<S>(worker: &Worker<S>, client: &ClientInfo, fault: HeadFault, head: &[u8]) -> Bytes {
-    let mut line = RequestLine::read(head);
+    let mut line = RawRequestLine::read(head);
     let (refusal, detail) = refusal(worker, fault, head, &line);
     if refusal == Refusal::BodyTooLarge {
-        line = RequestLine::default();
+        line = RawRequestLine::default();
     }
     let request_id = headers::request_id(&HeaderMap::new(), &worker.config().request_id, false);
     let mut reply = Reply::problem(refusal.status(), detail).closing();
@@ -92,12 +93,12 @@ pub fn refuse_head<S>(worker: &Worker<S>, client: &ClientInfo, fault: HeadFault,
     message(&reply)
 }
 
-/// Why a head is refused, and what its client is told.
+/// The reason why a head is refused, and the text for the client.
 fn refusal<S>(
     worker: &Worker<S>,
     fault: HeadFault,
     head: &[u8],
-    line: &RequestLine<'_>,
+    line: &RawRequestLine<'_>,
 ) -> (Refusal, &'static str) {
     let limits = &worker.config().client_limits;
     match fault {
@@ -114,7 +115,7 @@ fn refusal<S>(
                 && head.len() < limits.header_size
                 && lines.count() <= limits.headers
             {
-                // It was read to its end, and had a length that no number can hold.
+                // It was read to its end, and its length is too large for a number.
                 (Refusal::BodyTooLarge, "The request body is too large.")
             } else {
                 (Refusal::HeadTooLarge, "The head of the request is too large, or has too many fields.")
@@ -129,15 +130,15 @@ fn refusal<S>(
 
 const TOO_LONG: (Refusal, &str) = (Refusal::UriTooLong, "The request target is too long.");
 
-/// The request line of a head, as far as it has come. Empty where the head does not begin with one.
+/// The request line of a head, as far as it was received. Empty if the head does not begin with one.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct RequestLine<'h> {
+struct RawRequestLine<'h> {
     method: &'h [u8],
     target: &'h [u8],
     protocol: &'h [u8],
 }
 
-impl<'h> RequestLine<'h> {
+impl<'h> RawRequestLine<'h> {
     fn read(head: &'h [u8]) -> Self {
         let head = head.trim_ascii_start();
         let end = head.iter().position(|byte| *byte == b'\n');
@@ -148,7 +149,7 @@ impl<'h> RequestLine<'h> {
             && method.iter().all(|byte| byte.is_ascii_alphabetic() || b"-_".contains(byte));
         let (target, protocol) = match rest.iter().rposition(|byte| *byte == b' ') {
             Some(space) if rest[space + 1..].starts_with(b"HTTP/") => (&rest[..space], &rest[space + 1..]),
-            // It may still come.
+            // The version may not be received yet.
             _ if end.is_none() => (rest, &rest[rest.len()..]),
             _ => return Self::default(),
         };
@@ -169,7 +170,7 @@ impl<'h> RequestLine<'h> {
     }
 }
 
-/// `reply` as it is sent over HTTP/1.1.
+/// `reply` as an HTTP/1.1 message.
 fn message(reply: &Reply) -> Bytes {
     let status = reply.status;
     let mut message =
@@ -194,7 +195,7 @@ mod tests {
     use super::*;
 
     fn read(head: &str) -> [String; 3] {
-        let line = RequestLine::read(head.as_bytes());
+        let line = RawRequestLine::read(head.as_bytes());
         [line.method, line.target, line.protocol].map(|part| String::from_utf8(part.to_vec()).unwrap())
     }
 
@@ -214,7 +215,8 @@ mod tests {
     #[test]
     fn versions_that_are_not_spoken_are_told_from_what_is_none() {
         let is_other = |protocol: &str| {
-            RequestLine { protocol: protocol.as_bytes(), ..RequestLine::default() }.is_of_other_version()
+            RawRequestLine { protocol: protocol.as_bytes(), ..RawRequestLine::default() }
+                .is_of_other_version()
         };
         assert!(["HTTP/1.2", "HTTP/2.0", "HTTP/2", "HTTP/3"].into_iter().all(is_other));
         assert!(

@@ -1,4 +1,4 @@
-//! What the policies of a configuration would have decided over requests of the past, by the rules that hold for real ones.
+//! Replays past requests: the decisions of a configuration's policies, by the same rules as for real requests.
 
 use std::{
     borrow::Cow,
@@ -26,7 +26,7 @@ use crate::{
         RequestAttributes, identifier,
     },
     limit::{
-        AnswerStatus, Check, Decision, GrpcOutcome, ManualClock, Policy, Store, Taken, Unavailable,
+        Check, Decision, GrpcOutcome, ManualClock, Policy, ResponseStatus, Store, Taken, Unavailable,
         algorithm::Kind,
     },
 };
@@ -34,69 +34,70 @@ use crate::{
 /// Longer than any request takes, in microseconds: a lease ends with its request.
 const LEASE: i64 = 366 * 86_400_000_000;
 
-/// A request as an access log has it.
+/// A request from an access log.
 #[derive(Debug)]
 pub struct LoggedRequest {
-    /// When it came, in microseconds since the Unix epoch.
+    /// When it was received, in microseconds since the Unix epoch.
     pub time: i64,
-    /// How long its answer took, in microseconds. `None`: the log does not say.
+    /// How long its response took, in microseconds. `None`: the log does not say.
     pub duration: Option<i64>,
     pub client: IpAddr,
     pub user: LoggedUser,
     /// With the header fields that the log has.
     pub request: request::Parts,
-    /// Of the answer that it got.
-    pub status: AnswerStatus,
+    /// The status of its response.
+    pub status: ResponseStatus,
     pub progress: LoggedProgress,
 }
 
-/// How far a request came, as far as its log tells.
+/// How far a request got, according to its log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoggedProgress {
     /// Tollgate refused it before it asked the policies.
     Unchecked,
-    /// Tollgate answered it by itself.
+    /// Tollgate sent its own reply.
     Unforwarded,
-    /// The service had it, and did not answer.
-    Unanswered,
-    /// The service answered it, or the log does not tell who did.
-    Answered,
+    /// The service received it, but did not respond.
+    NoResponse,
+    /// The service responded, or the log does not say who did.
+    Responded,
 }
 
-/// What a log says of the user of a request.
+/// The user of a request, according to the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoggedUser {
     Named(CompactString),
-    /// There was none.
+    /// The request had no user.
     Absent,
     Unknown,
 }
 
-/// What would have become of a request.
+/// The verdict on a replayed request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplayedVerdict {
     Admitted,
-    /// Enforced policies admit it, and one in shadow would not.
+    /// Enforced policies admit it, and a shadow policy would not.
     ShadowDenied,
     Denied,
-    /// `deny` or `allow` does not let its address in.
+    /// `deny` or `allow` refuses its address.
     Forbidden,
     /// It is malformed, or no route matches.
     Refused,
-    /// It did not come to the policies: the log says that it was refused before.
+    /// It did not reach the policies: according to the log, it was refused before.
     Unchecked,
 }
 
-/// What one policy says to one request.
+/// The decision of one policy on one request.
 #[derive(Debug, Clone, Copy)]
 pub struct ReplayedCheck<'a> {
     /// The policy's index.
     pub policy: usize,
-    /// `None`: the log does not have what the policy needs. Said once a request, where one of its keys was not checked.
+    /// `None`: the log lacks a value that the policy needs. Reported once per request, if one of its keys was not
+    /// checked.
     pub decided: Option<ReplayedDecision<'a>>,
 }
 
-/// What one limit says to one request.
+/// The decision of one limit on one request.
 #[derive(Debug, Clone, Copy)]
 pub struct ReplayedDecision<'a> {
     /// `ip:203.0.113.7`
@@ -106,26 +107,26 @@ pub struct ReplayedDecision<'a> {
     pub is_delayed: bool,
 }
 
-/// Requests of the past under the rules of one configuration.
+/// Replays past requests under the rules of one configuration.
 pub struct Replay<'r, S> {
     rules: &'r Rules,
     store: &'r S,
     /// The store's clock.
     clock: &'r ManualClock,
     tokens: LeaseTokens,
-    /// Whether users that the log names are taken to be verified: each source of the configuration verifies them.
+    /// Whether users in the log count as verified, because each source of the configuration verifies users.
     is_user_verified: bool,
-    /// What is to be refunded, by the time at which its request ends; then by number.
+    /// Pending refunds, by the time at which the request ends, then by number.
     refunds: BTreeMap<(i64, u64), SmallVec<[Taken<'r>; 2]>>,
     requests: u64,
-    /// Conditions of which the log did not tell whether they hold, by their policy's index and their own.
+    /// Conditions that the log cannot confirm or rule out, by their policy's index and their own.
     unknown_conditions: BTreeSet<(usize, usize)>,
-    /// Requests whose host the log does not have.
+    /// Number of requests whose host the log does not have.
     without_host: u64,
 }
 
-/// What is known of a request.
-struct Known<'a> {
+/// The facts known about a request.
+struct KnownRequest<'a> {
     attributes: RequestAttributes<'a>,
     user: &'a LoggedUser,
     has_host: bool,
@@ -134,15 +135,15 @@ struct Known<'a> {
     is_user_verified: bool,
 }
 
-/// The keys of a policy, as far as a log tells them.
+/// The keys of a policy for a request, as far as the log has their values.
 struct LoggedKeys {
     identifiers: Identifiers,
-    /// Whether there are keys of which the log does not tell whether the request has them.
+    /// Whether the request may have further keys, which the log does not tell.
     has_unknown: bool,
 }
 
-/// The policies of `config`, for its [`Rules`] in a replay: they skip whatever is missing, since a log does not have all
-/// that requests had. What `missing` says of what a request itself lacks is for `Known::keys`.
+/// The policies of `config`, for its [`Rules`] in a replay. They skip missing values, because a log does not have all
+/// values of a request. `KnownRequest::keys` handles `missing` for values that the request itself lacks.
 pub fn policies(config: &Config) -> Vec<Policy> {
     let mut policies = Policy::all(config.policies.iter().map(AsRef::as_ref));
     for policy in &mut policies {
@@ -160,7 +161,7 @@ fn skip_missing(policy: &mut Policy) {
 }
 
 impl<'r, S: Store> Replay<'r, S> {
-    /// A replay by `rules`, whose policies are [`policies`]. `store` has no state, and goes by `clock`.
+    /// A replay under `rules`, whose policies are [`policies`]. `store` is empty, and uses `clock`.
     pub fn new(rules: &'r Rules, store: &'r S, clock: &'r ManualClock) -> Self {
         let is_verified = |source: &UserSource| match source {
             UserSource::Header { from, .. } => *from == HeaderFrom::TrustedProxies,
@@ -180,24 +181,25 @@ impl<'r, S: Store> Replay<'r, S> {
         }
     }
 
-    /// The conditions of `exempt` and `overrides` of a policy, by its index, of which the log did not tell whether they hold.
-    /// They were taken not to.
+    /// The conditions of `exempt` and `overrides` of a policy, by its index, that the log could not confirm or rule
+    /// out. They were taken as not met.
     pub fn unknown_conditions(&self, policy: usize) -> Vec<String> {
         let Some(of) = self.rules.policies.get(policy) else { return Vec::new() };
         let is_unknown = |&(nth, _): &(usize, _)| self.unknown_conditions.contains(&(policy, nth));
         conditions(of).enumerate().filter(is_unknown).map(|(_, condition)| condition.to_string()).collect()
     }
 
-    /// How many requests were taken to be for the host of the first route that matches, since the log does not have their own.
+    /// Number of requests that were assigned to the host of the first matching route, because the log does not have
+    /// their own.
     pub fn without_host(&self) -> u64 {
         self.without_host
     }
 
-    /// Decides over a request that came no earlier than those before. `on_check` is called for each policy that applies to it,
-    /// for each of its keys.
+    /// Decides on a request that is no earlier than the previous ones. `on_check` is called for each policy that
+    /// applies to it, for each of its keys.
     ///
     /// # Errors
-    /// The store gives no answer.
+    /// The store gives no reply.
     pub async fn decide(
         &mut self,
         mut logged: LoggedRequest,
@@ -209,7 +211,7 @@ impl<'r, S: Store> Replay<'r, S> {
         let has_host = host::assume(rules, &mut logged.request).is_none();
         self.without_host += u64::from(!has_host);
         if logged.user == LoggedUser::Absent && !rules.names.is_enabled() {
-            // Where names are not written down, the log has none.
+            // If names are not stored, the log has none.
             logged.user = LoggedUser::Unknown;
         }
         let LoggedRequest { request, client, .. } = &logged;
@@ -249,7 +251,7 @@ impl<'r, S: Store> Replay<'r, S> {
         }
 
         let attributes = context.attributes(&address);
-        let known = Known {
+        let known = KnownRequest {
             attributes,
             user: &logged.user,
             has_host,
@@ -264,7 +266,7 @@ impl<'r, S: Store> Replay<'r, S> {
                 without_value.push(policy);
             }
         }) else {
-            // Policies that skip what is missing do not deny a request for it.
+            // Policies that skip missing values do not deny a request for them.
             return Ok(ReplayedVerdict::Refused);
         };
         without_value.into_iter().for_each(|policy| on_check(ReplayedCheck { policy, decided: None }));
@@ -273,7 +275,7 @@ impl<'r, S: Store> Replay<'r, S> {
         let mut last = None;
         for (check, variant) in all.iter() {
             let policy = variant.policy;
-            // The first check of a policy stands for all: which there are is for the log to tell.
+            // The first check of a policy stands for all: the log decides which there are.
             if last.replace(policy) == Some(policy) {
                 continue;
             }
@@ -313,7 +315,7 @@ impl<'r, S: Store> Replay<'r, S> {
         Ok(if is_admitted_by_all { ReplayedVerdict::Admitted } else { ReplayedVerdict::ShadowDenied })
     }
 
-    /// Whose request it was, by the name in the log, or by header fields that the log has.
+    /// The user of the request, from the name in the log, or from header fields that the log has.
     fn identify(&self, logged: &LoggedRequest) -> Identity {
         match &logged.user {
             LoggedUser::Named(name) if is_pseudonym(name) => {
@@ -333,8 +335,8 @@ impl<'r, S: Store> Replay<'r, S> {
         }
     }
 
-    /// Notes the conditions of these policies of which the log does not tell whether they hold.
-    fn note_unknown_conditions(&mut self, policies: &[usize], known: &Known<'_>) {
+    /// Notes the conditions of these policies that the log cannot confirm or rule out.
+    fn note_unknown_conditions(&mut self, policies: &[usize], known: &KnownRequest<'_>) {
         for &policy in policies {
             let conditions = self.rules.policies.get(policy).into_iter().flat_map(conditions).enumerate();
             let unknown = conditions.filter(|(_, condition)| !known.tells(condition));
@@ -342,7 +344,7 @@ impl<'r, S: Store> Replay<'r, S> {
         }
     }
 
-    /// Notes what the admitted request `logged`, for which its route does `action`, is refunded once it ends.
+    /// Notes the refunds for the admitted request `logged` at its end. `action`: its route's.
     fn note_refunds(
         &mut self,
         checks: SmallVec<[Check<'r>; 2]>,
@@ -363,7 +365,7 @@ impl<'r, S: Store> Replay<'r, S> {
         self.requests += 1;
     }
 
-    /// Refunds what requests that have ended by the time `now` do not cost.
+    /// Refunds the unused units of requests that have ended by the time `now`.
     async fn end_requests(&mut self, now: i64) -> Result<(), Unavailable> {
         while let Some(next) = self.refunds.first_entry().filter(|next| next.key().0 <= now) {
             self.clock.set(next.key().0);
@@ -373,7 +375,7 @@ impl<'r, S: Store> Replay<'r, S> {
     }
 }
 
-/// Whether what a request took of a limit is refunded once it has its answer.
+/// Whether the units that a request took from a limit are refunded once it has its response.
 fn ends_with_request(policy: &Policy, logged: &LoggedRequest, action: &RouteAction) -> bool {
     if policy.kind == Kind::Concurrency {
         return true;
@@ -383,28 +385,28 @@ fn ends_with_request(policy: &Policy, logged: &LoggedRequest, action: &RouteActi
         RouteAction::Reply(reply) => Some(reply.status),
         RouteAction::Redirect(redirect) => Some(redirect.status),
     };
-    let answer = match (logged.progress, reply_of_route) {
-        (LoggedProgress::Answered, _) => logged.status,
-        // What a route replies counts as the answer of a service does.
-        (_, Some(http)) => AnswerStatus { http, grpc: GrpcOutcome::Known(None) },
+    let response = match (logged.progress, reply_of_route) {
+        (LoggedProgress::Responded, _) => logged.status,
+        // A route's reply counts as a service's response does.
+        (_, Some(http)) => ResponseStatus { http, grpc: GrpcOutcome::Known(None) },
         // The service may have done the work.
-        (LoggedProgress::Unanswered, None) => return false,
+        (LoggedProgress::NoResponse, None) => return false,
         (LoggedProgress::Unforwarded | LoggedProgress::Unchecked, None) => return policy.count.is_some(),
     };
-    policy.counts(answer) == Some(false)
+    policy.counts(response) == Some(false)
 }
 
-/// The conditions of `exempt`, and those of `overrides`.
+/// The conditions of `exempt` and of `overrides`.
 fn conditions(policy: &Policy) -> impl Iterator<Item = &Condition> {
     policy.exempt.iter().chain(policy.overrides.iter().map(|(condition, _)| condition))
 }
 
-impl Known<'_> {
-    /// Whether the log tells if `condition` holds. No log says which headers a trusted proxy has sent.
+impl KnownRequest<'_> {
+    /// Whether the log can confirm or rule out `condition`. No log has the headers that a trusted proxy sent.
     fn tells(&self, condition: &Condition) -> bool {
         match condition {
             Condition::Address(_) => true,
-            // Nor which of several sources has named the user.
+            // The log does not say which of several sources has named the user.
             Condition::User(name) => match self.attributes.user {
                 Some(user) => user != name || self.is_user_verified,
                 None => *self.user == LoggedUser::Absent,
@@ -413,8 +415,8 @@ impl Known<'_> {
         }
     }
 
-    /// The identifiers that the keys of `policy` make of the request, as [`identifiers`](crate::identity::identifiers) would if the
-    /// log had all of it.
+    /// The identifiers of the request for the keys of `policy`, as [`identifiers`](crate::identity::identifiers)
+    /// would return them if the log had the whole request.
     ///
     /// # Errors
     /// With [`Missing::Deny`], if the request itself, and not only the log, lacks a key.
@@ -442,7 +444,7 @@ impl Known<'_> {
         if !self.has_duration_for(policy) {
             return Ok(LoggedKeys { identifiers: Identifiers::new(), has_unknown: true });
         }
-        // A request that lacks all keys of a policy goes by its address.
+        // A request that lacks all keys of a policy is identified by its address.
         if keys.identifiers.is_empty() && !keys.has_unknown {
             keys.identifiers.push(by_address());
         }

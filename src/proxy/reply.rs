@@ -1,5 +1,5 @@
-//! The proxy's own answers: problem details (RFC 9457) that tell the client what to do, and nothing about
-//! the inside of the proxy.
+//! The proxy's own replies: problem details (RFC 9457) that tell the client what to do, and nothing about the inside
+//! of the proxy.
 
 use std::borrow::Cow;
 
@@ -8,16 +8,14 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 use crate::telemetry::metrics::CutOffReason;
 
-/// An answer of the proxy's own.
+/// A reply of the proxy's own.
 #[derive(Debug, Clone)]
 pub struct Reply {
-    /// Its status.
     pub status: StatusCode,
-    /// Its fields, `Content-Type` among them.
+    /// The fields, including `Content-Type`.
     pub headers: HeaderMap,
-    /// Its body.
     pub body: Bytes,
-    /// What has happened, in words. Problem details have it in their body.
+    /// The problem in words. Problem details have it in their body.
     pub detail: Cow<'static, str>,
     /// After how many microseconds the client may come back, if that is known.
     pub retry_after: Option<i64>,
@@ -43,7 +41,8 @@ impl Reply {
         Self::json_reusing(HeaderMap::with_capacity(8), status, detail, body)
     }
 
-    /// The same, where the map `headers` is emptied and takes the fields: a flood of such replies allocates no maps.
+    /// A problem with a prepared body. The map `headers` is emptied and reused, so that a flood of such replies
+    /// allocates no maps.
     pub(super) fn json_reusing(
         mut headers: HeaderMap,
         status: StatusCode,
@@ -55,7 +54,7 @@ impl Reply {
         Self { status, headers, body, detail, retry_after: None }
     }
 
-    /// What was asked for is done, and there is nothing to say of it.
+    /// Success without a body.
     pub(super) fn no_content() -> Self {
         Self {
             status: StatusCode::NO_CONTENT,
@@ -66,12 +65,12 @@ impl Reply {
         }
     }
 
-    /// The client broke its body off, or sent what is not a body.
+    /// The client broke its body off, or sent an invalid one.
     pub fn broken_body() -> Self {
         Self::problem(StatusCode::BAD_REQUEST, "The request body is incomplete or malformed.").closing()
     }
 
-    /// The client finds what it asks for at `location`.
+    /// The requested resource is at `location`.
     pub fn redirect(status: StatusCode, location: &str, detail: &'static str) -> Self {
         let mut reply = Self::problem(status, detail);
         // Paths and hosts have only characters that a field may have.
@@ -81,7 +80,7 @@ impl Reply {
         reply
     }
 
-    /// `deny` or `allow` does not let the client's address in.
+    /// `deny` or `allow` refuses the client's address.
     pub fn forbidden_address() -> Self {
         Self::problem(StatusCode::FORBIDDEN, "Requests from this address are not accepted.")
     }
@@ -107,12 +106,12 @@ impl Reply {
         reply.closing()
     }
 
-    /// The upstream can't be reached, or broke off before its answer.
+    /// The upstream can't be reached, or broke off before its response.
     pub fn bad_gateway() -> Self {
         Self::problem(StatusCode::BAD_GATEWAY, "The service behind this proxy did not send a valid response.")
     }
 
-    /// The upstream can't be asked for the protocol that the request asks for.
+    /// The upstream can't switch to the protocol that the request asks for.
     pub fn no_upgrade() -> Self {
         let detail = "The service behind this proxy does not support WebSockets or other upgrades.";
         Self::problem(StatusCode::BAD_GATEWAY, detail)
@@ -139,7 +138,7 @@ impl Reply {
             .after_a_second()
     }
 
-    /// Too many requests of the client ended before they were answered.
+    /// Too many requests of the client ended before their response.
     pub(super) fn too_many_ended_early() -> Self {
         let detail = "Too many of the client's requests were cancelled as soon as they were sent.";
         let mut reply = Self::problem(StatusCode::TOO_MANY_REQUESTS, detail);
@@ -154,12 +153,12 @@ impl Reply {
         self
     }
 
-    /// The upstream did not answer in time.
+    /// The upstream did not respond in time.
     pub fn gateway_timeout() -> Self {
         Self::problem(StatusCode::GATEWAY_TIMEOUT, "The service behind this proxy did not respond in time.")
     }
 
-    /// The connection ends after this answer.
+    /// Closes the connection after this reply.
     pub fn closing(mut self) -> Self {
         self.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         self

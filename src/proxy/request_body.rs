@@ -24,15 +24,15 @@ use crate::{
     upstream,
 };
 
-/// A request's body as the upstream gets it: either whole, or broken off with an error, which closes
-/// the upstream's connection. It never ends early as if it were whole.
+/// A request's body as it is sent to the upstream: either whole, or broken off with an error, which closes the
+/// upstream's connection. It never ends early as if it were whole.
 #[derive(Debug)]
 pub enum RequestBody {
     /// No body.
     Empty,
-    /// The client's, all of which has come. Boxed: a request is moved often, and most have no body.
+    /// The client's whole body. Boxed: a request is moved often, and most have no body.
     Buffered(Box<Bytes>),
-    /// The client's.
+    /// The client's body, streamed.
     Stream(Box<ClientBody>),
 }
 
@@ -40,9 +40,9 @@ pub enum RequestBody {
 #[derive(Debug)]
 pub struct ClientBody {
     incoming: PacedBody,
-    /// Bytes still to come, where the length was announced.
+    /// Bytes that are not received yet, if the length was announced.
     left: Option<u64>,
-    /// The most bytes that it may have.
+    /// The maximum length, in bytes.
     max: u64,
     gate: Option<ContinueGate>,
     trailers: TrailerFilter,
@@ -54,36 +54,36 @@ pub struct ClientBody {
 /// How long the upstream may take while a body is sent.
 #[derive(Debug, Clone, Copy)]
 pub struct BodyTimeouts {
-    /// To take what has come, and then to answer.
+    /// For the upstream to read the received bytes, and then to respond.
     pub response: Duration,
-    /// Once the response has begun: for both sides to be silent.
+    /// Once the response has begun: how long both sides may be silent.
     pub idle: Duration,
-    /// Whether it is that of a call (gRPC). Once the response has begun, what its client sends is a message now and then, for
-    /// which there is no other limit.
+    /// Whether it is a gRPC call. Once the response has begun, its client sends a message now and then, which has no
+    /// other time limit.
     pub is_call: bool,
 }
 
-/// How far a request's body has come.
+/// How far the sending of a request's body has got.
 #[derive(Debug, Default)]
 pub struct BodyProgress {
-    state: Cell<BodyState>,
+    state: Cell<UploadState>,
     bytes: Cell<u64>,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum BodyState {
+enum UploadState {
     #[default]
     Sending,
     Sent,
     Faulty(BodyFault),
-    /// The answer is complete; the rest of the body is not needed.
+    /// The response is complete; the rest of the body is not needed.
     Abandoned,
 }
 
 /// Why the upstream does not get the whole body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyFault {
-    /// The client broke it off, or sent what is not a body.
+    /// The client broke it off, or sent an invalid body.
     Broken,
     /// It is longer than `max_body` allows.
     TooLarge,
@@ -92,13 +92,13 @@ pub enum BodyFault {
 impl BodyProgress {
     /// Whether the whole body was sent.
     pub fn is_sent(&self) -> bool {
-        self.state.get() == BodyState::Sent
+        self.state.get() == UploadState::Sent
     }
 
-    /// Why the body ends before its end, if it does.
+    /// The reason why the body was broken off, if it was.
     pub fn fault(&self) -> Option<BodyFault> {
         match self.state.get() {
-            BodyState::Faulty(fault) => Some(fault),
+            UploadState::Faulty(fault) => Some(fault),
             _ => None,
         }
     }
@@ -108,11 +108,11 @@ impl BodyProgress {
         self.bytes.get()
     }
 
-    /// The answer is complete. An end of the body that comes later is not its real end: hyper stops
-    /// reading a request once it is answered, and reports that as the end of the body.
+    /// The response is complete. A later end of the body is not its real end: hyper stops reading a request after the
+    /// response, and reports that as the end of the body.
     pub fn abandon(&self) {
-        if self.state.get() == BodyState::Sending {
-            self.state.set(BodyState::Abandoned);
+        if self.state.get() == UploadState::Sending {
+            self.state.set(UploadState::Abandoned);
         }
     }
 }
@@ -120,7 +120,7 @@ impl BodyProgress {
 /// Why a request's body broke off.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestBodyError {
-    /// The client broke it off or sent what is not a body.
+    /// The client broke it off, or sent an invalid body.
     #[error("reading the request body failed: {0}")]
     Client(#[from] hyper::Error),
     /// It ended before its announced length, or before its last chunk.
@@ -135,7 +135,7 @@ pub enum RequestBodyError {
 }
 
 impl RequestBody {
-    /// The client's body, to be streamed. `max`: the most bytes that it may have.
+    /// The client's body, to be streamed. `max`: its maximum length in bytes.
     pub fn stream(
         incoming: Incoming,
         gate: Option<ContinueGate>,
@@ -167,15 +167,15 @@ impl ClientBody {
             ready!(gate.poll_open(cx));
             self.gate = None;
         }
-        let is_sending = self.progress.state.get() == BodyState::Sending;
+        let is_sending = self.progress.state.get() == UploadState::Sending;
         let BodyTimeouts { response, idle, is_call } = self.timeouts;
-        let is_answered = self.timer.is_response_pending();
-        let is_untimed = is_answered && is_call;
+        let has_response = self.timer.is_response_pending();
+        let is_untimed = has_response && is_call;
         let frame = ready!(self.incoming.poll_frame(cx, is_sending && !is_untimed));
-        match is_answered {
+        match has_response {
             _ if !is_sending => {}
             false => self.timer.enter_upstream(response),
-            // A client that does not read wins no time by what it sends.
+            // A client that does not read the response gains no time by sending.
             true if self.timer.phase() == Phase::Client => {}
             true => self.timer.enter_upstream(idle),
         }
@@ -185,44 +185,44 @@ impl ClientBody {
                 let length = frame.data_ref().map_or(0, Bytes::len) as u64;
                 if self.incoming.is_late(length) && !is_untimed {
                     self.timer.cut_off(CutOff { body: CutOffBody::Request, reason: CutOffReason::MinRate });
-                    self.finish(BodyState::Faulty(BodyFault::Broken));
+                    self.finish(UploadState::Faulty(BodyFault::Broken));
                     return Poll::Ready(Some(Err(RequestBodyError::Late)));
                 }
                 if length > self.max - self.progress.bytes() {
-                    self.finish(BodyState::Faulty(BodyFault::TooLarge));
+                    self.finish(UploadState::Faulty(BodyFault::TooLarge));
                     return Poll::Ready(Some(Err(RequestBodyError::TooLarge)));
                 }
                 self.left = self.left.map(|left| left.saturating_sub(length));
                 self.progress.bytes.set(self.progress.bytes.get() + length);
                 if trailers || self.left == Some(0) {
-                    self.finish(BodyState::Sent);
+                    self.finish(UploadState::Sent);
                 }
                 Some(Ok(frame))
             }
             Some(Err(error)) => {
-                self.finish(BodyState::Faulty(BodyFault::Broken));
+                self.finish(UploadState::Faulty(BodyFault::Broken));
                 Some(Err(error.into()))
             }
             None if self.progress.is_sent() => None,
             None if self.left.is_none()
-                && self.progress.state.get() == BodyState::Sending
+                && self.progress.state.get() == UploadState::Sending
                 && self.incoming.is_at_end() =>
             {
-                self.finish(BodyState::Sent);
+                self.finish(UploadState::Sent);
                 None
             }
             None => {
-                self.finish(BodyState::Faulty(BodyFault::Broken));
+                self.finish(UploadState::Faulty(BodyFault::Broken));
                 Some(Err(RequestBodyError::Incomplete))
             }
         })
     }
 
-    fn finish(&self, state: BodyState) {
-        if self.progress.state.get() == BodyState::Sending {
+    fn finish(&self, state: UploadState) {
+        if self.progress.state.get() == UploadState::Sending {
             self.progress.state.set(state);
         }
-        if state == BodyState::Sent {
+        if state == UploadState::Sent {
             self.timer.body_was_read();
         }
     }
@@ -266,7 +266,7 @@ impl Body for RequestBody {
         match self {
             Self::Empty => true,
             Self::Buffered(bytes) => bytes.is_empty(),
-            // Not the incoming body's own method: it is true as well for a body that broke off.
+            // The incoming body's own method is also true for a body that broke off.
             Self::Stream(stream) => stream.left == Some(0),
         }
     }

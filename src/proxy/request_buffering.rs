@@ -1,5 +1,5 @@
-//! Small request bodies are received before a connection to the upstream is taken: a client that sends slowly must not
-//! hold one meanwhile.
+//! Receives small request bodies before a connection to the upstream is taken, so that a client that sends slowly
+//! does not occupy one.
 
 use std::{cell::Cell, future::poll_fn, rc::Rc, task::Poll};
 
@@ -11,11 +11,11 @@ use hyper::body::Incoming;
 use super::{expect_continue, paced_body::PacedBody, phase_timer::PhaseTimer, reply::Reply};
 use crate::{config::model::ClientLimits, telemetry::metrics::CutOffReason};
 
-/// What a worker reserves for bodies that it receives at once. Further ones are streamed: clients that never send the rest must
-/// not take all memory.
+/// Bytes that a worker reserves for all bodies that it is receiving. Beyond that, bodies are streamed, so that
+/// clients that never send the rest cannot take all memory.
 const MAX_RESERVED_BYTES: u64 = 32 << 20;
 
-/// The bytes that a worker has reserved for bodies that it receives.
+/// The bytes that a worker has reserved for bodies that it is receiving.
 #[derive(Debug, Default)]
 pub(super) struct BodyRoom(Rc<Cell<u64>>);
 
@@ -26,7 +26,7 @@ pub(super) struct ReservedRoom {
 }
 
 impl BodyRoom {
-    /// Reserves room for a whole body. `None`: there is none.
+    /// Reserves room for a whole body. `None`: there is no room.
     pub(super) fn reserve(&self, body: &Incoming) -> Option<ReservedRoom> {
         let length = body.size_hint().lower();
         let reserved = self.0.get().saturating_add(length);
@@ -44,23 +44,23 @@ impl Drop for ReservedRoom {
     }
 }
 
-/// What is known of a request's body when it is forwarded.
+/// A request's body when the request is forwarded.
 #[derive(Debug)]
 pub(super) enum ReceivedBody {
-    /// All of it; it may be empty.
+    /// The whole body, which may be empty.
     Whole(Bytes),
-    /// It is still to come.
+    /// It is still to be received.
     Stream(Incoming),
 }
 
-/// Whether the body is to be received first: it has at most `limit` bytes. Not where its client waits to be asked for it,
-/// which is for the upstream to do.
+/// Whether the body is received first: if it has at most `limit` bytes, and its client does not wait for a 100, which
+/// is up to the upstream.
 pub(super) fn is_buffered(request: &request::Parts, body: &Incoming, limit: usize) -> bool {
     body.size_hint().exact().is_some_and(|length| length <= limit as u64)
         && !expect_continue::wants_continue(request.version, &request.headers)
 }
 
-/// Receives a whole body. One that came with its head is not copied.
+/// Receives a whole body. A body that arrived with its head is not copied.
 ///
 /// # Errors
 /// The reply for the client, which broke the body off or was too slow.
@@ -88,7 +88,7 @@ pub(super) async fn receive(
         if received.is_empty() && copied.is_empty() {
             received = data;
         } else {
-            // It grows with what comes, not with what was announced.
+            // It grows with the received bytes, not to the announced length.
             copied.extend_from_slice(&std::mem::take(&mut received));
             copied.extend_from_slice(&data);
         }

@@ -1,4 +1,4 @@
-//! What the checks, the bans and the records of a request go by.
+//! The facts of a request that checks, bans and records need.
 
 use std::{borrow::Cow, net::IpAddr};
 
@@ -13,14 +13,14 @@ use crate::{
     tls::TlsIdentity,
 };
 
-/// What is known of a request once its route is found.
+/// The facts of a request once its route is found.
 pub(super) struct RequestContext<'a> {
     pub(super) request: &'a request::Parts,
     pub(super) target: &'a Target,
     pub(super) route: &'a Route,
     /// The client's address.
     pub(super) address: IpAddr,
-    /// Whether that is the client's: see [`ClientIp`](crate::identity::ClientIp).
+    /// Whether `address` is really the client's: see [`ClientIp`](crate::identity::ClientIp).
     pub(super) is_address_known: bool,
     pub(super) identity: &'a Identity,
     /// The verified certificate of the connection.
@@ -30,7 +30,7 @@ pub(super) struct RequestContext<'a> {
 }
 
 impl<'a> RequestContext<'a> {
-    /// The request as traffic counts it.
+    /// The method and the URL, for the traffic records.
     pub(super) fn request_line(&self) -> RequestLine<'a> {
         let (path, query) = (self.target.path(), self.target.query());
         RequestLine { is_safe: self.request.method.is_safe(), path, query }
@@ -41,7 +41,7 @@ impl<'a> RequestContext<'a> {
         self.is_address_known.then_some(self.address)
     }
 
-    /// What identifiers and conditions are taken from. `address`: the client's, as [`client_address`] gives it.
+    /// The attributes for identifiers and conditions. `address`: the client's, from [`client_address`].
     pub(super) fn attributes(&self, address: &'a AddressIdentifier) -> RequestAttributes<'a> {
         RequestAttributes {
             address,
@@ -62,7 +62,7 @@ impl<'a> RequestContext<'a> {
     }
 }
 
-/// The identifier of the client's `address`. Mostly that is the peer's, whose identifier is ready.
+/// The identifier of the client's `address`. Usually that is the peer's, whose identifier exists already.
 pub(super) fn client_address<'c, S>(
     worker: &Worker<S>,
     client: &'c ClientInfo,

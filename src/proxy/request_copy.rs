@@ -1,21 +1,23 @@
-//! A copy of a request, should it have to be sent again.
+//! A copy of a request, in case it has to be sent again.
 
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, uri::PathAndQuery};
 
 use super::request_body::RequestBody;
 use crate::upstream::OutgoingBody as _;
 
-/// A copy of a request. Hardly any is needed, so it is text: a map of fields would have to be allocated, and a reference to each
-/// value to be counted.
+/// A copy of a request. Hardly any copy is used, so it is text, which is cheap to make: a map of fields would need
+/// allocations, and a reference count for each value.
 pub(super) struct RequestCopy {
-    /// Lines: the method; the path with the query; for each field its name, [`SEPARATOR`] or [`NEVER_INDEXED`], and its value.
+    /// Lines: the method; the path with the query; and for each field its name, [`SEPARATOR`] or [`NEVER_INDEXED`],
+    /// and its value.
     head: Vec<u8>,
-    /// What heeds informational answers.
+    /// The handlers of informational responses.
     extensions: Extensions,
     body: RequestBody,
 }
 
-/// Bytes that most heads fit into. To ask each for its length would take longer than to move the few that are longer.
+/// Bytes that most heads fit into. Computing each length first would take longer than growing for the few that are
+/// longer.
 const MOST_HEADS: usize = 1 << 10;
 /// Ends a name (RFC 9110, 5.1).
 const SEPARATOR: u8 = b':';
@@ -25,7 +27,7 @@ const NEVER_INDEXED: u8 = b';';
 const END_OF_LINE: u8 = b'\n';
 
 impl RequestCopy {
-    /// `None`: the body is not at hand, or the target is more than a path (RFC 9112, 3.2), which no upstream is sent.
+    /// `None`: the body is not at hand, or the target is not just a path (RFC 9112, 3.2), which no upstream gets.
     pub(super) fn new(request: &Request<RequestBody>) -> Option<Self> {
         let body = request.body().repeatable()?;
         let (method, headers) = (request.method().as_str(), request.headers());
@@ -44,7 +46,7 @@ impl RequestCopy {
         Some(Self { body, head, extensions: request.extensions().clone() })
     }
 
-    /// The request. `None`: it can't be made again, which does not happen.
+    /// Makes the request again. `None` if the copy is invalid, which does not happen.
     pub(super) fn into_request(self) -> Option<Request<RequestBody>> {
         let mut headers = HeaderMap::new();
         let mut lines = self.head.split(|byte| *byte == END_OF_LINE).filter(|line| !line.is_empty());

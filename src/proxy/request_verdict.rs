@@ -2,11 +2,11 @@
 
 use crate::telemetry::{access_log::LogVerdict, metrics::SourceLabel};
 
-/// What is known so far: nothing, where no policy applies.
+/// The verdict so far: none if no policy applies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct RequestVerdict {
     verdict: Option<LogVerdict>,
-    /// The index of the policy that denied the request, or of the ban's rule behind the policies.
+    /// The index of the policy that denied the request. Those of ban rules follow those of policies.
     denied_by: Option<usize>,
     /// The index of the shadow policy that would have denied it.
     shadow_denied_by: Option<usize>,
@@ -22,12 +22,12 @@ impl RequestVerdict {
         (self.verdict, self.denied_by) = (Some(LogVerdict::Denied), Some(policy));
     }
 
-    /// A ban denied it; `rule` is its index behind the policies.
+    /// A ban denied it. `rule`: its index, which follows those of the policies.
     pub(super) fn ban(&mut self, rule: usize) {
         (self.verdict, self.denied_by) = (Some(LogVerdict::Banned), Some(rule));
     }
 
-    /// `deny` or `allow`, whose index is behind the policies and bans, does not let its address in.
+    /// `deny` or `allow` refuses its address. `setting`: its index, which follows those of the policies and bans.
     pub(super) fn forbid(&mut self, setting: usize) {
         (self.verdict, self.denied_by) = (Some(LogVerdict::Forbidden), Some(setting));
     }
@@ -45,22 +45,22 @@ impl RequestVerdict {
         self.verdict.get_or_insert(LogVerdict::Allowed);
     }
 
-    /// It waits for its slot for so many microseconds.
+    /// It waits for its slot, for this number of microseconds.
     pub(super) fn delay(&mut self, delay: i64) {
         self.delay = millis(delay);
     }
 
-    /// A shadow policy would have it wait for so many microseconds.
+    /// A shadow policy would delay it by this number of microseconds.
     pub(super) fn delay_in_shadow(&mut self, delay: i64) {
         self.shadow_delay = self.shadow_delay.max(millis(delay));
     }
 
-    /// The store could not be asked.
+    /// The store was not available.
     pub(super) fn set_undecided(&mut self) {
         self.verdict = Some(LogVerdict::Undecided);
     }
 
-    /// Where it was decided.
+    /// Sets the source of the decision.
     pub(super) fn set_source(&mut self, source: SourceLabel) {
         self.source = Some(source);
     }
@@ -69,7 +69,7 @@ impl RequestVerdict {
         self.verdict
     }
 
-    /// The index of the policy that the verdict comes from.
+    /// The index of the policy that determined the verdict.
     pub(super) fn policy(&self) -> Option<usize> {
         self.denied_by.or(self.shadow_denied_by)
     }
@@ -92,7 +92,7 @@ impl RequestVerdict {
     }
 }
 
-/// Rounded up: what is delayed at all is told.
+/// Microseconds as milliseconds, rounded up so that any delay is shown.
 fn millis(micros: i64) -> u32 {
     u32::try_from(micros.max(0).unsigned_abs().div_ceil(1_000)).unwrap_or(u32::MAX)
 }

@@ -1,4 +1,4 @@
-//! The body of an answer on its way to the client.
+//! The body of a response on its way to the client.
 
 use std::{
     mem,
@@ -29,19 +29,18 @@ use crate::{
     upstream::{ExchangeError, IncomingBody, UpgradedConnection, UpstreamConnection},
 };
 
-/// How long an endpoint has to say that the answer ends behind its last byte.
+/// How long an endpoint has to send the end of the response after its last byte.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// An answer's body. Its exchange ends with it: when the last byte was passed on, or when it is
-/// dropped before.
+/// A response's body. Its exchange ends with it: when the last byte was passed on, or when it is dropped before.
 #[derive(Debug)]
 pub struct ResponseBody {
     source: BodySource,
-    /// `None`: a tunnel follows, and has it.
+    /// `None`: a tunnel follows, which owns the exchange.
     exchange: Option<Box<Exchange>>,
 }
 
-/// Where an answer's body comes from.
+/// The source of a response's body.
 #[derive(Debug)]
 pub(super) enum BodySource {
     /// The proxy itself.
@@ -61,19 +60,19 @@ pub(super) struct UpstreamBody {
     upstream_timeout: Duration,
     /// For the client to read them.
     client_timeout: Duration,
-    /// Whether the upstream's bytes are waited for.
+    /// Whether it waits for the upstream's bytes.
     starved: bool,
-    /// What comes last, while others have their turn.
+    /// The last item, held back while other tasks run.
     held_back: Option<Box<Result<HeaderMap, ResponseBodyError>>>,
-    /// Of a body of unknown length: tells when it has to be closed.
+    /// For a body of unknown length: tells when it has to be closed.
     guard: Option<OpenExchangeGuard>,
 }
 
-/// An upstream's connection for the time of one exchange, and how far the request's body on it has come.
+/// An upstream's connection for the duration of one exchange, and the progress of the request's body.
 pub(super) struct CheckedOutConnection {
     connection: Option<UpstreamConnection<RequestBody>>,
     progress: Option<Rc<BodyProgress>>,
-    /// What the request has reserved: it is told when the answer has come.
+    /// The request's reservation, which is told when the response has arrived.
     reservation: Option<ReservationGuard>,
 }
 
@@ -93,24 +92,24 @@ impl CheckedOutConnection {
         Self { connection: Some(connection), progress, reservation }
     }
 
-    /// Whether the answer was read to its end.
+    /// Whether the response was read to its end.
     const fn has_ended(&self) -> bool {
         self.connection.is_none()
     }
 
-    /// If the request ends before its time, that is no doing of its client.
+    /// Notes that the client is not to blame if the request ends early.
     fn excuse_client(&self) {
         if let Some(connection) = &self.connection {
             connection.excuse_client();
         }
     }
 
-    /// The URL of the endpoint; `None` once the answer was read to its end.
+    /// The URL of the endpoint; `None` once the response was read to its end.
     pub(super) fn endpoint_url(&self) -> Option<String> {
         self.connection.as_ref().map(|connection| connection.host().url())
     }
 
-    /// Why the request broke off, which breaks its answer off as well.
+    /// Why the request broke off, which breaks off its response as well.
     fn request_fault(&self) -> Option<BodyFault> {
         self.progress.as_ref()?.fault()
     }
@@ -120,7 +119,7 @@ impl CheckedOutConnection {
         self.progress.as_ref().is_none_or(|progress| progress.is_sent())
     }
 
-    /// The stream of bytes that the connection has become with `response`, which switches protocols. `None`: the connection
+    /// The byte stream that the connection becomes with `response`, which switches protocols. `None`: the connection
     /// has ended.
     pub(super) async fn upgrade(
         self,
@@ -129,13 +128,13 @@ impl CheckedOutConnection {
         self.connection?.upgrade(response).await
     }
 
-    /// The trailers have come. Whether what the request has reserved depends on them.
+    /// Notes the trailers. Returns whether the request's reservation depends on them.
     fn call_ended(&self, trailers: &HeaderMap) -> bool {
         self.reservation.as_ref().is_some_and(|reservation| reservation.call_ended(status_of(trailers)))
     }
 
-    /// The client has the whole answer: reads `incoming` to its end, for a moment at most, where by HTTP/2 an empty frame
-    /// or trailers may follow. What a call costs that only these can tell is charged if they do not come.
+    /// Reads `incoming` to its end, for a moment at most, once the client has the whole response: an empty HTTP/2
+    /// frame or trailers may follow. If trailers that decide the cost of a call do not arrive, the call is charged.
     pub(super) fn read_end(mut self, incoming: IncomingBody) {
         if !self.reservation.as_ref().is_some_and(ReservationGuard::waits_for_trailers)
             && let Some(reservation) = self.reservation.take()
@@ -152,8 +151,8 @@ impl CheckedOutConnection {
         });
     }
 
-    /// The answer was read to its end: the connection returns to its pool, unless the request was answered
-    /// before it was sent to its end. Then its rest is not needed, and the connection is closed.
+    /// The response was read to its end: the connection returns to its pool. If the request was not sent to its end,
+    /// its rest is not needed, and the connection is closed.
     pub(super) fn end(&mut self) {
         let Some(connection) = self.connection.take() else { return };
         if let Some(reservation) = self.reservation.take() {
@@ -169,14 +168,13 @@ impl CheckedOutConnection {
     }
 }
 
-/// Why an answer's body broke off. The client sees that it did: its connection ends without the last
-/// byte or chunk.
+/// Why a response's body broke off. The client notices, because its connection ends without the last byte or chunk.
 #[derive(Debug, thiserror::Error)]
 pub enum ResponseBodyError {
-    /// The upstream broke it off or sent what is not a body.
+    /// The upstream broke it off, or sent an invalid body.
     #[error("the upstream's response broke off: {0}")]
     Upstream(#[from] ExchangeError),
-    /// The upstream's next bytes did not come in time.
+    /// The upstream's next bytes were not received in time.
     #[error("the upstream's response stalled")]
     Stalled,
     /// The client was banned meanwhile.
@@ -185,7 +183,7 @@ pub enum ResponseBodyError {
 }
 
 impl UpstreamBody {
-    /// Streams `incoming`, which comes over `connection`.
+    /// Streams `incoming`, which arrives over `connection`.
     pub(super) fn new(
         incoming: IncomingBody,
         connection: CheckedOutConnection,
@@ -207,7 +205,7 @@ impl UpstreamBody {
         }
     }
 
-    /// The same, closed before its end if `guard` says so.
+    /// Closes the body before its end if `guard` asks for it.
     pub(super) fn guarded(self, guard: Option<OpenExchangeGuard>) -> Self {
         Self { guard, ..self }
     }
@@ -238,14 +236,15 @@ impl UpstreamBody {
         self.timer.enter(Phase::Client, self.client_timeout);
         let mut frame = match frame.transpose() {
             Ok(frame) => frame,
-            // hyper and h2 drop what they have not written yet when a body breaks off, the head as well.
+            // hyper and h2 drop unwritten bytes, including the head, when a body breaks off.
             Err(error) => return self.hold_back(Err(error.into()), cx),
         };
         if let Some(trailers) = frame.as_mut().and_then(Frame::trailers_mut) {
             let is_settled = self.connection.call_ended(trailers);
             self.trailers.apply(trailers);
             if is_settled {
-                // Let the reservation's task ask the store before the client knows: the client's next request comes after.
+                // Let the reservation's task ask the store before the client gets this: the client's next request
+                // arrives later.
                 let trailers = std::mem::take(trailers);
                 return self.hold_back(Ok(trailers), cx);
             }
@@ -256,7 +255,7 @@ impl UpstreamBody {
         Poll::Ready(frame.map(Ok))
     }
 
-    /// Passes `last` on when others have had their turn.
+    /// Passes `last` on after other tasks have run.
     #[cold]
     fn hold_back(
         &mut self,
@@ -270,12 +269,12 @@ impl UpstreamBody {
 }
 
 impl ResponseBody {
-    /// The body of `exchange`'s answer.
+    /// The body of the response of `exchange`.
     pub(super) fn new(source: BodySource, exchange: Box<Exchange>) -> Self {
         Self { source, exchange: Some(exchange) }
     }
 
-    /// No body, nor can there be one: what follows is no HTTP.
+    /// No body: the bytes that follow are not HTTP.
     pub(super) fn none() -> Self {
         Self { source: BodySource::Whole(Bytes::new()), exchange: None }
     }
@@ -291,7 +290,7 @@ impl Drop for ResponseBody {
             return;
         }
         if body.incoming.size_hint().exact() == Some(0) {
-            // hyper does not ask for more than the length that it has announced.
+            // hyper does not ask for more than the announced length.
             let UpstreamBody { connection, incoming, .. } = *body;
             connection.read_end(incoming);
         } else if let Some(exchange) = &mut self.exchange {

@@ -1,4 +1,4 @@
-//! Whether a request is sent to the upstream once more.
+//! Whether a request is sent to the upstream again.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::{
     upstream::{IncomingBody, UpstreamConnection, UpstreamHost},
 };
 
-/// What a request has been through, and what may follow.
+/// The attempts of a request, and the ones still allowed.
 pub(super) struct Retries<'a> {
     forwarder: &'a Forwarder<'a>,
-    /// Tries that `retry.max` still allows.
+    /// Attempts that `retry.max` still allows.
     left: usize,
     /// Whether a kept connection of the request was found closed.
     is_replaced: bool,
@@ -25,13 +25,14 @@ pub(super) struct Retries<'a> {
 }
 
 impl<'a> Retries<'a> {
-    /// A request that was not sent yet. Its tries that are followed by another one are noted in `tried`.
+    /// A request that was not sent yet. Attempts that are followed by another one are noted in `tried`.
     pub(super) fn new(forwarder: &'a Forwarder<'a>, tried: &'a mut Vec<RetriedTry>) -> Self {
         Self { left: forwarder.retry.max, forwarder, is_replaced: false, tried }
     }
 
-    /// A copy of `request`, which is about to be sent over `connection`, if it may be needed and may be used: the method is
-    /// idempotent (RFC 9110, 9.2.2), it is no handshake of a tunnel, and all of the body is at hand.
+    /// A copy of `request`, which is about to be sent over `connection`, if it may be needed and may be used: the
+    /// method is idempotent (RFC 9110, 9.2.2), the request is not a tunnel's handshake, and the whole body is at
+    /// hand.
     pub(super) fn copy(
         &self,
         request: &Request<RequestBody>,
@@ -45,7 +46,7 @@ impl<'a> Retries<'a> {
     }
 
     fn may_need_copy(&self, connection: &UpstreamConnection<RequestBody>) -> bool {
-        // Over a connection that others share, what is not answered is given back.
+        // On a shared connection, a request without a response is given back.
         if connection.is_reused() && !connection.is_shared() && !self.is_replaced {
             return true;
         }
@@ -58,8 +59,8 @@ impl<'a> Retries<'a> {
         self.left > 0 && retry.when.iter().any(may)
     }
 
-    /// Whether the request is sent over another connection to `host` because its own, which was kept, was closed by the time
-    /// it was used. That happens to endpoints that are well, and is no try.
+    /// Whether the request is sent over another connection to `host`, because its kept connection was found closed.
+    /// That happens to healthy endpoints, too, and does not count as an attempt.
     pub(super) fn may_replace(&mut self, host: &UpstreamHost) -> bool {
         let may = !self.is_replaced;
         if may {
@@ -69,12 +70,12 @@ impl<'a> Retries<'a> {
         may
     }
 
-    /// Whether the request is tried again, after a try at `host` that failed for this `reason`.
+    /// Whether the request is retried after an attempt at `host` that failed for this `reason`.
     pub(super) fn may_retry(&mut self, reason: RetryReason, host: &UpstreamHost) -> bool {
         let Forwarder { retry, timer, upstream, upgrade, metrics, index, .. } = *self.forwarder;
-        // What has seen the handshake of a tunnel may have begun with it.
+        // A host that has seen a tunnel's handshake may have acted on it.
         let is_safe = upgrade.is_none() || matches!(reason, RetryReason::Connect | RetryReason::Refused);
-        let is_over = timer.is_answer_late() || timer.is_call_over();
+        let is_over = timer.is_response_late() || timer.is_call_over();
         if self.left == 0 || !retry.when.contains(&reason) || !is_safe || is_over {
             return false;
         }
@@ -94,11 +95,11 @@ impl<'a> Retries<'a> {
     }
 }
 
-/// What is read of an answer that no client gets, to keep its connection, and for how long.
+/// Bytes of a response for no client that are read to keep its connection, and for how long.
 const MAX_DISCARDED: usize = 64 << 10;
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Reads and drops an answer that no client gets, so that its connection can be used again. A long one is not read: its
+/// Reads and drops a response for no client, so that its connection can be used again. A long one is not read: its
 /// connection is closed.
 pub(super) fn discard(response: Response<IncomingBody>, connection: UpstreamConnection<RequestBody>) {
     let body = response.into_body();

@@ -1,4 +1,4 @@
-//! What the proxy changes in messages: a request on its way to the upstream, and an answer on its way to the client.
+//! The changes that the proxy makes to messages: to requests for the upstream, and to responses for the client.
 
 use std::rc::Rc;
 
@@ -8,11 +8,11 @@ use http_body::Body;
 
 use super::{
     client::ClientInfo,
-    early_hints::heed_informational,
+    early_hints::handle_informational,
     exchange::Exchange,
     expect_continue::{self, ContinueGate},
     field_survey::{FieldKind, FieldSurvey},
-    forward::UpstreamAnswer,
+    forward::UpstreamResponse,
     forwarding_headers,
     grpc::is_grpc,
     headers, max_forwards,
@@ -29,9 +29,9 @@ use crate::{
     router::Target,
 };
 
-/// The request as the upstream gets it: one framing of one message, for a path that leads to `route` however it is read, with what
-/// the upstream should know of the client and nothing that an untrusted client claims about itself. With it, the progress
-/// of its body, if it has one.
+/// Builds the upstream request: unambiguous framing, a path that leads to `route` however it is read, forwarding
+/// fields added, and the client's own claims about its identity removed. Returns the progress of its body as well, if
+/// it has one.
 pub(super) fn upstream_request<S>(
     worker: &Worker<S>,
     client: &ClientInfo,
@@ -47,7 +47,7 @@ pub(super) fn upstream_request<S>(
         matches!(body, ReceivedBody::Stream(_)) && expect_continue::wants_continue(received, &head.headers);
     let gate = wants_continue.then(ContinueGate::new);
     let claims = &worker.rules.claims;
-    // What a trusted proxy says of its client, the client cannot take back.
+    // A client cannot remove the fields that a trusted proxy sets about it.
     headers::remove_surveyed_hop_by_hop(&mut head.headers, survey, |name| {
         client.is_trusted() && claims.mentions(name)
     });
@@ -83,14 +83,14 @@ pub(super) fn upstream_request<S>(
                 false => RequestBody::Buffered(Box::new(bytes)),
             };
             let mut request = Request::from_parts(head, body);
-            heed_informational(&mut request, None, hints, &worker.rules.via);
+            handle_informational(&mut request, None, hints, &worker.rules.via);
             return (request, None);
         }
         ReceivedBody::Stream(body) => body,
     };
     let mut trailers = TrailerFilter::NONE;
     if body.size_hint().exact().is_none() {
-        // Without it, hyper takes a GET of unknown length to have no body.
+        // Without it, hyper assumes that a GET of unknown length has no body.
         head.headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         trailers = TrailerFilter::new(
             route.trailers,
@@ -109,29 +109,29 @@ pub(super) fn upstream_request<S>(
     let limits = &config.client_limits;
     let (body, progress) = RequestBody::stream(body, gate, client.timer(), limits, max, timeouts, trailers);
     let mut request = Request::from_parts(head, body);
-    heed_informational(&mut request, opener, hints, &worker.rules.via);
+    handle_informational(&mut request, opener, hints, &worker.rules.via);
     (request, Some(progress))
 }
 
-/// The upstream's answer as the client gets it, with the quota fields of its `outcomes`. Bans that come later see by `owner`
-/// whose it is.
+/// Builds the client's response from the upstream's, with the quota fields of its `outcomes`. Later bans find the
+/// client by `owner`.
 pub(super) fn client_response<S>(
     worker: &Worker<S>,
     client: &ClientInfo,
     exchange: Box<Exchange>,
     route: &Route,
-    answer: UpstreamAnswer,
+    forwarded: UpstreamResponse,
     outcomes: &[PolicyOutcome],
     owner: impl FnOnce() -> ExchangeOwner,
 ) -> Response<ResponseBody> {
-    let UpstreamAnswer { response, survey, mut connection, .. } = answer;
+    let UpstreamResponse { response, survey, mut connection, .. } = forwarded;
     let (mut head, body) = response.into_parts();
     headers::remove_surveyed_hop_by_hop(&mut head.headers, survey, |_| false);
     if survey.has(FieldKind::RepeatedLength) {
         headers::merge_lengths(&mut head.headers);
     }
     if head.status == StatusCode::NO_CONTENT {
-        // It must not have one (RFC 9110, 8.6), and by HTTP/2 clients take the response for malformed.
+        // It must not have one (RFC 9110, 8.6), and HTTP/2 clients would take the response for malformed.
         head.headers.remove(header::CONTENT_LENGTH);
     }
     exchange.remove_foreign_cors(&mut head.headers);
@@ -139,14 +139,14 @@ pub(super) fn client_response<S>(
     headers::append_via(&mut head.headers, &worker.rules.via, received);
     worker.rules.quotas.add_fields(&mut head.headers, outcomes);
     if !connection.is_request_sent() {
-        // The rest of the request's body may never be read: a request that follows it would be lost.
+        // The rest of the request's body may never be read, and a request after it would be lost.
         head.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     let source = if body.is_end_stream() {
         connection.end();
         BodySource::Whole(Bytes::new())
     } else if exchange.is_head() || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
-        // It has no body (RFC 9110, 6.4.1). By HTTP/2, its head may come without the end of its stream.
+        // It has no body (RFC 9110, 6.4.1). Over HTTP/2, its head may arrive without the end of its stream.
         connection.read_end(body);
         BodySource::Whole(Bytes::new())
     } else {
@@ -158,7 +158,7 @@ pub(super) fn client_response<S>(
             let is_closed_by_bans = worker.config().close_banned_tunnels;
             guard = is_closed_by_bans.then(|| worker.register_exchange(ExchangeKind::Stream, owner()));
         }
-        // By HTTP/2, trailers may follow a body of known length.
+        // Over HTTP/2, trailers may follow a body of known length.
         if !has_length || received == Version::HTTP_2 {
             let setting = if is_grpc(&head.headers) { Trailers::Pass } else { route.trailers };
             trailers = TrailerFilter::new(

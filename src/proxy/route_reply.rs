@@ -1,4 +1,4 @@
-//! Requests that their route answers itself.
+//! Requests that their route replies to itself.
 
 use std::fmt::Write;
 
@@ -12,27 +12,27 @@ use super::{
 };
 use crate::{
     config::model::{Redirect, RouteAction, RouteReply},
-    limit::{AnswerStatus, GrpcOutcome},
+    limit::{GrpcOutcome, ResponseStatus},
     router::{Host, Rejection, Router},
     telemetry::metrics::Refusal,
 };
 
-/// What Tollgate answers in place of an upstream.
-pub(super) struct OwnAnswer {
+/// A reply of Tollgate in place of an upstream's response.
+pub(super) struct LocalReply {
     reply: Reply,
-    /// Whether the route says so. If not, the request is refused.
+    /// Whether the route is configured to reply. If not, the request is refused.
     is_configured: bool,
 }
 
-/// The upstream that the request is for, by its index.
+/// The index of the upstream for the request.
 ///
 /// # Errors
-/// What its route replies instead, to it or to the CORS preflight that it is.
+/// The reply that its route sends instead, also to a CORS preflight.
 pub(super) fn upstream_of(
     exchange: &Exchange,
     context: &RequestContext<'_>,
     router: &Router,
-) -> Result<usize, Box<OwnAnswer>> {
+) -> Result<usize, Box<LocalReply>> {
     match &context.route.action {
         RouteAction::Upstream(index)
             if exchange.cors().is_none() && !max_forwards::applies(&context.request.method) =>
@@ -49,20 +49,20 @@ fn reply(
     exchange: &Exchange,
     context: &RequestContext<'_>,
     router: &Router,
-) -> Result<usize, Box<OwnAnswer>> {
+) -> Result<usize, Box<LocalReply>> {
     if let Some(cors) = exchange.cors().filter(|_| is_preflight(context.request, context.route)) {
         let is_configured = cors.allows_origin();
         if !is_configured {
             exchange.count_refusal(Refusal::Origin);
         }
         let reply = cors.preflight(&context.request.headers);
-        return Err(Box::new(OwnAnswer { reply, is_configured }));
+        return Err(Box::new(LocalReply { reply, is_configured }));
     }
     let configured = match action {
         RouteAction::Upstream(index) => {
             return match max_forwards::reply_if_spent(context.request) {
                 None => Ok(*index),
-                Some(reply) => Err(Box::new(OwnAnswer { reply, is_configured: false })),
+                Some(reply) => Err(Box::new(LocalReply { reply, is_configured: false })),
             };
         }
         RouteAction::Reply(configured) => Reply::configured(configured),
@@ -71,25 +71,25 @@ fn reply(
                 Ok(location) => Reply::redirect(redirect.status, &location, "This has moved."),
                 Err(Rejection { status, detail }) => {
                     let reply = Reply::problem(status, detail);
-                    return Err(Box::new(OwnAnswer { reply, is_configured: false }));
+                    return Err(Box::new(LocalReply { reply, is_configured: false }));
                 }
             }
         }
     };
-    Err(Box::new(OwnAnswer { reply: configured, is_configured: true }))
+    Err(Box::new(LocalReply { reply: configured, is_configured: true }))
 }
 
-/// Answers a request that its policies have admitted with what its route replies. The reply counts for these policies as
-/// that of an upstream would.
-pub(super) async fn answer<S>(
+/// Sends the route's reply to a request that its policies have admitted. It counts for these policies as an
+/// upstream's response would.
+pub(super) async fn respond<S>(
     worker: &Worker<S>,
     exchange: Box<Exchange>,
     context: &RequestContext<'_>,
     body: Incoming,
     outcomes: &mut [PolicyOutcome],
-    OwnAnswer { mut reply, is_configured }: OwnAnswer,
+    LocalReply { mut reply, is_configured }: LocalReply,
 ) -> Response<ResponseBody> {
-    let status = AnswerStatus { http: reply.status, grpc: GrpcOutcome::Known(None) };
+    let status = ResponseStatus { http: reply.status, grpc: GrpcOutcome::Known(None) };
     reservation::settle(&worker.rules.policies, &exchange, outcomes, || status).await;
     if let Some(reservation) = exchange.reservation() {
         reservation.completed();
@@ -104,10 +104,10 @@ pub(super) async fn answer<S>(
     }
 }
 
-/// Where `redirect` sends the client of a request with these values.
+/// The target of `redirect` for a request with these values.
 ///
 /// # Errors
-/// 400 if what the request has put into the path leads elsewhere, or if there is no host to keep.
+/// 400 if a value from the request makes the path lead elsewhere, or if there is no host to keep.
 pub(super) fn location(redirect: &Redirect, values: &PlaceholderValues<'_>) -> Result<String, Rejection> {
     let target = values.target;
     let mut location = String::new();
@@ -140,7 +140,7 @@ pub(super) fn location(redirect: &Redirect, values: &PlaceholderValues<'_>) -> R
 }
 
 impl Reply {
-    /// What a route is configured to reply.
+    /// The configured reply of a route.
     pub(super) fn configured(configured: &RouteReply) -> Self {
         let mut headers = HeaderMap::with_capacity(configured.headers.len() + 4);
         if let Some(content_type) = &configured.content_type {

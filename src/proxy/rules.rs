@@ -1,4 +1,4 @@
-//! What decides what becomes of a request under one configuration: shared by all workers and by `explain`.
+//! The rules for requests under one configuration: shared by all workers and by `explain`.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use http::{
 };
 
 use super::{
-    claims::Claims,
+    claims::ClaimFields,
     client::{ClientInfo, Peer},
     cors::CorsRule,
     field_survey::{FieldKind, FieldSurvey},
@@ -26,35 +26,36 @@ use crate::{
     telemetry::diagnostics::UntrustedPeer,
 };
 
-/// One configuration, as requests are checked against it. Immutable: another configuration has its own rules.
+/// One configuration, prepared for checking requests. Immutable: another configuration has its own rules.
 pub struct Rules {
     pub(super) config: Arc<Config>,
     pub(super) router: Router,
     pub(super) trusted_proxies: TrustedProxies,
     /// Which addresses may send requests.
     pub(super) access: Arc<AccessRules>,
-    /// What browsers are told of each route, in the configuration's order.
+    /// The CORS rule of each route, in the configuration's order.
     pub(super) cors: Box<[Option<Arc<CorsRule>>]>,
     pub(super) verifier: Arc<Verifier>,
-    /// How users are written down.
+    /// How users are stored and logged.
     pub(super) names: UserNaming,
     /// In the configuration's order.
     pub(super) policies: Arc<[Policy]>,
     /// In the configuration's order.
-    pub(super) bans: Vec<Arc<bans::Rule>>,
+    pub(super) bans: Vec<Arc<bans::LadderRule>>,
     /// The texts for clients about the policies.
     pub(super) quotas: QuotaTexts,
     /// The proxy's member of `Via`.
     pub(super) via: Via,
     /// The fields that clients must not set for themselves.
-    pub(super) claims: Arc<Claims>,
+    pub(super) claims: Arc<ClaimFields>,
 }
 
 impl Rules {
-    /// The rules of `config`, whose policies are `policies`, whose tokens `verifier` verifies, and whose addresses `access` lets in.
+    /// The rules of `config` with these `policies`. `verifier` verifies its tokens, and `access` decides which
+    /// addresses may send requests.
     ///
     /// # Errors
-    /// A policy's or the proxy's own name has characters that a field must not have.
+    /// A policy's or the proxy's own name has characters that are not allowed in a field.
     pub fn new(
         config: Arc<Config>,
         policies: Arc<[Policy]>,
@@ -74,14 +75,13 @@ impl Rules {
             names: UserNaming::new(&config.abuse),
             quotas: QuotaTexts::new(&policies, &config.policies, config.reply_headers.ratelimit)?,
             via: Via::new(&config.reply_headers.via)?,
-            claims: Arc::new(Claims::new(&config)),
-            bans: bans::Rule::from_config(config.bans.iter().map(Arc::as_ref)),
+            claims: Arc::new(ClaimFields::new(&config)),
+            bans: bans::LadderRule::from_config(config.bans.iter().map(Arc::as_ref)),
             policies,
             config,
         })
     }
 
-    /// What is configured.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -91,26 +91,27 @@ impl Rules {
         &self.policies
     }
 
-    /// Whose request it is. Where names are not written down, what stands for the name in keys is made here, once a request.
+    /// Identifies the user of a request. If names are not stored, the user's pseudonym for keys is made here, once
+    /// per request.
     pub(super) fn identify(&self, credentials: Credentials<'_>) -> Identity {
         let mut identity = identify(&self.config.user, &self.verifier, credentials);
         self.add_pseudonym(&mut identity);
         identity
     }
 
-    /// Adds what stands for the user's name.
+    /// Adds the user's pseudonym for keys.
     pub(super) fn add_pseudonym(&self, identity: &mut Identity) {
         if let Some(user) = &identity.user {
             identity.pseudonym = self.names.pseudonym(user);
         }
     }
 
-    /// The user as it may be written down.
+    /// The user in the form that may be stored.
     pub(super) fn written_user<'i>(&self, identity: &'i Identity) -> Option<&'i str> {
         self.names.written(identity.user.as_deref(), identity.pseudonym.as_deref())
     }
 
-    /// What the head of a request has.
+    /// Surveys the head of a request.
     pub(super) fn survey(&self, headers: &HeaderMap) -> FieldSurvey {
         FieldSurvey::new(headers, Some(&self.claims))
     }
@@ -138,8 +139,8 @@ impl Rules {
         forwards.then_some(peer)
     }
 
-    /// Whether the forwarding fields of `peer` count. A load balancer forwards bytes, so that the fields are the
-    /// client's, and an address that its PROXY header does not name can't be trusted.
+    /// Whether the forwarding fields of `peer` count. A load balancer forwards bytes, so the fields are the client's,
+    /// and a client that its PROXY header does not name can't be trusted.
     pub(super) fn is_trusted_proxy(&self, peer: Peer) -> bool {
         match peer {
             Peer::Address(address) => self.trusted_proxies.contains(address.ip()),
@@ -149,7 +150,7 @@ impl Rules {
     }
 }
 
-/// What the request is for.
+/// Parses the target of the request.
 ///
 /// # Errors
 /// It is malformed or ambiguous, or has a transfer coding or an expectation that is not supported.
@@ -165,7 +166,7 @@ pub(super) fn parse_target(request: &request::Parts, survey: FieldSurvey) -> Res
     Target::parse(&request.method, &request.uri, request.version, &request.headers)
 }
 
-/// RFC 9110, 10.1.1: only 100-continue is known.
+/// Refuses all expectations but 100-continue (RFC 9110, 10.1.1).
 fn check_expectation(headers: &HeaderMap, survey: FieldSurvey) -> Result<(), Rejection> {
     let is_known = |expectation: &[u8]| expectation.eq_ignore_ascii_case(b"100-continue");
     if !survey.has(FieldKind::Expect)

@@ -1,4 +1,4 @@
-//! The way of a request, from top to bottom.
+//! Serves a request, from its head to its response.
 
 use std::{
     convert::Infallible,
@@ -20,13 +20,13 @@ use super::{
     affinity::{StickyCookie, request_key},
     bans::{check_bans, exempt_rules, user_key},
     client::{ClientInfo, Peer},
-    cors::CorsAnswer,
+    cors::CorsResponse,
     early_ends::Judgement,
     early_hints::HintedRequest,
     exchange::Exchange,
     expect_continue,
     forward::Forwarder,
-    grpc::answer_status,
+    grpc::response_status,
     header_edits::FilledEdits,
     headers,
     min_rate::RateBudget,
@@ -58,13 +58,13 @@ use crate::{
 /// Serves one request of `client`.
 ///
 /// # Errors
-/// None: every failure is an answer.
+/// None: every failure becomes a response.
 pub fn serve<S: StoreAdmin + 'static>(
     request: Request<Incoming>,
     worker: Rc<Worker<S>>,
     client: Rc<ClientInfo>,
 ) -> impl Future<Output = Result<Response<ResponseBody>, Infallible>> {
-    // Taken apart here: the future would hold the request and its parts.
+    // Taken apart here, because the future would hold both the request and its parts.
     let (mut request, body) = request.into_parts();
     async move {
         client.timer().begin_request(request.version, !body.is_end_stream());
@@ -74,7 +74,7 @@ pub fn serve<S: StoreAdmin + 'static>(
             headers::merge_lengths(&mut request.headers);
             match request.method {
                 Method::CONNECT => upgrade = Upgrade::extended_connect(&mut request),
-                // With a body, it is no preflight.
+                // With a body, it is not a preflight.
                 Method::OPTIONS if !body.is_end_stream() => headers::announce_body(&mut request.headers),
                 _ => {}
             }
@@ -83,7 +83,7 @@ pub fn serve<S: StoreAdmin + 'static>(
         let config = &rules.config;
         let is_peer_trusted = client.is_trusted();
         let request_id = headers::request_id(&request.headers, &config.request_id, is_peer_trusted);
-        // Counts and logs the request when it is dropped, with the answer's body at the latest.
+        // Counts and logs the request when it is dropped, at the latest with the response's body.
         let mut exchange = Exchange::new(&worker.telemetry, &client, &request, request_id);
 
         // hyper counts the fields of HTTP/1 itself.
@@ -94,7 +94,7 @@ pub fn serve<S: StoreAdmin + 'static>(
             )));
         }
 
-        // What does the request ask for, and how is it framed?
+        // Which target does the request have, and how is it framed?
         let survey = rules.survey(&request.headers);
         let target = match parse_target(&request, survey) {
             Ok(target) => target,
@@ -125,16 +125,16 @@ pub fn serve<S: StoreAdmin + 'static>(
             && let Some(reply) = check_access(&worker, &mut exchange, rule, client_ip)
         {
             exchange.set_client(address, None);
-            // A trusted proxy has the requests of others on its connection.
+            // The connection of a trusted proxy carries the requests of other clients, too.
             let reply = if is_peer_trusted { reply } else { reply.closing() };
             return Ok(refuse(&worker, exchange, &request, body, reply));
         }
 
         // Does the listener serve this client?
-        if let Some(answer) = client.listener_reply()
-            && answer.is_for(&request.headers, is_peer_trusted)
+        if let Some(reply) = client.listener_reply()
+            && reply.is_for(&request.headers, is_peer_trusted)
         {
-            return Ok(refuse(&worker, exchange, &request, body, answer.reply(&target)));
+            return Ok(refuse(&worker, exchange, &request, body, reply.reply(&target)));
         }
 
         // Who is the client?
@@ -154,7 +154,7 @@ pub fn serve<S: StoreAdmin + 'static>(
         exchange.set_route(route_index);
         let mut route = &config.routes[route_index];
         if let Some(Some(cors)) = rules.cors.get(route_index) {
-            exchange.set_cors(CorsAnswer::new(cors, &request.headers));
+            exchange.set_cors(CorsResponse::new(cors, &request.headers));
         }
         if let Some(edits) = &route.response_headers {
             let edits = FilledEdits::new(edits, &exchange.placeholders(&rules.router, &target, &identity));
@@ -190,7 +190,7 @@ pub fn serve<S: StoreAdmin + 'static>(
             return Ok(refuse(&worker, exchange, &request, body, reply));
         }
 
-        // Is its body too long? One of unknown length is measured while it comes.
+        // Is the body too long? A body of unknown length is measured while it is received.
         if !body.is_end_stream()
             && config.max_body(route, client.listener()).is_some_and(|max| body.size_hint().lower() > max)
         {
@@ -218,19 +218,20 @@ pub fn serve<S: StoreAdmin + 'static>(
         // Wait for the GCRA slot.
         client.timer().delay(delay).await;
         if client.timer().is_call_over() {
-            // Boxed, as below: other requests would pay for its state.
+            // Boxed, as below: other requests would need room for its state.
             let reply = Reply::gateway_timeout();
             let reply = Box::pin(with_quota(&worker, &exchange, &mut outcomes, reply)).await;
             return Ok(refuse(&worker, exchange, &request, body, reply));
         }
 
-        // Does its route answer it?
+        // Does the route reply itself?
         let upstream_index = match route_reply::upstream_of(&exchange, &context, &rules.router) {
             Ok(index) => index,
             Err(reply) => {
-                // Boxed: other requests would pay for its state.
-                let answered = route_reply::answer(&worker, exchange, &context, body, &mut outcomes, *reply);
-                return Ok(Box::pin(answered).await);
+                // Boxed: other requests would need room for its state.
+                let responded =
+                    route_reply::respond(&worker, exchange, &context, body, &mut outcomes, *reply);
+                return Ok(Box::pin(responded).await);
             }
         };
 
@@ -254,7 +255,7 @@ pub fn serve<S: StoreAdmin + 'static>(
         } else if is_buffered(&request, &body, upstream.request_buffering)
             && let Some(_room) = worker.body_room.reserve(&body)
         {
-            // Boxed: most requests have no body, and would pay for its state.
+            // Boxed: most requests have no body, but would need room for its state.
             match Box::pin(receive(body, client.timer(), &config.client_limits)).await {
                 Ok(whole) => ReceivedBody::Whole(whole),
                 Err(reply) => {
@@ -269,7 +270,7 @@ pub fn serve<S: StoreAdmin + 'static>(
 
         let is_safe = request.method.is_safe();
 
-        // Does it ask for another protocol? Where hyper has seen none, the fields need not be looked through.
+        // Does it ask for another protocol? If hyper has found none, the fields need not be searched.
         if request.extensions.get::<OnUpgrade>().is_some() && request.version == Version::HTTP_11 {
             let has_body = !matches!(&body, ReceivedBody::Whole(body) if body.is_empty());
             upgrade = Upgrade::requested(&request, has_body);
@@ -282,11 +283,11 @@ pub fn serve<S: StoreAdmin + 'static>(
         let sticky = StickyCookie::take(upstream, &client, &mut request.headers);
         let affinity = Affinity { key, host: sticky.as_ref().and_then(|cookie| cookie.host) };
 
-        // Forward the request, and wait for the head of the answer.
-        // By HTTP/2, hyper has no way for hints; HTTP/1.0 knows none.
+        // Forward the request, and wait for the head of the response.
+        // hyper supports no hints over HTTP/2; HTTP/1.0 has none.
         let takes_hints = route.early_hints == EarlyHints::Pass && request.version == Version::HTTP_11;
         let hinted = takes_hints.then(|| HintedRequest::new(client.timer()));
-        // In a block: a local that was borrowed keeps its place in the future until its scope ends.
+        // In a block, because a borrowed local keeps its place in the future until its scope ends.
         let (request, progress) = {
             let (mut request, progress) = rewrite::upstream_request(
                 &worker,
@@ -318,8 +319,8 @@ pub fn serve<S: StoreAdmin + 'static>(
             Forwarder::new(&worker, &client, &upstream_client, route, upstream_index, reservation, asked);
         let upload = progress.clone();
         let mut retried = Vec::new();
-        let mut answer = match forwarder.forward(request, progress, &affinity, &mut retried).await {
-            Ok(answer) => answer,
+        let mut forwarded = match forwarder.forward(request, progress, &affinity, &mut retried).await {
+            Ok(forwarded) => forwarded,
             Err(reply) => {
                 exchange.set_retried(retried);
                 if upload.is_some_and(|upload| upload.fault() == Some(BodyFault::Broken)) {
@@ -335,45 +336,52 @@ pub fn serve<S: StoreAdmin + 'static>(
             hinted.flushed().await;
         }
         if let Some(cookie) = sticky {
-            cookie.renew(answer.host.id, answer.response.headers_mut());
+            cookie.renew(forwarded.host.id, forwarded.response.headers_mut());
         }
-        exchange.forward_answered(&answer.host.endpoint, answer.response.status());
+        exchange.forward_responded(&forwarded.host.endpoint, forwarded.response.status());
 
-        // Record the answer, where it tells what a limited client is.
-        let status = answer.response.status();
-        if !route.policies.is_empty() && worker.recorder.wants_answer(client_address, status) {
+        // Record the response, if it tells something about a limited client.
+        let status = forwarded.response.status();
+        if !route.policies.is_empty() && worker.recorder.wants_response(client_address, status) {
             let client = abuse::masked(address, config.client_address.ipv6_prefix);
             let request = RequestLine { is_safe, path: target.path(), query: target.query() };
-            worker.recorder.record_answer(&abuse::Answer { client, request, status, now: exchange.time() });
+            worker.recorder.record_response(&abuse::ObservedResponse {
+                client,
+                request,
+                status,
+                now: exchange.time(),
+            });
         }
 
-        // Refund what this answer does not cost.
-        reservation::settle(&rules.policies, &exchange, &mut outcomes, || answer_status(&answer.response))
-            .await;
+        // Refund the units that this response does not cost.
+        reservation::settle(&rules.policies, &exchange, &mut outcomes, || {
+            response_status(&forwarded.response)
+        })
+        .await;
 
         let owner = || ExchangeOwner { address, user: user_key(identity), exempt };
         if let Some(upgrade) = upgrade
-            && answer.response.status() == StatusCode::SWITCHING_PROTOCOLS
+            && forwarded.response.status() == StatusCode::SWITCHING_PROTOCOLS
         {
-            // Boxed: other requests would pay for its state.
+            // Boxed: other requests would need room for its state.
             return Ok(Box::pin(tunnel::open(
                 &worker,
                 &client,
                 exchange,
                 route,
                 (*upgrade, owner()),
-                answer,
+                forwarded,
                 &outcomes,
             ))
             .await);
         }
 
-        // Answer, with the quota fields.
-        Ok(rewrite::client_response(&worker, &client, exchange, route, answer, &outcomes, owner))
+        // Respond, with the quota fields.
+        Ok(rewrite::client_response(&worker, &client, exchange, route, forwarded, &outcomes, owner))
     }
 }
 
-/// The address that identifies the client: of an IPv6 address the first bits.
+/// The address that identifies the client: for IPv6, the first bits only.
 fn address_of_client(config: &Config, address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
@@ -394,7 +402,7 @@ fn check_access<S>(
     Some(Reply::forbidden_address())
 }
 
-/// The proxy's own `reply` to a request that its policies have admitted, with the quota as it is after it.
+/// The proxy's own `reply` to a request that its policies have admitted, with the quota after this request.
 async fn with_quota<S>(
     worker: &Worker<S>,
     exchange: &Exchange,
@@ -406,7 +414,7 @@ async fn with_quota<S>(
     reply
 }
 
-/// Answers a request that is not forwarded.
+/// Replies to a request that is not forwarded.
 fn refuse<S>(
     worker: &Worker<S>,
     exchange: Box<Exchange>,
@@ -422,18 +430,18 @@ fn refuse<S>(
 
 /// Bytes of a refused request's body that are read to keep its connection.
 const MAX_DISCARDED: u64 = 64 << 10;
-/// How long the body of a refused request is read by HTTP/2.
+/// How long the body of a refused HTTP/2 request is read.
 const DISCARD_STREAM_FOR: Duration = Duration::from_secs(1);
 
 /// Reads and drops the body of a refused request, so that its connection can serve the next one: hyper closes a
-/// connection whose body is dropped before it was read.
+/// connection whose body is dropped unread.
 ///
-/// By HTTP/2, a body that is dropped resets its own stream alone. But some clients lose an answer that is followed by the reset
-/// at once (seen with curl 7.88), so the body is read for a while. Not to read it meanwhile would keep its bytes in the window
+/// Over HTTP/2, a dropped body resets only its own stream. But some clients lose a response that is followed by a
+/// reset at once (seen with curl 7.88), so the body is read for a while. Unread, its bytes would occupy the window
 /// that all streams of the connection share.
 ///
-/// False where the connection has to be closed: by HTTP/1, where the body is long, or the client waits for a 100 before it sends
-/// it.
+/// False if the connection has to be closed: over HTTP/1, if the body is long, or the client waits for a 100 before
+/// it sends it.
 pub(super) fn discard<S>(
     worker: &Worker<S>,
     exchange: &Exchange,
@@ -465,7 +473,7 @@ pub(super) fn discard<S>(
     let metrics = Arc::clone(worker.metrics().thread());
     let timer = Rc::clone(exchange.timer());
     let request = timer.request_number();
-    // The answer has time limits of its own meanwhile, so that these are not the connection's.
+    // Meanwhile the response has time limits of its own, so this read does not use the connection's.
     tokio::task::spawn_local(async move {
         let mut read = 0;
         while read <= MAX_DISCARDED {

@@ -1,4 +1,4 @@
-//! Which of several upstreams a request goes to.
+//! Picks one of several upstreams for a request.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use crate::{
     identity::{AddressIdentifier, identifier},
 };
 
-/// The route of a request to the upstream that takes it. `address`: the client's.
+/// The request's route to the upstream that gets it. `address`: the client's.
 pub(super) fn split_route<'s, 'a>(
     split: &'s Split,
     context: &RequestContext<'_>,
@@ -23,8 +23,8 @@ pub(super) fn split_route<'s, 'a>(
     split.at(point)
 }
 
-/// Where the request's identifier falls: the same on each instance and after each restart. A request that lacks what the key
-/// is made of goes by its address.
+/// The point of the request's identifier: the same on each instance and after each restart. A request that lacks the
+/// key is identified by its address.
 fn point_of(
     key: &KeyRecipe,
     split: &Split,

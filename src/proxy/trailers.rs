@@ -1,23 +1,23 @@
-//! Trailers: fields behind a body. An origin that merges them into the head must not find there what was removed from it,
-//! or what limits did not see.
+//! Trailers: fields after a body. An origin that merges them into the head must not find fields there that were
+//! removed from it, or that limits did not see.
 
 use std::sync::Arc;
 
 use http::{HeaderMap, header};
 
 use super::{
-    claims::{Claims, has_prefix, is_spelling},
+    claims::{ClaimFields, has_prefix, is_spelling},
     header_edits::replaces,
     headers::{hop_by_hop, is_token, remove_where},
 };
 use crate::config::model::{HeaderEdits, Trailers};
 
-/// Which trailers of a body pass.
+/// The trailers of a body that may pass.
 #[derive(Debug, Clone)]
 pub struct TrailerFilter {
     /// `None`: no trailer passes.
-    claims: Option<Arc<Claims>>,
-    /// What a setting changes in the head.
+    claims: Option<Arc<ClaimFields>>,
+    /// The changes that a setting makes to the head.
     edits: Option<Arc<HeaderEdits>>,
 }
 
@@ -25,10 +25,10 @@ impl TrailerFilter {
     /// For a body of known length, which has no trailers.
     pub(super) const NONE: Self = Self { claims: None, edits: None };
 
-    /// For the body behind a head with these `headers`, which then announces no trailers that do not pass.
+    /// For the body after a head with these `headers`, where trailers that do not pass are no longer announced.
     pub(super) fn new(
         trailers: Trailers,
-        claims: &Arc<Claims>,
+        claims: &Arc<ClaimFields>,
         edits: Option<&Arc<HeaderEdits>>,
         headers: &mut HeaderMap,
     ) -> Self {
@@ -41,8 +41,8 @@ impl TrailerFilter {
         }
     }
 
-    /// Removes what does not pass: all, or what only a head may say (RFC 9110, 6.5.1), no matter who sent it. hyper leaves
-    /// out what was not announced.
+    /// Removes the trailers that do not pass: all, or the ones that are only allowed in a head (RFC 9110, 6.5.1),
+    /// whoever sent them. hyper drops trailers that were not announced.
     pub(super) fn apply(&self, trailers: &mut HeaderMap) {
         let Some(claims) = &self.claims else {
             trailers.clear();
@@ -60,7 +60,7 @@ impl TrailerFilter {
     }
 }
 
-/// Who asks, with which credentials, what for, and how the message is to be read or cached.
+/// Fields about the client and its credentials, the target, and how the message is read or cached.
 const HEAD_ONLY: [&str; 27] = [
     "age",
     "authorization",
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn trailers_say_nothing_that_a_setting_names() {
-        let claims = Arc::new(Claims::new(&config()));
+        let claims = Arc::new(ClaimFields::new(&config()));
         let mut map = headers(&[
             ("x-sum", "1"),
             ("content-digest", "sha-256=:AA==:"),

@@ -1,4 +1,4 @@
-//! A worker's connection pools over one configuration after another: upstreams that do not change keep their connections.
+//! A worker's connection pools over successive configurations: unchanged upstreams keep their connections.
 
 use std::{
     cell::RefCell,
@@ -43,7 +43,7 @@ impl UpstreamPools {
         Self { index, metrics, pools: RefCell::default() }
     }
 
-    /// The pool of each of `shared`: the one that the worker has, or a new one. All others are retired. To be called on
+    /// The pool of each of `shared`: the worker's existing one, or a new one. All others are retired. To be called on
     /// the worker's thread, in its runtime.
     pub(super) fn adopt(&self, shared: Vec<Arc<SharedUpstream>>) -> Vec<Rc<UpstreamPool<RequestBody>>> {
         let mut pools = self.pools.borrow_mut();

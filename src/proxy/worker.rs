@@ -1,4 +1,4 @@
-//! What one worker serves requests with.
+//! Everything that one worker needs to serve requests.
 
 use std::{rc::Rc, sync::Arc, time::Instant};
 
@@ -29,7 +29,7 @@ use crate::{
     upstream::{SharedUpstream, UpstreamPool},
 };
 
-/// What a worker is given once, when its thread starts.
+/// The parts that a worker gets once, when its thread starts.
 pub struct WorkerParts<S> {
     /// The worker's number, from 0.
     pub index: usize,
@@ -41,23 +41,23 @@ pub struct WorkerParts<S> {
     pub access_log: WorkerLog,
     /// The worker's end of the traces; `None`: requests are not traced.
     pub tracer: Option<Tracer>,
-    /// What it counts for the diagnostics.
+    /// Counters for the diagnostics.
     pub sampler: TrafficSampler,
     /// The bans in force.
     pub bans: Arc<BanTable>,
     /// The process' clock.
     pub clock: SystemClock,
-    /// Has what others free of this thread's memory given back.
+    /// Returns memory of this thread that other threads freed.
     pub reclaimer: Reclaimer,
-    /// The configuration that it begins with.
+    /// The first configuration.
     pub config: WorkerConfig,
 }
 
-/// What a worker is given with each configuration.
+/// The parts that a worker gets with each configuration.
 pub struct WorkerConfig {
-    /// What decides what becomes of a request.
+    /// The rules for requests.
     pub rules: Arc<Rules>,
-    /// The upstreams, in the configuration's order. One that has not changed is shared with the configuration before.
+    /// The upstreams, in the configuration's order. An unchanged one is shared with the previous configuration.
     pub upstreams: Vec<Arc<SharedUpstream>>,
     /// The worker's counters.
     pub metrics: Arc<WorkerMetrics>,
@@ -65,8 +65,8 @@ pub struct WorkerConfig {
     pub recorder: Recorder,
 }
 
-/// One worker under one configuration: everything that a request needs, in one thread. A request keeps the worker that
-/// it began with.
+/// One worker under one configuration: everything that a request needs, in one thread. A request keeps its worker
+/// until it ends.
 pub struct Worker<S> {
     pub(super) rules: Arc<Rules>,
     pub(super) store: Rc<S>,
@@ -78,7 +78,7 @@ pub struct Worker<S> {
     pub(super) sampler: Rc<TrafficSampler>,
     pub(super) recorder: Recorder,
     pub(super) bans: Arc<BanTable>,
-    pub(super) strikes: Rc<OffenseRecorder>,
+    pub(super) offenses: Rc<OffenseRecorder>,
     pub(super) telemetry: Rc<WorkerTelemetry>,
     pools: Rc<UpstreamPools>,
     reclaimer: Rc<Reclaimer>,
@@ -111,7 +111,7 @@ impl<S> Worker<S> {
             upstreams: pools.adopt(config.upstreams),
             sampler: Rc::new(sampler),
             recorder: config.recorder,
-            strikes: Rc::new(OffenseRecorder::new(Arc::clone(&bans))),
+            offenses: Rc::new(OffenseRecorder::new(Arc::clone(&bans))),
             bans,
             telemetry: Rc::new(WorkerTelemetry::new(&config.rules, config.metrics, sinks)),
             rules: config.rules,
@@ -121,8 +121,8 @@ impl<S> Worker<S> {
         }
     }
 
-    /// The next worker in the same thread, under another configuration. It shares the store, so that reservations made
-    /// under this one are given back where they were made, and keeps the connections to upstreams that have not changed.
+    /// The next worker of the same thread, under another configuration. It shares the store, so that reservations
+    /// made under this worker are released in the same store, and keeps the connections to unchanged upstreams.
     pub fn reconfigured(&self, config: WorkerConfig) -> Self {
         let WorkerConfig { rules, upstreams, metrics, recorder } = config;
         let access_log = Rc::clone(&self.telemetry.access_log);
@@ -139,7 +139,7 @@ impl<S> Worker<S> {
             sampler: Rc::clone(&self.sampler),
             recorder,
             bans: Arc::clone(&self.bans),
-            strikes: Rc::clone(&self.strikes),
+            offenses: Rc::clone(&self.offenses),
             telemetry: Rc::new(WorkerTelemetry::new(&rules, metrics, sinks)),
             rules,
             pools: Rc::clone(&self.pools),
@@ -148,12 +148,12 @@ impl<S> Worker<S> {
         }
     }
 
-    /// How many configurations the thread has had before this worker's.
+    /// The number of previous configurations of the thread.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// What is configured.
+    /// The configuration.
     pub fn config(&self) -> &Config {
         &self.rules.config
     }
@@ -168,11 +168,11 @@ impl<S> Worker<S> {
         &self.telemetry.metrics
     }
 
-    /// Flushes what the worker has gathered, and closes connections that were idle for too long. Called a few times a
-    /// second, with the number of open client connections.
+    /// Flushes the worker's counters and records, and closes connections that were idle for too long. Called a few
+    /// times per second, with the number of open client connections.
     pub fn tick(&self, now: Instant, connections: usize) {
         self.flush_records();
-        self.strikes.flush();
+        self.offenses.flush();
         self.sampler.flush();
         self.telemetry.access_log.flush();
         self.metrics().thread().connections().set(connections as u64);
@@ -186,13 +186,12 @@ impl<S> Worker<S> {
         self.recorder.flush();
     }
 
-    /// Closes all tunnels in order, and each that is opened from now on.
+    /// Closes all tunnels in order, and each tunnel that is opened from now on.
     pub fn drain_tunnels(&self) {
         self.open_exchanges.drain();
     }
 
-    /// Ready once all that requests have reserved is given back, or after a second. Called when the last request has
-    /// ended.
+    /// Ready once all reservations are released, or after a second. Called when the last request has ended.
     pub async fn drain_reservations(&self) {
         self.reservations.drained().await;
     }

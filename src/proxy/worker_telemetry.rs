@@ -1,4 +1,4 @@
-//! Where a worker counts, logs and traces its requests.
+//! The counters, log and traces of a worker's requests.
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
@@ -13,22 +13,23 @@ use crate::{
     tls::CertificateField,
 };
 
-/// Where a worker's requests are counted, logged and traced, under one configuration.
+/// The counters, log and traces of a worker's requests, under one configuration.
 #[derive(Debug)]
 pub(super) struct WorkerTelemetry {
     pub(super) metrics: Arc<WorkerMetrics>,
     pub(super) access_log: Rc<WorkerLog>,
-    /// Tells the time that is logged.
+    /// The clock for logged times.
     pub(super) clock: SystemClock,
     /// The names of routes, by index.
     pub(super) routes: Vec<String>,
-    /// The names of what may deny a request, by index: policies, then rules of bans, then bans by hand, `deny` and `allow`.
+    /// The names of everything that may deny a request, by index: policies, then ban rules, then bans by operators,
+    /// `deny` and `allow`.
     pub(super) policies: Vec<String>,
     /// `None`: requests are not traced.
     pub(super) tracer: Option<Tracer>,
     /// The field that carries the request's ID.
     pub(super) request_id: HeaderName,
-    /// How subjects of certificates are written down where they name the users.
+    /// How subjects of certificates are logged if they name the users.
     pub(super) subject_names: UserNaming,
     /// How long a client may be silent between two requests.
     pub(super) idle_timeout: Duration,
@@ -38,7 +39,7 @@ pub(super) struct WorkerTelemetry {
     pub(super) cut_off_messages: Throttle,
 }
 
-/// What a worker's telemetry keeps from one configuration to the next.
+/// The parts of a worker's telemetry that are kept from one configuration to the next.
 pub(super) struct WorkerSinks {
     pub(super) access_log: Rc<WorkerLog>,
     pub(super) tracer: Option<Tracer>,

@@ -1,4 +1,4 @@
-//! The common and the combined log format of Apache and nginx, with anything behind it:
+//! The common and the combined log format of Apache and nginx, followed by anything:
 //!
 //! ```text
 //! CLIENT IDENT USER [TIME] "METHOD TARGET PROTOCOL" STATUS BYTES "REFERER" "USER-AGENT" …
@@ -11,10 +11,10 @@ use http::{StatusCode, header};
 use super::log_line::{Fields, LoggedRequestLine, TimeCache, address, user};
 use crate::proxy::replay::LoggedProgress;
 
-/// Reads a line. `None`: it is none of these formats.
+/// Reads a line. `None`: it has another format.
 pub(super) fn read(line: &[u8], times: &mut TimeCache) -> Option<Fields> {
     let (client, rest) = split_once(line, b" ")?;
-    // A name may have spaces.
+    // A user name may contain spaces.
     let (names, rest) = split_once(rest, b" [")?;
     let (_, name) = split_once(names, b" ")?;
     let (time, rest) = split_once(rest, b"] ")?;
@@ -41,7 +41,7 @@ pub(super) fn read(line: &[u8], times: &mut TimeCache) -> Option<Fields> {
         headers,
         status,
         grpc_status: None,
-        progress: LoggedProgress::Answered,
+        progress: LoggedProgress::Responded,
     })
 }
 
@@ -50,7 +50,7 @@ fn split_once<'t>(text: &'t [u8], by: &[u8]) -> Option<(&'t [u8], &'t [u8])> {
     Some((&text[..at], &text[at + by.len()..]))
 }
 
-/// The text in the quotes with which `text` begins, after spaces, and what is behind them.
+/// Splits a quoted string, after spaces, from the text that follows it.
 fn quoted(text: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
     let text = text.trim_ascii_start().strip_prefix(b"\"")?;
     let mut is_escaped = false;
@@ -62,7 +62,7 @@ fn quoted(text: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
     Some((unescaped(&text[..end]), &text[end + 1..]))
 }
 
-/// Without the escapes of Apache and nginx: `\"`, `\\`, `\n`, `\xHH`.
+/// Decodes the escapes of Apache and nginx: `\"`, `\\`, `\n`, `\xHH`.
 fn unescaped(text: &[u8]) -> Cow<'_, [u8]> {
     if !text.contains(&b'\\') {
         return text.into();

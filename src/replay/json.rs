@@ -1,5 +1,5 @@
-//! Access logs with one JSON object a line: Tollgate's own, those of Caddy and Traefik, and those of nginx and Envoy, whose
-//! fields operators name themselves and mostly name after the servers' variables.
+//! Access logs with one JSON object per line: of Tollgate, Caddy and Traefik, and of nginx and Envoy, for which
+//! operators choose the names of fields, usually the servers' variables.
 
 use http::StatusCode;
 use serde_json::{Map, Value};
@@ -9,16 +9,16 @@ use crate::proxy::replay::{LoggedProgress, LoggedUser};
 
 type Object = Map<String, Value>;
 
-/// The names of a field, and of an object in an object: `request.uri`. The first that the line has counts.
-type Names = &'static [&'static str];
+/// The possible names of a field; `request.uri` is a nested one. The first that the line contains is used.
+type FieldNames = &'static [&'static str];
 
-/// When the request came.
-const START: Names = &["StartUTC", "start_time"];
-/// Of Tollgate, when the request came; of others, when the line was written.
-const TIME: Names = &["time", "timestamp", "@timestamp"];
-/// When it was answered. Where a line has it in several ways, the most exact one counts.
-const END: Names = &["msec", "ts", "time_iso8601", "time_local"];
-const CLIENT: Names = &[
+/// When the request arrived.
+const START: FieldNames = &["StartUTC", "start_time"];
+/// In Tollgate's log, when the request arrived; in others, when the line was written.
+const TIME: FieldNames = &["time", "timestamp", "@timestamp"];
+/// When the response ended, the most precise field first.
+const END: FieldNames = &["msec", "ts", "time_iso8601", "time_local"];
+const CLIENT: FieldNames = &[
     "client",
     "request.client_ip",
     "request.remote_ip",
@@ -30,29 +30,29 @@ const CLIENT: Names = &[
     "downstream_remote_address_without_port",
     "downstream_remote_address",
 ];
-const USER: Names = &["user", "user_id", "remote_user", "ClientUsername"];
-const METHOD: Names = &["method", "request.method", "RequestMethod", "request_method"];
-const TARGET: Names = &["path", "request.uri", "RequestPath", "request_uri"];
+const USER: FieldNames = &["user", "user_id", "remote_user", "ClientUsername"];
+const METHOD: FieldNames = &["method", "request.method", "RequestMethod", "request_method"];
+const TARGET: FieldNames = &["path", "request.uri", "RequestPath", "request_uri"];
 /// `GET / HTTP/1.1`
-const REQUEST_LINE: Names = &["request", "request_line"];
-/// nginx' `uri` is decoded and rewritten, and has no query.
-const DECODED_TARGET: Names = &["uri", "url"];
-const HOST: Names = &["host", "request.host", "RequestHost", "http_host", "authority"];
-const STATUS: Names = &["status", "DownstreamStatus", "response_code"];
-const GRPC_STATUS: Names = &["grpc_status"];
-/// Each with its unit in microseconds.
+const REQUEST_LINE: FieldNames = &["request", "request_line"];
+/// nginx' `uri` is decoded, rewritten and without the query.
+const DECODED_TARGET: FieldNames = &["uri", "url"];
+const HOST: FieldNames = &["host", "request.host", "RequestHost", "http_host", "authority"];
+const STATUS: FieldNames = &["status", "DownstreamStatus", "response_code"];
+const GRPC_STATUS: FieldNames = &["grpc_status"];
+/// FieldNames with their units in microseconds.
 const DURATIONS: [(&str, f64); 4] =
     [("duration_ms", 1e3), ("request_time", 1e6), ("duration", 1e6), ("Duration", 1e-3)];
-/// Header fields that have a name of their own.
+/// Header fields with special names.
 const HEADERS: [(&str, &str); 3] =
     [("user_agent", "user-agent"), ("referer", "referer"), ("referrer", "referer")];
-/// Prefixes of the names of all others, with what separates their words: nginx' variables, and Traefik's fields.
+/// Prefixes of the names of other header fields, with the separator of words: nginx' variables, and Traefik's fields.
 const HEADER_PREFIXES: [(&str, char); 2] = [("http_", '_'), ("request_", '-')];
 
-/// Reads a line. `None`: it is no JSON, or lacks the time, the client or the request.
+/// Reads a line. `None`: it is not JSON, or lacks the time, the client or the request.
 pub(super) fn read(line: &[u8], times: &mut TimeCache) -> Option<Fields> {
     let object: Object = serde_json::from_slice(line).ok()?;
-    let text = |names: Names| names.iter().find_map(|name| text_at(&object, name));
+    let text = |names: FieldNames| names.iter().find_map(|name| text_at(&object, name));
     let duration = duration(&object);
     let is_tollgate = object.contains_key("duration_ms");
     let start = text(START).or_else(|| text(TIME).filter(|_| is_tollgate));
@@ -61,7 +61,7 @@ pub(super) fn read(line: &[u8], times: &mut TimeCache) -> Option<Fields> {
         None => {
             let end = read_time(&text(END).or_else(|| text(TIME))?, times)?;
             let lasted = duration.unwrap_or(0);
-            // A whole second stays one.
+            // Keep whole seconds whole.
             let lasted = if end.is_whole_second { lasted - lasted % 1_000_000 } else { lasted };
             LogTime { micros: end.micros.saturating_sub(lasted), ..end }
         }
@@ -83,7 +83,7 @@ pub(super) fn read(line: &[u8], times: &mut TimeCache) -> Option<Fields> {
         client: address(&text(CLIENT)?)?,
         user: match text(USER) {
             Some(name) => user(&name),
-            // Null, in place of the name.
+            // The name is null.
             None if is_tollgate && has_any(&object, USER) => LoggedUser::Absent,
             None => LoggedUser::Unknown,
         },
@@ -92,28 +92,28 @@ pub(super) fn read(line: &[u8], times: &mut TimeCache) -> Option<Fields> {
         headers: headers(&object),
         status,
         grpc_status: text(GRPC_STATUS).and_then(|status| status.parse().ok()),
-        progress: progress(&object, status).filter(|_| is_tollgate).unwrap_or(LoggedProgress::Answered),
+        progress: progress(&object, status).filter(|_| is_tollgate).unwrap_or(LoggedProgress::Responded),
     })
 }
 
-/// How far the request came. `None`: the line is not one of Tollgate's own.
+/// How far the request was processed. `None`: the line is not Tollgate's.
 fn progress(object: &Object, status: StatusCode) -> Option<LoggedProgress> {
     let [verdict, route, upstream] = [object.get("verdict")?, object.get("route")?, object.get("upstream")?];
     Some(match (verdict.as_str(), status.as_u16()) {
-        _ if !upstream.is_null() => LoggedProgress::Answered,
+        _ if !upstream.is_null() => LoggedProgress::Responded,
         (Some("banned"), _) => LoggedProgress::Unchecked,
-        // With the route of another configuration, it may come further.
+        // Another configuration may have a route for it.
         (None, 404) if route.is_null() => LoggedProgress::Unforwarded,
         (None, _) if route.is_null() => LoggedProgress::Unchecked,
         (None, 413) => LoggedProgress::Unchecked,
-        // It was given up by its client, or not answered in time.
-        (None | Some("allowed" | "shadow_denied"), 499 | 504) => LoggedProgress::Unanswered,
-        // Also what was denied: whether it still is, is for the policies to say.
+        // The client gave it up, or the response was too late.
+        (None | Some("allowed" | "shadow_denied"), 499 | 504) => LoggedProgress::NoResponse,
+        // Includes denied requests: the replayed policies decide on them again.
         _ => LoggedProgress::Unforwarded,
     })
 }
 
-fn has_any(object: &Object, names: Names) -> bool {
+fn has_any(object: &Object, names: FieldNames) -> bool {
     names.iter().any(|name| value_at(object, name).is_some())
 }
 
@@ -124,7 +124,7 @@ fn value_at<'o>(object: &'o Object, path: &str) -> Option<&'o Value> {
     }
 }
 
-/// A text or a number, as text.
+/// The text of a string or a number.
 fn text_at(object: &Object, path: &str) -> Option<String> {
     match value_at(object, path)? {
         Value::String(text) => Some(text.clone()),
@@ -137,13 +137,13 @@ fn read_time(text: &str, times: &mut TimeCache) -> Option<LogTime> {
     LogTime::rfc3339(text).or_else(|| LogTime::number(text)).or_else(|| times.common(text.as_bytes()))
 }
 
-/// In microseconds.
+/// The duration in microseconds.
 fn duration(object: &Object) -> Option<i64> {
     let (text, unit) =
         DURATIONS.iter().find_map(|(name, unit)| Some((text_at(object, name)?, (*name, *unit))))?;
     let number: f64 = text.parse().ok()?;
     let unit = match unit {
-        // Envoy has whole milliseconds where Caddy has seconds.
+        // Envoy logs milliseconds, Caddy seconds.
         ("duration", _) if !object.contains_key("logger") => 1e3,
         (_, unit) => unit,
     };
@@ -153,7 +153,7 @@ fn duration(object: &Object) -> Option<i64> {
 fn headers(object: &Object) -> Vec<(String, Vec<u8>)> {
     let mut headers = Vec::new();
     let mut push = |name: &str, value: &Value| {
-        // Caddy hides credentials.
+        // Caddy redacts credentials.
         if let Some(value) = value.as_str().filter(|value| !matches!(*value, "" | "-" | "REDACTED")) {
             headers.push((name.to_owned(), value.as_bytes().to_vec()));
         }
@@ -163,7 +163,7 @@ fn headers(object: &Object) -> Vec<(String, Vec<u8>)> {
         let prefixed = || {
             HEADER_PREFIXES.iter().find_map(|(prefix, separator)| {
                 let rest = name.strip_prefix(prefix)?;
-                // A variable of nginx', and not a header: `request_uri`.
+                // Excludes variables of nginx that are not headers: `request_uri`.
                 (*separator == '_' || rest.starts_with(|first: char| first.is_ascii_uppercase()))
                     .then(|| rest.replace(*separator, "-").to_ascii_lowercase())
             })
@@ -173,7 +173,7 @@ fn headers(object: &Object) -> Vec<(String, Vec<u8>)> {
             _ => {}
         }
     }
-    // Caddy's, each a list.
+    // Caddy's headers, each a list.
     if let Some(Value::Object(all)) = value_at(object, "request.headers") {
         for (name, values) in all.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("host")) {
             values.as_array().into_iter().flatten().for_each(|value| push(&name.to_ascii_lowercase(), value));
@@ -192,12 +192,12 @@ mod tests {
         read(line.as_bytes(), &mut TimeCache::default()).unwrap()
     }
 
-    /// The time in microseconds, whether it is of whole seconds, and the duration.
+    /// The time in microseconds, whether it is a whole second, and the duration.
     fn times(fields: &Fields) -> (i64, bool, Option<i64>) {
         (fields.time.micros, fields.time.is_whole_second, fields.duration)
     }
 
-    /// What most lines have: the client, the user, the request and the host.
+    /// The client, the user, the request and the host.
     fn who_and_what(fields: Fields) -> [String; 5] {
         let request = fields.request.unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();

@@ -5,61 +5,56 @@ use std::net::IpAddr;
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header::HOST, request};
 use jiff::Timestamp;
 
-use super::{combined, json};
 use crate::{
-    limit::{AnswerStatus, GrpcOutcome},
+    limit::{GrpcOutcome, ResponseStatus},
     proxy::replay::{LoggedProgress, LoggedRequest, LoggedUser},
 };
 
-/// A request, and how exactly its line tells the time.
+/// A request, and the precision of its time.
 #[derive(Debug)]
 pub(super) struct LogLine {
     pub(super) request: LoggedRequest,
-    /// Whether its time is one of whole seconds.
+    /// Whether its time has no fraction of a second.
     pub(super) is_whole_second: bool,
 }
 
 /// Why a line has no request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LineFault {
-    /// It is not a line of an access log in a format that is known.
+    /// It is not an access log line in a known format.
     Unreadable,
-    /// The client has sent something else than HTTP, which no policy gets to see.
+    /// The client sent something other than HTTP, which policies never check.
     NoRequest,
 }
 
 impl LogLine {
-    /// Reads one line, of either format. `times`: those of the lines before.
-    pub(super) fn parse(line: &[u8], times: &mut TimeCache) -> Result<Self, LineFault> {
-        let fields = match line.trim_ascii_start().first() {
-            Some(b'{') => json::read(line, times),
-            _ => combined::read(line, times),
-        };
+    /// `fields`: `None` if the line has an unknown format.
+    pub(super) fn from_fields(fields: Option<Fields>) -> Result<Self, LineFault> {
         let Fields { time, duration, client, user, request, host, headers, status, grpc_status, progress } =
             fields.ok_or(LineFault::Unreadable)?;
         let mut parts = request.and_then(LoggedRequestLine::parts).ok_or(LineFault::NoRequest)?;
         let host = host.map(|host| (HOST.as_str().to_owned(), host));
         for (name, value) in headers.into_iter().chain(host) {
-            // What can't be a field was changed by the log.
+            // Invalid fields were altered by the log.
             if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), HeaderValue::from_bytes(&value)) {
                 parts.headers.append(name, value);
             }
         }
-        let status = AnswerStatus { http: status, grpc: GrpcOutcome::Known(grpc_status) };
+        let status = ResponseStatus { http: status, grpc: GrpcOutcome::Known(grpc_status) };
         let request =
             LoggedRequest { time: time.micros, duration, client, user, request: parts, status, progress };
         Ok(Self { request, is_whole_second: time.is_whole_second })
     }
 }
 
-/// What a line has.
+/// The fields of a line.
 pub(super) struct Fields {
     pub(super) time: LogTime,
     /// In microseconds.
     pub(super) duration: Option<i64>,
     pub(super) client: IpAddr,
     pub(super) user: LoggedUser,
-    /// `None`: the client has sent something else.
+    /// `None`: the client sent something other than HTTP.
     pub(super) request: Option<LoggedRequestLine>,
     pub(super) host: Option<Vec<u8>>,
     pub(super) headers: Vec<(String, Vec<u8>)>,
@@ -68,14 +63,14 @@ pub(super) struct Fields {
     pub(super) progress: LoggedProgress,
 }
 
-/// The method, and the target as the client sent it.
+/// The method and the request target as sent by the client.
 pub(super) struct LoggedRequestLine {
     pub(super) method: Vec<u8>,
     pub(super) target: Vec<u8>,
 }
 
 impl LoggedRequestLine {
-    /// Of `GET /path HTTP/1.1`. `None`: it is something else.
+    /// Parses `GET /path HTTP/1.1`. `None`: it is not a request line.
     pub(super) fn of(line: &[u8]) -> Option<Self> {
         let method_end = line.iter().position(|&byte| byte == b' ')?;
         let (method, rest) = line.split_at(method_end);
@@ -93,22 +88,22 @@ impl LoggedRequestLine {
     }
 }
 
-/// When a request came, or was answered, as far as the log tells.
+/// The arrival or completion time of a request, as logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LogTime {
-    /// Since the Unix epoch.
+    /// Microseconds since the Unix epoch.
     pub(super) micros: i64,
     pub(super) is_whole_second: bool,
 }
 
 impl LogTime {
-    /// Of RFC 3339: `2026-07-03T12:00:01.250Z`, `2026-07-03T14:00:01+02:00`.
+    /// Parses RFC 3339: `2026-07-03T12:00:01.250Z`, `2026-07-03T14:00:01+02:00`.
     pub(super) fn rfc3339(text: &str) -> Option<Self> {
         let time: Timestamp = text.parse().ok()?;
         Some(Self { micros: time.as_microsecond(), is_whole_second: !text.contains(['.', ',']) })
     }
 
-    /// Of a number since the Unix epoch: seconds, or milliseconds where seconds would be thousands of years away.
+    /// Parses a number since the Unix epoch: seconds, or milliseconds if seconds would be thousands of years away.
     pub(super) fn number(text: &str) -> Option<Self> {
         let number: f64 = text.parse().ok()?;
         let is_millis = number.abs() >= 1e11;
@@ -118,12 +113,12 @@ impl LogTime {
     }
 }
 
-/// The time of the last line: most lines have the same, and it takes longer to read than all the rest.
+/// Caches the time of the last line: consecutive lines often have the same, and parsing it dominates the cost.
 #[derive(Debug, Default)]
 pub(super) struct TimeCache(Option<(Vec<u8>, i64)>);
 
 impl TimeCache {
-    /// Of the common log format: `03/Jul/2026:14:00:01 +0200`.
+    /// Parses a time in the common log format: `03/Jul/2026:14:00:01 +0200`.
     pub(super) fn common(&mut self, text: &[u8]) -> Option<LogTime> {
         let micros = match &self.0 {
             Some((last, micros)) if last == text => *micros,
@@ -136,14 +131,14 @@ impl TimeCache {
     }
 }
 
-/// An address as logs have it: also with a port, and of IPv6 in brackets.
+/// Parses an address as in logs: possibly with a port, and IPv6 in brackets.
 pub(super) fn address(text: &str) -> Option<IpAddr> {
     let without_port = || Some(text.parse::<std::net::SocketAddr>().ok()?.ip());
     let in_brackets = || text.strip_prefix('[')?.strip_suffix(']')?.parse().ok();
     text.parse().ok().or_else(without_port).or_else(in_brackets)
 }
 
-/// A user, unless the log has none.
+/// A user name, unless it is empty or `-`.
 pub(super) fn user(text: &str) -> LoggedUser {
     if matches!(text, "" | "-") { LoggedUser::Unknown } else { LoggedUser::Named(text.into()) }
 }

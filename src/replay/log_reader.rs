@@ -1,4 +1,4 @@
-//! The requests of several access logs, in the order in which they came.
+//! The requests of several access logs, in the order of arrival.
 
 use std::{
     collections::BTreeMap,
@@ -7,27 +7,30 @@ use std::{
 
 use flate2::read::MultiGzDecoder;
 
-use super::log_line::{LineFault, LogLine, TimeCache};
+use super::{
+    combined, json,
+    log_line::{LineFault, LogLine, TimeCache},
+};
 use crate::proxy::replay::LoggedRequest;
 
-/// How many lines are looked ahead. Logs are written as requests end, and may have the time at which they came.
+/// Number of lines read ahead: lines are written when requests end, but may contain the time of arrival.
 const LOOKAHEAD: usize = 20_000;
-/// What begins with so many lines that can't be read is no access log.
+/// A file that begins with this many unreadable lines is not an access log.
 const MOST_UNREADABLE_LINES: u64 = 1_000;
-/// Longer lines can't be read.
+/// Longer lines, in bytes, are unreadable.
 const LONGEST_LINE: u64 = 1 << 20;
-/// How many lines that can't be read are named.
+/// Maximum number of unreadable lines that are named.
 const EXAMPLES: usize = 3;
-/// As much of a file as is read at once.
+/// Bytes of a file read at a time.
 const BUFFER: usize = 1 << 20;
 const GZIP: &[u8] = &[0x1f, 0x8b];
-/// What files of other formats begin with, and what decompresses them: zstd, xz and bzip2.
+/// Magic numbers of other formats, and the programs that decompress them: zstd, xz and bzip2.
 const COMPRESSED: [(&[u8], &str); 3] =
     [(&[0x28, 0xb5, 0x2f, 0xfd], "zstdcat"), (b"\xfd7zXZ", "xzcat"), (b"BZh", "bzcat")];
 
 /// A log to read.
-pub struct Log {
-    /// As the operator names it.
+pub struct InputLog {
+    /// Its name as given by the operator.
     pub name: String,
     pub reader: Box<dyn Read>,
 }
@@ -56,30 +59,30 @@ pub struct UnreadableLines {
     pub examples: Vec<String>,
 }
 
-/// What was found in the logs beside requests.
+/// Notes about the logs, for the report.
 #[derive(Debug, Default)]
 pub(super) struct ReadingNotes {
     pub(super) unreadable: UnreadableLines,
     /// Logs without a request.
     pub(super) without_requests: Vec<String>,
-    /// Lines about something else than a request of HTTP.
+    /// Lines about something other than an HTTP request.
     pub(super) not_http: u64,
-    /// Requests that came before others that had been returned: they were further out of order than is looked ahead.
+    /// Requests that arrived before others already returned: they were further out of order than `LOOKAHEAD`.
     pub(super) late: u64,
     /// Whether requests were spread over their second.
     pub(super) is_spread: bool,
 }
 
-/// The requests of several logs, in the order in which they came.
+/// The requests of several logs, in the order of arrival.
 ///
-/// Where a log has whole seconds, the requests of a second are spread evenly over it, in the order of their lines: that they all
-/// came at once is less likely, and would have limits per second deny what they would not.
+/// If a log has whole seconds, the requests of a second are spread evenly over it, in the order of their lines: a burst
+/// at the beginning of each second is unlikely, and would make limits per second deny too many.
 pub struct LogReader {
     logs: Vec<OpenLog>,
-    /// Lines that were read ahead, by time, and then by number. Boxed: the tree moves them about.
+    /// Lines that were read ahead, by time, then by number. Boxed, because the tree moves its values.
     ahead: BTreeMap<(i64, u64), Box<LogLine>>,
     lines: u64,
-    /// When the last request came.
+    /// The time of the last request.
     last: i64,
     notes: ReadingNotes,
 }
@@ -87,7 +90,7 @@ pub struct LogReader {
 struct OpenLog {
     name: String,
     reader: Box<dyn BufRead>,
-    /// Where it has been read to. One line with a wrong time does not count: the next one has to confirm it.
+    /// The time up to which it was read. The next line has to confirm a time, so that a single wrong one has no effect.
     time: i64,
     last_time: i64,
     line: u64,
@@ -97,11 +100,11 @@ struct OpenLog {
 }
 
 impl LogReader {
-    /// Reads these logs, which may be compressed by gzip.
+    /// Reads these logs, which may be compressed with gzip.
     ///
     /// # Errors
     /// A log can't be read, or is compressed in another way.
-    pub fn new(logs: Vec<Log>) -> Result<Self, ReadError> {
+    pub fn new(logs: Vec<InputLog>) -> Result<Self, ReadError> {
         Ok(Self {
             logs: logs.into_iter().map(OpenLog::new).collect::<Result<_, _>>()?,
             ahead: BTreeMap::new(),
@@ -111,10 +114,10 @@ impl LogReader {
         })
     }
 
-    /// The next request. No request comes before the one that was returned last.
+    /// The next request. Its time is never before that of the previous one.
     ///
     /// # Errors
-    /// A log can't be read, or is no access log.
+    /// A log can't be read, or is not an access log.
     pub(super) fn next_request(&mut self) -> Result<Option<LoggedRequest>, ReadError> {
         loop {
             self.read_ahead()?;
@@ -133,12 +136,11 @@ impl LogReader {
         }
     }
 
-    /// What was found beside requests.
     pub(super) fn into_notes(self) -> ReadingNotes {
         self.notes
     }
 
-    /// Spreads all requests of the second that began at `time` over it: `first` and those that are ahead.
+    /// Spreads all requests of the second that begins at `time` over it: `first` and those read ahead.
     fn spread_second(&mut self, time: i64, first: Box<LogLine>) -> Result<(), ReadError> {
         let mut second = vec![first];
         loop {
@@ -166,7 +168,7 @@ impl LogReader {
         self.lines += 1;
     }
 
-    /// Reads from the log that has come least far, until enough lines are known or all logs have ended.
+    /// Reads from the log that is furthest behind, until enough lines are read or all logs have ended.
     fn read_ahead(&mut self) -> Result<(), ReadError> {
         while self.ahead.len() < LOOKAHEAD {
             let behind = self.logs.iter_mut().enumerate().min_by_key(|(_, log)| log.time);
@@ -201,7 +203,7 @@ impl LogReader {
         Ok(())
     }
 
-    /// That is an error where there is no other log: of several, one may just have been rotated.
+    /// An error if there is no other log; one of several may just have been rotated.
     fn end_without_requests(&mut self, log: OpenLog) -> Result<(), ReadError> {
         self.notes.without_requests.push(log.name.clone());
         if !self.logs.is_empty() || self.lines > 0 {
@@ -215,7 +217,7 @@ impl LogReader {
 }
 
 impl OpenLog {
-    fn new(Log { name, reader }: Log) -> Result<Self, ReadError> {
+    fn new(InputLog { name, reader }: InputLog) -> Result<Self, ReadError> {
         let mut reader = BufReader::with_capacity(BUFFER, reader);
         let begin = match reader.fill_buf() {
             Ok(begin) => begin,
@@ -240,14 +242,14 @@ impl OpenLog {
         })
     }
 
-    /// A line with this time was read.
+    /// Notes that a line with this time was read.
     fn come_to(&mut self, time: i64) {
         self.has_request = true;
         self.time = self.time.max(time.min(self.last_time));
         self.last_time = time;
     }
 
-    /// Reads the next line that is not empty. `None`: there is no more.
+    /// Reads the next line that is not empty. `None` at the end.
     fn next_line(&mut self) -> Result<Option<Result<LogLine, LineFault>>, ReadError> {
         loop {
             self.buffer.clear();
@@ -264,7 +266,11 @@ impl OpenLog {
             }
             let line = self.buffer.trim_ascii_end();
             if !line.is_empty() {
-                return Ok(Some(LogLine::parse(line, &mut self.times)));
+                let fields = match line.trim_ascii_start().first() {
+                    Some(b'{') => json::read(line, &mut self.times),
+                    _ => combined::read(line, &mut self.times),
+                };
+                return Ok(Some(LogLine::from_fields(fields)));
             }
         }
     }
@@ -274,8 +280,8 @@ impl OpenLog {
 mod tests {
     use super::*;
 
-    fn log(name: &str, bytes: &[u8]) -> Log {
-        Log { name: name.to_owned(), reader: Box::new(io::Cursor::new(bytes.to_vec())) }
+    fn log(name: &str, bytes: &[u8]) -> InputLog {
+        InputLog { name: name.to_owned(), reader: Box::new(io::Cursor::new(bytes.to_vec())) }
     }
 
     fn reader(logs: &[&str]) -> LogReader {
@@ -350,7 +356,7 @@ mod tests {
         let mut one: Vec<_> = lines(1).collect();
         one.insert(10, json("23:59:59.000", "/wrong"));
         let other: Vec<_> = lines(2).collect();
-        // As many lines of others as are looked ahead, so that all depends on which log is read next.
+        // More lines of another log than LOOKAHEAD, so that the result depends on which log is read next.
         let third: String = (0..2 * LOOKAHEAD).map(|_| combined("12:30:00", "/c")).collect();
         let mut reader = reader(&[&one.join("\n"), &other.join("\n"), &third]);
         let mut count = 0;
@@ -425,7 +431,7 @@ mod tests {
     fn gzip_is_read() {
         let mut zipped = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         io::Write::write_all(&mut zipped, combined("12:00:01", "/a").as_bytes()).unwrap();
-        // Two in one, as `cat` makes them.
+        // Two members in one file, as `cat` produces.
         let twice = zipped.finish().unwrap().repeat(2);
         assert_eq!(requests(LogReader::new(vec![log("a.gz", &twice)]).unwrap()).unwrap().len(), 2);
         let broken = LogReader::new(vec![log("a.gz", &twice[..20])]).unwrap();

@@ -1,7 +1,7 @@
-//! `tollgate replay`: which clients the policies would have limited, by the access logs of any proxy.
+//! `tollgate replay`: which clients the policies would have limited, according to access logs of any proxy.
 //!
-//! [`LogReader`] reads the requests of several logs in the order in which they came; `combined.rs` and `json.rs` read one
-//! line. [`replay`] has `proxy::replay` decide over each, and counts the decisions in a [`Report`].
+//! [`LogReader`] reads the requests of several logs in the order of arrival; `combined.rs` and `json.rs` read one line.
+//! [`replay`] makes `proxy::replay` decide on each request and counts the decisions in a [`Report`].
 
 mod combined;
 mod json;
@@ -11,10 +11,10 @@ mod report;
 
 use std::sync::Arc;
 
-pub use log_reader::{Log, LogReader, ReadError};
+pub use log_reader::{InputLog, LogReader, ReadError};
 pub use report::{LimitedKey, PolicyReport, Report};
 
-use report::Counts;
+use report::ReplayCounts;
 
 use crate::{
     config::model::Config,
@@ -27,7 +27,7 @@ use crate::{
     store::memory::MemoryStore,
 };
 
-/// After so many requests, limits that have expired are looked for: twice as many as there may be new ones.
+/// Number of requests after which expired limits are swept; the budget is twice the number of new ones.
 const SWEEP_EVERY: u64 = 100_000;
 const SWEEP_BUDGET: usize = 200_000;
 
@@ -44,25 +44,25 @@ pub enum ReplayError {
     Name(#[from] http::header::InvalidHeaderValue),
     #[error(transparent)]
     Store(#[from] Unavailable),
-    /// Of the process itself: it has no descriptor left, or nobody reads the report.
+    /// A local error: too many open files, or the output is closed.
     #[error(transparent)]
     Local(#[from] std::io::Error),
 }
 
-/// Decides over all requests of `logs` by the policies of `config`, with limits in memory that are empty at first.
+/// Applies the policies of `config` to all requests of `logs`, with initially empty limits in memory.
 ///
 /// # Errors
-/// A log can't be read, or no log has a request.
+/// A log can't be read, or no log contains a request.
 pub async fn replay(config: Config, mut logs: LogReader) -> Result<Report, ReplayError> {
     let policies = policies(&config);
     let access = Arc::new(AccessRules::open(&config)?);
-    // Logs have no tokens.
+    // Logs contain no tokens.
     let verifier = Arc::new(Verifier::new(&[])?);
     let rules = Rules::new(Arc::new(config), policies.into(), verifier, access)?;
     let clock = Arc::new(ManualClock::default());
     let store = MemoryStore::new(usize::MAX, Arc::clone(&clock) as _);
     let mut replay = Replay::new(&rules, &store, &clock);
-    let mut counts = Counts::new(rules.policies());
+    let mut counts = ReplayCounts::new(rules.policies());
     while let Some(request) = logs.next_request()? {
         let time = request.time;
         let verdict = replay.decide(request, |check| counts.count_check(check, time)).await?;

@@ -1,4 +1,4 @@
-//! What a replay has found.
+//! The report of a replay.
 
 use std::{cmp::Reverse, collections::HashMap};
 
@@ -12,57 +12,56 @@ use crate::{
     telemetry::time::rfc3339,
 };
 
-/// How the policies would have decided over all requests of the logs.
+/// The decisions that the policies would have made on all requests of the logs.
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub requests: u64,
-    /// When the first and the last request came (RFC 3339).
+    /// Times of the first and the last request (RFC 3339).
     pub first: String,
     pub last: String,
     /// Requests that enforced policies would have denied.
     pub denied: u64,
-    /// Requests that only policies in shadow would have denied.
+    /// Requests that only shadow policies would have denied.
     pub shadow_denied: u64,
     /// Requests that `deny` or `allow` would have refused.
     pub forbidden: u64,
-    /// Requests that no route matches, or that are malformed, and what is not HTTP.
+    /// Requests without a matching route, malformed requests, and lines that are not HTTP.
     pub refused: u64,
-    /// Requests that did not come to the policies, since the log says that Tollgate refused them before: for a ban, or for a body
-    /// that is too long.
+    /// Requests that Tollgate refused before the policies, according to the log: for a ban, or because of a too long
+    /// body.
     pub unchecked: u64,
     /// Lines that can't be read.
     pub unreadable: UnreadableLines,
     /// Logs without a request.
     pub without_requests: Vec<String>,
-    /// Requests that were taken to have come later than they did, since their lines were too far out of order.
+    /// Requests replayed at a later time than logged, because their lines were too far out of order.
     pub late: u64,
-    /// Requests that were taken to be for the host of the first route that matches, since the log does not have theirs. 0 if no
-    /// route has `hosts`.
+    /// Requests without a host in the log: the host of the first matching route was assumed. 0 if no route has `hosts`.
     pub without_host: u64,
-    /// Whether times of whole seconds were spread over their second.
+    /// Whether requests with whole seconds were spread over their second.
     pub spread: bool,
     /// In the configuration's order.
     pub policies: Vec<PolicyReport>,
-    /// Those that would have been denied most often first.
+    /// The most often denied first.
     pub keys: Vec<LimitedKey>,
 }
 
-/// What one policy would have decided.
+/// The decisions of one policy.
 #[derive(Debug, Serialize)]
 pub struct PolicyReport {
     pub policy: String,
-    /// `enforce` or `shadow`. A shadow policy is replayed as one: what it denies is admitted.
+    /// `enforce` or `shadow`. A shadow policy is replayed as one: requests that it denies are admitted.
     pub mode: &'static str,
-    /// Checks: a request has one for each key of the policy.
+    /// Checks; one for each request and key of the policy.
     pub checked: u64,
     pub denied: u64,
-    /// Those that would have waited for their slot (`delay`).
+    /// Checks that would have waited for their slot (`delay`).
     pub delayed: u64,
-    /// Different keys that were denied.
+    /// Number of distinct denied keys.
     pub denied_keys: u64,
-    /// Requests that were not checked by all keys, since the log does not have what they are made of.
+    /// Requests that were not checked by all keys, because the log lacks parts of them.
     pub not_in_log: u64,
-    /// Conditions of its `exempt` and `overrides` that were taken not to hold, since the log does not tell.
+    /// Conditions of its `exempt` and `overrides` that were taken as false, because the log lacks the information.
     pub unknown_conditions: Vec<String>,
 }
 
@@ -75,14 +74,14 @@ pub struct LimitedKey {
     pub mode: &'static str,
     pub requests: u64,
     pub denied: u64,
-    /// When it was denied first and last (RFC 3339).
+    /// Times of the first and the last denial (RFC 3339).
     pub first: String,
     pub last: String,
 }
 
-/// Counts while requests are replayed.
+/// The counts of a replay in progress.
 #[derive(Debug)]
-pub(super) struct Counts {
+pub(super) struct ReplayCounts {
     first: Option<i64>,
     last: i64,
     requests: u64,
@@ -91,9 +90,9 @@ pub(super) struct Counts {
     forbidden: u64,
     refused: u64,
     unchecked: u64,
-    /// Each with the keys that it denied.
+    /// Each with the denied keys.
     policies: Vec<(PolicyReport, HashMap<String, DeniedKey>)>,
-    /// The requests of each key, by the hash of the key and its policy: there may be many millions, of which few are denied.
+    /// Requests by the hash of key and policy, since there may be many millions of keys, of which few are denied.
     requests_of: HashMap<u64, u32>,
 }
 
@@ -104,7 +103,7 @@ struct DeniedKey {
     last: i64,
 }
 
-impl Counts {
+impl ReplayCounts {
     pub(super) fn new(policies: &[Policy]) -> Self {
         let report = |policy: &Policy| PolicyReport {
             policy: policy.name.clone(),
@@ -130,7 +129,7 @@ impl Counts {
         }
     }
 
-    /// What one policy says to a request that came at `time`.
+    /// Counts the decision of one policy on a request at `time`.
     pub(super) fn count_check(&mut self, ReplayedCheck { policy, decided }: ReplayedCheck<'_>, time: i64) {
         let Some((counts, denied_keys)) = self.policies.get_mut(policy) else { return };
         let Some(decided) = decided else {
@@ -154,7 +153,7 @@ impl Counts {
         }
     }
 
-    /// What became of a request that came at `time`. Returns how many there were.
+    /// Counts the verdict on a request at `time`. Returns the number of requests so far.
     pub(super) fn count_request(&mut self, time: i64, verdict: ReplayedVerdict) -> u64 {
         self.first.get_or_insert(time);
         self.last = time;
@@ -170,7 +169,7 @@ impl Counts {
         self.requests
     }
 
-    /// The report. `unknown_conditions`: of a policy, by its index.
+    /// The report. `unknown_conditions`: those of a policy, by its index.
     pub(super) fn report(
         self,
         notes: ReadingNotes,

@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
+use percent_encoding::percent_encode_byte;
+
 use super::{
     Rejection,
-    normalization::{
-        DotSegmentSpelling, has_dot_segment, percent_decode, push_percent_encoded, remove_dot_segments,
-    },
+    normalization::{DotSegmentSpelling, has_dot_segment, percent_decode, remove_dot_segments},
 };
 
 /// A set of liberties that an origin may take with a path. Without any, the path is literal: only `/` separates
@@ -87,7 +87,7 @@ impl PathInterpretation {
             } else if !is_encoded || needs_no_encoding(byte) {
                 out.push(char::from(byte));
             } else {
-                push_percent_encoded(&mut out, byte);
+                out.push_str(percent_encode_byte(byte));
             }
         }
         if !in_parameters {

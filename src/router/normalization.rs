@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use percent_encoding::{AsciiSet, utf8_percent_encode};
+
 use super::Rejection;
 
 const MALFORMED: Rejection = Rejection::bad_request("The path has a malformed percent-encoding.");
@@ -19,20 +21,10 @@ pub(super) fn well_formed(path: &str) -> Result<Cow<'_, str>, Rejection> {
         }
         rest = &rest[at + 3..];
     }
-    if path.is_ascii() {
-        return Ok(Cow::Borrowed(path));
+    match path.is_ascii() {
+        true => Ok(Cow::Borrowed(path)),
+        false => Ok(utf8_percent_encode(path, &AsciiSet::EMPTY).into()),
     }
-    let mut out = String::with_capacity(path.len() * 2);
-    for character in path.chars() {
-        match character.is_ascii() {
-            true => out.push(character),
-            false => character
-                .encode_utf8(&mut [0; 4])
-                .bytes()
-                .for_each(|byte| push_percent_encoded(&mut out, byte)),
-        }
-    }
-    Ok(Cow::Owned(out))
 }
 
 /// The byte encoded by the three bytes `%XX` at the start of `text`.
@@ -40,11 +32,6 @@ pub(super) fn percent_decode(text: &[u8]) -> Option<u8> {
     let &[b'%', high, low, ..] = text else { return None };
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     Some(digit(high)? << 4 | digit(low)?)
-}
-
-/// Appends `byte` as `%XX`.
-pub(super) fn push_percent_encoded(out: &mut String, byte: u8) {
-    out.push_str(percent_encoding::percent_encode_byte(byte));
 }
 
 /// Which dot segments are resolved.

@@ -1,16 +1,16 @@
-//! Events for operators who are watching.
+//! Events for operators.
 //!
-//! Publishers never wait. A subscriber that is too slow misses events, and learns how many.
+//! Publishers never wait. A subscriber that is too slow misses events and gets their number.
 
 use std::sync::Arc;
 
 use tokio::sync::broadcast;
 
-/// Events that a slow subscriber may be behind.
+/// Maximum number of events that a slow subscriber may lag behind.
 const CAPACITY: usize = 1_024;
 
-/// Something that an operator may want to see at once. Times are microseconds since the Unix epoch; addresses and keys
-/// as they are shown.
+/// Something that operators may want to see immediately. Times are microseconds since the Unix epoch; addresses and
+/// keys are in the form that is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A client was limited: the first time, or again after a while.
@@ -25,30 +25,30 @@ pub enum Event {
     Drained { upstream: String, endpoint: String, reason: String, by: String },
     /// An operator undrained an endpoint.
     Undrained { upstream: String, endpoint: String },
-    /// The configuration was reloaded: what has changed.
+    /// The configuration was reloaded.
     Reloaded { configuration_hash: String, changed: Vec<String> },
-    /// A reload failed: the configuration in force stays.
+    /// A reload failed: the configuration in force is kept.
     NotReloaded { errors: Vec<String> },
     /// The health of something changed: `store`, `upstream api http://127.0.0.1:3000`.
     Health { what: String, is_healthy: bool, why: String },
-    /// A name has other addresses, or a file lists other endpoints.
+    /// The addresses of a name or the endpoints in a file changed.
     Endpoints(EndpointsChange),
     /// A warning was raised or cleared.
     Warning { text: String, is_raised: bool },
 }
 
-/// What has changed since the last event about the same name or file, however many steps it took.
+/// The changes since the last event about the same name or file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndpointsChange {
     pub upstream: String,
-    /// The URL of the endpoint with the name, or the path of the file.
+    /// The URL of the endpoint, or the path of the file.
     pub source: String,
     pub is_file: bool,
-    /// How many addresses or endpoints there are now, and how many have come and gone.
+    /// Current number of addresses or endpoints.
     pub count: usize,
     pub added: usize,
     pub removed: usize,
-    /// The first of those that have come.
+    /// The first few of the added ones.
     pub first_added: Vec<String>,
 }
 
@@ -71,26 +71,25 @@ impl Event {
     }
 }
 
-/// Where events are published. Clones share one channel.
+/// Publishes events. Clones share one channel.
 #[derive(Debug, Clone)]
 pub struct Events(broadcast::Sender<Arc<Event>>);
 
-/// Receives the events that are published after it was made.
+/// Receives events published after its creation.
 #[derive(Debug)]
 pub struct Subscription(broadcast::Receiver<Arc<Event>>);
 
-/// What a subscription delivers.
+/// An item of a subscription.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Delivery {
+pub enum EventDelivery {
     Event(Arc<Event>),
-    /// The subscriber was too slow, and missed so many events.
+    /// The subscriber was too slow and missed this many events.
     Missed(u64),
     /// No more events will be published.
     Closed,
 }
 
 impl Events {
-    /// Without subscribers yet.
     pub fn new() -> Self {
         Self(broadcast::Sender::new(CAPACITY))
     }
@@ -98,7 +97,7 @@ impl Events {
     /// Publishes an event. `event` is called only if there is a subscriber.
     pub fn publish(&self, event: impl FnOnce() -> Event) {
         if self.has_subscribers() {
-            // The last subscriber may have gone in between.
+            // The last subscriber may have been dropped in between.
             let _no_subscriber = self.0.send(Arc::new(event()));
         }
     }
@@ -122,11 +121,11 @@ impl Default for Events {
 
 impl Subscription {
     /// The next delivery. Cancel-safe.
-    pub async fn next(&mut self) -> Delivery {
+    pub async fn next(&mut self) -> EventDelivery {
         match self.0.recv().await {
-            Ok(event) => Delivery::Event(event),
-            Err(broadcast::error::RecvError::Lagged(missed)) => Delivery::Missed(missed),
-            Err(broadcast::error::RecvError::Closed) => Delivery::Closed,
+            Ok(event) => EventDelivery::Event(event),
+            Err(broadcast::error::RecvError::Lagged(missed)) => EventDelivery::Missed(missed),
+            Err(broadcast::error::RecvError::Closed) => EventDelivery::Closed,
         }
     }
 }
@@ -140,7 +139,7 @@ mod tests {
 
     use super::*;
 
-    fn poll(subscription: &mut Subscription) -> Option<Delivery> {
+    fn poll(subscription: &mut Subscription) -> Option<EventDelivery> {
         match pin!(subscription.next()).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(delivery) => Some(delivery),
             Poll::Pending => None,
@@ -158,9 +157,9 @@ mod tests {
         let mut subscription = events.subscribe();
         assert_eq!(poll(&mut subscription), None);
         events.publish(|| event(1));
-        assert_eq!(poll(&mut subscription), Some(Delivery::Event(Arc::new(event(1)))));
+        assert_eq!(poll(&mut subscription), Some(EventDelivery::Event(Arc::new(event(1)))));
         drop(events);
-        assert_eq!(poll(&mut subscription), Some(Delivery::Closed));
+        assert_eq!(poll(&mut subscription), Some(EventDelivery::Closed));
     }
 
     #[test]
@@ -168,7 +167,7 @@ mod tests {
         let events = Events::new();
         let mut subscription = events.subscribe();
         (0..CAPACITY + 3).for_each(|n| events.publish(|| event(n)));
-        assert_eq!(poll(&mut subscription), Some(Delivery::Missed(3)));
-        assert_eq!(poll(&mut subscription), Some(Delivery::Event(Arc::new(event(3)))));
+        assert_eq!(poll(&mut subscription), Some(EventDelivery::Missed(3)));
+        assert_eq!(poll(&mut subscription), Some(EventDelivery::Event(Arc::new(event(3)))));
     }
 }

@@ -17,34 +17,34 @@ use crate::{
     text::{is_invisible, json_escape},
 };
 
-/// Messages that may wait to be written; their places are kept in memory all the time.
+/// Maximum number of messages waiting to be written; the queue is allocated at the start.
 const QUEUE: usize = 1024;
 
-/// Writes the queued messages when it is dropped.
-#[must_use = "messages end with it"]
-pub struct LogGuard(#[expect(dead_code, reason = "it is there to be dropped")] WorkerGuard);
+/// Writes the queued messages when dropped.
+#[must_use = "dropping it ends logging"]
+pub struct LogGuard(#[expect(dead_code, reason = "kept for its Drop")] WorkerGuard);
 
-/// Sends what `tracing` reports to stderr, from `log.level` up, as long as what it returns is kept. The
-/// first call of a process holds; later ones change nothing, so that tests may call it freely.
+/// Sends messages of `tracing` from `log.level` up to stderr, until the guard is dropped. Only the first call of a
+/// process has an effect, so tests may call it freely.
 ///
-/// A thread of its own writes, so that no worker waits for a reader of stderr that has stopped. Messages
-/// that find the queue full are lost.
+/// A separate thread writes, so that no worker waits for a stalled reader of stderr. Messages are lost when the queue
+/// is full.
 pub fn init(log: Log) -> LogGuard {
     let (writer, guard) =
         NonBlockingBuilder::default().buffered_lines_limit(QUEUE).thread_name("log").finish(stderr());
     let level = filter(log.level);
-    // It describes each frame of HTTP/2, of which a client can send millions.
+    // h2 logs each frame of HTTP/2, of which a client can send millions.
     let filter = Targets::new().with_default(level).with_target("h2", level.min(LevelFilter::ERROR));
-    // It writes out each message of DNS. What matters of them is said where names are resolved.
+    // hickory logs each DNS message; the resolver logs the important ones itself.
     let dns = ["hickory_net", "hickory_proto", "hickory_resolver"];
     let filter = filter.with_targets(dns.map(|target| (target, level.min(LevelFilter::ERROR))));
     let layer = fmt::layer()
         .with_writer(EscapingWriter { writer, format: log.format })
         .with_target(false)
-        // Where stderr is closed, telling so on stderr would panic: the proxy serves on without a word.
+        // If stderr is closed, reporting that on stderr would panic; the proxy keeps serving without logging.
         .log_internal_errors(false);
     let result = match log.format {
-        // Colours are for terminals alone.
+        // Colours only for terminals.
         LogFormat::Text => registry().with(filter).with(layer.with_ansi(stderr().is_terminal())).try_init(),
         LogFormat::Json => registry().with(filter).with(layer.json().flatten_event(true)).try_init(),
     };
@@ -54,8 +54,8 @@ pub fn init(log: Log) -> LogGuard {
     LogGuard(guard)
 }
 
-/// Escapes what would deceive who reads a message: names of users and the like come from clients. Control characters in
-/// them are escaped by `tracing_subscriber`; those of ASCII that are left are its own colours and ends of lines.
+/// Escapes invisible characters, which could deceive a reader: messages contain text from clients. `tracing_subscriber`
+/// escapes ASCII control characters in it; the remaining ones are its own colours and line ends.
 #[derive(Clone)]
 struct EscapingWriter {
     writer: NonBlocking,

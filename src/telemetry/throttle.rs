@@ -1,18 +1,18 @@
-//! Limits log messages that clients or upstreams could cause thousands of times a second.
+//! Limits log messages that clients or upstreams could cause thousands of times per second.
 
 use std::{
     cell::Cell,
     time::{Duration, Instant},
 };
 
-/// Between two messages of one kind.
+/// Time between two messages of one kind.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Lets one message a second through, or some, and counts the others: writing each down would cost more than
-/// what it is about. Belongs to one thread.
+/// Passes one or some messages per second and counts the others, because logging each would cost more than handling the
+/// event. Used by one thread.
 #[derive(Debug, Default)]
 pub struct Throttle {
-    /// Besides the first of each second.
+    /// Messages besides the first of each second.
     more: u32,
     until: Cell<Option<Instant>>,
     passed: Cell<u32>,
@@ -20,12 +20,12 @@ pub struct Throttle {
 }
 
 impl Throttle {
-    /// One that lets so many messages through in a second, and one at least.
+    /// Passes this many messages per second, at least one.
     pub fn of(messages: u32) -> Self {
         Self { more: messages.saturating_sub(1), ..Self::default() }
     }
 
-    /// Whether to write a message now, and if so, how many were held back since the last one.
+    /// The number of messages suppressed since the last one; `None` if this one is to be suppressed, too.
     pub fn pass(&self, now: Instant) -> Option<u64> {
         if self.until.get().is_none_or(|until| now >= until) {
             self.until.set(Some(now + PAUSE));

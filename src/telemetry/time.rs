@@ -4,8 +4,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
 
-/// `2026-07-03T12:00:01.250Z` for microseconds since the Unix epoch, cut to milliseconds. Times out
-/// of the calendar's range become the epoch.
+/// Formats microseconds since the Unix epoch as `2026-07-03T12:00:01.250Z`, truncated to milliseconds. Times outside
+/// the calendar's range become the epoch.
 pub fn rfc3339(micros: i64) -> String {
     let time = Timestamp::from_microsecond(micros).unwrap_or_default();
     format!("{time:.3}")
@@ -17,8 +17,8 @@ pub fn unix_micros(time: SystemTime) -> i64 {
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Microseconds as proxy.yaml writes durations, in the largest unit that is exact: `250ms`, `41s`,
-/// `90m`. Rounded up to milliseconds, so that no client that waits so long retries too early.
+/// Formats microseconds as a duration in proxy.yaml, in the largest unit that is exact: `250ms`, `41s`, `90m`. Rounds
+/// up to milliseconds, so that a client that waits this long does not retry too early.
 pub fn format_duration(micros: i64) -> String {
     const UNITS: [(i64, &str); 4] = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s")];
     let micros = micros.max(0);
@@ -31,7 +31,7 @@ pub fn format_duration(micros: i64) -> String {
     }
 }
 
-/// Parses a duration as [`format_duration`] and proxy.yaml write it, a whole number and a unit, into microseconds.
+/// Parses a duration in the format of proxy.yaml, an integer and a unit, into microseconds.
 pub fn parse_duration(text: &str) -> Option<i64> {
     const UNITS: [(&str, i64); 5] =
         [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];

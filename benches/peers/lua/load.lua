@@ -1,5 +1,6 @@
--- wrk: GETs, by `wrk … -s load.lua -- KIND` each the same ("same"), on new connections ("close"), or with one of 10,000 API keys
--- ("keys"). Counts 429 as denied and every other status but 200 as an error, and prints one line that begins with RESULT.
+-- wrk: GETs, by `wrk … -s load.lua -- KIND` each the same ("same"), on new connections ("close"), or with one of 10,000
+-- API keys ("keys"). Counts 429 as denied and every other status but 200 as an error, and prints one line that begins
+-- with RESULT.
 local threads, requests, nth = {}, {}, 0
 denied, errors = 0, 0
 

@@ -1,11 +1,11 @@
-//! How a ban is made known: events for those who listen, entries of the audit log, metrics.
+//! Announces bans: by events, entries of the audit log, and metrics.
 
 use std::sync::{
     Arc,
     atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-use super::{Ban, Key, MANUAL, MAX_BANS};
+use super::{Ban, BannedKey, MANUAL, MAX_BANS};
 use crate::{
     abuse::AuditLog,
     telemetry::{Event, Events, metrics::Metrics, time::format_duration},
@@ -15,7 +15,7 @@ pub(super) struct Announcements {
     events: Events,
     pub(super) audit: Arc<AuditLog>,
     metrics: Arc<Metrics>,
-    /// Whether the log says already that there are too many bans.
+    /// Whether the log has already reported that there are too many bans.
     was_full: AtomicBool,
 }
 
@@ -37,20 +37,20 @@ impl Announcements {
     }
 
     /// Publishes that the bans of a key are lifted.
-    pub(super) fn publish_lifted(&self, key: &Key) {
+    pub(super) fn publish_lifted(&self, key: &BannedKey) {
         self.events.publish(|| Event::Lifted { key: self.audit.mask_key(&key.to_string()) });
     }
 
-    /// Counts a ban by hand. The admin API writes it into the audit log.
+    /// Counts a ban by an operator. The admin API writes it to the audit log.
     pub(super) fn record_manual(&self) {
         self.metrics.ban_issued(MANUAL);
     }
 
-    /// Counts a ban by a rule, and writes it into the audit log.
+    /// Counts a ban by a rule, and writes it to the audit log.
     pub(super) fn record_issued(&self, ban: &Ban) {
         self.metrics.ban_issued(ban.name());
         let duration = ban.until.saturating_sub(ban.since);
-        // To the second: people read it.
+        // To the second, for readability.
         let duration = format_duration(duration.saturating_add(500_000) / 1_000_000 * 1_000_000);
         let mode = if ban.is_shadow { ", shadow" } else { "" };
         let detail = format!("for {duration}, {} in a row{mode}: {}", ban.level, ban.reason);

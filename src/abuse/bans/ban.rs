@@ -1,33 +1,33 @@
-//! A ban, by hand or by a rule.
+//! A ban by an operator or by a rule.
 
-use super::Key;
+use super::BannedKey;
 
-/// The name of bans by hand, where others have the name of their rule.
+/// The name of bans by operators, in place of a rule's name.
 pub const MANUAL: &str = "ban";
 
-/// Times that are no further apart may be the same, read by another clock: in microseconds.
+/// Microseconds by which one time may differ when it is read via another clock.
 const SAME_TIME: u64 = 1_000_000;
 
 /// A ban. Times are microseconds since the Unix epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ban {
-    pub key: Key,
+    pub key: BannedKey,
     pub since: i64,
     pub until: i64,
     pub reason: String,
     /// `operator at 127.0.0.1`, or the rule: `bans.hammering`.
     pub by: String,
-    /// How often in a row the rule has banned this key, this time included; 0 for a ban by hand.
+    /// How often in a row the rule has banned this key, including this ban; 0 for a ban by an operator.
     pub level: u32,
-    /// Recorded and counted; no request is denied.
+    /// Recorded and counted only: no request is denied.
     pub is_shadow: bool,
 }
 
-/// Bans that have a bound of their own: no number of bans pushes out one of another class. Any client can make up users,
-/// and have them banned.
+/// Bans with a limit of their own: no number of bans pushes out one of another class. Any client can make up users,
+/// and get them banned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BanClass {
-    /// By hand.
+    /// By operators.
     Manual,
     /// Of addresses, by rules.
     Address,
@@ -36,17 +36,17 @@ pub enum BanClass {
 }
 
 impl BanClass {
-    /// Each of them.
+    /// All classes.
     pub const ALL: [Self; 3] = [Self::Manual, Self::Address, Self::User];
 }
 
 impl Ban {
-    /// What it shares its bound with.
+    /// The class, which determines its limit.
     pub fn class(&self) -> BanClass {
         match self.key {
             _ if self.is_manual() => BanClass::Manual,
-            Key::Address(_) => BanClass::Address,
-            Key::User(_) => BanClass::User,
+            BannedKey::Address(_) => BanClass::Address,
+            BannedKey::User(_) => BanClass::User,
         }
     }
 
@@ -55,8 +55,8 @@ impl Ban {
         self.level == 0
     }
 
-    /// Whether it stays where both of one key are known. Of two by hand that is the later word of an operator, else the one
-    /// that ends last.
+    /// Whether it wins over another ban of the same key. Of two bans by operators the later one wins, otherwise the
+    /// one that ends last.
     pub(super) fn outdoes(&self, other: &Self) -> bool {
         match (self.is_manual(), other.is_manual()) {
             (true, true) => self.since > other.since && self.until.abs_diff(other.until) > SAME_TIME,
@@ -64,7 +64,7 @@ impl Ban {
         }
     }
 
-    /// The name that its denials are listed under: the rule, or [`MANUAL`].
+    /// The name under which its denials are listed: the rule, or [`MANUAL`].
     pub fn name(&self) -> &str {
         if self.is_manual() { MANUAL } else { &self.by }
     }

@@ -2,25 +2,27 @@
 
 use std::sync::Arc;
 
-use super::{Ban, Key};
+use super::{Ban, BannedKey};
 
-/// What happened at this instance and is sent to the others.
+/// An update by this instance for the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BanUpdate {
-    /// A ban by hand: it replaces the ban of its key.
+    /// A ban by an operator, which replaces the ban of its key.
     Replace(Arc<Ban>),
-    /// A ban that this instance issued by itself, or still knows when the others have lost theirs: a ban of the key that
-    /// ends later stays.
+    /// A ban that this instance issued itself, or still has when the others have lost theirs. A ban of the key that
+    /// ends later is kept.
     Merge(Arc<Ban>),
-    /// The bans of this key that began before are lifted, and its ladders forgotten. `at`: microseconds since the Unix epoch.
-    Lift { key: Key, at: i64 },
-    /// The bans of this key go, as its ladders do: they stand under another one, and this one must not be written down.
-    Forget(Key),
+    /// Lifts the bans of this key that began before, and removes its ladders. `at`: microseconds since the Unix
+    /// epoch.
+    Lift { key: BannedKey, at: i64 },
+    /// Removes the bans of this key, and its ladders: they have moved to another key, because this one must not be
+    /// stored.
+    Forget(BannedKey),
 }
 
 impl BanUpdate {
     /// The key whose bans change.
-    pub fn key(&self) -> &Key {
+    pub fn key(&self) -> &BannedKey {
         match self {
             Self::Replace(ban) | Self::Merge(ban) => &ban.key,
             Self::Lift { key, .. } | Self::Forget(key) => key,
@@ -28,13 +30,13 @@ impl BanUpdate {
     }
 }
 
-/// What has changed for all instances.
+/// A change for all instances.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BanChange {
     /// A ban that replaces the one of its key and mode.
     Banned(Ban),
     /// The bans of this key are lifted.
-    Lifted(Key),
-    /// This ban had to make room for others.
-    Dropped { key: Key, is_shadow: bool },
+    Lifted(BannedKey),
+    /// This ban was removed to make room for others.
+    Dropped { key: BannedKey, is_shadow: bool },
 }

@@ -9,26 +9,26 @@ use std::{
 
 use ipnet::IpNet;
 
-use super::{Ban, BanClass, Key, prefix_lengths::PrefixLengths};
+use super::{Ban, BanClass, BannedKey, prefix_lengths::PrefixLengths};
 
-/// The position of a ban among all, in ascending order: its end, its key, and whether it is a shadow ban, since a key may
-/// have one of each mode.
-pub type BanPosition = (i64, Key, bool);
+/// The position of a ban among all, in ascending order: its end, its key, and whether it is a shadow ban, because a
+/// key may have one ban of each mode.
+pub type BanPosition = (i64, BannedKey, bool);
 
-/// A key has one ban of each mode at most.
+/// Bans by key and by end. A key has at most one ban of each mode.
 #[derive(Debug, Default)]
 pub(super) struct BanIndex {
-    by_key: HashMap<Key, [Option<Arc<Ban>>; 2]>,
-    /// Of each class.
+    by_key: HashMap<BannedKey, [Option<Arc<Ban>>; 2]>,
+    /// By class.
     by_end: [BTreeSet<BanPosition>; BanClass::ALL.len()],
     v4: PrefixLengths,
     v6: PrefixLengths,
     users: usize,
     /// Bans of each mode.
     modes: [u64; 2],
-    /// How many enforced bans of addresses were ever inserted.
+    /// Number of enforced bans of addresses ever inserted.
     pub(super) addresses_banned: u64,
-    /// How many enforced bans there have been.
+    /// Number of enforced bans ever inserted.
     pub(super) enforced: u64,
 }
 
@@ -37,12 +37,12 @@ impl BanIndex {
         self.by_end.iter().map(BTreeSet::len).sum()
     }
 
-    /// How many there are of this class.
+    /// The number of bans of this class.
     pub(super) fn len_of(&self, class: BanClass) -> usize {
         self.by_end[class as usize].len()
     }
 
-    /// How many are in force: first the enforced, then the shadow bans. Looks only at bans that have ended.
+    /// The number of bans in force: enforced ones, then shadow bans. Examines only bans that have ended.
     pub(super) fn totals(&self, now: i64) -> [u64; 2] {
         let mut totals = self.modes;
         for by_end in &self.by_end {
@@ -59,21 +59,21 @@ impl BanIndex {
         self.by_end[ban.class() as usize].insert(position(&ban));
         let modes = self.by_key.entry(ban.key.clone()).or_insert_with(|| {
             match &ban.key {
-                Key::Address(IpNet::V4(net)) => self.v4.add(net.prefix_len()),
-                Key::Address(IpNet::V6(net)) => self.v6.add(net.prefix_len()),
-                Key::User(_) => self.users += 1,
+                BannedKey::Address(IpNet::V4(net)) => self.v4.add(net.prefix_len()),
+                BannedKey::Address(IpNet::V6(net)) => self.v6.add(net.prefix_len()),
+                BannedKey::User(_) => self.users += 1,
             }
             [None, None]
         });
         let mode = usize::from(ban.is_shadow);
         self.enforced += u64::from(!ban.is_shadow);
-        self.addresses_banned += u64::from(!ban.is_shadow && matches!(ban.key, Key::Address(_)));
+        self.addresses_banned += u64::from(!ban.is_shadow && matches!(ban.key, BannedKey::Address(_)));
         modes[mode] = Some(ban);
         self.modes[mode] += 1;
         replaced
     }
 
-    pub(super) fn remove(&mut self, key: &Key, is_shadow: bool) -> Option<Arc<Ban>> {
+    pub(super) fn remove(&mut self, key: &BannedKey, is_shadow: bool) -> Option<Arc<Ban>> {
         let modes = self.by_key.get_mut(key)?;
         let ban = modes[usize::from(is_shadow)].take()?;
         self.by_end[ban.class() as usize].remove(&position(&ban));
@@ -81,16 +81,16 @@ impl BanIndex {
         if modes.iter().all(Option::is_none) {
             self.by_key.remove(key);
             match key {
-                Key::Address(IpNet::V4(net)) => self.v4.remove(net.prefix_len()),
-                Key::Address(IpNet::V6(net)) => self.v6.remove(net.prefix_len()),
-                Key::User(_) => self.users -= 1,
+                BannedKey::Address(IpNet::V4(net)) => self.v4.remove(net.prefix_len()),
+                BannedKey::Address(IpNet::V6(net)) => self.v6.remove(net.prefix_len()),
+                BannedKey::User(_) => self.users -= 1,
             }
         }
         Some(ban)
     }
 
     /// Removes the bans of a key in either mode, and returns how many there were.
-    pub(super) fn remove_all(&mut self, key: &Key) -> u64 {
+    pub(super) fn remove_all(&mut self, key: &BannedKey) -> u64 {
         [false, true].into_iter().filter_map(|is_shadow| self.remove(key, is_shadow)).count() as u64
     }
 
@@ -106,7 +106,7 @@ impl BanIndex {
         true
     }
 
-    pub(super) fn get(&self, key: &Key, is_shadow: bool) -> Option<&Arc<Ban>> {
+    pub(super) fn get(&self, key: &BannedKey, is_shadow: bool) -> Option<&Arc<Ban>> {
         self.by_key.get(key)?[usize::from(is_shadow)].as_ref()
     }
 
@@ -116,22 +116,22 @@ impl BanIndex {
         self.get(key, *is_shadow)
     }
 
-    /// Calls `found` for each ban of this address or user, the longest prefix first. `user` is called only where users are
-    /// banned.
+    /// Calls `found` for each ban of this address or user, the longest prefix first. `user` is called only if any
+    /// user is banned.
     pub(super) fn for_each_match(
         &self,
         address: IpAddr,
-        user: impl FnOnce() -> Option<Key>,
+        user: impl FnOnce() -> Option<BannedKey>,
         mut found: impl FnMut(&Arc<Ban>),
     ) {
-        let mut visit = |key: &Key| {
+        let mut visit = |key: &BannedKey| {
             self.by_key.get(key).into_iter().flatten().flatten().for_each(&mut found);
         };
         let address = address.to_canonical();
         let lengths = if address.is_ipv4() { &self.v4 } else { &self.v6 };
         for length in lengths.iter() {
             if let Ok(net) = IpNet::new(address, length) {
-                visit(&Key::Address(net.trunc()));
+                visit(&BannedKey::Address(net.trunc()));
             }
         }
         if self.users > 0
@@ -144,7 +144,7 @@ impl BanIndex {
     /// The bans whose prefix contains all of `client`.
     pub(super) fn covering(&self, client: IpNet) -> Vec<Arc<Ban>> {
         let mut found = Vec::new();
-        let contains = |ban: &Arc<Ban>| matches!(&ban.key, Key::Address(net) if net.contains(&client));
+        let contains = |ban: &Arc<Ban>| matches!(&ban.key, BannedKey::Address(net) if net.contains(&client));
         self.for_each_match(
             client.addr(),
             || None,
@@ -153,7 +153,7 @@ impl BanIndex {
         found
     }
 
-    /// All bans from the one that ends last, or from the next behind `after`.
+    /// All bans from the one that ends last, or from the one after `after`.
     pub(super) fn latest_first(&self, after: Option<BanPosition>) -> impl Iterator<Item = &Arc<Ban>> {
         let end = after.map_or(Bound::Unbounded, Bound::Excluded);
         let range = (Bound::Unbounded, end);
@@ -176,7 +176,7 @@ mod tests {
 
     fn ban(key: &str, until: i64, is_shadow: bool) -> Arc<Ban> {
         Arc::new(Ban {
-            key: Key::from_canonical(key).unwrap(),
+            key: BannedKey::from_canonical(key).unwrap(),
             since: 0,
             until,
             reason: String::new(),
@@ -188,7 +188,7 @@ mod tests {
 
     fn found(index: &BanIndex, address: &str, user: &str) -> Vec<String> {
         let mut found = Vec::new();
-        let user = || Some(Key::User(user.into()));
+        let user = || Some(BannedKey::User(user.into()));
         index.for_each_match(address.parse().unwrap(), user, |ban| found.push(ban.key.to_string()));
         found
     }
@@ -210,7 +210,7 @@ mod tests {
             [2, 1, 2]
         );
         for key in ["ip:203.0.113.7", "user:acme"] {
-            assert_eq!(index.remove_all(&Key::from_canonical(key).unwrap()), 1);
+            assert_eq!(index.remove_all(&BannedKey::from_canonical(key).unwrap()), 1);
         }
         assert_eq!(found(&index, "203.0.113.7", "acme"), ["ip:203.0.0.0/16"]);
     }
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(keys(None), ["ip:10.0.0.0/8", "user:c", "user:b", "ip:203.0.113.7", "user:a"]);
         let third = index.latest_first(None).nth(2).map(|ban| position(ban));
         assert_eq!(keys(third), ["ip:203.0.113.7", "user:a"]);
-        // By hand in the place of one by a rule: the class changes.
+        // A ban by an operator replaces one by a rule: the class changes.
         index.insert(Arc::new(Ban { level: 0, ..(*ban("user:a", 9, false)).clone() }));
         assert_eq!(BanClass::ALL.map(|class| index.len_of(class)), [2, 2, 1]);
     }

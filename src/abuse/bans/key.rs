@@ -1,4 +1,4 @@
-//! What a ban names: the address of a client, a prefix, a user.
+//! The key of a ban: the address of a client, a prefix, or a user.
 
 use std::{fmt, net::IpAddr};
 
@@ -15,8 +15,8 @@ const MAX_USER_BYTES: usize = 1_024;
 
 /// Written `ip:203.0.113.7`, `ip:10.0.0.0/8`, `user:acme`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Key {
-    /// Without bits behind the prefix, and never the prefix of all addresses.
+pub enum BannedKey {
+    /// Without bits after the prefix, and never the prefix of all addresses.
     Address(IpNet),
     /// Encoded as in identifiers of limits.
     User(CompactString),
@@ -33,12 +33,12 @@ pub enum UnusableKey {
     AllAddresses(String),
 }
 
-impl Key {
-    /// Reads what an operator writes; `ip:` may be left out. An address stands for the client that it belongs to:
-    /// an IPv6 address for its first `ipv6_prefix` bits. A user is named as `names` name users in keys.
+impl BannedKey {
+    /// Parses an operator's input; `ip:` may be left out. An address means the client that it belongs to: an IPv6
+    /// address its first `ipv6_prefix` bits. `names`: the form of users in keys.
     ///
     /// # Errors
-    /// It is no key, or one that would ban every client.
+    /// The key is invalid, or would ban every client.
     pub fn parse(text: &str, ipv6_prefix: u8, names: &UserNaming) -> Result<Self, UnusableKey> {
         let shown = || text.escape_debug().to_string();
         let malformed = || UnusableKey::Malformed(shown());
@@ -59,18 +59,18 @@ impl Key {
         }
     }
 
-    /// The key of a user by the name that requests carry, whatever it looks like, or by what stands for the name.
+    /// The key of a user by the name in requests, even if it looks encoded, or by the pseudonym.
     pub fn from_user_name(name: &str, names: &UserNaming) -> Self {
         Self::User(names.pseudonym_of_input(name).unwrap_or_else(|| user_name::encode(name)))
     }
 
-    /// The key of a user as an operator writes it: by name, by the encoded name, or by what stands for the name.
+    /// The key of a user from an operator's input: by name, by encoded name, or by pseudonym.
     fn of_input(user: &str, names: &UserNaming) -> Self {
         let pseudonym = user_name::decode(user).and_then(|name| names.pseudonym_of_input(&name));
         Self::User(pseudonym.unwrap_or_else(|| user_name::normalize(user)))
     }
 
-    /// The same key where it names a user by name, and names are not written down.
+    /// The key with the user's pseudonym, if this one has the name, and names are not stored.
     pub(super) fn masked(&self, names: &UserNaming) -> Option<Self> {
         let Self::User(user) = self else { return None };
         if is_pseudonym(user) {
@@ -79,12 +79,12 @@ impl Key {
         names.pseudonym(&user_name::decode(user)?).map(Self::User)
     }
 
-    /// Whether it names a user, which a client may make up, and not an address, of which it has few.
+    /// Whether it is a user, which a client may make up, and not an address, of which it has few.
     pub(super) fn is_user(&self) -> bool {
         matches!(self, Self::User(_))
     }
 
-    /// Parses a key as [`Key`] displays it, and nothing else.
+    /// Parses a key as [`BannedKey`] displays it, and nothing else.
     pub fn from_canonical(text: &str) -> Option<Self> {
         if let Some(user) = text.strip_prefix("user:") {
             let is_name = !user.is_empty() && user_name::is_encoded(user);
@@ -95,13 +95,13 @@ impl Key {
         (key.to_string() == text).then_some(key)
     }
 
-    /// The key of a client by its address as it is shown.
+    /// The key of a client by the text of its address.
     pub fn from_client(shown: &str) -> Option<Self> {
         address::parse(shown).map(Self::Address)
     }
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for BannedKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(net) => write!(f, "ip:{}", address::shown(*net)),
@@ -110,7 +110,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// A prefix of mapped addresses is one of IPv4.
+/// A prefix of mapped addresses as an IPv4 prefix.
 fn canonical(net: IpNet) -> IpNet {
     let IpNet::V6(v6) = net else { return net };
     let mapped = v6.addr().to_ipv4_mapped().zip(v6.prefix_len().checked_sub(96));
@@ -123,7 +123,7 @@ mod tests {
     use crate::{abuse::testing::names, config::model::Users};
 
     fn parsed(text: &str) -> Result<String, String> {
-        Key::parse(text, 64, &UserNaming::default())
+        BannedKey::parse(text, 64, &UserNaming::default())
             .map(|key| key.to_string())
             .map_err(|error| error.to_string())
     }
@@ -143,7 +143,7 @@ mod tests {
             ("user:a:b", "user:a%3Ab"),
         ] {
             assert_eq!(parsed(text).as_deref(), Ok(key));
-            assert_eq!(Key::from_canonical(key).map(|key| key.to_string()).as_deref(), Some(key));
+            assert_eq!(BannedKey::from_canonical(key).map(|key| key.to_string()).as_deref(), Some(key));
         }
     }
 
@@ -155,7 +155,7 @@ mod tests {
             ("a%2Bb", "user:a%252Bb"),
             ("hmac:1", "user:hmac%3A1"),
         ] {
-            assert_eq!(Key::from_user_name(name, &UserNaming::default()).to_string(), key);
+            assert_eq!(BannedKey::from_user_name(name, &UserNaming::default()).to_string(), key);
             assert_eq!(parsed(key).as_deref(), Ok(key));
         }
     }
@@ -163,17 +163,17 @@ mod tests {
     #[test]
     fn a_user_is_banned_by_the_hash_where_names_are_not_written_down() {
         let hashed = names(Users::Hashed);
-        let read = |text: &str| Key::parse(text, 64, &hashed).unwrap().to_string();
+        let read = |text: &str| BannedKey::parse(text, 64, &hashed).unwrap().to_string();
         let acme = format!("user:{}", hashed.pseudonym("a:b").unwrap());
         for text in ["user:a:b", "user:a%3Ab", &acme] {
             assert_eq!(read(text), acme, "{text}");
-            assert_eq!(Key::from_canonical(&read(text)).unwrap().to_string(), acme);
+            assert_eq!(BannedKey::from_canonical(&read(text)).unwrap().to_string(), acme);
         }
-        assert_eq!(Key::from_user_name("a:b", &hashed).to_string(), acme);
-        let plain = Key::from_canonical("user:a%3Ab").unwrap();
+        assert_eq!(BannedKey::from_user_name("a:b", &hashed).to_string(), acme);
+        let plain = BannedKey::from_canonical("user:a%3Ab").unwrap();
         assert_eq!(plain.masked(&hashed).unwrap().to_string(), acme);
         assert_eq!(plain.masked(&UserNaming::default()), None);
-        assert_eq!(Key::from_canonical(&acme).unwrap().masked(&hashed), None);
+        assert_eq!(BannedKey::from_canonical(&acme).unwrap().masked(&hashed), None);
         assert_eq!(parsed(&acme).as_deref(), Ok(&*acme), "one that is left from before");
     }
 
@@ -194,7 +194,7 @@ mod tests {
         for text in
             ["203.0.113.7", "ip:10.0.0.1/8", "ip:0.0.0.0/0", "user:", "user:a:b", "ip:1.2.3.4/32", "x"]
         {
-            assert_eq!(Key::from_canonical(text), None, "{text}");
+            assert_eq!(BannedKey::from_canonical(text), None, "{text}");
         }
     }
 }

@@ -1,10 +1,10 @@
-//! The ladder of bans of one key under one rule. Pure: times in, bans out. `lua/offense.lua` is its twin.
+//! The ladder of bans of one key under one rule. Pure: times in, bans out. `lua/offense.lua` does the same.
 
-use super::window::Window;
+use super::window::DenialWindow;
 
 /// The highest level of a ban.
 const MAX_LEVEL: u32 = 1_000_000;
-/// How long a level is remembered at most, in microseconds: 366 days.
+/// The longest time that a level is remembered, in microseconds: 366 days.
 const MAX_MEMORY: i64 = 366 * 86_400 * 1_000_000;
 
 /// The terms of a rule. Times are microseconds.
@@ -13,21 +13,21 @@ pub struct LadderTerms {
     /// Denials within the window after which a key is banned.
     pub limit: u64,
     pub window: i64,
-    /// How long the first ban lasts.
+    /// Duration of the first ban.
     pub first_duration: i64,
-    /// By what each further ban in a row is longer.
+    /// Factor by which each further ban in a row is longer.
     pub factor: f64,
-    /// How long any ban lasts at most.
+    /// Maximum duration of a ban.
     pub max_duration: i64,
 }
 
-/// Where a key stands under one rule.
+/// The state of a key under one rule.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ladder {
-    window: Window,
+    window: DenialWindow,
     /// Bans in a row, as of the end of the last.
     level: u32,
-    /// How long the last ban is, and when it ends.
+    /// The duration of the last ban, and its end.
     duration: i64,
     until: i64,
 }
@@ -37,18 +37,18 @@ pub struct Ladder {
 pub struct LadderStep {
     /// Microseconds.
     pub duration: i64,
-    /// How often in a row the key is banned, this time included.
+    /// How often in a row the key is banned, including this ban.
     pub level: u32,
 }
 
 impl Ladder {
     /// The ladder of a key whose last ban is this one.
     pub fn from_ban(level: u32, duration: i64, until: i64) -> Self {
-        Self { window: Window::default(), level, duration, until }
+        Self { window: DenialWindow::default(), level, duration, until }
     }
 
-    /// Counts denials that fell between `first` and `last`. Those of before the end of the last ban do not count.
-    /// `jitter`: by what the duration of a ban is multiplied, in millionths.
+    /// Counts denials between `first` and `last`, unless they are before the end of the last ban. `jitter`: the
+    /// factor of a ban's duration, in millionths.
     pub fn count(
         &mut self,
         (first, last, count): (i64, i64, u64),
@@ -72,13 +72,13 @@ impl Ladder {
         Some(LadderStep { duration, level })
     }
 
-    /// Bans in a row as of now: one fewer each time that the duration of the last ban has passed since its end.
+    /// Bans in a row at `now`: one fewer each time that the duration of the last ban has passed since its end.
     fn level_at(&self, now: i64) -> u32 {
         let passed = now.saturating_sub(self.until).max(0) / self.duration.max(1);
         self.level.saturating_sub(u32::try_from(passed).unwrap_or(u32::MAX))
     }
 
-    /// When it makes no difference any more.
+    /// When the ladder no longer makes a difference.
     pub fn expires(&self, window: i64) -> i64 {
         let decayed = self.duration.saturating_mul(i64::from(self.level)).min(MAX_MEMORY);
         self.window.expires(window).max(self.until.saturating_add(decayed))
@@ -123,7 +123,7 @@ mod tests {
         for (at, level) in [(0, 1), (10, 2), (30, 3)] {
             assert_eq!(offense(&mut climbed, NOW + at * SECOND, 3).map(|(_, level)| level), Some(level));
         }
-        // The third lasts 40 s, until second 70.
+        // The third ban lasts 40 s, until second 70.
         for (at, level) in [(70, 4), (109, 4), (110, 3), (149, 3), (150, 2), (190, 1), (100_000, 1)] {
             let mut ladder = climbed;
             assert_eq!(

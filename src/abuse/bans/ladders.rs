@@ -7,15 +7,15 @@ use std::{
 
 use smallvec::SmallVec;
 
-use super::{Key, Ladder, LadderStep, MAX_BANS, Offense};
+use super::{BannedKey, Ladder, LadderStep, MAX_BANS, Offense};
 
-/// Ladders by key and rule. Of too many addresses, or too many users, the ladders of the one that expires first are dropped:
-/// users that a client makes up push out no address.
+/// Ladders by key and rule. If there are too many for addresses, or for users, the ones of the key that expires first
+/// are dropped: users that a client makes up push out no address.
 #[derive(Debug, Default)]
 pub(super) struct Ladders {
-    by_key: HashMap<Key, KeyLadders>,
-    /// Of addresses, and of users.
-    by_expiry: [BTreeSet<(i64, Key)>; 2],
+    by_key: HashMap<BannedKey, KeyLadders>,
+    /// By kind: addresses, then users.
+    by_expiry: [BTreeSet<(i64, BannedKey)>; 2],
 }
 
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ struct KeyLadders {
 }
 
 impl Ladders {
-    /// See [`Ladder::count`]. `known`: where the key stands if it has no ladder of this rule yet.
+    /// See [`Ladder::count`]. `known`: the ladder of the key if it has none under this rule yet.
     pub(super) fn count(
         &mut self,
         offense: &Offense,
@@ -52,14 +52,14 @@ impl Ladders {
         step
     }
 
-    /// Forgets the ladders of a key.
-    pub(super) fn forget(&mut self, key: &Key) {
+    /// Removes the ladders of a key.
+    pub(super) fn forget(&mut self, key: &BannedKey) {
         if let Some(counted) = self.by_key.remove(key) {
             self.by_expiry[usize::from(key.is_user())].remove(&(counted.expires, key.clone()));
         }
     }
 
-    /// Forgets some of the keys that have expired, and of too many those that expire first.
+    /// Removes some of the expired keys, and of too many the ones that expire first.
     pub(super) fn expire(&mut self, now: i64) {
         for by_expiry in &mut self.by_expiry {
             for _ in 0..2 {
@@ -84,14 +84,14 @@ mod tests {
     use super::{super::rule::testing::rule, *};
 
     fn offense(user: usize, at: i64) -> Offense {
-        let key = Key::User(user.to_string().into());
+        let key = BannedKey::User(user.to_string().into());
         Offense { rule: rule(), key, count: 1, first: at, last: at, policy: "per-ip".into() }
     }
 
     #[test]
     fn of_too_many_keys_the_one_that_expires_first_is_dropped() {
         let mut ladders = Ladders::default();
-        let address = Offense { key: Key::from_canonical("ip:203.0.113.7").unwrap(), ..offense(0, 0) };
+        let address = Offense { key: BannedKey::from_canonical("ip:203.0.113.7").unwrap(), ..offense(0, 0) };
         ladders.count(&address, 1_000_000, 0, Ladder::default());
         for user in 0..MAX_BANS + 10 {
             ladders.count(&offense(user, user as i64), 1_000_000, 0, Ladder::default());
@@ -99,9 +99,9 @@ mod tests {
         let lengths =
             |ladders: &Ladders| (ladders.by_key.len(), ladders.by_expiry.each_ref().map(BTreeSet::len));
         assert_eq!(lengths(&ladders), (MAX_BANS + 1, [1, MAX_BANS]));
-        assert!(!ladders.by_key.contains_key(&Key::User("9".into())));
-        assert!(ladders.by_key.contains_key(&Key::User("10".into())));
-        ladders.forget(&Key::User("10".into()));
+        assert!(!ladders.by_key.contains_key(&BannedKey::User("9".into())));
+        assert!(ladders.by_key.contains_key(&BannedKey::User("10".into())));
+        ladders.forget(&BannedKey::User("10".into()));
         for _ in 0..MAX_BANS {
             ladders.expire(i64::MAX);
         }

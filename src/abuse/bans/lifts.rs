@@ -1,21 +1,22 @@
-//! Which keys' bans were lifted lately: where a server has lost that, the instances that know tell it once more. Pure.
+//! Recent lifts of bans: if a server has lost them, the instances send them again. Pure.
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::{Key, MAX_BANS};
+use super::{BannedKey, MAX_BANS};
 
-/// For how long it is known that a ban was lifted: a day, in microseconds, as in Redis.
+/// How long a lift is remembered: a day, in microseconds, as in Redis.
 const KNOWN_FOR: i64 = 86_400_000_000;
 
-/// When the bans of each key were lifted last, in microseconds since the Unix epoch. Of too many the first are forgotten.
+/// When the bans of each key were last lifted, in microseconds since the Unix epoch. Of too many, the first are
+/// removed.
 #[derive(Debug, Default)]
 pub(super) struct Lifts {
-    times: HashMap<Key, i64>,
-    in_order: BTreeSet<(i64, Key)>,
+    times: HashMap<BannedKey, i64>,
+    in_order: BTreeSet<(i64, BannedKey)>,
 }
 
 impl Lifts {
-    pub(super) fn note(&mut self, key: Key, at: i64) {
+    pub(super) fn note(&mut self, key: BannedKey, at: i64) {
         self.forget(&key);
         self.in_order.insert((at, key.clone()));
         self.times.insert(key, at);
@@ -28,21 +29,22 @@ impl Lifts {
         }
     }
 
-    /// A ban of the key began at `since`, and stands: the lift, of which this instance may have heard later, was before.
-    pub(super) fn note_ban(&mut self, key: &Key, since: i64) {
+    /// Notes that a ban of the key, begun at `since`, is in force: so the lift, even if this instance received it
+    /// later, was earlier.
+    pub(super) fn note_ban(&mut self, key: &BannedKey, since: i64) {
         if self.times.get(key).is_some_and(|at| *at >= since) {
             self.note(key.clone(), since - 1);
         }
     }
 
-    fn forget(&mut self, key: &Key) {
+    fn forget(&mut self, key: &BannedKey) {
         if let Some(at) = self.times.remove(key) {
             self.in_order.remove(&(at, key.clone()));
         }
     }
 
-    /// Those of the last day, the first of them first.
-    pub(super) fn recent(&self, now: i64) -> Vec<(Key, i64)> {
+    /// Lifts of the last day, the first one first.
+    pub(super) fn recent(&self, now: i64) -> Vec<(BannedKey, i64)> {
         let since = now.saturating_sub(KNOWN_FOR);
         self.in_order.iter().filter(|(at, _)| *at > since).map(|(at, key)| (key.clone(), *at)).collect()
     }
@@ -52,8 +54,8 @@ impl Lifts {
 mod tests {
     use super::*;
 
-    fn user(n: usize) -> Key {
-        Key::User(n.to_string().into())
+    fn user(n: usize) -> BannedKey {
+        BannedKey::User(n.to_string().into())
     }
 
     #[test]

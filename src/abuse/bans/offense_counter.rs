@@ -1,28 +1,28 @@
-//! Denied requests that rules count: those that wait to be counted, and how this instance counts them by itself.
+//! Denied requests that rules count: the ones that wait to be counted, and this instance's own count.
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::{Key, Ladder, LadderStep, Offense, ladders::Ladders, window};
+use super::{BannedKey, Ladder, LadderStep, Offense, ladders::Ladders, window};
 
-/// Addresses, as well as users, whose denials wait to be counted. Each worker hands over a bounded number a tick.
+/// Maximum number of addresses, and of users, whose denials wait to be counted. Each worker hands over a bounded
+/// number per tick.
 pub(super) const MAX_PENDING: usize = 16_384;
 
 /// The rule's name, and the key.
-type OffenseKey = (Arc<str>, Key);
+type OffenseKey = (Arc<str>, BannedKey);
 
 #[derive(Debug, Default)]
 pub(super) struct OffenseCounter {
-    /// Offenses that nobody has counted yet, of addresses and of users. Users that a client makes up take the room of no
-    /// address.
+    /// Uncounted offenses, of addresses and of users. Users that a client makes up take no room from addresses.
     pending: [HashMap<OffenseKey, Offense>; 2],
-    /// Offenses that this instance has counted by itself while it could not reach the others, also by the window's bucket;
-    /// of addresses, and of users. They are counted once more together with those of the others when that works again.
+    /// Offenses that this instance counted by itself while it could not reach the others, also by the window's
+    /// bucket; of addresses, and of users. They are counted again together with the others' when that is possible.
     backlog: [HashMap<(OffenseKey, i64), Offense>; 2],
     ladders: Ladders,
 }
 
 impl OffenseCounter {
-    /// Adds what a worker noted. Returns how many denials there was no room for.
+    /// Adds a worker's offenses. Returns the number of denials without room.
     pub(super) fn add(&mut self, offenses: impl Iterator<Item = Offense>) -> u64 {
         let mut dropped = 0;
         for offense in offenses {
@@ -39,8 +39,7 @@ impl OffenseCounter {
         dropped
     }
 
-    /// Takes up to `max` of the offenses that are not counted yet: of addresses and of users alike, where there are enough
-    /// of both.
+    /// Takes up to `max` of the uncounted offenses: half of addresses and half of users, if there are enough of both.
     pub(super) fn take_pending(&mut self, max: usize) -> Vec<Offense> {
         let [addresses, users] = &mut self.pending;
         let of_addresses = addresses.len().min(max - users.len().min(max / 2));
@@ -49,7 +48,7 @@ impl OffenseCounter {
         addresses.chain(users.extract_if(|_, _| true).take(of_users)).map(|(_, offense)| offense).collect()
     }
 
-    /// Keeps an offense to be counted with those of the others later. Of too many keys the latest are left out.
+    /// Keeps an offense to be counted with the others' later. Of too many keys, the latest are left out.
     pub(super) fn add_to_backlog(&mut self, offense: &Offense) {
         let bucket = window::bucket(offense.first, offense.rule.terms.window);
         let key = ((Arc::clone(&offense.rule.name), offense.key.clone()), bucket);
@@ -77,7 +76,7 @@ impl OffenseCounter {
         self.backlog.iter().map(HashMap::len).sum()
     }
 
-    /// Counts an offense on the ladder of its key. `known`: where the key stands if there is no ladder yet.
+    /// Counts an offense on the ladder of its key. `known`: the ladder of the key if it has none yet.
     pub(super) fn count(
         &mut self,
         offense: &Offense,
@@ -88,19 +87,19 @@ impl OffenseCounter {
         self.ladders.count(offense, jitter, now, known)
     }
 
-    /// Forgets all that was counted, or is to be counted, of a key.
-    pub(super) fn forget(&mut self, key: &Key) {
+    /// Removes all counts of a key, and its offenses that wait.
+    pub(super) fn forget(&mut self, key: &BannedKey) {
         self.ladders.forget(key);
         self.pending[usize::from(key.is_user())].retain(|(_, of), _| of != key);
         self.backlog[usize::from(key.is_user())].retain(|((_, of), _), _| of != key);
     }
 
-    /// Forgets all ladders: the instances have common ones now.
+    /// Removes all ladders, because the instances share them now.
     pub(super) fn clear_ladders(&mut self) {
         self.ladders.clear();
     }
 
-    /// Forgets some of the ladders that have expired.
+    /// Removes some of the expired ladders.
     pub(super) fn expire(&mut self, now: i64) {
         self.ladders.expire(now);
     }

@@ -1,4 +1,5 @@
-//! Denied requests that rules count, as a worker notes them. On the way of a request: what is here has to be cheap.
+//! Denied requests that rules count, as a worker notes them. On the path of a request, so everything here has to be
+//! cheap.
 
 use std::{
     cell::{Cell, RefCell},
@@ -8,16 +9,16 @@ use std::{
 
 use compact_str::CompactString;
 
-use super::{BanTable, Key, Rule};
+use super::{BanTable, BannedKey, LadderRule};
 
-/// Addresses, as well as users, noted a tick; denials of more are dropped.
+/// Maximum number of addresses, and of users, noted per tick; denials of more are dropped.
 const MAX_KEYS: usize = 1_024;
 
 /// Denied requests of one key that one rule counts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Offense {
-    pub rule: Arc<Rule>,
-    pub key: Key,
+    pub rule: Arc<LadderRule>,
+    pub key: BannedKey,
     pub count: u64,
     /// The times of the first and the last of them, in microseconds since the Unix epoch.
     pub first: i64,
@@ -51,12 +52,12 @@ pub struct OffenseRecorder {
     dropped: Cell<u64>,
 }
 
-/// By the rule's address in memory, which stays the same while the rule is held here, and the identifier.
+/// By the rule's address in memory, which does not change while the rule is referenced here, and the identifier.
 type PendingOffenses = HashMap<(usize, CompactString), PendingOffense, foldhash::fast::RandomState>;
 
 #[derive(Debug)]
 struct PendingOffense {
-    rule: Arc<Rule>,
+    rule: Arc<LadderRule>,
     count: u64,
     first: i64,
     last: i64,
@@ -69,9 +70,9 @@ impl OffenseRecorder {
         Self { bans, pending: <[_; 2]>::default(), dropped: Cell::new(0) }
     }
 
-    /// Notes a request that `policy` denied, at `now` in microseconds since the Unix epoch. `identifier`: what the rule counts
-    /// by, such as `ip:203.0.113.7`.
-    pub fn note(&self, rule: &Arc<Rule>, identifier: CompactString, policy: &str, now: i64) {
+    /// Notes a request that `policy` denied, at `now` in microseconds since the Unix epoch. `identifier`: the key
+    /// that the rule counts by, such as `ip:203.0.113.7`.
+    pub fn note(&self, rule: &Arc<LadderRule>, identifier: CompactString, policy: &str, now: i64) {
         let mut pending = self.pending[usize::from(identifier.starts_with("user:"))].borrow_mut();
         let key = (Arc::as_ptr(rule).addr(), identifier);
         if let Some(noted) = pending.get_mut(&key) {
@@ -97,7 +98,7 @@ impl OffenseRecorder {
         }
         let offenses = addresses.drain().chain(users.drain()).filter_map(|((_, identifier), noted)| {
             let PendingOffense { rule, count, first, last, policy } = noted;
-            Some(Offense { rule, key: Key::from_canonical(&identifier)?, count, first, last, policy })
+            Some(Offense { rule, key: BannedKey::from_canonical(&identifier)?, count, first, last, policy })
         });
         self.bans.add_offenses(offenses, dropped);
     }

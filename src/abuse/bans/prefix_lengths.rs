@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-/// Lengths of prefixes, the longest first, and how many prefixes have each.
+/// Lengths of prefixes, the longest first, and the number of prefixes with each.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PrefixLengths(SmallVec<[(u8, usize); 4]>);
 

@@ -1,8 +1,8 @@
-//! What instances that share their limits send each other of bans.
+//! The updates of bans between instances that share their limits.
 
 use std::sync::Arc;
 
-use super::{Ban, BanChange, BanTable, BanUpdate, Key, MAX_BANS, index::BanIndex};
+use super::{Ban, BanChange, BanTable, BanUpdate, BannedKey, MAX_BANS, index::BanIndex};
 use crate::abuse::outbox::Pending;
 
 /// Classes of the outbox.
@@ -14,12 +14,12 @@ const BY_RULES: usize = 1;
 pub struct UpdateMark(i64);
 
 impl BanTable {
-    /// Updates that the other instances have not been sent yet, up to `max` of them, oldest first.
+    /// Up to `max` updates that were not sent to the other instances yet, oldest first.
     pub fn pending_updates(&self, max: usize) -> Vec<Pending<BanUpdate>> {
         self.outbox.lock().pending(max)
     }
 
-    /// These updates were sent.
+    /// Acknowledges that these updates were sent.
     pub fn ack_updates(&self, sent: &[Pending<BanUpdate>]) {
         self.outbox.lock().ack(sent);
     }
@@ -34,8 +34,8 @@ impl BanTable {
         !self.outbox.lock().waits_before(BY_OPERATORS, mark.0)
     }
 
-    /// Sends all bans and lifts that are known here again, before what waits already, since the others may have lost some.
-    /// Returns whether there are any.
+    /// Queues all known bans and lifts again, before the updates that wait already, because the others may have lost
+    /// some. Returns whether there are any.
     pub fn resend_all(&self) -> bool {
         let now = self.clock.now();
         let lifts = self.lifts.lock().recent(now);
@@ -56,7 +56,7 @@ impl BanTable {
         }
     }
 
-    /// Applies a change that holds for all instances.
+    /// Applies a change for all instances.
     pub fn apply(&self, change: BanChange) {
         match change {
             BanChange::Banned(ban) => {
@@ -66,7 +66,7 @@ impl BanTable {
                 if replaced.is_none_or(|replaced| !is_same(&replaced, &ban)) {
                     self.announcements.publish_banned(&ban);
                 }
-                // Of an instance that still writes names down.
+                // From an instance that still stores names.
                 if ban.key.masked(&self.names.read()).is_some() {
                     self.mask_users();
                 }
@@ -82,8 +82,8 @@ impl BanTable {
         }
     }
 
-    /// Replaces all bans by `bans`, to which updates that were not sent yet are applied. `is_first`: nothing was known
-    /// before, so that no differences are announced.
+    /// Replaces all bans by `bans`, and then applies the updates that were not sent yet. `is_first`: nothing was
+    /// known before, so no differences are announced.
     pub fn replace_all(&self, bans: impl IntoIterator<Item = Ban>, is_first: bool) {
         let mut fresh = BanIndex::default();
         for ban in bans {
@@ -122,10 +122,11 @@ impl BanTable {
 
     fn note_differences(&self, before: &BanIndex) {
         let now = self.clock.now();
-        let is_known = |key: &Key, is_shadow| self.index.read().get(key, is_shadow).is_some();
+        let is_known = |key: &BannedKey, is_shadow| self.index.read().get(key, is_shadow).is_some();
         let is_gone = |ban: &&Arc<Ban>| ban.is_active(now) && !is_known(&ban.key, ban.is_shadow);
         for gone in before.latest_first(None).filter(is_gone) {
-            // A ban with a moment left may have ended by another clock, and a lift would have ended both bans of the key.
+            // A ban with a moment left may have ended by another clock, and a lift would have ended both bans of the
+            // key.
             if gone.until.saturating_sub(now) > CLOCK_TOLERANCE && !is_known(&gone.key, !gone.is_shadow) {
                 self.lifts.lock().note(gone.key.clone(), now);
             }
@@ -140,7 +141,7 @@ impl BanTable {
     }
 }
 
-/// By how much a time may differ that is read back by another clock, in microseconds.
+/// By how much a time may differ when it is read back via another clock, in microseconds.
 const CLOCK_TOLERANCE: i64 = 5_000_000;
 
 /// Updates by rules push out none by operators.
@@ -151,7 +152,8 @@ fn outbox_class(update: &BanUpdate) -> usize {
     }
 }
 
-/// Whether two bans of a key are the same, as far as clocks tell: what is read back has gone through another clock.
+/// Whether two bans of a key are the same, within the tolerance of clocks: a ban that is read back went through
+/// another clock.
 fn is_same(one: &Ban, other: &Ban) -> bool {
     one.by == other.by
         && one.level == other.level
@@ -166,7 +168,7 @@ mod tests {
         *,
     };
 
-    /// Connections of banned clients are closed when they do.
+    /// Connections of banned clients are closed when the numbers grow.
     #[test]
     fn the_numbers_of_bans_grow_by_each_snapshot_that_has_some() {
         let (bans, _) = bans(true);
@@ -194,7 +196,7 @@ mod tests {
         sent.iter().map(|sent| name(&sent.item)).collect()
     }
 
-    /// A lift is of all bans of a key.
+    /// A lift applies to all bans of a key.
     #[test]
     fn what_is_sent_again_lifts_no_ban_that_stands() {
         let (bans, clock) = bans(true);
@@ -214,7 +216,7 @@ mod tests {
         bans.replace_all([ban(1, false, 60)], false);
         assert!(bans.resend_all());
         assert_eq!(keys(&bans.pending_updates(9)), ["lift user:2", "user:1"]);
-        // A new ban is sent behind them.
+        // A new ban is sent after them.
         ban_user(&bans, user(4), 60);
         assert_eq!(keys(&bans.pending_updates(9)), ["lift user:2", "user:1", "user:4"]);
     }
@@ -262,6 +264,6 @@ mod tests {
         bans.apply(BanChange::Lifted(user(1)));
         bans.apply(BanChange::Dropped { key: user(3), is_shadow: false });
         assert!(bans.is_empty());
-        assert_eq!(bans.by_key(&Key::User("1".into())), []);
+        assert_eq!(bans.by_key(&BannedKey::User("1".into())), []);
     }
 }

@@ -7,17 +7,17 @@ use crate::config::model::{BanKey, BanRule, Mode};
 
 /// A configured rule, in the units of the ladder.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Rule {
+pub struct LadderRule {
     /// `bans.hammering`
     pub name: Arc<str>,
     pub key: BanKey,
     pub terms: LadderTerms,
-    /// By what share a ban is longer or shorter at most, at random.
+    /// Maximum share by which a ban is randomly longer or shorter.
     pub jitter: f64,
     pub is_shadow: bool,
 }
 
-impl Rule {
+impl LadderRule {
     /// All rules, in the order of the configuration.
     pub fn from_config<'a>(rules: impl IntoIterator<Item = &'a BanRule>) -> Vec<Arc<Self>> {
         rules.into_iter().map(|rule| Arc::new(Self::new(rule))).collect()
@@ -40,8 +40,8 @@ impl Rule {
         }
     }
 
-    /// Why it bans, where `policy` denied the last request: `bans.hammering: 20 requests denied within 1m, the last by
-    /// per-ip`.
+    /// The reason for a ban after `policy` denied the last request: `bans.hammering: 20 requests denied within 1m,
+    /// the last by per-ip`.
     pub fn reason(&self, policy: &str) -> String {
         let LadderTerms { limit, window, .. } = self.terms;
         let window = crate::telemetry::time::format_duration(window);
@@ -51,7 +51,7 @@ impl Rule {
         }
     }
 
-    /// By what the duration of the next ban is multiplied, drawn at random, in millionths.
+    /// A random factor for the duration of the next ban, in millionths.
     pub fn draw_jitter(&self) -> u32 {
         let share = self.jitter * (fastrand::f64() * 2.0 - 1.0);
         ((1.0 + share) * 1e6) as u32
@@ -68,9 +68,9 @@ pub(in crate::abuse) mod testing {
     use super::*;
     use crate::config::model::{DenialReply, Rate};
 
-    /// `bans.hammering`: three a minute of an address, for ten seconds at first, without jitter.
-    pub(in crate::abuse) fn rule() -> Arc<Rule> {
-        Arc::new(Rule::new(&configured()))
+    /// `bans.hammering`: three a minute per address, for ten seconds at first, without jitter.
+    pub(in crate::abuse) fn rule() -> Arc<LadderRule> {
+        Arc::new(LadderRule::new(&configured()))
     }
 
     pub(in crate::abuse) fn configured() -> BanRule {
@@ -101,13 +101,13 @@ mod tests {
         let reason = "bans.hammering: 3 requests denied within 1m, the last by per-ip";
         assert_eq!((&*rule.name, rule.reason("per-ip").as_str()), ("bans.hammering", reason));
         let after = Rate { limit: 1, window: Duration::from_secs(60) };
-        let rule = Rule::new(&BanRule { after, ..testing::configured() });
+        let rule = LadderRule::new(&BanRule { after, ..testing::configured() });
         assert_eq!(rule.reason("traps"), "bans.hammering: a request denied by traps");
     }
 
     #[test]
     fn no_draw_exceeds_the_jitter() {
-        let rule = Rule::new(&BanRule { jitter: 0.1, ..testing::configured() });
+        let rule = LadderRule::new(&BanRule { jitter: 0.1, ..testing::configured() });
         let draws: Vec<u32> = (0..10_000).map(|_| rule.draw_jitter()).collect();
         assert!(draws.iter().all(|draw| (899_999..=1_100_000).contains(draw)));
         assert!(draws.iter().any(|draw| *draw < 950_000) && draws.iter().any(|draw| *draw > 1_050_000));

@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use parking_lot::{Mutex, RwLock};
 
 use super::{
-    Ban, BanClass, BanUpdate, Key, Ladder, MAX_BANS, Offense,
+    Ban, BanClass, BanUpdate, BannedKey, Ladder, MAX_BANS, Offense,
     announcements::Announcements,
     index::{BanIndex, BanPosition, position},
     lifts::Lifts,
@@ -24,20 +24,21 @@ use crate::{
     telemetry::{Events, metrics::Metrics},
 };
 
-/// Bans removed a tick because they have ended.
+/// Maximum number of ended bans removed per tick.
 const MAX_EXPIRED: usize = 1_000;
-/// Bans looked at under one lock: a worker that waits for it keeps a request waiting.
+/// Bans examined under one lock, because a worker that waits for it delays a request.
 const MAX_PER_LOCK: usize = 125;
 /// Updates by operators, and by rules, that wait to be sent to the other instances; the oldest are dropped first.
 const MAX_UPDATES: usize = 2 * MAX_BANS;
 
-/// The bans, and what it takes to issue them. Nothing here waits for anything but short locks; no two are held at once.
+/// The bans, and everything needed to issue them. Nothing here waits, except for short locks; no two are held at
+/// once.
 pub struct BanTable {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) announcements: Announcements,
     /// Whether there are other instances.
     pub(super) is_shared: bool,
-    /// The number of bans: as long as it is 0, a request looks at nothing else.
+    /// The number of bans. While it is 0, a request examines nothing else.
     count: AtomicUsize,
     addresses_banned: AtomicU64,
     enforced: AtomicU64,
@@ -45,10 +46,10 @@ pub struct BanTable {
     counter: Mutex<OffenseCounter>,
     /// Whether offenses are counted where the instances share their limits.
     is_shared_counting: AtomicBool,
-    /// Of operators, and of rules.
+    /// By class: operators, then rules.
     pub(super) outbox: Mutex<Outbox<BanUpdate, 2>>,
     pub(super) lifts: Mutex<Lifts>,
-    /// How bans name users.
+    /// The form of users in bans.
     pub(super) names: RwLock<UserNaming>,
 }
 
@@ -61,7 +62,7 @@ pub struct BanPage {
 }
 
 impl BanTable {
-    /// No bans. `is_shared`: whether there are other instances, to which the monitor sends
+    /// An empty table. `is_shared`: whether there are other instances, to which the monitor sends
     /// [`BanTable::pending_updates`].
     pub fn new(
         clock: Arc<dyn Clock>,
@@ -91,22 +92,22 @@ impl BanTable {
         self.count.load(Relaxed) == 0
     }
 
-    /// A number that grows whenever an enforced ban of an address comes into force. Costs next to nothing.
+    /// A number that grows with each enforced ban of an address. Costs next to nothing.
     pub fn addresses_banned(&self) -> u64 {
         self.addresses_banned.load(Relaxed)
     }
 
-    /// A number that grows whenever an enforced ban of an address or a user comes into force. Costs next to nothing.
+    /// A number that grows with each enforced ban. Costs next to nothing.
     pub fn enforced(&self) -> u64 {
         self.enforced.load(Relaxed)
     }
 
-    /// Calls `found` for each ban of this address or this user that is in force at `now`, those of longer prefixes first.
-    /// `user` is called only where users are banned.
+    /// Calls `found` for each ban of this address or this user that is in force at `now`, the longest prefix first.
+    /// `user` is called only if any user is banned.
     pub fn for_each_match(
         &self,
         address: IpAddr,
-        user: impl FnOnce() -> Option<Key>,
+        user: impl FnOnce() -> Option<BannedKey>,
         now: i64,
         mut found: impl FnMut(&Arc<Ban>),
     ) {
@@ -134,24 +135,24 @@ impl BanTable {
 
     /// The addresses and prefixes whose requests are denied. None of them contains another.
     pub fn banned_prefixes(&self) -> Vec<IpNet> {
-        let denies = |ban: &Ban| !ban.is_shadow && matches!(ban.key, Key::Address(_));
+        let denies = |ban: &Ban| !ban.is_shadow && matches!(ban.key, BannedKey::Address(_));
         let bans = self.page(None, usize::MAX, denies).bans;
         let prefix = |ban: &Arc<Ban>| match ban.key {
-            Key::Address(net) => Some(net),
-            Key::User(_) => None,
+            BannedKey::Address(net) => Some(net),
+            BannedKey::User(_) => None,
         };
         IpNet::aggregate(&bans.iter().filter_map(prefix).collect())
     }
 
     /// The bans of a key.
-    pub fn by_key(&self, key: &Key) -> Vec<Arc<Ban>> {
+    pub fn by_key(&self, key: &BannedKey) -> Vec<Arc<Ban>> {
         let now = self.clock.now();
         let index = self.index.read();
         let found = [false, true].into_iter().filter_map(|is_shadow| index.get(key, is_shadow));
         found.filter(|ban| ban.is_active(now)).cloned().collect()
     }
 
-    /// Up to `max` bans that `filter` accepts, the one that ends last first, behind the position `after`.
+    /// Up to `max` bans that `filter` accepts, the one that ends last first, after the position `after`.
     pub fn page(&self, mut after: Option<BanPosition>, max: usize, filter: impl Fn(&Ban) -> bool) -> BanPage {
         let now = self.clock.now();
         let mut bans = Vec::new();
@@ -185,13 +186,14 @@ impl BanTable {
         position(ban)
     }
 
-    /// How many are enforced, and how many only recorded.
+    /// The number of enforced bans, and of shadow bans.
     pub fn totals(&self) -> [u64; 2] {
         self.index.read().totals(self.clock.now())
     }
 
-    /// Bans a key by hand for `duration` microseconds, in the place of its ban if there is one. Returns whether there was.
-    pub fn ban(&self, key: Key, duration: i64, reason: String, by: String) -> (Arc<Ban>, bool) {
+    /// Bans a key for an operator for `duration` microseconds, replacing its ban if there is one. Returns whether
+    /// there was one.
+    pub fn ban(&self, key: BannedKey, duration: i64, reason: String, by: String) -> (Arc<Ban>, bool) {
         let since = self.clock.now();
         let until = since.saturating_add(duration);
         let ban = Arc::new(Ban { key, since, until, reason, by, level: 0, is_shadow: false });
@@ -209,15 +211,15 @@ impl BanTable {
         (ban, replaced.is_some_and(|replaced| replaced.is_active(since)))
     }
 
-    /// Names users as `names` says from now on. Where names are not written down, bans by name become bans by what stands for
-    /// the name, on all instances.
+    /// Names users in the form that `names` gives from now on. If names are not stored, bans by name become bans by
+    /// pseudonym, on all instances.
     pub fn set_names(&self, names: UserNaming) {
         *self.names.write() = names.clone();
         self.announcements.audit.set_names(names);
         self.mask_users();
     }
 
-    /// Has what stands for the name in the place of each name that must not be written down.
+    /// Replaces names that must not be stored by their pseudonyms.
     pub(super) fn mask_users(&self) {
         let names = self.names.read().clone();
         for ban in self.page(None, usize::MAX, |ban| ban.key.masked(&names).is_some()).bans {
@@ -232,19 +234,19 @@ impl BanTable {
         }
     }
 
-    /// Lifts the bans of a key, and forgets its ladders. Returns how many bans there were.
-    pub fn lift(&self, key: &Key) -> u64 {
+    /// Lifts the bans of a key, and removes its ladders. Returns the number of bans.
+    pub fn lift(&self, key: &BannedKey) -> u64 {
         let (now, lifted) = (self.clock.now(), self.remove(key));
         if self.is_shared {
             self.lifts.lock().note(key.clone(), now);
         }
-        // Even where none is known here: other instances may know one, and they forget its ladders, too.
+        // Even if none is known here: other instances may have one, and also remove its ladders.
         self.queue_update(BanUpdate::Lift { key: key.clone(), at: now });
         lifted
     }
 
-    /// Removes the bans of a key, and all that was counted of it. Returns how many bans there were.
-    pub(super) fn remove(&self, key: &Key) -> u64 {
+    /// Removes the bans of a key, and its counts. Returns the number of bans.
+    pub(super) fn remove(&self, key: &BannedKey) -> u64 {
         let removed = self.change_index(|index| index.remove_all(key));
         self.counter.lock().forget(key);
         if removed > 0 {
@@ -263,13 +265,13 @@ impl BanTable {
         result
     }
 
-    /// Inserts a ban by a rule, unless one of its key ends later or is by hand, or there are too many that end later. Returns
-    /// whether it did.
+    /// Inserts a ban by a rule, unless its key has one that ends later or is by an operator, or there are too many
+    /// that end later. Returns whether it did.
     fn insert_if_later(&self, ban: &Arc<Ban>) -> bool {
         let (now, class) = (self.clock.now(), ban.class());
         let is_inserted = self.change_index(|index| {
             let known = index.get(&ban.key, ban.is_shadow);
-            // What an operator has said holds.
+            // A ban by an operator is not replaced.
             let holds = |known: &Ban| known.until >= ban.until || known.is_manual() && known.is_active(now);
             if known.is_some_and(|known| holds(known)) {
                 return false;
@@ -304,12 +306,12 @@ impl BanTable {
         }
     }
 
-    /// Counts a ban that another instance, or Redis, had no room for.
+    /// Counts a ban for which another instance, or Redis, had no room.
     pub fn record_dropped(&self) {
         self.announcements.record_dropped();
     }
 
-    /// Removes what has ended, and counts the offenses that wait, unless they are counted where instances share their
+    /// Removes ended bans, and counts the offenses that wait, unless they are counted where instances share their
     /// limits. To be called every 100 ms.
     pub fn tick(&self) {
         let now = self.clock.now();
@@ -325,36 +327,36 @@ impl BanTable {
     }
 }
 
-/// Counting offenses. Workers hand them over; this instance counts them by itself or has them counted in Redis.
+/// Counting offenses. Workers hand them over; this instance counts them by itself, or Redis does.
 impl BanTable {
-    /// Adds what a worker noted. `dropped`: denials that it had no room for.
+    /// Adds a worker's offenses. `dropped`: denials without room there.
     pub(super) fn add_offenses(&self, offenses: impl Iterator<Item = Offense>, dropped: u64) {
         let more = self.counter.lock().add(offenses);
         self.announcements.record_uncounted(dropped + more);
     }
 
-    /// Sets whether the monitor takes [`BanTable::take_pending`] and has it counted for all instances.
+    /// Sets whether the monitor takes [`BanTable::take_pending`] to be counted for all instances.
     pub fn set_shared_counting(&self, is_shared_counting: bool) {
         let was_shared_counting = self.is_shared_counting.swap(is_shared_counting, Relaxed);
         if is_shared_counting && !was_shared_counting {
-            // From now on the common ladders in Redis hold, to which the backlog is added.
+            // From now on the common ladders in Redis apply, and the backlog is added to them.
             self.counter.lock().clear_ladders();
         }
     }
 
-    /// Takes up to `max` of the offenses that wait to be counted. The caller has them counted.
+    /// Takes up to `max` of the offenses that wait, for the caller to count.
     pub fn take_pending(&self, max: usize) -> Vec<Offense> {
         self.counter.lock().take_pending(max)
     }
 
-    /// Takes up to `max` of the offenses that [`BanTable::count_locally`] counted and that are still within their windows,
-    /// to be counted for all instances.
+    /// Takes up to `max` of the offenses that [`BanTable::count_locally`] counted and that are still within their
+    /// windows, to be counted for all instances.
     pub fn take_backlog(&self, max: usize) -> Vec<Offense> {
         let now = self.clock.now();
         self.counter.lock().take_backlog(max, now)
     }
 
-    /// Counts offenses by itself, and bans keys that have too many. If there are other instances, the offenses are kept to
+    /// Counts offenses by itself, and bans keys with too many. If there are other instances, the offenses are kept to
     /// be counted with theirs later.
     pub fn count_locally(&self, offenses: Vec<Offense>) {
         if self.is_shared {
@@ -364,13 +366,13 @@ impl BanTable {
         self.count_locally_once(offenses);
     }
 
-    /// [`BanTable::count_locally`] of offenses that may be counted for all instances already, and are not kept.
+    /// [`BanTable::count_locally`] for offenses that may already be counted for all instances, and are not kept.
     pub fn count_locally_once(&self, offenses: Vec<Offense>) {
         let now = self.clock.now();
         for offense in offenses {
             let is_shadow = offense.rule.is_shadow;
             let known = self.index.read().get(&offense.key, is_shadow).cloned();
-            // While the common ladders are out of reach, the level of the key's ban says where it stands.
+            // While the common ladders are unavailable, the level of the key's ban gives its step.
             let known = known
                 .filter(|ban| ban.by == *offense.rule.name)
                 .map(|ban| Ladder::from_ban(ban.level, ban.until.saturating_sub(ban.since), ban.until));
@@ -393,7 +395,7 @@ impl BanTable {
         }
     }
 
-    /// Records a ban that a rule issued for what was denied at this instance, wherever it was counted. Once a ban.
+    /// Records a ban by a rule for denials at this instance, wherever they were counted. Called once per ban.
     pub fn record_issued(&self, ban: &Ban) {
         self.announcements.record_issued(ban);
     }
@@ -421,18 +423,18 @@ pub(super) mod testing {
         (Arc::new(BanTable::new(shared_clock, Events::new(), Arc::new(audit), metrics, is_shared)), clock)
     }
 
-    pub(in crate::abuse::bans) fn user(n: usize) -> Key {
-        Key::User(n.to_string().into())
+    pub(in crate::abuse::bans) fn user(n: usize) -> BannedKey {
+        BannedKey::User(n.to_string().into())
     }
 
-    /// Bans the first few users by hand.
+    /// Bans the first few users for an operator.
     pub(in crate::abuse::bans) fn ban_users(bans: &BanTable, users: usize, seconds: i64) {
         for n in 0..users {
             ban_user(bans, user(n), seconds);
         }
     }
 
-    pub(in crate::abuse::bans) fn ban_user(bans: &BanTable, key: Key, seconds: i64) -> bool {
+    pub(in crate::abuse::bans) fn ban_user(bans: &BanTable, key: BannedKey, seconds: i64) -> bool {
         bans.ban(key, seconds * SECOND, String::new(), "operator".into()).1
     }
 
@@ -489,7 +491,7 @@ mod tests {
         deny("user:3");
         bans.tick();
         bans.set_shared_counting(true);
-        bans.lift(&Key::from_canonical("user:3").unwrap());
+        bans.lift(&BannedKey::from_canonical("user:3").unwrap());
         let backlog = bans.take_backlog(9);
         let taken: Vec<_> =
             backlog.iter().map(|offense| (offense.key.to_string(), offense.count, offense.first)).collect();
@@ -532,12 +534,12 @@ mod tests {
             }
             offenses.flush();
             bans.tick();
-            assert_eq!(bans.lift(&Key::from_canonical("ip:203.0.113.7").unwrap()), 0);
+            assert_eq!(bans.lift(&BannedKey::from_canonical("ip:203.0.113.7").unwrap()), 0);
         }
         assert!(bans.is_empty());
     }
 
-    fn by_rule(key: Key, seconds: i64) -> Arc<Ban> {
+    fn by_rule(key: BannedKey, seconds: i64) -> Arc<Ban> {
         let until = NOW + seconds * SECOND;
         let (reason, by) = (String::new(), "bans.hammering".to_owned());
         Arc::new(Ban { key, since: NOW, until, reason, by, level: 1, is_shadow: false })
@@ -546,9 +548,9 @@ mod tests {
     #[test]
     fn of_too_many_bans_of_a_class_the_one_that_ends_first_is_dropped() {
         let (bans, _) = bans(false);
-        let address = || Key::from_canonical("ip:203.0.113.7").unwrap();
+        let address = || BannedKey::from_canonical("ip:203.0.113.7").unwrap();
         assert!(bans.insert_if_later(&by_rule(address(), 2)));
-        ban_user(&bans, Key::from_canonical("user:x").unwrap(), 1);
+        ban_user(&bans, BannedKey::from_canonical("user:x").unwrap(), 1);
         for n in 0..MAX_BANS {
             assert!(bans.insert_if_later(&by_rule(user(n), 60 + n as i64)));
         }
@@ -561,11 +563,11 @@ mod tests {
             "neither the address nor what an operator banned"
         );
         for n in 1..=MAX_BANS {
-            ban_user(&bans, Key::User(format!("o{n}").into()), 60 + n as i64);
+            ban_user(&bans, BannedKey::User(format!("o{n}").into()), 60 + n as i64);
         }
-        assert!(!bans.by_key(&Key::User("o1".into())).is_empty());
+        assert!(!bans.by_key(&BannedKey::User("o1".into())).is_empty());
         assert!(
-            bans.by_key(&Key::User("x".into())).is_empty(),
+            bans.by_key(&BannedKey::User("x".into())).is_empty(),
             "a ban by hand makes room among those by hand"
         );
         assert_eq!(bans.totals(), [2 * MAX_BANS as u64 + 1, 0]);

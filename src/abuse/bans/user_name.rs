@@ -11,13 +11,12 @@ use crate::abuse::names::is_pseudonym;
 /// Longest name that is encoded, in bytes. A longer one is replaced by its hash.
 const MAX_NAME_BYTES: usize = 128;
 
-/// Encodes the name of a user as an operator writes it. A name that is encoded already, as the admin API shows it, stays
-/// as it is.
+/// Encodes the name of a user from an operator's input. A name that is encoded already, as in the admin API, is kept.
 pub fn normalize(name: &str) -> CompactString {
     if is_encoded(name) { name.into() } else { encode(name) }
 }
 
-/// Encodes the name of a user as requests carry it: `{ } + : %` and control characters are percent-encoded.
+/// Encodes the name of a user from a request: `{ } + : %` and control characters are percent-encoded.
 pub(super) fn encode(name: &str) -> CompactString {
     let mut out = CompactString::const_new("");
     if name.len() > MAX_NAME_BYTES {
@@ -40,7 +39,7 @@ pub(super) fn encode(name: &str) -> CompactString {
     out
 }
 
-/// The name that an operator wrote, encoded or not. `None` where only a hash of it is left.
+/// The name in an operator's input, encoded or not. `None` if only its hash is left.
 pub(super) fn decode(name: &str) -> Option<Cow<'_, str>> {
     match is_encoded(name) {
         true if name.starts_with("%sha256-") => None,
@@ -49,7 +48,7 @@ pub(super) fn decode(name: &str) -> Option<Cow<'_, str>> {
     }
 }
 
-/// Whether this may be the encoding of a name, or what stands for one.
+/// Whether this may be an encoded name or a pseudonym.
 pub(super) fn is_encoded(name: &str) -> bool {
     if is_pseudonym(name) {
         return true;

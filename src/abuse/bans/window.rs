@@ -1,21 +1,21 @@
 //! Counts the denials of a sliding window in buckets. Pure.
 
-/// Buckets of a window: the sum spans no more than the window, and no less than seven eighths of it.
+/// Buckets of a window: their sum spans at most the window, and at least seven eighths of it.
 pub const BUCKETS: usize = 8;
 
 /// The counts of a window. Times and windows are microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Window {
-    /// When the last denial was.
+pub struct DenialWindow {
+    /// Time of the last denial.
     latest: i64,
     /// The number of the last bucket, counted from the epoch.
     newest: i64,
     counts: [u64; BUCKETS],
 }
 
-impl Window {
-    /// Counts denials that fell between `first` and `last`, and returns how many there were in the window that ends with
-    /// the last of all: never too many, since all of them count as of `first`.
+impl DenialWindow {
+    /// Counts denials between `first` and `last`, and returns the number in the window that ends with the last of
+    /// all. The number is never too high, because all of them count as of `first`.
     pub fn add(&mut self, first: i64, last: i64, count: u64, window: i64, now: i64) -> u64 {
         let (width, latest) = (width(window), now.saturating_add(window));
         if self.latest > latest || self.newest > latest.div_euclid(width) {
@@ -44,7 +44,7 @@ impl Window {
     }
 }
 
-/// The number of the bucket that a time falls into, counted from the epoch.
+/// The number of the bucket of a time, counted from the epoch.
 pub(super) fn bucket(time: i64, window: i64) -> i64 {
     time.div_euclid(width(window))
 }
@@ -71,8 +71,8 @@ mod tests {
             window in 1_000..10_000_000_i64,
             steps in prop::collection::vec((0..2_000_000_i64, 0..200_000_i64, 1..20_u64), 1..40),
         ) {
-            let mut counted = Window::default();
-            // By time, each at the moments between which it fell that are worst.
+            let mut counted = DenialWindow::default();
+            // By time, each at the worst of the moments between which it was.
             let mut all: Vec<(i64, i64, u64)> = Vec::new();
             let mut time = NOW;
             for (pause, lasted, count) in steps {
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn late_denials_count_in_their_own_bucket() {
-        let mut window = Window::default();
+        let mut window = DenialWindow::default();
         assert_eq!(window.add(NOW, NOW, 3, 8_000, NOW), 3);
         assert_eq!(window.add(NOW - 3_000, NOW - 3_000, 2, 8_000, NOW), 5);
         assert_eq!(window.add(NOW - 9_000, NOW - 9_000, 2, 8_000, NOW), 5);
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn a_changed_window_starts_anew() {
         for (before, after) in [(1_000_000, 60_000_000), (60_000_000, 1_000_000), (1_000_000, 1_001_000)] {
-            let mut window = Window::default();
+            let mut window = DenialWindow::default();
             window.add(NOW, NOW, 3, before, NOW);
             let counted: Vec<_> =
                 (1..4).map(|at| window.add(NOW + at, NOW + at, 1, after, NOW + at)).collect();
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_clock_set_back_starts_anew() {
-        let mut window = Window::default();
+        let mut window = DenialWindow::default();
         window.add(NOW, NOW, 3, 1_000, NOW);
         let earlier = NOW - 1_000_000;
         assert_eq!(window.add(earlier, earlier, 2, 1_000, earlier), 2);

@@ -10,12 +10,12 @@ const SECOND: i64 = 1_000_000;
 pub(super) struct ActiveCounts(BTreeMap<i64, usize>);
 
 impl ActiveCounts {
-    /// One more client, whose last limit frees at `until`, in microseconds since the Unix epoch.
+    /// Counts a client whose last limit frees at `until`, in microseconds since the Unix epoch.
     pub(super) fn add(&mut self, until: i64) {
         *self.0.entry(second(until)).or_default() += 1;
     }
 
-    /// One client less.
+    /// Removes a client.
     pub(super) fn remove(&mut self, until: i64) {
         if let Some(count) = self.0.get_mut(&second(until)) {
             *count -= 1;
@@ -25,18 +25,18 @@ impl ActiveCounts {
         }
     }
 
-    /// How many are limited at `now`, to the second.
+    /// The number of clients that are limited at `now`, to the second.
     pub(super) fn active_at(&self, now: i64) -> usize {
         self.0.range(second(now)..).map(|(_, count)| count).sum()
     }
 }
 
-/// Whether a client counts whose last limit frees at `until`.
+/// Whether a client whose last limit frees at `until` counts as limited.
 pub(super) fn is_active(until: i64, now: i64) -> bool {
     second(until) >= second(now)
 }
 
-/// The second that `time` lies in or begins: a client whose limit frees at its start is not limited in it.
+/// The second that begins at `time` or next: a client whose limit frees at its start is not limited in it.
 fn second(time: i64) -> i64 {
     time.saturating_add(SECOND - 1).div_euclid(SECOND)
 }

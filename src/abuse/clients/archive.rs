@@ -4,92 +4,92 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::{super::bans::Key, ClientSnapshot, UserAddress};
+use super::{super::bans::BannedKey, ClientSnapshot, DeniedAddress};
 use crate::limit::Unavailable;
 
-/// Reads what the other instances have written, and writes down who was unblocked. An instance's own records are not
-/// returned to it.
+/// Reads the records of the other instances, and publishes unblocks. An instance's own records are not returned to
+/// it.
 pub trait Archive {
-    /// How long an operator's request may wait for it.
+    /// How long an operator's request may wait for the archive.
     fn patience(&self) -> Duration {
         Duration::from_millis(500)
     }
 
-    /// Clients that changed at `since` or later by the archive's own clock, in order of their changes; a
-    /// page of them.
+    /// A page of the clients that changed at `since` or later by the archive's own clock, in order of their changes.
     ///
     /// # Errors
-    /// The archive can't be asked.
+    /// The archive is not available.
     fn changed(&self, since: i64) -> impl Future<Output = Result<ChangesPage, Unavailable>>;
 
-    /// What the others hold of these clients, in the same order.
+    /// The other instances' records of these clients, in the same order.
     ///
     /// # Errors
     /// As [`Archive::changed`].
     fn read(&self, addresses: &[IpNet]) -> impl Future<Output = Result<Vec<PeerView>, Unavailable>>;
 
-    /// The addresses that a user was denied at. `written`: the user's name as recorded. `now`: by the clock that stamps
+    /// The addresses at which a user was denied. `written`: the user's stored name. `now`: by the clock that stamps
     /// denials.
     ///
     /// # Errors
     /// As [`Archive::changed`].
     fn user(&self, written: &str, now: i64) -> impl Future<Output = Result<UserAddresses, Unavailable>>;
 
-    /// Has every instance know that `by` has unblocked a client. What is known of it stays.
+    /// Tells every instance that `by` has unblocked a client. Its records are kept.
     ///
     /// # Errors
-    /// As [`Archive::changed`]; the client may have been unblocked all the same.
+    /// As [`Archive::changed`]; the client may have been unblocked nevertheless.
     fn unblock(&self, address: IpNet, by: &str) -> impl Future<Output = Result<(), Unavailable>>;
 
-    /// How many bans there are by exactly this key.
+    /// The number of bans with exactly this key.
     ///
     /// # Errors
     /// As [`Archive::changed`].
-    fn bans(&self, key: &Key) -> impl Future<Output = Result<u64, Unavailable>>;
+    fn bans(&self, key: &BannedKey) -> impl Future<Output = Result<u64, Unavailable>>;
 }
 
-/// A page of what changed. Times are microseconds by the archive's clock.
+/// A page of changed clients. Times are microseconds by the archive's clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangesPage {
-    /// When it was asked.
+    /// When the page was read.
     pub now: i64,
     /// Each with the time of its last change.
     pub clients: Vec<(IpNet, i64)>,
-    /// Since when to ask for the next page, where there is one.
+    /// The start of the next page, if there is one.
     pub next: Option<i64>,
 }
 
-/// What all other instances hold of a client.
+/// The records of all other instances about a client.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PeerView {
     pub unblocked: Option<PeerUnblock>,
-    /// What they know together. Its records may be this instance's as well.
+    /// Their combined records, which may include records of this instance.
     pub snapshot: Option<ClientSnapshot>,
-    /// How many users all instances together saw behind it, this one among them; 0 where there is no other.
+    /// The number of users that all instances, including this one, saw behind the client; 0 if there are no others.
     pub users: u64,
-    /// The copy of the client in which the counts of the others include what this instance had published. `None`: they do not.
+    /// The copy of the client in which the counts of the others include the counts that this instance had published.
+    /// `None`: they do not.
     pub own_summed_up: Option<u32>,
 }
 
-/// When and by whom a client was unblocked last.
+/// The time and author of a client's last unblock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerUnblock {
-    /// How many microseconds ago. Not a time, since each clock has its own.
+    /// How many microseconds ago. Not a time, because each instance has its own clock.
     pub ago: i64,
     pub by: String,
     /// Whether an instance has denied the client again since.
     pub denied_since: bool,
 }
 
-/// The addresses that a user was denied at.
+/// The addresses at which a user was denied.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UserAddresses {
-    /// As this instance has published.
-    pub own: Vec<UserAddress>,
-    /// As each of the others has.
-    pub others: Vec<UserAddress>,
-    /// The sums of others that include what this instance had published, each with the copy of the user that has it.
-    pub summed_up: Vec<(UserAddress, u32)>,
+    /// As published by this instance.
+    pub own: Vec<DeniedAddress>,
+    /// As published by each of the others.
+    pub others: Vec<DeniedAddress>,
+    /// Sums of others that include counts published by this instance, each with the copy of the user that has it.
+    pub summed_up: Vec<(DeniedAddress, u32)>,
 }
 
 /// No archive: there are no other instances.
@@ -110,7 +110,7 @@ impl Archive for () {
         Ok(())
     }
 
-    async fn bans(&self, _: &Key) -> Result<u64, Unavailable> {
+    async fn bans(&self, _: &BannedKey) -> Result<u64, Unavailable> {
         Ok(0)
     }
 }

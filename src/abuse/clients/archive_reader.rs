@@ -9,35 +9,34 @@ use crate::limit::{Clock, Unavailable};
 
 /// Clients read at a time.
 const CHUNK: usize = 128;
-/// Microseconds of changes that are looked at again: an archive that took the place of another may be
-/// behind it.
+/// Microseconds of changes that are read again: a new archive may be behind the one it replaced.
 const OVERLAP: i64 = 5_000_000;
 
-/// How far a registry has followed an archive.
+/// Follows the changes of an archive.
 pub struct ArchiveReader {
     registry: Arc<ClientRegistry>,
-    /// The same that stamps denials.
+    /// The clock that stamps denials.
     clock: Arc<dyn Clock>,
     /// By the archive's clock.
     since: i64,
 }
 
 impl ArchiveReader {
-    /// One that has read nothing yet.
+    /// A reader that has read nothing yet.
     pub fn new(registry: Arc<ClientRegistry>, clock: Arc<dyn Clock>) -> Self {
         Self { registry, clock, since: 0 }
     }
 
-    /// Reads what has changed since the last call. Cancel safe: the next call continues where this one stopped.
+    /// Reads the changes since the last call. Cancel safe: the next call continues where this one stopped.
     ///
     /// # Errors
-    /// The archive can't be asked. What was read until then stays.
+    /// The archive is not available. Changes read until then are kept.
     pub async fn refresh(&mut self, archive: &impl Archive) -> Result<(), Unavailable> {
         loop {
             let ChangesPage { now: asked, clients, next } = archive.changed(self.since).await?;
             let asked = asked.max(0);
             if asked < self.since {
-                // Another clock than before: nothing is known of what changed by it.
+                // The clock differs from the previous one, so all changes are read again.
                 self.since = 0;
                 continue;
             }
@@ -58,7 +57,7 @@ impl ArchiveReader {
         }
     }
 
-    /// Reads one client, whether it has changed or not.
+    /// Reads one client, even if it has not changed.
     ///
     /// # Errors
     /// As [`ArchiveReader::refresh`].
@@ -90,7 +89,7 @@ mod tests {
 
     use super::{
         super::{
-            super::{address, bans::Key, testing::policy},
+            super::{address, bans::BannedKey, testing::policy},
             ClientSnapshot, PeerView, UserAddresses,
         },
         *,
@@ -137,7 +136,7 @@ mod tests {
             Ok(())
         }
 
-        async fn bans(&self, _: &Key) -> Result<u64, Unavailable> {
+        async fn bans(&self, _: &BannedKey) -> Result<u64, Unavailable> {
             Ok(0)
         }
     }

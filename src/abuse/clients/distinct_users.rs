@@ -1,4 +1,4 @@
-//! How many different users were behind an address: an estimate, in time slices of which the oldest goes.
+//! Estimates the number of distinct users behind an address, in time slices of which the oldest is dropped.
 
 use std::hash::DefaultHasher;
 
@@ -6,17 +6,17 @@ use cardinality_estimator::CardinalityEstimator;
 
 use crate::memory_budget::heap;
 
-/// Slices that `abuse.retain` has. A user counts for as long as it, and for up to a slice longer.
+/// Slices per `abuse.retain`. A user counts for that long, and for up to one slice more.
 const SLICES: u32 = 8;
-/// Up to so many users a sketch knows each of them.
+/// Up to this number of users, a sketch is exact.
 const EXACT: usize = 128;
 
-/// How long a slice of `retain` is, both in microseconds.
+/// The length of a slice of `retain`, both in microseconds.
 pub(super) fn length(retain: i64) -> i64 {
     (retain / i64::from(SLICES)).max(1)
 }
 
-/// The slice of a time, by their length.
+/// The number of the slice that `time` falls into. `length`: of a slice.
 pub(super) fn slice(length: i64, time: i64) -> u32 {
     u32::try_from(time.div_euclid(length).max(0)).unwrap_or(u32::MAX)
 }
@@ -26,35 +26,35 @@ pub(super) fn period(slice: u32) -> u32 {
     slice / SLICES
 }
 
-/// The oldest slice in which users were seen who count in the slice `now`.
+/// The oldest slice whose users still count in the slice `now`.
 pub(super) fn oldest_slice(now: u32) -> u32 {
     now.saturating_sub(SLICES)
 }
 
-/// Exact up to 128 users; beyond, a HyperLogLog of 2¹⁴ registers, which takes 12 KiB and is wrong by less than 1 % for
-/// the most part. What is inserted was hashed before: the crate's own hasher hashes nothing.
+/// Exact up to 128 users. Beyond, a HyperLogLog of 2¹⁴ registers, which takes 12 KiB and is usually wrong by less
+/// than 1 %. Its input is hashed already: the crate's own hasher does not hash.
 #[derive(Debug, Clone, Default)]
 struct Sketch(CardinalityEstimator<u64, DefaultHasher, 14, 6>);
 
 /// The users of an address, by the slices in which they were seen.
 #[derive(Debug, Clone, Default)]
 pub(super) struct DistinctUsers {
-    current: Slice,
+    current: TimeSlice,
     /// Most addresses are limited for less than a slice.
     older: Option<Box<Older>>,
     counted: RememberedCount,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Slice {
+struct TimeSlice {
     number: u32,
     sketch: Sketch,
 }
 
 #[derive(Debug, Clone)]
 struct Older {
-    slices: Vec<Slice>,
-    /// All of them and the current one.
+    slices: Vec<TimeSlice>,
+    /// The union of the older slices and the current one.
     all: Sketch,
 }
 
@@ -66,14 +66,14 @@ struct RememberedCount {
 }
 
 impl DistinctUsers {
-    /// Adds a user who was seen in a slice. False where the user is known to be in it already.
+    /// Adds a user seen in a slice. False if the user is known to be in it already.
     pub(super) fn add(&mut self, hash: u64, number: u32) -> bool {
         if self.current.number < number {
             self.advance(number);
         }
         if let Some(older) = &mut self.older {
             older.all.insert(hash);
-            // From a worker that is late, or from a list of a limit.
+            // From a late worker, or from the entries of a limit.
             if let Some(slice) = older.slices.iter_mut().find(|slice| slice.number == number) {
                 return slice.sketch.insert(hash);
             }
@@ -81,7 +81,7 @@ impl DistinctUsers {
         self.current.sketch.insert(hash)
     }
 
-    /// Remembers a count made elsewhere, or here before the identities were dropped.
+    /// Remembers a count of another instance, or of this one before the identities were dropped.
     pub(super) fn remember_count(&mut self, users: u64, number: u32) {
         let users = u32::try_from(users).unwrap_or(u32::MAX);
         if users >= self.counted.users {
@@ -89,7 +89,7 @@ impl DistinctUsers {
         }
     }
 
-    /// How many there are, or nearly so.
+    /// The number of users, approximately.
     pub(super) fn len(&self) -> u64 {
         let all = self.older.as_ref().map_or(&self.current.sketch, |older| &older.all);
         u64::try_from(all.len()).unwrap_or(u64::MAX).max(self.counted.users.into())
@@ -102,7 +102,7 @@ impl DistinctUsers {
             self.counted = RememberedCount::default();
         }
         if is_over(self.current.number) {
-            (self.current, self.older) = (Slice { number: now, sketch: Sketch::default() }, None);
+            (self.current, self.older) = (TimeSlice { number: now, sketch: Sketch::default() }, None);
         }
         if let Some(older) = &mut self.older
             && older.slices.iter().any(|slice| is_over(slice.number))
@@ -118,7 +118,7 @@ impl DistinctUsers {
     /// Keeps the number of users, and drops their identities.
     pub(super) fn reduce_to_count(&mut self) {
         let (users, number) = (self.len(), self.current.number);
-        (self.current, self.older) = (Slice { number, sketch: Sketch::default() }, None);
+        (self.current, self.older) = (TimeSlice { number, sketch: Sketch::default() }, None);
         self.remember_count(users, number);
     }
 
@@ -126,7 +126,7 @@ impl DistinctUsers {
     pub(super) fn bytes(&self) -> usize {
         let older = self.older.as_ref().map_or(0, |older| {
             let slices = older.slices.iter().map(|slice| slice.sketch.bytes()).sum::<usize>();
-            let slices = slices + heap::array::<Slice>(older.slices.capacity());
+            let slices = slices + heap::array::<TimeSlice>(older.slices.capacity());
             heap::array::<Older>(1) + older.all.bytes() + slices
         });
         self.current.sketch.bytes() + older
@@ -134,7 +134,7 @@ impl DistinctUsers {
 
     fn advance(&mut self, number: u32) {
         self.expire(number);
-        let before = std::mem::replace(&mut self.current, Slice { number, sketch: Sketch::default() });
+        let before = std::mem::replace(&mut self.current, TimeSlice { number, sketch: Sketch::default() });
         if before.sketch.len() == 0 {
             return;
         }
@@ -146,14 +146,14 @@ impl DistinctUsers {
 }
 
 impl Older {
-    fn merge_slices(&mut self, current: &Slice) {
+    fn merge_slices(&mut self, current: &TimeSlice) {
         self.all = current.sketch.clone();
         self.slices.iter().for_each(|slice| self.all.0.merge(&slice.sketch.0));
     }
 }
 
 impl Sketch {
-    /// False where it was there already, as far as the sketch knows.
+    /// False if the hash was there already, as far as the sketch can tell.
     fn insert(&mut self, hash: u64) -> bool {
         let before = self.len();
         self.0.insert_hash(hash);
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(users.len(), 121);
     }
 
-    /// Two hundred sets each: the worst of them, in thousandths.
+    /// For two hundred sets each: the largest error, in thousandths.
     #[test]
     fn many_users_are_counted_nearly_exactly() {
         for (size, most) in [(129, 40), (500, 30), (1_000, 25), (5_000, 20), (20_000, 30)] {

@@ -10,9 +10,9 @@ use super::{
         address,
         hint::{self, Hint},
         recording::{
-            answer::AnswerTally,
             denial::Tally,
             masking::{DeniedUser, LimitEvidence},
+            response::ResponseTally,
         },
         traffic::{Traffic, TrafficHistory, path_hash},
     },
@@ -23,21 +23,21 @@ use super::{
 };
 use crate::{limit::algorithm::metadata_list::Entry, memory_budget::heap};
 
-/// What the registry holds of an address: at least one of its histories is present. Most of a million addresses have
-/// one alone, so they are boxed.
+/// The registry's records of an address, with at least one history. Most of a million addresses have only one, so
+/// they are boxed.
 #[derive(Debug)]
 pub(super) struct ClientEntry {
-    /// What this instance knows.
+    /// This instance's records.
     own: Option<Box<DenialHistory>>,
-    /// What all others together know, as read last.
+    /// The combined records of all others, as of the last read.
     others: Option<Box<DenialHistory>>,
     /// The last unblock.
     unblocked: Option<Box<Unblock>>,
-    /// `None` where there are no other instances.
+    /// `None` if there are no other instances.
     pub(super) publication: Option<Box<PublishState>>,
 }
 
-/// A limited client as the admin port shows it.
+/// A limited client for the admin port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LimitedClient {
     pub address: IpNet,
@@ -48,16 +48,16 @@ pub struct LimitedClient {
     pub last: i64,
     /// When the last of its limits frees.
     pub until: i64,
-    /// The last unblock. It may have been denied again since.
+    /// The last unblock. The client may have been denied again since.
     pub unblocked: Option<Unblock>,
     pub denied: u64,
     /// The policies that denied it. Other instances may have other policies.
     pub policies: Vec<Arc<str>>,
     /// Number of distinct users: exact up to about a hundred, an estimate beyond.
     pub users: u64,
-    /// What it seems to be.
+    /// The kind of client that it seems to be.
     pub hint: Hint,
-    /// What that is drawn from, in a sentence.
+    /// The reasons for the hint, in a sentence.
     pub reasons: String,
 }
 
@@ -73,7 +73,7 @@ pub struct RequestRecord {
 pub struct DenyingLimit {
     pub policy: Arc<str>,
     pub identifier: CompactString,
-    /// When it frees, if it was not reset meanwhile.
+    /// When it frees, unless it was reset meanwhile.
     pub until: i64,
 }
 
@@ -82,7 +82,7 @@ impl ClientEntry {
         Self { own: None, others: None, unblocked: None, publication: is_shared.then(Box::default) }
     }
 
-    /// Adds what a worker counted.
+    /// Adds the tally of a worker.
     pub(super) fn add(
         &mut self,
         tally: Tally,
@@ -117,8 +117,13 @@ impl ClientEntry {
         }
     }
 
-    /// Adds requests that were answered. False where this instance has denied none.
-    pub(super) fn add_answers(&mut self, tally: &AnswerTally, policies: &RecordPolicies, now: i64) -> bool {
+    /// Adds requests with a response. False if this instance has denied the client nothing.
+    pub(super) fn add_responses(
+        &mut self,
+        tally: &ResponseTally,
+        policies: &RecordPolicies,
+        now: i64,
+    ) -> bool {
         let Some(own) = &mut self.own else { return false };
         own.add_traffic(&tally.traffic, tally.last, policies);
         if let Some(publication) = &mut self.publication {
@@ -127,18 +132,18 @@ impl ClientEntry {
         true
     }
 
-    /// Adds what the client did before it was denied.
+    /// Adds the client's traffic before its first denial.
     pub(super) fn add_earlier_traffic(&mut self, traffic: &TrafficHistory) {
         if let Some(own) = &mut self.own {
             own.traffic.merge(traffic);
         }
     }
 
-    /// Replaces what the others know.
+    /// Replaces the records of the other instances.
     pub(super) fn replace_peer_view(&mut self, others: Option<DenialHistory>, unblocked: Option<Unblock>) {
         self.others = others.map(Box::new);
         if let (Some(others), Some(own)) = (&mut self.others, &self.own) {
-            // All share one list of records.
+            // All instances share one list of records.
             others.remove_known(own);
         }
         if let Some(unblocked) = unblocked {
@@ -146,12 +151,12 @@ impl ClientEntry {
         }
     }
 
-    /// What was denied before holds it no longer.
+    /// Ends the limits of earlier denials.
     pub(super) fn unblock(&mut self, unblock: Unblock) {
         for history in self.own.iter_mut().chain(&mut self.others) {
             history.end_limits(unblock.time);
         }
-        // One whose author is not known yet is read from the archive soon.
+        // An unblock whose author is not known yet is read from the archive soon.
         if !unblock.by.is_empty() || self.unblocked.is_none() {
             self.unblocked = Some(Box::new(unblock));
         }
@@ -161,7 +166,7 @@ impl ClientEntry {
         self.unblocked.as_deref()
     }
 
-    /// All instances together have counted so many users.
+    /// Sets the number of users that all instances together have counted.
     pub(super) fn count_users(&mut self, users: u64, slice: u32) {
         if let Some(history) = self.others.as_mut().or(self.own.as_mut()) {
             history.users.remember_count(users, slice);
@@ -176,7 +181,7 @@ impl ClientEntry {
         self.histories().next().is_none()
     }
 
-    /// The first and the last denial, wherever they were.
+    /// The first denial at any instance.
     pub(super) fn first(&self) -> i64 {
         self.histories().map(|history| history.first).min().unwrap_or(i64::MIN)
     }
@@ -194,12 +199,12 @@ impl ClientEntry {
         self.histories().fold(0, |denied, history| denied.saturating_add(history.denied))
     }
 
-    /// The larger of this instance's count and that of all instances.
+    /// The larger of this instance's count and the count of all instances.
     pub(super) fn users(&self) -> u64 {
         self.histories().map(|history| history.users.len()).max().unwrap_or(0)
     }
 
-    /// What it seems to be, by what all instances know.
+    /// The kind of client that it seems to be, from the records of all instances.
     pub(super) fn hint(&self) -> Hint {
         hint::classify(self.users(), &self.traffic())
     }
@@ -211,7 +216,7 @@ impl ClientEntry {
         all.total()
     }
 
-    /// The path that it requests most, while any record has it.
+    /// The path that it requests most, as long as a record has it.
     fn top_path(&self, traffic: &Traffic) -> Option<&str> {
         let (top, _) = traffic.top_path()?;
         let buffers = self.histories().flat_map(|history| &history.policies);
@@ -223,19 +228,19 @@ impl ClientEntry {
         self.histories().any(|history| history.policies.iter().any(|(name, _)| **name == *policy))
     }
 
-    /// When it is to be published.
+    /// When it is due to be published.
     pub(super) fn due(&self) -> Option<i64> {
         self.publication.as_ref()?.due
     }
 
-    /// Removes records that have expired, and users who were seen too long ago.
+    /// Removes expired records, and users seen too long ago.
     pub(super) fn expire(&mut self, policies: &RecordPolicies, now: i64) {
         for history in self.own.iter_mut().chain(&mut self.others) {
             history.expire(policies, now);
         }
     }
 
-    /// Drops records, limits and users' identities; the counts stay. True where there was anything to drop.
+    /// Drops records, limits and users' identities, but keeps the counts. True if there was anything to drop.
     pub(super) fn drop_evidence(&mut self) -> bool {
         self.own.iter_mut().chain(&mut self.others).fold(false, |any, history| history.drop_evidence() | any)
     }
@@ -289,7 +294,7 @@ impl ClientEntry {
         self.own.iter().chain(&self.others).map(Box::as_ref)
     }
 
-    /// Both histories as one.
+    /// Both histories merged into one.
     fn merged_history(
         &self,
         address_text: &str,
@@ -348,7 +353,7 @@ mod tests {
 
     const SHOWN: &str = "203.0.113.7";
 
-    /// One that keeps two records.
+    /// With a policy that keeps two records.
     fn policies() -> RecordPolicies {
         let record = model::Record { keep: 2, retain: Duration::from_millis(1) };
         RecordPolicies::new(&[Policy { record, ..policy() }], 60_000_000)

@@ -1,5 +1,5 @@
-//! Publishes events about limited clients, at a bounded rate: a flood, be it many denials of one client or many
-//! clients, must not crowd out other events.
+//! Publishes events about limited clients, at a bounded rate: a flood of denials of one client, or of many clients,
+//! must not crowd out other events.
 
 use std::collections::HashMap;
 
@@ -10,16 +10,16 @@ use crate::telemetry::{Event, Events};
 
 /// Microseconds between two events of one client.
 const INTERVAL: i64 = 1_000_000;
-/// Clients that have an event within that time.
+/// Number of clients with an event within that interval.
 const CLIENTS: usize = 200;
 
-/// Belongs to the collector.
+/// Owned by the collector.
 #[derive(Debug, Default)]
 pub(super) struct EventThrottle {
     events: Option<Events>,
     /// When each client had its last event, within the last interval.
     last_sent: HashMap<IpNet, i64, foldhash::fast::RandomState>,
-    /// When expired entries were removed last.
+    /// When expired entries were last removed.
     last_pruned: i64,
 }
 
@@ -28,7 +28,7 @@ impl EventThrottle {
         Self { events: Some(events), ..Self::default() }
     }
 
-    /// Whether to send an event of a client that is denied now. True counts as sent.
+    /// Whether to send an event for a client that is denied now. True counts as sent.
     pub(super) fn admits(&mut self, address: IpNet, now: i64) -> bool {
         if !self.events.as_ref().is_some_and(Events::has_subscribers) {
             return false;

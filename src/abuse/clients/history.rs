@@ -1,4 +1,4 @@
-//! The denials of a limited client as one side knows them: this instance, or all others together.
+//! The denials of a limited client, from one side: this instance, or all others together.
 
 use std::sync::Arc;
 
@@ -19,9 +19,9 @@ use super::{
 };
 use crate::{limit::algorithm::metadata_list::Entry, memory_budget::heap};
 
-/// Limits recorded of an address, its own and those of users behind it.
+/// Limits recorded per address: its own, and those of users behind it.
 pub(super) const LIMITS: usize = 32;
-/// Policies recorded of an address. Names come from other instances, too.
+/// Policies recorded per address. Names arrive from other instances, too.
 const POLICIES: usize = 256;
 
 /// The denials of a client. There may be a million of these.
@@ -32,7 +32,7 @@ pub(super) struct DenialHistory {
     pub(super) until: i64,
     pub(super) denied: u64,
     pub(super) limits: Vec<HistoryLimit>,
-    /// Each policy that denied it, with its last records.
+    /// Each policy that denied the client, with its last records.
     pub(super) policies: Vec<(Arc<str>, RecordBuffer)>,
     pub(super) users: DistinctUsers,
     pub(super) traffic: TrafficHistory,
@@ -43,9 +43,9 @@ pub(super) struct HistoryLimit {
     pub(super) policy: Arc<str>,
     pub(super) identifier: CompactString,
     pub(super) until: i64,
-    /// When it denied last.
+    /// When it last denied.
     pub(super) last: i64,
-    /// Evidence is sent repeatedly while the limit lasts: entries up to this time are known.
+    /// Evidence is sent repeatedly while the limit lasts. Entries up to this time were received before.
     known: i64,
 }
 
@@ -54,7 +54,7 @@ impl HistoryLimit {
         Self { policy, identifier, until, last, known: i64::MIN }
     }
 
-    /// Whether its identifier says more than an address: a user, or what was requested.
+    /// Whether its identifier contains more than an address: a user, or part of the request.
     fn names_more_than_an_address(&self) -> bool {
         address::names_more_than_an_address(&self.identifier)
     }
@@ -74,8 +74,8 @@ impl DenialHistory {
         }
     }
 
-    /// Adds what a worker counted. `address_text`: the client's address. `on_new_user` receives the hash
-    /// and the slice of each user who may be new.
+    /// Adds the tally of a worker. `address_text`: the client's address. `on_new_user` is called with the hash and
+    /// the slice of each user who may be new.
     pub(super) fn add(
         &mut self,
         tally: Tally,
@@ -107,12 +107,12 @@ impl DenialHistory {
         }
     }
 
-    /// Adds the traffic of a tick, whose last request came at `time`.
+    /// Adds the traffic of a tick, whose last request was received at `time`.
     pub(super) fn add_traffic(&mut self, traffic: &Traffic, time: i64, policies: &RecordPolicies) {
         self.traffic.add_tick(traffic, time, policies.period(time));
     }
 
-    /// Adds the requests that filled a limit. What was sent before is skipped. True where anything was new.
+    /// Adds the requests that filled a limit, without the ones received before. True if any was new.
     pub(super) fn add_evidence(
         &mut self,
         evidence: &LimitEvidence,
@@ -144,7 +144,7 @@ impl DenialHistory {
         from < evidence.entries.len()
     }
 
-    /// Adds another history of the same client, but for the identity of its users.
+    /// Adds another history of the same client, except for the identities of its users.
     pub(super) fn merge(&mut self, other: &Self, address_text: &str, policies: &RecordPolicies, now: i64) {
         self.span(other.first, other.last, other.until, other.denied);
         other.limits.iter().for_each(|limit| self.add_limit(limit.clone(), address_text));
@@ -157,7 +157,7 @@ impl DenialHistory {
         }
     }
 
-    /// When the next of what [`DenialHistory::expire`] removes expires, the users aside.
+    /// When [`DenialHistory::expire`] next has something to remove, apart from users.
     pub(super) fn ends(&self, policies: &RecordPolicies) -> Option<i64> {
         let records =
             self.policies.iter().filter_map(|(policy, buffer)| buffer.ends(policies.bounds(policy)));
@@ -175,8 +175,7 @@ impl DenialHistory {
         }
     }
 
-    /// Removes records that have expired, names of users and paths in limits likewise, and users who were seen too long
-    /// ago.
+    /// Removes expired records, expired names of users and paths in limits, and users seen too long ago.
     pub(super) fn expire(&mut self, policies: &RecordPolicies, now: i64) {
         self.limits.retain(|limit| {
             !limit.names_more_than_an_address()
@@ -189,7 +188,7 @@ impl DenialHistory {
         self.traffic.advance(policies.period(now));
     }
 
-    /// Drops records, limits and the users' identities; counts stay. True where there was anything to drop.
+    /// Drops records, limits and users' identities, but keeps the counts. True if there was anything to drop.
     pub(super) fn drop_evidence(&mut self) -> bool {
         let before = self.bytes();
         self.limits = Vec::new();
@@ -198,7 +197,7 @@ impl DenialHistory {
         self.bytes() < before
     }
 
-    /// Bytes on the heap, itself included.
+    /// Bytes on the heap, including itself.
     pub(super) fn bytes(&self) -> usize {
         let limits = self.limits.iter().map(|limit| heap::text(&limit.identifier)).sum::<usize>();
         let limits = limits + heap::array::<HistoryLimit>(self.limits.capacity());
@@ -215,7 +214,7 @@ impl DenialHistory {
         self.denied = self.denied.saturating_add(denied);
     }
 
-    /// An unblock cleared the limits of before `time`.
+    /// Ends the limits of denials before the unblock at `time`.
     pub(super) fn end_limits(&mut self, time: i64) {
         if self.last <= time {
             self.until = self.until.min(time);
@@ -234,7 +233,7 @@ impl DenialHistory {
             return;
         }
         if self.limits.len() >= LIMITS {
-            // Limits of the address itself stay: they are few, and an unblock resets them.
+            // Limits of the address itself are kept: they are few, and an unblock resets them.
             let order = |known: &HistoryLimit| {
                 (address::is_identifier_of(&known.identifier, address_text), known.until)
             };
@@ -276,7 +275,7 @@ impl DenialHistory {
     }
 }
 
-/// Most have one of each, and a vector would allocate four.
+/// Reserves room for one: most have only one, and a vector would allocate four.
 fn reserve<T>(vec: &mut Vec<T>) {
     if vec.is_empty() {
         vec.reserve_exact(1);

@@ -1,26 +1,26 @@
-//! What each of several instances has counted of the same client.
+//! The counts of several instances for the same client.
 //!
-//! Counts of a bounded number of instances are told apart. Those of the others are added up, and an instance that counts on
-//! takes its part out of that sum again: it remembers what it has published. A count is added twice only if an instance gets
-//! no reply to its write, and its count becomes a part of the sum before the next.
+//! Counts are kept per instance for a bounded number of instances, and summed up for the others. An instance whose
+//! count is in the sum takes it out when it reports again, because it remembers its published count. A count is added
+//! twice only if an instance gets no reply to its write, and its count is summed up before its next report.
 
 use serde::{Deserialize, Serialize};
 
 use super::super::traffic::TrafficHistory;
 
-/// Instances whose counts are told apart; those of more are summed up.
+/// Instances whose counts are kept apart; those of more are summed up.
 const INSTANCES: usize = 16;
-/// Stands for all instances that are no longer told apart.
+/// The number for all instances that are summed up.
 const OTHERS: u32 = 0;
 
-/// How many requests each instance has denied.
+/// The number of requests that each instance has denied.
 pub type DeniedCounts = InstanceCounts<u64>;
-/// How many requests of a user each instance has denied at an address.
+/// The number of a user's requests that each instance has denied at an address.
 pub type UserDenialCounts = InstanceCounts<UserDenials>;
 /// The traffic that each instance has seen.
 pub type TrafficCounts = InstanceCounts<TrafficHistory>;
 
-/// What each instance has counted, the instance that has reported last at the end. Instances have numbers.
+/// The count of each instance, by the instance's number. The one that reported last is at the end.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstanceCounts<T>(Vec<(u32, T)>);
 
@@ -32,20 +32,20 @@ pub struct UserDenials {
     pub verified: u64,
 }
 
-/// What an instance counts.
+/// A count of an instance.
 pub trait Count: Clone {
-    /// The count of two instances.
+    /// The sum of two counts.
     #[must_use]
     fn plus(self, other: &Self) -> Self;
 
-    /// The count of two instances without that of `part`, one of them.
+    /// The sum without `part`, one of its counts.
     #[must_use]
     fn minus(self, part: &Self) -> Self;
 
-    /// Whether it is `before` counted on: an instance may have dropped a client since, and count it anew.
+    /// Whether the count continues `before`: an instance may have dropped a client since, and started a new count.
     fn includes(&self, before: &Self) -> bool;
 
-    /// The same, as small as that of one instance.
+    /// The count reduced to the size of one instance's.
     #[must_use]
     fn trimmed(self) -> Self {
         self
@@ -108,7 +108,7 @@ impl Count for TrafficHistory {
 }
 
 impl<T: Count> InstanceCounts<T> {
-    /// This instance has counted so much. `published`: how much of that it has reported before.
+    /// Sets this instance's count. `published`: the part of it that was reported before.
     pub fn report(&mut self, instance: u32, count: T, published: Option<&T>) {
         let Self(counts) = self;
         let known = counts.iter().position(|&(of, _)| of == instance);
@@ -128,30 +128,30 @@ impl<T: Count> InstanceCounts<T> {
             let (_, gone) = counts.remove(0);
             match counts.iter_mut().find(|(of, _)| *of == OTHERS) {
                 Some((_, others)) => *others = others.clone().plus(&gone).trimmed(),
-                // Behind all others, so that it is not the next to go.
+                // Near the end, so that it is not the next to be removed.
                 None => counts.insert(INSTANCES - 1, (OTHERS, gone)),
             }
         }
     }
 
-    /// What the instance itself has counted, if it has reported anything.
+    /// The instance's own count, if it has reported one.
     pub fn of(&self, instance: u32) -> Option<T> {
         self.0.iter().find(|&&(of, _)| of == instance).map(|(_, count)| count.clone())
     }
 
-    /// Whether what this instance has reported is no longer told apart: [`Self::of_others`] includes it then.
+    /// Whether this instance's report was summed up: then [`Self::of_others`] includes it.
     pub fn is_summed_up(&self, instance: u32) -> bool {
         let has = |instance| self.0.iter().any(|&(of, _)| of == instance);
         has(OTHERS) && !has(instance)
     }
 
-    /// What the others have counted, if there is anything.
+    /// The sum of the others, if there are any.
     pub fn of_others(&self, instance: u32) -> Option<T> {
         let others = self.0.iter().filter(|&&(of, _)| of != instance).take(INSTANCES);
         others.map(|(_, count)| count.clone()).reduce(|all, count| all.plus(&count))
     }
 
-    /// What all have counted, if there is anything.
+    /// The sum of all, if there are any.
     pub fn total(&self) -> Option<T> {
         let all = self.0.iter().take(INSTANCES);
         all.map(|(_, count)| count.clone()).reduce(|all, count| all.plus(&count))
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!((counts.of(40), counts.of_others(40)), (Some(12), Some(390)), "it counts anew");
     }
 
-    /// An instance that counts requests of one client, and what it knows to be published.
+    /// An instance that counts requests of one client, and its published count.
     #[derive(Clone, Default)]
     struct Instance<T> {
         counted: T,
@@ -193,7 +193,7 @@ mod tests {
     }
 
     impl<T: Count> Instance<T> {
-        /// Reports what it has counted. `is_acknowledged`: it gets the reply to that.
+        /// Reports its count. `is_acknowledged`: whether it gets the reply.
         fn report(&mut self, counts: &mut InstanceCounts<T>, number: u32, is_acknowledged: bool) {
             counts.report(number, self.counted.clone(), self.published.as_ref());
             if is_acknowledged {
@@ -211,13 +211,13 @@ mod tests {
             for round in 0..3_000 {
                 let (number, instance) = &mut instances[random.usize(..usize::try_from(live).unwrap())];
                 if *number == 0 || random.u8(..) == 0 {
-                    // It is restarted.
+                    // Restarted.
                     (*number, *instance) = (next_number, Instance::default());
                     next_number += 1;
                 }
                 let more = random.u64(1..20);
                 (instance.counted, reported) = (instance.counted + more, reported + more);
-                // A reply that is lost does no harm where it is reported again soon.
+                // A lost reply does no harm if the count is reported again soon.
                 if random.u8(..8) == 0 {
                     instance.report(&mut counts, *number, false);
                 }
@@ -239,10 +239,10 @@ mod tests {
         let mut counts = DeniedCounts::default();
         (1..=17).for_each(|instance| counts.report(instance, 10, None));
         assert!(counts.is_summed_up(1) && !counts.is_summed_up(17));
-        // It has dropped the client meanwhile.
+        // The instance has dropped the client meanwhile.
         counts.report(1, 3, None);
         assert_eq!((counts.total(), counts.of(1)), (Some(173), Some(3)));
-        // Another is told apart no longer, takes its part back, and counts on.
+        // Another one was summed up, takes its part out again, and continues.
         assert!(counts.is_summed_up(3) && !counts.is_summed_up(1));
         counts.report(3, 11, Some(&10));
         assert_eq!((counts.total(), counts.of(3), counts.of_others(3)), (Some(174), Some(11), Some(163)));

@@ -1,4 +1,4 @@
-//! The registry of limited clients: what this instance knows of each, and what the other instances know.
+//! The registry of limited clients: this instance's records, and the ones of the other instances.
 
 mod active;
 mod archive;
@@ -34,5 +34,5 @@ pub use snapshot::{ClientSnapshot, LimitSnapshot, PolicySnapshot, RequestSnapsho
 pub use sort_index::{ClientPosition, Sort};
 pub use table::ADDRESSES;
 pub use unblock::Unblock;
-pub use user_addresses::{ADDRESSES_PER_USER, PendingUpdate, USER_ADDRESSES, UserAddress};
+pub use user_addresses::{ADDRESSES_PER_USER, DeniedAddress, PendingUpdate, USER_ADDRESSES};
 pub use user_sample::UserSample;

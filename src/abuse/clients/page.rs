@@ -1,5 +1,5 @@
-//! A page of a list, gathered in chunks: a million addresses may lie between two matches, and the lock must not be held
-//! for so long.
+//! A page of a list, gathered in chunks: a million addresses may lie between two matches, and the lock must not be
+//! held for that long.
 
 use std::{collections::BinaryHeap, ops::Bound, sync::Arc};
 
@@ -13,26 +13,26 @@ use super::{
     table::ClientTable,
 };
 
-/// Addresses looked at in one chunk.
+/// Addresses examined per chunk.
 const CHUNK: usize = 512;
 
-/// Which addresses to list.
+/// The filter and the order of a list of addresses.
 #[derive(Debug, Clone, Default)]
 pub struct ClientQuery {
     pub sort: Sort,
-    /// Those behind this position.
+    /// Only addresses after this position.
     pub after: Option<ClientPosition>,
-    /// Denied by this policy.
+    /// Only clients that this policy denied.
     pub policy: Option<Arc<str>>,
-    /// Within this prefix.
+    /// Only addresses within this prefix.
     pub prefix: Option<IpNet>,
-    /// Limited or banned still, or no longer.
+    /// Only clients that are still limited or banned, or only those that are not.
     pub is_active: Option<bool>,
-    /// The bans in force. Without them, nobody is banned.
+    /// The bans in force. Without them, no client counts as banned.
     pub bans: Option<Arc<BanTable>>,
-    /// With at least and at most so many users.
+    /// The minimum and maximum number of users.
     pub users: Option<(u64, u64)>,
-    /// Those that seem to be this.
+    /// Only clients with this hint.
     pub hint: Option<Hint>,
 }
 
@@ -41,22 +41,22 @@ pub struct ClientQuery {
 pub struct PageScan {
     query: ClientQuery,
     limit: usize,
-    /// Where it is, in the order or among the addresses.
+    /// The current position, in the order or among the addresses.
     at: Option<ClientPosition>,
     address: Option<IpNet>,
-    /// The first of a prefix in the order so far.
+    /// The first positions found so far in a prefix.
     found: BinaryHeap<ClientPosition>,
     clients: Vec<(ClientPosition, LimitedClient)>,
 }
 
 impl PageScan {
-    /// One that has found nothing yet, of at most `limit` addresses and the one behind them.
+    /// A scan for at most `limit` addresses and the one after them.
     pub fn new(query: ClientQuery, limit: usize) -> Self {
         let address = query.after.filter(|_| query.sort == Sort::Address).map(ClientPosition::address);
         Self { at: query.after, address, query, limit, found: BinaryHeap::new(), clients: Vec::new() }
     }
 
-    /// The addresses of the page in their order, and where the next one begins.
+    /// The addresses of the page in order, and the start of the next page.
     pub fn page(mut self) -> (Vec<LimitedClient>, Option<ClientPosition>) {
         self.clients.sort_unstable_by_key(|&(position, _)| position);
         let more = self.clients.len() > self.limit;
@@ -65,7 +65,7 @@ impl PageScan {
         (self.clients.into_iter().map(|(_, client)| client).collect(), next)
     }
 
-    /// Looks at the next chunk. True while there is more to look at. `is_over`: whether a client is no longer listed.
+    /// Examines the next chunk. True while there are more. `is_over`: whether a client is no longer listed.
     pub(super) fn advance(
         &mut self,
         clients: &ClientTable,
@@ -104,7 +104,7 @@ impl PageScan {
         count
     }
 
-    /// Scans a prefix, whatever the order: matches are collected, and sorted in the end.
+    /// Scans a prefix, ignoring the order: matches are collected, and sorted at the end.
     fn advance_by_address(
         &mut self,
         clients: &ClientTable,
@@ -136,7 +136,7 @@ impl PageScan {
         count
     }
 
-    /// Where to go on among the addresses.
+    /// The range of addresses still to examine.
     fn bounds(&self) -> Option<(Bound<IpNet>, Bound<IpNet>)> {
         let prefix = self.query.prefix.map(|prefix| (first(prefix), last(prefix)));
         let end = prefix.map_or(Bound::Unbounded, |(_, last)| Bound::Included(last));
@@ -153,7 +153,7 @@ impl PageScan {
 
     fn take_found(&mut self, clients: &ClientTable) {
         for position in std::mem::take(&mut self.found) {
-            // It may have gone meanwhile.
+            // It may have been removed meanwhile.
             if let Some(entry) = clients.get(position.address()) {
                 self.clients.push((position, entry.to_client(position.address())));
             }
@@ -171,13 +171,13 @@ impl ClientQuery {
     }
 }
 
-/// Nothing in a prefix comes before this.
+/// A lower bound of all addresses in a prefix.
 pub(super) fn first(prefix: IpNet) -> IpNet {
-    // Of one address the shorter prefixes come first.
+    // Shorter prefixes of the same address sort first.
     IpNet::new(prefix.network(), 0).unwrap_or(prefix)
 }
 
-/// Nothing in a prefix comes after this.
+/// An upper bound of all addresses in a prefix.
 pub(super) fn last(prefix: IpNet) -> IpNet {
     IpNet::from(prefix.broadcast())
 }
@@ -200,7 +200,7 @@ mod tests {
 
     const NOW: i64 = 100_000;
 
-    /// Many times as many as are looked at in a step, each denied as often and as lately as chance has it.
+    /// Many chunks of clients, each denied at random times and a random number of times.
     fn registry(random: &mut fastrand::Rng) -> ClientRegistry {
         let registry =
             ClientRegistry::new(&[policy()], Duration::from_secs(60), Metrics::new(&testing::config(), 1));
@@ -218,7 +218,7 @@ mod tests {
         registry
     }
 
-    /// All pages, each address with its place.
+    /// The addresses of all pages.
     fn scan(registry: &ClientRegistry, query: &ClientQuery, limit: usize) -> Vec<IpNet> {
         let (mut found, mut after) = (Vec::new(), query.after);
         loop {

@@ -1,4 +1,4 @@
-//! What the registry sends to other instances, and what they hold of its clients.
+//! The registry's exchange with other instances: the snapshots it sends, and the records it gets.
 
 use ipnet::IpNet;
 
@@ -12,43 +12,43 @@ use super::{
     user_addresses::PendingUpdate,
 };
 
-/// About how many bytes of histories are published in one round.
+/// Approximate bytes of histories that are published per round.
 const MAX_ROUND_BYTES: usize = 1 << 20;
-/// Clients that instances share: those denied most recently. An instance may hold more itself.
+/// Clients that instances share: the ones denied most recently. An instance may hold more itself.
 pub const SHARED_CLIENTS: usize = 100_000;
 
-/// Microseconds by which the same time may seem to be another, since it was read by way of another clock.
+/// Microseconds by which one time may differ when it is read via another clock.
 const MAX_CLOCK_DRIFT: u64 = 1_000_000;
 
-/// A client's snapshot that is to be published.
+/// A client's snapshot to be published.
 #[derive(Debug, Clone)]
 pub struct PendingSnapshot {
     pub address: IpNet,
     pub snapshot: ClientSnapshot,
     /// The last unblock that this instance knows of.
     pub unblocked: Option<Unblock>,
-    /// Hashes of users who are not published yet, and the slice of time in which they were seen.
+    /// Hashes of users that are not published yet, and the time slice in which they were seen.
     pub users: Vec<u64>,
     pub slice: u32,
-    /// The client's number of changes when this was taken.
+    /// The client's number of changes when the snapshot was taken.
     changes: u64,
     /// The counts that the archive may have already.
     pub(super) published: Option<Box<PublishedCounts>>,
 }
 
 impl ClientRegistry {
-    /// At most `max` addresses of users that are to be published. Each is returned again until
+    /// At most `max` addresses of users to be published. Each is returned again until
     /// [`ClientRegistry::ack_user_addresses`].
     pub fn pending_user_addresses(&self, max: usize) -> Vec<PendingUpdate> {
         self.user_addresses.lock().pending(max)
     }
 
-    /// These were published, in this incarnation of the user.
+    /// Acknowledges that these were published, in this incarnation of the user.
     pub fn ack_user_addresses(&self, given: &[PendingUpdate], incarnation: u32) {
         self.user_addresses.lock().ack(given, incarnation);
     }
 
-    /// Clients that have changed since they were published, the longest waiting first: at most `max`, or fewer where
+    /// Clients that have changed since they were published, the longest waiting first: at most `max`, or fewer if
     /// they are large. Each is returned again until [`ClientRegistry::ack_snapshot`].
     pub fn pending_snapshots(&self, now: i64, max: usize) -> Vec<PendingSnapshot> {
         let policies = self.policies();
@@ -77,7 +77,7 @@ impl ClientRegistry {
         pending.collect()
     }
 
-    /// This was published as it was returned, in this incarnation of the client.
+    /// Acknowledges that this snapshot was published, in this incarnation of the client.
     pub fn ack_snapshot(&self, given: &PendingSnapshot, incarnation: u32, now: i64) {
         let PendingSnapshot { address, snapshot, changes, users, .. } = given;
         let (denied, traffic) = (snapshot.denied, snapshot.traffic.clone());
@@ -87,7 +87,7 @@ impl ClientRegistry {
         });
     }
 
-    /// When this was published, the client turned out to have been unblocked. Of that this instance may have missed to hear.
+    /// Applies an unblock found in the archive when this was published, in case this instance missed it.
     pub fn note_unblock(&self, given: &PendingSnapshot, unblocked: &Unblock, now: i64) {
         let is_known = |known: &Unblock| known.time.abs_diff(unblocked.time) < MAX_CLOCK_DRIFT;
         if !given.unblocked.as_ref().is_some_and(is_known) {
@@ -95,7 +95,7 @@ impl ClientRegistry {
         }
     }
 
-    /// Publishes everything again, up to [`SHARED_CLIENTS`]: the archive has lost it.
+    /// Publishes everything again, up to [`SHARED_CLIENTS`], because the archive has lost it.
     pub fn republish_all(&self, now: i64) {
         self.user_addresses.lock().resend_all();
         let (mut at, mut rest) = (None, SHARED_CLIENTS);
@@ -123,8 +123,8 @@ impl ClientRegistry {
         clients.get(address).and_then(read) != Some(change)
     }
 
-    /// Replaces what the other instances know of a client. `read`: the archive's change that it was read at, where
-    /// known. `now`: when it was read.
+    /// Replaces the other instances' records of a client. `read`: the archive's change at which they were read, if
+    /// known. `now`: when they were read.
     pub(super) fn replace_peer_view(&self, address: IpNet, found: PeerView, read: Option<i64>, now: i64) {
         let PeerView { unblocked, snapshot, users, own_summed_up } = found;
         let address_text = address::shown(address);
@@ -136,7 +136,7 @@ impl ClientRegistry {
         let unblocked = unblocked.map(|PeerUnblock { ago, by, denied_since }| {
             let time = now.saturating_sub(ago);
             if let Some(others) = &mut others {
-                // Their denials are stamped by other clocks than this one.
+                // Their denials are stamped by other clocks.
                 others.last = if denied_since { others.last.max(time + 1) } else { others.last.min(time) };
             }
             Unblock { time, by }
@@ -168,7 +168,7 @@ mod tests {
         *,
     };
 
-    /// What another instance knows of a client that it denied at these times.
+    /// Another instance's snapshot of a client that it denied at these times.
     fn snapshot(times: &[i64]) -> ClientSnapshot {
         let other = registry();
         times.iter().for_each(|&time| other.record(denied_once("203.0.113.7", time), time));

@@ -1,4 +1,4 @@
-//! The policies of this instance, as records name them. Others may have more: theirs are kept by name.
+//! The names of this instance's policies in records. Policies that only other instances have are kept by name.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,26 +10,26 @@ use super::{
 };
 use crate::limit::Policy;
 
-/// For ban rules, and for policies of other instances that do not say what they keep.
+/// For ban rules, and for policies of other instances that do not send their bounds.
 const DEFAULT_BOUNDS: RecordBounds = RecordBounds { keep: 50, retain: 3_600_000_000 };
-/// Policies of other instances that are remembered.
+/// Number of other instances' policies that are remembered.
 const MAX_PEER_POLICIES: usize = 256;
 
-/// What each policy keeps, by its name.
+/// The bounds of each policy's records, by its name.
 type Bounds = Vec<(Arc<str>, RecordBounds)>;
 
-/// Names of policies, and what each keeps of its records.
+/// The names of policies, and the bounds of their records.
 #[derive(Debug, Clone, Default)]
 pub(in crate::abuse) struct RecordPolicies {
     known: Bounds,
-    /// Those that only other instances have.
+    /// Policies that only other instances have.
     peers: Arc<RwLock<Bounds>>,
     /// Microseconds of a slice of `abuse.retain`.
     slice: i64,
 }
 
 impl RecordPolicies {
-    /// `retain`: microseconds for which a client stays listed.
+    /// `retain`: microseconds for which a client is listed.
     pub(in crate::abuse) fn new(policies: &[Policy], retain: i64) -> Self {
         let known = policies.iter().map(|policy| {
             let bounds = RecordBounds { keep: policy.record.keep, retain: micros(policy.record.retain) };
@@ -38,17 +38,17 @@ impl RecordPolicies {
         Self { known: known.collect(), peers: Arc::default(), slice: distinct_users::length(retain) }
     }
 
-    /// In which slice of time users are counted who are seen at this time: the same on every instance.
+    /// The time slice in which users seen at this time are counted: the same on every instance.
     pub(super) fn slice(&self, time: i64) -> u32 {
         distinct_users::slice(self.slice, time)
     }
 
-    /// In which period traffic is counted that comes at this time: each is as long as clients stay listed.
+    /// The period in which traffic at this time is counted: each is as long as clients are listed.
     pub(super) fn period(&self, time: i64) -> u32 {
         distinct_users::period(self.slice(time))
     }
 
-    /// `record.keep` of the policy that has this index in a denial.
+    /// `record.keep` of the policy with this index in a denial.
     pub(in crate::abuse) fn keep(&self, index: usize) -> usize {
         self.known.get(index).map_or(0, |(_, bounds)| bounds.keep)
     }
@@ -59,18 +59,17 @@ impl RecordPolicies {
         self
     }
 
-    /// The name of the policy that has this index in a denial.
+    /// The name of the policy with this index in a denial.
     pub(super) fn name(&self, index: usize) -> Option<&Arc<str>> {
         self.known.get(index).map(|(name, _)| name)
     }
 
-    /// How long any of these policies keeps its records, in microseconds.
+    /// The longest time that any of these policies keeps its records, in microseconds.
     pub(super) fn longest(&self, indexes: impl Iterator<Item = usize>) -> i64 {
         indexes.filter_map(|index| self.known.get(index)).map(|(_, bounds)| bounds.retain).max().unwrap_or(0)
     }
 
-    /// The name, sharing the known one's memory where there is one. `bounds`: what the other instance that named it says
-    /// that it keeps.
+    /// The shared copy of the name, if it is known. `bounds`: sent by the other instance that named it.
     pub(super) fn intern(&self, name: &str, bounds: RecordBounds) -> Arc<str> {
         if let Some((known, _)) = self.find(name) {
             return Arc::clone(known);

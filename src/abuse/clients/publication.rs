@@ -1,74 +1,75 @@
-//! What of a client is still to be published in the archive, and when.
+//! The unpublished changes of a client, and when they are due.
 //!
-//! This is no [`Outbox`](super::super::outbox::Outbox): clients are due by time, not in the order of their changes. A client
-//! that changes again within [`PublishState::INTERVAL`] waits until that has passed, behind clients that change later but
-//! were not published lately; and one acknowledgement may leave it due, since its users are sent a slice of time at a time.
+//! This is not an [`Outbox`](super::super::outbox::Outbox): clients are due by time, not in the order of their
+//! changes. A client that changes again within [`PublishState::INTERVAL`] waits until that has passed, behind clients
+//! that change later but were not published recently. And it may still be due after an acknowledgement, because its
+//! users are sent one time slice at a time.
 
 use std::collections::HashSet;
 
 use super::super::traffic::TrafficHistory;
 use crate::memory_budget::heap;
 
-/// Users who may wait to be told: those of a second, amply. Of more, who comes again is told then.
+/// Users that may wait to be published: ample for a second. Of more, the ones that return are published then.
 const USERS: usize = 4_096;
 
-/// Belongs to what this instance knows of an address.
+/// Kept with this instance's records of an address.
 #[derive(Debug, Default)]
 pub(super) struct PublishState {
     /// The change of the archive up to which the others were read.
     pub(super) read: Option<i64>,
-    /// Changes so far: which of them were told can be said later.
+    /// Number of changes so far, by which an acknowledgement tells the published ones.
     pub(super) changes: u64,
-    /// When it was told last.
-    told: Option<i64>,
-    /// What of this instance's counts the archive has.
+    /// When it was last published.
+    last_published: Option<i64>,
+    /// The part of this instance's counts that the archive has.
     pub(super) published: Option<Box<PublishedCounts>>,
-    /// When it is to be told, where there is anything to tell.
+    /// When it is due to be published, if there are changes.
     pub(super) due: Option<i64>,
     pub(super) users: NewUsers,
 }
 
-/// What an instance has counted of a client, as it was acknowledged last.
+/// An instance's counts of a client, as of the last acknowledgement.
 #[derive(Debug, Clone)]
 pub(super) struct PublishedCounts {
-    /// The copy of the client that has it. An archive that lost that copy begins another.
+    /// The copy of the client that has the counts. An archive that lost it begins another one.
     pub(super) incarnation: u32,
     pub(super) denied: u64,
     pub(super) traffic: TrafficHistory,
 }
 
-/// Users who were not told yet, by the slice of time in which they were seen.
+/// Users that are not published yet, by the time slice in which they were seen.
 #[derive(Debug, Default)]
 pub(super) struct NewUsers(Vec<(u32, Vec<u64>)>);
 
 impl PublishState {
-    /// Microseconds between two times that a client is told.
+    /// Microseconds between two publications of a client.
     pub(super) const INTERVAL: i64 = 1_000_000;
 
-    /// There is something to tell: at once, or when the last time is long enough ago.
+    /// Notes a change to be published at once, or when the interval has passed.
     pub(super) fn change(&mut self, now: i64) {
         self.changes += 1;
-        let due = self.told.map_or(now, |told| now.max(told.saturating_add(Self::INTERVAL)));
+        let due = self.last_published.map_or(now, |last| now.max(last.saturating_add(Self::INTERVAL)));
         self.due = Some(self.due.map_or(due, |before| before.min(due)));
     }
 
-    /// There is something to tell that is not urgent.
+    /// Notes a change that is not urgent.
     pub(super) fn change_later(&mut self, now: i64) {
         self.changes += 1;
-        let due = self.told.map_or(now, |told| now.max(told.saturating_add(10 * Self::INTERVAL)));
+        let due = self.last_published.map_or(now, |last| now.max(last.saturating_add(10 * Self::INTERVAL)));
         self.due.get_or_insert(due);
     }
 
-    /// The account was told as it was after so many `changes`, with these `users` and counts.
+    /// Acknowledges that the state after this number of `changes` was published, with these `users` and counts.
     pub(super) fn ack(&mut self, changes: u64, users: &[u64], published: PublishedCounts, now: i64) {
         self.users.ack(users);
         self.published = Some(Box::new(published));
-        self.told = Some(now);
+        self.last_published = Some(now);
         let is_all = self.changes == changes && self.users.is_empty();
         self.due = (!is_all).then(|| now.saturating_add(Self::INTERVAL));
     }
 
-    /// Bytes on the heap, itself included.
+    /// Bytes on the heap, including itself.
     pub(super) fn bytes(&self) -> usize {
         let users = self.users.0.iter().map(|(_, users)| heap::array::<u64>(users.capacity())).sum::<usize>();
         let published = self
@@ -82,7 +83,7 @@ impl PublishState {
 impl NewUsers {
     pub(super) fn add(&mut self, hash: u64, slice: u32) {
         let place = self.0.iter().position(|&(of, _)| of == slice).unwrap_or_else(|| {
-            // An archive that was away for long is not told who was there at its beginning.
+            // If the archive was unavailable for long, it does not get the users of the first slices.
             if self.0.len() > 1 {
                 self.0.remove(0);
             }
@@ -107,10 +108,10 @@ impl NewUsers {
         (slice, users)
     }
 
-    fn ack(&mut self, told: &[u64]) {
-        if let Some((_, users)) = self.0.first_mut().filter(|_| !told.is_empty()) {
-            let told: HashSet<_> = told.iter().collect();
-            users.retain(|hash| !told.contains(hash));
+    fn ack(&mut self, published: &[u64]) {
+        if let Some((_, users)) = self.0.first_mut().filter(|_| !published.is_empty()) {
+            let published: HashSet<_> = published.iter().collect();
+            users.retain(|hash| !published.contains(hash));
         }
         self.0.retain(|(_, users)| !users.is_empty());
     }

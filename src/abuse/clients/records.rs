@@ -4,17 +4,17 @@ use std::{collections::HashMap, sync::Arc};
 
 use crate::{limit::algorithm::metadata_list::Entry, memory_budget::heap};
 
-/// The most that a policy may keep.
+/// The maximum that a policy may keep.
 pub(super) const MAX_KEEP: usize = 1_000;
 
 /// At most `keep` records, each for `retain` microseconds, oldest first.
 ///
-/// When it is full, the record to go is the oldest of the user with the most: a flood by one user never
-/// hides the others behind the address.
+/// When it is full, the oldest record of the user with the most records is dropped: a flood by one user never hides
+/// the others behind the address.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RecordBuffer(Vec<Arc<Entry>>);
 
-/// What a policy says of its records.
+/// The limits of a policy's records.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RecordBounds {
     pub(super) keep: usize,
@@ -23,7 +23,7 @@ pub(super) struct RecordBounds {
 }
 
 impl RecordBuffer {
-    /// Adds a record, unless it has expired or is there already. Until [`RecordBuffer::trim`] there may be twice as many.
+    /// Adds a record, unless it has expired or is known. Until [`RecordBuffer::trim`], there may be twice as many.
     pub(super) fn insert(&mut self, entry: &Arc<Entry>, bounds: RecordBounds, now: i64) {
         if bounds.keep == 0 || expired(entry, bounds, now) {
             return;
@@ -37,7 +37,7 @@ impl RecordBuffer {
             self.0.reserve_exact(1);
         }
         self.0.insert(after, Arc::clone(entry));
-        // Not one by one: to find the one that goes takes as long as to find them all.
+        // Not one by one: finding one record to drop takes as long as finding them all.
         if self.0.len() >= 2 * bounds.keep {
             self.trim(bounds);
         }
@@ -50,8 +50,8 @@ impl RecordBuffer {
         }
     }
 
-    /// Adds the records of another instance, but for those that equal one of these: both read the same request
-    /// from the list of a limit that they share.
+    /// Adds the records of another instance, except for known ones: both instances may have read the same request
+    /// from the list of a shared limit.
     pub(super) fn merge(&mut self, other: &Self, bounds: RecordBounds, now: i64) {
         let known = |entry: &Arc<Entry>| self.at_time(entry.time).any(|record| record == entry);
         let new: Vec<_> = other.0.iter().filter(|entry| !known(entry)).cloned().collect();
@@ -97,7 +97,7 @@ impl RecordBuffer {
         self.0[from..].iter().take_while(move |record| record.time == time)
     }
 
-    /// Equivalent to dropping, while there are too many, the oldest record of the user with the most.
+    /// Equivalent to dropping the oldest record of the user with the most records, until the rest fits.
     fn shrink(&mut self, keep: usize) {
         let mut counts = HashMap::<_, usize, foldhash::fast::RandomState>::default();
         for record in &self.0 {
@@ -122,7 +122,7 @@ impl RecordBuffer {
     }
 }
 
-/// How many records every user may have, of `keep` together: the most with which they still fit.
+/// The largest number of records per user with which all users fit into `keep`.
 fn share(mut counts: Vec<usize>, keep: usize) -> usize {
     counts.sort_unstable();
     let (mut left, mut users) = (keep, counts.len());

@@ -1,4 +1,4 @@
-//! All limited clients, as the admin port reads them.
+//! All limited clients, for the admin port.
 
 use std::{
     cmp::Reverse,
@@ -18,10 +18,10 @@ use super::{
     super::{
         UserNaming, address,
         recording::{
-            answer::AnswerTally,
             denial::TickDenials,
             masking::{AddressDenials, mask_denials},
             queue::QueuedBytes,
+            response::ResponseTally,
         },
         traffic::{Suspects, WatchedAddresses},
     },
@@ -33,7 +33,7 @@ use super::{
     sort_index::Sort,
     table::ClientTable,
     unblock::Unblock,
-    user_addresses::{UserAddress, UserAddressIndex},
+    user_addresses::{DeniedAddress, UserAddressIndex},
 };
 use crate::{
     limit::Policy,
@@ -41,13 +41,13 @@ use crate::{
     telemetry::{Events, metrics::Metrics},
 };
 
-/// Clients changed before the lock is released to let others have it.
+/// Clients changed before the lock is released for others.
 pub(super) const CHUNK: usize = 256;
-/// Pairs of a user and an address that a sweep forgets at most: all that a flood of names adds between two sweeps.
+/// Pairs of a user and an address that a sweep removes at most: as many as a flood of names adds between two sweeps.
 const SWEEP: usize = 8_192;
 
-/// Limited clients by address: what this instance knows of each, and what the others know. Its lock is taken by the
-/// collector, the publisher and the admin port, never by a worker.
+/// Limited clients by address, with this instance's records and the others'. Its lock is taken by the collector, the
+/// publisher and the admin port, never by a worker.
 #[derive(Debug)]
 pub struct ClientRegistry {
     pub(super) settings: RwLock<Settings>,
@@ -56,29 +56,29 @@ pub struct ClientRegistry {
     /// Locked by the same threads, never together with `clients`.
     pub(super) user_addresses: Mutex<UserAddressIndex>,
     event_throttle: Mutex<EventThrottle>,
-    /// Whose answers are recorded.
+    /// The addresses whose responses are recorded.
     pub(in crate::abuse) watched: Arc<WatchedAddresses>,
     /// Locked by the collector and the admin port.
     suspects: Mutex<SuspectTable>,
-    /// How many bytes it may hold, with what waits to be merged.
+    /// The maximum number of bytes, including denials that wait to be merged.
     max_bytes: AtomicUsize,
-    /// What users and their addresses take of them.
+    /// Bytes of users and their addresses.
     user_bytes: AtomicUsize,
-    /// What clients take that may be limited soon.
+    /// Bytes of clients that may be limited soon.
     suspect_bytes: AtomicUsize,
-    /// What waits to be merged.
+    /// Bytes of denials that wait to be merged.
     queued: Arc<QueuedBytes>,
 }
 
-/// What the registry holds.
+/// The memory use of the registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EvidenceUsage {
-    /// Limited clients, expired ones that are not swept yet included.
+    /// Limited clients, including expired ones that are not swept yet.
     pub clients: usize,
-    /// Bytes of clients, of users, and of what waits to be merged.
+    /// Bytes of clients, of users, and of denials that wait to be merged.
     pub bytes: usize,
     pub max_bytes: usize,
-    /// Clients whose evidence was given up since the start; they are listed still.
+    /// Clients whose evidence was dropped since the start; they are still listed.
     pub dropped_evidence: u64,
 }
 
@@ -92,10 +92,10 @@ struct SuspectTable {
 
 /// Microseconds.
 const MINUTE: i64 = 60_000_000;
-/// Users and their addresses may take one byte in so many, and what waits to be merged as much.
+/// Users and their addresses may take one in this many bytes, and denials that wait to be merged as much.
 const SHARE: usize = 8;
 
-/// The part of the configuration that applies to its records.
+/// The part of the configuration that applies to records.
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
     pub(super) policies: Arc<RecordPolicies>,
@@ -105,8 +105,8 @@ pub(super) struct Settings {
 }
 
 impl ClientRegistry {
-    /// `policies`: those whose indexes denials name. `retain`: how long a client stays after its last denial. Users
-    /// are recorded by their names, and records may be published.
+    /// `policies`: the ones that denials refer to by index. `retain`: how long a client is listed after its last
+    /// denial. Users are recorded by their names, and records may be published.
     pub fn new(policies: &[Policy], retain: Duration, metrics: Arc<Metrics>) -> Self {
         let policies = Arc::new(RecordPolicies::new(policies, micros(retain)));
         let settings = Settings { policies, names: Arc::new(UserNaming::default()), retain: micros(retain) };
@@ -126,14 +126,14 @@ impl ClientRegistry {
         .with_max_bytes(usize::MAX)
     }
 
-    /// Holds about so many bytes at most.
+    /// Sets the approximate maximum number of bytes.
     #[must_use]
     pub fn with_max_bytes(self, max_bytes: usize) -> Self {
         self.set_max_bytes(max_bytes);
         self
     }
 
-    /// Holds about so many bytes at most from now on.
+    /// Sets the approximate maximum number of bytes from now on.
     pub fn set_max_bytes(&self, max_bytes: usize) {
         self.max_bytes.store(max_bytes, Relaxed);
         self.queued.set_max(max_bytes / SHARE);
@@ -141,7 +141,7 @@ impl ClientRegistry {
         self.suspects.lock().suspects.set_max_bytes(max_bytes);
     }
 
-    /// What it holds.
+    /// The current memory use.
     pub fn usage(&self) -> EvidenceUsage {
         let clients = self.clients.lock();
         EvidenceUsage {
@@ -152,36 +152,37 @@ impl ClientRegistry {
         }
     }
 
-    /// What it gives up.
+    /// The bytes that evictions free.
     pub fn freed_bytes(&self) -> FreedBytes {
         self.clients.lock().freed.clone()
     }
 
-    /// Counts what waits to be merged.
+    /// The bytes of denials that wait to be merged.
     pub(in crate::abuse) fn queued_bytes(&self) -> Arc<QueuedBytes> {
         Arc::clone(&self.queued)
     }
 
-    /// What is held beside the clients.
+    /// Bytes beside the clients.
     fn other_bytes(&self) -> usize {
         self.user_bytes.load(Relaxed) + self.suspect_bytes.load(Relaxed) + self.queued.held()
     }
 
-    /// Evicts what exceeds the budget. Returns how many of this instance's own clients were evicted.
+    /// Evicts clients and evidence beyond the budget. Returns the number of this instance's own clients that were
+    /// evicted.
     pub(super) fn evict_excess(&self, clients: &mut ClientTable) -> u64 {
         clients.capacity.1 = self.max_bytes.load(Relaxed).saturating_sub(self.other_bytes());
         clients.evict_excess()
     }
 
-    /// Applies another configuration from now on: as [`ClientRegistry::new`] with [`ClientRegistry::with_ban_names`] and
-    /// [`ClientRegistry::with_naming`]. What was recorded under the last one keeps its names.
+    /// Applies another configuration, like [`ClientRegistry::new`] with [`ClientRegistry::with_ban_names`] and
+    /// [`ClientRegistry::with_naming`]. Records made under the last one keep its names.
     pub fn reconfigure(&self, policies: &[Policy], denying: &[String], names: UserNaming, retain: Duration) {
         let retain = micros(retain);
         let policies = Arc::new(RecordPolicies::new(policies, retain).with_ban_names(denying));
         *self.settings.write() = Settings { policies, names: Arc::new(names), retain };
     }
 
-    /// Records users as `names` says.
+    /// Records users in the form that `names` gives.
     pub fn with_naming(self, names: UserNaming) -> Self {
         self.settings.write().names = Arc::new(names);
         self
@@ -192,14 +193,14 @@ impl ClientRegistry {
         Self { event_throttle: Mutex::new(EventThrottle::new(events)), ..self }
     }
 
-    /// Without other instances: nothing is kept to be published.
+    /// Without other instances: nothing is kept for publication.
     pub fn without_peers(self) -> Self {
         self.clients.lock().is_shared = false;
         self.user_addresses.lock().is_shared = false;
         self
     }
 
-    /// How users are recorded.
+    /// The form in which users are recorded.
     pub fn names(&self) -> Arc<UserNaming> {
         Arc::clone(&self.settings.read().names)
     }
@@ -223,12 +224,12 @@ impl ClientRegistry {
         self
     }
 
-    /// Merges the denials that a worker hands over.
+    /// Merges the denials of a worker.
     pub(in crate::abuse) fn record(&self, batch: TickDenials, now: i64) {
         let (policies, retain) = (Arc::clone(&batch.policies), self.retain());
         let mut batch = batch;
-        // First: who was refused and is denied in the same tick is a client that was refused before.
-        self.record_answers(&std::mem::take(&mut batch.answers), &policies, now);
+        // First, so that a client that is refused and denied in the same tick counts as refused before.
+        self.record_responses(&std::mem::take(&mut batch.responses), &policies, now);
         let (tallies, evidence, lost) = mask_denials(batch, &self.names());
         let mut evicted = 0;
         let mut event_throttle = self.event_throttle.lock();
@@ -237,7 +238,7 @@ impl ClientRegistry {
             let mut clients = self.clients.lock();
             let mut recorded = Vec::new();
             for AddressDenials { address, tally, users } in tallies.by_ref().take(CHUNK) {
-                // A name is kept for as long as the records of the requests that gave it.
+                // A name is kept for as long as the records of its requests.
                 let kept = policies.longest(tally.limits.iter().map(|limit| limit.policy)).min(retain);
                 let is_limited = clients.add(address, tally, &users, &policies, now);
                 self.watched.add(address.addr());
@@ -273,15 +274,15 @@ impl ClientRegistry {
         self.count_evicted(evicted);
     }
 
-    /// Adds answers to the clients that were limited, and remembers who may be limited soon.
-    fn record_answers(&self, answers: &[(IpNet, AnswerTally)], policies: &RecordPolicies, now: i64) {
-        for answers in answers.chunks(CHUNK) {
+    /// Adds responses to the limited clients, and remembers clients that may be limited soon.
+    fn record_responses(&self, responses: &[(IpNet, ResponseTally)], policies: &RecordPolicies, now: i64) {
+        for responses in responses.chunks(CHUNK) {
             let (mut clients, mut suspects) = (self.clients.lock(), self.suspects.lock());
-            for (address, tally) in answers {
+            for (address, tally) in responses {
                 if tally.traffic.refused > 0 {
                     self.watched.add(address.addr());
                 }
-                if !clients.add_answers(*address, tally, policies, now) {
+                if !clients.add_responses(*address, tally, policies, now) {
                     let period = policies.period(tally.last);
                     suspects.suspects.add_tick(*address, &tally.traffic, tally.last, period);
                 }
@@ -290,7 +291,7 @@ impl ClientRegistry {
         }
     }
 
-    /// Forgets who was refused nothing for a while.
+    /// Removes clients that were not refused anything for a while.
     fn sweep_suspects(&self, now: i64) {
         let table = &mut *self.suspects.lock();
         let minute = now.div_euclid(MINUTE);
@@ -302,7 +303,7 @@ impl ClientRegistry {
         }
     }
 
-    /// Removes some of what has expired. A few calls cover everything.
+    /// Removes some of the expired records. A few calls cover all.
     pub(in crate::abuse) fn sweep(&self, now: i64) {
         self.sweep_suspects(now);
         let Settings { policies, retain, .. } = self.settings.read().clone();
@@ -316,14 +317,13 @@ impl ClientRegistry {
         self.user_bytes.store(user_addresses.bytes(), Relaxed);
     }
 
-    /// Advances the scan for a page by one chunk. True while there is more to look at: the lock is free between two
-    /// chunks.
+    /// Advances the scan for a page by one chunk, and releases the lock after it. True while there are more chunks.
     pub fn advance(&self, scan: &mut PageScan, now: i64) -> bool {
         let retain = self.retain();
         scan.advance(&self.clients.lock(), |entry| expired(entry, retain, now), now)
     }
 
-    /// All clients that `filter` lets through, in order of their addresses.
+    /// All clients that `filter` accepts, in order of their addresses.
     pub fn clients(&self, now: i64, filter: impl Fn(&LimitedClient) -> bool) -> Vec<LimitedClient> {
         let all = ClientQuery { sort: Sort::Address, ..ClientQuery::default() };
         let mut scan = PageScan::new(all, usize::MAX);
@@ -333,19 +333,19 @@ impl ClientRegistry {
         clients
     }
 
-    /// The number of clients, expired ones that are not swept yet included, and how many bytes they take.
+    /// The number of clients, including expired ones that are not swept yet, and their bytes.
     pub fn len_and_bytes(&self) -> (usize, usize) {
         let clients = self.clients.lock();
         (clients.len(), clients.bytes())
     }
 
-    /// How many clients are limited at `now`, to the second.
+    /// The number of clients that are limited at `now`, to the second.
     pub fn active_count(&self, now: i64) -> usize {
         self.clients.lock().active_count(now)
     }
 
-    /// Of the clients within a prefix, those listed that no limit holds at `now`: a chunk of them, behind the client `after`.
-    /// Returns how many there are, and behind which client the next chunk begins.
+    /// Counts the listed clients within a prefix that no limit applies to at `now`, in a chunk after the client
+    /// `after`. Returns the count, and the client after which the next chunk begins.
     pub fn count_unlimited(&self, within: IpNet, after: Option<IpNet>, now: i64) -> (usize, Option<IpNet>) {
         let retain = self.retain();
         let begin = after.map_or(Bound::Included(page::first(within)), Bound::Excluded);
@@ -372,18 +372,24 @@ impl ClientRegistry {
         Some((entry.to_client(address), records, limits))
     }
 
-    /// What was denied before `unblock` holds the client no longer, and stays as evidence.
+    /// Ends the limits of denials before `unblock`, and keeps them as evidence.
     pub fn unblock(&self, address: IpNet, unblock: Unblock, now: i64) {
         self.clients.lock().unblock(address, unblock, now);
     }
 
-    /// The addresses that a user was denied at, most recent first. `stored_name`: the user as recorded. `others`: what
-    /// the archive holds; of this instance's own addresses it may lack the latest.
-    pub fn addresses_of_user(&self, stored_name: &str, others: &UserAddresses, now: i64) -> Vec<UserAddress> {
+    /// The addresses at which a user was denied, most recent first. `stored_name`: the user as recorded. `others`:
+    /// the archive's addresses, which may lack the latest of this instance's own.
+    pub fn addresses_of_user(
+        &self,
+        stored_name: &str,
+        others: &UserAddresses,
+        now: i64,
+    ) -> Vec<DeniedAddress> {
         let mut found = BTreeMap::new();
-        let mut add = |user_address: &UserAddress| {
-            let UserAddress { address, denied, verified, last } = *user_address;
-            let known = found.entry(address).or_insert(UserAddress { address, denied: 0, verified: 0, last });
+        let mut add = |user_address: &DeniedAddress| {
+            let DeniedAddress { address, denied, verified, last } = *user_address;
+            let known =
+                found.entry(address).or_insert(DeniedAddress { address, denied: 0, verified: 0, last });
             known.denied = known.denied.saturating_add(denied);
             known.verified = known.verified.saturating_add(verified);
             known.last = known.last.max(last);
@@ -391,10 +397,10 @@ impl ClientRegistry {
         let retain = self.retain();
         let index = self.user_addresses.lock();
         let own = index.addresses_of(stored_name, now);
-        let without_own = |(seen, incarnation): &(UserAddress, u32)| {
+        let without_own = |(seen, incarnation): &(DeniedAddress, u32)| {
             let own = index.published(stored_name, seen.address, *incarnation);
             let UserDenials { denied, verified } = own.unwrap_or_default();
-            UserAddress {
+            DeniedAddress {
                 denied: seen.denied.saturating_sub(denied),
                 verified: seen.verified.saturating_sub(verified),
                 ..seen.clone()
@@ -433,7 +439,7 @@ mod tests {
         },
         *,
     };
-    use crate::telemetry::{Delivery, Event};
+    use crate::telemetry::{Event, EventDelivery};
 
     #[test]
     fn denials_of_several_workers_are_merged() {
@@ -504,7 +510,7 @@ mod tests {
         assert_eq!(records(1), None);
     }
 
-    /// A flood of ever new addresses, each denied once: none is looked at more than a few times.
+    /// A flood of ever new addresses, each denied once: none is examined more than a few times.
     #[test]
     fn a_flood_of_addresses_leaves_records_of_the_latest_and_takes_no_time() {
         const BUDGET: usize = 2 << 20;
@@ -574,7 +580,7 @@ mod tests {
         let registry = registry();
         for n in 0..SWEEP * 2 {
             registry.record(denied_once(&format!("10.0.{}.{}", n / 256, n % 256), 0), 0);
-            // Denied again later: the client stays, its first record expires.
+            // Denied again later: the client is kept, and its first record expires.
             registry.record(denied_once(&format!("10.0.{}.{}", n / 256, n % 256), 9 * SECOND), 0);
         }
         for _ in 0..3 {
@@ -593,11 +599,11 @@ mod tests {
         let mut listener = events.subscribe();
         registry.record(denied_once("203.0.113.7", 5), 5);
         registry.record(denied_once("203.0.113.7", 6), 6);
-        let mut heard = || {
+        let mut received = || {
             let mut context = std::task::Context::from_waker(std::task::Waker::noop());
             std::pin::pin!(listener.next()).poll(&mut context)
         };
-        let std::task::Poll::Ready(Delivery::Event(event)) = heard() else { panic!("no event") };
+        let std::task::Poll::Ready(EventDelivery::Event(event)) = received() else { panic!("no event") };
         let expected = Event::Limited {
             address: "203.0.113.7".into(),
             policies: vec!["per-ip".into()],
@@ -606,7 +612,7 @@ mod tests {
             until: 5 + SECOND,
         };
         assert_eq!(*event, expected);
-        assert!(heard().is_pending(), "once a second");
+        assert!(received().is_pending(), "once a second");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A client as all instances together know it: the one copy that they share.
+//! The copy of a client that all instances share.
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -8,17 +8,18 @@ use super::{
     UserSample, distinct_users::oldest_slice, history::DenialHistory, registry::Settings,
 };
 
-/// The copy of a client that instances share. Each merges into it what it knows: merged twice, it is the same.
+/// The copy of a client that instances share. Each merges its records into it; merging them twice makes no
+/// difference.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SharedClient {
-    /// What all know. Its number of denials and of users and its traffic are not used.
+    /// The records of all instances. Its traffic and its numbers of denials and of users are not used.
     pub snapshot: ClientSnapshot,
     pub denied: DeniedCounts,
     pub traffic: TrafficCounts,
     pub users: UserSample,
     pub unblocked: Option<SharedUnblock>,
-    /// Distinguishes this copy from one that the archive has lost: what was published there is to be published again. 0 where
-    /// an instance of an earlier version has written it.
+    /// Distinguishes this copy from a lost one, whose records have to be published again. 0 if an instance of an
+    /// earlier version wrote it.
     pub incarnation: u32,
 }
 
@@ -27,23 +28,23 @@ pub struct SharedClient {
 pub struct SharedUnblock {
     /// By the archive's own clock.
     pub unblock: Unblock,
-    /// Whether the client was denied again since. Times alone do not say it: each instance's denials have its own clock.
+    /// Whether the client was denied again since. Times alone do not tell, because each instance's denials have its
+    /// own clock.
     pub denied_since: bool,
 }
 
-/// A shared client as it is to be stored, and until when. Times are microseconds since the Unix epoch.
+/// A shared client to be stored, and its expiry. Times are microseconds since the Unix epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MergedClient {
     pub client: SharedClient,
-    /// When the first of its records may not be kept any longer.
+    /// When the first of its records has to be removed.
     pub evidence_ends: Option<i64>,
-    /// When it leaves the list.
+    /// When it is no longer listed.
     pub ends: i64,
 }
 
 impl SharedClient {
-    /// What the instances but this one know, of which the records may be this one's as well. `None` where there is
-    /// nothing.
+    /// The records of all other instances; request records may include this one's. `None` if there are none.
     pub fn of_others(mut self, instance: u32) -> Option<ClientSnapshot> {
         self.snapshot.denied = self.denied.of_others(instance)?;
         self.snapshot.traffic = self.traffic.of_others(instance).unwrap_or_default();
@@ -52,8 +53,8 @@ impl SharedClient {
     }
 }
 
-/// The incarnation of what is `stored`. `is_known`: there is something. `published`: that in which this instance has published
-/// last.
+/// The incarnation of the copy `stored`. `is_known`: whether there is a copy. `published`: the incarnation in which
+/// this instance last published.
 pub fn incarnation(stored: u32, is_known: bool, published: Option<u32>) -> u32 {
     match stored {
         _ if !is_known => fastrand::u32(1..),
@@ -63,7 +64,7 @@ pub fn incarnation(stored: u32, is_known: bool, published: Option<u32>) -> u32 {
 }
 
 impl ClientRegistry {
-    /// The shared client with what this instance knows of it, or, where that is left out, without what has expired.
+    /// The shared client with this instance's records, or, without them, the shared client without expired records.
     /// `instance`: a number of this instance, not 0. `clock_lag`: microseconds by which the archive's clock is ahead.
     pub fn merge_shared(
         &self,
@@ -89,14 +90,14 @@ impl ClientRegistry {
             merged.traffic.report(instance, traffic, before.map(|before| &before.traffic));
             merged.users.add(&pending.users, pending.slice);
             let mut own = pending.snapshot.clone().into_history(&text, &policies, &names, now);
-            // The archive may have lost it.
+            // The archive may have lost the unblock.
             let known = || pending.unblocked.as_ref().map(|unblock| unblock.shifted(clock_lag));
             let known = || known().map(|unblock| SharedUnblock { unblock, denied_since: false });
             merged.unblocked = merged.unblocked.or_else(known);
             if let Some(SharedUnblock { unblock, denied_since }) = &mut merged.unblocked {
                 let time = unblock.time.saturating_sub(clock_lag);
                 *denied_since |= own.last > time;
-                // This instance may not have heard of it.
+                // This instance may have missed the unblock.
                 own.end_limits(time);
             }
             history = Some(match history {
@@ -137,7 +138,7 @@ mod tests {
         address::parse(ADDRESS).unwrap()
     }
 
-    /// What an instance has to publish that denied a request at each of these times.
+    /// The snapshot to publish by an instance that denied a request at each of these times.
     fn pending(times: &[i64]) -> PendingSnapshot {
         let registry = registry();
         times.iter().for_each(|&time| registry.record(denied_once(ADDRESS, time), time));
@@ -148,7 +149,7 @@ mod tests {
         registry().merge_shared(client(), shared, own, now, 0)
     }
 
-    /// Has this instance publish what it knows, into `shared`.
+    /// Publishes this instance's records into `shared`.
     fn publish(registry: &ClientRegistry, number: u32, shared: &mut SharedClient, now: i64) {
         for pending in registry.pending_snapshots(now, 1) {
             let own = Some((&pending, number));
@@ -173,7 +174,7 @@ mod tests {
             let expected = u32::try_from(round).unwrap() * 20;
             assert_eq!(shared.denied.total(), Some(expected.into()), "round {round}");
         }
-        // The archive loses it, and comes back.
+        // The archive loses it, and returns.
         let lost = std::mem::take(&mut shared);
         let now = 61 * SECOND;
         for (number, instance) in (1..21).zip(&instances).rev() {
@@ -182,12 +183,12 @@ mod tests {
             instance.republish_all(now);
         }
         assert_eq!(denied(&shared), denied(&lost));
-        // Each publishes again, whether it has to or not.
+        // Each publishes again, even if it does not have to.
         for (number, instance) in (1..).zip(&instances) {
             publish(instance, number, &mut shared, now + SECOND);
         }
         assert_eq!(denied(&shared), denied(&lost));
-        // What of this instance is summed up with others does not count as theirs.
+        // Counts of this instance that were summed up with others do not count as theirs.
         let first = instances.iter().zip(1..).find(|&(_, number)| shared.denied.is_summed_up(number));
         let (instance, number) = first.unwrap();
         let view = PeerView {

@@ -1,4 +1,4 @@
-//! A client as instances tell each other of it: its denials, its limits, and its last requests.
+//! The snapshot of a client that instances exchange: its denials, its limits, and its last requests.
 
 use std::{cmp::Reverse, sync::Arc};
 
@@ -15,8 +15,8 @@ const MAX_TEXT_BYTES: usize = 1_024;
 /// Microseconds that another instance's clock may be ahead of ours.
 const MAX_CLOCK_SKEW: i64 = 60_000_000;
 
-/// A client as one instance, or all together, know it. Times are microseconds since the Unix epoch. Policies have their
-/// names, since each instance may have others.
+/// The records of a client from one instance, or from all together. Times are microseconds since the Unix epoch.
+/// Policies are named, because each instance may have others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClientSnapshot {
     /// The first and the last denial.
@@ -25,7 +25,7 @@ pub struct ClientSnapshot {
     /// When the last of its limits frees.
     pub until: i64,
     pub denied: u64,
-    /// How many users were counted, without their identities.
+    /// The number of users, without their identities.
     pub users: u64,
     pub traffic: TrafficHistory,
     pub policies: Vec<PolicySnapshot>,
@@ -34,7 +34,7 @@ pub struct ClientSnapshot {
     pub records: Vec<RequestSnapshot>,
 }
 
-/// A policy that denied the client, and what it says of its records: instances that do not have it keep them no longer.
+/// A policy that denied the client, and the bounds of its records: instances without the policy keep them no longer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicySnapshot {
     pub name: Arc<str>,
@@ -46,18 +46,18 @@ pub struct PolicySnapshot {
 /// A limit that denied the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LimitSnapshot {
-    /// An index of the snapshot's policies.
+    /// An index into the snapshot's policies.
     pub policy: usize,
     pub identifier: String,
     pub until: i64,
-    /// When it denied last.
+    /// When it last denied.
     pub last: i64,
 }
 
 /// A request of the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestSnapshot {
-    /// An index of the snapshot's policies.
+    /// An index into the snapshot's policies.
     pub policy: usize,
     pub entry: Arc<Entry>,
 }
@@ -93,7 +93,7 @@ impl ClientSnapshot {
         }
     }
 
-    /// Drops the older half of the records. False where there is none.
+    /// Drops the older half of the records. False if there are none.
     pub fn shorten(&mut self) -> bool {
         self.records.sort_by_key(|record| Reverse(record.entry.time));
         let any = !self.records.is_empty();
@@ -101,8 +101,8 @@ impl ClientSnapshot {
         any
     }
 
-    /// The history that it describes. It comes from outside: anything that no instance writes is left out.
-    /// `address_text`: the client's address.
+    /// Converts the snapshot to a history. It is received from outside, so anything that no instance writes is left
+    /// out. `address_text`: the client's address.
     pub(super) fn into_history(
         self,
         address_text: &str,
@@ -141,7 +141,7 @@ impl ClientSnapshot {
     }
 }
 
-/// The name as this instance holds it.
+/// This instance's copy of the name.
 fn intern(policy: &PolicySnapshot, policies: &RecordPolicies) -> Option<Arc<str>> {
     let PolicySnapshot { name, keep, retain } = policy;
     is_short(name).then(|| policies.intern(name, RecordBounds { keep: *keep, retain: *retain }))

@@ -9,14 +9,14 @@ use utoipa::ToSchema;
 use super::entry::ClientEntry;
 use crate::memory_budget::heap;
 
-/// By what addresses are sorted.
+/// The value by which addresses are sorted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Sort {
-    /// Most lately denied first.
+    /// Most recently denied first.
     #[default]
     Last,
-    /// Most lately listed first.
+    /// Most recently listed first.
     First,
     /// Most denied first.
     Denied,
@@ -26,7 +26,7 @@ pub enum Sort {
 }
 
 impl Sort {
-    /// As in the API.
+    /// The name in the API.
     pub fn name(self) -> &'static str {
         match self {
             Self::Last => "last",
@@ -37,7 +37,7 @@ impl Sort {
         }
     }
 
-    /// What is compared, the greatest first.
+    /// The value to compare, the greatest first.
     pub(super) fn sort_key(self, entry: &ClientEntry) -> u64 {
         match self {
             Self::Last => u64::try_from(entry.last()).unwrap_or(0),
@@ -49,17 +49,17 @@ impl Sort {
     }
 }
 
-/// The position of an address in a list: these are in ascending order. In bytes, since there are four million of them.
+/// The position of an address in a list, in ascending order. In bytes, because there are four million of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClientPosition([u8; 8], IpNet);
 
 impl ClientPosition {
-    /// That of an address with this number.
+    /// The position of an address with this sort key.
     pub fn new(number: u64, address: IpNet) -> Self {
         Self((!number).to_be_bytes(), address)
     }
 
-    /// What the address is sorted by.
+    /// The address's sort key.
     pub fn sort_key(self) -> u64 {
         !u64::from_be_bytes(self.0)
     }
@@ -70,11 +70,11 @@ impl ClientPosition {
     }
 }
 
-/// All addresses in each of the orders but that of the addresses themselves.
+/// All addresses in each of the orders, except by address.
 #[derive(Debug, Default)]
 pub(super) struct SortIndex([BTreeSet<ClientPosition>; 4]);
 
-/// What an address is sorted by, in the order of [`SortIndex`].
+/// The sort keys of an address, in the order of [`SortIndex`].
 pub(super) type SortKeys = [u64; 4];
 
 const SORTS: [Sort; 4] = [Sort::Last, Sort::First, Sort::Denied, Sort::Users];
@@ -108,7 +108,7 @@ impl SortIndex {
         }
     }
 
-    /// Those behind a position. Empty for [`Sort::Address`], which the table itself provides.
+    /// The positions after one. Empty for [`Sort::Address`], which the table itself provides.
     pub(super) fn after(
         &self,
         sort: Sort,
@@ -119,7 +119,7 @@ impl SortIndex {
         order.into_iter().flat_map(move |order| order.range(bounds).copied())
     }
 
-    /// The address that was denied longest ago, of those that come before `before` in that order.
+    /// The address that was denied longest ago, among those sorted before `before`.
     pub(super) fn oldest(&self, before: Option<ClientPosition>) -> Option<ClientPosition> {
         let bounds = (Bound::Unbounded, before.map_or(Bound::Unbounded, Bound::Excluded));
         self.0[0].range(bounds).next_back().copied()

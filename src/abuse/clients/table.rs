@@ -12,9 +12,9 @@ use super::{
     super::{
         address,
         recording::{
-            answer::AnswerTally,
             denial::Tally,
             masking::{DeniedUser, LimitEvidence},
+            response::ResponseTally,
         },
     },
     active::ActiveCounts,
@@ -28,21 +28,21 @@ use super::{
 };
 use crate::memory_budget::{FreedBytes, heap};
 
-/// At most so many addresses; the one that was denied longest ago is evicted first.
+/// Maximum number of addresses; the one that was denied longest ago is evicted first.
 pub const ADDRESSES: usize = 1_000_000;
-/// Addresses looked at a sweep.
+/// Addresses examined per sweep.
 pub(super) const SWEEP: usize = 512;
 /// An ample upper bound of the time until a worker hands a denial over.
 const IN_FLIGHT: i64 = 2_000_000;
 /// Bytes of an address in the maps and indexes, without its histories.
 const BASE: usize = heap::tree_entry(size_of::<(IpNet, ClientEntry)>()) + SortIndex::ENTRY_BYTES;
-/// About how many bytes a client takes that has no records.
+/// Approximate bytes of a client without records.
 const CLIENT: usize = BASE + heap::array::<DenialHistory>(1) + heap::array::<(Arc<str>, RecordBuffer)>(1);
-/// What it takes more where it is published: its state, and the users who are to be told.
+/// Additional bytes of a published client: its state, and the users that are not published yet.
 const PUBLISHED: usize = heap::array::<PublishState>(1) + heap::array::<PublishedCounts>(1) + DUE + 160;
-/// Clients that are evicted under one lock, or lose their evidence.
+/// Clients that are evicted or lose their evidence under one lock.
 const EVICTED_PER_LOCK: usize = 4_096;
-/// Bytes of one in the index of those that are to be published.
+/// Bytes of an entry in the index of due clients.
 const DUE: usize = heap::tree_entry(size_of::<(i64, IpNet)>());
 
 #[derive(Debug)]
@@ -50,26 +50,26 @@ pub(super) struct ClientTable {
     by_address: BTreeMap<IpNet, ClientEntry>,
     orders: SortIndex,
     active_counts: ActiveCounts,
-    /// Those that are to be published, by the time at which they are.
+    /// Clients to be published, by the time at which they are due.
     by_due: BTreeSet<(i64, IpNet)>,
     bytes: usize,
-    /// Addresses that were unblocked a moment ago: denials of before, handed over late, are evidence alone.
+    /// Addresses that were unblocked a moment ago: earlier denials that are handed over late are only evidence.
     unblocked: BTreeMap<IpNet, Unblock>,
     /// Where the next sweep begins.
     swept: Option<IpNet>,
     /// Clients that were denied before this one have lost their evidence.
     evidence_dropped: Option<ClientPosition>,
-    /// Whether they are published.
+    /// Whether clients are published.
     pub(super) is_shared: bool,
-    /// The most addresses, and the most bytes that they may take. Of the client denied longest ago the evidence is dropped
-    /// first, then the client.
+    /// The maximum number of addresses, and of their bytes. The client denied longest ago first loses its evidence,
+    /// and is then removed.
     pub(super) capacity: (usize, usize),
     /// Clients that have lost their evidence to make room.
     pub(super) dropped_evidence: u64,
     pub(super) freed: FreedBytes,
 }
 
-/// What the totals and indexes hold of a client.
+/// A client's share of the totals and indexes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct IndexedValues {
     bytes: usize,
@@ -107,7 +107,7 @@ impl ClientTable {
         }
     }
 
-    /// False where the client was unblocked since: then the tally is evidence, and limits nobody.
+    /// False if the client was unblocked since: then the tally is only evidence.
     pub(super) fn add(
         &mut self,
         address: IpNet,
@@ -131,22 +131,22 @@ impl ClientTable {
         is_limited
     }
 
-    /// Adds the answers to a client. False where this instance has not denied it anything.
-    pub(super) fn add_answers(
+    /// Adds the responses to a client. False if this instance has not denied it anything.
+    pub(super) fn add_responses(
         &mut self,
         address: IpNet,
-        tally: &AnswerTally,
+        tally: &ResponseTally,
         policies: &RecordPolicies,
         now: i64,
     ) -> bool {
-        self.change(address, |entry| entry.add_answers(tally, policies, now)) == Some(true)
+        self.change(address, |entry| entry.add_responses(tally, policies, now)) == Some(true)
     }
 
     pub(super) fn add_evidence(&mut self, evidence: &LimitEvidence, policies: &RecordPolicies, now: i64) {
         self.change(evidence.address, |entry| entry.add_evidence(evidence, policies, now));
     }
 
-    /// Replaces what the others know of a client, as read at the archive's change `read`.
+    /// Replaces the other instances' records of a client, read at the archive's change `read`.
     pub(super) fn replace_peer_view(
         &mut self,
         address: IpNet,
@@ -198,7 +198,7 @@ impl ClientTable {
         Some(result)
     }
 
-    /// [`ClientTable::change`], of a client that may be new.
+    /// [`ClientTable::change`] for a client that may be new.
     fn admit(&mut self, address: IpNet, change: impl FnOnce(&mut ClientEntry)) {
         if !self.by_address.contains_key(&address) {
             let mut entry = ClientEntry::new(self.is_shared);
@@ -225,13 +225,13 @@ impl ClientTable {
         Some(entry)
     }
 
-    /// What was denied before `unblock` holds the client no longer, even if it is handed over late.
+    /// Ends the limits of denials before `unblock`, even if they are handed over late.
     pub(super) fn unblock(&mut self, address: IpNet, unblock: Unblock, now: i64) {
         self.note_unblock(address, &unblock, now);
         self.change(address, |entry| entry.unblock(unblock));
     }
 
-    /// Remembers an unblock for as long as denials of before may be handed over.
+    /// Remembers an unblock for as long as earlier denials may be handed over.
     fn note_unblock(&mut self, address: IpNet, unblock: &Unblock, now: i64) {
         if unblock.time.saturating_add(IN_FLIGHT) <= now {
             return;
@@ -250,12 +250,12 @@ impl ClientTable {
         self.by_address.len()
     }
 
-    /// How many of them are limited at `now`, to the second.
+    /// The number of clients that are limited at `now`, to the second.
     pub(super) fn active_count(&self, now: i64) -> usize {
         self.active_counts.active_at(now)
     }
 
-    /// Bytes that they take.
+    /// Bytes of the clients.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -264,7 +264,7 @@ impl ClientTable {
         &self.orders
     }
 
-    /// In order of their addresses.
+    /// Clients in order of their addresses.
     pub(super) fn range(
         &self,
         bounds: (Bound<IpNet>, Bound<IpNet>),
@@ -272,17 +272,17 @@ impl ClientTable {
         self.by_address.range(bounds).map(|(&address, entry)| (address, entry))
     }
 
-    /// Those that are due to be published, the longest waiting first.
+    /// Clients that are due to be published, the longest waiting first.
     pub(super) fn due(&self, now: i64) -> impl Iterator<Item = (IpNet, &ClientEntry)> {
         let due = self.by_due.iter().take_while(move |(due, _)| *due <= now);
         due.filter_map(|&(_, address)| Some((address, self.by_address.get(&address)?)))
     }
 
-    /// Evicts what exceeds the capacity, and leaves the rest to the next call where that is much. Returns how many of this
-    /// instance's own clients were evicted.
+    /// Evicts clients and evidence beyond the capacity; if there are many, the next call continues. Returns the
+    /// number of this instance's own clients that were evicted.
     ///
-    /// Records go before clients, but clients without records leave a quarter of the memory to the records of those denied
-    /// lately: otherwise a flood of addresses would leave none.
+    /// Records are dropped before clients, but clients without records leave a quarter of the memory to the records
+    /// of recently denied ones: otherwise a flood of addresses would leave no records.
     pub(super) fn evict_excess(&mut self) -> u64 {
         let mut evicted = 0;
         let (addresses, bytes) = self.capacity;
@@ -302,8 +302,8 @@ impl ClientTable {
         evicted
     }
 
-    /// Drops the evidence of the address that was denied longest ago and has any. False where none has, but for clients that
-    /// came late from other instances: they are the first to be evicted.
+    /// Drops the evidence of the address with evidence that was denied longest ago. False if there is none, apart
+    /// from clients that arrived late from other instances, which are the first to be evicted.
     fn drop_oldest_evidence(&mut self) -> bool {
         while let Some(position) = self.orders.oldest(self.evidence_dropped) {
             self.evidence_dropped = Some(position);
@@ -332,7 +332,7 @@ impl ClientTable {
         for &address in &next {
             self.change(address, |entry| entry.expire(policies, now));
         }
-        // Continue behind the last one; start over once the end is reached.
+        // Continue after the last one; start over at the end.
         self.swept = next.last().copied().filter(|_| next.len() == SWEEP);
         self.unblocked.retain(|_, unblock| unblock.time.saturating_add(IN_FLIGHT) > now);
     }

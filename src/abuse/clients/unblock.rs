@@ -1,4 +1,4 @@
-//! Unblocks of a client. What was denied before holds the client no longer, and stays as evidence.
+//! Unblocks of a client. They end the limits of earlier denials, which are kept as evidence.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 pub struct Unblock {
     /// Microseconds since the Unix epoch.
     pub time: i64,
-    /// `operator at 127.0.0.1`; empty where that is not known yet, since another instance has only said that it was.
+    /// `operator at 127.0.0.1`; empty while it is not known, because another instance has only sent the time.
     pub by: String,
 }
 
 impl Unblock {
-    /// The same by a clock that is ahead by so many microseconds.
+    /// The same unblock by a clock that is ahead by this number of microseconds.
     #[must_use]
     pub fn shifted(&self, ahead: i64) -> Self {
         Self { time: self.time.saturating_add(ahead), by: self.by.clone() }

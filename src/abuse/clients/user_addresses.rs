@@ -1,4 +1,4 @@
-//! From which addresses each user was denied.
+//! The addresses from which each user was denied.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -16,34 +16,34 @@ use super::{
 };
 use crate::memory_budget::heap;
 
-/// Pairs of a user and an address at most; the one that would expire first is dropped first.
+/// Maximum number of pairs of a user and an address; the one that expires first is dropped first.
 pub const USER_ADDRESSES: usize = 200_000;
-/// Addresses of one user; the one with the oldest denial is evicted first.
+/// Maximum number of addresses of one user; the one with the oldest denial is evicted first.
 pub const ADDRESSES_PER_USER: usize = 2_048;
 
 /// An address that a user was denied from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UserAddress {
+pub struct DeniedAddress {
     pub address: IpNet,
     /// Number of the user's denied requests.
     pub denied: u64,
-    /// How many of them had a verified user. The others only claimed to be of the user, as any client can.
+    /// How many of them had a verified user. The others only claimed to be the user, as any client can.
     pub verified: u64,
-    /// The last of them, microseconds since the Unix epoch.
+    /// The last denial, in microseconds since the Unix epoch.
     pub last: i64,
 }
 
-/// A user at an address as it is to be written to the archive.
+/// A user at an address, to be written to the archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingUpdate {
-    /// Its number in the outbox, by which it is acknowledged.
+    /// Its number in the outbox, for the acknowledgement.
     sequence: i64,
     /// The user's name as stored.
     pub user: Arc<str>,
-    pub user_address: UserAddress,
-    /// When it may not be kept any longer.
+    pub user_address: DeniedAddress,
+    /// When it has to be removed.
     pub ends: i64,
-    /// What the archive may have of it already, and in which incarnation of the user.
+    /// The counts that the archive may have already, and in which incarnation of the user.
     pub published: Option<(UserDenials, u32)>,
 }
 
@@ -51,24 +51,24 @@ pub struct PendingUpdate {
 #[derive(Debug)]
 pub(super) struct UserAddressIndex {
     by_user: HashMap<Arc<str>, UserEntry, foldhash::fast::RandomState>,
-    /// By the time at which they expire.
+    /// By expiry.
     by_end: BTreeSet<(i64, Arc<str>, IpNet)>,
     by_address: BTreeSet<(IpNet, Arc<str>)>,
-    /// Which of them are to be written to the archive. What is written is read from here when it is sent.
+    /// Pairs to be written to the archive. Their values are read from here when they are sent.
     outbox: Outbox<(Arc<str>, IpNet)>,
     /// Whether there is an archive.
     pub(super) is_shared: bool,
     /// Bytes of users and their addresses.
     bytes: usize,
-    /// How many they may take.
+    /// Maximum number of bytes.
     pub(super) max_bytes: usize,
 }
 
 #[derive(Debug)]
 struct UserEntry {
-    /// Of the name, which the indexes share.
+    /// Bytes of the name, which the indexes share.
     name_bytes: usize,
-    /// In order of the addresses. Most users have one, for which a tree would take a node of eleven.
+    /// In order of the addresses. Most users have one, for which a tree would take a node for eleven.
     addresses: Vec<(IpNet, AddressStats)>,
 }
 
@@ -80,14 +80,14 @@ struct AddressStats {
     ends: i64,
     /// Its number in the outbox, where it waits at most once.
     queued: Option<i64>,
-    /// What was acknowledged last, and in which incarnation of the user.
+    /// The counts of the last acknowledgement, and in which incarnation of the user.
     published: Option<(UserDenials, u32)>,
 }
 
 impl AddressStats {
-    fn at(self, address: IpNet) -> UserAddress {
+    fn at(self, address: IpNet) -> DeniedAddress {
         let Self { denied, verified, last, .. } = self;
-        UserAddress { address, denied, verified, last }
+        DeniedAddress { address, denied, verified, last }
     }
 }
 
@@ -97,7 +97,7 @@ impl UserEntry {
         Some(&mut self.addresses[index].1)
     }
 
-    /// What is counted of this address, which may be new.
+    /// The statistics of this address, which may be new.
     fn entry(&mut self, address: IpNet, last: i64) -> &mut AddressStats {
         let index = self.position(address).unwrap_or_else(|index| {
             if self.addresses.is_empty() {
@@ -116,12 +116,12 @@ impl UserEntry {
         Some(self.addresses.remove(index).1)
     }
 
-    /// Where an address is, or would be.
+    /// The index of an address, or the index at which to insert it.
     fn position(&self, address: IpNet) -> Result<usize, usize> {
         self.addresses.binary_search_by_key(&address, |(known, _)| *known)
     }
 
-    /// Bytes on the heap, with those in the indexes and the outbox.
+    /// Bytes on the heap, including the indexes and the outbox.
     fn bytes(&self) -> usize {
         const ADDRESS: usize = heap::tree_entry(size_of::<(i64, Arc<str>, IpNet)>())
             + heap::tree_entry(size_of::<(IpNet, Arc<str>)>())
@@ -137,7 +137,7 @@ impl UserAddressIndex {
             by_user: HashMap::default(),
             by_end: BTreeSet::new(),
             by_address: BTreeSet::new(),
-            // Each pair waits at most once and leaves with its entry: the bound, one above that of the entries, drops none.
+            // Each pair waits at most once and leaves with its entry, so a capacity of entries + 1 never drops one.
             outbox: Outbox::new(USER_ADDRESSES + 1),
             is_shared: true,
             bytes: 0,
@@ -145,7 +145,7 @@ impl UserAddressIndex {
         }
     }
 
-    /// A user was denied at an address, which is remembered until `ends`.
+    /// Adds a denial of a user at an address, which is remembered until `ends`.
     pub(super) fn add(&mut self, address: IpNet, who: &DeniedUser, ends: i64) {
         let user = match self.by_user.get_key_value(who.named.written.as_str()) {
             Some((user, _)) => Arc::clone(user),
@@ -182,14 +182,14 @@ impl UserAddressIndex {
         self.bytes + heap::hash_table(self.by_user.capacity(), size_of::<(Arc<str>, UserEntry)>())
     }
 
-    /// From which addresses a user was denied, as far as that is remembered.
-    pub(super) fn addresses_of(&self, user: &str, now: i64) -> Vec<UserAddress> {
+    /// The remembered addresses from which a user was denied.
+    pub(super) fn addresses_of(&self, user: &str, now: i64) -> Vec<DeniedAddress> {
         let seen = self.by_user.get(user).into_iter().flat_map(|user| &user.addresses);
         let seen = seen.filter(|(_, seen)| seen.ends > now);
         seen.map(|&(address, seen)| seen.at(address)).collect()
     }
 
-    /// Forgets up to `max` pairs that have expired.
+    /// Removes up to `max` expired pairs.
     pub(super) fn expire(&mut self, now: i64, max: usize) {
         for _ in 0..max {
             match self.by_end.first().filter(|(ends, ..)| *ends <= now).cloned() {
@@ -202,8 +202,7 @@ impl UserAddressIndex {
         }
     }
 
-    /// Up to `max` updates to be written to the archive, the one that waits longest first. They stay until
-    /// [`UserAddressIndex::ack`].
+    /// Up to `max` updates for the archive, the longest waiting first. They are kept until [`UserAddressIndex::ack`].
     pub(super) fn pending(&self, max: usize) -> Vec<PendingUpdate> {
         let pending = self.outbox.pending(max).into_iter().filter_map(|Pending { sequence, item }| {
             let (user, address) = item;
@@ -215,14 +214,15 @@ impl UserAddressIndex {
         pending.collect()
     }
 
-    /// What of a user at an address was written to this incarnation of the user.
+    /// The counts of a user at an address that were written to this incarnation of the user.
     pub(super) fn published(&self, user: &str, address: IpNet, incarnation: u32) -> Option<UserDenials> {
         let known = self.by_user.get(user)?;
         let (denials, of) = known.addresses[known.position(address).ok()?].1.published?;
         (of == incarnation).then_some(denials)
     }
 
-    /// These updates were written, to this incarnation of the user. What has changed since waits behind the others.
+    /// Acknowledges that these updates were written to this incarnation of the user. Pairs that have changed since
+    /// wait behind the others.
     pub(super) fn ack(&mut self, written: &[PendingUpdate], incarnation: u32) {
         for PendingUpdate { sequence, user, user_address, .. } in written {
             let Some(key) = self.outbox.remove(*sequence) else { continue };
@@ -230,14 +230,14 @@ impl UserAddressIndex {
             let Some(seen) = known.and_then(|known| known.get_mut(user_address.address)) else {
                 continue;
             };
-            let UserAddress { denied, verified, .. } = *user_address;
+            let DeniedAddress { denied, verified, .. } = *user_address;
             seen.published = Some((UserDenials { denied, verified }, incarnation));
             let is_changed = seen.denied != denied;
             seen.queued = is_changed.then(|| self.outbox.push(key).0);
         }
     }
 
-    /// The archive was lost: all is written again.
+    /// Writes everything again, because the archive has lost it.
     pub(super) fn resend_all(&mut self) {
         if !self.is_shared {
             return;
@@ -257,8 +257,8 @@ impl UserAddressIndex {
         user
     }
 
-    /// Drops an eighth of a user's addresses at once: to look for each alone would take long. Those at which others only
-    /// claimed to be the user go first.
+    /// Drops an eighth of a user's addresses at once, because searching for one at a time would take long. Addresses
+    /// where others only claimed to be the user are dropped first.
     fn drop_oldest_addresses(&mut self, user: &Arc<str>) {
         let Some(known) = self.by_user.get(user) else { return };
         let mut oldest: Vec<_> =
@@ -392,7 +392,7 @@ mod tests {
         let rest: Vec<_> = user_addresses.pending(9).into_iter().map(|update| update.user_address).collect();
         assert_eq!(
             rest,
-            [UserAddress { address: client(2), denied: 1, verified: 0, last: 3 }],
+            [DeniedAddress { address: client(2), denied: 1, verified: 0, last: 3 }],
             "it is new since"
         );
         assert!(user_addresses.add_up());

@@ -1,23 +1,24 @@
-//! How many different users were behind an address, in a form that instances can share: small, and the same whatever the
+//! The number of distinct users behind an address, in a form that instances can share: small, and independent of the
 //! order in which it is merged.
 
 use std::{cmp::Reverse, mem::replace};
 
 use serde::{Deserialize, Serialize};
 
-/// Users that are kept at most. Up to so many are counted exactly, and beyond within about 2 %.
+/// Maximum number of users kept. Up to this number the count is exact, and beyond it is within about 2 %.
 const MOST: usize = 8_192;
 
-/// A theta sketch: the hashes of users below a threshold, each with the slice of time in which the user was seen last. When
-/// there are too many, the threshold sinks, and those above it leave. What is left stands for all: of hashes that are spread
-/// evenly, as many in a part of the range say how many there are in all of it.
+/// A theta sketch: the hashes of users below a threshold, each with the time slice in which the user was last seen.
+/// When there are too many, the threshold is lowered and the hashes above it are removed. The rest is extrapolated:
+/// hashes are spread evenly, so their number in a part of the range gives the number in the whole range.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserSample {
     /// Hashes from here on were left out. 0: none were.
     threshold: u32,
-    /// The last slice in which any was seen.
+    /// The last slice in which any user was seen.
     newest: u32,
-    /// By hash: the difference from the hash before, and by how many slices the user was seen before `newest`.
+    /// By hash: the difference from the previous hash, and the number of slices before `newest` in which the user was
+    /// last seen.
     users: Vec<(u32, u32)>,
 }
 
@@ -28,7 +29,7 @@ impl UserSample {
             return;
         }
         let mut all = self.hashes();
-        // The upper half: an even spread is all that it takes.
+        // The upper half is enough, because only an even spread is needed.
         all.extend(hashes.iter().map(|hash| ((hash >> 32) as u32, slice)));
         self.replace(all);
     }
@@ -46,7 +47,7 @@ impl UserSample {
         }
     }
 
-    /// How many users there are, or about that.
+    /// The number of users, approximately.
     pub fn len(&self) -> u64 {
         let known = self.users.len() as u64;
         match self.threshold {
@@ -60,7 +61,7 @@ impl UserSample {
         self.users.is_empty()
     }
 
-    /// The hashes and slices in ascending order. They may come from elsewhere: what is too much is left out.
+    /// The hashes and slices in ascending order. They may be received from elsewhere, so excess ones are left out.
     fn hashes(&self) -> Vec<(u32, u32)> {
         let mut hash = 0_u32;
         let add = |&(difference, age): &(u32, u32)| {
@@ -71,7 +72,7 @@ impl UserSample {
     }
 
     fn replace(&mut self, mut all: Vec<(u32, u32)>) {
-        // Of the same hash, the last slice comes first.
+        // For the same hash, the last slice sorts first.
         all.sort_unstable_by_key(|&(hash, slice)| (hash, Reverse(slice)));
         all.dedup_by_key(|(hash, _)| *hash);
         if self.threshold > 0 {

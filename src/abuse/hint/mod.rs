@@ -1,4 +1,4 @@
-//! What a limited client seems to be, for an operator who has to decide what to do about it.
+//! Hints at the kind of a limited client, for the operator who decides how to react.
 
 mod reasons;
 mod rules;
@@ -10,10 +10,10 @@ use serde::Deserialize;
 pub(super) use reasons::reasons;
 pub(super) use rules::classify;
 
-/// What a limited client seems to be.
+/// The kind of client that a limited client seems to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 pub enum Hint {
-    /// Many requests in a short time, whatever for.
+    /// Many requests in a short time, for any purpose.
     #[serde(rename = "flood")]
     Flood,
     /// One client that reads one URL after the other.
@@ -28,13 +28,13 @@ pub enum Hint {
     /// Many users, few requests each.
     #[serde(rename = "shared address")]
     SharedAddress,
-    /// Nothing of the above, or not known yet.
+    /// None of these, or not known yet.
     #[serde(rename = "unknown")]
     Unknown,
 }
 
 impl Hint {
-    /// All of them.
+    /// All hints.
     pub const ALL: [Self; 6] = [
         Self::Flood,
         Self::Scraping,
@@ -44,7 +44,7 @@ impl Hint {
         Self::Unknown,
     ];
 
-    /// As it is shown.
+    /// The name that is shown.
     pub fn name(self) -> &'static str {
         match self {
             Self::Flood => "flood",

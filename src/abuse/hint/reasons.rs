@@ -1,8 +1,8 @@
-//! What a hint is drawn from, in a sentence.
+//! The reasons for a hint, in a sentence.
 
 use super::{super::traffic::Traffic, Hint};
 
-/// The numbers that speak for the hint. `path`: the one that is requested most, where it is known.
+/// The numbers that support the hint. `path`: the one that is requested most, if it is known.
 pub(in crate::abuse) fn reasons(hint: Hint, users: u64, traffic: &Traffic, path: Option<&str>) -> String {
     let users_named = match users {
         0 => "no user known".to_owned(),
@@ -54,7 +54,7 @@ fn requests(traffic: &Traffic) -> String {
 }
 
 fn urls(traffic: &Traffic) -> String {
-    /// The sketch tells no more from each other.
+    /// The sketch cannot distinguish more.
     const MANY: u32 = 300;
     match traffic.urls() {
         0 => "no URL known".to_owned(),
@@ -65,7 +65,7 @@ fn urls(traffic: &Traffic) -> String {
     }
 }
 
-/// How many of the requests are for the path that is requested most.
+/// The share of the requests for the path that is requested most.
 fn concentration(traffic: &Traffic, path: Option<&str>) -> String {
     let share = traffic.top_path().map_or(0, |(_, share)| percent(share));
     match (share, path) {
@@ -79,7 +79,7 @@ fn concentration(traffic: &Traffic, path: Option<&str>) -> String {
 
 fn percent(share: f64) -> u32 {
     match share {
-        // Neither all nor nothing is said of nearly so.
+        // "All" and "nothing" are not said of almost all and almost nothing.
         share if share > 0.99 && share < 1.0 => 99,
         share if share > 0.0 && share < 0.01 => 1,
         share => (share * 100.0).round() as u32,

@@ -1,48 +1,48 @@
 //! Draws the hint from a client's traffic.
 //!
-//! The thresholds were set with generated traces, and are judged by others (`traces`).
+//! The thresholds were set with generated traces, and are tested with others (`traces`).
 
 use super::{super::traffic::Traffic, Hint};
 
-/// Users from whom on they are many.
+/// From this number of users on, they are many.
 const MANY_USERS: u64 = 5;
-/// Failed logins of so many users are stuffing, however many each has.
+/// Failed logins of this number of users are credential stuffing, with any number per user.
 const STUFFED_USERS: u64 = 10;
-/// So many users who came at once are made up.
+/// This number of users at once are made up.
 const MADE_UP_USERS: u64 = 200;
-/// Answers of 401 or 403, and their part of all answers, that are many failures. Who reads a form before it sends a password
-/// has fewer of all, and more of what it sends.
+/// Responses of 401 or 403 and their share of all responses that count as many failures. A client that reads a form
+/// before it sends a password has a smaller share of all responses, and a larger one of responses to its writes.
 const MANY_FAILURES: u32 = 3;
 const FAILURE_SHARE: f64 = 0.4;
 const WRITE_FAILURE_SHARE: f64 = 0.6;
-/// Fewer requests may be of somebody who has forgotten the password.
+/// Fewer requests may come from a person who has forgotten the password.
 const ATTEMPTS: u32 = 10;
-/// The part of requests for one path, at least, where passwords are tried.
+/// Minimum share of the requests for one path where passwords are tried.
 const LOGIN_SHARE: f64 = 0.4;
-/// The part of requests that do not only read, at least, where passwords are sent.
+/// Minimum share of requests that do not only read where passwords are sent.
 const PASSWORD_SHARE: f64 = 0.3;
-/// Requests of a user that are few: in all, or in a minute.
+/// Requests per user that are few: in all, or per minute.
 const FEW_PER_USER: f64 = 12.0;
 const FEW_PER_USER_MINUTE: f64 = 40.0;
-/// Requests in a second that no client makes that waits for its answers, and how many there must be.
+/// Requests per second that no client makes if it waits for responses, and their minimum number.
 const FLOOD_RATE: f64 = 50.0;
 const FLOOD: u32 = 100;
-/// The same for requests of the same few URLs again and again, and with all breaks: a page with many parts is requested fast
-/// and then not for a while.
+/// The same for requests that repeat a few URLs, and with all breaks: a page with many parts is requested fast, and
+/// then not for a while.
 const REPEATED_RATE: f64 = 12.0;
 const RATE_WITH_BREAKS: f64 = 3.0;
 const REPEATS: f64 = 20.0;
-/// Different URLs, at least, and how often each is requested at most, where a client goes through them.
+/// Minimum number of different URLs, and maximum number of requests per URL, of a client that goes through them.
 const SCRAPED_URLS: u32 = 30;
 const SCRAPED_REPEATS: f64 = 4.0;
-/// So many URLs are too many to be told from yet more: how often each is requested is then not known.
+/// From this number of URLs on, the sketch does not distinguish more, so the requests per URL are not known.
 const COUNTLESS_URLS: u32 = 350;
-/// The part of requests that only read, at least.
+/// Minimum share of requests that only read.
 const READ_SHARE: f64 = 0.9;
-/// Seconds with requests, at least, for what goes on for a while.
+/// Minimum number of seconds with requests for lasting traffic.
 const LASTING: u32 = 3;
 
-/// What a client with this traffic and so many users seems to be.
+/// The hint for a client with this traffic and this number of users.
 pub(in crate::abuse) fn classify(users: u64, traffic: &Traffic) -> Hint {
     if tries_passwords(users, traffic) {
         let denied = f64::from(traffic.denied);
@@ -64,8 +64,8 @@ pub(in crate::abuse) fn classify(users: u64, traffic: &Traffic) -> Hint {
     Hint::Unknown
 }
 
-/// Most answers are failures, and most requests are for one path. A single user who only reads may have a token that has
-/// expired.
+/// Most responses are failures, and most requests are for one path. A single user who only reads may have an expired
+/// token.
 fn tries_passwords(users: u64, traffic: &Traffic) -> bool {
     let is_many = traffic.refused >= MANY_FAILURES && traffic.requests() >= ATTEMPTS;
     let is_most = traffic.refused_share() >= FAILURE_SHARE
@@ -75,7 +75,7 @@ fn tries_passwords(users: u64, traffic: &Traffic) -> bool {
     is_many && is_most && is_one_path && sends
 }
 
-/// A flood may give each request another user.
+/// A flood may use another user for each request.
 fn makes_up_users(users: u64, traffic: &Traffic) -> bool {
     let is_each_seen_once = f64::from(traffic.denied) <= 2.0 * users as f64;
     let is_one_path = traffic.top_path().is_some_and(|(_, share)| share >= READ_SHARE);

@@ -1,8 +1,7 @@
-//! Whether hints are right: generated traffic whose class is known, limited as a proxy would, recorded as workers do, and
-//! merged as the registry does.
+//! Tests whether hints are right: generated traffic of a known class, limited as by a proxy, recorded as by workers,
+//! and merged as by the registry.
 //!
-//! The thresholds were set by [`TUNING`]. [`JUDGING`] has other seeds and other parameters, and is not looked at to set
-//! them.
+//! The thresholds were set by [`TUNING`]. [`JUDGING`] has other seeds and parameters, and was not used to set them.
 
 use std::{ops::Range, sync::Arc};
 
@@ -11,7 +10,7 @@ use http::{Method, StatusCode};
 
 use super::{
     super::{
-        Answer, ClientRegistry, Denial, Recorder, RequestLine, address,
+        ClientRegistry, DenialReport, ObservedResponse, Recorder, RequestLine, address,
         recording::queue::{TickReceiver, tick_queue},
         testing::{SECOND, policy},
     },
@@ -26,10 +25,10 @@ const TICK: i64 = SECOND / 10;
 /// A Wednesday in 2026.
 const START: i64 = 1_783_080_000 * SECOND;
 const ADDRESS: &str = "203.0.113.7";
-/// Requests of a trace, at most.
+/// Maximum number of requests of a trace.
 const LONGEST: usize = 20_000;
 
-/// A request of a trace, and how the upstream answers if it is admitted. Times are seconds since the trace's start.
+/// A request of a trace, and the upstream's response if it is admitted. Times are seconds since the trace's start.
 #[derive(Debug, Clone)]
 struct Request {
     time: f64,
@@ -41,22 +40,22 @@ struct Request {
 }
 
 /// Requests of one client.
-struct Trace {
+struct ClientTrace {
     requests: Vec<Request>,
-    /// Requests a second that are admitted in the long run, and at once.
+    /// Requests per second that are admitted in the long run, and at once.
     limit: (f64, f64),
 }
 
-/// What the parameters of traces are drawn from.
+/// The ranges from which the parameters of traces are drawn.
 struct Parameters {
     seed: u64,
-    /// Requests a second.
+    /// Requests per second.
     flood: Range<f64>,
     retries: Range<f64>,
     scraper: Range<f64>,
     guesser: Range<f64>,
     stuffer: Range<f64>,
-    /// Requests of one person in a minute.
+    /// Requests of one person per minute.
     person: Range<f64>,
     /// Seconds.
     flooding: Range<f64>,
@@ -66,12 +65,12 @@ struct Parameters {
     office: Range<f64>,
     /// Users whose passwords are guessed.
     victims: Range<f64>,
-    /// Passwords that are right although they were guessed, and those that people mistype.
+    /// Shares of guessed passwords that are right, and of passwords that people mistype.
     guessed: Range<f64>,
     mistyped: Range<f64>,
     /// URLs that a scraper requests again.
     revisited: Range<f64>,
-    /// The part of the requests that the limit admits.
+    /// The share of the requests that the limit admits.
     admitted: Range<f64>,
 }
 
@@ -124,7 +123,7 @@ impl Model<'_> {
         range.start + self.random.f64() * (range.end - range.start)
     }
 
-    /// Small numbers are drawn as often as large ones.
+    /// Draws small numbers as often as large ones.
     fn log_between(&mut self, range: &Range<f64>) -> f64 {
         (self.between(&(range.start.ln()..range.end.ln()))).exp()
     }
@@ -137,7 +136,7 @@ impl Model<'_> {
         of[self.random.usize(..of.len())]
     }
 
-    /// Times at this rate for so many seconds: even, or as chance has it, or with breaks.
+    /// Times at this rate for this number of seconds: even, random, or with breaks.
     fn times(&mut self, rate: f64, lasts: f64) -> Vec<f64> {
         let (is_even, with_breaks) = (self.has(0.3), self.has(0.3));
         let (mut times, mut time) = (Vec::new(), 0.0);
@@ -160,16 +159,16 @@ impl Model<'_> {
         Request { time, user, method: Method::GET, path, query, status: 200 }
     }
 
-    fn trace(&mut self, mut requests: Vec<Request>) -> Trace {
+    fn trace(&mut self, mut requests: Vec<Request>) -> ClientTrace {
         requests.sort_by(|one, other| one.time.total_cmp(&other.time));
         let lasts = requests.last().map_or(1.0, |request| request.time.max(1.0));
         let admitted = self.between(&self.parameters.admitted.clone());
         let rate = requests.len() as f64 / lasts * admitted;
         let burst = self.between(&(1.0..(requests.len() as f64 / 6.0).clamp(2.0, 60.0)));
-        Trace { requests, limit: (rate, burst) }
+        ClientTrace { requests, limit: (rate, burst) }
     }
 
-    fn draw(&mut self, class: Hint) -> Trace {
+    fn draw(&mut self, class: Hint) -> ClientTrace {
         let requests = match class {
             Hint::Flood => self.flood(),
             Hint::Scraping => self.scraping(),
@@ -181,7 +180,7 @@ impl Model<'_> {
         self.trace(requests)
     }
 
-    /// One path, several, or another query each time; or a client that tries again at once.
+    /// One path, several, or another query each time; or a client that retries at once.
     fn flood(&mut self) -> Vec<Request> {
         let (kind, parameters) = (self.random.u8(..5), self.parameters);
         let rate = self.log_between(if kind == 4 { &parameters.retries } else { &parameters.flood });
@@ -233,8 +232,8 @@ impl Model<'_> {
         times.into_iter().enumerate().map(request).collect()
     }
 
-    /// Few users, or none that is known, and one password after the other; often slowly, or from many addresses, of which
-    /// this is one.
+    /// Few known users, or none, and one password after the other; often slowly, or from many addresses including
+    /// this one.
     fn guessing(&mut self) -> Vec<Request> {
         let rate = self.log_between(&self.parameters.guesser.clone());
         let is_distributed = self.has(0.3);
@@ -318,7 +317,7 @@ impl Model<'_> {
         requests
     }
 
-    /// What has no name of its own.
+    /// Traffic of no class.
     fn anything_else(&mut self) -> Vec<Request> {
         let lasts = self.between(&self.parameters.lasting.clone());
         let user = self.has(0.7).then_some("acme");
@@ -333,7 +332,7 @@ impl Model<'_> {
                 };
                 pauses.into_iter().flat_map(|begin| (0..parts).map(move |n| (n, begin))).map(part).collect()
             }
-            // A job that fails and tries again, not often.
+            // A job that fails and retries, not often.
             1 => {
                 let rate = self.log_between(&(0.1..6.0));
                 let status = if self.has(0.5) { 503 } else { 200 };
@@ -342,7 +341,7 @@ impl Model<'_> {
                     |time| Request { method: Method::POST, status, ..Self::get(time, user, "/api/jobs") };
                 times.into_iter().map(request).collect()
             }
-            // An application whose token has expired.
+            // An application with an expired token.
             2 => {
                 let rate = self.log_between(&(0.1..4.0));
                 let times = self.times(rate, lasts.max(20.0 / rate));
@@ -363,7 +362,7 @@ impl Model<'_> {
                 };
                 times.into_iter().map(request).collect()
             }
-            // Too little to say anything.
+            // Too little traffic for a hint.
             4 => {
                 let times = self.times(1.0, 12.0);
                 let times = times.into_iter().take(8);
@@ -388,14 +387,14 @@ impl Model<'_> {
     }
 }
 
-/// A proxy with one limit, as far as records go.
-struct Proxy {
+/// A proxy with one limit, reduced to its records.
+struct ProxyModel {
     registry: ClientRegistry,
     recorder: Recorder,
     ticks: TickReceiver,
 }
 
-impl Proxy {
+impl ProxyModel {
     fn new() -> Self {
         let metrics = Metrics::new(&telemetry::testing::config(), 1);
         let retain = std::time::Duration::from_secs(3_600);
@@ -414,8 +413,8 @@ impl Proxy {
         self.registry.sweep(now);
     }
 
-    /// The hint, and its reasons, once the client has sent all of it.
-    fn hint(&self, trace: &Trace) -> Option<(Hint, String)> {
+    /// The hint and its reasons, after all requests of the client.
+    fn hint(&self, trace: &ClientTrace) -> Option<(Hint, String)> {
         let (rate, burst) = trace.limit;
         let (mut tokens, mut before, mut ticked) = (burst, 0.0, START);
         let client = address::parse(ADDRESS).unwrap();
@@ -434,7 +433,7 @@ impl Proxy {
                 query: request.query.as_deref(),
             };
             if tokens < 1.0 {
-                let denial = Denial {
+                let denial = DenialReport {
                     address: ADDRESS,
                     policy: 0,
                     identifier: "ip:203.0.113.7",
@@ -456,8 +455,8 @@ impl Proxy {
             }
             tokens -= 1.0;
             let status = StatusCode::from_u16(request.status).unwrap();
-            if self.recorder.wants_answer(client.addr(), status) {
-                self.recorder.record_answer(&Answer { client, request: line, status, now });
+            if self.recorder.wants_response(client.addr(), status) {
+                self.recorder.record_response(&ObservedResponse { client, request: line, status, now });
             }
         }
         self.tick(now);
@@ -465,7 +464,7 @@ impl Proxy {
     }
 }
 
-/// What each of `count` traces a class is taken for. Those that are wrong are printed.
+/// The hints for `count` traces per class. Wrong ones are printed.
 fn confusion(parameters: &Parameters, count: usize) -> [[usize; 6]; 6] {
     let mut matrix = [[0; 6]; 6];
     for (row, class) in Hint::ALL.into_iter().enumerate() {
@@ -473,8 +472,8 @@ fn confusion(parameters: &Parameters, count: usize) -> [[usize; 6]; 6] {
         let mut drawn = 0;
         while drawn < count {
             let trace = model.draw(class);
-            // One that its limit does not hold back is not listed.
-            let Some((hint, reasons)) = Proxy::new().hint(&trace) else { continue };
+            // A client that its limit never denies is not listed.
+            let Some((hint, reasons)) = ProxyModel::new().hint(&trace) else { continue };
             drawn += 1;
             if hint != class {
                 println!("{}: {}: {reasons}", class.name(), hint.name());
@@ -490,7 +489,7 @@ fn confusion(parameters: &Parameters, count: usize) -> [[usize; 6]; 6] {
     matrix
 }
 
-/// The part of the traces that are taken for what they are, in percent.
+/// The share of the traces with the right hint, in percent.
 fn right(matrix: &[[usize; 6]; 6]) -> usize {
     let right = (0..6).map(|class| matrix[class][class]).sum::<usize>();
     right * 100 / matrix.iter().flatten().sum::<usize>()

@@ -1,4 +1,4 @@
-//! The thread that merges what workers hand over. Workers never wait for it.
+//! The thread that merges the workers' records. Workers never wait for it.
 
 use std::{
     io,
@@ -20,7 +20,7 @@ use crate::{limit::Clock, telemetry::metrics::Metrics};
 /// How often expired records are removed.
 const SWEEP: Duration = Duration::from_millis(100);
 
-/// Receives what recorders hand over. Its thread ends when it and all its recorders are dropped.
+/// Receives the recorders' ticks. Its thread ends when it and all its recorders are dropped.
 #[derive(Debug)]
 pub struct Collector {
     queue: TickSender,
@@ -34,7 +34,7 @@ impl Collector {
     /// Starts the thread.
     ///
     /// # Errors
-    /// There is no thread left.
+    /// No thread could be started.
     pub fn spawn(
         registry: Arc<ClientRegistry>,
         clock: impl Clock + 'static,
@@ -51,14 +51,15 @@ impl Collector {
         Ok(Self { queue, ended, registry, metrics })
     }
 
-    /// Waits until everything that recorders handed over is merged, once they are all dropped. Returns whether that came
-    /// about within `limit`.
+    /// Waits until everything that the recorders handed over is merged, once they are all dropped. Returns whether
+    /// that happened within `limit`.
     pub fn finish(self, limit: Duration) -> bool {
         drop(self.queue);
         self.ended.recv_timeout(limit) == Err(RecvTimeoutError::Disconnected)
     }
 
-    /// A recorder for one worker. It names policies by their present indexes: after a reload the worker needs another.
+    /// A recorder for one worker. It refers to policies by their current indexes: after a reload, the worker needs
+    /// another one.
     pub fn recorder(&self) -> Recorder {
         let (policies, names) = (self.registry.policies(), self.registry.names());
         let watched = Arc::clone(&self.registry.watched);
@@ -88,7 +89,7 @@ mod tests {
                 address,
                 testing::{LINE, entry, policy},
             },
-            Denial,
+            DenialReport,
         },
         *,
     };
@@ -101,7 +102,7 @@ mod tests {
             Arc::new(ClientRegistry::new(&[policy()], Duration::from_secs(60), Arc::clone(&metrics)));
         let collector = Collector::spawn(Arc::clone(&registry), ManualClock::new(10), metrics).unwrap();
         let recorder = collector.recorder();
-        let denial = Denial {
+        let denial = DenialReport {
             address: "2001:db8::/64",
             policy: 0,
             identifier: "ip:2001:db8::/64",

@@ -1,4 +1,4 @@
-//! Denials as the proxy reports them, and as a worker hands them over.
+//! Denials: the proxy's reports, and the tallies that a worker hands over.
 
 use std::sync::Arc;
 
@@ -9,22 +9,22 @@ use smallvec::SmallVec;
 
 use super::{
     super::{clients::policies::RecordPolicies, traffic::Traffic},
-    answer::AnswerTally,
+    response::ResponseTally,
 };
 use crate::{limit::algorithm::metadata_list::Entry, memory_budget::heap};
 
-/// A request was denied by a policy.
+/// A request that a policy denied.
 #[derive(Debug, Clone, Copy)]
-pub struct Denial<'a> {
-    /// The client as it is shown: `203.0.113.7`, `2001:db8::/64`.
+pub struct DenialReport<'a> {
+    /// The text of the client's address: `203.0.113.7`, `2001:db8::/64`.
     pub address: &'a str,
     /// Index into the policies.
     pub policy: usize,
-    /// What was limited: `ip:203.0.113.7`, `user:acme`.
+    /// The limited key: `ip:203.0.113.7`, `user:acme`.
     pub identifier: &'a str,
-    /// The user, where known, by the name that the request gives.
+    /// The user, if known, by name or in the stored form.
     pub user: Option<&'a str>,
-    /// Whether a token, a certificate or a trusted proxy vouches for the user.
+    /// Whether a token, a certificate or a trusted proxy verifies the user.
     pub is_user_verified: bool,
     /// Microseconds since the Unix epoch.
     pub now: i64,
@@ -48,17 +48,17 @@ pub(in crate::abuse) struct Tally {
     pub(in crate::abuse) until: i64,
     pub(in crate::abuse) denied: u64,
     pub(in crate::abuse) limits: Vec<TalliedLimit>,
-    /// The requests themselves; how many they are is in `denied`.
+    /// The requests themselves; their number is `denied`.
     pub(in crate::abuse) traffic: Traffic,
-    /// All users, by their names as given.
+    /// All users, as reported.
     pub(in crate::abuse) users: UserTallies,
     /// Requests without a known user, or of users beyond the tick's capacity.
     pub(in crate::abuse) others: UserTally,
     /// By policy, oldest first.
     pub(in crate::abuse) records: Vec<(usize, Arc<Entry>)>,
-    /// How many were recorded beyond what their policies keep a second.
+    /// Number of requests recorded beyond the number that their policies keep per second.
     pub(in crate::abuse) extra_records: u32,
-    /// How many requests of each policy were recorded in this second.
+    /// Number of requests of each policy recorded in this second.
     pub(in crate::abuse) record_counts: RecordCounts,
 }
 
@@ -76,9 +76,9 @@ pub(in crate::abuse) struct UserTally {
     pub(in crate::abuse) extra_records: u32,
 }
 
-/// What `metadata_list` recorded of the requests that filled one limit of an address.
+/// The entries of `metadata_list` for the requests that filled one limit of an address.
 #[derive(Debug)]
-pub(in crate::abuse) struct Evidence {
+pub(in crate::abuse) struct CapturedEvidence {
     pub(in crate::abuse) address: CompactString,
     pub(in crate::abuse) policy: usize,
     pub(in crate::abuse) identifier: CompactString,
@@ -86,12 +86,12 @@ pub(in crate::abuse) struct Evidence {
     pub(in crate::abuse) entries: Vec<Arc<Entry>>,
 }
 
-/// What a worker hands over at the end of a tick.
+/// The records that a worker hands over at the end of a tick.
 #[derive(Debug, Default)]
 pub(in crate::abuse) struct TickDenials {
     pub(in crate::abuse) tallies: Vec<(CompactString, Tally)>,
-    pub(in crate::abuse) evidence: Vec<Evidence>,
-    pub(in crate::abuse) answers: Vec<(IpNet, AnswerTally)>,
+    pub(in crate::abuse) evidence: Vec<CapturedEvidence>,
+    pub(in crate::abuse) responses: Vec<(IpNet, ResponseTally)>,
     /// The policies that its indexes refer to.
     pub(in crate::abuse) policies: Arc<RecordPolicies>,
 }
@@ -100,10 +100,10 @@ impl TickDenials {
     /// Bytes that it takes.
     pub(in crate::abuse) fn bytes(&self) -> usize {
         let tallies = self.tallies.iter().map(|(address, tally)| heap::text(address) + tally.heap_bytes());
-        let evidence = self.evidence.iter().map(Evidence::heap_bytes);
+        let evidence = self.evidence.iter().map(CapturedEvidence::heap_bytes);
         heap::array::<(CompactString, Tally)>(self.tallies.capacity())
-            + heap::array::<Evidence>(self.evidence.capacity())
-            + heap::array::<(IpNet, AnswerTally)>(self.answers.capacity())
+            + heap::array::<CapturedEvidence>(self.evidence.capacity())
+            + heap::array::<(IpNet, ResponseTally)>(self.responses.capacity())
             + tallies.chain(evidence).sum::<usize>()
     }
 
@@ -112,8 +112,8 @@ impl TickDenials {
     }
 }
 
-impl Evidence {
-    /// Bytes on the heap. Its entries are the store's as well, until they leave their list.
+impl CapturedEvidence {
+    /// Bytes on the heap. The store shares the entries until they leave their list.
     fn heap_bytes(&self) -> usize {
         heap::text(&self.identifier)
             + heap::array::<Arc<Entry>>(self.entries.capacity())
@@ -136,8 +136,8 @@ impl Tally {
             + self.records.iter().map(|(_, entry)| entry.heap_bytes()).sum::<usize>()
     }
 
-    /// One without a denial. `record_counts`: of this second, before this tick.
-    pub(in crate::abuse) fn new(denial: &Denial<'_>, record_counts: RecordCounts) -> Self {
+    /// A tally without a denial. `record_counts`: of this second, before this tick.
+    pub(in crate::abuse) fn new(denial: &DenialReport<'_>, record_counts: RecordCounts) -> Self {
         Self {
             first: denial.now,
             last: denial.now,

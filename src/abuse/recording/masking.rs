@@ -1,14 +1,14 @@
-//! Masks users' names in what workers hand over, as they are masked now, and hashes each user for the distinct count. This
-//! takes a while, and is done without a lock.
+//! Masks users' names in the workers' records under the current settings, and hashes each user for the distinct
+//! count. This takes a while, and is done without a lock.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use compact_str::CompactString;
 use ipnet::IpNet;
 
 use super::{
     super::{UserNaming, address, names::NamedUser},
-    denial::{Evidence, Tally, TickDenials, UserTally},
+    denial::{CapturedEvidence, Tally, TickDenials, UserTally},
 };
 use crate::limit::algorithm::metadata_list::Entry;
 
@@ -39,7 +39,7 @@ pub(in crate::abuse) struct LimitEvidence {
     pub(in crate::abuse) entries: Vec<(Arc<Entry>, Option<NamedUser>)>,
 }
 
-/// All of a worker's tick, and the number of its denials whose address is invalid.
+/// Masks a worker's tick, and counts its denials with an invalid address.
 pub(in crate::abuse) fn mask_denials(
     batch: TickDenials,
     names: &UserNaming,
@@ -51,11 +51,13 @@ pub(in crate::abuse) fn mask_denials(
             lost += tally.denied;
             continue;
         };
-        for limit in tally.limits.iter_mut().filter(|limit| !names.is_unchanged(&limit.identifier)) {
-            limit.identifier = names.mask_key(&limit.identifier).into();
+        for limit in &mut tally.limits {
+            if let Cow::Owned(masked) = names.mask_key(&limit.identifier) {
+                limit.identifier = masked.into();
+            }
         }
         let who = |(user, UserTally { denied, verified, last, .. }): (CompactString, UserTally)| {
-            Some(DeniedUser { named: names.identify_stored(&user)?, denied, verified, last })
+            Some(DeniedUser { named: names.identify(&user)?, denied, verified, last })
         };
         let users = std::mem::take(&mut tally.users).into_iter().filter_map(who).collect();
         all.push(AddressDenials { address, tally, users });
@@ -65,7 +67,7 @@ pub(in crate::abuse) fn mask_denials(
     (all, limit_evidence, lost)
 }
 
-fn limit_evidence(evidence: &Evidence, names: &UserNaming) -> Option<LimitEvidence> {
+fn limit_evidence(evidence: &CapturedEvidence, names: &UserNaming) -> Option<LimitEvidence> {
     Some(LimitEvidence {
         address: address::parse(&evidence.address)?,
         policy: evidence.policy,

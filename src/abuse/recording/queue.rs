@@ -11,10 +11,10 @@ use std::{
 
 use super::denial::TickDenials;
 
-/// Ticks' denials that may wait to be merged.
+/// Number of ticks that may wait to be merged.
 const TICKS: usize = 64;
 
-/// How many bytes wait to be merged.
+/// The number of bytes that wait to be merged.
 #[derive(Debug, Default)]
 pub(in crate::abuse) struct QueuedBytes {
     held: AtomicUsize,
@@ -31,28 +31,28 @@ impl QueuedBytes {
     }
 }
 
-/// Where a worker hands its ticks over.
+/// The worker's end of the queue.
 #[derive(Debug, Clone)]
 pub(in crate::abuse) struct TickSender {
     queue: SyncSender<(TickDenials, usize)>,
     bytes: Arc<QueuedBytes>,
 }
 
-/// Where the collector takes them from.
+/// The collector's end of the queue.
 #[derive(Debug)]
 pub(in crate::abuse) struct TickReceiver {
     queue: Receiver<(TickDenials, usize)>,
     bytes: Arc<QueuedBytes>,
 }
 
-/// An empty queue that counts what it holds in `bytes`.
+/// An empty queue, whose content is counted in `bytes`.
 pub(in crate::abuse) fn tick_queue(bytes: Arc<QueuedBytes>) -> (TickSender, TickReceiver) {
     let (sender, receiver) = sync_channel(TICKS);
     (TickSender { queue: sender, bytes: Arc::clone(&bytes) }, TickReceiver { queue: receiver, bytes })
 }
 
 impl TickSender {
-    /// Hands a tick over, without waiting. False where it does not fit; one always fits into an empty queue.
+    /// Hands a tick over, without waiting. False if there is no room; an empty queue always has room for one.
     pub(in crate::abuse) fn try_send(&self, tick: TickDenials) -> bool {
         let bytes = tick.bytes();
         let before = self.bytes.held.fetch_add(bytes, Relaxed);
@@ -69,7 +69,7 @@ impl TickReceiver {
     /// Passes the next tick to `merge`, and counts it until it is merged.
     ///
     /// # Errors
-    /// None came in time, or all senders are gone.
+    /// None was received in time, or all senders are gone.
     pub(in crate::abuse) fn receive(
         &self,
         timeout: Duration,
@@ -84,7 +84,7 @@ impl TickReceiver {
 
 #[cfg(test)]
 impl TickReceiver {
-    /// The tick that waits longest, if one does.
+    /// The tick that waits longest, if there is one.
     pub(in crate::abuse) fn try_recv(&self) -> Option<TickDenials> {
         let (tick, bytes) = self.queue.try_recv().ok()?;
         self.bytes.held.fetch_sub(bytes, Relaxed);

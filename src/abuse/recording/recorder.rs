@@ -1,5 +1,5 @@
-//! A worker's record of denials. It is on the path of a request: everything here has to be cheap, most of all where
-//! the same address is denied again and again.
+//! A worker's record of denials. It is on the path of a request, so everything here has to be cheap, above all
+//! repeated denials of the same address.
 
 use std::{cell::RefCell, collections::HashMap, net::IpAddr, sync::Arc};
 
@@ -15,30 +15,30 @@ use super::{
         names::shorten_name,
         traffic::{RequestLine, WatchedAddresses},
     },
-    Answer, Denial,
-    answer::AnswerTally,
-    denial::{Evidence, RecordCounts, TalliedLimit, Tally, TickDenials, UserTally},
+    DenialReport, ObservedResponse,
+    denial::{CapturedEvidence, RecordCounts, TalliedLimit, Tally, TickDenials, UserTally},
     queue::TickSender,
+    response::ResponseTally,
 };
 use crate::{limit::algorithm::metadata_list::Entry, telemetry::metrics::Metrics};
 
-/// Addresses recorded a tick; denials of more are dropped.
+/// Maximum number of addresses recorded per tick; denials of more are dropped.
 const ADDRESSES: usize = 4_096;
-/// Different limits recorded of an address a tick.
+/// Maximum number of different limits recorded per address and tick.
 const LIMITS: usize = 16;
-/// Users and requests recorded a tick, of all addresses: more than a worker denies in one.
+/// Maximum number of users, and of requests, recorded per tick over all addresses: more than a worker denies in one.
 const CAPACITY: usize = 8_192;
-/// Denied requests recorded of an address a tick once `record.keep` of its policies is used up for the second, and of
-/// one user among them: a user who floods leaves space for the others behind the address.
+/// Maximum number of denied requests recorded per address and tick once `record.keep` of its policies is used up for
+/// the second, and of one user among them: a user who floods leaves room for the others behind the address.
 const EXTRA_RECORDS: u32 = 16;
 const EXTRA_RECORDS_PER_USER: u32 = 2;
-/// A policy records `record.keep` requests of an address a second: more would evict each other.
+/// A policy records `record.keep` requests per address and second: more would evict each other.
 const TICKS_PER_SECOND: u32 = 10;
-/// Denials of an address a tick whose requests are all counted as traffic. Of more, one in [`SAMPLE`] stands for as many: a
-/// flood looks the same all along.
+/// Up to this number of denials per address and tick, all requests are counted as traffic. Of more, one in [`SAMPLE`]
+/// counts for all of them: a flood is uniform.
 const SAMPLED_FROM: u64 = 32;
 const SAMPLE: u32 = 16;
-/// How often evidence is asked for a tick, since it is copied from the store.
+/// How often evidence is requested per tick, because it is copied from the store.
 const EVIDENCE: usize = 32;
 
 /// Records denials. Belongs to one thread.
@@ -56,17 +56,17 @@ pub struct Recorder {
 #[derive(Debug, Default)]
 struct TickBuffer {
     tallies: IndexMap<CompactString, Tally, foldhash::fast::RandomState>,
-    /// The index of the address that was denied last: a flood comes from one, and needs no lookup.
+    /// The index of the address that was denied last: a flood has one address, and needs no look-up.
     last: usize,
-    evidence: Vec<Evidence>,
-    answers: IndexMap<IpNet, AnswerTally, foldhash::fast::RandomState>,
+    evidence: Vec<CapturedEvidence>,
+    responses: IndexMap<IpNet, ResponseTally, foldhash::fast::RandomState>,
     capacity: TickCapacity,
-    /// What was recorded of each address in the earlier ticks of this second.
+    /// The numbers of records per address in the earlier ticks of this second.
     record_counts: HashMap<CompactString, RecordCounts, foldhash::fast::RandomState>,
     ticks: u32,
 }
 
-/// What still fits into a tick, and what did not fit.
+/// The remaining capacity of a tick, and the number of drops.
 #[derive(Debug)]
 struct TickCapacity {
     users: usize,
@@ -91,14 +91,14 @@ impl Recorder {
         Self { pending: RefCell::default(), queue, policies, names, watched, metrics }
     }
 
-    /// Records that a request was denied, once a request. `line` is called only where it is counted, and `entry` where the
-    /// request itself is recorded.
+    /// Records that a request was denied, once per request. `line` is called only if it is counted, and `entry` only
+    /// if the request itself is recorded.
     ///
-    /// True where this limit of the address is new in this tick: for a `metadata_list` policy, the caller then reads
-    /// the limit's entries from the store and passes them to [`Recorder::record_evidence`].
+    /// True if this limit of the address is new in this tick: for a `metadata_list` policy, the caller then reads the
+    /// limit's entries from the store and passes them to [`Recorder::record_evidence`].
     pub fn record<'a>(
         &self,
-        denial: &Denial<'_>,
+        denial: &DenialReport<'_>,
         line: impl FnOnce() -> RequestLine<'a>,
         entry: impl FnOnce() -> Arc<Entry>,
     ) -> bool {
@@ -114,13 +114,13 @@ impl Recorder {
         })
     }
 
-    /// Records another limit that denied the same request: the request is counted once, by [`Recorder::record`].
-    /// Returns the same as that.
-    pub fn record_further_limit(&self, denial: &Denial<'_>) -> bool {
+    /// Records another limit that denied the same request, which is counted once, by [`Recorder::record`]. Returns
+    /// the same as that.
+    pub fn record_further_limit(&self, denial: &DenialReport<'_>) -> bool {
         self.note(denial, |_, _| {})
     }
 
-    fn note(&self, denial: &Denial<'_>, count: impl FnOnce(&mut Tally, &mut TickCapacity)) -> bool {
+    fn note(&self, denial: &DenialReport<'_>, count: impl FnOnce(&mut Tally, &mut TickCapacity)) -> bool {
         let TickBuffer { tallies, last, evidence, capacity, record_counts, .. } =
             &mut *self.pending.borrow_mut();
         let is_last = tallies.get_index(*last).is_some_and(|(address, _)| address == denial.address);
@@ -143,42 +143,42 @@ impl Recorder {
         is_new && evidence.len() < EVIDENCE && address::is_identifier_of(denial.identifier, denial.address)
     }
 
-    /// Records the requests that filled a limit of the address; `entries` as the store returns them, oldest first.
+    /// Records the requests that filled a limit of the address. `entries`: from the store, oldest first.
     pub fn record_evidence(&self, address: &str, policy: usize, identifier: &str, entries: Vec<Arc<Entry>>) {
         let pending = &mut *self.pending.borrow_mut();
-        // The store may answer after other limits' evidence has filled the tick.
+        // The store may reply after other limits' evidence has filled the tick.
         if pending.evidence.len() < EVIDENCE && !entries.is_empty() {
             let (address, identifier) = (address.into(), identifier.into());
-            pending.evidence.push(Evidence { address, policy, identifier, entries });
+            pending.evidence.push(CapturedEvidence { address, policy, identifier, entries });
         }
     }
 
-    /// Whether an answer is to be recorded: any to a client that was limited lately, and 401 and 403 to all. `client`: as
-    /// much of the address as identifies it. Every request asks.
-    pub fn wants_answer(&self, client: IpAddr, status: StatusCode) -> bool {
-        Answer::is_refusal(status) || self.watched.contains(client)
+    /// Whether a response is to be recorded: all responses to a recently limited client, and 401 and 403 to any
+    /// client. `client`: the part of the address that identifies it. Called for every request.
+    pub fn wants_response(&self, client: IpAddr, status: StatusCode) -> bool {
+        ObservedResponse::is_refusal(status) || self.watched.contains(client)
     }
 
-    /// Records an answer that is wanted.
-    pub fn record_answer(&self, answer: &Answer<'_>) {
-        let answers = &mut self.pending.borrow_mut().answers;
-        if answers.len() < ADDRESSES || answers.contains_key(&answer.client) {
-            answers.entry(answer.client).or_default().add(answer);
+    /// Records a response for which [`Recorder::wants_response`] is true.
+    pub fn record_response(&self, response: &ObservedResponse<'_>) {
+        let responses = &mut self.pending.borrow_mut().responses;
+        if responses.len() < ADDRESSES || responses.contains_key(&response.client) {
+            responses.entry(response.client).or_default().add(response);
         }
     }
 
-    /// Hands over what was recorded. To be called every 100 ms; never waits.
+    /// Hands over the records. To be called every 100 ms; never waits.
     pub fn flush(&self) {
         let pending = &mut *self.pending.borrow_mut();
         let mut dropped = std::mem::take(&mut pending.capacity).dropped;
         pending.remember();
         let is_quiet =
-            pending.tallies.is_empty() && pending.evidence.is_empty() && pending.answers.is_empty();
+            pending.tallies.is_empty() && pending.evidence.is_empty() && pending.responses.is_empty();
         if !is_quiet {
             let batch = TickDenials {
                 tallies: pending.tallies.drain(..).collect(),
                 evidence: std::mem::take(&mut pending.evidence),
-                answers: pending.answers.drain(..).collect(),
+                responses: pending.responses.drain(..).collect(),
                 policies: Arc::clone(&self.policies),
             };
             let denied = batch.denials();
@@ -216,7 +216,7 @@ impl TickBuffer {
 }
 
 impl Tally {
-    /// How many requests the next one stands for, if it is looked at.
+    /// The number of requests that the next one counts for, if it is examined.
     fn next_weight(&self) -> Option<u32> {
         match self.denied {
             0..SAMPLED_FROM => Some(1),
@@ -225,12 +225,12 @@ impl Tally {
         }
     }
 
-    /// Counts a denial. True where the request is to be recorded; the policy keeps `keep` of them.
+    /// Counts a denial. True if the request is to be recorded; the policy keeps `keep` of them.
     ///
-    /// Up to that number every request of an address is recorded; of a flood only a few more a tick.
+    /// Up to that number, every request of an address is recorded; of a flood, only a few more per tick.
     fn count_denial(
         &mut self,
-        denial: &Denial<'_>,
+        denial: &DenialReport<'_>,
         user: Option<&str>,
         keep: usize,
         capacity: &mut TickCapacity,
@@ -272,8 +272,8 @@ impl Tally {
         true
     }
 
-    /// True where the limit is new.
-    fn add_limit(&mut self, denial: &Denial<'_>) -> bool {
+    /// True if the limit is new.
+    fn add_limit(&mut self, denial: &DenialReport<'_>) -> bool {
         self.last = self.last.max(denial.now);
         self.until = self.until.max(denial.until);
         let same = |limit: &&mut TalliedLimit| {
@@ -288,7 +288,7 @@ impl Tally {
         if self.limits.len() >= if own { LIMITS } else { LIMITS / 2 } {
             return false;
         }
-        let Denial { policy, until, .. } = *denial;
+        let DenialReport { policy, until, .. } = *denial;
         self.limits.push(TalliedLimit { policy, identifier: denial.identifier.into(), until });
         true
     }
@@ -314,7 +314,7 @@ mod tests {
     };
     use crate::telemetry::testing;
 
-    /// Of the one policy.
+    /// The number that the test's policy keeps.
     const KEEP: usize = 5;
 
     fn recorder() -> (Recorder, TickReceiver, Arc<Metrics>) {
@@ -328,11 +328,19 @@ mod tests {
         (Recorder::new(queue, policies, names, Arc::default(), Arc::clone(&metrics)), batches, metrics)
     }
 
-    fn denial<'a>(address: &'a str, identifier: &'a str, user: &'a str) -> Denial<'a> {
-        Denial { address, policy: 0, identifier, user: Some(user), is_user_verified: false, now: 5, until: 9 }
+    fn denial<'a>(address: &'a str, identifier: &'a str, user: &'a str) -> DenialReport<'a> {
+        DenialReport {
+            address,
+            policy: 0,
+            identifier,
+            user: Some(user),
+            is_user_verified: false,
+            now: 5,
+            until: 9,
+        }
     }
 
-    /// What is handed over of a tick in which each of `users` is denied at one address.
+    /// The tally of a tick in which each of `users` is denied at one address.
     fn tick(recorder: &Recorder, batches: &TickReceiver, users: &[&str]) -> Tally {
         for user in users {
             recorder.record(&denial("203.0.113.7", "ip:203.0.113.7", user), || LINE, || entry(5, user));
@@ -454,7 +462,7 @@ mod tests {
         }
         recorder.flush();
         assert_eq!(metrics.abuse_dropped(), 5);
-        // The first hand-over is still queued: the next finds the queue full.
+        // The first tick is still queued, so the next finds the queue full.
         recorder.record(&denial("10.0.0.1", "user:acme", "acme"), || LINE, || entry(5, "acme"));
         recorder.flush();
         assert_eq!(metrics.abuse_dropped(), 6);

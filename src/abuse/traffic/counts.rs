@@ -1,26 +1,26 @@
-//! The requests of one client in a stretch of time.
+//! The requests of one client in a period.
 
 use serde::{Deserialize, Serialize};
 
 use super::{paths::PathCounts, request_line::RequestLine, urls::UrlSketch};
 
-/// What a client requested, and how it was answered.
+/// The requests of a client, and the upstream's responses.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
     /// Requests that Tollgate denied.
     pub denied: u32,
-    /// Requests that an upstream answered.
+    /// Requests with a response of an upstream.
     pub answered: u32,
-    /// Those of them with 401 or 403.
+    /// Responses with 401 or 403.
     pub refused: u32,
-    /// Answers to requests that do not only read, and those of them with 401 or 403.
+    /// Responses to requests that do not only read, and those of them with 401 or 403.
     pub written: u32,
     pub refused_writes: u32,
-    /// Seconds in which there was a request, and the first and the last of them, since the Unix epoch.
+    /// Number of seconds with a request, and the first and the last such second, since the Unix epoch.
     pub seconds: u32,
     pub(super) first: u32,
     pub(super) last: u32,
-    /// Requests whose line was looked at, and those of them that do not only read.
+    /// Requests whose line was examined, and those of them that do not only read.
     pub(super) lines: u32,
     pub(super) writes: u32,
     pub(super) urls: UrlSketch,
@@ -28,7 +28,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// A request that stands for `weight` of them: of a flood, not each is looked at.
+    /// Adds a request that counts for `weight` of them: not every request of a flood is examined.
     pub(in crate::abuse) fn add_line(&mut self, line: &RequestLine<'_>, weight: u32) {
         let (path, url) = line.hashes();
         self.lines = self.lines.saturating_add(weight);
@@ -47,19 +47,19 @@ impl Traffic {
         }
     }
 
-    /// Adds what others counted of the same time: their seconds are the same as these.
+    /// Adds other instances' counts of the same period, which has the same seconds.
     pub(super) fn merge(&mut self, other: &Self) {
         self.add_requests(other);
         self.seconds = self.seconds.max(other.seconds);
     }
 
-    /// Adds what was counted before or after this.
+    /// Adds counts of an earlier or later period.
     pub(super) fn append(&mut self, other: &Self) {
         self.add_requests(other);
         self.seconds = self.seconds.saturating_add(other.seconds);
     }
 
-    /// Takes away requests that were added. When they came, and for which URLs, stays.
+    /// Subtracts requests that were added. Their times and URLs are kept.
     pub(super) fn subtract(&mut self, part: &Self) {
         for (count, part) in self.requests_with(part) {
             *count = count.saturating_sub(part);
@@ -80,7 +80,7 @@ impl Traffic {
         self.paths.merge(&other.paths);
     }
 
-    /// Each number of requests, with that of `other`.
+    /// Each number of requests, with the number of `other`.
     fn requests_with(&mut self, other: &Self) -> [(&mut u32, u32); 7] {
         [
             (&mut self.denied, other.denied),
@@ -102,42 +102,42 @@ impl Traffic {
         self.denied.saturating_add(self.answered)
     }
 
-    /// About how many different URLs were requested; 621 stands for all beyond.
+    /// The approximate number of different URLs; 621 is the maximum.
     pub(in crate::abuse) fn urls(&self) -> u32 {
         self.urls.count()
     }
 
-    /// The part of the requests that do not only read.
+    /// The share of the requests that do not only read.
     pub(in crate::abuse) fn write_share(&self) -> f64 {
         share(self.writes, self.lines)
     }
 
-    /// The part of the upstreams' answers that are 401 or 403.
+    /// The share of the upstreams' responses that are 401 or 403.
     pub(in crate::abuse) fn refused_share(&self) -> f64 {
         share(self.refused, self.answered)
     }
 
-    /// The part of the answers to requests that do not only read that are 401 or 403.
+    /// The share of 401 and 403 among the responses to requests that do not only read.
     pub(in crate::abuse) fn refused_write_share(&self) -> f64 {
         share(self.refused_writes, self.written)
     }
 
-    /// The hash of the path that was requested most, and its part of the requests.
+    /// The hash of the path that was requested most, and its share of the requests.
     pub(in crate::abuse) fn top_path(&self) -> Option<(u32, f64)> {
         self.paths.top().map(|(path, requests)| (path, share(requests, self.lines)))
     }
 
-    /// How often each URL was requested on average.
+    /// The average number of requests per URL.
     pub(in crate::abuse) fn requests_per_url(&self) -> f64 {
         f64::from(self.lines) / f64::from(self.urls().max(1))
     }
 
-    /// Requests in a second, of those in which there were any.
+    /// Requests per second, over the seconds with requests.
     pub(in crate::abuse) fn rate(&self) -> f64 {
         f64::from(self.requests()) / f64::from(self.seconds.max(1))
     }
 
-    /// Requests in a second, breaks included.
+    /// Requests per second, including breaks.
     pub(in crate::abuse) fn rate_with_breaks(&self) -> f64 {
         f64::from(self.requests()) / f64::from(self.last.saturating_sub(self.first).saturating_add(1))
     }

@@ -7,18 +7,18 @@ use serde::{Deserialize, Serialize};
 use super::Traffic;
 use crate::memory_budget::heap;
 
-/// The traffic of this period and the last, each as long as `abuse.retain`: what a client did before says little of what
-/// it does.
+/// The traffic of this period and the last, each as long as `abuse.retain`: older traffic says little about a
+/// client's current behaviour.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrafficHistory {
-    /// Numbers the periods, alike on all instances.
+    /// The number of the current period, the same on all instances.
     period: u32,
     current: Traffic,
     previous: Option<Box<Traffic>>,
 }
 
 impl TrafficHistory {
-    /// Adds the traffic of a tick, whose last request came at `time`, in microseconds since the Unix epoch.
+    /// Adds the traffic of a tick, whose last request was received at `time`, in microseconds since the Unix epoch.
     pub(in crate::abuse) fn add_tick(&mut self, traffic: &Traffic, time: i64, period: u32) {
         self.advance(period);
         self.current.append(traffic);
@@ -26,7 +26,7 @@ impl TrafficHistory {
         self.current.add_second(u32::try_from(time.div_euclid(1_000_000)).unwrap_or(0));
     }
 
-    /// Begins a new period, if this is one.
+    /// Begins a new period, if `period` is newer.
     pub(in crate::abuse) fn advance(&mut self, period: u32) {
         if period > self.period {
             let last = std::mem::take(&mut self.current);
@@ -36,7 +36,7 @@ impl TrafficHistory {
         }
     }
 
-    /// Adds what others counted of the same client.
+    /// Adds other instances' counts of the same client.
     pub(in crate::abuse) fn merge(&mut self, other: &Self) {
         self.advance(other.period);
         match self.period - other.period {
@@ -51,7 +51,7 @@ impl TrafficHistory {
         }
     }
 
-    /// Takes away what one of those that counted this has counted. Times and URLs stay: merged again, they change nothing.
+    /// Subtracts the counts of one of the instances. Times and URLs are kept: merged again, they change nothing.
     pub(in crate::abuse) fn subtract(&mut self, part: &Self) {
         self.advance(part.period);
         match self.period - part.period {
@@ -70,7 +70,7 @@ impl TrafficHistory {
         }
     }
 
-    /// Drops what one instance alone would not have.
+    /// Drops samples of other instances.
     pub(in crate::abuse) fn trim(&mut self) {
         self.current.trim();
         if let Some(previous) = &mut self.previous {
@@ -87,7 +87,7 @@ impl TrafficHistory {
         total
     }
 
-    /// Whether it goes on where `other` ends: an instance may have dropped a client, and count it anew.
+    /// Whether it continues `other`: an instance may have dropped a client, and started a new count.
     pub(in crate::abuse) fn includes(&self, other: &Self) -> bool {
         match self.period.cmp(&other.period) {
             Ordering::Greater => true,

@@ -1,4 +1,5 @@
-//! What limited clients request and how they are answered, in a few numbers each: what their hints are drawn from.
+//! The requests of limited clients and the responses to them, in a few numbers per client, from which hints are
+//! drawn.
 
 mod counts;
 mod history;

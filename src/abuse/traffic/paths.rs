@@ -1,19 +1,19 @@
-//! Which paths a client requests most.
+//! The paths that a client requests most.
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-/// Paths that are counted.
+/// Number of paths that are counted.
 const PATHS: usize = 4;
 
-/// A Misra-Gries summary: a path that makes up more than a fifth of the requests is in it, and its count is too low by a
-/// fifth of them at most. Paths are hashes.
+/// A Misra-Gries summary: it contains each path with more than a fifth of the requests, with a count that is too low
+/// by at most a fifth of them. Paths are hashes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Vec<(u32, u32)>", into = "Vec<(u32, u32)>")]
 pub(super) struct PathCounts(SmallVec<[(u32, u32); PATHS]>);
 
 impl PathCounts {
-    /// So many requests for a path.
+    /// Adds requests for a path.
     pub(super) fn add(&mut self, path: u32, requests: u32) {
         if let Some((_, count)) = self.0.iter_mut().find(|(known, _)| *known == path) {
             *count = count.saturating_add(requests);
@@ -33,7 +33,7 @@ impl PathCounts {
         }
     }
 
-    /// Adds the requests of others, and keeps all paths: the same whatever the order.
+    /// Adds the requests of others, and keeps all paths, so that the order of merging does not matter.
     pub(super) fn merge(&mut self, other: &Self) {
         for &(path, requests) in &other.0 {
             match self.0.iter_mut().find(|(known, _)| *known == path) {
@@ -43,7 +43,7 @@ impl PathCounts {
         }
     }
 
-    /// Takes away requests that were added.
+    /// Subtracts requests that were added.
     pub(super) fn subtract(&mut self, part: &Self) {
         for &(path, requests) in &part.0 {
             if let Some((_, count)) = self.0.iter_mut().find(|(known, _)| *known == path) {
@@ -53,7 +53,7 @@ impl PathCounts {
         self.0.retain(|(_, count)| *count > 0);
     }
 
-    /// Drops what a summary of its own would not have.
+    /// Drops paths that a single summary would not have.
     pub(super) fn trim(&mut self) {
         if self.0.len() > PATHS {
             self.0.sort_unstable_by_key(|&(path, count)| (std::cmp::Reverse(count), path));
@@ -65,7 +65,7 @@ impl PathCounts {
         }
     }
 
-    /// The path that is requested most, and how often.
+    /// The path that is requested most, and its number of requests.
     pub(super) fn top(&self) -> Option<(u32, u32)> {
         self.0.iter().copied().max_by_key(|&(path, count)| (count, path))
     }
@@ -77,7 +77,7 @@ impl PathCounts {
 }
 
 impl From<Vec<(u32, u32)>> for PathCounts {
-    /// It may come from elsewhere: what is too much is left out.
+    /// They may be received from elsewhere, so excess ones are left out.
     fn from(counts: Vec<(u32, u32)>) -> Self {
         Self(counts.into_iter().take(PATHS).collect())
     }

@@ -1,8 +1,8 @@
-//! A request as traffic counts it.
+//! A request in the form that traffic counts.
 
-/// Bytes of a path that are kept. What clients make longer is cut.
+/// Bytes of a path that are kept. Longer paths are cut.
 const MAX_PATH_BYTES: usize = 128;
-/// FNV-1a, 64 bits. Instances compare their hashes, so that it must never change.
+/// FNV-1a, 64 bits. Instances compare their hashes, so it must never change.
 const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const PRIME: u64 = 0x0100_0000_01b3;
 
@@ -16,12 +16,12 @@ pub struct RequestLine<'a> {
 }
 
 impl<'a> RequestLine<'a> {
-    /// As much of the path as records keep.
+    /// The part of the path that records keep.
     pub fn recorded_path(&self) -> &'a str {
         &self.path[..self.path.floor_char_boundary(MAX_PATH_BYTES)]
     }
 
-    /// The hash of the path and that of the path with the query.
+    /// The hash of the path, and the hash of the path with the query.
     pub(super) fn hashes(&self) -> (u32, u32) {
         let path = add(OFFSET, self.recorded_path());
         let url = self.query.map_or(path, |query| add(add(path, "?"), query));
@@ -29,7 +29,7 @@ impl<'a> RequestLine<'a> {
     }
 }
 
-/// The hash of a path as [`RequestLine::hashes`] gives it.
+/// The hash of a path, equal to the one of [`RequestLine::hashes`].
 pub(in crate::abuse) fn path_hash(recorded: &str) -> u32 {
     spread(add(OFFSET, recorded))
 }
@@ -38,7 +38,7 @@ fn add(hash: u64, text: &str) -> u64 {
     text.bytes().fold(hash, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
 }
 
-/// FNV leaves short texts close to each other.
+/// Spreads the hash: FNV leaves short texts close to each other.
 fn spread(hash: u64) -> u32 {
     ((hash ^ hash >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
 }

@@ -1,5 +1,5 @@
-//! Clients that were answered 401 or 403 and were denied nothing so far: what they do once they are limited shows what
-//! these answers meant.
+//! Clients that got 401 or 403 and were denied nothing so far: their behaviour once they are limited shows the
+//! meaning of these responses.
 
 use indexmap::IndexMap;
 use ipnet::IpNet;
@@ -7,13 +7,13 @@ use ipnet::IpNet;
 use super::{Traffic, TrafficHistory};
 use crate::memory_budget::heap;
 
-/// Clients that are remembered.
+/// Number of clients that are remembered.
 const CLIENTS: usize = 4_096;
-/// Of the memory of limited clients they may take one byte in so many.
+/// They may take one in this many bytes of the memory of limited clients.
 const SHARE: usize = 32;
-/// How long a client is remembered after its last answer, in microseconds.
+/// How long a client is remembered after its last response, in microseconds.
 const RETAIN: i64 = 600_000_000;
-/// Bytes of one.
+/// Bytes of one suspect.
 const BYTES: usize = size_of::<(IpNet, Suspect)>() + 2 * size_of::<usize>();
 
 /// Their traffic by address.
@@ -21,7 +21,7 @@ const BYTES: usize = size_of::<(IpNet, Suspect)>() + 2 * size_of::<usize>();
 pub(in crate::abuse) struct Suspects {
     clients: IndexMap<IpNet, Suspect, foldhash::fast::RandomState>,
     max: usize,
-    /// The index of the next one to go.
+    /// The index of the next one to be removed.
     next: usize,
 }
 
@@ -38,16 +38,16 @@ impl Suspects {
         suspects
     }
 
-    /// The memory of all limited clients.
+    /// Sets the memory of all limited clients.
     pub(in crate::abuse) fn set_max_bytes(&mut self, max_bytes: usize) {
         self.max = (max_bytes / SHARE / BYTES).min(CLIENTS);
         self.clients.truncate(self.max);
     }
 
-    /// Adds the traffic of a tick, whose last request came at `time`.
+    /// Adds the traffic of a tick, whose last request was received at `time`.
     pub(in crate::abuse) fn add_tick(&mut self, address: IpNet, traffic: &Traffic, time: i64, period: u32) {
         let is_known = self.clients.contains_key(&address);
-        // One that was never refused is only watched because another shares its slot.
+        // A client that was never refused is only watched because another one shares its slot.
         if self.max == 0 || !is_known && traffic.refused == 0 {
             return;
         }
@@ -60,7 +60,7 @@ impl Suspects {
         suspect.last = suspect.last.max(time);
     }
 
-    /// Its traffic, as it was denied.
+    /// Takes the traffic of a client that was denied now.
     pub(in crate::abuse) fn take(&mut self, address: IpNet) -> Option<TrafficHistory> {
         self.clients.swap_remove(&address).map(|suspect| suspect.traffic)
     }

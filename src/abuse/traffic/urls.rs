@@ -1,8 +1,8 @@
-//! How many different URLs a client requests, roughly.
+//! The approximate number of different URLs that a client requests.
 
 use serde::{Deserialize, Serialize};
 
-/// Linear counting (Whang et al., 1990) in 128 bits: good to a tenth up to a hundred URLs, and full at about 600.
+/// Linear counting (Whang et al., 1990) in 128 bits: within a tenth up to a hundred URLs, and full at about 600.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct UrlSketch(u128);
 
@@ -16,7 +16,7 @@ impl UrlSketch {
         self.0 |= other.0;
     }
 
-    /// About how many there are.
+    /// The approximate number of URLs.
     pub(super) fn count(self) -> u32 {
         const BITS: f64 = 128.0;
         let unset = f64::from(self.0.count_zeros().max(1));

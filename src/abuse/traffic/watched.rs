@@ -1,16 +1,16 @@
-//! The addresses whose answers are counted. Every request asks, so that this has to be cheap.
+//! The addresses whose responses are counted. Checked for every request, so this has to be cheap.
 
 use std::{
     net::IpAddr,
     sync::atomic::{AtomicU8, Ordering::Relaxed},
 };
 
-/// Addresses share these; one that shares another's is counted for nothing.
+/// Number of slots, which addresses share. An address that shares another's slot is counted needlessly.
 const SLOTS: usize = 4_096;
-/// How many times [`WatchedAddresses::fade`] is called before an address is forgotten.
+/// How many times [`WatchedAddresses::fade`] is called before an address is removed.
 const LIFE: u8 = 10;
 
-/// Addresses that were denied lately, or answered 401 or 403: for ten minutes since. All threads share it.
+/// Addresses that were denied, or got 401 or 403, in the last ten minutes. All threads share it.
 #[derive(Debug)]
 pub(in crate::abuse) struct WatchedAddresses(Box<[AtomicU8]>);
 
@@ -21,14 +21,14 @@ impl Default for WatchedAddresses {
 }
 
 impl WatchedAddresses {
-    /// Whether answers to this client are to be counted. Some others are said to be, too.
+    /// Whether responses to this client are to be counted. True for some others, too.
     pub(in crate::abuse) fn contains(&self, address: IpAddr) -> bool {
         self.0[slot(address)].load(Relaxed) > 0
     }
 
     pub(in crate::abuse) fn add(&self, address: IpAddr) {
         let life = &self.0[slot(address)];
-        // Most are there already: then the other threads' caches keep theirs.
+        // Most are there already; not writing them keeps them in the other threads' caches.
         if life.load(Relaxed) < LIFE {
             life.store(LIFE, Relaxed);
         }
@@ -48,7 +48,7 @@ impl WatchedAddresses {
 fn slot(address: IpAddr) -> usize {
     let bits = match address {
         IpAddr::V4(address) => u64::from(address.to_bits()),
-        // What identifies a client is in the upper half.
+        // The upper half identifies a client.
         IpAddr::V6(address) => (address.to_bits() >> 64) as u64 ^ address.to_bits() as u64,
     };
     let hash = bits.wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -20,7 +20,7 @@ pub struct AuditEntry {
     pub time: String,
     /// Its author: `operator at 127.0.0.1`, `bans.hammering`.
     pub by: String,
-    /// `unblock`, `ban`, `lift`, `reset`, `drain`, `undrain`, `reload`
+    /// `unblock`, `ban`, `lift`, `reset`, `drain`, `undrain`, `reload`, `not_reloaded`
     #[schema(value_type = schema::Action)]
     pub action: String,
     /// The target of the change: an address, a key, a policy with a key, a configuration.

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 
 use super::format::{format_count, format_latency, format_rate};
 use crate::telemetry::{
-    metrics::{History, Sample, ServerErrors},
+    metrics::{History, Sample, ServerErrorCounts},
     time::rfc3339,
 };
 
@@ -39,7 +39,7 @@ pub(super) fn charts(id: usize, name: &str, samples: &[Sample], end: i64) -> Mar
         (round_up_scale(maximum(&requests)), round_up_scale(maximum(&p99) * 1_000.0) / 1_000.0);
     let total_requests: u64 = samples.iter().map(|sample| sample.requests).sum();
     let total_denied: u64 = samples.iter().map(|sample| sample.denied).sum();
-    let total_errors: ServerErrors = samples.iter().map(|sample| sample.errors).sum();
+    let total_errors: ServerErrorCounts = samples.iter().map(|sample| sample.errors).sum();
     let description = format!(
         "{} requests in the last hour, {} of them denied; {} got 5xx, {} of them from Tollgate itself; at most {} requests a second",
         format_count(total_requests),
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn a_chart_has_a_description_and_a_table() {
-        let errors = ServerErrors::from_counts([2, 1, 0, 0, 0]);
+        let errors = ServerErrorCounts::from_counts([2, 1, 0, 0, 0]);
         let sample = Sample { requests: 1_200, denied: 30, errors, p50: Some(0.002), p99: Some(0.2) };
         let html = charts(1, "orders <1>", &[sample; 31], 1_783_080_001_000_000).into_string();
         assert!(

@@ -18,7 +18,7 @@ use super::{
     assets, components,
     format::escape_invisible,
 };
-use crate::telemetry::{diagnostics::Outage, time::rfc3339};
+use crate::telemetry::{diagnostics::ActiveOutage, time::rfc3339};
 
 /// Pages show text chosen by clients, so nothing is loaded from elsewhere, no inline code runs, and no other page may
 /// frame them.
@@ -86,7 +86,7 @@ pub(in crate::admin) struct PageFrame {
     /// Whether a token is configured; if so, the page offers to sign out.
     can_sign_out: bool,
     now: i64,
-    outages: Vec<Outage>,
+    outages: Vec<ActiveOutage>,
 }
 
 impl FromRequestParts<Arc<HandlerContext>> for PageFrame {
@@ -189,7 +189,7 @@ impl PageFrame {
 }
 
 /// The outages, in red at the top of every page.
-fn outages(outages: &[Outage], now: i64) -> Markup {
+fn outages(outages: &[ActiveOutage], now: i64) -> Markup {
     html! {
         @if !outages.is_empty() {
             section.notice.outages data-key="outages" aria-labelledby="outages" {

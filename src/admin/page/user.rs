@@ -18,7 +18,7 @@ use super::{
     layout::{NavItem, Page, PageFrame},
     limits,
 };
-use crate::abuse::{UserNaming, bans::Key};
+use crate::abuse::{UserNaming, bans::BannedKey};
 
 /// Names of this many bytes or more may be shortened ones.
 const MAX_COMPLETE_LEN: usize = 125;
@@ -41,7 +41,7 @@ pub(super) async fn user(
 
 /// The key that bans this user. `None` if only a shortened name is known, which no request has.
 fn ban_key(user: &str, names: &UserNaming) -> Option<String> {
-    (user.len() < MAX_COMPLETE_LEN).then(|| Key::from_user_name(user, names).to_string())
+    (user.len() < MAX_COMPLETE_LEN).then(|| BannedKey::from_user_name(user, names).to_string())
 }
 
 /// `key`: the key that bans the user, if the whole name is known.

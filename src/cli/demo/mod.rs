@@ -1,4 +1,4 @@
-//! `tollgate demo`: shows in a few seconds what Tollgate does, and serves on to be tried by hand.
+//! `tollgate demo`: a tour of a few seconds, after which the demo keeps serving.
 
 mod origin;
 mod tour;

@@ -1,4 +1,4 @@
-//! An API to put the proxy in front of. It echoes the request, and lets in who knows the password.
+//! The origin of the demo: an API that echoes requests and has a login with a password.
 
 use std::{convert::Infallible, io, net::SocketAddr, thread};
 
@@ -9,15 +9,15 @@ use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use tokio::{net::TcpListener, runtime, task::LocalSet};
 
-/// What a login has to send.
+/// The correct password.
 pub(super) const PASSWORD: &str = "correct horse battery staple";
-/// Bytes of a password, at most.
+/// Maximum length of a password in bytes.
 const MAX_PASSWORD: usize = 1_024;
 
-/// Starts the API on a free port, on a thread of its own that lasts as long as the process.
+/// Starts the API on a free port and a separate thread, until the process ends.
 ///
 /// # Errors
-/// There is no port, thread or runtime left.
+/// A port, a thread or a runtime is not available.
 pub(super) fn start() -> io::Result<SocketAddr> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
     listener.set_nonblocking(true)?;
@@ -39,7 +39,7 @@ async fn accept(listener: std::net::TcpListener) -> io::Result<()> {
     loop {
         let (stream, _) = listener.accept().await?;
         let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(answer));
-        // A broken connection concerns only its client.
+        // A failed connection affects only its client.
         tokio::task::spawn_local(async move { drop(connection.await) });
     }
 }

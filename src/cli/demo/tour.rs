@@ -1,4 +1,4 @@
-//! The demo from start to end: an origin, the proxy as shipped, traffic, and the clients that were limited.
+//! The whole demo: an origin, the proxy as shipped, traffic, and the clients that were limited.
 
 use std::{
     collections::BTreeMap,
@@ -15,15 +15,15 @@ use tokio::runtime;
 
 use super::{
     origin::{self, PASSWORD},
-    traffic::{self, ClientScript, Users},
+    traffic::{self, ClientScript, ScriptedUsers},
 };
 use crate::{
     app,
     cli::{
         blocked,
         client::Options,
+        failure::{print_error, report_config_errors},
         handover::Succession,
-        print_error, report_config_errors,
         run::{Process, to_configuration_errors},
     },
     config::{
@@ -33,19 +33,19 @@ use crate::{
     telemetry::log,
 };
 
-/// The configuration as it is shipped.
+/// The shipped configuration.
 const SHIPPED_CONFIG: &str = include_str!("../../../proxy.yaml");
 /// Many people behind one address.
 const OFFICE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 13);
-/// A machine that copies what there is, and hides behind several accounts.
+/// A machine that copies everything, using several accounts.
 const SCRAPER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 66);
 /// A machine that guesses the passwords of a few users.
 const GUESSER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 67);
-/// A machine that tries passwords which others have leaked.
+/// A machine that tries leaked passwords.
 const STUFFER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 68);
 /// A machine that sends as much as it can.
 const FLOODER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 69);
-/// For denials to show at the admin port.
+/// Maximum time until denials are listed at the admin port.
 const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Arguments of `tollgate demo`.
@@ -64,21 +64,21 @@ const SCRIPTS: [ClientScript; 7] = [
     ClientScript {
         name: "a mobile app",
         address: Ipv4Addr::new(127, 0, 0, 11),
-        users: Users::Of(&["alice"]),
+        users: ScriptedUsers::Of(&["alice"]),
         requests: &[(1, Method::POST, "/api/login"), (10, Method::GET, "/api/orders")],
         password: PASSWORD,
     },
     ClientScript {
         name: "a shop's backend",
         address: Ipv4Addr::new(127, 0, 0, 12),
-        users: Users::Of(&["shop"]),
+        users: ScriptedUsers::Of(&["shop"]),
         requests: &[(20, Method::GET, "/api/stock?page=1")],
         password: PASSWORD,
     },
     ClientScript {
         name: "an office",
         address: OFFICE,
-        users: Users::Of(&[
+        users: ScriptedUsers::Of(&[
             "ada",
             "alan",
             "barbara",
@@ -100,14 +100,14 @@ const SCRIPTS: [ClientScript; 7] = [
             "radia",
             "tony",
         ]),
-        // Each of them asks little, all of them together too much.
+        // Each user sends few requests, all together too many.
         requests: &[(80, Method::GET, "/api/orders")],
         password: PASSWORD,
     },
     ClientScript {
         name: "a scraper",
         address: SCRAPER,
-        users: Users::Of(&["trial-1", "trial-2", "trial-3"]),
+        users: ScriptedUsers::Of(&["trial-1", "trial-2", "trial-3"]),
         // Slow enough for one second's limit, not for ten seconds'.
         requests: &[
             (40, Method::GET, "/api/prices?page={}"),
@@ -122,21 +122,21 @@ const SCRIPTS: [ClientScript; 7] = [
     ClientScript {
         name: "a password guesser",
         address: GUESSER,
-        users: Users::Of(&["carol", "dave"]),
+        users: ScriptedUsers::Of(&["carol", "dave"]),
         requests: &[(12, Method::POST, "/api/login")],
         password: "123456",
     },
     ClientScript {
         name: "a credential stuffer",
         address: STUFFER,
-        users: Users::Endless("leaked-"),
+        users: ScriptedUsers::Endless("leaked-"),
         requests: &[(60, Method::POST, "/api/login")],
         password: "hunter2",
     },
     ClientScript {
         name: "a flood",
         address: FLOODER,
-        users: Users::None,
+        users: ScriptedUsers::None,
         requests: &[(300, Method::GET, "/api/search?q=shoes")],
         password: PASSWORD,
     },
@@ -157,7 +157,7 @@ pub(in crate::cli) fn run(args: &Args) -> ExitCode {
                 Err(error) => return fail(error),
             };
             let start = move || {
-                // Ctrl-C is watched for by now. If nobody reads the line, nobody needs it.
+                // Printed once Ctrl-C is handled. A closed stdout is ignored.
                 let _unread = print_line(format_args!(
                     "The clients keep sending requests. Press Ctrl-C to end the demo."
                 ));
@@ -201,7 +201,7 @@ fn proxy(app: &app::App) -> SocketAddr {
         ListenAddress::Tcp(address) => Some(*address),
         ListenAddress::Unix(_) => None,
     });
-    // Its configuration has one.
+    // The configuration always has one.
     tcp.unwrap_or_else(|| app.admin())
 }
 
@@ -244,7 +244,7 @@ fn tour() -> Result<(app::App, SocketAddr), DemoError> {
     Ok((app, origin))
 }
 
-/// The clients keep sending for as long as the demo runs, so that there is something to see.
+/// Makes the clients keep sending as long as the demo runs.
 fn keep_sending(proxy: SocketAddr) {
     let send = move || -> io::Result<()> {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
@@ -254,21 +254,22 @@ fn keep_sending(proxy: SocketAddr) {
         }
         Ok(())
     };
-    // It ends with the proxy. Without it the demo shows what was before.
+    // It ends with the proxy. Without it, the demo shows the traffic of the tour.
     let spawned = std::thread::Builder::new().name("traffic".into()).spawn(send);
     if let Err(error) = spawned {
         tracing::warn!("the demo's clients could not be restarted: {error}");
     }
 }
 
-/// A reload reads the same configuration again.
+/// A reload uses the same configuration.
 fn reload(origin: SocketAddr) -> app::Loaded {
     configuration(origin)
         .map(|config| (config, Vec::new()))
         .map_err(|errors| to_configuration_errors(&errors))
 }
 
-/// The shipped configuration, with the demo's origin behind it. The access log would drown the tour.
+/// The shipped configuration with the demo's origin as the upstream, and without the access log, which would hide the
+/// tour.
 fn configuration(origin: SocketAddr) -> Result<Config, config::Errors> {
     let mut config = config::parse("proxy.yaml (as shipped)", SHIPPED_CONFIG, &DemoSources { origin })?;
     config.access_log.format = AccessLogFormat::Off;
@@ -297,7 +298,7 @@ impl Lookup for DemoSources {
     }
 }
 
-/// Denials are recorded in the background, so they show a moment later.
+/// Waits until denials are listed, since they are recorded in the background.
 fn wait_until_listed(admin: SocketAddr, limited: &BTreeMap<Ipv4Addr, u64>) {
     let (end, options) = (Instant::now() + LIST_TIMEOUT, options(admin));
     let listed =
@@ -315,7 +316,7 @@ fn show(admin: SocketAddr, address: Option<Ipv4Addr>, question: &str) -> io::Res
     Ok(())
 }
 
-/// The option by which a command finds the admin port, if it is not at the default address.
+/// The option with the address of the admin port, if it is not the default.
 fn admin_option(admin: SocketAddr) -> String {
     if admin.port() == 9900 { String::new() } else { format!(" --admin http://{admin}") }
 }

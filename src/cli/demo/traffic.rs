@@ -1,4 +1,4 @@
-//! Clients with addresses of their own on the loopback network.
+//! Clients with different addresses of the loopback network.
 
 use std::{
     io,
@@ -14,36 +14,36 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpSocket;
 
-/// Between one kind of request and the next.
+/// Time between one kind of request and the next.
 pub(super) const PAUSE: Duration = Duration::from_millis(1100);
 
 /// A client and its requests.
 pub(super) struct ClientScript {
-    /// What the demo calls it.
+    /// Its name in the demo's output.
     pub(super) name: &'static str,
     /// Its source address.
     pub(super) address: Ipv4Addr,
-    pub(super) users: Users,
-    /// Its requests: how many of what. `{}` in a path stands for a number that is another each time.
+    pub(super) users: ScriptedUsers,
+    /// Its requests: count, method and path. `{}` in a path is replaced by a new number each time.
     pub(super) requests: &'static [(usize, Method, &'static str)],
-    /// What it sends to log in.
+    /// The password that it sends to log in.
     pub(super) password: &'static str,
 }
 
 /// The user IDs that a client uses.
-pub(super) enum Users {
+pub(super) enum ScriptedUsers {
     None,
-    /// These in turn.
+    /// These, in turn.
     Of(&'static [&'static str]),
-    /// Another one each time, which begins with this.
+    /// A new ID each time, with this prefix.
     Endless(&'static str),
 }
 
-/// The last number that a request was given.
+/// The last number used in a path.
 static NUMBER: AtomicUsize = AtomicUsize::new(0);
 
-impl Users {
-    /// The user of one of its requests.
+impl ScriptedUsers {
+    /// The user of a request, by its number.
     fn of(&self, request: usize) -> Option<String> {
         match self {
             Self::None => None,
@@ -57,7 +57,7 @@ fn next_number() -> usize {
     NUMBER.fetch_add(1, Ordering::Relaxed) + 1
 }
 
-/// What became of a client's requests.
+/// The outcomes of a client's requests.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct TrafficSummary {
     pub(super) sent: usize,
@@ -65,10 +65,10 @@ pub(super) struct TrafficSummary {
     pub(super) limited: usize,
 }
 
-/// Plays `script` against the proxy, one request after the other on one connection.
+/// Plays `script` against the proxy, one request after another on one connection.
 ///
 /// # Errors
-/// The proxy can't be reached, or breaks off.
+/// The proxy can't be reached, or closes the connection.
 pub(super) async fn play(script: &ClientScript, proxy: SocketAddr) -> io::Result<TrafficSummary> {
     let socket = TcpSocket::new_v4()?;
     socket.bind(SocketAddr::new(IpAddr::V4(script.address), 0))?;
@@ -96,7 +96,7 @@ pub(super) async fn play(script: &ClientScript, proxy: SocketAddr) -> io::Result
             let response = sender.send_request(request).await.map_err(io::Error::other)?;
             summary.sent += 1;
             match response.status() {
-                // 403: someone has tried a ban.
+                // 403: the operator may have tried a ban.
                 StatusCode::TOO_MANY_REQUESTS | StatusCode::FORBIDDEN => summary.limited += 1,
                 // 401: the password is wrong.
                 StatusCode::UNAUTHORIZED => summary.answered += 1,
@@ -107,7 +107,7 @@ pub(super) async fn play(script: &ClientScript, proxy: SocketAddr) -> io::Result
         }
     }
     drop(sender);
-    // The connection ends with its sender; how does not matter any more.
+    // The connection ends with its sender; its result does not matter.
     let _ = driver.await;
     Ok(summary)
 }

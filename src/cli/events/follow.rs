@@ -1,4 +1,4 @@
-//! The connection to the stream of events, made again whenever it is lost.
+//! Follows the stream of events, and reconnects when the connection is lost.
 
 use std::{
     io::{self, ErrorKind, Write, stdout},
@@ -15,28 +15,28 @@ use tokio::{runtime, time};
 
 use super::{
     super::{
-        client::{self, AdminError, Connection, Options},
-        print_error,
+        client::{self, AdminConnection, AdminError, Options},
+        failure::print_error,
         terminal::printable,
     },
     Args,
     line::Format,
 };
 
-/// For the response's head.
+/// Maximum time for the response head.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Without an event: there is a `tick` every two seconds.
+/// Maximum time without an event: there is a `tick` every two seconds.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Before the connection is made again.
+/// Time before reconnecting.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Prints events until nobody reads them any more.
+/// Prints events until the output is closed.
 ///
 /// # Errors
-/// The admin port can't be reached at first, it refuses, or the output can't be written.
+/// The first connection fails, the admin port refuses, or the output can't be written.
 pub(super) fn follow(args: &Args, format: Format) -> Result<(), AdminError> {
     runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-        let mut subscription = Subscription::open(&args.options).await?;
+        let mut subscription = AdminEventStream::open(&args.options).await?;
         while let Some(lost) = subscription.print(args, format).await? {
             report(&format!("{lost}; connecting again"));
             let Some(again) = reconnect(&args.options).await? else { break };
@@ -47,17 +47,17 @@ pub(super) fn follow(args: &Args, format: Format) -> Result<(), AdminError> {
     })
 }
 
-/// Tries until there is a connection. `None`: nobody reads the output any more.
+/// Retries until it is connected. `None`: the output is closed.
 ///
 /// # Errors
-/// The admin port refuses, now and later.
-async fn reconnect(options: &Options) -> Result<Option<Subscription>, AdminError> {
+/// The admin port refuses permanently.
+async fn reconnect(options: &Options) -> Result<Option<AdminEventStream>, AdminError> {
     loop {
         time::sleep(RETRY).await;
         if is_unread() {
             return Ok(None);
         }
-        match Subscription::open(options).await {
+        match AdminEventStream::open(options).await {
             Ok(subscription) => return Ok(Some(subscription)),
             Err(
                 AdminError::Connect { .. }
@@ -75,17 +75,17 @@ fn report(text: &str) {
 }
 
 /// A stream of events.
-struct Subscription {
+struct AdminEventStream {
     options: Options,
     events: EventStream<BodyDataStream<Incoming>>,
-    /// The stream lasts as long as the connection.
-    _connection: Connection,
+    /// Kept open for the stream.
+    _connection: AdminConnection,
 }
 
-impl Subscription {
+impl AdminEventStream {
     async fn open(options: &Options) -> Result<Self, AdminError> {
         let (connection, body) = client::with_timeout(options, CONNECT_TIMEOUT, async {
-            let mut connection = Connection::open(options).await?;
+            let mut connection = AdminConnection::open(options).await?;
             let body = connection.events().await?;
             Ok((connection, body))
         })
@@ -94,7 +94,7 @@ impl Subscription {
         Ok(Self { options: options.clone(), events, _connection: connection })
     }
 
-    /// Prints events until the connection is lost, and returns why; `None` if nobody reads the output any more.
+    /// Prints events until the connection is lost, and returns why; `None` if the output is closed.
     async fn print(&mut self, args: &Args, format: Format) -> Result<Option<AdminError>, AdminError> {
         loop {
             let event = match self.next().await {
@@ -102,7 +102,7 @@ impl Subscription {
                 Err(lost) => return Ok(Some(lost)),
             };
             let line = if args.wants(&event.event) { format.line(&event) } else { String::new() };
-            // Ticks come every two seconds, whether they are printed or not.
+            // Checked at least every two seconds, by ticks, even if they are not printed.
             if is_unread() || !print(&line)? {
                 return Ok(None);
             }
@@ -123,7 +123,7 @@ impl Subscription {
     }
 }
 
-/// Writes a line at once. `false`: nobody reads it.
+/// Writes and flushes a line. `false`: the output is closed.
 fn print(line: &str) -> io::Result<bool> {
     let mut out = stdout().lock();
     match out.write_all(line.as_bytes()).and_then(|()| out.flush()) {
@@ -133,7 +133,7 @@ fn print(line: &str) -> io::Result<bool> {
     }
 }
 
-/// Whether the output is a pipe that nobody reads any more.
+/// Whether the output is a pipe whose reader is gone.
 fn is_unread() -> bool {
     let stdout = stdout();
     let mut pipe = [PollFd::new(stdout.as_fd(), PollFlags::empty())];

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::super::terminal::{moment, printable, printable_json, time_left};
 
-/// How events are printed.
+/// The format of printed events.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Format {
     Text { has_colours: bool },
@@ -32,7 +32,7 @@ struct JsonLine<'a> {
 impl Format {
     pub(super) fn line(self, event: &Event) -> String {
         let Event { event: name, id, data, .. } = event;
-        // Microseconds.
+        // IDs are times in microseconds.
         let time = id.parse().ok().and_then(|id| Timestamp::from_microsecond(id).ok());
         let data = match serde_json::from_str(data) {
             Ok(Value::Object(data)) => data,
@@ -49,13 +49,13 @@ impl Format {
 
 impl ParsedEvent<'_> {
     fn json(mut self) -> String {
-        // A tick has a time of its own.
+        // The data of a tick has its own time.
         for name in ["time", "event"] {
             self.data.remove(name);
         }
         let time = self.time.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string();
         let line = JsonLine { time, event: self.name, data: self.data };
-        // Texts and numbers can always be written as JSON.
+        // Strings and numbers can always be written as JSON.
         printable_json(&serde_json::to_string(&line).unwrap_or_default()) + "\n"
     }
 
@@ -70,7 +70,7 @@ impl ParsedEvent<'_> {
         format!("{time}  {name}  {}\n", printable(&self.description()))
     }
 
-    /// Whether an operator may have something to do.
+    /// Whether the event may need an operator's attention.
     fn is_bad(&self) -> bool {
         match self.name {
             "limited" | "banned" | "not_reloaded" | "missed" => true,
@@ -161,7 +161,7 @@ impl ParsedEvent<'_> {
                 rate("denied_per_second"),
                 count("blocked")
             ),
-            // Of a newer version.
+            // An event of a newer version.
             _ => Value::Object(self.data.clone()).to_string(),
         }
     }
@@ -198,13 +198,13 @@ mod tests {
 
     fn line(name: &str, data: &str) -> String {
         let line = Format::Text { has_colours: false }.line(&event_of(name, data));
-        let told = line.strip_prefix("2026-07-03 12:00:01Z  ").unwrap_or_else(|| panic!("{line}"));
-        told.strip_prefix(&format!("{name:<12}  ")).unwrap_or_else(|| panic!("{line}")).trim_end().to_owned()
+        let text = line.strip_prefix("2026-07-03 12:00:01Z  ").unwrap_or_else(|| panic!("{line}"));
+        text.strip_prefix(&format!("{name:<12}  ")).unwrap_or_else(|| panic!("{line}")).trim_end().to_owned()
     }
 
     #[test]
     fn each_event_is_a_sentence() {
-        for (name, data, told) in [
+        for (name, data, text) in [
             (
                 "limited",
                 r#"{"address":"203.0.113.7","policies":["per-ip","login"],"denied":12,"distinct_users":1,"until":"2026-07-03T12:01:00Z"}"#,
@@ -279,7 +279,7 @@ mod tests {
             ("newer", r#"{"b":1,"a":"x"}"#, r#"{"a":"x","b":1}"#),
             ("newer", "nonsense", r#"{"data":"nonsense"}"#),
         ] {
-            assert_eq!(line(name, data), told);
+            assert_eq!(line(name, data), text);
         }
     }
 

@@ -1,4 +1,4 @@
-//! `tollgate events`: events as they happen, a line each.
+//! `tollgate events`: events as they happen, one per line.
 
 mod follow;
 mod line;
@@ -27,7 +27,7 @@ pub(super) struct Args {
     pub options: Options,
 }
 
-/// The events of the admin port. `tick`: every two seconds, the current rates.
+/// The events of the admin port. `tick`: the current rates, every two seconds.
 const TYPES: [&str; 13] = [
     "limited",
     "unblocked",
@@ -54,7 +54,7 @@ impl Args {
     }
 }
 
-/// Prints events until nobody reads them any more.
+/// Prints events until the output is closed.
 pub(super) fn run(args: &Args) -> ExitCode {
     let format = match args.options.json {
         true => Format::Json,

@@ -1,4 +1,4 @@
-//! The old process' side: the process that it has started, until that serves or has failed.
+//! The old process' side: it starts the new process and waits until that serves or fails.
 
 use std::{
     env,
@@ -25,30 +25,33 @@ use tokio::{
 };
 use zeroize::Zeroizing;
 
-use super::{FAILED, Program, READY, SESSIONS, TAKE_OVER};
+use super::{
+    messages::{FAILED, READY, SESSIONS, TAKE_OVER},
+    program::Program,
+};
 use crate::app::{HANDOVER_VARIABLE, ListeningSockets, SessionKeys};
 
-/// How long the new process may take until it serves.
+/// Maximum time until the new process serves.
 const START: Duration = Duration::from_secs(30);
-/// How long its last words may take when it has ended.
+/// Maximum time for its last message to arrive when it has ended.
 const LAST_WORDS: Duration = Duration::from_millis(100);
-/// The longest line that is read from it, in bytes.
+/// Maximum length of a line read from it, in bytes.
 const LINE: u64 = 16 << 10;
-/// The longest line of keys of TLS sessions, in bytes: some 100 listeners.
+/// Maximum length of the line with keys of TLS sessions, in bytes: about 100 listeners.
 const MAX_SESSIONS: usize = 64 << 10;
 /// The first inherited descriptor (sd_listen_fds(3)).
 const FIRST_DESCRIPTOR: i32 = 3;
-/// Variables that were for this process alone. Without WATCHDOG_PID the watchdog holds for the process that
+/// Environment variables that only concern this process. Without WATCHDOG_PID the watchdog applies to the process that
 /// reads it.
 const NOT_INHERITED: [&str; 4] = ["LISTEN_PID", "LISTEN_FDNAMES", "LISTEN_FDS_FIRST_FD", "WATCHDOG_PID"];
 
-/// Starts the new process, which says its ID before it becomes the program, waits for it, and ends as it does.
+/// Starts the new process, which writes its ID before it executes the program, waits for it, and exits with its status.
 ///
-/// systemd must be the parent of a main process. It does not wait for the end of one that is the child of another
-/// process when it learns of it (`main_pid_alien` in its service.c): `systemctl stop` would kill it at once. So a shell is
-/// between the two until the new process serves, and its end makes that an orphan, which systemd adopts.
+/// systemd must be the parent of a main process. If the process is the child of another one when systemd is notified of
+/// it (`main_pid_alien` in its service.c), `systemctl stop` would not wait for its end but kill it. So a shell is its
+/// parent until the new process serves; then the shell ends, and systemd adopts the orphan.
 const SHELL: &str = r#"/bin/sh -c 'echo "pid $$" >&3; exec "$@"' sh "$@" & wait $!; exit $?"#;
-/// What it says before the ID.
+/// The text before the ID.
 const PID: &str = "pid ";
 
 /// Why the new process did not take over.
@@ -102,7 +105,7 @@ impl Handover {
         command.fd_mappings(
             descriptors.map(|(parent_fd, child_fd)| FdMapping { parent_fd, child_fd }).collect(),
         )?;
-        // The command is dropped here, and with it this process' ends of what it gives away.
+        // Drops the command, and with it this process' duplicates of the descriptors for the new one.
         let child = Command::from(command)
             .spawn()
             .map_err(|error| HandoverError::Spawn { path: program.path().to_owned(), error })?;
@@ -114,10 +117,10 @@ impl Handover {
         Ok(Self { outcome: Box::pin(started.outcome(limit(), Rc::clone(&abort))), abort })
     }
 
-    /// Completes when the new process serves. If it fails, it is gone by then.
+    /// Completes when the new process serves. If it fails, it has ended by then.
     ///
     /// # Errors
-    /// It said that it can't, ended, or did neither in time.
+    /// It reported a failure, ended, or did neither in time.
     pub(in crate::cli) async fn outcome(&mut self) -> Result<NewProcess, HandoverError> {
         (&mut self.outcome).await
     }
@@ -126,7 +129,7 @@ impl Handover {
     pub(in crate::cli) async fn abort(self) {
         self.abort.notify_one();
         if let Ok(new) = self.outcome.await {
-            // It had just said that it serves.
+            // It has just reported that it serves.
             let _gone = kill(new.pid, Signal::SIGKILL);
         }
     }
@@ -143,7 +146,7 @@ impl NewProcess {
         self.pid.as_raw().unsigned_abs()
     }
 
-    /// Tells it that this process accepts nobody any more. If `reload`, it is asked to read its configuration again.
+    /// Notifies it that this process accepts no more connections. `reload`: makes it reload its configuration.
     pub(in crate::cli) async fn take_over(mut self, reload: bool) {
         if let Err(error) = self.channel.write_all(format!("{TAKE_OVER}\n").as_bytes()).await {
             tracing::warn!("the new process can't be reached: {error}");
@@ -154,10 +157,10 @@ impl NewProcess {
     }
 }
 
-/// Leaves the keys for the new process to read. They pass through no file and no environment, which others could read.
+/// Sends the keys to the new process. They are not passed by a file or the environment, which others could read.
 fn send_sessions(mut channel: &StdStream, sessions: &[SessionKeys]) -> io::Result<()> {
     let line = Zeroizing::new(format!("{SESSIONS}{}\n", serde_json::to_string(sessions)?));
-    // What the connection holds without a reader.
+    // The buffer of the channel takes this much without a reader.
     if line.len() <= MAX_SESSIONS {
         return channel.write_all(line.as_bytes());
     }
@@ -165,18 +168,18 @@ fn send_sessions(mut channel: &StdStream, sessions: &[SessionKeys]) -> io::Resul
     channel.write_all(format!("{SESSIONS}[]\n").as_bytes())
 }
 
-/// 30 seconds, unless `TOLLGATE_HANDOVER_TIMEOUT_MS` says otherwise, which is there for tests.
+/// 30 seconds, unless tests set `TOLLGATE_HANDOVER_TIMEOUT_MS`.
 fn limit() -> Duration {
     let millis = env::var("TOLLGATE_HANDOVER_TIMEOUT_MS").ok().and_then(|text| text.parse().ok());
     millis.map_or(START, Duration::from_millis)
 }
 
-/// A process that was started, and has not said yet whether it serves.
+/// A started process that has not reported yet whether it serves.
 struct Started {
     /// The new process, or the shell that is its parent.
     child: Child,
     channel: BufReader<UnixStream>,
-    /// Of the new process. `None`: the shell has not said it yet.
+    /// The ID of the new process. `None`: the shell has not written it yet.
     pid: Option<Pid>,
     is_behind_shell: bool,
 }
@@ -191,7 +194,7 @@ impl Started {
         match (result, self.pid) {
             (Ok(()), Some(pid)) => {
                 if self.is_behind_shell {
-                    // From now on the new process is a child of the service manager.
+                    // The service manager becomes the parent of the new process.
                     self.child.kill().await?;
                 }
                 Ok(NewProcess { pid, channel: self.channel.into_inner() })
@@ -203,7 +206,7 @@ impl Started {
         }
     }
 
-    /// Waits until the new process says something, or ends.
+    /// Waits until the new process reports or ends.
     async fn message(&mut self) -> Result<(), HandoverError> {
         if self.pid.is_none() {
             self.read_pid().await?;
@@ -212,7 +215,7 @@ impl Started {
         let mut line = String::new();
         let ended = tokio::select! {
             biased;
-            // Without a word: it has closed its end, and ends as well, or never becomes ready.
+            // It closed its end without a message: it ends, or never becomes ready.
             read = read_line(channel, &mut line) => if read? == 0 { Some(child.wait().await?) } else { None },
             status = child.wait() => Some(status?),
         };
@@ -230,7 +233,7 @@ impl Started {
         }
     }
 
-    /// The first words behind a shell.
+    /// Reads the ID, the first message behind a shell.
     async fn read_pid(&mut self) -> Result<(), HandoverError> {
         let mut line = String::new();
         read_line(&mut self.channel, &mut line).await?;
@@ -239,23 +242,23 @@ impl Started {
         if self.pid.is_none() { Err(HandoverError::Unknown(line)) } else { Ok(()) }
     }
 
-    /// Kills what was started, and waits for it, so that no zombie stays.
+    /// Kills the started processes and waits for them, so that no zombie is left.
     async fn kill(&mut self) {
         if self.is_behind_shell && self.pid.is_none() {
             let _unknown = timeout(LAST_WORDS, self.read_pid()).await;
         }
-        // While the shell is there, nobody else can have this ID.
+        // As long as the shell runs, the ID cannot be reused.
         if let (true, Some(pid), Some(_)) = (self.is_behind_shell, self.pid, self.child.id()) {
             let _gone = kill(pid, Signal::SIGKILL);
             let _ended = timeout(LAST_WORDS, self.child.wait()).await;
         }
-        // It may have ended by itself.
+        // It may already have ended.
         let _gone = self.child.kill().await;
     }
 }
 
-/// Appends a line, or less at the end: 0 bytes are the end. A process that ends without having read
-/// the keys resets the connection: that is its end, too.
+/// Appends a line, or less at the end; 0 bytes mean the end. A process that ends without reading the keys resets the
+/// channel: that is its end, too.
 async fn read_line(channel: &mut BufReader<UnixStream>, line: &mut String) -> io::Result<usize> {
     match (&mut *channel).take(LINE).read_line(line).await {
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(0),

@@ -1,4 +1,4 @@
-//! The new process' side: the process that handed its sockets over.
+//! The new process' side: the process that passed its sockets on.
 
 use std::{
     fmt::Display,
@@ -9,23 +9,22 @@ use std::{
 
 use zeroize::Zeroizing;
 
-use super::{FAILED, READY, SESSIONS, TAKE_OVER};
+use super::messages::{FAILED, READY, SESSIONS, TAKE_OVER};
 use crate::app::SessionKeys;
 
-/// How long the old process may take to answer.
-const ANSWER: Duration = Duration::from_secs(5);
+/// Maximum time for a reply of the old process.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The process that this one takes over from, if there is one.
+/// The process from which this one takes over, if any.
 #[derive(Debug)]
 pub(in crate::cli) struct OldProcess(Option<UnixStream>);
 
 impl OldProcess {
-    /// At the other end of `channel`.
+    /// `channel`: the channel to it.
     pub(in crate::cli) fn new(channel: Option<UnixStream>) -> Self {
         Self(channel)
     }
 
-    /// Nobody handed anything over.
     pub(in crate::cli) fn none() -> Self {
         Self(None)
     }
@@ -34,7 +33,7 @@ impl OldProcess {
         self.0.is_some()
     }
 
-    /// The keys of its TLS sessions. To be called first, and once.
+    /// Receives the keys of its TLS sessions. To be called first, and once.
     pub(in crate::cli) fn sessions(&self) -> Vec<SessionKeys> {
         let Some(channel) = &self.0 else { return Vec::new() };
         read_line(channel)
@@ -50,7 +49,7 @@ impl OldProcess {
             })
     }
 
-    /// Says why this process can't serve, so that the old one goes on.
+    /// Reports why this process can't serve, so that the old one keeps serving.
     pub(in crate::cli) fn failed(&self, reason: impl Display) {
         let reason = reason.to_string().replace(['\r', '\n'], " ");
         if let Some(mut channel) = self.0.as_ref()
@@ -60,12 +59,12 @@ impl OldProcess {
         }
     }
 
-    /// Says that clients are served, and waits until the old process has left all to this one. If it does not answer,
-    /// this one goes on all the same: somebody has to.
+    /// Reports that clients are served, and waits until the old process has stopped accepting. Keeps serving even
+    /// without a reply.
     pub(in crate::cli) fn ready(self) {
         let Some(channel) = self.0 else { return };
         match exchange(&channel) {
-            Ok(answer) if answer.trim_end() == TAKE_OVER => {
+            Ok(reply) if reply.trim_end() == TAKE_OVER => {
                 tracing::info!("this process took over from the old process");
             }
             Ok(_) => tracing::warn!("the old process ended without an answer"),
@@ -79,9 +78,9 @@ fn exchange(mut channel: &UnixStream) -> io::Result<String> {
     read_line(channel)
 }
 
-/// The next line. Nothing is sent behind it before it is answered.
+/// Reads the next line. The other side sends no more before a reply, so the buffer loses nothing.
 fn read_line(channel: &UnixStream) -> io::Result<String> {
-    channel.set_read_timeout(Some(ANSWER))?;
+    channel.set_read_timeout(Some(REPLY_TIMEOUT))?;
     let mut line = String::new();
     BufReader::new(channel).read_line(&mut line)?;
     Ok(line)
@@ -95,9 +94,9 @@ mod tests {
     fn a_reason_is_one_line() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         OldProcess::new(Some(theirs)).failed("line 1\nline 2");
-        let mut said = String::new();
-        BufReader::new(ours).read_line(&mut said).unwrap();
-        assert_eq!(said, "failed: line 1 line 2\n");
+        let mut message = String::new();
+        BufReader::new(ours).read_line(&mut message).unwrap();
+        assert_eq!(message, "failed: line 1 line 2\n");
     }
 
     #[test]

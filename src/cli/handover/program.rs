@@ -9,12 +9,12 @@ use std::{
     process::Command,
 };
 
-/// The file that is this process, whatever its name is by now.
+/// The binary of this process, even if it was renamed.
 const THIS_PROCESS: &str = "/proc/self/exe";
-/// The kernel's mark behind the name of a file that is gone (proc(5)).
+/// The kernel's suffix of the name of a deleted file (proc(5)).
 const DELETED: &[u8] = b" (deleted)";
 
-/// What to start for a new process like this one.
+/// The command line for starting another process like this one.
 #[derive(Debug, Clone)]
 pub(in crate::cli) struct Program {
     path: PathBuf,
@@ -22,10 +22,10 @@ pub(in crate::cli) struct Program {
 }
 
 impl Program {
-    /// To be called at the start, while the file has its name still.
+    /// To be called at the start, before the file may be renamed.
     ///
     /// # Errors
-    /// The system does not say which file it is.
+    /// The path of the binary is unknown.
     pub(in crate::cli) fn of_this_process() -> io::Result<Self> {
         let mut arguments = env::args_os();
         let name = arguments.next().unwrap_or_default();
@@ -36,12 +36,12 @@ impl Program {
         Ok(Self { path, arguments: arguments.collect() })
     }
 
-    /// Where the new binary is expected.
+    /// The path of the new binary.
     pub(in crate::cli) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The new process as the arguments of this shell script.
+    /// The command with this shell script, which gets the program as its arguments.
     pub(super) fn command_behind(&self, script: &str) -> Command {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", script, "sh"]).arg(&self.path).args(&self.arguments);
@@ -55,8 +55,8 @@ impl Program {
     }
 }
 
-/// The path by which this process was called: a symbolic link may point to the next version by then. `None` if no
-/// file of that name is this process, since a caller may give any name.
+/// The path by which this process was called, because a symbolic link may point to the next version later. `None` if
+/// the file is not this process' binary, since a caller may pass any name.
 fn by_name(name: &OsStr, path: &OsStr) -> Option<PathBuf> {
     if name.as_bytes().contains(&b'/') {
         return std::path::absolute(name).ok().filter(|path| is_this_process(path));

@@ -1,4 +1,4 @@
-//! The task that speaks to the admin port, so that the screen and the keys never wait for an answer.
+//! The task that sends requests to the admin port, so that the screen and the keys never wait for a response.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use http::Method;
 use tokio::sync::mpsc::{Receiver, Sender};
 
 use super::{
-    super::client::{self, AdminError, Connection, Options},
+    super::client::{self, AdminConnection, AdminError, Options},
     snapshot::Snapshot,
 };
 use crate::{
@@ -15,30 +15,30 @@ use crate::{
     admin::dto::{Banned, Evidence, NewBan, Unblocked},
 };
 
-/// For an answer. An operator should know soon that the figures are old.
+/// Maximum time for a response: an operator should soon see that the numbers are old.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a ban by a key lasts.
+/// The duration of a ban by pressing a key.
 const BAN_DURATION: &str = "1h";
 
-/// What to ask the admin port.
+/// A request to the admin port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AdminRequest {
-    /// A new snapshot, and the evidence of the address that is open.
+    /// A new snapshot, and the evidence of the open address.
     Refresh {
         sort: Sort,
         address: Option<String>,
     },
-    Change(Change),
+    Change(AddressChange),
 }
 
-/// What an operator can change about an address.
+/// A change that an operator can make to an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum AddressChange {
     Unblock(String),
     Ban(String),
 }
 
-/// An address and its evidence, or why there is none.
+/// An address and its evidence, or the error.
 pub(super) type AddressEvidence = (String, Result<Evidence, String>);
 
 /// The outcome of a request.
@@ -48,13 +48,13 @@ pub(super) enum AdminResponse {
         snapshot: Box<Snapshot>,
         evidence: Option<Box<AddressEvidence>>,
     },
-    /// What was changed, in words.
+    /// A description of the change.
     Changed(String),
     RefreshFailed(AdminError),
     ChangeFailed(AdminError),
 }
 
-/// Serves one request after another, until either channel is closed.
+/// Serves one request at a time, until either channel is closed.
 pub(super) async fn serve(
     options: Options,
     mut requests: Receiver<AdminRequest>,
@@ -76,14 +76,14 @@ pub(super) async fn serve(
 struct AdminClient {
     options: Options,
     /// Kept until a request fails.
-    connection: Option<Connection>,
+    connection: Option<AdminConnection>,
 }
 
 impl AdminClient {
     async fn perform(&mut self, request: &AdminRequest) -> Result<AdminResponse, AdminError> {
         if let Some(mut kept) = self.connection.take() {
             match perform(&mut kept, request).await {
-                // It was closed while it was idle. All requests are idempotent.
+                // Closed while idle. A retry is safe, since all requests are idempotent.
                 Err(AdminError::Broken { .. }) => {}
                 result => {
                     self.connection = result.is_ok().then_some(kept);
@@ -91,14 +91,17 @@ impl AdminClient {
                 }
             }
         }
-        let mut fresh = Connection::open(&self.options).await?;
+        let mut fresh = AdminConnection::open(&self.options).await?;
         let response = perform(&mut fresh, request).await?;
         self.connection = Some(fresh);
         Ok(response)
     }
 }
 
-async fn perform(connection: &mut Connection, request: &AdminRequest) -> Result<AdminResponse, AdminError> {
+async fn perform(
+    connection: &mut AdminConnection,
+    request: &AdminRequest,
+) -> Result<AdminResponse, AdminError> {
     match request {
         AdminRequest::Refresh { sort, address } => {
             let snapshot = Box::new(Snapshot::fetch(connection, *sort).await?);
@@ -108,14 +111,14 @@ async fn perform(connection: &mut Connection, request: &AdminRequest) -> Result<
             };
             Ok(AdminResponse::Refreshed { snapshot, evidence })
         }
-        AdminRequest::Change(Change::Unblock(address)) => unblock(connection, address).await,
-        AdminRequest::Change(Change::Ban(address)) => ban(connection, address).await,
+        AdminRequest::Change(AddressChange::Unblock(address)) => unblock(connection, address).await,
+        AdminRequest::Change(AddressChange::Ban(address)) => ban(connection, address).await,
     }
 }
 
-/// The evidence of an address, or why there is none.
+/// The evidence of an address, or the error.
 async fn evidence(
-    connection: &mut Connection,
+    connection: &mut AdminConnection,
     address: &str,
 ) -> Result<Result<Evidence, String>, AdminError> {
     match connection.request(Method::GET, &blocked_path(address), Bytes::new()).await {
@@ -125,7 +128,7 @@ async fn evidence(
     }
 }
 
-async fn unblock(connection: &mut Connection, address: &str) -> Result<AdminResponse, AdminError> {
+async fn unblock(connection: &mut AdminConnection, address: &str) -> Result<AdminResponse, AdminError> {
     let unblocked: Unblocked =
         connection.request(Method::DELETE, &blocked_path(address), Bytes::new()).await?;
     let (limits, bans) = (unblocked.cleared.len(), unblocked.bans_lifted);
@@ -144,7 +147,7 @@ async fn unblock(connection: &mut Connection, address: &str) -> Result<AdminResp
     Ok(AdminResponse::Changed(text))
 }
 
-async fn ban(connection: &mut Connection, address: &str) -> Result<AdminResponse, AdminError> {
+async fn ban(connection: &mut AdminConnection, address: &str) -> Result<AdminResponse, AdminError> {
     let ban = NewBan {
         key: format!("ip:{address}"),
         lasts: BAN_DURATION.to_owned(),
@@ -156,7 +159,7 @@ async fn ban(connection: &mut Connection, address: &str) -> Result<AdminResponse
     Ok(AdminResponse::Changed(format!("{} is banned for {BAN_DURATION}{}", ban.key, place(shared))))
 }
 
-/// Where a change of bans holds, if not everywhere.
+/// Where a change of bans applies, if not everywhere.
 fn place(shared: bool) -> &'static str {
     if shared { "" } else { " at this instance, and at the others once Redis answers" }
 }

@@ -1,42 +1,42 @@
-//! The state of the screen, which the admin port's answers and keys change.
+//! The state of the screen, which responses of the admin port and keys change.
 
 use std::time::Instant;
 
 use super::{
     super::client::AdminError,
-    admin_client::{AddressEvidence, AdminRequest, AdminResponse, Change},
+    admin_client::{AddressChange, AddressEvidence, AdminRequest, AdminResponse},
     rates::{RateHistory, Rates},
     snapshot::Snapshot,
 };
 use crate::{abuse::Sort, admin::dto::Evidence};
 
 #[derive(Debug)]
-pub(super) struct App {
-    /// The URL of the admin port, as it was given.
+pub(super) struct TopApp {
+    /// The URL of the admin port, as given.
     pub(super) admin: String,
     pub(super) latest: Option<Snapshot>,
     pub(super) rates: Rates,
     pub(super) history: RateHistory,
     pub(super) sort: Sort,
-    /// The index of the selected address. It follows the address when the list is sorted anew.
+    /// The index of the selected address. It follows the address when the order changes.
     pub(super) selected: usize,
     /// The address whose evidence is shown.
     pub(super) opened: Option<OpenAddress>,
     /// The change that waits for its confirmation.
-    pub(super) to_confirm: Option<Change>,
+    pub(super) to_confirm: Option<AddressChange>,
     pub(super) is_help: bool,
     pub(super) is_paused: bool,
     /// The outcome of the last change.
     pub(super) notice: Option<String>,
     /// Why the last refresh failed.
     pub(super) refresh_error: Option<String>,
-    /// When the latest snapshot came.
+    /// When the latest snapshot arrived.
     refreshed: Option<Instant>,
-    /// A refresh is under way.
+    /// Whether a refresh is in progress.
     is_refreshing: bool,
 }
 
-/// An address, and its evidence: not there yet, there, or why there is none.
+/// An open address, with its evidence or the error once loaded.
 #[derive(Debug)]
 pub(super) struct OpenAddress {
     pub(super) address: String,
@@ -45,7 +45,7 @@ pub(super) struct OpenAddress {
     pub(super) scrolled: usize,
 }
 
-impl App {
+impl TopApp {
     pub(super) fn new(admin: String) -> Self {
         Self {
             admin,
@@ -74,7 +74,7 @@ impl App {
         }
     }
 
-    /// What to request once a second: nothing while a refresh is under way or updates are paused.
+    /// The request to send each second: none while a refresh is in progress or updates are paused.
     pub(super) fn tick(&mut self) -> Option<AdminRequest> {
         if self.is_paused || self.is_refreshing { None } else { Some(self.refresh()) }
     }
@@ -88,10 +88,10 @@ impl App {
         }
     }
 
-    /// Takes a response that came at `now`, and returns what to request next.
+    /// Handles a response received at `now`; returns the next request.
     ///
     /// # Errors
-    /// The failure, if trying again would not help.
+    /// A permanent failure.
     pub(super) fn handle(
         &mut self,
         response: AdminResponse,
@@ -148,7 +148,7 @@ impl App {
     }
 }
 
-/// The message of a failure that may pass; other failures are returned as errors.
+/// The message of a transient failure; other failures are returned as errors.
 fn transient(failure: AdminError) -> Result<String, AdminError> {
     match failure {
         AdminError::Unauthorized(_) | AdminError::WrongToken(_) | AdminError::Token => Err(failure),
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn it_is_refreshing_once_at_a_time_and_not_while_it_is_paused() {
-        let mut app = App::new(String::new());
+        let mut app = TopApp::new(String::new());
         assert_eq!(app.tick(), Some(AdminRequest::Refresh { sort: Sort::Denied, address: None }));
         assert_eq!(app.tick(), None, "a refresh is under way");
         assert!(app.handle(refreshed(testing::snapshot()), Instant::now()).unwrap().is_none());
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn two_snapshots_make_rates_and_a_failure_ends_them() {
-        let (mut app, now) = (App::new(String::new()), Instant::now());
+        let (mut app, now) = (TopApp::new(String::new()), Instant::now());
         app.handle(refreshed(testing::snapshot()), now).unwrap();
         assert_eq!(app.rates.total, None);
         let mut later = testing::snapshot();
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_wrong_token_is_an_error() {
-        let mut app = App::new(String::new());
+        let mut app = TopApp::new(String::new());
         for refused in [AdminError::Unauthorized, AdminError::WrongToken] {
             let refused = || refused("127.0.0.1:9900".parse().unwrap());
             assert!(app.handle(AdminResponse::RefreshFailed(refused()), Instant::now()).is_err());
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn the_selection_stays_with_its_address() {
-        let mut app = App::new(String::new());
+        let mut app = TopApp::new(String::new());
         app.handle(refreshed(testing::snapshot()), Instant::now()).unwrap();
         app.selected = 1;
         let address = app.address().unwrap().to_owned();
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_change_is_reported_and_followed_by_a_refresh() {
-        let mut app = App::new(String::new());
+        let mut app = TopApp::new(String::new());
         let request = app.handle(AdminResponse::Changed("done".to_owned()), Instant::now()).unwrap();
         assert!(matches!(request, Some(AdminRequest::Refresh { .. })));
         assert_eq!(app.notice.as_deref(), Some("done"));

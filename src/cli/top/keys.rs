@@ -1,21 +1,21 @@
-//! What keys do.
+//! The actions of keys.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::{
-    admin_client::{AdminRequest, Change},
-    app::{App, OpenAddress},
+    admin_client::{AddressChange, AdminRequest},
+    app::{OpenAddress, TopApp},
 };
 use crate::abuse::Sort;
 
-/// What a key does beyond the screen.
+/// An action beyond the screen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
     Quit,
     Send(AdminRequest),
 }
 
-/// The keys and what they do, for the help.
+/// The keys and their actions, for the help.
 pub(super) const HELP: [(&str, &str); 9] = [
     ("Up, Down, Tab", "select an address"),
     ("Enter", "show the users behind it"),
@@ -28,7 +28,7 @@ pub(super) const HELP: [(&str, &str); 9] = [
     ("q, Ctrl-C", "quit"),
 ];
 
-impl App {
+impl TopApp {
     pub(super) fn press(&mut self, key: KeyEvent) -> Option<Action> {
         if key.kind == KeyEventKind::Release {
             return None;
@@ -58,10 +58,10 @@ impl App {
                 return Some(Action::Send(self.refresh()));
             }
             KeyCode::Char('u') => {
-                self.to_confirm = self.address().map(|address| Change::Unblock(address.to_owned()));
+                self.to_confirm = self.address().map(|address| AddressChange::Unblock(address.to_owned()));
             }
             KeyCode::Char('b') => {
-                self.to_confirm = self.address().map(|address| Change::Ban(address.to_owned()));
+                self.to_confirm = self.address().map(|address| AddressChange::Ban(address.to_owned()));
             }
             KeyCode::Enter => return self.open(),
             code => self.navigate(code),
@@ -70,11 +70,11 @@ impl App {
     }
 
     /// Only `y` confirms.
-    fn confirm(&mut self, change: Change, code: KeyCode) -> Option<Action> {
+    fn confirm(&mut self, change: AddressChange, code: KeyCode) -> Option<Action> {
         match code {
             KeyCode::Char('y' | 'Y') => Some(Action::Send(AdminRequest::Change(change))),
             KeyCode::Char('n' | 'N' | 'q') | KeyCode::Esc => None,
-            // A slip: ask again.
+            // Another key: ask again.
             _ => {
                 self.to_confirm = Some(change);
                 None
@@ -133,14 +133,14 @@ mod tests {
         *,
     };
 
-    fn app() -> App {
-        let mut app = App::new(String::new());
+    fn app() -> TopApp {
+        let mut app = TopApp::new(String::new());
         let snapshot = Box::new(testing::snapshot());
         app.handle(AdminResponse::Refreshed { snapshot, evidence: None }, Instant::now()).unwrap();
         app
     }
 
-    fn press(app: &mut App, code: KeyCode) -> Option<Action> {
+    fn press(app: &mut TopApp, code: KeyCode) -> Option<Action> {
         app.press(KeyEvent::from(code))
     }
 
@@ -162,7 +162,9 @@ mod tests {
 
     #[test]
     fn a_change_is_made_only_after_a_yes() {
-        for (key, change) in [('u', Change::Unblock(FIRST.into())), ('b', Change::Ban(FIRST.into()))] {
+        for (key, change) in
+            [('u', AddressChange::Unblock(FIRST.into())), ('b', AddressChange::Ban(FIRST.into()))]
+        {
             let mut app = app();
             assert_eq!(press(&mut app, KeyCode::Char(key)), None);
             assert_eq!(app.to_confirm, Some(change.clone()));
@@ -188,12 +190,12 @@ mod tests {
         app.handle(AdminResponse::Refreshed { snapshot: Box::new(other), evidence: None }, Instant::now())
             .unwrap();
         let yes = press(&mut app, KeyCode::Char('y'));
-        assert_eq!(yes, Some(Action::Send(AdminRequest::Change(Change::Unblock(FIRST.into())))));
+        assert_eq!(yes, Some(Action::Send(AdminRequest::Change(AddressChange::Unblock(FIRST.into())))));
     }
 
     #[test]
     fn without_an_address_there_is_nothing_to_change_or_to_open() {
-        let mut app = App::new(String::new());
+        let mut app = TopApp::new(String::new());
         for code in [KeyCode::Char('u'), KeyCode::Char('b'), KeyCode::Enter, KeyCode::Down, KeyCode::End] {
             assert_eq!(press(&mut app, code), None);
         }
@@ -239,7 +241,7 @@ mod tests {
         }
         assert_eq!(app.selected, 0);
         press(&mut app, KeyCode::Char('b'));
-        assert_eq!(app.to_confirm.take(), Some(Change::Ban(FIRST.into())));
+        assert_eq!(app.to_confirm.take(), Some(AddressChange::Ban(FIRST.into())));
         assert_eq!(press(&mut app, KeyCode::Esc), None);
         assert!(app.opened.is_none());
     }

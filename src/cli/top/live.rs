@@ -1,4 +1,4 @@
-//! The event loop: it draws, and waits for keys, answers, ticks and signals.
+//! The event loop: it draws, and waits for keys, responses, ticks and signals.
 
 use std::{
     io, thread,
@@ -20,15 +20,15 @@ use tokio::{
 use super::{
     super::client::{AdminError, Options},
     admin_client,
-    app::App,
+    app::TopApp,
     draw::{self, Theme},
     keys::Action,
 };
 
-/// Between two refreshes.
+/// Time between two refreshes.
 const REFRESH: Duration = Duration::from_secs(1);
 
-/// Why it ended.
+/// Why the event loop ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Exit {
     Quit,
@@ -36,10 +36,10 @@ pub(super) enum Exit {
     Signal(u8),
 }
 
-/// Takes the terminal until the operator quits.
+/// Uses the terminal until the operator quits.
 ///
 /// # Errors
-/// The admin port refuses the token, its URL is wrong, or the terminal cannot be drawn upon.
+/// The admin port refuses the token, its URL is wrong, or drawing fails.
 pub(super) fn run(options: &Options) -> Result<Exit, AdminError> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(event_loop(options))
@@ -52,7 +52,7 @@ async fn event_loop(options: &Options) -> Result<Exit, AdminError> {
     let mut signals = signals()?;
     let mut ticks = time::interval(REFRESH);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut app, theme) = (App::new(options.admin.to_string()), Theme::from_environment());
+    let (mut app, theme) = (TopApp::new(options.admin.to_string()), Theme::from_environment());
     let mut screen = Screen::new()?;
     let mut keys = keys();
     loop {
@@ -66,9 +66,9 @@ async fn event_loop(options: &Options) -> Result<Exit, AdminError> {
                     Some(Action::Send(request)) => Some(request),
                     None => None,
                 },
-                // A resize, for one: draw again.
+                // For example a resize: draw again.
                 Some(_) => None,
-                // The terminal is gone.
+                // The terminal was closed.
                 None => return Ok(Exit::Quit),
             },
             response = responses.recv() => match response {
@@ -85,7 +85,7 @@ async fn event_loop(options: &Options) -> Result<Exit, AdminError> {
     }
 }
 
-/// Terminal events, from a thread that waits for them; it ends with the process.
+/// Terminal events, read by a thread that runs until the process ends.
 fn keys() -> Receiver<Event> {
     let (sender, keys) = mpsc::channel(64);
     thread::spawn(move || {
@@ -98,7 +98,7 @@ fn keys() -> Receiver<Event> {
     keys
 }
 
-/// The numbers of signals that ask to end.
+/// The numbers of received signals that end the process.
 fn signals() -> io::Result<Receiver<u8>> {
     let (caught, signals) = mpsc::channel(1);
     for (kind, number) in
@@ -113,14 +113,13 @@ fn signals() -> io::Result<Receiver<u8>> {
     Ok(signals)
 }
 
-/// The terminal while it is drawn upon. It is restored when this is dropped, and by ratatui's hook before a panic is
-/// reported.
+/// The terminal while in use. Dropping this restores it, as does ratatui's hook before a panic is reported.
 pub(super) struct Screen(DefaultTerminal);
 
 impl Screen {
     pub(super) fn new() -> io::Result<Self> {
         ratatui::try_init().map(Self).inspect_err(|_| {
-            // It may have got half way.
+            // The initialisation may have been partial.
             let _best_effort = ratatui::try_restore();
         })
     }

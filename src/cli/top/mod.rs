@@ -1,6 +1,6 @@
 //! `tollgate top`: traffic, limits and limited addresses, live in the terminal.
 //!
-//! A snapshot is fetched from the admin port each second; rates are the difference between two of them.
+//! A snapshot is fetched from the admin port each second; rates are the difference between two snapshots.
 
 mod admin_client;
 mod app;
@@ -33,8 +33,8 @@ pub(super) struct Args {
     pub options: Options,
 }
 
-/// Runs until the operator quits. The exit code is 1 if the admin port refuses or nothing can be shown, and 128 and its
-/// number if a signal ends it.
+/// Runs until the operator quits. The exit code is 1 if the admin port refuses or drawing fails, and 128 plus the
+/// number of a signal that ends it.
 pub(super) fn run(args: &Args) -> ExitCode {
     if args.options.json || !can_draw() {
         return client::print_result(report::output(&args.options));

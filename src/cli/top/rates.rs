@@ -1,4 +1,4 @@
-//! Rates per second, which are the difference between two answers, and their history of a minute.
+//! Rates per second, from the difference between two snapshots, and their history of a minute.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -7,11 +7,10 @@ use std::{
 
 use super::snapshot::{ADDRESSES, Snapshot};
 
-/// Seconds that are kept.
+/// Seconds kept.
 const HISTORY: usize = 60;
 
-/// Rates per second. Those that cannot be known are left out: there is no answer before, or Tollgate was restarted in
-/// between.
+/// Rates per second. Unknown rates are left out: there is no previous snapshot, or Tollgate was restarted in between.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Rates {
     pub(super) total: Option<TotalRates>,
@@ -25,7 +24,7 @@ pub(super) struct Rates {
 pub(super) struct TotalRates {
     pub(super) requests: f64,
     pub(super) denied: f64,
-    /// What policies in shadow mode would have denied.
+    /// Requests that shadow policies would have denied.
     pub(super) shadow_denied: f64,
 }
 
@@ -33,7 +32,7 @@ pub(super) struct TotalRates {
 pub(super) struct RouteRates {
     pub(super) requests: f64,
     pub(super) denied: f64,
-    /// Answers of the class 5xx.
+    /// Responses with a 5xx status.
     pub(super) failed: f64,
 }
 
@@ -47,7 +46,7 @@ impl Rates {
         let denied = denials_by_address(before, after)
             .map(|(address, count)| (address.to_owned(), per_second(count)))
             .collect();
-        // All other counters are of one process.
+        // All other counters restart with the process.
         if before.status.started != after.status.started {
             return Self { denied, ..Self::default() };
         }
@@ -84,15 +83,15 @@ fn route_rates(
     rates.collect()
 }
 
-/// The denials of each address between the two answers. For an address that is new they are known only if the answer
-/// before listed all addresses.
+/// The denials of each address between two snapshots. For a new address they are known only if the previous snapshot
+/// listed all addresses.
 fn denials_by_address<'a>(before: &Snapshot, after: &'a Snapshot) -> impl Iterator<Item = (&'a str, u64)> {
     let earlier: HashMap<_, _> =
         before.blocked.iter().map(|of| (of.address.clone(), (of.first.clone(), of.denied))).collect();
     let listed_all = before.blocked.len() < ADDRESSES;
     after.blocked.iter().filter_map(move |now| {
         let denied = match earlier.get(&now.address) {
-            // Unblocked, and listed again.
+            // Unblocked and listed again.
             Some((first, _)) if *first != now.first => now.denied,
             Some((_, then)) => now.denied.saturating_sub(*then),
             None if listed_all => now.denied,
@@ -102,7 +101,8 @@ fn denials_by_address<'a>(before: &Snapshot, after: &'a Snapshot) -> impl Iterat
     })
 }
 
-/// The rates of the last minute, newest first, in hundredths so that less than one a second shows. `None`: not known.
+/// The rates of the last minute, newest first, in hundredths, so that less than one per second is visible. `None`:
+/// unknown.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RateHistory {
     requests: VecDeque<Option<u64>>,

@@ -1,4 +1,4 @@
-//! One report as text or in JSON, where there is no terminal to draw upon.
+//! A report as text or JSON, if the output is not a terminal.
 
 use std::{fmt::Write, time::Duration};
 
@@ -7,7 +7,7 @@ use tokio::{runtime, time};
 
 use super::{
     super::{
-        client::{self, AdminError, Connection, Options},
+        client::{self, AdminConnection, AdminError, Options},
         format::{latency, rate, uptime},
         status::{failing_nodes, phase, store},
         terminal::{moment, printable, printable_json, table, time_left},
@@ -17,15 +17,15 @@ use super::{
 };
 use crate::{abuse::Sort, admin::dto::Endpoint};
 
-/// Between the two snapshots whose difference makes the rates.
+/// Time between the two snapshots from which rates are computed.
 const SECOND: Duration = Duration::from_secs(1);
-/// For all of it.
+/// Maximum time for both snapshots.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) fn output(options: &Options) -> Result<String, AdminError> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(client::with_timeout(options, TIMEOUT, async {
-        let mut connection = Connection::open(options).await?;
+        let mut connection = AdminConnection::open(options).await?;
         let first = Snapshot::fetch(&mut connection, Sort::Denied).await?;
         if options.json {
             let json = serde_json::to_string(&first).map_err(std::io::Error::from)?;
@@ -145,7 +145,7 @@ ROUTE   REQ/S  DENIED/S  5XX/S  P50    P99   TUNNELS
 
 ENDPOINT              UPSTREAM  STATE      IN FLIGHT  REQUESTS  ERRORS  REASON
 http://10.0.0.5:3000  api       healthy    1          90        2
-http://10.0.0.6:3000  api       unhealthy  0          0         0       Connection refused
+http://10.0.0.6:3000  api       unhealthy  0          0         0       AdminConnection refused
 
 ADDRESS        STATE    DENIED  +/S  USERS  HINT                 POLICIES    LAST (UTC)           TIME LEFT
 203.0.113.7    limited  60      0    3      credential stuffing  a\\u{1b}[2J  2026-07-03 12:00:00  59s

@@ -1,10 +1,10 @@
-//! A snapshot of what the admin port knows.
+//! A snapshot of the data of the admin port.
 
 use bytes::Bytes;
 use http::Method;
 use serde::Serialize;
 
-use super::super::client::{AdminError, Connection};
+use super::super::client::{AdminConnection, AdminError};
 use crate::{
     abuse::Sort,
     admin::dto::{
@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// Addresses that are fetched: more than any screen shows.
+/// Number of addresses fetched: more than any screen shows.
 pub(super) const ADDRESSES: usize = 200;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -25,7 +25,7 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
-    pub(super) async fn fetch(connection: &mut Connection, sort: Sort) -> Result<Self, AdminError> {
+    pub(super) async fn fetch(connection: &mut AdminConnection, sort: Sort) -> Result<Self, AdminError> {
         let addresses = format!("/v1/blocked?sort={}&limit={ADDRESSES}", sort.name());
         let mut get = async |target: &str| connection.send(Method::GET, target, Bytes::new()).await;
         let answers = [
@@ -45,14 +45,14 @@ impl Snapshot {
         })
     }
 
-    /// The endpoints of all upstreams, with the names of these.
+    /// The endpoints of all upstreams, with the upstreams' names.
     pub(super) fn endpoints(&self) -> impl Iterator<Item = (&str, &Endpoint)> {
         self.upstreams.iter().flat_map(|upstream| {
             upstream.endpoints.iter().map(move |endpoint| (upstream.name.as_str(), endpoint))
         })
     }
 
-    /// How many endpoints are in this state.
+    /// The number of endpoints in this state.
     pub(super) fn endpoints_in(&self, state: &str) -> usize {
         self.endpoints().filter(|(_, endpoint)| endpoint.state == state).count()
     }

@@ -1,4 +1,4 @@
-//! A snapshot with two routes and three addresses, and evidence that holds control sequences.
+//! A snapshot with two routes and three addresses, and evidence that contains control sequences.
 
 use serde_json::json;
 

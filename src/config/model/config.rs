@@ -25,7 +25,7 @@ use crate::config::{
 ///
 /// Its values are checked, and names are resolved.
 #[derive(Debug, Clone, PartialEq, Serialize, Settings)]
-#[settings(unread, foreign = "top", last = ForAnchors)]
+#[settings(unread, foreign = "top level", last = ForAnchors)]
 pub struct Config {
     /// The sockets on which clients are served.
     #[setting(

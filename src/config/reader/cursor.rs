@@ -299,15 +299,18 @@ impl<'t> Cursor<'t> {
         self.list().unwrap_or_default().into_iter().filter_map(read).collect()
     }
 
-    /// As [`Cursor::items`]; a repeated item is an error.
+    /// As [`Cursor::items`]; a repeated item is an error. An item with an error of its own is not compared: what is wrong in
+    /// it was replaced by defaults.
     pub(in crate::config) fn unique_items<T: PartialEq>(
         self,
         mut read: impl FnMut(Cursor<'t>) -> Option<T>,
     ) -> Vec<T> {
+        let errors = || self.context.problems.borrow().len();
         let mut all = Vec::new();
         for item in self.list().unwrap_or_default() {
+            let before = errors();
             let Some(value) = read(item) else { continue };
-            if all.contains(&value) {
+            if errors() == before && all.contains(&value) {
                 let word = item.scalar().map_or("this".to_owned(), |word| format!("`{word}`"));
                 item.report(format!("{word} is in this list twice"), None);
             } else {

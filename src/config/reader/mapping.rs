@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Cursor, OtherName};
+use super::{Cursor, foreign_name::ForeignName};
 use crate::config::{
     Location,
     nearest::{nearest, suggestion},
@@ -15,7 +15,8 @@ use crate::config::{
 pub(in crate::config) struct MappingCursor<'t> {
     cursor: Cursor<'t>,
     entries: &'t [(Key, Node)],
-    other_names: &'static [OtherName],
+    /// The section of `foreign_names.txt` for its keys. Empty: none.
+    foreign_names: &'static str,
     /// What its settings are. `None`: it is only looked into.
     described: Option<&'static Mapping>,
     /// Unknown keys of this mapping: each with the key that was meant, and with its help.
@@ -24,17 +25,21 @@ pub(in crate::config) struct MappingCursor<'t> {
 
 impl<'t> MappingCursor<'t> {
     pub(super) fn new(cursor: Cursor<'t>, entries: &'t [(Key, Node)]) -> Self {
-        Self { cursor, entries, other_names: &[], described: None, explained: Vec::new() }
+        Self { cursor, entries, foreign_names: "", described: None, explained: Vec::new() }
     }
 
     /// The same mapping, whose settings these are.
     pub(in crate::config) fn of(self, described: &'static Mapping) -> Self {
-        Self { described: Some(described), other_names: described.foreign_names(), ..self }
+        Self { described: Some(described), ..self.knowing(described.foreign) }
     }
 
-    /// The same mapping, with what others call its keys.
-    pub(in crate::config) fn knowing(self, other_names: &'static [OtherName]) -> Self {
-        Self { other_names, ..self }
+    /// The same mapping, with the foreign names for its keys in this section of `foreign_names.txt`.
+    pub(in crate::config) fn knowing(self, section: &'static str) -> Self {
+        debug_assert!(
+            section.is_empty() || ForeignName::has_section(section),
+            "foreign_names.txt has no [{section}]"
+        );
+        Self { foreign_names: section, ..self }
     }
 
     /// Sets the help for `key`, if it is unknown: `ours` was meant.
@@ -47,8 +52,8 @@ impl<'t> MappingCursor<'t> {
         if let Some((_, ours, help)) = self.explained.iter().find(|(name, ..)| *name == key.name) {
             return Some((*ours, help.clone()));
         }
-        let other = self.other_names.iter().find(|other| other.is_of(&key.name))?;
-        Some((other.ours(), other.help(self.cursor.child(node))))
+        let foreign = ForeignName::find(self.foreign_names, &key.name)?;
+        Some((foreign.ours(), foreign.help(self.cursor.child(node))))
     }
 
     /// The value of `key`, which stays unknown.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{other_names, policies::key, user::IdentitySources};
+use super::{policies::key, user::IdentitySources};
 use crate::config::{
     model::{Balance, KeyPart, Sticky},
     nearest::nearest,
@@ -129,7 +129,7 @@ fn suggest_hash(text: &str) -> Option<String> {
 
 /// `{ hash: KEY }`.
 fn hash(value: Cursor<'_>, identity: IdentitySources) -> Option<Balance> {
-    let mut mapping = value.mapping()?.of(&settings::BALANCE).knowing(other_names::BALANCE);
+    let mut mapping = value.mapping()?.of(&settings::BALANCE).knowing("upstreams.*.balance");
     let recipe = mapping.require("hash", "such as `balance: { hash: ip }`").and_then(|value| {
         if value.is_list() {
             let parts: Option<Vec<_>> = value.list()?.into_iter().map(Cursor::scalar).collect();
@@ -156,7 +156,7 @@ pub(super) fn sticky(value: Cursor<'_>) -> Option<Sticky> {
         Some("true" | "on" | "yes" | "cookie" | "ip") => "sticky: { cookie: tg_endpoint }",
         _ => "sticky: { cookie: VALUE }",
     };
-    let mut mapping = value.mapping_such_as(line)?.of(&settings::STICKY).knowing(other_names::STICKY);
+    let mut mapping = value.mapping_such_as(line)?.of(&settings::STICKY).knowing("upstreams.*.sticky");
     let cookie = mapping.require("cookie", "the name of the cookie, such as `cookie: tg_endpoint`");
     let cookie = cookie.and_then(|value| {
         // Traefik has its settings in there.

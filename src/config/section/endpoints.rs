@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 
-use super::other_names;
 use crate::config::{
     Problem, Purpose,
     interpolate::ImpatientLookup,
@@ -64,7 +63,7 @@ fn endpoint(item: Cursor<'_>) -> Option<Endpoint> {
     if item.scalar().is_some() {
         return item.parse(endpoint_url);
     }
-    let mut mapping = item.mapping()?.of(&settings::ENDPOINT).knowing(other_names::ENDPOINT);
+    let mut mapping = item.mapping()?.of(&settings::ENDPOINT).knowing("upstreams.*.endpoints[]");
     let url = mapping.require("url", "such as `url: http://127.0.0.1:3000`");
     let weight = mapping.parse_or("weight", 1, |text| {
         let weight = count(1..=1000)(text)?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::uri::{Authority, PathAndQuery};
 
-use super::{MIN_DURATION, other_names};
+use super::MIN_DURATION;
 use crate::config::{
     model::{Endpoint, HealthCheck, OutlierDetection, Probe, Protocol, Statuses},
     reader::{Cursor, MappingCursor},
@@ -44,7 +44,7 @@ pub(super) fn health(
 ) -> Option<HealthCheck> {
     let value = value?;
     let mut mapping =
-        value.mapping_such_as("health: { path: VALUE }")?.of(&settings::HEALTH).knowing(other_names::HEALTH);
+        value.mapping_such_as("health: { path: VALUE }")?.of(&settings::HEALTH).knowing("upstreams.*.health");
     let kind = mapping.take("type");
     let kind = match kind {
         None => Some(ProbeType::Http),
@@ -193,7 +193,7 @@ pub(super) fn outlier(value: Option<Cursor<'_>>) -> Option<OutlierDetection> {
         });
         return None;
     }
-    let mut mapping = value.mapping()?.of(&settings::OUTLIER).knowing(other_names::OUTLIER);
+    let mut mapping = value.mapping()?.of(&settings::OUTLIER).knowing("upstreams.*.outlier");
     let time = duration(Duration::from_secs(1)..=MAX_DURATION);
     let outlier = OutlierDetection {
         failures: mapping.parse_or("failures", OUTLIER.failures, in_a_row),

@@ -10,7 +10,6 @@ mod endpoints;
 mod guessable_token;
 mod health;
 mod listeners;
-mod other_names;
 mod policies;
 mod resolver;
 mod retry;
@@ -24,7 +23,6 @@ mod user;
 use std::time::Duration;
 
 pub(super) use listeners::{AdminSettings, ListenerSettings};
-pub(super) use other_names::foreign_names;
 pub(super) use root::read;
 pub(super) use routes::RouteSettings;
 pub(super) use user::UserSourceSettings;

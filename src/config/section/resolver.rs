@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::other_names;
 use crate::config::{
     model::Resolver,
     reader::Cursor,
@@ -16,7 +15,7 @@ pub(super) fn resolver(value: Option<Cursor<'_>>) -> Resolver {
     else {
         return default;
     };
-    let mut mapping = mapping.of(&settings::RESOLVER).knowing(other_names::RESOLVER);
+    let mut mapping = mapping.of(&settings::RESOLVER).knowing("resolver");
     let servers = mapping.take("servers").map(|list| list.unique_items(|item| item.parse(dns_server)));
     let longest = Duration::from_secs(60);
     let timeout =

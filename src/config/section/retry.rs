@@ -1,6 +1,5 @@
 //! `retry`, of an upstream or a route: when a request is tried again.
 
-use super::other_names;
 use crate::config::{
     model::{Retry, RetryReason},
     reader::Cursor,
@@ -44,7 +43,7 @@ pub(super) fn retry(value: Option<Cursor<'_>>, default: Retry) -> Retry {
         return default;
     }
     let Some(mapping) = value.mapping_such_as("retry: { max: VALUE }") else { return default };
-    let mut mapping = mapping.of(&settings::RETRY).knowing(other_names::RETRY);
+    let mut mapping = mapping.of(&settings::RETRY).knowing("routes[].retry");
     let max = mapping.parse_or("max", default.max, count(0..=10));
     let when = mapping.take("when").map(|list| {
         if list.is_empty_list() {

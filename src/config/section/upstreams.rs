@@ -7,7 +7,6 @@ use super::{
     balance::{balance, explain_other_names, slow_start, sticky},
     endpoints::{Endpoints, endpoints},
     health::{health, outlier},
-    other_names,
     retry::retry,
     user::IdentitySources,
 };
@@ -68,7 +67,7 @@ pub(super) fn upstreams<'t>(
         }
         let (policies, upstream) = match value
             .mapping_such_as("{ endpoints: [VALUE] }")
-            .map(|mapping| mapping.of(&settings::UPSTREAM).knowing(other_names::UPSTREAM))
+            .map(|mapping| mapping.of(&settings::UPSTREAM).knowing("upstreams.*"))
         {
             Some(mut mapping) => {
                 let own =
@@ -147,7 +146,7 @@ fn tls(
         let mut mapping = value
             .mapping_such_as("tls: { ca: FILE }")?
             .of(&settings::TLS_TO_UPSTREAM)
-            .knowing(other_names::UPSTREAM_TLS);
+            .knowing("upstreams.*.tls");
         let client = ClientTls::fields(&mut mapping).unwrap_or_default();
         let server_name = mapping.take("server_name").and_then(|value| value.parse(server_name));
         mapping.finish();
@@ -182,7 +181,7 @@ pub(super) fn timeouts(value: Option<Cursor<'_>>, default: Timeouts) -> Timeouts
     let Some(mapping) = value.and_then(|value| value.mapping_such_as("timeouts: { response: VALUE }")) else {
         return default;
     };
-    let mut mapping = mapping.of(&settings::TIMEOUTS).knowing(other_names::TIMEOUTS);
+    let mut mapping = mapping.of(&settings::TIMEOUTS).knowing("routes[].timeouts");
     let time = || duration(MIN_DURATION..=MAX_DURATION);
     let timeouts = Timeouts {
         connect: mapping.parse_or("connect", default.connect, time()),

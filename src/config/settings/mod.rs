@@ -38,7 +38,7 @@ pub use self::{
     schema::json_schema,
 };
 
-use super::{Config, reader::OtherName, section};
+use super::Config;
 
 /// A mapping whose keys are settings.
 pub(super) struct Mapping {
@@ -54,7 +54,7 @@ pub(super) struct Mapping {
     /// The line to write where a single value stands in place of the mapping. In it, `VALUE` becomes that value.
     such_as: Option<&'static str>,
     /// The section of the foreign names.
-    foreign: &'static str,
+    pub(super) foreign: &'static str,
 }
 
 impl Mapping {
@@ -95,10 +95,6 @@ impl Mapping {
     /// Whether `key` is one of its settings.
     pub(super) fn has(&self, key: &str) -> bool {
         self.setting(key).is_some()
-    }
-
-    pub(super) fn foreign_names(&self) -> &'static [OtherName] {
-        section::foreign_names(self.foreign)
     }
 
     /// All settings, in the order of the reference.

@@ -80,8 +80,7 @@ impl Definitions {
             patterns.insert(format!("^(?!({})$)[A-Za-z0-9._-]{{1,128}}$", own.join("|")), any);
         }
         let required: Vec<_> = mapping
-            .settings
-            .iter()
+            .settings()
             .filter(|setting| mapping.requires(setting))
             .map(|setting| setting.key)
             .collect();

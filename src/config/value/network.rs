@@ -2,11 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::IpNet;
 
 use super::Invalid;
 use crate::{
-    address_set::read_addresses,
+    address_set::{canonical, read_addresses},
     config::model::{ListenAddress, UnixSocket},
 };
 
@@ -86,17 +86,8 @@ pub(in crate::config) fn network(text: &str) -> Result<IpNet, Invalid> {
         Invalid::new("is not an address or a network")
             .expected("such as 203.0.113.7, 10.0.0.0/8, \"2001:db8::/32\"")
     };
-    let network: IpNet = match text.parse::<IpAddr>() {
-        Ok(address) => address.to_canonical().into(),
-        Err(_) => text.parse().map_err(|_| invalid())?,
-    };
-    let network = match network {
-        IpNet::V6(v6) => match (v6.addr().to_ipv4_mapped(), v6.prefix_len().checked_sub(96)) {
-            (Some(address), Some(prefix)) => Ipv4Net::new(address, prefix).map_err(|_| invalid())?.into(),
-            _ => network,
-        },
-        IpNet::V4(_) => network,
-    };
+    let network = text.parse::<IpAddr>().map(IpNet::from).or_else(|_| text.parse()).map_err(|_| invalid())?;
+    let network = canonical(&network);
     if network.trunc() == network {
         return Ok(network);
     }

@@ -11,7 +11,8 @@ pub const RETRY_AFTER: i64 = 1_000_000;
 pub struct Concurrency(Members);
 
 impl Concurrency {
-    /// The verdict for a request with this `token` at the time `now`. Changes nothing. Any cost above 0 counts as one lease.
+    /// The verdict for a request with this `token` at the time `now`. Changes nothing. Any cost above 0 counts as one
+    /// lease.
     pub fn read(&self, tier: Tier, now: i64, cost: u64, token: Member) -> Verdict {
         let renews = self
             .0
@@ -52,8 +53,9 @@ impl Concurrency {
     }
 }
 
-/// The latest expiry that is valid: two lease lengths from now. A lease that expires later was granted by a clock that has
-/// been set back since. One length is the lease's own; the other is what a clock may go back, as in the other algorithms.
+/// The latest valid expiry: two lease lengths from now. A lease that expires later was granted by a clock that has been
+/// set back since. One length is the lease's own; the other is the most that a clock may go back, as in the other
+/// algorithms.
 fn latest_expiry(tier: Tier, now: i64) -> i64 {
     now.saturating_add(tier.window.saturating_mul(2))
 }

@@ -1,13 +1,13 @@
-//! What some algorithms need of a request beside its cost.
+//! The input of some algorithms besides a request's cost.
 
 use std::sync::Arc;
 
 use super::metadata_list::Entry;
 
-/// The detail of one check. Which one is needed: [`DetailKind`](super::DetailKind).
+/// The detail of one check. [`DetailKind`](super::DetailKind) says which one an algorithm needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Detail {
-    /// Most algorithms need the cost alone.
+    /// Most algorithms need only the cost.
     #[default]
     None,
     /// `metadata_list`: the entry that is recorded.

@@ -2,13 +2,13 @@
 
 use super::{Member, Tier, Verdict, members::Members, verdict::TierStatus};
 
-/// The values, each with a stamp: twice the time when it was last seen, in microseconds since the Unix epoch; and one more if it
-/// had been seen before at the same time. So a refund tells a value that only its request has brought from one that another
-/// request relies on. Values that have left the window stay until the next write.
+/// The values, each with a stamp: twice the time when it was last seen, in microseconds since the Unix epoch, plus one
+/// if it had been seen before at the same time. So a refund distinguishes a value that only its request has brought
+/// from one that another request relies on. Values that have left the window are kept until the next write.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Distinct(Members);
 
-/// The last stamp of a time.
+/// The highest stamp of a time.
 fn last_stamp(time: i64) -> i64 {
     time.saturating_mul(2).saturating_add(1)
 }
@@ -18,7 +18,8 @@ fn time_of_stamp(stamp: i64) -> i64 {
 }
 
 impl Distinct {
-    /// The verdict for a request with this `value` at the time `now`. Changes nothing. Any cost above 0 counts as one value.
+    /// The verdict for a request with this `value` at the time `now`. Changes nothing. Any cost above 0 counts as one
+    /// value.
     pub fn read(&self, tier: Tier, now: i64, cost: u64, value: Member) -> Verdict {
         let View { cutoff, at, .. } = self.view(tier, now);
         let used = self.0.count_between(last_stamp(cutoff), i64::MAX);
@@ -42,7 +43,8 @@ impl Distinct {
         Verdict::from_member(status, now, cost, known)
     }
 
-    /// Records that `value` was seen, after a read has admitted it. Returns whether state from the future was discarded.
+    /// Records that `value` was seen, after a read has admitted it. Returns whether state from the future was
+    /// discarded.
     pub fn write(&mut self, tier: Tier, now: i64, value: Member) -> bool {
         let View { cutoff, at, discards } = self.view(tier, now);
         self.0.retain_between(last_stamp(cutoff), i64::MAX);
@@ -97,7 +99,7 @@ struct View {
     cutoff: i64,
     /// The limit's own time: now, or the newest value's time if that lies ahead.
     at: i64,
-    /// The state lies too far ahead: all of it is void.
+    /// Whether the state is too far ahead: then all of it is void.
     discards: bool,
 }
 

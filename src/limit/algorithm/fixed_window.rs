@@ -4,12 +4,12 @@
 
 use smallvec::SmallVec;
 
-use super::{Tier, Verdict, window::Window};
+use super::{Tier, Verdict, window::CountWindow};
 use crate::memory_budget::heap;
 
 /// The newest window of each tier, in the order of the tiers. Empty if nothing was taken.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct FixedWindow(SmallVec<[Window; 1]>);
+pub struct FixedWindow(SmallVec<[CountWindow; 1]>);
 
 impl FixedWindow {
     /// The verdict for a request of `cost` units at the time `now`. Changes nothing.
@@ -22,12 +22,12 @@ impl FixedWindow {
     /// Takes `cost` units of every tier, after a read has admitted them. Returns whether state from the future
     /// was discarded.
     pub fn write(&mut self, tiers: &[Tier], now: i64, cost: u64) -> bool {
-        self.0.resize(tiers.len(), Window::default());
+        self.0.resize(tiers.len(), CountWindow::default());
         let mut discards = false;
         for (i, &tier) in tiers.iter().enumerate() {
             discards |= self.0[i].is_ahead(tier, now);
             let window = self.current(i, tier, now);
-            self.0[i] = Window { used: window.used.saturating_add(cost), ..window };
+            self.0[i] = CountWindow { used: window.used.saturating_add(cost), ..window };
         }
         discards
     }
@@ -35,7 +35,7 @@ impl FixedWindow {
     /// Counts a denied request in every tier, up to its limit. Returns whether state from the future was
     /// discarded.
     pub fn count_denied(&mut self, tiers: &[Tier], now: i64, cost: u64) -> bool {
-        self.0.resize(tiers.len(), Window::default());
+        self.0.resize(tiers.len(), CountWindow::default());
         let mut discards = false;
         for (i, &tier) in tiers.iter().enumerate() {
             discards |= self.0[i].is_ahead(tier, now);
@@ -44,8 +44,8 @@ impl FixedWindow {
         discards
     }
 
-    /// Refunds `cost` units that were taken at `at`, to each tier whose window has not ended. Nothing if a window lies too
-    /// far in the future at the time `now`.
+    /// Refunds `cost` units that were taken at `at`, to each tier whose window has not ended. Nothing if a window is
+    /// too far in the future at the time `now`.
     pub fn refund(&mut self, tiers: &[Tier], now: i64, at: i64, cost: u64) {
         if self.0.iter().zip(tiers).any(|(window, &tier)| window.is_ahead(tier, now)) {
             return;
@@ -60,9 +60,9 @@ impl FixedWindow {
         self.current(index, tier, now).used
     }
 
-    /// Bytes on the heap: the window of one tier is held in place.
+    /// Bytes on the heap: the window of a single tier is inline.
     pub fn heap_bytes(&self) -> usize {
-        if self.0.spilled() { heap::array::<Window>(self.0.capacity()) } else { 0 }
+        if self.0.spilled() { heap::array::<CountWindow>(self.0.capacity()) } else { 0 }
     }
 
     /// When the state expires: from then on it counts nothing.
@@ -70,7 +70,7 @@ impl FixedWindow {
         self.0.iter().zip(tiers).map(|(window, &tier)| window.end(tier)).max().unwrap_or(i64::MIN)
     }
 
-    fn current(&self, index: usize, tier: Tier, now: i64) -> Window {
+    fn current(&self, index: usize, tier: Tier, now: i64) -> CountWindow {
         let start = now.saturating_sub(now.rem_euclid(tier.window));
         self.0.get(index).copied().unwrap_or_default().current(tier, now, start, start)
     }

@@ -1,9 +1,9 @@
-//! `gcra`: the generic cell rate algorithm, as a bucket of `burst` units that drains at a steady rate: limit per window.
-//! It admits at most burst + limit units in any span of one window, plus the units that may be delayed.
+//! `gcra`: the generic cell rate algorithm, as a bucket of `burst` units that drains at a steady rate: limit per
+//! window. It admits at most burst + limit units in any span of one window, plus the units that may be delayed.
 
 use super::{Tier, Verdict, level::Level, verdict::TierStatus};
 
-/// The most units that may be delayed, whatever `delay` allows. Together with the burst they still fit a double exactly.
+/// Most units that may be delayed, regardless of `delay`. Together with the burst they still fit a double exactly.
 const MAX_WAITING_UNITS: i128 = 1 << 50;
 
 /// The bucket's level at the time `at`, in microseconds since the Unix epoch.
@@ -42,7 +42,7 @@ impl Gcra {
         let Self { at, level } = self.current(tier, now);
         let passed = i128::from(at) - i128::from(taken);
         let left = level.without(tier, cost, passed);
-        // An unchanged level keeps its old time, since the clock may still be set back.
+        // An unchanged level keeps its time, since the clock may still be set back.
         if left != level {
             *self = Self { at, level: left };
         }
@@ -71,7 +71,7 @@ impl Gcra {
         }
     }
 
-    /// The bucket at the time `now`, or at its own time if that lies ahead.
+    /// The bucket at the time `now`, or at its own time if that is ahead.
     fn current(self, tier: Tier, now: i64) -> Self {
         if self.level.is_empty() || self.is_ahead(tier, now) {
             Self { at: now, level: Level::default() }
@@ -83,7 +83,7 @@ impl Gcra {
         }
     }
 
-    /// Whether the state lies more than a window ahead of now, so that it is void.
+    /// Whether the state is more than a window ahead of now, and so void.
     fn is_ahead(self, tier: Tier, now: i64) -> bool {
         !self.level.is_empty() && self.at.saturating_sub(now) > tier.window
     }
@@ -169,7 +169,7 @@ mod tests {
             assert_eq!((waits.admitted, waits.delay, waits.remaining), (true, delay, 0));
             state.write(TIER, bucket, 5_000, 1);
         }
-        // Its place comes after a millisecond: it must wait until that is 700 µs away.
+        // Its turn is after a millisecond: it must wait until that is 700 µs away.
         let denied = state.read(TIER, bucket, 5_000, 1);
         assert_eq!((denied.admitted, denied.retry_after, denied.delay), (false, Some(300), 0));
         assert_eq!(state.read(TIER, bucket, 5_299, 1).retry_after, Some(1));

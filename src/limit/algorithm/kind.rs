@@ -1,4 +1,4 @@
-//! The algorithms, and one table of what the rest of the crate needs to know about each of them.
+//! The algorithms, with one table of their descriptions for the rest of the crate.
 
 use super::Tier;
 
@@ -7,7 +7,7 @@ use super::Tier;
 pub enum Kind {
     SingleCounter,
     FixedWindow,
-    /// `retain`: for how many microseconds an entry may be kept.
+    /// `retain`: microseconds for which an entry may be kept.
     MetadataList {
         retain: i64,
     },
@@ -17,7 +17,7 @@ pub enum Kind {
     },
     SlidingLog,
     SlidingCounter,
-    /// `burst`: the units that the bucket holds. `delay`: how long a request may be delayed, in microseconds.
+    /// `burst`: the size of the bucket. `delay`: how long a request may be delayed, in microseconds.
     Gcra {
         burst: u64,
         delay: i64,
@@ -27,7 +27,7 @@ pub enum Kind {
     Distinct,
 }
 
-/// What the rest of the crate needs to know about an algorithm.
+/// The description of an algorithm for the rest of the crate.
 #[derive(Debug, PartialEq, Eq)]
 pub struct AlgorithmDescription {
     /// The name in proxy.yaml and the API.
@@ -36,17 +36,17 @@ pub struct AlgorithmDescription {
     pub number: u64,
     /// The first word of the policy's shape, which is part of the key's name in Redis.
     pub shape: &'static str,
-    /// Its Lua source and that of what it shares with another algorithm. Sets `algorithms[NUMBER]`.
+    /// Its Lua source, with the functions that it shares with another algorithm. Sets `algorithms[NUMBER]`.
     pub script: &'static str,
-    /// How many numbers the script replies with for one tier.
+    /// Numbers in the script's reply for one tier.
     pub reply_width: usize,
     /// Whether its state is a Redis string. A batch reads all its strings with one MGET.
     pub is_string: bool,
-    /// What a check needs beside its cost.
+    /// The input of a check besides its cost.
     pub detail: DetailKind,
 }
 
-/// What an algorithm needs of a request beside its cost. The thing itself is a [`Detail`](super::Detail).
+/// The kind of an algorithm's input besides the cost. The input itself is a [`Detail`](super::Detail).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DetailKind {
     None,
@@ -72,7 +72,7 @@ impl Kind {
         Self::Distinct,
     ];
 
-    /// What the rest of the crate needs to know about this algorithm.
+    /// The description of this algorithm.
     pub const fn description(self) -> &'static AlgorithmDescription {
         match self {
             Self::SingleCounter => &AlgorithmDescription {
@@ -179,7 +179,7 @@ impl Kind {
 
 /// An algorithm and its tiers. There is at least one tier, and exactly one unless the algorithm supports several.
 #[derive(Debug, Clone, Copy)]
-pub struct Rule<'a> {
+pub struct LimitRule<'a> {
     pub kind: Kind,
     pub tiers: &'a [Tier],
 }

@@ -1,9 +1,9 @@
-//! How full a `gcra` bucket is, exactly: in units and fractions of a unit.
+//! The exact level of a `gcra` bucket, in units and fractions of a unit.
 
 use super::Tier;
 
-/// `whole + part / window` units, where `0 <= part < window`. The window is part of the key's name, so that a state is only
-/// ever read with the window it was written with.
+/// `whole + part / window` units, where `0 <= part < window`. The window is part of the key's name, so a state is only
+/// read with the window that it was written with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Level {
     pub whole: u64,
@@ -29,14 +29,14 @@ impl Level {
         Self { whole: self.whole.saturating_add(units), ..self }
     }
 
-    /// Less `units` that were added `time` microseconds ago, except what may have drained of them since.
+    /// The level without `units` that were added `time` microseconds ago, except those that may have drained since.
     pub(super) fn without(self, tier: Tier, units: u64, time: i128) -> Self {
         let drained = time.max(0).saturating_mul(i128::from(tier.limit));
         let left = i128::from(units).saturating_mul(i128::from(tier.window)).saturating_sub(drained);
         Self::from_parts(tier, self.parts(tier).saturating_sub(left.max(0)))
     }
 
-    /// What is left after `time` microseconds of draining.
+    /// The level after `time` microseconds of draining.
     pub(super) fn drained(self, tier: Tier, time: i128) -> Self {
         let drained = time.saturating_mul(i128::from(tier.limit));
         Self::from_parts(tier, self.parts(tier).saturating_sub(drained))

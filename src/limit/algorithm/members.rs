@@ -5,21 +5,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Member;
 use crate::memory_budget::heap;
 
-/// A set of more members is indexed by trees.
+/// A larger set is indexed by trees.
 const MAX_LIST: usize = 32;
-/// An indexed set that shrinks to this many members becomes a list again. Far below [`MAX_LIST`], so that a set does not
-/// switch to and fro.
+/// An indexed set that shrinks to this many members becomes a list again. Far below [`MAX_LIST`], so that a set does
+/// not switch back and forth.
 const MAX_SHRUNK_LIST: usize = 8;
 
 /// Members, each once, ordered by time.
 #[derive(Debug, Clone)]
 pub(super) enum Members {
-    /// Most sets have a few members. Sorted by time; searched from end to end.
+    /// Most sets have few members. Sorted by time, searched linearly.
     List(Vec<(i64, Member)>),
     Indexed(Box<Index>),
 }
 
-/// The members by value and by time, so that neither look-up scans.
+/// The members by value and by time, so that neither lookup scans.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Index {
     times: BTreeMap<Member, i64>,
@@ -71,8 +71,8 @@ impl Members {
         }
     }
 
-    /// How many members have a time after `time` and not after `last`. Counts the others and subtracts them: the next write
-    /// removes those, so that they are few.
+    /// Counts the members with a time after `time` and not after `last`. Counts the others and subtracts them: the next
+    /// write removes those, so they are few.
     pub(super) fn count_between(&self, time: i64, last: i64) -> u64 {
         let outside = match self {
             Self::List(list) => list.iter().filter(|(other, _)| *other <= time || *other > last).count(),
@@ -167,7 +167,7 @@ impl Eq for Members {}
 mod tests {
     use super::*;
 
-    /// The expected answers of either form, computed from a plain list.
+    /// Asserts that both forms agree with a plain list.
     fn agrees(members: &Members, mut expected: Vec<(i64, Member)>) {
         expected.sort_unstable();
         assert_eq!(members.len(), expected.len());

@@ -1,10 +1,11 @@
 //! `metadata_list`: counts like `single_counter`, and records who made each request, so that the list shows who used up
 //! the limit.
 //!
-//! Every unit is counted, but only the newest `max_entries` are recorded: a limit may be 10⁹, the memory of a key may not.
+//! Every unit is counted, but only the newest `max_entries` are recorded: a limit may be 10⁹, the memory of a key may
+//! not.
 //!
-//! A window may be longer than its entries may be kept. Then an entry is dropped with the [slice](slice()) of time in which it
-//! was recorded, so that Redis drops it by itself.
+//! A window may be longer than its entries may be kept. Then an entry is dropped with the [slice](slice()) of time in
+//! which it was recorded, so that Redis drops it by expiry.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -23,17 +24,17 @@ pub struct Entry {
     pub path: CompactString,
 }
 
-/// How many slices of entries there are at a time.
+/// The number of slices of entries at a time.
 pub const SLICES: i64 = 4;
 
-/// The length in microseconds of a slice of entries that may be kept for `retain`: a slice begins at each multiple of it, and
-/// is dropped `retain` later, so that an entry stays for three quarters of `retain` at least. `None`: the window ends earlier,
-/// and all entries with it.
+/// The length in microseconds of a slice of entries that may be kept for `retain`: a slice begins at each multiple of
+/// it and is dropped `retain` later, so an entry is kept for at least three quarters of `retain`. `None`: the window
+/// ends earlier, and all entries with it.
 pub fn slice(tier: Tier, retain: i64) -> Option<i64> {
     (retain < tier.window).then_some((retain / SLICES).max(1))
 }
 
-/// Whether an entry of the time `at` is kept at the time `now`.
+/// Whether an entry recorded at `at` is kept at the time `now`.
 fn is_kept(slice: Option<i64>, at: i64, now: i64) -> bool {
     slice.is_none_or(|slice| (0..SLICES).contains(&(now.div_euclid(slice) - at.div_euclid(slice))))
 }
@@ -42,11 +43,11 @@ fn is_kept(slice: Option<i64>, at: i64, now: i64) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MetadataList {
     counter: SingleCounter,
-    /// Behind a pointer, so that the other algorithms' state is no larger for it.
+    /// Boxed, so that it does not enlarge the other algorithms' state.
     entries: Option<Box<EntryList>>,
 }
 
-/// Entries, oldest first, and what they take together.
+/// Entries, oldest first, and their bytes on the heap.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct EntryList {
     list: VecDeque<Arc<Entry>>,
@@ -66,7 +67,7 @@ impl EntryList {
         self.bytes -= dropped;
     }
 
-    /// Drops the oldest that may not be kept at the time `now`.
+    /// Drops the entries that may not be kept any more at the time `now`.
     fn expire(&mut self, slice: Option<i64>, now: i64) {
         let expired = self.list.iter().take_while(|entry| !is_kept(slice, entry.time, now)).count();
         self.drop_oldest(expired);
@@ -106,7 +107,7 @@ impl MetadataList {
         retain: i64,
     ) -> bool {
         if self.used(tier, now) == 0 {
-            // Free the memory, too: a long list must not outlive its window.
+            // Frees the memory, too: a long list must not outlive its window.
             self.entries = None;
         }
         if let Some(entries) = &mut self.entries {
@@ -120,8 +121,8 @@ impl MetadataList {
         self.counter.write(tier, now, cost)
     }
 
-    /// Counts a denied request, up to the limit. The list shows admitted requests only, so it stays as it is.
-    /// Returns whether state from the future was discarded.
+    /// Counts a denied request, up to the limit. The list shows admitted requests only, so it is unchanged. Returns
+    /// whether state from the future was discarded.
     pub fn count_denied(&mut self, tier: Tier, now: i64, cost: u64) -> bool {
         if self.used(tier, now) == 0 {
             self.entries = None;
@@ -134,7 +135,7 @@ impl MetadataList {
         if let (Some(entries), Some(entry)) = (&mut self.entries, entry) {
             entries.remove(entry);
         }
-        // However far ahead of the clock its window lies, as in Redis.
+        // Even if its window is far ahead of the clock, as in Redis.
         self.counter.refund(tier, at, at, cost);
     }
 
@@ -181,7 +182,7 @@ mod tests {
     use super::*;
 
     const TIER: Tier = Tier { limit: 4, window: 1_000 };
-    /// No shorter than the window.
+    /// Not shorter than the window.
     const RETAIN: i64 = 1_000;
 
     fn entry(time: i64) -> Arc<Entry> {

@@ -3,11 +3,12 @@
 //!
 //! Each keeps to the same rules:
 //! - `read` changes nothing, it does not even prune. `write` follows only a read that admitted.
-//! - Time never runs backward: state up to a window ahead of now counts as of now. State further ahead is void, and the next
-//!   write discards it, so that a clock that jumped forth and back can't freeze a limit.
-//! - State holds what was used, never what is left: a raised or lowered limit takes effect at once, and no count is lost.
-//! - `refund` undoes one write, if it still counts, and nothing else. `count_denied` counts a denied request. It never holds
-//!   more than the limit: the newest units stay.
+//! - Time never runs backward: state up to a window ahead of now counts as of now. State further ahead is void, and the
+//!   next write discards it, so that a clock that jumped ahead and back can't freeze a limit.
+//! - State counts used units, never remaining ones: a raised or lowered limit takes effect at once, and no count is
+//!   lost.
+//! - `refund` undoes one write, if it still counts, and nothing else. `count_denied` counts a denied request, up to the
+//!   limit: the newest units are kept.
 
 pub mod concurrency;
 mod detail;
@@ -27,7 +28,7 @@ mod verdict;
 mod window;
 
 pub use detail::{Detail, Member};
-pub use kind::{AlgorithmDescription, DetailKind, Kind, Rule};
+pub use kind::{AlgorithmDescription, DetailKind, Kind, LimitRule};
 pub use level::Level;
 
 pub use state::LimitState;

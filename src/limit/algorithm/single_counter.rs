@@ -2,11 +2,11 @@
 //!
 //! It admits at most 2 × limit in any span of one window: a burst at the end of a window, and another right after it.
 
-use super::{Tier, Verdict, window::Window};
+use super::{Tier, Verdict, window::CountWindow};
 
-/// When the window began, and the units taken since.
+/// The window's start, and the units taken since.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct SingleCounter(Window);
+pub struct SingleCounter(CountWindow);
 
 impl SingleCounter {
     /// The verdict for a request of `cost` units at the time `now`. Changes nothing.
@@ -19,7 +19,7 @@ impl SingleCounter {
     pub fn write(&mut self, tier: Tier, now: i64, cost: u64) -> bool {
         let discards = self.0.is_ahead(tier, now);
         let window = self.current(tier, now);
-        self.0 = Window { used: window.used.saturating_add(cost), ..window };
+        self.0 = CountWindow { used: window.used.saturating_add(cost), ..window };
         discards
     }
 
@@ -30,8 +30,8 @@ impl SingleCounter {
         discards
     }
 
-    /// Refunds `cost` units that were taken at `at`, if their window has not ended, and does not lie too far in the future
-    /// at the time `now`.
+    /// Refunds `cost` units that were taken at `at`, if their window has not ended and is not too far in the future at
+    /// the time `now`.
     pub fn refund(&mut self, tier: Tier, now: i64, at: i64, cost: u64) {
         if !self.0.is_ahead(tier, now) {
             self.0.refund(tier, at, cost);
@@ -48,7 +48,7 @@ impl SingleCounter {
         self.0.end(tier)
     }
 
-    fn current(&self, tier: Tier, now: i64) -> Window {
+    fn current(&self, tier: Tier, now: i64) -> CountWindow {
         self.0.current(tier, now, now.saturating_sub(tier.window - 1), now)
     }
 }

@@ -1,8 +1,8 @@
-//! `sliding_counter`: the count of this calendar window (UTC), plus a share of the previous window's count. The share is the
-//! part of the previous window that a sliding window still covers; its units are assumed to be spread evenly.
+//! `sliding_counter`: the count of this calendar window (UTC), plus a share of the previous window's count. The share
+//! is the part of the previous window that a sliding window still covers; its units are assumed to be spread evenly.
 //!
-//! It admits just under 2 × limit in any span of one window: a burst at the end of a window fades evenly, although it came
-//! at once.
+//! It admits just under 2 × limit in any span of one window: a burst at the end of a window fades evenly, although it
+//! arrived at once.
 
 use super::{Tier, Verdict, verdict::TierStatus};
 
@@ -74,7 +74,7 @@ impl SlidingCounter {
         }
     }
 
-    /// The two windows of `now`, or the state's own if they lie ahead.
+    /// The two windows of `now`, or the state's own if they are ahead.
     fn current(self, tier: Tier, now: i64) -> Self {
         let start = now.saturating_sub(now.rem_euclid(tier.window.max(1)));
         if self.is_untouched() || self.is_ahead(tier, now) {
@@ -93,12 +93,12 @@ impl SlidingCounter {
         let room = tier.limit.saturating_sub(cost);
         match room.checked_sub(current) {
             Some(room) => start.saturating_add(time_until_decayed(tier, previous, room)).max(now),
-            // Not in this window, whose own units stay. They decay in the next window.
+            // Not in this window, whose own units are kept. They decay in the next window.
             None => start.saturating_add(tier.window).saturating_add(time_until_decayed(tier, current, room)),
         }
     }
 
-    /// When the count falls below that of `now`, once `cost` more units are taken.
+    /// When the count falls below that of `now`, after `cost` more units are taken.
     fn frees_at(self, tier: Tier, now: i64, cost: u64) -> i64 {
         let Self { start, current, previous } = self;
         match self.previous_share(tier, now).checked_sub(1) {
@@ -127,7 +127,7 @@ impl SlidingCounter {
         self.current == 0 && self.previous == 0
     }
 
-    /// Whether the state lies more than a window ahead of now, so that it is void.
+    /// Whether the state is more than a window ahead of now, and so void.
     fn is_ahead(self, tier: Tier, now: i64) -> bool {
         !self.is_untouched() && self.start.saturating_sub(now) > tier.window
     }
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn both_windows_may_have_to_decay() {
-        // Three of before, of which one has left, and one of now.
+        // Three of the previous window, of which one has left, and one of now.
         let state = after(&[(5_000, 3), (6_334, 1)]);
         for (cost, fits_at) in [(1, 6_667), (2, 7_000), (3, 8_000)] {
             assert_eq!(state.read(TIER, 6_334, cost).retry_after, Some(fits_at - 6_334), "{cost}");
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn time_that_runs_backward_stays_in_the_window() {
         let mut state = after(&[(4_000, 3), (5_500, 1)]);
-        // As of its start, when three of before still counted.
+        // As of its start, when three of the previous window still counted.
         let denied = state.read(TIER, 4_200, 1);
         assert_eq!((denied.admitted, denied.remaining), (false, 0));
         assert_eq!((denied.retry_after, denied.reset), (Some(5_667 - 4_200), 5_334 - 4_200));
@@ -286,7 +286,7 @@ mod tests {
             state.refund(TIER, 5_999, at, 5);
             assert_eq!((state.current, state.previous), left, "at {at}");
         }
-        // Its window may be the one before by now, or be over.
+        // By now its window may be the previous one, or over.
         for (now, left) in [(6_000, (6_000, 0, 0)), (7_000, (5_000, 2, 2))] {
             let mut state = state;
             state.refund(TIER, now, 5_999, 5);

@@ -10,8 +10,8 @@ use crate::memory_budget::heap;
 /// The most units that one request may take: each is an entry of its own.
 pub const MAX_COST: u64 = 1_000;
 
-/// The time of each unit in microseconds since the Unix epoch, oldest first. Units that have left the window stay until
-/// the next write.
+/// The time of each unit in microseconds since the Unix epoch, oldest first. Units that have left the window are kept
+/// until the next write.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SlidingLog(VecDeque<i64>);
 
@@ -22,8 +22,8 @@ impl SlidingLog {
         let View { outside, at } = self.view(tier, now);
         let used = (self.0.len() - outside) as u64;
         let leaves = |unit: usize| self.0.get(outside + unit).map(|time| time.saturating_add(tier.window));
-        // The excess has to leave first, oldest units first. It is more than there are only if the cost alone is above
-        // the limit.
+        // The excess has to leave first, oldest units first. The excess is larger than the log only if the cost alone
+        // is above the limit.
         let excess = used.saturating_add(cost).saturating_sub(tier.limit);
         let last_to_leave = usize::try_from(excess.saturating_sub(1)).unwrap_or(usize::MAX);
         let status = TierStatus {
@@ -48,15 +48,15 @@ impl SlidingLog {
             self.0.reserve_exact(cost.max(self.0.len() / 2));
         }
         self.0.extend(std::iter::repeat_n(at, cost));
-        // An old burst must not hold memory for ever.
+        // Memory of an old burst is freed.
         if self.0.len() < self.0.capacity() / 8 {
             self.0.shrink_to(self.0.len() * 2);
         }
         discards
     }
 
-    /// Counts a denied request. It replaces the oldest units, so that the newest stay, up to the limit.
-    /// Returns whether state from the future was discarded.
+    /// Counts a denied request. It replaces the oldest units, so that the newest are kept, up to the limit. Returns
+    /// whether state from the future was discarded.
     pub fn count_denied(&mut self, tier: Tier, now: i64, cost: u64) -> bool {
         let discards = self.write(tier, now, cost);
         let most = usize::try_from(tier.limit).unwrap_or(usize::MAX);
@@ -77,7 +77,7 @@ impl SlidingLog {
         (self.0.len() - self.view(tier, now).outside) as u64
     }
 
-    /// Bytes on the heap: the log, with the room that it keeps free.
+    /// Bytes on the heap: the log, with its spare capacity.
     pub fn heap_bytes(&self) -> usize {
         heap::array::<i64>(self.0.capacity())
     }
@@ -111,7 +111,7 @@ impl SlidingLog {
 struct View {
     /// How many of the oldest units have left the window.
     outside: usize,
-    /// The limit's own time: now, or the newest unit's time if that lies ahead.
+    /// The limit's own time: now, or the newest unit's time if that is ahead.
     at: i64,
 }
 

@@ -1,6 +1,6 @@
-//! `sliding_window`: a ring of buckets per tier, with a running total. It never admits more than the limit in any window:
-//! the total spans the bucket of now and the `buckets` before it, which is more than a window. Steady traffic gets at least
-//! buckets / (buckets + 1) of the limit.
+//! `sliding_window`: a ring of buckets per tier, with a running total. It never admits more than the limit in any
+//! window: the total spans the bucket of now and the `buckets` before it, which is more than a window. Steady traffic
+//! gets at least buckets / (buckets + 1) of the limit.
 
 use super::{Tier, Verdict, verdict::TierStatus};
 use crate::memory_budget::heap;
@@ -45,8 +45,8 @@ impl SlidingWindow {
         discards
     }
 
-    /// Counts a denied request in every tier. It replaces the oldest units, so that the newest stay, up to the limit.
-    /// Returns whether state from the future was discarded.
+    /// Counts a denied request in every tier. It replaces the oldest units, so that the newest are kept, up to the
+    /// limit. Returns whether state from the future was discarded.
     pub fn count_denied(&mut self, tiers: &[Tier], buckets: u32, now: i64, cost: u64) -> bool {
         let discards = self.write(tiers, buckets, now, cost);
         for (ring, tier) in self.0.iter_mut().zip(tiers) {
@@ -55,7 +55,7 @@ impl SlidingWindow {
         discards
     }
 
-    /// Refunds `cost` units that were taken at `at`, as far as that bucket still counts `now` and holds them.
+    /// Refunds `cost` units that were taken at `at`, as far as that bucket still counts `now` and still has them.
     pub fn refund(&mut self, tiers: &[Tier], buckets: u32, now: i64, at: i64, cost: u64) {
         let grid = |tier| Grid::new(tier, buckets);
         let is_there = self.0.iter().zip(tiers).any(|(ring, &tier)| ring.may_hold(grid(tier), now, at));
@@ -101,7 +101,7 @@ impl SlidingWindow {
 
 /// The part of a ring that counts now.
 struct View {
-    /// The bucket of now, or the newest one if that lies ahead.
+    /// The bucket of now, or the newest one if that is ahead.
     at: i64,
     used: u64,
     discards: bool,
@@ -113,7 +113,7 @@ impl Ring {
         Self { newest: 0, total: 0, counts: vec![0; counts].into_boxed_slice() }
     }
 
-    /// The numbers of the buckets that hold units, oldest first.
+    /// The numbers of the buckets with units, oldest first.
     fn nonempty_buckets(&self) -> impl DoubleEndedIterator<Item = i64> {
         let length = if self.total == 0 { 0 } else { self.counts.len() as i64 };
         let oldest = self.newest.saturating_sub(length - 1);
@@ -155,7 +155,7 @@ impl Ring {
         let inside =
             || self.nonempty_buckets().filter(|&bucket| used > 0 && bucket >= grid.first_counted(at));
         let excess = used.saturating_add(cost).saturating_sub(tier.limit);
-        // The excess is more than there are only if the cost alone is above the limit.
+        // The excess is larger than the total only if the cost alone is above the limit.
         let mut gone = 0;
         let last_to_leave = inside().find(|&bucket| {
             gone += self.count(bucket);
@@ -170,7 +170,7 @@ impl Ring {
         }
     }
 
-    /// Makes the bucket of now the newest. Returns whether the old state lay too far ahead and was discarded.
+    /// Makes the bucket of now the newest. Returns whether the old state was too far ahead and was discarded.
     fn advance(&mut self, grid: Grid, now: i64) -> bool {
         let View { at, used, discards } = self.view(grid, now);
         if used == 0 {
@@ -195,7 +195,7 @@ impl Ring {
         self.total += cost;
     }
 
-    /// Removes up to `cost` units from a bucket. Returns how many.
+    /// Removes up to `cost` units from a bucket. Returns the number removed.
     fn remove(&mut self, bucket: i64, cost: u64) -> u64 {
         let slot = self.slot(bucket);
         let units = u32::try_from(cost).unwrap_or(u32::MAX).min(self.counts[slot]).min(self.total);
@@ -214,8 +214,8 @@ impl Ring {
     }
 }
 
-/// How a tier's time is divided into buckets. Bucket `k` × `buckets` + `j` begins `k` windows and `j` / `buckets` of a window
-/// after the Unix epoch, rounded up to the microsecond.
+/// The division of a tier's time into buckets. Bucket `k` × `buckets` + `j` begins `k` windows and `j` / `buckets` of a
+/// window after the Unix epoch, rounded up to the microsecond.
 #[derive(Debug, Clone, Copy)]
 struct Grid {
     window: i64,
@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn buckets_that_were_passed_over_are_empty() {
         let mut state = after(&TIER, &[(50, 1), (150, 1), (250, 1)]);
-        // The slots of the first and the third are passed over, that of the second is the new one's.
+        // The slots of the first and the third are skipped, that of the second is the new one's.
         state.write(&TIER, BUCKETS, 1_450, 1);
         assert_eq!(state.used(0, TIER[0], BUCKETS, 1_450), 1);
         assert_eq!(state.used(0, TIER[0], BUCKETS, 2_499), 1);

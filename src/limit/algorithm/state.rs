@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    Detail, Kind, Rule, Tier, Verdict,
+    Detail, Kind, LimitRule, Tier, Verdict,
     concurrency::Concurrency,
     distinct::Distinct,
     fixed_window::FixedWindow,
@@ -45,9 +45,9 @@ impl LimitState {
         }
     }
 
-    /// The verdict for a request of `cost` units with this `detail` at the time `now`. If it is admitted, `remaining` and
-    /// `reset` are those after it. Changes nothing. A cost of 0 only reads.
-    pub fn read(&self, rule: Rule<'_>, now: i64, cost: u64, detail: &Detail) -> Verdict {
+    /// The verdict for a request of `cost` units with this `detail` at the time `now`. If it is admitted, `remaining`
+    /// and `reset` are those after it. Changes nothing. A cost of 0 only reads.
+    pub fn read(&self, rule: LimitRule<'_>, now: i64, cost: u64, detail: &Detail) -> Verdict {
         let tier = rule.tiers[0];
         match self {
             Self::SingleCounter(state) => state.read(tier, now, cost),
@@ -66,7 +66,7 @@ impl LimitState {
     /// entries. Returns whether state from the future was discarded.
     pub fn write(
         &mut self,
-        rule: Rule<'_>,
+        rule: LimitRule<'_>,
         now: i64,
         cost: u64,
         detail: &Detail,
@@ -88,10 +88,10 @@ impl LimitState {
         }
     }
 
-    /// Counts a request of `cost` units that a read at the same `now` has denied, and whose cost is not above the limit.
-    /// It never holds more than the limit: the denied units replace the oldest. Returns whether state from
-    /// the future was discarded. Algorithms that count members do nothing.
-    pub fn count_denied(&mut self, rule: Rule<'_>, now: i64, cost: u64) -> bool {
+    /// Counts a request of `cost` units that a read at the same `now` has denied, and whose cost is not above the
+    /// limit. The count stops at the limit: the denied units replace the oldest. Returns whether state from the future
+    /// was discarded. Algorithms that count members do nothing.
+    pub fn count_denied(&mut self, rule: LimitRule<'_>, now: i64, cost: u64) -> bool {
         let tier = rule.tiers[0];
         match self {
             Self::SingleCounter(state) => state.count_denied(tier, now, cost),
@@ -105,9 +105,9 @@ impl LimitState {
         }
     }
 
-    /// Refunds what a write of `cost` units with this `detail` took at the time `at`, as far as it still counts at the
-    /// time `now`.
-    pub fn refund(&mut self, rule: Rule<'_>, now: i64, at: i64, cost: u64, detail: &Detail) {
+    /// Refunds a write of `cost` units with this `detail` at the time `at`, as far as it still counts at the time
+    /// `now`.
+    pub fn refund(&mut self, rule: LimitRule<'_>, now: i64, at: i64, cost: u64, detail: &Detail) {
         let tier = rule.tiers[0];
         match self {
             Self::SingleCounter(state) => state.refund(tier, now, at, cost),
@@ -123,7 +123,7 @@ impl LimitState {
     }
 
     /// Used units of the tier `index` at the time `now`.
-    pub fn used(&self, rule: Rule<'_>, index: usize, now: i64) -> u64 {
+    pub fn used(&self, rule: LimitRule<'_>, index: usize, now: i64) -> u64 {
         let tier = rule.tiers[0];
         match self {
             Self::SingleCounter(state) => state.used(tier, now),
@@ -139,12 +139,12 @@ impl LimitState {
     }
 
     /// Whether units of any tier are used at the time `now`.
-    pub fn is_used(&self, rule: Rule<'_>, now: i64) -> bool {
+    pub fn is_used(&self, rule: LimitRule<'_>, now: i64) -> bool {
         (0..rule.tiers.len()).any(|index| self.used(rule, index, now) > 0)
     }
 
     /// The entries that `metadata_list` recorded in the window of `now`, oldest first. Empty for the others.
-    pub fn entries(&self, rule: Rule<'_>, now: i64) -> Vec<Arc<Entry>> {
+    pub fn entries(&self, rule: LimitRule<'_>, now: i64) -> Vec<Arc<Entry>> {
         match self {
             Self::MetadataList(state) => state.entries(rule.tiers[0], now, retain(rule)).cloned().collect(),
             _ => Vec::new(),
@@ -179,9 +179,9 @@ impl LimitState {
         }
     }
 
-    /// When the state expires, in microseconds since the Unix epoch: from then on it counts nothing. `slowest_tier`: the
-    /// lowest rate among the policies that share this state.
-    pub fn expires_at(&self, rule: Rule<'_>, slowest_tier: Tier) -> i64 {
+    /// When the state expires, in microseconds since the Unix epoch: from then on it counts nothing. `slowest_tier`:
+    /// the lowest rate among the policies that share this state.
+    pub fn expires_at(&self, rule: LimitRule<'_>, slowest_tier: Tier) -> i64 {
         let tier = rule.tiers[0];
         match self {
             Self::SingleCounter(state) => state.expires_at(tier),
@@ -198,7 +198,7 @@ impl LimitState {
 }
 
 /// The parameter of `metadata_list`.
-fn retain(rule: Rule<'_>) -> i64 {
+fn retain(rule: LimitRule<'_>) -> i64 {
     match rule.kind {
         Kind::MetadataList { retain } => retain,
         _ => 0,
@@ -206,7 +206,7 @@ fn retain(rule: Rule<'_>) -> i64 {
 }
 
 /// The parameter of `sliding_window`.
-fn buckets(rule: Rule<'_>) -> u32 {
+fn buckets(rule: LimitRule<'_>) -> u32 {
     match rule.kind {
         Kind::SlidingWindow { buckets } => buckets,
         _ => 1,
@@ -214,7 +214,7 @@ fn buckets(rule: Rule<'_>) -> u32 {
 }
 
 /// The parameters of `gcra`: burst and delay.
-fn bucket(rule: Rule<'_>) -> (u64, i64) {
+fn bucket(rule: LimitRule<'_>) -> (u64, i64) {
     match rule.kind {
         Kind::Gcra { burst, delay } => (burst, delay),
         _ => (rule.tiers[0].limit, 0),
@@ -225,7 +225,7 @@ fn bucket(rule: Rule<'_>) -> (u64, i64) {
 mod tests {
     use super::*;
 
-    /// Every byte here is paid a million times.
+    /// Every byte here is needed a million times.
     #[test]
     fn the_state_of_a_limit_is_small() {
         assert!(size_of::<LimitState>() <= 32, "{} bytes", size_of::<LimitState>());

@@ -1,4 +1,4 @@
-//! From the status of each tier to the verdict of a check.
+//! Combines the status of each tier into the verdict of a check.
 
 /// A limit of units per window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -21,8 +21,8 @@ pub struct Verdict {
     pub remaining: u64,
     /// Microseconds until the next units of that tier are free again; 0 if none are used.
     pub reset: i64,
-    /// Microseconds until the same request would be admitted, if no other came in between. `Some(0)` if it is admitted;
-    /// `None` if it never will be, since its cost is above a limit.
+    /// Microseconds until the same request would be admitted, if no other arrived in between. `Some(0)` if it is
+    /// admitted; `None` if it never will be, since its cost is above a limit.
     pub retry_after: Option<i64>,
     /// Microseconds by which an admitted request is to be delayed.
     pub delay: i64,
@@ -57,7 +57,7 @@ impl TierStatus {
             limit: self.limit,
             remaining: self.limit.saturating_sub(used),
             reset: if used == 0 { 0 } else { until(self.frees_at, now) },
-            // A later request may be delayed by up to `max_delay`, so it may come that much earlier.
+            // A later request may be delayed by up to `max_delay`, so it may arrive that much earlier.
             retry_after: if admitted {
                 Some(0)
             } else {
@@ -80,14 +80,14 @@ impl Verdict {
         verdicts.reduce(Self::tighter_of).unwrap_or(Self::UNKNOWN)
     }
 
-    /// The verdict of an algorithm that counts members, each once. A member that is `known` takes nothing more. It is
-    /// admitted even if the limit was lowered below what is used.
+    /// The verdict of an algorithm that counts members, each once. A `known` member takes nothing more, and is admitted
+    /// even if the limit was lowered below the used units.
     pub fn from_member(status: TierStatus, now: i64, cost: u64, known: bool) -> Self {
         let verdict = status.verdict(0, now, u64::from(cost > 0 && !known));
         if known { Self { admitted: true, retry_after: Some(0), renews: true, ..verdict } } else { verdict }
     }
 
-    /// The verdict that clients are shown: a denial before an admission. Of two denials, the one that frees up last. Of two
+    /// The verdict shown to clients: a denial before an admission. Of two denials, the one that frees up last. Of two
     /// admissions, the one with the least remaining, then the one with the later reset.
     fn tighter_of(self, other: Self) -> Self {
         let other_is_tighter = match (self.admitted, other.admitted) {
@@ -102,8 +102,8 @@ impl Verdict {
         self.retry_after.unwrap_or(i64::MAX)
     }
 
-    /// The verdict of a check that was not held against its limit, and so does not deny. Nothing is known about the limit,
-    /// and clients are shown nothing.
+    /// The verdict of a check that was not decided, and so does not deny. Nothing is known about the limit, and nothing
+    /// is shown to clients.
     pub const UNKNOWN: Self = Self {
         admitted: true,
         tier: 0,

@@ -4,14 +4,14 @@ use super::{Tier, verdict::TierStatus};
 
 /// Units taken since a window's start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Window {
+pub(super) struct CountWindow {
     /// Microseconds since the Unix epoch.
     pub(super) start: i64,
-    /// If it is 0, there is no window.
+    /// 0 if there is no window.
     pub(super) used: u64,
 }
 
-impl Window {
+impl CountWindow {
     /// This window, if it began at `earliest` or later and is not void; else an unused one that begins at `next`.
     pub(super) fn current(self, tier: Tier, now: i64, earliest: i64, next: i64) -> Self {
         if self.used > 0 && self.start >= earliest && !self.is_ahead(tier, now) {

@@ -44,10 +44,6 @@ const CONNECTION_WINDOW: u32 = 1 << 20;
 /// Bytes of a response that are buffered for a stream whose client does not read.
 const SEND_BUFFER: usize = 64 << 10;
 
-/// Streams that a client may reset before they were accepted, and resets by the server that it may provoke: h2's own
-/// defaults.
-const DEFAULT_RESETS: (usize, usize) = (20, 1024);
-
 /// Why a connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::listener) enum Http2End {
@@ -97,8 +93,6 @@ where
         // and writes of the connection's bytes say nothing about a single request.
         timer.enter(Phase::Upstream, first_request.saturating_duration_since(Instant::now()));
         let limits = &streams.limits;
-        // The clients behind a trusted proxy share its connection, so one client's abuse must not close it.
-        let most_resets = if streams.early_ends.is_some() { None } else { Some(DEFAULT_RESETS) };
         let mut builder = Builder::new(StreamExecutor(Rc::clone(&streams)));
         builder
             .max_concurrent_streams(limits.h2_streams)
@@ -106,11 +100,13 @@ where
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buf_size(SEND_BUFFER)
-            .max_pending_accept_reset_streams(
-                most_resets.map_or(limits.h2_streams as usize, |(most, _)| most),
-            )
-            .max_local_error_reset_streams(most_resets.map(|(_, most)| most))
             .enable_connect_protocol();
+        // The clients behind a trusted proxy share its connection, so one client's abuse must not close it.
+        if streams.early_ends.is_some() {
+            builder
+                .max_pending_accept_reset_streams(limits.h2_streams as usize)
+                .max_local_error_reset_streams(None);
+        }
         let http = builder.serve_connection(TokioIo::new(io.clone()), service);
         let alarm = Alarm::new(first_request);
         let delivery = (DeliveryMonitor::new(&streams.limits), 0);

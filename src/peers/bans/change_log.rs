@@ -1,46 +1,46 @@
-//! The order of changes that come by several ways: which is applied, which waits for those before it, and when all has to
-//! be read anew. It asks for nothing and knows no clock: what Redis says, and the time, are passed in.
+//! Orders changes that arrive by several ways: decides which is applied, which waits for earlier ones, and when a
+//! snapshot is needed. Pure: versions and the time are passed in.
 
 use std::{
     collections::BTreeMap,
     time::{Duration, Instant},
 };
 
-/// How long a change that is known to have been made may take to come, before all is read anew.
+/// How long to wait for a change that was made but has not arrived, before reading a snapshot.
 pub(super) const PATIENCE: Duration = Duration::from_millis(250);
-/// Changes that may wait for those before them.
+/// Most changes that wait for earlier ones.
 const MAX_EARLY: usize = 1_024;
-/// Changes that may come while a snapshot is read.
+/// Most changes kept while a snapshot is read.
 const MAX_DURING_SNAPSHOT: usize = 65_536;
 
-/// How far something has come.
+/// A position in the sequence of changes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Version {
-    /// New when all was lost; empty where nothing was ever changed.
+pub(super) struct BanVersion {
+    /// A new one begins when Redis has lost all bans. Empty if there never was a change.
     pub(super) epoch: String,
     /// The number of the last change in this epoch, from 1.
     pub(super) number: u64,
 }
 
-/// What to do about a change.
+/// How to handle a change that has arrived.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Step<T> {
-    /// Apply these, in this order: the change, and those that waited for it.
+pub(super) enum LogStep<T> {
+    /// Apply these in this order: the change, then those that waited for it.
     Apply(Vec<T>),
-    /// Nothing for now: it waits for those before it, or for the snapshot that is being read.
+    /// Nothing now: the change waits for earlier ones, or for the snapshot in progress.
     Wait,
-    /// Nothing: it was applied before.
+    /// Nothing: already applied.
     Known,
-    /// Read a snapshot: what has come can't be brought into order.
+    /// Read a snapshot: the changes can't be brought into order.
     Resync,
 }
 
-/// What the newest version in Redis means.
+/// The state of the log relative to the version in Redis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Observation {
-    /// All changes have come.
+    /// All changes have arrived.
     Current,
-    /// Some are still to come.
+    /// Some changes have not arrived yet.
     Wait,
     /// Read a snapshot.
     Resync,
@@ -49,19 +49,19 @@ pub(super) enum Observation {
 /// Brings changes of type `T` into the order of their versions.
 #[derive(Debug)]
 pub(super) struct ChangeLog<T> {
-    /// Up to where all changes were applied; `None` until a snapshot was.
-    applied: Option<Version>,
+    /// All changes up to this version are applied; `None` before the first snapshot.
+    applied: Option<BanVersion>,
     needs_snapshot: bool,
     /// Changes ahead of their turn, by number, in the epoch of `applied`.
     early: BTreeMap<u64, T>,
-    /// The number of a change that was made and has not come in order, and until when to wait for that.
+    /// The number of a change that was made but has not arrived in order, and the deadline for it.
     awaited: Option<(u64, Instant)>,
-    /// What has come while a snapshot is read.
-    during_snapshot: Option<Vec<(Version, T)>>,
+    /// Changes that arrived while a snapshot is read.
+    during_snapshot: Option<Vec<(BanVersion, T)>>,
 }
 
 impl<T> ChangeLog<T> {
-    /// Nothing is known, and a snapshot is needed.
+    /// An empty log, which needs a snapshot.
     pub(super) fn new() -> Self {
         Self {
             applied: None,
@@ -72,14 +72,14 @@ impl<T> ChangeLog<T> {
         }
     }
 
-    /// A change has come, by whatever way, perhaps not for the first time.
-    pub(super) fn accept(&mut self, version: Version, change: T, now: Instant) -> Step<T> {
+    /// Takes a change, which may have arrived before.
+    pub(super) fn accept(&mut self, version: BanVersion, change: T, now: Instant) -> LogStep<T> {
         if let Some(held) = &mut self.during_snapshot {
             if held.len() >= MAX_DURING_SNAPSHOT {
                 return self.resync();
             }
             held.push((version, change));
-            return Step::Wait;
+            return LogStep::Wait;
         }
         let Some(applied) = &mut self.applied else { return self.resync() };
         let begins_epoch = applied.epoch.is_empty() && version.number == 1;
@@ -87,7 +87,7 @@ impl<T> ChangeLog<T> {
             return self.resync();
         }
         if version.number <= applied.number {
-            return Step::Known;
+            return LogStep::Known;
         }
         if version.number > applied.number + 1 {
             if self.early.len() >= MAX_EARLY && !self.early.contains_key(&version.number) {
@@ -95,7 +95,7 @@ impl<T> ChangeLog<T> {
             }
             self.wait_for(version.number, now);
             self.early.insert(version.number, change);
-            return Step::Wait;
+            return LogStep::Wait;
         }
         *applied = version;
         let mut changes = vec![change];
@@ -104,23 +104,23 @@ impl<T> ChangeLog<T> {
             changes.push(change);
         }
         if self.awaited.is_some_and(|(number, _)| number <= applied.number) {
-            // Those that are early still wait for another one.
+            // The early changes still wait for another one.
             self.awaited = self.early.last_key_value().map(|(&last, _)| (last, now + PATIENCE));
         }
-        Step::Apply(changes)
+        LogStep::Apply(changes)
     }
 
-    /// Up to where all changes were applied.
-    pub(super) fn applied(&self) -> Option<&Version> {
+    /// All changes up to this version are applied.
+    pub(super) fn applied(&self) -> Option<&BanVersion> {
         self.applied.as_ref()
     }
 
-    /// Redis has said how far it is. `before`: [`ChangeLog::applied`] when it was asked, since what it said may be older than
-    /// what has come meanwhile.
+    /// Compares the log with the version in Redis. `before`: [`ChangeLog::applied`] when Redis was asked, since changes
+    /// may have arrived after its reply.
     pub(super) fn observe(
         &mut self,
-        newest: &Version,
-        before: Option<&Version>,
+        newest: &BanVersion,
+        before: Option<&BanVersion>,
         now: Instant,
     ) -> Observation {
         let Some(applied) = &self.applied else { return Observation::Resync };
@@ -138,8 +138,8 @@ impl<T> ChangeLog<T> {
         Observation::Resync
     }
 
-    /// Whether Redis, which is at this `version`, has lost what was applied.
-    pub(super) fn is_lost_at(&self, version: &Version) -> bool {
+    /// Whether Redis, at `version`, has lost changes that are applied here.
+    pub(super) fn is_lost_at(&self, version: &BanVersion) -> bool {
         let applied = self.applied.as_ref().filter(|applied| !applied.epoch.is_empty());
         applied.is_some_and(|applied| applied.epoch != version.epoch || version.number < applied.number)
     }
@@ -149,7 +149,7 @@ impl<T> ChangeLog<T> {
         self.needs_snapshot = true;
     }
 
-    /// Whether a snapshot is to be read, because one is needed or a change was waited for in vain.
+    /// Whether to read a snapshot: one is needed, or an awaited change did not arrive in time.
     pub(super) fn needs_snapshot(&mut self, now: Instant) -> bool {
         if self.awaited.take_if(|(_, until)| *until <= now).is_some() {
             self.needs_snapshot = true;
@@ -157,39 +157,40 @@ impl<T> ChangeLog<T> {
         self.needs_snapshot
     }
 
-    /// A snapshot is asked for from now on: what comes meanwhile is kept until it has come.
+    /// Begins a snapshot: changes that arrive meanwhile are kept.
     pub(super) fn begin_snapshot(&mut self) {
         self.needs_snapshot = false;
         self.during_snapshot = Some(Vec::new());
     }
 
-    /// It could not be read, and is still needed.
+    /// The snapshot could not be read and is still needed.
     pub(super) fn abort_snapshot(&mut self) {
         self.needs_snapshot = true;
         self.during_snapshot = None;
     }
 
-    /// A snapshot has come that holds all changes up to `version`, and perhaps later ones. Gives the changes to apply to it.
-    pub(super) fn finish_snapshot(&mut self, version: Version, now: Instant) -> Vec<T> {
+    /// Ends a snapshot, which contains all changes up to `version` and perhaps later ones. Returns the changes to apply
+    /// to it.
+    pub(super) fn finish_snapshot(&mut self, version: BanVersion, now: Instant) -> Vec<T> {
         self.applied = Some(version);
         self.early.clear();
         self.awaited = None;
         let held = self.during_snapshot.take().unwrap_or_default();
         let mut changes = Vec::new();
         for (version, change) in held {
-            if let Step::Apply(next) = self.accept(version, change, now) {
+            if let LogStep::Apply(next) = self.accept(version, change, now) {
                 changes.extend(next);
             }
         }
         changes
     }
 
-    fn resync(&mut self) -> Step<T> {
+    fn resync(&mut self) -> LogStep<T> {
         self.needs_snapshot = true;
-        Step::Resync
+        LogStep::Resync
     }
 
-    /// The change of this number was made.
+    /// Waits for the change of this number, which was made.
     fn wait_for(&mut self, number: u64, now: Instant) {
         self.awaited.get_or_insert((number, now + PATIENCE));
     }
@@ -212,13 +213,13 @@ mod tests {
         };
     }
 
-    /// What Redis holds, and every change that was ever made.
+    /// The content of Redis, and the history of all changes.
     struct Server {
         epoch: u32,
         table: Table,
-        /// Of this epoch.
+        /// Changes in this epoch.
         count: u64,
-        history: Vec<(Version, Change)>,
+        history: Vec<(BanVersion, Change)>,
     }
 
     impl Server {
@@ -226,9 +227,9 @@ mod tests {
             Self { epoch: 0, table: Table::new(), count: 0, history: Vec::new() }
         }
 
-        fn version(&self) -> Version {
+        fn version(&self) -> BanVersion {
             let epoch = if self.count == 0 { String::new() } else { self.epoch.to_string() };
-            Version { epoch, number: self.count }
+            BanVersion { epoch, number: self.count }
         }
 
         fn make(&mut self, change: Change) {
@@ -248,7 +249,7 @@ mod tests {
         table: Table,
         now: Instant,
         /// The first page of a snapshot that is being read: the version, and the keys below [`SPLIT`].
-        page: Option<(Version, Table)>,
+        page: Option<(BanVersion, Table)>,
     }
 
     /// Keys from here on are on the second page of a snapshot.
@@ -259,8 +260,8 @@ mod tests {
             Self { log: ChangeLog::new(), table: Table::new(), now: Instant::now(), page: None }
         }
 
-        fn hear(&mut self, (version, change): (Version, Change)) {
-            if let Step::Apply(changes) = self.log.accept(version, change, self.now) {
+        fn hear(&mut self, (version, change): (BanVersion, Change)) {
+            if let LogStep::Apply(changes) = self.log.accept(version, change, self.now) {
                 changes.into_iter().for_each(|change| apply(&mut self.table, change));
             }
         }
@@ -273,7 +274,7 @@ mod tests {
                 self.page = Some((server.version(), first.collect()));
                 return;
             };
-            // Where nothing was ever changed there is no second page.
+            // Without any change there is no second page.
             if version.number > 0 {
                 table.extend(server.table.range(SPLIT..).map(|(&key, &value)| (key, value)));
             }
@@ -298,7 +299,7 @@ mod tests {
     enum Event {
         Make(Change),
         LoseAll,
-        /// One of all changes is delivered, by its place in the history.
+        /// Delivers a change, by its index in the history.
         Deliver(prop::sample::Index),
         Read,
         FailToRead,
@@ -324,11 +325,11 @@ mod tests {
         ]
     }
 
-    fn version(epoch: &str, number: u64) -> Version {
-        Version { epoch: epoch.to_owned(), number }
+    fn version(epoch: &str, number: u64) -> BanVersion {
+        BanVersion { epoch: epoch.to_owned(), number }
     }
 
-    /// One that has applied everything up to this version.
+    /// A log that has applied all changes up to this version.
     fn log_at(epoch: &str, number: u64) -> ChangeLog<u64> {
         let mut log = ChangeLog::new();
         log.begin_snapshot();
@@ -337,8 +338,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever was delivered, lost and read in whatever order: as soon as no snapshot is asked for and all changes
-        /// have come, the table is what Redis holds. Where changes have not come, looking and waiting finds it out.
+        /// After any sequence of deliveries, losses and reads: once no snapshot is needed and all changes have arrived,
+        /// the table equals the content of Redis. Missing changes are found by reading the version and waiting.
         #[test]
         fn the_table_becomes_what_redis_holds(
             events in prop::collection::vec(event(), 0..200),
@@ -369,7 +370,7 @@ mod tests {
                 all.sort_by_key(|(version, _)| version.number.wrapping_mul(order | 1));
                 all.into_iter().for_each(|message| follower.hear(message));
             }
-            // An instance that saw nothing of a loss finds out by reading the version.
+            // An instance that missed the loss notices it by the version.
             follower.look(&server);
             follower.now += PATIENCE;
             if follower.log.needs_snapshot(follower.now) {
@@ -382,8 +383,8 @@ mod tests {
             prop_assert_eq!(applied, Some(server.version()));
         }
 
-        /// Without losses, delivery in whatever order with whatever repetitions asks for no snapshot, and each change is
-        /// applied once, in order.
+        /// Without losses, delivery in any order with any repetition needs no snapshot, and each change is applied
+        /// once, in order.
         #[test]
         fn each_change_is_applied_once_and_in_order(
             order in Just((1..=60_u64).collect::<Vec<_>>()).prop_shuffle(),
@@ -394,9 +395,9 @@ mod tests {
             for (index, number) in order.into_iter().enumerate() {
                 for number in [Some(number), again.get(index).copied()].into_iter().flatten() {
                     match log.accept(version("e", number), number, now) {
-                        Step::Apply(changes) => applied.extend(changes),
-                        Step::Wait | Step::Known => {}
-                        Step::Resync => panic!("{number} asks for a snapshot"),
+                        LogStep::Apply(changes) => applied.extend(changes),
+                        LogStep::Wait | LogStep::Known => {}
+                        LogStep::Resync => panic!("{number} asks for a snapshot"),
                     }
                 }
             }
@@ -408,20 +409,24 @@ mod tests {
     #[test]
     fn a_gap_is_waited_for_and_then_asks_for_a_snapshot() {
         let (mut log, now) = (log_at("e", 3), Instant::now());
-        assert_eq!(log.accept(version("e", 5), 5, now), Step::Wait);
+        assert_eq!(log.accept(version("e", 5), 5, now), LogStep::Wait);
         assert!(!log.needs_snapshot(now + PATIENCE / 2));
         assert!(log.needs_snapshot(now + PATIENCE));
-        assert_eq!(log.accept(version("e", 4), 4, now), Step::Apply(vec![4, 5]), "late is better than never");
+        assert_eq!(
+            log.accept(version("e", 4), 4, now),
+            LogStep::Apply(vec![4, 5]),
+            "late is better than never"
+        );
     }
 
     #[test]
     fn a_second_gap_is_waited_for_from_the_end_of_the_first() {
         let (mut log, now) = (log_at("e", 0), Instant::now());
         for number in [2, 4] {
-            assert_eq!(log.accept(version("e", number), number, now), Step::Wait);
+            assert_eq!(log.accept(version("e", number), number, now), LogStep::Wait);
         }
         let later = now + PATIENCE / 2;
-        assert_eq!(log.accept(version("e", 1), 1, later), Step::Apply(vec![1, 2]));
+        assert_eq!(log.accept(version("e", 1), 1, later), LogStep::Apply(vec![1, 2]));
         assert!(!log.needs_snapshot(now + PATIENCE));
         assert!(log.needs_snapshot(later + PATIENCE));
     }
@@ -430,10 +435,10 @@ mod tests {
     fn more_early_changes_than_may_wait_ask_for_a_snapshot() {
         let (mut log, now) = (log_at("e", 0), Instant::now());
         for number in 2..2 + MAX_EARLY as u64 {
-            assert_eq!(log.accept(version("e", number), number, now), Step::Wait);
+            assert_eq!(log.accept(version("e", number), number, now), LogStep::Wait);
         }
-        assert_eq!(log.accept(version("e", 2), 2, now), Step::Wait, "that one waits already");
-        assert_eq!(log.accept(version("e", 9_999), 9_999, now), Step::Resync);
+        assert_eq!(log.accept(version("e", 2), 2, now), LogStep::Wait, "that one waits already");
+        assert_eq!(log.accept(version("e", 9_999), 9_999, now), LogStep::Resync);
         assert!(log.needs_snapshot(now));
     }
 
@@ -442,9 +447,9 @@ mod tests {
         let (mut log, now) = (log_at("e", 0), Instant::now());
         log.begin_snapshot();
         for number in 1..=MAX_DURING_SNAPSHOT as u64 {
-            assert_eq!(log.accept(version("e", number), number, now), Step::Wait);
+            assert_eq!(log.accept(version("e", number), number, now), LogStep::Wait);
         }
-        assert_eq!(log.accept(version("e", 70_000), 70_000, now), Step::Resync);
+        assert_eq!(log.accept(version("e", 70_000), 70_000, now), LogStep::Resync);
         assert_eq!(log.finish_snapshot(version("e", 0), now).len(), MAX_DURING_SNAPSHOT);
         assert!(log.needs_snapshot(now));
     }
@@ -478,7 +483,7 @@ mod tests {
     fn an_answer_that_a_change_has_overtaken_is_no_loss() {
         let (mut log, now) = (log_at("e", 3), Instant::now());
         let before = log.applied().cloned();
-        assert_eq!(log.accept(version("e", 4), 4, now), Step::Apply(vec![4]));
+        assert_eq!(log.accept(version("e", 4), 4, now), LogStep::Apply(vec![4]));
         assert_eq!(log.observe(&version("e", 3), before.as_ref(), now), Observation::Current);
         assert!(!log.needs_snapshot(now));
     }
@@ -486,10 +491,10 @@ mod tests {
     #[test]
     fn another_epoch_asks_for_a_snapshot_unless_it_is_the_first() {
         let now = Instant::now();
-        assert_eq!(log_at("", 0).accept(version("e", 1), 1, now), Step::Apply(vec![1]));
-        assert_eq!(log_at("", 0).accept(version("e", 2), 2, now), Step::Resync);
-        assert_eq!(log_at("e", 1).accept(version("f", 1), 1, now), Step::Resync);
-        assert_eq!(ChangeLog::new().accept(version("e", 1), 1, now), Step::Resync);
+        assert_eq!(log_at("", 0).accept(version("e", 1), 1, now), LogStep::Apply(vec![1]));
+        assert_eq!(log_at("", 0).accept(version("e", 2), 2, now), LogStep::Resync);
+        assert_eq!(log_at("e", 1).accept(version("f", 1), 1, now), LogStep::Resync);
+        assert_eq!(ChangeLog::new().accept(version("e", 1), 1, now), LogStep::Resync);
     }
 
     #[test]

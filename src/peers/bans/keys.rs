@@ -1,9 +1,9 @@
-//! Where bans are kept. All keys have one hash tag: they are in one slot, where one script reaches them.
+//! The keys of bans. They have one hash tag, so that they are in one slot and one script reaches them all.
 
 use crate::store::redis::channel;
 
 pub(super) struct BanKeys {
-    /// As `lua/bans_prelude.lua` has them.
+    /// KEYS in the order of `lua/bans_prelude.lua`.
     pub(super) all: [String; 10],
     pub(super) channel: String,
 }
@@ -25,13 +25,13 @@ impl BanKeys {
         Self { all: all.map(|name| format!("{prefix}:{{bans}}:{name}")), channel: channel::name(prefix) }
     }
 
-    /// One of them.
+    /// The key of the version.
     pub(super) fn version(&self) -> &str {
         &self.all[2]
     }
 }
 
-/// A key of those where bans are kept.
+/// A key in the slot of the bans.
 pub(in crate::peers) fn key(prefix: &str) -> String {
     BanKeys::new(prefix).version().to_owned()
 }

@@ -1,8 +1,9 @@
-//! Bans that all instances share: counted and given by scripts, so that instances count together and ban once, and published
-//! on the store's channel.
+//! Bans that all instances share. Scripts count offenses and issue bans, so that instances count together and ban once;
+//! changes are published on the store's channel.
 //!
-//! Each change has a number. An instance that applies them one after the other has all bans; one that missed some, or has just
-//! started, reads a snapshot. Twice a second the number in Redis is compared, so that a lost message does no lasting harm.
+//! Each change has a number. An instance that applies them in order has all bans; one that missed some, or has just
+//! started, reads a snapshot. Twice a second it compares the number with the one in Redis, so that a lost message does
+//! no lasting harm.
 
 mod change_log;
 mod codec;
@@ -17,7 +18,7 @@ pub(super) use sync::BanSync;
 
 use bb8_redis::redis::Script;
 
-/// Its scripts.
+/// All scripts of bans.
 pub(super) fn scripts() -> [&'static Script; 3] {
     [&read::BANS, &write::BAN, &write::OFFENSE]
 }

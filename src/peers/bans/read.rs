@@ -5,12 +5,12 @@ use std::sync::LazyLock;
 use bb8_redis::redis::{self, FromRedisValue, RedisResult, Script, Value, aio::ConnectionLike};
 
 use super::{
-    change_log::Version,
+    change_log::BanVersion,
     codec::{mode, parse_ban},
     keys::BanKeys,
 };
 use crate::{
-    abuse::bans::{Ban, Key},
+    abuse::bans::{Ban, BannedKey},
     peers::time::unix_micros,
     store::redis::RoutedConnection,
 };
@@ -18,22 +18,22 @@ use crate::{
 pub(super) static BANS: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../../../lua/bans.lua")));
 
-/// Bans that are read at a time: Redis does nothing else meanwhile.
+/// Bans read by one call, during which Redis does nothing else.
 pub(super) const PAGE_SIZE: usize = 500;
 
 /// A page of a snapshot of all bans.
 pub(super) struct SnapshotPage {
-    pub(super) version: Version,
+    pub(super) version: BanVersion,
     pub(super) bans: Vec<Ban>,
-    /// From where the next page is; `None` on the last.
+    /// The start of the next page; `None` on the last.
     pub(super) next: Option<String>,
 }
 
-/// How many bans there are by exactly this key.
+/// Counts the bans of exactly this key.
 pub(in crate::peers) async fn count_bans(
     connection: &mut impl ConnectionLike,
     prefix: &str,
-    key: &Key,
+    key: &BannedKey,
 ) -> RedisResult<u64> {
     let [ends, ..] = BanKeys::new(prefix).all;
     let mut pipeline = redis::pipe();
@@ -44,17 +44,21 @@ pub(in crate::peers) async fn count_bans(
     let mut replies = pipeline.query_async::<Vec<RedisResult<Value>>>(connection).await?.into_iter();
     let Some(time) = replies.next() else { return Ok(0) };
     let now = unix_micros(FromRedisValue::from_redis_value(time?)?);
-    // Where the key holds something else, there is none.
+    // A key of another type has no bans.
     let ends = replies.filter_map(|end| f64::from_redis_value(end.ok()?).ok());
     Ok(ends.filter(|end| *end as i64 > now).count() as u64)
 }
 
 /// Reads the version alone.
-pub(super) async fn read_version(connection: &mut RoutedConnection, keys: &BanKeys) -> RedisResult<Version> {
+pub(super) async fn read_version(
+    connection: &mut RoutedConnection,
+    keys: &BanKeys,
+) -> RedisResult<BanVersion> {
     Ok(read_page(connection, keys, "", 0, 0).await?.version)
 }
 
-/// Reads a page of `most` bans, those that end `from` then on; empty: from now on. `now`: by this instance's clock.
+/// Reads a page of up to `most` bans, ordered by their end, from `from` on; empty: from now on. `now`: by this
+/// instance's clock.
 pub(super) async fn read_page(
     connection: &mut RoutedConnection,
     keys: &BanKeys,
@@ -69,7 +73,7 @@ pub(super) async fn read_page(
     call.arg(from).arg(most);
     let reply: Vec<Vec<u8>> = call.invoke_async(connection).await?;
     let text = |at: usize| reply.get(at).and_then(|part| std::str::from_utf8(part).ok()).unwrap_or_default();
-    let version = Version { epoch: text(0).to_owned(), number: text(1).parse().unwrap_or(0) };
+    let version = BanVersion { epoch: text(0).to_owned(), number: text(1).parse().unwrap_or(0) };
     let redis_now: i64 = text(2).parse().unwrap_or(0);
     let found = reply.get(3..).unwrap_or_default().chunks_exact(3);
     let (count, last) = (found.len(), text(reply.len().saturating_sub(2)).to_owned());
@@ -79,7 +83,8 @@ pub(super) async fn read_page(
         parse_ban(ban?, ends?.parse().ok()?, details?, redis_now, now)
     });
     let bans = bans.collect();
-    // Where a whole page ends at one moment, the rest of those that do are left out rather than read for ever.
+    // If all bans of a page end at the same time, the others that end then are skipped, lest the same page is read for
+    // ever.
     let next = if last == from { format!("({last}") } else { last };
     Ok(SnapshotPage { version, bans, next: (most > 0 && count == most).then_some(next) })
 }

@@ -1,4 +1,4 @@
-//! Keeps this instance's bans the same as everyone's: sends what happened here, and applies what happened anywhere.
+//! Replicates bans: sends the changes and offenses of this instance, and applies the changes of all.
 
 use std::{
     cell::{Cell, RefCell},
@@ -8,12 +8,12 @@ use std::{
 use tokio::{sync::watch, time::Instant};
 
 use super::{
-    super::{MonitorConfig, probe::Probes, rounds::Rounds, time::jittered},
-    change_log::{ChangeLog, Step, Version},
+    super::{monitor_config::MonitorConfig, probe::Probes, rounds::Rounds, time::jittered},
+    change_log::{BanVersion, ChangeLog, LogStep},
     codec,
     keys::BanKeys,
     read::{self, PAGE_SIZE},
-    write::{self, Outcome},
+    write::{self, BanReply},
 };
 use crate::{
     abuse::bans::{Ban, BanChange},
@@ -21,23 +21,23 @@ use crate::{
     store::redis::{Failure, RoutedConnection},
 };
 
-/// How often offenses are counted and updates sent, where there are any.
+/// How often pending offenses and updates are sent.
 const ROUND: Duration = Duration::from_millis(50);
-/// How often the version in Redis is read, to find out what was missed.
+/// How often the version in Redis is read, to detect missed changes.
 const VERSION_CHECK: Duration = Duration::from_millis(500);
-/// After a call that failed.
+/// Delay after a failed call.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// Offenses or updates sent by one call of a script: Redis does nothing else meanwhile.
+/// Offenses or updates in one call of a script, during which Redis does nothing else.
 const BATCH: usize = 32;
-/// Calls a round.
+/// Most calls in a round.
 const MAX_CALLS: usize = 32;
 
-/// Replicates bans. Lives on the monitor's thread.
+/// Replicates bans, on the monitor's thread.
 pub(in crate::peers) struct BanSync<'a> {
     config: &'a MonitorConfig,
     keys: BanKeys,
     log: RefCell<ChangeLog<BanChange>>,
-    /// Whether all was sent again since the last snapshot.
+    /// Whether all known bans were sent again since the last snapshot.
     is_restored: Cell<bool>,
 }
 
@@ -57,20 +57,20 @@ impl<'a> BanSync<'a> {
         self.log.borrow_mut().miss();
     }
 
-    /// Applies a change as it was published, as soon as it is its turn.
+    /// Takes a published change, and applies it in its order.
     pub(in crate::peers) fn receive(&self, message: &[u8]) {
         let mut log = self.log.borrow_mut();
         let Some((version, change)) = codec::parse(message, self.config.clock.now()) else {
             log.miss();
             return;
         };
-        // Of all else the log keeps account itself.
-        if let Step::Apply(changes) = log.accept(version, change, Instant::now().into_std()) {
+        // The log handles all other cases itself.
+        if let LogStep::Apply(changes) = log.accept(version, change, Instant::now().into_std()) {
             changes.into_iter().for_each(|change| self.config.bans.apply(change));
         }
     }
 
-    /// Goes on until the process `ends`. `on_round` is called after each attempt to send and to read them.
+    /// Runs until the process `ends`. `on_round` is called after each attempt to send and read bans.
     pub(in crate::peers) async fn run(
         &self,
         probes: &Probes<'_>,
@@ -115,7 +115,7 @@ impl<'a> BanSync<'a> {
         self.count_offenses(connection).await
     }
 
-    /// Redis may have lost bans and lifts, be it a few: sends all that are known here, and reads all that Redis has.
+    /// Redis may have lost some bans and lifts: sends all that are known here, and reads all that Redis has.
     fn restore(&self) {
         let mut log = self.log.borrow_mut();
         if log.applied().is_some() && self.config.bans.resend_all() {
@@ -124,12 +124,12 @@ impl<'a> BanSync<'a> {
         log.miss();
     }
 
-    /// Finds out whether changes were missed.
+    /// Checks whether changes were missed.
     async fn check_version(&self, connection: &mut RoutedConnection) -> Result<(), Failure> {
         let before = self.log.borrow().applied().cloned();
         let newest = read::read_version(connection, &self.keys).await?;
         let now = Instant::now().into_std();
-        // The log remembers what follows from it.
+        // The log keeps the result.
         let _observation = self.log.borrow_mut().observe(&newest, before.as_ref(), now);
         Ok(())
     }
@@ -149,7 +149,7 @@ impl<'a> BanSync<'a> {
         Ok(())
     }
 
-    /// Has Redis count what was denied here, together with what was denied elsewhere.
+    /// Counts the offenses of this instance in Redis, with those of the others.
     async fn count_offenses(&self, connection: &mut RoutedConnection) -> Result<(), Failure> {
         let MonitorConfig { bans, clock, .. } = self.config;
         for _ in 0..MAX_CALLS {
@@ -165,7 +165,7 @@ impl<'a> BanSync<'a> {
                     self.report_issued(&outcome, now);
                 }
                 Err(error) => {
-                    // They may have been counted: sent again, they would count twice.
+                    // They may have been counted: sending them again would count them twice.
                     bans.count_locally_once(offenses);
                     return Err(error.into());
                 }
@@ -174,12 +174,12 @@ impl<'a> BanSync<'a> {
         Ok(())
     }
 
-    fn apply(&self, outcome: &Outcome) {
+    fn apply(&self, outcome: &BanReply) {
         outcome.changes.iter().for_each(|change| self.receive(change));
         (0..outcome.refused).for_each(|_| self.config.bans.record_dropped());
     }
 
-    fn report_issued(&self, outcome: &Outcome, now: i64) {
+    fn report_issued(&self, outcome: &BanReply, now: i64) {
         for message in &outcome.issued {
             if let Some((_, BanChange::Banned(ban))) = codec::parse(message, now) {
                 self.config.bans.record_issued(&ban);
@@ -193,8 +193,8 @@ impl<'a> BanSync<'a> {
         let snapshot = self.read_snapshot(connection).await;
         let mut log = self.log.borrow_mut();
         let (version, bans) = snapshot.inspect_err(|_| log.abort_snapshot())?;
-        // Where there are none, the number is forgotten a day after the last. A change may have begun another epoch before the loss
-        // was noticed.
+        // Without bans, Redis forgets the number a day after the last one. A change may have begun a new epoch before
+        // the loss was noticed.
         let is_restored = self.is_restored.replace(false);
         if log.is_lost_at(&version) && !self.config.bans.is_empty() {
             tracing::warn!("Redis has lost its bans: this instance restores those that it knows");
@@ -213,7 +213,10 @@ impl<'a> BanSync<'a> {
         Ok(())
     }
 
-    async fn read_snapshot(&self, connection: &mut RoutedConnection) -> Result<(Version, Vec<Ban>), Failure> {
+    async fn read_snapshot(
+        &self,
+        connection: &mut RoutedConnection,
+    ) -> Result<(BanVersion, Vec<Ban>), Failure> {
         let clock = &self.config.clock;
         let mut page = read::read_page(connection, &self.keys, "", PAGE_SIZE, clock.now()).await?;
         let (version, mut bans) = (page.version, page.bans);

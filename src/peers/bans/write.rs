@@ -11,7 +11,7 @@ use super::{
 use crate::{
     abuse::{
         Pending,
-        bans::{Ban, BanUpdate, Key, MAX_BANS, Offense},
+        bans::{Ban, BanUpdate, BannedKey, MAX_BANS, Offense},
     },
     store::redis::RoutedConnection,
 };
@@ -32,22 +32,22 @@ pub(super) static BAN: LazyLock<Script> = LazyLock::new(|| {
     ))
 });
 
-/// The result of a call: messages as they were published.
-pub(super) struct Outcome {
+/// The reply of a script, with messages as published.
+pub(super) struct BanReply {
     pub(super) changes: Vec<Vec<u8>>,
     /// Bans for which there was no room.
     pub(super) refused: usize,
-    /// The changes that are bans by rules for what was denied at this instance.
+    /// Those changes that are bans by rules for offenses at this instance.
     pub(super) issued: Vec<Vec<u8>>,
 }
 
-/// Counts offenses of this instance together with those of the others. `now`: by the clock that stamped them.
+/// Counts offenses together with those of other instances. `now`: by the clock that stamped them.
 pub(super) async fn count_offenses(
     connection: &mut RoutedConnection,
     keys: &BanKeys,
     offenses: &[Offense],
     now: i64,
-) -> RedisResult<Outcome> {
+) -> RedisResult<BanReply> {
     let mut call = prepare(&OFFENSE, keys);
     for Offense { rule, key, count, first, last, policy } in offenses {
         let terms = &rule.terms;
@@ -63,7 +63,7 @@ pub(super) async fn count_offenses(
             .arg(describe(&rule.reason(policy), &rule.name));
     }
     let (changes, refused, issued) = call.invoke_async(connection).await?;
-    Ok(Outcome { changes, refused, issued })
+    Ok(BanReply { changes, refused, issued })
 }
 
 /// Issues and lifts bans for all instances. `now`: by this instance's clock.
@@ -72,7 +72,7 @@ pub(super) async fn send_updates(
     keys: &BanKeys,
     updates: &[Pending<BanUpdate>],
     now: i64,
-) -> RedisResult<Outcome> {
+) -> RedisResult<BanReply> {
     let mut call = prepare(&BAN, keys);
     for Pending { item: update, .. } in updates {
         match update {
@@ -83,10 +83,10 @@ pub(super) async fn send_updates(
         }
     }
     let (changes, refused) = call.invoke_async(connection).await?;
-    Ok(Outcome { changes, refused, issued: Vec::new() })
+    Ok(BanReply { changes, refused, issued: Vec::new() })
 }
 
-fn push_end(call: &mut ScriptInvocation<'_>, action: &str, key: &Key, ago: i64) {
+fn push_end(call: &mut ScriptInvocation<'_>, action: &str, key: &BannedKey, ago: i64) {
     call.arg(action).arg(key.to_string()).arg("").arg(0).arg(ago).arg(0).arg("").arg("");
 }
 

@@ -1,23 +1,23 @@
-//! The records as the admin port asks for them.
+//! Reads and changes the shared records for the admin API.
 
 use std::{cell::RefCell, collections::HashMap, time::Duration};
 
 use bb8_redis::redis::{self, RedisResult, aio::ConnectionLike};
 use ipnet::IpNet;
 
-use super::{super::bans, Scope, read, unblock, users};
+use super::{super::bans, RecordScope, read, unblock, users};
 use crate::{
-    abuse::{Archive, ChangesPage, PeerView, UserAddresses, bans::Key},
+    abuse::{Archive, ChangesPage, PeerView, UserAddresses, bans::BannedKey},
     limit::Unavailable,
 };
 
-/// Reads what other instances know, on one connection for as long as it serves. `connect` makes another.
+/// Reads the records of other instances, on a connection that is reused; `connect` opens one.
 #[derive(Debug)]
 pub struct RecordArchive<F, C> {
-    scope: Scope,
+    scope: RecordScope,
     patience: Duration,
     connect: F,
-    /// The connections of the last requests on records and on bans, if those were answered. In a cluster they may be to
+    /// By key: the connections of the last successful requests on records and on bans. In a cluster they may be to
     /// different nodes.
     idle: RefCell<HashMap<String, C>>,
 }
@@ -26,14 +26,12 @@ impl<F, C> RecordArchive<F, C>
 where
     F: AsyncFn(&str) -> Result<C, Unavailable>,
 {
-    /// The records of `scope`, by the connections that `connect` gives to the server that has a key. `patience`: for a
-    /// few round trips.
-    pub fn new(scope: Scope, patience: Duration, connect: F) -> Self {
+    /// `connect` gives a connection to the server that has a key. `patience`: for a few round trips.
+    pub fn new(scope: RecordScope, patience: Duration, connect: F) -> Self {
         Self { scope, patience, connect, idle: RefCell::default() }
     }
 
-    /// Runs a request on the idle connection, and, since that may have ended meanwhile, once more on a new one. Every
-    /// request may be run twice.
+    /// Runs a request on the idle connection; if that fails, once more on a new one. Requests must be safe to repeat.
     async fn run<T>(
         &self,
         key: String,
@@ -90,7 +88,7 @@ where
         .await
     }
 
-    async fn bans(&self, key: &Key) -> Result<u64, Unavailable> {
+    async fn bans(&self, key: &BannedKey) -> Result<u64, Unavailable> {
         let place = bans::key(self.scope.prefix());
         self.run(place, async |connection| bans::count_bans(connection, self.scope.prefix(), key).await).await
     }

@@ -1,40 +1,40 @@
-//! How much memory of a Redis server the records of limited clients may take.
+//! The memory budget of records in Redis.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::store::redis::ServerMemory;
 
-/// The part of `maxmemory` that records may take: one in so many.
+/// Records may take one in this many parts of `maxmemory`.
 const SHARE: u64 = 4;
-/// What they may take of a server without `maxmemory`, in bytes.
+/// The budget in bytes on a server without `maxmemory`.
 const DEFAULT: u64 = 64 << 20;
-/// From so many percent of `maxmemory` on, records make room for limits, before the server evicts anything.
+/// Above this percentage of `maxmemory`, records make room for limits, before the server evicts anything.
 const FULL_PERCENT: u64 = 85;
 
-/// The budget of all records. Those that changed longest ago go once it is spent.
+/// The budget of all records. When it is spent, those that changed longest ago are removed.
 #[derive(Debug)]
-pub(in crate::peers) struct Budget {
-    /// What they may take at most; 0 before the server was asked.
+pub(in crate::peers) struct RecordBudget {
+    /// The upper bound; 0 before the server's memory is known.
     share: AtomicU64,
-    /// What they may take now.
+    /// The current budget.
     bytes: AtomicU64,
-    /// What they take: clients and users.
+    /// Bytes used by clients and by users.
     stored: [AtomicU64; 2],
 }
 
-/// Bytes for the tables of records.
+/// The budget of each table, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Budgets {
     pub(super) clients: u64,
     pub(super) users: u64,
 }
 
-impl Budget {
+impl RecordBudget {
     pub(super) fn new() -> Self {
         Self { share: AtomicU64::new(0), bytes: AtomicU64::new(DEFAULT), stored: Default::default() }
     }
 
-    /// Takes how full the server is.
+    /// Adapts the budget to the server's memory.
     pub(in crate::peers) fn update(&self, ServerMemory { limit, used, .. }: ServerMemory) {
         let share = limit.map_or(DEFAULT, |limit| limit / SHARE);
         if self.share.swap(share, Relaxed) != share {
@@ -49,13 +49,13 @@ impl Budget {
         self.bytes.store(bytes, Relaxed);
     }
 
-    /// A quarter is for users: made-up names must not push out the clients who made them up.
+    /// A quarter is for users: made-up names must not push out the clients that sent them.
     pub(super) fn now(&self) -> Budgets {
         let bytes = self.bytes.load(Relaxed);
         Budgets { clients: bytes - bytes / 4, users: bytes / 4 }
     }
 
-    /// The tables take so many bytes.
+    /// Sets the bytes that each table takes.
     pub(super) fn set_stored(&self, clients: Option<u64>, users: Option<u64>) {
         for (stored, bytes) in self.stored.iter().zip([clients, users]) {
             if let Some(bytes) = bytes {
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn records_have_a_share_of_the_server_or_a_fixed_size() {
-        let budget = Budget::new();
+        let budget = RecordBudget::new();
         budget.update(ServerMemory::default());
         assert_eq!(budget.now(), Budgets { clients: DEFAULT / 4 * 3, users: DEFAULT / 4 });
         budget.update(memory(10_000, 160_000));
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_server_that_fills_up_takes_the_room_of_records_for_limits() {
-        let budget = Budget::new();
+        let budget = RecordBudget::new();
         budget.set_stored(Some(30_000), Some(8_000));
         budget.update(memory(136_000, 160_000));
         assert_eq!(budget.now().clients, 30_000);

@@ -1,7 +1,7 @@
 //! How records are stored: compact, each name and each path once.
 //!
-//! What is found may be of another version, or of no instance: then it is as if it were not there. The incarnation of a record
-//! is written behind all else, where earlier versions do not look; of what they have written it is 0.
+//! A stored value may be of another version, or written by another program: then it counts as absent. The incarnation
+//! is appended last, where earlier versions ignore it; values without one have 0.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -17,20 +17,20 @@ use crate::{
     limit::algorithm::metadata_list::Entry,
 };
 
-/// Bytes before the encoding of a first value, which tell it from others.
+/// Random bytes before the encoding of an entry's first value, new with each write, to detect changes.
 const STAMP: usize = 8;
 
-/// A value as it was found.
+/// A value read from Redis.
 #[derive(Debug, Default)]
-pub(super) struct Stored<T> {
-    /// How it begins; empty where there is none.
+pub(super) struct StoredValue<T> {
+    /// Its first bytes; empty if there is no value.
     pub(super) stamp: Vec<u8>,
     pub(super) content: Option<T>,
 }
 
 /// The counts of a client.
 #[derive(Serialize, Deserialize)]
-struct Counts {
+struct StoredCounts {
     first: i64,
     last: i64,
     until: i64,
@@ -39,15 +39,15 @@ struct Counts {
     traffic: TrafficCounts,
     /// Name, `record.keep`, and `record.for` in microseconds.
     policies: Vec<(String, u32, i64)>,
-    /// Those limits that name no user and no path.
+    /// Limits that name no user and no path.
     limits: Vec<StoredLimit<String>>,
     unblocked: Option<SharedUnblock>,
 }
 
-/// The evidence of a client. Policies are indexes of those of its counts; times are microseconds before its last denial, as in
-/// the limits of its counts; texts are indexes.
+/// The evidence of a client. Policies are indexes into those of its counts; times are microseconds before its last
+/// denial, as in the counts' limits; texts are indexes into `texts`.
 #[derive(Serialize, Deserialize)]
-struct Evidence {
+struct StoredEvidence {
     texts: Vec<String>,
     limits: Vec<StoredLimit<u32>>,
     records: Vec<StoredRequest>,
@@ -81,33 +81,33 @@ impl<'a> Texts<'a> {
     fn index_of(&mut self, text: &'a str) -> u32 {
         *self.known.entry(text).or_insert_with(|| {
             self.all.push(text);
-            // There are a few thousand at most.
+            // At most a few thousand.
             u32::try_from(self.all.len() - 1).unwrap_or(u32::MAX)
         })
     }
 }
 
-/// A first value with this content.
+/// Encodes a first value.
 pub(super) fn encode(content: &impl Serialize, incarnation: u32) -> Vec<u8> {
     append(fastrand::u64(..).to_be_bytes().to_vec(), &(content, incarnation))
 }
 
 fn append(value: Vec<u8>, content: &impl Serialize) -> Vec<u8> {
-    // Into a vector, which takes all: numbers, strings and lists always serialize.
+    // Numbers, strings and lists always serialize into a vector.
     postcard::to_extend(content, value).unwrap_or_default()
 }
 
-/// What a first value holds, and its incarnation.
-pub(super) fn decode<T: DeserializeOwned>(value: Option<&[u8]>) -> Stored<(T, u32)> {
+/// Decodes a first value: its content and its incarnation.
+pub(super) fn decode<T: DeserializeOwned>(value: Option<&[u8]>) -> StoredValue<(T, u32)> {
     let value = value.unwrap_or_default();
     let content = value.get(STAMP..).and_then(parse);
-    Stored {
+    StoredValue {
         stamp: value.get(..STAMP).unwrap_or(value).to_vec(),
         content: content.map(|(content, rest)| (content, postcard::from_bytes(rest).unwrap_or(0))),
     }
 }
 
-/// What the bytes begin with, and the rest.
+/// Decodes a value at the start of `bytes`. Returns it with the rest.
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Option<(T, &[u8])> {
     if bytes.is_empty() || bytes.len() > MAX_VALUE {
         return None;
@@ -117,8 +117,8 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Option<(T, &[u8])> {
         .ok()
 }
 
-/// The two values of a client: its counts and its evidence, which is empty where there is none. The oldest records are left
-/// out where it would be too long.
+/// The two values of a client: its counts and its evidence, empty if there is none. If the evidence is too long, the
+/// oldest records are left out.
 pub(super) fn encode_client(client: &SharedClient) -> [Vec<u8>; 2] {
     let counts = encode_counts(client);
     if client.snapshot.records.is_empty() && client.snapshot.limits.iter().all(is_lasting) {
@@ -135,7 +135,7 @@ pub(super) fn encode_client(client: &SharedClient) -> [Vec<u8>; 2] {
     [counts, evidence]
 }
 
-/// Whether it stays for as long as the client is listed.
+/// Whether the limit is kept as long as the client is listed.
 fn is_lasting(limit: &LimitSnapshot) -> bool {
     !abuse::names_more_than_an_address(&limit.identifier)
 }
@@ -164,7 +164,7 @@ fn encode_counts(client: &SharedClient) -> Vec<u8> {
     let policy = |policy: &PolicySnapshot| {
         (policy.name.to_string(), u32::try_from(policy.keep).unwrap_or(u32::MAX), policy.retain)
     };
-    let counts = Counts {
+    let counts = StoredCounts {
         first: *first,
         last: *last,
         until: *until,
@@ -200,14 +200,14 @@ fn encode_evidence(snapshot: &ClientSnapshot, stamp: &[u8]) -> Vec<u8> {
         })
         .collect();
     let texts = texts.all.into_iter().map(str::to_owned).collect();
-    append(stamp.to_vec(), &Evidence { texts, limits, records })
+    append(stamp.to_vec(), &StoredEvidence { texts, limits, records })
 }
 
-/// The client that two values hold.
-pub(super) fn decode_client(counts: Option<&[u8]>, evidence: Option<&[u8]>) -> Stored<SharedClient> {
-    let Stored { stamp, content } = decode::<Counts>(counts);
+/// Decodes a client from its two values.
+pub(super) fn decode_client(counts: Option<&[u8]>, evidence: Option<&[u8]>) -> StoredValue<SharedClient> {
+    let StoredValue { stamp, content } = decode::<StoredCounts>(counts);
     let content = content.map(|(counts, incarnation)| {
-        let Counts { first, last, until, denied, users, traffic, policies, limits, unblocked } = counts;
+        let StoredCounts { first, last, until, denied, users, traffic, policies, limits, unblocked } = counts;
         let policy = |(name, keep, retain): (String, u32, i64)| PolicySnapshot {
             name: name.into(),
             keep: usize::try_from(keep).unwrap_or(usize::MAX),
@@ -221,17 +221,17 @@ pub(super) fn decode_client(counts: Option<&[u8]>, evidence: Option<&[u8]>) -> S
             limits: limits.iter().map(|limit| limit_snapshot(limit, &limit.identifier, last)).collect(),
             ..ClientSnapshot::default()
         };
-        // It belongs to these counts alone.
+        // Evidence is valid only with the counts it was written with.
         let evidence = evidence.and_then(|value| value.strip_prefix(stamp.as_slice())).and_then(parse);
         if let Some((evidence, _)) = evidence {
             add_evidence(&mut snapshot, evidence);
         }
         SharedClient { snapshot, denied, traffic, users, unblocked, incarnation }
     });
-    Stored { stamp, content }
+    StoredValue { stamp, content }
 }
 
-fn add_evidence(snapshot: &mut ClientSnapshot, Evidence { texts, limits, records }: Evidence) {
+fn add_evidence(snapshot: &mut ClientSnapshot, StoredEvidence { texts, limits, records }: StoredEvidence) {
     let index = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
     let text = |number: u32| texts.get(index(number)).map(String::as_str);
     let last = snapshot.last;
@@ -291,7 +291,7 @@ mod tests {
         SharedClient { snapshot, denied, unblocked, incarnation: u32::MAX, ..SharedClient::default() }
     }
 
-    fn round_trip([counts, evidence]: &[Vec<u8>; 2]) -> Stored<SharedClient> {
+    fn round_trip([counts, evidence]: &[Vec<u8>; 2]) -> StoredValue<SharedClient> {
         decode_client(Some(counts), Some(evidence))
     }
 
@@ -309,7 +309,7 @@ mod tests {
     fn instances_of_earlier_versions_read_it_and_are_read() {
         let client = client(5);
         let [counts, evidence] = encode_client(&client);
-        assert!(postcard::from_bytes::<Counts>(&counts[STAMP..]).is_ok());
+        assert!(postcard::from_bytes::<StoredCounts>(&counts[STAMP..]).is_ok());
         let earlier = &counts[..counts.len() - postcard::to_allocvec(&u32::MAX).unwrap().len()];
         let stored = decode_client(Some(earlier), Some(&evidence));
         assert_eq!(stored.content, Some(SharedClient { incarnation: 0, ..client }));

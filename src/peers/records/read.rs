@@ -1,30 +1,30 @@
-//! Reads what other instances know of limited clients.
+//! Reads the records of limited clients.
 
 use bb8_redis::redis::{self, RedisResult, aio::ConnectionLike};
 use ipnet::IpNet;
 
 use super::{
-    codec::{self, Stored},
-    scope::Scope,
+    codec::{self, StoredValue},
+    scope::RecordScope,
 };
 use crate::{
     abuse::{self, ChangesPage, PeerUnblock, PeerView, SharedClient, SharedUnblock, Unblock},
     peers::time::unix_micros,
 };
 
-/// Microseconds that a time may be ahead of the server's: more means another server's clock, as in
+/// Microseconds that a time may be ahead of the server's: a larger difference means another server's clock, as in
 /// `lua/record_prelude.lua`.
 pub(super) const MAX_AHEAD: i64 = 1_000_000;
-/// Bytes of the name of an operator.
+/// Most bytes of an operator's name.
 pub(super) const MAX_AUTHOR_BYTES: usize = 128;
-/// Clients a page.
+/// Clients in a page.
 const PAGE_SIZE: usize = 1_024;
 
 /// Clients that changed at `since` or later, by Redis' clock in microseconds; see
 /// [`Archive::changed`](crate::abuse::Archive::changed).
 pub(super) async fn read_changed(
     connection: &mut impl ConnectionLike,
-    scope: &Scope,
+    scope: &RecordScope,
     since: i64,
 ) -> RedisResult<ChangesPage> {
     let mut pipeline = redis::pipe();
@@ -32,7 +32,7 @@ pub(super) async fn read_changed(
     pipeline.cmd("ZRANGEBYSCORE").arg(scope.changed_key()).arg(since).arg("+inf").arg("WITHSCORES");
     pipeline.arg("LIMIT").arg(0).arg(PAGE_SIZE);
     let (time, found): ((i64, i64), Page) = pipeline.query_async(connection).await?;
-    // As a number of Lua's: exact up to 2⁵³, which is the year 2255.
+    // A Lua number: exact up to 2⁵³, which is the year 2255.
     let next = found.last().filter(|_| found.len() == PAGE_SIZE).map(|(_, score)| *score as i64);
     let client = |(address, score): (Vec<u8>, f64)| {
         Some((abuse::parse(str::from_utf8(&address).ok()?)?, score as i64))
@@ -42,11 +42,11 @@ pub(super) async fn read_changed(
 
 type Page = Vec<(Vec<u8>, f64)>;
 
-/// What the other instances know of these clients, in the same order; see
+/// The records of these clients by other instances, in the same order; see
 /// [`Archive::read`](crate::abuse::Archive::read).
 pub(super) async fn read_clients(
     connection: &mut impl ConnectionLike,
-    scope: &Scope,
+    scope: &RecordScope,
     addresses: &[IpNet],
 ) -> RedisResult<Vec<PeerView>> {
     if addresses.is_empty() {
@@ -67,7 +67,7 @@ pub(super) async fn read_clients(
 }
 
 /// `now`: by the server's clock.
-fn to_view(scope: &Scope, stored: Stored<SharedClient>, now: i64) -> PeerView {
+fn to_view(scope: &RecordScope, stored: StoredValue<SharedClient>, now: i64) -> PeerView {
     let Some(client) = stored.content else { return PeerView::default() };
     let (users, unblocked) = (client.users.len(), client.unblocked.clone());
     let own_summed_up = client.denied.is_summed_up(scope.instance).then_some(client.incarnation);
@@ -86,8 +86,8 @@ fn to_view(scope: &Scope, stored: Stored<SharedClient>, now: i64) -> PeerView {
     }
 }
 
-/// Whether an instance may have written this. A time in the future is one of another clock: a server that was ahead has given
-/// way to this one.
+/// Whether an instance may have written this. A time in the future is by the clock of a previous server, which was
+/// ahead of this one.
 pub(super) fn is_sound(unblocked: &SharedUnblock, now: i64) -> bool {
     let Unblock { time, by } = &unblocked.unblock;
     *time <= now.saturating_add(MAX_AHEAD) && by.len() <= MAX_AUTHOR_BYTES
@@ -101,12 +101,12 @@ mod tests {
 
     #[test]
     fn an_unblock_by_a_clock_that_was_set_back_says_nothing() {
-        let scope = Scope::new("ratelimit", "a", Duration::from_secs(60));
+        let scope = RecordScope::new("ratelimit", "a", Duration::from_secs(60));
         let view = |time, by: &str| {
             let unblock = Unblock { time, by: by.to_owned() };
             let unblocked = Some(SharedUnblock { unblock, denied_since: false });
             let content = Some(SharedClient { unblocked, ..SharedClient::default() });
-            to_view(&scope, Stored { stamp: Vec::new(), content }, 10_000_000).unblocked
+            to_view(&scope, StoredValue { stamp: Vec::new(), content }, 10_000_000).unblocked
         };
         let known = |ago| Some(PeerUnblock { ago, by: "ann".into(), denied_since: false });
         assert_eq!(view(4_000_000, "ann"), known(6_000_000));

@@ -1,4 +1,4 @@
-//! Whose records, and the keys they are kept under.
+//! The set of instances that share records, and the keys of these.
 
 use std::{
     sync::{
@@ -12,39 +12,39 @@ use ipnet::IpNet;
 use sha2::{Digest, Sha256};
 
 use super::{
-    budget::Budget,
-    table::{Table, TableKeys},
+    budget::RecordBudget,
+    table::{RecordTable, TableKeys},
 };
 use crate::abuse::{self, SHARED_CLIENTS, USER_ADDRESSES};
 
-/// The layout of what is stored. Instances of another layout use other keys; what they leave behind expires.
+/// The version of the storage layout. Instances with another layout use other keys; theirs expire.
 const LAYOUT: &str = "v3";
 
-/// The records of one set of instances, as one of them sees them.
+/// The records of one set of instances, from the view of one of them.
 #[derive(Debug, Clone)]
-pub struct Scope {
+pub struct RecordScope {
     prefix: String,
-    /// This instance's number in records: nearly certainly no other instance's, and not 0.
+    /// This instance's number in records: not 0, and almost certainly unique.
     pub(super) instance: u32,
-    /// Milliseconds; all clones have the same.
+    /// Milliseconds; shared by all clones.
     retain: Arc<AtomicU64>,
-    budget: Arc<Budget>,
+    budget: Arc<RecordBudget>,
 }
 
-impl Scope {
-    /// `prefix`: that of all keys of this set of instances. `instance`: this one's ID, which no other has,
-    /// nor this one after a restart. `retain`: how long a client stays after its last denial.
+impl RecordScope {
+    /// `prefix`: of all keys of this set of instances. `instance`: an ID that is unique and new with each start.
+    /// `retain`: how long a client is kept after its last denial.
     pub fn new(prefix: &str, instance: &str, retain: Duration) -> Self {
         let hash = Sha256::digest(instance);
         Self {
             prefix: prefix.to_owned(),
             instance: u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]).max(1),
             retain: Arc::new(AtomicU64::new(to_millis(retain))),
-            budget: Arc::new(Budget::new()),
+            budget: Arc::new(RecordBudget::new()),
         }
     }
 
-    /// Retains clients for so long from now on: those that are published after it.
+    /// Sets the retention of clients that are published from now on.
     pub fn set_retain(&self, retain: Duration) {
         self.retain.store(to_millis(retain), Relaxed);
     }
@@ -53,8 +53,8 @@ impl Scope {
         &self.prefix
     }
 
-    /// How much memory of Redis the records may take.
-    pub(in crate::peers) fn budget(&self) -> &Budget {
+    /// The memory budget of the records.
+    pub(in crate::peers) fn budget(&self) -> &RecordBudget {
         &self.budget
     }
 
@@ -64,13 +64,13 @@ impl Scope {
     }
 
     /// The table of clients.
-    pub(super) fn clients(&self) -> Table {
+    pub(super) fn clients(&self) -> RecordTable {
         let keys = TableKeys {
             index: self.changed_key(),
             dues: self.key("clients:dues"),
             total: self.key("clients:bytes"),
         };
-        Table {
+        RecordTable {
             keys,
             width: 2,
             retain: self.retain_millis(),
@@ -79,20 +79,20 @@ impl Scope {
         }
     }
 
-    /// The keys of a client: its counts, and its evidence.
+    /// The keys of a client's counts and evidence.
     pub(super) fn client_keys(&self, address: IpNet) -> [String; 2] {
         let address = abuse::shown(address);
         [self.key(&format!("client:{address}")), self.key(&format!("records:{address}"))]
     }
 
     /// The table of users.
-    pub(super) fn users(&self) -> Table {
+    pub(super) fn users(&self) -> RecordTable {
         let keys = TableKeys {
             index: self.key("users"),
             dues: self.key("users:dues"),
             total: self.key("users:bytes"),
         };
-        Table {
+        RecordTable {
             keys,
             width: 1,
             retain: self.retain_millis(),
@@ -101,7 +101,7 @@ impl Scope {
         }
     }
 
-    /// The key of a user, by what stands for the name in the table.
+    /// The key of a user, by [`user_hash`].
     pub(super) fn user_key(&self, hash: &str) -> String {
         self.key(&format!("user:{hash}"))
     }
@@ -110,14 +110,13 @@ impl Scope {
         format!("{}:{{abuse}}:{LAYOUT}:{name}", self.prefix)
     }
 
-    /// Milliseconds.
+    /// The retention in milliseconds.
     pub(super) fn retain_millis(&self) -> u64 {
         self.retain.load(Relaxed)
     }
 }
 
-/// What stands for a user, by the name under which users are kept: the name itself is not stored, since an index outlives
-/// its entries.
+/// The hash that stands for a user's name. The name itself is not stored, since an index outlives its entries.
 pub(super) fn user_hash(name: &str) -> String {
     Sha256::digest(name)[..8].iter().fold(String::with_capacity(16), |mut text, byte| {
         use std::fmt::Write;

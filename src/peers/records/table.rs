@@ -8,20 +8,23 @@ use bb8_redis::redis::{
 
 use crate::peers::time::unix_micros;
 
-/// Bytes of what one client or one user takes at most. What is longer was written by no instance.
+/// Most bytes of a value. A longer one was written by another program.
 pub(super) const MAX_VALUE: usize = 256 << 10;
-/// Entries that are written by one call of a script: Redis does nothing else meanwhile.
+/// Entries written by one call of a script, during which Redis does nothing else.
 pub(super) const BATCH: usize = 100;
-/// Entries that a sweep asks for at a time.
+/// Milliseconds for which evidence may outlive its first record that has expired. Before that, a live instance writes
+/// it again without that record.
+pub(super) const SLACK: u64 = 800;
+/// Entries in one reply to a sweep.
 const SWEEP: usize = 100;
 
-/// About how many bytes of Redis an entry takes in the index and the dues, its names aside.
+/// Approximate bytes of an entry in the index and the dues, without its names.
 const ENTRY_OVERHEAD: usize = 190;
-/// About how many bytes of Redis a key takes, its name and its value aside.
+/// Approximate bytes of a key in Redis, without its name and value.
 const KEY_OVERHEAD: usize = 96;
 /// Bytes of a unit of size.
 const UNIT: usize = 64;
-/// Sizes are less than this; see `lua/record_prelude.lua`.
+/// Upper bound of sizes, exclusive; see `lua/record_prelude.lua`.
 const SIZES: usize = 1 << 18;
 
 macro_rules! script {
@@ -40,21 +43,21 @@ pub(super) static WRITE: LazyLock<Script> = script!("record.lua");
 pub(super) static SWEEP_DUE: LazyLock<Script> = script!("record_sweep.lua");
 pub(super) static REMOVE: LazyLock<Script> = script!("record_remove.lua");
 
-/// A table of records, and what it may take.
+/// A table of records, and its bounds.
 #[derive(Debug, Clone)]
-pub(super) struct Table {
+pub(super) struct RecordTable {
     pub(super) keys: TableKeys,
-    /// How many keys an entry has.
+    /// Keys of an entry.
     pub(super) width: usize,
-    /// Milliseconds for which the table stays at least.
+    /// Milliseconds for which the table is kept at least.
     pub(super) retain: u64,
-    /// Bytes.
+    /// Most bytes.
     pub(super) budget: u64,
-    /// Entries.
+    /// Most entries.
     pub(super) most: usize,
 }
 
-/// The keys of a table, beside those of its entries.
+/// The keys of a table, without those of its entries.
 #[derive(Debug, Clone)]
 pub(super) struct TableKeys {
     pub(super) index: String,
@@ -62,40 +65,40 @@ pub(super) struct TableKeys {
     pub(super) total: String,
 }
 
-/// An entry to be written, or to be removed if its first value is empty.
+/// An entry to write, or to remove if its first value is empty.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct RecordEntry {
     pub(super) name: String,
     pub(super) keys: Vec<String>,
-    /// How its first value began when it was read; empty if there was none.
+    /// The first bytes of its first value when it was read; empty if there was none.
     pub(super) expected: Vec<u8>,
-    /// Whether other instances are to read it again: not where it is written because something has expired.
+    /// Whether other instances have to read it again; false if only expired parts are removed.
     pub(super) is_change: bool,
-    /// Milliseconds until something in it expires.
+    /// Milliseconds until a part of it expires.
     pub(super) due_in: u64,
-    /// Of each key: the value, empty if it is to be removed, and for how many milliseconds it is kept.
+    /// For each key: the value, empty to remove it, and the milliseconds for which it is kept.
     pub(super) values: Vec<(Vec<u8>, u64)>,
 }
 
-/// What became of an entry.
+/// The result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum WriteOutcome {
     Written,
-    /// Another instance has written it since it was read.
+    /// Another instance has written the entry since it was read.
     Conflict,
 }
 
-/// What a script says of a table.
-pub(super) struct Reply<T> {
+/// A script's reply about a table.
+pub(super) struct TableReply<T> {
     pub(super) found: T,
-    /// Names of entries that have to go.
+    /// Names of entries to remove.
     pub(super) excess: Vec<Vec<u8>>,
     /// Bytes that the table takes.
     pub(super) bytes: u64,
 }
 
-impl Entry {
-    /// In units.
+impl RecordEntry {
+    /// The size in units of [`UNIT`] bytes.
     fn size(&self) -> usize {
         let values = self.keys.iter().zip(&self.values).filter(|(_, (value, _))| !value.is_empty());
         let values = values.map(|(key, (value, _))| key_bytes(key, value.len()));
@@ -111,20 +114,21 @@ fn key_bytes(key: &str, value: usize) -> usize {
     KEY_OVERHEAD + allocated(key.len()) + allocated(value)
 }
 
-/// How many bytes Redis' allocator gives to a string: it has four sizes for each power of two.
+/// Bytes that Redis' allocator uses for a string: it has four sizes for each power of two.
 fn allocated(length: usize) -> usize {
-    // A string has its length in front.
+    // A string is preceded by its length.
     let bytes = length + 6;
     bytes.next_multiple_of((bytes.next_power_of_two() / 8).max(8))
 }
 
-/// Which of these tables have to be swept: something in them has expired, or they take too much. Most rounds ask only this.
+/// Which of these tables need a sweep: a part of an entry has expired, or the table is over budget. Most rounds ask
+/// only this.
 ///
 /// # Errors
-/// Redis refuses or can't be asked.
+/// Redis refuses the call or can't be reached.
 pub(super) async fn to_be_swept<const N: usize>(
     connection: &mut impl ConnectionLike,
-    tables: [&Table; N],
+    tables: [&RecordTable; N],
 ) -> RedisResult<[bool; N]> {
     let mut pipeline = redis::pipe();
     pipeline.ignore_errors().cmd("TIME");
@@ -136,7 +140,7 @@ pub(super) async fn to_be_swept<const N: usize>(
     let mut next = || replies.next().and_then(Result::ok).unwrap_or(Value::Nil);
     let tenths = <(i64, i64)>::from_redis_value(next()).map_or(0, |time| unix_micros(time) / 100_000);
     Ok(tables.map(|table| {
-        // What can't be read the script mends.
+        // The sweep repairs a value that can't be read.
         let first = Vec::<(Vec<u8>, f64)>::from_redis_value(next());
         let is_due =
             first.map_or(true, |first| first.iter().any(|(_, score)| *score as i64 / SIZES as i64 <= tenths));
@@ -149,7 +153,7 @@ fn units(bytes: usize) -> usize {
     bytes.div_ceil(UNIT).min(SIZES - 1)
 }
 
-impl Table {
+impl RecordTable {
     fn call<'a>(&self, script: &'a Script) -> ScriptInvocation<'a> {
         let TableKeys { index, dues, total } = &self.keys;
         let mut call = script.prepare_invoke();
@@ -160,16 +164,16 @@ impl Table {
     /// Writes entries.
     ///
     /// # Errors
-    /// Redis refuses or can't be asked. Some may have been written.
+    /// Redis refuses the call or can't be reached. Some may have been written.
     pub(super) async fn write(
         &self,
         connection: &mut impl ConnectionLike,
-        entries: &[Entry],
-    ) -> RedisResult<Reply<Vec<Outcome>>> {
+        entries: &[RecordEntry],
+    ) -> RedisResult<TableReply<Vec<WriteOutcome>>> {
         let mut call = self.call(&WRITE);
         call.arg(self.retain).arg(self.budget).arg(self.most).arg(self.width);
         for entry in entries {
-            let Entry { name, keys, expected, is_change, due_in, values } = entry;
+            let RecordEntry { name, keys, expected, is_change, due_in, values } = entry;
             call.key(keys).arg(name).arg(expected);
             call.arg(u8::from(*is_change)).arg(entry.size()).arg(due_in);
             for (value, kept) in values {
@@ -177,28 +181,28 @@ impl Table {
             }
         }
         let (outcomes, excess, bytes): (Vec<u8>, Vec<Vec<u8>>, u64) = call.invoke_async(connection).await?;
-        let outcome = |number: u8| if number == 0 { Outcome::Written } else { Outcome::Conflict };
-        Ok(Reply { found: outcomes.into_iter().map(outcome).collect(), excess, bytes })
+        let outcome = |number: u8| if number == 0 { WriteOutcome::Written } else { WriteOutcome::Conflict };
+        Ok(TableReply { found: outcomes.into_iter().map(outcome).collect(), excess, bytes })
     }
 
-    /// The names of some entries in which something has expired. Others are not told of them for a while.
+    /// Names of some entries with expired parts. For a while, other instances do not get the same ones.
     ///
     /// # Errors
-    /// Redis refuses or can't be asked.
+    /// Redis refuses the call or can't be reached.
     pub(super) async fn sweep(
         &self,
         connection: &mut impl ConnectionLike,
-    ) -> RedisResult<Reply<Vec<Vec<u8>>>> {
+    ) -> RedisResult<TableReply<Vec<Vec<u8>>>> {
         let mut call = self.call(&SWEEP_DUE);
         call.arg(self.budget).arg(self.most).arg(SWEEP);
         let (found, excess, bytes) = call.invoke_async(connection).await?;
-        Ok(Reply { found, excess, bytes })
+        Ok(TableReply { found, excess, bytes })
     }
 
-    /// Removes entries, and says how many bytes the table takes then.
+    /// Removes entries. Returns the bytes that the table takes then.
     ///
     /// # Errors
-    /// Redis refuses or can't be asked.
+    /// Redis refuses the call or can't be reached.
     pub(super) async fn remove(
         &self,
         connection: &mut impl ConnectionLike,

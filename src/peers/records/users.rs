@@ -1,4 +1,4 @@
-//! The addresses from which users were denied, as all instances saw them.
+//! The addresses from which users were denied, over all instances.
 
 use std::{cmp::Reverse, collections::BTreeMap, net::IpAddr};
 
@@ -7,36 +7,35 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    codec::{self, Stored},
+    codec::{self, StoredValue},
     read::MAX_AHEAD,
-    scope::{Scope, user_hash},
-    table::{BATCH, Entry, Outcome},
-    write::{SLACK, millis_until},
+    scope::{RecordScope, user_hash},
+    table::{BATCH, RecordEntry, SLACK, WriteOutcome},
 };
 use crate::{
     abuse::{
-        self, ADDRESSES_PER_USER, ClientRegistry, PendingUpdate, UserAddress, UserAddresses,
+        self, ADDRESSES_PER_USER, ClientRegistry, DeniedAddress, PendingUpdate, UserAddresses,
         UserDenialCounts, UserDenials,
     },
-    peers::time::{Clocks, RunningTime, unix_micros},
+    peers::time::{Clocks, RunningTime, millis_until, unix_micros},
 };
 
-/// Pairs of a user and an address written in a round, of which there are four a second.
+/// Pairs of user and address written in a round; there are four rounds a second.
 const MAX_PER_ROUND: usize = 500;
-/// How often a round asks what has expired.
+/// Most sweeps in a round.
 const SWEEPS_PER_ROUND: usize = 8;
 
-/// A user, at each address, and the user's incarnation: see [`SharedClient`](crate::abuse::SharedClient).
+/// A user's addresses, and the user's incarnation: see [`SharedClient`](crate::abuse::SharedClient).
 type StoredUser = (Vec<StoredAddress>, u32);
 
 /// A user at an address. Times are microseconds by Redis' clock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct StoredAddress {
-    /// Its bytes, and the length of the prefix.
+    /// Its bytes and its prefix length.
     address: (Vec<u8>, u8),
     denied: UserDenialCounts,
     last: i64,
-    /// When it may be kept no longer.
+    /// When it expires.
     ends: i64,
 }
 
@@ -59,10 +58,10 @@ fn encoded(address: IpNet) -> (Vec<u8>, u8) {
     (bytes, address.prefix_len())
 }
 
-/// Merges what is new into what is stored, a bounded part of it. What fails is written in a later round.
+/// Merges a bounded number of new denials into the stored users. Those that fail are written in a later round.
 pub(super) async fn publish_round(
     connection: &mut impl ConnectionLike,
-    scope: &Scope,
+    scope: &RecordScope,
     registry: &ClientRegistry,
     time: RunningTime,
 ) -> RedisResult<()> {
@@ -75,7 +74,7 @@ pub(super) async fn publish_round(
     for chunk in users.chunks(BATCH) {
         let names: Vec<_> = chunk.iter().map(|(name, _)| name.clone()).collect();
         let (clocks, stored) = read_stored(connection, scope, &names, time).await?;
-        let merge = |((name, updates), stored): (&(String, Vec<PendingUpdate>), Stored<StoredUser>)| {
+        let merge = |((name, updates), stored): (&(String, Vec<PendingUpdate>), StoredValue<StoredUser>)| {
             let (mut user, known) = stored.content.unwrap_or_default();
             let published = updates.iter().find_map(|update| update.published).map(|(_, of)| of);
             let incarnation = abuse::incarnation(known, !user.is_empty(), published);
@@ -85,7 +84,7 @@ pub(super) async fn publish_round(
         let (entries, incarnations): (Vec<_>, Vec<_>) = chunk.iter().zip(stored).map(merge).unzip();
         let outcomes = write(connection, scope, &entries).await?;
         for (((_, updates), outcome), incarnation) in chunk.iter().zip(outcomes).zip(incarnations) {
-            if outcome != Outcome::Conflict {
+            if outcome != WriteOutcome::Conflict {
                 registry.ack_user_addresses(updates, incarnation);
             }
         }
@@ -93,10 +92,10 @@ pub(super) async fn publish_round(
     Ok(())
 }
 
-/// Removes what has expired, of all users.
+/// Removes the expired addresses of all users.
 pub(super) async fn sweep(
     connection: &mut impl ConnectionLike,
-    scope: &Scope,
+    scope: &RecordScope,
     time: RunningTime,
 ) -> RedisResult<()> {
     for _ in 0..SWEEPS_PER_ROUND {
@@ -111,7 +110,7 @@ pub(super) async fn sweep(
         let entries: Vec<_> = names
             .iter()
             .zip(stored)
-            .map(|(name, Stored { stamp, content })| {
+            .map(|(name, StoredValue { stamp, content })| {
                 entry(scope, name, stamp, content.unwrap_or_default(), false, clocks)
             })
             .collect();
@@ -120,7 +119,7 @@ pub(super) async fn sweep(
     Ok(())
 }
 
-/// Adds what this instance saw of a user at an address.
+/// Adds this instance's denials of a user at an address.
 fn add(
     user: &mut Vec<StoredAddress>,
     update: &PendingUpdate,
@@ -128,7 +127,7 @@ fn add(
     instance: u32,
     clocks: Clocks,
 ) {
-    let UserAddress { address, denied, verified, last } = update.user_address;
+    let DeniedAddress { address, denied, verified, last } = update.user_address;
     let (address, last, ends) = (encoded(address), clocks.to_redis(last), clocks.to_redis(update.ends));
     let index = user.iter().position(|known| known.address == address).unwrap_or_else(|| {
         user.push(StoredAddress { address, denied: UserDenialCounts::default(), last, ends });
@@ -140,24 +139,24 @@ fn add(
     (known.last, known.ends) = (known.last.max(last), known.ends.max(ends));
 }
 
-/// A user as it is to be written, without what has expired. `is_change`: as [`Entry::is_change`].
+/// The entry of a user, without expired addresses. `is_change`: as [`RecordEntry::is_change`].
 fn entry(
-    scope: &Scope,
+    scope: &RecordScope,
     name: &str,
     expected: Vec<u8>,
     (mut user, incarnation): StoredUser,
     is_change: bool,
     clocks: Clocks,
-) -> Entry {
-    // What no instance writes would stay for ever.
+) -> RecordEntry {
+    // An address with a later end was written by another program, and would be kept for ever.
     let latest =
         clocks.redis.saturating_add(i64::try_from(scope.retain_millis() * 1_000).unwrap_or(i64::MAX));
     user.retain(|known| known.ends > clocks.redis && known.ends <= latest.saturating_add(MAX_AHEAD));
     if user.len() > ADDRESSES_PER_USER {
-        // Those at which others only claimed to be the user go first.
+        // Addresses that only claimed to be the user are removed first.
         let is_verified = |known: &StoredAddress| known.denied.total().is_some_and(|all| all.verified > 0);
         user.sort_by_cached_key(|known| Reverse((is_verified(known), known.last)));
-        // An eighth at once, so that not each new address sorts them all.
+        // An eighth at a time, so that not every new address causes a sort.
         user.truncate(ADDRESSES_PER_USER / 8 * 7);
     }
     let first_end = user.iter().map(|known| known.ends).min();
@@ -165,27 +164,27 @@ fn entry(
     let value = if user.is_empty() { Vec::new() } else { codec::encode(&user, incarnation) };
     let kept = (due_in + SLACK).min(scope.retain_millis());
     let (name, key) = (name.to_owned(), scope.user_key(name));
-    Entry { name, keys: vec![key], expected, is_change, due_in, values: vec![(value, kept)] }
+    RecordEntry { name, keys: vec![key], expected, is_change, due_in, values: vec![(value, kept)] }
 }
 
 async fn write(
     connection: &mut impl ConnectionLike,
-    scope: &Scope,
-    entries: &[Entry],
-) -> RedisResult<Vec<Outcome>> {
+    scope: &RecordScope,
+    entries: &[RecordEntry],
+) -> RedisResult<Vec<WriteOutcome>> {
     let reply = scope.users().write(connection, entries).await?;
     scope.budget().set_stored(None, Some(reply.bytes));
     remove(connection, scope, &reply.excess).await?;
     Ok(reply.found)
 }
 
-/// What is stored of users, in the same order.
+/// The stored users, in the same order.
 async fn read_stored(
     connection: &mut impl ConnectionLike,
-    scope: &Scope,
+    scope: &RecordScope,
     names: &[String],
     time: RunningTime,
-) -> RedisResult<(Clocks, Vec<Stored<StoredUser>>)> {
+) -> RedisResult<(Clocks, Vec<StoredValue<StoredUser>>)> {
     let mut pipeline = redis::pipe();
     pipeline.cmd("TIME").cmd("MGET");
     for name in names {
@@ -198,7 +197,11 @@ async fn read_stored(
 }
 
 /// Removes the users that changed longest ago.
-async fn remove(connection: &mut impl ConnectionLike, scope: &Scope, names: &[Vec<u8>]) -> RedisResult<()> {
+async fn remove(
+    connection: &mut impl ConnectionLike,
+    scope: &RecordScope,
+    names: &[Vec<u8>],
+) -> RedisResult<()> {
     if names.is_empty() {
         return Ok(());
     }
@@ -208,10 +211,10 @@ async fn remove(connection: &mut impl ConnectionLike, scope: &Scope, names: &[Ve
     Ok(())
 }
 
-/// From which addresses a user was denied; see [`Archive::user`](crate::abuse::Archive::user).
+/// The addresses from which a user was denied; see [`Archive::user`](crate::abuse::Archive::user).
 pub(super) async fn read_addresses(
     connection: &mut impl ConnectionLike,
-    scope: &Scope,
+    scope: &RecordScope,
     name: &str,
     now: i64,
 ) -> RedisResult<UserAddresses> {
@@ -222,7 +225,7 @@ pub(super) async fn read_addresses(
     for known in known.filter(|known| known.ends > clocks.redis) {
         let Some(address) = known.address() else { continue };
         let last = clocks.to_own(known.last);
-        let seen = |UserDenials { denied, verified }| UserAddress { address, denied, verified, last };
+        let seen = |UserDenials { denied, verified }| DeniedAddress { address, denied, verified, last };
         addresses.own.extend(known.denied.of(scope.instance).map(seen));
         let others = known.denied.of_others(scope.instance).map(seen);
         match known.denied.is_summed_up(scope.instance) {
@@ -246,8 +249,8 @@ mod tests {
         StoredAddress { address: (octets, 32), denied: UserDenialCounts::default(), last, ends }
     }
 
-    fn scope() -> Scope {
-        Scope::new("app", "a", Duration::from_secs(60))
+    fn scope() -> RecordScope {
+        RecordScope::new("app", "a", Duration::from_secs(60))
     }
 
     #[test]
@@ -266,7 +269,7 @@ mod tests {
         let user = vec![known(1, 1, 1_000_000), known(2, 1, 3_000_000), known(3, 1, 2_000_000)];
         let entry = entry(&scope(), "x", Vec::new(), (user.clone(), 3), false, CLOCKS);
         assert_eq!((entry.due_in, entry.values[0].1), (1_000, 1_000 + SLACK));
-        let stored: Stored<StoredUser> = codec::decode(Some(&entry.values[0].0));
+        let stored: StoredValue<StoredUser> = codec::decode(Some(&entry.values[0].0));
         assert_eq!(stored.content, Some((user[1..].to_vec(), 3)));
         let gone = super::entry(&scope(), "x", Vec::new(), (user[..1].to_vec(), 3), false, CLOCKS);
         assert!(gone.values[0].0.is_empty());
@@ -276,7 +279,7 @@ mod tests {
     fn a_user_has_a_bounded_number_of_addresses() {
         let user: Vec<_> = (0..3_000).map(|n| known(n, n as i64, 2_000_000)).collect();
         let entry = entry(&scope(), "x", Vec::new(), (user, 3), false, CLOCKS);
-        let stored: Stored<StoredUser> = codec::decode(Some(&entry.values[0].0));
+        let stored: StoredValue<StoredUser> = codec::decode(Some(&entry.values[0].0));
         let (kept, _) = stored.content.unwrap();
         assert!(kept.len() <= ADDRESSES_PER_USER && kept.iter().all(|known| known.last >= 1_000));
     }
@@ -289,7 +292,7 @@ mod tests {
         user[0].denied.report(8, UserDenials { denied: 2, verified: 1 }, None);
         let verified = user[0].clone();
         let entry = entry(&scope(), "x", Vec::new(), (user, 3), false, CLOCKS);
-        let stored: Stored<StoredUser> = codec::decode(Some(&entry.values[0].0));
+        let stored: StoredValue<StoredUser> = codec::decode(Some(&entry.values[0].0));
         assert_eq!(stored.content.unwrap().0.first(), Some(&verified));
     }
 }

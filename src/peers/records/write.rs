@@ -1,42 +1,39 @@
-//! Writes what this instance knows of limited clients, and removes what may be kept no longer.
+//! Writes this instance's records of limited clients, and removes expired ones.
 
 use bb8_redis::redis::{self, RedisResult, aio::ConnectionLike};
 use ipnet::IpNet;
 
 use super::{
-    codec::{self, Stored},
+    codec::{self, StoredValue},
     read::is_sound,
-    scope::Scope,
-    table::{self, BATCH, Entry, Outcome},
+    scope::RecordScope,
+    table::{self, BATCH, RecordEntry, SLACK, WriteOutcome},
     users,
 };
 use crate::{
     abuse::{self, ClientRegistry, MergedClient, PendingSnapshot, SharedClient},
-    peers::time::{Clocks, RunningTime, unix_micros},
+    peers::time::{Clocks, RunningTime, millis_until, unix_micros},
 };
 
 /// Clients published in a round.
 const MAX_PER_ROUND: usize = 512;
-/// How often a round asks what has expired.
+/// Most sweeps in a round.
 const SWEEPS_PER_ROUND: usize = 8;
-/// Milliseconds for which evidence stays at most once the first of its records has expired. Until then it was written again
-/// without that record, if any instance lives.
-pub(super) const SLACK: u64 = 800;
 
-/// Publishes what has changed in a registry, a bounded part of it, and says how many clients that was. To
-/// be called every 250 ms; whatever fails or is dropped before its end is published in a later round.
-/// `now`: microseconds since the Unix epoch.
+/// Publishes a bounded number of changes of a registry. Returns the number of clients published. Call it every 250 ms;
+/// a change whose publication fails or is cancelled is published in a later round. `now`: microseconds since the Unix
+/// epoch.
 ///
 /// # Errors
-/// Redis refuses or can't be asked.
+/// Redis refuses the call or can't be reached.
 pub async fn publish_round(
     connection: &mut impl ConnectionLike,
-    scope: &Scope,
+    scope: &RecordScope,
     registry: &ClientRegistry,
     now: i64,
 ) -> RedisResult<usize> {
     let time = RunningTime::from(now);
-    // First: what expires must not wait for a flood.
+    // First: expiry must not wait for a flood.
     let [clients, users] = table::to_be_swept(connection, [&scope.clients(), &scope.users()]).await?;
     if clients {
         sweep(connection, scope, registry, time).await?;
@@ -52,11 +49,11 @@ pub async fn publish_round(
     Ok(published)
 }
 
-/// Merges what this instance knows of a few clients into what is stored. Gives how many that were; those that another
-/// instance has just written stay due.
+/// Merges this instance's records of a few clients into the stored ones. Returns how many were written; those that
+/// another instance has just written are retried later.
 async fn publish(
     connection: &mut impl ConnectionLike,
-    scope: &Scope,
+    scope: &RecordScope,
     registry: &ClientRegistry,
     clients: &[PendingSnapshot],
     time: RunningTime,
@@ -64,7 +61,7 @@ async fn publish(
     let addresses: Vec<_> = clients.iter().map(|client| client.address).collect();
     let (clocks, stored) = read_stored(connection, scope, &addresses, time).await?;
     let now = clocks.own;
-    let merge = |(client, Stored { stamp, content }): (&PendingSnapshot, Stored<SharedClient>)| {
+    let merge = |(client, StoredValue { stamp, content }): (&PendingSnapshot, StoredValue<SharedClient>)| {
         let own = Some((client, scope.instance));
         let shared = content.unwrap_or_default();
         let merged = registry.merge_shared(client.address, shared, own, now, clocks.lag());
@@ -75,7 +72,7 @@ async fn publish(
     let outcomes = write(connection, scope, &entries).await?;
     let mut published = 0;
     for ((client, outcome), (incarnation, unblocked)) in clients.iter().zip(outcomes).zip(merged) {
-        if outcome == Outcome::Conflict {
+        if outcome == WriteOutcome::Conflict {
             continue;
         }
         registry.ack_snapshot(client, incarnation, now);
@@ -87,10 +84,10 @@ async fn publish(
     Ok(published)
 }
 
-/// Removes what has expired, of all clients.
+/// Removes the expired records of all clients.
 async fn sweep(
     connection: &mut impl ConnectionLike,
-    scope: &Scope,
+    scope: &RecordScope,
     registry: &ClientRegistry,
     time: RunningTime,
 ) -> RedisResult<()> {
@@ -105,14 +102,15 @@ async fn sweep(
         let addresses: Vec<_> = names.iter().filter_map(|name| address(name)).collect();
         let (clocks, stored) = read_stored(connection, scope, &addresses, time).await?;
         let now = clocks.own;
-        let expire = |(&address, Stored { stamp, content }): (&IpNet, Stored<SharedClient>)| match content {
-            Some(client) => {
-                let merged = registry.merge_shared(address, client, None, now, clocks.lag());
-                entry(scope, address, stamp, &merged, false, now)
-            }
-            // It has expired, or was evicted.
-            None => removal(scope, address, stamp),
-        };
+        let expire =
+            |(&address, StoredValue { stamp, content }): (&IpNet, StoredValue<SharedClient>)| match content {
+                Some(client) => {
+                    let merged = registry.merge_shared(address, client, None, now, clocks.lag());
+                    entry(scope, address, stamp, &merged, false, now)
+                }
+                // The client has expired or was evicted.
+                None => removal(scope, address, stamp),
+            };
         let entries: Vec<_> = addresses.iter().zip(stored).map(expire).collect();
         if entries.is_empty() {
             return Ok(());
@@ -124,9 +122,9 @@ async fn sweep(
 
 pub(super) async fn write(
     connection: &mut impl ConnectionLike,
-    scope: &Scope,
-    entries: &[Entry],
-) -> RedisResult<Vec<Outcome>> {
+    scope: &RecordScope,
+    entries: &[RecordEntry],
+) -> RedisResult<Vec<WriteOutcome>> {
     if entries.is_empty() {
         return Ok(Vec::new());
     }
@@ -136,13 +134,13 @@ pub(super) async fn write(
     Ok(reply.found)
 }
 
-/// What is stored of clients, in the same order.
+/// The stored clients, in the same order.
 async fn read_stored(
     connection: &mut impl ConnectionLike,
-    scope: &Scope,
+    scope: &RecordScope,
     addresses: &[IpNet],
     time: RunningTime,
-) -> RedisResult<(Clocks, Vec<Stored<SharedClient>>)> {
+) -> RedisResult<(Clocks, Vec<StoredValue<SharedClient>>)> {
     let own = time.now();
     if addresses.is_empty() {
         return Ok((Clocks { redis: own, own }, Vec::new()));
@@ -165,15 +163,15 @@ async fn read_stored(
     Ok((clocks, values.chunks(2).map(client).collect()))
 }
 
-/// A client as it is to be written. `is_change`: as [`Entry::is_change`].
+/// The entry of a client. `is_change`: as [`RecordEntry::is_change`].
 fn entry(
-    scope: &Scope,
+    scope: &RecordScope,
     address: IpNet,
     expected: Vec<u8>,
     merged: &MergedClient,
     is_change: bool,
     now: i64,
-) -> Entry {
+) -> RecordEntry {
     let MergedClient { client, evidence_ends, ends } = merged;
     if *ends <= now {
         return removal(scope, address, expected);
@@ -181,7 +179,7 @@ fn entry(
     let [counts, evidence] = codec::encode_client(client);
     let kept = millis_until(*ends, now).max(1);
     let evidence_kept = evidence_ends.map_or(kept, |ends| (millis_until(ends, now) + SLACK).min(kept));
-    Entry {
+    RecordEntry {
         name: abuse::shown(address).into(),
         keys: scope.client_keys(address).into(),
         expected,
@@ -191,8 +189,8 @@ fn entry(
     }
 }
 
-fn removal(scope: &Scope, address: IpNet, expected: Vec<u8>) -> Entry {
-    Entry {
+fn removal(scope: &RecordScope, address: IpNet, expected: Vec<u8>) -> RecordEntry {
+    RecordEntry {
         name: abuse::shown(address).into(),
         keys: scope.client_keys(address).into(),
         expected,
@@ -202,17 +200,16 @@ fn removal(scope: &Scope, address: IpNet, expected: Vec<u8>) -> Entry {
     }
 }
 
-/// Rounded up.
-pub(super) fn millis_until(time: i64, now: i64) -> u64 {
-    u64::try_from(time.saturating_sub(now)).map_or(0, |micros| micros.div_ceil(1_000))
-}
-
 fn address(name: &[u8]) -> Option<IpNet> {
     abuse::parse(str::from_utf8(name).ok()?)
 }
 
-/// Removes the clients that changed longest ago. What an instance knows of them itself it still shows.
-async fn remove(connection: &mut impl ConnectionLike, scope: &Scope, names: &[Vec<u8>]) -> RedisResult<()> {
+/// Removes the clients that changed longest ago. Each instance still shows its own records of them.
+async fn remove(
+    connection: &mut impl ConnectionLike,
+    scope: &RecordScope,
+    names: &[Vec<u8>],
+) -> RedisResult<()> {
     if names.is_empty() {
         return Ok(());
     }

@@ -13,9 +13,9 @@ pub struct ExplainedBodyLimit {
     pub because: String,
 }
 
-/// Explains how long the body of `request` may be on `route`, and whether the length that it tells is too long.
+/// Explains how long the body of `request` may be on `route`, and whether its announced length is too long.
 pub(super) fn explain(config: &Config, route: &Route, request: &request::Parts, explained: &mut Explanation) {
-    // What is asked about comes by no listener, so that each may be meant.
+    // The request is for no particular listener, so each may be meant.
     let limits: Vec<Option<u64>> =
         (0..config.listeners.len()).map(|listener| config.max_body(route, listener)).collect();
     if limits.iter().all(Option::is_none) {
@@ -36,7 +36,7 @@ pub(super) fn explain(config: &Config, route: &Route, request: &request::Parts, 
     explained.body_limit = Some(limit);
 }
 
-/// `limits`: that of each listener.
+/// `limits`: the limit of each listener.
 fn body_limit(config: &Config, route: &Route, limits: &[Option<u64>]) -> ExplainedBodyLimit {
     let max = limits.first().copied().flatten();
     let because = if route.max_body.is_some() {

@@ -1,4 +1,4 @@
-//! What becomes of the path and of the headers of a request that is forwarded, and of its response.
+//! The changes to the path and the headers of a forwarded request, and to its response.
 
 use http::HeaderValue;
 
@@ -9,13 +9,13 @@ use crate::{
     router::Rejection,
 };
 
-/// What a secret is shown as.
+/// Shown in place of a secret.
 pub(super) const MASK: &str = "***";
 
-/// In place of an ID that a real request would get.
+/// Shown in place of the ID that a real request would get.
 pub(super) static REQUEST_ID: HeaderValue = HeaderValue::from_static("{request_id}");
 
-/// Explains what `route` changes for a request with these values.
+/// Explains the changes that `route` makes to a request with these values.
 pub(super) fn explain(route: &Route, values: &PlaceholderValues<'_>, explained: &mut Explanation) {
     let changes =
         |edits: Option<&HeaderEdits>| edits.map(|edits| header_changes(edits, values)).unwrap_or_default();
@@ -28,7 +28,7 @@ pub(super) fn explain(route: &Route, values: &PlaceholderValues<'_>, explained: 
             let path = if is_secret { MASK.to_owned() } else { path.path_and_query().to_string() };
             explained.rewritten_path = Some(path);
         }
-        // Limits and bans come first.
+        // Limits and bans take precedence.
         Some(Err(Rejection { status, detail })) if explained.verdict == ExplainedVerdict::Allowed => {
             (explained.verdict, explained.status) = (ExplainedVerdict::Refused, Some(status));
             detail.clone_into(&mut explained.because);

@@ -1,4 +1,4 @@
-//! What the policies of its route would say to a request.
+//! The decisions of a route's policies on a request.
 
 use compact_str::CompactString;
 use http::HeaderMap;
@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// One check, and what it says.
+/// One check, and its verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExplainedCheck {
     pub policy: String,
@@ -28,20 +28,20 @@ pub struct ExplainedCheck {
     pub algorithm: &'static str,
     pub cost: u64,
     pub limit: u64,
-    /// As clients are told: with this request, where it is admitted. `None`: the store was not asked.
+    /// As clients see it: including this request, if it is admitted. `None`: the store was not asked.
     pub used: Option<u64>,
     pub remaining: Option<u64>,
     /// Microseconds.
     pub retry_after: Option<i64>,
     pub verdict: CheckVerdict,
     pub is_shadow: bool,
-    /// What else there is to know.
+    /// Further explanations.
     pub because: String,
     /// The policy's index in the configuration.
     index: usize,
 }
 
-/// What a check says.
+/// The verdict of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CheckVerdict {
     Allowed,

@@ -10,7 +10,7 @@ use crate::{
     upstream::{HostId, KeyHash, SharedUpstream, UpstreamHost},
 };
 
-/// The endpoint that a request goes to now, and why.
+/// The endpoint that gets the request now, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExplainedEndpoint {
     pub url: String,

@@ -1,4 +1,4 @@
-//! The host of a request that is to be explained and names none.
+//! The host assumed for an explained request that names none.
 
 use http::{HeaderValue, header::HOST, request};
 
@@ -10,15 +10,15 @@ use crate::{
 /// For routes that take any host.
 const ANY: &str = "localhost";
 
-/// The host that a request is taken to be for, and why.
+/// The assumed host of a request, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AssumedHost {
     pub host: String,
     pub because: String,
 }
 
-/// Gives a request without a host that of the first route that it matches then; if there is none, that of the first route.
-/// `None`: it has a host.
+/// Gives a request without a host the host of the first route that it then matches; if there is none, the first
+/// route's host. `None`: it has a host.
 pub(in crate::proxy) fn assume(rules: &Rules, request: &mut request::Parts) -> Option<AssumedHost> {
     if request.uri.authority().is_some() || request.headers.contains_key(HOST) {
         return None;
@@ -43,7 +43,7 @@ pub(in crate::proxy) fn assume(rules: &Rules, request: &mut request::Parts) -> O
     Some(AssumedHost { host, because })
 }
 
-/// A host that the route takes.
+/// A host that the route accepts.
 fn example(route: &Route) -> String {
     match route.hosts.first() {
         None => ANY.to_owned(),

@@ -1,4 +1,4 @@
-//! Whose request it is, and why.
+//! The client and the user of a request, and why.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use crate::{
     proxy::rules::Rules,
 };
 
-/// The client's address, and where it comes from.
+/// The client's address, and its source.
 pub(super) fn address(
     rules: &Rules,
     peer: IpAddr,

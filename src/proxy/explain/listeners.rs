@@ -1,4 +1,4 @@
-//! What listeners answer by themselves.
+//! Listeners' own replies.
 
 use http::header;
 
@@ -9,7 +9,7 @@ use crate::{
     router::Target,
 };
 
-/// A listener that answers the request by itself, if it comes in there.
+/// A listener that replies to the request itself, if it receives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExplainedListener {
     /// Its addresses.
@@ -18,7 +18,7 @@ pub struct ExplainedListener {
     pub because: &'static str,
 }
 
-/// Those that answer the request for `target` by themselves, among those where it may come in.
+/// The listeners that reply to the request for `target` themselves, among the ones that may receive it.
 pub(super) fn explain(
     rules: &Rules,
     asked: &ExplainedRequest,
@@ -28,13 +28,13 @@ pub(super) fn explain(
     let may_come_in =
         |listener: &&Listener| asked.is_https.is_none_or(|https| https == listener.tls.is_some());
     let explained = |listener: &Listener| {
-        let answer = ListenerReply::new(listener, asked.certificate.is_some())
-            .filter(|answer| answer.is_for(&asked.request.headers, is_peer_trusted))?;
-        let because = match answer {
+        let response = ListenerReply::new(listener, asked.certificate.is_some())
+            .filter(|response| response.is_for(&asked.request.headers, is_peer_trusted))?;
+        let because = match response {
             ListenerReply::RedirectToHttps(_) => "it redirects to HTTPS",
             ListenerReply::CertificateRequired(_) => "it requires a client certificate",
         };
-        let reply = answer.reply(target);
+        let reply = response.reply(target);
         let location = reply.headers.get(header::LOCATION).and_then(|location| location.to_str().ok());
         let addresses: Vec<_> = listener.addresses.iter().map(ToString::to_string).collect();
         Some(ExplainedListener {

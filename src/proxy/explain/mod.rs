@@ -1,4 +1,4 @@
-//! What would become of a request, and why: by the rules that hold for real ones, consuming nothing.
+//! Explains the verdict on a request by the same rules as for real requests, consuming nothing.
 
 mod body;
 mod changes;

@@ -22,7 +22,7 @@ use crate::{
     proxy::{
         bans::{BanMatch, decisive_ban, matching_bans},
         checks::CheckInputs,
-        cors::{CorsAnswer, CorsRule, is_preflight},
+        cors::{CorsResponse, CorsRule, is_preflight},
         placeholders::PlaceholderValues,
         quota,
         reply::Reply,
@@ -37,25 +37,26 @@ use crate::{
     upstream::SharedUpstream,
 };
 
-/// What would become of a request.
+/// The explained outcome of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
     /// `None`: the request names its host.
     pub assumed_host: Option<AssumedHost>,
-    /// The client's address as limits and records name a client, and where it comes from.
+    /// The client's address in the form that limits and records use, and its source.
     pub address: (CompactString, String),
-    /// The user as keys name it, and the source that names it; or why none does.
+    /// The user in the form that keys use, and the source that names it; or why none does.
     pub user: (Option<CompactString>, String),
-    /// Listeners that answer the request by themselves, if it comes in there. The rest is about the others.
+    /// Listeners that reply to the request themselves, if they receive it. The rest is about the others.
     pub listeners: Vec<ExplainedListener>,
     /// `None`: the request's target is malformed.
     pub route: Option<ExplainedRoute>,
     pub upstream: Option<String>,
     /// `None`: any of the upstream's endpoints may get the request.
     pub endpoint: Option<ExplainedEndpoint>,
-    /// Whether pages of its origin may read the answer. `None`: the route has no `cors`, or no page has sent it.
+    /// Whether pages of its origin may read the response. `None`: the route has no `cors`, or no page has sent the
+    /// request.
     pub cors: Option<String>,
-    /// What the route replies; `None`: it has an upstream.
+    /// The route's reply; `None`: it has an upstream.
     pub reply: Option<ExplainedReply>,
     /// The path and the query that the upstream gets. `None`: the client's.
     pub rewritten_path: Option<String>,
@@ -64,17 +65,17 @@ pub struct Explanation {
     /// `None`: the body may have any length.
     pub body_limit: Option<ExplainedBodyLimit>,
     pub verdict: ExplainedVerdict,
-    /// The status of the proxy's own answer; `None`: the request is forwarded.
+    /// The status of the proxy's own reply; `None`: the request is forwarded.
     pub status: Option<StatusCode>,
     pub because: String,
-    /// In the order of the route's policies. Also given where a ban denies the request, though a real one is not checked
-    /// then.
+    /// In the order of the route's policies. Included even if a ban denies the request, although a real one is not
+    /// checked then.
     pub checks: Vec<ExplainedCheck>,
     /// Those that match the client, whether they deny the request or not.
     pub bans: Vec<Arc<Ban>>,
 }
 
-/// How the request came to its route.
+/// The route of the request, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExplainedRoute {
     /// `None`: no route matches.
@@ -86,7 +87,7 @@ pub struct ExplainedRoute {
     pub others: usize,
 }
 
-/// What a route replies to every request.
+/// A route's reply to every request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExplainedReply {
     pub status: StatusCode,
@@ -103,7 +104,7 @@ pub enum HeaderChange {
     Add(String, String),
 }
 
-/// What the proxy would do.
+/// The proxy's verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExplainedVerdict {
     Allowed,
@@ -112,25 +113,25 @@ pub enum ExplainedVerdict {
     Banned,
     /// The store can't be asked, and a policy says `on_store_error: deny`.
     Undecided,
-    /// `deny` or `allow` does not let its address in.
+    /// `deny` or `allow` refuses its address.
     Forbidden,
     /// No route matches, the request is malformed, or its body is too long.
     Refused,
 }
 
-/// What is asked about.
+/// The request to explain.
 pub struct ExplainedRequest {
     pub request: request::Parts,
-    /// The address that its connection comes from.
+    /// The peer address of its connection.
     pub peer: IpAddr,
-    /// Whether it comes by HTTPS. `None`: it may come either way.
+    /// Whether it arrives over HTTPS. `None`: either way.
     pub is_https: Option<bool>,
     /// The certificate that the client would have proved to hold.
     pub certificate: Option<TlsIdentity>,
 }
 
-/// What would become of a request that came at the time `now`, in microseconds since the Unix epoch. `upstreams`: those of the
-/// configuration, in its order.
+/// Explains a request received at the time `now`, in microseconds since the Unix epoch. `upstreams`: the
+/// configuration's, in its order.
 pub async fn explain<S: Store>(
     rules: &Rules,
     upstreams: &[Arc<SharedUpstream>],
@@ -231,7 +232,7 @@ fn explain_redirect(route: &Route, values: &PlaceholderValues<'_>, explained: &m
             let location = if redirect.is_secret() { changes::MASK.to_owned() } else { location };
             explained.reply = Some(ExplainedReply { status: redirect.status, location: Some(location) });
             if is_allowed {
-                // A preflight is answered before.
+                // A preflight got its reply before.
                 explained.status.get_or_insert(redirect.status);
             }
         }
@@ -243,8 +244,8 @@ fn explain_redirect(route: &Route, values: &PlaceholderValues<'_>, explained: &m
     }
 }
 
-/// Whether the client's address may send the request: everything, or what is for the route of this index. That comes before
-/// all else that a well-formed request may be refused for.
+/// Whether the client's address may send the request: at all, or for the route of this index. This is checked before
+/// all other reasons to refuse a well-formed request.
 fn check_access(rules: &Rules, route: Option<usize>, client: ClientIp, explained: &mut Explanation) {
     let address = client.ip;
     let everywhere = rules.access.everywhere().map(|rule| (rule, "at the top level"));
@@ -269,24 +270,24 @@ fn check_access(rules: &Rules, route: Option<usize>, client: ClientIp, explained
     }
 }
 
-/// What browsers are told.
+/// Explains the CORS fields.
 fn explain_cors(context: &RequestContext<'_>, explained: &mut Explanation) {
     let headers = &context.request.headers;
     let (Some(cors), Some(origin)) = (&context.route.cors, headers.get(header::ORIGIN)) else { return };
-    let answer = CorsAnswer::new(&Arc::new(CorsRule::new(cors)), headers);
+    let response = CorsResponse::new(&Arc::new(CorsRule::new(cors)), headers);
     let origin = String::from_utf8_lossy(origin.as_bytes());
     let allowed = cors.origins.names().join(", ");
-    explained.cors = Some(match answer.allows_origin() {
+    explained.cors = Some(match response.allows_origin() {
         true => format!("pages of {origin} may read the response: {allowed}"),
         false => format!("pages of {origin} may not read the response: only {allowed}"),
     });
     if is_preflight(context.request, context.route) && explained.verdict == ExplainedVerdict::Allowed {
-        explained.status = Some(answer.preflight(headers).status);
+        explained.status = Some(response.preflight(headers).status);
         "it is a CORS preflight, which Tollgate answers".clone_into(&mut explained.because);
     }
 }
 
-/// Whether the client is banned, which comes before all checks.
+/// Whether the client is banned, which is decided before all checks.
 fn check_bans(
     rules: &Rules,
     bans: &BanTable,
@@ -348,8 +349,8 @@ fn upstream_name<'r>(rules: &'r Rules, route: &Route) -> Option<&'r str> {
     Some(&*rules.config.upstreams.get(route.action.upstream()?)?.name)
 }
 
-/// Of a route with several upstreams, the route to the one that the request goes to; where that is left to chance, the one
-/// that most requests go to.
+/// For a route with several upstreams, the route to the upstream that gets the request; if that is random, the one
+/// that most requests get.
 fn explain_split<'r>(
     rules: &Rules,
     split: &'r Split,

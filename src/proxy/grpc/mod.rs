@@ -1,7 +1,7 @@
-//! gRPC: a call is told in gRPC's own words why it fails, and takes no longer than its client waits.
+//! gRPC: tells a call in gRPC's own terms why it fails, and ends it when its client no longer waits.
 //!
-//! A client of gRPC reads the outcome of a call in `grpc-status`, not in the status of HTTP. An answer of the proxy's own
-//! has it in its head, without a body (`Trailers-Only`): clients of gRPC-Web, which have no trailers, read it there, too.
+//! A gRPC client reads the outcome of a call in `grpc-status`, not in the HTTP status. The proxy's own reply has it
+//! in its head, without a body (`Trailers-Only`). Clients of gRPC-Web, which have no trailers, read it there, too.
 
 mod status;
 mod timeout;
@@ -18,7 +18,7 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use self::status::{GrpcStatus, details};
 use super::reply::Reply;
-use crate::limit::{AnswerStatus, GrpcOutcome};
+use crate::limit::{GrpcOutcome, ResponseStatus};
 
 static GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 static GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -27,11 +27,11 @@ static GRPC_STATUS_DETAILS: HeaderName = HeaderName::from_static("grpc-status-de
 /// (<https://github.com/grpc/proposal/blob/master/A6-client-retries.md#pushback>).
 static GRPC_RETRY_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
-/// What a page's script may read of an answer (Fetch, 3.2.3).
+/// The fields of a response that a page's script may read (Fetch, 3.2.3).
 static EXPOSED: HeaderValue =
     HeaderValue::from_static("grpc-status, grpc-message, grpc-status-details-bin, grpc-retry-pushback-ms");
 
-/// What `grpc-message` can't hold as it is, beside what is not ASCII.
+/// ASCII characters that are encoded in `grpc-message`.
 const ENCODED: &AsciiSet = &CONTROLS.add(b'%');
 
 const DEADLINE_EXCEEDED: &str = "The deadline of the call has passed.";
@@ -39,18 +39,18 @@ const DEADLINE_EXCEEDED: &str = "The deadline of the call has passed.";
 /// A call.
 #[derive(Debug)]
 pub(super) struct GrpcCall {
-    /// The request's, which an answer has as well.
+    /// The request's, which is also the response's.
     content_type: HeaderValue,
     /// Whether a page's script has sent it.
     is_cross_origin: bool,
-    /// Until when the client waits, if it has said so.
+    /// When the client stops waiting, if it has sent `grpc-timeout`.
     deadline: Option<Instant>,
-    /// `grpc-status` of the answer, once it is known.
+    /// `grpc-status` of the response, once it is known.
     status: Option<u32>,
 }
 
 impl GrpcCall {
-    /// The call that a request makes, which came at `now`. Boxed: most requests make none.
+    /// The call that a request, received at `now`, makes. Boxed: most requests make none.
     pub(super) fn new(request: &request::Parts, now: Instant) -> Option<Box<Self>> {
         if request.method != Method::POST {
             return None;
@@ -65,23 +65,23 @@ impl GrpcCall {
         }))
     }
 
-    /// Until when the client waits, if it has said so.
+    /// When the client stops waiting, if it has sent `grpc-timeout`.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
 
-    /// `grpc-status` of the answer, once it is known.
+    /// `grpc-status` of the response, once it is known.
     pub(super) fn status(&self) -> Option<u32> {
         self.status
     }
 
-    /// Notes the status that the upstream's answer has in these fields of its head, or in its trailers.
+    /// Notes the status in these fields of the upstream's head, or in its trailers.
     pub(super) fn note_status(&mut self, fields: &HeaderMap) {
         self.status = status_of(fields).or(self.status);
     }
 
-    /// `reply` as the client gets it. `denied_by`: the policy that has denied the call.
-    pub(super) fn answer(&mut self, mut reply: Reply, denied_by: Option<&str>, now: Instant) -> Reply {
+    /// `reply` in the form for gRPC clients. `denied_by`: the policy that denied the call.
+    pub(super) fn convert(&mut self, mut reply: Reply, denied_by: Option<&str>, now: Instant) -> Reply {
         let http = reply.status;
         let is_late = self.deadline.is_some_and(|deadline| now >= deadline);
         let (status, message) = match (denied_by, GrpcStatus::from_http(http)) {
@@ -89,7 +89,7 @@ impl GrpcCall {
                 let message = format!("{}: {policy}", reply.detail.trim_end_matches('.'));
                 (GrpcStatus::ResourceExhausted, message.into())
             }
-            // Whatever did not happen in time did not for this reason.
+            // Whichever step was too late, the deadline is the reason.
             (None, status)
                 if is_late && (status == GrpcStatus::Unavailable || http == StatusCode::REQUEST_TIMEOUT) =>
             {
@@ -122,19 +122,20 @@ impl GrpcCall {
         reply
     }
 
-    /// The trailers that end an answer amid its body, because its client no longer waits. `None`: it does, or reads no
-    /// trailers.
+    /// The trailers that end a response amid its body, because its client no longer waits. `None`: it still does, or
+    /// does not read trailers.
     pub(super) fn late_trailers(&mut self, now: Instant) -> Option<HeaderMap> {
         let is_late = self.deadline.is_some_and(|deadline| now >= deadline);
         is_late.then(|| self.early_trailers(GrpcStatus::DeadlineExceeded, DEADLINE_EXCEEDED))?
     }
 
-    /// The trailers that end an answer amid its body, because its client was banned. `None`: it reads no trailers.
+    /// The trailers that end a response amid its body, because its client was banned. `None`: it does not read
+    /// trailers.
     pub(super) fn banned_trailers(&mut self) -> Option<HeaderMap> {
         self.early_trailers(GrpcStatus::PermissionDenied, "The client is banned.")
     }
 
-    /// The trailers that end an answer amid its body with this status. `None`: its client reads no trailers.
+    /// The trailers that end a response amid its body with this status. `None`: its client does not read trailers.
     fn early_trailers(&mut self, status: GrpcStatus, message: &str) -> Option<HeaderMap> {
         if is_web(self.content_type.as_bytes()) {
             return None;
@@ -151,15 +152,15 @@ pub(super) fn status_of(fields: &HeaderMap) -> Option<u32> {
     fields.get(&GRPC_STATUS)?.to_str().ok()?.parse().ok()
 }
 
-/// The status of an answer, as far as its head tells it. Only an answer of gRPC has more to tell: whatever the request says
-/// of itself, what counts is what the upstream took it for.
-pub(super) fn answer_status<B: Body>(answer: &Response<B>) -> AnswerStatus {
-    let status = status_of(answer.headers());
+/// The status of a response, as far as its head has it. Only a gRPC response may have more: the upstream's content
+/// type decides, not the request's.
+pub(super) fn response_status<B: Body>(response: &Response<B>) -> ResponseStatus {
+    let status = status_of(response.headers());
     let grpc = match status {
-        None if !answer.body().is_end_stream() && is_grpc(answer.headers()) => GrpcOutcome::Pending,
+        None if !response.body().is_end_stream() && is_grpc(response.headers()) => GrpcOutcome::Pending,
         known => GrpcOutcome::Known(known),
     };
-    AnswerStatus { http: answer.status(), grpc }
+    ResponseStatus { http: response.status(), grpc }
 }
 
 fn set_status(fields: &mut HeaderMap, status: GrpcStatus, message: &str) {
@@ -177,7 +178,7 @@ pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
     content_type(headers).is_some()
 }
 
-/// `Content-Type`, if it is that of gRPC or gRPC-Web, in whatever form: `application/grpc-web-text+proto`
+/// `Content-Type` of gRPC or gRPC-Web in any form, such as `application/grpc-web-text+proto`.
 fn content_type(headers: &HeaderMap) -> Option<&HeaderValue> {
     let content_type = headers.get(header::CONTENT_TYPE)?;
     let (media_type, rest) = content_type.as_bytes().split_at_checked(MEDIA_TYPE.len())?;

@@ -1,4 +1,4 @@
-//! The status of a call, and what `grpc-status-details-bin` tells beside it.
+//! The status of a call, and the details of `grpc-status-details-bin`.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use base64::{Engine, engine::general_purpose::STANDARD_NO_PAD};
 use http::StatusCode;
 use prost::Message;
 
-/// The codes that answers of the proxy have (<https://grpc.io/docs/guides/status-codes/>).
+/// The codes of the proxy's own replies (<https://grpc.io/docs/guides/status-codes/>).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum GrpcStatus {
@@ -21,9 +21,9 @@ pub(super) enum GrpcStatus {
 }
 
 impl GrpcStatus {
-    /// What clients of gRPC take a status of HTTP for
-    /// (<https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md>). Only 429, which is `UNAVAILABLE` there,
-    /// is told as services of gRPC tell it.
+    /// The status that gRPC clients derive from an HTTP status
+    /// (<https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md>). Only 429, which is `UNAVAILABLE`
+    /// there, becomes the status that gRPC services send.
     pub(super) fn from_http(status: StatusCode) -> Self {
         match status {
             StatusCode::BAD_REQUEST => Self::Internal,
@@ -39,7 +39,7 @@ impl GrpcStatus {
     }
 }
 
-// Of googleapis: google/rpc/status.proto and google/rpc/error_details.proto, as far as they are sent.
+// From googleapis: google/rpc/status.proto and google/rpc/error_details.proto, the parts that are sent.
 
 /// `google.rpc.Status`
 #[derive(Clone, PartialEq, Message)]
@@ -77,7 +77,7 @@ struct ProtoDuration {
     nanos: i32,
 }
 
-/// The value of `grpc-status-details-bin`, which says when the call may be repeated.
+/// The value of `grpc-status-details-bin`, with the delay until the call may be repeated.
 pub(super) fn details(status: GrpcStatus, message: &str, retry_after: Duration) -> String {
     let retry_delay = ProtoDuration {
         seconds: i64::try_from(retry_after.as_secs()).unwrap_or(i64::MAX),

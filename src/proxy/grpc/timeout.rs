@@ -6,8 +6,8 @@ use http::{HeaderName, HeaderValue};
 
 pub(super) static GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
-/// The duration that `grpc-timeout` says: at most eight digits, and a unit. `None`: it is not one. It goes on to the
-/// upstream, which refuses it or not.
+/// The duration in `grpc-timeout`: at most eight digits, and a unit. `None`: it is invalid, and passed on to the
+/// upstream, which may refuse it.
 pub(super) fn parse(value: &HeaderValue) -> Option<Duration> {
     let (unit, digits) = value.as_bytes().split_last()?;
     if digits.is_empty() || digits.len() > 8 {

@@ -1,5 +1,5 @@
-//! The fields that tell a client its quota: `RateLimit-Policy` and `RateLimit`
-//! (draft-ietf-httpapi-ratelimit-headers-11), and the `X-RateLimit-*` that were common before.
+//! The fields that show a client its quota: `RateLimit-Policy` and `RateLimit`
+//! (draft-ietf-httpapi-ratelimit-headers-11), and the older `X-RateLimit-*`.
 
 use std::borrow::Cow;
 
@@ -22,7 +22,7 @@ static X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limi
 static X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 static X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
-/// Adds the fields of the draft: all quotas that applied, and what remains of the tightest.
+/// Adds the draft's fields: all quotas that applied, and the remaining units of the tightest.
 pub(super) fn add_draft(
     texts: &QuotaTexts,
     headers: &mut HeaderMap,
@@ -37,7 +37,7 @@ pub(super) fn add_draft(
     }
 }
 
-/// Adds the fields that were common before.
+/// Adds the older fields.
 pub(super) fn add_legacy(texts: &QuotaTexts, headers: &mut HeaderMap, tightest: PolicyOutcome) {
     let verdict = tightest.verdict;
     headers.append(&X_RATELIMIT_LIMIT, HeaderValue::from(verdict.limit));
@@ -47,7 +47,7 @@ pub(super) fn add_legacy(texts: &QuotaTexts, headers: &mut HeaderMap, tightest: 
     }
 }
 
-/// Lets a page's script read those of these fields that are present (Fetch, 3.2.3).
+/// Lets a page's script read the quota fields that are present (Fetch, 3.2.3).
 pub(super) fn expose(headers: &mut HeaderMap) {
     let ours = [
         (&RATELIMIT, "RateLimit"),
@@ -66,7 +66,7 @@ pub(super) fn expose(headers: &mut HeaderMap) {
     }
 }
 
-/// The value of `RateLimit-Policy`: each policy once, except those that can't be held against their limits at the moment.
+/// The value of `RateLimit-Policy`: each policy once, except the ones that can't be checked at the moment.
 fn policies(texts: &QuotaTexts, outcomes: &[PolicyOutcome]) -> Option<HeaderValue> {
     let only = |outcome: PolicyOutcome| {
         let limits = texts.variant(outcome)?;
@@ -79,7 +79,7 @@ fn policies(texts: &QuotaTexts, outcomes: &[PolicyOutcome]) -> Option<HeaderValu
     if let [outcome] = *outcomes {
         return only(outcome);
     }
-    // Beside a denial that is remembered, the other limits are not asked about, and are in force all the same.
+    // If a remembered denial decides, the other limits were not asked, but are in force.
     let is_denied = || outcomes.iter().any(|outcome| !outcome.verdict.admitted);
     let mut distinct: SmallVec<[PolicyOutcome; 4]> = SmallVec::new();
     for outcome in outcomes {
@@ -103,8 +103,8 @@ fn policies(texts: &QuotaTexts, outcomes: &[PolicyOutcome]) -> Option<HeaderValu
     HeaderValue::from_bytes(&parts.join(&b", "[..])).ok()
 }
 
-/// The policy's item in `RateLimit-Policy` where a lower limit than the configured one is in force: an instance's share of
-/// it, or what fits into memory. Of other tiers, it is not known.
+/// The policy's item in `RateLimit-Policy` if a lower limit than the configured one is in force: an instance's share,
+/// or the limit that fits into memory. Those of other tiers are not known.
 fn lowered(limits: &VariantTexts, verdict: Verdict) -> Option<String> {
     let tier = limits.tiers.get(verdict.tier)?;
     (verdict.limit < tier.quota).then(|| format!("{};q={};{}", tier.name, verdict.limit, tier.unit))
@@ -121,7 +121,7 @@ fn remaining(texts: &QuotaTexts, outcome: PolicyOutcome) -> Option<HeaderValue> 
         true => [name, ";r=", remaining, ";t=", reset.format(seconds(outcome.verdict.reset))].concat(),
         false => [name, ";r=", remaining].concat(),
     };
-    // The text becomes the value as it is: it is not copied.
+    // The text becomes the value without a copy.
     HeaderValue::from_maybe_shared(Bytes::from(text)).ok()
 }
 
@@ -138,7 +138,7 @@ mod tests {
 
     const NAMES: [&str; 2] = ["a", "b"];
 
-    /// Of policies of ten a minute.
+    /// The texts of policies with ten requests a minute.
     fn texts() -> QuotaTexts {
         let configs = NAMES.map(|name| {
             let rate = model::Rate { limit: 10, window: Duration::from_secs(60) };

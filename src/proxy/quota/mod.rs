@@ -1,4 +1,4 @@
-//! What clients are told of the limits: the quota fields of every answer, and the answers to denied requests.
+//! Shows clients their limits: the quota fields of every response, and the responses to denied requests.
 
 mod headers;
 mod replies;
@@ -12,12 +12,12 @@ use http::HeaderValue;
 
 const MICROS: i64 = 1_000_000;
 
-/// Whole seconds, rounded up, so that a client that waits as long does not come too early.
+/// Whole seconds, rounded up, so that a client that waits this long does not come back too early.
 fn seconds(micros: i64) -> i64 {
     micros.max(0).saturating_add(MICROS - 1) / MICROS
 }
 
-/// Seconds as the value of a field. Those of most limits are static.
+/// Seconds as a field value. Values below 100 are static.
 fn seconds_value(seconds: i64) -> HeaderValue {
     let digits = usize::try_from(seconds).ok().and_then(|seconds| TWO_DIGITS.get(seconds));
     let digits = digits.map(|digits| Bytes::from_static(if seconds < 10 { &digits[1..] } else { digits }));

@@ -1,4 +1,4 @@
-//! The answers to denied requests: as the policy or the ban's rule is configured to reply, or else problem details.
+//! The replies to denied requests: the configured one of the policy or the ban rule, or else problem details.
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
@@ -15,7 +15,7 @@ use crate::{
     telemetry::time::rfc3339,
 };
 
-/// The answer to a denied request, without the quota fields. Its fields are put into `headers`, which is emptied.
+/// The reply to a denied request, without the quota fields. Its fields are put into `headers`, which is emptied.
 pub(super) fn denial(
     texts: &QuotaTexts,
     outcomes: &[PolicyOutcome],
@@ -51,7 +51,7 @@ pub(super) fn denial(
     reply
 }
 
-/// Fills in the template of a configured answer.
+/// Fills in the template of a configured reply.
 fn render(body: &DenialBody, policy: &str, limit: u64, retry_after: Option<i64>) -> String {
     let mut text = String::new();
     let mut number = itoa::Buffer::new();
@@ -83,8 +83,8 @@ fn details(texts: &QuotaTexts, outcomes: &[PolicyOutcome], status: StatusCode, m
     }
 }
 
-/// The answer to a banned client. `rule`: the one that `ban` comes from, if it comes from one. `now`: microseconds since
-/// the Unix epoch. `cross_origin`: whether a page's script sent the request.
+/// The reply to a banned client. `rule`: the rule of `ban`, if it has one. `now`: microseconds since the Unix epoch.
+/// `cross_origin`: whether a page's script sent the request.
 pub(in crate::proxy) fn banned(rule: Option<&BanRule>, ban: &Ban, now: i64, cross_origin: bool) -> Reply {
     let exact = ban.until.saturating_sub(now);
     // A client that came back at once would be denied again.

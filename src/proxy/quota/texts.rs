@@ -1,4 +1,4 @@
-//! The texts about each policy that depend on no request, written once per configuration.
+//! The texts about each policy that depend on no request, made once per configuration.
 
 use std::sync::Arc;
 
@@ -26,10 +26,10 @@ pub(in crate::proxy) struct QuotaTexts {
 }
 
 impl QuotaTexts {
-    /// The texts about `policies`, which are those of `configs`. Clients are told in `fields`.
+    /// The texts about `policies`, which are made from `configs`. `fields`: the quota fields that clients get.
     ///
     /// # Errors
-    /// A policy's name has characters that a field must not have.
+    /// A policy's name has characters that are not allowed in a field.
     pub(in crate::proxy) fn new(
         policies: &[Policy],
         configs: &[Arc<model::Policy>],
@@ -42,7 +42,7 @@ impl QuotaTexts {
         Ok(Self { policies: texts.collect::<Result<_, _>>()?, fields })
     }
 
-    /// Adds the quota fields to an answer, beside those that the upstream may have sent.
+    /// Adds the quota fields to a response, beside the ones that the upstream may have sent.
     pub(in crate::proxy) fn add_fields(&self, fields: &mut HeaderMap, outcomes: &[PolicyOutcome]) {
         let tightest = tightest(outcomes).filter(|outcome| outcome.verdict != Verdict::UNKNOWN);
         let Some(tightest) = tightest else { return };
@@ -54,8 +54,8 @@ impl QuotaTexts {
         }
     }
 
-    /// The answer to a denied request, and the index of the policy that decided. Its fields are put into `headers`, the
-    /// request's, which are emptied.
+    /// The reply to a denied request, and the index of the policy that decided. Its fields are put into `headers`,
+    /// the request's, which are emptied.
     pub(in crate::proxy) fn denial(&self, outcomes: &[PolicyOutcome], headers: HeaderMap) -> (usize, Reply) {
         let decisive = tightest(outcomes);
         let cross_origin = headers.contains_key(header::ORIGIN);
@@ -67,8 +67,8 @@ impl QuotaTexts {
         (decisive.map_or(0, |outcome| outcome.variant.policy), reply)
     }
 
-    /// The answer to a request that lacks what a policy identifies it by. The store was not asked, so no quota is told: a
-    /// client that is told nothing remains, and a reset now, would come back at once.
+    /// The reply to a request that lacks the value that identifies it for a policy. It shows no quota, because the
+    /// store was not asked: a client that reads "nothing remains, reset now" would come back at once.
     pub(in crate::proxy) fn unidentified(&self, outcome: PolicyOutcome) -> Reply {
         replies::denial(self, &[outcome], Some(outcome), HeaderMap::new())
     }
@@ -87,7 +87,8 @@ impl QuotaTexts {
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 /// The detail for a client that may come back.
 pub(super) const USED_UP: &str = "The rate limit of this policy is exceeded.";
-/// The detail for a client that need not: its cost is above the limit, or it lacks what the policy identifies it by.
+/// The detail for a client that cannot succeed by waiting: its cost is above the limit, or it lacks the value that
+/// identifies it.
 pub(super) const NEVER: &str = "This policy never admits a request like this one.";
 
 /// The texts about one policy.
@@ -95,7 +96,7 @@ pub(super) const NEVER: &str = "This policy never admits a request like this one
 pub(super) struct PolicyTexts {
     /// The policy's name.
     pub(super) name: String,
-    /// The configured answer to a denial, in place of problem details.
+    /// The configured reply to a denial, in place of problem details.
     pub(super) reply: Option<DenialReply>,
     /// The status of its denials.
     pub(super) status: StatusCode,
@@ -121,9 +122,9 @@ pub(super) struct TierTexts {
     pub(super) name: String,
     /// The configured limit.
     pub(super) quota: u64,
-    /// What follows a limit in `RateLimit-Policy`: `w=60`
+    /// The parameters after a limit in `RateLimit-Policy`: `w=60`
     pub(super) unit: String,
-    /// The problem details of a denial by it alone.
+    /// The problem details of a denial by this tier alone.
     pub(super) problem: Bytes,
 }
 
@@ -164,7 +165,7 @@ fn parameters(kind: Kind, tier: Tier) -> String {
     format!("q={};{}", quota(kind, tier), unit(kind, tier))
 }
 
-/// The limit that verdicts have, too.
+/// The limit that verdicts show.
 fn quota(kind: Kind, tier: Tier) -> u64 {
     if let Kind::Gcra { burst, .. } = kind { burst } else { tier.limit }
 }
@@ -172,7 +173,7 @@ fn quota(kind: Kind, tier: Tier) -> u64 {
 fn unit(kind: Kind, tier: Tier) -> String {
     match kind {
         Kind::Concurrency => "qu=\"concurrent-requests\"".to_owned(),
-        // The burst in the time that it takes to fill the bucket: the same rate.
+        // The burst per time to fill the bucket, which is the same rate.
         Kind::Gcra { burst, .. } => {
             let window = i128::from(burst) * i128::from(tier.window);
             let window = (window + i128::from(tier.limit) - 1) / i128::from(tier.limit.max(1));

@@ -1,13 +1,13 @@
-//! What a request reserves of its limits and gives back: leases, which it holds until the upstream has done with it, and
-//! units that its answer may turn out not to cost.
+//! Reservations of a request: leases, which it holds until the upstream is finished with it, and units that its
+//! response may turn out not to cost.
 //!
-//! A request that was sent to the upstream is charged, unless the upstream's answer says otherwise. One of which not a byte
-//! was sent costs nothing.
+//! A request that was sent to the upstream is charged, unless the upstream's response says otherwise. One of which
+//! not a byte was sent costs nothing.
 //!
-//! Whatever may have to be given back is reserved by a task of its own ([`reserve`]). The task gives it back however the
-//! request ends: answered, denied, aborted, or given up while the store was still being asked. The request has a
-//! [`ReservationGuard`], which tells the task how far it has come, and that it has ended when it is dropped. A worker
-//! waits for its tasks when its last request has ended ([`PendingReservations`]).
+//! A task of its own makes each reservation ([`reserve`]) and releases it however the request ends: with a response,
+//! denied, aborted, or given up while the store was still being asked. The request has a [`ReservationGuard`], which
+//! shows the task how far the request has got, and, when dropped, that it has ended. A worker waits for its tasks
+//! when its last request has ended ([`PendingReservations`]).
 
 mod guard;
 mod task;

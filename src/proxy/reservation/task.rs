@@ -1,4 +1,4 @@
-//! The task's side of a reservation: it renews leases while the request runs, and gives back what is to be given back.
+//! The task's side of a reservation: it renews leases while the request runs, and releases the reservation.
 
 use std::time::Duration;
 
@@ -23,19 +23,20 @@ use crate::{
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// How long a request that was sent to an upstream keeps its leases when its connection is closed before the whole answer
-/// has come: the upstream may not stop at once. As long as a denied client is told to wait ([`RETRY_AFTER`]).
+/// How long a request that was sent to an upstream keeps its leases if its connection is closed before the whole
+/// response has arrived: the upstream may not stop at once. A denied client is asked to wait as long
+/// ([`RETRY_AFTER`]).
 const HOLD: Duration = Duration::from_micros(RETRY_AFTER.unsigned_abs());
 
-/// What was taken for one request and may have to be given back.
+/// The units and leases taken for one request that may have to be released.
 pub(super) struct Reservation<'a, S> {
     worker: &'a Worker<S>,
-    /// The checks whose units only some answers cost.
+    /// The checks whose units only some responses cost.
     units: SmallVec<[Taken<'a>; 2]>,
     /// The checks that hold a lease.
     leases: SmallVec<[Check<'a>; 2]>,
     in_store: InStore,
-    /// Whether the leases are held in what stands in for the store, too.
+    /// Whether the store's fallback holds the leases, too.
     in_fallback: bool,
     /// When the leases expire, unless they are renewed again.
     expire: Instant,
@@ -47,13 +48,14 @@ pub(super) struct Reservation<'a, S> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum InStore {
     Yes,
-    /// The store gave no answer, and may hold them nevertheless.
+    /// The store gave no reply, but may hold them.
     Unknown,
     No,
 }
 
 impl<'a, S: Store> Reservation<'a, S> {
-    /// What the store took of `checks` as `decided` says, and what it may have taken where it gave no answer.
+    /// The units and leases that the store took for `checks` according to `decided`, or may have taken if it gave no
+    /// reply.
     pub(super) fn new(
         worker: &'a Worker<S>,
         checks: &[Check<'a>],
@@ -74,7 +76,7 @@ impl<'a, S: Store> Reservation<'a, S> {
                 for (index, (check, verdict)) in checks.iter().zip(&decision.verdicts).enumerate() {
                     let receipt = decision.receipt(index);
                     match check.policy.kind {
-                        // A lease that was not decided on is asked for again when the store is back.
+                        // A lease without a decision is asked for again when the store is back.
                         Kind::Concurrency if verdict.admitted => {
                             reservation.leases.push(check.clone());
                             reservation.renewed(receipt.source);
@@ -91,19 +93,19 @@ impl<'a, S: Store> Reservation<'a, S> {
             Ok(decision) if !has_fallback(decision, checks) => {}
             _ => reservation.leases.extend(leases()),
         }
-        let is_answered = decided.as_ref().is_ok_and(|decision| !has_fallback(decision, checks));
-        if !is_answered && !reservation.leases.is_empty() {
+        let is_decided = decided.as_ref().is_ok_and(|decision| !has_fallback(decision, checks));
+        if !is_decided && !reservation.leases.is_empty() {
             reservation.in_store = InStore::Unknown;
         }
         reservation
     }
 
-    /// Whether there is nothing to give back.
+    /// Whether there is nothing to release.
     pub(super) fn is_empty(&self) -> bool {
         self.units.is_empty() && self.leases.is_empty()
     }
 
-    /// Renews the leases until the request ends and the upstream has done with it, and gives back what is to be given back.
+    /// Renews the leases until the request ends and the upstream is finished with it, and releases the reservation.
     pub(super) async fn run(mut self, mut stage: watch::Receiver<RequestStage>) {
         let period = self.shortest_lease() / 3;
         let mut renewal = Instant::now() + period;
@@ -122,7 +124,7 @@ impl<'a, S: Store> Reservation<'a, S> {
                         if !may_be_under_way(reached) {
                             break;
                         }
-                        // What was sent and not answered is charged: the upstream may have done it.
+                        // A sent request without a response is charged: the upstream may have processed it.
                         self.units.clear();
                         held_until = Some(Instant::now() + HOLD.min(self.shortest_lease()));
                     }
@@ -145,14 +147,14 @@ impl<'a, S: Store> Reservation<'a, S> {
         match stage {
             RequestStage::Unsent | RequestStage::Sent => {}
             RequestStage::Refused => self.refund_units(|_| Some(true)).await,
-            RequestStage::Answered { status, .. } => {
+            RequestStage::Responded { status, .. } => {
                 self.refund_units(|taken| taken.check.policy.counts(status).map(|counts| !counts)).await;
             }
         }
     }
 
-    /// Refunds the units that are free, and keeps those of which that is not known yet; the others are charged. Tried once:
-    /// what was not confirmed may have been done.
+    /// Refunds the units that are free, and keeps the ones that are undecided; the others are charged. Tried once,
+    /// because an unconfirmed refund may have been made.
     async fn refund_units(&mut self, is_free: impl Fn(&Taken<'_>) -> Option<bool>) {
         let mut free: SmallVec<[Taken<'_>; 2]> = SmallVec::new();
         for taken in std::mem::take(&mut self.units) {
@@ -169,8 +171,8 @@ impl<'a, S: Store> Reservation<'a, S> {
         }
     }
 
-    /// Asks for the same leases again, each on its own: a lease that was lost meanwhile does not keep the others from being
-    /// renewed. Whatever the store says, the request goes on.
+    /// Asks for the same leases again, each on its own: a lost lease does not keep the others from being renewed.
+    /// The request continues in any case.
     async fn renew_leases(&mut self) {
         let store = &self.worker.store;
         let renewals = self.leases.iter().map(|lease| store.decide(std::slice::from_ref(lease)));
@@ -184,21 +186,21 @@ impl<'a, S: Store> Reservation<'a, S> {
     fn renewed(&mut self, source: DecisionSource) {
         match source {
             DecisionSource::Store => self.in_store = InStore::Yes,
-            // Held there as well from now on: until the store is back, that is what decides for other requests.
+            // The fallback holds it as well from now on: until the store is back, it decides about other requests.
             DecisionSource::Fallback => self.in_fallback = true,
-            // Neither of them grants leases.
+            // Neither grants leases.
             DecisionSource::LocalDenial | DecisionSource::Slice => {}
         }
         self.expire = Instant::now() + self.longest_lease();
     }
 
-    /// Releases the leases, wherever they are held. Tried again until they expire by themselves: a lease is known by its
-    /// token, so that it does no harm to release it twice.
+    /// Releases the leases in each store that holds them. Tried again until they expire: a lease is identified by its
+    /// token, so releasing it twice does no harm.
     async fn release_leases(&self) {
         if self.leases.is_empty() {
             return;
         }
-        // A lease is found by its token, so that the time does not matter.
+        // A lease is found by its token, so the time does not matter.
         let held_in = |source| Taken::all(&self.leases, Receipt { source, time: 0 });
         if self.in_fallback {
             // The fallback is memory, which is always available.
@@ -209,7 +211,8 @@ impl<'a, S: Store> Reservation<'a, S> {
         }
         let mut pause = FIRST_PAUSE;
         while self.worker.store.refund(&held_in(DecisionSource::Store)).await.is_err() {
-            // While the store is away, the leases of every request are unknown: they can't all be kept in memory.
+            // While the store is unavailable, the leases of all requests are unknown, and can't all be kept in
+            // memory.
             if self.in_store == InStore::Unknown || Instant::now() + pause >= self.expire {
                 break;
             }
@@ -227,12 +230,12 @@ impl<'a, S: Store> Reservation<'a, S> {
     }
 }
 
-/// Whether the upstream may still be at work on a request that has ended at this stage.
+/// Whether the upstream may still be processing a request that ended at this stage.
 fn may_be_under_way(stage: RequestStage) -> bool {
-    matches!(stage, RequestStage::Sent | RequestStage::Answered { is_complete: false, .. })
+    matches!(stage, RequestStage::Sent | RequestStage::Responded { is_complete: false, .. })
 }
 
-/// Whether `on_store_error` has decided over a lease.
+/// Whether `on_store_error` has decided about a lease.
 fn has_fallback(decision: &Decision, checks: &[Check<'_>]) -> bool {
     let is_fallback = |index| decision.receipt(index).source == DecisionSource::Fallback;
     checks
@@ -241,7 +244,7 @@ fn has_fallback(decision: &Decision, checks: &[Check<'_>]) -> bool {
         .any(|(index, check)| check.policy.kind == Kind::Concurrency && is_fallback(index))
 }
 
-/// Whether something was taken: nothing is where a check was not held against its limit.
+/// Whether units were taken: none are if a check was not held against its limit.
 fn is_taken(verdict: &Verdict) -> bool {
     verdict.admitted && *verdict != Verdict::UNKNOWN
 }
@@ -251,7 +254,7 @@ fn lease_duration(check: &Check<'_>) -> Duration {
     Duration::from_micros(u64::try_from(window).unwrap_or(0))
 }
 
-/// Counts the leases of one request among those of its worker's thread, until dropped.
+/// Counts the leases of one request among its thread's, until dropped.
 struct LeaseGauge<'a> {
     metrics: &'a WorkerMetrics,
     leases: u64,

@@ -1,4 +1,4 @@
-//! What a worker keeps for the reservations of its requests.
+//! A worker's state for the reservations of its requests.
 
 use std::{
     cell::Cell,
@@ -13,7 +13,7 @@ use crate::limit::algorithm::Member;
 /// How long a worker waits for its reservations once its last request has ended.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Counts the reservations of a worker that are not given back yet.
+/// Counts the reservations of a worker that are not released yet.
 #[derive(Debug, Default)]
 pub struct PendingReservations {
     count: Cell<usize>,
@@ -23,7 +23,7 @@ pub struct PendingReservations {
 }
 
 impl PendingReservations {
-    /// Ready once all are given back, or after a second, when it is too late for that.
+    /// Ready once all are released, or after a second, when it is too late for that.
     pub async fn drained(&self) {
         self.is_draining.set(true);
         self.drain.notify_waiters();
@@ -40,7 +40,7 @@ impl PendingReservations {
         }
     }
 
-    /// Ready once the worker waits for its reservations: what upstreams still do can't be waited for any longer.
+    /// Ready once the worker waits for its reservations: from then on, upstreams can't be waited for any longer.
     pub(in crate::proxy) async fn draining(&self) {
         let draining = self.drain.notified();
         if !self.is_draining.get() {
@@ -48,7 +48,7 @@ impl PendingReservations {
         }
     }
 
-    /// Counts another one until the guard is dropped.
+    /// Counts one more until the guard is dropped.
     pub(super) fn begin(&self) -> PendingGuard<'_> {
         self.count.set(self.count.get() + 1);
         PendingGuard(self)
@@ -68,13 +68,13 @@ impl Drop for PendingGuard<'_> {
 /// Draws the tokens of one worker's leases: unique over all requests of all instances.
 #[derive(Debug)]
 pub struct LeaseTokens {
-    /// Tells this worker from all others; from the system's random numbers.
+    /// Distinguishes this worker from all others; from the system's random numbers.
     worker: u64,
     drawn: Cell<u64>,
 }
 
 impl LeaseTokens {
-    /// The tokens of another worker.
+    /// The tokens of one more worker.
     pub fn new() -> Self {
         // The keys of a hasher are the only random numbers of the standard library.
         Self { worker: RandomState::new().hash_one(()), drawn: Cell::new(0) }

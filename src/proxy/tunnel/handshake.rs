@@ -1,4 +1,4 @@
-//! The handshake of a tunnel: which requests may switch protocols, and which answers do.
+//! The handshake of a tunnel: the requests that may switch protocols, and the responses that do.
 
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -9,27 +9,28 @@ use crate::proxy::headers::elements;
 
 const WEBSOCKET: &str = "websocket";
 
-/// What a WebSocket's server adds to the key to show that it has understood the request (RFC 6455, 1.3).
+/// Appended to the key by a WebSocket server to show that it has understood the request (RFC 6455, 1.3).
 const ACCEPT_GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// Protocols in which requests would pass that nobody has checked: HTTP itself, by whatever name, and TLS (RFC 2817).
+/// Protocols that could carry unchecked requests: HTTP itself, under any name, and TLS (RFC 2817).
 const UNCHECKED: [&str; 4] = ["h2c", "h2", "http", "tls"];
 
 /// The protocol that a request asks for instead of HTTP.
 #[derive(Debug)]
 pub(in crate::proxy) struct Upgrade {
-    /// As the client has written it.
+    /// As the client wrote it.
     protocol: HeaderValue,
-    /// What the client's stream becomes, where it is one of HTTP/2.
+    /// The byte stream that the client's HTTP/2 stream becomes.
     client_stream: Option<OnUpgrade>,
     is_websocket: bool,
-    /// Of a WebSocket.
+    /// The key of a WebSocket.
     key: Option<HeaderValue>,
 }
 
 impl Upgrade {
-    /// What a request of HTTP/1.1 asks for, if it may be passed on: a GET without a body that asks for one protocol.
-    /// Another request is passed on without its `Upgrade`, which a server is free to ignore (RFC 9110, 7.8).
+    /// The protocol that an HTTP/1.1 request asks for, if it may be passed on: the request is a GET without a body
+    /// that asks for one protocol. Other requests are passed on without their `Upgrade`, which a server is free to
+    /// ignore (RFC 9110, 7.8).
     pub(in crate::proxy) fn requested(head: &request::Parts, has_body: bool) -> Option<Self> {
         let headers = &head.headers;
         if head.method != Method::GET || head.version != Version::HTTP_11 || has_body {
@@ -51,8 +52,8 @@ impl Upgrade {
         Some(Self { protocol: HeaderValue::from_str(text).ok()?, client_stream: None, is_websocket, key })
     }
 
-    /// What an extended CONNECT asks for (RFC 8441), if it is a WebSocket. The request becomes the GET that it would be by
-    /// HTTP/1.1, for limits, routes and the upstream.
+    /// The protocol of an extended CONNECT (RFC 8441), if it is a WebSocket. The request is turned into the GET that
+    /// HTTP/1.1 would use, for limits, routes and the upstream.
     pub(in crate::proxy) fn extended_connect(head: &mut request::Parts) -> Option<Self> {
         let protocol = head.extensions.remove::<Protocol>()?;
         if !protocol.as_str().eq_ignore_ascii_case(WEBSOCKET) {
@@ -78,7 +79,7 @@ impl Upgrade {
         self.is_websocket
     }
 
-    /// Asks for it in a request of HTTP/1.1, whose own fields of this kind were removed.
+    /// Asks for the protocol in an HTTP/1.1 request, whose own fields of this kind were removed.
     pub(in crate::proxy) fn request(&self, headers: &mut HeaderMap) {
         // It would have to be named in `Connection` as well, and there are no trailers.
         headers.remove(header::TE);
@@ -89,20 +90,20 @@ impl Upgrade {
         }
     }
 
-    /// Whether `response` may answer the request: it switches to what was asked for, or refuses to. A success without the
-    /// switch is no refusal by HTTP/2: the client of an extended CONNECT would take it for the WebSocket.
-    pub(in crate::proxy) fn is_answered_by<B>(&self, response: &Response<B>) -> bool {
+    /// Whether `response` may be passed on: it switches to the requested protocol, or refuses to. A success over
+    /// HTTP/2 without the switch is not a refusal: the client of an extended CONNECT would take it for the WebSocket.
+    pub(in crate::proxy) fn permits<B>(&self, response: &Response<B>) -> bool {
         match response.status() {
             StatusCode::SWITCHING_PROTOCOLS => self.is_accepted_by(response),
             status => !(status.is_success() && self.is_extended_connect()),
         }
     }
 
-    /// Whether `response` switches to the protocol that was asked for. The bytes behind one that only seems to would pass
-    /// as requests that nobody has checked.
+    /// Whether `response` switches to the requested protocol. Otherwise, the bytes after it would pass as unchecked
+    /// requests.
     fn is_accepted_by<B>(&self, response: &Response<B>) -> bool {
         if response.version() == Version::HTTP_2 {
-            // To an extended CONNECT, the status alone is the answer.
+            // For an extended CONNECT, the status alone decides.
             return self.is_websocket;
         }
         let headers = response.headers();
@@ -120,8 +121,8 @@ impl Upgrade {
         })
     }
 
-    /// The status and the fields by which the client gets to know that `response` has accepted.
-    pub(super) fn answer(&self, headers: &mut HeaderMap) -> StatusCode {
+    /// The status and the fields that tell the client that `response` accepts the upgrade.
+    pub(super) fn respond(&self, headers: &mut HeaderMap) -> StatusCode {
         headers.remove(header::CONTENT_LENGTH);
         if self.is_extended_connect() {
             headers.remove(header::SEC_WEBSOCKET_ACCEPT);
@@ -131,7 +132,7 @@ impl Upgrade {
         headers.insert(header::UPGRADE, self.protocol.clone());
         if let Some(key) = &self.key {
             let accept = websocket_accept(key.as_bytes().trim_ascii());
-            // Base64 has only characters that a field may have. An upstream of HTTP/2 has not seen the key.
+            // Base64 has only characters that are allowed in a field. An HTTP/2 upstream has not seen the key.
             if let Ok(accept) = HeaderValue::try_from(accept) {
                 headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
             }
@@ -223,24 +224,29 @@ mod tests {
             ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
         ];
         let upgrade = requested(&asked).unwrap();
-        let answer = |fields: &[(&str, &str)]| {
+        let is_permitted = |fields: &[(&str, &str)]| {
             let mut response = Response::builder().status(101);
             for (name, value) in fields {
                 response = response.header(*name, *value);
             }
-            upgrade.is_answered_by(&response.body(()).unwrap())
+            upgrade.permits(&response.body(()).unwrap())
         };
         let accept = ("sec-websocket-accept", "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
         let right = [("connection", "upgrade"), ("upgrade", "WebSocket"), accept];
-        assert!(answer(&right));
-        assert!(!answer(&right[..2]), "without an accept");
-        assert!(!answer(&right[1..]), "without a connection option");
-        assert!(!answer(&[right[0], accept]), "without a name");
-        assert!(!answer(&[right[0], ("upgrade", "h2c"), accept]));
-        assert!(!answer(&[right[0], right[1], right[1], accept]));
-        assert!(answer(&[("connection", ",upgrade"), ("upgrade", "websocket,"), ("upgrade", ""), accept]));
-        assert!(!answer(&[right[0], ("upgrade", ","), accept]));
+        assert!(is_permitted(&right));
+        assert!(!is_permitted(&right[..2]), "without an accept");
+        assert!(!is_permitted(&right[1..]), "without a connection option");
+        assert!(!is_permitted(&[right[0], accept]), "without a name");
+        assert!(!is_permitted(&[right[0], ("upgrade", "h2c"), accept]));
+        assert!(!is_permitted(&[right[0], right[1], right[1], accept]));
+        assert!(is_permitted(&[
+            ("connection", ",upgrade"),
+            ("upgrade", "websocket,"),
+            ("upgrade", ""),
+            accept
+        ]));
+        assert!(!is_permitted(&[right[0], ("upgrade", ","), accept]));
         let wrong = ("sec-websocket-accept", "s3pPLMBiTxaQ9kYGzzhZRbK+xOp=");
-        assert!(!answer(&[right[0], right[1], wrong]));
+        assert!(!is_permitted(&[right[0], right[1], wrong]));
     }
 }

@@ -1,4 +1,4 @@
-//! Tunnels: connections that no longer carry HTTP once both sides have agreed to another protocol, as WebSockets do.
+//! Tunnels: connections that no longer carry HTTP once both sides have agreed on another protocol, such as WebSocket.
 
 mod handshake;
 mod relay;
@@ -30,7 +30,7 @@ use websocket_frames::close_frame;
 use super::{
     client::ClientInfo,
     exchange::Exchange,
-    forward::UpstreamAnswer,
+    forward::UpstreamResponse,
     headers,
     open_exchanges::{Closing, ExchangeKind, ExchangeOwner, OpenExchangeGuard},
     outcome::PolicyOutcome,
@@ -41,15 +41,15 @@ use super::{
 };
 use crate::{config::model::Route, telemetry::access_log::AbortedBy, upstream::UpgradedConnection};
 
-/// How long a frame that has begun to pass may take to end when its tunnel is closed, and then how long both sides may take
-/// to answer a Close.
+/// When a tunnel is closed: how long a frame in transit may take to end, and then how long both sides may take to
+/// reply to a Close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Likewise where others wait for its connection, who do not wait for long.
+/// The same where others wait for the connection, who do not wait for long.
 const EVICTION_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// How long one side may go on once the other has gone, where it has nothing left to say to anybody. What the request has
-/// reserved is free within a second.
+/// How long one side may continue once the other has gone, if its bytes have nowhere to go. The request's reservation
+/// is released within a second.
 const LAST_BYTES_TIMEOUT: Duration = Duration::from_millis(500);
 
 // Status codes of a Close (RFC 6455, 7.4.1).
@@ -58,14 +58,14 @@ const POLICY_VIOLATION: u16 = 1008;
 /// Registered with IANA, later than the RFC.
 const TRY_AGAIN_LATER: u16 = 1013;
 
-/// A tunnel to be: the upstream's side of it, and the request that has asked for it.
+/// A tunnel that is about to open: the upstream's side, and the exchange of the request.
 pub struct Tunnel {
     upstream: UpgradedConnection<RequestBody>,
-    /// The client's side, where it is a stream of HTTP/2.
+    /// The client's side, if it is an HTTP/2 stream.
     client_stream: Option<OnUpgrade>,
     exchange: Box<Exchange>,
     guard: OpenExchangeGuard,
-    /// How long no byte may come either way.
+    /// How long both directions may be silent.
     idle_timeout: Duration,
     is_websocket: bool,
 }
@@ -77,15 +77,15 @@ impl fmt::Debug for Tunnel {
 }
 
 /// How a tunnel ended.
-enum Ended {
-    /// Both sides have.
+enum TunnelEnd {
+    /// Both sides have ended.
     InOrder,
-    /// One side of a WebSocket has.
+    /// One side of a WebSocket has ended.
     OneSide,
-    /// No byte has come either way for too long.
+    /// No byte was received from either side for too long.
     Idle,
     Closing(Closing),
-    /// Its address has more than its share of the upstream's connections, and others wait for one.
+    /// The client's address has more than its share of the upstream's connections, and others wait for one.
     Evicted,
     Broken {
         error: io::Error,
@@ -93,24 +93,24 @@ enum Ended {
     },
 }
 
-/// Answers a request that asks for `upgrade`, to which the upstream's `answer` has switched. The tunnel is left with the
-/// timer of the connection, which takes it once the answer is written.
+/// Responds to a request for `upgrade`, which the upstream has accepted in `forwarded`. The tunnel is left with the
+/// timer of the connection, which takes it once the response is written.
 pub(super) async fn open<S>(
     worker: &Worker<S>,
     client: &ClientInfo,
     exchange: Box<Exchange>,
     route: &Route,
     (upgrade, owner): (Upgrade, ExchangeOwner),
-    answer: UpstreamAnswer,
+    forwarded: UpstreamResponse,
     outcomes: &[PolicyOutcome],
 ) -> Response<ResponseBody> {
-    let UpstreamAnswer { response, connection, .. } = answer;
+    let UpstreamResponse { response, connection, .. } = forwarded;
     let (mut head, ()) = Response::new(()).into_parts();
     head.headers = response.headers().clone();
     headers::remove_hop_by_hop(&mut head.headers, |_| false);
     headers::append_via(&mut head.headers, &worker.rules.via, response.version());
     worker.rules.quotas.add_fields(&mut head.headers, outcomes);
-    head.status = upgrade.answer(&mut head.headers);
+    head.status = upgrade.respond(&mut head.headers);
 
     let upstream = pin!(connection.upgrade(response));
     let Ok(Some(upstream)) = client.timer().timeout(route.timeouts.response, upstream).await else {
@@ -132,17 +132,17 @@ pub(super) async fn open<S>(
 }
 
 impl Tunnel {
-    /// Relays bytes between the upstream and a stream of HTTP/2, until the tunnel ends.
+    /// Relays bytes between the upstream and an HTTP/2 stream, until the tunnel ends.
     pub async fn relay_stream(mut self) {
         let Some(stream) = self.client_stream.take() else { return };
-        // It is there as soon as the answer is written.
+        // It is available as soon as the response is written.
         if let Ok(Ok(client)) = timeout(self.idle_timeout, stream).await {
             self.relay(TokioIo::new(client), Bytes::new()).await;
         }
     }
 
-    /// Relays bytes between the upstream and `client`, of which `received` were read already, until the tunnel ends. Returns
-    /// the client's stream if what the upstream sent was cut off.
+    /// Relays bytes between the upstream and `client`, of which `received` were read already, until the tunnel ends.
+    /// Returns the client's stream if the upstream's bytes were cut off.
     pub async fn relay<C: AsyncRead + AsyncWrite + Unpin>(self, client: C, received: Bytes) -> Option<C> {
         let Self { mut upstream, exchange, guard, idle_timeout, is_websocket, .. } = self;
         let active = Cell::new(Instant::now());
@@ -159,25 +159,25 @@ impl Tunnel {
         let ended = tokio::select! {
             biased;
             ended = poll_fn(|cx| relay.poll(cx)) => ended,
-            closing = guard.closing() => Ended::Closing(closing),
-            () = evicted => Ended::Evicted,
-            () = idle(&active, idle_timeout) => Ended::Idle,
+            closing = guard.closing() => TunnelEnd::Closing(closing),
+            () = evicted => TunnelEnd::Evicted,
+            () = idle(&active, idle_timeout) => TunnelEnd::Idle,
         };
         match ended {
-            Ended::InOrder => {}
-            Ended::OneSide => {
+            TunnelEnd::InOrder => {}
+            TunnelEnd::OneSide => {
                 let _late = timeout(LAST_BYTES_TIMEOUT, poll_fn(|cx| relay.poll_both(cx))).await;
             }
-            Ended::Broken { error, is_to_client: false } => {
+            TunnelEnd::Broken { error, is_to_client: false } => {
                 relay.exchange.broke_off(match relay.to_upstream.is_source_broken() {
                     true => AbortedBy::Client,
                     false => AbortedBy::Upstream,
                 });
                 tracing::debug!("the client's side of a tunnel broke, or the upstream took no more: {error}");
-                // What the upstream has sent before it went, or the client before that, has to get there.
+                // The bytes that the upstream or the client sent before it ended have to be delivered.
                 let _late = timeout(LAST_BYTES_TIMEOUT, poll_fn(|cx| relay.poll_to_client(cx))).await;
             }
-            Ended::Broken { error, is_to_client: true } => {
+            TunnelEnd::Broken { error, is_to_client: true } => {
                 relay.exchange.broke_off(match relay.to_client.is_source_broken() {
                     true => AbortedBy::Upstream,
                     false => AbortedBy::Client,
@@ -185,19 +185,19 @@ impl Tunnel {
                 tracing::debug!("the upstream's side of a tunnel broke, or the client took no more: {error}");
                 return Some(relay.client);
             }
-            Ended::Idle => {
+            TunnelEnd::Idle => {
                 let code = (GOING_AWAY, "idle timeout");
                 relay.close(code, code, CLOSE_TIMEOUT).await;
             }
-            Ended::Evicted => {
+            TunnelEnd::Evicted => {
                 relay.exchange.tunnel_evicted();
                 let code = (TRY_AGAIN_LATER, "too many connections");
                 relay.close(code, (GOING_AWAY, ""), EVICTION_TIMEOUT).await;
             }
-            Ended::Closing(Closing::Draining) => {
+            TunnelEnd::Closing(Closing::Draining) => {
                 relay.close((GOING_AWAY, ""), (GOING_AWAY, ""), CLOSE_TIMEOUT).await;
             }
-            Ended::Closing(Closing::Banned) => {
+            TunnelEnd::Closing(Closing::Banned) => {
                 relay.exchange.broke_off(AbortedBy::Client);
                 relay.close((POLICY_VIOLATION, "banned"), (GOING_AWAY, ""), CLOSE_TIMEOUT).await;
             }
@@ -206,7 +206,7 @@ impl Tunnel {
     }
 }
 
-/// Ready once nothing was `active` for as long as `limit`.
+/// Ready once nothing was `active` for `limit`.
 async fn idle(active: &Cell<Instant>, limit: Duration) {
     loop {
         let deadline = active.get() + limit;
@@ -224,22 +224,22 @@ struct Relay<'a, C> {
     to_client: Direction,
     to_upstream: Direction,
     exchange: Box<Exchange>,
-    /// When a byte last came, or was taken.
+    /// When a byte was last received or written.
     active: &'a Cell<Instant>,
     is_websocket: bool,
 }
 
 impl<C: AsyncRead + AsyncWrite + Unpin> Relay<'_, C> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<TunnelEnd> {
         let to_upstream = self.poll_to_upstream(cx);
         let to_client = self.poll_to_client(cx);
         match (to_upstream, to_client) {
-            (_, Poll::Ready(Err(error))) => Poll::Ready(Ended::Broken { error, is_to_client: true }),
-            (Poll::Ready(Err(error)), _) => Poll::Ready(Ended::Broken { error, is_to_client: false }),
-            (Poll::Ready(Ok(())), Poll::Ready(Ok(()))) => Poll::Ready(Ended::InOrder),
+            (_, Poll::Ready(Err(error))) => Poll::Ready(TunnelEnd::Broken { error, is_to_client: true }),
+            (Poll::Ready(Err(error)), _) => Poll::Ready(TunnelEnd::Broken { error, is_to_client: false }),
+            (Poll::Ready(Ok(())), Poll::Ready(Ok(()))) => Poll::Ready(TunnelEnd::InOrder),
             (Poll::Pending, Poll::Pending) => Poll::Pending,
             // Other protocols may have one side closed for as long as they like.
-            _ if self.is_websocket => Poll::Ready(Ended::OneSide),
+            _ if self.is_websocket => Poll::Ready(TunnelEnd::OneSide),
             _ => Poll::Pending,
         }
     }
@@ -264,7 +264,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Relay<'_, C> {
         polled
     }
 
-    /// Notes that so many bytes were relayed.
+    /// Counts this number of relayed bytes.
     fn note(&mut self, bytes: u64, count: impl FnOnce(&mut Exchange, u64)) {
         if bytes > 0 {
             count(&mut self.exchange, bytes);
@@ -272,7 +272,8 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Relay<'_, C> {
         }
     }
 
-    /// Closes both sides in order, and gives each step so much time. Those of a WebSocket get a Close with a code and a reason.
+    /// Closes both sides in order, with a time limit per step. A WebSocket gets a Close with a code and a reason on
+    /// both sides.
     async fn close(&mut self, for_client: (u16, &str), for_upstream: (u16, &str), limit: Duration) {
         if self.is_websocket {
             let deadline = Instant::now() + limit;
@@ -288,7 +289,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Relay<'_, C> {
                 let frame = close_frame(code, reason, true);
                 let _gone = timeout_at(deadline, write_all(&mut self.upstream, &frame)).await;
             }
-            // Closed with bytes unread, a socket would be reset, and that may overtake the Close.
+            // A socket closed with unread bytes would be reset, and the reset may overtake the Close.
             let _late = timeout(limit, poll_fn(|cx| self.poll_discard(cx))).await;
         }
         let shutdown = async {
@@ -303,7 +304,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Relay<'_, C> {
 
     fn poll_finish_frames(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let before = (self.to_client.relayed(), self.to_upstream.relayed());
-        // One that fails has no frame to finish any more.
+        // A direction that fails has no frame to finish any more.
         let to_client = self.to_client.poll_finish_frame(cx, &mut self.upstream, &mut self.client).is_ready();
         let to_upstream =
             self.to_upstream.poll_finish_frame(cx, &mut self.client, &mut self.upstream).is_ready();

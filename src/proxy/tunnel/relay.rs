@@ -1,7 +1,8 @@
 //! Relays the bytes of a tunnel both ways.
 //!
-//! tokio's `copy_bidirectional` has two buffers a tunnel for as long as it is open: 10,000 idle WebSockets would hold 320
-//! MiB. Here, bytes go through a buffer of the thread, and a tunnel keeps those alone that the other side does not take yet.
+//! tokio's `copy_bidirectional` has two buffers per tunnel for as long as it is open: 10,000 idle WebSockets would
+//! hold 320 MiB. Here, bytes pass through a buffer of the thread, and a tunnel keeps only the bytes that the other
+//! side does not accept yet.
 
 use std::{
     cell::RefCell,
@@ -15,10 +16,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::websocket_frames::WebSocketFrames;
 
-/// Bytes that are read at once, and so those that a tunnel holds for a side that does not read.
+/// Bytes read at a time, and so the bytes that a tunnel holds for a side that does not read.
 const BUFFER: usize = 16 << 10;
 
-/// How often a direction is read from before other tasks get their turn.
+/// Reads from one direction before other tasks get their turn.
 const MAX_READS: usize = 16;
 
 thread_local! {
@@ -28,7 +29,7 @@ thread_local! {
 /// One direction of a tunnel.
 #[derive(Debug, Default)]
 pub(super) struct Direction {
-    /// Read, and not written yet.
+    /// Read, but not written yet.
     pending: Bytes,
     /// `None`: it is not a WebSocket.
     frames: Option<Box<WebSocketFrames>>,
@@ -36,7 +37,7 @@ pub(super) struct Direction {
     is_read_to_end: bool,
     is_source_broken: bool,
     is_shut_down: bool,
-    /// Whether nothing else is relayed but a Close.
+    /// Whether only a Close is still relayed.
     is_finished: bool,
     may_close: bool,
     /// Bytes that were written.
@@ -54,12 +55,12 @@ impl Direction {
         self.relayed
     }
 
-    /// Whether reading failed: otherwise an error is one of writing.
+    /// Whether an error came from reading rather than writing.
     pub(super) fn is_source_broken(&self) -> bool {
         self.is_source_broken
     }
 
-    /// Whether a Close may follow what was relayed of a WebSocket.
+    /// Whether a Close may follow the relayed bytes of a WebSocket.
     pub(super) fn may_close(&self) -> bool {
         self.may_close
     }
@@ -77,7 +78,7 @@ impl Direction {
                 return self.poll_shutdown(cx, to);
             }
             if self.poll_read_and_write(cx, from, to)?.is_pending() {
-                // Nothing has come: what was written before has to get there meanwhile.
+                // Nothing was received: bytes written before have to be delivered meanwhile.
                 let _flushed = self.poll_flush(cx, to)?;
                 return Poll::Pending;
             }
@@ -86,7 +87,7 @@ impl Direction {
         Poll::Pending
     }
 
-    /// Relays the rest of the frame that has begun to pass, and nothing behind it.
+    /// Relays the rest of the frame in transit, and nothing after it.
     pub(super) fn poll_finish_frame(
         &mut self,
         cx: &mut Context<'_>,
@@ -114,7 +115,7 @@ impl Direction {
         Poll::Pending
     }
 
-    /// Reads, and drops what comes, until the end or, of a WebSocket, until its Close.
+    /// Reads and drops bytes until the end or, for a WebSocket, until its Close.
     pub(super) fn poll_discard(
         &mut self,
         cx: &mut Context<'_>,
@@ -136,7 +137,7 @@ impl Direction {
         Poll::Pending
     }
 
-    /// Reads what comes, to be written later.
+    /// Reads bytes to be written later.
     fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -152,7 +153,7 @@ impl Direction {
         })
     }
 
-    /// Reads what comes, and writes it at once as far as it is taken. Ready once something has come.
+    /// Reads bytes, and writes the ones that are accepted at once. Ready once some were read.
     fn poll_read_and_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -179,7 +180,7 @@ impl Direction {
         })
     }
 
-    /// Writes what is pending, `limit` bytes of it at most.
+    /// Writes pending bytes, at most `limit`.
     fn poll_write_pending(
         &mut self,
         cx: &mut Context<'_>,
@@ -194,7 +195,7 @@ impl Direction {
             left -= written;
         }
         if !self.pending.has_remaining() {
-            // An empty piece would keep all of the buffer that it is a piece of.
+            // An empty slice would keep the whole buffer that it is a part of.
             self.pending = Bytes::new();
         }
         Poll::Ready(Ok(()))
@@ -212,7 +213,7 @@ impl Direction {
         Ok(())
     }
 
-    /// What TLS has buffered is written by a flush.
+    /// Flushes the bytes that TLS has buffered.
     fn poll_flush(
         &mut self,
         cx: &mut Context<'_>,

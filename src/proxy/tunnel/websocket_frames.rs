@@ -1,4 +1,4 @@
-//! Where the frames of a WebSocket end (RFC 6455, 5.2), as its bytes pass by: a frame of the proxy's own goes between two.
+//! Finds the ends of WebSocket frames (RFC 6455, 5.2) in a stream: the proxy inserts its own frame between two.
 
 /// The control frame that ends a WebSocket.
 const CLOSE: u8 = 0x8;
@@ -8,16 +8,16 @@ const FINAL: u8 = 0x80;
 /// Follows one direction of a WebSocket.
 #[derive(Debug, Clone, Default)]
 pub(super) struct WebSocketFrames {
-    /// The header of the frame, as far as it has come.
+    /// The header of the frame, as far as it was received.
     header: [u8; 14],
     header_length: usize,
-    /// Bytes of the frame that come behind its header.
+    /// Bytes of the frame that follow its header.
     payload_left: u64,
     has_close: bool,
 }
 
 impl WebSocketFrames {
-    /// Whether the last frame is at its end.
+    /// Whether the last frame has ended.
     pub(super) fn is_between(&self) -> bool {
         self.header_length == 0
     }
@@ -35,12 +35,12 @@ impl WebSocketFrames {
         }
     }
 
-    /// How many of `bytes` come before the end of the frame that has begun to pass. 0: none has.
+    /// How many of `bytes` belong to the frame in transit. 0: there is none.
     pub(super) fn rest_of_frame(&self, bytes: &[u8]) -> usize {
         if self.is_between() { 0 } else { self.clone().follow_frame(bytes) }
     }
 
-    /// Follows `bytes` to the end of a frame at most, and returns how many these are.
+    /// Follows `bytes` to the end of a frame at most, and returns their number.
     fn follow_frame(&mut self, bytes: &[u8]) -> usize {
         let mut followed = 0;
         if self.payload_left == 0 {
@@ -62,7 +62,7 @@ impl WebSocketFrames {
         followed + payload
     }
 
-    /// How long the header is, as far as its first two bytes tell.
+    /// The length of the header, as far as its first two bytes tell.
     fn whole_header(&self) -> usize {
         if self.header_length < 2 {
             return 2;
@@ -71,7 +71,7 @@ impl WebSocketFrames {
         2 + self.extended_length() + mask
     }
 
-    /// Bytes of the header that tell a long payload's length.
+    /// Bytes of the header that hold a long payload's length.
     fn extended_length(&self) -> usize {
         match self.header[1] & !MASKED {
             126 => 2,
@@ -91,7 +91,7 @@ impl WebSocketFrames {
     }
 }
 
-/// A Close with this code and reason (at most 123 bytes); masked, as a client has to send it.
+/// A Close with this code and reason (at most 123 bytes), masked as a client has to send it.
 pub(super) fn close_frame(code: u16, reason: &str, is_from_client: bool) -> Vec<u8> {
     let length = u8::try_from(2 + reason.len()).unwrap_or(0) & !MASKED;
     let mut payload = code.to_be_bytes().to_vec();

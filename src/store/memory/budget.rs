@@ -1,21 +1,20 @@
-//! The bytes that all shards hold together, and how many they may.
+//! The byte budget that all shards share.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::memory_budget::FreedBytes;
 
-/// Counts what shards take from the heap and give back. A shard tells it what has changed, which is nothing for most
-/// decisions.
+/// Counts the heap bytes of all shards. Shards report changes only, and most decisions change nothing.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(super) struct ByteBudget {
     max: usize,
     held: AtomicUsize,
-    /// Entries of lists in all shards, which are given up before any limit.
+    /// Entries of lists in all shards. They are dropped before any limit.
     entries: AtomicUsize,
     pub(super) freed: FreedBytes,
 }
 
-impl Budget {
+impl ByteBudget {
     pub(super) fn new(max: usize) -> Self {
         Self { max, held: AtomicUsize::new(0), entries: AtomicUsize::new(0), freed: FreedBytes::default() }
     }
@@ -28,7 +27,7 @@ impl Budget {
         self.held.load(Relaxed)
     }
 
-    /// What took `before` bytes takes `after`.
+    /// Reports that a value of `before` bytes now takes `after`.
     pub(super) fn change(&self, before: usize, after: usize) {
         if after >= before {
             self.held.fetch_add(after - before, Relaxed);
@@ -38,7 +37,7 @@ impl Budget {
         }
     }
 
-    /// There were `before` entries of some lists, and there are `after`.
+    /// Reports that some lists with `before` entries now have `after`.
     pub(super) fn change_entries(&self, before: usize, after: usize) {
         if after >= before {
             self.entries.fetch_add(after - before, Relaxed);
@@ -52,34 +51,34 @@ impl Budget {
         self.entries.load(Relaxed) > 0
     }
 
-    /// Bytes held beyond the budget.
+    /// Bytes used above the budget.
     pub(super) fn excess(&self) -> usize {
         self.held().saturating_sub(self.max)
     }
 
-    /// Whether so many more bytes fit, or will after the next sweep, since there are entries to give up.
+    /// Whether `bytes` more fit, now or after the next sweep, which can drop entries.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         let most = if self.has_entries() { self.max + self.tolerance() } else { self.max };
         self.held().saturating_add(bytes) <= most
     }
 
-    /// Whether there is something to give up at once, and not with the next sweep.
+    /// Whether a write must free memory now, before the next sweep.
     pub(super) fn is_exceeded(&self) -> bool {
         !self.has_room(0)
     }
 
-    /// By how much it may be exceeded until the next sweep.
+    /// Bytes by which the budget may be exceeded until the next sweep.
     fn tolerance(&self) -> usize {
         (self.max / 32).min(usize::MAX - self.max)
     }
 
-    /// Whether there is room for evidence: half of the budget is for limits. When entries are given up, their blocks lie
-    /// scattered among others: what they took stays resident until the last of their neighbours is gone.
+    /// Whether there is room for evidence: half of the budget is for limits. Dropped entries leave their blocks
+    /// scattered among others: their memory stays resident until the last neighbour is freed.
     pub(super) fn has_room_for_entries(&self) -> bool {
         self.held() < self.max / 2
     }
 
-    /// Whether it is exceeded by so much that it cannot wait for the next sweep.
+    /// Whether the budget is exceeded too far to wait for the next sweep.
     pub(super) fn is_far_exceeded(&self) -> bool {
         self.excess() > self.tolerance()
     }

@@ -7,15 +7,15 @@ use smallvec::{SmallVec, smallvec};
 
 use super::{
     MemoryStore,
-    budget::Budget,
-    shard::{LimitName, Shard},
+    budget::ByteBudget,
+    shard::{LimitName, StoreShard},
 };
 use crate::limit::{
     Check, Decision, DecisionSource, Taken,
     algorithm::{LimitState, Verdict},
 };
 
-/// A check between the two phases: it was read, and may be written.
+/// A check between the two phases: read, and not yet written.
 struct PendingCheck<'a> {
     check: &'a Check<'a>,
     name: LimitName<'a>,
@@ -31,21 +31,21 @@ struct PendingCheck<'a> {
 }
 
 impl PendingCheck<'_> {
-    /// Whether it denies and is enforced, so that the request is denied.
+    /// Whether it denies and is enforced: then the request is denied.
     fn denies_request(&self) -> bool {
         !self.verdict.admitted && !self.check.policy.is_shadow
     }
 
-    /// Takes the units of a check that admits, since the request is admitted.
-    fn write(&self, shard: &mut Shard, now: i64) {
+    /// Takes the units of an admitting check of an admitted request.
+    fn write(&self, shard: &mut StoreShard, now: i64) {
         if self.cost > 0 && !self.is_repeated && self.verdict.admitted {
             shard.write(&self.name, self.found, self.check, now, self.cost, &self.verdict);
         }
     }
 
-    /// Takes nothing, since the request is denied, and sets the verdict to the limit's current status. If the check denies and
+    /// For a denied request: takes nothing and sets the verdict to the limit's current status. If the check denies and
     /// its policy has `count_denied`, counts it first.
-    fn settle_denied(&mut self, shard: &mut Shard, now: i64) {
+    fn settle_denied(&mut self, shard: &mut StoreShard, now: i64) {
         let policy = self.check.policy;
         if self.verdict.admitted {
             self.verdict = read(shard, shard.state(&self.name, self.found), self.check, now, 0);
@@ -66,10 +66,9 @@ impl PendingCheck<'_> {
 }
 
 impl MemoryStore {
-    /// [`Store::decide`](crate::limit::Store::decide), which never has to wait here.
+    /// [`Store::decide`](crate::limit::Store::decide) without waiting.
     ///
-    /// Checks of one request that name the same limit are one: each is held against the sum of their
-    /// costs, and the sum is taken once.
+    /// Checks of one request on the same limit are decided as one, with the sum of their costs.
     pub fn decide_now(&self, checks: &[Check<'_>]) -> Decision {
         match checks {
             [check] => self.decide_one(check),
@@ -77,7 +76,7 @@ impl MemoryStore {
         }
     }
 
-    /// The same for one check, the most frequent case. Without lists it takes two thirds of the time.
+    /// The same for one check, the most frequent case: without lists it takes two thirds of the time.
     fn decide_one(&self, check: &Check<'_>) -> Decision {
         let now = self.clock.now();
         let name = self.name(check.policy.id, &check.identifier);
@@ -106,7 +105,7 @@ impl MemoryStore {
         let names: SmallVec<[LimitName<'_>; 2]> =
             checks.iter().map(|check| self.name(check.policy.id, &check.identifier)).collect();
         let order = self.shards_of(&names);
-        let mut locks: SmallVec<[MutexGuard<'_, Shard>; 2]> =
+        let mut locks: SmallVec<[MutexGuard<'_, StoreShard>; 2]> =
             order.iter().map(|&shard| self.shards[shard].lock()).collect();
         let lock = |name: &LimitName<'_>| {
             let shard = self.shard_of(name);
@@ -115,16 +114,16 @@ impl MemoryStore {
         decide(&mut locks, lock, checks, &names, now)
     }
 
-    /// [`Store::look`](crate::limit::Store::look), which never has to wait here: decides over a copy of these limits.
+    /// [`Store::look`](crate::limit::Store::look) without waiting: decides over a copy of these limits.
     pub fn look_now(&self, checks: &[Check<'_>]) -> Decision {
         let now = self.clock.now();
         let names: SmallVec<[LimitName<'_>; 2]> =
             checks.iter().map(|check| self.name(check.policy.id, &check.identifier)).collect();
         // Without a bound, so that copying evicts nothing.
-        let mut copy = Shard::new(usize::MAX, Arc::new(Budget::new(self.budget.max())));
+        let mut copy = StoreShard::new(usize::MAX, Arc::new(ByteBudget::new(self.budget.max())));
         {
             let order = self.shards_of(&names);
-            let locks: SmallVec<[MutexGuard<'_, Shard>; 2]> =
+            let locks: SmallVec<[MutexGuard<'_, StoreShard>; 2]> =
                 order.iter().map(|&shard| self.shards[shard].lock()).collect();
             for name in &names {
                 let of = order.iter().position(|&shard| shard == self.shard_of(name));
@@ -136,7 +135,7 @@ impl MemoryStore {
         decide(&mut [&mut copy], |_| 0, checks, &names, now)
     }
 
-    /// [`Store::refund`](crate::limit::Store::refund), which never has to wait here.
+    /// [`Store::refund`](crate::limit::Store::refund) without waiting.
     pub fn refund_now(&self, taken: &[Taken<'_>]) {
         let now = self.clock.now();
         for Taken { check, receipt } in taken {
@@ -154,8 +153,8 @@ impl MemoryStore {
     }
 }
 
-/// Decides over limits in these shards. `shard_index` returns which of them holds a limit.
-fn decide<S: DerefMut<Target = Shard>>(
+/// Decides over limits in these shards. `shard_index` returns the index of a limit's shard.
+fn decide<S: DerefMut<Target = StoreShard>>(
     shards: &mut [S],
     shard_index: impl Fn(&LimitName<'_>) -> usize,
     checks: &[Check<'_>],
@@ -198,7 +197,7 @@ fn combined_cost(names: &[LimitName<'_>], checks: &[Check<'_>], i: usize) -> (u6
     (cost, is_repeated)
 }
 
-fn read(shard: &Shard, state: Option<&LimitState>, check: &Check<'_>, now: i64, cost: u64) -> Verdict {
+fn read(shard: &StoreShard, state: Option<&LimitState>, check: &Check<'_>, now: i64, cost: u64) -> Verdict {
     shard.with_rule(check.policy, |rule| match state {
         Some(state) => state.read(rule, now, cost, &check.detail),
         None => LimitState::new(rule.kind).read(rule, now, cost, &check.detail),

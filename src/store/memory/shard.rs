@@ -8,31 +8,31 @@ use indexmap::{
     map::raw_entry_v1::{RawEntryApiV1, RawEntryMut},
 };
 
-use super::budget::Budget;
+use super::budget::ByteBudget;
 use crate::{
     limit::{
         Check, Policy, PolicyId,
-        algorithm::{Kind, LimitState, Rule, Tier, Verdict},
+        algorithm::{Kind, LimitRule, LimitState, Tier, Verdict},
     },
     memory_budget::heap,
 };
 
-/// Slots swept per insert. More than one, so that expired slots are removed faster than new ones come.
+/// Slots swept per insert. More than one, so that expired slots are removed faster than new ones are added.
 const SWEPT_PER_INSERT: usize = 2;
 /// Slots swept in a full shard, in search of an expired one.
 const SWEPT_WHEN_FULL: usize = 16;
 /// Slots compared for eviction: the one with the least rank is dropped.
 const EVICTION_CANDIDATES: usize = 8;
-/// Limits that a write evicts at most, or lists whose entries it gives up, once the budget is exceeded.
+/// Most limits that a write evicts, or lists whose entries it drops, while the budget is exceeded.
 const EVICTED_PER_WRITE: usize = 2;
-/// The same of a sweep, under one lock.
+/// The same for a sweep, under one lock.
 const RELEASED_PER_LOCK: usize = 256;
-/// A shard may have so many slots whatever the budget.
+/// A shard may have this many slots regardless of the budget.
 const MIN_SLOTS: usize = 8;
-/// The rank of a limit that was used up until just now.
+/// The rank of a limit whose units were all used a moment ago.
 const USED_UP: i64 = i64::MAX;
 
-/// The least number of entries that a shard may keep, so that a small store has evidence, too.
+/// The least bound of a shard's entries, so that a small store has evidence, too.
 const MIN_ENTRIES: usize = 64;
 
 /// The name of a limit in a request, with its hash.
@@ -65,20 +65,20 @@ pub(super) struct Slot {
     pub(super) state: LimitState,
     /// When the state expires: from then on it counts nothing.
     pub(super) expires_at: i64,
-    /// What is evicted first is what has the least: of slots at their limit, when units are free again; of the others, how many
-    /// units are used, since as many more are admitted then. A flood of new keys evicts its own, which are used once. These
-    /// are compared among themselves alone.
+    /// The least rank is evicted first. Of a slot at its limit: when units are free again. Of any other: the units
+    /// used, since as many more would be admitted after an eviction. A flood of new keys evicts its own, which are used
+    /// once. Ranks of the two kinds are not compared with each other.
     rank: i64,
 }
 
-/// What a shard gives up for others, in this order.
+/// What a shard may drop to free memory, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sacrifice {
     /// The entries of `metadata_list`, which are evidence. All of them still count.
     Entries,
-    /// Limits with units left: those first of which the fewest units are used.
+    /// Limits with units left, the least used first.
     Available,
-    /// Limits at their limit, too: those first that are free again soonest.
+    /// Limits at their limit, too, those that are free again soonest first.
     Exhausted,
 }
 
@@ -86,20 +86,20 @@ impl Sacrifice {
     pub(super) const ALL: [Self; 3] = [Self::Entries, Self::Available, Self::Exhausted];
 }
 
-/// The limits of one shard: at most `capacity`, and at most as many entries of `metadata_list`. The entries are bounded, too,
-/// since otherwise the lists could grow without a limit too many. What they take counts against the budget of all shards.
+/// The limits of one shard: at most `capacity`, and at most as many entries of `metadata_list`, since the lists could
+/// grow without bound otherwise. All of it counts against the budget of all shards.
 ///
-/// The slots at their limit stand before all others. A full shard evicts the others first, without a search: an attacker with
-/// ever new addresses can't flush its own denial.
+/// Slots at their limit are before all others. A full shard evicts the others first, without a search, so that an
+/// attacker with many addresses can't flush its own denial.
 #[derive(Debug)]
-pub(super) struct Shard {
+pub(super) struct StoreShard {
     /// Names carry their hash, so the map needs no hasher.
     slots: IndexMap<SlotKey, Slot, ()>,
-    /// How many slots the map has memory for. Its own `capacity()` shrinks and grows with the gaps in its table.
+    /// Slots that the map has memory for. Its own `capacity()` changes with the gaps in its table.
     room: usize,
-    /// Whether slots were removed since the memory was last allocated: gaps in its table may have doubled it.
+    /// Whether slots were removed since the last allocation: gaps in the table may have doubled it.
     has_gaps: bool,
-    /// How many slots are known to be at their limit: `slots[..at_limit]`, the protected ones.
+    /// The number of slots at their limit, which are protected: `slots[..at_limit]`.
     at_limit: usize,
     /// At least 1.
     capacity: usize,
@@ -107,19 +107,19 @@ pub(super) struct Shard {
     entries: usize,
     /// The slot at which the sweep continues.
     sweep_position: usize,
-    /// The slot at which the search for entries to give up continues.
+    /// The slot at which the search for entries to drop continues.
     entries_position: usize,
     /// Limits that were evicted to make room.
     pub(super) dropped: u64,
-    /// Entries that were given up to make room.
+    /// Entries that were dropped to make room.
     pub(super) dropped_entries: u64,
     /// States that were discarded since they lay too far ahead of the clock.
     pub(super) discarded: u64,
-    budget: Arc<Budget>,
+    budget: Arc<ByteBudget>,
 }
 
-impl Shard {
-    pub(super) fn new(capacity: usize, budget: Arc<Budget>) -> Self {
+impl StoreShard {
+    pub(super) fn new(capacity: usize, budget: Arc<ByteBudget>) -> Self {
         Self {
             slots: IndexMap::with_hasher(()),
             room: 0,
@@ -159,13 +159,13 @@ impl Shard {
         self.locate(name, found).map(|index| self.state_at(index))
     }
 
-    /// Calls `decide` with the policy's rule as it holds here. A `sliding_log` may take an eighth of the budget: a limit that
-    /// takes more is lowered, since a log that has lost units would admit too many.
-    pub(super) fn with_rule<T>(&self, policy: &Policy, decide: impl FnOnce(Rule<'_>) -> T) -> T {
+    /// Calls `decide` with the policy's rule as it applies here. A `sliding_log` may take an eighth of the budget: a
+    /// larger limit is lowered, since a log that has lost units would admit too many.
+    pub(super) fn with_rule<T>(&self, policy: &Policy, decide: impl FnOnce(LimitRule<'_>) -> T) -> T {
         with_rule(policy, self.budget.max_log_units(), decide)
     }
 
-    /// Takes `cost` units that the read with this `verdict` has admitted. `found`: the slot's index at the read.
+    /// Takes `cost` units that a read with this `verdict` has admitted. `found`: the slot's index at the read.
     pub(super) fn write(
         &mut self,
         name: &LimitName<'_>,
@@ -250,10 +250,10 @@ impl Shard {
         } else if was_used {
             self.remove(index);
         }
-        // Otherwise nothing was refunded. By an override's limits the state may still count, so it stays.
+        // Otherwise nothing was refunded. The state may still count by an override's limits, so it is kept.
     }
 
-    /// Protects a limit that was read at its limit. Its last write has done so already, unless the limit was lowered since.
+    /// Protects a limit that was read at its limit, if its last write has not: the limit may have been lowered since.
     /// The state does not change.
     pub(super) fn protect(
         &mut self,
@@ -283,7 +283,8 @@ impl Shard {
         let slot = &mut self.slots[index];
         if is_at_limit {
             slot.rank = match slot.state {
-                // The end of a lease can't be predicted, and `reset` is only when to retry: protect it until it expires.
+                // The end of a lease can't be predicted, and `reset` is only a time to retry: protected until it
+                // expires.
                 LimitState::Concurrency(_) => slot.expires_at,
                 _ => now.saturating_add(verdict.reset),
             };
@@ -332,13 +333,13 @@ impl Shard {
         }
     }
 
-    /// By how many slots the map grows: half as many as it has, but never beyond the capacity, so that no memory is idle.
+    /// Slots by which the map grows: half as many as it has, up to the capacity, so that no memory is unused.
     fn growth(&self) -> usize {
         let len = self.slots.len();
         (len / 2).max(8).min(self.capacity.saturating_sub(len).max(1))
     }
 
-    /// Whether the budget has room for a larger map. There is room for a few slots in any case.
+    /// Whether the budget has room for a larger map. The first slots are always allowed.
     fn may_grow(&self) -> bool {
         let len = self.slots.len();
         let grown = map_bytes(len + self.growth(), self.has_gaps);
@@ -360,7 +361,7 @@ impl Shard {
         }
     }
 
-    /// The heap of a state was `before` and is `after`: counts it, and makes up for it where that exceeds the budget.
+    /// Counts a change of a state's heap from `before` to `after` bytes, and evicts if that exceeds the budget.
     fn settle(&mut self, name: &LimitName<'_>, now: i64, before: usize, after: usize) {
         if before == after {
             return;
@@ -368,7 +369,7 @@ impl Shard {
         self.budget.change(before, after);
         if after > before && self.budget.is_exceeded() && self.sweep(SWEPT_WHEN_FULL, now) == 0 {
             for _ in 0..EVICTED_PER_WRITE {
-                // Where all others are gone already, this one stays: the next sweep takes from the other shards.
+                // If no others are left, the written limit is kept: the next sweep takes from the other shards.
                 let written = self.find(name);
                 let last = match self.budget.is_far_exceeded() {
                     true => Sacrifice::Exhausted,
@@ -381,8 +382,8 @@ impl Shard {
         }
     }
 
-    /// Evicts a limit other than `spared`: among a few candidates the one with the least rank. Those at their limit are
-    /// candidates only where there are no others, and where `last` allows it. False where there is none.
+    /// Evicts a limit other than `spared`: the one with the least rank among a few candidates. Those at their limit are
+    /// candidates only if there are no others and `last` allows it. Returns false if there is none.
     fn evict(&mut self, last: Sacrifice, spared: Option<usize>) -> bool {
         let len = self.slots.len();
         let rest = self.at_limit..len;
@@ -392,7 +393,7 @@ impl Shard {
             Sacrifice::Exhausted => 0..len,
             _ => return false,
         };
-        // Spread over all: neighbours came about the same time.
+        // Spread over all slots: neighbours are of about the same age.
         let spread =
             |i: usize| (self.sweep_position + i * among.len() / EVICTION_CANDIDATES) % among.len().max(1);
         let candidates = (0..EVICTION_CANDIDATES)
@@ -405,7 +406,7 @@ impl Shard {
         true
     }
 
-    /// Gives up the entries of one list other than `spared`. False where there is none.
+    /// Drops the entries of one list other than `spared`. Returns false if there is none.
     fn drop_entries(&mut self, spared: Option<usize>) -> bool {
         if self.entries == 0 {
             return false;
@@ -427,7 +428,8 @@ impl Shard {
         false
     }
 
-    /// Gives up about so many bytes, and no more than `what`. A few hundred limits at most, so that no decision waits for long.
+    /// Frees about `bytes`, by sacrifices up to `what`. Evicts a few hundred limits at most, so that no decision waits
+    /// for long.
     pub(super) fn release(&mut self, bytes: usize, what: Sacrifice) {
         let (mut freed, mut visited) = (0, 0);
         while freed < bytes && visited < RELEASED_PER_LOCK {
@@ -480,7 +482,7 @@ impl Shard {
         self.count_map(capacity, false);
     }
 
-    /// The map has memory for so many slots from now on.
+    /// Sets the number of slots that the map has memory for.
     fn count_map(&mut self, room: usize, has_gaps: bool) {
         self.budget.change(map_bytes(self.room, self.has_gaps), map_bytes(room, has_gaps));
         (self.room, self.has_gaps) = (room, has_gaps);
@@ -517,7 +519,7 @@ impl Shard {
         }
     }
 
-    /// What it holds, counted slot by slot.
+    /// The content, counted slot by slot.
     #[cfg(test)]
     pub(super) fn counted_bytes(&self) -> usize {
         map_bytes(self.room, self.has_gaps)
@@ -528,22 +530,22 @@ impl Shard {
 /// Bytes of a slot in the map, with its hash.
 const SLOT_BYTES: usize = size_of::<SlotKey>() + size_of::<Slot>() + size_of::<u64>();
 
-/// Bytes of a map with room for so many slots: a list of them, and a table of their indexes.
+/// Bytes of a map with room for `room` slots: a list of them, and a table of their indexes.
 fn map_bytes(room: usize, has_gaps: bool) -> usize {
     let table = heap::hash_table(room, size_of::<usize>());
     heap::block(room * SLOT_BYTES) + if has_gaps { 2 * table } else { table }
 }
 
-/// What a slot takes beside its place in the map.
+/// Heap bytes of a slot, without its place in the map.
 fn heap_bytes(key: &SlotKey, slot: &Slot) -> usize {
     heap::text(&key.identifier) + slot.state.heap_bytes()
 }
 
-/// [`Shard::with_rule`]
-fn with_rule<T>(policy: &Policy, max_log_units: u64, decide: impl FnOnce(Rule<'_>) -> T) -> T {
+/// [`StoreShard::with_rule`]
+fn with_rule<T>(policy: &Policy, max_log_units: u64, decide: impl FnOnce(LimitRule<'_>) -> T) -> T {
     match policy.rule() {
-        Rule { kind: Kind::SlidingLog, tiers: [tier] } if tier.limit > max_log_units => {
-            decide(Rule { kind: Kind::SlidingLog, tiers: &[Tier { limit: max_log_units, ..*tier }] })
+        LimitRule { kind: Kind::SlidingLog, tiers: [tier] } if tier.limit > max_log_units => {
+            decide(LimitRule { kind: Kind::SlidingLog, tiers: &[Tier { limit: max_log_units, ..*tier }] })
         }
         rule => decide(rule),
     }

@@ -1,4 +1,4 @@
-//! [`MemoryStore`]: its shards, and what operators ask of it.
+//! [`MemoryStore`]: its shards, and the operators' calls.
 
 use std::{
     fmt,
@@ -9,43 +9,43 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    budget::Budget,
-    shard::{LimitName, Sacrifice, Shard, SlotKey},
+    budget::ByteBudget,
+    shard::{LimitName, Sacrifice, SlotKey, StoreShard},
 };
 use crate::{
     limit::{
         Check, ClearedLimit, Clock, Decision, LimitUsage, Policy, PolicyId, Store, StoreAdmin, Taken,
         Unavailable,
-        algorithm::{Detail, LimitState, Rule, metadata_list::Entry},
+        algorithm::{Detail, LimitRule, LimitState, metadata_list::Entry},
     },
     memory_budget::FreedBytes,
 };
 
-/// More than the workers of a large machine, so that two seldom contend for one.
+/// More than the workers of a large machine, so that two rarely contend for one.
 const MAX_SHARDS: usize = 256;
 /// With fewer keys or bytes per shard, one would often be full while others are not.
 const MIN_KEYS_PER_SHARD: usize = 64;
 const MIN_BYTES_PER_SHARD: usize = 64 << 10;
-/// How often a sweep goes round for what exceeds the budget. The rest is left to the next sweep.
+/// Rounds in which a sweep frees memory above the budget. The rest is left to the next sweep.
 const RELEASE_ROUNDS: usize = 4;
 
-/// Limits in memory: at most `max_keys`, at most as many entries of their lists, and about `max_bytes` together. Time is the
-/// clock's.
+/// Limits in memory: at most `max_keys`, at most as many entries of their lists, and about `max_bytes` together. Time
+/// is the clock's.
 pub struct MemoryStore {
     pub(super) clock: Arc<dyn Clock>,
     /// Seeded at random: identifiers come from clients, who must not be able to choose collisions.
     hasher: foldhash::quality::RandomState,
     /// A power of two.
     pub(super) shards: Box<[PaddedShard]>,
-    pub(super) budget: Arc<Budget>,
+    pub(super) budget: Arc<ByteBudget>,
 }
 
 /// A shard on cache lines of its own.
 #[repr(align(128))]
-pub(super) struct PaddedShard(Mutex<Shard>);
+pub(super) struct PaddedShard(Mutex<StoreShard>);
 
 impl std::ops::Deref for PaddedShard {
-    type Target = Mutex<Shard>;
+    type Target = Mutex<StoreShard>;
 
     fn deref(&self) -> &Self::Target {
         &self.0
@@ -57,35 +57,35 @@ impl std::ops::Deref for PaddedShard {
 pub struct MemoryStats {
     /// Limits with state, including those that have expired and are not swept yet.
     pub keys: usize,
-    /// Entries that `metadata_list` holds.
+    /// Entries of `metadata_list`.
     pub entries: usize,
-    /// Bytes that they take.
+    /// Bytes used.
     pub bytes: usize,
-    /// Bytes that they may take.
+    /// The budget in bytes.
     pub max_bytes: usize,
     /// Limits that were evicted because the store was full.
     pub dropped: u64,
-    /// Entries of `metadata_list` that were given up for limits.
+    /// Entries of `metadata_list` that were dropped for limits.
     pub dropped_entries: u64,
     /// States that were discarded since they lay more than a window ahead of the clock.
     pub discarded: u64,
 }
 
 impl MemoryStore {
-    /// A store that holds `max_keys` limits, at least 1, however many bytes they take.
+    /// A store of up to `max_keys` limits, at least 1, without a byte budget.
     pub fn new(max_keys: usize, clock: Arc<dyn Clock>) -> Self {
         Self::with_budget(max_keys, usize::MAX, clock)
     }
 
-    /// A store that holds `max_keys` limits, at least 1, which take about `max_bytes`. Writes may exceed it by a few percent
+    /// A store of up to `max_keys` limits, at least 1, and about `max_bytes`. Writes may exceed it by a few percent
     /// until the next [`MemoryStore::sweep`].
     pub fn with_budget(max_keys: usize, max_bytes: usize, clock: Arc<dyn Clock>) -> Self {
         let max_keys = max_keys.max(1);
         let most = (max_keys / MIN_KEYS_PER_SHARD).min(max_bytes / MIN_BYTES_PER_SHARD);
         let shards = 1 << most.clamp(1, MAX_SHARDS).ilog2();
         let capacity = |shard| max_keys / shards + usize::from(shard < max_keys % shards);
-        let budget = Arc::new(Budget::new(max_bytes));
-        let shard = |index| PaddedShard(Mutex::new(Shard::new(capacity(index), Arc::clone(&budget))));
+        let budget = Arc::new(ByteBudget::new(max_bytes));
+        let shard = |index| PaddedShard(Mutex::new(StoreShard::new(capacity(index), Arc::clone(&budget))));
         Self {
             clock,
             hasher: foldhash::quality::RandomState::default(),
@@ -94,9 +94,9 @@ impl MemoryStore {
         }
     }
 
-    /// Removes expired limits, and whatever exceeds the budget. Visits up to `budget` limits, the same number in every shard, from
-    /// where the last sweep ended. Returns how many had expired. Limits are exact without it; it only frees memory. It never
-    /// blocks a decision for long.
+    /// Removes expired limits, and frees memory above the budget. Visits up to `budget` limits, the same number in
+    /// every shard, starting where the last sweep ended. Returns how many had expired. Decisions are exact without it;
+    /// it only frees memory. It never blocks a decision for long.
     pub fn sweep(&self, budget: usize) -> usize {
         let now = self.clock.now();
         let each = budget.div_ceil(self.shards.len());
@@ -111,7 +111,7 @@ impl MemoryStore {
         removed
     }
 
-    /// Gives up what exceeds the budget, the same in every shard: evidence first, limits at their limit last.
+    /// Frees memory above the budget, the same in every shard: evidence first, limits at their limit last.
     fn release_excess(&self) {
         for what in Sacrifice::ALL {
             for _ in 0..RELEASE_ROUNDS {
@@ -121,7 +121,7 @@ impl MemoryStore {
                 }
                 self.shards.iter().for_each(|shard| shard.lock().release(each, what));
             }
-            // What entries are left goes with the next sweep.
+            // The next sweep drops the remaining entries.
             if self.budget.has_entries() && !self.budget.is_far_exceeded() {
                 return;
             }
@@ -143,12 +143,12 @@ impl MemoryStore {
         stats
     }
 
-    /// What it gives up.
+    /// A handle on the memory that it frees.
     pub fn freed_bytes(&self) -> FreedBytes {
         self.budget.freed.clone()
     }
 
-    /// [`StoreAdmin::peek`], which never has to wait here.
+    /// [`StoreAdmin::peek`] without waiting.
     pub fn peek_now(&self, policy: &Policy, identifier: &str) -> LimitUsage {
         self.with_state(policy, identifier, |state, rule, now| {
             let verdict = state.read(rule, now, 0, &Detail::None);
@@ -156,17 +156,17 @@ impl MemoryStore {
         })
     }
 
-    /// [`StoreAdmin::entries`], which never has to wait here.
+    /// [`StoreAdmin::entries`] without waiting.
     pub fn entries_now(&self, policy: &Policy, identifier: &str) -> Vec<Arc<Entry>> {
         self.with_state(policy, identifier, |state, rule, now| state.entries(rule, now))
     }
 
-    /// [`StoreAdmin::reset`], which never has to wait here. It visits every limit, one shard at a time.
+    /// [`StoreAdmin::reset`] without waiting. Visits every limit, one shard at a time.
     pub fn reset_now(&self, policies: &[Policy], identifier: &str) -> Vec<ClearedLimit> {
         self.forget(&self.shards, policies, |key| is_or_extends(&key.identifier, identifier))
     }
 
-    /// [`StoreAdmin::clear`], which never has to wait here.
+    /// [`StoreAdmin::clear`] without waiting.
     pub fn clear_now(&self, policies: &[Policy], identifier: &str) -> Vec<ClearedLimit> {
         let names = policies.iter().flat_map(Policy::variants).map(|policy| self.name(policy.id, identifier));
         let mut shards: Vec<usize> = names.map(|name| self.shard_of(&name)).collect();
@@ -207,7 +207,7 @@ impl MemoryStore {
         &self,
         policy: &Policy,
         identifier: &str,
-        look: impl FnOnce(&LimitState, Rule<'_>, i64) -> T,
+        look: impl FnOnce(&LimitState, LimitRule<'_>, i64) -> T,
     ) -> T {
         let now = self.clock.now();
         let name = self.name(policy.id, identifier);
@@ -226,7 +226,7 @@ impl MemoryStore {
         LimitName { hash: hasher.finish(), policy, identifier }
     }
 
-    /// Uses bits that the shards' maps do not: they use the lowest and the highest.
+    /// Uses bits that the shards' maps don't use: theirs are the lowest and the highest.
     pub(super) fn shard_of(&self, name: &LimitName<'_>) -> usize {
         (name.hash >> 32) as usize & (self.shards.len() - 1)
     }
@@ -313,7 +313,7 @@ mod tests {
         (0..).zip(ALGORITHMS).map(policy).collect()
     }
 
-    /// What the store says it holds is what a walk over all of it finds, whatever was written, refunded, swept or evicted.
+    /// The store's counts equal those of a walk over all of it, after any writes, refunds, sweeps and evictions.
     #[test]
     fn what_is_held_adds_up() {
         let policies = policies();

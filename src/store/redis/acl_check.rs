@@ -1,4 +1,4 @@
-//! What the ACL of a server keeps the user from.
+//! Finds commands that the server's ACL denies to the user.
 
 use std::sync::LazyLock;
 
@@ -9,11 +9,11 @@ use super::{channel, server_connection::ServerConnection, topology::Topology};
 pub(super) static ACL_CHECK: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../../../lua/acl_check.lua")));
 
-/// A warning for each kind of right that is missing. Writes nothing to a server that can tell
-/// by itself (Redis 7), and leaves nothing behind on others. `key`: one that the server has, and nothing else uses.
+/// Returns a warning for each kind of missing right. Writes nothing to a server that can check by itself (Redis 7), and
+/// leaves nothing behind on others. `key`: one that the server has, and that nothing else uses.
 ///
 /// # Errors
-/// It does not answer, or can't at the moment.
+/// The server does not reply, or can't reply now.
 pub(super) async fn missing_rights(
     connection: &mut ServerConnection,
     prefix: &str,
@@ -33,7 +33,7 @@ pub(super) async fn missing_rights(
     }
 }
 
-/// Whether the server will go on to refuse: the command is not granted, or not known.
+/// Whether the server will keep refusing: the command is not granted, or unknown.
 pub(super) fn is_refusal(error: &RedisError) -> bool {
     matches!(error.code(), Some("NOPERM" | "ERR"))
 }
@@ -43,7 +43,7 @@ fn no_scripts_warning(error: RedisError, prefix: &str) -> Result<String, RedisEr
     let refused = error.code() == Some("NOPERM");
     let detail = error.detail().unwrap_or_default();
     match detail.split('\'').nth(1) {
-        // The command stands in quotes, such as 'script|load'; servers before version 7 leave out its second word.
+        // The command is in quotes, such as 'script|load'; servers before version 7 leave out its second word.
         Some(command) if refused => {
             let (name, right) = (command.to_uppercase().replace('|', " "), command.to_lowercase());
             Ok(format!(
@@ -61,7 +61,7 @@ fn no_scripts_warning(error: RedisError, prefix: &str) -> Result<String, RedisEr
     }
 }
 
-/// What the script found, one warning a kind.
+/// Turns the script's reply into warnings, one for each kind.
 fn to_warnings(found: &[String], prefix: &str) -> Vec<String> {
     let channel = channel::name(prefix);
     let refused = |on: &str| {
@@ -96,7 +96,7 @@ fn to_warnings(found: &[String], prefix: &str) -> Vec<String> {
     [keys, server, channel_rights, unknown].into_iter().flatten().collect()
 }
 
-/// The commands with this problem, on this.
+/// The commands with this problem on `on`.
 fn commands_with<'a>(found: &'a [String], problem: &str, on: &str) -> Vec<&'a str> {
     let name =
         |line: &'a String| line.strip_prefix(problem)?.strip_prefix(' ')?.strip_prefix(on)?.strip_prefix(' ');

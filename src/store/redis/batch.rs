@@ -13,19 +13,19 @@ use crate::limit::{
     algorithm::{AlgorithmDescription, DetailKind},
 };
 
-/// The most requests of one call. With more, the first would wait for the last, and other clients of Redis for them all.
+/// Most requests in one call. With more, the first would wait for the last, and Redis' other clients for all of them.
 const MAX_REQUESTS: usize = 64;
-/// With so many numbers in its reply a batch is full: Lua passes at most 8,000 values in a call of a function.
+/// Most numbers in a reply: Lua passes at most 8,000 values in a function call.
 const MAX_NUMBERS: usize = 4_000;
 /// The bytes of a number in the reply.
 const NUMBER: usize = 8;
-/// A cost is at most this, which no limit admits: beyond 2⁵³, Lua's numbers are not exact.
+/// Upper bound of a cost, which no limit admits: Lua's numbers are not exact beyond 2⁵³.
 const MAX_COST: u64 = 1 << 40;
 
 /// The script's reply to one request.
 pub(super) type DecisionReply = Result<RequestReply, Failure>;
 
-/// What the script says to a request. To a refund it says only the time.
+/// The script's reply to one request. The reply to a refund has only the time.
 #[derive(Debug)]
 pub(super) struct RequestReply {
     /// The time of the decision, in microseconds since the Unix epoch.
@@ -35,33 +35,33 @@ pub(super) struct RequestReply {
     pub(super) numbers: SmallVec<[i64; 8]>,
 }
 
-/// Which requests go in one call together, and how the call names their keys.
+/// Which requests share a call, and how the call names their keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Scope {
-    /// All: there is one server.
+pub(super) enum BatchScope {
+    /// All requests: there is one server.
     AllKeys,
-    /// All whose keys one node of a cluster has: in several slots, so that they can't be keys of the call.
+    /// Requests whose keys are on one node of a cluster, in several slots, so that they can't be keys of the call.
     AnySlots,
-    /// Those whose keys are in this slot.
+    /// Requests whose keys are in this slot.
     Slot(u16),
     /// One request.
     Alone,
-    /// One request, to a node that is about to get its slot.
+    /// One request, to a node that is importing its slot.
     Importing,
 }
 
-/// Requests that wait for one call. Each is encoded when it is added.
+/// Requests that wait for one call, each encoded when it is added.
 #[derive(Debug)]
 pub(super) struct Batch {
-    pub(super) scope: Scope,
+    pub(super) scope: BatchScope,
     /// The deadline of the first of them.
     pub(super) deadline: Instant,
-    /// The keys whose state is a string, which the script reads with one MGET, and the others.
+    /// Keys whose state is a string, which the script reads with one MGET, and the other keys.
     string_keys: KeySet,
     other_keys: KeySet,
-    /// The policies, which requests name by their position.
+    /// The policies; requests refer to them by position.
     policies: SmallVec<[PolicyDescription; 4]>,
-    /// Checks to refund, which the script does before any decision.
+    /// Refunds, which the script does before all decisions.
     refunds: PackedValues,
     refund_count: u64,
     refund_waiters: Vec<oneshot::Sender<DecisionReply>>,
@@ -69,9 +69,9 @@ pub(super) struct Batch {
     requests: PackedValues,
     runs: Vec<Run>,
     waiters: Vec<Waiter>,
-    /// How many numbers the reply has, after the first two.
+    /// Numbers in the reply, after the first two.
     reply_len: usize,
-    /// The batch has one request, which must not write anything.
+    /// Whether the batch is one request that must not write anything.
     is_read_only: bool,
 }
 
@@ -81,7 +81,7 @@ struct Run {
     requests: u64,
     /// The policy and the cost of each check of a request.
     terms: SmallVec<[Terms; 2]>,
-    /// Where they end in [`Batch::requests`].
+    /// Their end in [`Batch::requests`].
     end: usize,
 }
 
@@ -121,15 +121,15 @@ impl PackedValues {
     }
 }
 
-/// A request that waits for its reply, and how many numbers its reply has.
+/// A request that waits for its reply, and the reply's length in numbers.
 #[derive(Debug)]
 struct Waiter {
-    answer: oneshot::Sender<DecisionReply>,
+    sender: oneshot::Sender<DecisionReply>,
     numbers: usize,
 }
 
 impl Batch {
-    pub(super) fn new(scope: Scope, deadline: Instant) -> Self {
+    pub(super) fn new(scope: BatchScope, deadline: Instant) -> Self {
         Self {
             scope,
             deadline,
@@ -154,8 +154,8 @@ impl Batch {
     pub(super) fn is_full(&self) -> bool {
         self.is_read_only
             || match self.scope {
-                Scope::Alone | Scope::Importing => self.len() > 0,
-                Scope::AllKeys | Scope::AnySlots | Scope::Slot(_) => {
+                BatchScope::Alone | BatchScope::Importing => self.len() > 0,
+                BatchScope::AllKeys | BatchScope::AnySlots | BatchScope::Slot(_) => {
                     self.len() >= MAX_REQUESTS || self.reply_len >= MAX_NUMBERS
                 }
             }
@@ -181,9 +181,9 @@ impl Batch {
             _ => self.runs.push(Run { requests: 1, terms, end }),
         }
         self.reply_len += 1 + numbers;
-        let (answer, answered) = oneshot::channel();
-        self.waiters.push(Waiter { answer, numbers });
-        answered
+        let (sender, receiver) = oneshot::channel();
+        self.waiters.push(Waiter { sender, numbers });
+        receiver
     }
 
     /// Makes this a batch of one request that writes nothing. At most one of its checks may be on the same limit.
@@ -192,7 +192,7 @@ impl Batch {
         self.add(prefix, checks)
     }
 
-    /// Adds a refund of what was taken.
+    /// Adds a refund.
     pub(super) fn refund(&mut self, prefix: &str, taken: &[Taken<'_>]) -> oneshot::Receiver<DecisionReply> {
         let mut packed = std::mem::take(&mut self.refunds);
         for Taken { check, receipt } in taken {
@@ -202,9 +202,9 @@ impl Batch {
         }
         self.refunds = packed;
         self.refund_count += taken.len() as u64;
-        let (answer, answered) = oneshot::channel();
-        self.refund_waiters.push(answer);
-        answered
+        let (sender, receiver) = oneshot::channel();
+        self.refund_waiters.push(sender);
+        receiver
     }
 
     fn terms(&mut self, check: &Check<'_>) -> Terms {
@@ -231,19 +231,19 @@ impl Batch {
     /// The policy's index in the batch.
     fn describe(&mut self, policy: &Policy) -> usize {
         self.policies.iter().position(|known| known.matches(policy)).unwrap_or_else(|| {
-            self.policies.push(PolicyDescription::new(policy, self.scope != Scope::AllKeys));
+            self.policies.push(PolicyDescription::new(policy, self.scope != BatchScope::AllKeys));
             self.policies.len() - 1
         })
     }
 
-    /// The call. `now`: the time in microseconds, if it is not Redis' own.
+    /// The call. `now`: the time in microseconds; `None`: Redis' own.
     pub(super) fn command(&self, hash: &str, now: Option<i64>) -> Cmd {
         let (string_keys, other_keys) = (&self.string_keys, &self.other_keys);
         let count = string_keys.len() + other_keys.len();
         let bytes =
             string_keys.bytes() + other_keys.bytes() + self.requests.bytes.len() + self.refunds.bytes.len();
         let mut command = Cmd::with_capacity(count + 5, bytes + 128);
-        let are_keys = self.scope != Scope::AnySlots;
+        let are_keys = self.scope != BatchScope::AnySlots;
         command.arg("EVALSHA").arg(hash).arg(if are_keys { count } else { 0 });
         let limits = || string_keys.iter().chain(other_keys.iter());
         if are_keys {
@@ -308,9 +308,9 @@ impl Batch {
         packed.bytes
     }
 
-    /// Sends each request its part of the reply. Returns how many states the script discarded. Returns an error, too, if only
-    /// some requests failed for lack of memory.
-    pub(super) fn answer(self, reply: Result<Value, Failure>) -> Result<u64, Failure> {
+    /// Sends each request its part of the reply. Returns the number of states that the script discarded. Returns an
+    /// error, too, if only some requests failed for lack of memory.
+    pub(super) fn distribute(self, reply: Result<Value, Failure>) -> Result<u64, Failure> {
         let reply = reply.and_then(|reply| match reply {
             Value::BulkString(bytes) if bytes.len() == (2 + self.reply_len) * NUMBER => Ok(bytes),
             Value::BulkString(_) => Err(Failure::protocol("a reply of the wrong length")),
@@ -319,30 +319,30 @@ impl Batch {
         let reply = match reply {
             Ok(reply) => reply,
             Err(failure) => {
-                let waiters = self.waiters.into_iter().map(|waiter| waiter.answer);
-                for answer in waiters.chain(self.refund_waiters) {
-                    let _gone = answer.send(Err(failure.clone()));
+                let waiters = self.waiters.into_iter().map(|waiter| waiter.sender);
+                for sender in waiters.chain(self.refund_waiters) {
+                    let _gone = sender.send(Err(failure.clone()));
                 }
                 return Err(failure);
             }
         };
         let (numbers, _) = reply.as_chunks::<NUMBER>();
-        // Integers, all of them, which Lua has as doubles.
+        // All are integers, which Lua represents as doubles.
         let mut rest = numbers.iter().map(|&number| f64::from_le_bytes(number) as i64);
         let mut next = || rest.next().unwrap_or_default();
         let (discarded, time) = (next(), next());
         let outcome = u64::try_from(discarded).map_err(|_| Failure::out_of_memory());
-        for Waiter { answer, numbers } in self.waiters {
+        for Waiter { sender, numbers } in self.waiters {
             let admitted = next();
             let numbers = (0..numbers).map(|_| next()).collect();
-            let _gone = answer.send(match admitted {
-                // It was to be counted, or denied because another was.
+            let _gone = sender.send(match admitted {
+                // The request was to be counted, or was denied because another was.
                 1 | -1 if outcome.is_err() => Err(Failure::out_of_memory()),
                 _ => Ok(RequestReply { time, admitted: admitted > 0, numbers }),
             });
         }
-        for answer in self.refund_waiters {
-            let _gone = answer.send(Ok(RequestReply { time, admitted: true, numbers: SmallVec::new() }));
+        for sender in self.refund_waiters {
+            let _gone = sender.send(Ok(RequestReply { time, admitted: true, numbers: SmallVec::new() }));
         }
         outcome
     }
@@ -370,12 +370,12 @@ mod tests {
     }
 
     fn batch_of(costs: &[(&Policy, u64)]) -> (Batch, Vec<oneshot::Receiver<DecisionReply>>) {
-        let mut batch = Batch::new(Scope::AllKeys, Instant::now());
+        let mut batch = Batch::new(BatchScope::AllKeys, Instant::now());
         let mut add = |&(policy, cost): &(&Policy, u64)| {
             batch.add("ratelimit", &[Check { policy, identifier: "ip:1".into(), cost, detail: Detail::None }])
         };
-        let answers = costs.iter().map(&mut add).collect();
-        (batch, answers)
+        let receivers = costs.iter().map(&mut add).collect();
+        (batch, receivers)
     }
 
     fn reply(numbers: &[i64]) -> Value {
@@ -394,36 +394,38 @@ mod tests {
     #[test]
     fn each_request_gets_its_part_of_the_reply() {
         let policy = policy(0);
-        let (batch, mut answers) = batch_of(&[(&policy, 1), (&policy, 0), (&policy, 20)]);
-        let told = reply(&[3, 1_800_000_000_000_000, 1, 4, 60_000_000, 2, 5, 59_999_999, 0, 5, 1]);
-        assert!(batch.answer(Ok(told)).is_ok_and(|discarded| discarded == 3));
-        let mut next = || answers.remove(0).try_recv().unwrap().unwrap();
+        let (batch, mut receivers) = batch_of(&[(&policy, 1), (&policy, 0), (&policy, 20)]);
+        let written = reply(&[3, 1_800_000_000_000_000, 1, 4, 60_000_000, 2, 5, 59_999_999, 0, 5, 1]);
+        assert!(batch.distribute(Ok(written)).is_ok_and(|discarded| discarded == 3));
+        let mut next = || receivers.remove(0).try_recv().unwrap().unwrap();
         for (admitted, numbers) in [(true, [4, 60_000_000]), (true, [5, 59_999_999]), (false, [5, 1])] {
-            let answer = next();
-            assert_eq!((answer.time, answer.admitted), (1_800_000_000_000_000, admitted));
-            assert_eq!(answer.numbers[..], numbers);
+            let reply = next();
+            assert_eq!((reply.time, reply.admitted), (1_800_000_000_000_000, admitted));
+            assert_eq!(reply.numbers[..], numbers);
         }
     }
 
     #[test]
     fn where_memory_lacks_only_requests_that_were_to_be_counted_fail() {
         let policy = policy(0);
-        let (batch, mut answers) = batch_of(&[(&policy, 1), (&policy, 20), (&policy, 0), (&policy, 20)]);
-        assert!(batch.answer(Ok(reply(&[-1, 7, 1, 4, 6, -1, 4, 6, 2, 4, 6, 0, 4, 6]))).is_err());
-        let mut next = || answers.remove(0).try_recv().unwrap();
+        let (batch, mut receivers) = batch_of(&[(&policy, 1), (&policy, 20), (&policy, 0), (&policy, 20)]);
+        assert!(batch.distribute(Ok(reply(&[-1, 7, 1, 4, 6, -1, 4, 6, 2, 4, 6, 0, 4, 6]))).is_err());
+        let mut next = || receivers.remove(0).try_recv().unwrap();
         assert!(next().is_err());
         assert!(next().is_err(), "it was denied because the first was counted");
-        assert!(next().is_ok_and(|answer| answer.admitted));
-        assert!(next().is_ok_and(|answer| !answer.admitted));
+        assert!(next().is_ok_and(|reply| reply.admitted));
+        assert!(next().is_ok_and(|reply| !reply.admitted));
     }
 
     #[test]
     fn a_reply_that_is_none_fails_all() {
         let policy = policy(0);
-        for told in [reply(&[0, 7, 1, 4]), reply(&[0, 7, 1, 4, 6, 0]), Value::Array(Vec::new()), Value::Nil] {
-            let (batch, mut answers) = batch_of(&[(&policy, 1)]);
-            assert!(batch.answer(Ok(told)).is_err());
-            assert!(answers.remove(0).try_recv().unwrap().is_err());
+        for written in
+            [reply(&[0, 7, 1, 4]), reply(&[0, 7, 1, 4, 6, 0]), Value::Array(Vec::new()), Value::Nil]
+        {
+            let (batch, mut receivers) = batch_of(&[(&policy, 1)]);
+            assert!(batch.distribute(Ok(written)).is_err());
+            assert!(receivers.remove(0).try_recv().unwrap().is_err());
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The channel where instances tell each other whose limits were taken back, and the format of its messages.
+//! The channel on which instances announce reset limits and other changes, and its message format.
 
-/// What stands in front of a message of one limit alone. No identifier begins so.
+/// The first character of a message about one limit. No identifier begins with it.
 const LIMIT: char = '=';
-/// What stands in front of a message of another room. No identifier begins so.
+/// The first character of a message that is not about limits. No identifier begins with it.
 const ARRAY: char = '[';
 
 /// The name of the channel.
@@ -12,16 +12,16 @@ pub(crate) fn name(prefix: &str) -> String {
 
 /// A message of the channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Message<'a> {
-    /// All limits of this identifier were taken back, such as `ip:203.0.113.7`.
+pub(crate) enum ChannelMessage<'a> {
+    /// All limits of this identifier were reset, such as `ip:203.0.113.7`.
     Identifier(&'a str),
-    /// The limit of this identifier was taken back in this policy alone.
+    /// The limit of this identifier was reset in this policy alone.
     Limit { policy: &'a str, identifier: &'a str },
-    /// A JSON array: nothing of the store's, but of instances that tell each other of more than limits.
+    /// A JSON array, about bans or drains: the store ignores it.
     Array(&'a str),
 }
 
-impl<'a> Message<'a> {
+impl<'a> ChannelMessage<'a> {
     pub(crate) fn parse(text: &'a str) -> Self {
         if text.starts_with(ARRAY) {
             return Self::Array(text);
@@ -33,7 +33,7 @@ impl<'a> Message<'a> {
     }
 }
 
-impl std::fmt::Display for Message<'_> {
+impl std::fmt::Display for ChannelMessage<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Identifier(text) | Self::Array(text) => f.write_str(text),
@@ -49,12 +49,12 @@ mod tests {
     #[test]
     fn messages_are_read_as_they_are_written() {
         for (message, text) in [
-            (Message::Identifier("ip:203.0.113.7"), "ip:203.0.113.7"),
-            (Message::Limit { policy: "burst", identifier: "user:é" }, "=burst\nuser:é"),
-            (Message::Array(r#"["a1","7"]"#), r#"["a1","7"]"#),
+            (ChannelMessage::Identifier("ip:203.0.113.7"), "ip:203.0.113.7"),
+            (ChannelMessage::Limit { policy: "burst", identifier: "user:é" }, "=burst\nuser:é"),
+            (ChannelMessage::Array(r#"["a1","7"]"#), r#"["a1","7"]"#),
         ] {
             assert_eq!(message.to_string(), text);
-            assert_eq!(Message::parse(text), message);
+            assert_eq!(ChannelMessage::parse(text), message);
         }
     }
 }

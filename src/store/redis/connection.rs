@@ -1,6 +1,6 @@
 //! Connections to one Redis server, for a pool.
 
-use std::{cell::Cell, fmt, io, path::Path, sync::Arc, time::Duration};
+use std::{cell::Cell, io, path::Path, sync::Arc, time::Duration};
 
 use bb8_redis::{
     bb8::ManageConnection,
@@ -12,7 +12,7 @@ use bb8_redis::{
 use rustls::ClientConfig;
 use tokio::time::{Instant, timeout};
 
-use super::{failure, server_connection::ServerConnection};
+use super::{failure, server_address::ServerAddress, server_connection::ServerConnection};
 use crate::{
     config::model::{self, Secret},
     file,
@@ -22,7 +22,7 @@ use crate::{
 /// The largest file of a certificate or a key, in bytes.
 const MAX_TLS_FILE: u64 = 4 << 20;
 
-/// Why a server can't be described.
+/// An error in the settings of a server.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     #[error("{path}: {error}")]
@@ -35,40 +35,39 @@ pub enum ServerError {
     Tls(#[from] rustls::Error),
 }
 
-/// Where a server is, and who we are to it.
+/// The address of a server, and our credentials and TLS settings for it.
 #[derive(Debug, Clone)]
 pub struct Server {
     client: Client,
-    /// If it is asked over TLS.
+    /// `None` without TLS.
     tls: Option<Arc<ClientConfig>>,
-    /// A connection is only good if the server is a primary now. Sentinels may have named one that is none any more.
+    /// Whether a connection is only valid if the server is a primary now: Sentinels may name a former one.
     must_be_primary: bool,
-    /// For each answer, unless it is a decision.
+    /// Timeout of each reply, except to decisions.
     call_timeout: Duration,
-    /// From the first packet of a connection to the end of the greeting.
+    /// Timeout from the first packet of a connection to the end of the handshake.
     connect_timeout: Duration,
 }
 
 /// Credentials that are not in a URL.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Credentials<'a> {
+pub(super) struct ServerCredentials<'a> {
     pub(super) user: Option<&'a str>,
     pub(super) password: Option<&'a Secret>,
 }
 
 impl Server {
-    /// The server at `url`. `credentials` hold if the URL has none; of `config`, what holds for all servers. Reads the
-    /// certificates, and connects to nothing.
+    /// The server at `url`. `credentials` apply if the URL has none. Reads the certificates, but does not connect.
     ///
     /// # Errors
-    /// A file can't be read, or what it holds is no certificate or key.
+    /// A file can't be read, or is not a certificate or key.
     pub(super) fn open(
         url: &str,
-        credentials: Credentials<'_>,
+        credentials: ServerCredentials<'_>,
         config: &model::Redis,
     ) -> Result<Self, ServerError> {
         let server = url.into_connection_info()?;
-        // It would say which library it is: a right of its own, that nothing else needs.
+        // Without CLIENT SETINFO, which would need a right of its own.
         let mut settings = server.redis_settings().clone().set_skip_set_lib_name();
         if settings.password().is_none() {
             if let Some(user) = credentials.user {
@@ -78,13 +77,13 @@ impl Server {
                 settings = settings.set_password(password.reveal());
             }
         }
-        // The end of a large batch must not wait until the server has acknowledged its beginning.
+        // The end of a large batch must not wait until the server acknowledges its beginning.
         let tcp = TcpSettings::default().set_nodelay(true);
         let server = server.set_redis_settings(settings).set_tcp_settings(tcp);
         if !url.starts_with("rediss:") {
             return Ok(Self::with(Client::open(server)?, None, config));
         }
-        // A provider that is installed already stays.
+        // An installed provider is kept.
         let _already = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let model::Redis { tls, .. } = config;
         let ca = tls.ca.as_deref().map(|path| Ok::<_, ServerError>((path, read(path)?))).transpose()?;
@@ -104,7 +103,8 @@ impl Server {
             }
             None => builder.with_no_client_auth(),
         };
-        // For subscriptions. Without it, the client would read the system's for each connection, on the thread that serves.
+        // For subscriptions: otherwise the client would read the system's certificates for each connection, on this
+        // thread.
         let root_cert =
             ca.map(|(_, bytes)| bytes).or_else(|| system_authorities::pem().map(String::into_bytes));
         let client = Client::build_with_tls(server, TlsCertificates { client_tls, root_cert })?;
@@ -116,10 +116,10 @@ impl Server {
         Self { client, tls, must_be_primary: false, call_timeout, connect_timeout }
     }
 
-    /// The server at another address, to which we are the same.
-    pub(super) fn at(&self, address: &Address) -> Result<Self, ServerError> {
+    /// The same settings for a server at another address.
+    pub(super) fn at(&self, address: &ServerAddress) -> Result<Self, ServerError> {
         let info = self.client.get_connection_info();
-        let Address { host, port } = address.clone();
+        let ServerAddress { host, port } = address.clone();
         let address = match info.addr().clone() {
             ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
                 ConnectionAddr::TcpTls { host, port, insecure, tls_params }
@@ -130,7 +130,7 @@ impl Server {
         Ok(Self { client, ..self.clone() })
     }
 
-    /// The same server, whose connections are only good while it is a primary.
+    /// The same server, whose connections are only valid while it is a primary.
     pub(super) fn into_primary(self, database: u32) -> Result<Self, ServerError> {
         let info = self.client.get_connection_info().clone();
         let settings = info.redis_settings().clone().set_db(i64::from(database));
@@ -139,22 +139,22 @@ impl Server {
     }
 
     /// `HOST:PORT`, or the path of a socket.
-    pub(super) fn address(&self) -> Address {
+    pub(super) fn address(&self) -> ServerAddress {
         match self.client.get_connection_info().addr() {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-                Address { host: host.clone(), port: *port }
+                ServerAddress { host: host.clone(), port: *port }
             }
-            ConnectionAddr::Unix(path) => Address { host: path.display().to_string(), port: 0 },
-            _ => Address { host: String::new(), port: 0 },
+            ConnectionAddr::Unix(path) => ServerAddress { host: path.display().to_string(), port: 0 },
+            _ => ServerAddress { host: String::new(), port: 0 },
         }
     }
 
-    /// Whether URLs have a password for it.
+    /// Whether there is a password for it.
     pub(super) fn has_password(&self) -> bool {
         self.client.get_connection_info().redis_settings().password().is_some()
     }
 
-    /// Opens a connection, on which each answer has its timeout.
+    /// Opens a connection on which each reply has a timeout.
     pub(crate) async fn connect(&self) -> Result<ServerConnection, RedisError> {
         let opening = ServerConnection::open(self.client.get_connection_info(), self.tls.as_ref());
         let opened = timeout(self.connect_timeout, opening).await.map_err(|_| self.timed_out())?;
@@ -171,54 +171,21 @@ impl Server {
         Ok(connection)
     }
 
-    /// A server that waits for the end of a line, as Redis without TLS does, says nothing to the beginning of a
-    /// handshake.
+    /// The error of a connection attempt that timed out. A server that waits for the end of a line, such as Redis
+    /// without TLS, does not reply to a TLS handshake.
     fn timed_out(&self) -> RedisError {
         let also = if self.is_encrypted() { ": if the port does not use TLS, write redis://" } else { "" };
         let words = format!("no connection within {:?}{also}", self.connect_timeout);
         io::Error::new(io::ErrorKind::TimedOut, words).into()
     }
 
-    /// Whether it is asked over TLS.
+    /// Whether connections use TLS.
     pub(crate) fn is_encrypted(&self) -> bool {
         matches!(self.client.get_connection_info().addr(), ConnectionAddr::TcpTls { .. })
     }
 
     pub(crate) fn client(&self) -> &Client {
         &self.client
-    }
-}
-
-/// The host and the port of a server.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Address {
-    pub(crate) host: String,
-    /// 0: the host is the path of a socket.
-    pub(crate) port: u16,
-}
-
-impl Address {
-    /// Parses `HOST:PORT` as Redis writes it: an IPv6 address has no brackets. Where a server does not say its host, that is
-    /// the one that was asked.
-    pub(super) fn parse(text: &str, asked: &str) -> Option<Self> {
-        let (host, port) = text.rsplit_once(':')?;
-        Some(Self::new(host, port.parse().ok()?, asked))
-    }
-
-    pub(super) fn new(host: &str, port: u16, asked: &str) -> Self {
-        // Since version 7 a server may have no preferred endpoint, and then says nothing or `?`.
-        let host = if matches!(host, "" | "?") { asked } else { host };
-        Self { host: host.to_owned(), port }
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.port {
-            0 => f.write_str(&self.host),
-            port if self.host.contains(':') => write!(f, "[{}]:{port}", self.host.trim_matches(['[', ']'])),
-            port => write!(f, "{}:{port}", self.host),
-        }
     }
 }
 
@@ -231,59 +198,59 @@ fn read(path: &Path) -> Result<Vec<u8>, ServerError> {
         .map_err(|error| ServerError::File { path: path.display().to_string(), error })
 }
 
-/// A connection of a pool, or why there is none: a pool does not tell waiting tasks that a connection could not be made.
-/// Several tasks may ask on it at once: the server answers them in order.
-pub(super) struct Connection {
+/// A connection of a pool, or the error of opening it: a pool does not report that error to waiting tasks. Several
+/// tasks may use it at once: the server replies in order.
+pub(super) struct LinkConnection {
     inner: Result<ServerConnection, RedisError>,
     made: Instant,
-    /// Whether nothing is to be asked on it any more.
+    /// Whether it must not be used any more.
     broken: Cell<bool>,
 }
 
-/// An answer that is awaited. If that is given up, nothing is to be asked on the connection any more.
-struct Awaited<'a> {
-    connection: &'a Connection,
-    is_answered: bool,
+/// A call in progress. If it is cancelled, the connection must not be used any more.
+struct PendingCall<'a> {
+    connection: &'a LinkConnection,
+    is_done: bool,
 }
 
-impl Drop for Awaited<'_> {
+impl Drop for PendingCall<'_> {
     fn drop(&mut self) {
-        if !self.is_answered {
+        if !self.is_done {
             self.connection.broken.set(true);
         }
     }
 }
 
-impl Awaited<'_> {
-    fn answered<T>(mut self, reply: &Result<T, RedisError>) {
-        self.is_answered = true;
+impl PendingCall<'_> {
+    fn finish<T>(mut self, reply: &Result<T, RedisError>) {
+        self.is_done = true;
         if reply.as_ref().is_err_and(failure::breaks_the_connection) {
             self.connection.broken.set(true);
         }
     }
 }
 
-impl Connection {
+impl LinkConnection {
     /// Runs a command.
     pub(super) async fn ask(&self, command: &Cmd) -> Result<Value, RedisError> {
         let mut inner = self.inner.clone()?;
-        let awaited = Awaited { connection: self, is_answered: false };
+        let pending = PendingCall { connection: self, is_done: false };
         let reply = match inner.req_packed_command(command).await {
             Ok(Value::ServerError(error)) => Err(error.into()),
             reply => reply,
         };
-        awaited.answered(&reply);
+        pending.finish(&reply);
         reply
     }
 
-    /// Runs `command` after others that prepare for it. The server gets all of them in one write, so that no other client's
-    /// command comes in between unless the server reads them in pieces.
+    /// Runs `command` after others that prepare for it, in one write, so that no other client's command runs in between
+    /// unless the server reads them in pieces.
     ///
     /// # Errors
     /// The first error among the replies.
     pub(super) async fn ask_after(&self, before: Vec<Cmd>, command: &Cmd) -> Result<Value, RedisError> {
         let mut inner = self.inner.clone()?;
-        let awaited = Awaited { connection: self, is_answered: false };
+        let pending = PendingCall { connection: self, is_done: false };
         let mut pipeline = redis::pipe();
         for first in before {
             pipeline.add_command(first);
@@ -300,11 +267,11 @@ impl Connection {
             }
             last.ok_or_else(|| (ErrorKind::UnexpectedReturnType, "no reply to several commands").into())
         });
-        awaited.answered(&reply);
+        pending.finish(&reply);
         reply
     }
 
-    /// Whether it is to be given up.
+    /// Whether it must be closed.
     pub(super) fn is_broken(&self) -> bool {
         self.broken.get() || self.has_ended()
     }
@@ -314,43 +281,43 @@ impl Connection {
         self.inner.as_ref().is_ok_and(ServerConnection::has_ended)
     }
 
-    /// How many bytes were written on it so far.
+    /// Bytes written so far.
     pub(super) fn written(&self) -> u64 {
         self.inner.as_ref().map_or(0, ServerConnection::written)
     }
 
-    /// Whether it could not be made, and that was before this.
+    /// Whether opening it failed, before `moment`.
     pub(super) fn failed_before(&self, moment: Instant) -> bool {
         self.inner.is_err() && self.made < moment
     }
 }
 
-/// Makes a pool's connections.
+/// Opens a pool's connections.
 pub(super) struct Manager(pub(super) Server);
 
 impl ManageConnection for Manager {
-    type Connection = Connection;
+    type Connection = LinkConnection;
     type Error = RedisError;
 
-    async fn connect(&self) -> Result<Connection, RedisError> {
+    async fn connect(&self) -> Result<LinkConnection, RedisError> {
         let mut inner = self.0.connect().await;
         if let Ok(inner) = &mut inner {
-            // Each decision has its own.
+            // Each decision has its own timeout.
             inner.set_response_timeout(Duration::MAX);
         }
         let broken = Cell::new(inner.is_err());
-        Ok(Connection { inner, made: Instant::now(), broken })
+        Ok(LinkConnection { inner, made: Instant::now(), broken })
     }
 
-    /// Servers, and what stands before them, close idle connections.
-    async fn is_valid(&self, connection: &mut Connection) -> Result<(), RedisError> {
+    /// Servers, and proxies before them, close idle connections.
+    async fn is_valid(&self, connection: &mut LinkConnection) -> Result<(), RedisError> {
         match connection.has_ended() {
             true => Err(io::Error::from(io::ErrorKind::ConnectionReset).into()),
             false => Ok(()),
         }
     }
 
-    fn has_broken(&self, connection: &mut Connection) -> bool {
+    fn has_broken(&self, connection: &mut LinkConnection) -> bool {
         connection.is_broken()
     }
 }
@@ -363,9 +330,9 @@ mod tests {
     fn no_end_of_a_batch_waits_for_an_acknowledgement_of_its_beginning() {
         for url in ["redis://127.0.0.1", "rediss://127.0.0.1"] {
             let server =
-                Server::open(url, Credentials::default(), &model::Redis::at(Secret::new("redis://h")))
+                Server::open(url, ServerCredentials::default(), &model::Redis::at(Secret::new("redis://h")))
                     .unwrap();
-            let other = server.at(&Address { host: "10.0.0.1".to_owned(), port: 7000 }).unwrap();
+            let other = server.at(&ServerAddress { host: "10.0.0.1".to_owned(), port: 7000 }).unwrap();
             for server in [server, other] {
                 assert!(server.client().get_connection_info().tcp_settings().nodelay(), "{url}");
             }
@@ -375,11 +342,11 @@ mod tests {
     #[test]
     fn a_server_at_another_address_is_reached_in_the_same_way() {
         let password = Secret::new("hunter2");
-        let credentials = Credentials { user: Some("app"), password: Some(&password) };
+        let credentials = ServerCredentials { user: Some("app"), password: Some(&password) };
         let server =
             Server::open("rediss://10.0.0.1:6380", credentials, &model::Redis::at(Secret::new("redis://h")))
                 .unwrap();
-        let other = server.at(&Address::parse("redis-2.internal:6381", "").unwrap()).unwrap();
+        let other = server.at(&ServerAddress::parse("redis-2.internal:6381", "").unwrap()).unwrap();
         assert!(other.is_encrypted() && other.has_password());
         assert_eq!(other.address().to_string(), "redis-2.internal:6381");
         let primary = other.into_primary(3).unwrap();
@@ -388,18 +355,5 @@ mod tests {
         let own = Server::open("redis://me:word@h", credentials, &model::Redis::at(Secret::new("redis://h")))
             .unwrap();
         assert_eq!(own.client().get_connection_info().redis_settings().username(), Some("me"));
-    }
-
-    #[test]
-    fn addresses_are_read_as_servers_write_them() {
-        for (text, address) in [
-            ("127.0.0.1:7000", "127.0.0.1:7000"),
-            ("::1:7000", "[::1]:7000"),
-            (":7000", "10.0.0.9:7000"),
-            ("?:7000", "10.0.0.9:7000"),
-        ] {
-            assert_eq!(Address::parse(text, "10.0.0.9").unwrap().to_string(), address);
-        }
-        assert_eq!(Address::parse("127.0.0.1", ""), None);
     }
 }

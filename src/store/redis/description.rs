@@ -7,7 +7,7 @@ use crate::limit::{
     algorithm::{Kind, Tier, gcra, metadata_list, sliding_log::MAX_COST},
 };
 
-/// What the script needs to know of a policy. A policy of another configuration, or an override, may have the same ID.
+/// The description of a policy for the script. A policy of another configuration, or an override, may have the same ID.
 #[derive(Debug)]
 pub(super) struct PolicyDescription {
     id: PolicyId,
@@ -19,7 +19,7 @@ pub(super) struct PolicyDescription {
 }
 
 impl PolicyDescription {
-    /// `is_cluster`: whatever a policy took may be refunded, since another node may deny.
+    /// `is_cluster`: then any policy may have refunds, since another node may deny.
     pub(super) fn new(policy: &Policy, is_cluster: bool) -> Self {
         Self {
             id: policy.id,
@@ -46,7 +46,7 @@ impl PolicyDescription {
         kind.description().number
     }
 
-    /// Whether it is one window with one count. That needs no loops over tiers.
+    /// Whether it is one window with one count, which needs no loops over tiers.
     fn is_counter(&self) -> bool {
         match self.kind {
             Kind::SingleCounter => true,
@@ -70,7 +70,7 @@ impl PolicyDescription {
                 numbers.push(u64::from(self.kind == Kind::FixedWindow));
             }
             Kind::SlidingLog => numbers.extend([MAX_COST, self.flags >> 2]),
-            // Redis has no empty lists: the newest element stays, if only to hold the count.
+            // Redis has no empty lists: the newest element is kept, if only for the count.
             Kind::MetadataList { retain } => {
                 let slice =
                     metadata_list::slice(self.tiers[0], retain).filter(|_| self.keep > 0).unwrap_or(0);
@@ -86,14 +86,14 @@ impl PolicyDescription {
                 }
             }
             Kind::SlidingWindow { buckets } => numbers.push(u64::from(buckets)),
-            // The others need their tiers alone.
+            // The others need only their tiers.
             _ => {}
         }
         numbers
     }
 }
 
-/// What was taken may be refunded.
+/// Units may be refunded.
 const REFUNDABLE: u64 = 4;
 
 /// The driver's flags, and [`REFUNDABLE`].

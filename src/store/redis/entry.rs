@@ -21,7 +21,7 @@ pub(super) fn encode(entry: &Entry) -> String {
     let Entry { time, user, method, path } = entry;
     let written =
         StoredEntry { time: *time, user: user.clone(), method: method.as_str(), path: path.clone() };
-    // Strings and a number, which always serialize.
+    // Strings and numbers always serialize.
     serde_json::to_string(&written).unwrap_or_default()
 }
 

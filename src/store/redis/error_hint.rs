@@ -1,4 +1,4 @@
-//! Errors of Redis in words, with a hint at the setting that causes them.
+//! Errors of Redis as text, with a hint at the setting that causes them.
 
 use std::{error::Error, io, sync::Arc};
 
@@ -13,7 +13,7 @@ const SETTINGS: ServerSettings<'_> = ServerSettings {
     without_protocol: "the server offers only other protocols in its TLS handshake (ALPN)",
 };
 
-/// The error on one line, behind a hint if it is one of those that settings cause.
+/// The error on one line, after a hint if a setting can cause it.
 pub(crate) fn describe(error: &RedisError) -> String {
     let text = one_line(error);
     match hint(error) {
@@ -22,7 +22,7 @@ pub(crate) fn describe(error: &RedisError) -> String {
     }
 }
 
-/// What answers may not be Redis, and may send anything: it stays one line of the log.
+/// The peer may not be Redis and may send anything: its text is reduced to one line of the log.
 fn one_line(error: &RedisError) -> String {
     let text = error.to_string();
     let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
@@ -62,7 +62,7 @@ fn hint(error: &RedisError) -> Option<String> {
         (_, Some("DENIED")) => {
             "the server is in protected mode without a password, so it accepts only local connections"
         }
-        // What it says is not the protocol of Redis: it may be the beginning of a TLS alert.
+        // The reply is not the Redis protocol: it may begin a TLS alert.
         (ErrorKind::Parse, _) => {
             "the server does not speak the Redis protocol: if the port uses TLS, write rediss://"
         }
@@ -71,7 +71,7 @@ fn hint(error: &RedisError) -> Option<String> {
     Some(hint.to_owned())
 }
 
-/// The TLS error that `error` holds, some layers below.
+/// The TLS error that is a cause of `error`.
 fn find_tls_error(error: &RedisError) -> Option<&rustls::Error> {
     let inner = error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?;
     let io = inner.downcast_ref::<io::Error>();

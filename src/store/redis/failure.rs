@@ -1,9 +1,9 @@
-//! Why Redis could not answer: the kind for metrics, the cause for callers, and whether it trips the breaker.
+//! Why a call to Redis failed: the kind for metrics, the cause for callers, and whether it trips the breaker.
 
 use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind};
 use compact_str::CompactString;
 
-use super::{connection::Address, error_hint};
+use super::{error_hint, server_address::ServerAddress};
 use crate::{limit::Unavailable, telemetry::metrics::StoreFailure};
 
 /// A failure: its kind for metrics, and its cause for callers.
@@ -11,20 +11,20 @@ use crate::{limit::Unavailable, telemetry::metrics::StoreFailure};
 pub(crate) struct Failure {
     pub(crate) kind: StoreFailure,
     cause: Unavailable,
-    /// Where the request belongs, if a node of a cluster has refused it for its keys. Then it has run nothing.
+    /// Where to send the request, if a cluster node has refused its keys. Then the node has run nothing.
     pub(super) reroute: Option<Reroute>,
 }
 
-/// Why a node of a cluster has run nothing of a request, and what to do.
+/// Why a cluster node has run nothing of a request, and where to send it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Reroute {
-    /// The slot has moved to this node: ask there from now on.
-    Moved(Address),
-    /// The slot is being moved, and this key is with the other node already: ask there this once.
-    Ask(Address),
-    /// The slot is being moved, and some keys are here and some there: ask for each key by itself.
+    /// The slot has moved to this node: use it from now on.
+    Moved(ServerAddress),
+    /// The slot is being moved, and this key is already on the other node: use it this once.
+    Ask(ServerAddress),
+    /// The slot is being moved, and its keys are on both nodes: send each check alone.
     TryAgain,
-    /// One of the keys, which are in several slots, is not here: ask for each slot by itself.
+    /// Of keys in several slots, one is not on this node: send each slot alone.
     OtherSlot,
 }
 
@@ -54,12 +54,12 @@ impl Failure {
         Self::with(StoreFailure::OutOfMemory, Unavailable::Refused(reason))
     }
 
-    /// The reply is not one that the script gives.
+    /// The reply is not one of the script's.
     pub(super) fn protocol(reason: impl Into<CompactString>) -> Self {
         Self::with(StoreFailure::Protocol, Unavailable::Protocol(reason.into()))
     }
 
-    /// The task that was to answer has ended.
+    /// The task that was to reply has ended.
     pub(super) fn abandoned() -> Self {
         Self::with(StoreFailure::Protocol, Unavailable::Abandoned("the connection task has ended"))
     }
@@ -83,7 +83,7 @@ impl Failure {
         Self { kind, cause, reroute: None }
     }
 
-    /// No server is known that decides over the key.
+    /// No known server decides over the key.
     pub(super) fn no_node() -> Self {
         Self::unreachable(CompactString::const_new("no Redis server is known to serve this key"))
     }
@@ -92,7 +92,7 @@ impl Failure {
         Self::with(StoreFailure::Connection, Unavailable::Unreachable(reason.into()))
     }
 
-    /// Why no connection could be opened: nothing was asked.
+    /// A connection could not be opened: nothing was sent.
     pub(super) fn of_opening(error: RedisError) -> Self {
         let failure = Self::from(error);
         match failure.cause {
@@ -101,33 +101,33 @@ impl Failure {
         }
     }
 
-    /// The keys of one request are with several nodes.
+    /// The keys of one request are on several nodes.
     pub(super) fn moving() -> Self {
         Self { reroute: Some(Reroute::TryAgain), ..Self::with(StoreFailure::Loading, Unavailable::Moving) }
     }
 
-    /// What the node at `asked` has answered. `has_any_slots`: to a script with keys of several slots.
-    pub(super) fn of_node(error: RedisError, asked: &Address, has_any_slots: bool) -> Self {
+    /// The error reply of the node at `asked`. `has_any_slots`: to a script with keys of several slots.
+    pub(super) fn of_node(error: RedisError, asked: &ServerAddress, has_any_slots: bool) -> Self {
         let reroute = reroute(&error, asked, has_any_slots);
         Self { reroute, ..error.into() }
     }
 
-    /// What was the matter, in words.
+    /// The reason, as text.
     pub(crate) fn reason(&self) -> &str {
         self.cause.reason()
     }
 
-    /// Whether it shows that Redis is not available, so that asking again soon is useless. Redis without memory still answers,
-    /// and denials, which write nothing, still work. A cluster that is down says so at once, and is up again as soon as
-    /// another node has the slots.
+    /// Whether it shows that Redis is not available, so that an early retry is useless. Redis without memory still
+    /// replies, and denials, which write nothing, still work. A cluster that is down replies at once, and is up as soon
+    /// as another node has the slots.
     pub(crate) fn trips_the_breaker(&self) -> bool {
         use StoreFailure::{BreakerOpen, ClusterDown, OutOfMemory, Overdue};
         self.reroute.is_none() && !matches!(self.kind, OutOfMemory | ClusterDown | BreakerOpen | Overdue)
     }
 }
 
-fn reroute(error: &RedisError, asked: &Address, has_any_slots: bool) -> Option<Reroute> {
-    let target = || Address::parse(error.redirect_node()?.0, &asked.host);
+fn reroute(error: &RedisError, asked: &ServerAddress, has_any_slots: bool) -> Option<Reroute> {
+    let target = || ServerAddress::parse(error.redirect_node()?.0, &asked.host);
     match error.kind() {
         ErrorKind::Server(ServerErrorKind::Moved) => target().map(Reroute::Moved),
         ErrorKind::Server(ServerErrorKind::Ask) => target().map(Reroute::Ask),
@@ -141,7 +141,7 @@ fn reroute(error: &RedisError, asked: &Address, has_any_slots: bool) -> Option<R
     }
 }
 
-/// What servers say of a key of another slot in a script. The first: it is with another node.
+/// Error texts of servers for a key of another slot in a script. The first: the key is on another node.
 const REFUSED_SLOTS: [&str; 6] = [
     NOT_HERE,
     NOT_SERVED,
@@ -154,24 +154,24 @@ const NOT_HERE: &str = "non local key";
 /// Since Redis 8 and Valkey 8: no node has the slot.
 const NOT_SERVED: &str = "slot not served";
 
-/// Whether a node refuses a key that it has not.
+/// Whether a node refuses a key that it does not have.
 pub(super) fn refuses_foreign_key(error: &RedisError) -> bool {
     error.detail().is_some_and(|detail| detail.contains(NOT_HERE))
 }
 
-/// Whether the server refuses every script with keys of several slots, and not only keys that it has not.
+/// Whether the server refuses every script with keys of several slots, not only keys that it does not have.
 pub(super) fn refuses_any_slots(error: &RedisError) -> bool {
-    reroute(error, &Address { host: String::new(), port: 0 }, true) == Some(Reroute::OtherSlot)
+    reroute(error, &ServerAddress { host: String::new(), port: 0 }, true) == Some(Reroute::OtherSlot)
         && !error.detail().is_some_and(|detail| detail.contains(NOT_HERE) || detail.contains(NOT_SERVED))
 }
 
-/// Whether the server has forgotten the script, as it does when it is told to, and when it is started anew.
+/// Whether the server does not know the script, as after a flush or a restart.
 pub(crate) fn is_unknown_script(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
-/// Whether the connection must not be used again after this error: it is broken, or the server may have been replaced by
-/// another. A connection to a server without memory, or without the script, is still good.
+/// Whether the connection must not be used again after this error: it is broken, or the server may have been replaced.
+/// A connection to a server without memory, or without the script, is still valid.
 pub(super) fn breaks_the_connection(error: &RedisError) -> bool {
     use StoreFailure::{Connection, Loading, ReadOnly, Rights, Timeout};
     let is_busy_slot = error.kind() == ErrorKind::Server(ServerErrorKind::TryAgain);
@@ -200,7 +200,7 @@ impl From<RedisError> for Failure {
     }
 }
 
-/// The texts of errors that mean missing rights, of a command itself or of one in a script (Redis 7 and Valkey, Redis 6).
+/// Error texts of missing rights, for a command itself or one in a script (Redis 7 and Valkey, Redis 6).
 const RIGHTS: [&str; 6] = [
     "NOAUTH",
     "WRONGPASS",
@@ -210,8 +210,8 @@ const RIGHTS: [&str; 6] = [
     "executing the script can't access",
 ];
 
-/// The kind of an error by its text: servers before version 7 put the error of a command in a script after one of the script's
-/// own.
+/// The kind of an error by its text: servers before version 7 put the error of a command in a script behind an error of
+/// the script.
 fn kind_by_text(error: &RedisError) -> StoreFailure {
     let code = error.code().unwrap_or_default();
     let says = |word: &str| code == word || error.detail().is_some_and(|detail| detail.contains(word));

@@ -1,7 +1,7 @@
 //! The names of limits' keys in Redis: `PREFIX:{IDENTIFIER}REST:POLICY:SHAPE`, such as
 //! `ratelimit:{ip:203.0.113.7}+path:/a:expensive:sl.1m`.
 //!
-//! The braces are the hash tag of Redis Cluster: all limits of one identifier live in one slot. Parts that came from clients
+//! The braces are the hash tag of Redis Cluster: all limits of one identifier are in one slot. Parts that clients sent
 //! are percent-encoded, so that they contain neither braces nor `+`.
 
 use crate::limit::{
@@ -18,7 +18,7 @@ pub(super) fn append(key: &mut Vec<u8>, prefix: &str, policy: &Policy, identifie
     }
 }
 
-/// What stands in braces in the keys of an identifier's limits: its first part.
+/// The hash tag of the keys of an identifier's limits: its first part.
 pub(super) fn hash_tag(identifier: &str) -> &str {
     &identifier[..identifier.find('+').unwrap_or(identifier.len())]
 }
@@ -30,8 +30,8 @@ pub(super) fn limit_key(prefix: &str, policy: &Policy, identifier: &str) -> Vec<
     key
 }
 
-/// The keys of the lists that hold the entries of a `metadata_list`, oldest first: one, or one for each
-/// [slice](metadata_list::slice) of the last so many microseconds before `now`.
+/// The keys of the lists with the entries of a `metadata_list`, oldest first: one, or one for each
+/// [slice](metadata_list::slice) that is kept at the time `now`, in microseconds.
 pub(super) fn entry_lists(prefix: &str, policy: &Policy, identifier: &str, now: i64) -> Vec<Vec<u8>> {
     let key = limit_key(prefix, policy, identifier);
     let Kind::MetadataList { retain } = policy.kind else { return Vec::new() };

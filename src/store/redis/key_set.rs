@@ -1,4 +1,4 @@
-//! The keys of a batch, each once: a hot one is asked for again and again.
+//! The keys of a batch, each once: hot keys are named repeatedly.
 
 use std::{hash::BuildHasher, sync::LazyLock};
 
@@ -7,10 +7,10 @@ use hashbrown::HashTable;
 /// Seeded at random: identifiers come from clients, who must not be able to choose collisions.
 static HASHER: LazyLock<foldhash::fast::RandomState> = LazyLock::new(foldhash::fast::RandomState::default);
 
-/// Keys in the order in which they first came.
+/// Keys in the order of their first use.
 #[derive(Debug, Default)]
 pub(super) struct KeySet {
-    /// One behind the other, and where each ends.
+    /// The concatenated keys.
     bytes: Vec<u8>,
     ends: Vec<usize>,
     known: HashTable<usize>,
@@ -36,7 +36,7 @@ impl KeySet {
                 index
             }
         };
-        // There are a few hundred at most.
+        // At most a few hundred.
         i64::try_from(index).unwrap_or(i64::MAX - 1) + 1
     }
 
@@ -44,7 +44,7 @@ impl KeySet {
         self.ends.len()
     }
 
-    /// How long they are together.
+    /// The total length of the keys.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.len()
     }

@@ -1,8 +1,8 @@
-//! One worker's link to a server. It is self-clocking: an idle link sends a request at once; requests that come while a batch is
-//! in flight are gathered into the next batch.
+//! One worker's link to a server. It is self-clocking: an idle link sends a request at once; requests that arrive while
+//! a batch is in flight are gathered into the next batch.
 //!
-//! Where round trips are long, several batches are in flight, one behind the other on the same connection. The server runs
-//! them in the order in which they were sent. If the connection breaks, all of them fail.
+//! If round trips are long, several batches are in flight, pipelined on one connection. The server runs them in order.
+//! If the connection breaks, all of them fail.
 
 use std::{
     cell::{Cell, RefCell},
@@ -22,55 +22,55 @@ use tokio::{
 };
 
 use super::{
-    batch::{Batch, DecisionReply, Scope},
-    connection::{Connection, Manager},
+    batch::{Batch, BatchScope, DecisionReply},
+    connection::{LinkConnection, Manager},
     failure::{Failure, is_unknown_script, refuses_any_slots},
     script,
-    topology::{Node, Topology},
+    topology::{RedisNode, Topology},
 };
 use crate::{
     limit::{Check, Clock, Taken},
     telemetry::metrics::{StoreFailure, StoreMetrics},
 };
 
-/// How often a batch loads the script, at most.
+/// Most times that a batch loads the script.
 const MAX_LOADS: usize = 3;
-/// On how many connections a batch is sent that the other side has closed meanwhile: as many as were idle may be.
+/// Most connections on which a batch is tried if the server has closed them: as many as were idle may be.
 const MAX_ENDED: usize = 4;
-/// The most batches in flight on one connection.
+/// Most batches in flight on one connection.
 const MAX_IN_FLIGHT: usize = 32;
-/// A batch waits for the one before it no longer than this part of the timeout. What is left of the timeout is for the round
+/// A batch waits for the previous one no longer than this part of the timeout. The rest of the timeout is for the round
 /// trip.
 const PATIENCE: u32 = 20;
 
-/// What a link needs to know.
+/// The settings of a worker's links.
 pub(super) struct LinkConfig {
     pub(super) prefix: String,
-    /// For a decision, including the time in the queue.
+    /// Timeout of a decision, including the time in the queue.
     pub(super) timeout: Duration,
-    /// The most connections.
+    /// Most connections.
     pub(super) connections: u32,
     pub(super) metrics: Arc<StoreMetrics>,
     /// The clock; `None`: Redis' own.
     pub(super) clock: Option<Arc<dyn Clock>>,
     pub(super) topology: Arc<Topology>,
-    pub(super) rounds: Rounds,
+    pub(super) rounds: SendRounds,
 }
 
-/// The rounds in which the links of one worker send. All links send their batches at once, and then wait for all answers, which
-/// bring more requests. If each link went by its own answers, the batches to the nodes of a cluster would be small, and
-/// small batches cost more.
+/// The rounds in which the links of one worker send: all send their batches at once, then wait for all replies, which
+/// bring more requests. If each link were clocked by its own replies, the batches to the nodes of a cluster would be
+/// small, and small batches cost more.
 #[derive(Default)]
-pub(super) struct Rounds {
+pub(super) struct SendRounds {
     /// Batches of this round in flight.
     in_flight: Cell<usize>,
     /// Links with requests that wait for the next round.
     waiting: RefCell<Vec<Rc<Inner>>>,
 }
 
-impl Rounds {
-    /// Begins a batch that the next round waits for. `None`: another link waits for the next round already, which must not be put
-    /// off by a link that always has something to send.
+impl SendRounds {
+    /// Begins a batch that the next round waits for. `None` if another link already waits for the next round: a link
+    /// that always has something to send must not delay it.
     fn begin(&self) -> Option<RoundGuard<'_>> {
         if !self.waiting.borrow().is_empty() {
             return None;
@@ -79,7 +79,7 @@ impl Rounds {
         Some(RoundGuard(self))
     }
 
-    /// Whether a link has to wait for the next round, which then starts it.
+    /// Whether a link has to wait for the next round, which will start it.
     fn must_wait(&self, link: &Rc<Inner>) -> bool {
         if self.in_flight.get() == 0 {
             return false;
@@ -92,8 +92,8 @@ impl Rounds {
     }
 }
 
-/// A batch in flight that the next round waits for, until this is dropped.
-struct RoundGuard<'a>(&'a Rounds);
+/// A batch in flight. The next round waits until this is dropped.
+struct RoundGuard<'a>(&'a SendRounds);
 
 impl Drop for RoundGuard<'_> {
     fn drop(&mut self) {
@@ -110,25 +110,26 @@ impl Drop for RoundGuard<'_> {
     }
 }
 
-/// The link. Belongs to one thread.
+/// A link, which belongs to one thread.
 #[derive(Clone)]
-pub(super) struct Link(Rc<Inner>);
+pub(super) struct NodeLink(Rc<Inner>);
 
 pub(super) struct Inner {
     config: Rc<LinkConfig>,
-    node: Arc<Node>,
+    node: Arc<RedisNode>,
     pool: Pool<Manager>,
     /// Connections in use.
     in_use: RefCell<Vec<SharedConnection>>,
-    /// Senders that wait for the pool to give them a connection, and those that wait for them.
+    /// Senders that wait for a connection from the pool.
     opening: Cell<u32>,
+    /// Wakes the senders that wait for one of those to get its connection.
     opened: Notify,
     queue: RefCell<VecDeque<Batch>>,
-    /// Tasks that send batches. Each has one in flight.
+    /// Tasks that send batches, each with one in flight.
     senders: Cell<usize>,
     /// When the last batch was sent.
     sent: Cell<Instant>,
-    /// Whether the last batch was answered in time for a round: the next one waits for this link.
+    /// Whether the last reply arrived in time for a round: then the next round waits for this link.
     is_prompt: Cell<bool>,
 }
 
@@ -143,20 +144,20 @@ impl SharedConnection {
 
     /// The senders that use it.
     fn users(&self) -> usize {
-        // One belongs to the list.
+        // One reference belongs to the list.
         Rc::strong_count(&self.0) - 1
     }
 }
 
-impl Link {
-    pub(super) fn new(node: Arc<Node>, config: Rc<LinkConfig>) -> Self {
+impl NodeLink {
+    pub(super) fn new(node: Arc<RedisNode>, config: Rc<LinkConfig>) -> Self {
         let pool = Pool::builder()
             .max_size(config.connections)
             // The others are opened with the first.
             .min_idle(config.connections)
             // Only a connection that was idle for a while is really tested.
             .test_on_check_out(true)
-            // The breaker's probe finds out when Redis is back.
+            // The breaker's probe detects that Redis is back.
             .retry_connection(false)
             .connection_timeout(Duration::from_secs(1).max(config.timeout))
             .max_lifetime(None)
@@ -176,49 +177,49 @@ impl Link {
         }))
     }
 
-    /// Opens the connections, so that the first requests need not wait for them. To be called in a runtime.
+    /// Opens the connections, so that the first requests need not wait for them. Must be called in a runtime.
     pub(super) fn warm_up(&self) {
         let pool = self.0.pool.clone();
         tokio::spawn(async move {
-            // If that fails, requests find out why.
+            // On failure, the requests get the error.
             let _opened = pool.get().await;
         });
     }
 
-    pub(super) fn node(&self) -> &Arc<Node> {
+    pub(super) fn node(&self) -> &Arc<RedisNode> {
         &self.0.node
     }
 
-    /// Decides over one request. At most one of its checks may be on the same limit. Answers within the timeout.
-    pub(super) async fn decide(&self, scope: Scope, checks: &[Check<'_>]) -> DecisionReply {
+    /// Decides over one request. At most one of its checks may be on the same limit. Returns within the timeout.
+    pub(super) async fn decide(&self, scope: BatchScope, checks: &[Check<'_>]) -> DecisionReply {
         self.wait(scope, |batch, prefix| batch.add(prefix, checks)).await
     }
 
-    /// What [`Link::decide`] would answer. Changes nothing. Answers within the timeout.
-    pub(super) async fn look(&self, scope: Scope, checks: &[Check<'_>]) -> DecisionReply {
+    /// The result that [`NodeLink::decide`] would return, without changing anything. Returns within the timeout.
+    pub(super) async fn look(&self, scope: BatchScope, checks: &[Check<'_>]) -> DecisionReply {
         let mut batch = Batch::new(scope, Instant::now() + self.0.config.timeout);
-        let answer = batch.look(&self.0.config.prefix, checks);
+        let reply = batch.look(&self.0.config.prefix, checks);
         self.0.queue.borrow_mut().push_back(batch);
         self.0.wake();
-        answer.await.unwrap_or_else(|_| Err(Failure::abandoned()))
+        reply.await.unwrap_or_else(|_| Err(Failure::abandoned()))
     }
 
-    /// Refunds what was taken. Answers within the timeout.
-    pub(super) async fn refund(&self, scope: Scope, taken: &[Taken<'_>]) -> DecisionReply {
+    /// Refunds what was taken. Returns within the timeout.
+    pub(super) async fn refund(&self, scope: BatchScope, taken: &[Taken<'_>]) -> DecisionReply {
         self.wait(scope, |batch, prefix| batch.refund(prefix, taken)).await
     }
 
     async fn wait(
         &self,
-        scope: Scope,
+        scope: BatchScope,
         add: impl FnOnce(&mut Batch, &str) -> Receiver<DecisionReply>,
     ) -> DecisionReply {
-        let answer = self.0.enqueue(scope, add);
+        let reply = self.0.enqueue(scope, add);
         self.0.wake();
-        answer.await.unwrap_or_else(|_| Err(Failure::abandoned()))
+        reply.await.unwrap_or_else(|_| Err(Failure::abandoned()))
     }
 
-    /// A connection for other commands, which the pool may have to open.
+    /// A connection for other commands; the pool may have to open one.
     pub(super) async fn connection(&self) -> Result<PooledConnection<'static, Manager>, Failure> {
         self.0.checkout().await
     }
@@ -227,7 +228,7 @@ impl Link {
 impl Inner {
     fn enqueue(
         &self,
-        scope: Scope,
+        scope: BatchScope,
         add: impl FnOnce(&mut Batch, &str) -> Receiver<DecisionReply>,
     ) -> Receiver<DecisionReply> {
         let mut queue = self.queue.borrow_mut();
@@ -236,13 +237,13 @@ impl Inner {
             return add(batch, &self.config.prefix);
         }
         let mut batch = Batch::new(scope, Instant::now() + self.config.timeout);
-        let answer = add(&mut batch, &self.config.prefix);
+        let reply = add(&mut batch, &self.config.prefix);
         queue.push_back(batch);
-        answer
+        reply
     }
 
-    /// Ensures that a sender task sends what waits. One batch in flight is enough as long as its reply comes soon, since
-    /// large batches cost less.
+    /// Ensures that a sender task sends the queued requests. One batch in flight is enough while its reply arrives
+    /// soon, since large batches cost less.
     fn wake(self: &Rc<Self>) {
         let senders = self.senders.get();
         if senders == 0 && self.must_wait() {
@@ -259,7 +260,7 @@ impl Inner {
         }
     }
 
-    /// Whether what is queued has to wait for the next round. A full batch has nothing to wait for.
+    /// Whether the queue has to wait for the next round. A full batch does not.
     fn must_wait(self: &Rc<Self>) -> bool {
         let is_small = self.queue.borrow().front().is_some_and(|batch| !batch.is_full());
         is_small && self.config.rounds.must_wait(self)
@@ -270,12 +271,12 @@ impl Inner {
         task::spawn_local(Rc::clone(self).send());
     }
 
-    /// Until when a batch waits for the one that was sent last.
+    /// The time until which a batch waits for the previous one.
     fn patience_ends(&self) -> Instant {
         self.sent.get() + self.config.timeout / PATIENCE
     }
 
-    /// The sender task: sends batch after batch until none waits.
+    /// The sender task: sends batches until the queue is empty.
     async fn send(self: Rc<Self>) {
         let _guard = SenderGuard(&self.senders);
         let mut connection = None;
@@ -298,7 +299,7 @@ impl Inner {
                 match in_time {
                     Ok(reply) => reply,
                     Err(_) => {
-                        // What has been gathered meanwhile does not wait any longer, here and on other links.
+                        // Requests gathered meanwhile do not wait any longer, here and on other links.
                         round = None;
                         if !self.queue.borrow().is_empty() {
                             self.wake();
@@ -310,9 +311,9 @@ impl Inner {
             if connection.as_ref().is_some_and(SharedConnection::is_broken) {
                 self.release(connection.take());
             }
-            let outcome = batch.answer(reply);
+            let outcome = batch.distribute(reply);
             self.report(&outcome, size, begun);
-            // The requests that follow the answers join in the next round.
+            // The requests that follow these replies join the next round.
             task::yield_now().await;
             drop(round);
             if self.senders.get() == 1 && self.must_wait() {
@@ -322,8 +323,8 @@ impl Inner {
         self.release(connection);
     }
 
-    /// Sends a batch on `connection`, or on one that is opened. Where the other side has closed it before a byte was written,
-    /// nothing was sent, and the batch goes out once more on another.
+    /// Sends a batch on `connection`, or on a new one. If the server closed it before a byte was written, nothing was
+    /// sent, and the batch is sent once more on another.
     async fn call(&self, connection: &mut Option<SharedConnection>, batch: &Batch) -> Result<Value, Failure> {
         for _ in 0..MAX_ENDED {
             if connection.as_ref().is_some_and(SharedConnection::is_broken) {
@@ -342,14 +343,14 @@ impl Inner {
         Err(Failure::unreachable("the server closes connections before anything is sent"))
     }
 
-    async fn call_on(&self, connection: &Connection, batch: &Batch) -> Result<Value, Failure> {
+    async fn call_on(&self, connection: &LinkConnection, batch: &Batch) -> Result<Value, Failure> {
         let command = batch.command(&script::HASH, self.now());
-        let asking = || (batch.scope == Scope::Importing).then(|| redis::cmd("ASKING"));
+        let asking = || (batch.scope == BatchScope::Importing).then(|| redis::cmd("ASKING"));
         let mut reply = match asking() {
             Some(asking) => connection.ask_after(vec![asking], &command).await,
             None => connection.ask(&command).await,
         };
-        // The script was unknown, so nothing ran. Once may not be enough if scripts are flushed repeatedly.
+        // The script was unknown, so nothing ran. One retry may not be enough if scripts are flushed repeatedly.
         for _ in 0..MAX_LOADS {
             if !reply.as_ref().is_err_and(is_unknown_script) {
                 break;
@@ -358,7 +359,7 @@ impl Inner {
             reply = connection.ask_after(before, &command).await;
         }
         reply.map_err(|error| {
-            let has_any_slots = batch.scope == Scope::AnySlots;
+            let has_any_slots = batch.scope == BatchScope::AnySlots;
             if has_any_slots && refuses_any_slots(&error) {
                 self.node.set_takes_any_slots(false);
             }
@@ -366,12 +367,12 @@ impl Inner {
         })
     }
 
-    /// A connection to send on: a new one while there are few, else the one with the fewest batches in flight.
+    /// A connection to send on: a new one while there are few, then the one with the fewest batches in flight.
     async fn share_connection(&self) -> Result<SharedConnection, Failure> {
         if let Some(shared) = self.shared_connection() {
             return Ok(shared);
         }
-        // Those that the pool has none for would wait there until the others have nothing to send.
+        // Senders beyond the pool's size would wait until the others have nothing to send.
         if self.opening.get() >= self.config.connections {
             self.opened.notified().await;
             if let Some(shared) = self.shared_connection() {
@@ -384,17 +385,17 @@ impl Inner {
         Ok(connection)
     }
 
-    /// The connection with the fewest batches in flight, unless there may be a new one.
+    /// The connection with the fewest batches in flight, unless a new one may be opened.
     fn shared_connection(&self) -> Option<SharedConnection> {
         self.in_use.borrow_mut().retain(|connection| !connection.is_broken());
         let in_use = self.in_use.borrow();
-        // No batch waits for a connection to be opened while there is one.
+        // No batch waits for a new connection while there is an open one.
         let is_shared =
             in_use.len() >= self.config.connections as usize || self.pool.state().idle_connections == 0;
         in_use.iter().min_by_key(|connection| connection.users()).filter(|_| is_shared).cloned()
     }
 
-    /// A sender is done with its connection. The last gives it back to the pool.
+    /// Releases a sender's connection. The last sender returns it to the pool.
     fn release(&self, connection: Option<SharedConnection>) {
         drop(connection);
         self.in_use.borrow_mut().retain(|connection| connection.users() > 0 && !connection.is_broken());
@@ -407,7 +408,7 @@ impl Inner {
                 RunError::User(error) => Failure::of_opening(error),
                 RunError::TimedOut => Failure::timeout(),
             })?;
-            // The pool may hand out a connection that failed to open for an earlier caller. Then try again.
+            // The pool may return a connection that failed to open for an earlier caller. Then try again.
             if !connection.failed_before(begun) {
                 return Ok(connection);
             }
@@ -424,9 +425,9 @@ impl Inner {
             Ok(discarded) => {
                 breaker.succeeded();
                 self.node.decisions.fetch_add(size as u64, Relaxed);
-                metrics.answered(size, begun.elapsed(), *discarded);
+                metrics.replied(size, begun.elapsed(), *discarded);
             }
-            // The node answers, and its requests go elsewhere.
+            // The node is up, and its requests are sent elsewhere.
             Err(failure) if failure.reroute.is_some() => breaker.succeeded(),
             Err(failure) => {
                 metrics.failed(failure.kind);
@@ -449,10 +450,10 @@ impl Inner {
     }
 }
 
-/// Counts a sender task for as long as it lives. Without it, a task that panicked would still count, and no other would start.
+/// Counts a sender task while it runs. Without it, a task that panicked would still count, and no other would start.
 struct SenderGuard<'a>(&'a Cell<usize>);
 
-/// A sender that waits for the pool. Others look again once it has got its connection, or none.
+/// A sender that waits for the pool. When this is dropped, the other waiting senders check again.
 struct OpeningGuard<'a>(&'a Inner);
 
 impl<'a> OpeningGuard<'a> {

@@ -8,7 +8,7 @@ use crate::limit::{
     },
 };
 
-/// How many numbers the script replies with for one limit of this policy.
+/// Numbers in the script's reply for one limit of this policy.
 pub(super) fn width(policy: &Policy) -> usize {
     policy.kind.description().reply_width * policy.tiers.len()
 }
@@ -24,7 +24,7 @@ pub(super) fn verdict(policy: &Policy, numbers: &[i64], cost: u64) -> Verdict {
     Verdict::from_tiers(statuses, 0, cost)
 }
 
-/// The verdict of an algorithm that counts members. The last number tells whether the member is counted already.
+/// The verdict of an algorithm that counts members. The last number says whether the member is counted already.
 fn member_verdict(policy: &Policy, numbers: &[i64], cost: u64) -> Verdict {
     let (used, frees_at, fits_at, known) = match *numbers {
         [used, oldest, fits_at, again, ..] => {

@@ -8,48 +8,62 @@ use bb8_redis::redis::{
 };
 use tokio::time::sleep;
 
-use super::{connection::Address, failure::Failure, server_connection::ServerConnection, topology::Topology};
+use super::{
+    failure::Failure, server_address::ServerAddress, server_connection::ServerConnection, topology::Topology,
+};
+use crate::limit::Unavailable;
 
-/// From one try to the next while a slot is being moved.
+/// Time between attempts while a slot is being moved.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
-/// Nodes that are asked for one command, and tries while its slot is being moved.
+/// Most attempts of one command, over redirections and while its slot is being moved.
 const MAX_TRIES: usize = 25;
 
-/// A connection to the server that has a key. In a cluster it follows the key to another node, and asks again what no node
-/// has run.
+/// A connection to the server that has a key. In a cluster it follows the key to another node, and repeats commands
+/// that no node has run.
 #[derive(Debug, Clone)]
 pub(crate) struct RoutedConnection {
     topology: Arc<Topology>,
     connection: ServerConnection,
-    /// The server that is connected to.
-    address: Address,
-    /// The node that gets the slot, if it did not know a script: it is told the script next.
+    /// The address of the connected server.
+    address: ServerAddress,
+    /// The node that imports the slot, if it did not know a script: the next command, which loads the script, is sent
+    /// there.
     importing: Option<ServerConnection>,
 }
 
+impl Topology {
+    /// Opens a connection for commands on keys in the slot of `key`, other than decisions.
+    ///
+    /// # Errors
+    /// The server can't be reached.
+    pub async fn connect(self: &Arc<Self>, key: &str) -> Result<impl ConnectionLike + use<>, Unavailable> {
+        Ok(RoutedConnection::open(self, key).await?)
+    }
+}
+
 impl RoutedConnection {
-    /// On an open connection to a server.
-    pub(crate) fn new(topology: Arc<Topology>, connection: ServerConnection, address: Address) -> Self {
+    /// Uses an open connection to a server.
+    pub(crate) fn new(topology: Arc<Topology>, connection: ServerConnection, address: ServerAddress) -> Self {
         Self { topology, connection, address, importing: None }
     }
 
-    /// To the server that has `key`.
+    /// Connects to the server that has `key`.
     ///
     /// # Errors
-    /// No server is known to have it, or that can't be reached.
+    /// No known server has it, or the server can't be reached.
     pub(crate) async fn open(topology: &Arc<Topology>, key: &str) -> Result<Self, Failure> {
         let node = topology.owner_of(key.as_bytes()).ok_or_else(Failure::no_node)?;
         let connection = node.server.connect().await?;
         Ok(Self::new(Arc::clone(topology), connection, node.address.clone()))
     }
 
-    async fn connect(&self, address: &Address) -> RedisResult<ServerConnection> {
+    async fn connect(&self, address: &ServerAddress) -> RedisResult<ServerConnection> {
         let words = "a node of the cluster is named that can't be reached";
         let node = self.topology.node_at(address).ok_or((ErrorKind::Extension, words))?;
         node.server.connect().await
     }
 
-    /// What was the primary may still answer when it is none any more.
+    /// Checks that the server is still the primary: a former one may still reply.
     ///
     /// # Errors
     /// Sentinels have named another.
@@ -102,10 +116,10 @@ impl RoutedConnection {
         }
     }
 
-    /// Where a node says that the slot is, and the slot.
-    fn target(&self, error: &RedisError) -> Option<(Address, u16)> {
+    /// The address and slot of a redirection.
+    fn target(&self, error: &RedisError) -> Option<(ServerAddress, u16)> {
         let (address, slot) = error.redirect_node()?;
-        Some((Address::parse(address, &self.address.host)?, slot))
+        Some((ServerAddress::parse(address, &self.address.host)?, slot))
     }
 
     async fn run_all(&mut self, pipeline: &Pipeline, offset: usize, count: usize) -> RedisResult<Vec<Value>> {
@@ -114,7 +128,7 @@ impl RoutedConnection {
         if offset > 0 || !self.topology.is_cluster() {
             return Ok(replies);
         }
-        // Each command that was not run here finds its own way.
+        // Each command that was not run here is redirected by itself.
         for (reply, command) in replies.iter_mut().zip(pipeline.cmd_iter()) {
             let is_rerouted = matches!(reply, Value::ServerError(error)
                 if matches!(error.code(), "MOVED" | "ASK" | "TRYAGAIN"));

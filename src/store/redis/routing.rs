@@ -1,4 +1,4 @@
-//! Which server a request goes to, and where it goes on if a node of a cluster has not run it.
+//! Chooses the server for each request, and follows redirections of cluster nodes.
 
 use std::{
     cell::{RefCell, RefMut},
@@ -12,12 +12,12 @@ use bb8_redis::redis::{self, Cmd};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::{
-    batch::{DecisionReply, Scope},
-    connection::Address,
+    batch::{BatchScope, DecisionReply},
     failure::{Failure, Reroute},
     key,
-    link::{Link, LinkConfig, Rounds},
-    topology::{Node, NodeMap, Topology, of_tag, slot_of},
+    link::{LinkConfig, NodeLink, SendRounds},
+    server_address::ServerAddress,
+    topology::{NodeMap, RedisNode, Topology, of_tag, slot_of},
 };
 use crate::{
     config::model,
@@ -25,14 +25,14 @@ use crate::{
     telemetry::metrics::StoreMetrics,
 };
 
-/// For how long requests on a slot that is being moved are asked one by one.
+/// How long requests on a moving slot are sent one by one.
 const MOVING_FOR: Duration = Duration::from_secs(1);
-/// From one try to the next while a slot is being moved.
+/// Time between attempts while a slot is being moved.
 const RETRY_AFTER: Duration = Duration::from_millis(5);
-/// In the numbers of shards: what a slot by itself begins at. There are fewer nodes.
+/// Shard numbers from here on are slots; lower ones are nodes, of which there are fewer.
 const SLOT_SHARDS: u32 = 1 << 16;
 
-/// A thread's links to all servers that decide.
+/// A thread's links to all primaries.
 pub(super) struct Routing {
     config: Rc<LinkConfig>,
     topology: Arc<Topology>,
@@ -44,9 +44,9 @@ pub(super) struct Routing {
 /// The nodes as this thread knows them, and its links to them.
 struct Links {
     map: Arc<NodeMap>,
-    /// Those that were used, in no order.
-    links: Vec<Link>,
-    /// Slots that are being moved, and until when that is presumed.
+    /// Links used so far, in no order.
+    links: Vec<NodeLink>,
+    /// Moving slots, and until when each is presumed to move.
     moving: HashMap<u16, Instant>,
 }
 
@@ -67,14 +67,14 @@ impl Routing {
             metrics,
             clock,
             topology: Arc::clone(&topology),
-            rounds: Rounds::default(),
+            rounds: SendRounds::default(),
         };
         let links = Links { map: topology.map(), links: Vec::new(), moving: HashMap::new() };
         Self { config: Rc::new(config), topology, links: RefCell::new(links), strict_slot }
     }
 
-    /// Opens connections to all servers that are known, so that the first requests need not wait for them. To be called in
-    /// a runtime.
+    /// Opens connections to all known servers, so that the first requests need not wait for them. Must be called in a
+    /// runtime.
     pub(super) fn warm_up(&self) {
         let mut links = self.links();
         for node in links.map.nodes.clone() {
@@ -92,12 +92,12 @@ impl Routing {
         self.topology.is_cluster()
     }
 
-    /// For a decision.
+    /// Timeout of a decision.
     pub(super) fn timeout(&self) -> Duration {
         self.config.timeout
     }
 
-    /// Checks with the same number are decided together: a node's, or those of one slot.
+    /// The shard of a check: a node, or a slot while slots are decided alone. Checks of one shard are decided together.
     pub(super) fn shard(&self, check: &Check<'_>) -> u32 {
         if self.strict_slot.is_some() || !self.topology.is_cluster() {
             return 0;
@@ -114,12 +114,12 @@ impl Routing {
         }
     }
 
-    /// The links, with the current map.
+    /// The links, updated to the current map.
     fn links(&self) -> RefMut<'_, Links> {
         let mut links = self.links.borrow_mut();
         if links.map.epoch != self.topology.epoch() {
             let map = self.topology.map();
-            // A link to a server that decides no more answers what it has been asked, and goes.
+            // A link to a server that is no longer used replies to its pending calls, then closes.
             links.links.retain(|link| map.nodes.iter().any(|node| Arc::ptr_eq(node, link.node())));
             links.map = map;
         }
@@ -129,8 +129,8 @@ impl Routing {
     /// The link to the node that decides over the keys of a slot.
     ///
     /// # Errors
-    /// No node is known to, or its breaker is open.
-    fn link_of(&self, slot: u16) -> Result<Link, Failure> {
+    /// No known node serves it, or its breaker is open.
+    fn link_of(&self, slot: u16) -> Result<NodeLink, Failure> {
         let mut links = self.links();
         let node = links.map.owner_index(slot).and_then(|index| links.map.nodes.get(index)).cloned();
         let Some(node) = node else {
@@ -140,25 +140,25 @@ impl Routing {
         self.link_to(&mut links, node)
     }
 
-    fn link_to(&self, links: &mut Links, node: Arc<Node>) -> Result<Link, Failure> {
+    fn link_to(&self, links: &mut Links, node: Arc<RedisNode>) -> Result<NodeLink, Failure> {
         if node.breaker.is_open() {
             return Err(Failure::breaker_open());
         }
         if let Some(link) = links.links.iter().find(|link| Arc::ptr_eq(link.node(), &node)) {
             return Ok(link.clone());
         }
-        let link = Link::new(node, Rc::clone(&self.config));
+        let link = NodeLink::new(node, Rc::clone(&self.config));
         links.links.push(link.clone());
         Ok(link)
     }
 
-    /// The link to a node that another has named.
-    fn link_at(&self, address: &Address) -> Result<Link, Failure> {
+    /// The link to a node that another node has named.
+    fn link_at(&self, address: &ServerAddress) -> Result<NodeLink, Failure> {
         let node = self.topology.node_at(address).ok_or_else(Failure::no_node)?;
         self.link_to(&mut self.links(), node)
     }
 
-    /// The slot of an identifier's limits; 0 where there are none.
+    /// The slot of an identifier's limits; 0 if there are no slots.
     pub(super) fn slot(&self, identifier: &str) -> u16 {
         match self.strict_slot {
             Some(slot) => slot,
@@ -167,7 +167,7 @@ impl Routing {
         }
     }
 
-    /// The slot of these checks; `None`: they have several.
+    /// The slot of these checks; `None` if they have several.
     pub(super) fn slot_of_all(&self, checks: &[Check<'_>]) -> Option<u16> {
         let mut slots = checks.iter().map(|check| self.slot(&check.identifier));
         let first = slots.next()?;
@@ -185,17 +185,17 @@ impl Routing {
         !links.moving.is_empty() && links.moving.get(&slot).is_some_and(|until| *until > Instant::now())
     }
 
-    /// Asks the node that has the keys of `checks`. `ask`: the request to make.
+    /// Sends a request to the node that has the keys of `checks`. `ask`: makes the request.
     pub(super) async fn ask(
         &self,
         checks: &[Check<'_>],
-        scope: impl Fn(u16, &Node) -> Scope,
-        ask: impl AsyncFn(Link, Scope) -> DecisionReply,
+        scope: impl Fn(u16, &RedisNode) -> BatchScope,
+        ask: impl AsyncFn(NodeLink, BatchScope) -> DecisionReply,
     ) -> DecisionReply {
         let Some(check) = checks.first() else { return Err(Failure::protocol("a request without checks")) };
         let (begun, slot) = (Instant::now(), self.slot(&check.identifier));
         let link = self.link_of(slot)?;
-        let scope = if self.topology.is_cluster() { scope(slot, link.node()) } else { Scope::AllKeys };
+        let scope = if self.topology.is_cluster() { scope(slot, link.node()) } else { BatchScope::AllKeys };
         match ask(link, scope).await {
             Err(Failure { reroute: Some(reroute), .. }) => {
                 let rerouted = self.reroute(checks, reroute, ask);
@@ -207,39 +207,39 @@ impl Routing {
         }
     }
 
-    /// Asks on where a node has run nothing, since it has not all of the keys: with keys of one slot, whose place servers
-    /// tell.
+    /// Follows MOVED and ASK. The node ran nothing, so the request is safe to send again; keys of one slot share one
+    /// redirection.
     async fn reroute(
         &self,
         checks: &[Check<'_>],
         mut reroute: Reroute,
-        ask: impl AsyncFn(Link, Scope) -> DecisionReply,
+        ask: impl AsyncFn(NodeLink, BatchScope) -> DecisionReply,
     ) -> DecisionReply {
         let slot = self.slot_of_all(checks).ok_or_else(Failure::moving)?;
         loop {
             let (link, scope) = match &reroute {
                 Reroute::Moved(address) => {
                     self.topology.moved(slot, address);
-                    (self.link_of(slot)?, Scope::Alone)
+                    (self.link_of(slot)?, BatchScope::Alone)
                 }
                 Reroute::Ask(address) => {
                     self.mark_moving(slot);
-                    (self.link_at(address)?, Scope::Importing)
+                    (self.link_at(address)?, BatchScope::Importing)
                 }
                 Reroute::TryAgain => {
                     self.mark_moving(slot);
-                    // Each key by itself is either here or there.
+                    // Each key alone is on one of the two nodes.
                     if checks.len() > 1 {
                         return Err(Failure::moving());
                     }
                     sleep(RETRY_AFTER).await;
-                    (self.link_of(slot)?, Scope::Alone)
+                    (self.link_of(slot)?, BatchScope::Alone)
                 }
-                Reroute::OtherSlot => (self.link_of(slot)?, Scope::Alone),
+                Reroute::OtherSlot => (self.link_of(slot)?, BatchScope::Alone),
             };
             match ask(link, scope).await {
                 Err(Failure { reroute: Some(next), .. }) => {
-                    // Two nodes that name each other settle that among themselves.
+                    // Two nodes that name each other will agree soon.
                     if next == reroute || matches!(next, Reroute::Moved(_)) {
                         sleep(RETRY_AFTER).await;
                     }
@@ -250,12 +250,12 @@ impl Routing {
         }
     }
 
-    /// Decides over checks that one node has. At most one of them may be on the same limit.
+    /// Decides over checks of one node. At most one of them may be on the same limit.
     pub(super) async fn decide_limits(&self, checks: &[Check<'_>]) -> DecisionReply {
         if !self.topology.is_cluster() {
-            return self.link_of(0)?.decide(Scope::AllKeys, checks).await;
+            return self.link_of(0)?.decide(BatchScope::AllKeys, checks).await;
         }
-        // Boxed, so that it takes no room in the futures of other topologies.
+        // Boxed, so that it does not enlarge the futures of other topologies.
         Box::pin(self.decide_in_cluster(checks)).await
     }
 
@@ -264,10 +264,10 @@ impl Routing {
         if is_moving && self.slot_of_all(checks).is_none() {
             return Err(Failure::moving());
         }
-        let scope = |slot, node: &Node| match () {
-            () if is_moving => Scope::Alone,
-            () if self.strict_slot.is_none() && node.takes_any_slots() => Scope::AnySlots,
-            () => Scope::Slot(slot),
+        let scope = |slot, node: &RedisNode| match () {
+            () if is_moving => BatchScope::Alone,
+            () if self.strict_slot.is_none() && node.takes_any_slots() => BatchScope::AnySlots,
+            () => BatchScope::Slot(slot),
         };
         self.ask(checks, scope, async |link, scope| link.decide(scope, checks).await).await
     }
@@ -317,17 +317,17 @@ impl Routing {
         timeout(self.config.timeout, run).await.unwrap_or_else(|_| Err(Failure::timeout()))
     }
 
-    /// Links to all nodes that may have keys of a slot, its own first: while it is being moved, any, and this thread may not
-    /// know that it is.
+    /// Links to all nodes that may have keys of a slot, its owner first: all nodes while the slot may be moving, which
+    /// this thread may not know.
     ///
     /// # Errors
-    /// No node is known to serve the slot, or its breaker is open.
-    pub(super) fn links_of(&self, slot: u16) -> Result<Vec<Link>, Failure> {
+    /// No known node serves the slot, or its breaker is open.
+    pub(super) fn links_of(&self, slot: u16) -> Result<Vec<NodeLink>, Failure> {
         let own = self.link_of(slot)?;
         let mut links = self.links();
         let nodes = links.map.nodes.clone();
         let others = nodes.into_iter().filter(|node| !Arc::ptr_eq(node, own.node()));
-        let others: Vec<Link> = others.filter_map(|node| self.link_to(&mut links, node).ok()).collect();
+        let others: Vec<NodeLink> = others.filter_map(|node| self.link_to(&mut links, node).ok()).collect();
         Ok([vec![own], others].concat())
     }
 }

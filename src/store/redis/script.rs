@@ -8,11 +8,11 @@ use futures_util::future::join_all;
 use super::{acl_check::ACL_CHECK, server_connection::ServerConnection};
 use crate::limit::algorithm::{AlgorithmDescription, Kind};
 
-/// Where `lua/decide.lua` defines the algorithm that a batch names.
+/// The place in `lua/decide.lua` for the definitions of the algorithms.
 const ALGORITHMS: &str = "    -- ALGORITHMS\n";
 
-/// Decides over a batch: `lua/decide.lua` after `lua/prelude.lua`. Each algorithm is a branch of its own: defining all of them
-/// in each call would take a good part of the script's time.
+/// Decides over a batch: `lua/decide.lua` after `lua/prelude.lua`. Each algorithm is a branch, since defining all of
+/// them in each call would take a good part of the script's time.
 static SOURCE: LazyLock<String> = LazyLock::new(|| {
     let mut branches = String::new();
     for AlgorithmDescription { number, script, .. } in Kind::ALL.map(Kind::description) {
@@ -27,15 +27,15 @@ static SOURCE: LazyLock<String> = LazyLock::new(|| {
 /// Its SHA1, by which it is called.
 pub(super) static HASH: LazyLock<String> = LazyLock::new(|| Script::new(&SOURCE).get_hash().to_owned());
 
-/// Makes the script known to a server.
+/// Loads the script into a server.
 pub(super) fn load_command() -> Cmd {
     let mut command = redis::cmd("SCRIPT");
     command.arg("LOAD").arg(SOURCE.as_str());
     command
 }
 
-/// Makes the script known to a server, and `others` with it, in one round trip. What the server refuses it refuses again
-/// whoever needs it.
+/// Loads the script and `others` into a server, in one round trip. Errors are ignored: a later call of the script
+/// gets the error.
 pub(super) async fn load_scripts(connection: &ServerConnection, others: &[&Script]) {
     let own = async { load_command().exec_async(&mut connection.clone()).await };
     let others = [&*ACL_CHECK]

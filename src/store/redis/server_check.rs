@@ -1,4 +1,4 @@
-//! What a server is, and what of that an operator should know.
+//! Reads a server's role, version, memory, rights and replicas, and derives warnings.
 
 use std::sync::Arc;
 
@@ -6,43 +6,19 @@ use bb8_redis::redis::{self, RedisError, Script};
 
 use super::{
     acl_check,
-    connection::Address,
     script::load_scripts,
+    server_address::ServerAddress,
     server_connection::ServerConnection,
-    topology::{Node, ReplicaSeen, Topology},
+    topology::{RedisNode, ReplicaSeen, ServerCheck, ServerMemory, Topology},
 };
 
 /// The oldest version that is tested.
 const OLDEST_TESTED: (u32, u32) = (6, 2);
 
-/// What INFO says, and what is wrong with it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct ServerCheck {
-    /// `master` or `slave`.
-    pub(crate) role: String,
-    pub(crate) version: String,
-    /// New with each start of the server; empty where it does not say.
-    pub(crate) run_id: String,
-    pub(crate) warnings: Vec<String>,
-    /// Whether it is a node of a cluster.
-    has_other_keys: bool,
-}
-
-/// How full a server is, as far as it says so.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct ServerMemory {
-    /// Keys evicted since the server's start.
-    pub(crate) evicted: Option<u64>,
-    /// Bytes in use that count against the limit.
-    pub(crate) used: Option<u64>,
-    /// `maxmemory` in bytes; `None` without one.
-    pub(crate) limit: Option<u64>,
-}
-
-/// Looks at the server's memory. Cheap enough for every probe.
+/// Reads the server's memory. Cheap enough for every probe.
 ///
 /// # Errors
-/// It does not answer. If it refuses to say, nothing is known.
+/// The server does not reply. If it refuses INFO, nothing is known.
 pub(crate) async fn read_memory(connection: &mut ServerConnection) -> Result<ServerMemory, RedisError> {
     let mut pipeline = redis::pipe();
     pipeline.cmd("INFO").arg("memory").cmd("INFO").arg("stats");
@@ -65,16 +41,15 @@ fn parse_memory(info: &str) -> ServerMemory {
     }
 }
 
-/// Looks at the server's role, version, memory, and at what we may do there. Once it has answered, it is told our scripts, and
-/// these.
+/// Checks the server's role, version, memory and our rights. Loads the store's scripts and `scripts`.
 ///
 /// # Errors
-/// It does not answer. That it refuses to is a warning, not an error.
+/// The server does not reply. A refusal is a warning, not an error.
 pub(crate) async fn check_server(
     connection: &mut ServerConnection,
     prefix: &str,
     topology: &Topology,
-    node: &Arc<Node>,
+    node: &Arc<RedisNode>,
     scripts: &[&Script],
 ) -> Result<ServerCheck, RedisError> {
     let info: Result<String, _> = redis::cmd("INFO").query_async(connection).await;
@@ -85,10 +60,10 @@ pub(crate) async fn check_server(
         }
         Err(error) => return Err(error),
     };
-    // In one round trip with the next question.
+    // In one round trip with the next command.
     let loading = connection.clone();
     let loading = load_scripts(&loading, scripts);
-    // Where this server has no key of ours, there is nothing to try.
+    // Without a key of ours on this server, rights can't be tried.
     let Some(key) = key_of(prefix, topology, node) else {
         loading.await;
         return Ok(check);
@@ -96,29 +71,29 @@ pub(crate) async fn check_server(
     let ((), missing) = tokio::join!(loading, acl_check::missing_rights(connection, prefix, &key, topology));
     match missing {
         Ok(missing) => check.warnings.extend(missing),
-        // A node of a cluster has not all keys, which was said; and a Sentinel has none.
+        // A cluster node does not have all keys, which is a warning already; and a Sentinel has none.
         Err(error) if check.has_other_keys && error.is_cluster_error() => {}
         Err(error) => return Err(error),
     }
     Ok(check)
 }
 
-/// A key that this server has and nothing else uses.
-fn key_of(prefix: &str, topology: &Topology, node: &Arc<Node>) -> Option<String> {
+/// A key in the slots of this server that nothing else uses.
+fn key_of(prefix: &str, topology: &Topology, node: &Arc<RedisNode>) -> Option<String> {
     let key = format!("{prefix}:audit");
     if !topology.is_cluster() {
         return Some(key);
     }
     let map = topology.map();
     let has = |key: &String| map.owner_of(key.as_bytes()).is_some_and(|owner| Arc::ptr_eq(owner, node));
-    // Each is in another slot; one of thousands is there, even if the server has few slots.
+    // Each is in another slot; with thousands of them, one is on this server even if it has few slots.
     std::iter::once(key).chain((0..100_000).map(|number| format!("{prefix}:{{{number}}}:audit"))).find(has)
 }
 
-/// The replicas of a server. `host`: the server's, as it was reached.
+/// Reads the replicas of a server. `host`: the server's, as configured or discovered.
 ///
 /// # Errors
-/// It does not answer. If it refuses to say, none are known.
+/// The server does not reply. If it refuses INFO, none are known.
 pub(crate) async fn read_replicas(
     connection: &mut ServerConnection,
     host: &str,
@@ -141,7 +116,7 @@ fn parse_replicas(info: &str, host: &str) -> Vec<ReplicaSeen> {
         let field = |name: &str| {
             fields.trim().split(',').find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
         };
-        let address = Address::new(field("ip")?, field("port")?.parse().ok()?, host);
+        let address = ServerAddress::new(field("ip")?, field("port")?.parse().ok()?, host);
         let acknowledged = field("offset").and_then(|offset| offset.parse::<u64>().ok());
         let lag = written.zip(acknowledged).map(|(written, known)| written.saturating_sub(known));
         Some(ReplicaSeen { address, is_online: field("state") == Some("online"), lag })
@@ -157,17 +132,17 @@ fn refused_info_warning(error: &RedisError) -> String {
     format!("{why}: its role, version and memory settings are unknown")
 }
 
-/// A field of the answer to INFO; empty if it is not there.
+/// A field of the reply to INFO; empty if it is missing.
 fn field<'a>(info: &'a str, name: &str) -> &'a str {
     let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     value.map(str::trim).unwrap_or_default()
 }
 
-/// Parses the answer to INFO.
+/// Parses the reply to INFO.
 fn parse_info(info: &str, is_cluster: bool) -> ServerCheck {
     let field = |name: &str| field(info, name).to_owned();
     let (role, version, run_id) = (field("role"), field("redis_version"), field("run_id"));
-    // Valkey has names of its own, and names the version of Redis that it is like.
+    // Valkey has its own field names, and also reports a compatible Redis version.
     let (valkey, mode) = (field("valkey_version"), field("redis_mode") + &field("server_mode"));
     let mut warnings = Vec::new();
     if !version.is_empty() && parse_version(&version) < OLDEST_TESTED {
@@ -200,7 +175,7 @@ fn parse_info(info: &str, is_cluster: bool) -> ServerCheck {
 
 fn memory_use_warning(used: &str, limit: &str) -> Option<String> {
     let (used, limit): (u64, u64) = (used.parse().ok()?, limit.parse().ok()?);
-    // In words that stay the same, lest each percent be another warning.
+    // A constant text, lest each percent is a new warning.
     (limit > 0 && used / 9 >= limit / 10).then(|| {
         "more than 90 % of maxmemory is in use: once it is full, limits lose their counts or can't be counted"
             .to_owned()
@@ -209,7 +184,7 @@ fn memory_use_warning(used: &str, limit: &str) -> Option<String> {
 
 fn eviction_policy_warning(limit: &str, policy: &str) -> Option<String> {
     match policy {
-        // Old or foreign servers may not say.
+        // Old or compatible servers may not report it.
         "" => None,
         _ if limit == "0" => Some(
             "maxmemory is not set, so Redis may grow until the system kills it: set maxmemory, and \
@@ -310,7 +285,7 @@ mod tests {
         let info = "role:master\r\nslave0:ip=10.0.0.2,port=6379,state=online,offset=40,lag=1\r\n\
             slave1:ip=,port=6380,state=wait_bgsave,offset=0,lag=0\r\nslave_read_only:1\r\nmaster_repl_offset:42\r\n";
         let replica = |address: &str, is_online, lag| ReplicaSeen {
-            address: Address::parse(address, "").unwrap(),
+            address: ServerAddress::parse(address, "").unwrap(),
             is_online,
             lag: Some(lag),
         };

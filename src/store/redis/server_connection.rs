@@ -1,7 +1,7 @@
-//! A connection to a server, as it was opened: it tells when the other side has closed it, and whether bytes were written.
+//! A connection to a server that knows whether the server has closed it, and whether bytes were written.
 //!
-//! Redis' client tells neither. A server that is started anew, a failover or a proxy before Redis closes connections that are
-//! idle; what is asked on one of them was never sent, and may be asked again.
+//! Redis' client reports neither. A restart, a failover or a proxy before Redis closes idle connections; a command on a
+//! closed one was never sent, and may be sent again.
 
 use std::{
     io,
@@ -28,45 +28,45 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-/// An open connection. Clones share it: it is closed once none is left.
+/// An open connection, shared by its clones. It is closed when the last one is dropped.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerConnection {
     inner: MultiplexedConnection,
     task: Arc<ConnectionTask>,
 }
 
-/// The task that reads and writes.
+/// The task that reads and writes the stream.
 #[derive(Debug)]
 struct ConnectionTask {
-    state: Arc<StreamState>,
+    state: Arc<ConnectionProgress>,
     handle: AbortHandle,
 }
 
-/// What the stream has seen.
+/// The observed events of the stream.
 #[derive(Debug, Default)]
-struct StreamState {
+struct ConnectionProgress {
     has_ended: AtomicBool,
     written: AtomicU64,
 }
 
 impl Drop for ConnectionTask {
     fn drop(&mut self) {
-        // It would go on until the server has answered all that was asked.
+        // Otherwise the task would run until the server has replied to all commands.
         self.handle.abort();
     }
 }
 
 impl ServerConnection {
-    /// Opens a connection. `tls`: for addresses that are asked over TLS.
+    /// Opens a connection. `tls`: for addresses with TLS.
     ///
     /// # Errors
-    /// The server can't be reached, or refuses the greeting.
+    /// The server can't be reached, or refuses the handshake.
     pub(super) async fn open(
         info: &ConnectionInfo,
         tls: Option<&Arc<ClientConfig>>,
     ) -> Result<Self, RedisError> {
         let unsupported = || (ErrorKind::InvalidClientConfig, "an address that can't be reached");
-        let state = Arc::<StreamState>::default();
+        let state = Arc::<ConnectionProgress>::default();
         let stream: Pin<Box<dyn AsyncStream + Send + Sync>> = match info.addr() {
             ConnectionAddr::Tcp(host, port) => Box::pin(watched(open_tcp(host, *port).await?, &state)),
             ConnectionAddr::TcpTls { host, port, .. } => {
@@ -87,17 +87,17 @@ impl ServerConnection {
         })
     }
 
-    /// How long each answer may take from now on, on this clone and its own: half a second at first.
+    /// Sets the timeout of each reply, on this clone and later clones of it; half a second at first.
     pub(crate) fn set_response_timeout(&mut self, timeout: Duration) {
         self.inner.set_response_timeout(timeout);
     }
 
-    /// Whether the other side has closed it, or it broke.
+    /// Whether the server has closed it, or it broke.
     pub(crate) fn has_ended(&self) -> bool {
         self.task.state.has_ended.load(Relaxed)
     }
 
-    /// How many bytes were written so far.
+    /// Bytes written so far.
     pub(super) fn written(&self) -> u64 {
         self.task.state.written.load(Relaxed)
     }
@@ -122,11 +122,11 @@ impl ConnectionLike for ServerConnection {
     }
 }
 
-fn watched<S>(stream: S, state: &Arc<StreamState>) -> WatchedStream<S> {
+fn watched<S>(stream: S, state: &Arc<ConnectionProgress>) -> WatchedStream<S> {
     WatchedStream { stream, state: Arc::clone(state) }
 }
 
-/// Connects to all addresses of a host at once, and takes the first that answers: another may be silent.
+/// Connects to all addresses of a host at once, and takes the first that succeeds: others may not reply.
 async fn open_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
     let attempts: Vec<_> =
         lookup_host((host, port)).await?.map(|address| Box::pin(TcpStream::connect(address))).collect();
@@ -134,15 +134,16 @@ async fn open_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
         return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
     }
     let (stream, _others) = select_ok(attempts).await?;
-    // The end of a large batch must not wait until the server has acknowledged its beginning.
+    // The end of a large batch must not wait until the server acknowledges its beginning.
     stream.set_nodelay(true)?;
     Ok(stream)
 }
 
-/// A stream that keeps account of what it has seen. Below TLS, which may have written a part when it reports an error.
+/// A stream that records its end and the bytes written. It is below TLS, which may have written a part before it
+/// reports an error.
 struct WatchedStream<S> {
     stream: S,
-    state: Arc<StreamState>,
+    state: Arc<ConnectionProgress>,
 }
 
 impl<S> WatchedStream<S> {

@@ -8,14 +8,14 @@ use smallvec::SmallVec;
 use tokio::time::timeout;
 
 use super::{
-    batch::{RequestReply, Scope},
+    batch::{BatchScope, RequestReply},
     channel, entry,
     failure::Failure,
     key,
-    link::Link,
+    link::NodeLink,
     reply,
     routing::Routing,
-    topology::{Node, Topology},
+    topology::{RedisNode, Topology},
 };
 use crate::{
     config::model,
@@ -27,13 +27,13 @@ use crate::{
     telemetry::metrics::StoreMetrics,
 };
 
-/// Keys that one step of a SCAN visits.
+/// Keys visited by one step of a SCAN.
 const SCAN_COUNT: usize = 1_000;
 
 /// A thread's handle to limits in Redis. Time is Redis' own.
 ///
-/// In a cluster it decides over checks whose keys one node has, which it tells by their [`shard`](Store::shard).
-/// [`ShardedStore`](crate::limit::ShardedStore) takes the checks of a request apart.
+/// In a cluster it decides over checks of one node, identified by their [`shard`](Store::shard).
+/// [`ShardedStore`](crate::limit::ShardedStore) splits the checks of a request.
 pub struct RedisStore {
     routing: Routing,
 }
@@ -50,8 +50,8 @@ impl RedisStore {
         Self { routing: Routing::new(topology, config, metrics, clock) }
     }
 
-    /// Opens connections to all servers that are known, so that the first requests need not wait for them. To be called in
-    /// a runtime.
+    /// Opens connections to all known servers, so that the first requests need not wait for them. Must be called in a
+    /// runtime.
     pub fn warm_up(&self) {
         self.routing.warm_up();
     }
@@ -73,8 +73,8 @@ impl RedisStore {
         let (time, numbers) = self.read_limit(policy, &identifier).await?;
         let is_used = reply::is_used(policy, &numbers);
         let prefix = self.routing.prefix();
-        // One of the lists may be the limit itself. Each by itself: while their slot is being moved, some are at one node and some at
-        // the other.
+        // One of the lists may be the limit itself. One command each: while their slot is being moved, some are on one
+        // node and some on the other.
         let lists = key::entry_lists(prefix, policy, &identifier, time);
         let keys = [vec![key::limit_key(prefix, policy, &identifier)], lists].concat();
         let commands: Vec<_> = keys.iter().map(|key| redis::cmd("DEL").arg(key).take()).collect();
@@ -83,17 +83,17 @@ impl RedisStore {
         Ok((is_used && removed > 0).then(|| ClearedLimit { policy: policy.name.clone(), identifier }))
     }
 
-    /// Tells all instances which limits of an identifier were reset.
-    async fn announce(&self, identifier: &str, message: channel::Message<'_>) -> Result<(), Failure> {
+    /// Announces to all instances which limits of an identifier were reset.
+    async fn announce(&self, identifier: &str, message: channel::ChannelMessage<'_>) -> Result<(), Failure> {
         let mut command = redis::cmd("PUBLISH");
         command.arg(channel::name(self.routing.prefix())).arg(message.to_string());
-        // Whichever node of a cluster is told, all pass it on. This one has just removed the limits.
+        // Any node of a cluster forwards the message to all. This one has just removed the limits.
         self.routing.run_in::<u64>(self.routing.slot(identifier), &command).await?;
         Ok(())
     }
 
-    /// The composites of these policies that begin with `identifier`, each as the index of its policy and its identifier.
-    /// Scans all keys, some at a time, if a policy has composites.
+    /// The composites of these policies that begin with `identifier`, each as the index of its policy and its
+    /// identifier. Scans all keys, some at a time, if a policy has composites.
     async fn composites(
         &self,
         policies: &[&Policy],
@@ -113,7 +113,7 @@ impl RedisStore {
         for (nth, link) in self.routing.links_of(self.routing.slot(identifier))?.iter().enumerate() {
             match self.scan(link, &pattern).await {
                 Ok(keys) => found.extend(keys.iter().filter_map(policy_and_identifier)),
-                // Only while the slot is being moved another node than its own has some of them.
+                // Another node than the owner has some of them only while the slot is being moved.
                 Err(failure) if nth > 0 => {
                     let reason = failure.reason();
                     tracing::debug!(node = %link.node().address, "can't look for limits at a Redis node: {reason}");
@@ -127,8 +127,8 @@ impl RedisStore {
         Ok(found)
     }
 
-    /// All keys of a node that match `pattern`; some may come twice.
-    async fn scan(&self, link: &Link, pattern: &str) -> Result<Vec<Vec<u8>>, Failure> {
+    /// All keys of a node that match `pattern`; some may be repeated.
+    async fn scan(&self, link: &NodeLink, pattern: &str) -> Result<Vec<Vec<u8>>, Failure> {
         let (mut found, mut cursor) = (Vec::new(), 0_u64);
         loop {
             let mut command = redis::cmd("SCAN");
@@ -146,8 +146,8 @@ impl RedisStore {
     }
 }
 
-/// Merges the checks of one request on the same limit into one, with the sum of their costs. Returns the merged checks, and the
-/// index of the merged one for each check.
+/// Merges the checks of one request on the same limit into one, with the sum of their costs. Returns the merged checks,
+/// and for each check the index of its merged one.
 fn merge_limits<'a>(checks: &[Check<'a>]) -> (SmallVec<[Check<'a>; 4]>, SmallVec<[usize; 4]>) {
     let mut limits: SmallVec<[Check<'a>; 4]> = SmallVec::new();
     let mut limit_of_check = SmallVec::new();
@@ -168,7 +168,7 @@ fn merge_limits<'a>(checks: &[Check<'a>]) -> (SmallVec<[Check<'a>; 4]>, SmallVec
     (limits, limit_of_check)
 }
 
-/// The policies and overrides that have keys of their own: an override of the same shape shares its policy's.
+/// The policies and overrides with keys of their own: an override of the same shape shares its policy's.
 fn variants(policies: &[Policy]) -> Vec<&Policy> {
     let mut variants: Vec<&Policy> = policies.iter().flat_map(Policy::variants).collect();
     variants.sort_by_key(|policy| policy.id.0);
@@ -176,8 +176,8 @@ fn variants(policies: &[Policy]) -> Vec<&Policy> {
     variants
 }
 
-/// Decodes the reply to one request. `limit_of_check`: for each check, the index of its limit. `costs`: the units of each
-/// limit.
+/// Decodes the reply to one request. `limit_of_check`: for each check, the index of its limit. `costs`: the units of
+/// each limit.
 fn to_decision(
     checks: &[Check<'_>],
     limit_of_check: &[usize],
@@ -231,9 +231,9 @@ impl Store for RedisStore {
         }
         let (limits, limit_of_check) = merge_limits(checks);
         let costs: SmallVec<[u64; 4]> = limits.iter().map(|limit| limit.cost).collect();
-        let scope = |_, node: &Node| match self.routing.slot_of_all(&limits) {
-            None if node.takes_any_slots() => Scope::AnySlots,
-            _ => Scope::Alone,
+        let scope = |_, node: &RedisNode| match self.routing.slot_of_all(&limits) {
+            None if node.takes_any_slots() => BatchScope::AnySlots,
+            _ => BatchScope::Alone,
         };
         let reply =
             self.routing.ask(&limits, scope, async |link, scope| link.look(scope, &limits).await).await?;
@@ -248,7 +248,7 @@ impl Store for RedisStore {
         if self.routing.is_cluster() && self.routing.slot_of_all(&checks).is_none() {
             return Err(Unavailable::Moving);
         }
-        let scope = |slot, _: &Node| Scope::Slot(slot);
+        let scope = |slot, _: &RedisNode| BatchScope::Slot(slot);
         self.routing.ask(&checks, scope, async |link, scope| link.refund(scope, taken).await).await?;
         Ok(())
     }
@@ -284,7 +284,7 @@ impl StoreAdmin for RedisStore {
             let lists = key::entry_lists(self.routing.prefix(), policy, identifier, time);
             let read = async |key: Vec<u8>| {
                 let mut command = redis::cmd("LRANGE");
-                // The list may hold more for a while.
+                // The list may be longer for a while.
                 command.arg(&key).arg(-(keep as i64)).arg(-1);
                 self.routing.run::<Vec<Vec<u8>>>(&key, &command).await
             };
@@ -301,7 +301,7 @@ impl StoreAdmin for RedisStore {
     async fn reset(&self, policies: &[Policy], identifier: &str) -> Result<Vec<ClearedLimit>, Unavailable> {
         let variants: Vec<&Policy> = variants(policies);
         let mut cleared = Vec::new();
-        // These first: what they are redirected by corrects the map by which composites are looked for.
+        // These first: their redirections correct the map that composites are searched by.
         for policy in &variants {
             cleared.extend(self.forget(policy, identifier.to_owned()).await?);
         }
@@ -309,8 +309,8 @@ impl StoreAdmin for RedisStore {
             let Some(&policy) = variants.get(policy) else { continue };
             cleared.extend(self.forget(policy, identifier).await?);
         }
-        // After the limits are removed, not before: until then they deny, and that would be cached.
-        self.announce(identifier, channel::Message::Identifier(identifier)).await?;
+        // After the limits are removed, not before: until then they deny, and the denial would be cached.
+        self.announce(identifier, channel::ChannelMessage::Identifier(identifier)).await?;
         Ok(cleared)
     }
 
@@ -320,7 +320,8 @@ impl StoreAdmin for RedisStore {
             cleared.extend(self.forget(policy, identifier.to_owned()).await?);
         }
         for policy in policies {
-            self.announce(identifier, channel::Message::Limit { policy: &policy.name, identifier }).await?;
+            self.announce(identifier, channel::ChannelMessage::Limit { policy: &policy.name, identifier })
+                .await?;
         }
         Ok(cleared)
     }

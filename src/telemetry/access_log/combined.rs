@@ -1,4 +1,4 @@
-//! Apache's combined format, which every log analyser reads, and behind it what the policies said.
+//! Apache's combined format, which every log analyser reads, followed by the verdict, its policy and its source.
 //!
 //! ```text
 //! CLIENT - USER [TIME] "METHOD PATH PROTOCOL" STATUS BYTES "REFERER" "USER-AGENT" VERDICT POLICY SOURCE
@@ -11,7 +11,7 @@ use crate::telemetry::metrics::SourceLabel;
 
 /// Appends `line` and a newline.
 pub(super) fn write(out: &mut Vec<u8>, line: &Line<'_>, timestamps: &mut TimestampCache) {
-    // Writing to a vector can't fail; an address has nothing to escape.
+    // Writing to a vector can't fail; an address needs no escaping.
     let _ok = write!(out, "{} - ", line.client);
     match line.user {
         None | Some(b"") => out.push(b'-'),
@@ -32,7 +32,7 @@ pub(super) fn write(out: &mut Vec<u8>, line: &Line<'_>, timestamps: &mut Timesta
     out.extend_from_slice(b"\" ");
     out.extend_from_slice(itoa::Buffer::new().format(line.status.as_u16()).as_bytes());
     out.push(b' ');
-    // `%b`: a body of no bytes is a dash.
+    // `%b`: an empty body is a dash.
     match line.bytes {
         0 => out.push(b'-'),
         bytes => out.extend_from_slice(itoa::Buffer::new().format(bytes).as_bytes()),

@@ -1,12 +1,11 @@
-//! Escapes what clients chose: none of their bytes ends a field or a line, or reaches a terminal as
-//! a control sequence.
+//! Escapes text from clients, so that it cannot end a field or a line, or reach a terminal as a control sequence.
 
 use crate::text::{is_invisible, json_escape};
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
-/// Appends `bytes` as the inside of a JSON string (RFC 8259, 7). What is not UTF-8 becomes U+FFFD;
-/// what is not seen is escaped, also where JSON would let it pass (DEL, C1, format characters).
+/// Appends `bytes` as the content of a JSON string (RFC 8259, 7). Invalid UTF-8 becomes U+FFFD; invisible characters
+/// are escaped, including those that JSON allows (DEL, C1, format characters).
 pub(super) fn json(out: &mut Vec<u8>, bytes: &[u8]) {
     if all_plain(bytes, is_plain) {
         out.extend_from_slice(bytes);
@@ -26,13 +25,12 @@ pub(super) fn json(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// Appends `bytes` for a quoted field, as nginx does: `"`, `\`, control characters and whatever is not
-/// ASCII as `\xHH`.
+/// Appends `bytes` for a quoted field, as nginx does: `"`, `\`, control characters and non-ASCII as `\xHH`.
 pub(super) fn quoted(out: &mut Vec<u8>, bytes: &[u8]) {
     push(out, bytes, is_plain);
 }
 
-/// As [`quoted`], for a field without quotes, which spaces and brackets would end.
+/// As [`quoted`], for a field without quotes: also escapes spaces and brackets, which would end it.
 pub(super) fn bare(out: &mut Vec<u8>, bytes: &[u8]) {
     push(out, bytes, |byte| is_plain(byte) && !matches!(byte, b' ' | b'[' | b']'));
 }
@@ -52,7 +50,7 @@ fn push(out: &mut Vec<u8>, bytes: &[u8], plain: impl Fn(u8) -> bool) {
     }
 }
 
-/// Without an early end, so that the compiler looks at many bytes at once: nearly all text is plain.
+/// Does not stop early, so that the compiler can vectorise it: nearly all text is plain.
 fn all_plain(bytes: &[u8], plain: impl Fn(u8) -> bool) -> bool {
     bytes.iter().fold(true, |all, &byte| all & plain(byte))
 }

@@ -1,4 +1,4 @@
-//! One JSON object a line.
+//! One JSON object per line.
 
 use std::io::Write;
 
@@ -8,7 +8,7 @@ use super::{Line, RetriedTry, escape, timestamp::TimestampCache};
 pub(super) fn write(out: &mut Vec<u8>, line: &Line<'_>, timestamps: &mut TimestampCache) {
     out.extend_from_slice(b"{\"time\":\"");
     timestamps.rfc3339(out, line.time);
-    // Writing to a vector can't fail; an address has nothing to escape.
+    // Writing to a vector can't fail; an address needs no escaping.
     let _ok = write!(out, "\",\"client\":\"{}\"", line.client);
     for (name, value) in
         [(r#","method":"#, line.method), (r#","path":"#, line.path), (r#","protocol":"#, line.protocol)]
@@ -60,7 +60,7 @@ pub(super) fn write(out: &mut Vec<u8>, line: &Line<'_>, timestamps: &mut Timesta
     out.extend_from_slice(b"}\n");
 }
 
-// `name` comes with the comma before it, the quotes around it and the colon after it: one copy a field.
+// `name` includes the comma before it, its quotes and the colon after it, so that it is copied at once.
 
 fn text(out: &mut Vec<u8>, name: &str, value: Option<&[u8]>) {
     out.extend_from_slice(name.as_bytes());
@@ -89,9 +89,9 @@ fn number(out: &mut Vec<u8>, name: &str, value: u64) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
-/// Milliseconds to the microsecond: `12.034`.
+/// Milliseconds with microsecond precision: `12.034`.
 fn millis(out: &mut Vec<u8>, line: &Line<'_>) {
-    // In 64 bits: dividing 128 is many times as dear.
+    // In 64 bits, because 128-bit division is many times slower.
     let micros = u64::try_from(line.elapsed.as_micros()).unwrap_or(u64::MAX);
     out.extend_from_slice(b",\"duration_ms\":");
     out.extend_from_slice(itoa::Buffer::new().format(micros / 1_000).as_bytes());

@@ -1,4 +1,4 @@
-//! What is logged of one request.
+//! The log line of one request.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -7,71 +7,70 @@ use opentelemetry::trace::TraceId;
 
 use crate::{config::model::RetryReason, telemetry::metrics::SourceLabel};
 
-/// One request and its answer. What clients choose is bytes, as it need not be UTF-8.
+/// A request and its response. Text from clients is bytes, because it may not be UTF-8.
 #[derive(Debug, Clone, Copy)]
 pub struct Line<'a> {
-    /// When the request came, in microseconds since the Unix epoch.
+    /// When the request arrived, in microseconds since the Unix epoch.
     pub time: i64,
     pub client: IpAddr,
-    /// This, the path with its query, and the protocol as the client sent them. Empty: they are not known.
+    /// The method, the path with its query, and the protocol as sent by the client. Empty: unknown.
     pub method: &'a [u8],
     pub path: &'a [u8],
     pub protocol: &'a [u8],
     pub status: StatusCode,
-    /// `grpc-status`; `None`: it is no call of gRPC, or has none.
+    /// `grpc-status`; `None`: it is not a gRPC call, or has no status.
     pub grpc_status: Option<u32>,
-    /// Which side has broken the exchange off; `None`: neither.
+    /// The side that aborted the exchange; `None`: neither.
     pub aborted_by: Option<AbortedBy>,
-    /// Of the answer's body.
+    /// Bytes of the response body.
     pub bytes: u64,
-    /// Of a tunnel: what the client has sent. `None`: it is none.
+    /// Bytes that the client sent through a tunnel. `None`: it is not a tunnel.
     pub received: Option<u64>,
     pub elapsed: Duration,
-    /// `None` where none matched.
+    /// `None`: no route matched.
     pub route: Option<&'a str>,
-    /// The endpoint that answered: `10.0.0.1:3000`.
+    /// The endpoint that responded: `10.0.0.1:3000`.
     pub upstream: Option<&'a str>,
-    /// The tries that were followed by another one, in order.
+    /// Attempts that were retried, in order.
     pub retried: &'a [RetriedTry],
     pub request_id: Option<&'a [u8]>,
     pub user: Option<&'a [u8]>,
     pub host: Option<&'a [u8]>,
     pub referer: Option<&'a [u8]>,
     pub user_agent: Option<&'a [u8]>,
-    /// `None` where no policy had a say.
+    /// `None`: no policy applied.
     pub verdict: Option<LogVerdict>,
-    /// The policy that the verdict comes from, if it is not that all admitted it.
+    /// The policy that determined the verdict; `None` if all admitted the request.
     pub policy: Option<&'a str>,
-    /// The shadow policy that would have held the request back, also where another one did.
+    /// The shadow policy that would have denied the request, even if another policy denied it.
     pub shadow_policy: Option<&'a str>,
-    /// Where it was decided.
+    /// Where the decision was made.
     pub source: Option<SourceLabel>,
-    /// How long it waited for its slot (`delay`); 0: it did not.
+    /// Time it waited for its slot (`delay`); 0: none.
     pub delay_millis: u32,
-    /// How long shadow policies would have had it wait.
+    /// Time that shadow policies would have delayed it.
     pub shadow_delay_millis: u32,
     pub trace_id: Option<TraceId>,
     /// `TLSv1.3`; `None`: the connection is not encrypted.
     pub tls_version: Option<&'a str>,
-    /// The subject of the client's certificate (RFC 4514); `None`: it has shown none.
+    /// The subject of the client's certificate (RFC 4514); `None`: it sent none.
     pub tls_subject: Option<&'a [u8]>,
 }
 
-/// A try at an upstream that was followed by another one.
+/// An attempt at an upstream that was retried.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetriedTry {
-    /// The endpoint that was tried: `10.0.0.1:3000`.
+    /// The endpoint: `10.0.0.1:3000`.
     pub upstream: String,
-    /// What became of it.
     pub reason: RetryReason,
 }
 
-/// Which side has broken an exchange off.
+/// The side that aborted an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AbortedBy {
-    /// It has gone, or was too slow, before its request or its answer had ended.
+    /// It closed the connection or was too slow before the request or response was complete.
     Client,
-    /// Its answer breaks off.
+    /// Its response was incomplete.
     Upstream,
 }
 
@@ -84,7 +83,7 @@ impl AbortedBy {
     }
 }
 
-/// The protocol of a request of this version: `HTTP/1.1`.
+/// `HTTP/1.1`
 pub fn protocol_name(version: Version) -> &'static str {
     match version {
         Version::HTTP_09 => "HTTP/0.9",
@@ -95,7 +94,7 @@ pub fn protocol_name(version: Version) -> &'static str {
     }
 }
 
-/// The outcome of a request, as far as policies, bans, `deny` and `allow` decided it.
+/// The decision of policies, bans, `deny` and `allow` on a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogVerdict {
     /// All policies admitted it.
@@ -104,16 +103,16 @@ pub enum LogVerdict {
     Denied,
     /// The client is banned.
     Banned,
-    /// Its address may not send it.
+    /// `deny` or `allow` rejects its address.
     Forbidden,
     /// It was admitted, but a shadow policy would have denied it.
     ShadowDenied,
-    /// The store was not available, and a policy fails closed.
+    /// The store was unavailable, and a policy fails closed.
     Undecided,
 }
 
 impl LogVerdict {
-    /// The word for it: `shadow_denied`
+    /// `shadow_denied`
     pub fn name(self) -> &'static str {
         match self {
             Self::Allowed => "allowed",
@@ -130,7 +129,7 @@ impl LogVerdict {
 pub(super) mod sample {
     use super::*;
 
-    /// A plain request; tests change what they are about.
+    /// A plain request; tests change some fields.
     pub(in super::super) fn line() -> Line<'static> {
         Line {
             time: 1_783_080_001_250_999,

@@ -1,8 +1,8 @@
-//! One line a request, to stdout or to a file, in JSON or in Apache's combined format.
+//! The access log: one line per request, to stdout or to a file, in JSON or in Apache's combined format.
 //!
-//! A worker writes lines into a buffer of its own and hands it over when it is full or when it is time;
-//! one thread does the I/O. Between them is a bounded queue: where the disk can't keep up, lines are
-//! dropped and counted, and no request waits.
+//! Each worker writes lines into its own buffer and passes it on when it is full, or at regular intervals; one thread
+//! does the I/O. The queue between them is bounded: if the disk can't keep up, lines are dropped and counted, and no
+//! request waits.
 
 mod combined;
 mod escape;
@@ -14,5 +14,5 @@ mod worker;
 mod writer;
 
 pub use line::{AbortedBy, Line, LogVerdict, RetriedTry, protocol_name};
-pub use output::{AccessLog, OpenError};
+pub use output::{AccessLogError, AccessLogHandle};
 pub use worker::WorkerLog;

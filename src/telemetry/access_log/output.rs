@@ -1,4 +1,4 @@
-//! The access log as the process sees it: opened at the start, reopened on a signal, closed at the end.
+//! The access log of the process: opened at the start, reopened on a signal, closed at the end.
 
 use std::{
     io,
@@ -14,82 +14,82 @@ use std::{
 
 use super::{
     WorkerLog,
-    writer::{Message, Sink, Writer},
+    writer::{Sink, Writer, WriterMessage},
 };
 use crate::{
     config::model::{self, AccessLogFormat, Destination},
     telemetry::metrics::Metrics,
 };
 
-/// Buffers that may wait for the disk: 4 MiB of lines.
+/// Maximum number of buffers waiting for the disk: 4 MiB of lines.
 const QUEUE: usize = 64;
 
 /// The access log can't be started.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum AccessLogError {
     #[error("cannot open the access log {}: {source}", path.display())]
     File { path: PathBuf, source: io::Error },
     #[error("cannot start the access log thread: {0}")]
     Thread(#[source] io::Error),
 }
 
-/// The one access log of the process.
+/// The access log of the process.
 #[derive(Debug)]
-pub struct AccessLog {
+pub struct AccessLogHandle {
     format: AccessLogFormat,
     sample: f64,
     metrics: Arc<Metrics>,
-    /// `None` where nothing is logged.
+    /// `None`: nothing is logged.
     writer: Option<WriterHandle>,
 }
 
 #[derive(Debug)]
 struct WriterHandle {
-    queue: SyncSender<Message>,
+    queue: SyncSender<WriterMessage>,
     reopen: Arc<AtomicBool>,
-    /// Breaks when the thread has ended.
+    /// Disconnects when the thread has ended.
     ended: Receiver<()>,
 }
 
-impl AccessLog {
-    /// Opens what `config` names, and starts the thread that writes to it.
+impl AccessLogHandle {
+    /// Opens the destination in `config` and starts the thread that writes to it.
     ///
     /// # Errors
-    /// The file can't be opened or created; there is no thread left.
-    pub fn open(config: &model::AccessLog, metrics: Arc<Metrics>) -> Result<Self, OpenError> {
+    /// The file can't be opened or created, or the thread can't be started.
+    pub fn open(config: &model::AccessLog, metrics: Arc<Metrics>) -> Result<Self, AccessLogError> {
         let sink = match (config.format, &config.to) {
             (AccessLogFormat::Off, _) => None,
             (_, Destination::Stdout) => Some(Sink::Stream(Box::new(io::stdout()))),
             (_, Destination::File(path)) => {
-                Some(Sink::file(path).map_err(|source| OpenError::File { path: path.clone(), source })?)
+                Some(Sink::file(path).map_err(|source| AccessLogError::File { path: path.clone(), source })?)
             }
         };
         let writer = sink.map(|sink| start(sink, Arc::clone(&metrics))).transpose()?;
         Ok(Self { format: config.format, sample: config.sample, metrics, writer })
     }
 
-    /// The end that one worker writes to.
+    /// Creates the log of one worker.
     pub fn worker(&self) -> WorkerLog {
         let queue = self.writer.as_ref().map(|writer| writer.queue.clone());
         WorkerLog::new(self.format, self.sample, queue, Arc::clone(&self.metrics))
     }
 
-    /// Has the file opened anew, after it was moved away. Does not wait for it.
+    /// Makes the writer reopen the file, after it was renamed. Does not wait for that.
     pub fn reopen(&self) {
         if let Some(writer) = &self.writer {
             writer.reopen.store(true, Ordering::Relaxed);
-            // Full: the next line that is written sees the flag.
-            let _full = writer.queue.try_send(Message::Wake);
+            // If it is full, the next write sees the flag.
+            let _full = writer.queue.try_send(WriterMessage::Wake);
         }
     }
 
-    /// Writes what was handed over, and ends the thread. Call it once the workers have ended: what they
-    /// hand over later is dropped and counted. Waits at most `within`, since a reader of stdout may
-    /// have stopped to. Says whether everything was written in time.
+    /// Writes the queued lines and ends the thread. Call it once the workers have ended: later lines are dropped and
+    /// counted. Waits at most `within`, because a reader of stdout may have stalled. Returns whether everything was
+    /// written in time.
     pub fn close(self, within: Duration) -> bool {
         let Some(writer) = self.writer else { return true };
         let deadline = Instant::now() + within;
-        let mut message = Message::Close;
+        let mut message = WriterMessage::Close;
         while let Err(TrySendError::Full(back)) = writer.queue.try_send(message) {
             if Instant::now() >= deadline {
                 return false;
@@ -98,12 +98,12 @@ impl AccessLog {
             thread::sleep(Duration::from_millis(1));
         }
         let left = deadline.saturating_duration_since(Instant::now());
-        // Nothing is ever sent: the thread's end breaks the channel.
+        // Nothing is ever sent; the end of the thread disconnects the channel.
         writer.ended.recv_timeout(left) == Err(std::sync::mpsc::RecvTimeoutError::Disconnected)
     }
 }
 
-fn start(sink: Sink, metrics: Arc<Metrics>) -> Result<WriterHandle, OpenError> {
+fn start(sink: Sink, metrics: Arc<Metrics>) -> Result<WriterHandle, AccessLogError> {
     let (queue, messages) = sync_channel(QUEUE);
     let (end, ended) = sync_channel(0);
     let reopen = Arc::new(AtomicBool::new(false));
@@ -115,7 +115,7 @@ fn start(sink: Sink, metrics: Arc<Metrics>) -> Result<WriterHandle, OpenError> {
             writer.run(&messages);
             drop::<SyncSender<()>>(end);
         })
-        .map_err(OpenError::Thread)?;
+        .map_err(AccessLogError::Thread)?;
     Ok(WriterHandle { queue, reopen, ended })
 }
 
@@ -155,7 +155,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("access.log");
         fs::write(&path, "before\n").unwrap();
-        let log = AccessLog::open(&config(Destination::File(path.clone())), metrics()).unwrap();
+        let log = AccessLogHandle::open(&config(Destination::File(path.clone())), metrics()).unwrap();
         let workers = [log.worker(), log.worker()];
         for worker in workers {
             assert!(worker.samples_next());
@@ -173,7 +173,7 @@ mod tests {
     fn a_file_moved_away_is_opened_anew() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("access.log");
-        let log = AccessLog::open(&config(Destination::File(path.clone())), metrics()).unwrap();
+        let log = AccessLogHandle::open(&config(Destination::File(path.clone())), metrics()).unwrap();
         let worker = log.worker();
         worker.write(&sample::line());
         worker.flush();
@@ -195,12 +195,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("access.log");
         fs::write(&path, "whole\nto").unwrap();
-        let log = AccessLog::open(&config(Destination::File(path.clone())), metrics()).unwrap();
+        let log = AccessLogHandle::open(&config(Destination::File(path.clone())), metrics()).unwrap();
         let worker = log.worker();
         worker.write(&sample::line());
         worker.flush();
         wait_for(|| fs::read_to_string(&path).is_ok_and(|text| text.lines().count() == 3));
-        // The file that logrotate has left there.
+        // The file that logrotate created.
         fs::write(&path, "to").unwrap();
         log.reopen();
         worker.write(&sample::line());
@@ -214,11 +214,11 @@ mod tests {
     #[test]
     fn a_file_that_cannot_be_opened_is_named() {
         let to = Destination::File("/nonexistent/access.log".into());
-        let error = AccessLog::open(&config(to), metrics()).unwrap_err();
+        let error = AccessLogHandle::open(&config(to), metrics()).unwrap_err();
         assert!(error.to_string().starts_with("cannot open the access log /nonexistent/access.log: "));
     }
 
-    /// Takes nothing until it is let go.
+    /// Blocks until it is released.
     struct BlockedWriter(mpsc::Receiver<()>);
 
     impl Write for BlockedWriter {
@@ -238,7 +238,7 @@ mod tests {
         let metrics = metrics();
         let writer = start(Sink::Stream(Box::new(BlockedWriter(stuck))), Arc::clone(&metrics)).unwrap();
         let config = config(Destination::Stdout);
-        let log = AccessLog {
+        let log = AccessLogHandle {
             format: config.format,
             sample: config.sample,
             metrics: Arc::clone(&metrics),
@@ -249,7 +249,7 @@ mod tests {
             worker.write(&sample::line());
             worker.flush();
         }
-        // One is being written, as many as fit wait.
+        // One is being written, and the queue is full.
         wait_for(|| metrics.access_log_dropped() >= 9);
         assert!(metrics.access_log_dropped() <= 10);
         drop(worker);
@@ -257,7 +257,7 @@ mod tests {
         drop(let_go);
     }
 
-    /// Takes as many bytes as there is room for.
+    /// Takes bytes until it is full.
     struct FullDisk {
         room: Arc<AtomicUsize>,
         taken: Arc<Mutex<Vec<u8>>>,
@@ -286,7 +286,7 @@ mod tests {
         let metrics = metrics();
         let writer = start(Sink::Stream(Box::new(disk)), Arc::clone(&metrics)).unwrap();
         let hand_over = |text: &[u8]| {
-            writer.queue.send(Message::Lines(text.to_vec())).unwrap();
+            writer.queue.send(WriterMessage::Lines(text.to_vec())).unwrap();
         };
         hand_over(b"one\ntwotwo\nthree\n");
         wait_for(|| metrics.access_log_dropped() == 2);
@@ -304,7 +304,7 @@ mod tests {
     fn off_wants_nothing_and_opens_nothing() {
         let to = Destination::File("/nonexistent/access.log".into());
         let off = model::AccessLog { format: AccessLogFormat::Off, to, sample: 1.0 };
-        let log = AccessLog::open(&off, metrics()).unwrap();
+        let log = AccessLogHandle::open(&off, metrics()).unwrap();
         assert!(!log.worker().samples_next());
         assert!(log.close(Duration::ZERO));
     }
@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn a_share_is_a_share() {
         let some = model::AccessLog { sample: 0.5, ..config(Destination::Stdout) };
-        let log = AccessLog::open(&some, metrics()).unwrap();
+        let log = AccessLogHandle::open(&some, metrics()).unwrap();
         let worker = log.worker();
         let wanted = (0..10_000).filter(|_| worker.samples_next()).count();
         assert!((4_500..5_500).contains(&wanted), "{wanted} of 10000");

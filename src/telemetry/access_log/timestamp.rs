@@ -1,4 +1,4 @@
-//! Timestamps, formatted once a second instead of once a line.
+//! Timestamps, formatted once per second instead of once per line.
 
 use std::fmt::Write;
 
@@ -19,7 +19,7 @@ impl TimestampCache {
         Self { second: None, rfc3339: String::new(), common: String::new() }
     }
 
-    /// `2026-07-03T12:00:01.250Z` (RFC 3339) for microseconds since the epoch.
+    /// `2026-07-03T12:00:01.250Z` (RFC 3339) for microseconds since the Unix epoch.
     pub(super) fn rfc3339(&mut self, out: &mut Vec<u8>, micros: i64) {
         self.update(micros);
         out.extend_from_slice(self.rfc3339.as_bytes());
@@ -28,7 +28,7 @@ impl TimestampCache {
         out.extend_from_slice(&[b'.', digit(100), digit(10), digit(1), b'Z']);
     }
 
-    /// `03/Jul/2026:12:00:01 +0000`, as Apache writes it.
+    /// `03/Jul/2026:12:00:01 +0000`, Apache's format.
     pub(super) fn common(&mut self, out: &mut Vec<u8>, micros: i64) {
         self.update(micros);
         out.extend_from_slice(self.common.as_bytes());
@@ -43,7 +43,7 @@ impl TimestampCache {
         self.second = Some(second);
         self.rfc3339.clear();
         self.common.clear();
-        // Writing to a string can't fail, and these formats hold for every time.
+        // Writing to a string can't fail, and these formats suit every time.
         let _ok = write!(self.rfc3339, "{}", time.strftime("%Y-%m-%dT%H:%M:%S"));
         let _ok = write!(self.common, "{}", time.strftime("%d/%b/%Y:%H:%M:%S +0000"));
     }

@@ -1,4 +1,4 @@
-//! A worker's buffer of lines, handed to the writer when it is full or when it is time.
+//! A worker's buffer of lines, passed to the writer when it is full or at regular intervals.
 
 use std::{
     cell::{Cell, RefCell},
@@ -8,20 +8,20 @@ use std::{
     },
 };
 
-use super::{Line, combined, json, timestamp::TimestampCache, writer::Message};
+use super::{Line, combined, json, timestamp::TimestampCache, writer::WriterMessage};
 use crate::{config::model::AccessLogFormat, telemetry::metrics::Metrics};
 
-/// A buffer of this many bytes is handed over at once.
+/// A buffer of at least this many bytes is passed to the writer immediately.
 const MAX_BUFFER: usize = 64 << 10;
 
-/// What a worker writes its lines to. Belongs to one thread.
+/// The access log of one worker. Used by one thread.
 #[derive(Debug)]
 pub struct WorkerLog {
     format: Cell<AccessLogFormat>,
     sample: Cell<f64>,
     buffer: RefCell<Buffer>,
-    /// `None` where nothing is logged.
-    queue: Option<SyncSender<Message>>,
+    /// `None`: nothing is logged.
+    queue: Option<SyncSender<WriterMessage>>,
     metrics: Arc<Metrics>,
 }
 
@@ -36,7 +36,7 @@ impl WorkerLog {
     pub(super) fn new(
         format: AccessLogFormat,
         sample: f64,
-        queue: Option<SyncSender<Message>>,
+        queue: Option<SyncSender<WriterMessage>>,
         metrics: Arc<Metrics>,
     ) -> Self {
         let buffer = Buffer { text: Vec::new(), lines: 0, timestamps: TimestampCache::new() };
@@ -44,21 +44,21 @@ impl WorkerLog {
         Self { format, sample, buffer: RefCell::new(buffer), queue, metrics }
     }
 
-    /// Logs this share of requests in this format from now on. Where nothing was logged from the start, nothing is.
+    /// Logs this share of requests in this format from now on. No effect if the log was off at the start.
     pub fn reconfigure(&self, format: AccessLogFormat, sample: f64) {
         self.format.set(format);
         self.sample.set(sample);
     }
 
-    /// Whether to log the current request, drawn at random if only a share is logged. To be called once a request,
-    /// before the line is put together.
+    /// Whether to log the current request, chosen at random if only a share is logged. To be called once per request,
+    /// before the line is composed.
     pub fn samples_next(&self) -> bool {
         let sample = self.sample.get();
         let is_on = self.queue.is_some() && self.format.get() != AccessLogFormat::Off;
         is_on && (sample >= 1.0 || fastrand::f64() < sample)
     }
 
-    /// Writes one line down. Never waits.
+    /// Writes a line. Never waits.
     pub fn write(&self, line: &Line<'_>) {
         let mut buffer = self.buffer.borrow_mut();
         let Buffer { text, lines, timestamps } = &mut *buffer;
@@ -73,18 +73,18 @@ impl WorkerLog {
         }
     }
 
-    /// Hands over what there is. Never waits: what finds the queue full is dropped and counted.
+    /// Passes the buffer to the writer. Never waits: if the queue is full, the lines are dropped and counted.
     pub fn flush(&self) {
         self.hand_over(&mut self.buffer.borrow_mut());
     }
 
     fn hand_over(&self, buffer: &mut Buffer) {
         let Some(queue) = self.queue.as_ref().filter(|_| buffer.lines > 0) else { return };
-        // Room for the line that fills it, so that the buffer never grows while it is written to.
+        // Room for the line that exceeds MAX_BUFFER, so that the buffer is never reallocated.
         let next = Vec::with_capacity(MAX_BUFFER + (MAX_BUFFER >> 3));
         let text = std::mem::replace(&mut buffer.text, next);
         let lines = std::mem::take(&mut buffer.lines);
-        match queue.try_send(Message::Lines(text)) {
+        match queue.try_send(WriterMessage::Lines(text)) {
             Ok(()) => {}
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
                 self.metrics.add_access_log_dropped(lines);

@@ -1,4 +1,4 @@
-//! The thread that does the I/O.
+//! The thread that writes the access log.
 
 use std::{
     fs::File,
@@ -14,21 +14,21 @@ use std::{
 
 use crate::{file, telemetry::metrics::Metrics};
 
-/// Between two messages about write errors: a full disk stays full for a while.
+/// Time between two messages about write errors, since a full disk remains full for a while.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What the writer is sent.
+/// A message to the writer.
 #[derive(Debug)]
-pub(super) enum Message {
-    /// Whole lines, each with its end.
+pub(super) enum WriterMessage {
+    /// Complete lines, each with its newline.
     Lines(Vec<u8>),
-    /// See whether the file is to be reopened.
+    /// Check whether the file is to be reopened.
     Wake,
-    /// Write what is in the queue, and end.
+    /// Write the queued lines, then end.
     Close,
 }
 
-/// Where lines go.
+/// The destination of lines.
 pub(super) enum Sink {
     File { path: PathBuf, file: File },
     Stream(Box<dyn Write + Send>),
@@ -39,7 +39,7 @@ impl Sink {
         Ok(Self::File { path: path.to_owned(), file: file::append(path)? })
     }
 
-    /// Whether it is a file that ends in the middle of a line. Another process may have written that, and crashed.
+    /// Whether it is a file that ends in the middle of a line, for example because a process crashed.
     pub(super) fn is_torn(&self) -> bool {
         match self {
             Self::File { path, .. } => last_byte(path).is_ok_and(|last| last != b'\n'),
@@ -47,7 +47,7 @@ impl Sink {
         }
     }
 
-    /// Writes all of `text`; on an error returns it with how many bytes were written before.
+    /// Writes `text`; an error includes the number of bytes that were written before.
     fn write(&mut self, text: &[u8]) -> Result<(), (usize, io::Error)> {
         let stream: &mut dyn Write = match self {
             Self::File { file, .. } => file,
@@ -62,12 +62,12 @@ impl Sink {
                 Err(error) => return Err((written, error)),
             }
         }
-        // What can't be flushed stays in the stream's buffer.
+        // Unflushed bytes are kept in the stream's buffer.
         stream.flush().map_err(|error| (written, error))
     }
 }
 
-/// The last byte of the file at `path`. An error where it is empty, is no file, or can only be written.
+/// The last byte of the file at `path`. An error if it is empty, not a regular file, or not readable.
 fn last_byte(path: &Path) -> io::Result<u8> {
     let (mut file, _) = file::open_file(path)?;
     file.seek(SeekFrom::End(-1))?;
@@ -76,35 +76,35 @@ fn last_byte(path: &Path) -> io::Result<u8> {
     Ok(last[0])
 }
 
-/// Writes what workers hand over, in the order in which it comes.
+/// Writes the lines of workers in the order of arrival.
 pub(super) struct Writer {
     pub(super) sink: Sink,
     pub(super) reopen: Arc<AtomicBool>,
     pub(super) metrics: Arc<Metrics>,
-    /// Whether the last line was cut short, so that the next one needs a line of its own.
+    /// Whether the last line is incomplete: the next one must begin with a newline.
     pub(super) is_torn: bool,
     pub(super) last_complaint: Option<Instant>,
 }
 
 impl Writer {
-    /// Ends on `Close`, or when all senders are gone.
-    pub(super) fn run(mut self, queue: &Receiver<Message>) {
+    /// Ends on `Close`, or when all senders are dropped.
+    pub(super) fn run(mut self, queue: &Receiver<WriterMessage>) {
         while let Ok(message) = queue.recv() {
             match message {
-                Message::Lines(text) => self.write(&text),
-                Message::Wake => self.reopen(),
-                Message::Close => break,
+                WriterMessage::Lines(text) => self.write(&text),
+                WriterMessage::Wake => self.reopen(),
+                WriterMessage::Close => break,
             }
         }
         while let Ok(message) = queue.try_recv() {
-            if let Message::Lines(text) = message {
+            if let WriterMessage::Lines(text) = message {
                 self.write(&text);
             }
         }
     }
 
     fn write(&mut self, text: &[u8]) {
-        // A wake that found the queue full is made good here.
+        // `Wake` may have been lost because the queue was full.
         self.reopen();
         if let Err((written, error)) = self.end_torn_line().and_then(|()| self.sink.write(text)) {
             let (written, lost) = text.split_at(written);
@@ -130,7 +130,7 @@ impl Writer {
         }
     }
 
-    /// Reopens the file if requested. On an error the open file stays.
+    /// Reopens the file if requested. On an error the current file is kept.
     fn reopen(&mut self) {
         if !self.reopen.swap(false, Ordering::Relaxed) {
             return;

@@ -1,53 +1,54 @@
-//! The warnings that are active: each is raised once and cleared once, however often it is found in between.
+//! The active warnings: each is raised once and cleared once, however often it is found in between.
 
 use std::{
     env,
     time::{Duration, Instant},
 };
 
-use super::rules::{Finding, Subject};
+use super::finding::{Finding, Subject};
 
-/// Samples a minute.
+/// Samples per minute.
 pub(super) const SAMPLES: u32 = 60;
 /// Minutes without a finding after which most warnings are cleared.
 const CLEAR_MINUTES: u32 = 5;
 
-/// How long a minute is to the diagnostics. Tests shorten it.
+/// The length of a minute for the diagnostics. Tests shorten it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
     minute: Duration,
 }
 
 impl Timing {
-    /// A minute, unless `TOLLGATE_DOCTOR_MINUTE_MS` says otherwise, which is there for tests.
+    /// A real minute, unless tests set `TOLLGATE_DOCTOR_MINUTE_MS`.
     pub fn from_environment() -> Self {
         let millis = env::var("TOLLGATE_DOCTOR_MINUTE_MS").ok().and_then(|text| text.parse().ok());
         Self::new(Duration::from_millis(millis.unwrap_or(60_000)))
     }
 
-    /// With `minute` for a minute, 60 ms at least.
+    /// `minute` is at least 60 ms.
     pub(super) fn new(minute: Duration) -> Self {
         Self { minute: minute.max(Duration::from_millis(60)) }
     }
 
-    /// Between two samples.
+    /// Time between two samples.
     pub(super) fn interval(self) -> Duration {
         self.minute / SAMPLES
     }
 
-    /// Between two events about the same endpoint, name or file: what flaps must not bury other events.
+    /// Minimum time between two events about the same endpoint, name or file, so that a flapping one does not bury
+    /// other events.
     pub(super) fn event_pause(self) -> Duration {
         self.minute / 6
     }
 
-    /// How long a finding must persist before its warning is raised. Traffic is counted over a minute anyway.
+    /// Time that a finding must persist before its warning is raised; zero for traffic, which is a count over a minute.
     fn raise_after(self, subject: &Subject) -> Duration {
         match subject {
-            // A rolling update renews instances one after the other.
+            // A rolling update replaces instances one after the other.
             Subject::Configurations | Subject::Versions => self.minute,
-            // A single failure of DNS harms nobody.
+            // A single DNS failure does no harm.
             Subject::StaleAddresses { .. } => self.minute / 2,
-            // What fails and works in turns is seen in one state and the other, and a store is unknown at first.
+            // Two rounds must find it: an endpoint may flap, and a store is unknown at first.
             Subject::UnreachableEndpoint { .. }
             | Subject::UnusableUpstream(_)
             | Subject::FewEndpoints(_)
@@ -56,7 +57,7 @@ impl Timing {
         }
     }
 
-    /// How long a finding must be absent before its warning is cleared.
+    /// Time that a finding must be absent before its warning is cleared.
     fn clear_after(self, subject: &Subject) -> Duration {
         match subject {
             Subject::Store(_)
@@ -75,15 +76,15 @@ impl Timing {
     }
 }
 
-/// The warnings that are raised, and the findings that do not persist long enough yet.
+/// The raised warnings, and findings that have not persisted long enough yet.
 #[derive(Debug)]
 pub(super) struct ActiveWarnings {
     timing: Timing,
-    entries: Vec<Entry>,
+    entries: Vec<WarningEntry>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct WarningEntry {
     finding: Finding,
     first_found: Instant,
     last_found: Instant,
@@ -102,13 +103,13 @@ impl ActiveWarnings {
         Self { timing, entries: Vec::new() }
     }
 
-    /// Takes all findings of one round, and returns the warnings that they raise or clear.
+    /// Takes all findings of one round; returns the warnings that this raises or clears.
     pub(super) fn update(&mut self, findings: Vec<Finding>, now: Instant) -> Vec<WarningChange> {
         for finding in findings {
             match self.entries.iter_mut().find(|entry| entry.finding.subject == finding.subject) {
                 Some(entry) => (entry.finding.text, entry.last_found) = (finding.text, now),
                 None => {
-                    let entry = Entry { finding, first_found: now, last_found: now, is_raised: false };
+                    let entry = WarningEntry { finding, first_found: now, last_found: now, is_raised: false };
                     self.entries.push(entry);
                 }
             }
@@ -127,18 +128,19 @@ impl ActiveWarnings {
             let absent = now.duration_since(entry.last_found);
             let limit =
                 if entry.is_raised { timing.clear_after(&entry.finding.subject) } else { Duration::ZERO };
-            let stays = absent.is_zero() || absent < limit;
-            if !stays && entry.is_raised {
+            let is_kept = absent.is_zero() || absent < limit;
+            if !is_kept && entry.is_raised {
                 changes.push(WarningChange { finding: entry.finding.clone(), is_raised: false });
             }
-            stays
+            is_kept
         });
         changes
     }
 
-    /// The raised warnings, without those that the store reports itself, each with the time since when it was found.
+    /// The raised warnings and when each was first found, except those that the store reports itself.
     pub(super) fn raised(&self) -> impl Iterator<Item = (&Finding, Instant)> {
-        let own = |entry: &&Entry| entry.is_raised && !matches!(entry.finding.subject, Subject::Store(_));
+        let own =
+            |entry: &&WarningEntry| entry.is_raised && !matches!(entry.finding.subject, Subject::Store(_));
         self.entries.iter().filter(own).map(|entry| (&entry.finding, entry.first_found))
     }
 }

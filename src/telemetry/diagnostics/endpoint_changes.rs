@@ -1,5 +1,5 @@
-//! Changes of the addresses that names have, and of the endpoints that files list, as events: one for each change, however many
-//! addresses come and go.
+//! Events about changes of a name's addresses or a file's endpoints: one for each change, however many addresses were
+//! added or removed.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -8,44 +8,45 @@ use std::{
 
 use crate::telemetry::{EndpointsChange, Event, metrics::EndpointFacts};
 
-/// Addresses that an event names.
+/// Maximum number of addresses that an event names.
 const NAMED: usize = 5;
 
-/// What has endpoints, or addresses, that come and go.
+/// A file of endpoints, or an endpoint whose name has addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Source {
+struct EndpointSource {
     upstream: String,
     is_file: bool,
-    /// The path of the file, or the URL of the endpoint with the name.
+    /// The path of the file, or the URL of the endpoint.
     name: String,
 }
 
-/// What was last told of a source.
+/// The members of a source in its last event.
 #[derive(Debug)]
-struct Told {
+struct ReportedMembers {
     members: BTreeSet<String>,
-    /// When the last event was published. `None`: there was none.
+    /// When the last event was published. `None`: never.
     at: Option<Instant>,
 }
 
-/// The addresses of each name, and the endpoints of each file, as subscribers know them.
+/// The addresses of each name and the endpoints of each file, as last published.
 #[derive(Debug)]
 pub(super) struct EndpointChanges {
-    /// Between two events about the same source. What changes in between is told at its end, unless it has changed back.
+    /// Minimum time between two events about the same source. Changes in between are published afterwards, unless they
+    /// were reverted.
     pause: Duration,
-    told: HashMap<Source, Told>,
+    reported: HashMap<EndpointSource, ReportedMembers>,
 }
 
 impl EndpointChanges {
     pub(super) fn new(pause: Duration) -> Self {
-        Self { pause, told: HashMap::new() }
+        Self { pause, reported: HashMap::new() }
     }
 
-    /// Takes all endpoints as they are, and returns the events that are due. What is seen for the first time is no change.
+    /// Takes the current endpoints; returns the events that are due. A new source is not a change.
     pub(super) fn update(&mut self, endpoints: &[EndpointFacts], now: Instant) -> Vec<Event> {
-        let mut current: BTreeMap<Source, BTreeSet<String>> = BTreeMap::new();
+        let mut current: BTreeMap<EndpointSource, BTreeSet<String>> = BTreeMap::new();
         for endpoint in endpoints {
-            let source = |is_file, name: &str| Source {
+            let source = |is_file, name: &str| EndpointSource {
                 upstream: endpoint.upstream.clone(),
                 is_file,
                 name: name.to_owned(),
@@ -58,28 +59,28 @@ impl EndpointChanges {
                 current.entry(source(false, &endpoint.url)).or_default().extend(addresses);
             }
         }
-        self.told.retain(|source, _| current.contains_key(source));
+        self.reported.retain(|source, _| current.contains_key(source));
         let mut events = Vec::new();
         for (source, members) in current {
-            let Some(told) = self.told.get_mut(&source) else {
-                self.told.insert(source, Told { members, at: None });
+            let Some(reported) = self.reported.get_mut(&source) else {
+                self.reported.insert(source, ReportedMembers { members, at: None });
                 continue;
             };
-            let is_too_soon = told.at.is_some_and(|at| now.duration_since(at) < self.pause);
-            if is_too_soon || told.members == members {
+            let is_too_soon = reported.at.is_some_and(|at| now.duration_since(at) < self.pause);
+            if is_too_soon || reported.members == members {
                 continue;
             }
-            let added = members.difference(&told.members);
+            let added = members.difference(&reported.members);
             events.push(Event::Endpoints(EndpointsChange {
                 upstream: source.upstream,
                 source: source.name,
                 is_file: source.is_file,
                 count: members.len(),
                 added: added.clone().count(),
-                removed: told.members.difference(&members).count(),
+                removed: reported.members.difference(&members).count(),
                 first_added: added.take(NAMED).cloned().collect(),
             }));
-            *told = Told { members, at: Some(now) };
+            *reported = ReportedMembers { members, at: Some(now) };
         }
         events
     }
@@ -124,7 +125,7 @@ mod tests {
             let flapping = if second % 2 == 0 { name(50..99) } else { name(0..2) };
             assert_eq!(changes.update(&flapping, now + Duration::from_secs(second)), []);
         }
-        assert_eq!(changes.update(&name(50..99), now + PAUSE), [], "it is as it was told");
+        assert_eq!(changes.update(&name(50..99), now + PAUSE), [], "it is as last published");
         assert_eq!(counts(changes.update(&name(50..98), now + PAUSE)), [[48, 0, 1]]);
     }
 

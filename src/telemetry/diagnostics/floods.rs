@@ -1,4 +1,4 @@
-//! Who floods by HTTP/2, and how: connections that were closed for it, counted for a bounded number of clients.
+//! HTTP/2 floods: connections closed because of them, counted for a bounded number of clients.
 
 use std::{cmp::Reverse, collections::HashMap, fmt};
 
@@ -6,18 +6,18 @@ use ipnet::IpNet;
 
 use crate::telemetry::metrics::Http2Abuse;
 
-/// Clients whose connections are counted one by one: of a second, and of a worker until it is asked.
+/// Maximum number of clients whose connections are counted separately, in one sample.
 const MAX_CLIENTS: usize = 32;
 
-/// Clients that a warning names.
+/// Maximum number of clients that a warning names.
 const MAX_NAMED: usize = 3;
 
-/// A client whose connection was closed for a flood.
+/// A client whose connection was closed because of a flood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FloodingClient {
-    /// Its address, or the prefix of IPv6 that counts as one client.
+    /// Its address, or its IPv6 prefix, which counts as one client.
     pub network: IpNet,
-    /// Whether it is one of `trusted_proxies`, which stand for many clients.
+    /// Whether it is one of `trusted_proxies`, which carry many clients.
     pub is_trusted_proxy: bool,
 }
 
@@ -35,7 +35,7 @@ impl fmt::Display for FloodingClient {
     }
 }
 
-/// Connections of one client that were closed, by what it did.
+/// Closed connections of one client, by kind of flood.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Closed([u64; Http2Abuse::ALL.len()]);
 
@@ -57,11 +57,11 @@ impl fmt::Display for Closed {
     }
 }
 
-/// Connections that were closed for floods.
+/// Connections closed because of floods.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Floods {
     by_client: HashMap<FloodingClient, Closed>,
-    /// Connections of clients for which there was no room.
+    /// Connections of clients beyond `MAX_CLIENTS`.
     others: u64,
 }
 
@@ -70,7 +70,7 @@ impl Floods {
         self.by_client.is_empty() && self.others == 0
     }
 
-    /// A connection of `client` was closed.
+    /// Counts a closed connection of `client`.
     pub(super) fn record(&mut self, client: FloodingClient, abuse: Http2Abuse) {
         let mut closed = Closed::default();
         closed.0[abuse as usize] = 1;
@@ -93,7 +93,7 @@ impl Floods {
         }
     }
 
-    /// What to tell an operator. `None`: nobody floods.
+    /// The text of the warning. `None` without floods.
     pub(super) fn describe(&self) -> Option<String> {
         let mut clients: Vec<_> = self.by_client.iter().collect();
         clients.sort_unstable_by_key(|(client, closed)| (Reverse(closed.total()), **client));

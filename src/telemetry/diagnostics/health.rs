@@ -1,4 +1,4 @@
-//! Changes of the health of the store and of endpoints, as events.
+//! Events about changes of the health of the store and of endpoints.
 
 use std::{
     collections::HashMap,
@@ -10,28 +10,28 @@ use crate::telemetry::{
     metrics::{EndpointFacts, StoreFacts},
 };
 
-/// Whether the store and each endpoint are healthy as subscribers know it, by their names in events. At first all are taken
-/// to be healthy.
+/// The last published health of the store and of each endpoint, by their names in events. Initially all are healthy.
 #[derive(Debug)]
 pub(super) struct HealthTracker {
-    /// Between two events about the same endpoint. What changes in between is told at its end, unless it has changed back.
+    /// Minimum time between two events about the same endpoint. Changes in between are published afterwards, unless
+    /// they were reverted.
     pause: Duration,
-    told: HashMap<String, Told>,
+    reported: HashMap<String, ReportedHealth>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Told {
+struct ReportedHealth {
     is_healthy: bool,
-    /// When the last event was published. `None`: there was none.
+    /// When the last event was published. `None`: never.
     at: Option<Instant>,
 }
 
 impl HealthTracker {
     pub(super) fn new(pause: Duration) -> Self {
-        Self { pause, told: HashMap::new() }
+        Self { pause, reported: HashMap::new() }
     }
 
-    /// Takes the health of all, and returns the events that are due.
+    /// Takes the current health; returns the events that are due.
     pub(super) fn update(
         &mut self,
         store: &Option<StoreFacts>,
@@ -42,7 +42,7 @@ impl HealthTracker {
             let why = if store.breaker_open { "its circuit breaker is open" } else { "it responds" };
             ("store".to_owned(), !store.breaker_open, why.to_owned())
         });
-        // Whether a drained endpoint can be reached concerns no request: once it is undrained, its health is told.
+        // The health of a drained endpoint affects no request; it is published once the endpoint is undrained.
         let endpoints = endpoints.into_iter().filter(|endpoint| endpoint.drain.is_none()).map(|endpoint| {
             let (is_healthy, state) = (!endpoint.is_failing(), endpoint.state().name());
             let why = match endpoint.error() {
@@ -51,16 +51,16 @@ impl HealthTracker {
             };
             (format!("upstream {} {}", endpoint.upstream, endpoint.url), is_healthy, why)
         });
-        // Endpoints that are no more are forgotten.
-        let before = std::mem::take(&mut self.told);
+        // Removed endpoints are dropped.
+        let before = std::mem::take(&mut self.reported);
         let changed = store.chain(endpoints).filter_map(|(what, is_healthy, why)| {
-            let told = before.get(&what).copied().unwrap_or(Told { is_healthy: true, at: None });
-            let is_too_soon = told.at.is_some_and(|at| now.duration_since(at) < self.pause);
-            if is_too_soon || told.is_healthy == is_healthy {
-                self.told.insert(what, told);
+            let last = before.get(&what).copied().unwrap_or(ReportedHealth { is_healthy: true, at: None });
+            let is_too_soon = last.at.is_some_and(|at| now.duration_since(at) < self.pause);
+            if is_too_soon || last.is_healthy == is_healthy {
+                self.reported.insert(what, last);
                 return None;
             }
-            self.told.insert(what.clone(), Told { is_healthy, at: Some(now) });
+            self.reported.insert(what.clone(), ReportedHealth { is_healthy, at: Some(now) });
             Some(Event::Health { what, is_healthy, why })
         });
         changed.collect()
@@ -106,7 +106,7 @@ mod tests {
         for second in 1..10 {
             assert_eq!(update(false, second % 2 == 0, now + pause + Duration::from_secs(second)), []);
         }
-        assert_eq!(update(false, false, now + pause * 2), [], "as it was told");
+        assert_eq!(update(false, false, now + pause * 2), [], "as last published");
         assert_eq!(update(false, true, now + pause * 2), [named(true)]);
     }
 }

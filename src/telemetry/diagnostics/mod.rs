@@ -1,10 +1,11 @@
-//! Warnings about the traffic and the store, and outages: what an operator should look at.
+//! Diagnostics: warnings about traffic and the store, and outages.
 //!
-//! Each worker samples its requests with a few instructions. A thread adds the samples up every second, applies rules
-//! that know only the facts they are given, and reports the warnings that were raised or cleared.
+//! Each worker samples its requests with a few instructions. A thread sums the samples every second, applies the rules,
+//! which are pure functions, and reports warnings that were raised or cleared.
 
 mod active_warnings;
 mod endpoint_changes;
+mod finding;
 mod floods;
 mod health;
 mod outages;
@@ -14,7 +15,7 @@ mod thread;
 mod traffic;
 
 pub use active_warnings::Timing;
+pub use finding::OutageKind;
 pub use floods::FloodingClient;
-pub use outages::OutageKind;
-pub use thread::{Diagnostics, Outage, Warnings};
+pub use thread::{ActiveOutage, Diagnostics, SharedWarnings};
 pub use traffic::{TrafficSampler, UntrustedPeer};

@@ -1,47 +1,22 @@
-//! Outages: routes whose requests fail, endpoints that can't be reached, a store that does not answer.
+//! Outages: failing routes, unreachable endpoints, an unavailable store.
 
 use std::collections::BTreeMap;
 
 use super::{
+    finding::{Finding, Subject},
     route_errors::LatestOutcomes,
-    rules::{Finding, Subject},
 };
 use crate::telemetry::metrics::{
     EndpointFacts, EndpointState, NodeState, RouteOutcomes, StoreFacts, StoreTopology, unavailable_node,
 };
 
-/// Errors from which on a route fails if they are half of its latest requests.
+/// Minimum number of errors for a failing route, if they are half of its latest requests.
 const MIN_FAILED: u64 = 3;
-/// Errors from which on a route fails if they are one in `MIN_ERROR_SHARE` of its requests, and go on.
+/// Minimum number of errors for a failing route, if they are one in `MIN_ERROR_SHARE` of its requests and continue.
 const MIN_ERRORS: u64 = 5;
 const MIN_ERROR_SHARE: u64 = 20;
 
-/// What is out of order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OutageKind {
-    /// A route, by its name.
-    Route,
-    /// An endpoint, by its URL.
-    Endpoint,
-    /// An upstream, by its name.
-    Upstream,
-    /// A Redis server, by its address.
-    Store,
-}
-
-impl OutageKind {
-    /// The word for it: `route`
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Route => "route",
-            Self::Endpoint => "endpoint",
-            Self::Upstream => "upstream",
-            Self::Store => "store",
-        }
-    }
-}
-
-/// All that is out of order.
+/// All current outages.
 pub(super) fn outages(
     routes: &[LatestOutcomes],
     endpoints: &[EndpointFacts],
@@ -53,7 +28,8 @@ pub(super) fn outages(
     routes.chain(upstreams).chain(endpoints).chain(store.map(unavailable_store).unwrap_or_default()).collect()
 }
 
-/// Half of the latest requests fail, or some of many over a longer time. One error or two are none.
+/// A route fails if half of its latest requests fail, or a smaller share over a longer time. One or two errors do not
+/// count.
 fn failing_route(latest: &LatestOutcomes) -> Option<Finding> {
     let errors = |outcomes: &RouteOutcomes| outcomes.errors.total();
     let LatestOutcomes { route, short, long } = latest;
@@ -98,7 +74,7 @@ fn unreachable(endpoint: &EndpointFacts) -> Finding {
     Finding { subject: Subject::UnreachableEndpoint { upstream: upstream.clone(), url: url.clone() }, text }
 }
 
-/// Upstreams none of whose endpoints takes requests, and those of which fewer than half do.
+/// Upstreams of which no endpoint, or fewer than half of the endpoints, take requests.
 fn unusable_upstreams(endpoints: &[EndpointFacts]) -> Vec<Finding> {
     let mut upstreams: BTreeMap<&str, Vec<EndpointState>> = BTreeMap::new();
     for endpoint in endpoints {
@@ -107,7 +83,7 @@ fn unusable_upstreams(endpoints: &[EndpointFacts]) -> Vec<Finding> {
     let finding = |(upstream, states): (&str, Vec<EndpointState>)| {
         let counted = |state| states.iter().filter(|other| **other == state).count();
         let (all, usable) = (states.len(), counted(EndpointState::Healthy));
-        // What is wrong with an only endpoint is said of that.
+        // A single endpoint has its own warning.
         if usable * 2 >= all || all == 1 && states[0] != EndpointState::Drained {
             return None;
         }
@@ -138,7 +114,7 @@ fn unusable_upstreams(endpoints: &[EndpointFacts]) -> Vec<Finding> {
     upstreams.into_iter().filter_map(finding).collect()
 }
 
-/// The Redis servers to which decisions would go and do not.
+/// The unavailable Redis servers that should make decisions.
 fn unavailable_store(store: &StoreFacts) -> Vec<Finding> {
     let is_away = |state| matches!(state, NodeState::Down | NodeState::BreakerOpen);
     let unknown = |source| {
@@ -147,14 +123,14 @@ fn unavailable_store(store: &StoreFacts) -> Vec<Finding> {
         );
         vec![Finding { subject: Subject::UnavailableStore(store.topology.name().to_owned()), text }]
     };
-    // A server that is lost was replaced: after a failover, decisions go to the new primary.
+    // A lost server was replaced: after a failover, the new primary makes the decisions.
     let mut known = store.nodes.iter().filter(|node| !node.is_lost).peekable();
     match store.topology {
         StoreTopology::Sentinel if known.peek().is_none() => return unknown("Sentinel"),
         StoreTopology::Cluster if known.peek().is_none() => return unknown("Redis Cluster"),
         _ => {}
     }
-    // Replicas of a primary take no decisions.
+    // Replicas make no decisions.
     let away = known.filter(|node| node.primary.is_none() && is_away(node.state));
     let found = away.map(|node| {
         let why = node.failure.as_deref().unwrap_or("it fails too often");
@@ -166,14 +142,16 @@ fn unavailable_store(store: &StoreFacts) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::finding::OutageKind;
     use super::*;
     use crate::telemetry::{
-        metrics::{AddressFacts, NodeFacts, ServerErrors, StateChange},
+        metrics::{AddressFacts, NodeFacts, ServerErrorCounts, StateChange},
         testing::cluster,
     };
 
     fn latest(short: (u64, [u64; 5]), long: (u64, [u64; 5])) -> LatestOutcomes {
-        let outcomes = |(served, errors)| RouteOutcomes { served, errors: ServerErrors::from_counts(errors) };
+        let outcomes =
+            |(served, errors)| RouteOutcomes { served, errors: ServerErrorCounts::from_counts(errors) };
         LatestOutcomes { route: "api".into(), short: outcomes(short), long: outcomes(long) }
     }
 

@@ -1,7 +1,7 @@
 //! The latest requests of each route, and how many of them got a 5xx response.
 //!
-//! A second without requests tells nothing, so the windows are seconds that had some: a route that failed last and is not
-//! asked any more still counts as failing, and one with a request now and then is judged by several of them.
+//! The windows consist of seconds with requests; seconds without are skipped. A route that failed last and gets no more
+//! requests still counts as failing, and a route with rare requests is judged by several of them.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,10 +12,10 @@ use crate::telemetry::metrics::RouteOutcomes;
 const SHORT: usize = 10;
 /// Seconds with requests in the long window.
 const LONG: usize = 60;
-/// Rounds after which requests are forgotten in any case: those of five minutes.
+/// Rounds after which requests are dropped in any case: five minutes.
 const MAX_AGE: u64 = 5 * SAMPLES as u64;
 
-/// What the latest requests of a route came to.
+/// The outcomes of the latest requests of a route.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct LatestOutcomes {
     pub(super) route: String,
@@ -32,9 +32,9 @@ pub(super) struct RouteWindows {
 
 #[derive(Debug, Default)]
 struct RouteWindow {
-    /// All that was counted by the last round.
+    /// The totals at the last round.
     counted: RouteOutcomes,
-    /// What came in a round, for those in which something came; the newest is the last.
+    /// The increase in each round that had requests; the newest is last.
     samples: VecDeque<(u64, RouteOutcomes)>,
 }
 
@@ -45,7 +45,7 @@ impl RouteWindow {
 }
 
 impl RouteWindows {
-    /// Takes what was counted of each route since the start, and returns the latest of those that have had errors lately.
+    /// Takes the totals of each route since the start; returns the routes with recent errors.
     pub(super) fn update<'a>(
         &mut self,
         counted: impl Iterator<Item = (&'a str, RouteOutcomes)>,

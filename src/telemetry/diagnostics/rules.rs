@@ -1,11 +1,10 @@
-//! The rules: pure functions of their input, which find what is wrong.
+//! The rules: pure functions that find problems in their input.
 
-use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, time::SystemTime};
-
-use ipnet::IpNet;
+use std::{collections::BTreeMap, time::SystemTime};
 
 use super::{
-    outages::{self, OutageKind},
+    finding::{Finding, Subject},
+    outages,
     route_errors::LatestOutcomes,
     traffic::{TrafficSample, UntrustedPeer},
 };
@@ -18,19 +17,19 @@ use crate::{
     tls::Validity,
 };
 
-/// With fewer requests a minute the shares of clients say nothing.
+/// With fewer requests per minute, clients' shares are not significant.
 const MIN_REQUESTS: u64 = 1_000;
-/// Requests a minute with a forwarding field from untrusted peers that raise a warning, if they are also one in
-/// `MIN_UNTRUSTED_SHARE` of all. A single client can write what it likes; a proxy always writes the field.
+/// Requests per minute with a forwarding field from untrusted peers that raise a warning, if they are also one in
+/// `MIN_UNTRUSTED_SHARE` of all. Any client can send the field, but a proxy always does.
 const MIN_UNTRUSTED: u64 = 20;
 const MIN_UNTRUSTED_SHARE: u64 = 4;
-/// Percent of a budget of memory.
+/// Percentage of a memory budget.
 const NEARLY_SPENT: u64 = 90;
-/// Connections of one client that raise a warning, if they are more than half of all, and also one in
-/// `MIN_CONNECTIONS_SHARE` of those that there may be.
+/// Connections of one client that raise a warning, if they are more than half of all and also one in
+/// `MIN_CONNECTIONS_SHARE` of the maximum.
 const MIN_CONNECTIONS: usize = 100;
 const MIN_CONNECTIONS_SHARE: usize = 20;
-/// Microseconds by which clocks may differ.
+/// Tolerated difference of clocks, in microseconds.
 const MAX_CLOCK_OFFSET: i64 = 1_000_000;
 
 /// The input of the rules.
@@ -41,29 +40,29 @@ pub(super) struct RuleInput {
     pub(super) traffic: TrafficSample,
     pub(super) settings: ClientAddressSettings,
     pub(super) connections: ConnectionFacts,
-    /// `None`: limits are kept in memory alone.
+    /// `None`: limits are kept only in memory.
     pub(super) store: Option<StoreFacts>,
-    /// Of each listener that speaks TLS.
+    /// One for each listener with TLS.
     pub(super) tls: Vec<TlsFacts>,
-    /// Of each upstream that is asked over TLS.
+    /// One for each upstream with `https` endpoints.
     pub(super) upstream_tls: Vec<UpstreamTlsFacts>,
     pub(super) memory: MemoryInput,
-    /// Of each route that has had errors lately.
+    /// One for each route with recent errors.
     pub(super) routes: Vec<LatestOutcomes>,
     pub(super) endpoints: Vec<EndpointFacts>,
 }
 
-/// What limits and evidence take of the memory.
+/// The memory of limits and evidence.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct MemoryInput {
     pub(super) limits: MemoryFacts,
     pub(super) evidence: EvidenceFacts,
-    /// Limits that were evicted, and clients whose evidence was, since the last round.
+    /// Evictions since the last round.
     pub(super) evicted_limits: u64,
     pub(super) evicted_evidence: u64,
 }
 
-/// The settings that decide what a client's address is, and whether it matters.
+/// The settings that determine a client's address, and whether limits use it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ClientAddressSettings {
     /// Whether the key of any policy contains the address.
@@ -72,73 +71,6 @@ pub(super) struct ClientAddressSettings {
     pub(super) trusts_proxies: bool,
     /// The field that carries the client's address: `X-Forwarded-For`
     pub(super) header: String,
-}
-
-/// What a warning is about. There is one warning for each at a time; its text may change.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Subject {
-    /// The requests of a route fail.
-    FailingRoute(String),
-    /// An endpoint can't be reached.
-    UnreachableEndpoint { upstream: String, url: String },
-    /// The name of an endpoint can't be resolved again, and its last addresses are used.
-    StaleAddresses { upstream: String, url: String },
-    /// No endpoint of an upstream takes requests.
-    UnusableUpstream(String),
-    /// Fewer than half of the endpoints of an upstream take requests.
-    FewEndpoints(String),
-    /// A Redis server of the store is not available.
-    UnavailableStore(String),
-    /// One client makes most of the requests.
-    HeaviestClient(IpAddr),
-    /// One client has most of the connections.
-    MostConnections(IpNet),
-    /// Clients flood by HTTP/2.
-    Floods,
-    /// All clients have private addresses.
-    PrivateClients,
-    /// Peers that are not trusted send forwarding fields.
-    UntrustedForwarding,
-    /// The clock of this instance is off.
-    OwnClock,
-    /// The clocks of other instances are off.
-    OtherClocks,
-    /// The instances' configurations differ.
-    Configurations,
-    /// The instances' versions differ.
-    Versions,
-    /// The certificate in this file expires soon.
-    CertificateExpiry(PathBuf),
-    /// The certificate in this file is not valid now.
-    InvalidCertificate(PathBuf),
-    /// This file of TLS can't be read again.
-    TlsReload(PathBuf),
-    /// The memory for limits is nearly full.
-    LimitsMemory,
-    /// The memory for evidence is nearly full.
-    EvidenceMemory,
-    /// A warning of the store itself, with its text.
-    Store(String),
-}
-
-impl Subject {
-    /// What is out of order, by its name; `None`: this is no outage.
-    pub(super) fn outage(&self) -> Option<(OutageKind, &str)> {
-        match self {
-            Self::FailingRoute(route) => Some((OutageKind::Route, route)),
-            Self::UnreachableEndpoint { url, .. } => Some((OutageKind::Endpoint, url)),
-            Self::UnusableUpstream(upstream) => Some((OutageKind::Upstream, upstream)),
-            Self::UnavailableStore(address) => Some((OutageKind::Store, address)),
-            _ => None,
-        }
-    }
-}
-
-/// A rule that applies.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Finding {
-    pub(super) subject: Subject,
-    pub(super) text: String,
 }
 
 /// Applies all rules.
@@ -288,7 +220,7 @@ fn held(bytes: BudgetFacts) -> String {
     format!("{} of its {}", format_bytes(bytes.held), format_bytes(bytes.budget))
 }
 
-/// What is wrong with certificates and their files. Several listeners or upstreams may have the same file.
+/// Problems of certificates and their files, one for each file even if several listeners or upstreams use it.
 fn certificates(input: &RuleInput) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     let served = input.tls.iter().flat_map(|tls| &tls.certificates);
@@ -315,7 +247,7 @@ fn certificates(input: &RuleInput) -> Vec<Finding> {
     findings
 }
 
-/// `refusers`: who refuses it once it is invalid.
+/// `refusers`: the peers that will reject an invalid certificate.
 fn certificate_validity(
     certificate: &CertificateFacts,
     whose: &str,
@@ -358,7 +290,7 @@ fn store_findings(store: &StoreFacts) -> Vec<Finding> {
     let warnings = store.warnings.iter();
     let warnings = warnings.map(|text| Finding { subject: Subject::Store(text.clone()), text: text.clone() });
     let own = own_clock(store);
-    // If the own clock is off, all others seem to be.
+    // If this clock is off, all others seem to be.
     let others = if own.is_some() { None } else { other_clocks(store) };
     warnings.chain(own).chain(others).chain(differences(store)).collect()
 }
@@ -387,7 +319,7 @@ fn other_clocks(store: &StoreFacts) -> Option<Finding> {
     Some(Finding { subject: Subject::OtherClocks, text })
 }
 
-/// Configurations and versions that are not the same on all instances.
+/// Differences of configurations and versions between instances.
 fn differences(store: &StoreFacts) -> impl Iterator<Item = Finding> {
     let own = store.own.as_ref();
     let configurations = own
@@ -435,7 +367,7 @@ fn seconds(micros: i64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::{sync::Arc, time::Duration};
+    use std::{net::IpAddr, sync::Arc, time::Duration};
 
     use super::*;
     use crate::{telemetry::metrics::ClientCaFacts, tls::CertificateInfo};

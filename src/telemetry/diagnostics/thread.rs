@@ -1,4 +1,4 @@
-//! The thread that samples the traffic, applies the rules and reports what has changed.
+//! The thread that collects samples of the traffic, applies the rules and reports changes.
 
 use std::{
     io, mem,
@@ -15,10 +15,10 @@ use parking_lot::Mutex;
 use super::{
     active_warnings::{ActiveWarnings, Timing, WarningChange},
     endpoint_changes::EndpointChanges,
+    finding::{OutageKind, Subject},
     health::HealthTracker,
-    outages::OutageKind,
     route_errors::RouteWindows,
-    rules::{self, ClientAddressSettings, MemoryInput, RuleInput, Subject},
+    rules::{self, ClientAddressSettings, MemoryInput, RuleInput},
     traffic::{TrafficSample, TrafficSampler, TrafficWindow},
 };
 use crate::{
@@ -26,35 +26,34 @@ use crate::{
     telemetry::{Event, Events, metrics::Metrics, time::unix_micros},
 };
 
-/// The warnings that are raised at the moment, without those of the store itself. Clones share one list.
+/// The currently raised warnings, except those that the store reports itself. Clones share one list.
 #[derive(Debug, Clone, Default)]
-pub struct Warnings(Arc<Mutex<RaisedWarnings>>);
+pub struct SharedWarnings(Arc<Mutex<RaisedWarnings>>);
 
 #[derive(Debug, Clone, Default)]
 struct RaisedWarnings {
-    outages: Vec<Outage>,
+    outages: Vec<ActiveOutage>,
     others: Vec<String>,
 }
 
-/// Something that is out of order, and of which a warning is raised.
+/// An outage whose warning is raised.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outage {
+pub struct ActiveOutage {
     pub kind: OutageKind,
-    /// Of the route or the upstream, the URL of the endpoint, or the address of the Redis server.
+    /// The name of the route or upstream, the URL of the endpoint, or the address of the Redis server.
     pub name: String,
-    /// The warning.
+    /// The text of the warning.
     pub text: String,
-    /// Since when it was seen, in microseconds since the Unix epoch.
+    /// When it was first found, in microseconds since the Unix epoch.
     pub since: i64,
 }
 
-impl Warnings {
-    /// What is out of order.
-    pub fn outages(&self) -> Vec<Outage> {
+impl SharedWarnings {
+    pub fn outages(&self) -> Vec<ActiveOutage> {
         self.0.lock().outages.clone()
     }
 
-    /// The texts of all others.
+    /// The texts of warnings that are not outages.
     pub fn others(&self) -> Vec<String> {
         self.0.lock().others.clone()
     }
@@ -69,13 +68,13 @@ impl Warnings {
             };
             let ago = i64::try_from(now.saturating_duration_since(since).as_micros()).unwrap_or(i64::MAX);
             let since = unix_micros(SystemTime::now()).saturating_sub(ago);
-            raised.outages.push(Outage { kind, name: name.to_owned(), text, since });
+            raised.outages.push(ActiveOutage { kind, name: name.to_owned(), text, since });
         }
         *self.0.lock() = raised;
     }
 }
 
-/// One sample of each worker, which it adds to and the thread takes.
+/// One sample for each worker: the worker adds to it, the thread takes it.
 type WorkerSamples = Mutex<Vec<Arc<Mutex<TrafficSample>>>>;
 
 /// A handle to the diagnostics. The thread ends when it is dropped.
@@ -85,11 +84,11 @@ pub struct Diagnostics {
     ipv6_prefix: Arc<AtomicU8>,
     settings: Arc<Mutex<ClientAddressSettings>>,
     samples: Arc<WorkerSamples>,
-    warnings: Warnings,
+    warnings: SharedWarnings,
 }
 
 impl Diagnostics {
-    /// Starts the thread that looks at the workers' samples and at what `metrics` knows of the store.
+    /// Starts the thread, which reads the workers' samples and `metrics`.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -98,7 +97,7 @@ impl Diagnostics {
             ipv6_prefix: Arc::new(config.client_address.ipv6_prefix.into()),
             settings: Arc::new(Mutex::new(client_address_settings(config))),
             samples: Arc::default(),
-            warnings: Warnings::default(),
+            warnings: SharedWarnings::default(),
         };
         let mut thread = DiagnosticsThread {
             samples: Arc::downgrade(&diagnostics.samples),
@@ -123,21 +122,21 @@ impl Diagnostics {
         Ok(diagnostics)
     }
 
-    /// A sampler for one more worker.
+    /// Creates the sampler of one more worker.
     pub fn sampler(&self) -> TrafficSampler {
         let sample = Arc::<Mutex<TrafficSample>>::default();
         self.samples.lock().push(Arc::clone(&sample));
         TrafficSampler::new(Arc::clone(&self.ipv6_prefix), sample)
     }
 
-    /// Goes by another configuration from now on.
+    /// Applies another configuration.
     pub fn reconfigure(&self, config: &Config) {
         self.ipv6_prefix.store(config.client_address.ipv6_prefix, Relaxed);
         *self.settings.lock() = client_address_settings(config);
     }
 
-    /// The warnings that are raised, now and later.
-    pub fn warnings(&self) -> Warnings {
+    /// A handle to the raised warnings.
+    pub fn warnings(&self) -> SharedWarnings {
         self.warnings.clone()
     }
 }
@@ -156,7 +155,7 @@ fn client_address_settings(config: &Config) -> ClientAddressSettings {
 
 struct DiagnosticsThread {
     samples: Weak<WorkerSamples>,
-    warnings: Warnings,
+    warnings: SharedWarnings,
     settings: Arc<Mutex<ClientAddressSettings>>,
     metrics: Arc<Metrics>,
     events: Events,
@@ -165,12 +164,12 @@ struct DiagnosticsThread {
     active: ActiveWarnings,
     health: HealthTracker,
     endpoint_changes: EndpointChanges,
-    /// Limits evicted by the last round, and clients whose evidence was.
+    /// Evicted limits and evicted evidence at the last round, since the start.
     evicted: [u64; 2],
 }
 
 impl DiagnosticsThread {
-    /// What all workers counted since the last call; `None` once the handle is dropped.
+    /// Takes the samples of all workers since the last call; `None` once the handle is dropped.
     fn take_sample(&self) -> Option<TrafficSample> {
         let mut sum = TrafficSample::default();
         for sample in self.samples.upgrade()?.lock().iter() {
@@ -179,7 +178,7 @@ impl DiagnosticsThread {
         Some(sum)
     }
 
-    /// Applies the rules once, and reports what has changed since the last round.
+    /// Applies the rules once and reports changes since the last round.
     fn round(&mut self, sample: TrafficSample) {
         self.window.push(sample);
         let memory = self.memory();
@@ -187,13 +186,13 @@ impl DiagnosticsThread {
             now: SystemTime::now(),
             traffic: self.window.total(),
             settings: self.settings.lock().clone(),
-            connections: self.metrics.connections(),
-            store: self.metrics.store(),
-            tls: self.metrics.tls(),
-            upstream_tls: self.metrics.upstream_tls(),
+            connections: self.metrics.connections.read(),
+            store: self.metrics.store.read(),
+            tls: self.metrics.tls.read(),
+            upstream_tls: self.metrics.upstream_tls.read(),
             memory,
             routes: self.routes.update(self.metrics.totals().route_outcomes()),
-            endpoints: self.metrics.endpoints(),
+            endpoints: self.metrics.endpoints.read(),
         };
         let now = Instant::now();
         let changes = self.active.update(rules::findings(&input), now);
@@ -205,9 +204,9 @@ impl DiagnosticsThread {
         }
     }
 
-    /// What limits and evidence take, and what was evicted since the last call.
+    /// The memory of limits and evidence, and evictions since the last call.
     fn memory(&mut self) -> MemoryInput {
-        let (limits, evidence) = (self.metrics.memory(), self.metrics.evidence());
+        let (limits, evidence) = (self.metrics.memory.read(), self.metrics.evidence.read());
         let evicted = [limits.evicted, evidence.evicted + self.metrics.abuse_evicted()];
         let before = mem::replace(&mut self.evicted, evicted);
         MemoryInput {
@@ -221,7 +220,7 @@ impl DiagnosticsThread {
     fn report(&self, WarningChange { finding, is_raised }: WarningChange) {
         let text = finding.text;
         match (&finding.subject, is_raised) {
-            // The store's monitor has logged it, or the resolver.
+            // Logged by the store's monitor or by the resolver.
             (Subject::Store(_) | Subject::UnavailableStore(_) | Subject::StaleAddresses { .. }, _) => {}
             (Subject::FailingRoute(_), true) => tracing::error!("{text}"),
             (Subject::FailingRoute(route), false) => tracing::info!("route {route} no longer fails"),
@@ -234,7 +233,7 @@ impl DiagnosticsThread {
             (Subject::InvalidCertificate(_) | Subject::UnusableUpstream(_), true) => {
                 tracing::error!("{text}");
             }
-            // What is read of files is logged there.
+            // Logged where the files are read.
             (Subject::TlsReload(_), true)
             | (Subject::CertificateExpiry(_) | Subject::InvalidCertificate(_), false) => {}
             (_, true) => tracing::warn!("{text}"),

@@ -1,4 +1,4 @@
-//! What is counted of requests: by each worker with a few instructions a request, then over the last minute.
+//! Samples of the traffic: taken by each worker with a few instructions per request, kept for a minute.
 
 use std::{
     cell::{Cell, RefCell},
@@ -18,16 +18,16 @@ use super::{
 };
 use crate::telemetry::metrics::Http2Abuse;
 
-/// Votes after which a new vote begins.
+/// Requests after which a new majority vote begins.
 const VOTES: u32 = 64;
 
-/// Addresses whose requests are counted, because they may have made most of them.
+/// Maximum number of addresses whose requests are counted because they may have sent most of them.
 const MAX_HEAVY_HITTERS: usize = 32;
 
-/// A peer whose forwarding fields do not count.
+/// A peer whose forwarding fields are ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UntrustedPeer {
-    /// It is none of `trusted_proxies`.
+    /// It is not in `trusted_proxies`.
     Address(IpAddr),
     /// A load balancer whose PROXY header names no client.
     Balancer(IpAddr),
@@ -39,13 +39,13 @@ pub(super) struct TrafficSample {
     pub(super) requests: u64,
     /// Requests from private addresses.
     pub(super) private_clients: u64,
-    /// Requests with a forwarding field, from a peer that is not trusted.
+    /// Requests with a forwarding field from an untrusted peer.
     pub(super) untrusted_forwarding: u64,
     /// One such peer.
     pub(super) untrusted_peer: Option<UntrustedPeer>,
-    /// The addresses that may have made most requests, each with a lower bound of its number.
+    /// Addresses that may have sent most requests, each with a lower bound of their number.
     pub(super) heavy_hitters: HashMap<IpAddr, u64>,
-    /// Connections that were closed for floods.
+    /// Connections closed because of floods.
     pub(super) floods: Floods,
 }
 
@@ -67,7 +67,7 @@ impl TrafficSample {
         }
     }
 
-    /// The heavy hitter with most requests, and their number.
+    /// The address with most requests, and their number.
     pub(super) fn heaviest_client(&self) -> Option<(IpAddr, u64)> {
         let most = self.heavy_hitters.iter().max_by_key(|(address, requests)| (**requests, **address));
         most.map(|(address, requests)| (*address, *requests))
@@ -79,7 +79,7 @@ impl TrafficSample {
 pub(super) struct TrafficWindow(VecDeque<TrafficSample>);
 
 impl TrafficWindow {
-    /// Adds the newest sample, and drops what is older than a minute.
+    /// Adds the newest sample and drops samples older than a minute.
     pub(super) fn push(&mut self, sample: TrafficSample) {
         self.0.push_back(sample);
         while self.0.len() > SAMPLES as usize {
@@ -96,10 +96,10 @@ impl TrafficWindow {
     }
 }
 
-/// Counts the requests of one worker. Belongs to its thread.
+/// Counts the requests of one worker, on its thread.
 #[derive(Debug)]
 pub struct TrafficSampler {
-    /// How many bits of an IPv6 address identify a client, as configured; `mask` follows at each flush.
+    /// Number of bits of an IPv6 address that identify a client, as configured; each flush updates `mask`.
     ipv6_prefix: Arc<AtomicU8>,
     mask: Cell<u128>,
     sample: RefCell<TrafficSample>,
@@ -109,7 +109,7 @@ pub struct TrafficSampler {
     flushed: Arc<Mutex<TrafficSample>>,
 }
 
-/// The majority vote of Boyer and Moore: an address with more than half of the votes leads at the end.
+/// Boyer and Moore's majority vote: an address with more than half of the votes leads at the end.
 #[derive(Debug, Clone, Copy, Default)]
 struct MajorityVote {
     leader: Option<IpAddr>,
@@ -129,8 +129,7 @@ impl TrafficSampler {
         }
     }
 
-    /// Counts a request of `client`. `untrusted_peer`: the peer, if it is not trusted and sends a forwarding field all
-    /// the same.
+    /// Counts a request of `client`. `untrusted_peer`: the peer, if it is untrusted but sent a forwarding field.
     pub fn record(&self, client: IpAddr, untrusted_peer: Option<UntrustedPeer>) {
         let client = match client {
             IpAddr::V4(_) => client,
@@ -159,12 +158,12 @@ impl TrafficSampler {
         }
     }
 
-    /// Counts a connection of `client` that was closed for a flood.
+    /// Counts a connection of `client` that was closed because of a flood.
     pub fn record_flood(&self, client: FloodingClient, abuse: Http2Abuse) {
         self.sample.borrow_mut().floods.record(client, abuse);
     }
 
-    /// Hands what was counted to the thread. To be called a few times a second.
+    /// Passes the counts to the thread. To be called a few times per second.
     pub fn flush(&self) {
         let (heavy_hitter, requests) = self.heavy_hitter.get();
         let mut sample = self.sample.borrow_mut();
@@ -189,8 +188,8 @@ fn mask(ipv6_prefix: u8) -> u128 {
     u128::MAX.checked_shl(128 - u32::from(ipv6_prefix.min(128))).unwrap_or(0)
 }
 
-/// Whether an address is of a private network, a link, or this machine (RFC 1918, RFC 4193, RFC 3927, RFC 4291). A proxy on
-/// this machine has 127.0.0.1: other addresses of 127.0.0.0/8 are clients that somebody tries out.
+/// Whether an address is private, link-local or loopback (RFC 1918, RFC 4193, RFC 3927, RFC 4291). Of 127.0.0.0/8 only
+/// 127.0.0.1 counts, which local proxies have; the others serve to try out clients.
 fn is_private(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => {

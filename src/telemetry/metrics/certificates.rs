@@ -1,4 +1,4 @@
-//! Certificates of listeners, and for upstreams: until when they are valid, and whether their files can be read again.
+//! Certificates of listeners and for upstreams: expiry, and whether reloading their files succeeds.
 
 use std::{
     collections::BTreeMap,
@@ -8,34 +8,34 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use prometheus_client::{encoding::DescriptorEncoder, metrics::MetricType};
+use prometheus_client::encoding::DescriptorEncoder;
 
+use super::families::gauge;
 use crate::tls::CertificateInfo;
 
 /// The TLS of a listener.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TlsFacts {
-    /// Where it listens, as bound. At least one.
+    /// The bound addresses; at least one.
     pub addresses: Vec<String>,
-    /// In the configuration's order; the first serves all names that no other has.
+    /// In the configuration's order; the first is the default for unknown names.
     pub certificates: Vec<CertificateFacts>,
-    /// `None`: clients are asked for no certificate.
+    /// `None`: client certificates are not requested.
     pub client_ca: Option<ClientCaFacts>,
 }
 
 /// A certificate that is served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateFacts {
-    /// Its file.
     pub file: PathBuf,
     pub info: Arc<CertificateInfo>,
     /// When it was read.
     pub loaded: SystemTime,
-    /// Why what its files hold now is not served.
+    /// Why the current content of its files is not served.
     pub reload_error: Option<String>,
 }
 
-/// The authorities of clients' certificates.
+/// The CA certificates that verify client certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientCaFacts {
     pub file: PathBuf,
@@ -47,16 +47,15 @@ pub struct ClientCaFacts {
 /// The TLS to an upstream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UpstreamTlsFacts {
-    /// Its name.
     pub upstream: String,
-    /// The certificate that its endpoints are shown, if any.
+    /// The client certificate sent to its endpoints, if any.
     pub certificate: Option<CertificateFacts>,
-    /// Why what a file holds now is not used, by file.
+    /// Why the current content of a file is not used, by file.
     pub reload_errors: Vec<(PathBuf, String)>,
 }
 
 impl TlsFacts {
-    /// Each of its files that can't be read again, and why.
+    /// The files that failed to reload, and the errors.
     pub fn reload_errors(&self) -> impl Iterator<Item = (&PathBuf, &String)> {
         let certificates = self.certificates.iter().map(|served| (&served.file, &served.reload_error));
         let client_ca = self.client_ca.iter().map(|served| (&served.file, &served.reload_error));
@@ -64,13 +63,13 @@ impl TlsFacts {
     }
 }
 
-/// Writes down how the certificates of all `listeners` stand.
+/// Writes the families of listeners' certificates.
 pub(super) fn expose(listeners: &[TlsFacts], out: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let (name, help) = (
         "tollgate_tls_certificate_expiry_timestamp_seconds",
         "When the certificate expires, by its first name, since the Unix epoch",
     );
-    let mut family = out.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    let mut family = gauge(out, name, help)?;
     // Several certificates may have the same first name: the one that expires first counts.
     let mut expiries = BTreeMap::new();
     for (label, served) in listeners.iter().flat_map(|of| of.certificates.iter().map(move |c| (label(of), c)))
@@ -87,7 +86,7 @@ pub(super) fn expose(listeners: &[TlsFacts], out: &mut DescriptorEncoder<'_>) ->
         "tollgate_tls_last_reload_successful",
         "Whether the listener serves what the files of its TLS hold now",
     );
-    let mut family = out.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    let mut family = gauge(out, name, help)?;
     for of in listeners {
         let is_successful = of.reload_errors().next().is_none();
         family.encode_family(&[("listener", label(of))])?.encode_gauge(&u64::from(is_successful))?;
@@ -95,7 +94,7 @@ pub(super) fn expose(listeners: &[TlsFacts], out: &mut DescriptorEncoder<'_>) ->
     Ok(())
 }
 
-/// Writes down how the certificates for all `upstreams` stand.
+/// Writes the families of upstreams' certificates.
 pub(super) fn expose_upstreams(
     upstreams: &[UpstreamTlsFacts],
     out: &mut DescriptorEncoder<'_>,
@@ -104,7 +103,7 @@ pub(super) fn expose_upstreams(
         "tollgate_upstream_tls_certificate_expiry_timestamp_seconds",
         "When the certificate that the upstream is shown expires, since the Unix epoch",
     );
-    let mut family = out.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    let mut family = gauge(out, name, help)?;
     for of in upstreams {
         if let Some(certificate) = &of.certificate {
             let expiry = seconds(certificate.info.not_after);
@@ -115,7 +114,7 @@ pub(super) fn expose_upstreams(
         "tollgate_upstream_tls_last_reload_successful",
         "Whether TLS to the upstream uses what its files hold now",
     );
-    let mut family = out.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    let mut family = gauge(out, name, help)?;
     for of in upstreams {
         let is_successful = of.reload_errors.is_empty();
         family
@@ -125,7 +124,7 @@ pub(super) fn expose_upstreams(
     Ok(())
 }
 
-/// Its first address: no other listener has it.
+/// The listener's first address, which is unique.
 fn label(facts: &TlsFacts) -> &str {
     facts.addresses.first().map_or("", String::as_str)
 }
@@ -161,11 +160,11 @@ mod tests {
     #[test]
     fn each_listener_has_one_series_for_a_name() {
         let metrics = Metrics::new(&testing::config(), 1);
-        metrics.watch_tls(|| {
+        metrics.tls.watch(|| {
             let one = vec![
                 certificate(&["a.test", "b.test"], 300, None),
                 certificate(&["b.test"], 100, None),
-                // As others do: the first to expire counts.
+                // Shares its first name with the first: the earliest expiry counts.
                 certificate(&["a.test"], 200, None),
             ];
             let addresses = |port: &str| vec![format!("[::]:{port}"), format!("0.0.0.0:{port}")];

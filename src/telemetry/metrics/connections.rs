@@ -1,23 +1,20 @@
-//! The client connections: how many there are, and which are closed so that there is room for others.
+//! Client connections: why they are refused or closed early.
 
 use std::fmt;
 
 use ipnet::IpNet;
 use prometheus_client::encoding::DescriptorEncoder;
 
-use super::{
-    ThreadMetrics,
-    exposition::{count, counter},
-};
+use super::families::counters_by_reason;
 
-/// Why a client connection is closed at once.
+/// Why a client connection is closed immediately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionRefusal {
-    /// `client_limits.connections` are open, and none can make room.
+    /// `client_limits.connections` are open, and none can be closed to make room.
     Connections,
     /// The address has `client_limits.connections_per_address` open.
     ConnectionsPerAddress,
-    /// The address is banned, and has as many open as a banned one may have.
+    /// The address is banned, and has as many open as a banned address may have.
     Banned,
 }
 
@@ -28,7 +25,7 @@ impl ConnectionRefusal {
         (Self::Banned, "banned"),
     ];
 
-    /// The word for it: `connections_per_address`
+    /// `connections_per_address`
     pub fn name(self) -> &'static str {
         Self::ALL[self as usize].1
     }
@@ -48,15 +45,15 @@ impl IdleClosure {
         [(Self::Replaced, "replaced"), (Self::Banned, "banned")];
 }
 
-/// What a client does by HTTP/2 that only wears the server out: its connection is closed.
+/// HTTP/2 traffic that only costs the server work: the connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Http2Abuse {
-    /// Requests that are reset as soon as they are sent (CVE-2023-44487).
+    /// Requests that are reset immediately (CVE-2023-44487).
     RapidResets,
-    /// Frames that ask for nothing: PING, SETTINGS, PRIORITY, padding.
+    /// Frames that carry no request: PING, SETTINGS, PRIORITY, padding.
     EmptyFrames,
-    /// What hyper's HTTP/2 finds excessive: CONTINUATION without end, tiny or empty DATA, resets before a request is
-    /// looked at.
+    /// Rejected by hyper (ENHANCE_YOUR_CALM): endless CONTINUATION, tiny or empty DATA, resets before a request is
+    /// accepted.
     ExcessiveLoad,
 }
 
@@ -67,44 +64,42 @@ impl Http2Abuse {
         (Self::ExcessiveLoad, "excessive_load"),
     ];
 
-    /// The word for it: `rapid_resets`
+    /// `rapid_resets`
     pub fn name(self) -> &'static str {
         Self::ALL[self as usize].1
     }
 }
 
-/// How the client connections are spread over addresses.
+/// The distribution of client connections over addresses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ConnectionFacts {
     pub open: usize,
     /// `client_limits.connections`
     pub max: usize,
-    /// The client that has most of them, and how many. Trusted proxies, which stand for many clients, do not count.
+    /// The client with most connections, and their number. Trusted proxies, which carry many clients, do not count.
     pub heaviest: Option<(IpNet, usize)>,
 }
 
-/// Writes down what `sum` adds up over all workers.
-pub(super) fn expose(
-    sum: impl Fn(&dyn Fn(&ThreadMetrics) -> u64) -> u64,
+pub(super) fn expose_refused(
+    refused: impl Fn(ConnectionRefusal) -> u64,
     out: &mut DescriptorEncoder<'_>,
 ) -> fmt::Result {
     let help = "Client connections closed at once, by reason";
-    let mut family = counter(out, "tollgate_connections_refused", help)?;
-    for (reason, name) in ConnectionRefusal::ALL {
-        let value = sum(&|worker| worker.connections_refused(reason).value());
-        count(&mut family, [("reason", name)], value)?;
-    }
+    counters_by_reason(out, "tollgate_connections_refused", help, &ConnectionRefusal::ALL, refused)
+}
+
+pub(super) fn expose_idle_closed(
+    closed: impl Fn(IdleClosure) -> u64,
+    out: &mut DescriptorEncoder<'_>,
+) -> fmt::Result {
     let help = "Idle client connections closed before their time, by reason";
-    let mut family = counter(out, "tollgate_idle_connections_closed", help)?;
-    for (reason, name) in IdleClosure::ALL {
-        let value = sum(&|worker| worker.idle_closed(reason).value());
-        count(&mut family, [("reason", name)], value)?;
-    }
+    counters_by_reason(out, "tollgate_idle_connections_closed", help, &IdleClosure::ALL, closed)
+}
+
+pub(super) fn expose_http2_abuse(
+    closed: impl Fn(Http2Abuse) -> u64,
+    out: &mut DescriptorEncoder<'_>,
+) -> fmt::Result {
     let help = "HTTP/2 connections closed because the client only wore the server out, by what it did";
-    let mut family = counter(out, "tollgate_http2_abuse", help)?;
-    for (abuse, name) in Http2Abuse::ALL {
-        let value = sum(&|worker| worker.http2_abuse(abuse).value());
-        count(&mut family, [("reason", name)], value)?;
-    }
-    Ok(())
+    counters_by_reason(out, "tollgate_http2_abuse", help, &Http2Abuse::ALL, closed)
 }

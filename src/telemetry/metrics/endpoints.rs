@@ -1,10 +1,10 @@
-//! The endpoints of upstreams: how each stands and why, and what became of the requests that were sent to it.
+//! The endpoints of upstreams: state, its cause, and the counts of requests.
 
 use std::{fmt, time::SystemTime};
 
-use prometheus_client::{encoding::DescriptorEncoder, metrics::MetricType};
+use prometheus_client::encoding::DescriptorEncoder;
 
-use super::exposition::{count, counter};
+use super::families::{count, counter, gauge};
 use crate::telemetry::time::format_duration;
 
 /// Whether requests are sent to an endpoint, or to one of its addresses.
@@ -12,20 +12,20 @@ use crate::telemetry::time::format_duration;
 pub enum EndpointState {
     #[default]
     Healthy,
-    /// No connection to it could be opened.
+    /// The last connection attempt failed.
     Unreachable,
     /// It fails its health checks.
     Unhealthy,
-    /// It gets no requests for a while, because some have failed.
+    /// It gets no requests for a while because some have failed.
     Ejected,
-    /// It takes no new requests, because an operator or the configuration says so.
+    /// An operator or the configuration drains it: it gets no new requests.
     Drained,
     /// Its name has no address.
     Unresolved,
 }
 
 impl EndpointState {
-    /// The word for it: `healthy`
+    /// `healthy`
     pub fn name(self) -> &'static str {
         match self {
             Self::Healthy => "healthy",
@@ -38,10 +38,10 @@ impl EndpointState {
     }
 }
 
-/// That a state began.
+/// When, why and by whom a state began.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateChange {
-    /// `None`: with the configuration in force.
+    /// `None`: the configuration in force set it.
     pub time: Option<SystemTime>,
     pub reason: String,
     /// `operator at 127.0.0.1`, `connection`, `probe`, `outlier`, `configuration`
@@ -55,53 +55,53 @@ pub struct EndpointFacts {
     /// `http://127.0.0.1:3000`
     pub url: String,
     pub weight: u32,
-    /// The file that lists it. `None`: the configuration does.
+    /// The file that lists it. `None`: the configuration lists it.
     pub file: Option<String>,
-    /// Who has drained it, and why. `None`: it takes requests.
+    /// Set while it is drained.
     pub drain: Option<StateChange>,
-    /// None, if its name could not be resolved yet.
+    /// Empty until its name is resolved.
     pub addresses: Vec<AddressFacts>,
-    /// What was counted of addresses that it no longer has.
+    /// The counts of addresses that it no longer has.
     pub past: AddressFacts,
-    /// `None`: its URL has an address, not a name.
+    /// `None`: its URL contains an address, not a name.
     pub resolution: Option<ResolutionFacts>,
 }
 
 /// An address of an endpoint.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AddressFacts {
-    /// `10.0.0.5:3000`; as in the URL, where the name is resolved only when a connection is opened.
+    /// `10.0.0.5:3000`; the host of the URL where names are resolved only when a connection is opened.
     pub address: String,
-    /// Never drained: an endpoint is, as a whole.
+    /// Never `Drained`: only whole endpoints are drained.
     pub state: EndpointState,
-    /// When and why it last went out of use, or came back. `None`: never.
+    /// The last time it was taken out of use or returned. `None`: never.
     pub change: Option<StateChange>,
-    /// Why it could not be reached, or has failed. `None`: the last attempt succeeded.
+    /// The last error. `None`: the last attempt succeeded.
     pub error: Option<String>,
     pub in_flight: u64,
     /// Requests since the start.
     pub requests: u64,
-    /// Those that failed.
+    /// Failed requests since the start.
     pub errors: u64,
-    /// How often it went out of use.
+    /// Times it was taken out of use.
     pub ejections: u64,
-    /// Probes that failed.
+    /// Failed probes.
     pub probe_failures: u64,
 }
 
-/// What is known of an endpoint's name.
+/// The DNS resolution of an endpoint's name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResolutionFacts {
-    /// When its addresses were read last. `None`: never.
+    /// The last successful resolution. `None`: never.
     pub resolved: Option<SystemTime>,
-    /// When they are read again.
+    /// The next resolution.
     pub next: Option<SystemTime>,
-    /// Why the last attempt failed. `None`: it succeeded.
+    /// The error of the last attempt. `None`: it succeeded.
     pub error: Option<String>,
 }
 
 impl EndpointFacts {
-    /// How it stands as a whole: as the best of its addresses.
+    /// The state of the whole endpoint: the best state of its addresses.
     pub fn state(&self) -> EndpointState {
         if self.drain.is_some() {
             return EndpointState::Drained;
@@ -111,7 +111,7 @@ impl EndpointFacts {
         if self.addresses.iter().any(is_healthy) { EndpointState::Healthy } else { first.state }
     }
 
-    /// When and why it came into this state.
+    /// When and why this state began.
     pub fn change(&self) -> Option<&StateChange> {
         let state = self.state();
         let changes = self.addresses.iter().filter(|address| address.state == state);
@@ -119,17 +119,17 @@ impl EndpointFacts {
         self.drain.as_ref().or(newest)
     }
 
-    /// Whether it can be reached, drained or not.
+    /// Whether any address is healthy; drained or not.
     pub fn is_healthy(&self) -> bool {
         self.addresses.iter().any(|address| address.state == EndpointState::Healthy)
     }
 
-    /// Whether requests should be sent to it, and can't.
+    /// Whether it is unusable although it is not drained.
     pub fn is_failing(&self) -> bool {
         !matches!(self.state(), EndpointState::Healthy | EndpointState::Drained)
     }
 
-    /// Why it can't be reached. `None`: that is not known, or it can.
+    /// Why it is unusable. `None`: unknown, or it is usable.
     pub fn error(&self) -> Option<&str> {
         let unresolved = self.resolution.as_ref().and_then(|resolution| resolution.error.as_deref());
         match self.state() {
@@ -139,8 +139,7 @@ impl EndpointFacts {
         }
     }
 
-    /// That its name can't be resolved again, while the addresses that were found last are used: the end of a sentence that
-    /// begins with the endpoint.
+    /// Set while resolution fails and old addresses are used: the end of a sentence that begins with the endpoint.
     pub fn stale_addresses(&self, now: SystemTime) -> Option<String> {
         let ResolutionFacts { resolved, error, .. } = self.resolution.as_ref()?;
         let (resolved, error) = (resolved.as_ref()?, error.as_ref()?);
@@ -150,7 +149,7 @@ impl EndpointFacts {
         Some(format!("was last resolved {age} ago; the resolver fails: {error}"))
     }
 
-    /// What is wrong with it, in words. None: all is well.
+    /// Its problems as text; empty if there are none.
     pub fn problems(&self, now: SystemTime) -> Vec<String> {
         let state = self.state();
         let why = match &self.drain {
@@ -173,13 +172,12 @@ impl EndpointFacts {
         problem.into_iter().chain(self.stale_addresses(now)).collect()
     }
 
-    /// The sum of a count over all addresses that it has had.
+    /// Sums a count over all addresses, including past ones.
     pub fn sum(&self, count: impl Fn(&AddressFacts) -> u64) -> u64 {
         self.addresses.iter().chain([&self.past]).map(count).sum()
     }
 }
 
-/// Writes down how all `endpoints` stand.
 pub(super) fn expose(endpoints: &[EndpointFacts], out: &mut DescriptorEncoder<'_>) -> fmt::Result {
     type Value = fn(&EndpointFacts) -> u64;
     let gauges: [(&str, &str, Value); 4] = [
@@ -222,7 +220,7 @@ pub(super) fn expose(endpoints: &[EndpointFacts], out: &mut DescriptorEncoder<'_
     ];
     let labels = |of: &EndpointFacts| [("upstream", of.upstream.clone()), ("endpoint", of.url.clone())];
     for (name, help, value) in gauges {
-        let mut family = out.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        let mut family = gauge(out, name, help)?;
         for endpoint in endpoints {
             family.encode_family(&labels(endpoint))?.encode_gauge(&value(endpoint))?;
         }

@@ -1,31 +1,33 @@
-//! The counters as text, which Prometheus reads.
+//! The metrics page that Prometheus scrapes.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text},
+    encoding::{DescriptorEncoder, NoLabelSet, text},
     metrics::MetricType,
     registry::Registry,
 };
 
 use super::{
-    BanVerdict, EvidenceFacts, MemoryFacts, Metrics, NodeRole, NodeState, Outcome, PoolState, SourceLabel,
-    StoreFacts, StoreFailure, StoreMetrics, StoreTopology, ThreadMetrics, VerdictLabel,
+    AttemptOutcome, BanVerdict, EvidenceFacts, MemoryFacts, Metrics, NodeRole, NodeState, PoolState,
+    ServerErrorSource, SourceLabel, StoreFacts, StoreFailure, StoreMetrics, StoreTopology, ThreadMetrics,
+    VerdictLabel,
     bans::BanRow,
     certificates, connections, cut_offs, endpoints,
+    families::{count, counter, gauge},
     format::{ExpositionFormat, as_text},
     histogram::HistogramTotal,
-    openings, refusals, server_errors,
+    openings, refusals,
     totals::Totals,
 };
 use crate::config::model::RetryReason;
 
 impl Metrics {
-    /// Sums every worker's counters and writes them all down.
+    /// Sums the counters of all workers and writes the page.
     ///
     /// # Errors
-    /// None of its own: those of writing to memory.
+    /// Only those of writing to memory, which does not fail.
     pub fn expose(self: &Arc<Self>, format: ExpositionFormat) -> Result<String, fmt::Error> {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Arc::clone(self)));
@@ -43,7 +45,7 @@ impl Metrics {
 
     fn upstream_connections_of(&self, totals: &Totals, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let (name, help) = ("tollgate_upstream_connections", "Connections to upstreams, by state");
-        let mut family = out.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        let mut family = gauge(out, name, help)?;
         for upstream in totals.upstreams.keys() {
             for (state, name) in PoolState::ALL {
                 let labels = [("upstream", upstream.as_str()), ("state", name)];
@@ -69,18 +71,17 @@ impl Metrics {
         let dropped = self.bans.dropped.load(std::sync::atomic::Ordering::Relaxed);
         let help = "Bans not issued or dropped because there were too many";
         counter(out, "tollgate_bans_dropped", help)?.encode_counter::<NoLabelSet, _, u64>(&dropped, None)?;
-        let facts = self.bans.facts();
-        let mut family =
-            out.encode_descriptor("tollgate_bans", "Active bans, by mode", None, MetricType::Gauge)?;
+        let facts = self.active_bans.read();
+        let mut family = gauge(out, "tollgate_bans", "Active bans, by mode")?;
         for (mode, value) in [("enforce", facts.enforced), ("shadow", facts.shadow)] {
             family.encode_family(&[("mode", mode)])?.encode_gauge(&value)?;
         }
         Ok(())
     }
 
-    /// The store that instances share, where there is one.
+    /// The shared store, if one is configured.
     fn store_metrics(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let Some(facts) = self.store() else { return Ok(()) };
+        let Some(facts) = self.store.read() else { return Ok(()) };
         let store_connections = self.store_connections.lock();
         let sum = |value: &dyn Fn(&StoreMetrics) -> u64| {
             store_connections.iter().map(|connection| value(connection)).sum::<u64>()
@@ -118,14 +119,14 @@ impl Metrics {
             ("tollgate_instances", "Instances that share the store", u64::from(facts.instances)),
         ];
         for (name, help, value) in gauges {
-            out.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)?;
+            gauge(out, name, help)?.encode_gauge(&value)?;
         }
         redis_nodes(&facts, out)
     }
 
-    /// What has no label but the version.
+    /// Families without labels, and those of the whole process.
     fn process(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let (memory, evidence) = (self.memory(), self.evidence());
+        let (memory, evidence) = (self.memory.read(), self.evidence.read());
         budgets(&memory, &evidence, out)?;
         let gauges = [
             ("tollgate_connections", "Open client connections", self.sum(|w| w.connections().value())),
@@ -138,7 +139,7 @@ impl Metrics {
             ),
         ];
         for (name, help, value) in gauges {
-            out.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)?;
+            gauge(out, name, help)?.encode_gauge(&value)?;
         }
         let counters = [
             ("tollgate_memory_evicted", "Limits dropped because the memory store was full", memory.evicted),
@@ -164,19 +165,23 @@ impl Metrics {
         for (result, value) in ["success", "failure"].into_iter().zip(self.reloads()) {
             count(&mut family, [("result", result)], value)?;
         }
-        connections::expose(|value| self.sum(value), out)?;
-        refusals::expose(|value| self.sum(value), out)?;
-        cut_offs::expose(|value| self.sum(value), out)?;
-        openings::expose(|value| self.sum(value), out)?;
-        certificates::expose(&self.tls(), out)?;
-        certificates::expose_upstreams(&self.upstream_tls(), out)?;
+        connections::expose_refused(
+            |reason| self.sum(|worker| worker.connections_refused(reason).value()),
+            out,
+        )?;
+        connections::expose_idle_closed(|reason| self.sum(|worker| worker.idle_closed(reason).value()), out)?;
+        connections::expose_http2_abuse(|abuse| self.sum(|worker| worker.http2_abuse(abuse).value()), out)?;
+        refusals::expose(|refusal| self.sum(|worker| worker.refused(refusal).value()), out)?;
+        cut_offs::expose(|cut_off| self.sum(|worker| worker.cut_offs().counter(cut_off).value()), out)?;
+        openings::expose(|count| self.sum(|worker| count(worker.openings()).value()), out)?;
+        certificates::expose(&self.tls.read(), out)?;
+        certificates::expose_upstreams(&self.upstream_tls.read(), out)?;
         let version = [("version", env!("CARGO_PKG_VERSION"))];
-        out.encode_descriptor("tollgate_build_info", "Version of this build", None, MetricType::Gauge)?
+        gauge(out, "tollgate_build_info", "Version of this build")?
             .encode_family(&version)?
             .encode_gauge(&1_u64)?;
         let (name, help) = ("process_start_time_seconds", "When the process started, since the Unix epoch");
-        out.encode_descriptor(name, help, None, MetricType::Gauge)?
-            .encode_gauge(&self.started().as_secs_f64())
+        gauge(out, name, help)?.encode_gauge(&self.started().as_secs_f64())
     }
 }
 
@@ -201,9 +206,22 @@ impl Totals {
         Ok(())
     }
 
+    fn server_errors(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Responses with a 5xx status, by route, by who gave them (the origin or Tollgate itself) and by \
+                    status; denials are not among them";
+        let mut family = counter(out, "tollgate_server_errors", help)?;
+        for (route, row) in &self.routes {
+            for (kind, source, status) in ServerErrorSource::ALL {
+                let labels = [("route", route.as_str()), ("source", source), ("status", status)];
+                count(&mut family, labels, row.server_errors[kind as usize].value())?;
+            }
+        }
+        Ok(())
+    }
+
     fn tunnels(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let help = "Open WebSockets and other upgraded connections, by route";
-        let mut family = out.encode_descriptor("tollgate_tunnels", help, None, MetricType::Gauge)?;
+        let mut family = gauge(out, "tollgate_tunnels", help)?;
         for (route, row) in &self.routes {
             family.encode_family(&[("route", route.as_str())])?.encode_gauge(&row.tunnels.value())?;
         }
@@ -242,7 +260,7 @@ impl Totals {
         let help = "Requests to upstreams, by outcome";
         let mut family = counter(out, "tollgate_upstream_requests", help)?;
         for (upstream, row) in &self.upstreams {
-            for (outcome, name) in Outcome::ALL {
+            for (outcome, name) in AttemptOutcome::ALL {
                 let labels = [("upstream", upstream.as_str()), ("result", name)];
                 count(&mut family, labels, row.requests[outcome as usize].value())?;
             }
@@ -272,7 +290,7 @@ impl Collector for Metrics {
         let totals = self.totals();
         totals.requests(&mut out)?;
         totals.denied(&mut out)?;
-        server_errors::expose(&totals, &mut out)?;
+        totals.server_errors(&mut out)?;
         totals.durations(&mut out)?;
         totals.tunnels(&mut out)?;
         totals.decisions(&mut out)?;
@@ -280,22 +298,22 @@ impl Collector for Metrics {
         totals.upstream_requests(&mut out)?;
         totals.upstream_retries(&mut out)?;
         self.upstream_connections_of(&totals, &mut out)?;
-        endpoints::expose(&self.endpoints(), &mut out)?;
+        endpoints::expose(&self.endpoints.read(), &mut out)?;
         self.store_metrics(&mut out)?;
         self.process(&mut out)
     }
 }
 
-/// What limits and evidence hold of their budgets, and what was given up for lack of room.
+/// Memory of limits and evidence, their budgets, and evictions.
 fn budgets(memory: &MemoryFacts, evidence: &EvidenceFacts, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let parts = [("limits", memory.bytes), ("evidence", evidence.bytes)];
     let (name, help) = ("tollgate_memory_held_bytes", "Memory that limits and evidence take");
-    let mut family = out.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    let mut family = gauge(out, name, help)?;
     for (part, bytes) in parts {
         family.encode_family(&[("part", part)])?.encode_gauge(&bytes.held)?;
     }
     let (name, help) = ("tollgate_memory_budget_bytes", "Memory that limits and evidence may take");
-    let mut family = out.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    let mut family = gauge(out, name, help)?;
     for (part, bytes) in parts {
         family.encode_family(&[("part", part)])?.encode_gauge(&bytes.budget)?;
     }
@@ -306,13 +324,13 @@ fn budgets(memory: &MemoryFacts, evidence: &EvidenceFacts, out: &mut DescriptorE
     count(&mut family, [("kind", "records")], evidence.evicted)
 }
 
-/// The servers of the store. Their addresses come from the configuration and from the servers themselves, so there are
-/// only as many series as servers.
+/// The Redis servers. Addresses come from the configuration and the servers, so the number of series is bounded by the
+/// number of servers.
 fn redis_nodes(store: &StoreFacts, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let nodes = &store.nodes;
     let (name, help) = ("tollgate_redis_node_up", "Whether the Redis server answers and is asked");
-    let mut family = out.encode_descriptor(name, help, None, MetricType::Gauge)?;
-    // Of one that was never asked there is nothing to say: it must not raise an alert.
+    let mut family = gauge(out, name, help)?;
+    // A server that was never used has an unknown state: a 0 would raise an alert.
     for node in nodes.iter().filter(|node| node.state != NodeState::Unknown) {
         let labels = [("node", node.address.as_str()), ("role", node.role.map_or("unknown", NodeRole::name))];
         family.encode_family(&labels)?.encode_gauge(&u64::from(node.state == NodeState::Up))?;
@@ -323,7 +341,7 @@ fn redis_nodes(store: &StoreFacts, out: &mut DescriptorEncoder<'_>) -> fmt::Resu
         count(&mut family, [("node", &node.address)], node.decisions)?;
     }
     let (name, help) = ("tollgate_redis_node_latency_seconds", "Last round trip to the Redis server");
-    let mut family = out.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    let mut family = gauge(out, name, help)?;
     for (node, latency) in nodes.iter().filter_map(|node| Some((node, node.latency?))) {
         let seconds = Duration::from_micros(latency).as_secs_f64();
         family.encode_family(&[("node", node.address.as_str())])?.encode_gauge(&seconds)?;
@@ -332,33 +350,16 @@ fn redis_nodes(store: &StoreFacts, out: &mut DescriptorEncoder<'_>) -> fmt::Resu
         "tollgate_redis_node_replication_lag_bytes",
         "Bytes that the primary has written and the replica has not acknowledged",
     );
-    let mut family = out.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    let mut family = gauge(out, name, help)?;
     for (node, lag) in nodes.iter().filter_map(|node| Some((node, node.lag?))) {
         family.encode_family(&[("node", node.address.as_str())])?.encode_gauge(&lag)?;
     }
     let (name, help) = ("tollgate_redis_node_slots", "Slots of the cluster that the Redis server serves");
-    let mut family = out.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    let mut family = gauge(out, name, help)?;
     for node in nodes.iter().filter(|_| store.topology == StoreTopology::Cluster) {
         family.encode_family(&[("node", node.address.as_str())])?.encode_gauge(&node.slot_count())?;
     }
     Ok(())
-}
-
-/// Opens a family of counters; the encoder appends `_total` to their names.
-pub(super) fn counter<'a>(
-    out: &'a mut DescriptorEncoder<'_>,
-    name: &'a str,
-    help: &str,
-) -> Result<MetricEncoder<'a>, fmt::Error> {
-    out.encode_descriptor(name, help, None, MetricType::Counter)
-}
-
-pub(super) fn count<const N: usize>(
-    family: &mut MetricEncoder<'_>,
-    labels: [(&str, &str); N],
-    value: u64,
-) -> fmt::Result {
-    family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)
 }
 
 #[cfg(test)]
@@ -378,7 +379,7 @@ mod tests {
             worker.request(None, StatusCode::NOT_FOUND, Duration::from_secs(40));
             worker.denied(Some(0));
             worker.decision(0, VerdictLabel::Denied, SourceLabel::Store);
-            worker.upstream(0, Outcome::Timeout);
+            worker.upstream(0, AttemptOutcome::Timeout);
             worker.thread().connections().inc();
             pool.connections(PoolState::Idle).set(3);
         }
@@ -386,14 +387,14 @@ mod tests {
         metrics.record_reload(true);
         metrics.record_reload(false);
         metrics.record_reload(false);
-        metrics.watch_memory(|| MemoryFacts {
+        metrics.memory.watch(|| MemoryFacts {
             keys: 11,
             bytes: BudgetFacts { held: 1_000, budget: 4_096 },
             evicted: 2,
             evicted_entries: 3,
             discarded: 5,
         });
-        metrics.watch_evidence(|| EvidenceFacts {
+        metrics.evidence.watch(|| EvidenceFacts {
             clients: 1,
             bytes: BudgetFacts { held: 500, budget: 2_048 },
             evicted: 4,
@@ -435,7 +436,7 @@ mod tests {
     #[test]
     fn each_redis_server_has_its_series() {
         let metrics = Metrics::new(&testing::config(), 1);
-        metrics.watch_store(testing::cluster);
+        metrics.store.watch(|| Some(testing::cluster()));
         let page = metrics.expose(ExpositionFormat::OpenMetrics).unwrap();
         let found: Vec<_> = page.lines().filter(|line| line.starts_with("tollgate_redis_node")).collect();
         assert_eq!(
@@ -464,7 +465,7 @@ mod tests {
         let worker = metrics.worker(0);
         worker.request(Some(99), StatusCode::OK, Duration::ZERO);
         worker.decision(99, VerdictLabel::Allowed, SourceLabel::Store);
-        worker.upstream(99, Outcome::Ok);
+        worker.upstream(99, AttemptOutcome::Ok);
         let page = metrics.expose(ExpositionFormat::OpenMetrics).unwrap();
         let counted =
             |line: &str| line.starts_with("tollgate_") && line.contains("_total") && !line.ends_with(" 0");

@@ -2,17 +2,18 @@
 
 use std::collections::HashSet;
 
-/// How a page is written.
+/// The format of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExpositionFormat {
-    /// Prometheus' own, which everything reads: <https://prometheus.io/docs/instrumenting/exposition_formats/>.
+    /// Prometheus' text format, which every scraper reads:
+    /// <https://prometheus.io/docs/instrumenting/exposition_formats/>.
     Text,
     /// <https://prometheus.io/docs/specs/om/open_metrics_spec/>
     OpenMetrics,
 }
 
 impl ExpositionFormat {
-    /// The format for a request with this `Accept`: OpenMetrics, if it is named.
+    /// The format for a request with this `Accept`: OpenMetrics only if it is listed.
     pub fn from_accept(accept: &str) -> Self {
         let named = accept.split(',').any(|range| {
             let mut parts = range.split(';').map(str::trim);
@@ -33,7 +34,8 @@ impl ExpositionFormat {
     }
 }
 
-/// A page of OpenMetrics as text. There a counter's name has its suffix everywhere, and there are no units and no end.
+/// Converts an OpenMetrics page to the text format, in which HELP and TYPE of counters include `_total`, and UNIT and
+/// EOF do not exist.
 pub(super) fn as_text(page: &str) -> String {
     let typed = |line: &str| {
         let name = line.strip_prefix("# TYPE ")?.strip_suffix(" counter")?;
@@ -61,7 +63,7 @@ mod tests {
 
     #[test]
     fn openmetrics_is_for_those_who_name_it() {
-        // As Prometheus 2 asks.
+        // The header of Prometheus 2.
         let prometheus = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
         assert_eq!(ExpositionFormat::from_accept(prometheus), ExpositionFormat::OpenMetrics);
         for other in ["", "*/*", "text/plain", "text/plain;version=0.0.4, application/openmetrics-text;q=0"] {

@@ -1,48 +1,22 @@
 //! One generation of counters for each configuration.
 //!
-//! Workers count by the indexes of the configuration that a request began with, so each configuration has its own
-//! counters; a reader adds them up by name. Once no worker uses a configuration any more, its counters are added to the
-//! totals, so that reloads leave no more than names behind.
+//! Workers count by the indexes of the configuration with which a request began, so each configuration has its own
+//! counters, and a reader adds them up by name. When no worker uses a configuration any more, its counters are added to
+//! the totals and freed.
 
 use std::sync::Arc;
 
-use super::{Totals, WorkerMetrics, bans, worker::ThreadMetrics};
-use crate::config::model::Config;
-
-/// Names of each kind that are kept though the configuration has them no longer. If there are more, the oldest are
-/// forgotten.
-pub(super) const MAX_RETIRED_NAMES: usize = 1_000;
-
-/// The names of a configuration, in its order.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Names {
-    pub(super) routes: Vec<String>,
-    pub(super) policies: Vec<String>,
-    pub(super) upstreams: Vec<String>,
-    /// With the name of bans by hand.
-    pub(super) bans: Vec<String>,
-}
-
-impl Names {
-    pub(super) fn from_config(config: &Config) -> Self {
-        Self {
-            routes: config.routes.iter().map(|route| route.name.clone()).collect(),
-            policies: config.policies.iter().map(|policy| policy.name.clone()).collect(),
-            upstreams: config.upstreams.iter().map(|upstream| upstream.name.clone()).collect(),
-            bans: bans::names(config),
-        }
-    }
-}
+use super::{ThreadMetrics, Totals, WorkerMetrics, names::MetricNames};
 
 /// The counters of one configuration.
 #[derive(Debug)]
-struct Generation {
-    names: Names,
+struct CounterGeneration {
+    names: MetricNames,
     workers: Vec<Arc<WorkerMetrics>>,
 }
 
-impl Generation {
-    fn new(names: Names, threads: &[Arc<ThreadMetrics>]) -> Self {
+impl CounterGeneration {
+    fn new(names: MetricNames, threads: &[Arc<ThreadMetrics>]) -> Self {
         let counters = |thread: &Arc<ThreadMetrics>| Arc::new(WorkerMetrics::new(&names, Arc::clone(thread)));
         Self { workers: threads.iter().map(counters).collect(), names }
     }
@@ -51,30 +25,34 @@ impl Generation {
         self.workers.iter().for_each(|worker| totals.add_worker(&self.names, worker));
     }
 
-    /// Whether no worker uses it any more. Then all that was counted is visible.
+    /// Whether no worker uses it any more. Then all its counts are visible to this thread.
     fn is_retired(&mut self) -> bool {
         self.workers.iter_mut().all(|worker| Arc::get_mut(worker).is_some())
     }
 }
 
-/// The generations in use, and the totals of those that are retired.
+/// The generations in use, and the totals of retired ones.
 #[derive(Debug)]
 pub(super) struct Generations {
-    current: Generation,
+    current: CounterGeneration,
     /// Replaced generations whose requests are still running.
-    ending: Vec<Generation>,
+    ending: Vec<CounterGeneration>,
     retired: Totals,
 }
 
 impl Generations {
-    pub(super) fn new(names: Names, threads: &[Arc<ThreadMetrics>]) -> Self {
-        Self { current: Generation::new(names, threads), ending: Vec::new(), retired: Totals::default() }
+    pub(super) fn new(names: MetricNames, threads: &[Arc<ThreadMetrics>]) -> Self {
+        Self {
+            current: CounterGeneration::new(names, threads),
+            ending: Vec::new(),
+            retired: Totals::default(),
+        }
     }
 
-    /// Begins a generation with these names. If they are the current ones, the counters stay.
-    pub(super) fn reconfigure(&mut self, names: Names, threads: &[Arc<ThreadMetrics>]) {
+    /// Begins a generation with these names, unless they are the current ones.
+    pub(super) fn reconfigure(&mut self, names: MetricNames, threads: &[Arc<ThreadMetrics>]) {
         if names != self.current.names {
-            let next = Generation::new(names, threads);
+            let next = CounterGeneration::new(names, threads);
             self.ending.push(std::mem::replace(&mut self.current, next));
         }
         self.retire();
@@ -85,7 +63,7 @@ impl Generations {
         self.current.workers.get(index)
     }
 
-    /// All that was ever counted, the names in force first, in their order.
+    /// The counts since the start; the names in force come first, in their order.
     pub(super) fn totals(&mut self) -> Totals {
         self.retire();
         let mut totals = Totals::zeros(&self.current.names);
@@ -115,11 +93,11 @@ mod tests {
     use http::StatusCode;
 
     use super::*;
-    use crate::telemetry::metrics::{Outcome, SourceLabel, VerdictLabel};
+    use crate::telemetry::metrics::{AttemptOutcome, SourceLabel, VerdictLabel, names::MAX_RETIRED_NAMES};
 
-    fn names(routes: &[&str], policies: &[&str]) -> Names {
+    fn names(routes: &[&str], policies: &[&str]) -> MetricNames {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        Names {
+        MetricNames {
             routes: owned(routes),
             policies: owned(policies),
             upstreams: owned(&["api"]),
@@ -147,7 +125,7 @@ mod tests {
         let second = Arc::clone(generations.worker(1).unwrap());
         serve(&second, 1);
         second.decision(1, VerdictLabel::Denied, SourceLabel::Store);
-        second.upstream(0, Outcome::Ok);
+        second.upstream(0, AttemptOutcome::Ok);
         assert_eq!(requests(&generations.totals()), [("c", 0), ("b", 2), ("", 0), ("a", 1)]);
 
         serve(&first, 1);

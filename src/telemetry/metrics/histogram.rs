@@ -1,4 +1,4 @@
-//! How large something is, in fixed buckets: how long requests take, how many decisions go together.
+//! Histograms with fixed buckets: durations of requests, sizes of batches.
 
 use std::{marker::PhantomData, time::Duration};
 
@@ -8,9 +8,9 @@ const BUCKETS: usize = 14;
 
 /// The buckets and the unit of a histogram.
 pub(super) trait Scale {
-    /// Upper bounds, each inclusive.
+    /// Inclusive upper bounds.
     const BOUNDS: [u64; BUCKETS];
-    /// What it is counted in, in units of the exposed value.
+    /// The unit of the bounds, in units of the exposed value.
     const UNIT: f64;
 }
 
@@ -38,7 +38,7 @@ impl Scale for StoreTime {
     const UNIT: f64 = MICROSECOND;
 }
 
-/// Decisions that go to the store together.
+/// Decisions per batch to the store.
 #[derive(Debug, Default)]
 pub(super) struct BatchSize;
 
@@ -47,7 +47,7 @@ impl Scale for BatchSize {
     const UNIT: f64 = 1.0;
 }
 
-/// Counts, one a bucket; the last is for whatever is above all bounds.
+/// One count per bucket; the last bucket is above all bounds.
 #[derive(Debug, Default)]
 pub(super) struct Histogram<S> {
     buckets: [Counter; BUCKETS + 1],
@@ -63,22 +63,22 @@ impl<S: Scale> Histogram<S> {
         self.sum.add(value);
     }
 
-    /// Counts what another has counted.
+    /// Adds the counts of another histogram.
     pub(super) fn add(&self, other: &Self) {
         self.buckets.iter().zip(&other.buckets).for_each(|(sum, counted)| sum.add(counted.value()));
         self.sum.add(other.sum.value());
     }
 
-    /// For a scale that is counted in microseconds.
+    /// Observes a duration; the scale must be in microseconds.
     pub(super) fn observe_time(&self, elapsed: Duration) {
         self.observe(u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX));
     }
 }
 
-/// The histograms of all workers, added up.
+/// The sum of several histograms.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct HistogramTotal {
-    /// Upper bound, and how many fell between it and the one before.
+    /// Upper bounds, and the counts between each and the previous one.
     pub(super) buckets: Vec<(f64, u64)>,
     pub(super) sum: f64,
     pub(super) count: u64,
@@ -98,8 +98,8 @@ impl HistogramTotal {
     }
 }
 
-/// What a `share`, 0 to 1, of the values in `buckets` are at most, as [`HistogramTotal::buckets`] has them. Estimated as
-/// Prometheus' `histogram_quantile` does: evenly spread within a bucket, and no more than the last finite bound. `None`
+/// Estimates a quantile (`share`: 0 to 1) from buckets as in [`HistogramTotal::buckets`], like Prometheus'
+/// `histogram_quantile`: values are spread evenly within a bucket, and the last finite bound is the maximum. `None`
 /// without values.
 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
 pub(super) fn quantile(buckets: &[(f64, u64)], share: f64) -> Option<f64> {
@@ -118,7 +118,7 @@ pub(super) fn quantile(buckets: &[(f64, u64)], share: f64) -> Option<f64> {
     None
 }
 
-/// Divided, not multiplied: 2.5 ms is then 0.0025 exactly as it is written.
+/// Divides, because multiplying by 1e-6 would not give exactly 0.0025 for 2.5 ms.
 fn in_unit(value: f64, unit: f64) -> f64 {
     value / (1.0 / unit).round()
 }

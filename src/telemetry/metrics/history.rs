@@ -1,7 +1,7 @@
 //! The history of each route: a sample every ten seconds, for an hour.
 //!
-//! A sample is the difference of counters that were read twice; requests do nothing for it. Routes go by name, so that
-//! they keep their history when the configuration is reloaded.
+//! A sample is the difference of two readings of the counters, so it costs requests nothing. Routes are identified by
+//! name and keep their history over reloads.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -9,20 +9,20 @@ use std::{
 };
 
 use super::{
-    Counter, Metrics, ServerErrors,
+    Counter, Metrics, ServerErrorCounts,
     histogram::{HistogramTotal, quantile},
 };
 
 /// One point of a [`RouteHistory`].
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Sample {
-    /// Requests answered.
+    /// Completed requests.
     pub requests: u64,
-    /// Those among them that a policy held back.
+    /// Requests that a policy or a ban denied.
     pub denied: u64,
-    /// Those among them that got a 5xx status and were not denied.
-    pub errors: ServerErrors,
-    /// How long they took, in seconds: estimated from the histogram. `None` without requests.
+    /// Requests with a 5xx status that were not denied.
+    pub errors: ServerErrorCounts,
+    /// Quantiles of the duration in seconds, estimated from the histogram. `None` without requests.
     pub p50: Option<f64>,
     pub p99: Option<f64>,
 }
@@ -49,11 +49,11 @@ impl RouteHistory {
     }
 }
 
-/// The counters of one route, all workers' together.
+/// The counters of one route, summed over all workers.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct RouteCounters {
     denied: u64,
-    errors: ServerErrors,
+    errors: ServerErrorCounts,
     duration: Vec<(f64, u64)>,
 }
 
@@ -80,12 +80,12 @@ pub struct History {
 }
 
 impl History {
-    /// Between two samples.
+    /// Time between two samples.
     pub const EVERY: Duration = Duration::from_secs(10);
-    /// Samples of a route: those of an hour.
+    /// Samples kept of each route: an hour's.
     pub const LENGTH: usize = 360;
 
-    /// Takes a sample of every route at `now`, in microseconds since the Unix epoch. Routes that are gone are forgotten.
+    /// Takes a sample of each route at `now`, in microseconds since the Unix epoch. Removed routes are dropped.
     pub fn record(&mut self, metrics: &Metrics, now: i64) {
         self.last_recorded = now;
         let mut before = std::mem::take(&mut self.routes);
@@ -99,7 +99,7 @@ impl History {
         self.total.push(total);
     }
 
-    /// When the last sample was recorded, in microseconds since the Unix epoch; 0 if none was.
+    /// Time of the last sample, in microseconds since the Unix epoch; 0 without samples.
     pub fn last_recorded(&self) -> i64 {
         self.last_recorded
     }
@@ -116,18 +116,18 @@ impl History {
 }
 
 impl Metrics {
-    /// Requests that were answered since the start, and those among them that a policy held back.
-    pub fn answered(&self) -> (u64, u64) {
+    /// Completed requests since the start, and how many of them were denied.
+    pub fn completed(&self) -> (u64, u64) {
         let totals = self.totals();
         totals.routes.values().fold((0, 0), |(requests, denied), row| {
             (requests + row.requests.iter().map(Counter::value).sum::<u64>(), denied + row.denied.value())
         })
     }
 
-    /// The counters of every route in force by its name, and of requests that matched none.
+    /// The counters of each route in force by name, and of requests without a route (empty name).
     fn counted(&self) -> Vec<(String, RouteCounters)> {
         let mut totals = self.totals();
-        // Those that are gone stand behind.
+        // Removed routes come last.
         totals.routes.truncate(totals.present);
         let counted = totals.routes.into_iter().map(|(name, row)| {
             let total = HistogramTotal::from_histograms(std::iter::once(&row.duration));

@@ -1,7 +1,6 @@
-//! Metrics: one set of counters a worker, added up at each scrape.
+//! Metrics: one set of counters for each worker, added up at each scrape.
 //!
-//! A worker increments its own counters without a locked instruction; a scrape adds them up. No label
-//! takes a value that a client chose.
+//! A worker increments its own counters without a locked instruction. No label has a value that a client can choose.
 
 mod bans;
 mod certificates;
@@ -10,10 +9,12 @@ mod counter;
 mod cut_offs;
 mod endpoints;
 mod exposition;
+mod families;
 mod format;
 mod generation;
 mod histogram;
 mod history;
+mod names;
 mod nodes;
 mod openings;
 mod refusals;
@@ -34,8 +35,10 @@ pub use history::{History, RouteHistory, Sample};
 pub use nodes::{NodeFacts, NodeRole, NodeState, StoreTopology, unavailable_node};
 pub use openings::{Handshake, HandshakeFailure, OpeningMetrics, ProxyHeaderFailure};
 pub use refusals::Refusal;
-pub use registry::{BudgetFacts, EvidenceFacts, InstanceFacts, MemoryFacts, Metrics, StoreFacts};
-pub use server_errors::{ServerErrorSource, ServerErrors};
+pub use registry::{BudgetFacts, EvidenceFacts, FactSource, InstanceFacts, MemoryFacts, Metrics, StoreFacts};
+pub use server_errors::{ServerErrorCounts, ServerErrorSource};
 pub use store::{StoreFailure, StoreMetrics};
 pub use totals::{PolicyTotals, RouteOutcomes, RouteTotals, Totals, UpstreamTotals};
-pub use worker::{Outcome, PoolMetrics, PoolState, SourceLabel, ThreadMetrics, VerdictLabel, WorkerMetrics};
+pub use worker::{
+    AttemptOutcome, PoolMetrics, PoolState, SourceLabel, ThreadMetrics, VerdictLabel, WorkerMetrics,
+};

@@ -1,19 +1,19 @@
-//! The Redis servers of a store, each as it was seen last.
+//! The Redis servers of a store: last known state of each.
 
-/// How the servers of a store work together.
+/// The deployment type of the store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum StoreTopology {
-    /// One server, which holds all keys.
+    /// One server.
     #[default]
     Single,
-    /// A primary with its replicas, one of which Sentinels promote when it fails.
+    /// A primary with replicas; Sentinels promote one when the primary fails.
     Sentinel,
-    /// A Redis Cluster: each primary holds the keys of its slots.
+    /// A Redis Cluster: each primary owns some slots.
     Cluster,
 }
 
 impl StoreTopology {
-    /// What answers call it. A single server was called `redis` before there were others.
+    /// Its name in API responses; `redis` for a single server, for compatibility.
     pub fn name(self) -> &'static str {
         match self {
             Self::Single => "redis",
@@ -40,15 +40,15 @@ impl NodeRole {
     }
 }
 
-/// Whether a server answers.
+/// Whether a server responds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum NodeState {
-    /// It was not asked yet.
+    /// No request was sent yet.
     #[default]
     Unknown,
     Up,
     Down,
-    /// It failed so often that no decision is sent to it at the moment.
+    /// It failed too often: no decision is sent for now.
     BreakerOpen,
 }
 
@@ -64,42 +64,41 @@ impl NodeState {
     }
 }
 
-/// What is wrong where decisions would go to this server and it is not available: for the log, warnings and outages.
+/// The message about an unavailable server that should make decisions: for the log, warnings and outages.
 pub fn unavailable_node(address: &str, why: &str, is_cluster: bool) -> String {
     let what = if is_cluster { "decisions about its keys follow" } else { "policies follow" };
     format!("Redis at {address} is unavailable ({why}): {what} their on_store_error")
 }
 
-/// One Redis server, as it was seen last.
+/// The last known state of one Redis server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeFacts {
     /// `HOST:PORT`, or the path of a socket.
     pub address: String,
     /// `None` until it is known.
     pub role: Option<NodeRole>,
-    /// Of a replica: the address of its primary.
+    /// The address of its primary, if it is a replica.
     pub primary: Option<String>,
-    /// Of a primary of a cluster: the first and the last slot of each range.
+    /// The first and the last slot of each range, if it is a primary of a cluster.
     pub slots: Vec<(u16, u16)>,
     pub state: NodeState,
     /// Why it is not up.
     pub failure: Option<String>,
-    /// The others do not name it any more: another one decides in its place.
+    /// The other servers no longer list it: another server replaced it.
     pub is_lost: bool,
-    /// Of the last round trip, in microseconds.
+    /// Time of the last round trip, in microseconds.
     pub latency: Option<u64>,
-    /// Of a replica: bytes that its primary has written and it has not acknowledged.
+    /// Bytes written by its primary and not acknowledged yet, if it is a replica.
     pub lag: Option<u64>,
-    /// Decisions of this instance that it has answered since the start.
+    /// Decisions that it made for this instance since the start.
     pub decisions: u64,
-    /// Likewise, in the last second.
+    /// The same, in the last second.
     pub decisions_per_second: u64,
-    /// Empty: it was not reached yet.
+    /// Empty until it was reached.
     pub version: String,
 }
 
 impl NodeFacts {
-    /// How many slots it serves.
     pub fn slot_count(&self) -> u64 {
         self.slots.iter().map(|&(first, last)| u64::from(last.saturating_sub(first)) + 1).sum()
     }

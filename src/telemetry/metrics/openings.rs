@@ -1,32 +1,32 @@
-//! How client connections begin: TLS handshakes, and PROXY headers of load balancers.
+//! The start of client connections: TLS handshakes, and PROXY headers of load balancers.
 
 use std::fmt;
 
 use prometheus_client::encoding::DescriptorEncoder;
 
 use super::{
-    Counter, ThreadMetrics,
-    exposition::{count, counter},
+    Counter,
+    families::{count, counter, counters_by_reason},
 };
 
 /// Why a TLS handshake with a client failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HandshakeFailure {
-    /// The client speaks no version that is served.
+    /// No TLS version is supported by both sides.
     NoSharedVersion,
-    /// No cipher suite, group or signature is known to both.
+    /// No cipher suite, group or signature algorithm is supported by both sides.
     NoSharedParameters,
-    /// No certificate is for the name that the client asked for, and it refused the first one.
+    /// No certificate matches the requested name, and the client rejected the default one.
     UnknownName,
-    /// The client refused the certificate that is for the name.
+    /// The client rejected the certificate for the requested name.
     RefusedCertificate,
-    /// The client's own certificate is not valid.
+    /// The client's certificate is invalid.
     ClientCertificate,
-    /// The client spoke HTTP without TLS.
+    /// The client sent HTTP without TLS.
     PlainHttp,
-    /// What the client sent is not TLS.
+    /// The client sent something other than TLS.
     Malformed,
-    /// The client went away.
+    /// The client closed the connection.
     Closed,
     /// It took longer than `client_limits.header_timeout`.
     Timeout,
@@ -45,7 +45,7 @@ impl HandshakeFailure {
         (Self::Timeout, "timeout"),
     ];
 
-    /// The word for it: `no_shared_version`.
+    /// `no_shared_version`.
     pub fn name(self) -> &'static str {
         Self::ALL[self as usize].1
     }
@@ -56,10 +56,10 @@ impl HandshakeFailure {
 pub enum ProxyHeaderFailure {
     /// The peer is not a trusted proxy.
     Untrusted,
-    /// The connection began with something else.
+    /// The connection began without a PROXY header.
     Missing,
     Malformed,
-    /// The connection ended before the header did, or the header took too long.
+    /// The connection was closed or timed out before the header was complete.
     Incomplete,
 }
 
@@ -71,7 +71,7 @@ impl ProxyHeaderFailure {
         (Self::Incomplete, "incomplete"),
     ];
 
-    /// The word for it: `untrusted`.
+    /// `untrusted`.
     pub fn name(self) -> &'static str {
         Self::ALL[self as usize].1
     }
@@ -97,7 +97,7 @@ impl Handshake {
     }
 }
 
-/// What one worker counts of how connections begin.
+/// The counters of one worker.
 #[derive(Debug, Default)]
 pub struct OpeningMetrics {
     handshakes: [Counter; Handshake::ALL.len()],
@@ -106,43 +106,36 @@ pub struct OpeningMetrics {
 }
 
 impl OpeningMetrics {
-    /// The TLS handshakes of this kind.
     pub fn handshakes(&self, handshake: Handshake) -> &Counter {
         &self.handshakes[handshake.index()]
     }
 
-    /// The TLS handshakes that failed for this reason.
     pub fn handshake_failures(&self, reason: HandshakeFailure) -> &Counter {
         &self.handshake_failures[reason as usize]
     }
 
-    /// The connections closed for this fault of their PROXY header.
+    /// Connections closed because of their PROXY header.
     pub fn proxy_header_failures(&self, reason: ProxyHeaderFailure) -> &Counter {
         &self.proxy_header_failures[reason as usize]
     }
 }
 
-/// Writes down what `sum` adds up over all workers.
+/// `sum` sums a counter over all workers.
 pub(super) fn expose(
-    sum: impl Fn(&dyn Fn(&ThreadMetrics) -> u64) -> u64,
+    sum: impl Fn(&dyn Fn(&OpeningMetrics) -> &Counter) -> u64,
     out: &mut DescriptorEncoder<'_>,
 ) -> fmt::Result {
     let mut family = counter(out, "tollgate_tls_handshakes", "TLS handshakes with clients, by version")?;
     for (handshake, [version, resumed]) in Handshake::ALL {
-        let value = sum(&|worker| worker.openings().handshakes(handshake).value());
+        let value = sum(&|openings| openings.handshakes(handshake));
         count(&mut family, [("version", version), ("resumed", resumed)], value)?;
     }
     let help = "TLS handshakes with clients that failed, by reason";
-    let mut family = counter(out, "tollgate_tls_handshake_failures", help)?;
-    for (reason, name) in HandshakeFailure::ALL {
-        let value = sum(&|worker| worker.openings().handshake_failures(reason).value());
-        count(&mut family, [("reason", name)], value)?;
-    }
+    counters_by_reason(out, "tollgate_tls_handshake_failures", help, &HandshakeFailure::ALL, |reason| {
+        sum(&|openings| openings.handshake_failures(reason))
+    })?;
     let help = "Client connections closed because of their PROXY header, by reason";
-    let mut family = counter(out, "tollgate_proxy_header_failures", help)?;
-    for (reason, name) in ProxyHeaderFailure::ALL {
-        let value = sum(&|worker| worker.openings().proxy_header_failures(reason).value());
-        count(&mut family, [("reason", name)], value)?;
-    }
-    Ok(())
+    counters_by_reason(out, "tollgate_proxy_header_failures", help, &ProxyHeaderFailure::ALL, |reason| {
+        sum(&|openings| openings.proxy_header_failures(reason))
+    })
 }

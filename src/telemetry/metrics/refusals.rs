@@ -1,36 +1,33 @@
-//! Requests that are refused for what they are: for no limit, and for no ban.
+//! Requests that are refused regardless of limits and bans.
 
 use std::fmt;
 
 use http::StatusCode;
 use prometheus_client::encoding::DescriptorEncoder;
 
-use super::{
-    ThreadMetrics,
-    exposition::{count, counter},
-};
+use super::families::{count, counter};
 
 /// Why a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// It is no request, or could be read in two ways, or its body broke off.
+    /// Malformed or ambiguous HTTP, or an incomplete body.
     Malformed,
-    /// `deny` or `allow` does not let its address in.
+    /// `deny` or `allow` rejects its address.
     Address,
-    /// It is a CORS preflight of an origin that `cors` does not allow.
+    /// A CORS preflight of an origin that `cors` does not allow.
     Origin,
-    /// Its head or its body did not come in time.
+    /// Its head or body did not arrive in time.
     Timeout,
     /// Its body is longer than `max_body`.
     BodyTooLarge,
     UriTooLong,
-    /// It expects something else than 100-continue.
+    /// Its `Expect` is not `100-continue`.
     Expectation,
     /// Its head is longer than `client_limits.header_size`, or has more fields than `client_limits.headers`.
     HeadTooLarge,
-    /// It asks for a tunnel, or has another transfer coding than chunked.
+    /// A CONNECT, or a transfer coding other than chunked.
     NotImplemented,
-    /// It is in a version of HTTP that is not spoken.
+    /// An unsupported version of HTTP.
     Version,
 }
 
@@ -48,27 +45,24 @@ impl Refusal {
         (Self::Version, "version", StatusCode::HTTP_VERSION_NOT_SUPPORTED),
     ];
 
-    /// The reason of an answer of the proxy's own that has this status, unless it is another than these, or may have another
-    /// reason.
+    /// The reason for a response of the proxy with this status. `None` for 403, which has several reasons, and other
+    /// statuses.
     pub fn of(status: StatusCode) -> Option<Self> {
         let refusal = Self::ALL.iter().find(|(.., of)| *of == status).map(|(refusal, ..)| *refusal);
         refusal.filter(|refusal| refusal.status() != StatusCode::FORBIDDEN)
     }
 
-    /// The status of the answer.
+    /// The status of the response.
     pub fn status(self) -> StatusCode {
         Self::ALL[self as usize].2
     }
 }
 
-pub(super) fn expose(
-    sum: impl Fn(&dyn Fn(&ThreadMetrics) -> u64) -> u64,
-    out: &mut DescriptorEncoder<'_>,
-) -> fmt::Result {
+pub(super) fn expose(refused: impl Fn(Refusal) -> u64, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let help = "Requests refused for what they are, neither by a policy nor by a ban, by reason";
     let mut family = counter(out, "tollgate_requests_refused", help)?;
     for (refusal, reason, _) in Refusal::ALL {
-        count(&mut family, [("reason", reason)], sum(&|thread| thread.refused(refusal).value()))?;
+        count(&mut family, [("reason", reason)], refused(refusal))?;
     }
     Ok(())
 }
@@ -80,8 +74,8 @@ mod tests {
     #[test]
     fn each_status_has_its_reason() {
         for (index, (refusal, _, status)) in Refusal::ALL.into_iter().enumerate() {
-            let told = Some(refusal).filter(|_| status != StatusCode::FORBIDDEN);
-            assert_eq!((refusal as usize, Refusal::of(status)), (index, told));
+            let reason = Some(refusal).filter(|_| status != StatusCode::FORBIDDEN);
+            assert_eq!((refusal as usize, Refusal::of(status)), (index, reason));
             assert_eq!(refusal.status(), status);
         }
         assert_eq!(Refusal::of(StatusCode::TOO_MANY_REQUESTS), None);

@@ -1,9 +1,9 @@
-//! The counters of all workers, and those of the process.
+//! The registry of metrics: the counters of all workers and of the process, and the sources of gauges.
 
 use std::{
     fmt,
     sync::{
-        Arc, OnceLock,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -13,107 +13,119 @@ use parking_lot::Mutex;
 
 use super::{
     BanFacts, ConnectionFacts, EndpointFacts, NodeFacts, PoolMetrics, PoolState, StoreMetrics, StoreTopology,
-    ThreadMetrics, TlsFacts, UpstreamTlsFacts, WorkerMetrics,
-    bans::BanMetrics,
-    generation::{Generations, Names},
-    totals::Totals,
+    ThreadMetrics, TlsFacts, UpstreamTlsFacts, WorkerMetrics, bans::BanMetrics, generation::Generations,
+    names::MetricNames, totals::Totals,
 };
 use crate::config::model::Config;
 
-/// How many bytes are held of those that may be.
+/// Bytes in use, and their upper bound.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BudgetFacts {
     pub held: u64,
     pub budget: u64,
 }
 
-/// How the memory store stands.
+/// The state of the memory store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemoryFacts {
     /// Limits with state.
     pub keys: u64,
     pub bytes: BudgetFacts,
-    /// Limits that had to go because the store was full, since the start.
+    /// Limits evicted because the store was full, since the start.
     pub evicted: u64,
-    /// Entries of `metadata_list` that had to go for limits, since the start.
+    /// Entries of `metadata_list` evicted to make room for limits, since the start.
     pub evicted_entries: u64,
-    /// States that were forgotten because they lay too far ahead of the clock, since the start.
+    /// States dropped because they were too far ahead of the clock, since the start.
     pub discarded: u64,
 }
 
-/// How the registry of limited clients stands.
+/// The state of the registry of limited clients.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EvidenceFacts {
     /// Limited clients.
     pub clients: u64,
     pub bytes: BudgetFacts,
-    /// Clients whose evidence had to go, since the start.
+    /// Clients whose evidence was evicted, since the start.
     pub evicted: u64,
 }
 
-/// How a store stands that instances share.
+/// The state of a store that instances share.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoreFacts {
     pub topology: StoreTopology,
     /// Its servers, primaries before their replicas.
     pub nodes: Vec<NodeFacts>,
-    /// Whether it is not asked at the moment.
+    /// Whether the circuit breaker is open: no decision is sent.
     pub breaker_open: bool,
-    /// Instances that share it, this one among them.
+    /// Instances that share it, including this one.
     pub instances: u32,
-    /// What the server says it is: `master` or `slave`. Empty: it was not reached yet.
+    /// The role that the server reports: `master` or `slave`. Empty until it was reached.
     pub role: String,
-    /// Its version, likewise.
+    /// Its version. Empty until it was reached.
     pub version: String,
-    /// Of the last round trip, in microseconds.
+    /// Time of the last round trip, in microseconds.
     pub latency: Option<u64>,
-    /// What an operator should know, in words.
+    /// Warnings for the operator.
     pub warnings: Vec<String>,
-    /// By how many microseconds this instance's clock is ahead of the store's.
+    /// Microseconds that this instance's clock is ahead of the store's.
     pub clock_offset: Option<i64>,
-    /// What this instance tells the others of itself; `None` until it has.
+    /// The facts that this instance publishes; `None` until it has.
     pub own: Option<InstanceFacts>,
-    /// What the other instances tell of themselves.
+    /// The facts that other instances publish.
     pub others: Vec<InstanceFacts>,
 }
 
-/// What instances that share a store tell each other.
+/// The facts that an instance publishes to the others of its store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InstanceFacts {
-    /// By how many microseconds its clock is ahead of the store's.
+    /// Microseconds that its clock is ahead of the store's.
     pub clock_offset: i64,
     /// The hash of its configuration.
     pub configuration: String,
     pub version: String,
 }
 
-type EndpointSource = Box<dyn Fn() -> Vec<EndpointFacts> + Send + Sync>;
-type UpstreamTlsSource = Box<dyn Fn() -> Vec<UpstreamTlsFacts> + Send + Sync>;
-type ConnectionSource = Box<dyn Fn() -> ConnectionFacts + Send + Sync>;
-type TlsSource = Box<dyn Fn() -> Vec<TlsFacts> + Send + Sync>;
-type StoreSource = Box<dyn Fn() -> StoreFacts + Send + Sync>;
-type MemorySource = Box<dyn Fn() -> MemoryFacts + Send + Sync>;
-type EvidenceSource = Box<dyn Fn() -> EvidenceFacts + Send + Sync>;
+/// A source of facts that another part of the process provides.
+#[derive(Default)]
+pub struct FactSource<T>(Mutex<Option<Arc<dyn Fn() -> T + Send + Sync>>>);
+
+impl<T: Default> FactSource<T> {
+    /// Sets the source; it replaces a previous one.
+    pub fn watch(&self, source: impl Fn() -> T + Send + Sync + 'static) {
+        *self.0.lock() = Some(Arc::new(source));
+    }
+
+    /// The current facts; the default without a source.
+    pub fn read(&self) -> T {
+        let source = self.0.lock().clone();
+        source.map(|source| source()).unwrap_or_default()
+    }
+}
 
 /// All metrics of the process.
 pub struct Metrics {
-    /// One a worker.
+    /// One for each worker.
     pub(super) threads: Vec<Arc<ThreadMetrics>>,
     generations: Mutex<Generations>,
     /// By the names of their upstreams.
     pools: Mutex<Vec<(String, Arc<PoolMetrics>)>>,
     pub(super) bans: BanMetrics,
-    memory: OnceLock<MemorySource>,
-    evidence: OnceLock<EvidenceSource>,
-    store: OnceLock<StoreSource>,
-    endpoints: Mutex<Option<EndpointSource>>,
-    tls: OnceLock<TlsSource>,
-    upstream_tls: Mutex<Option<UpstreamTlsSource>>,
-    connections: OnceLock<ConnectionSource>,
+    pub active_bans: FactSource<BanFacts>,
+    pub memory: FactSource<MemoryFacts>,
+    pub evidence: FactSource<EvidenceFacts>,
+    /// `None` without a shared store.
+    pub store: FactSource<Option<StoreFacts>>,
+    /// The endpoints of all upstreams.
+    pub endpoints: FactSource<Vec<EndpointFacts>>,
+    /// The listeners that use TLS, in the configuration's order.
+    pub tls: FactSource<Vec<TlsFacts>>,
+    /// The upstreams that have `https` endpoints.
+    pub upstream_tls: FactSource<Vec<UpstreamTlsFacts>>,
+    pub connections: FactSource<ConnectionFacts>,
     /// One for each connection to the shared store.
     pub(super) store_connections: Mutex<Vec<Arc<StoreMetrics>>>,
-    // Rare, and of no one worker: these may be locked.
-    /// That took effect, and that failed.
+    // Rare, and not of one worker: locked instructions do not matter here.
+    /// Successes, then failures.
     reloads: [AtomicU64; 2],
     /// Whether the last one failed.
     has_failed_reload: AtomicBool,
@@ -126,21 +138,23 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Counters for the names of `config`, one set for each of `workers`.
+    /// Creates counters for the names of `config`, one set for each of `workers`.
     pub fn new(config: &Config, workers: usize) -> Arc<Self> {
         let threads: Vec<_> = std::iter::repeat_with(Arc::default).take(workers).collect();
+        let names = MetricNames::from_config(config);
         Arc::new(Self {
-            generations: Mutex::new(Generations::new(Names::from_config(config), &threads)),
+            bans: BanMetrics::new(&names.bans),
+            generations: Mutex::new(Generations::new(names, &threads)),
             threads,
             pools: Mutex::default(),
-            bans: BanMetrics::new(config),
-            memory: OnceLock::new(),
-            evidence: OnceLock::new(),
-            store: OnceLock::new(),
-            endpoints: Mutex::default(),
-            tls: OnceLock::new(),
-            upstream_tls: Mutex::default(),
-            connections: OnceLock::new(),
+            active_bans: FactSource::default(),
+            memory: FactSource::default(),
+            evidence: FactSource::default(),
+            store: FactSource::default(),
+            endpoints: FactSource::default(),
+            tls: FactSource::default(),
+            upstream_tls: FactSource::default(),
+            connections: FactSource::default(),
             store_connections: Mutex::default(),
             reloads: Default::default(),
             has_failed_reload: AtomicBool::new(false),
@@ -153,29 +167,30 @@ impl Metrics {
         })
     }
 
-    /// Counts by the names of `config` from now on: [`Metrics::worker`] returns counters with its indexes. What was
-    /// counted is kept, and requests that began before count on by the last configuration.
+    /// Counts by the names of `config` from now on: [`Metrics::worker`] returns counters with its indexes. Past counts
+    /// are kept; requests in flight still count by the previous configuration.
     pub fn reconfigure(&self, config: &Config) {
-        self.bans.reconfigure(config);
-        self.generations.lock().reconfigure(Names::from_config(config), &self.threads);
+        let names = MetricNames::from_config(config);
+        self.bans.reconfigure(&names.bans);
+        self.generations.lock().reconfigure(names, &self.threads);
     }
 
-    /// The set of one worker, by the configuration in force. Only that worker's thread may write to it.
+    /// The counters of one worker, by the configuration in force. Only that worker's thread may write to them.
     ///
     /// # Panics
-    /// There is no such worker.
+    /// `index` is not below [`Metrics::workers`].
     pub fn worker(&self, index: usize) -> Arc<WorkerMetrics> {
         let generations = self.generations.lock();
-        #[expect(clippy::expect_used, reason = "said above")]
-        Arc::clone(generations.worker(index).expect("a worker of those that there are"))
+        #[expect(clippy::expect_used, reason = "documented above")]
+        Arc::clone(generations.worker(index).expect("an index below the number of workers"))
     }
 
-    /// How many workers there are.
+    /// The number of workers.
     pub fn workers(&self) -> usize {
         self.threads.len()
     }
 
-    /// The gauges of one worker's connections to an upstream. Dropped by it, they count no longer.
+    /// Creates the gauges of one worker's connections to an upstream. They count until the worker drops them.
     pub fn pool(&self, upstream: &str) -> Arc<PoolMetrics> {
         let pool = Arc::new(PoolMetrics::default());
         let mut pools = self.pools.lock();
@@ -184,7 +199,7 @@ impl Metrics {
         pool
     }
 
-    /// By name, what was counted under all configurations: first the names of the one in force.
+    /// The counts under all configurations, by name; the names in force come first.
     pub fn totals(&self) -> Totals {
         let mut totals = self.generations.lock().totals();
         // Copied: a reference would make the pool count as in use.
@@ -194,7 +209,7 @@ impl Metrics {
         totals
     }
 
-    /// The connections to an upstream, all workers' together.
+    /// The connections of all workers to an upstream.
     pub(super) fn upstream_connections(&self, upstream: &str, state: PoolState) -> u64 {
         let mut pools = self.pools.lock();
         pools.retain(|(_, pool)| Arc::strong_count(pool) > 1);
@@ -202,90 +217,20 @@ impl Metrics {
         its.map(|(_, pool)| pool.connections(state).value()).sum()
     }
 
-    /// Names the source of the memory store's figures. The first call holds.
-    pub fn watch_memory(&self, source: impl Fn() -> MemoryFacts + Send + Sync + 'static) {
-        let _already = self.memory.set(Box::new(source));
-    }
-
-    /// How the memory store stands; zeros as long as it has no source.
-    pub fn memory(&self) -> MemoryFacts {
-        self.memory.get().map(|source| source()).unwrap_or_default()
-    }
-
-    /// Names the source of the figures of evidence. The first call holds.
-    pub fn watch_evidence(&self, source: impl Fn() -> EvidenceFacts + Send + Sync + 'static) {
-        let _already = self.evidence.set(Box::new(source));
-    }
-
-    /// How the registry of limited clients stands; zeros as long as it has no source.
-    pub fn evidence(&self) -> EvidenceFacts {
-        self.evidence.get().map(|source| source()).unwrap_or_default()
-    }
-
-    /// Names the source of the shared store's figures. The first call holds.
-    pub fn watch_store(&self, source: impl Fn() -> StoreFacts + Send + Sync + 'static) {
-        let _already = self.store.set(Box::new(source));
-    }
-
-    /// How the shared store stands; `None` where there is none.
-    pub fn store(&self) -> Option<StoreFacts> {
-        self.store.get().map(|source| source())
-    }
-
-    /// Names the source of how endpoints stand. The last call holds.
-    pub fn watch_endpoints(&self, source: impl Fn() -> Vec<EndpointFacts> + Send + Sync + 'static) {
-        *self.endpoints.lock() = Some(Box::new(source));
-    }
-
-    /// How the endpoints of all upstreams stand.
-    pub fn endpoints(&self) -> Vec<EndpointFacts> {
-        self.endpoints.lock().as_ref().map(|source| source()).unwrap_or_default()
-    }
-
-    /// Names the source of how the TLS of listeners stands. The first call holds.
-    pub fn watch_tls(&self, source: impl Fn() -> Vec<TlsFacts> + Send + Sync + 'static) {
-        let _already = self.tls.set(Box::new(source));
-    }
-
-    /// How the TLS of each listener stands that speaks it, in the configuration's order.
-    pub fn tls(&self) -> Vec<TlsFacts> {
-        self.tls.get().map(|source| source()).unwrap_or_default()
-    }
-
-    /// Names the source of how the TLS to upstreams stands. The last call holds.
-    pub fn watch_upstream_tls(&self, source: impl Fn() -> Vec<UpstreamTlsFacts> + Send + Sync + 'static) {
-        *self.upstream_tls.lock() = Some(Box::new(source));
-    }
-
-    /// How the TLS to each upstream stands that has `https` endpoints.
-    pub fn upstream_tls(&self) -> Vec<UpstreamTlsFacts> {
-        self.upstream_tls.lock().as_ref().map(|source| source()).unwrap_or_default()
-    }
-
-    /// Names the source of how client connections are spread over addresses. The first call holds.
-    pub fn watch_connections(&self, source: impl Fn() -> ConnectionFacts + Send + Sync + 'static) {
-        let _already = self.connections.set(Box::new(source));
-    }
-
-    /// How client connections are spread over addresses.
-    pub fn connections(&self) -> ConnectionFacts {
-        self.connections.get().map(|source| source()).unwrap_or_default()
-    }
-
-    /// The counters of another connection to the shared store. Only one thread may write to them.
+    /// Creates the counters of one more connection to the shared store. Only one thread may write to them.
     pub fn store_connection(&self) -> Arc<StoreMetrics> {
         let connection = Arc::new(StoreMetrics::default());
         self.store_connections.lock().push(Arc::clone(&connection));
         connection
     }
 
-    /// The configuration was reloaded, or the one in force stayed.
+    /// Counts a reload of the configuration.
     pub fn record_reload(&self, is_successful: bool) {
         self.reloads[usize::from(!is_successful)].fetch_add(1, Relaxed);
         self.has_failed_reload.store(!is_successful, Relaxed);
     }
 
-    /// How many reloads took effect, and how many failed.
+    /// Successful and failed reloads.
     pub(super) fn reloads(&self) -> [u64; 2] {
         self.reloads.each_ref().map(|count| count.load(Relaxed))
     }
@@ -295,67 +240,57 @@ impl Metrics {
         self.has_failed_reload.load(Relaxed)
     }
 
-    /// Denials that were not recorded.
+    /// Counts denials that were not recorded.
     pub fn add_abuse_dropped(&self, count: u64) {
         self.abuse_dropped.fetch_add(count, Relaxed);
     }
 
-    /// Limited clients that were forgotten early, to make room for others.
+    /// Counts limited clients that were dropped early to make room for others.
     pub fn add_abuse_evicted(&self, count: u64) {
         self.abuse_evicted.fetch_add(count, Relaxed);
     }
 
-    /// A ban was given: by a rule (`bans.hammering`) or by hand (`ban`).
+    /// Counts a ban that was issued: by a rule (`bans.hammering`) or an operator (`ban`).
     pub fn ban_issued(&self, name: &str) {
         self.bans.issue(name);
     }
 
-    /// A ban was not given, or given up, because there were too many.
+    /// Counts a ban that was not issued or was dropped because there were too many.
     pub fn add_ban_dropped(&self) {
         self.bans.dropped.fetch_add(1, Relaxed);
     }
 
-    /// Names the source of how many bans there are. The first call holds.
-    pub fn watch_bans(&self, source: impl Fn() -> BanFacts + Send + Sync + 'static) {
-        self.bans.watch(source);
-    }
-
-    /// Lines of the access log that were not written.
+    /// Counts lines of the access log that were not written.
     pub fn add_access_log_dropped(&self, count: u64) {
         self.access_log_dropped.fetch_add(count, Relaxed);
     }
 
-    /// Spans that a collector has taken.
+    /// Counts spans that the collector accepted.
     pub fn add_spans_exported(&self, count: u64) {
         self.spans_exported.fetch_add(count, Relaxed);
     }
 
-    /// Spans that no collector has taken.
+    /// Counts spans that the collector did not accept.
     pub fn add_spans_dropped(&self, count: u64) {
         self.spans_dropped.fetch_add(count, Relaxed);
     }
 
-    /// See [`Metrics::add_spans_exported`].
     pub fn spans_exported(&self) -> u64 {
         self.spans_exported.load(Relaxed)
     }
 
-    /// See [`Metrics::add_spans_dropped`].
     pub fn spans_dropped(&self) -> u64 {
         self.spans_dropped.load(Relaxed)
     }
 
-    /// See [`Metrics::add_abuse_dropped`].
     pub fn abuse_dropped(&self) -> u64 {
         self.abuse_dropped.load(Relaxed)
     }
 
-    /// See [`Metrics::add_abuse_evicted`].
     pub fn abuse_evicted(&self) -> u64 {
         self.abuse_evicted.load(Relaxed)
     }
 
-    /// See [`Metrics::add_access_log_dropped`].
     pub fn access_log_dropped(&self) -> u64 {
         self.access_log_dropped.load(Relaxed)
     }

@@ -1,24 +1,18 @@
-//! Responses with a 5xx status, by route and by who gave them: the origin, or the proxy itself. What policies and bans deny
-//! is not among them, whatever its status.
+//! Responses with a 5xx status by source: the origin, or the proxy itself. Denials are not counted, regardless of
+//! status.
 
-use std::{fmt, iter::Sum, ops::Sub};
+use std::{iter::Sum, ops::Sub};
 
 use http::StatusCode;
-use prometheus_client::encoding::DescriptorEncoder;
 
-use super::{
-    exposition::{count, counter},
-    totals::Totals,
-};
-
-/// Who gave a response with a 5xx status.
+/// The source of a 5xx response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerErrorSource {
-    /// The origin answered, and this was its answer.
+    /// The origin responded with it.
     Origin,
-    /// The proxy: 502, there was no usable answer from the upstream.
+    /// The proxy: 502, no usable response from the upstream.
     BadGateway,
-    /// The proxy: 503, the upstream's connections are all in use, or the store is not available.
+    /// The proxy: 503, all connections to the upstream are in use, or the store is unavailable.
     Unavailable,
     /// The proxy: 504, the upstream took too long.
     GatewayTimeout,
@@ -27,7 +21,7 @@ pub enum ServerErrorSource {
 }
 
 impl ServerErrorSource {
-    /// Each with its labels: who gave it, and with which status.
+    /// Each with its labels `source` and `status`.
     pub(super) const ALL: [(Self, &'static str, &'static str); 5] = [
         (Self::Origin, "origin", "5xx"),
         (Self::BadGateway, "proxy", "502"),
@@ -36,7 +30,7 @@ impl ServerErrorSource {
         (Self::Other, "proxy", "other"),
     ];
 
-    /// That of a response of the proxy itself.
+    /// The source of a response that the proxy made.
     pub fn from_proxy(status: StatusCode) -> Self {
         match status {
             StatusCode::BAD_GATEWAY => Self::BadGateway,
@@ -47,40 +41,37 @@ impl ServerErrorSource {
     }
 }
 
-/// Numbers of responses with a 5xx status, by who gave them.
+/// Numbers of 5xx responses by source.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ServerErrors([u64; ServerErrorSource::ALL.len()]);
+pub struct ServerErrorCounts([u64; ServerErrorSource::ALL.len()]);
 
-impl ServerErrors {
-    /// With a number for each source, in their order.
+impl ServerErrorCounts {
+    /// `counts` in the order of [`ServerErrorSource::ALL`].
     pub fn from_counts(counts: [u64; ServerErrorSource::ALL.len()]) -> Self {
         Self(counts)
     }
 
-    /// All of them.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// Those that the origin gave.
     pub fn origin(&self) -> u64 {
         self.0[ServerErrorSource::Origin as usize]
     }
 
-    /// Those that the proxy gave itself.
     pub fn proxy(&self) -> u64 {
         self.total() - self.origin()
     }
 
-    /// Those that the proxy gave itself, by status, without zeros: `502`, `503`, `504`, `other`.
+    /// Responses of the proxy by status, without zeros: `502`, `503`, `504`, `other`.
     pub fn proxy_by_status(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let counted = ServerErrorSource::ALL.iter().zip(self.0).skip(1);
         counted.map(|(&(_, _, status), count)| (status, count)).filter(|&(_, count)| count > 0)
     }
 }
 
-/// What came since an earlier reading.
-impl Sub for ServerErrors {
+/// The increase since an earlier reading.
+impl Sub for ServerErrorCounts {
     type Output = Self;
 
     fn sub(self, before: Self) -> Self {
@@ -88,25 +79,12 @@ impl Sub for ServerErrors {
     }
 }
 
-impl Sum for ServerErrors {
+impl Sum for ServerErrorCounts {
     fn sum<I: Iterator<Item = Self>>(each: I) -> Self {
         each.fold(Self::default(), |sum, one| {
             Self(std::array::from_fn(|source| sum.0[source] + one.0[source]))
         })
     }
-}
-
-pub(super) fn expose(totals: &Totals, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let help = "Responses with a 5xx status, by route, by who gave them (the origin or Tollgate itself) and by status; \
-                denials are not among them";
-    let mut family = counter(out, "tollgate_server_errors", help)?;
-    for (route, row) in &totals.routes {
-        for (kind, source, status) in ServerErrorSource::ALL {
-            let labels = [("route", route.as_str()), ("source", source), ("status", status)];
-            count(&mut family, labels, row.server_errors[kind as usize].value())?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -115,7 +93,7 @@ mod tests {
 
     #[test]
     fn responses_of_the_proxy_are_told_by_status() {
-        let errors = ServerErrors([3, 40, 0, 2, 0]);
+        let errors = ServerErrorCounts([3, 40, 0, 2, 0]);
         assert_eq!((errors.total(), errors.origin(), errors.proxy()), (45, 3, 42));
         assert_eq!(errors.proxy_by_status().collect::<Vec<_>>(), [("502", 40), ("504", 2)]);
         assert_eq!(ServerErrorSource::from_proxy(StatusCode::NOT_IMPLEMENTED), ServerErrorSource::Other);

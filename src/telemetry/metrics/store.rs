@@ -1,4 +1,4 @@
-//! Counters of the connections to a store that instances share. Each has one writer; any thread may read.
+//! Counters of the connections to the shared store. Each has one writer; any thread may read.
 
 use std::time::Duration;
 
@@ -7,26 +7,26 @@ use super::{
     histogram::{BatchSize, Histogram, StoreTime},
 };
 
-/// Why a store was not available.
+/// Why a batch failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreFailure {
     Timeout,
-    /// Those before it took so long that it was not sent.
+    /// Not sent in time, because earlier batches took too long.
     Overdue,
-    /// It could not be reached, or the connection broke.
+    /// Connecting failed, or the connection was lost.
     Connection,
-    /// The breaker is open after too many failures.
+    /// The circuit breaker is open after too many failures.
     BreakerOpen,
-    /// It is a replica.
+    /// The server is a replica.
     ReadOnly,
-    /// It is starting, or busy.
+    /// The server is starting or busy.
     Loading,
-    /// A node of a cluster that does not serve, since slots have no node at the moment.
+    /// The cluster does not serve requests, because some slots have no node.
     ClusterDown,
     OutOfMemory,
-    /// The user or the password is wrong, or may not do what it takes.
+    /// Wrong credentials, or missing permissions (ACL).
     Rights,
-    /// Its answer is malformed.
+    /// The reply is malformed.
     Protocol,
 }
 
@@ -56,15 +56,15 @@ pub struct StoreMetrics {
 }
 
 impl StoreMetrics {
-    /// A batch of `size` decisions was answered after `elapsed`; `discarded` states were found to lie in the
-    /// future.
-    pub fn answered(&self, size: usize, elapsed: Duration, discarded: u64) {
+    /// Counts a batch of `size` decisions whose reply took `elapsed`. `discarded`: states dropped because they were in
+    /// the future.
+    pub fn replied(&self, size: usize, elapsed: Duration, discarded: u64) {
         self.latency.observe_time(elapsed);
         self.batches.observe(size as u64);
         self.discarded.add(discarded);
     }
 
-    /// A batch was not answered.
+    /// Counts a batch without a usable reply.
     pub fn failed(&self, failure: StoreFailure) {
         self.failures[failure as usize].inc();
     }

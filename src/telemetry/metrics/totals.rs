@@ -5,24 +5,24 @@ use std::{iter::Sum, ops::Sub};
 use indexmap::IndexMap;
 
 use super::{
-    Counter, PoolMetrics, ServerErrors, WorkerMetrics,
+    Counter, PoolMetrics, ServerErrorCounts, WorkerMetrics,
     bans::BanRow,
-    generation::{MAX_RETIRED_NAMES, Names},
     histogram::{HistogramTotal, quantile},
-    worker::{Outcome, PolicyRow, PoolState, RouteRow, UpstreamRow, VerdictLabel},
+    names::{MAX_RETIRED_NAMES, MetricNames},
+    worker::{AttemptOutcome, PolicyRow, PoolState, RouteRow, UpstreamRow, VerdictLabel},
 };
 
-/// What was counted under all configurations: a row for each name.
+/// The counts under all configurations: a row for each name.
 #[derive(Debug, Default)]
 pub struct Totals {
-    /// Requests that matched none are counted under the empty name.
+    /// The empty name counts requests without a route.
     pub(super) routes: IndexMap<String, RouteRow>,
     pub(super) policies: IndexMap<String, PolicyRow>,
     pub(super) upstreams: IndexMap<String, UpstreamRow>,
     pub(super) bans: IndexMap<String, BanRow>,
-    /// Of the routes, those that are in force, and what matched none: they come first.
+    /// The number of routes in force, including the empty name; they come first in `routes`.
     pub(super) present: usize,
-    /// The connections to upstreams, by their names.
+    /// The connections of each worker, by upstream name.
     pub(super) pools: Vec<(String, PoolMetrics)>,
 }
 
@@ -31,27 +31,26 @@ pub struct Totals {
 pub struct RouteTotals {
     /// By status class, 1xx first.
     pub statuses: [u64; 5],
-    /// Those that a policy or a ban held back.
+    /// Requests that a policy or a ban denied.
     pub denied: u64,
-    /// Responses with a 5xx status, by who gave them.
-    pub server_errors: ServerErrors,
-    /// Seconds that half, nine in ten, and ninety-nine in a hundred of them took at most, estimated; `None` without
-    /// requests.
+    /// 5xx responses by source.
+    pub server_errors: ServerErrorCounts,
+    /// Estimated quantiles of the duration in seconds: 0.5, 0.9, 0.99. `None` without requests.
     pub latency: Option<[f64; 3]>,
-    /// Tunnels that are open now.
+    /// Open tunnels.
     pub tunnels: u64,
 }
 
-/// How the requests of one route ended.
+/// The outcomes of the requests of one route.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RouteOutcomes {
-    /// Those that were answered, and that no policy and no ban held back.
+    /// Completed requests that were not denied.
     pub served: u64,
-    /// Those among them that got a 5xx status.
-    pub errors: ServerErrors,
+    /// Served requests with a 5xx status.
+    pub errors: ServerErrorCounts,
 }
 
-/// What came since an earlier reading.
+/// The increase since an earlier reading.
 impl Sub for RouteOutcomes {
     type Output = Self;
 
@@ -69,7 +68,7 @@ impl Sum for RouteOutcomes {
     }
 }
 
-/// What one policy said, wherever that was decided.
+/// The decisions of one policy, from all sources.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PolicyTotals {
     pub allowed: u64,
@@ -78,19 +77,19 @@ pub struct PolicyTotals {
     pub errors: u64,
 }
 
-/// The attempts at one upstream, and the connections to it.
+/// Attempts at one upstream, and its connections.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UpstreamTotals {
-    /// By the name of how they ended.
+    /// By the name of the outcome.
     pub attempts: Vec<(&'static str, u64)>,
-    /// Attempts that another followed.
+    /// Attempts that were retried.
     pub retries: u64,
     pub active: u64,
     pub idle: u64,
 }
 
 impl Totals {
-    /// Of the route of this name; zeros where there is none.
+    /// The totals of a route; zeros for an unknown name.
     pub fn route(&self, name: &str) -> RouteTotals {
         let Some(row) = self.routes.get(name) else { return RouteTotals::default() };
         let durations = HistogramTotal::from_histograms(std::iter::once(&row.duration)).buckets;
@@ -105,18 +104,18 @@ impl Totals {
         }
     }
 
-    /// Of each route in force, by its name. What matched none is left out.
+    /// The outcomes of each route in force, by name. Requests without a route are left out.
     pub fn route_outcomes(&self) -> impl Iterator<Item = (&str, RouteOutcomes)> {
         let present = self.routes.iter().take(self.present).filter(|(name, _)| !name.is_empty());
         present.map(|(name, row)| {
-            let answered: u64 = row.requests.iter().map(Counter::value).sum();
-            // They are read one after the other, while they go on.
-            let served = answered.saturating_sub(row.denied.value());
+            let completed: u64 = row.requests.iter().map(Counter::value).sum();
+            // The counters are not read at one instant, so `denied` may already be higher.
+            let served = completed.saturating_sub(row.denied.value());
             (name.as_str(), RouteOutcomes { served, errors: row.server_errors() })
         })
     }
 
-    /// Of the policy of this name; zeros where there is none.
+    /// The totals of a policy; zeros for an unknown name.
     pub fn policy(&self, name: &str) -> PolicyTotals {
         let Some(row) = self.policies.get(name) else { return PolicyTotals::default() };
         let sum = |verdict: VerdictLabel| row.decisions[verdict as usize].iter().map(Counter::value).sum();
@@ -128,11 +127,11 @@ impl Totals {
         }
     }
 
-    /// Of the upstream of this name; zeros where there is none.
+    /// The totals of an upstream; zeros for an unknown name.
     pub fn upstream(&self, name: &str) -> UpstreamTotals {
         let Some(row) = self.upstreams.get(name) else { return UpstreamTotals::default() };
         let attempts =
-            Outcome::ALL.iter().map(|&(outcome, name)| (name, row.requests[outcome as usize].value()));
+            AttemptOutcome::ALL.iter().map(|&(outcome, name)| (name, row.requests[outcome as usize].value()));
         let open = |state: PoolState| {
             let pools = self.pools.iter().filter(|(of, _)| of == name);
             pools.map(|(_, pool)| pool.connections(state).value()).sum()
@@ -147,14 +146,14 @@ impl Totals {
 }
 
 impl RouteRow {
-    pub(super) fn server_errors(&self) -> ServerErrors {
-        ServerErrors::from_counts(self.server_errors.each_ref().map(Counter::value))
+    pub(super) fn server_errors(&self) -> ServerErrorCounts {
+        ServerErrorCounts::from_counts(self.server_errors.each_ref().map(Counter::value))
     }
 }
 
 impl Totals {
-    /// Zeros for each name.
-    pub(super) fn zeros(names: &Names) -> Self {
+    /// A row of zeros for each name.
+    pub(super) fn zeros(names: &MetricNames) -> Self {
         let mut totals = Self::default();
         for name in names.routes.iter().map(String::as_str).chain([""]) {
             row(&mut totals.routes, name);
@@ -181,7 +180,7 @@ impl Totals {
 
     pub(super) fn add_worker(
         &mut self,
-        Names { routes, policies, upstreams, bans }: &Names,
+        MetricNames { routes, policies, upstreams, bans }: &MetricNames,
         worker: &WorkerMetrics,
     ) {
         for (name, counted) in routes.iter().map(String::as_str).chain([""]).zip(&worker.routes) {
@@ -198,8 +197,8 @@ impl Totals {
         }
     }
 
-    /// Forgets the oldest retired names if there are too many.
-    pub(super) fn forget_oldest(&mut self, names: &Names) {
+    /// Drops the oldest retired names if there are too many.
+    pub(super) fn forget_oldest(&mut self, names: &MetricNames) {
         forget_oldest(&mut self.routes, names.routes.len() + 1);
         forget_oldest(&mut self.policies, names.policies.len());
         forget_oldest(&mut self.upstreams, names.upstreams.len());
@@ -240,7 +239,7 @@ mod tests {
             worker.request(Some(0), StatusCode::TOO_MANY_REQUESTS, Duration::from_millis(2));
             worker.decision(0, VerdictLabel::Denied, SourceLabel::LocalDenial);
             worker.decision(0, VerdictLabel::Denied, SourceLabel::Store);
-            worker.upstream(0, Outcome::ConnectError);
+            worker.upstream(0, AttemptOutcome::ConnectError);
         }
         assert_eq!(metrics.totals().route("all").statuses, [0, 2, 0, 2, 0]);
         let [half, _, most] = metrics.totals().route("all").latency.unwrap();

@@ -8,8 +8,8 @@ use super::{
     BanVerdict, Counter, CutOffMetrics, Gauge, ServerErrorSource,
     bans::BanRow,
     connections::{ConnectionRefusal, Http2Abuse, IdleClosure},
-    generation::Names,
     histogram::{Histogram, RequestTime},
+    names::MetricNames,
     openings::OpeningMetrics,
     refusals::Refusal,
 };
@@ -20,9 +20,9 @@ use crate::config::model::RetryReason;
 pub enum VerdictLabel {
     Allowed,
     Denied,
-    /// It would have denied, but is a shadow policy.
+    /// A shadow policy would have denied it.
     ShadowDenied,
-    /// The store was not available.
+    /// The store was unavailable.
     Error,
 }
 
@@ -38,48 +38,48 @@ impl VerdictLabel {
 /// Where a decision was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceLabel {
-    /// In the store that holds the limits.
+    /// In the store.
     Store,
-    /// By the instance itself, from its slice of the quota.
-    Lease,
-    /// By the worker itself, from a denial it remembers.
+    /// In this instance, from its slice of the quota.
+    Slice,
+    /// In this worker, from a remembered denial.
     LocalDenial,
-    /// Without the store, which was not available.
+    /// Without the store, which was unavailable.
     Fallback,
 }
 
 impl SourceLabel {
     pub(super) const ALL: [(Self, &'static str); 4] = [
         (Self::Store, "store"),
-        (Self::Lease, "lease"),
+        (Self::Slice, "lease"),
         (Self::LocalDenial, "local_denial"),
         (Self::Fallback, "fallback"),
     ];
 
-    /// The word for it: `local_denial`
+    /// `local_denial`
     pub fn name(self) -> &'static str {
         Self::ALL[self as usize].1
     }
 }
 
-/// How one attempt at an upstream ended.
+/// The outcome of one attempt at an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// It answered, whatever the status.
+pub enum AttemptOutcome {
+    /// A response with any status.
     Ok,
-    /// No connection could be made.
+    /// Connecting failed.
     ConnectError,
-    /// It took longer than `timeouts` allows.
+    /// A limit of `timeouts` passed.
     Timeout,
-    /// Its connections are all in use (`max_connections`).
+    /// All connections are in use (`max_connections`).
     Overloaded,
-    /// The connection broke, or the answer is not HTTP.
+    /// The connection was lost, or the response is not HTTP.
     Error,
-    /// The client went away first.
+    /// The client closed the connection first.
     Cancelled,
 }
 
-impl Outcome {
+impl AttemptOutcome {
     pub(super) const ALL: [(Self, &'static str); 6] = [
         (Self::Ok, "ok"),
         (Self::ConnectError, "connect_error"),
@@ -90,7 +90,7 @@ impl Outcome {
     ];
 }
 
-/// What a connection to an upstream is doing.
+/// The state of a connection to an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PoolState {
     Active,
@@ -101,8 +101,8 @@ impl PoolState {
     pub(super) const ALL: [(Self, &'static str); 2] = [(Self::Active, "active"), (Self::Idle, "idle")];
 }
 
-// Rows are aligned to cache lines: two workers' rows may be neighbours in memory, and a line that two
-// cores write to goes back and forth between them.
+// Rows are aligned to cache lines: two workers' rows may be neighbours in memory, and a cache line that two cores write
+// moves back and forth between them (false sharing).
 
 #[derive(Debug, Default)]
 #[repr(align(64))]
@@ -112,7 +112,7 @@ pub(super) struct RouteRow {
     pub(super) denied: Counter,
     pub(super) server_errors: [Counter; ServerErrorSource::ALL.len()],
     pub(super) duration: Histogram<RequestTime>,
-    /// Open now.
+    /// Open tunnels.
     pub(super) tunnels: Gauge,
 }
 
@@ -125,9 +125,9 @@ pub(super) struct PolicyRow {
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct UpstreamRow {
-    pub(super) requests: [Counter; Outcome::ALL.len()],
+    pub(super) requests: [Counter; AttemptOutcome::ALL.len()],
     pub(super) retries: [Counter; RetryReason::ALL.len()],
-    /// Requests that were not tried again, because too many had been.
+    /// Requests not retried because the retry budget was exhausted.
     pub(super) retry_budget_exhausted: Counter,
 }
 
@@ -165,7 +165,7 @@ fn add_each(sums: &[Counter], counted: &[Counter]) {
     sums.iter().zip(counted).for_each(|(sum, counted)| sum.add(counted.value()));
 }
 
-/// What of a worker no configuration names.
+/// The counters of a worker that do not depend on the configuration.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct ThreadMetrics {
@@ -180,37 +180,37 @@ pub struct ThreadMetrics {
 }
 
 impl ThreadMetrics {
-    /// The client connections that this worker has open.
+    /// Open client connections.
     pub fn connections(&self) -> &Gauge {
         &self.connections
     }
 
-    /// The leases of `concurrency` that this worker's requests hold.
+    /// Leases of `concurrency` that requests hold.
     pub fn leases(&self) -> &Gauge {
         &self.leases
     }
 
-    /// The client connections closed at once for this reason.
+    /// Client connections closed immediately for this reason.
     pub fn connections_refused(&self, reason: ConnectionRefusal) -> &Counter {
         &self.refused[reason as usize]
     }
 
-    /// The idle client connections closed for this reason.
+    /// Idle client connections closed for this reason.
     pub fn idle_closed(&self, reason: IdleClosure) -> &Counter {
         &self.idle_closed[reason as usize]
     }
 
-    /// The HTTP/2 connections closed for what their clients did.
+    /// HTTP/2 connections closed for abuse.
     pub fn http2_abuse(&self, abuse: Http2Abuse) -> &Counter {
         &self.http2_abuse[abuse as usize]
     }
 
-    /// The requests that were refused for this reason.
+    /// Requests refused for this reason.
     pub fn refused(&self, refusal: Refusal) -> &Counter {
         &self.requests_refused[refusal as usize]
     }
 
-    /// Requests whose clients were too slow.
+    /// Requests aborted because their clients were too slow.
     pub fn cut_offs(&self) -> &CutOffMetrics {
         &self.cut_offs
     }
@@ -221,20 +221,19 @@ impl ThreadMetrics {
     }
 }
 
-/// The connections of one worker to one upstream, for as long as it has any to do with it.
+/// The connections of one worker to one upstream.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct PoolMetrics([Gauge; PoolState::ALL.len()]);
 
 impl PoolMetrics {
-    /// As it stands now.
+    /// A copy of the current values.
     pub(super) fn copied(&self) -> Self {
         let copy = Self::default();
         copy.0.iter().zip(&self.0).for_each(|(copy, gauge)| copy.set(gauge.value()));
         copy
     }
 
-    /// Those that do this.
     pub fn connections(&self, state: PoolState) -> &Gauge {
         &self.0[state as usize]
     }
@@ -244,17 +243,17 @@ impl PoolMetrics {
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct WorkerMetrics {
-    /// One a route, and a last one for requests that matched none.
+    /// One for each route, and a last one for requests without a route.
     pub(super) routes: Box<[RouteRow]>,
     pub(super) policies: Box<[PolicyRow]>,
     pub(super) upstreams: Box<[UpstreamRow]>,
-    /// One a rule, and a last one for bans by hand.
+    /// One for each rule, and a last one for manual bans.
     pub(super) bans: Box<[BanRow]>,
     thread: Arc<ThreadMetrics>,
 }
 
 impl WorkerMetrics {
-    pub(super) fn new(names: &Names, thread: Arc<ThreadMetrics>) -> Self {
+    pub(super) fn new(names: &MetricNames, thread: Arc<ThreadMetrics>) -> Self {
         Self {
             routes: rows(names.routes.len() + 1),
             policies: rows(names.policies.len()),
@@ -264,8 +263,8 @@ impl WorkerMetrics {
         }
     }
 
-    /// A request was answered with `status` after `elapsed`. `route`: index into `Config::routes`, `None`
-    /// where none matched.
+    /// Counts a request completed with `status` after `elapsed`. `route`: index into `Config::routes`; `None` if no
+    /// route matched.
     pub fn request(&self, route: Option<usize>, status: StatusCode, elapsed: Duration) {
         let index = route.unwrap_or(self.routes.len() - 1);
         if let Some(row) = self.routes.get(index) {
@@ -275,15 +274,14 @@ impl WorkerMetrics {
         }
     }
 
-    /// A request that was answered was one that a policy or a ban held back. `route` as for [`WorkerMetrics::request`].
+    /// Counts that a completed request was denied by a policy or a ban. `route` as for [`WorkerMetrics::request`].
     pub fn denied(&self, route: Option<usize>) {
         if let Some(row) = self.routes.get(route.unwrap_or(self.routes.len() - 1)) {
             row.denied.inc();
         }
     }
 
-    /// A request has become a tunnel, for as long as until [`WorkerMetrics::tunnel_closed`]. `route` as for
-    /// [`WorkerMetrics::request`].
+    /// A request became a tunnel, until [`WorkerMetrics::tunnel_closed`]. `route` as for [`WorkerMetrics::request`].
     pub fn tunnel_opened(&self, route: Option<usize>) {
         if let Some(row) = self.routes.get(route.unwrap_or(self.routes.len() - 1)) {
             row.tunnels.inc();
@@ -297,49 +295,49 @@ impl WorkerMetrics {
         }
     }
 
-    /// A request that was answered got a 5xx status, and was not denied. `route` as for [`WorkerMetrics::request`].
+    /// Counts that a completed request got a 5xx status and was not denied. `route` as for [`WorkerMetrics::request`].
     pub fn server_error(&self, route: Option<usize>, source: ServerErrorSource) {
         if let Some(row) = self.routes.get(route.unwrap_or(self.routes.len() - 1)) {
             row.server_errors[source as usize].inc();
         }
     }
 
-    /// `Config::policies[policy]` decided over a request.
+    /// Counts a decision of `Config::policies[policy]`.
     pub fn decision(&self, policy: usize, verdict: VerdictLabel, source: SourceLabel) {
         if let Some(row) = self.policies.get(policy) {
             row.decisions[verdict as usize][source as usize].inc();
         }
     }
 
-    /// The verdict of a ban on a request: one of `Config::bans[ban]`, or, behind all of these, one by hand.
+    /// Counts a request denied by a ban of `Config::bans[ban]`; the index after the last rule is manual bans.
     pub fn ban_denial(&self, ban: usize, verdict: BanVerdict) {
         if let Some(BanRow(counters)) = self.bans.get(ban) {
             counters[verdict as usize].inc();
         }
     }
 
-    /// One attempt at `Config::upstreams[upstream]` ended.
-    pub fn upstream(&self, upstream: usize, outcome: Outcome) {
+    /// Counts an attempt at `Config::upstreams[upstream]`.
+    pub fn upstream(&self, upstream: usize, outcome: AttemptOutcome) {
         if let Some(row) = self.upstreams.get(upstream) {
             row.requests[outcome as usize].inc();
         }
     }
 
-    /// A request to `Config::upstreams[upstream]` is tried again.
+    /// Counts a retry at `Config::upstreams[upstream]`.
     pub fn upstream_retry(&self, upstream: usize, reason: RetryReason) {
         if let Some(row) = self.upstreams.get(upstream) {
             row.retries[reason as usize].inc();
         }
     }
 
-    /// A request to `Config::upstreams[upstream]` is not tried again, because too many were.
+    /// Counts a request to `Config::upstreams[upstream]` not retried because the retry budget was exhausted.
     pub fn retry_budget_exhausted(&self, upstream: usize) {
         if let Some(row) = self.upstreams.get(upstream) {
             row.retry_budget_exhausted.inc();
         }
     }
 
-    /// What is counted of the worker whatever its configuration.
+    /// The counters that do not depend on the configuration.
     pub fn thread(&self) -> &Arc<ThreadMetrics> {
         &self.thread
     }

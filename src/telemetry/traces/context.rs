@@ -5,12 +5,12 @@ use opentelemetry::trace::{SpanId, TraceFlags, TraceId};
 
 /// The trace, the parent span, and whether it is sampled.
 pub static TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-/// Data of the tracing systems themselves.
+/// Vendor-specific data of tracing systems.
 pub static TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// `00-TRACE-SPAN-FLAGS`
 const LENGTH: usize = 55;
-/// Members of a `tracestate` (3.3.1.1).
+/// Maximum number of members of a `tracestate` (3.3.1.1).
 const MAX_MEMBERS: usize = 32;
 
 /// A position in a trace. Neither ID is zero.
@@ -42,7 +42,7 @@ impl TraceContext {
     fn parse(text: &[u8]) -> Option<Self> {
         let [v1, v2, b'-', rest @ ..] = text else { return None };
         let version = hex(&[*v1, *v2])?;
-        // Of later versions the known part is parsed (4.2); the rest begins with a dash.
+        // The known part of later versions is parsed (4.2); the rest begins with a dash.
         let is_whole = match text.get(LENGTH) {
             None => text.len() == LENGTH,
             Some(next) => version > 0 && *next == b'-',
@@ -59,11 +59,11 @@ impl TraceContext {
         (trace != TraceId::INVALID && span != SpanId::INVALID).then_some(Self { trace, span, sampled })
     }
 
-    /// As `traceparent` for the next service.
+    /// The `traceparent` for the next service.
     pub(super) fn value(&self) -> HeaderValue {
         let flags = if self.sampled { "01" } else { "00" };
         let text = format!("00-{}-{}-{flags}", self.trace, self.span);
-        // Digits and dashes may stand in a field.
+        // Digits and dashes are valid in a field.
         HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static(""))
     }
 
@@ -72,7 +72,6 @@ impl TraceContext {
     }
 }
 
-/// An ID for a span.
 pub(super) fn new_span() -> SpanId {
     SpanId::from(fastrand::u64(1..))
 }
@@ -81,7 +80,7 @@ pub(super) fn new_span() -> SpanId {
 pub(super) fn is_tracestate_valid(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(&TRACESTATE).iter();
     let members = lines.flat_map(|line| line.as_bytes().split(|&byte| byte == b','));
-    // Members may be empty (3.3.1.2), and do not count then.
+    // Empty members are allowed (3.3.1.2) and do not count.
     members.filter(|member| !member.trim_ascii().is_empty()).count() <= MAX_MEMBERS
 }
 

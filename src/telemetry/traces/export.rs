@@ -1,4 +1,4 @@
-//! The way of spans to the collector: a queue, a thread, and what is known of both.
+//! The export of spans to the collector: a queue, a thread, and their metrics.
 
 use std::{
     sync::{
@@ -16,26 +16,26 @@ use opentelemetry_sdk::{
     trace::{BatchConfigBuilder, BatchSpanProcessor, SpanData, SpanProcessor},
 };
 
-use super::{otlp_client::OtlpClient, trace::Tracer};
+use super::otlp_client::OtlpClient;
 use crate::{
     config::model::{Config, Tracing},
     telemetry::metrics::Metrics,
 };
 
-/// Spans that may wait for the collector.
+/// Maximum number of spans waiting for the collector.
 const QUEUE: usize = 8_192;
-/// Spans that are sent together.
+/// Maximum number of spans per request to the collector.
 const BATCH: usize = 512;
-/// How long spans wait for others to be sent with.
+/// Time that spans wait for others, to be sent together.
 const DELAY: Duration = Duration::from_millis(500);
-/// For sending a batch, what is tried again included.
+/// Maximum time for sending a batch, including retries.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// For what is left when the process ends.
+/// Maximum time for sending the remaining spans when the process ends.
 const LAST_SPANS: Duration = Duration::from_secs(1);
 
 /// Traces cannot be exported.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum TracingError {
     #[error("cannot send traces: {0}")]
     Exporter(#[from] ExporterBuildError),
     #[error("cannot start the trace exporter: {0}")]
@@ -45,8 +45,8 @@ pub enum OpenError {
 /// The traces of the process.
 #[derive(Debug)]
 pub struct Traces {
-    sample: f64,
-    exporter: Arc<Exporter>,
+    pub(super) sample: f64,
+    pub(super) exporter: Arc<Exporter>,
 }
 
 impl Traces {
@@ -54,8 +54,12 @@ impl Traces {
     /// process.
     ///
     /// # Errors
-    /// What OTEL_EXPORTER_OTLP_… says for the exporter is no good, or the system has no runtime left.
-    pub fn open(config: &Config, instance: String, metrics: Arc<Metrics>) -> Result<Option<Self>, OpenError> {
+    /// Environment variables OTEL_EXPORTER_OTLP_… are invalid, or no runtime could be started.
+    pub fn open(
+        config: &Config,
+        instance: String,
+        metrics: Arc<Metrics>,
+    ) -> Result<Option<Self>, TracingError> {
         let store = if config.store.redis.is_some() { "redis" } else { "memory" };
         config.tracing.as_ref().map(|tracing| Self::start(tracing, store, instance, metrics)).transpose()
     }
@@ -65,7 +69,7 @@ impl Traces {
         store: &'static str,
         instance: String,
         metrics: Arc<Metrics>,
-    ) -> Result<Self, OpenError> {
+    ) -> Result<Self, TracingError> {
         let exporter = SpanExporter::builder()
             .with_http()
             .with_http_client(OtlpClient::new(TIMEOUT)?)
@@ -91,12 +95,7 @@ impl Traces {
         Ok(Self { sample: config.sample, exporter: Arc::new(exporter) })
     }
 
-    /// A tracer for one worker.
-    pub fn tracer(&self) -> Tracer {
-        Tracer::new(self.sample, Arc::clone(&self.exporter))
-    }
-
-    /// Sends what is left, for a second at most. Says whether it could.
+    /// Sends the remaining spans within a second; returns whether it succeeded.
     pub fn close(self) -> bool {
         self.exporter.processor.shutdown_with_timeout(LAST_SPANS).is_ok()
     }
@@ -110,11 +109,11 @@ fn resource(instance: String) -> Resource {
         .build()
 }
 
-/// What workers hand their spans to.
+/// Takes the spans of workers.
 #[derive(Debug)]
 pub(super) struct Exporter {
     processor: BatchSpanProcessor,
-    /// Spans that were handed over and not taken to be sent yet.
+    /// Queued spans that are not being sent yet.
     waiting: Arc<AtomicUsize>,
     metrics: Arc<Metrics>,
     store: &'static str,
@@ -126,7 +125,7 @@ impl Exporter {
         self.store
     }
 
-    /// Hands the spans of one request over, all or none. Never waits.
+    /// Queues the spans of one request, all or none. Never waits.
     pub(super) fn hand_over(&self, spans: Vec<SpanData>) {
         let room = |waiting: usize| (waiting + spans.len() <= QUEUE).then_some(waiting + spans.len());
         if self.waiting.fetch_update(Relaxed, Relaxed, room).is_err() {
@@ -163,7 +162,7 @@ impl opentelemetry_sdk::trace::SpanExporter for MonitoredExporter {
             }
             Err(error) => {
                 self.metrics.add_spans_dropped(spans as u64);
-                // Once until it works again: it will go on for a while.
+                // Logged once until it works again.
                 if !self.failing.swap(true, Relaxed) {
                     tracing::warn!(collector = %self.collector, "traces can't be sent to {}: {error}", self.collector);
                 }

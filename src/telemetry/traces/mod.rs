@@ -1,9 +1,9 @@
-//! Traces: what happened to one request in every service on its way, exported to an OTLP collector.
+//! Traces: spans of requests, exported to an OTLP collector.
 //!
-//! Whether a request is traced is decided where its trace begins (<https://www.w3.org/TR/trace-context/>): a trusted
-//! peer's decision is kept, and of the rest a share is drawn at random. A request that is not traced costs a
-//! random number and a field. What is traced is handed to a thread of its own by a queue that is bounded: a collector
-//! that is away, or hangs, costs spans and never time.
+//! The service that begins a trace decides whether it is sampled (<https://www.w3.org/TR/trace-context/>): a trusted
+//! peer's decision is kept, and a share of other requests is sampled at random. An unsampled request costs a random
+//! number and a header field. Spans are passed to a separate thread through a bounded queue: an unavailable collector
+//! costs spans, never time.
 
 mod context;
 mod export;
@@ -12,6 +12,6 @@ mod recording;
 mod trace;
 
 pub use context::{TRACEPARENT, TRACESTATE, TraceContext};
-pub use export::{OpenError, Traces};
+pub use export::{Traces, TracingError};
 pub use recording::{RequestEnd, RequestStart, UpstreamResult};
-pub use trace::{Trace, Tracer};
+pub use trace::{RequestTrace, Tracer};

@@ -1,4 +1,4 @@
-//! The HTTP client that spans are sent by: one connection a batch, on the thread that sends.
+//! The HTTP client that sends spans: one connection per batch, on the exporter's thread.
 
 use std::{io, pin::Pin, time::Duration};
 
@@ -15,10 +15,10 @@ use tokio::{
     time::timeout,
 };
 
-/// Bytes of an answer: it says how many spans were refused, and why.
-const MAX_ANSWER: usize = 64 << 10;
+/// Maximum size of a response in bytes; it contains the number of rejected spans, and why.
+const MAX_RESPONSE: usize = 64 << 10;
 
-/// Sends on a runtime of its own: the thread of the batches has none, and waits for what it sends.
+/// Has its own runtime, because the exporter's thread has none; sending blocks that thread.
 #[derive(Debug)]
 pub(super) struct OtlpClient {
     runtime: Mutex<Runtime>,
@@ -29,7 +29,7 @@ impl OtlpClient {
     /// Gives up on a request after `timeout`.
     ///
     /// # Errors
-    /// The system has no runtime left.
+    /// No runtime could be started.
     pub(super) fn new(timeout: Duration) -> io::Result<Self> {
         Ok(Self { runtime: Mutex::new(Builder::new_current_thread().enable_all().build()?), timeout })
     }
@@ -65,7 +65,7 @@ async fn exchange(request: Request<Bytes>) -> Result<Response<Bytes>, HttpError>
     let connection = tokio::spawn(connection);
     let response = sender.send_request(Request::from_parts(head, Full::new(body))).await;
     let (head, body) = response?.into_parts();
-    let body = Limited::new(body, MAX_ANSWER).collect().await?.to_bytes();
+    let body = Limited::new(body, MAX_RESPONSE).collect().await?.to_bytes();
     connection.abort();
     Ok(Response::from_parts(head, body))
 }

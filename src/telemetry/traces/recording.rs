@@ -1,5 +1,5 @@
-//! What is recorded of a request that is sampled: the spans of its server, its decision and its upstream, by the
-//! semantic conventions for HTTP of OpenTelemetry.
+//! The recording of a sampled request: spans of the server, the decision and the upstream, by OpenTelemetry's semantic
+//! conventions for HTTP.
 
 use std::{
     borrow::Cow,
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::config::model::Endpoint;
 
-/// The attributes of a request when it comes.
+/// The attributes of a request when it arrives.
 #[derive(Debug)]
 pub struct RequestStart {
     /// Microseconds since the Unix epoch.
@@ -29,19 +29,19 @@ pub struct RequestStart {
     /// `http` or `https`.
     pub scheme: &'static str,
     pub method: Method,
-    /// Without the query, in which there may be secrets.
+    /// Without the query, which may contain secrets.
     pub path: String,
     pub host: Option<String>,
-    /// By which its lines in logs are found.
+    /// The ID in its log lines.
     pub request_id: String,
 }
 
-/// How an attempt at an upstream ended.
+/// The outcome of forwarding a request.
 #[derive(Debug, Clone, Copy)]
 pub enum UpstreamResult<'a> {
-    /// This endpoint answered.
+    /// This endpoint responded.
     Answered(&'a Endpoint, StatusCode),
-    /// None did, and the client gets this status.
+    /// No endpoint responded, and the client gets this status.
     Failed(StatusCode),
 }
 
@@ -50,9 +50,9 @@ pub enum UpstreamResult<'a> {
 pub struct RequestEnd<'a> {
     /// Microseconds since the Unix epoch.
     pub time: i64,
-    /// `None`: the client went away before.
+    /// `None`: the client closed the connection before.
     pub status: Option<StatusCode>,
-    /// `grpc-status`; `None`: it is no call of gRPC, or has none.
+    /// `grpc-status`; `None`: it is not a gRPC call, or has no status.
     pub grpc_status: Option<u32>,
     pub client: IpAddr,
     pub route: Option<&'a str>,
@@ -60,7 +60,7 @@ pub struct RequestEnd<'a> {
     pub verdict: Option<&'static str>,
 }
 
-/// A request on its way.
+/// The recording of a request in progress.
 #[derive(Debug)]
 pub(super) struct Recording {
     exporter: Arc<Exporter>,
@@ -69,7 +69,7 @@ pub(super) struct Recording {
     link: Option<TraceContext>,
     start: RequestStart,
     server: SpanId,
-    /// Drawn beforehand: the upstream gets it before the span begins.
+    /// Chosen in advance, because the upstream gets it before the span is recorded.
     forwarding_span: SpanId,
     deciding: Option<OpenSpan>,
     forwarding: Option<OpenSpan>,
@@ -141,7 +141,7 @@ impl Recording {
                 let url = format!("{}://{}{}", endpoint.scheme(), endpoint.authority, self.start.path);
                 attributes.push(KeyValue::new("url.full", url));
                 attributes.push(status_code(status));
-                // Of a client, these are errors all; a server's own are those from 500.
+                // Errors of a client span include 4xx; those of a server span only 5xx.
                 let is_error = status.is_client_error() || status.is_server_error();
                 if is_error { error(&mut attributes, status.as_str().to_owned()) } else { Status::Unset }
             }
@@ -156,9 +156,9 @@ impl Recording {
         self.child(span, SpanKind::Client, name, OpenSpan { began, attributes }, time, status);
     }
 
-    /// Hands over all spans.
+    /// Queues all spans.
     pub(super) fn end(mut self: Box<Self>, end: &RequestEnd<'_>) {
-        // The client went away in the middle of it.
+        // Open spans: the client closed the connection meanwhile.
         if let Some(mut step) = self.deciding.take() {
             let status = error(&mut step.attributes, "cancelled");
             self.child(new_span(), SpanKind::Internal, "decide".into(), step, end.time, status);
@@ -183,7 +183,7 @@ impl Recording {
                 }
             }
             None => {
-                // Not an error of the server.
+                // Not an error of the server span.
                 attributes.push(KeyValue::new("error.type", "cancelled"));
                 Status::Unset
             }
@@ -238,7 +238,7 @@ impl Recording {
         self.done.push(span);
     }
 
-    /// A span below the server's.
+    /// Builds a span below the server span.
     fn span(
         &self,
         id: SpanId,
@@ -267,7 +267,7 @@ impl Recording {
     }
 }
 
-/// `GET login`: the method and the route, neither of which a client can make many of.
+/// `GET login`: method and route, both from a bounded set, so that clients cannot create many names.
 fn name(method: &Method, route: Option<&str>) -> Cow<'static, str> {
     let method = known_method(method).unwrap_or("HTTP");
     match route {
@@ -276,7 +276,7 @@ fn name(method: &Method, route: Option<&str>) -> Cow<'static, str> {
     }
 }
 
-/// A method that the conventions know.
+/// The method, if the conventions list it.
 fn known_method(method: &Method) -> Option<&'static str> {
     const KNOWN: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
     KNOWN.into_iter().find(|known| *known == method.as_str())
@@ -300,13 +300,13 @@ fn status_code(status: StatusCode) -> KeyValue {
     KeyValue::new("http.response.status_code", i64::from(status.as_u16()))
 }
 
-/// UNKNOWN, `DEADLINE_EXCEEDED`, UNIMPLEMENTED, INTERNAL, UNAVAILABLE and `DATA_LOSS` are errors of the server (semantic
+/// UNKNOWN, `DEADLINE_EXCEEDED`, UNIMPLEMENTED, INTERNAL, UNAVAILABLE and `DATA_LOSS` are server errors (semantic
 /// conventions for gRPC).
 fn is_server_error_of_grpc(status: u32) -> bool {
     matches!(status, 2 | 4 | 12..=15)
 }
 
-/// Notes what went wrong, and gives the status that says so.
+/// Adds `error.type` and returns an error status.
 fn error(attributes: &mut Vec<KeyValue>, kind: impl Into<Value>) -> Status {
     attributes.push(KeyValue::new("error.type", kind));
     Status::error("")

@@ -1,4 +1,4 @@
-//! The trace of a request, and the tracer of a worker that begins it.
+//! The trace of a request, and the tracer of a worker, which begins traces.
 
 use std::sync::Arc;
 
@@ -7,30 +7,30 @@ use opentelemetry::trace::TraceId;
 
 use super::{
     context::{TRACEPARENT, TRACESTATE, TraceContext, is_tracestate_valid},
-    export::Exporter,
+    export::{Exporter, Traces},
     recording::{Recording, RequestEnd, RequestStart, UpstreamResult},
 };
 
-/// What is propagated to the upstream.
+/// The trace context that is sent to the upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Propagation {
-    /// The context as it came.
+    /// The received context.
     Unchanged,
-    /// Our span as the parent; `tracestate` as it came.
+    /// Our span as the parent, and the received `tracestate`.
     Child,
-    /// Our span as the parent, and no `tracestate`.
+    /// Our span as the parent, without `tracestate`.
     Restart,
 }
 
-/// The trace that a request belongs to, and what is recorded of it if it is sampled.
+/// The trace of a request, and its recording if it is sampled.
 #[derive(Debug)]
-pub struct Trace {
+pub struct RequestTrace {
     context: TraceContext,
     propagation: Propagation,
     recording: Option<Box<Recording>>,
 }
 
-impl Trace {
+impl RequestTrace {
     pub(super) fn new(
         context: TraceContext,
         propagation: Propagation,
@@ -39,17 +39,16 @@ impl Trace {
         Self { context, propagation, recording }
     }
 
-    /// The trace's ID.
     pub fn id(&self) -> TraceId {
         self.context.trace
     }
 
-    /// Whether the request is sampled. Only then are times needed.
+    /// Whether the request is sampled; otherwise times are not needed.
     pub fn is_sampled(&self) -> bool {
         self.recording.is_some()
     }
 
-    /// Writes the context into the headers for the upstream.
+    /// Adds the context to the headers for the upstream.
     pub fn inject(&self, headers: &mut HeaderMap) {
         if self.propagation == Propagation::Unchanged {
             return;
@@ -65,35 +64,35 @@ impl Trace {
         TraceContext { span, ..self.context }.value()
     }
 
-    /// The decision about `checks` checks begins. `time` here and below: microseconds since the Unix epoch.
+    /// The decision on `checks` checks begins. `time` here and below: microseconds since the Unix epoch.
     pub fn start_decision(&mut self, time: i64, checks: usize) {
         if let Some(recording) = &mut self.recording {
             recording.start_decision(time, checks);
         }
     }
 
-    /// The decision was made by `source`, or by none.
+    /// The decision was made by `source`; `None`: it could not be made.
     pub fn end_decision(&mut self, time: i64, source: Option<&'static str>) {
         if let Some(recording) = &mut self.recording {
             recording.end_decision(time, source);
         }
     }
 
-    /// The request is sent to the upstream of this name.
+    /// Sending the request to this upstream begins.
     pub fn start_forwarding(&mut self, time: i64, upstream: &str) {
         if let Some(recording) = &mut self.recording {
             recording.start_forwarding(time, upstream);
         }
     }
 
-    /// The head of the answer is here, or the reply in its place.
+    /// The response head has arrived, or a reply of the proxy replaces it.
     pub fn end_forwarding(&mut self, time: i64, result: UpstreamResult<'_>) {
         if let Some(recording) = &mut self.recording {
             recording.end_forwarding(time, result);
         }
     }
 
-    /// The request has ended. Hands over what was recorded, without waiting.
+    /// The request has ended. Queues its spans without waiting.
     pub fn end(self, end: &RequestEnd<'_>) {
         if let Some(recording) = self.recording {
             recording.end(end);
@@ -101,26 +100,30 @@ impl Trace {
     }
 }
 
-/// Begins the traces of one worker's requests.
+/// Begins the traces of a worker's requests.
 #[derive(Debug, Clone)]
 pub struct Tracer {
     sample: f64,
     exporter: Arc<Exporter>,
 }
 
-impl Tracer {
-    pub(super) fn new(sample: f64, exporter: Arc<Exporter>) -> Self {
-        Self { sample, exporter }
+impl Traces {
+    /// Creates a tracer for one worker.
+    pub fn tracer(&self) -> Tracer {
+        Tracer { sample: self.sample, exporter: Arc::clone(&self.exporter) }
     }
+}
 
-    /// The trace of a request with these headers. A trusted peer's trace is continued, and sampled if it is. Any other
-    /// trace begins here, so that clients cannot choose what is traced. `start` is called if the request is sampled.
+impl Tracer {
+    /// Begins the trace of a request with these headers. A trusted peer's trace is continued, including whether it is
+    /// sampled. Any other trace begins here, so that clients cannot choose which requests are traced. `start` is called
+    /// only if the request is sampled.
     pub fn begin(
         &self,
         headers: &HeaderMap,
         is_peer_trusted: bool,
         start: impl FnOnce() -> RequestStart,
-    ) -> Trace {
+    ) -> RequestTrace {
         let extracted = TraceContext::extract(headers);
         match extracted {
             Some(parent) if is_peer_trusted => {
@@ -130,14 +133,14 @@ impl Tracer {
                     (true, false) => Propagation::Restart,
                 };
                 let recording = parent.sampled.then(|| self.record(parent, Some(parent), None, start()));
-                Trace::new(parent, propagation, recording)
+                RequestTrace::new(parent, propagation, recording)
             }
             _ => {
                 let sampled = self.sample > 0.0 && fastrand::f64() < self.sample;
                 let own = TraceContext::begin(sampled);
                 let link = extracted.filter(|context| context.sampled);
                 let recording = sampled.then(|| self.record(own, None, link, start()));
-                Trace::new(own, Propagation::Restart, recording)
+                RequestTrace::new(own, Propagation::Restart, recording)
             }
         }
     }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::json;
 use tollgate::{
     config::{self, Purpose},
-    limit::algorithm::{Detail, Kind, LimitState, Rule, Tier},
+    limit::algorithm::{Detail, Kind, LimitRule, LimitState, Tier},
 };
 
 use super::environment::Environment;
@@ -118,7 +118,7 @@ const STEP: i64 = 250;
 
 /// Whether a client that uses up whatever it can from `start` on is ever denied by tier 1 alone.
 fn is_reached(kind: Kind, tiers: [Tier; 2], start: i64) -> bool {
-    let (both, first) = (Rule { kind, tiers: &tiers }, Rule { kind, tiers: &tiers[..1] });
+    let (both, first) = (LimitRule { kind, tiers: &tiers }, LimitRule { kind, tiers: &tiers[..1] });
     let (mut of_both, mut of_first) = (LimitState::new(kind), LimitState::new(kind));
     let end = start + 2 * (tiers[0].window + tiers[1].window);
     (start..end).step_by(usize::try_from(STEP).unwrap()).any(|now| {

@@ -72,11 +72,12 @@ fn cluster_samples() -> String {
     let config =
         config::parse("proxy.yaml", SMALLEST, &Environment).unwrap_or_else(|errors| panic!("{errors}"));
     let metrics = Metrics::new(&config, 1);
-    metrics.watch_store(|| StoreFacts {
+    let facts = StoreFacts {
         topology: StoreTopology::Cluster,
         nodes: vec![NodeFacts { lag: Some(1), ..NodeFacts::default() }],
         ..StoreFacts::default()
-    });
+    };
+    metrics.store.watch(move || Some(facts.clone()));
     metrics.expose(ExpositionFormat::Text).unwrap()
 }
 

@@ -5,12 +5,12 @@ use std::{io, net::TcpListener, sync::Arc, time::Duration};
 use bb8_redis::redis::RedisResult;
 use serde_json::{Value, json};
 use tollgate::{
-    abuse::{self, AuditLog, ClientRegistry, Collector, Denial, Recorder, RequestLine, bans::BanTable},
+    abuse::{self, AuditLog, ClientRegistry, Collector, DenialReport, Recorder, RequestLine, bans::BanTable},
     admin::{self, AdminHandle, Readiness},
     config::{self, model},
     identity::{AccessRules, Verifier},
     limit::{Clock, Policy, PolicyId, SystemClock, algorithm::metadata_list::Entry},
-    peers::records::{self, RecordArchive, Scope},
+    peers::records::{self, RecordArchive, RecordScope},
     proxy::Rules,
     store::{memory::MemoryStore, redis::Topology},
     telemetry::{Events, metrics::Metrics},
@@ -69,7 +69,7 @@ struct Instance {
     recorder: Recorder,
     clock: Arc<dyn Clock>,
     topology: Arc<Topology>,
-    scope: Scope,
+    scope: RecordScope,
     admin: AdminHandle,
     _collector: Collector,
 }
@@ -116,7 +116,7 @@ impl Instance {
             metrics,
             readiness: Arc::new(Readiness::default()),
             events: Events::new(),
-            warnings: tollgate::telemetry::diagnostics::Warnings::default(),
+            warnings: tollgate::telemetry::diagnostics::SharedWarnings::default(),
             clock: Arc::clone(&clock),
             facts: admin::ProcessFacts::default(),
             store_facts: admin::StoreFactsSources { memory: Box::new(Default::default), shared: None },
@@ -124,7 +124,7 @@ impl Instance {
         let store = Arc::new(MemoryStore::new(1_000, Arc::clone(&clock)));
         let topology = Topology::open(&model::Redis::new(redis)).unwrap();
         block_on(topology.learn()).unwrap();
-        let scope = Scope::new(prefix, id, HOUR);
+        let scope = RecordScope::new(prefix, id, HOUR);
         let (theirs, of) = (Arc::clone(&topology), scope.clone());
         let archive = move || {
             RecordArchive::new(of, Duration::from_millis(500), async move |key: &str| {
@@ -147,7 +147,7 @@ impl Instance {
     fn deny_user(&self, address: &str, user: &str, is_user_verified: bool, policy: usize) {
         let now = self.clock.now();
         let identifier = if policy == 0 { format!("ip:{address}") } else { format!("user:{user}") };
-        let denial = Denial {
+        let denial = DenialReport {
             address,
             policy,
             identifier: &identifier,

@@ -6,7 +6,7 @@ use tollgate::{
     abuse::{AuditLog, ClientRegistry, bans::BanTable},
     config::{self, model},
     limit::{Clock, Instances, SystemClock},
-    peers::{Monitor, MonitorConfig, records::Scope},
+    peers::{Monitor, MonitorConfig, records::RecordScope},
     store::redis::Topology,
     telemetry::{
         Events,
@@ -70,7 +70,7 @@ impl Watched {
             topology: Topology::open(&config).unwrap(),
             redis: config,
             check_every: Duration::from_millis(10),
-            scope: Scope::new(prefix, &instance, retain),
+            scope: RecordScope::new(prefix, &instance, retain),
             instance,
             registry: Arc::new(ClientRegistry::new(&[], retain, Arc::clone(&metrics))),
             bans: Arc::new(bans),

@@ -16,8 +16,8 @@ use super::{
             status::{failing_nodes, phase, store},
             terminal::printable,
         },
-        admin_client::Change,
-        app::App,
+        admin_client::AddressChange,
+        app::TopApp,
         keys::HELP,
         snapshot::Snapshot,
     },
@@ -25,11 +25,11 @@ use super::{
 };
 
 const HEADER_LINES: u16 = 3;
-/// Outages that are named; the others are only counted.
+/// Maximum number of outages that are named; the others are only counted.
 const SHOWN_OUTAGES: usize = 3;
 
 /// Draws everything as of `now`.
-pub(in super::super) fn draw(frame: &mut Frame<'_>, app: &App, theme: Theme, now: Timestamp) {
+pub(in super::super) fn draw(frame: &mut Frame<'_>, app: &TopApp, theme: Theme, now: Timestamp) {
     let whole = frame.area();
     let failing = app.latest.as_ref().map(failures).unwrap_or_default();
     let header = match whole.height {
@@ -52,7 +52,7 @@ pub(in super::super) fn draw(frame: &mut Frame<'_>, app: &App, theme: Theme, now
     }
 }
 
-/// What is out of order, a line each: outages, the nodes of the store that are not up, and the endpoints that are drained.
+/// Problems, one per line: outages, nodes of the store that are not up, and drained endpoints.
 fn failures(latest: &Snapshot) -> Vec<String> {
     let outages = &latest.status.outages;
     let mut lines: Vec<_> = outages.iter().take(SHOWN_OUTAGES).map(|outage| outage.text.clone()).collect();
@@ -69,8 +69,8 @@ fn failures(latest: &Snapshot) -> Vec<String> {
     lines
 }
 
-/// How the process is doing, in three lines; in one where there is no room. What is `failing` follows the first.
-fn draw_header(frame: &mut Frame<'_>, area: Rect, app: &App, failing: &[String], theme: Theme) {
+/// The state of the process in three lines, or in one if there is little room. The `failing` lines follow the first.
+fn draw_header(frame: &mut Frame<'_>, area: Rect, app: &TopApp, failing: &[String], theme: Theme) {
     let mut lines = vec![process_line(app, theme)];
     if let Some(latest) = &app.latest {
         lines.extend(failing.iter().map(|line| Line::styled(printable(line).into_owned(), theme.bad())));
@@ -78,13 +78,13 @@ fn draw_header(frame: &mut Frame<'_>, area: Rect, app: &App, failing: &[String],
         lines.push(warnings_line(&latest.status.other_warnings().collect::<Vec<_>>(), theme));
     }
     if let Some(error) = &app.refresh_error {
-        // It matters more than old figures.
+        // More important than old numbers.
         lines.insert(1, Line::styled(printable(error).into_owned(), theme.bad()));
     }
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-fn process_line(app: &App, theme: Theme) -> Line<'static> {
+fn process_line(app: &TopApp, theme: Theme) -> Line<'static> {
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let mut spans = vec![Span::styled("tollgate", bold)];
     match (&app.latest, &app.refresh_error) {
@@ -105,7 +105,7 @@ fn process_line(app: &App, theme: Theme) -> Line<'static> {
     Line::from(spans)
 }
 
-fn health_line(latest: &Snapshot, app: &App, theme: Theme) -> Line<'static> {
+fn health_line(latest: &Snapshot, app: &TopApp, theme: Theme) -> Line<'static> {
     let status = &latest.status.store;
     let store_style = if status.is_healthy() { theme.good() } else { theme.bad() };
     let (all, healthy, drained) =
@@ -137,7 +137,7 @@ fn warnings_line(warnings: &[&String], theme: Theme) -> Line<'static> {
 }
 
 /// The last line: the result of a change, or the keys.
-fn draw_footer(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme) {
+fn draw_footer(frame: &mut Frame<'_>, area: Rect, app: &TopApp, theme: Theme) {
     let line = match (&app.notice, &app.opened) {
         (Some(notice), _) => Line::styled(printable(notice).into_owned(), theme.warning()),
         (None, Some(_)) => {
@@ -156,17 +156,17 @@ fn draw_help(frame: &mut Frame<'_>, area: Rect) {
     draw_dialog(frame, area, " Keys ", 54, Text::from(lines.to_vec()));
 }
 
-/// Asks to confirm a change.
-fn draw_confirmation(frame: &mut Frame<'_>, area: Rect, change: &Change, theme: Theme) {
+/// The dialog to confirm a change.
+fn draw_confirmation(frame: &mut Frame<'_>, area: Rect, change: &AddressChange, theme: Theme) {
     let text = match change {
-        Change::Unblock(address) => format!("Unblock {} on every instance?", printable(address)),
-        Change::Ban(address) => format!("Ban {} on every instance for 1 h?", printable(address)),
+        AddressChange::Unblock(address) => format!("Unblock {} on every instance?", printable(address)),
+        AddressChange::Ban(address) => format!("Ban {} on every instance for 1 h?", printable(address)),
     };
     let lines = vec![Line::styled(text, theme.warning()), Line::default(), Line::from("y yes   n no")];
     draw_dialog(frame, area, " Sure? ", 60, Text::from(lines));
 }
 
-/// A box in the middle, `width` wide where the screen is.
+/// A box in the middle, at most `width` wide.
 fn draw_dialog(frame: &mut Frame<'_>, area: Rect, title: &'static str, width: u16, text: Text<'static>) {
     let width = width.min(area.width);
     // Long lines wrap.

@@ -1,4 +1,4 @@
-//! How everything is drawn.
+//! Drawing of the screen.
 
 mod evidence;
 mod frame;

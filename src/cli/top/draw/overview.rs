@@ -1,4 +1,4 @@
-//! The overview: the traffic of the last minute, the routes, and the addresses that are or were limited.
+//! The overview: the traffic of the last minute, the routes, and limited addresses.
 
 use jiff::Timestamp;
 use ratatui::{
@@ -13,7 +13,7 @@ use super::{
             format::{latency, rate},
             terminal::time_left,
         },
-        app::App,
+        app::TopApp,
         rates::Rates,
         snapshot::Snapshot,
     },
@@ -21,7 +21,7 @@ use super::{
     widgets::{Column, below_gap, figures, plain, table, words},
 };
 
-/// A gap above, and a line for each.
+/// A gap, and one line each.
 const TRAFFIC_LINES: u16 = 3;
 /// `requests   1250/s`
 const TRAFFIC_LABEL: u16 = 20;
@@ -44,12 +44,12 @@ const BLOCKED_COLUMNS: [Column; 7] = [
     figures("USERS", 5, 50),
     words("HINT", Constraint::Length(19), 76),
     words("POLICIES", Constraint::Fill(1), 88),
-    // With room for a word that says that it is banned.
+    // Wide enough for the word for a ban.
     figures("LEFT", 11, 58),
 ];
 
-pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme, now: Timestamp) {
-    // Where there is little room, the limited addresses have half of it at least.
+pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &TopApp, theme: Theme, now: Timestamp) {
+    // The limited addresses get at least half of the room.
     let traffic = if area.height < 8 { 0 } else { TRAFFIC_LINES };
     let rest = area.height - traffic;
     let wanted_lines = app.latest.as_ref().map_or(0, |latest| latest.routes.len() + 2);
@@ -63,7 +63,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme, n
     }
 }
 
-fn draw_traffic(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme) {
+fn draw_traffic(frame: &mut Frame<'_>, area: Rect, app: &TopApp, theme: Theme) {
     let lines = [Constraint::Length(1); TRAFFIC_LINES as usize];
     let [_, first, second] = Layout::vertical(lines).areas(area);
     let (total, history) = (app.rates.total, &app.history);
@@ -91,7 +91,7 @@ fn draw_rate(frame: &mut Frame<'_>, area: Rect, label: &str, bars: Sparkline<'_>
     frame.render_widget(bars, right);
 }
 
-/// The newest on the right, both lines on one scale.
+/// The newest value is on the right; both lines have the same scale.
 fn sparkline(
     values: impl Iterator<Item = Option<u64>>,
     most: Option<u64>,
@@ -131,7 +131,7 @@ fn draw_routes(frame: &mut Frame<'_>, area: Rect, latest: &Snapshot, rates: &Rat
 fn draw_blocked(
     frame: &mut Frame<'_>,
     area: Rect,
-    app: &App,
+    app: &TopApp,
     latest: &Snapshot,
     theme: Theme,
     now: Timestamp,

@@ -7,8 +7,8 @@ use ratatui::{Terminal, backend::TestBackend, buffer::Buffer, style::Color};
 
 use super::{
     super::{
-        admin_client::{AdminResponse, Change},
-        app::{App, OpenAddress},
+        admin_client::{AddressChange, AdminResponse},
+        app::{OpenAddress, TopApp},
         testing::{NOW, evidence, snapshot},
     },
     Theme,
@@ -18,9 +18,9 @@ use crate::{admin::dto::Outage, telemetry::testing};
 const PLAIN: Theme = Theme { is_coloured: false };
 const COLOURED: Theme = Theme { is_coloured: true };
 
-/// After two answers, with 40 requests a second, half of them denied.
-fn app() -> App {
-    let mut app = App::new("http://127.0.0.1:9900".to_owned());
+/// The state after two snapshots, with 40 requests per second, half of them denied.
+fn app() -> TopApp {
+    let mut app = TopApp::new("http://127.0.0.1:9900".to_owned());
     let now = Instant::now();
     let refreshed = |snapshot| AdminResponse::Refreshed { snapshot: Box::new(snapshot), evidence: None };
     app.handle(refreshed(snapshot()), now).unwrap();
@@ -32,8 +32,8 @@ fn app() -> App {
     app
 }
 
-/// The same, but for what `change` does to it.
-fn with(change: impl FnOnce(&mut App)) -> App {
+/// The same state, modified by `change`.
+fn with(change: impl FnOnce(&mut TopApp)) -> TopApp {
     let mut app = app();
     change(&mut app);
     app
@@ -43,14 +43,14 @@ fn opened(scrolled: usize) -> Option<OpenAddress> {
     Some(OpenAddress { address: "203.0.113.7".into(), evidence: Some(Ok(evidence())), scrolled })
 }
 
-fn drawn(app: &App, width: u16, height: u16, theme: Theme) -> Buffer {
+fn drawn(app: &TopApp, width: u16, height: u16, theme: Theme) -> Buffer {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     let now: Timestamp = NOW.parse().unwrap();
     terminal.draw(|frame| super::draw(frame, app, theme, now)).unwrap();
     terminal.backend().buffer().clone()
 }
 
-fn lines(app: &App, width: u16, height: u16) -> Vec<String> {
+fn lines(app: &TopApp, width: u16, height: u16) -> Vec<String> {
     let buffer = drawn(app, width, height, PLAIN);
     let rows = buffer.content.chunks(usize::from(width));
     rows.map(|row| row.iter().map(|cell| cell.symbol()).collect::<String>().trim_end().to_owned()).collect()
@@ -145,12 +145,12 @@ fn narrow_screens_drop_the_least_important_columns() {
         assert!(text.contains("203.0.113.7") && text.contains("DENIED"), "{text}");
         assert!(!text.contains("POLICIES") && !text.contains("P50"), "{text}");
     }
-    // No size is too small to be drawn, whatever is on the screen.
+    // Every screen can be drawn at every size.
     let others = [
         with(|app| app.opened = opened(99)),
         with(|app| app.is_help = true),
-        with(|app| app.to_confirm = Some(Change::Ban("2001:db8:1234:5678::/64".into()))),
-        App::new(String::new()),
+        with(|app| app.to_confirm = Some(AddressChange::Ban("2001:db8:1234:5678::/64".into()))),
+        TopApp::new(String::new()),
     ];
     for (width, height) in (1..50).flat_map(|width| (1..30).map(move |height| (width, height))).step_by(7) {
         for app in &others {
@@ -175,7 +175,7 @@ fn an_admin_port_that_is_away_is_reported_above_the_last_figures() {
     let text = lines(&failed, 80, 24).join("\n");
     assert!(text.contains("no answer, retrying") && text.contains(away), "{text}");
     assert!(text.contains("203.0.113.7"), "{text}");
-    let mut never = App::new("http://127.0.0.1:9900".into());
+    let mut never = TopApp::new("http://127.0.0.1:9900".into());
     never.refresh_error = Some(away.to_owned());
     assert!(lines(&never, 80, 24).join("\n").contains(away));
 }
@@ -204,7 +204,7 @@ fn evidence_shows_who_was_behind_an_address_and_escapes_names() {
 
 #[test]
 fn a_change_asks_for_confirmation_and_help_lists_the_keys() {
-    let asking = with(|app| app.to_confirm = Some(Change::Ban("203.0.113.7".into())));
+    let asking = with(|app| app.to_confirm = Some(AddressChange::Ban("203.0.113.7".into())));
     let text = lines(&asking, 80, 24).join("\n");
     assert!(text.contains("Ban 203.0.113.7 on every instance for 1 h?") && text.contains("y yes   n no"));
     let text = lines(&with(|app| app.is_help = true), 80, 24).join("\n");

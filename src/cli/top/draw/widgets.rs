@@ -1,4 +1,4 @@
-//! Colours and tables. Where the screen is narrow, the columns that matter least are left out.
+//! Colours and tables. On a narrow screen, the least important columns are left out.
 
 use std::env;
 
@@ -17,7 +17,7 @@ pub(in super::super) struct Theme {
 }
 
 impl Theme {
-    /// Without colours where `NO_COLOR` is set and not empty (no-color.org).
+    /// Without colours if `NO_COLOR` is set and not empty (no-color.org).
     pub(in super::super) fn from_environment() -> Self {
         Self { is_coloured: env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) }
     }
@@ -57,7 +57,7 @@ impl Theme {
 pub(super) struct Column {
     head: &'static str,
     width: Constraint,
-    /// The narrowest screen that has it.
+    /// The minimum width of the screen to show it.
     min_screen: u16,
     alignment: Alignment,
 }

@@ -17,7 +17,7 @@ use crate::config::{
     Location,
     model::{Missing, Mode, OnStoreError, Policy, Record},
     reader::{Cursor, MappingCursor, NameTable},
-    section::{MIN_DURATION, other_names, user::IdentitySources},
+    section::{MIN_DURATION, user::IdentitySources},
     settings,
     value::{MAX_DURATION, boolean, choice, count, duration, resource_name},
 };
@@ -48,7 +48,7 @@ pub(in crate::config::section) fn policies<'t>(
             value.report_at(location, format!("`{name}` {}", invalid.reason), invalid.help(false));
         }
         let mapping = value.mapping_such_as("{ algorithm: sliding_window, key: ip, limit: 100/1m }");
-        let mapping = mapping.map(|mapping| mapping.of(&settings::POLICY).knowing(other_names::POLICY));
+        let mapping = mapping.map(|mapping| mapping.of(&settings::POLICY).knowing("policies.*"));
         let limit = mapping.as_ref().and_then(|mapping| mapping.key_location("limit"));
         let policy = mapping.and_then(|mapping| policy(name, mapping, identity)).map(Arc::new);
         if let Some(policy) = &policy {

@@ -1,6 +1,6 @@
-//! What a node of a Redis Cluster knows of all nodes.
+//! The cluster map, as one node of a Redis Cluster reports it.
 //!
-//! `CLUSTER SLOTS` rather than `CLUSTER SHARDS` (since version 7): managed services and servers that are like Redis have it.
+//! `CLUSTER SLOTS` rather than `CLUSTER SHARDS` (since version 7): managed services and compatible servers support it.
 //! Source: [CLUSTER SLOTS](https://redis.io/docs/latest/commands/cluster-slots/).
 
 use std::sync::LazyLock;
@@ -9,36 +9,37 @@ use bb8_redis::redis::{self, Script, Value};
 
 use super::slot::slot_of;
 use crate::store::redis::{
-    connection::{Address, Server},
+    connection::Server,
     failure::{Failure, refuses_any_slots, refuses_foreign_key},
+    server_address::ServerAddress,
 };
 
 /// The shards of a cluster.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ClusterView {
     /// In the order of their addresses.
-    pub(super) shards: Vec<Shard>,
+    pub(super) shards: Vec<ClusterShard>,
 }
 
 /// A primary, its slots and its replicas.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Shard {
-    pub(super) primary: Address,
+pub(super) struct ClusterShard {
+    pub(super) primary: ServerAddress,
     /// First and last of each range.
     pub(super) slots: Vec<(u16, u16)>,
-    pub(super) replicas: Vec<Address>,
+    pub(super) replicas: Vec<ServerAddress>,
 }
 
 impl ClusterView {
-    /// How many slots have a primary.
+    /// Slots with a primary.
     pub(super) fn slot_count(&self) -> usize {
         let ranges = self.shards.iter().flat_map(|shard| &shard.slots);
         ranges.map(|&(first, last)| usize::from(last - first) + 1).sum()
     }
 
     /// The replicas, each with its primary.
-    pub(super) fn replicas(&self) -> Vec<(Address, Address)> {
-        let of = |shard: &Shard| {
+    pub(super) fn replicas(&self) -> Vec<(ServerAddress, ServerAddress)> {
+        let of = |shard: &ClusterShard| {
             let primary = shard.primary.clone();
             let each = shard.replicas.clone().into_iter();
             each.map(move |replica| (replica, primary.clone())).collect::<Vec<_>>()
@@ -47,7 +48,7 @@ impl ClusterView {
     }
 }
 
-/// Asks a node for the map.
+/// Reads the map from a node.
 pub(super) async fn ask(server: &Server) -> Result<ClusterView, Failure> {
     let mut connection = server.connect().await?;
     let reply: Value = redis::cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await?;
@@ -73,8 +74,8 @@ pub(super) async fn test_slots(server: &Server) -> Result<(), Failure> {
 static SLOTS_CHECK: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../../../../lua/slots_check.lua")));
 
-/// Whether one script may use keys of several slots: a node has to refuse one that another node has. Servers that are
-/// like Redis may not, and would count at the wrong place. `foreign_key`: one that another node has.
+/// Whether one script may use keys of several slots: a node has to refuse a key of another node. Compatible servers may
+/// not, and would count in the wrong place. `foreign_key`: a key of another node.
 pub(super) async fn takes_any_slots(server: &Server, foreign_key: &str) -> Result<bool, Failure> {
     let mut connection = server.connect().await?;
     let reply: Result<Value, _> =
@@ -83,31 +84,31 @@ pub(super) async fn takes_any_slots(server: &Server, foreign_key: &str) -> Resul
         Ok(_) => Ok(false),
         Err(error) if refuses_foreign_key(&error) => Ok(true),
         Err(error) if refuses_any_slots(&error) => Ok(false),
-        // It says something of its state rather than of the key: that the cluster is down, say.
+        // The error is about the node's state, not the key: for example, the cluster is down.
         Err(error) => Err(error.into()),
     }
 }
 
-/// Parses ranges of slots, each with its nodes, the primary first. `asked`: the host of the node that answered.
+/// Parses ranges of slots, each with its nodes, the primary first. `asked`: the host of the node that replied.
 fn parse(reply: &Value, asked: &str) -> Option<ClusterView> {
     let mut view = ClusterView::default();
     for range in items(reply)? {
         let [first, last, nodes @ ..] = items(range)? else { return None };
         let range = (slot(first)?, slot(last)?);
         let mut nodes = nodes.iter().filter_map(|node| address(node, asked));
-        // A range without a node that can be reached is as good as one without a node.
+        // A range without a reachable node counts as one without a node.
         let Some(primary) = nodes.next().filter(|_| range.0 <= range.1) else { continue };
         match view.shards.iter_mut().find(|shard| shard.primary == primary) {
             Some(shard) => shard.slots.push(range),
-            None => view.shards.push(Shard { primary, slots: vec![range], replicas: nodes.collect() }),
+            None => view.shards.push(ClusterShard { primary, slots: vec![range], replicas: nodes.collect() }),
         }
     }
     view.shards.sort_by_key(|shard| (shard.primary.host.clone(), shard.primary.port));
     Some(view)
 }
 
-/// `[host, port, id, metadata]`. A host that the node does not know is empty or null: that of the node that answered.
-fn address(node: &Value, asked: &str) -> Option<Address> {
+/// `[host, port, id, metadata]`. An empty or null host is that of the node that replied.
+fn address(node: &Value, asked: &str) -> Option<ServerAddress> {
     let [host, port, ..] = items(node)? else { return None };
     let host = match host {
         Value::Nil => "",
@@ -116,7 +117,7 @@ fn address(node: &Value, asked: &str) -> Option<Address> {
         _ => return None,
     };
     let Value::Int(port) = port else { return None };
-    Some(Address::new(host, u16::try_from(*port).ok().filter(|port| *port > 0)?, asked))
+    Some(ServerAddress::new(host, u16::try_from(*port).ok().filter(|port| *port > 0)?, asked))
 }
 
 fn slot(value: &Value) -> Option<u16> {
@@ -155,12 +156,12 @@ mod tests {
             range(200, 300, vec![node(text("10.0.0.2"), 6379)]),
         ]);
         let view = parse(&reply, "").unwrap();
-        let address = |host: &str| Address { host: host.to_owned(), port: 6379 };
+        let address = |host: &str| ServerAddress { host: host.to_owned(), port: 6379 };
         assert_eq!(
             view.shards,
             [
-                Shard { primary: address("10.0.0.1"), slots: vec![(100, 16_383)], replicas: vec![] },
-                Shard {
+                ClusterShard { primary: address("10.0.0.1"), slots: vec![(100, 16_383)], replicas: vec![] },
+                ClusterShard {
                     primary: address("10.0.0.2"),
                     slots: vec![(0, 99), (200, 300)],
                     replicas: vec![address("10.0.0.3")]

@@ -1,4 +1,4 @@
-//! The topology as all threads share it.
+//! The topology, shared by all threads.
 
 use std::{
     collections::HashMap,
@@ -9,7 +9,6 @@ use std::{
     time::Duration,
 };
 
-use bb8_redis::redis::aio::ConnectionLike;
 use futures_util::future::join_all;
 use parking_lot::{Mutex, RwLock};
 use tokio::{
@@ -18,7 +17,7 @@ use tokio::{
 };
 
 use super::{
-    Node, NodeMap, SLOTS,
+    NodeMap, RedisNode, SLOTS,
     cluster::{self, ClusterView},
     node::NO_NODE,
     sentinel::SentinelGroup,
@@ -27,45 +26,44 @@ use crate::{
     config::model::{self, RedisTopology},
     limit::Unavailable,
     store::redis::{
-        RoutedConnection,
-        connection::{Address, Credentials, Server, ServerError},
+        connection::{Server, ServerCredentials, ServerError},
         failure::Failure,
+        server_address::ServerAddress,
     },
 };
 
-/// How often the topology is learned anew where nothing is the matter.
+/// How often the topology is read while all nodes are up.
 const LEARN_EVERY: Duration = Duration::from_secs(30);
-/// How often Sentinels are asked: their messages may be lost.
+/// How often Sentinels are queried: their messages may be lost.
 const ASK_SENTINELS_EVERY: Duration = Duration::from_secs(1);
-/// How often it is learned while a node does not serve.
+/// How often it is read while a node is down.
 const LEARN_EVERY_FAILING: Duration = Duration::from_millis(100);
-/// After so many times in a row it is learned less often: it may take an operator.
+/// After this many failures in a row it is read less often: an operator may be needed.
 const MAX_FAILING: u32 = 300;
 const LEARN_EVERY_LONG_FAILING: Duration = Duration::from_secs(1);
-/// From one time to the next, at least.
+/// Least time between reads.
 const LEARN_PAUSE: Duration = Duration::from_millis(100);
-/// Round trips to learn it once from a node: to connect, to be greeted, and to ask, which may take a
-/// script that is loaded first.
+/// Round trips for one read from a node: connect, handshake, and a command, which may have to load a script first.
 const LEARN_TRIPS: u32 = 6;
-/// For the answer of one Sentinel, unless round trips are long.
+/// Timeout of one Sentinel's reply, unless round trips are long.
 const ASK_TIMEOUT: Duration = Duration::from_millis(300);
 const ASK_TRIPS: u32 = 4;
 
-/// The servers and their roles, as this process knows them. Shared by all threads.
+/// The servers and their roles, as known to this process. Shared by all threads.
 #[derive(Debug)]
 pub struct Topology {
-    source: Source,
+    source: TopologySource,
     /// Failures in a row that open a node's breaker.
     failures: u32,
-    /// Of all keys.
+    /// The prefix of all keys.
     prefix: String,
-    /// For learning it once from a node, and from a Sentinel: one that is silent must not hold up a failover.
+    /// Timeout of one read from a node, and from a Sentinel: a silent one must not delay a failover.
     learn_timeout: Duration,
     ask_timeout: Duration,
-    /// For a subscription.
+    /// Timeout of opening a subscription.
     connect_timeout: Duration,
     map: RwLock<Arc<NodeMap>>,
-    /// Of the current map, to compare without a lock.
+    /// The epoch of the current map, to compare without a lock.
     epoch: AtomicU64,
     changed: watch::Sender<u64>,
     /// Wakes [`Topology::keep_current`].
@@ -73,23 +71,24 @@ pub struct Topology {
     warnings: Mutex<Vec<String>>,
 }
 
-/// Who knows the topology.
+/// The source of the topology.
 #[derive(Debug)]
-enum Source {
+enum TopologySource {
     /// The configuration.
     Server,
     Sentinels(Box<SentinelGroup>),
-    /// The nodes. These are the configured ones.
+    /// The cluster's nodes, of which these are configured.
     Cluster(Vec<Server>),
 }
 
 impl Topology {
-    /// The configured topology. Reads certificates, and connects to nothing.
+    /// The configured topology. Reads certificates, but does not connect.
     ///
     /// # Errors
-    /// A file can't be read, or what it holds is no certificate or key.
+    /// A file can't be read, or is not a certificate or key.
     pub fn open(config: &model::Redis) -> Result<Arc<Self>, ServerError> {
-        let credentials = Credentials { user: config.user.as_deref(), password: config.password.as_ref() };
+        let credentials =
+            ServerCredentials { user: config.user.as_deref(), password: config.password.as_ref() };
         let open_all = |urls: &[model::Secret], credentials| -> Result<Vec<Server>, ServerError> {
             urls.iter().map(|url| Server::open(url.reveal(), credentials, config)).collect()
         };
@@ -97,33 +96,35 @@ impl Topology {
         let mut map = NodeMap::default();
         let source = match &config.topology {
             RedisTopology::Url(url) => {
-                let server = Server::open(url.reveal(), Credentials::default(), config)?;
-                map.nodes.push(Arc::new(Node::new(server, failures)));
-                Source::Server
+                let server = Server::open(url.reveal(), ServerCredentials::default(), config)?;
+                map.nodes.push(Arc::new(RedisNode::new(server, failures)));
+                TopologySource::Server
             }
             RedisTopology::Sentinel(sentinel) => {
-                let own =
-                    Credentials { user: sentinel.user.as_deref(), password: sentinel.password.as_ref() };
+                let own = ServerCredentials {
+                    user: sentinel.user.as_deref(),
+                    password: sentinel.password.as_ref(),
+                };
                 let sentinels = open_all(&sentinel.nodes, own)?;
-                // Servers are reached as Sentinels are, by other credentials and at addresses that Sentinels name.
+                // Servers are reached like Sentinels, with other credentials, at addresses that Sentinels name.
                 let scheme = sentinel.nodes.first().and_then(|url| url.reveal().split_once("://"));
                 let scheme = scheme.map_or("redis", |(scheme, _)| scheme);
                 let primary = format!("{scheme}://localhost");
                 let primary = Server::open(&primary, credentials, config)?;
                 let primary = primary.into_primary(config.database)?;
                 let group = SentinelGroup::new(sentinel.master.clone(), sentinels, primary);
-                Source::Sentinels(Box::new(group))
+                TopologySource::Sentinels(Box::new(group))
             }
             RedisTopology::Cluster(cluster) => {
                 let mut seeds = open_all(&cluster.nodes, credentials)?;
-                // What one node wants, all want: a URL may leave it out.
+                // All nodes share a password, which a URL may leave out.
                 if let Some(known) = seeds.iter().find(|seed| seed.has_password()).cloned() {
                     for seed in seeds.iter_mut().filter(|seed| !seed.has_password()) {
                         *seed = known.at(&seed.address())?;
                     }
                 }
                 map.slots = Some(Box::new([NO_NODE; SLOTS]));
-                Source::Cluster(seeds)
+                TopologySource::Cluster(seeds)
             }
         };
         Ok(Arc::new(Self {
@@ -151,46 +152,38 @@ impl Topology {
         self.epoch.load(Acquire)
     }
 
-    /// Tells of each new map, by its epoch.
+    /// Notifies of each new map, by its epoch.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
     /// Whether keys are in several slots.
     pub(crate) fn is_cluster(&self) -> bool {
-        matches!(self.source, Source::Cluster(_))
+        matches!(self.source, TopologySource::Cluster(_))
     }
 
     /// Whether Sentinels name the server.
     pub(crate) fn has_sentinels(&self) -> bool {
-        matches!(self.source, Source::Sentinels(_))
+        matches!(self.source, TopologySource::Sentinels(_))
     }
 
     /// The node that decides over a key.
-    pub(crate) fn owner_of(&self, key: &[u8]) -> Option<Arc<Node>> {
+    pub(crate) fn owner_of(&self, key: &[u8]) -> Option<Arc<RedisNode>> {
         self.map.read().owner_of(key).cloned()
     }
 
-    /// Opens a connection for commands on keys in the slot of `key`, other than decisions.
-    ///
-    /// # Errors
-    /// The server can't be reached.
-    pub async fn connect(self: &Arc<Self>, key: &str) -> Result<impl ConnectionLike + use<>, Unavailable> {
-        Ok(RoutedConnection::open(self, key).await?)
-    }
-
-    /// What an operator should know of Sentinels, and of slots.
+    /// Warnings about Sentinels and slots.
     pub(crate) fn warnings(&self) -> Vec<String> {
         self.warnings.lock().clone()
     }
 
-    /// A node may not serve any more: learns the topology anew, at once.
+    /// Reads the topology at once, since a node may be down.
     pub(crate) fn doubt(&self) {
         self.doubted.notify_one();
     }
 
-    /// A node says that a slot has moved to another.
-    pub(in crate::store::redis) fn moved(&self, slot: u16, address: &Address) {
+    /// Records a node's reply that a slot has moved.
+    pub(in crate::store::redis) fn moved(&self, slot: u16, address: &ServerAddress) {
         {
             let mut current = self.map.write();
             let known = current.owner_index(slot).and_then(|index| current.nodes.get(index));
@@ -207,8 +200,8 @@ impl Topology {
         self.doubt();
     }
 
-    /// The node at an address that a node of the cluster has told. It may have no slots yet.
-    pub(in crate::store::redis) fn node_at(&self, address: &Address) -> Option<Arc<Node>> {
+    /// The node at an address that another node has named. It may have no slots yet.
+    pub(in crate::store::redis) fn node_at(&self, address: &ServerAddress) -> Option<Arc<RedisNode>> {
         if let Some(node) = self.map.read().node_at(address) {
             return Some(Arc::clone(node));
         }
@@ -221,14 +214,14 @@ impl Topology {
     }
 
     /// The index of the node at this address, which is added if it is new.
-    fn index_of(&self, map: &mut NodeMap, address: &Address) -> Option<u16> {
+    fn index_of(&self, map: &mut NodeMap, address: &ServerAddress) -> Option<u16> {
         let known = map.nodes.iter().position(|node| node.address == *address);
         let index = match known {
             Some(index) => index,
             None => {
-                let Source::Cluster(seeds) = &self.source else { return None };
+                let TopologySource::Cluster(seeds) = &self.source else { return None };
                 let server = seeds.first()?.at(address).ok()?;
-                map.nodes.push(Arc::new(Node::new(server, self.failures)));
+                map.nodes.push(Arc::new(RedisNode::new(server, self.failures)));
                 map.nodes.len() - 1
             }
         };
@@ -243,16 +236,16 @@ impl Topology {
         self.changed.send_replace(epoch);
     }
 
-    /// Keeps the map up to date, for as long as it is polled.
+    /// Keeps the map up to date while polled.
     pub(crate) async fn keep_current(&self) {
         let watches = async {
             match &self.source {
-                Source::Sentinels(group) => group.watch(self.connect_timeout, || self.doubt()).await,
+                TopologySource::Sentinels(group) => group.watch(self.connect_timeout, || self.doubt()).await,
                 _ => std::future::pending().await,
             }
         };
         let learns = async {
-            if matches!(self.source, Source::Server) {
+            if matches!(self.source, TopologySource::Server) {
                 return std::future::pending().await;
             }
             let (mut was_failing, mut failing_count) = (false, 0_u32);
@@ -270,7 +263,7 @@ impl Topology {
                 let every = match &self.source {
                     _ if failing_count > MAX_FAILING => LEARN_EVERY_LONG_FAILING,
                     _ if is_failing => LEARN_EVERY_FAILING,
-                    Source::Sentinels(_) => ASK_SENTINELS_EVERY,
+                    TopologySource::Sentinels(_) => ASK_SENTINELS_EVERY,
                     _ => LEARN_EVERY,
                 };
                 tokio::select! {
@@ -283,7 +276,7 @@ impl Topology {
         tokio::join!(watches, learns);
     }
 
-    /// Whether a node does not answer, or a slot has none.
+    /// Whether a node is down, or a slot has none.
     fn has_failing_node(&self) -> bool {
         let map = self.map();
         map.nodes.is_empty()
@@ -291,23 +284,23 @@ impl Topology {
             || map.slots.as_ref().is_some_and(|slots| slots.contains(&NO_NODE))
     }
 
-    /// Asks the Sentinels or the nodes which servers there are, and takes their answer over.
+    /// Reads the topology from Sentinels or nodes, and adopts it.
     ///
     /// # Errors
-    /// None of them answers.
+    /// None of them replies.
     pub async fn learn(&self) -> Result<(), Unavailable> {
         Ok(self.ask_who_knows().await?)
     }
 
     async fn ask_who_knows(&self) -> Result<(), Failure> {
         match &self.source {
-            Source::Server => Ok(()),
-            Source::Sentinels(group) => {
-                let answer = group.ask(self.ask_timeout).await;
-                *self.warnings.lock() = answer.warnings;
-                self.adopt_primary(&answer.primary?)
+            TopologySource::Server => Ok(()),
+            TopologySource::Sentinels(group) => {
+                let report = group.ask(self.ask_timeout).await;
+                *self.warnings.lock() = report.warnings;
+                self.adopt_primary(&report.primary?)
             }
-            Source::Cluster(seeds) => {
+            TopologySource::Cluster(seeds) => {
                 let view = self.ask_cluster(seeds).await?;
                 self.adopt_view(&view);
                 self.test_nodes().await;
@@ -316,13 +309,15 @@ impl Topology {
         }
     }
 
-    /// The map of one node, of those that serve if possible. Each time another is asked first: one that is cut off from the
-    /// others does not know what has changed. Where a node does not know of all slots, as one that has joined no cluster or
-    /// has forgotten its own, the others are asked as well, and the map with the most slots counts.
+    /// Reads the map from one node, preferably one that is up. Each time it begins with another: a node that is cut off
+    /// has an outdated map. If a node does not know all slots, since it has left the cluster or forgotten it, others
+    /// are asked, too, and the map with the most slots is used.
     async fn ask_cluster(&self, seeds: &[Server]) -> Result<ClusterView, Failure> {
         let map = self.map();
-        let is_failing = |node: &&Arc<Node>| node.breaker.is_open() || node.seen.lock().failure.is_some();
-        let (failing, serving): (Vec<&Arc<Node>>, Vec<&Arc<Node>>) = map.nodes.iter().partition(is_failing);
+        let is_failing =
+            |node: &&Arc<RedisNode>| node.breaker.is_open() || node.seen.lock().failure.is_some();
+        let (failing, serving): (Vec<&Arc<RedisNode>>, Vec<&Arc<RedisNode>>) =
+            map.nodes.iter().partition(is_failing);
         let start = fastrand::usize(..serving.len().max(1));
         let serving = serving.iter().cycle().skip(start).take(serving.len());
         let known = serving.chain(&failing).map(|node| &node.server);
@@ -343,17 +338,17 @@ impl Topology {
         fullest.ok_or(failure)
     }
 
-    /// Finds out of new nodes whether one script may use keys of several slots. Until then none does.
+    /// Tests new nodes for scripts with keys of several slots. Until then none gets one.
     async fn test_nodes(&self) {
         // With `cluster.strict` all keys are in one slot.
         if self.prefix.starts_with('{') {
             return;
         }
         let map = self.map();
-        let test = async |node: &Arc<Node>| {
+        let test = async |node: &Arc<RedisNode>| {
             let is_foreign =
                 |key: &String| map.owner_of(key.as_bytes()).is_some_and(|owner| !Arc::ptr_eq(owner, node));
-            // A node that has all slots needs no test: whatever it is asked for, it has.
+            // A node with all slots needs no test.
             let foreign =
                 (0..1_000).map(|number| format!("{}:{{{number}}}:audit", self.prefix)).find(is_foreign);
             let Some(key) = foreign else { return };
@@ -365,7 +360,7 @@ impl Topology {
                     }
                     node.set_takes_any_slots(is_taken);
                 }
-                // It is tested again when the topology is learned next.
+                // Tested again with the next read of the topology.
                 Ok(Err(failure)) => {
                     tracing::debug!(error = %failure.reason(), "a Redis node can't be tested: {}", failure.reason());
                 }
@@ -376,16 +371,16 @@ impl Topology {
     }
 
     fn adopt_view(&self, view: &ClusterView) {
-        let Source::Cluster(seeds) = &self.source else { return };
+        let TopologySource::Cluster(seeds) = &self.source else { return };
         let mut current = self.map.write();
-        let mut known: HashMap<&Address, &Arc<Node>> =
+        let mut known: HashMap<&ServerAddress, &Arc<RedisNode>> =
             current.nodes.iter().map(|node| (&node.address, node)).collect();
         let (mut nodes, mut slots) = (Vec::new(), Box::new([NO_NODE; SLOTS]));
         for shard in &view.shards {
             let node = match known.remove(&shard.primary) {
                 Some(node) => Arc::clone(node),
                 None => match seeds.first().map(|seed| seed.at(&shard.primary)) {
-                    Some(Ok(server)) => Arc::new(Node::new(server, self.failures)),
+                    Some(Ok(server)) => Arc::new(RedisNode::new(server, self.failures)),
                     _ => continue,
                 },
             };
@@ -413,9 +408,9 @@ impl Topology {
         }
     }
 
-    /// Takes the primary over that Sentinels name.
-    fn adopt_primary(&self, address: &Address) -> Result<(), Failure> {
-        let Source::Sentinels(group) = &self.source else { return Ok(()) };
+    /// Adopts the primary that Sentinels name.
+    fn adopt_primary(&self, address: &ServerAddress) -> Result<(), Failure> {
+        let TopologySource::Sentinels(group) = &self.source else { return Ok(()) };
         let mut current = self.map.write();
         if current.nodes.first().is_some_and(|node| node.address == *address) {
             return Ok(());
@@ -427,7 +422,7 @@ impl Topology {
             }
             None => tracing::info!(%address, "Sentinel names {address} as the primary"),
         }
-        let nodes = vec![Arc::new(Node::new(server, self.failures))];
+        let nodes = vec![Arc::new(RedisNode::new(server, self.failures))];
         self.replace(&mut current, NodeMap { nodes, ..NodeMap::default() });
         Ok(())
     }
@@ -435,7 +430,7 @@ impl Topology {
     /// Compares our slots with the server's: a difference would split limits.
     ///
     /// # Errors
-    /// No node answers, or its slots are others.
+    /// No node replies, or its slots differ.
     pub(crate) async fn test_slots(&self) -> Result<(), Failure> {
         if !self.is_cluster() {
             return Ok(());

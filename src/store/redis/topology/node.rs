@@ -1,4 +1,4 @@
-//! The servers that decide, and what is known of each.
+//! The primaries, which decide, and the last observations of each.
 
 use std::sync::{
     Arc,
@@ -10,11 +10,8 @@ use tokio::time::Instant;
 
 use super::SLOTS;
 use crate::{
-    limit::Breaker,
-    store::redis::{
-        ServerCheck, ServerMemory,
-        connection::{Address, Server},
-    },
+    limit::CircuitBreaker,
+    store::redis::{connection::Server, server_address::ServerAddress},
     telemetry::metrics::unavailable_node,
 };
 
@@ -22,66 +19,90 @@ const UNKNOWN: u8 = 0;
 const TAKEN: u8 = 1;
 const REFUSED: u8 = 2;
 
-/// A server that decides.
+/// A primary, which decides over limits.
 #[derive(Debug)]
-pub(crate) struct Node {
-    pub(crate) address: Address,
+pub(crate) struct RedisNode {
+    pub(crate) address: ServerAddress,
     pub(crate) server: Server,
     /// Opens when this server fails.
-    pub(crate) breaker: Breaker,
-    /// Decisions of this process that it has answered.
+    pub(crate) breaker: CircuitBreaker,
+    /// Decisions of this process that it has made.
     pub(in crate::store::redis) decisions: AtomicU64,
     /// Whether one script may use keys of several slots: [`UNKNOWN`], [`TAKEN`] or [`REFUSED`].
     any_slots: AtomicU8,
     pub(crate) seen: Mutex<NodeSeen>,
 }
 
-/// How a server was found when it was looked at last.
+/// The last observations of a server.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NodeSeen {
     pub(crate) check: ServerCheck,
     pub(crate) memory: ServerMemory,
-    /// Of the last round trip, in microseconds; `None` if it failed.
+    /// Microseconds of the last round trip; `None` if it failed.
     pub(crate) latency: Option<u64>,
-    /// Why the last probe failed, or the decisions that opened the breaker.
+    /// The error of the last probe, or of the decisions that opened the breaker.
     pub(crate) failure: Option<String>,
-    /// Decisions a second, lately.
+    /// Recent decisions a second.
     pub(crate) rate: u64,
     pub(crate) replicas: Vec<ReplicaSeen>,
-    /// Until when the eviction of keys is warned of.
+    /// When the warning of evicted keys ends.
     pub(crate) evicting_until: Option<Instant>,
 }
 
 impl NodeSeen {
-    /// Notes why the server is not available. Returns what there is to log, if it was available until now.
-    pub(crate) fn fail(&mut self, address: &Address, why: &str, is_cluster: bool) -> Option<String> {
+    /// Records why the server is not available. Returns the message to log, if it was available before.
+    pub(crate) fn fail(&mut self, address: &ServerAddress, why: &str, is_cluster: bool) -> Option<String> {
         let was_available = self.failure.replace(why.to_owned()).is_none();
         was_available.then(|| unavailable_node(&address.to_string(), why, is_cluster))
     }
 }
 
+/// A server's INFO, and the warnings about it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ServerCheck {
+    /// `master` or `slave`.
+    pub(crate) role: String,
+    pub(crate) version: String,
+    /// New with each start of the server; empty if it is not reported.
+    pub(crate) run_id: String,
+    pub(crate) warnings: Vec<String>,
+    /// Whether it is a cluster node, which does not have all keys.
+    pub(in crate::store::redis) has_other_keys: bool,
+}
+
+/// How full a server is, as far as it reports it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ServerMemory {
+    /// Keys evicted since the server's start.
+    pub(crate) evicted: Option<u64>,
+    /// Bytes in use that count against the limit.
+    pub(crate) used: Option<u64>,
+    /// `maxmemory` in bytes; `None` without one.
+    pub(crate) limit: Option<u64>,
+}
+
 /// A replica, as its primary sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ReplicaSeen {
-    pub(crate) address: Address,
+    pub(crate) address: ServerAddress,
     pub(crate) is_online: bool,
     /// Bytes that the primary has written and the replica has not acknowledged.
     pub(crate) lag: Option<u64>,
 }
 
-impl Node {
+impl RedisNode {
     pub(super) fn new(server: Server, failures: u32) -> Self {
         Self {
             address: server.address(),
             server,
-            breaker: Breaker::new(failures),
+            breaker: CircuitBreaker::new(failures),
             decisions: AtomicU64::new(0),
             any_slots: AtomicU8::new(UNKNOWN),
             seen: Mutex::default(),
         }
     }
 
-    /// Decisions of this process that it has answered since the start.
+    /// Decisions of this process that it has made since the start.
     pub(crate) fn decisions(&self) -> u64 {
         self.decisions.load(Relaxed)
     }
@@ -91,12 +112,12 @@ impl Node {
         self.any_slots.load(Relaxed) == TAKEN
     }
 
-    /// Whether that was found out.
+    /// Whether [`RedisNode::takes_any_slots`] is known.
     pub(super) fn is_tested(&self) -> bool {
         self.any_slots.load(Relaxed) != UNKNOWN
     }
 
-    /// It was found out.
+    /// Sets [`RedisNode::takes_any_slots`].
     pub(in crate::store::redis) fn set_takes_any_slots(&self, is_taken: bool) {
         self.any_slots.store(if is_taken { TAKEN } else { REFUSED }, Relaxed);
     }
@@ -105,14 +126,14 @@ impl Node {
 /// Which node decides over which keys.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NodeMap {
-    /// Raised by each change.
+    /// Incremented by each change.
     pub(crate) epoch: u64,
     /// The primaries. Empty while none is known.
-    pub(crate) nodes: Vec<Arc<Node>>,
-    /// Of a cluster, the index of the owner of each slot; [`NO_NODE`]: none. `None`: the first node has all keys.
+    pub(crate) nodes: Vec<Arc<RedisNode>>,
+    /// In a cluster: the index of each slot's owner, or [`NO_NODE`]. `None`: the first node has all keys.
     pub(crate) slots: Option<Box<[u16; SLOTS]>>,
-    /// Of a cluster: the addresses of replicas, each with that of its primary.
-    pub(crate) replicas: Vec<(Address, Address)>,
+    /// In a cluster: the address of each replica, with that of its primary.
+    pub(crate) replicas: Vec<(ServerAddress, ServerAddress)>,
 }
 
 /// In [`NodeMap::slots`]: no node serves the slot.
@@ -129,17 +150,17 @@ impl NodeMap {
     }
 
     /// The node that decides over a key.
-    pub(crate) fn owner_of(&self, key: &[u8]) -> Option<&Arc<Node>> {
+    pub(crate) fn owner_of(&self, key: &[u8]) -> Option<&Arc<RedisNode>> {
         let slot = if self.slots.is_some() { super::slot_of(key) } else { 0 };
         self.nodes.get(self.owner_index(slot)?)
     }
 
-    pub(in crate::store::redis) fn node_at(&self, address: &Address) -> Option<&Arc<Node>> {
+    pub(in crate::store::redis) fn node_at(&self, address: &ServerAddress) -> Option<&Arc<RedisNode>> {
         self.nodes.iter().find(|node| node.address == *address)
     }
 
     /// The ranges of slots of a node: first and last of each.
-    pub(crate) fn slot_ranges(&self, node: &Node) -> Vec<(u16, u16)> {
+    pub(crate) fn slot_ranges(&self, node: &RedisNode) -> Vec<(u16, u16)> {
         let Some(slots) = &self.slots else { return Vec::new() };
         let index = self.nodes.iter().position(|known| known.address == node.address);
         let mut ranges: Vec<(u16, u16)> = Vec::new();

@@ -1,6 +1,7 @@
-//! Asks Sentinels which server is the primary, and listens to them.
+//! Reads the primary from Sentinels, and subscribes to failovers.
 //!
-//! Source: [guidelines for Redis clients with support for Sentinel](https://redis.io/docs/latest/develop/reference/sentinel-clients/).
+//! Source: [guidelines for Redis clients with support for
+//! Sentinel](https://redis.io/docs/latest/develop/reference/sentinel-clients/).
 
 use std::{collections::HashMap, pin::pin, time::Duration};
 
@@ -10,68 +11,71 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, interval, sleep, timeout};
 
 use crate::store::redis::{
-    connection::{Address, Server, ServerError},
+    connection::{Server, ServerError},
     error_hint,
     failure::Failure,
+    server_address::ServerAddress,
     server_connection::ServerConnection,
 };
 
-/// The channel on which a Sentinel tells of a failover.
+/// The channel on which a Sentinel announces a failover.
 const SWITCHED: &str = "+switch-master";
-/// How often a subscription is tested, and how long that may take.
+/// How often a subscription is tested, and the timeout of the test.
 const PING: Duration = Duration::from_secs(5);
-/// From the end of a subscription to the next.
+/// Time from the end of a subscription to the next.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The Sentinels, and what they watch.
+/// The Sentinels, and the primary that they monitor.
 #[derive(Debug)]
 pub(super) struct SentinelGroup {
     /// The name of the primary.
     master: String,
-    sentinels: Vec<Sentinel>,
-    /// How the servers are reached that they name.
+    sentinels: Vec<SentinelNode>,
+    /// The settings for servers that they name.
     primary: Server,
-    /// What counted last.
+    /// The last opinion that was adopted.
     newest: Mutex<Option<Opinion>>,
 }
 
 #[derive(Debug)]
-struct Sentinel {
+struct SentinelNode {
     server: Server,
-    /// The connection of the last question, if that was answered.
+    /// The connection of the last query, if that succeeded.
     connection: Mutex<Option<ServerConnection>>,
 }
 
-/// What the Sentinels say.
-pub(super) struct Answer {
-    pub(super) primary: Result<Address, Failure>,
-    /// What an operator should know.
+/// The result of querying all Sentinels.
+pub(super) struct SentinelReport {
+    pub(super) primary: Result<ServerAddress, Failure>,
+    /// Warnings for operators.
     pub(super) warnings: Vec<String>,
 }
 
-/// What one Sentinel says.
+/// The primary that one Sentinel names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Opinion {
-    primary: Address,
-    /// Raised by each failover: the highest is the newest.
+    primary: ServerAddress,
+    /// Incremented by each failover: the highest is the newest.
     epoch: u64,
 }
 
 impl SentinelGroup {
     pub(super) fn new(master: String, sentinels: Vec<Server>, primary: Server) -> Self {
-        let sentinels =
-            sentinels.into_iter().map(|server| Sentinel { server, connection: Mutex::default() }).collect();
+        let sentinels = sentinels
+            .into_iter()
+            .map(|server| SentinelNode { server, connection: Mutex::default() })
+            .collect();
         Self { master, sentinels, primary, newest: Mutex::default() }
     }
 
     /// The server at an address that Sentinels have named.
-    pub(super) fn server_at(&self, address: &Address) -> Result<Server, ServerError> {
+    pub(super) fn server_at(&self, address: &ServerAddress) -> Result<Server, ServerError> {
         self.primary.at(address)
     }
 
-    /// Asks all Sentinels at once. Where they disagree, the newest failover counts: a Sentinel that was cut off from the
-    /// others names the primary of before. `longest`: how long one may take to answer.
-    pub(super) async fn ask(&self, longest: Duration) -> Answer {
+    /// Queries all Sentinels at once. If they disagree, the newest failover wins: a Sentinel that was cut off from the
+    /// others names the previous primary. `longest`: the timeout of each.
+    pub(super) async fn ask(&self, longest: Duration) -> SentinelReport {
         let asked = self.sentinels.iter().map(|sentinel| async {
             match timeout(longest, sentinel.ask(&self.master)).await {
                 Ok(opinion) => opinion,
@@ -97,11 +101,11 @@ impl SentinelGroup {
             let why = warnings.first().cloned();
             Failure::unreachable(why.unwrap_or_else(|| "no Sentinel is configured".to_owned()))
         });
-        Answer { primary, warnings }
+        SentinelReport { primary, warnings }
     }
 
-    /// The opinion that counts: that of the newest failover, now or before. The one of before does not if most Sentinels name
-    /// another primary, as they do once they were told to forget the last and to watch another.
+    /// Picks the primary with the highest failover epoch. A remembered primary loses to one that most Sentinels name
+    /// now, for example after `SENTINEL RESET`.
     fn newest<'a>(&self, opinions: impl Iterator<Item = &'a Opinion> + Clone) -> Option<Opinion> {
         let newest = opinions.clone().max_by_key(|opinion| opinion.epoch)?;
         let naming_it = opinions.filter(|opinion| opinion.primary == newest.primary).count();
@@ -116,7 +120,7 @@ impl SentinelGroup {
         known.clone()
     }
 
-    /// Calls `on_switch` whenever a Sentinel tells of a failover, for as long as it is polled.
+    /// Calls `on_switch` when a Sentinel announces a failover, while polled.
     pub(super) async fn watch(&self, connect_timeout: Duration, on_switch: impl Fn()) {
         let watches = self.sentinels.iter().map(|sentinel| async {
             loop {
@@ -124,7 +128,7 @@ impl SentinelGroup {
                 if let Err(why) = sentinel.watch_once(connect_timeout, &on_switch).await {
                     tracing::debug!(address = %sentinel.server.address(), %why, "can't listen to a Sentinel");
                 }
-                // One that held for a while was closed, and is opened again at once.
+                // A subscription that lasted is replaced at once.
                 sleep(RETRY_AFTER.saturating_sub(begun.elapsed())).await;
             }
         });
@@ -132,7 +136,7 @@ impl SentinelGroup {
     }
 }
 
-impl Sentinel {
+impl SentinelNode {
     async fn ask(&self, master: &str) -> Result<Opinion, String> {
         let idle = self.connection.lock().take();
         if let Some(mut connection) = idle
@@ -153,16 +157,16 @@ impl Sentinel {
         self.understand(&opinion)
     }
 
-    fn understand(&self, (fields, address): &Known) -> Result<Opinion, String> {
+    fn understand(&self, (fields, address): &PrimaryReply) -> Result<Opinion, String> {
         let number = |name: &str| fields.get(name).and_then(|text| text.parse::<u64>().ok());
         let written = fields.get("ip").zip(number("port").and_then(|port| u16::try_from(port).ok()));
         let address = address.as_ref().map(|(host, port)| (host, *port)).or(written);
         let (host, port) = address.ok_or("its answer to SENTINEL MASTER can't be understood")?;
-        let primary = Address::new(host, port, &self.server.address().host);
+        let primary = ServerAddress::new(host, port, &self.server.address().host);
         Ok(Opinion { primary, epoch: number("config-epoch").unwrap_or(0) })
     }
 
-    /// One subscription, to its end.
+    /// Runs one subscription to its end.
     async fn watch_once(&self, connect_timeout: Duration, on_switch: &impl Fn()) -> Result<(), String> {
         let subscribe = async {
             let mut connection = self.server.client().get_async_pubsub().await?;
@@ -172,7 +176,7 @@ impl Sentinel {
         let too_late = |_| "it timed out".to_owned();
         let connection = timeout(connect_timeout, subscribe).await.map_err(too_late)?;
         let connection = connection.map_err(|error| error_hint::describe(&error))?;
-        // There may have been a failover meanwhile.
+        // A failover may have happened before.
         on_switch();
         let (mut sink, messages) = connection.split();
         let (mut messages, mut pings) = (pin!(messages), interval(PING));
@@ -191,27 +195,27 @@ impl Sentinel {
     }
 }
 
-/// What a Sentinel knows of a primary, and the address that it gives clients. The latter is the new primary's as soon as that
-/// is one; the former still has the old one's while other replicas are told.
-async fn question(connection: &mut ServerConnection, master: &str) -> Result<Known, RedisError> {
+/// Queries a Sentinel for the fields of a primary and the address that clients get. After a failover the address is the
+/// new primary's at once; the fields still have the old one while other replicas are reconfigured.
+async fn question(connection: &mut ServerConnection, master: &str) -> Result<PrimaryReply, RedisError> {
     let mut pipeline = redis::pipe();
     pipeline.ignore_errors().cmd("SENTINEL").arg("MASTER").arg(master);
     pipeline.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(master);
     let replies = pipeline.query_async::<(RedisResult<_>, RedisResult<Option<_>>)>(connection).await?;
     let (fields, address) = replies;
-    // A Sentinel may grant the first alone.
+    // The ACL of a Sentinel may allow only the first command.
     Ok((fields?, address.ok().flatten()))
 }
 
 /// The fields of a primary, and its address.
-type Known = (HashMap<String, String>, Option<(String, u16)>);
+type PrimaryReply = (HashMap<String, String>, Option<(String, u16)>);
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
         config::model::{self, Secret},
-        store::redis::connection::Credentials,
+        store::redis::connection::ServerCredentials,
     };
 
     #[test]
@@ -219,23 +223,23 @@ mod tests {
         let open = |port: u16| {
             Server::open(
                 &format!("redis://127.0.0.1:{port}"),
-                Credentials::default(),
+                ServerCredentials::default(),
                 &model::Redis::at(Secret::new("redis://h")),
             )
             .unwrap()
         };
         let group = SentinelGroup::new("main".to_owned(), [1, 2, 3].map(open).to_vec(), open(4));
-        let opinion = |host: &str, epoch| Opinion { primary: Address::new(host, 6379, ""), epoch };
+        let opinion = |host: &str, epoch| Opinion { primary: ServerAddress::new(host, 6379, ""), epoch };
         let (old, new) = (opinion("10.0.0.1", 1), opinion("10.0.0.2", 2));
         let newest = |opinions: &[&Opinion]| group.newest(opinions.iter().copied());
         assert_eq!(newest(&[]), None);
         assert_eq!(newest(&[&old]).as_ref(), Some(&old));
         assert_eq!(newest(&[&old, &new]).as_ref(), Some(&new));
-        // The others did not answer, or not yet know of the failover of a server that they have named before.
+        // The others did not reply, or do not know yet of the failover of a server that they named before.
         for lagging in [&old, &opinion("10.0.0.2", 1)] {
             assert_eq!(newest(&[lagging]).as_ref(), Some(&new));
         }
-        // They were told to watch another.
+        // They were reconfigured to monitor another primary.
         let other = opinion("10.0.0.3", 0);
         assert_eq!(newest(&[&new, &other]).as_ref(), Some(&new));
         assert_eq!(newest(&[&other, &other]).as_ref(), Some(&other));

@@ -1,16 +1,16 @@
 //! Hash slots of Redis Cluster: which part of the key space a key is in.
 //!
-//! Source: [Redis Cluster specification](https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/), "Key
-//! distribution model" and "Hash tags".
+//! Source: [Redis Cluster specification](https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/),
+//! "Key distribution model" and "Hash tags".
 
 use crc::{CRC_16_XMODEM, Crc};
 
-/// How many slots there are.
+/// The number of slots.
 pub(crate) const SLOTS: usize = 16_384;
 
 const CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
-/// The slot of a key: of its hash tag, which is what stands in its first braces, or else of the whole key.
+/// The slot of a key: of its hash tag, the text in its first braces, or else of the whole key.
 pub(crate) fn slot_of(key: &[u8]) -> u16 {
     of_tag(hash_tag(key))
 }
@@ -33,7 +33,7 @@ fn hash_tag(key: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
 
-    /// What `CLUSTER KEYSLOT` of Redis 7.0.15 answers.
+    /// Replies of `CLUSTER KEYSLOT` of Redis 7.0.15.
     #[test]
     fn slots_are_those_of_redis() {
         for (key, slot) in [

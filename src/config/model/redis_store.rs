@@ -68,7 +68,7 @@ pub struct Redis {
 impl Redis {
     /// A single server, with the default of every other setting.
     pub fn at(url: Secret) -> Self {
-        Self::with_defaults(RedisTopology::Url(url))
+        Self::new(RedisTopology::Url(url))
     }
 
     /// How long one answer may take of what no request waits for.

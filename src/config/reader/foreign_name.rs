@@ -1,0 +1,153 @@
+//! Names that other software has for our settings: `foreign_names.txt`, which says how it is written.
+
+use std::{
+    collections::HashMap,
+    slice,
+    sync::{Arc, LazyLock},
+};
+
+use super::Cursor;
+use crate::config::value::{suggest_field, suggest_hosts, suggest_key, suggest_size};
+
+/// The longest value that is shown in a suggestion, in bytes.
+const MAX_SHOWN: usize = 80;
+
+static SECTIONS: LazyLock<Sections> = LazyLock::new(|| parse(include_str!("../foreign_names.txt")));
+
+/// The foreign names of each mapping, by the mapping's path.
+type Sections = HashMap<String, HashMap<&'static str, Arc<ForeignName>>>;
+
+/// What to write in place of a foreign name.
+pub(super) struct ForeignName {
+    /// Begins with our name.
+    line: String,
+    /// What the help says after the line.
+    more: String,
+}
+
+impl ForeignName {
+    /// The one that `key` is in the mapping of `section`.
+    pub(super) fn find(section: &str, key: &str) -> Option<&'static Self> {
+        SECTIONS.get(section)?.get(&*key.to_ascii_lowercase().replace('-', "_")).map(|found| &**found)
+    }
+
+    pub(super) fn has_section(section: &str) -> bool {
+        SECTIONS.contains_key(section)
+    }
+
+    /// Our name for it.
+    pub(super) fn ours(&self) -> &str {
+        self.line.split(':').next().unwrap_or_default()
+    }
+
+    /// The help where `value` was written.
+    pub(super) fn help(&self, value: Cursor<'_>) -> String {
+        let value = value.scalar().filter(|text| text.len() <= MAX_SHOWN && !value.is_secret());
+        let mut line = self.line.clone();
+        if line == "address: VALUE" && value.is_some_and(|port| port.parse::<u16>().is_ok()) {
+            line = "address: 0.0.0.0:VALUE".to_owned();
+        }
+        for (mark, text) in [
+            ("VALUE", value.map(in_quotes_if_needed)),
+            ("SIZE", value.map(|text| suggest_size(text).unwrap_or(text.to_owned()))),
+            ("PATH", value.map(path_and_below)),
+            ("HOSTS", value.map(suggest_hosts)),
+            ("FIELD", value.map(suggest_field)),
+            ("REGEX", value.map(str::to_owned)),
+            ("KEY", value.map(|text| suggest_key(text).unwrap_or("ip".to_owned()))),
+        ] {
+            line = line.replace(mark, text.as_deref().unwrap_or("…"));
+        }
+        match &*self.more {
+            "" => format!("did you mean `{line}`?"),
+            more => format!("write `{line}`{more}"),
+        }
+    }
+}
+
+fn parse(text: &'static str) -> Sections {
+    // The text at the margin, and the names below it.
+    let mut items: Vec<(String, Vec<&str>)> = Vec::new();
+    for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        match items.last_mut() {
+            Some((_, names)) if line.starts_with(' ') => names.extend(line.split_whitespace()),
+            Some((head, _)) if !line.starts_with(['[', '$', '`']) => head.extend([" ", line]),
+            _ => items.push((line.to_owned(), Vec::new())),
+        }
+    }
+    let (mut sections, mut paths, mut groups) = (Sections::new(), Vec::new(), HashMap::new());
+    for (head, names) in items {
+        if let Some(listed) = head.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            paths = listed.split(", ").map(str::to_owned).collect();
+        } else if let Some((line, more)) = head.strip_prefix('`').and_then(|rest| rest.split_once('`')) {
+            let entry = Arc::new(ForeignName { line: line.to_owned(), more: more.to_owned() });
+            let names =
+                names.iter().flat_map(|name| groups.get(*name).map_or(slice::from_ref(name), Vec::as_slice));
+            for (path, name) in paths.iter().flat_map(|path| names.clone().map(move |name| (path, name))) {
+                let replaced = sections.entry(path.clone()).or_default().insert(name, Arc::clone(&entry));
+                debug_assert!(replaced.is_none(), "`{name}` is twice in [{path}]");
+            }
+        } else {
+            groups.insert(head, names);
+        }
+    }
+    sections
+}
+
+/// `*` as `"*"`: without quotes, YAML would take it for an alias.
+fn in_quotes_if_needed(text: &str) -> String {
+    match text.starts_with(['*', '&', '!', '%', '@', '`', '[', '{']) && !text.contains(['"', '\\']) {
+        true => format!("\"{text}\""),
+        false => text.to_owned(),
+    }
+}
+
+/// `/api` as `/api/*`. In nginx and Kong, a path is a prefix.
+fn path_and_below(text: &str) -> String {
+    // A rule of Traefik: PathPrefix(`/api`)
+    let text = text.split('`').nth(1).unwrap_or(text);
+    if text.starts_with('~') {
+        return format!("'{text}'");
+    }
+    let path = text.trim_start_matches(['^', '~', '*', '=', ' ']).trim_end_matches(['*', '/', '$', '.']);
+    format!("{path}/*")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{self, SystemLookup};
+
+    /// A configuration with `keys` in the mapping at `path`: `routes: [{ cors: { keys } }]` for `routes[].cors`.
+    fn at(path: &str, keys: String) -> String {
+        path.rsplit('.').fold(keys, |inner, step| match step {
+            "top level" => inner,
+            "*" => format!("api: {{ {inner} }}"),
+            // The mappings of an invalid path are not all read.
+            "routes[]" => format!("routes: [{{ path: /*, {inner} }}]"),
+            _ => match step.strip_suffix("[]") {
+                Some(list) => format!("{list}: [{{ {inner} }}]"),
+                None => format!("{step}: {{ {inner} }}"),
+            },
+        })
+    }
+
+    #[test]
+    fn every_foreign_name_gets_the_help_of_its_entry_in_its_mapping() {
+        for (path, names) in &*SECTIONS {
+            // A list: for some single values, readers have a help of their own.
+            let keys: Vec<String> = names.keys().map(|name| format!("{name}: []")).collect();
+            let text = format!("{{ {} }}", at(path, keys.join(", ")));
+            let errors = config::parse("proxy.yaml", &text, &SystemLookup).unwrap_err();
+            for (name, entry) in names {
+                let plain = |char: char| char.is_ascii_lowercase() || char.is_ascii_digit() || char == '_';
+                assert!(name.chars().all(plain), "[{path}] {name}");
+                let message = format!("unknown key `{name}`");
+                let problem = errors.problems().iter().find(|problem| problem.message == message);
+                let help = problem.and_then(|problem| problem.help.as_deref()).unwrap_or_default();
+                let begins = help.contains(&format!("`{}: ", entry.ours()));
+                assert!(begins && help.ends_with(&*entry.more), "[{path}] {name}: {help:?}");
+            }
+        }
+    }
+}
