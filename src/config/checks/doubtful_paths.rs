@@ -1,4 +1,4 @@
-//! Warns about paths that are valid, but match other requests than their author thinks.
+//! Paths that are valid, but match other requests than their author thinks, and redirects that lead to themselves.
 
 use http::StatusCode;
 
@@ -11,7 +11,7 @@ use crate::config::{
 /// Characters that a URL has only percent-encoded (RFC 3986, 3.3).
 const NEVER_IN_PATHS: [char; 9] = ['"', '<', '>', '[', '\\', ']', '^', '`', '|'];
 
-/// Warns about a parameter of another router, and about regular expressions. `path`: what may be shown of the path.
+/// Warns about a parameter of another router, and about regular expressions. `path`: as it may be shown.
 pub(in crate::config) fn warn(value: Cursor<'_>, path: &str, pattern: &PathPattern) {
     if let PathPattern::Regex(regex) = pattern {
         warn_unanchored(value, path, regex);

@@ -1,4 +1,4 @@
-//! Which pages of other origins may read what a route answers.
+//! Which pages of other origins may read the responses of a route.
 
 use std::{fmt, time::Duration};
 

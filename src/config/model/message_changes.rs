@@ -1,4 +1,4 @@
-//! What a route changes in the messages that it passes on.
+//! The changes of a route to the messages that it forwards.
 
 use std::sync::Arc;
 
@@ -98,7 +98,7 @@ fn check_prefix(value: Cursor<'_>, (path, written): (&PathPattern, &str), case: 
     }
 }
 
-/// The line for `rewrite` of nginx, or for a path that stands alone.
+/// The line for `rewrite` of nginx, or for a path without a key.
 fn suggest_rewrite(written: &str) -> String {
     let mut words = written.split_whitespace();
     let (from, to) = (words.next().unwrap_or_default(), words.next());

@@ -1,4 +1,4 @@
-//! Text with placeholders, which stand for something of each request.
+//! Text with placeholders, which each request fills.
 
 use serde::{Serialize, Serializer};
 
@@ -24,7 +24,7 @@ pub enum TextPart {
     Placeholder(Placeholder),
 }
 
-/// What a placeholder stands for.
+/// The part of a request that replaces a placeholder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placeholder {
     /// `{client_address}`
@@ -35,7 +35,7 @@ pub enum Placeholder {
     RequestId,
     /// `{host}`: without port.
     Host,
-    /// What a part of the route's path matched: its index in [`PathPattern::captures`].
+    /// The text that a part of the route's path matched: its index in [`PathPattern::captures`].
     Capture(usize),
 }
 
@@ -71,11 +71,11 @@ impl Serialize for PlaceholderText {
     }
 }
 
-/// The name of what the `*` at the end of a path matches.
+/// The placeholder of the text that the `*` at the end of a path matches.
 pub const REST: &str = "rest";
 
 impl PathPattern {
-    /// The names of what the path captures: of its parameters in their order, or `rest` for its `*`.
+    /// The placeholders that the path has: its parameters in their order, or `rest` for its `*`.
     pub fn captures(&self) -> Vec<&str> {
         match self {
             Self::Exact(_) => Vec::new(),

@@ -1,4 +1,4 @@
-//! Where a route sends its clients.
+//! The redirect of a route.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use crate::config::{
     value::{Invalid, choice, count, endpoint_url, host_pattern},
 };
 
-/// The redirect that a route gives to every request. What it does not say stays as the request has it.
+/// The redirect that a route gives to every request. The parts that it does not set are those of the request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Redirect {
     /// 301, 302, 303, 307 or 308.

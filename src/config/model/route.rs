@@ -1,4 +1,4 @@
-//! Which requests a route is for, and what holds for them.
+//! Routes: their conditions, and the settings of the requests that meet them.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::config::{reader::Cursor, settings::Value};
 
-/// Which requests it is for, what is done with them, and under which policies.
+/// A route: its conditions, its action and its policies.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Route {
     pub name: String,
@@ -58,10 +58,10 @@ pub struct Route {
     /// Bytes of a request's body. 0: any number; `None`: as the listener says, or else [`ClientLimits`](super::ClientLimits).
     #[serde(serialize_with = "serialize::optional_size")]
     pub max_body: Option<usize>,
-    /// Which addresses may send requests, besides what the top level says.
+    /// Which addresses may send requests, in addition to the top level's `deny` and `allow`.
     #[serde(flatten)]
     pub access: Access,
-    /// `None`: browsers are told what the upstream says.
+    /// `None`: browsers get the CORS headers of the upstream.
     pub cors: Option<Box<Cors>>,
     /// `None`: the upstream gets the client's path.
     pub rewrite: Option<Rewrite>,
@@ -135,7 +135,7 @@ pub(in crate::config) struct RouteDefaults {
     pub(in crate::config) early_hints: EarlyHints,
 }
 
-/// What becomes of the segments `.` and `..`, percent-encoded or not, in the path of a request.
+/// How the segments `.` and `..`, percent-encoded or not, in the path of a request are treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Word)]
 pub enum DotSegments {
     /// They are resolved before the path is matched and sent (RFC 3986, 5.2.4).
@@ -149,7 +149,7 @@ pub enum DotSegments {
 
 impl DotSegments {
     fn read(value: Cursor<'_>) -> Option<Self> {
-        // Other proxies list here what a route matches.
+        // In other proxies, this is the list of the paths of a route.
         if value.is_list() {
             let help = "a route has one path: `path: /files/*`; here stands normalise, pass or refuse";
             let message = "this says what becomes of dot segments in a path, and lists no paths";
@@ -171,7 +171,7 @@ impl DotSegments {
     }
 }
 
-/// What becomes of the fields by which a client asks for another method than that of its request line.
+/// Whether the headers by which a client asks for another method than that of its request line are forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Word)]
 pub enum MethodOverride {
     /// They are removed, unless a trusted proxy sent them.
@@ -179,16 +179,16 @@ pub enum MethodOverride {
     Allow,
 }
 
-/// What becomes of trailers, in both directions.
+/// Whether trailers are forwarded, in both directions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Word)]
 pub enum Trailers {
     /// They are dropped, except those of gRPC's responses.
     Drop,
-    /// What only a head may say, and what a setting names, is dropped nevertheless.
+    /// All but the fields that belong into a head, and those that a setting names.
     Pass,
 }
 
-/// What becomes of an upstream's 103 Early Hints.
+/// Whether an upstream's 103 Early Hints are forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Word)]
 pub enum EarlyHints {
     Drop,

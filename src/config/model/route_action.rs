@@ -1,4 +1,4 @@
-//! What is done with the requests of a route.
+//! The action of a route.
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
@@ -6,15 +6,15 @@ use serde::{Serialize, Serializer};
 
 use super::{Redirect, serialize};
 
-/// What is done with the requests of a route.
+/// The action of a route.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RouteAction {
-    /// They are sent to this upstream: index into [`Config::upstreams`](super::Config::upstreams).
+    /// Its requests are sent to this upstream: index into [`Config::upstreams`](super::Config::upstreams).
     Upstream(usize),
-    /// They are answered here.
+    /// Tollgate itself replies.
     Reply(Box<RouteReply>),
-    /// Their clients are sent elsewhere.
+    /// Tollgate redirects the client.
     Redirect(Box<Redirect>),
 }
 

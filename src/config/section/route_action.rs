@@ -1,4 +1,4 @@
-//! `upstream`, `reply` and `redirect` of a route: what is done with its requests.
+//! The action of a route: `upstream`, `upstreams`, `reply` or `redirect`.
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
@@ -127,7 +127,7 @@ fn weight(text: &str) -> Result<u32, Invalid> {
     u32::try_from(weight).map_err(|_| Invalid::new("is too large"))
 }
 
-/// What nginx writes for a reply, a redirect or CORS.
+/// Explains the directives of nginx for a reply, a redirect or CORS.
 pub(super) fn explain_foreign(mapping: &mut MappingCursor<'_>) {
     let written = |mapping: &MappingCursor<'_>, key| {
         let text = mapping.peek(key)?.scalar()?.trim_end_matches(';').trim();

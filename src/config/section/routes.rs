@@ -191,7 +191,7 @@ fn report_large_expressions(drafts: &[DraftRoute<'_>]) {
     }
 }
 
-/// What a route is read with.
+/// The other sections, as routes refer to them.
 struct RouteReading<'a, 't> {
     defaults: RouteDefaults,
     policies: &'a NameTable<'t>,
