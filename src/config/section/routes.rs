@@ -7,7 +7,7 @@ use tollgate_derive::Settings;
 use super::{
     policies::{Policies, key},
     retry::retry,
-    route_action::{RouteReplySettings, ShareSettings, Shares, action, explain_foreign, shares},
+    route_action::{ShareSettings, Shares, action, explain_foreign, shares},
     upstreams::{Upstreams, timeouts},
     user::IdentitySources,
 };
@@ -20,7 +20,7 @@ use crate::config::{
     model::{
         Access, AddressList, AddressesFile, Cors, HeaderEdits, HeaderEditsSettings, PathPattern,
         PathRegexSet, RedirectSettings, Retry, Rewrite, RewriteSettings, Route, RouteAction, RouteDefaults,
-        Split, TextReader, Timeouts,
+        RouteReplySettings, Split, TextReader, Timeouts,
     },
     reader::{Cursor, MappingCursor, NameTable},
     settings::{Read, ReadOver, Settings},
