@@ -1,10 +1,8 @@
-//! What stands in `#[settings(…)]` above a struct, and in `#[setting(…)]` above a field.
+//! Parses `#[settings(…)]` of a struct, and `#[setting(…)]` of a field. The documentation of the crate has examples.
 
 use syn::{
-    Attribute, Expr, ExprLit, Ident, Lit, LitStr, Meta, Path, Result, Token, Type,
-    meta::ParseNestedMeta,
-    parse::{Parse, ParseStream},
-    punctuated::Punctuated,
+    Attribute, Expr, ExprLit, Ident, Lit, LitStr, Meta, Path, Result, Token, Type, meta::ParseNestedMeta,
+    parse::Parse, punctuated::Punctuated,
 };
 
 use crate::kind::Kind;
@@ -14,24 +12,24 @@ use crate::kind::Kind;
 pub(crate) struct MappingAttributes {
     /// `page = "limits.md#memory"`: the page of the guide.
     pub(crate) page: Option<LitStr>,
-    /// `sample = "cookie: tg_endpoint"`: a small mapping that is right, without the braces.
+    /// `sample = "cookie: tg_endpoint"`: a small valid mapping, without the braces.
     pub(crate) sample: Option<LitStr>,
-    /// `rules(With("cert", "key"), …)`: what the settings say about each other.
+    /// `rules(With("cert", "key"), …)`: rules about several settings, variants of `settings::Rule`.
     pub(crate) rules: Vec<Expr>,
     /// `such_as = "health: { path: VALUE }"`: the line to write where a single value stands in place of the mapping.
     pub(crate) such_as: Option<LitStr>,
     /// `foreign = "client_limits"`: the section of `foreign_names.txt` with the names that other proxies have.
     pub(crate) foreign: Option<LitStr>,
-    /// `written`: the struct holds what stands in the file, and other code makes the configuration of it. It has neither
-    /// `Default` nor `Serialize`.
+    /// `written`: the struct holds what stands in the file, and other code makes the configuration of it. It has
+    /// neither `Default` nor `Serialize`.
     pub(crate) written: bool,
-    /// `check = path`: looks at several settings together, and reports what is wrong.
+    /// `check = path`: checks several settings together, and reports errors.
     pub(crate) check: Option<Path>,
-    /// `last = TYPE`: the settings of this type stand behind the others.
+    /// `last = TYPE`: the settings of this type follow the others.
     pub(crate) last: Option<Type>,
-    /// `unread`: other code reads it, and derives `Serialize`.
+    /// `unread`: other code reads it; it derives `Serialize` itself.
     pub(crate) unread: bool,
-    /// `constructor`: makes `new`, which takes the required settings.
+    /// `constructor`: generates `new`, which takes the required settings.
     pub(crate) constructor: bool,
 }
 
@@ -65,31 +63,31 @@ impl MappingAttributes {
 pub(crate) struct FieldAttributes {
     /// `key = "for"`: the key, if the field has another name. One that ends with `*` is any key with this beginning.
     pub(crate) key: Option<LitStr>,
-    /// What a value is: see [`Kind`]. Without: what the type of the field says.
+    /// The kind of value: see [`Kind`]. `None`: the `Value::KIND` of the field's type.
     pub(crate) kind: Option<Kind>,
-    /// `default = "32KiB"`: the value without the setting, as it would be written.
+    /// `default = "32KiB"`: the default, as the file would write it.
     pub(crate) default: Option<LitStr>,
-    /// `value = EXPR`: the same in Rust, where it can't be parsed as a single value.
+    /// `value = EXPR`: the default in Rust, for values that are not parsed from a single value.
     pub(crate) value: Option<Expr>,
-    /// `unset = "no cookie"`: what applies without the setting, in words.
+    /// `unset = "no cookie"`: the default in words.
     pub(crate) unset: Option<LitStr>,
-    /// `missing = "such as `endpoints: […]`"`: the help where the setting is missing. It is required.
+    /// `missing = "such as `endpoints: […]`"`: the setting is required, and this is the help if it is missing.
     pub(crate) missing: Option<Expr>,
     /// `example = "64KiB"`
     pub(crate) example: Option<LitStr>,
-    /// `beside = "path: /healthz"`: what the example needs beside it, without braces.
+    /// `beside = "path: /healthz"`: other settings that the example needs, without braces.
     pub(crate) beside: Option<LitStr>,
-    /// `see = ["store.redis"]`: the paths of settings that it interacts with.
+    /// `see = ["store.redis"]`: the paths of related settings.
     pub(crate) see: Option<Expr>,
     /// `parse = path`: reads a single value.
     pub(crate) parse: Option<Path>,
-    /// `read = path`: reads any value, and reports what is wrong with it.
+    /// `read = path`: reads any value from a cursor, and reports its errors.
     pub(crate) read: Option<Path>,
-    /// `shown = path`: writes the value, as serde's `serialize_with`.
+    /// `shown = path`: serializes the value, as serde's `serialize_with`.
     pub(crate) shown: Option<Path>,
-    /// `flatten`: the settings of the field's type stand beside the others.
+    /// `flatten`: the settings of the field's type are in the same mapping.
     pub(crate) flatten: bool,
-    /// `omit_if = path`: whether a value is not written.
+    /// `omit_if = path`: the value is not serialized if this function returns true.
     pub(crate) omit_if: Option<Path>,
     /// `before = TYPE`: the settings of this type stand before it.
     pub(crate) before: Option<Type>,
@@ -99,7 +97,7 @@ pub(crate) struct FieldAttributes {
     pub(crate) skip: bool,
     /// `restart`: a change takes effect when Tollgate starts again.
     pub(crate) restart: bool,
-    /// `restart_within`: some settings of the mapping are such.
+    /// `restart_within`: the same for some settings of the mapping in this field.
     pub(crate) restart_within: bool,
     /// `flags(of_the_instance, confidential)`: see the methods of `Setting`.
     pub(crate) flags: Vec<Ident>,
@@ -176,9 +174,4 @@ pub(crate) fn in_option(of: &Type) -> Option<&Type> {
 /// Whether the type's name is `name`.
 pub(crate) fn is_named(of: &Type, name: &str) -> bool {
     matches!(of, Type::Path(path) if path.path.segments.last().is_some_and(|segment| segment.ident == name))
-}
-
-/// `a` in `a, b`, where nothing else stands before the comma.
-pub(crate) fn comma(input: ParseStream<'_>) -> Result<()> {
-    if input.is_empty() { Ok(()) } else { input.parse::<Token![,]>().map(drop) }
 }

@@ -1,39 +1,37 @@
-//! What a value is, as the attributes say it, and the `Kind` of the crate for it.
+//! The kind of a value, parsed from the attributes of a field, and the constant of `config::settings::Kind` for it.
 //!
 //! | attribute | value |
 //! | --- | --- |
-//! | `size = "1KiB..=1MiB"` | bytes |
+//! | `size = "1KiB..=1MiB"` | a number of bytes |
 //! | `count = "1..=100"` | a whole number |
-//! | `duration = "1ms..=366d"` | a time |
-//! | `share = "0..=50"`, `share = "0<..=100"` | percent; `<`: more than that |
-//! | `text = FIELD` | text of a form in `settings::text` |
+//! | `duration = "1ms..=366d"` | a duration |
+//! | `share = "0..=50"`, `share = "0<..=100"` | a percentage; `0<` excludes 0% |
+//! | `text = FIELD` | text of this form of `settings::text` |
 //! | `word("auto", …)` | one of these words |
-//! | `boolean`, `file`, `any` | `true` or `false`; the path of a file; anything |
-//! | `mapping`, `mapping(TYPE)` | a mapping: of the field's type, or of this one |
-//! | `list(KIND, Unique)` | a list |
-//! | `names(FORM, KIND, Any)` | names that the operator chooses, each with a value |
-//! | `either(KIND, …)` | one of several |
-//! | `of(TYPE)` | what this type says |
+//! | `boolean`, `file`, `any` | `true` or `false`; the path of a file; any value |
+//! | `mapping`, `mapping(TYPE)` | a mapping, declared by the field's type, or by `TYPE` |
+//! | `list(KIND, Unique)` | a list; the second argument is a variant of `settings::Items` |
+//! | `names(FORM, KIND, Any)` | names of this form, chosen by the operator, each with a value |
+//! | `either(KIND, …)` | one of several kinds |
+//! | `of(TYPE)` | the `Value::KIND` of `TYPE` |
 
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::{Ident, LitStr, Result, Token, Type, parse::ParseStream};
-
-use crate::attributes::comma;
 
 pub(crate) enum Kind {
     Size(u64, u64),
     Count(u64, u64),
     /// Milliseconds.
     Duration(u64, u64),
-    /// Whether 0% is a value, and the most percent.
+    /// Whether 0% is allowed, and the highest percentage.
     Share(bool, u8),
     Text(Ident),
     Word(Vec<LitStr>),
     Boolean,
     File,
     Any,
-    /// `None`: of the field's type.
+    /// `None`: the field's type declares it.
     Mapping(Option<Box<Type>>),
     List(Box<Kind>, Ident),
     Names(Ident, Box<Kind>, Ident),
@@ -42,7 +40,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Parses what follows `name`.
+    /// Parses the arguments after `name`.
     pub(crate) fn parse(name: &str, input: ParseStream<'_>) -> Result<Self> {
         let range = |scale: fn(&str) -> Option<u64>| {
             input.parse::<Token![=]>()?;
@@ -149,6 +147,11 @@ impl Kind {
     }
 }
 
+/// Skips the comma before the next argument.
+fn comma(input: ParseStream<'_>) -> Result<()> {
+    if input.is_empty() { Ok(()) } else { input.parse::<Token![,]>().map(drop) }
+}
+
 fn number(text: &str) -> Option<u64> {
     text.replace('_', "").parse().ok()
 }
@@ -162,5 +165,61 @@ fn millis(text: &str) -> Option<u64> {
 }
 
 fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
-    units.iter().find_map(|(unit, factor)| Some(number(text.strip_suffix(unit)?)? * factor))
+    units.iter().find_map(|(unit, factor)| number(text.strip_suffix(unit)?)?.checked_mul(*factor))
+}
+
+#[cfg(test)]
+mod tests {
+    use syn::parse::Parser;
+
+    use super::*;
+
+    fn kind(name: &str, arguments: &str) -> Result<Kind> {
+        (|input: ParseStream<'_>| Kind::parse(name, input)).parse_str(arguments)
+    }
+
+    #[test]
+    fn ranges_have_units() {
+        let size = |range: &str| match kind("size", &format!("= {range:?}")) {
+            Ok(Kind::Size(least, most)) => Some((least, most)),
+            _ => None,
+        };
+        assert_eq!(size("0..=100"), Some((0, 100)));
+        assert_eq!(size("1KiB..=16TiB"), Some((1 << 10, 16 << 40)));
+        assert_eq!(size("1MiB..=2GiB"), Some((1 << 20, 2 << 30)));
+        let duration = |range: &str| match kind("duration", &format!("= {range:?}")) {
+            Ok(Kind::Duration(least, most)) => Some((least, most)),
+            _ => None,
+        };
+        assert_eq!(duration("1ms..=2s"), Some((1, 2_000)));
+        assert_eq!(duration("3m..=4h"), Some((180_000, 14_400_000)));
+        assert_eq!(duration("0..=366d"), Some((0, 366 * 86_400_000)));
+        assert!(matches!(kind("count", r#"= "1..=10_000""#), Ok(Kind::Count(1, 10_000))));
+        for wrong in
+            ["", "1", "1..10", "1KB..=2KB", "1 KiB..=2KiB", "-1..=1", "0..=99999999999TiB", "1s..=2s"]
+        {
+            assert_eq!(size(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_share_may_exclude_zero() {
+        assert!(matches!(kind("share", r#"= "0..=50""#), Ok(Kind::Share(true, 50))));
+        assert!(matches!(kind("share", r#"= "0<..=100""#), Ok(Kind::Share(false, 100))));
+        assert!(kind("share", r#"= "50""#).is_err());
+    }
+
+    #[test]
+    fn kinds_are_nested() {
+        let Ok(Kind::List(item, items)) = kind("list", "(either(text = FIELD, size = \"1..=2KiB\"), Unique)")
+        else {
+            panic!("not a list");
+        };
+        assert_eq!(items, "Unique");
+        let Kind::Either(kinds) = *item else { panic!("not a choice") };
+        assert!(matches!(&kinds[..], [Kind::Text(form), Kind::Size(1, 2048)] if form == "FIELD"));
+        assert!(matches!(kind("names", "(RESOURCE, boolean, Any)"), Ok(Kind::Names(..))));
+        assert!(matches!(kind("word", r#"("auto", "off")"#), Ok(Kind::Word(words)) if words.len() == 2));
+        assert!(kind("list", "(boolean)").is_err() && kind("unknown", "").is_err());
+    }
 }

@@ -44,7 +44,7 @@ impl Field {
         self.attributes.key.clone().unwrap_or_else(|| LitStr::new(&self.name.to_string(), self.name.span()))
     }
 
-    /// The type of a value: of `Option<T>`, T.
+    /// The type of a value: `T` for `T` and for `Option<T>`.
     fn value_type(&self) -> &Type {
         in_option(&self.of).unwrap_or(&self.of)
     }
@@ -59,12 +59,12 @@ impl Field {
             && !self.is_cursor()
     }
 
-    /// Whether it is read as it stands in the file, and understood elsewhere.
+    /// Whether the field keeps the cursor, which other code reads.
     fn is_cursor(&self) -> bool {
         is_named(self.value_type(), "Cursor")
     }
 
-    /// Whether the whole is wrong without it.
+    /// Whether the mapping is invalid without it.
     fn is_required(&self) -> bool {
         let FieldAttributes { default, value, unset, .. } = &self.attributes;
         let has_default = default.is_some() || value.is_some() || unset.is_some();
@@ -101,7 +101,7 @@ impl Field {
         }
     }
 
-    /// From `value`, a cursor, to an option of what the field holds.
+    /// The expression that reads `value`, a cursor. Its type is an option of the value type.
     fn reader(&self) -> Result<TokenStream> {
         let of = self.value_type();
         if let Some(read) = &self.attributes.read {
@@ -122,7 +122,7 @@ impl Field {
         })
     }
 
-    /// What the field holds without the setting.
+    /// The default of the field.
     fn default(&self) -> Result<TokenStream> {
         let FieldAttributes { default, value, .. } = &self.attributes;
         Ok(match (value, default) {
@@ -154,7 +154,7 @@ fn described(input: &DeriveInput, attributes: &MappingAttributes, fields: &[Fiel
     let rules = attributes.rules.iter().map(|rule| quote!(crate::config::settings::Rule::#rule));
     let such_as = attributes.such_as.as_ref().map_or_else(|| quote!(None), |line| quote!(Some(#line)));
     let foreign = text(&attributes.foreign);
-    // A list is a static of its own: it refers to others, which a constant can't do in a temporary value.
+    // Each list is a static of its own: a constant cannot refer to other statics from a temporary value.
     let list = |settings: &[TokenStream]| {
         let count = settings.len();
         quote!({
@@ -359,7 +359,7 @@ fn read(input: &DeriveInput, attributes: &MappingAttributes, fields: &[Field]) -
     })
 }
 
-/// `new`: from the required settings, with the default of every other.
+/// `new`, which takes the required settings, and sets all others to their defaults.
 fn constructor(input: &DeriveInput, fields: &[Field]) -> Result<TokenStream> {
     let name = &input.ident;
     let (mut parameters, mut values) = (Vec::new(), Vec::new());
@@ -383,7 +383,7 @@ fn constructor(input: &DeriveInput, fields: &[Field]) -> Result<TokenStream> {
     })
 }
 
-/// `impl Serialize`: each setting by its key, as the file writes it.
+/// `impl Serialize`: a map with each setting by its key, as the file would write it.
 fn serialize(input: &DeriveInput, fields: &[Field]) -> TokenStream {
     let name = &input.ident;
     let mut entries = Vec::new();

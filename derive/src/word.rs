@@ -21,10 +21,10 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
     let (name, count) = (&input.ident, words.len());
     Ok(quote! {
         impl #name {
-            /// Each, in the order of the reference.
+            /// All words, in the order of the reference.
             pub const ALL: [Self; #count] = [#(Self::#variants),*];
 
-            /// As `proxy.yaml` writes it.
+            /// The word in `proxy.yaml`.
             pub const fn name(self) -> &'static str {
                 match self { #(Self::#variants => #words),* }
             }
@@ -53,4 +53,18 @@ fn snake_case(name: &str) -> String {
         word.extend(letter.to_lowercase());
     }
     word
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variants_are_written_in_snake_case() {
+        for (variant, word) in
+            [("Off", "off"), ("RoundRobin", "round_robin"), ("Http2", "http2"), ("H2C", "h2_c")]
+        {
+            assert_eq!(snake_case(variant), word);
+        }
+    }
 }

@@ -1,8 +1,9 @@
-//! What a new configuration changes, and which changes need a restart.
+//! Lists the changes from one configuration to the next, and which of them need a restart.
 //!
-//! Two configurations are compared as trees of values ([`Config::values`]), key by key, so a new setting is compared like
-//! all the others. Policies, bans, upstreams and routes are compared by name, listeners by their addresses, wherever they
-//! are in their lists. Values that came from the environment or from files are compared, but never shown.
+//! Two configurations are compared as trees of values ([`Config::values`]), key by key, so a new setting is compared
+//! like all the others. Policies, bans, upstreams and routes are compared by name, and listeners by their addresses;
+//! their order in the lists does not matter. Values that came from the environment or from files are compared, but
+//! never shown.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -14,15 +15,15 @@ use crate::config::model::{Config, Listener, Secret};
 pub(super) struct Difference {
     /// The next configuration, with the old values of the settings that need a restart.
     pub(super) in_force: Config,
-    /// What changes at once, each as `setting: old → new`.
+    /// Changes that take effect at once, each as `setting: old → new`.
     pub(super) changed: Vec<String>,
-    /// What changes only after a restart, in the same form.
+    /// Changes that take effect after a restart, in the same form.
     pub(super) needs_restart: Vec<String>,
 }
 
 impl Difference {
-    /// From `old`, which is in force, to `new`, which is in the file. `has_access_log`: whether Tollgate was started with
-    /// an access log.
+    /// From `old`, which is in force, to `new`, which is in the file. `has_access_log`: whether Tollgate was started
+    /// with an access log.
     pub(super) fn between(old: &Config, new: &Config, has_access_log: bool) -> Self {
         let in_force = without_restart(old, new.clone(), has_access_log);
         let (changed, needs_restart) = (changes(old, &in_force), changes(&in_force, new));
@@ -32,7 +33,7 @@ impl Difference {
 
 /// `new` with the values of `old` for every setting that takes effect only at startup.
 fn without_restart(old: &Config, mut new: Config, has_access_log: bool) -> Config {
-    // Old values that came from elsewhere stay hidden.
+    // Old values from the environment or from files must not be shown, either.
     new.source.inserted.extend(old.source.inserted.iter().cloned());
     new.listeners = on_open_sockets(&old.listeners, &new.listeners);
     if !has_access_log {
@@ -44,7 +45,7 @@ fn without_restart(old: &Config, mut new: Config, has_access_log: bool) -> Confi
 
 /// The listeners in force, whose sockets are open, each with the settings that `new` has for its addresses.
 fn on_open_sockets(old: &[Listener], new: &[Listener]) -> Vec<Listener> {
-    // Several may have port 0: each is taken once.
+    // Several may have port 0, so each is used once.
     let mut new: Vec<&Listener> = new.iter().collect();
     let settings = |old: &Listener| match new.iter().position(|new| new.addresses == old.addresses) {
         Some(index) => new.remove(index).clone(),
@@ -53,12 +54,12 @@ fn on_open_sockets(old: &[Listener], new: &[Listener]) -> Vec<Listener> {
     old.iter().map(settings).collect()
 }
 
-/// Lists whose items have names, and what one of them is called.
+/// Lists whose items have names, and the noun for an item.
 const NAMED: [(&str, &str); 4] =
     [("policies", "policy"), ("bans", "ban"), ("upstreams", "upstream"), ("routes", "route")];
 
-/// Settings of a policy, a ban, an upstream or a route that may contain names of users, or what clients must not know, by
-/// their paths in it. Only the fact of a change is reported.
+/// Settings of a policy, a ban, an upstream or a route that may contain names of users, or facts that clients must not
+/// know; by their paths in the item. Only the fact of a change is reported.
 const CONFIDENTIAL: [&str; 8] =
     ["cookie", "exempt", "headers", "overrides", "query", "reply", "request_headers", "response_headers"];
 
@@ -85,22 +86,22 @@ fn changes(old: &Config, new: &Config) -> Vec<String> {
     let secrets: Vec<_> = secrets.map(|path| format!("{path}: changed")).collect();
     comparison.root.clear();
     comparison.compare("", &without_named(old_values), &without_named(new_values));
-    lines.extend(comparison.changes.into_iter().map(|Change { path, what }| format!("{path}: {what}")));
+    lines.extend(comparison.changes.into_iter().map(|Change { path, shown }| format!("{path}: {shown}")));
     lines.extend(secrets);
     lines
 }
 
-/// A setting that differs: where it is, and `old → new`.
+/// A setting that differs: its path, and `old → new`, or `changed` if the values must not be shown.
 struct Change {
     path: String,
-    what: String,
+    shown: String,
 }
 
-/// Collects what differs.
+/// Collects differences.
 struct Comparison<'a> {
     /// The paths of the settings that must not be shown.
     inserted: BTreeSet<&'a str>,
-    /// The path of what is compared. Empty: everything.
+    /// The path of the compared value. Empty: the whole configuration.
     root: String,
     changes: Vec<Change>,
 }
@@ -118,13 +119,13 @@ impl Comparison<'_> {
         } else if old != new {
             let (old, new) = (written(old), written(new));
             let is_long = |text: &str| text.chars().count() > LONGEST_VALUE;
-            let is_untold = is_confidential(path) || self.is_inserted(path) || is_long(&old) || is_long(&new);
-            let what = if is_untold { "changed".to_owned() } else { format!("{old} → {new}") };
-            self.changes.push(Change { path: path.to_owned(), what });
+            let is_hidden = is_confidential(path) || self.is_inserted(path) || is_long(&old) || is_long(&new);
+            let shown = if is_hidden { "changed".to_owned() } else { format!("{old} → {new}") };
+            self.changes.push(Change { path: path.to_owned(), shown });
         }
     }
 
-    /// Reports which items of `list` were added or removed, and what changed in the others. `noun`: what one of them is called.
+    /// Reports items of `list` that were added or removed, and the changes in the others. `noun`: the noun for an item.
     fn compare_named(
         &mut self,
         (list, noun): (&str, &str),
@@ -145,11 +146,11 @@ impl Comparison<'_> {
             self.root = format!("{list}.{name}");
             self.compare("", before, item);
             let changes = self.changes.drain(..);
-            lines.extend(changes.map(|Change { path, what }| format!("{noun} {name}: {path} {what}")));
+            lines.extend(changes.map(|Change { path, shown }| format!("{noun} {name}: {path} {shown}")));
         }
     }
 
-    /// Whether the value at `path`, or a part of it, or what it is a part of, must not be shown.
+    /// Whether the value at `path`, a part of it, or a value that contains it, must not be shown.
     fn is_inserted(&self, path: &str) -> bool {
         let path = below(&self.root, path);
         let is_in = |part: &str, whole: &str| {
@@ -164,7 +165,7 @@ fn below(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
-/// The paths of the secrets that `new` has, and `old` has not or has another.
+/// The paths of the secrets of `new` that `old` lacks, or has with another value.
 fn changed_secrets<'a>(old: &'a Config, new: &'a Config) -> impl Iterator<Item = &'static str> + 'a {
     let is_new = |secret: &(&str, &Secret)| old.secrets().all(|known| known != *secret);
     new.secrets().filter(is_new).map(|(path, _)| path)
@@ -223,7 +224,7 @@ fn without_named(mut values: Value) -> Value {
     values
 }
 
-/// A value as `proxy.yaml` writes it, on one line; `none` for what is left out or empty.
+/// A value as `proxy.yaml` writes it, on one line; `none` if it is left out or empty.
 fn written(value: &Value) -> String {
     match value {
         Value::Null => "none".to_owned(),
@@ -243,7 +244,7 @@ fn written(value: &Value) -> String {
     }
 }
 
-/// Whether a value sets anything. A mapping or a list may be empty.
+/// Whether a value sets anything. An empty mapping or list does not.
 fn is_set(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -271,7 +272,7 @@ mod tests {
         Rate { limit, window: Duration::from_secs(seconds) }
     }
 
-    /// What `change` changes, and what of it needs a restart.
+    /// The lines for `change`, and those of them that need a restart.
     fn difference(change: impl FnOnce(&mut Config)) -> (Vec<String>, Vec<String>) {
         let old = testing::config();
         let mut new = old.clone();
@@ -331,7 +332,7 @@ mod tests {
     fn what_is_added_or_removed_is_told_by_name() {
         let keys = vec![KeyRecipe(vec![KeyPart::Ip])];
         let added = Policy::new("login", Algorithm::SlidingLog, keys, vec![rate(1, 1)]);
-        // Before the other: what has another index only has not changed.
+        // Inserted before the other policy: a new index alone is not a change.
         assert_eq!(
             changed(|config| {
                 config.policies.insert(0, Arc::new(added));

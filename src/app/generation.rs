@@ -25,7 +25,7 @@ pub(super) struct Generation {
     pub(super) rules: Arc<Rules>,
     /// In the configuration's order.
     pub(super) upstreams: Vec<Arc<SharedUpstream>>,
-    /// Of each listener, in the configuration's order. `None`: plain HTTP.
+    /// One for each listener, in the configuration's order. `None`: plain HTTP.
     pub(super) tls: Vec<Option<Arc<TlsContext>>>,
     verifier: Arc<Verifier>,
     /// The endpoints that operators have drained: the same in all generations.
@@ -34,7 +34,7 @@ pub(super) struct Generation {
 
 impl Generation {
     /// Builds everything for `config`. Unchanged parts of the generation `before` are reused with their connections and
-    /// counts, and what is known of endpoints stays; `before` itself does not change.
+    /// counts, and endpoints keep their health; `before` itself does not change.
     ///
     /// # Errors
     /// Keys can't be read, a name can't be sent in a field, or a thread can't be started.
@@ -56,7 +56,7 @@ impl Generation {
         let upstream = |upstream: &model::Upstream| -> Result<_, StartError> {
             let before = known.iter().find(|known| known.config.name == upstream.name);
             if let Some(same) = before.filter(|before| before.can_go_on_with(upstream)) {
-                // As for keys.
+                // Use the files as they are now, as for the keys.
                 same.reload_changed_files();
                 return Ok(Arc::clone(same));
             }
@@ -71,7 +71,7 @@ impl Generation {
         Ok(Self { config, rules, upstreams, tls, verifier, drains })
     }
 
-    /// What one worker needs of this configuration.
+    /// The parts of this configuration that one worker needs.
     pub(super) fn for_worker(
         &self,
         index: usize,
@@ -91,7 +91,7 @@ impl Generation {
         self.tls_listeners().map(|(listener, tls)| tls.session_keys(listener)).collect()
     }
 
-    /// Goes on with the TLS sessions of an old process.
+    /// Accepts TLS sessions of an old process.
     pub(super) fn continue_sessions(&self, sessions: &[SessionKeys]) {
         self.tls_listeners().for_each(|(listener, tls)| tls.continue_sessions(listener, sessions));
     }
@@ -113,7 +113,7 @@ impl Generation {
             .watch(move || upstreams.iter().filter_map(|upstream| upstream.tls_facts()).collect());
     }
 
-    /// What the admin port shows of it. `loaded` is the time in microseconds since the Unix epoch.
+    /// The snapshot for the admin port. `loaded` is the time in microseconds since the Unix epoch.
     pub(super) fn snapshot(&self, warnings: Vec<String>, loaded: i64) -> ConfigSnapshot {
         let values = self.config.values();
         ConfigSnapshot {
@@ -127,7 +127,7 @@ impl Generation {
     }
 }
 
-/// The TLS of each listener. Where nothing of it has changed it goes on as it is, with what its files hold now.
+/// The TLS of each listener. An unchanged context is reused; its files are read again.
 fn tls_contexts(
     config: &Config,
     before: Option<&Generation>,

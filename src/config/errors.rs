@@ -5,7 +5,7 @@ use std::fmt;
 use super::redact::{Secrets, lines, mask_ranges};
 use crate::text::is_invisible;
 
-/// How much of a long line is shown before and after the error, in characters.
+/// Characters of a long line that are shown before and after the error.
 const EXCERPT_CONTEXT: usize = 100;
 
 /// A position in a file. Both numbers start at 1; the column counts characters.
@@ -48,13 +48,13 @@ impl Problem {
 pub struct Errors {
     file: String,
     problems: Vec<Problem>,
-    /// For each problem, what is shown of its line, with masked secrets, and the offset of the caret in it, in characters.
+    /// For each problem, the excerpt of its line with masked secrets, and the offset of the caret in it, in characters.
     excerpts: Vec<(String, usize)>,
 }
 
 impl Errors {
-    /// Sorts the problems of `text`, which has these secrets. An error in an anchored node is found at each use, and reported
-    /// once.
+    /// Sorts `problems`, and masks `secrets` in excerpts of `text`. An error in an anchored node is found at each use,
+    /// and reported once.
     pub(super) fn new(file: &str, text: &str, secrets: &Secrets, mut problems: Vec<Problem>) -> Self {
         problems.sort();
         problems.dedup();
@@ -101,7 +101,7 @@ impl fmt::Display for Errors {
 pub struct Warnings(Errors);
 
 impl Warnings {
-    /// Sorts the warnings about `text`, which has these secrets.
+    /// Sorts the warnings, and masks `secrets` in excerpts of `text`.
     pub(super) fn new(file: &str, text: &str, secrets: &Secrets, problems: Vec<Problem>) -> Self {
         Self(Errors::new(file, text, secrets, problems))
     }
@@ -169,7 +169,7 @@ fn excerpt(line: &str, column: usize) -> (String, usize) {
     if start > 0 {
         shown.push('…');
     }
-    // Replace each by one character, so that the caret stays in its column.
+    // Replace each by one character, so that the caret keeps its column.
     shown.extend(line.chars().skip(start).take(at + EXCERPT_CONTEXT - start).map(|c| match c {
         '\t' => ' ',
         c if is_invisible(c) => char::REPLACEMENT_CHARACTER,

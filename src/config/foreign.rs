@@ -1,10 +1,10 @@
-//! Recognises the configurations of other proxies, which are easily given to a command by mistake.
+//! Recognises configurations of other proxies, which users pass to a command by mistake.
 
 use super::yaml::{self, NodeKind};
 
-/// A proxy, and where its users begin.
+/// A proxy, and the page of the guide for its users.
 struct Proxy {
-    /// What its configuration is called: `an nginx configuration`.
+    /// The noun for its configuration: `an nginx configuration`.
     configuration: &'static str,
     page: &'static str,
     is_one: fn(&Text<'_>) -> bool,
@@ -23,7 +23,8 @@ const PROXIES: [Proxy; 6] = [
     Proxy { configuration: "a Kong configuration", page: "docs/migration/kong.md", is_one: is_kong },
 ];
 
-/// What to say of `text`, which is no configuration of Tollgate, if it is one of another proxy.
+/// The error for `text` if it is a configuration of another proxy. Call it only for text that is not a valid
+/// configuration of Tollgate.
 pub(super) fn foreign(text: &str) -> Option<String> {
     let lines: Vec<&str> = text.lines().map(without_comment).filter(|line| !line.trim().is_empty()).collect();
     let text = Text { keys: keys_of_tree(text).unwrap_or_else(|| keys_of_lines(&lines)), lines };
@@ -37,9 +38,9 @@ pub(super) fn foreign(text: &str) -> Option<String> {
 }
 
 struct Text<'a> {
-    /// Those that say something, without comments.
+    /// The lines that are not empty, without comments.
     lines: Vec<&'a str>,
-    /// `http` for one of the top level, `http.routers` for one below it.
+    /// `http` for a key of the top level, `http.routers` for a key below it.
     keys: Vec<String>,
 }
 
@@ -48,7 +49,7 @@ impl Text<'_> {
         self.keys.iter().any(|known| known == key)
     }
 
-    /// Whether this is YAML or JSON, even if it is not quite valid: such a text has no directives.
+    /// Whether this is YAML or JSON, valid or nearly so: such text has no directives.
     fn has_keys(&self) -> bool {
         !self.keys.is_empty()
     }
@@ -71,7 +72,8 @@ fn keys_of_tree(text: &str) -> Option<Vec<String>> {
     Some(keys)
 }
 
-/// The keys with which lines begin, however wrong the rest is. In JSON, all count as those of the top level.
+/// The keys at the beginning of lines, for text that cannot be parsed. In JSON, all are taken for keys of the top
+/// level.
 fn keys_of_lines(lines: &[&str]) -> Vec<String> {
     let is_json = lines.first().is_some_and(|line| line.trim_start().starts_with('{'));
     let (mut keys, mut top) = (Vec::new(), "");
@@ -89,7 +91,7 @@ fn keys_of_lines(lines: &[&str]) -> Vec<String> {
     keys
 }
 
-/// The key with which a line begins. An address is none: `localhost:3000`, `http://localhost`.
+/// The key at the beginning of a line. Addresses are not keys: `localhost:3000`, `http://localhost`.
 fn key(line: &str) -> Option<&str> {
     let (key, value) = line.trim_start_matches(['{', '"', '\'', ' ', '\t']).split_once(':')?;
     let key = key.trim_end_matches(['"', '\'']);
@@ -116,7 +118,7 @@ fn is_among(word: &str, words: &str) -> bool {
     words.split(' ').any(|one| one == word)
 }
 
-/// Blocks with directives, each of which ends in `;`; or directives of one alone, as in a file that is included.
+/// Blocks of directives that end in `;`, or such directives alone, as in an included file.
 fn is_nginx(text: &Text<'_>) -> bool {
     const BLOCKS: &str = "http events stream server upstream location map geo";
     const DIRECTIVES: &str = "\
@@ -265,7 +267,7 @@ mod tests {
                 }
             }
         }
-        // Also where they are wrong: each of its own keys is misspelled, or lacks its colon.
+        // Also invalid ones: each of its own keys is misspelled, or lacks its colon.
         for directory in fs::read_dir(root.join("examples")).unwrap().map(|entry| entry.unwrap().path()) {
             let Ok(text) = fs::read_to_string(directory.join("proxy.yaml")) else { continue };
             for (key, typo) in [

@@ -1,4 +1,4 @@
-//! Which settings of a configuration came from the environment or from files, so that a reload must not show them.
+//! Finds the settings that came from the environment or from files. A reload must not show their values.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +9,8 @@ use super::{
     yaml::{Node, NodeKind},
 };
 
-/// The paths in [`Config::values`] of the settings whose scalars are `inserted`. Items of lists have their names in them:
-/// `routes.login.path`.
+/// The paths in [`Config::values`] of the settings whose scalars are `inserted`. Items of lists have their names in
+/// them: `routes.login.path`.
 pub(super) fn inserted_settings(
     root: &Node,
     inserted: &BTreeSet<Location>,
@@ -31,7 +31,8 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Visits `node`, which became `value`. What has no place of its own in `value` makes all of it inserted.
+    /// Visits `node`, which became `value`. If an inserted part has no place of its own in `value`, all of `value`
+    /// counts as inserted.
     fn visit(&mut self, node: &Node, value: &Value, path: &str) {
         if !self.is_inserted(node) {
             return;
@@ -61,7 +62,7 @@ impl Search<'_> {
         }
     }
 
-    /// Whether anything in it is.
+    /// Whether any scalar in it is inserted.
     fn is_inserted(&self, node: &Node) -> bool {
         match &node.kind {
             NodeKind::Null => false,
@@ -72,7 +73,7 @@ impl Search<'_> {
     }
 }
 
-/// The value of `key` in a mapping, or the item of a list that is called so.
+/// The value of `key` in a mapping, or the item of a list with this name.
 fn entry<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
     match value {
         Value::Array(items) => items.iter().find(|item| name(item).is_some_and(|name| name == key)),
@@ -80,7 +81,7 @@ fn entry<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
     }
 }
 
-/// What an item of a list is called: its name, or the addresses of a listener. One without settings is its address alone.
+/// The name of an item of a list; for a listener, its addresses. A listener without settings is its address alone.
 fn name(item: &Value) -> Option<String> {
     match item.get("name").or_else(|| item.get("address")).unwrap_or(item) {
         Value::String(name) => Some(name.clone()),

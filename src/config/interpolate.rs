@@ -29,7 +29,7 @@ pub trait Lookup {
     /// Whether there is a directory at `path`.
     ///
     /// # Errors
-    /// There is nothing, or it can't be seen.
+    /// Nothing is there, or access is denied.
     fn is_directory(&self, _path: &Path) -> io::Result<bool> {
         Err(io::Error::other("there is no disk"))
     }
@@ -48,7 +48,7 @@ impl Lookup for SystemLookup {
         let bytes = file::read(path, MAX_INSERTED_BYTES)?;
         let text = String::from_utf8(bytes)
             .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))?;
-        // What was to write it has failed. An empty token would leave the admin port without one.
+        // The program that should write the file has failed. An empty token would leave the admin port unprotected.
         match text.trim_ascii().is_empty() {
             true => Err(io::Error::new(io::ErrorKind::InvalidData, "it is empty")),
             false => Ok(text),
@@ -64,8 +64,8 @@ impl Lookup for SystemLookup {
     }
 }
 
-/// As [`SystemLookup`], until reading a file takes too long: then no other is read. They may be on the same disk, and each
-/// would take as long.
+/// As [`SystemLookup`], until reading a file takes too long. Then no other file is read: they may be on the same disk,
+/// and each would take as long.
 #[derive(Debug, Default)]
 pub(super) struct ImpatientLookup {
     is_over: Cell<bool>,
@@ -102,9 +102,9 @@ impl Lookup for ImpatientLookup {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Interpolated {
     pub(super) value: String,
-    /// Whether it has `${…}`, so that the file shows it otherwise.
+    /// Whether the text in the file has `${…}`, and so differs.
     pub(super) inserted: bool,
-    /// Whether a part of it came from outside the file, and so must not be shown. A fallback did not.
+    /// Whether a part of it came from outside the file, and so must not be shown. A fallback is in the file.
     pub(super) is_foreign: bool,
 }
 
@@ -152,7 +152,7 @@ pub(super) fn interpolate(text: &str, lookup: &dyn Lookup) -> Result<Interpolate
     if unresolved.is_empty() { Ok(Interpolated { value, inserted, is_foreign }) } else { Err(unresolved) }
 }
 
-/// What stands for `${…}`.
+/// The replacement of one `${…}`.
 enum Found<'a> {
     Outside(String),
     Fallback(&'a str),

@@ -8,10 +8,11 @@ use super::{
     inserted::inserted_settings,
     interpolate::ImpatientLookup,
     model::ConfigSource,
-    reader::{Findings, ReadContext},
+    reader::{Cursor, Findings, Purpose, ReadContext},
     redact::Secrets,
     section,
-    settings::Place,
+    settings::{Kind, Place, Settings},
+    value::foreign_value,
     yaml,
 };
 use crate::file;
@@ -19,20 +20,10 @@ use crate::file;
 /// The largest configuration that is read, in bytes. Real ones are far smaller, and a wrong path (a log, a device)
 /// is noticed before it fills the memory.
 const MAX_FILE_BYTES: u64 = 4 << 20;
-/// The names of what a command reads that has no other input. Somebody may type it, or make it by a slow command.
+/// The paths of standard input. Reading it may take long: a person types it, or a slow command writes it.
 const STDIN: [&str; 3] = ["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"];
-
-/// What a configuration is read for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
-    /// To find what is wrong with it, or soon will be.
-    Check,
-    /// To begin to serve. A certificate that has expired, or is not valid yet, is no error: to serve nobody because of one
-    /// of several would be worse, when a machine restarts at night.
-    Start,
-    /// To replace the one in force, which stays if anything is wrong.
-    Reload,
-}
+/// The file as a value: a mapping of the settings at its top level.
+static FILE: Kind = Kind::Mapping(Config::mapping);
 
 /// Reads the configuration at `path`, with `${…}` from the environment and from disk.
 ///
@@ -50,12 +41,12 @@ pub fn load_with_warnings(path: &Path, purpose: Purpose) -> Result<(Config, Warn
     parse_read(&path.display().to_string(), read(path, purpose), purpose)
 }
 
-/// As [`load_with_warnings`], to check what standard input gives until its end.
+/// As [`load_with_warnings`], to check standard input, which is read to its end.
 ///
 /// # Errors
 /// As [`load`].
 pub fn load_from_stdin() -> Result<(Config, Warnings), Errors> {
-    // Not by its path: a socket cannot be opened by one.
+    // Not by its path, because a socket cannot be opened by path.
     parse_read("stdin", file::read_to_end(io::stdin(), MAX_FILE_BYTES), Purpose::Check)
 }
 
@@ -67,11 +58,11 @@ fn parse_read(name: &str, read: io::Result<Vec<u8>>, purpose: Purpose) -> Result
     parse_for(name, &text, &ImpatientLookup::default(), purpose)
 }
 
-/// Reads a configuration from `text`; `file_name` is what errors call it.
+/// Reads a configuration from `text`. Errors name it `file_name`.
 ///
 /// # Errors
-/// All errors, sorted by location. A YAML syntax error is reported alone, because the text after it cannot be parsed
-/// reliably, and so is that the text is a configuration of another proxy.
+/// All errors, sorted by location. Two are reported alone: a YAML syntax error, because the text after it cannot be
+/// parsed reliably, and a configuration of another proxy.
 pub fn parse(file_name: &str, text: &str, lookup: &dyn Lookup) -> Result<Config, Errors> {
     parse_with_warnings(file_name, text, lookup).map(|(config, _)| config)
 }
@@ -101,20 +92,20 @@ fn parse_for(
         None => Errors::new(file_name, text, secrets, problems),
     };
     let tree = yaml::parse(text).map_err(|problem| wrong(&Secrets::by_words(text), vec![problem]))?;
-    let mut secrets = Secrets::of_tree(text, &tree.root, Place::TOP);
+    let mut secrets = Secrets::of_tree(text, &tree.root, Place::Known(&FILE));
     if !tree.duplicates.is_empty() {
         // The tree lacks the values of repeated keys.
         secrets = secrets.and(Secrets::by_words(text));
     }
-    let context = ReadContext::new(lookup, purpose, &secrets);
+    let context = ReadContext::new(lookup, purpose, &secrets, foreign_value);
     for duplicate in tree.duplicates {
         context.report(duplicate);
     }
-    let config = section::read(context.root(&tree.root));
+    let config = section::read(Cursor::root(&tree.root, &context));
     let Findings { problems, warnings, inserted } = context.into_findings();
     match (config, problems) {
         (Some(mut config), problems) if problems.is_empty() => {
-            secrets = secrets.and_values_of(text, &config);
+            secrets = secrets.and_values_of(text, config.secrets().map(|(_, secret)| secret.reveal()));
             config.source = ConfigSource {
                 path: file_name.to_owned(),
                 redacted_text: secrets.mask(text),

@@ -21,6 +21,7 @@ pub mod model;
 mod nearest;
 mod reader;
 mod redact;
+mod secret_places;
 mod section;
 pub mod settings;
 mod value;
@@ -28,5 +29,6 @@ mod yaml;
 
 pub use errors::{Errors, Location, Problem, Warnings};
 pub use interpolate::{Lookup, SystemLookup};
-pub use load::{Purpose, load, load_from_stdin, load_with_warnings, parse, parse_with_warnings};
+pub use load::{load, load_from_stdin, load_with_warnings, parse, parse_with_warnings};
 pub use model::Config;
+pub use reader::Purpose;

@@ -1,4 +1,4 @@
-//! A small configuration for the tests of what surrounds a request.
+//! A small configuration, and facts about a Redis Cluster, for tests.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -6,11 +6,10 @@ use http::{HeaderName, Uri};
 
 use crate::{
     config::model::{
-        Abuse, Access, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, ClientAddress,
-        ClientLimits, Config, ConfigSource, Destination, DotSegments, EarlyHints, Endpoint,
-        ForwardClientCertificate, Forwarded, HostHeader, KeyPart, KeyRecipe, Log, LogFormat, LogLevel,
-        MemoryStore, MethodOverride, MinRate, PathMatching, PathPattern, Policy, Protocol, Rate,
-        RateLimitFields, ReplyHeaders, Resolver, Retry, Route, RouteAction, Shutdown, Store, Timeouts,
+        Abuse, Access, AccessLog, AccessLogFormat, Admin, Algorithm, Balance, ClientAddress, ClientLimits,
+        Config, ConfigSource, DotSegments, EarlyHints, Endpoint, ForwardClientCertificate, Forwarded,
+        HostHeader, KeyPart, KeyRecipe, Log, MemoryStore, MethodOverride, PathMatching, PathPattern, Policy,
+        Protocol, Rate, ReplyHeaders, Resolver, Retry, Route, RouteAction, Shutdown, Store, Timeouts,
         Trailers, Upstream, Users, Workers,
     },
     telemetry::metrics::{NodeFacts, NodeRole, NodeState, StoreFacts, StoreTopology},
@@ -28,11 +27,11 @@ pub(crate) fn config() -> Config {
         workers: Workers::Count(1),
         trusted_proxies: Vec::new(),
         trusted_headers: Vec::new(),
-        client_address: ClientAddress { header: AddressHeader::XForwardedFor, ipv6_prefix: 64 },
+        client_address: ClientAddress::default(),
         access: Access::default(),
         request_id: HeaderName::from_static("x-request-id"),
         user: Vec::new(),
-        store: Store { memory: MemoryStore { max_keys: 1000, max_bytes: None }, redis: None },
+        store: Store { memory: MemoryStore { max_keys: 1000, ..MemoryStore::default() }, ..Store::default() },
         policies: vec![Arc::new(policy)],
         abuse: Abuse { retain: Duration::from_secs(86_400), memory: None, users: Users::Plain, secret: None },
         bans: Vec::new(),
@@ -95,28 +94,22 @@ pub(crate) fn config() -> Config {
             response_headers: None,
         }],
         client_limits: ClientLimits {
-            header_size: 32 << 10,
-            headers: 100,
-            header_timeout: Duration::from_secs(10),
-            idle_timeout: Duration::from_secs(75),
             connections: 100,
             connections_per_address: 50,
-            min_rate: MinRate { bytes: 240, grace: Duration::from_secs(20) },
-            h2_streams: 100,
-            max_body: 0,
+            ..ClientLimits::default()
         },
-        reply_headers: ReplyHeaders { ratelimit: RateLimitFields::Draft, via: "tollgate".into() },
+        reply_headers: ReplyHeaders::default(),
         forwarded: Forwarded::XForwarded,
         forward_client_certificate: ForwardClientCertificate::Off,
-        access_log: AccessLog { format: AccessLogFormat::Off, to: Destination::Stdout, sample: 1.0 },
-        log: Log { level: LogLevel::Info, format: LogFormat::Text },
+        access_log: AccessLog { format: AccessLogFormat::Off, ..AccessLog::default() },
+        log: Log::default(),
         tracing: None,
         shutdown: Shutdown { drain: Duration::from_secs(1) },
         source: ConfigSource::default(),
     }
 }
 
-/// A cluster of which one server is up, one failed too often, one was not asked yet, and one is down.
+/// A cluster of four servers: one is up, one failed too often, one is unknown yet, and one is down.
 pub(crate) fn cluster() -> StoreFacts {
     let node = |last: u8, role, state| NodeFacts {
         address: format!("10.0.0.{last}:6379"),

@@ -7,12 +7,12 @@ use crate::{
     tls::{CertificateError, CertificateInfo, Validity},
 };
 
-/// Reports what is wrong with a certificate or a key.
+/// Reports an error of a certificate or a key.
 pub(in crate::config) fn report_certificate(value: Cursor<'_>, file: &Path, error: &CertificateError) {
     value.report(format!("`{}` {error}", value.name_of(file)), error.help().map(str::to_owned));
 }
 
-/// What is served is warned of from day to day, so that the warning ends with a renewal.
+/// Warns about a certificate that expires soon. The running process logs this daily, and stops after a renewal.
 pub(in crate::config) fn warn_of_expiry(
     value: Cursor<'_>,
     file: &Path,

@@ -5,7 +5,7 @@ use crate::config::{
     reader::MappingCursor,
 };
 
-/// Reports `tls` without `rediss://`, and what stands in the URL besides.
+/// Reports `tls` without `rediss://`, and settings that repeat a part of the URL.
 pub(in crate::config) fn check(mapping: &MappingCursor<'_>, redis: Option<&Redis>) {
     let topology = redis.map(|redis| &redis.topology);
     let scheme = topology.map(RedisTopology::scheme);

@@ -51,7 +51,7 @@ pub enum AddressHeader {
     XForwardedFor,
     /// RFC 7239.
     Forwarded,
-    /// A field that holds one address, such as `cf-connecting-ip`.
+    /// A field with a single address, such as `cf-connecting-ip`.
     #[serde(untagged, serialize_with = "serialize::displayed")]
     Single(HeaderName),
 }

@@ -15,10 +15,10 @@ use crate::{
     tls::CertificateInfo,
 };
 
-/// Which authorities a server's certificate may be from, and what we show of ourselves. Files in PEM.
+/// The trusted authorities of a server's certificate, and our own certificate. Files in PEM.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct ClientTls {
-    /// The only certificate authorities that are trusted. `None`: those of the system.
+    /// The only certificate authorities that are trusted. `None`: the authorities of the system.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
     /// Our own certificate.
@@ -92,7 +92,7 @@ fn certificate(cert: Option<Cursor<'_>>, key: Option<Cursor<'_>>) -> Option<Clie
         let now = SystemTime::now();
         match info.check_validity(now) {
             Ok(()) => checks::certificates::warn_of_expiry(cert_value, &cert, &info, now),
-            // Servers will refuse it, but those that do not ask for it must not wait for that.
+            // Servers will refuse it, but servers that do not request it must not keep Tollgate from starting.
             Err(_) if cert_value.purpose() == Purpose::Start => {}
             Err(error) => checks::certificates::report_certificate(cert_value, &cert, &error),
         }

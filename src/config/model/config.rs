@@ -8,15 +8,15 @@ use serde::Serialize;
 use tollgate_derive::Settings;
 
 use super::{
-    Abuse, Access, AccessLog, Admin, BanRule, ClientAddress, ClientLimits, ForwardClientCertificate,
-    Forwarded, Listener, Log, Policy, RedisTopology, ReplyHeaders, Resolver, Route, RouteDefaults, Secret,
-    Store, Tracing, TrustedProxy, Upstream, UserSource, serialize,
+    Abuse, Access, AccessLog, Admin, BanRule, BansSettings, ClientAddress, ClientLimits,
+    ForwardClientCertificate, Forwarded, Listener, Log, Policy, PolicySettings, RedisTopology, ReplyHeaders,
+    Resolver, Route, RouteDefaults, Secret, Store, Tracing, TrustedProxy, Upstream, UserSource, serialize,
 };
 use crate::config::{
     section::{AdminSettings, ListenerSettings, RouteSettings, UserSourceSettings},
     settings::{
         Kind, Value,
-        shims::{AbuseSettings, BansSettings, PolicySettings, ResolverSettings, UpstreamSettings},
+        shims::{ResolverSettings, UpstreamSettings},
     },
     value::{Invalid, count},
 };
@@ -91,11 +91,7 @@ pub struct Config {
     #[serde(rename = "bans.close_tunnels")]
     pub close_banned_tunnels: bool,
     /// What is recorded about limited clients, and for how long.
-    #[setting(
-        mapping(AbuseSettings),
-        unset = "24 hours, with user IDs in plain text",
-        example = "{ retain: 7d }"
-    )]
+    #[setting(mapping, unset = "24 hours, with user IDs in plain text", example = "{ retain: 7d }")]
     pub abuse: Abuse,
     /// The services that requests are forwarded to, each under a name that routes refer to.
     #[setting(
@@ -167,8 +163,8 @@ struct ForAnchors {
 }
 
 impl Config {
-    /// The most bytes that a request's body may have on `route`, if the request came by the listener with this index:
-    /// what is set nearest to it holds. `None`: any number.
+    /// The limit on a request's body on `route` of the listener with this index, in bytes. The route's own limit
+    /// precedes the listener's, and both precede `client_limits`. `None`: no limit.
     pub fn max_body(&self, route: &Route, listener: usize) -> Option<u64> {
         let of_listener = || self.listeners.get(listener)?.max_body;
         let bytes = route.max_body.or_else(of_listener).unwrap_or(self.client_limits.max_body);
@@ -196,7 +192,7 @@ impl Config {
     }
 }
 
-/// Where a configuration was read from, and its text. All sources are equal: configurations are compared by their
+/// The origin of a configuration, and its text. All sources are equal, so that configurations are compared by their
 /// settings alone.
 #[derive(Clone, Default)]
 pub struct ConfigSource {
@@ -205,7 +201,7 @@ pub struct ConfigSource {
     /// The text with its secrets masked.
     pub redacted_text: String,
     /// The settings that came from the environment or from files, and so must not be shown: their paths in
-    /// [`Config::values`], in which items of lists have their names.
+    /// [`Config::values`]. Items of lists are named.
     pub inserted: BTreeSet<String>,
 }
 

@@ -1,37 +1,10 @@
 //! Displays values as `proxy.yaml` writes them.
 
-use std::{
-    fmt::{Display, Formatter, Result, Write},
-    time::Duration,
+use std::fmt::{Display, Formatter, Result, Write};
+
+use super::{
+    Condition, HostPattern, KeyPart, KeyRecipe, PathPattern, Rate, Segment, Statuses, format::format_duration,
 };
-
-use super::{Condition, HostPattern, KeyPart, KeyRecipe, PathPattern, Rate, Segment, Statuses};
-
-/// A duration in the largest unit that is exact: `90s`, `1m`, `1h`, `30d`.
-pub fn format_duration(duration: Duration) -> String {
-    const UNITS: [(u128, &str); 5] =
-        [(86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "m"), (1_000_000, "s"), (1_000, "ms")];
-    let micros = duration.as_micros();
-    match UNITS.iter().find(|(unit, _)| micros >= *unit && micros.is_multiple_of(*unit)) {
-        _ if micros == 0 => "0s".to_owned(),
-        Some((unit, name)) => format!("{}{name}", micros / unit),
-        None => format!("{micros}us"),
-    }
-}
-
-/// Bytes in the largest unit that is exact: `32KiB`, `1MiB`; without a unit if none is.
-pub fn format_size(bytes: usize) -> String {
-    const UNITS: [(usize, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-    match UNITS.iter().find(|(unit, _)| bytes > 0 && bytes.is_multiple_of(*unit)) {
-        Some((unit, name)) => format!("{}{name}", bytes / unit),
-        None => bytes.to_string(),
-    }
-}
-
-/// A limit of `concurrency`, which is no rate: `2 at a time`.
-pub fn format_concurrency(limit: u64) -> String {
-    format!("{limit} at a time")
-}
 
 impl Display for Rate {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
@@ -140,6 +113,8 @@ impl Display for PathPattern {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use http::{HeaderName, HeaderValue};
 
     use super::*;
@@ -169,8 +144,5 @@ mod tests {
             assert_eq!(Condition::Address(net.parse().unwrap()).to_string(), text);
         }
         assert_eq!(Statuses(vec![401..=401, 500..=599, 200..=399]).to_string(), "401, 5xx, 200-399");
-        assert_eq!(format_duration(Duration::from_micros(1_500)), "1500us");
-        assert_eq!(format_duration(Duration::ZERO), "0s");
-        assert_eq!([0, 1_000, 32 << 10, 1 << 30].map(format_size), ["0", "1000", "32KiB", "1GiB"]);
     }
 }

@@ -1,18 +1,18 @@
-//! The sockets that Tollgate opens, how clients are met there, and the secrets that guard them.
+//! The sockets that Tollgate opens, their protocols and TLS, and secrets.
 
 use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use tollgate_derive::{Settings, Word};
 
-use super::display::format_size;
+use super::format::format_size;
 use crate::config::{
     reader::Cursor,
     settings::{Kind, Read, Settings, Value, duration_in},
     value::{Invalid, name_pattern},
 };
 
-/// Sockets on which clients are served in one way.
+/// Sockets that serve clients in the same way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listener {
     pub addresses: Vec<ListenAddress>,
@@ -21,10 +21,11 @@ pub struct Listener {
     /// Every request is redirected to https.
     pub redirect: Option<HttpsRedirect>,
     pub tls: Option<Tls>,
-    /// Whether HTTP/2 is spoken, too: over TLS if the client chooses it (ALPN), in clear text if the client begins with it.
+    /// Whether HTTP/2 is spoken, too: over TLS if the client chooses it (ALPN), in clear text if the client begins with
+    /// it.
     pub http2: bool,
-    /// Bytes of a request's body, on routes without a limit of their own. 0: any number; `None`: as
-    /// [`ClientLimits`](super::ClientLimits) says.
+    /// The limit on a request's body, in bytes, on routes without a limit of their own. 0: no limit; `None`: the limit
+    /// of [`ClientLimits`](super::ClientLimits).
     pub max_body: Option<usize>,
 }
 
@@ -36,7 +37,7 @@ impl Listener {
     }
 }
 
-/// Without the settings that are not set; the address alone where none is.
+/// Leaves out settings that are not set; without any, it is the address alone.
 impl Serialize for Listener {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { addresses, has_proxy_protocol, redirect, tls, http2, max_body } = self;
@@ -94,7 +95,7 @@ pub enum ListenAddress {
 }
 
 impl ListenAddress {
-    /// Whether both are the same address. Who may connect to a Unix socket does not matter.
+    /// Whether both are the same address. Permissions of Unix sockets are not compared.
     pub fn is_same_address(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Tcp(one), Self::Tcp(other)) => one == other,
@@ -103,8 +104,8 @@ impl ListenAddress {
         }
     }
 
-    /// Whether there can't be a socket for each: `0.0.0.0` stands for all addresses of IPv4, and `[::]` for those of IPv6. Port 0
-    /// stands for any free port.
+    /// Whether the two cannot both have a socket: `0.0.0.0` is all addresses of IPv4, and `[::]` all addresses of IPv6.
+    /// Port 0 is any free port.
     pub fn overlaps(&self, other: &Self) -> bool {
         let (Self::Tcp(one), Self::Tcp(other)) = (self, other) else { return self.is_same_address(other) };
         let is_any = one.ip().is_unspecified() || other.ip().is_unspecified();
@@ -132,7 +133,7 @@ impl Serialize for ListenAddress {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnixSocket {
     pub path: PathBuf,
-    /// Permission bits; what the umask leaves otherwise.
+    /// Permission bits. `None`: the umask decides.
     pub mode: Option<u32>,
     /// A name or a number; the process' own otherwise.
     pub owner: Option<String>,
@@ -140,7 +141,7 @@ pub struct UnixSocket {
     pub group: Option<String>,
 }
 
-/// A redirection of every request to https, on the host that it asks for.
+/// Redirects every request to https on the same host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HttpsRedirect {
     /// The port of the https address.

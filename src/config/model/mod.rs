@@ -1,16 +1,19 @@
 //! The resolved configuration: immutable, replaced as a whole. All its values are valid.
 //!
-//! Settings refer to each other by index (`RouteAction::Upstream`, `Route::policies`), so that no request needs to look up a
-//! name.
+//! Settings refer to each other by index (`RouteAction::Upstream`, `Route::policies`), so that no request needs to look
+//! up a name.
 
 mod abuse;
 mod access;
+mod algorithm;
 mod balance;
 mod client;
 mod client_tls;
 mod config;
 mod cors;
+mod denial_reply;
 mod display;
+mod format;
 mod health;
 mod listener;
 mod message_changes;
@@ -29,15 +32,18 @@ mod store;
 mod telemetry;
 mod upstream;
 mod user;
+mod values;
 
 pub use abuse::*;
 pub use access::*;
+pub use algorithm::*;
 pub use balance::*;
 pub use client::*;
 pub use client_tls::*;
 pub use config::*;
 pub use cors::*;
-pub use display::{format_concurrency, format_duration, format_size};
+pub use denial_reply::*;
+pub use format::{format_concurrency, format_duration, format_size};
 pub use health::*;
 pub use listener::*;
 pub use message_changes::*;

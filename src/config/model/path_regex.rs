@@ -10,21 +10,23 @@ use regex_syntax::{
 
 use super::{PathCase, PathMatching, TrailingSlash, fold_case};
 
-/// Bytes that one compiled expression may take. The longest search takes time in proportion to them and to the path's length.
+/// The largest compiled expression, in bytes. The longest search takes time in proportion to this and to the path's
+/// length.
 const MAX_COMPILED: usize = 64 << 10;
-/// Bytes that a thread keeps of what it has found out about an expression. The search goes on without.
+/// The cache of a thread for one expression, in bytes. A search that needs more continues without the cache.
 const MAX_CACHE: usize = 64 << 10;
-/// The same for all expressions of a configuration together. Of 10,000, a state of the search takes some 50 KB: with a small
-/// cache, each search begins anew.
+/// The cache for all expressions of a configuration together. With 10,000 expressions, a state of the search takes
+/// about 50 KB: a small cache would make each search begin anew.
 const MAX_CACHE_SET: usize = 16 << 20;
-/// Groups in groups.
+/// The depth of nested groups.
 const MAX_NESTING: u32 = 50;
 
-/// `~^/v[0-9]+/` as `^/v[0-9]+/`: any path in which it is found. It takes time in proportion to the path's length.
+/// `~^/v[0-9]+/` as `^/v[0-9]+/`: matches any path that contains a match. A search takes time in proportion to the
+/// path's length.
 #[derive(Debug, Clone)]
 pub struct PathRegex {
     pattern: String,
-    /// It was written as `~*`: in any case, whatever the route says.
+    /// It was written as `~*`: it ignores case, regardless of the route.
     ignores_case: bool,
     /// Shared: a clone of an expression has a cache of its own.
     sensitive: Arc<Regex>,
@@ -34,10 +36,10 @@ pub struct PathRegex {
     can_match: bool,
 }
 
-/// Why a text is no regular expression for paths.
+/// The reason why a text is not a regular expression for paths.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PathRegexError {
-    /// It is malformed, or has what is not supported.
+    /// It is malformed, or uses unsupported syntax.
     #[error(transparent)]
     Syntax(Box<regex_syntax::Error>),
     /// Its compiled form is too large.
@@ -76,17 +78,17 @@ impl PathRegex {
         })
     }
 
-    /// What every path begins with that it is found in. It may be empty.
+    /// The literal start of every path that it matches. It may be empty.
     pub fn start(&self) -> &str {
         &self.start
     }
 
-    /// Whether it is found at the start of a path alone.
+    /// Whether it matches only at the start of a path.
     pub fn is_anchored(&self) -> bool {
         self.is_anchored
     }
 
-    /// False for one that is found in no path, such as `^api`: every path begins with `/`.
+    /// False for an expression that no path matches, such as `^api`: every path begins with `/`.
     pub fn can_match(&self) -> bool {
         self.can_match
     }
@@ -113,13 +115,13 @@ impl PathRegex {
         Self { ignores_case: true, ..self.clone() }
     }
 
-    /// Whether it is found in `path` in one of the spellings that are one by `matching`.
+    /// Whether it matches `path`, or another spelling of it that `matching` treats as equal.
     pub fn matches(&self, path: &str, matching: PathMatching) -> bool {
         let regex = self.regex(matching.case);
         self.spellings(path, matching).any(|path| regex.is_match(path.as_bytes()))
     }
 
-    /// What its named groups match, as parts of `path`. `None`: the group matches nothing.
+    /// The parts of `path` that its named groups match. `None`: the group matches nothing.
     pub fn captures(&self, path: &str, matching: PathMatching) -> Vec<Option<Range<usize>>> {
         let regex = self.regex(matching.case);
         let groups = regex.capture_names().enumerate().filter(|(_, name)| name.is_some());
@@ -127,8 +129,8 @@ impl PathRegex {
         let Some((is_aligned, found)) = self.spellings(path, matching).find_map(|path| {
             let found = regex.captures(path.as_bytes())?;
             let ranges = found.iter().map(|group| group.map(|group| group.range())).collect::<Vec<_>>();
-            // A spelling may have a slash more or less. One in which letters take other bytes has no parts that would be
-            // parts of the path.
+            // A spelling may have a slash more or less. If its letters take other numbers of bytes, its ranges do not
+            // apply to the path.
             let places = |text: &str| -> Vec<_> {
                 text.trim_end_matches('/').bytes().map(|byte| [b'%', b'/'].contains(&byte)).collect()
             };
@@ -155,12 +157,12 @@ impl PathRegex {
         }
     }
 
-    /// How it compares letters on a route that compares them so.
+    /// Its own comparison of letters, given the comparison of the route.
     pub fn case(&self, case: PathCase) -> PathCase {
         if self.ignores_case { PathCase::Insensitive } else { case }
     }
 
-    /// The spellings of `path` that are looked at.
+    /// The spellings of `path` to search.
     fn spellings<'p>(&self, path: &'p str, matching: PathMatching) -> impl Iterator<Item = Cow<'p, str>> {
         spellings(path, PathMatching { case: self.case(matching.case), ..matching })
     }
@@ -175,8 +177,8 @@ impl PartialEq for PathRegex {
 
 impl Eq for PathRegex {}
 
-/// `path`; in lower case, where that is more than ASCII and makes no difference; and each with a slash more or less, where
-/// that makes none.
+/// `path`; its lower-case form, if case is ignored beyond ASCII; and each with a slash more or less, if slashes at the
+/// end are ignored.
 fn spellings(path: &str, matching: PathMatching) -> impl Iterator<Item = Cow<'_, str>> {
     let folds = matching.case == PathCase::Insensitive && path.contains('%');
     let folded = move || folds.then(|| fold_case(path)).filter(|folded| folded != path);
@@ -211,7 +213,7 @@ fn literal_start(expression: &Hir) -> String {
     literals.collect()
 }
 
-/// How a match at the start of a path can begin. If several variants apply, the last one counts.
+/// The possible beginnings of a match at the start of a path. If several apply, the last one is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Beginning {
     /// No match is empty or begins with a slash.
@@ -247,25 +249,25 @@ impl Beginning {
     }
 }
 
-/// Expressions that are looked for at once.
+/// Expressions that are searched for in one pass.
 #[derive(Debug)]
 pub struct PathRegexSet {
     set: RegexSet,
-    /// What any of them ignores.
+    /// The differences that at least one of them ignores.
     loosest: PathMatching,
 }
 
 impl PathRegexSet {
-    /// Bytes that all expressions of a configuration may take, compiled.
+    /// The largest size of all compiled expressions of a configuration together, in bytes.
     pub const MAX_COMPILED: usize = 32 << 20;
 
-    /// Whether these are not too large together.
+    /// Whether these are small enough together.
     pub fn fits(expressions: &[(&PathRegex, PathMatching)]) -> bool {
-        // So few fit, however large each is.
+        // So few always fit.
         expressions.len() < Self::MAX_COMPILED / MAX_COMPILED / 2 || Self::new(expressions).is_some()
     }
 
-    /// `None`: together they are too large, and have to be looked for one by one.
+    /// `None`: together they are too large, and are searched for one by one.
     pub fn new(expressions: &[(&PathRegex, PathMatching)]) -> Option<Self> {
         let patterns = expressions.iter().map(|(regex, matching)| match regex.case(matching.case) {
             PathCase::Sensitive => regex.pattern.clone(),
@@ -290,7 +292,7 @@ impl PathRegexSet {
         Some(Self { set: set.ok()?, loosest })
     }
 
-    /// Those that may be found in `path`, by their indexes in order: all that are, and few others.
+    /// The indexes of the expressions that may match `path`, in order: all that match, and few others.
     pub fn candidates(&self, path: &str) -> Vec<usize> {
         let mut found = Vec::new();
         for path in spellings(path, self.loosest) {

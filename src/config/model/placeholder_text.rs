@@ -1,4 +1,4 @@
-//! Text with placeholders, which each request fills.
+//! Text with placeholders, which are replaced for each request.
 
 use serde::{Serialize, Serializer};
 
@@ -11,7 +11,7 @@ use crate::config::{
 /// Text such as `/new/{rest}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlaceholderText {
-    /// As `proxy.yaml` has it.
+    /// The text in `proxy.yaml`.
     pub written: String,
     pub parts: Vec<TextPart>,
     /// Whether it is a credential, or a part of it was inserted from outside the file, so that it must not be shown.
@@ -24,7 +24,7 @@ pub enum TextPart {
     Placeholder(Placeholder),
 }
 
-/// The part of a request that replaces a placeholder.
+/// The value that replaces a placeholder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placeholder {
     /// `{client_address}`
@@ -40,7 +40,7 @@ pub enum Placeholder {
 }
 
 impl Placeholder {
-    /// Those that do not depend on the route's path, by their names.
+    /// The placeholders that do not depend on the route's path, by their names.
     pub const OF_EVERY_REQUEST: [(&'static str, Self); 4] = [
         ("client_address", Self::ClientAddress),
         ("user", Self::User),
@@ -71,11 +71,11 @@ impl Serialize for PlaceholderText {
     }
 }
 
-/// The placeholder of the text that the `*` at the end of a path matches.
+/// The name of the text that the `*` at the end of a path matches.
 pub const REST: &str = "rest";
 
 impl PathPattern {
-    /// The placeholders that the path has: its parameters in their order, or `rest` for its `*`.
+    /// The names of its captures: its parameters in order, or `rest` for its `*`.
     pub fn captures(&self) -> Vec<&str> {
         match self {
             Self::Exact(_) => Vec::new(),

@@ -2,12 +2,20 @@
 
 use std::time::Duration;
 
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::{HeaderName, HeaderValue};
 use ipnet::IpNet;
 use serde::Serialize;
+use tollgate_derive::{Settings, Word};
 
-use super::serialize;
-use crate::tls::CertificateField;
+use super::{Algorithm, DenialReply, ReplySettings, serialize};
+use crate::{
+    config::{
+        reader::{Cursor, MappingCursor, NamedEntry},
+        settings::{Kind, text},
+        value::{MAX_LIMIT, grpc_status, status_range},
+    },
+    tls::CertificateField,
+};
 
 /// Limits, and which requests they apply to.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -64,7 +72,7 @@ impl Policy {
             tiers,
             count: None,
             on_store_error: OnStoreError::Local,
-            record: Record { keep: 50, retain: Duration::from_secs(60 * 60) },
+            record: Record::default(),
             cost: Cost::Fixed(1),
             mode: Mode::Enforce,
             count_denied: false,
@@ -83,7 +91,7 @@ impl Policy {
 pub enum Cost {
     /// At least 1.
     Fixed(u64),
-    /// What a trusted proxy says, at least 1 and at most `max`; else `default`.
+    /// The value of a trusted proxy's header, at least 1 and at most `max`; without it `default`.
     Header {
         #[serde(rename = "header", serialize_with = "serialize::displayed")]
         name: HeaderName,
@@ -93,29 +101,49 @@ pub enum Cost {
 }
 
 /// Whether a policy denies requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Word)]
 pub enum Mode {
     Enforce,
     /// Counted and reported, never denies.
     Shadow,
 }
 
-/// The responses that count: those with one of these statuses.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// The statuses of responses that count. Requests with other responses take nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Settings)]
+#[settings(page = "policies.md#count-failed-logins-or-other-responses", check = check_counted)]
+#[settings(rules(AtLeastOne(&["statuses", "grpc_statuses"])))]
 pub struct CountedResponses {
-    #[serde(skip_serializing_if = "Statuses::is_empty")]
+    /// HTTP statuses: single ones, ranges, or classes.
+    #[setting(list(text = STATUSES, SomeUnique), read = Statuses::read, omit_if = Statuses::is_empty)]
+    #[setting(unset = "none; required without `grpc_statuses`", example = "[401, 403, 5xx]")]
     pub statuses: Statuses,
-    /// `grpc-status`, in the head or in the trailers.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    /// gRPC statuses, by their numbers.
+    #[setting(list(text = GRPC_STATUS, SomeUnique), parse = grpc_status, omit_if = Vec::is_empty)]
+    #[setting(unset = "none", example = "[16]")]
     pub grpc_statuses: Vec<u32>,
 }
 
+fn check_counted(mapping: &MappingCursor<'_>, _: Option<&CountedResponses>) {
+    let lists = ["statuses", "grpc_statuses"].map(|key| mapping.peek(key));
+    if lists[1].is_none() && !mapping.has_or_misspells("statuses") {
+        let help = "the responses that count, such as `statuses: [401, 403]`; of gRPC, `grpc_statuses: [16]`";
+        mapping.report("`statuses` is missing", help.to_owned());
+    }
+    for list in lists.into_iter().flatten().filter(|list| list.is_empty_list()) {
+        let help = "remove `count` to count every request".to_owned();
+        list.report("an empty list would count no responses", help);
+    }
+}
+
 /// Statuses of responses that count.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Statuses(pub Vec<std::ops::RangeInclusive<u16>>);
 
 impl Statuses {
+    fn read(list: Cursor<'_>) -> Option<Self> {
+        Some(Self(list.unique_items(|item| item.parse(status_range))))
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -127,7 +155,7 @@ impl Statuses {
     }
 }
 
-/// What selects clients for an exemption or an override. Only verified values match, and fields from trusted proxies.
+/// Selects clients for an exemption or an override. Only verified values match, and headers from trusted proxies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Condition {
     Address(IpNet),
@@ -137,7 +165,7 @@ pub enum Condition {
         claim: String,
         value: String,
     },
-    /// A trusted proxy sent this field with this value.
+    /// A trusted proxy sent this header with this value.
     Header {
         name: HeaderName,
         value: HeaderValue,
@@ -160,79 +188,6 @@ pub struct Override {
     /// The algorithm of the policy, with the settings of the override.
     #[serde(flatten)]
     pub algorithm: Algorithm,
-}
-
-/// The reply to a denied client.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct DenialReply {
-    #[serde(serialize_with = "serialize::status")]
-    pub status: StatusCode,
-    #[serde(serialize_with = "serialize::headers")]
-    pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// `None`: problem details.
-    pub body: Option<DenialBody>,
-}
-
-/// A body with `{{retry_after}}`, `{{policy}}` and `{{limit}}` in it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct DenialBody {
-    #[serde(serialize_with = "serialize::header_value")]
-    pub content_type: HeaderValue,
-    pub template: Vec<TemplatePart>,
-}
-
-/// A piece of a body.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TemplatePart {
-    Text(String),
-    /// Whole seconds, rounded up; `null` if no wait helps.
-    RetryAfter,
-    /// The policy's name.
-    Policy,
-    /// The limit that was reached, in units.
-    Limit,
-}
-
-/// See `limits.md`, "The algorithms".
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(tag = "algorithm", rename_all = "snake_case")]
-pub enum Algorithm {
-    SingleCounter,
-    FixedWindow,
-    MetadataList,
-    /// The number of buckets in each window, 4 to 100.
-    SlidingWindow {
-        buckets: u32,
-    },
-    SlidingLog,
-    SlidingCounter,
-    /// `burst`: how many units may pass at once, at least 1. `delay`: how long further requests may wait.
-    Gcra {
-        burst: u64,
-        #[serde(serialize_with = "serialize::duration")]
-        delay: Duration,
-    },
-    Concurrency,
-    Distinct,
-}
-
-/// The default number of buckets of a sliding window.
-pub const DEFAULT_BUCKETS: u32 = 10;
-
-impl Algorithm {
-    /// The name of each in `proxy.yaml`, and its default settings.
-    pub const ALL: [(&'static str, Self); 9] = [
-        ("single_counter", Self::SingleCounter),
-        ("fixed_window", Self::FixedWindow),
-        ("sliding_log", Self::SlidingLog),
-        ("metadata_list", Self::MetadataList),
-        ("sliding_window", Self::SlidingWindow { buckets: DEFAULT_BUCKETS }),
-        ("sliding_counter", Self::SlidingCounter),
-        ("gcra", Self::Gcra { burst: 1, delay: Duration::ZERO }),
-        ("concurrency", Self::Concurrency),
-        ("distinct", Self::Distinct),
-    ];
 }
 
 /// The parts of one key; more than one make a composite (`ip+path`), in which the address comes first.
@@ -261,9 +216,8 @@ pub enum KeyPart {
     Global,
 }
 
-/// What happens to a request without the identifier.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+/// The treatment of a request that lacks a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Word)]
 pub enum Missing {
     Skip,
     /// Limit by address instead.
@@ -280,9 +234,8 @@ pub struct Rate {
     pub window: Duration,
 }
 
-/// What a policy does while the store is unavailable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+/// The treatment of requests while the store is unavailable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Word)]
 pub enum OnStoreError {
     /// Each instance enforces its share in memory.
     Local,
@@ -291,12 +244,206 @@ pub enum OnStoreError {
     Deny,
 }
 
-/// The evidence kept of limited clients.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// What is recorded for each limited address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Settings)]
+#[settings(page = "admin.md")]
 pub struct Record {
-    /// How many records are kept per address.
+    /// How many recorded requests are kept for an address. `0` keeps none.
+    #[setting(count = "0..=1000", default = "50", example = "100")]
     pub keep: usize,
-    /// How long each is kept. YAML: `for`.
-    #[serde(rename = "for", serialize_with = "serialize::duration")]
+    /// How long each of them is kept.
+    #[setting(key = "for", duration = "1ms..=366d", default = "1h", example = "2h")]
     pub retain: Duration,
+}
+
+/// A limit: what it counts, for whom, and what happens to requests beyond it.
+#[derive(Settings)]
+#[settings(
+    written,
+    page = "limits.md",
+    sample = "algorithm: gcra, key: ip, limit: 100/1s",
+    foreign = "policies.*"
+)]
+#[settings(such_as = "{ algorithm: sliding_window, key: ip, limit: 100/1m }", rules(
+    One(&["limit", "limits"]),
+    Where("value", "algorithm", &["distinct"]),
+    RequiredWhere("value", "algorithm", &["distinct"]),
+    Where("buckets", "algorithm", &["sliding_window"]),
+    Where("burst", "algorithm", &["gcra"]),
+    Where("lease", "algorithm", &["concurrency"]),
+    NotWhere("cost", "algorithm", &["concurrency", "distinct"]),
+    NotWhere("count", "algorithm", &["concurrency", "distinct"]),
+    KindWhere("limit", "algorithm", "concurrency", Kind::Count(1, MAX_LIMIT), Kind::Text(&text::RATE))
+))]
+pub(in crate::config) struct PolicySettings<'t> {
+    /// How requests are counted. `sliding_log` is exact in any window. `gcra` and `sliding_window` take little memory,
+    /// however large the limit is. `concurrency` counts requests in progress, `distinct` counts different values.
+    #[setting(missing = &Algorithm::one_of(), example = "sliding_log")]
+    pub(in crate::config) algorithm: Option<Algorithm>,
+    /// What requests are counted by: `ip`, `user`, `header:NAME`, `cookie:NAME`, `query:NAME`, `jwt:CLAIM`,
+    /// `tls:subject`, `tls:fingerprint`, `path`, `route`, `host`, `method`, `global`, or a combination such as
+    /// `ip+path`. Each key of a list has a limit of its own.
+    #[setting(either(text = KEY, list(text = KEY, SomeUnique)), missing = KEYS, example = "[ip, user]")]
+    #[setting(see = ["user", "policies.*.missing", "client_address.ipv6_prefix"])]
+    pub(in crate::config) key: Option<Cursor<'t>>,
+    /// What happens to a request that lacks one of the keys: `skip` ignores that key, `ip` limits the request by its
+    /// address instead, `deny` denies it. With `skip`, a request that lacks all keys is limited by its address.
+    #[setting(default = "skip", example = "deny")]
+    pub(in crate::config) missing: Missing,
+    /// The part of a request whose different values are counted. `key: ip` with `value: user` counts the users behind
+    /// an address.
+    #[setting(text = KEY, unset = "required with `algorithm: distinct`, not allowed with others", example = "user")]
+    #[setting(beside = "algorithm: distinct, key: ip, limit: 20/10m")]
+    pub(in crate::config) value: Option<Cursor<'t>>,
+    /// How many units (requests, unless `cost` is set) a key may use in which time. For `concurrency`, a number alone:
+    /// how many requests may be in progress.
+    #[setting(either(text = RATE, count = "1..=1000000000"), example = "100/1s")]
+    pub(in crate::config) limit: Option<Cursor<'t>>,
+    /// Several limits, at most 32. A request must be within all of them. Only `fixed_window` and `sliding_window` take
+    /// more than one.
+    #[setting(list(either(text = RATE, count = "1..=1000000000"), SomeUnique), unset = "`limit` alone")]
+    #[setting(example = "[10/1s, 120/1m]", beside = "algorithm: fixed_window, key: ip")]
+    pub(in crate::config) limits: Option<Cursor<'t>>,
+    /// The number of parts that each window is divided into. More parts are more exact, and take more memory.
+    #[setting(count = "4..=100", default = "10", example = "20", beside = "algorithm: sliding_window")]
+    pub(in crate::config) buckets: u32,
+    /// How many units may be used at once. They come back at the rate of the limit.
+    #[setting(
+        count = "1..=1000000000",
+        unset = "as many as the limit",
+        example = "100",
+        beside = "algorithm: gcra"
+    )]
+    pub(in crate::config) burst: Option<u64>,
+    /// How long an excess request may wait for its turn instead of being denied. Only `gcra` takes a delay.
+    #[setting(duration = "0..=1h", default = "0s", example = "2s", beside = "algorithm: gcra")]
+    #[setting(see = ["policies.*.count"])]
+    pub(in crate::config) delay: Duration,
+    /// How long a request still counts after its instance has crashed. While the request runs, the lease is renewed.
+    #[setting(
+        duration = "1s..=1d",
+        default = "60s",
+        example = "30s",
+        beside = "algorithm: concurrency, limit: 8"
+    )]
+    pub(in crate::config) lease: Duration,
+    /// How many units a request takes: a number, or the value of a header that trusted proxies send.
+    #[setting(either(count = "1..=1000000000", mapping(CostSettings)), default = "1", example = "5")]
+    #[setting(see = ["trusted_proxies"])]
+    pub(in crate::config) cost: Option<Cursor<'t>>,
+    /// Counts only requests whose response has one of these statuses, such as failed logins.
+    #[setting(
+        mapping(CountedResponses),
+        unset = "every request counts",
+        example = "{ statuses: [401, 403] }"
+    )]
+    #[setting(see = ["policies.*.count_denied", "policies.*.delay", "policies.*.slice"])]
+    pub(in crate::config) count: Option<Cursor<'t>>,
+    /// Whether requests that the policy denies count as well.
+    #[setting(default = "false", example = "true", see = ["policies.*.count", "policies.*.slice"])]
+    pub(in crate::config) count_denied: bool,
+    /// The share of a window's limit that an instance takes from Redis at once, to decide on that many requests without
+    /// asking again. With `0%`, it asks for each request. Only for `fixed_window` with a single limit; the slice must
+    /// be at least two units.
+    #[setting(
+        share = "0..=50",
+        default = "0%",
+        example = "5%",
+        beside = "algorithm: fixed_window, limit: 1000/1s"
+    )]
+    #[setting(see = ["policies.*.count", "policies.*.count_denied", "policies.*.limits", "store.redis"])]
+    pub(in crate::config) slice: f64,
+    /// `shadow` counts and reports, and denies nothing.
+    #[setting(default = "enforce", example = "shadow", see = ["policies.*.reply"])]
+    pub(in crate::config) mode: Mode,
+    /// Whether CORS preflights count. Browsers send them before some requests.
+    #[setting(default = "false", example = "true", see = ["routes[].cors"])]
+    pub(in crate::config) preflight: bool,
+    #[setting(flatten)]
+    pub(in crate::config) exempt: ExemptSettings<'t>,
+    /// Other limits for some clients. The first override that matches applies.
+    #[setting(list(mapping(OverrideSettings), Any), unset = "the same limits for all", flags(confidential))]
+    #[setting(example = "[{ user: acme, limit: 1000/1m }]")]
+    pub(in crate::config) overrides: Option<Cursor<'t>>,
+    /// What happens while the store does not answer. `local`: each instance enforces its share of the limit in memory.
+    /// `allow`: requests are admitted. `deny`: they get 503.
+    #[setting(default = "local", example = "deny")]
+    #[setting(see = ["store.redis.timeout", "store.redis.breaker.failures"])]
+    pub(in crate::config) on_store_error: OnStoreError,
+    /// How many denied requests are recorded for each limited address, and for how long. `metadata_list` records all
+    /// requests.
+    #[setting(mapping, unset = "50 requests, for an hour", example = "{ keep: 100, for: 2h }")]
+    #[setting(see = ["abuse.memory"])]
+    pub(in crate::config) record: Record,
+    /// The response to a denied request.
+    #[setting(mapping(ReplySettings), unset = "429 with problem details", example = "{ status: 503 }")]
+    #[setting(flags(confidential))]
+    pub(in crate::config) reply: Option<Cursor<'t>>,
+}
+
+const KEYS: &str = "what to limit by, such as `key: ip` or `key: [ip, user]`";
+
+/// The clients that a policy or a ban does not apply to.
+#[derive(Settings)]
+#[settings(written)]
+pub(in crate::config) struct ExemptSettings<'t> {
+    /// Clients that this does not apply to: addresses, networks, `user:NAME`, `jwt:CLAIM=VALUE`, `header:NAME=VALUE`,
+    /// `tls:subject=SUBJECT`, `tls:fingerprint=SHA256`. Only verified values and headers from trusted proxies match.
+    #[setting(list(text = CONDITION, Unique), unset = "nobody is exempt", flags(confidential))]
+    #[setting(example = "[10.0.0.0/8, \"user:monitor\"]", see = ["user", "trusted_proxies"])]
+    pub(in crate::config) exempt: Option<Cursor<'t>>,
+}
+
+/// A cost that a trusted proxy sends in a header.
+#[derive(Settings)]
+#[settings(written, page = "policies.md#let-some-requests-cost-more", sample = "header: x-cost, max: 100")]
+pub(in crate::config) struct CostSettings<'t> {
+    /// The header that holds the cost.
+    #[setting(text = FIELD, missing = COST_HEADER, example = "x-cost", see = ["trusted_proxies"])]
+    pub(in crate::config) header: Option<Cursor<'t>>,
+    /// The cost of a request without the header.
+    #[setting(count = "1..=1000000000", default = "1", example = "2")]
+    pub(in crate::config) default: Option<Cursor<'t>>,
+    /// The highest cost. A higher value in the header counts as `max`.
+    #[setting(count = "1..=1000000000", missing = MOST_COST, example = "100")]
+    pub(in crate::config) max: Option<Cursor<'t>>,
+}
+
+const COST_HEADER: &str = "the header in which trusted proxies send the cost, such as x-cost";
+const MOST_COST: &str = "the highest cost to accept, such as `max: 100`";
+
+/// Other limits for the clients that match one condition.
+#[derive(Settings)]
+#[settings(
+    written,
+    page = "policies.md#exempt-clients-or-give-them-other-limits",
+    sample = "user: acme, limit: 1000/1m"
+)]
+#[settings(rules(One(&["limit", "limits"]), One(&["ip", "user", "jwt:*", "header:*", "tls:*"])))]
+pub(in crate::config) struct OverrideSettings<'t> {
+    /// The client's address, or a network that it is in. Each address in the network has the limit for itself.
+    #[setting(text = NETWORK, example = "10.0.0.0/8")]
+    pub(in crate::config) ip: Option<Cursor<'t>>,
+    /// The ID of a user. It must be verified.
+    #[setting(text = NAME, example = "acme", see = ["user"])]
+    pub(in crate::config) user: Option<Cursor<'t>>,
+    /// The value of a claim in a verified token, such as `"jwt:plan": gold`.
+    #[setting(key = "jwt:*", text = ANY, example = "gold", see = ["user[].jwt"])]
+    pub(in crate::config) jwt: Vec<NamedEntry<'t>>,
+    /// The value of a header from trusted proxies, such as `"header:x-plan": gold`.
+    #[setting(key = "header:*", text = FIELD_VALUE, example = "gold", see = ["trusted_proxies"])]
+    pub(in crate::config) header: Vec<NamedEntry<'t>>,
+    /// The subject or the fingerprint of the client's certificate, such as `"tls:subject": CN=acme`.
+    #[setting(key = "tls:*", text = ANY, example = "CN=acme", see = ["listeners[].tls.client_ca"])]
+    pub(in crate::config) tls: Vec<NamedEntry<'t>>,
+    /// The limit of these clients.
+    #[setting(either(text = RATE, count = "1..=1000000000"), example = "1000/1m")]
+    pub(in crate::config) limit: Option<Cursor<'t>>,
+    /// Several limits of these clients, as in the policy.
+    #[setting(list(either(text = RATE, count = "1..=1000000000"), SomeUnique), unset = "`limit` alone")]
+    #[setting(example = "[1000/1m]")]
+    pub(in crate::config) limits: Option<Cursor<'t>>,
+    /// How many units these clients may use at once; only with `algorithm: gcra`.
+    #[setting(count = "1..=1000000000", unset = "as many as the limit", example = "200")]
+    pub(in crate::config) burst: Option<u64>,
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use tollgate_derive::Settings;
 
 use super::{ClientTls, Secret, serialize};
@@ -71,18 +71,18 @@ impl Redis {
         Self::new(RedisTopology::Url(url))
     }
 
-    /// How long one answer may take of what no request waits for.
+    /// The timeout of a reply that no request waits for.
     pub fn call_timeout(&self) -> Duration {
         self.timeout.max(Duration::from_millis(500))
     }
 
-    /// Time for so many round trips, each as long as a decision may take: four seconds at most, so that a server that is silent
-    /// holds nothing up for long.
+    /// The time for `round_trips`, each with the timeout of a decision. Four seconds at most, so that a silent server
+    /// does not block for long.
     pub fn time_for(&self, round_trips: u32) -> Duration {
         (self.timeout * round_trips).min(Duration::from_secs(4))
     }
 
-    /// How long it may take to connect and to be greeted.
+    /// The timeout of connecting, up to the greeting.
     pub fn connect_timeout(&self) -> Duration {
         self.time_for(4).max(Duration::from_secs(1))
     }
@@ -101,12 +101,12 @@ impl Redis {
     }
 }
 
-/// Which servers there are, and who knows that.
+/// The servers, and how they are found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RedisTopology {
     /// One server: `redis://`, `rediss://` or `unix://`, with user, password and database, if any.
-    #[serde(serialize_with = "serialize::url_without_credentials")]
+    #[serde(serialize_with = "url_without_credentials")]
     Url(Secret),
     /// Sentinels name the primary.
     Sentinel(Sentinel),
@@ -195,7 +195,7 @@ pub struct Sentinel {
     #[setting(missing = "the name of the primary in sentinel.conf, such as mymaster")]
     pub master: String,
     /// The URLs of the Sentinels, port 26379 by default. It is enough if one of them answers.
-    #[setting(list(text = REDIS_NODE, Some), read = sentinels, shown = serialize::urls_without_credentials)]
+    #[setting(list(text = REDIS_NODE, Some), read = sentinels, shown = urls_without_credentials)]
     #[setting(missing = SENTINELS, example = "[\"redis://10.0.0.1:26379\", \"redis://10.0.0.2:26379\"]")]
     pub nodes: Vec<Secret>,
     /// The user (ACL) that Tollgate logs in to the Sentinels as.
@@ -212,7 +212,7 @@ pub struct Sentinel {
 #[settings(page = "redis.md", sample = "nodes: [\"redis://10.0.0.1:6379\"]")]
 pub struct Cluster {
     /// The URLs of some nodes, port 6379 by default. From them, Tollgate learns all others.
-    #[setting(list(text = REDIS_NODE, Some), read = nodes, shown = serialize::urls_without_credentials)]
+    #[setting(list(text = REDIS_NODE, Some), read = nodes, shown = urls_without_credentials)]
     #[setting(missing = NODES, example = "[\"redis://10.0.0.1:6379\", \"redis://10.0.0.2:6379\"]")]
     #[setting(flags(of_the_instance))]
     pub nodes: Vec<Secret>,
@@ -279,4 +279,40 @@ pub struct Breaker {
 /// Text, unless it is empty.
 fn filled_text(value: Cursor<'_>) -> Option<String> {
     value.parse(|text| Ok(text.to_owned())).filter(|text| !text.is_empty())
+}
+
+/// A URL with `***` in place of the user info and of the query.
+fn url_without_credentials<S: Serializer>(url: &Secret, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&without_credentials(url.reveal()))
+}
+
+/// [`url_without_credentials`] for each URL.
+fn urls_without_credentials<S: Serializer>(urls: &[Secret], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(urls.iter().map(|url| without_credentials(url.reveal())))
+}
+
+fn without_credentials(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let (rest, query) = rest.split_once('?').map_or((rest, ""), |(rest, _)| (rest, "?***"));
+    match rest.rsplit_once('@') {
+        Some((_, host)) => format!("{scheme}://***@{host}{query}"),
+        None => format!("{scheme}://{rest}{query}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_in_urls_are_masked() {
+        for (url, shown) in [
+            ("redis://me:pass@host:6379/1", "redis://***@host:6379/1"),
+            ("redis://:p@ss@host", "redis://***@host"),
+            ("rediss://host", "rediss://host"),
+            ("unix:///run/redis.sock?db=1&pass=word", "unix:///run/redis.sock?***"),
+        ] {
+            assert_eq!(without_credentials(url), shown);
+        }
+    }
 }

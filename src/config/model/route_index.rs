@@ -1,4 +1,4 @@
-//! Finds among many routes those that may match a host and a path, without a look at the others.
+//! Finds the routes that may match a host and a path among many, without looking at the others.
 
 use std::{borrow::Cow, collections::HashMap};
 
@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 
 use super::HostPattern;
 
-/// Routes by their hosts and paths. Each has a number, and is added after all that have a lower one: of several that match,
-/// the first is taken.
+/// Routes by their hosts and paths. Each has a number, and they are added in ascending order: of several matches, the
+/// lowest number wins.
 #[derive(Debug, Default)]
 pub struct RouteIndex {
     /// Routes for any host.
@@ -44,13 +44,13 @@ impl RouteIndex {
         }
     }
 
-    /// Whether some routes are for certain hosts alone. If not, it does not matter which host is looked for.
+    /// Whether some routes have hosts. If not, the host of a request does not matter.
     pub fn has_hosts(&self) -> bool {
         !self.hosts.is_empty() || !self.suffixes.is_empty()
     }
 
-    /// The first route at this host and path for which `matches` is true; it is asked about few others. `path` begins with a
-    /// slash.
+    /// The first route at this host and path that `matches` accepts. It is called for few other routes. `path` begins
+    /// with a slash.
     pub fn first(
         &self,
         host: Option<&str>,
@@ -67,8 +67,8 @@ impl RouteIndex {
         (first != usize::MAX).then_some(first)
     }
 
-    /// The routes that may match all that another route matches: at `host`, or at any if that has none. Of those for one path,
-    /// the first `most`.
+    /// The routes that may match everything that another route matches, at `host`, or at any host for `None`. For each
+    /// path, the first `most` routes.
     pub fn around(&self, host: Option<&HostPattern>, path: &PathKey, most: usize) -> Vec<usize> {
         let mut found = Vec::new();
         self.any_host.around(path, most, &mut found);
@@ -108,7 +108,7 @@ struct PathTree {
 struct Node {
     /// The lowest route here and below.
     first: usize,
-    /// Routes for this very path.
+    /// Routes for exactly this path.
     here: SmallVec<[usize; 2]>,
     /// Routes for this path and all below it.
     below: SmallVec<[usize; 2]>,
@@ -160,11 +160,11 @@ impl PathTree {
     fn search(&self, path: &str, first: &mut usize, matches: &mut impl FnMut(usize) -> bool) {
         let Some(root) = self.nodes.first() else { return };
         if root.literals.is_empty() && root.parameter.is_none() {
-            // Routes for any path alone, as most configurations begin.
+            // Only routes for any path, as in most new configurations.
             lower(first, &root.below, matches);
             return;
         }
-        // Nodes, and what of the path is left for each: nothing, or a segment and what follows it.
+        // Nodes, each with the rest of the path: nothing, or a segment and its followers.
         let mut others: SmallVec<[(usize, Option<&str>); 4]> = SmallVec::new();
         let mut next = Some((0, path.strip_prefix('/')));
         while let Some((at, rest)) = next.or_else(|| others.pop()) {
@@ -192,7 +192,7 @@ impl PathTree {
         }
     }
 
-    /// Adds the routes whose paths may be all that `path` is.
+    /// Adds the routes whose paths may cover `path`.
     fn around(&self, path: &PathKey, most: usize, found: &mut Vec<usize>) {
         if self.nodes.is_empty() {
             return;

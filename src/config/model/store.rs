@@ -1,4 +1,4 @@
-//! Where limits are kept.
+//! The store of limits: memory or Redis.
 
 use tollgate_derive::Settings;
 

@@ -1,4 +1,4 @@
-//! Where the user ID of a request comes from.
+//! Sources of the user ID of a request.
 
 use std::path::PathBuf;
 
@@ -27,7 +27,7 @@ pub enum UserSource {
     Basic,
     /// A claim of a verified token.
     Jwt(Jwt),
-    /// Of the client's verified certificate.
+    /// A field of the client's verified certificate.
     Tls(CertificateField),
     #[serde(untagged)]
     Header {

@@ -1,18 +1,16 @@
-//! A position in the tree, and what reads the value there.
+//! A position in the tree, with the methods that read the value there.
 
 use std::{
-    cell::RefCell,
-    collections::BTreeSet,
     fmt::Display,
     io,
     path::{Path, PathBuf},
 };
 
-use super::{MappingCursor, slips};
+use super::{MappingCursor, Purpose, ReadContext, slips};
 use crate::config::{
-    Location, Lookup, Problem, Purpose,
+    Location, Problem,
     interpolate::interpolate,
-    redact::{MASK, Secrets, is_all_interpolated},
+    redact::{MASK, is_all_interpolated},
     value::Invalid,
     yaml::{Node, NodeKind},
 };
@@ -24,8 +22,12 @@ pub(in crate::config) struct Cursor<'t> {
     context: &'t ReadContext<'t>,
 }
 
+/// The location of a key, the key, and its value.
+pub(in crate::config) type NamedEntry<'t> = (Location, &'t str, Cursor<'t>);
+
 impl<'t> Cursor<'t> {
-    pub(super) fn new(node: &'t Node, context: &'t ReadContext<'t>) -> Self {
+    /// The root of a tree.
+    pub(in crate::config) fn root(node: &'t Node, context: &'t ReadContext<'t>) -> Self {
         Self { node, context }
     }
 
@@ -33,12 +35,12 @@ impl<'t> Cursor<'t> {
         self.node.location
     }
 
-    /// What the configuration is read for.
+    /// The reason to read the configuration.
     pub(in crate::config) fn purpose(self) -> Purpose {
         self.context.purpose
     }
 
-    /// Reads without reporting anything: what has been read, and reported, before.
+    /// Reads a value a second time. Its errors and warnings were already reported, so they are dropped.
     pub(in crate::config) fn again<T>(self, read: impl FnOnce() -> T) -> T {
         let (problems, warnings) = (&self.context.problems, &self.context.warnings);
         let (errors, doubts) = (problems.borrow().len(), warnings.borrow().len());
@@ -46,6 +48,11 @@ impl<'t> Cursor<'t> {
         problems.borrow_mut().truncate(errors);
         warnings.borrow_mut().truncate(doubts);
         value
+    }
+
+    /// Rewrites `text` of other software for the place of `mark` in `foreign_names.txt`.
+    pub(super) fn rewrite_foreign(self, mark: &str, text: &str) -> String {
+        (self.context.rewrite_foreign)(mark, text)
     }
 
     /// The scalar as the file has it, before interpolation. `None` for other nodes.
@@ -56,13 +63,14 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// The scalar after interpolation. `None` for other nodes, and where it can't be interpolated, which is not reported.
+    /// The scalar after interpolation. `None` for other nodes, and for a failed interpolation, which is not reported.
     pub(in crate::config) fn interpolated(self) -> Option<String> {
         self.scalar()?;
         self.again(|| self.parse(|text| Ok(text.to_owned())))
     }
 
-    /// Whether the scalar, or one below, must not be shown: it is secret, or filled from the environment or from files.
+    /// Whether the scalar, or one below it, must not be shown: it is secret, or has text from the environment or from
+    /// files.
     pub(in crate::config) fn is_hidden(self) -> bool {
         let mut entries = match &self.node.kind {
             NodeKind::Mapping { entries, .. } => entries.as_slice(),
@@ -74,12 +82,13 @@ impl<'t> Cursor<'t> {
             || entries.any(|(_, node)| self.child(node).is_hidden())
     }
 
-    /// Whether a part of this scalar, which was parsed, came from the environment or from a file.
+    /// Whether a part of this scalar came from the environment or from a file. Known only after the scalar was parsed.
     pub(in crate::config) fn is_inserted(self) -> bool {
         self.context.inserted.borrow().contains(&self.location())
     }
 
-    /// What to call the file at `path`, which this value names: as it is written, if a part of it was inserted.
+    /// The name of the file at `path`, for messages. If a part of the path was inserted, this is the text before
+    /// interpolation.
     pub(in crate::config) fn name_of(self, path: &Path) -> String {
         let written = self.scalar().filter(|_| self.is_inserted());
         written.map_or_else(|| path.display().to_string(), str::to_owned)
@@ -95,8 +104,8 @@ impl<'t> Cursor<'t> {
         self.context.lookup.is_directory(Path::new(path)).unwrap_or(false)
     }
 
-    /// Warns if the directory of a file that Tollgate creates when it starts does not exist. It is no error: a service manager
-    /// may create it, or the check may run on another machine.
+    /// Warns if the directory of `file`, which Tollgate creates at startup, does not exist. This is not an error: a
+    /// service manager may create it, or the check may run on another machine.
     pub(in crate::config) fn warn_without_directory(self, file: &Path) {
         let directory = file.parent().filter(|directory| !directory.as_os_str().is_empty());
         let Some(directory) = directory else { return };
@@ -149,10 +158,10 @@ impl<'t> Cursor<'t> {
         self.context.report(self.problem(location, message.into(), help.into()));
     }
 
-    /// A problem of this value. Where the text about it quotes a secret value, the secret is masked.
+    /// A problem of this value. If its text quotes a secret value, the secret is masked.
     fn problem(self, location: Location, message: String, help: Option<String>) -> Problem {
         let without_secrets = |text: String| match self.scalar().zip(self.masked()) {
-            // Short ones are parts of other words.
+            // A short secret may be a part of other words.
             Some((word, masked)) if word.len() < 4 => {
                 text.replace(&format!("`{word}`"), &format!("`{masked}`"))
             }
@@ -162,7 +171,7 @@ impl<'t> Cursor<'t> {
         Problem::new(location, without_secrets(message)).help(help.map(without_secrets))
     }
 
-    /// What is shown in place of this scalar. `None`: nothing of it is secret.
+    /// This scalar with its secrets masked. `None`: it has none.
     fn masked(self) -> Option<String> {
         self.context.secrets.masked(&self.node.span, self.scalar()?)
     }
@@ -177,7 +186,7 @@ impl<'t> Cursor<'t> {
         self.parse_scalar(false, parse)
     }
 
-    /// As [`Cursor::parse`], for a secret: an error quotes nothing of it.
+    /// As [`Cursor::parse`], for a secret: errors do not quote it.
     pub(in crate::config) fn parse_secret<T>(
         self,
         parse: impl FnOnce(&str) -> Result<T, Invalid>,
@@ -190,7 +199,7 @@ impl<'t> Cursor<'t> {
         self.parse(|path| Ok(PathBuf::from(path)))
     }
 
-    /// Reads the file that this value names. Returns its path, and what `read` makes of its contents.
+    /// Reads the file that this value names. Returns its path, and its contents parsed by `read`.
     pub(in crate::config) fn file<T>(
         self,
         read: impl FnOnce(&[u8]) -> Result<T, Invalid>,
@@ -299,18 +308,15 @@ impl<'t> Cursor<'t> {
         self.list().unwrap_or_default().into_iter().filter_map(read).collect()
     }
 
-    /// As [`Cursor::items`]; a repeated item is an error. An item with an error of its own is not compared: what is wrong in
-    /// it was replaced by defaults.
+    /// As [`Cursor::items`]; a repeated item is an error.
     pub(in crate::config) fn unique_items<T: PartialEq>(
         self,
         mut read: impl FnMut(Cursor<'t>) -> Option<T>,
     ) -> Vec<T> {
-        let errors = || self.context.problems.borrow().len();
         let mut all = Vec::new();
         for item in self.list().unwrap_or_default() {
-            let before = errors();
             let Some(value) = read(item) else { continue };
-            if errors() == before && all.contains(&value) {
+            if all.contains(&value) {
                 let word = item.scalar().map_or("this".to_owned(), |word| format!("`{word}`"));
                 item.report(format!("{word} is in this list twice"), None);
             } else {
@@ -320,8 +326,8 @@ impl<'t> Cursor<'t> {
         all
     }
 
-    /// As [`Cursor::mapping`]. A single value in its place is shown the line to write, in which it takes the place of
-    /// `VALUE`.
+    /// As [`Cursor::mapping`]. The error for a single value shows `line` as the line to write, with the value in place
+    /// of `VALUE`.
     pub(in crate::config) fn mapping_such_as(self, line: &str) -> Option<MappingCursor<'t>> {
         let Some(word) = self.scalar() else { return self.mapping() };
         let word = if self.is_secret() { "…" } else { word };
@@ -371,9 +377,9 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// The entries of a mapping whose keys are names, in the order of the file. Entries without a value are reported and
-    /// left out.
-    pub(in crate::config) fn named_entries(self) -> Option<Vec<(Location, &'t str, Cursor<'t>)>> {
+    /// The entries of a mapping whose keys are names, in the order of the file. Entries without a value are reported
+    /// and left out.
+    pub(in crate::config) fn named_entries(self) -> Option<Vec<NamedEntry<'t>>> {
         let NodeKind::Mapping { entries, .. } = &self.node.kind else {
             self.report(format!("expected a mapping with names as its keys, not {}", self.kind_name()), None);
             return None;
@@ -428,59 +434,6 @@ impl<'t> Cursor<'t> {
             NodeKind::Scalar(_) => "a single value",
             NodeKind::List(_) => "a list",
             NodeKind::Mapping { .. } => "a mapping",
-        }
-    }
-}
-
-/// What reading one configuration needs and collects: the lookup for `${…}`, its purpose, its secrets, and what is found.
-pub(in crate::config) struct ReadContext<'a> {
-    pub(super) lookup: &'a dyn Lookup,
-    purpose: Purpose,
-    secrets: &'a Secrets,
-    problems: RefCell<Vec<Problem>>,
-    warnings: RefCell<Vec<Problem>>,
-    inserted: RefCell<BTreeSet<Location>>,
-}
-
-/// What was found in a configuration.
-pub(in crate::config) struct Findings {
-    pub(in crate::config) problems: Vec<Problem>,
-    pub(in crate::config) warnings: Vec<Problem>,
-    /// The scalars of which a part came from the environment or from a file.
-    pub(in crate::config) inserted: BTreeSet<Location>,
-}
-
-impl<'a> ReadContext<'a> {
-    pub(in crate::config) fn new(lookup: &'a dyn Lookup, purpose: Purpose, secrets: &'a Secrets) -> Self {
-        let (problems, warnings, inserted) = Default::default();
-        Self { lookup, purpose, secrets, problems, warnings, inserted }
-    }
-
-    /// The cursor at the root of the tree.
-    pub(in crate::config) fn root<'t>(&'t self, root: &'t Node) -> Cursor<'t> {
-        Cursor::new(root, self)
-    }
-
-    /// Collects an error.
-    pub(in crate::config) fn report(&self, problem: Problem) {
-        self.problems.borrow_mut().push(self.with_masked_keys(problem));
-    }
-
-    /// Collects a warning.
-    pub(super) fn warn(&self, problem: Problem) {
-        self.warnings.borrow_mut().push(self.with_masked_keys(problem));
-    }
-
-    fn with_masked_keys(&self, problem: Problem) -> Problem {
-        let masked = |text| self.secrets.mask_keys(text);
-        Problem { message: masked(problem.message), help: problem.help.map(masked), ..problem }
-    }
-
-    pub(in crate::config) fn into_findings(self) -> Findings {
-        Findings {
-            problems: self.problems.into_inner(),
-            warnings: self.warnings.into_inner(),
-            inserted: self.inserted.into_inner(),
         }
     }
 }

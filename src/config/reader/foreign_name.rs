@@ -1,4 +1,4 @@
-//! Names that other software has for our settings: `foreign_names.txt`, which says how it is written.
+//! The names that other software has for our settings. `foreign_names.txt` lists them, and documents its format.
 
 use std::{
     collections::HashMap,
@@ -7,26 +7,27 @@ use std::{
 };
 
 use super::Cursor;
-use crate::config::value::{suggest_field, suggest_hosts, suggest_key, suggest_size};
 
 /// The longest value that is shown in a suggestion, in bytes.
 const MAX_SHOWN: usize = 80;
+/// Marks in the lines of `foreign_names.txt`. The user's value replaces them, rewritten as each mark demands.
+const MARKS: [&str; 7] = ["VALUE", "SIZE", "PATH", "HOSTS", "FIELD", "REGEX", "KEY"];
 
 static SECTIONS: LazyLock<Sections> = LazyLock::new(|| parse(include_str!("../foreign_names.txt")));
 
 /// The foreign names of each mapping, by the mapping's path.
 type Sections = HashMap<String, HashMap<&'static str, Arc<ForeignName>>>;
 
-/// What to write in place of a foreign name.
+/// The help for a foreign name.
 pub(super) struct ForeignName {
-    /// Begins with our name.
+    /// The line to write. It begins with our name.
     line: String,
-    /// What the help says after the line.
+    /// Text after the line.
     more: String,
 }
 
 impl ForeignName {
-    /// The one that `key` is in the mapping of `section`.
+    /// Finds the foreign name `key` in `section`.
     pub(super) fn find(section: &str, key: &str) -> Option<&'static Self> {
         SECTIONS.get(section)?.get(&*key.to_ascii_lowercase().replace('-', "_")).map(|found| &**found)
     }
@@ -35,27 +36,20 @@ impl ForeignName {
         SECTIONS.contains_key(section)
     }
 
-    /// Our name for it.
+    /// Our name.
     pub(super) fn ours(&self) -> &str {
         self.line.split(':').next().unwrap_or_default()
     }
 
-    /// The help where `value` was written.
+    /// The help for the user who wrote `value`.
     pub(super) fn help(&self, value: Cursor<'_>) -> String {
-        let value = value.scalar().filter(|text| text.len() <= MAX_SHOWN && !value.is_secret());
+        let word = value.scalar().filter(|text| text.len() <= MAX_SHOWN && !value.is_secret());
         let mut line = self.line.clone();
-        if line == "address: VALUE" && value.is_some_and(|port| port.parse::<u16>().is_ok()) {
+        if line == "address: VALUE" && word.is_some_and(|port| port.parse::<u16>().is_ok()) {
             line = "address: 0.0.0.0:VALUE".to_owned();
         }
-        for (mark, text) in [
-            ("VALUE", value.map(in_quotes_if_needed)),
-            ("SIZE", value.map(|text| suggest_size(text).unwrap_or(text.to_owned()))),
-            ("PATH", value.map(path_and_below)),
-            ("HOSTS", value.map(suggest_hosts)),
-            ("FIELD", value.map(suggest_field)),
-            ("REGEX", value.map(str::to_owned)),
-            ("KEY", value.map(|text| suggest_key(text).unwrap_or("ip".to_owned()))),
-        ] {
+        for mark in MARKS {
+            let text = word.map(|word| value.rewrite_foreign(mark, word));
             line = line.replace(mark, text.as_deref().unwrap_or("…"));
         }
         match &*self.more {
@@ -92,25 +86,6 @@ fn parse(text: &'static str) -> Sections {
         }
     }
     sections
-}
-
-/// `*` as `"*"`: without quotes, YAML would take it for an alias.
-fn in_quotes_if_needed(text: &str) -> String {
-    match text.starts_with(['*', '&', '!', '%', '@', '`', '[', '{']) && !text.contains(['"', '\\']) {
-        true => format!("\"{text}\""),
-        false => text.to_owned(),
-    }
-}
-
-/// `/api` as `/api/*`. In nginx and Kong, a path is a prefix.
-fn path_and_below(text: &str) -> String {
-    // A rule of Traefik: PathPrefix(`/api`)
-    let text = text.split('`').nth(1).unwrap_or(text);
-    if text.starts_with('~') {
-        return format!("'{text}'");
-    }
-    let path = text.trim_start_matches(['^', '~', '*', '=', ' ']).trim_end_matches(['*', '/', '$', '.']);
-    format!("{path}/*")
 }
 
 #[cfg(test)]

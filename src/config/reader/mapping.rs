@@ -1,8 +1,8 @@
-//! Mappings whose keys are settings, and tables of the names that settings refer to.
+//! Mappings whose keys are settings, and tables of names that settings refer to.
 
 use std::collections::HashMap;
 
-use super::{Cursor, foreign_name::ForeignName};
+use super::{Cursor, NamedEntry, foreign_name::ForeignName};
 use crate::config::{
     Location,
     nearest::{nearest, suggestion},
@@ -11,15 +11,15 @@ use crate::config::{
     yaml::{Key, Node},
 };
 
-/// A mapping whose keys are settings. [`MappingCursor::finish`] reports the keys that nothing has taken.
+/// A mapping whose keys are settings. [`MappingCursor::finish`] reports unknown keys.
 pub(in crate::config) struct MappingCursor<'t> {
     cursor: Cursor<'t>,
     entries: &'t [(Key, Node)],
     /// The section of `foreign_names.txt` for its keys. Empty: none.
     foreign_names: &'static str,
-    /// What its settings are. `None`: it is only looked into.
+    /// The declaration of its settings. `None`: only some keys are looked up.
     described: Option<&'static Mapping>,
-    /// Unknown keys of this mapping: each with the key that was meant, and with its help.
+    /// Help for some unknown keys of this mapping: the unknown key, the right key, and the help.
     explained: Vec<(String, &'static str, String)>,
 }
 
@@ -28,12 +28,12 @@ impl<'t> MappingCursor<'t> {
         Self { cursor, entries, foreign_names: "", described: None, explained: Vec::new() }
     }
 
-    /// The same mapping, whose settings these are.
+    /// Sets the declaration of its settings.
     pub(in crate::config) fn of(self, described: &'static Mapping) -> Self {
         Self { described: Some(described), ..self.knowing(described.foreign) }
     }
 
-    /// The same mapping, with the foreign names for its keys in this section of `foreign_names.txt`.
+    /// Sets the section of `foreign_names.txt` for its keys.
     pub(in crate::config) fn knowing(self, section: &'static str) -> Self {
         debug_assert!(
             section.is_empty() || ForeignName::has_section(section),
@@ -42,12 +42,12 @@ impl<'t> MappingCursor<'t> {
         Self { foreign_names: section, ..self }
     }
 
-    /// Sets the help for `key`, if it is unknown: `ours` was meant.
+    /// Sets the help for the unknown key `key`, which means `ours`.
     pub(in crate::config) fn explain(&mut self, key: &str, ours: &'static str, help: String) {
         self.explained.push((key.to_owned(), ours, help));
     }
 
-    /// The key that was meant by an unknown one, and the help.
+    /// The right key in place of the unknown key `key`, and the help.
     fn explanation(&self, key: &Key, node: &'t Node) -> Option<(&'static str, String)> {
         if let Some((_, ours, help)) = self.explained.iter().find(|(name, ..)| *name == key.name) {
             return Some((*ours, help.clone()));
@@ -56,13 +56,13 @@ impl<'t> MappingCursor<'t> {
         Some((foreign.ours(), foreign.help(self.cursor.child(node))))
     }
 
-    /// The value of `key`, which stays unknown.
+    /// The value of `key`, which need not be a setting.
     pub(in crate::config) fn peek(&self, key: &str) -> Option<Cursor<'t>> {
         let (_, node) = self.entries.iter().find(|(k, node)| k.name == key && !node.is_null())?;
         Some(self.cursor.child(node))
     }
 
-    /// The location of `key`, if it is there.
+    /// The location of `key`, if the mapping has it.
     pub(in crate::config) fn key_location(&self, key: &str) -> Option<Location> {
         self.entries.iter().find(|(k, _)| k.name == key).map(|(key, _)| key.location)
     }
@@ -82,8 +82,8 @@ impl<'t> MappingCursor<'t> {
         self.cursor.report_at(location, message, help);
     }
 
-    /// The value of `key`. A key without a value is an error: if all items of a list are
-    /// commented out, the setting must not be lost silently.
+    /// The value of `key`. A key without a value is an error: if all items of a list are commented out, the setting
+    /// must not be lost silently.
     pub(in crate::config) fn take(&mut self, key: &'static str) -> Option<Cursor<'t>> {
         debug_assert!(
             self.described.is_none_or(|mapping| mapping.has(key)),
@@ -99,12 +99,9 @@ impl<'t> MappingCursor<'t> {
         Some(value)
     }
 
-    /// The location, key and value of each entry whose key begins with one of `prefixes` and is not a setting of its own. Entries without a value are
-    /// reported and left out.
-    pub(in crate::config) fn entries_with_prefix(
-        &self,
-        prefixes: &[&str],
-    ) -> Vec<(Location, &'t str, Cursor<'t>)> {
+    /// The location, key and value of each entry whose key begins with one of `prefixes` and is not a setting of its
+    /// own. Entries without a value are reported and left out.
+    pub(in crate::config) fn entries_with_prefix(&self, prefixes: &[&str]) -> Vec<NamedEntry<'t>> {
         let is_one = |key: &Key| {
             prefixes.iter().any(|prefix| key.name.starts_with(prefix))
                 && self.described.is_none_or(|mapping| !mapping.keys().any(|own| own == key.name))
@@ -182,7 +179,7 @@ pub(in crate::config) struct NameTable<'t> {
 impl<'t> NameTable<'t> {
     /// `kind` is the noun for error messages, such as `policy`.
     pub(in crate::config) fn new(kind: &'static str, names: Vec<&'t str>) -> Self {
-        // Of two with one name, which are an error, the first.
+        // The first of two equal names, which are an error, is kept.
         let indexes = names.iter().enumerate().rev().map(|(index, name)| (*name, index)).collect();
         Self { kind, names, indexes }
     }

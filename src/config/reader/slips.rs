@@ -1,30 +1,30 @@
-//! Slips that can be made in any value: quotes of a word processor, and variables as a shell writes them.
+//! Slips that can be made in any value: quotes of a word processor, and variables in the syntax of a shell.
 
 use crate::config::value::Invalid;
 
 /// Quotes that word processors put in place of straight ones.
 const CURLY_QUOTES: [char; 12] = ['“', '”', '„', '‟', '‘', '’', '‚', '‛', '«', '»', '‹', '›'];
 
-/// What stands between curly quotes, if `written` begins and ends with one.
+/// The text between curly quotes, if `written` begins and ends with one.
 pub(super) fn between_curly_quotes(written: &str) -> Option<&str> {
     let inner = written.strip_prefix(CURLY_QUOTES)?.strip_suffix(CURLY_QUOTES)?;
     (!inner.contains(CURLY_QUOTES)).then_some(inner)
 }
 
-/// What to say about a value in curly quotes around `inner`.
+/// The message for `inner` in curly quotes.
 pub(super) fn in_curly_quotes(inner: &str) -> Invalid {
     Invalid::new("is in curly quotes, which YAML takes for a part of the value")
         .expected("put straight quotes around it")
         .suggestion(format!("write \"{inner}\""))
 }
 
-/// Whether `written` is `$NAME` alone, as a shell would write a variable.
+/// Whether `written` is `$NAME` alone, a variable in the syntax of a shell.
 pub(super) fn is_shell_variable(written: &str) -> bool {
     let is_part = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
     written.strip_prefix('$').is_some_and(|name| name.chars().all(is_part)) && with_braces(written).is_some()
 }
 
-/// What to say about a variable that nothing resolves.
+/// The message for a variable in the syntax of a shell, which is not resolved.
 pub(super) fn shell_variable_taken_as_text() -> Invalid {
     Invalid::new("is plain text here, not an environment variable").expected("write variables as \"${NAME}\"")
 }

@@ -37,7 +37,7 @@ pub(super) fn trusted_headers(value: Option<Cursor<'_>>) -> Vec<HeaderName> {
 
 pub(super) fn client_address(value: Option<Cursor<'_>>, has_trusted_proxies: bool) -> ClientAddress {
     let header = value.filter(|_| !has_trusted_proxies).and_then(|value| value.entry("header"));
-    // An invalid one is reported below.
+    // An invalid value is reported below.
     if let Some(header) =
         header.filter(|header| header.again(|| header.parse(AddressHeader::parse)).is_some())
     {

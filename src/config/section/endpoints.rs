@@ -9,7 +9,7 @@ use crate::config::{
     reader::{Cursor, ReadContext},
     redact::Secrets,
     settings::{self, Place},
-    value::{Invalid, boolean, count, endpoint_url},
+    value::{Invalid, boolean, count, endpoint_url, foreign_value},
     yaml,
 };
 
@@ -84,12 +84,12 @@ fn read_file(bytes: &[u8]) -> Result<Vec<Endpoint>, String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let tree = yaml::parse(text).map_err(|problem| told(&problem))?;
     let lookup = ImpatientLookup::default();
-    let secrets = Secrets::of_tree(text, &tree.root, Place::endpoints());
-    let context = ReadContext::new(&lookup, Purpose::Reload, &secrets);
+    let secrets = Secrets::of_tree(text, &tree.root, Place::of_setting(&settings::UPSTREAM, "endpoints"));
+    let context = ReadContext::new(&lookup, Purpose::Reload, &secrets, foreign_value);
     for duplicate in tree.duplicates {
         context.report(duplicate);
     }
-    let root = context.root(&tree.root);
+    let root = Cursor::root(&tree.root, &context);
     if root.is_null() {
         return Err("it is empty".to_owned());
     }

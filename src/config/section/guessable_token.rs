@@ -2,14 +2,14 @@
 
 use crate::config::reader::Cursor;
 
-/// OWASP asks for 64 bits in a session identifier. A few may be missing where chance looks like a pattern.
+/// OWASP requires 64 bits in a session identifier. A few less are accepted, because chance can look like a pattern.
 const MIN_BITS: f64 = 60.0;
-/// What a common word, or a repetition, adds.
+/// Bits that a common word, or a repetition, adds.
 const PATTERN_BITS: f64 = 8.0;
-/// The shortest repetition that is noticed.
+/// The shortest repetition that counts, in characters.
 const MIN_REPEATED: usize = 3;
 
-/// Words and rows of keys of which people make tokens.
+/// Words and rows of keys that people use in tokens.
 const COMMON: [&str; 66] = [
     "administrator",
     "production",
@@ -89,8 +89,8 @@ pub(super) fn warn(value: Cursor<'_>, token: &str) {
     }
 }
 
-/// How many bits an attacker has to guess who knows which kinds of characters the token has, common words, repetitions and
-/// sequences.
+/// The bits that an attacker has to guess. The attacker knows the kinds of characters in the token, common words,
+/// repetitions and sequences.
 fn estimated_bits(token: &str) -> f64 {
     let of_character = alphabet(token).log2();
     let lower: Vec<u8> = token.bytes().map(|byte| byte.to_ascii_lowercase()).collect();
@@ -110,7 +110,7 @@ fn estimated_bits(token: &str) -> f64 {
     bits
 }
 
-/// How many characters there are of the kinds that `token` has.
+/// The number of characters in the alphabets that `token` uses.
 fn alphabet(token: &str) -> f64 {
     let has = |is: fn(&u8) -> bool| token.bytes().any(|byte| is(&byte));
     let (upper, lower) = (has(u8::is_ascii_uppercase), has(u8::is_ascii_lowercase));
@@ -126,7 +126,7 @@ fn alphabet(token: &str) -> f64 {
     sizes.iter().filter(|(is_there, _)| *is_there).map(|(_, size)| size).sum()
 }
 
-/// The letter that `byte` is often written for, as in `p4ssw0rd`.
+/// The letter that `byte` often replaces, as in `p4ssw0rd`.
 fn letter(byte: u8) -> u8 {
     match byte {
         b'0' => b'o',
@@ -139,7 +139,7 @@ fn letter(byte: u8) -> u8 {
     }
 }
 
-/// How many characters at `at` occur in the same order before it; 0 if they are too few to be no chance.
+/// The length of the sequence at `at` that also occurs before it. 0 if it is so short that it may be chance.
 fn repeated(text: &[u8], at: usize) -> usize {
     let (before, rest) = text.split_at(at);
     let starts =
@@ -147,7 +147,7 @@ fn repeated(text: &[u8], at: usize) -> usize {
     starts.max().filter(|&length| length >= MIN_REPEATED).unwrap_or(0)
 }
 
-/// Whether the character goes on with what the two before it began: `abc`, `321`, `aaa`.
+/// Whether the character continues the sequence of the two before it: `abc`, `321`, `aaa`.
 fn continues_sequence(text: &[u8], at: usize) -> bool {
     let step = |at: usize| i16::from(text[at]) - i16::from(text[at - 1]);
     at >= 2 && step(at) == step(at - 1) && step(at).abs() <= 1

@@ -18,12 +18,12 @@ use crate::config::{
     },
 };
 
-/// The listeners, and what other sections need to know of them.
+/// The listeners, with facts for other sections.
 pub(super) struct Listeners {
     pub(super) all: Vec<Listener>,
-    /// Whether one of them asks clients for certificates.
+    /// Whether a listener requests certificates of clients.
     pub(super) has_client_certificates: bool,
-    /// The names of all certificates; `None` where clients may do without TLS, or a certificate is wrong.
+    /// The names of all certificates. `None`: clients may connect without TLS, or a certificate is invalid.
     pub(super) certified: Option<Vec<String>>,
 }
 
@@ -103,7 +103,7 @@ pub(super) fn listeners(value: Option<Cursor<'_>>, has_trusted_proxies: bool) ->
             written.proxy_protocol.is_some_and(|value| proxy_protocol(value, has_trusted_proxies));
         let redirect = written.redirect.map(|value| (value, redirect(value)));
         let tls = written.tls.map(tls);
-        // An invalid one was reported. Do not report what depends on it as well.
+        // An invalid value was reported. Do not report settings that depend on it as well.
         has_client_certificates |=
             tls.as_ref().is_some_and(|tls| tls.as_ref().is_none_or(|(tls, _)| tls.client_auth.is_some()));
         mapping.finish();
@@ -129,7 +129,7 @@ pub(super) fn listeners(value: Option<Cursor<'_>>, has_trusted_proxies: bool) ->
         let (redirect, tls) = (redirect.map(|(redirect, _)| redirect), tls.flatten().map(|(tls, _)| tls));
         listeners.push(Listener { addresses, has_proxy_protocol, redirect, tls, http2, max_body });
     }
-    // A browser heeds the field over TLS only (RFC 6797, 7.2), so the listeners that are redirected to send it.
+    // Browsers accept the field over TLS only (RFC 6797, 7.2), so the target listeners of the redirect send it.
     for tls in listeners.iter_mut().filter_map(|listener| listener.tls.as_mut()) {
         tls.hsts = tls.hsts.take().or_else(|| Some(redirected_hsts.as_ref()?.0.clone()));
     }
@@ -144,7 +144,7 @@ pub(super) fn listeners(value: Option<Cursor<'_>>, has_trusted_proxies: bool) ->
     Listeners { all: listeners, has_client_certificates, certified: certified.filter(|_| has_tls) }
 }
 
-/// Reports `mode`, `owner` and `group` of what is not a Unix socket.
+/// Reports `mode`, `owner` and `group` of an address that is not a Unix socket.
 fn report_socket_access(mapping: &MappingCursor<'_>, address: Option<Cursor<'_>>) {
     let is_unix = |value: Cursor<'_>| value.interpolated().is_none_or(|text| text.starts_with("unix:"));
     for key in ["mode", "owner", "group"] {
@@ -157,7 +157,7 @@ fn report_socket_access(mapping: &MappingCursor<'_>, address: Option<Cursor<'_>>
     }
 }
 
-/// One address or a list of them, of which no other listener has one.
+/// One address or a list. An address of another listener is an error.
 fn addresses(value: Cursor<'_>, others: &[Listener]) -> Vec<ListenAddress> {
     let items = match value.scalar() {
         Some(_) => vec![value],
@@ -184,7 +184,7 @@ fn addresses(value: Cursor<'_>, others: &[Listener]) -> Vec<ListenAddress> {
     addresses
 }
 
-/// Says which of two addresses that overlap is the other, too. `None`: they are the same.
+/// Explains which of two overlapping addresses includes the other. `None`: they are the same.
 fn all_of(one: &ListenAddress, other: &ListenAddress) -> Option<String> {
     let is_any = |address: &&ListenAddress| matches!(address, ListenAddress::Tcp(address) if address.ip().is_unspecified());
     let all = [one, other].into_iter().find(is_any).filter(|_| !one.is_same_address(other))?;
@@ -268,7 +268,7 @@ pub(super) fn admin(root: &mut MappingCursor<'_>, listeners: &[Listener]) -> Adm
     let address = address_value.and_then(|value| value.parse(socket_address)).unwrap_or(default);
     let token = token_value.map(|value| {
         let token = value.parse_secret(bearer_token)?;
-        // Only `${NAME:-}` says that there may be none.
+        // Only `${NAME:-}` allows an empty token.
         if token.is_none() && (value.is_inserted() || value.scalar().is_some_and(str::is_empty)) {
             let help = "set one, or remove this line; ${NAME:-} stands for a token that may be missing";
             value.report("this token is empty: the admin port would have no token", help.to_owned());

@@ -3,13 +3,16 @@
 //! A function here takes the value of its key, if there is one, and returns the resolved part of the configuration with
 //! all defaults. It reports errors and continues with the default, so that one run finds every error.
 
-mod abuse;
 mod balance;
+mod bans;
 mod clients;
+mod cost;
 mod endpoints;
 mod guessable_token;
 mod health;
+mod limits;
 mod listeners;
+mod overrides;
 mod policies;
 mod resolver;
 mod retry;
@@ -25,10 +28,7 @@ use std::time::Duration;
 pub(super) use listeners::{AdminSettings, ListenerSettings};
 pub(super) use root::read;
 pub(super) use routes::RouteSettings;
-pub(super) use user::UserSourceSettings;
+pub(super) use user::{IdentitySources, UserSourceSettings};
 
 /// The shortest duration of most settings.
 const MIN_DURATION: Duration = Duration::from_millis(1);
-/// The smallest and the largest budget of memory.
-const MIN_BUDGET: usize = 1 << 20;
-const MAX_BUDGET: usize = 1 << 44;

@@ -1,16 +1,15 @@
-//! The top level of `proxy.yaml`: its sections, and the settings that belong to none.
+//! The top level of `proxy.yaml`: its sections, and the settings outside sections.
 
 use super::{
-    abuse, clients,
+    bans, clients,
     listeners::{self, Listeners},
-    policies::{self, StoreMemory},
-    resolver, routes, upstreams, user,
+    policies, resolver, routes, upstreams, user,
 };
 use crate::config::{
     checks::{denied_addresses, spoofable_headers},
     model::{
-        Access, AccessLog, ClientLimits, Config, ConfigSource, Forwarded, Log, MemoryStore, ReplyHeaders,
-        Route, RouteDefaults, Shutdown, Store, Tracing, Workers,
+        Abuse, Access, AccessLog, ClientLimits, Config, ConfigSource, Forwarded, Log, ReplyHeaders, Route,
+        RouteDefaults, Shutdown, Store, Tracing, Workers,
     },
     reader::Cursor,
     settings::{Read, ReadOver, Settings, Value},
@@ -39,13 +38,9 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     let (user, identity) =
         user::user_sources(mapping.take("user"), has_trusted_proxies, has_client_certificates);
     let store = Store::read(mapping.take("store"));
-    let policies = policies::policies(
-        mapping.take("policies"),
-        identity,
-        &StoreMemory::new(&store, &MemoryStore::default()),
-    );
-    let (bans, close_banned_tunnels) = abuse::bans(mapping.take("bans"), identity, &policies);
-    let abuse = abuse::abuse(mapping.take("abuse"));
+    let policies = policies::policies(mapping.take("policies"), identity, &store);
+    let (bans, close_banned_tunnels) = bans::bans(mapping.take("bans"), identity, &policies);
+    let abuse = Abuse::or(mapping.take("abuse"), Abuse::default());
     let resolver = resolver::resolver(mapping.take("resolver"));
     let upstreams = upstreams::upstreams(mapping.take("upstreams"), &policies.names, identity);
     let defaults = RouteDefaults::over(RouteDefaults::default(), &mut mapping);
@@ -59,7 +54,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
         certified.as_deref(),
     );
     let is_own = |route: &Route| route.action.upstream().is_none();
-    // Of routes that are wrong it is not known.
+    // Unknown if routes are invalid.
     let needs_upstreams = routes.as_ref().map_or(!has_routes, |routes| !routes.iter().all(is_own));
     if needs_upstreams && !mapping.has_or_misspells("upstreams") {
         mapping.report("`upstreams` is missing", UPSTREAMS.to_owned());

@@ -1,4 +1,4 @@
-//! `listeners[].tls`: certificates, and what is asked of clients.
+//! `listeners[].tls`: certificates of the listener, and of its clients.
 
 use std::time::SystemTime;
 
@@ -59,8 +59,8 @@ struct ClientAuthSettings {
     required: u16,
 }
 
-/// Reads the settings of TLS, and the files that they name. With them the names of all certificates. `None`: something is
-/// wrong, and was reported.
+/// Reads the settings of TLS and their files. Returns the settings, and the names of all certificates. `None`: an error
+/// was reported.
 pub(super) fn tls(value: Cursor<'_>) -> Option<(Tls, Vec<String>)> {
     let mut mapping = value.mapping()?.of(ListenerTlsSettings::mapping());
     let ListenerTlsSettings { certificates, client_ca, client_auth, min_version, hsts } =
@@ -84,7 +84,7 @@ fn certificate_list(list: Cursor<'_>) -> Option<(Vec<CertificateFiles>, Vec<Stri
     (files.len() == count).then_some((files, known))
 }
 
-/// Reads a pair as it will be read again when its files change. `known`: the names of the certificates before it.
+/// Reads a pair of files, in the same way as after a change. `known`: the names of the certificates before it.
 fn certificate(item: Cursor<'_>, known: &mut Vec<String>) -> Option<CertificateFiles> {
     let mut mapping = item.mapping()?.of(CertificateFiles::mapping());
     let files = CertificateFiles::fields(&mut mapping);
@@ -117,7 +117,7 @@ fn certificate(item: Cursor<'_>, known: &mut Vec<String>) -> Option<CertificateF
     let now = SystemTime::now();
     match info.check_validity(now) {
         Ok(()) => warn_of_expiry(cert_value, cert, info, now),
-        // It is served all the same, and warned of as long as it is.
+        // It is served nevertheless, with a warning as long as it is invalid.
         Err(_) if cert_value.purpose() == Purpose::Start => {}
         Err(error) => {
             report(&error);

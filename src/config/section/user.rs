@@ -1,8 +1,8 @@
-//! `user`: where the user ID of a request comes from.
+//! `user`: sources of the user ID of a request.
 
 use tollgate_derive::Settings;
 
-pub(super) use crate::config::model::IdentitySources;
+pub(in crate::config) use crate::config::model::IdentitySources;
 use crate::config::{
     model::{HeaderFrom, Jwt, UserSource},
     reader::{Cursor, MappingCursor},
@@ -70,7 +70,7 @@ pub(in crate::config) struct UserSourceSettings<'t> {
     from: Option<Cursor<'t>>,
 }
 
-/// One source. `identity` counts it even if it is invalid, so that no other setting is reported because of it.
+/// One source. `identity` includes it even if it is invalid, so that other settings are not reported because of it.
 fn user_source(item: Cursor<'_>, identity: &mut IdentitySources) -> Option<UserSource> {
     if item.scalar().is_some() {
         identity.has_verified_users |= item.interpolated().is_some_and(|text| text.starts_with("tls:"));
@@ -101,7 +101,7 @@ fn user_source(item: Cursor<'_>, identity: &mut IdentitySources) -> Option<UserS
     if let Some(jwt) = jwt {
         report_from(&mapping, "a token is verified, no matter where it comes from");
         mapping.finish();
-        return Jwt::read(jwt).map(UserSource::Jwt);
+        return whole_jwt(jwt).map(UserSource::Jwt);
     }
     if let Some(tls) = tls {
         report_from(&mapping, "a certificate is verified, no matter where it comes from");
@@ -127,7 +127,7 @@ fn word_source(text: &str) -> Result<UserSource, Invalid> {
     }
 }
 
-/// The error if `user` is a single word and no list. The word is a source, or probably the name of a header.
+/// The error for a single word in place of the list. The word is a source, or probably the name of a header.
 fn word_in_place_of_sources(text: &str, has_trusted_proxies: bool) -> Result<(), Invalid> {
     let source = match word_source(text) {
         Ok(_) => text.to_owned(),
@@ -145,4 +145,14 @@ fn report_from(mapping: &MappingCursor<'_>, why: &str) {
     if let Some(location) = mapping.key_location("from") {
         mapping.report_at(location, format!("`from` works only for headers: {why}"), None);
     }
+}
+
+/// A token of which every setting could be read. Another one would be compared with the sources beside it by its defaults.
+fn whole_jwt(value: Cursor<'_>) -> Option<Jwt> {
+    let jwt = Jwt::read(value)?;
+    let is_lost = |key: &str, is_read: bool| value.entry(key).is_some() && !is_read;
+    let lost = is_lost("algorithm", jwt.algorithm.is_some())
+        || is_lost("issuer", jwt.issuer.is_some())
+        || is_lost("audience", jwt.audience.is_some());
+    (!lost).then_some(jwt)
 }

@@ -1,4 +1,5 @@
-//! What `#[derive(Settings)]` and `#[derive(Word)]` implement, and what their code calls.
+//! The traits that `#[derive(Settings)]` and `#[derive(Word)]` implement, and the functions that the derived code
+//! calls.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -12,7 +13,7 @@ use crate::config::{
 
 /// A mapping of the file, declared as a struct.
 pub(in crate::config) trait Settings {
-    /// Its own settings, unless those of other structs stand between them.
+    /// Its own settings. Empty if settings of other structs are between them: then see [`Settings::PARTS`].
     const OWN: &'static [Setting];
     /// All settings, in the order of the reference.
     const PARTS: &'static [&'static [Setting]];
@@ -25,7 +26,8 @@ pub(in crate::config) trait Read<'t>: Settings + Sized {
     /// `None`: a required setting is missing or wrong.
     fn fields(mapping: &mut MappingCursor<'t>) -> Option<Self>;
 
-    /// Looks at several settings together, and reports what is wrong. `read`: `None` if a required setting is.
+    /// Checks several settings together, and reports errors. `read` is `None` if a required setting is missing or
+    /// wrong.
     fn check(_: &MappingCursor<'t>, _: Option<&Self>) {}
 
     /// `None`: this is not a mapping, or a required setting is missing or wrong.
@@ -38,12 +40,12 @@ pub(in crate::config) trait Read<'t>: Settings + Sized {
     }
 }
 
-/// Reads a mapping of which every setting may be left out.
+/// Reads a mapping whose settings may all be left out.
 pub(in crate::config) trait ReadOver<'t>: Read<'t> {
-    /// What is left out, or wrong, is as in `default`.
+    /// Settings that are left out, or wrong, have the values of `default`.
     fn over(default: Self, mapping: &mut MappingCursor<'t>) -> Self;
 
-    /// As [`ReadOver::over`] for the value of a setting, which may be left out as a whole.
+    /// As [`ReadOver::over`], for a mapping that may be left out as a whole.
     fn or(value: Option<Cursor<'t>>, default: Self) -> Self {
         let Some(mut mapping) = value.and_then(opened::<Self>) else { return default };
         let read = Self::over(default, &mut mapping);
@@ -53,7 +55,8 @@ pub(in crate::config) trait ReadOver<'t>: Read<'t> {
     }
 }
 
-fn opened<T: Settings>(value: Cursor<'_>) -> Option<MappingCursor<'_>> {
+/// The mapping at `value`. `None`: it is something else, which is reported.
+pub(in crate::config) fn opened<T: Settings>(value: Cursor<'_>) -> Option<MappingCursor<'_>> {
     let described = T::mapping();
     let mapping = match described.such_as {
         Some(line) => value.mapping_such_as(line),
@@ -62,12 +65,12 @@ fn opened<T: Settings>(value: Cursor<'_>) -> Option<MappingCursor<'_>> {
     mapping.map(|mapping| mapping.of(described))
 }
 
-/// A value that is read by its type alone.
+/// A single value whose type determines how it is read.
 pub(in crate::config) trait Value: Sized {
     const KIND: Kind;
 
     /// # Errors
-    /// The text is not such a value.
+    /// The text is not a value of this type.
     fn parse(text: &str) -> Result<Self, Invalid>;
 }
 
@@ -79,11 +82,11 @@ impl Value for bool {
     }
 }
 
-/// Of keys that are accepted and not read.
+/// The type of a field for keys that are accepted and not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(in crate::config) struct Ignored;
 
-/// A default, which is written as the file would have it.
+/// Parses the default of a setting, written as in the file.
 #[expect(clippy::panic, reason = "the tests read every default")]
 pub(in crate::config) fn parsed<T>(text: &str, parse: impl FnOnce(&str) -> Result<T, Invalid>) -> T {
     parse(text).unwrap_or_else(|invalid| panic!("the default {}", invalid.about_written(text)))

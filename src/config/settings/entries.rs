@@ -1,11 +1,12 @@
 //! All settings, each with its path.
 
-use super::{Default, Kind, Mapping, Rule, Setting, root};
+use super::{Default, Kind, Mapping, Rule, Setting, Settings};
+use crate::config::Config;
 
 /// A setting at its place in the file.
 #[derive(Clone)]
 pub struct Entry {
-    /// How to get there from the top level.
+    /// The steps from the top level.
     pub(super) steps: Vec<Step>,
     pub(super) mapping: &'static Mapping,
     pub(super) setting: &'static Setting,
@@ -18,7 +19,7 @@ pub(super) enum Step {
     Key(&'static Setting),
     /// To an item of a list.
     Item,
-    /// To what stands under a name.
+    /// To the value under a name.
     Name,
 }
 
@@ -42,7 +43,7 @@ impl Entry {
         page
     }
 
-    /// What of its mapping's rules concerns it, each as a sentence.
+    /// The rules of its mapping that concern it, each as a sentence.
     pub(super) fn rules(&self) -> Vec<String> {
         let mut others: Vec<_> =
             self.mapping.rules.iter().flat_map(|rule| rule.excluded_by(self.setting)).collect();
@@ -53,7 +54,7 @@ impl Entry {
         self.mapping.rules.iter().filter_map(|rule| rule.about(self.setting)).chain(excluded).collect()
     }
 
-    /// What holds without it.
+    /// The default, or `required` or `none`.
     pub(super) fn default(&self) -> String {
         match self.setting.default {
             Default::Value(value) => format!("`{value}`"),
@@ -63,7 +64,7 @@ impl Entry {
         }
     }
 
-    /// The example with what it needs beside it: `algorithm: gcra, burst: 100`.
+    /// The example with the settings that it needs: `algorithm: gcra, burst: 100`.
     pub(super) fn example(&self) -> String {
         let Setting { key, example, beside, .. } = *self.setting;
         let key = match key {
@@ -87,7 +88,7 @@ impl Entry {
 }
 
 impl Mapping {
-    /// Whether it is wrong without `setting`, whatever else it has.
+    /// Whether `setting` is required, regardless of the other settings.
     pub(super) fn requires(&self, setting: &Setting) -> bool {
         let is_one_of_several = |rule: &Rule| match rule {
             Rule::One(keys) | Rule::AtLeastOne(keys) => keys.contains(&setting.key),
@@ -167,11 +168,21 @@ fn path(steps: &[Step]) -> String {
 /// All settings, in the order of the reference.
 pub fn entries() -> Vec<Entry> {
     let mut all = Vec::new();
-    collect(root(), &mut Vec::new(), &mut all);
+    collect(Config::mapping(), &mut Vec::new(), &mut all);
     all
 }
 
-/// The settings of a mapping, and behind them those of the mappings in it.
+/// The paths of the settings that do not affect requests.
+pub(in crate::config) fn of_the_instance() -> Vec<String> {
+    entries().iter().filter(|entry| entry.setting.of_the_instance).map(Entry::path).collect()
+}
+
+/// The keys of the settings whose values a reload does not show when it lists the changes.
+pub(in crate::config) fn confidential() -> Vec<&'static str> {
+    entries().iter().filter(|entry| entry.setting.confidential).map(|entry| entry.setting.key).collect()
+}
+
+/// The settings of a mapping, followed by the settings of the mappings in it.
 fn collect(mapping: &'static Mapping, steps: &mut Vec<Step>, all: &mut Vec<Entry>) {
     for setting in mapping.settings() {
         steps.push(Step::Key(setting));

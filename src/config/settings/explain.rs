@@ -8,11 +8,11 @@ use super::{
 };
 use crate::config::nearest::nearest;
 
-/// Describes the setting that `name` means: a path as in the reference, one as it is in a file, or a key alone, which
-/// several settings may have.
+/// Describes the setting `name`: a path as in the reference, a path as in a file, or a key alone, which several
+/// settings may have.
 ///
 /// # Errors
-/// There is none; with the names that are nearest.
+/// No setting has this name. The message has the nearest names.
 pub fn explain(name: &str) -> Result<String, String> {
     let all = entries();
     let asked: Vec<String> =

@@ -117,7 +117,7 @@ fn anchors(entries: &[Entry]) -> HashMap<String, String> {
 }
 
 impl Kind {
-    /// What a value is, in words.
+    /// A description of the value.
     pub(super) fn name(&self) -> String {
         let milliseconds = |length: &u64| format_duration(Duration::from_millis(*length));
         let bytes = |size: &u64| format_size(usize::try_from(*size).unwrap_or(usize::MAX));
@@ -142,7 +142,7 @@ impl Kind {
                 "`{ file: PATH }`".to_owned()
             }
             Self::Mapping(_) => "a mapping".to_owned(),
-            // What may stand in place of the list comes before what is in the list.
+            // Alternatives to the list precede the description of its items.
             Self::Either([Self::List(item, items), other]) => {
                 format!("{}, or {}; each item is {}", items.name(), other.name(), item.name())
             }
@@ -153,7 +153,7 @@ impl Kind {
 }
 
 impl Items {
-    /// A list of them, in words.
+    /// A description of a list of such values.
     fn name(self) -> &'static str {
         if self.is_never_empty() { "a list that is not empty" } else { "a list" }
     }

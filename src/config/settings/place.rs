@@ -1,30 +1,25 @@
-//! What a place of the file is for, and so whether a secret may stand there.
+//! Places of the file: the kind of value at each, and whether it is secret.
 
 use std::{ptr, slice};
 
-use super::{Kind, Mapping, Setting, root, text};
+use super::{Kind, Mapping, text};
 use crate::config::redact::{is_credential_field, is_credential_key};
 
 /// A place of the file.
 #[derive(Clone, Copy)]
 pub(in crate::config) enum Place {
-    /// It is for a value of this kind.
+    /// The place of a value of this kind.
     Known(&'static Kind),
-    /// No setting has this place: its key is unknown, or begins with `x-`.
+    /// No setting: the key is unknown, or begins with `x-`.
     Unknown,
-    /// All that stands there is secret.
+    /// Everything at this place is secret.
     Secret,
 }
 
-static FILE: Kind = Kind::Mapping(root);
-
 impl Place {
-    /// The top level of a configuration.
-    pub(in crate::config) const TOP: Self = Self::Known(&FILE);
-
-    /// The top level of a file that lists endpoints.
-    pub(in crate::config) fn endpoints() -> Self {
-        ["upstreams", "*", "endpoints"].into_iter().fold(Self::TOP, Self::entry)
+    /// The value of the setting `key` of `mapping`.
+    pub(in crate::config) fn of_setting(mapping: &'static Mapping, key: &str) -> Self {
+        mapping.setting(key).map_or(Self::Unknown, |setting| Self::new(&setting.kind))
     }
 
     /// The items of a list at this place.
@@ -36,8 +31,9 @@ impl Place {
         item.unwrap_or(self.unknown())
     }
 
-    /// The value of `key` in a mapping at this place. A key that the settings know is judged by them; the name of a policy or
-    /// of an upstream says nothing; and what the name of a header or an unknown key says, counts.
+    /// The value of `key` in a mapping at this place. The declaration decides for known keys. The name of a header and
+    /// an unknown key make the value secret if they look like credentials; the name of a policy or an upstream never
+    /// does.
     pub(in crate::config) fn entry(self, key: &str) -> Self {
         let named = self.kinds().iter().find_map(|kind| match kind {
             Kind::Mapping(mapping) => {
@@ -62,7 +58,7 @@ impl Place {
         }
     }
 
-    /// Whether single values at this place are text without any credentials, whatever words there are in it.
+    /// Whether single values at this place are text without credentials, even if some words look like credentials.
     pub(in crate::config) fn is_plain_text(self) -> bool {
         let may_have_credentials =
             |kind: &Kind| matches!(kind, Kind::Text(text) if text.may_have_credentials);
@@ -78,25 +74,17 @@ impl Place {
         }
     }
 
-    /// What is at a place of which the settings say nothing, in this one.
+    /// A place inside this one for which there is no declaration.
     fn unknown(self) -> Self {
         if matches!(self, Self::Secret) { self } else { Self::Unknown }
     }
 
-    /// The kinds of value that may stand here.
+    /// The kinds of value that this place may have.
     fn kinds(self) -> &'static [Kind] {
         match self {
             Self::Known(Kind::Either(kinds)) => kinds,
             Self::Known(kind) => slice::from_ref(kind),
             Self::Unknown | Self::Secret => &[],
         }
-    }
-}
-
-impl Mapping {
-    /// The setting that has this key.
-    pub(super) fn setting(&self, key: &str) -> Option<&'static Setting> {
-        let begins = |setting: &&Setting| setting.prefix().is_some_and(|prefix| key.starts_with(prefix));
-        self.settings().find(|setting| setting.key == key).or_else(|| self.settings().find(begins))
     }
 }

@@ -3,10 +3,10 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    Default, Items, Kind, Mapping, Rule, Setting,
+    Default, Items, Kind, Mapping, Rule, Setting, Settings,
     entries::{Step, descend},
-    root,
 };
+use crate::config::Config;
 
 /// Text with `${…}` in it, which may become anything.
 const INTERPOLATED: &str = r"\$\{";
@@ -14,8 +14,8 @@ const INTERPOLATED: &str = r"\$\{";
 /// The schema (2020-12).
 pub fn json_schema() -> Value {
     let mut definitions = Definitions::default();
-    definitions.collect(root(), "");
-    let mut schema = definitions.mapping(root());
+    definitions.collect(Config::mapping(), "");
+    let mut schema = definitions.mapping(Config::mapping());
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
     schema["title"] = json!("The configuration of Tollgate, proxy.yaml");
     let all: Map<String, Value> = definitions
@@ -69,7 +69,7 @@ impl Definitions {
             let value = self.setting(setting);
             match setting.prefix() {
                 None => properties.insert(setting.key.to_owned(), value),
-                // Any name but those of the settings beside it.
+                // Any name except the keys of the other settings.
                 Some("") => patterns.insert("^[A-Za-z0-9._-]{1,128}$".to_owned(), value),
                 Some(prefix) => patterns.insert(format!("^{prefix}"), value),
             };
@@ -214,7 +214,7 @@ impl Definitions {
     }
 }
 
-/// That a mapping has this key.
+/// Requires this key.
 fn has(key: &str) -> Value {
     match key.strip_suffix('*') {
         None => json!({ "required": [key] }),
@@ -222,7 +222,7 @@ fn has(key: &str) -> Value {
     }
 }
 
-/// That a setting is there with one of these values.
+/// Requires this setting with one of these values.
 fn is_one_of(key: &str, values: &[&str]) -> Value {
     json!({ "required": [key], "properties": { key: { "enum": values } } })
 }
@@ -232,7 +232,7 @@ fn text(pattern: &str) -> Value {
     json!({ "type": "string", "pattern": format!("{pattern}|{INTERPOLATED}") })
 }
 
-/// One of these words, of which YAML takes some for numbers.
+/// One of these words, some of which are numbers in YAML.
 fn word(words: &[&str]) -> Value {
     let own = json!({ "enum": words.iter().flat_map(|word| [Some(json!(word)), number(word)]).flatten().collect::<Vec<_>>() });
     json!({ "anyOf": [own, { "type": "string", "pattern": INTERPOLATED }] })
@@ -242,7 +242,7 @@ fn number(word: &str) -> Option<Value> {
     serde_json::from_str(word).ok().filter(Value::is_number)
 }
 
-/// A value as YAML reads it, unless it is a list or a mapping.
+/// A scalar, parsed as YAML.
 fn scalar(written: &str) -> Option<Value> {
     if written.starts_with(['[', '{']) {
         return None;

@@ -1,4 +1,4 @@
-use super::{Mapping, Setting, Settings, bans, policies, upstreams};
+use super::{Mapping, Setting, Settings, upstreams};
 use crate::config::model::{Retry, Timeouts};
 
 macro_rules! shim {
@@ -15,9 +15,6 @@ macro_rules! shim {
 }
 
 shim! {
-    PolicySettings = policies::POLICY;
-    BansSettings = bans::BANS;
-    AbuseSettings = bans::ABUSE;
     UpstreamSettings = upstreams::UPSTREAM;
     ResolverSettings = upstreams::RESOLVER;
 }

@@ -1,4 +1,4 @@
-//! What is said of each setting against what its reader says.
+//! Checks the declaration of each setting against its reader.
 
 use std::{io, path::Path};
 
@@ -63,7 +63,7 @@ fn mapping(text: &str) -> Map<String, Value> {
     }
 }
 
-/// What all settings need that say something of requests.
+/// The sections that every configuration needs.
 fn base() -> Map<String, Value> {
     mapping(
         "trusted_proxies: [10.0.0.0/8], \
@@ -75,7 +75,7 @@ fn base() -> Map<String, Value> {
     )
 }
 
-/// What a setting needs beside one of those above it, and its example does not show.
+/// Settings that a setting needs in a mapping above it, and that its example does not show.
 const CONTEXTS: [(&str, &str, &str); 8] = [
     ("upstreams.*.health.service", "upstreams.*.health", "protocol: h2"),
     ("upstreams.*.health.type", "upstreams.*.health", "protocol: h2"),
@@ -143,7 +143,7 @@ fn document(entry: &Entry, value: Option<Value>) -> Value {
     Value::Object(all)
 }
 
-/// Whether `name` can't stand beside `members`.
+/// Whether a rule excludes `name` beside `members`.
 fn conflicts(mapping: &Mapping, name: &str, members: &Map<String, Value>) -> bool {
     mapping.rules.iter().any(|rule| match rule {
         Rule::One(keys) | Rule::AtMostOne(keys) => {
@@ -166,7 +166,7 @@ fn errors(found: &Result<Config, Errors>) -> String {
     found.as_ref().err().map(ToString::to_string).unwrap_or_default()
 }
 
-/// Fails with all of them.
+/// Fails with all errors.
 #[track_caller]
 fn none(wrong: &[String]) {
     assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
@@ -213,7 +213,7 @@ fn what_holds_without_a_setting_is_its_default() {
                     wrong.push(format!("{}: {value}: {}{}", entry.path(), errors(&with), errors(&without)));
                 }
             }
-            // The others stand beside a route.
+            // The others are beside a route.
             Default::Required
                 if entry.mapping.requires(entry.setting) && entry.path() != "routes" && without().is_ok() =>
             {
@@ -226,7 +226,7 @@ fn what_holds_without_a_setting_is_its_default() {
     none(&wrong);
 }
 
-/// A value beyond the end of a range, and what the reader must then say.
+/// A value beyond the end of a range, and the message that the reader must give.
 fn beyond(kind: &Kind) -> Option<(Value, Vec<String>)> {
     let ends = || {
         let name = kind.name();
@@ -246,7 +246,7 @@ fn beyond(kind: &Kind) -> Option<(Value, Vec<String>)> {
     }
 }
 
-/// Where a word is not chosen by `choice`, whose help lists all words.
+/// Settings whose words are not read by `choice`, which lists all words in its help.
 const UNLISTED: [&str; 5] = ["redis.database", "status", "upstreams.*.outlier", ".limit", "redirect.status"];
 
 #[test]

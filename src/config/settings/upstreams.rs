@@ -1,6 +1,6 @@
 //! `upstreams` and `resolver`.
 
-use super::{HOUR, Items, Kind, LONGEST, MIB, MINUTE, Mapping, Rule, SECOND, Setting, policies, text};
+use super::{HOUR, Items, Kind, LONGEST, MIB, MINUTE, Mapping, Rule, SECOND, Setting, text};
 
 const RETRY_REASONS: &[&str] = &["connect", "refused", "502", "503", "504", "timeout"];
 /// The most connections of an upstream.
@@ -175,7 +175,7 @@ pub(in crate::config) static BALANCE: Mapping = Mapping::new(
     "upstreams.md",
     &[Setting::new(
         "hash",
-        policies::KEY,
+        Kind::Text(&text::KEY),
         "The key. Requests with the same key go to the same endpoint. For a request without the key, the client's \
          address is used.",
     )

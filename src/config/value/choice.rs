@@ -3,7 +3,7 @@
 use super::Invalid;
 use crate::config::nearest::nearest;
 
-/// Words for on and off, and those that we have for them.
+/// Common words for on and off, and our words for them.
 const ON_AND_OFF: [(&[&str], &[&str]); 2] = [
     (&["on", "yes", "true", "1", "enable", "enabled", "y"], &["true"]),
     (&["off", "no", "false", "0", "disable", "disabled", "n", "none", "never"], &["false", "off"]),
@@ -20,7 +20,7 @@ pub(in crate::config) fn choice<T: Copy>(
     }
 }
 
-/// As [`choice`]. `noun`: what the options are; `others`: what else they are called, and the line to write.
+/// As [`choice`]. `noun`: the noun for the options; `others`: other names of options, each with the line to write.
 pub(in crate::config) fn named_choice<T: Copy>(
     noun: &str,
     options: &[(&'static str, T)],
@@ -43,7 +43,7 @@ fn find<T: Copy>(text: &str, options: &[(&'static str, T)]) -> Option<T> {
     options.iter().find(|(word, _)| *word == text).map(|(_, value)| *value)
 }
 
-/// Adds the options, and the one that was probably meant.
+/// Adds the options, and suggests the most similar one.
 fn with_suggestion(invalid: Invalid, text: &str, words: impl Iterator<Item = &'static str>) -> Invalid {
     let words: Vec<_> = words.collect();
     let invalid = invalid.expected(format!("one of {}", words.join(", ")));

@@ -187,7 +187,7 @@ pub(in crate::config) fn route_reply_status(text: &str) -> Result<StatusCode, In
     }
 }
 
-/// Reads the name of a field to remove, or `x-internal-*` for all that begin so.
+/// Reads the name of a field to remove, or `x-internal-*` for all with this prefix.
 pub(in crate::config) fn editable_fields(text: &str) -> Result<FieldPattern, Invalid> {
     let Some(prefix) = text.strip_suffix('*') else {
         return editable_field_name(text).map(FieldPattern::Name);
@@ -203,7 +203,7 @@ pub(in crate::config) fn editable_fields(text: &str) -> Result<FieldPattern, Inv
     }
 }
 
-/// Fields by which two ends of a connection agree on how to read what comes. Changed, a message would be another.
+/// Fields that negotiate how the two ends of a connection read a message. Changing them changes the message itself.
 const UNEDITABLE_FIELDS: [&str; 12] = [
     "connection",
     "content-length",
@@ -316,7 +316,7 @@ fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
 
-/// Reads `401`, a range of them, `200-399`, or a whole class: `4xx`.
+/// Reads a status, `401`, a range, `200-399`, or a class, `4xx`.
 pub(in crate::config) fn status_range(text: &str) -> Result<RangeInclusive<u16>, Invalid> {
     let invalid = || {
         Invalid::new("is not a status code or a class of them")

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::config) struct Invalid {
     pub(in crate::config) reason: Cow<'static, str>,
-    /// The reason where the scalar may be shown: it quotes a part of it.
+    /// The reason to give if the scalar may be shown. It may quote a part of it.
     quoting: Option<String>,
     /// The beginning of a sentence that ends with the scalar: `no upstream is named`.
     unknown_name: Option<String>,
@@ -21,7 +21,7 @@ impl Invalid {
         Self { reason: reason.into(), quoting: None, unknown_name: None, expected: None, suggestion: None }
     }
 
-    /// Sets the reason to give where the scalar may be shown. It may quote a part of it.
+    /// Sets the reason to give if the scalar may be shown. It may quote a part of it.
     pub(in crate::config) fn quoting(self, reason: String) -> Self {
         Self { quoting: Some(reason), ..self }
     }
@@ -34,7 +34,7 @@ impl Invalid {
         }
     }
 
-    /// The whole sentence about a scalar that is `written` so in the file.
+    /// The whole sentence about the scalar `written`, the text in the file.
     pub(in crate::config) fn about_written(&self, written: &str) -> String {
         match (&self.unknown_name, &self.quoting) {
             (Some(beginning), _) => format!("{beginning} `{written}`"),
@@ -43,7 +43,7 @@ impl Invalid {
         }
     }
 
-    /// The whole sentence about a scalar that must not be shown. `stand_in`: what to call it.
+    /// The whole sentence about a scalar that must not be shown. `stand_in`: a name for it.
     pub(in crate::config) fn about(&self, stand_in: &str) -> String {
         format!("{stand_in} {}", self.reason)
     }
@@ -53,8 +53,8 @@ impl Invalid {
         Self { expected: Some(expected.into()), ..self }
     }
 
-    /// Adds a suggestion, which is made from the scalar itself. It is preferred to the expected form, unless the scalar is
-    /// a secret.
+    /// Adds a suggestion, which is made from the scalar itself. It is preferred to the expected form, unless the scalar
+    /// is a secret.
     pub(in crate::config) fn suggestion(self, suggestion: impl Into<String>) -> Self {
         Self { suggestion: Some(suggestion.into()), ..self }
     }

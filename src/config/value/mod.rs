@@ -1,11 +1,11 @@
 //! Parsers of scalars. Pure: text in, value or [`Invalid`] out.
 
 mod choice;
+mod foreign_value;
 mod http;
 mod invalid;
 mod key;
 mod key_files;
-mod key_suggestion;
 mod names;
 mod network;
 mod origin;
@@ -18,15 +18,15 @@ mod template;
 mod urls;
 
 pub(super) use choice::{boolean, choice, named_choice};
+pub(super) use foreign_value::foreign_value;
 pub(super) use http::{
     bearer_token, cookie_name, cookie_value, denial_status, editable_field_name, editable_fields, field_name,
     field_value, grpc_status, method, parameter_name, parameter_value, pseudonym, reply_field_name,
     request_id_field_name, route_reply_field_name, route_reply_status, status_range, unreserved_field_name,
 };
 pub(super) use invalid::Invalid;
-pub(super) use key::{certificate_field, condition, condition_with_key, key_recipe};
+pub(super) use key::{certificate_field, condition, condition_with_key, key_recipe, suggest_key};
 pub(super) use key_files::{authorities, certificates, check_key_matches, private_key, token_keys};
-pub(super) use key_suggestion::suggest_key;
 pub(super) use names::{key_prefix, printable_text, resource_name, route_name};
 pub(super) use network::{address_file, dns_server, file_mode, listen_address, network, socket_address};
 pub(super) use origin::origin;

@@ -50,7 +50,7 @@ pub(in crate::config) fn socket_address(text: &str) -> Result<SocketAddr, Invali
         let invalid = Invalid::new("is not an address to listen on").expected(expected);
         let plain = ["http://", "https://", "tcp://"].iter().find_map(|scheme| text.strip_prefix(scheme));
         let plain = plain.unwrap_or(text).trim_end_matches('/');
-        // nginx has further words behind the address.
+        // In nginx, further words follow the address.
         let plain = plain.split(' ').next().unwrap_or_default();
         if plain != text && plain.parse::<SocketAddr>().is_ok() {
             return invalid.suggestion(format!("did you mean `{plain}`?"));

@@ -61,7 +61,7 @@ pub(in crate::config) fn origin(text: &str) -> Result<OriginPattern, Invalid> {
             suffix: format!("{suffix}{port}"),
         }),
         Ok(HostPattern::Exact(host)) => Ok(OriginPattern::Exact(format!("{scheme}://{host}{port}"))),
-        // Of an extension or an app, whatever it is.
+        // The origin of a browser extension or an app, in any form.
         Err(_)
             if default_port.is_none()
                 && !host.is_empty()

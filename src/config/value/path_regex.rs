@@ -53,7 +53,7 @@ pub(super) fn path_regex(text: &str) -> Result<PathPattern, Invalid> {
     Ok(PathPattern::Regex(Box::new(regex)))
 }
 
-/// What is wrong, where, and what to write. `before`: how much stands before the expression.
+/// The error, its place in the expression, and the suggestion. `before`: characters before the expression.
 fn explain(error: &PathRegexError, before: usize) -> Invalid {
     let syntax = match error {
         PathRegexError::TooLarge => {
@@ -89,7 +89,7 @@ fn explain(error: &PathRegexError, before: usize) -> Invalid {
 
 const FORMS: &str = "write regular expressions such as ~^/v[0-9]+/items";
 
-/// The reason, and what to write instead.
+/// The reason, and the suggestion.
 fn explain_syntax(error: &ast::Error) -> (String, &'static str) {
     use ast::ErrorKind as E;
     let help = match error.kind() {

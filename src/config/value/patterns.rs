@@ -128,8 +128,8 @@ fn foreign_matcher(text: &str) -> Option<String> {
     }
 }
 
-/// The path of a `location` of nginx: `= /a` is only that path, others are prefixes. Of a regular expression, what is
-/// certain.
+/// The path of a `location` of nginx: `= /a` is this path alone, others are prefixes. For a regular expression, its
+/// literal start.
 fn plain_path(text: &str) -> String {
     let path = text.trim_start_matches(['^', '~', '*', '=', ' ']);
     if text.starts_with('=') {
@@ -195,7 +195,7 @@ pub(in crate::config) fn host_pattern(text: &str) -> Result<HostPattern, Invalid
             .suggestion(format!("did you mean `{host}`?")));
     }
     match host.strip_prefix('*') {
-        // nginx: `server_name _`, which is no host, and so the default.
+        // `server_name _` of nginx is not a host, and so the default.
         None if host == "_" => {
             Err(invalid("is not a host").expected("remove `hosts`: the route then matches every host"))
         }
@@ -211,10 +211,10 @@ pub(in crate::config) fn host_pattern(text: &str) -> Result<HostPattern, Invalid
     }
 }
 
-/// The items of a list of hosts, which were written as one text, or as URLs, or with ports.
+/// The items of a list of hosts that was written as one text, as URLs, or with ports.
 pub(in crate::config) fn suggest_hosts(text: &str) -> String {
     let hosts = text.split([',', ' ']).filter(|host| !host.is_empty()).map(|written| {
-        // A dash without a space behind it begins no item.
+        // A dash without a space behind it does not begin an item.
         let host = written.trim_start_matches('-');
         let host = host.split_once("://").map_or(host, |(_, rest)| rest);
         let host = host.split('/').next().unwrap_or_default();

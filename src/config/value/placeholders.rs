@@ -12,7 +12,7 @@ use crate::config::{
     nearest::nearest,
 };
 
-/// The placeholders that a setting may have: those of every request, and the names of what the route's path captures.
+/// The placeholders that a setting may have: four for every request, and the captures of the route's path.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::config) struct Placeholders<'a> {
     pub(in crate::config) captures: &'a [&'a str],
@@ -129,7 +129,7 @@ impl<'a> Placeholders<'a> {
         }
     }
 
-    /// The error for a placeholder that is none of these.
+    /// The error for an unknown placeholder.
     fn unknown(self, written: &str, name: &str) -> Invalid {
         let plain = name.trim();
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:".contains(&byte);
@@ -164,7 +164,7 @@ impl<'a> Placeholders<'a> {
         }
     }
 
-    /// The placeholder that others call `name`.
+    /// Our placeholder for `name` of other software.
     pub(in crate::config) fn meant(self, name: &str) -> Option<String> {
         let plain = name.to_ascii_lowercase().replace('-', "_");
         if let Some(known) = self.names().find(|known| known.eq_ignore_ascii_case(&plain)) {
@@ -222,7 +222,7 @@ pub(in crate::config) fn suggest_field(text: &str) -> String {
 }
 
 /// The first variable in `text` as nginx, Apache, Traefik, Envoy or HAProxy write it, and its name. `is_known`: whether
-/// this is the name of a variable; others behind a `$` are text.
+/// a name is the name of a variable; other names behind a `$` are text.
 fn variable_of_another_proxy(text: &str, is_known: impl Fn(&str) -> bool) -> Option<(&str, &str)> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     text.match_indices(['$', '%']).find_map(|(at, mark)| {
@@ -250,7 +250,7 @@ fn variable_of_another_proxy(text: &str, is_known: impl Fn(&str) -> bool) -> Opt
     })
 }
 
-/// Our placeholders, and what nginx, Apache, Caddy, Envoy, HAProxy and people call them.
+/// Our placeholders, and their names in nginx, Apache, Caddy, Envoy and HAProxy, and in common speech.
 const OTHER_NAMES: [(&str, &[&str]); 4] = [
     (
         "client_address",
@@ -300,7 +300,7 @@ const OTHER_NAMES: [(&str, &[&str]); 4] = [
     ),
 ];
 
-/// What they call the path of a request.
+/// Their names for the path of a request.
 const PATHS: [&str; 10] = [
     "uri",
     "request_uri",

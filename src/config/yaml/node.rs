@@ -11,7 +11,7 @@ use crate::config::Location;
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::config) struct Node {
     pub(in crate::config) location: Location,
-    /// Its bytes in the file. Those of a scalar include its quotes.
+    /// Its bytes in the file. A scalar includes its quotes.
     pub(in crate::config) span: Range<usize>,
     pub(in crate::config) kind: NodeKind,
 }
@@ -92,7 +92,7 @@ fn to_span(location: serde_yaml::Location, source: &str) -> Range<usize> {
 pub(super) enum RawValue {
     Null,
     Text(String),
-    /// A number or a boolean. Its text in the source counts, not how serde reads it.
+    /// A number or a boolean. Its text is taken from the source, not from serde.
     Typed,
     List(Vec<Spanned<RawValue>>),
     Mapping(Vec<(Spanned<String>, Spanned<RawValue>)>),

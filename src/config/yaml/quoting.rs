@@ -19,7 +19,7 @@ pub(super) fn help(text: &str, location: Location) -> Option<String> {
     }
     let before = line.char_indices().nth(location.column).map_or(line.len(), |(at, _)| at);
     let (_, value) = values(line).into_iter().take_while(|(at, _)| *at < before).last()?;
-    // The key of a secret may stand in a line above.
+    // The key of a secret may be in a line above.
     if !Secrets::by_words(text).within(&(at..at + line.len())).is_empty() {
         return Some("put quotes around this value".to_owned());
     }
@@ -96,7 +96,7 @@ fn bracketed_word(rest: &str) -> Option<&str> {
     (goes_on || port).then_some(word)
 }
 
-/// Where the bracket is closed that `word` begins with.
+/// The position of the bracket that closes the first one of `word`.
 fn closing_bracket(word: &str) -> Option<usize> {
     let mut open = 0_usize;
     word.char_indices().find_map(|(at, c)| {
@@ -109,7 +109,7 @@ fn closing_bracket(word: &str) -> Option<usize> {
     })
 }
 
-/// The value at the start of `rest`, with the brackets that it opens itself.
+/// The value at the start of `rest`, up to the end of the brackets that it opens.
 fn word(rest: &str) -> &str {
     let mut open = 0_usize;
     let end = rest.char_indices().find(|(at, c)| match c {

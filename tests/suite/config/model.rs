@@ -60,11 +60,11 @@ fn smallest() -> Config {
         workers: Workers::Auto,
         trusted_proxies: vec![],
         trusted_headers: vec![],
-        client_address: ClientAddress { header: AddressHeader::XForwardedFor, ipv6_prefix: 64 },
+        client_address: ClientAddress::default(),
         access: Access::default(),
         request_id: "x-request-id".parse().unwrap(),
         user: vec![],
-        store: Store { memory: MemoryStore { max_keys: 1_000_000, max_bytes: None }, redis: None },
+        store: Store::default(),
         policies: vec![Arc::new(Policy {
             name: "per-ip".to_owned(),
             algorithm: Algorithm::SlidingLog,
@@ -134,24 +134,14 @@ fn smallest() -> Config {
             request_headers: None,
             response_headers: None,
         }],
-        client_limits: ClientLimits {
-            header_size: 32 << 10,
-            headers: 100,
-            header_timeout: secs(10),
-            idle_timeout: secs(75),
-            connections: 10_000,
-            connections_per_address: 1_000,
-            min_rate: MinRate { bytes: 240, grace: secs(20) },
-            h2_streams: 100,
-            max_body: 0,
-        },
-        reply_headers: ReplyHeaders { ratelimit: RateLimitFields::Draft, via: "tollgate".to_owned() },
+        client_limits: ClientLimits::default(),
+        reply_headers: ReplyHeaders::default(),
         forwarded: Forwarded::XForwarded,
         forward_client_certificate: ForwardClientCertificate::Off,
-        access_log: AccessLog { format: AccessLogFormat::Json, to: Destination::Stdout, sample: 1.0 },
-        log: Log { level: LogLevel::Info, format: LogFormat::Text },
+        access_log: AccessLog::default(),
+        log: Log::default(),
         tracing: None,
-        shutdown: Shutdown { drain: secs(30) },
+        shutdown: Shutdown::default(),
         source: ConfigSource::default(),
     }
 }
@@ -826,8 +816,7 @@ fn redis_needs_its_url_alone() {
         ("${REDIS}", "rediss://app:hunter2@redis.internal:6380/3"),
     ] {
         let config = parse(&format!("store: {{ redis: {{ url: \"{written}\" }} }}\n{SMALLEST}"));
-        let store =
-            Store { memory: MemoryStore { max_keys: 1_000_000, max_bytes: None }, redis: Some(redis(url)) };
+        let store = Store { redis: Some(redis(url)), ..Store::default() };
         assert_eq!(config, Config { store, ..smallest() });
         assert!(!format!("{config:?}").contains("://r"), "the URL is printed");
     }

@@ -19,7 +19,7 @@ const COUNTS: [&str; 14] = [
     "hits",
     "rate_limit",
 ];
-/// Settings that hold the time for which it is.
+/// Settings that hold the window of that number.
 const WINDOWS: [&str; 12] = [
     "window",
     "period",
@@ -52,8 +52,8 @@ const NAMED: [(&str, &str); 14] = [
     ("requests_per_hour", "h"),
 ];
 
-/// Tells for each such setting the line to write. Returns this line, if the settings say enough to know it.
-pub(super) fn explain(mapping: &mut MappingCursor<'_>) -> Option<String> {
+/// Explains each such setting by the line to write. Returns this line if the settings are enough to know it.
+pub(in crate::config) fn explain(mapping: &mut MappingCursor<'_>) -> Option<String> {
     let scalar = |key: &str| mapping.peek(key).and_then(|value| value.scalar()).map(str::to_owned);
     let named: Vec<(&str, String)> = NAMED
         .iter()
@@ -81,7 +81,7 @@ pub(super) fn explain(mapping: &mut MappingCursor<'_>) -> Option<String> {
         Some(line) => format!("did you mean `{line}`?"),
         None => "a limit is a number per window: `limit: 100/1s`, or `limit: 100/1m`".to_owned(),
     };
-    // `per: ip` says what is limited.
+    // `per: ip` is a key.
     let is_window = |(_, window): &&(&str, String)| suggest_rate(&format!("1/{window}")).is_some();
     let keys = windows.iter().filter(is_window).chain(&counts).chain(&named).map(|(key, _)| *key);
     for key in keys.collect::<Vec<_>>() {

@@ -1,11 +1,8 @@
 //! `limit` and `limits`, of a policy or of an override.
 
-use super::{
-    algorithm::{AlgorithmSettings, algorithm_name},
-    foreign_limits,
-};
 use crate::config::{
-    model::{Algorithm, Rate},
+    checks::foreign_limits,
+    model::{Algorithm, PolicySettings, Rate},
     reader::{Cursor, MappingCursor},
     value::{Invalid, MAX_LIMIT, number, rate},
 };
@@ -13,15 +10,15 @@ use crate::config::{
 /// The largest limit of `distinct`, which remembers each value.
 const MAX_DISTINCT_VALUES: u64 = 10_000;
 
-/// `limit` or `limits`.
+/// Reads `limit` or `limits` of `mapping`, which is a policy with these `settings`, or an override of it.
 pub(super) fn tiers(
     mapping: &mut MappingCursor<'_>,
-    kind: Option<Algorithm>,
-    settings: AlgorithmSettings,
+    limit: Option<Cursor<'_>>,
+    limits: Option<Cursor<'_>>,
+    settings: &PolicySettings<'_>,
 ) -> Option<Vec<Rate>> {
     let line = foreign_limits::explain(mapping);
     let line = line.as_deref();
-    let (limit, limits) = (mapping.take("limit"), mapping.take("limits"));
     match (mapping.key_location("limit"), mapping.key_location("limits")) {
         (Some(_), Some(location)) => {
             mapping.report_at(location, "a policy takes either `limit` or `limits`", None);
@@ -29,7 +26,7 @@ pub(super) fn tiers(
         }
         (None, None) => {
             if !mapping.has_or_misspells("limit") && !mapping.has_or_misspells("limits") {
-                let expected = match kind {
+                let expected = match settings.algorithm {
                     Some(Algorithm::Concurrency) => "such as `limit: 8`, for 8 requests at the same time",
                     _ => "such as `limit: 100/1s`",
                 };
@@ -37,18 +34,13 @@ pub(super) fn tiers(
             }
             None
         }
-        (Some(_), None) => Some(vec![one_tier(limit?, kind, settings, line)?]),
-        (None, Some(_)) => several_tiers(limits?, kind, settings),
+        (Some(_), None) => Some(vec![one_tier(limit?, settings, line)?]),
+        (None, Some(_)) => several_tiers(limits?, settings),
     }
 }
 
-/// `limit`. `line`: what was probably meant, by this setting together with others.
-fn one_tier(
-    value: Cursor<'_>,
-    kind: Option<Algorithm>,
-    settings: AlgorithmSettings,
-    line: Option<&str>,
-) -> Option<Rate> {
+/// `limit`. `line`: the line that was probably meant by this setting together with others.
+fn one_tier(value: Cursor<'_>, settings: &PolicySettings<'_>, line: Option<&str>) -> Option<Rate> {
     let help = if value.is_list() {
         Some("several limits are written `limits: [10/1s, 120/1m]`".to_owned())
     } else if value.is_mapping() {
@@ -62,7 +54,7 @@ fn one_tier(
         return None;
     }
     value.parse(|text| {
-        tier(text, kind, settings).map_err(|invalid| match line {
+        tier(text, settings).map_err(|invalid| match line {
             Some(line) if is_count(text) => invalid.suggestion(format!("did you mean `{line}`?")),
             _ => invalid,
         })
@@ -76,11 +68,7 @@ fn is_count(text: &str) -> bool {
 /// Of one policy. A store checks and writes all of them at once.
 const MAX_LIMITS: usize = 32;
 
-fn several_tiers(
-    value: Cursor<'_>,
-    kind: Option<Algorithm>,
-    settings: AlgorithmSettings,
-) -> Option<Vec<Rate>> {
+fn several_tiers(value: Cursor<'_>, settings: &PolicySettings<'_>) -> Option<Vec<Rate>> {
     let items = value.list()?;
     if items.is_empty() {
         value.report("a policy needs a limit", "such as `limits: [10/1s, 120/1m]`".to_owned());
@@ -88,7 +76,8 @@ fn several_tiers(
     if items.len() > MAX_LIMITS {
         value.report(format!("a policy takes at most {MAX_LIMITS} limits"), "remove some".to_owned());
     }
-    let takes_several = matches!(kind, None | Some(Algorithm::FixedWindow | Algorithm::SlidingWindow { .. }));
+    let takes_several =
+        matches!(settings.algorithm, None | Some(Algorithm::FixedWindow | Algorithm::SlidingWindow { .. }));
     if items.len() > 1 && !takes_several {
         let help = "`fixed_window` and `sliding_window` take several; otherwise write one policy per limit";
         value.report("this algorithm takes only one limit", help.to_owned());
@@ -96,7 +85,7 @@ fn several_tiers(
     let mut tiers: Vec<Rate> = Vec::new();
     for item in items {
         let tier = item.parse(|text| {
-            let tier = tier(text, kind, settings)?;
+            let tier = tier(text, settings)?;
             if takes_several && tiers.iter().any(|other| other.window == tier.window) {
                 return Err(Invalid::new("has the same window as another limit of this policy"));
             }
@@ -108,8 +97,8 @@ fn several_tiers(
 }
 
 /// One limit. For `concurrency`, its window is the lease.
-fn tier(text: &str, kind: Option<Algorithm>, settings: AlgorithmSettings) -> Result<Rate, Invalid> {
-    match kind {
+fn tier(text: &str, settings: &PolicySettings<'_>) -> Result<Rate, Invalid> {
+    match settings.algorithm {
         Some(Algorithm::Concurrency) if text.contains('/') => {
             Err(Invalid::new("is a rate, but concurrency limits requests in flight")
                 .expected("write a plain number, such as `limit: 8`"))
@@ -119,7 +108,7 @@ fn tier(text: &str, kind: Option<Algorithm>, settings: AlgorithmSettings) -> Res
         }
         Some(kind) if is_count(text) => Err(Invalid::new(format!(
             "has no window: a plain number is for concurrency, not for {}",
-            algorithm_name(kind)
+            kind.name()
         ))
         .expected("a rate is a number per window, such as 100/1s or 10/m")),
         Some(Algorithm::Distinct) => {
@@ -134,7 +123,22 @@ fn tier(text: &str, kind: Option<Algorithm>, settings: AlgorithmSettings) -> Res
     }
 }
 
-/// The most units that can ever be admitted at once, and the setting that says so.
+/// The algorithm `kind` with its settings. `burst`: of the policy or of an override; the default is the limit.
+pub(super) fn complete(
+    kind: Algorithm,
+    settings: &PolicySettings<'_>,
+    burst: Option<u64>,
+    tiers: &[Rate],
+) -> Algorithm {
+    let limit = tiers.first().map_or(1, |tier| tier.limit);
+    match kind {
+        Algorithm::SlidingWindow { .. } => Algorithm::SlidingWindow { buckets: settings.buckets },
+        Algorithm::Gcra { .. } => Algorithm::Gcra { burst: burst.unwrap_or(limit), delay: settings.delay },
+        other => other,
+    }
+}
+
+/// The most units that can ever be admitted at once, and the setting that bounds them.
 pub(super) fn max_admissible(algorithm: Algorithm, tiers: &[Rate]) -> (u64, &'static str) {
     let lowest = tiers.iter().map(|tier| tier.limit).min().unwrap_or(MAX_LIMIT);
     match algorithm {

@@ -1,25 +1,20 @@
-//! `exempt` and `overrides`: clients that a policy does not apply to, or with other limits.
+//! `exempt` and `overrides`: clients without a limit, or with other limits.
 
 use super::{
-    algorithm::{AlgorithmSettings, burst, report_foreign_setting},
     cost::{never_admitted, warn_above},
-    limits::{max_admissible, tiers},
+    limits::{complete, max_admissible, tiers},
+    user::IdentitySources,
 };
 use crate::config::{
-    model::{Algorithm, Condition, Cost, Override},
-    reader::{Cursor, MappingCursor},
-    section::user::IdentitySources,
+    checks::policy_contradictions::report_foreign_setting,
+    model::{Condition, Cost, Override, OverrideSettings, PolicySettings},
+    reader::Cursor,
+    settings::{Read, opened},
     value::{certificate_field, condition, condition_with_key, field_name},
 };
 
-/// Conditions whose key contains a name, such as `jwt:CLAIM`.
-const CONDITION_PREFIXES: [&str; 3] = ["jwt:", "header:", "tls:"];
-
-/// Clients that the policy does not apply to.
-pub(in crate::config::section) fn exempt(
-    value: Option<Cursor<'_>>,
-    identity: IdentitySources,
-) -> Vec<Condition> {
+/// Clients that a policy or a ban does not apply to.
+pub(super) fn exempt(value: Option<Cursor<'_>>, identity: IdentitySources) -> Vec<Condition> {
     let Some(list) = value else { return Vec::new() };
     list.unique_items(|item| {
         let condition = hidden_if(item, item.parse(condition)?);
@@ -28,23 +23,16 @@ pub(in crate::config::section) fn exempt(
     })
 }
 
-/// Other limits for some clients. `settings` and `cost` are those of the policy.
+/// Other limits for some clients. `settings` and `cost`: of the policy.
 pub(super) fn overrides(
-    value: Option<Cursor<'_>>,
-    kind: Option<Algorithm>,
-    settings: AlgorithmSettings,
+    settings: &PolicySettings<'_>,
     cost: &Cost,
-    sliced: bool,
     identity: IdentitySources,
 ) -> Vec<Override> {
-    let Some(list) = value else { return Vec::new() };
+    let Some(list) = settings.overrides else { return Vec::new() };
     let mut all: Vec<Override> = Vec::new();
     for item in list.list().unwrap_or_default() {
-        let Some(other) = item.mapping().and_then(|mapping| {
-            read_override(item, mapping.of(&crate::config::settings::OVERRIDE), kind, settings, identity)
-        }) else {
-            continue;
-        };
+        let Some(other) = read_override(item, settings, identity) else { continue };
         if all.iter().any(|earlier| earlier.condition == other.condition) {
             item.report("an earlier override has the same condition, so this one never applies", None);
         } else if all.iter().any(|earlier| covers(&earlier.condition, &other.condition)) {
@@ -63,7 +51,7 @@ pub(super) fn overrides(
         if let Cost::Header { max, .. } = cost {
             warn_above(item, *max, most);
         }
-        if sliced && other.tiers.len() > 1 {
+        if settings.slice > 0.0 && other.tiers.len() > 1 {
             item.report(
                 "`slice` works only for a policy with a single limit",
                 "set a single limit here as well".to_owned(),
@@ -74,12 +62,12 @@ pub(super) fn overrides(
     all
 }
 
-/// Whether all addresses of `other` are among those of `one`.
+/// Whether `one` has all addresses of `other`.
 fn covers(one: &Condition, other: &Condition) -> bool {
     matches!((one, other), (Condition::Address(one), Condition::Address(other)) if one.contains(other))
 }
 
-/// What a request costs that does not state its cost.
+/// The cost of a request that does not state one.
 fn default_cost(cost: &Cost) -> u64 {
     match cost {
         Cost::Fixed(units) => *units,
@@ -89,19 +77,18 @@ fn default_cost(cost: &Cost) -> u64 {
 
 fn read_override(
     item: Cursor<'_>,
-    mut mapping: MappingCursor<'_>,
-    kind: Option<Algorithm>,
-    settings: AlgorithmSettings,
+    settings: &PolicySettings<'_>,
     identity: IdentitySources,
 ) -> Option<Override> {
+    let kind = settings.algorithm;
+    let mut mapping = opened::<OverrideSettings<'_>>(item)?;
+    let OverrideSettings { ip, user, jwt, header, tls, limit, limits, burst } =
+        OverrideSettings::fields(&mut mapping)?;
     let mut conditions: Vec<(&str, Cursor<'_>)> =
-        ["ip", "user"].into_iter().filter_map(|key| Some((key, mapping.take(key)?))).collect();
-    conditions.extend(
-        mapping.entries_with_prefix(&CONDITION_PREFIXES).into_iter().map(|(_, key, value)| (key, value)),
-    );
+        [("ip", ip), ("user", user)].into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
+    conditions.extend([jwt, header, tls].into_iter().flatten().map(|(_, key, value)| (key, value)));
     report_foreign_setting(&mapping, "burst", "gcra", kind);
-    let settings = settings.with_burst(burst(&mut mapping));
-    let tiers = tiers(&mut mapping, kind, settings);
+    let tiers = tiers(&mut mapping, limit, limits, settings);
     let [(key, value)] = conditions.as_slice() else {
         if !conditions.is_empty() || !mapping.has_or_misspells("ip") && !mapping.has_or_misspells("user") {
             let help = "such as `{ user: acme, limit: 1000/1m }`; the first override that matches applies";
@@ -129,7 +116,7 @@ fn read_override(
     let condition = hidden_if(*value, value.parse(|text| condition_with_key(key, text))?);
     report_unverifiable(item, &condition, identity);
     let (tiers, kind) = (tiers?, kind?);
-    Some(Override { condition, algorithm: settings.complete(kind, &tiers), tiers })
+    Some(Override { condition, algorithm: complete(kind, settings, burst, &tiers), tiers })
 }
 
 /// The condition that was read from `value`, with a note where its header must not be shown.
@@ -138,10 +125,6 @@ fn hidden_if(value: Cursor<'_>, mut condition: Condition) -> Condition {
         header.set_sensitive(value.is_hidden());
     }
     condition
-}
-
-fn has_condition_prefix(key: &str) -> bool {
-    CONDITION_PREFIXES.iter().any(|kind| key.starts_with(kind))
 }
 
 /// Reports a condition that nothing verifies. It would never apply, because clients may not choose their own limits.

@@ -1,19 +1,19 @@
-//! Warns about tiers that never deny a request, because another tier of the policy always denies it first.
+//! Limits that never deny a request, because another limit of the policy always denies it first.
 
 use crate::config::{
     model::{Algorithm, Cost, Policy, Rate, format_duration},
     reader::Cursor,
 };
 
-/// `limits` and `overrides`: the settings that the `policy` was read from.
-pub(super) fn warn(limits: Option<Cursor<'_>>, overrides: Option<Cursor<'_>>, policy: &Policy) {
+/// `limits` and `overrides`: the settings of `policy`.
+pub(in crate::config) fn warn(limits: Option<Cursor<'_>>, overrides: Option<Cursor<'_>>, policy: &Policy) {
     if let Some(limits) = limits {
         warn_of_tiers(limits, &policy.tiers, policy);
     }
     for (item, other) in
         overrides.and_then(Cursor::list).unwrap_or_default().into_iter().zip(&policy.overrides)
     {
-        if let Some(limits) = item.mapping().and_then(|mut mapping| mapping.take("limits")) {
+        if let Some(limits) = item.entry("limits") {
             warn_of_tiers(limits, &other.tiers, policy);
         }
     }
@@ -53,11 +53,11 @@ fn counted_buckets(algorithm: Algorithm) -> Option<u128> {
     }
 }
 
-/// How many times `other` can be used up within what `tier` counts together.
+/// How many times `other` can be used up within the time that `tier` counts together.
 ///
-/// Both divide time from the Unix epoch on, and the buckets of a tier are as long as its window divided by their number, so
-/// all lengths here are multiplied by it. What `tier` counts begins at a multiple of its bucket, and `other` is used up at
-/// most once in as many of its own buckets as count together.
+/// Both divide time from the Unix epoch on. A bucket is a window divided by the number of buckets, so all lengths here are
+/// multiplied by that number. The time of `tier` begins at a multiple of its bucket, and `other` is used up at most once
+/// in as many of its own buckets as count together.
 fn spans(tier: &Rate, other: &Rate, buckets: u128) -> u64 {
     let (bucket, other_bucket) = (tier.window.as_micros(), other.window.as_micros());
     let begins_within = other_bucket - gcd(bucket, other_bucket);
@@ -79,8 +79,8 @@ mod tests {
         Rate { limit, window: Duration::from_millis(millis) }
     }
 
-    /// How many bursts, each with `buckets` buckets of `other_window` between it and the next, fit into what a tier of
-    /// `window` counts together, wherever that begins. All times are in units of which a bucket has `window`.
+    /// How many bursts, each `buckets` buckets of `other_window` after the previous one, fit into the time that a tier of
+    /// `window` counts together, wherever it begins. All times are in units of which a bucket has `window`.
     fn most_bursts(window: u64, other_window: u64, buckets: u64) -> u64 {
         (0..window * other_window)
             .step_by(usize::try_from(window).unwrap())

@@ -1,6 +1,4 @@
-//! Warns about policies whose keys take so much memory that few of them fit.
-
-use std::sync::Arc;
+//! Policies whose keys take so much memory that few of them fit.
 
 use crate::{
     config::{
@@ -23,33 +21,32 @@ const REDIS_ENTRY: u64 = 2 * 100;
 
 /// If fewer keys fit, an attacker with a few addresses fills the memory.
 const FEW_KEYS: u64 = 1_000;
-/// A key that takes more in Redis is warned about: what Redis may take is not known here.
+/// A larger key in Redis is warned about, because the memory of Redis is not known here.
 const LARGE_REDIS_KEY: u64 = 1 << 20;
 /// The share of the budget that the log of one key may take.
 const LOG_SHARE: u64 = 8;
 
-/// Where limits are kept, as far as their memory is concerned.
-pub(in crate::config::section) struct StoreMemory {
+/// The memory of the store of limits.
+pub(in crate::config) struct StoreMemory {
     /// Bytes that limits may take in this process.
     budget: u64,
-    /// How many keys the file says there may be, if it does.
+    /// The most keys, if the file sets them.
     max_keys: Option<u64>,
     is_redis: bool,
 }
 
 impl StoreMemory {
-    /// `default`: the settings where the file has none.
-    pub(in crate::config::section) fn new(store: &Store, default: &MemoryStore) -> Self {
+    pub(in crate::config) fn new(store: &Store) -> Self {
         let MemoryStore { max_keys, max_bytes } = store.memory;
         Self {
             budget: MemoryBudgets::new(max_bytes, None).limits as u64,
-            max_keys: (max_keys != default.max_keys).then_some(max_keys as u64),
+            max_keys: (max_keys != MemoryStore::default().max_keys).then_some(max_keys as u64),
             is_redis: store.redis.is_some(),
         }
     }
 }
 
-/// What a key takes most of its memory for.
+/// The part of a key that takes most of its memory.
 struct LargePart {
     /// How many there are at most.
     count: u64,
@@ -86,7 +83,12 @@ impl LargePart {
 }
 
 /// Warns at `location` if the keys of this policy could take more memory than there is.
-pub(super) fn warn(value: Cursor<'_>, location: Option<Location>, policy: &Arc<Policy>, store: &StoreMemory) {
+pub(in crate::config) fn warn(
+    value: Cursor<'_>,
+    location: Option<Location>,
+    policy: &Policy,
+    store: &StoreMemory,
+) {
     let Some(part) = LargePart::of(policy) else { return };
     let LargePart { count, name, bytes, redis_bytes, help } = part;
     let algorithm = if name == "units" { "sliding_log" } else { "metadata_list" };

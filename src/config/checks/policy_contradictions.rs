@@ -1,0 +1,112 @@
+//! Settings of a policy that its algorithm does not take, or that do not go together.
+
+use crate::config::{
+    model::{Algorithm, PolicySettings, Rate},
+    reader::MappingCursor,
+};
+
+/// Settings that only one algorithm has, and its name.
+const OWNERS: [(&str, &str); 4] =
+    [("buckets", "sliding_window"), ("burst", "gcra"), ("lease", "concurrency"), ("value", "distinct")];
+
+/// Reports them. `tiers`: `None` if the limits are wrong.
+pub(in crate::config) fn report(
+    mapping: &MappingCursor<'_>,
+    policy: &PolicySettings<'_>,
+    tiers: Option<&[Rate]>,
+) {
+    let kind = policy.algorithm;
+    for (key, owner) in OWNERS {
+        report_foreign_setting(mapping, key, owner, kind);
+    }
+    if !policy.delay.is_zero() {
+        report_foreign_setting(mapping, "delay", "gcra", kind);
+    }
+    if policy.slice > 0.0 {
+        report_foreign_setting(mapping, "slice", "fixed_window", kind);
+    }
+    match kind.filter(|kind| kind.counts_members()) {
+        Some(kind) => report_unit_settings(mapping, policy, kind),
+        None => report_combinations(mapping, policy, kind.and(tiers)),
+    }
+}
+
+/// Reports `key` if it is there, and `kind` is not the algorithm named `owner`.
+pub(in crate::config) fn report_foreign_setting(
+    mapping: &MappingCursor<'_>,
+    key: &str,
+    owner: &str,
+    kind: Option<Algorithm>,
+) {
+    let (Some(location), Some(kind)) = (mapping.key_location(key), kind) else { return };
+    if kind.name() != owner {
+        let message = format!("`{key}` is a setting of {owner}, not of {}", kind.name());
+        mapping.report_at(location, message, format!("remove it, or set `algorithm: {owner}`"));
+    }
+}
+
+/// Reports settings about units, which `kind` does not count.
+fn report_unit_settings(mapping: &MappingCursor<'_>, policy: &PolicySettings<'_>, kind: Algorithm) {
+    let why = match kind {
+        Algorithm::Distinct => "it counts distinct values, however many requests carry them",
+        _ => "it counts requests in flight, each of them once",
+    };
+    for (key, is_set) in [("cost", true), ("count", true), ("count_denied", policy.count_denied)] {
+        if let Some(location) = mapping.key_location(key).filter(|_| is_set) {
+            mapping.report_at(location, format!("{} does not take `{key}`", kind.name()), why.to_owned());
+        }
+    }
+}
+
+fn report_combinations(mapping: &MappingCursor<'_>, policy: &PolicySettings<'_>, tiers: Option<&[Rate]>) {
+    let report = |key: &str, message: &str, help: &str| {
+        if let Some(location) = mapping.key_location(key) {
+            mapping.report_at(location, message, help.to_owned());
+        }
+    };
+    let has_count = mapping.key_location("count").is_some();
+    let has_slice = policy.slice > 0.0;
+    if has_count && policy.count_denied {
+        report(
+            "count_denied",
+            "`count_denied` cannot be combined with `count`",
+            "a denied request never gets the upstream response that `count` needs; remove one of the two",
+        );
+    }
+    if has_count && !policy.delay.is_zero() {
+        report(
+            "delay",
+            "`delay` cannot be combined with `count`",
+            "while a request is delayed, the responses that `count` needs are still unknown; remove one of the two",
+        );
+    }
+    if has_count && has_slice {
+        report(
+            "slice",
+            "`slice` cannot be combined with `count`",
+            "an instance cannot return what it took in its slice; remove one of the two",
+        );
+    }
+    if has_slice && policy.count_denied {
+        report(
+            "slice",
+            "`slice` cannot be combined with `count_denied`",
+            "requests that an instance denies without the store are not counted; remove one of the two",
+        );
+    }
+    let Some(tiers) = tiers.filter(|_| has_slice) else { return };
+    let is_small = |tier: &Rate| policy.slice * (tier.limit as f64) < 2.0;
+    if tiers.len() > 1 {
+        report("slice", "`slice` works only for a policy with a single limit", "write one policy per limit");
+    } else if !policy.count_denied
+        && !has_count
+        && policy.algorithm == Some(Algorithm::FixedWindow)
+        && tiers.iter().any(is_small)
+    {
+        report(
+            "slice",
+            "a slice of this limit is less than two units and saves no round trips",
+            "set a larger slice, or remove it",
+        );
+    }
+}

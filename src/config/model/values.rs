@@ -1,0 +1,112 @@
+//! A configuration as a tree of values, each as `proxy.yaml` writes it. It is used to compare configurations, and to
+//! hash them. A new setting that is serialized needs no change here.
+
+use serde::{Serialize, Serializer, ser::SerializeMap};
+use serde_json::{Value, json};
+
+use super::{
+    Algorithm, Condition, Config, Endpoint, HostPattern, KeyRecipe, PathPattern, Rate, Route, Secret,
+    Statuses,
+    format::{format_concurrency, format_duration},
+};
+use crate::config::settings;
+
+impl Config {
+    /// Every setting, by its key. Routes and bans refer to policies and upstreams by name; secrets are masked.
+    pub fn values(&self) -> Value {
+        // This fails only for a path that is not UTF-8, and every path was text in the file.
+        let mut values = serde_json::to_value(self).unwrap_or_default();
+        let routes = values.get_mut("routes").and_then(Value::as_array_mut);
+        for (value, route) in routes.into_iter().flatten().zip(&self.routes) {
+            let upstream = |route: &Route| {
+                route
+                    .action
+                    .upstream()
+                    .and_then(|index| self.upstreams.get(index))
+                    .map(|upstream| &*upstream.name)
+            };
+            let policies = route.all_policies();
+            let policies = policies.iter().filter_map(|&index| self.policies.get(index));
+            let policies: Vec<&str> = policies.map(|policy| policy.name.as_str()).collect();
+            value["upstream"] = json!(upstream(route));
+            if let Some(split) = &route.split {
+                let upstreams = split.routes.iter().map(upstream).zip(&split.weights);
+                let upstreams = upstreams.map(|(name, weight)| json!({ "name": name, "weight": weight }));
+                value["upstreams"] = upstreams.collect();
+                value["upstream"] = Value::Null;
+                value["split_by"] = json!(split.by);
+            }
+            value["policies"] = json!(policies);
+        }
+        let bans = values.get_mut("bans").and_then(Value::as_array_mut);
+        for (value, rule) in bans.into_iter().flatten().zip(&self.bans) {
+            if let Some(policies) = &rule.policies {
+                let policies = policies.iter().filter_map(|&index| self.policies.get(index));
+                value["policies"] = policies.map(|policy| policy.name.as_str()).collect();
+            }
+        }
+        let policies = values.get_mut("policies").and_then(Value::as_array_mut);
+        for (value, policy) in policies.into_iter().flatten().zip(&self.policies) {
+            if let (Algorithm::Concurrency, [tier]) = (policy.algorithm, policy.tiers.as_slice()) {
+                value["limits"] = json!([format_concurrency(tier.limit)]);
+                value["lease"] = json!(format_duration(tier.window));
+            }
+        }
+        values
+    }
+
+    /// [`Config::values`] of the settings that affect requests. Instances that decide alike have the same.
+    pub fn decisive_values(&self) -> Value {
+        let mut values = self.values();
+        for path in settings::of_the_instance() {
+            let (parent, key) = path.rsplit_once('.').unwrap_or(("", &path));
+            let mut parent = parent.split('.').filter(|key| !key.is_empty());
+            let parent = parent.try_fold(&mut values, |value, key| value.get_mut(key));
+            if let Some(Value::Object(parent)) = parent {
+                parent.remove(key);
+            }
+        }
+        values
+    }
+
+    /// The keys of the settings whose values a reload does not show when it lists the changes.
+    pub fn confidential() -> Vec<&'static str> {
+        settings::confidential()
+    }
+}
+
+macro_rules! serialize_displayed {
+    ($($type:ty),+) => {
+        $(impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.collect_str(self)
+            }
+        })+
+    };
+}
+
+serialize_displayed!(Condition, HostPattern, KeyRecipe, PathPattern, Rate, Statuses);
+
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str("***")
+    }
+}
+
+impl Serialize for Endpoint {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let url = self.base_url();
+        if self.weight == 1 && !self.drain {
+            return to.serialize_str(&url);
+        }
+        let mut map = to.serialize_map(None)?;
+        map.serialize_entry("url", &url)?;
+        if self.weight != 1 {
+            map.serialize_entry("weight", &self.weight)?;
+        }
+        if self.drain {
+            map.serialize_entry("drain", &self.drain)?;
+        }
+        map.end()
+    }
+}

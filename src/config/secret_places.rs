@@ -1,0 +1,306 @@
+//! Finds the secrets of a configuration by their places in the tree: values of secret settings, of headers with
+//! credentials, and of unknown keys that look like credentials; and credentials in URLs. Names that the operator
+//! chooses are not looked at.
+
+use std::{iter, ops::Range};
+
+use super::{
+    redact::{
+        Secrets, behind_a_space, credential_ranges, disjoint, is_all_interpolated, is_of_key, mask_ranges,
+        ranges_in_key, shifted, values_of_keys, values_of_some_keys,
+    },
+    settings::Place,
+    yaml::{Key, Node, NodeKind},
+};
+
+/// Words of a secret with at least this many characters are masked wherever they occur.
+const MIN_SECRET_CHARS: usize = 4;
+
+impl Secrets {
+    /// Finds the secrets of `text`, whose tree is `root`. `place`: the place of the root.
+    pub(super) fn of_tree(text: &str, root: &Node, place: Place) -> Self {
+        let mut search = Search { text, found: Self::default(), keys: Vec::new(), is_complete: true };
+        search.visit(root, place);
+        search.visit_comments();
+        let Search { mut found, is_complete, .. } = search;
+        if !is_complete {
+            found.ranges.extend(Self::by_words(text).ranges);
+        }
+        found.ranges = disjoint(found.ranges);
+        found
+    }
+
+    /// Adds each occurrence of `secrets` in values and comments of `text`. `secrets`: the values of the configuration
+    /// that was read from it.
+    pub(super) fn and_values_of<'s>(mut self, text: &str, secrets: impl Iterator<Item = &'s str>) -> Self {
+        let words = secret_words(secrets);
+        for (part, word) in self.texts.iter().flat_map(|part| words.iter().map(move |word| (part, word))) {
+            let occurrences = text[part.clone()].match_indices(word.as_str());
+            self.ranges.extend(occurrences.map(|(at, word)| part.start + at..part.start + at + word.len()));
+        }
+        self.ranges = disjoint(self.ranges);
+        self
+    }
+}
+
+/// A walk through a tree.
+struct Search<'a> {
+    text: &'a str,
+    found: Secrets,
+    keys: Vec<Range<usize>>,
+    /// Whether the position of every value is known.
+    is_complete: bool,
+}
+
+impl Search<'_> {
+    fn visit(&mut self, node: &Node, place: Place) {
+        match &node.kind {
+            NodeKind::Null => {}
+            NodeKind::Scalar(word) => {
+                self.is_complete &= word.is_empty() || !node.span.is_empty();
+                self.visit_scalar(&node.span, place);
+            }
+            NodeKind::List(items) => items.iter().for_each(|item| self.visit(item, place.item())),
+            NodeKind::Mapping { entries, .. } => {
+                for (key, value) in entries {
+                    self.keys.push(key.span.clone());
+                    self.visit_key(key);
+                    self.visit(value, place.entry(&key.name));
+                }
+            }
+        }
+    }
+
+    /// Looks for a value in a key, as in `{ token:VALUE }`, `{ token = VALUE }` and `{ token VALUE }`.
+    fn visit_key(&mut self, key: &Key) {
+        let inside = ranges_in_key(&key.name);
+        if !inside.is_empty() {
+            self.found.keys.push((key.name.clone(), mask_ranges(&key.name, &inside, 1).0));
+            let (inner, at) = unquoted(self.text, &key.span);
+            self.found.ranges.extend(shifted(ranges_in_key(inner), at));
+        }
+    }
+
+    fn visit_scalar(&mut self, span: &Range<usize>, place: Place) {
+        self.found.texts.push(span.clone());
+        let written = &self.text[span.clone()];
+        let (inner, inner_at) = unquoted(self.text, span);
+        if matches!(place, Place::Secret) {
+            if !is_all_interpolated(inner) {
+                self.found.ranges.push(inner_at..inner_at + inner.len());
+            }
+        } else if !place.is_plain_text() || written.contains("://") {
+            self.found.ranges.extend(shifted(credential_ranges(written), span.start));
+            if matches!(place, Place::Known(_)) && !place.is_plain_text() {
+                self.found.ranges.extend(shifted(behind_a_space(inner), inner_at));
+            }
+        } else {
+            // The condition `header:NAME=VALUE`, even misspelled, and the query of a path. Other text may have any
+            // words.
+            let is_searched = |before: &str, separator: &str| {
+                let is_condition = before.chars().all(|c| is_of_key(c) || matches!(c, ':' | ' '));
+                before.ends_with(':') || separator == "=" && (is_condition || before.contains(['?', '#']))
+            };
+            self.found.ranges.extend(shifted(values_of_some_keys(inner, is_searched), inner_at));
+        }
+    }
+
+    /// Searches the comments: a `#` behind a space or at the beginning of a line, outside keys and values.
+    fn visit_comments(&mut self) {
+        let mut scalars = [&self.keys[..], &self.found.texts].concat();
+        scalars.sort_by_key(|span| (span.start, span.end));
+        let end = self.text.len();
+        let mut at = 0;
+        for span in scalars.into_iter().chain(iter::once(end..end)) {
+            while let Some(found) = self.text.get(at..span.start).and_then(|gap| gap.find('#')) {
+                let start = at + found;
+                at = start + 1;
+                if self.text[..start].ends_with(|c: char| !c.is_whitespace()) {
+                    continue;
+                }
+                let comment = &self.text[start..];
+                let comment = &comment[..comment.find(['\n', '\r']).unwrap_or(comment.len())];
+                at = start + comment.len();
+                self.found.texts.push(start..at);
+                self.found.ranges.extend(match comment.contains("://") {
+                    true => shifted(credential_ranges(comment), start),
+                    false => shifted(values_of_keys(comment), start),
+                });
+            }
+            at = at.max(span.end);
+        }
+    }
+}
+
+/// The scalar at `span` without its quotes, and the byte at which it begins.
+fn unquoted<'a>(text: &'a str, span: &Range<usize>) -> (&'a str, usize) {
+    let written = &text[span.clone()];
+    let quote = written.chars().next().filter(|c| matches!(c, '"' | '\''));
+    let inner = quote.and_then(|quote| written.strip_prefix(quote)?.strip_suffix(quote)).unwrap_or(written);
+    (inner, span.start + usize::from(inner.len() < written.len()))
+}
+
+/// The words of all secrets, longest first.
+fn secret_words<'s>(secrets: impl Iterator<Item = &'s str>) -> Vec<String> {
+    let secrets = secrets.flat_map(|text| {
+        match text.split_once("://") {
+            // Of a URL: user info, password, and the password in the query.
+            Some((_, rest)) => {
+                let user_info = rest.rsplit_once('@').map_or("", |(user_info, _)| user_info);
+                let password = user_info.split_once(':').map_or(user_info, |(_, password)| password);
+                let passed =
+                    rest.split_once("pass=").map_or("", |(_, rest)| rest.split('&').next().unwrap_or(""));
+                vec![user_info, password, passed]
+            }
+            None => vec![text],
+        }
+    });
+    let each = secrets.flat_map(|secret| iter::once(secret).chain(secret.split_whitespace()));
+    let mut secret_words: Vec<String> =
+        each.filter(|word| word.chars().count() >= MIN_SECRET_CHARS).map(str::to_owned).collect();
+    // The longest first, because one may contain another.
+    secret_words.sort_by_key(|word| std::cmp::Reverse(word.len()));
+    secret_words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Lookup, parse};
+
+    struct Inserted;
+
+    impl Lookup for Inserted {
+        fn variable(&self, _: &str) -> Option<String> {
+            Some("from-elsewhere".to_owned())
+        }
+
+        fn read_text(&self, _: &std::path::Path) -> std::io::Result<String> {
+            Ok("from-a-file".to_owned())
+        }
+
+        fn read_bytes(&self, _: &std::path::Path) -> std::io::Result<Vec<u8>> {
+            Ok(Vec::new())
+        }
+    }
+
+    fn redacted(settings: &str) -> String {
+        let text = format!(
+            "{settings}\nupstreams: {{ api: {{ endpoints: [http://127.0.0.1:3000] }} }}\nroutes: [{{ path: /*, upstream: api }}]\n"
+        );
+        parse("proxy.yaml", &text, &Inserted).unwrap_or_else(|errors| panic!("{errors}")).source.redacted_text
+    }
+
+    #[test]
+    fn no_secret_is_shown_however_it_is_written() {
+        for settings in [
+            "admin: { token: hunter2 }",
+            "admin:\n  token: hunter2 # the token: hunter2",
+            "admin:\n  token: \"hunter2\"",
+            "admin:\n  token:\n    hunter2",
+            "admin:\n  token: >-\n    hunter2",
+            "admin:\n  token: |-\n    hunter2\n  address: 127.0.0.1:9900",
+            "admin:\n  token: \"hun\\\n    ter2\"\n",
+            "x-t: &t \"hun\\x74er2\"\nadmin: { token: *t }",
+            "x-token: &t hunter2\nadmin:\n  token: *t",
+            "x-any: &any hunter2\nadmin: { token: *any }",
+            "x-all: &all { token: hunter2 }\nadmin: *all",
+            "store: { redis: { url: \"redis://user:hunter2@host:6379/0\" } }",
+            "store: { redis: { url: \"redis://:hunter2@host\" } }",
+            "store:\n  redis:\n    url:\n      redis://:hunter2@host",
+            "store:\n  redis: &r\n    url: >-\n      redis://user:hunter2@host:6379/0",
+            "store: { redis: { url: \"unix:///s?pass=hunter2\" } }",
+            "admin: { token: \"${T:-hunter2}\" }",
+            "admin: { token: \"ab\\\"hunter2\" }",
+            "x-set: { Authorization: \"Basic hunter2\" }",
+            "x-set:\n  Authorization: >-\n    Basic\n    hunter2",
+        ] {
+            let shown = redacted(settings);
+            assert!(!shown.contains("hunter2") && !shown.contains("ter2"), "{settings}\n\n{shown}");
+            assert!(shown.contains("***") && shown.contains("upstreams:"), "{shown}");
+        }
+    }
+
+    /// A missing space or colon turns a key and its value into one key.
+    #[test]
+    fn no_error_shows_a_secret() {
+        for settings in [
+            "admin: { token:hunter2 }",
+            "admin: { \"token:hunter2\" }",
+            "admin: { token = hunter2 }",
+            "admin: { token hunter2 }",
+            "admin: { token=hunter2, address: 127.0.0.1:9900 }",
+            "admin:\n  token:hunter2",
+            "admin:\n  token hunter2",
+            "admin:\n  token hunter2\n  address: 127.0.0.1:9900",
+            "admin: { token:hunter2, token:hunter2 }",
+            "x-a: &a { token:hunter2 }\nadmin: *a",
+            "store: { redis: { url: \"redis://h\", password:hunter2 } }",
+            "reply_headers: { set: { x-api-key:hunter2 } }",
+            "policies: { p: { algorithm: gcra, key: ip, limit: 1/1s, exempt: [\"hader:x-api-key=a hunter2&hunter2\"] } }",
+            "policies: { p: { algorithm: gcra, key: ip, limit: 1/1s, exempt: [\"header:x api-key=hunter2\"] } }",
+            "policies: { p: { algorithm: gcra, key: ip, limit: 1/1s, exempt: [\"header:x-api-key:hunter2\"] } }",
+            "policies: { p: { algorithm: gcra, key: ip, limit: 1/1s, exempt: [x-api-key=hunter2] } }",
+            "x-r: 1\nroutes: [{ path: \"/x?token=hunter2\", upstream: api }]",
+            "x-r: 1\nroutes: [{ path: \"/x#a&token=hunter2\", upstream: api }]",
+        ] {
+            let text = format!("{settings}\nupstreams: {{ api: {{ endpoint: [http://127.0.0.1:3000] }} }}\n");
+            let errors = parse("proxy.yaml", &text, &Inserted).unwrap_err().to_string();
+            assert!(!errors.contains("hunter2"), "{settings}\n\n{errors}");
+        }
+    }
+
+    /// The settings above, and some more.
+    #[test]
+    fn secrets_are_found_by_their_places() {
+        let shown = redacted(
+            "policies:
+  tokens: { algorithm: gcra, key: \"header:x-api-key\", limit: 1/1s, exempt: [10.0.0.0/8] }
+  cookies: { algorithm: gcra, key: ip, limit: 1/1s, reply: { headers: { set-cookie: s=hunter2, x-plan: gold } } }
+  secret:
+    algorithm: gcra
+    key: ip
+    limit: 1/1s
+    overrides: [{ \"header:x-api-key\": hunter2, limit: 9/1s }]
+trusted_proxies: [10.0.0.1] # of password: hunter2
+trusted_headers: [x-api-key]
+x-routes:
+  - &all { name: password-reset, path: \"/a/*\", upstream: api, request_headers: { set: { x-api-key: hunter2 } } }
+  - { path: /*, upstream: secrets, request_headers: { add: { X-Api-Key: [hunter2, 'hunter2 two'], x-b: b } } }
+  - { path: /c, token:
+        hunter2
+    }
+x-notes: { token:hunter2, \"token hunter2\": 1, per-key: gold }
+x-pages: [\"http://auth:3000/@x/\", redis://auth:6379]",
+        );
+        assert!(!shown.contains("hunter2"), "{shown}");
+        for kept in [
+            "  tokens: { algorithm: gcra, key: \"header:x-api-key\", limit: 1/1s, exempt: [10.0.0.0/8] }",
+            "  secret:\n    algorithm: gcra\n",
+            "{ \"header:x-api-key\": ***, limit: 9/1s }",
+            "# of password: ***",
+            "name: password-reset, path: \"/a/*\"",
+            "set: { x-api-key: *** }",
+            "upstream: secrets, request_headers: { add: { X-Api-Key: [***, '***'], x-b: b } }",
+            "{ set-cookie: ***, x-plan: gold }",
+            "x-notes: { token:***, \"token ***\": 1, per-key: gold }",
+            "x-pages: [\"http://auth:3000/@x/\", redis://auth:6379]",
+        ] {
+            assert!(shown.contains(kept), "{kept}\n\n{shown}");
+        }
+    }
+
+    #[test]
+    fn what_is_inserted_is_shown_by_its_name() {
+        let shown = redacted(
+            "admin: { token: \"${TOKEN}\" }\nstore: { redis: { url: \"redis://:${file:/run/p}@host\" } }",
+        );
+        assert!(!shown.contains("from-elsewhere") && !shown.contains("from-a-file"), "{shown}");
+        assert!(shown.contains("${TOKEN}"), "{shown}");
+    }
+
+    #[test]
+    fn what_is_no_secret_is_as_it_was_written() {
+        let settings = "# Ours.\nworkers: 2\npolicies:\n  one: { algorithm: gcra, key: ip, limit: 1/1s }\n\nx-a: &a\n  - 10.0.0.0/8";
+        assert!(redacted(settings).starts_with(settings), "{}", redacted(settings));
+    }
+}

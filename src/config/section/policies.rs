@@ -1,0 +1,157 @@
+//! `policies`: the limits of requests.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+
+use super::{
+    cost::cost,
+    limits::{self, complete},
+    overrides::{exempt, overrides},
+    user::IdentitySources,
+};
+use crate::config::{
+    Location,
+    checks::{
+        large_keys::{self, StoreMemory},
+        policy_contradictions, unreachable_limits,
+    },
+    model::{
+        Algorithm, Cost, CountedResponses, DenialReply, KeyPart, KeyRecipe, Policy, PolicySettings, Store,
+    },
+    reader::{Cursor, MappingCursor, NameTable},
+    settings::{Read, opened},
+    value::{key_recipe, resource_name, suggest_key},
+};
+
+/// All policies. `resolved` is `None` if one is invalid.
+pub(super) struct Policies<'t> {
+    pub(super) names: NameTable<'t>,
+    pub(super) resolved: Option<Vec<Arc<Policy>>>,
+    /// In the order of the names: the location of each name, and the policy.
+    pub(super) cursors: Vec<(Location, Cursor<'t>)>,
+}
+
+/// Reads all policies.
+pub(super) fn policies<'t>(
+    value: Option<Cursor<'t>>,
+    identity: IdentitySources,
+    store: &Store,
+) -> Policies<'t> {
+    let entries = value.and_then(Cursor::named_entries).unwrap_or_default();
+    let names = entries.iter().map(|(_, name, _)| *name).collect();
+    let cursors = entries.iter().map(|(location, _, value)| (*location, *value)).collect();
+    let memory = StoreMemory::new(store);
+    let mut all = Vec::new();
+    for (location, name, value) in entries {
+        if let Err(invalid) = resource_name(name) {
+            value.report_at(location, format!("`{name}` {}", invalid.reason), invalid.help(false));
+        }
+        let mapping = opened::<PolicySettings<'_>>(value);
+        let limit = mapping.as_ref().and_then(|mapping| mapping.key_location("limit"));
+        let policy = mapping.and_then(|mapping| policy(name, mapping, identity)).map(Arc::new);
+        if let Some(policy) = &policy {
+            large_keys::warn(value, limit, policy, &memory);
+        }
+        all.push(policy);
+    }
+    Policies { names: NameTable::new("policy", names), resolved: all.into_iter().collect(), cursors }
+}
+
+fn policy(name: &str, mut mapping: MappingCursor<'_>, identity: IdentitySources) -> Option<Policy> {
+    let settings = PolicySettings::fields(&mut mapping)?;
+    let kind = settings.algorithm;
+    let keys = settings.key.map(|value| keys(value, identity));
+    let value = distinct_value(&mapping, &settings, keys.as_deref(), identity);
+    let tiers = limits::tiers(&mut mapping, settings.limit, settings.limits, &settings);
+    policy_contradictions::report(&mapping, &settings, tiers.as_deref());
+    let algorithm =
+        kind.zip(tiers.as_deref()).map(|(kind, tiers)| complete(kind, &settings, settings.burst, tiers));
+    let limits = algorithm.zip(tiers.as_deref());
+    let counts_units = !kind.is_some_and(Algorithm::counts_members);
+    let cost = settings.cost.filter(|_| counts_units).and_then(|value| cost(value, kind, limits, identity));
+    let cost = cost.unwrap_or(Cost::Fixed(1));
+    let count = settings.count.filter(|_| counts_units).and_then(CountedResponses::read);
+    let exempt = exempt(settings.exempt.exempt, identity);
+    let overrides = overrides(&settings, &cost, identity);
+    let reply = settings.reply.and_then(|value| DenialReply::read(value, StatusCode::TOO_MANY_REQUESTS));
+    mapping.finish();
+    let policy = Policy {
+        missing: settings.missing,
+        value: value?,
+        count,
+        on_store_error: settings.on_store_error,
+        record: settings.record,
+        cost,
+        mode: settings.mode,
+        count_denied: settings.count_denied,
+        preflight: settings.preflight,
+        slice: settings.slice,
+        exempt,
+        overrides,
+        reply,
+        ..Policy::new(name, algorithm?, keys?, tiers?)
+    };
+    unreachable_limits::warn(settings.limits, settings.overrides, &policy);
+    Some(policy)
+}
+
+/// One key, or a list of keys that are limited independently.
+fn keys(value: Cursor<'_>, identity: IdentitySources) -> Vec<KeyRecipe> {
+    if value.scalar().is_some() || value.is_mapping() {
+        return key(value, identity).into_iter().collect();
+    }
+    let keys = value.unique_items(|item| key(item, identity));
+    if value.is_empty_list() {
+        value
+            .report("a policy needs a key", "to limit all requests together, write `key: global`".to_owned());
+    }
+    keys
+}
+
+/// One key, of a policy, of `balance` or of `split_by`. Reports parts that no request can have.
+pub(super) fn key(item: Cursor<'_>, identity: IdentitySources) -> Option<KeyRecipe> {
+    if let Some((kind, name)) = item.only_entry().filter(|(_, value)| !value.is_null()) {
+        let written = format!("{kind}:{}", name.scalar().unwrap_or("NAME"));
+        let help = suggest_key(&written).map(|key| format!("did you mean `\"{key}\"`?"));
+        item.report("expected a single value, not a mapping", help);
+        return None;
+    }
+    let key = item.parse(key_recipe)?;
+    if !identity.has_users && key.0.contains(&KeyPart::User) {
+        let help = "set where the user ID comes from: `user` at the top level";
+        item.report("no request has a user ID, because `user` is not configured", help.to_owned());
+    }
+    if !identity.has_tokens && key.0.iter().any(|part| matches!(part, KeyPart::Jwt(_))) {
+        let help = "configure the token and its key under `user`: `- jwt: { key: { file: FILE }, algorithm: RS256 }`";
+        item.report("no request has claims, because no token is verified", help.to_owned());
+    }
+    if key.0.iter().any(|part| matches!(part, KeyPart::Tls(_))) {
+        identity.warn_without_client_certificates(item);
+    }
+    Some(key)
+}
+
+/// The value of a request that `distinct` counts. The outer `None`: it is missing or wrong.
+fn distinct_value(
+    mapping: &MappingCursor<'_>,
+    settings: &PolicySettings<'_>,
+    keys: Option<&[KeyRecipe]>,
+    identity: IdentitySources,
+) -> Option<Option<KeyRecipe>> {
+    let kind = settings.algorithm;
+    if kind.is_some_and(|kind| kind != Algorithm::Distinct) {
+        return Some(None);
+    }
+    if kind.is_some() && !mapping.has_or_misspells("value") {
+        mapping
+            .report("`value` is missing", "the part of a request to count, such as `value: user`".to_owned());
+    }
+    let value = settings.value?;
+    let recipe = key(value, identity)?;
+    if keys.is_some_and(|keys| keys.contains(&recipe)) {
+        let help = "with `key: ip`, `value: user` counts the users behind an address".to_owned();
+        value.report("this is also the key, so there would only ever be one value", help);
+    }
+    Some(Some(recipe))
+}
