@@ -95,6 +95,8 @@ pub(crate) struct FieldAttributes {
     pub(crate) omit_if: Option<Path>,
     /// `before = TYPE`: the settings of this type stand before it.
     pub(crate) before: Option<Type>,
+    /// `inherited = "…"`: what applies without each setting that stands `before`, in place of its own words.
+    pub(crate) inherited: Option<LitStr>,
     /// `skip`: it is not a setting.
     pub(crate) skip: bool,
     /// `restart`: a change takes effect when Tollgate starts again.
@@ -124,6 +126,7 @@ impl FieldAttributes {
                     "shown" => found.shown = Some(meta.value()?.parse()?),
                     "omit_if" => found.omit_if = Some(meta.value()?.parse()?),
                     "before" => found.before = Some(meta.value()?.parse()?),
+                    "inherited" => found.inherited = Some(meta.value()?.parse()?),
                     "skip" => found.skip = true,
                     "restart" => found.restart = true,
                     "restart_within" => found.restart_within = true,

@@ -173,7 +173,15 @@ fn described(input: &DeriveInput, attributes: &MappingAttributes, fields: &[Fiel
         if let Some(of) = spliced {
             let before = std::mem::take(&mut own);
             parts.push(list(&before));
-            parts.push(quote!(<#of as crate::config::settings::Settings>::OWN));
+            let others = quote!(<#of as crate::config::settings::Settings>::OWN);
+            parts.push(match &field.attributes.inherited {
+                None => others,
+                Some(meaning) => quote!({
+                    static LIST: [crate::config::settings::Setting; #others.len()] =
+                        crate::config::settings::Setting::inherited(#others, #meaning);
+                    &LIST
+                }),
+            });
         }
         if field.attributes.flatten || field.attributes.skip {
             continue;

@@ -10,14 +10,11 @@ use tollgate_derive::Settings;
 use super::{
     Abuse, Access, AccessLog, Admin, BanRule, BansSettings, ClientAddress, ClientLimits,
     ForwardClientCertificate, Forwarded, Listener, Log, Policy, PolicySettings, RedisTopology, ReplyHeaders,
-    Resolver, Route, Secret, Store, Tracing, TrustedProxy, Upstream, UserSource, serialize,
+    Resolver, Route, RouteDefaults, Secret, Store, Tracing, TrustedProxy, Upstream, UserSource, serialize,
 };
 use crate::config::{
-    section::{AdminSettings, ListenerSettings, UpstreamSettings, UserSourceSettings},
-    settings::{
-        Kind, Value,
-        shims::{RouteDefaults, RouteSettings},
-    },
+    section::{AdminSettings, ListenerSettings, RouteSettings, UpstreamSettings, UserSourceSettings},
+    settings::{Kind, Value},
     value::{Invalid, count},
 };
 

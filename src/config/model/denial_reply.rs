@@ -95,30 +95,5 @@ pub(in crate::config) fn content_type_without_body<T>(mapping: &MappingCursor<'_
 }
 
 fn denial_fields(value: Cursor<'_>) -> Option<Vec<(HeaderName, HeaderValue)>> {
-    Some(reply_fields(value, reply_field_name))
-}
-
-/// Reads the headers of a reply. `read_name`: reads the name of one.
-pub(in crate::config) fn reply_fields(
-    value: Cursor<'_>,
-    read_name: fn(&str) -> Result<HeaderName, Invalid>,
-) -> Vec<(HeaderName, HeaderValue)> {
-    let mut all: Vec<(HeaderName, HeaderValue)> = Vec::new();
-    for (location, name, value) in value.named_entries().unwrap_or_default() {
-        let content = value.parse(field_value);
-        match read_name(name) {
-            Err(invalid) => {
-                value.report_at(location, format!("`{name}` {}", invalid.reason), invalid.help(false));
-            }
-            Ok(name) if all.iter().any(|(other, _)| *other == name) => {
-                value.report_at(
-                    location,
-                    format!("`{name}` is set twice; header names are case-insensitive"),
-                    None,
-                );
-            }
-            Ok(name) => all.extend(content.map(|content| (name, content))),
-        }
-    }
-    all
+    value.entries_by_name(reply_field_name, |value| value.parse(field_value))
 }

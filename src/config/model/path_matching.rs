@@ -1,28 +1,32 @@
-//! Which spellings of a path are one to a route.
+//! Which spellings of a path a route takes for the same path.
 
 use std::borrow::Cow;
 
 use percent_encoding::{percent_decode, percent_encode_byte};
-use serde::Serialize;
+use tollgate_derive::{Settings, Word};
 
-/// How a route compares the path of a request with its own, apart from percent-encoding and dot segments.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// How the path of a request is compared with the paths of routes. A route may set one of these; the other is as at the
+/// top level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Settings)]
+#[settings(page = "routes.md")]
 pub struct PathMatching {
+    /// Whether `/Login` and `/login` are the same path.
+    #[setting(default = "insensitive", example = "sensitive")]
     pub case: PathCase,
+    /// Whether `/login/` and `/login` are the same path.
+    #[setting(default = "either", example = "exact")]
     pub trailing_slash: TrailingSlash,
 }
 
 /// Whether `/Login` is `/login`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Word)]
 pub enum PathCase {
     Sensitive,
     Insensitive,
 }
 
 /// Whether `/login/` is `/login`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Word)]
 pub enum TrailingSlash {
     Exact,
     Either,
@@ -32,7 +36,10 @@ impl PathMatching {
     /// The default. A policy holds for every spelling that some origin takes for the route's path.
     pub const LOOSE: Self = Self { case: PathCase::Insensitive, trailing_slash: TrailingSlash::Either };
 
-    /// The path that stands for all spellings that are one: in lower case, without its trailing slash. Borrowed if nothing
+    /// Every spelling is a path of its own.
+    pub const STRICT: Self = Self { case: PathCase::Sensitive, trailing_slash: TrailingSlash::Exact };
+
+    /// The canonical spelling of all that are the same path: in lower case, without its trailing slash. Borrowed if nothing
     /// changes.
     pub fn canonical(self, path: &str) -> Cow<'_, str> {
         let path = self.trim(path);
@@ -51,7 +58,7 @@ impl PathMatching {
     }
 }
 
-/// The path without its trailing slash. `/` stays.
+/// The path without its trailing slash. `/` is kept.
 pub fn trim_slash(path: &str) -> &str {
     match path.strip_suffix('/') {
         Some("") | None => path,
@@ -60,7 +67,7 @@ pub fn trim_slash(path: &str) -> &str {
 }
 
 /// The path in lower case. Letters other than those of ASCII are percent-encoded in `path`; they are folded, too, since
-/// some origins (ASP.NET) compare what is decoded. Borrowed if nothing changes.
+/// some origins (ASP.NET) compare the decoded path. Borrowed if nothing changes.
 pub fn fold_case(path: &str) -> Cow<'_, str> {
     let has = |condition: fn(&u8) -> bool| path.as_bytes().iter().any(condition);
     if !has(|byte| *byte == b'%') {
@@ -87,7 +94,7 @@ fn push_lower_case(out: &mut String, text: &str) {
     out.extend(text.chars().map(|character| character.to_ascii_lowercase()));
 }
 
-/// Appends percent-encoded characters, each in lower case. What is encoded although it is ASCII stays as it is.
+/// Appends percent-encoded characters, each in lower case. ASCII characters that are encoded nevertheless are kept.
 fn push_folded_escapes(out: &mut String, escapes: &str) {
     let bytes: Vec<u8> = percent_decode(escapes.as_bytes()).collect();
     for chunk in bytes.utf8_chunks() {
@@ -101,7 +108,7 @@ fn push_folded_escapes(out: &mut String, escapes: &str) {
 }
 
 /// By way of upper case, so that all forms of a letter become one, such as both small sigmas. A letter that is several in
-/// the other case stays.
+/// the other case is kept.
 fn fold_character(character: char) -> char {
     let only = |mapped: &mut dyn Iterator<Item = char>| mapped.next().filter(|_| mapped.next().is_none());
     let upper = only(&mut character.to_uppercase()).unwrap_or(character);

@@ -1,16 +1,18 @@
-//! Which requests a route is for, and what holds for them.
+//! Routes: their conditions, and the settings of the requests that meet them.
 
 use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue, Method};
 use serde::Serialize;
+use tollgate_derive::{Settings, Word};
 
 use super::{
-    Access, Cors, HeaderEdits, PathMatching, PathRegex, Retry, Rewrite, RouteAction, Split, Timeouts,
+    Access, Cors, HeaderEdits, KeyRecipe, PathMatching, PathRegex, Retry, Rewrite, RouteAction, Timeouts,
     serialize,
 };
+use crate::config::{reader::Cursor, settings::Value};
 
-/// Which requests it is for, what is done with them, and under which policies.
+/// A route: its conditions, its action and its policies.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Route {
     pub name: String,
@@ -56,10 +58,10 @@ pub struct Route {
     /// Bytes of a request's body. 0: any number; `None`: as the listener says, or else [`ClientLimits`](super::ClientLimits).
     #[serde(serialize_with = "serialize::optional_size")]
     pub max_body: Option<usize>,
-    /// Which addresses may send requests, besides what the top level says.
+    /// Which addresses may send requests, in addition to the top level's `deny` and `allow`.
     #[serde(flatten)]
     pub access: Access,
-    /// `None`: browsers are told what the upstream says.
+    /// `None`: browsers get the CORS headers of the upstream.
     pub cors: Option<Box<Cors>>,
     /// `None`: the upstream gets the client's path.
     pub rewrite: Option<Rewrite>,
@@ -108,12 +110,65 @@ impl Route {
     }
 }
 
-/// What becomes of the segments `.` and `..`, percent-encoded or not, in the path of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+/// Several upstreams that take the requests of one route by weight, as for a canary release.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Split {
+    /// Requests that have this in common go to the same upstream. `None`: each request is for itself.
+    pub by: Option<KeyRecipe>,
+    /// At least one is not 0.
+    pub weights: Vec<u32>,
+    /// For each weight the route to its upstream, with the policies, timeouts and whatever else it has of that upstream.
+    pub routes: Vec<Route>,
+}
+
+impl Split {
+    /// The sum of all weights.
+    pub fn total(&self) -> u64 {
+        self.weights.iter().copied().map(u64::from).sum()
+    }
+
+    /// The route whose weight `point`, below [`Split::total`], falls into. Weights that follow each other on a line: if one grows at
+    /// the cost of the next, no request moves but those between the two.
+    pub fn at(&self, point: u64) -> Option<&Route> {
+        let mut end = 0;
+        let nth = self.weights.iter().position(|&weight| {
+            end += u64::from(weight);
+            point < end
+        });
+        self.routes.get(nth?)
+    }
+}
+
+/// Settings of the top level, for the routes that do not have them.
+#[derive(Clone, Copy, Settings)]
+#[settings(written)]
+pub(in crate::config) struct RouteDefaults {
+    /// How the path of a request is compared with the paths of routes.
+    #[setting(key = "match", mapping, unset = "case and a trailing slash are ignored")]
+    #[setting(example = "{ case: sensitive }", see = ["routes[].path"])]
+    pub(in crate::config) matching: PathMatching,
+    /// What happens to a request with `.` or `..` in its path. `normalise` resolves them. `pass` sends the path as it
+    /// came, if the route is the same with and without them. `refuse` answers 400.
+    #[setting(key = "paths", read = DotSegments::read, example = "refuse")]
+    #[setting(default = "normalise", value = DotSegments::Normalize)]
+    pub(in crate::config) dot_segments: DotSegments,
+    /// Whether headers by which a client asks for another method, such as `X-HTTP-Method-Override`, are removed or
+    /// allowed. From trusted proxies they are allowed.
+    #[setting(default = "remove", example = "allow", see = ["trusted_proxies"])]
+    pub(in crate::config) method_override: MethodOverride,
+    /// Whether trailers are forwarded. Those of gRPC responses always are.
+    #[setting(default = "drop", example = "pass")]
+    pub(in crate::config) trailers: Trailers,
+    /// Whether an upstream's 103 Early Hints are forwarded to HTTP/1.1 clients.
+    #[setting(default = "drop", example = "pass")]
+    pub(in crate::config) early_hints: EarlyHints,
+}
+
+/// How the segments `.` and `..`, percent-encoded or not, in the path of a request are treated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Word)]
 pub enum DotSegments {
     /// They are resolved before the path is matched and sent (RFC 3986, 5.2.4).
-    #[serde(rename = "normalise")]
+    #[word("normalise")]
     Normalize,
     /// They are sent as they came, if that makes no difference to the route.
     Pass,
@@ -121,28 +176,49 @@ pub enum DotSegments {
     Refuse,
 }
 
-/// What becomes of the fields by which a client asks for another method than that of its request line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+impl DotSegments {
+    fn read(value: Cursor<'_>) -> Option<Self> {
+        // In other proxies, this is the list of the paths of a route.
+        if value.is_list() {
+            let help = "a route has one path: `path: /files/*`; here stands normalise, pass or refuse";
+            let message = "this says what becomes of dot segments in a path, and lists no paths";
+            value.report(message, help.to_owned());
+            return None;
+        }
+        value.parse(|text| {
+            let meant = match text.to_ascii_lowercase().as_str() {
+                path if path.starts_with('/') => format!("path: {path}"),
+                "true" | "on" | "yes" | "resolve" | "clean" | "merge" => "normalise".to_owned(),
+                "false" | "off" | "no" | "raw" | "keep" | "keep_unchanged" | "allow" | "preserve" => {
+                    "pass".to_owned()
+                }
+                "reject" | "reject_request" | "deny" | "block" => "refuse".to_owned(),
+                _ => return Self::parse(text),
+            };
+            Self::parse(text).map_err(|invalid| invalid.suggestion(format!("did you mean `{meant}`?")))
+        })
+    }
+}
+
+/// Whether the headers by which a client asks for another method than that of its request line are forwarded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Word)]
 pub enum MethodOverride {
     /// They are removed, unless a trusted proxy sent them.
     Remove,
     Allow,
 }
 
-/// What becomes of trailers, in both directions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+/// Whether trailers are forwarded, in both directions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Word)]
 pub enum Trailers {
     /// They are dropped, except those of gRPC's responses.
     Drop,
-    /// What only a head may say, and what a setting names, is dropped nevertheless.
+    /// All but the fields that belong into a head, and those that a setting names.
     Pass,
 }
 
-/// What becomes of an upstream's 103 Early Hints.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+/// Whether an upstream's 103 Early Hints are forwarded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Word)]
 pub enum EarlyHints {
     Drop,
     /// Clients of HTTP/1.1 get them.

@@ -123,3 +123,33 @@ fn check_keys(mapping: &MappingCursor<'_>, jwt: Option<&Jwt>) {
         );
     }
 }
+
+/// Which identities requests can have, so that settings which could never apply are reported.
+#[derive(Clone, Copy)]
+pub(in crate::config) struct IdentitySources {
+    /// `trusted_proxies` is not empty.
+    pub(in crate::config) has_trusted_proxies: bool,
+    /// A listener asks clients for certificates.
+    pub(in crate::config) has_client_certificates: bool,
+    /// `user` is configured.
+    pub(in crate::config) has_users: bool,
+    /// Tokens are verified.
+    pub(in crate::config) has_tokens: bool,
+    /// A source of user IDs is verified: a token, a client certificate, or a header from trusted proxies.
+    pub(in crate::config) has_verified_users: bool,
+    /// A source of user IDs is not verified: the client can choose its user ID.
+    pub(in crate::config) has_unverified_users: bool,
+}
+
+impl IdentitySources {
+    /// Warns of a setting that needs certificates of clients if there are none.
+    pub(in crate::config) fn warn_without_client_certificates(self, setting: Cursor<'_>) {
+        if !self.has_client_certificates {
+            let help = "set `client_ca` under `tls` of a listener";
+            setting.warn(
+                "no request has a client certificate, because no listener asks for one",
+                help.to_owned(),
+            );
+        }
+    }
+}

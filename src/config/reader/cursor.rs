@@ -1,6 +1,7 @@
 //! A position in the tree, with the methods that read the value there.
 
 use std::{
+    fmt::Display,
     io,
     path::{Path, PathBuf},
 };
@@ -395,6 +396,32 @@ impl<'t> Cursor<'t> {
                 .map(|(key, value)| (key.location, key.name.as_str(), value))
                 .collect(),
         )
+    }
+
+    /// The entries of a mapping whose keys are names, each read by `read_name` and `read`. `None`: one is invalid.
+    pub(in crate::config) fn entries_by_name<N: PartialEq + Display, T>(
+        self,
+        read_name: impl Fn(&str) -> Result<N, Invalid>,
+        read: impl Fn(Self) -> Option<T>,
+    ) -> Option<Vec<(N, T)>> {
+        let entries = self.named_entries()?;
+        let count = entries.len();
+        let mut all: Vec<(N, T)> = Vec::new();
+        for (location, name, value) in entries {
+            let content = read(value);
+            match read_name(name) {
+                Err(invalid) => {
+                    value.report_at(location, format!("`{name}` {}", invalid.reason), invalid.help(false));
+                }
+                // YAML forbids equal keys, and only the names of headers have several spellings.
+                Ok(name) if all.iter().any(|(other, _)| *other == name) => {
+                    let message = format!("`{name}` is set twice; header names are case-insensitive");
+                    value.report_at(location, message, None);
+                }
+                Ok(name) => all.extend(content.map(|content| (name, content))),
+            }
+        }
+        (all.len() == count).then_some(all)
     }
 
     pub(super) fn child(self, node: &'t Node) -> Self {

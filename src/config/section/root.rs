@@ -1,17 +1,15 @@
 //! The top level of `proxy.yaml`: its sections, and the settings outside sections.
 
 use super::{
-    access::access,
     bans, clients,
     listeners::{self, Listeners},
-    policies,
-    routes::{self, RouteDefaults},
-    spoofable_headers, upstreams, user,
+    policies, routes, upstreams, user,
 };
 use crate::config::{
+    checks::{denied_addresses, spoofable_headers},
     model::{
-        Abuse, AccessLog, ClientLimits, Config, ConfigSource, Forwarded, Log, ReplyHeaders, Resolver, Route,
-        Shutdown, Store, Tracing, Workers,
+        Abuse, Access, AccessLog, ClientLimits, Config, ConfigSource, Forwarded, Log, ReplyHeaders, Resolver,
+        Route, RouteDefaults, Shutdown, Store, Tracing, Workers,
     },
     reader::Cursor,
     settings::{Read, ReadOver, Settings, Value},
@@ -34,7 +32,8 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     let trusted_proxies = clients::trusted_proxies(proxies);
     let trusted_headers = clients::trusted_headers(mapping.take("trusted_headers"));
     let client_address = clients::client_address(mapping.take("client_address"), has_trusted_proxies);
-    let access = access(&mut mapping);
+    let access = Access::over(Access::default(), &mut mapping);
+    denied_addresses::warn(&mapping, Some(&access));
     let request_id = clients::request_id(mapping.take("request_id"));
     let (user, identity) =
         user::user_sources(mapping.take("user"), has_trusted_proxies, has_client_certificates);
@@ -44,7 +43,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     let abuse = Abuse::or(mapping.take("abuse"), Abuse::default());
     let resolver = Resolver::or(mapping.take("resolver"), Resolver::default());
     let upstreams = upstreams::upstreams(mapping.take("upstreams"), &policies.names, identity);
-    let defaults = RouteDefaults::default().overridden(&mut mapping);
+    let defaults = RouteDefaults::over(RouteDefaults::default(), &mut mapping);
     let has_routes = mapping.peek("routes").is_some();
     let routes = routes::routes(
         mapping.require("routes", ROUTES),

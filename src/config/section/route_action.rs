@@ -1,74 +1,132 @@
-//! `upstream`, `reply` and `redirect` of a route: what is done with its requests.
+//! The action of a route: `upstream`, `upstreams`, `reply` or `redirect`.
 
-use bytes::Bytes;
-use http::HeaderValue;
+use tollgate_derive::Settings;
 
-use super::{message_changes::TextReader, redirect::redirect, upstreams::Upstreams, user::IdentitySources};
 use crate::config::{
-    model::{PathPattern, RouteAction, RouteReply, reply_fields},
-    reader::{Cursor, MappingCursor},
+    model::{KeyRecipe, PathPattern, Redirect, RouteAction, RouteReply, TextReader},
+    reader::{Cursor, MappingCursor, NameTable},
     redact::has_no_credentials,
-    settings,
-    value::{Invalid, Placeholders, field_value, route_reply_field_name, route_reply_status},
+    settings::Read,
+    value::{Invalid, count},
 };
 
-/// The settings of which a route has exactly one.
-const ACTIONS: [&str; 4] = ["upstream", "upstreams", "reply", "redirect"];
-
-/// Settings that say something to an upstream, or of it.
-const OF_UPSTREAM: [&str; 4] = ["timeouts", "retry", "rewrite", "request_headers"];
-
-/// Reads what is done with the requests of a route with this `path`. `split`: where it has several upstreams, the one that is
-/// meant, if it is valid. `None`: it is invalid, or the path is.
+/// Reads `upstream`, `reply` or `redirect` of the route `mapping`. `path`: its path, and the reader of texts that refer to it.
+/// `None`: the action is invalid, or the path is.
 pub(super) fn action(
-    mapping: &mut MappingCursor<'_>,
-    upstreams: &Upstreams<'_>,
-    split: Option<Option<usize>>,
-    path: Option<&PathPattern>,
-    identity: IdentitySources,
+    mapping: &MappingCursor<'_>,
+    [upstream, reply, redirect]: [Option<Cursor<'_>>; 3],
+    upstreams: &NameTable<'_>,
+    path: Option<(&PathPattern, TextReader<'_>)>,
 ) -> Option<RouteAction> {
-    explain_foreign(mapping);
-    let given: Vec<&str> = ACTIONS.into_iter().filter(|key| mapping.key_location(key).is_some()).collect();
-    if let [first, .., second] = given[..]
-        && second != "upstreams"
-        && let Some(location) = mapping.key_location(second)
-    {
-        let help = "keep one of them, or make two routes that match different requests".to_owned();
-        mapping.report_at(location, format!("a route has either `{first}` or `{second}`"), help);
+    if let Some(value) = reply {
+        return RouteReply::read(value).map(|reply| RouteAction::Reply(Box::new(reply)));
     }
-    let (replied, redirected) = (mapping.take("reply"), mapping.take("redirect"));
-    if let Some(index) = split {
-        return index.map(RouteAction::Upstream);
+    if let Some(value) = redirect {
+        let (path, reader) = path?;
+        return Redirect::read(value, path, reader).map(|redirect| RouteAction::Redirect(Box::new(redirect)));
     }
-    if replied.is_none() && redirected.is_none() {
-        let is_meant =
-            ["upstreams", "reply", "redirect"].into_iter().any(|key| mapping.has_or_misspells(key));
-        let value = match is_meant {
-            true => mapping.take("upstream"),
-            false => mapping.require("upstream", MISSING),
-        };
-        return upstream(value?, upstreams).map(RouteAction::Upstream);
+    if !["upstream", "upstreams", "reply", "redirect"].into_iter().any(|key| mapping.has_or_misspells(key)) {
+        mapping.report("`upstream` is missing", MISSING.to_owned());
     }
-    for key in OF_UPSTREAM {
-        if let Some(location) = mapping.key_location(key) {
-            let help = format!("remove `{key}`: without an upstream, it says nothing");
-            mapping.report_at(location, "this route sends its requests to no upstream", help);
-        }
-    }
-    if let Some(value) = replied {
-        return reply(value).map(|reply| RouteAction::Reply(Box::new(reply)));
-    }
-    let path = path?;
-    let captures = path.captures();
-    let reader = TextReader { placeholders: Placeholders { captures: &captures }, identity };
-    redirect(redirected?, path, reader).map(|redirect| RouteAction::Redirect(Box::new(redirect)))
+    self::upstream(upstream?, upstreams).map(RouteAction::Upstream)
 }
 
 const MISSING: &str = "the name of one of `upstreams`; or write `reply: { status: 200, body: ok }` or `redirect: { path: /new }` \
                        to do without one";
 
-/// What nginx writes for a reply, a redirect or CORS.
-fn explain_foreign(mapping: &mut MappingCursor<'_>) {
+/// Several upstreams of a route.
+pub(super) struct Shares {
+    /// The key that requests are split by.
+    pub(super) by: Option<KeyRecipe>,
+    /// Each upstream, by its index, and its weight. Never empty.
+    pub(super) upstreams: Vec<(usize, u32)>,
+}
+
+impl Shares {
+    /// The upstream that takes most of the requests.
+    pub(super) fn heaviest(&self) -> Option<usize> {
+        // Of equals the first.
+        let heaviest = self.upstreams.iter().rev().max_by_key(|(_, weight)| *weight)?;
+        Some(heaviest.0)
+    }
+}
+
+/// An upstream, and its share of the requests.
+#[derive(Settings)]
+#[settings(written, page = "routes.md", foreign = "routes[].upstreams[]", sample = "name: api")]
+#[settings(such_as = "{ name: VALUE, weight: 50 }")]
+pub(super) struct ShareSettings<'t> {
+    /// The name of the upstream.
+    #[setting(text = RESOURCE, example = "api")]
+    #[setting(missing = "the name of one of `upstreams` at the top level")]
+    name: Cursor<'t>,
+    /// Its share, relative to the other weights. With `0`, it gets no requests.
+    #[setting(count = "0..=1000000", parse = weight, default = "1", example = "95")]
+    weight: u32,
+}
+
+/// Reads `upstreams` of a route. `by`: its `split_by`, if it has one; the inner `None`: it is invalid.
+pub(super) fn shares(
+    list: Cursor<'_>,
+    by: Option<Option<KeyRecipe>>,
+    names: &NameTable<'_>,
+) -> Option<Shares> {
+    if list.is_mapping() {
+        let entries = list.named_entries()?;
+        let shares = entries.iter().map(|(_, name, weight)| {
+            format!("{{ name: {name}, weight: {} }}", weight.scalar().unwrap_or("1"))
+        });
+        let help = format!("write [{}]", shares.collect::<Vec<_>>().join(", "));
+        list.report("expected a list, not a mapping", help);
+        return None;
+    }
+    if list.is_empty_list() {
+        let help = "such as [{ name: NAME, weight: 95 }, { name: NAME, weight: 5 }]".to_owned();
+        list.report("no upstream would take the requests", help);
+        return None;
+    }
+    let items = list.list()?;
+    let shares: Vec<(usize, u32)> = items
+        .iter()
+        .filter_map(|item| {
+            let ShareSettings { name, weight } = ShareSettings::read(*item)?;
+            Some((names.resolve(name)?, weight))
+        })
+        .collect();
+    if shares.len() < items.len() {
+        return None;
+    }
+    for (nth, (upstream, _)) in shares.iter().enumerate() {
+        if shares[..nth].iter().any(|(earlier, _)| earlier == upstream) {
+            let name = names.name(*upstream).unwrap_or_default();
+            items[nth].report(format!("`{name}` is in this list twice"), "add up its weights".to_owned());
+            return None;
+        }
+    }
+    if shares.iter().all(|(_, weight)| *weight == 0) {
+        list.report("no upstream would take the requests: every weight is 0", None);
+        return None;
+    }
+    let by = match by {
+        Some(by) => Some(by?),
+        None => None,
+    };
+    Some(Shares { by, upstreams: shares })
+}
+
+fn weight(text: &str) -> Result<u32, Invalid> {
+    let weight = count(0..=1_000_000)(text).map_err(|invalid| match text.trim().strip_suffix('%') {
+        Some(number) if number.trim().parse::<u32>().is_ok() => {
+            Invalid::new("has a unit; weights are compared with each other")
+                .suggestion(format!("did you mean `{}`?", number.trim()))
+        }
+        _ => invalid,
+    })?;
+    u32::try_from(weight).map_err(|_| Invalid::new("is too large"))
+}
+
+/// Explains the directives of nginx for a reply, a redirect or CORS.
+pub(super) fn explain_foreign(mapping: &mut MappingCursor<'_>) {
     let written = |mapping: &MappingCursor<'_>, key| {
         let text = mapping.peek(key)?.scalar()?.trim_end_matches(';').trim();
         (has_no_credentials(text) && text.len() <= 200).then(|| text.to_owned())
@@ -118,9 +176,9 @@ fn suggest_for_return(text: &str) -> (&'static str, String) {
     ("redirect", line)
 }
 
-fn upstream(value: Cursor<'_>, upstreams: &Upstreams<'_>) -> Option<usize> {
+fn upstream(value: Cursor<'_>, upstreams: &NameTable<'_>) -> Option<usize> {
     let Some(url) = value.scalar().filter(|text| text.contains("://")) else {
-        return upstreams.names.resolve(value);
+        return upstreams.resolve(value);
     };
     let help = "give the URL a name: `upstreams: { api: { endpoints: [URL] } }`, and here `upstream: api`"
         .to_owned();
@@ -129,70 +187,9 @@ fn upstream(value: Cursor<'_>, upstreams: &Upstreams<'_>) -> Option<usize> {
     None
 }
 
-/// The reply of a route.
-fn reply(value: Cursor<'_>) -> Option<RouteReply> {
-    let line = match value.scalar() {
-        Some(text) if text.parse::<u16>().is_ok() => "reply: { status: VALUE }",
-        _ => "reply: { body: VALUE }",
-    };
-    let mut mapping = value.mapping_such_as(line)?.of(&settings::ROUTE_REPLY).knowing("routes[].reply");
-    let status = mapping.take("status").map(|value| (value, value.parse(route_reply_status)));
-    let headers = mapping.take("headers").map(|value| reply_fields(value, route_reply_field_name));
-    let content_type = mapping.take("content_type").map(|value| value.parse(field_value));
-    let body = mapping.take("body");
-    if let Some(location) = mapping.key_location("content_type").filter(|_| !mapping.has_or_misspells("body"))
-    {
-        mapping.report_at(location, "`content_type` is set without a `body`", None);
-    }
-    if let (Some((status, Some(204 | 205))), Some(_)) = (&status, body) {
-        let help = "remove `body`, or write another status".to_owned();
-        status.report("a reply with this status has no body", help);
-    }
-    mapping.finish();
-    let status = status.map_or(Some(200), |(_, status)| status)?;
-    let body = body.map(|body| body.parse(|text| Ok::<_, Invalid>(text.to_owned())));
-    let (body, content_type) = match body {
-        None => (Bytes::new(), None),
-        Some(body) => {
-            let body = body?;
-            let content_type = content_type.unwrap_or_else(|| Some(infer_content_type(&body)))?;
-            (Bytes::from(body), Some(content_type))
-        }
-    };
-    let status = http::StatusCode::from_u16(status).ok()?;
-    Some(RouteReply { status, content_type, headers: headers.unwrap_or_default(), body })
-}
-
-/// The content type of a body without `content_type`.
-fn infer_content_type(body: &str) -> HeaderValue {
-    let start = body.trim_start();
-    let is_html = ["<!doctype html", "<html"]
-        .iter()
-        .any(|tag| start.get(..tag.len()).is_some_and(|found| found.eq_ignore_ascii_case(tag)));
-    HeaderValue::from_static(match start.as_bytes().first() {
-        Some(b'{' | b'[') => "application/json",
-        Some(b'<') if is_html => "text/html; charset=utf-8",
-        _ => "text/plain; charset=utf-8",
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_type_of_a_body_is_told_by_its_beginning() {
-        for (body, content_type) in [
-            ("ok", "text/plain; charset=utf-8"),
-            ("", "text/plain; charset=utf-8"),
-            (" {\"ok\":true}", "application/json"),
-            ("<!DOCTYPE html><title>x</title>", "text/html; charset=utf-8"),
-            ("<html>", "text/html; charset=utf-8"),
-            ("<é", "text/plain; charset=utf-8"),
-        ] {
-            assert_eq!(infer_content_type(body), content_type, "{body}");
-        }
-    }
 
     #[test]
     fn the_line_for_a_return_of_nginx() {

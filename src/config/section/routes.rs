@@ -2,130 +2,128 @@
 
 use std::collections::HashMap;
 
-use http::{HeaderName, HeaderValue};
+use tollgate_derive::Settings;
 
 use super::{
-    access::access,
-    bypassable_limits,
-    cors::cors,
-    doubtful_paths,
-    message_changes::MessageChanges,
-    other_spellings,
-    policies::Policies,
-    redirect::warn_of_loops,
-    route_action::action,
-    split::{self, split},
-    unreachable_routes, unused_policies,
+    policies::{Policies, key},
+    route_action::{ShareSettings, Shares, action, explain_foreign, shares},
     upstreams::Upstreams,
     user::IdentitySources,
 };
 use crate::config::{
+    checks::{
+        denied_addresses, doubtful_paths, ineffective_limits, route_actions,
+        route_coverage::{DraftIndex, DraftRoute},
+        unreachable_routes,
+    },
     model::{
-        DotSegments, EarlyHints, MethodOverride, PathCase, PathMatching, PathPattern, PathRegexSet, Retry,
-        Route, RouteAction, Split, Timeouts, Trailers, TrailingSlash,
+        Access, AddressList, AddressesFile, Cors, HeaderEdits, HeaderEditsSettings, PathPattern,
+        PathRegexSet, RedirectSettings, Retry, Rewrite, RewriteSettings, Route, RouteAction, RouteDefaults,
+        RouteReplySettings, Split, TextReader, Timeouts,
     },
     reader::{Cursor, MappingCursor, NameTable},
-    settings::{self, ReadOver},
+    settings::{Read, ReadOver, Settings},
     value::{
-        Invalid, body_size, choice, cookie_name, cookie_value, field_name, field_value, host_pattern, method,
-        parameter_name, parameter_value, path_pattern, route_name, suggest_hosts,
+        Invalid, Placeholders, body_size, cookie_name, cookie_value, field_name, field_value, host_pattern,
+        method, parameter_name, parameter_value, path_pattern, route_name, suggest_hosts,
     },
 };
 
-/// Settings of routes that also stand at the top level, for the routes without them.
-#[derive(Clone, Copy)]
-pub(super) struct RouteDefaults {
-    matching: PathMatching,
-    dot_segments: DotSegments,
-    method_override: MethodOverride,
-    trailers: Trailers,
-    early_hints: EarlyHints,
-}
-
-impl Default for RouteDefaults {
-    fn default() -> Self {
-        Self {
-            matching: PathMatching::LOOSE,
-            dot_segments: DotSegments::Normalize,
-            method_override: MethodOverride::Remove,
-            trailers: Trailers::Drop,
-            early_hints: EarlyHints::Drop,
-        }
-    }
-}
-
-impl RouteDefaults {
-    /// These, except where `mapping` has its own.
-    pub(super) fn overridden(self, mapping: &mut MappingCursor<'_>) -> Self {
-        Self {
-            matching: path_matching(mapping.take("match"), self.matching),
-            dot_segments: dot_segments(mapping.take("paths")).unwrap_or(self.dot_segments),
-            method_override: mapping.parse_or(
-                "method_override",
-                self.method_override,
-                choice(&[("remove", MethodOverride::Remove), ("allow", MethodOverride::Allow)]),
-            ),
-            trailers: mapping.parse_or(
-                "trailers",
-                self.trailers,
-                choice(&[("drop", Trailers::Drop), ("pass", Trailers::Pass)]),
-            ),
-            early_hints: mapping.parse_or(
-                "early_hints",
-                self.early_hints,
-                choice(&[("drop", EarlyHints::Drop), ("pass", EarlyHints::Pass)]),
-            ),
-        }
-    }
-}
-
-fn path_matching(value: Option<Cursor<'_>>, default: PathMatching) -> PathMatching {
-    let Some(mapping) = value.and_then(Cursor::mapping) else { return default };
-    let mut mapping = mapping.of(&settings::MATCH);
-    let case = choice(&[("sensitive", PathCase::Sensitive), ("insensitive", PathCase::Insensitive)]);
-    let trailing_slash = choice(&[("exact", TrailingSlash::Exact), ("either", TrailingSlash::Either)]);
-    let matching = PathMatching {
-        case: mapping.parse_or("case", default.case, case),
-        trailing_slash: mapping.parse_or("trailing_slash", default.trailing_slash, trailing_slash),
-    };
-    mapping.finish();
-    matching
-}
-
-fn dot_segments(value: Option<Cursor<'_>>) -> Option<DotSegments> {
-    let value = value?;
-    // Other proxies list here what a route matches.
-    if value.is_list() {
-        let help = "a route has one path: `path: /files/*`; here stands normalise, pass or refuse".to_owned();
-        value.report("this says what becomes of dot segments in a path, and lists no paths", help);
-        return None;
-    }
-    value.parse(|text| {
-        let options = [
-            ("normalise", DotSegments::Normalize),
-            ("pass", DotSegments::Pass),
-            ("refuse", DotSegments::Refuse),
-        ];
-        let meant = match text.to_ascii_lowercase().as_str() {
-            path if path.starts_with('/') => format!("path: {path}"),
-            "true" | "on" | "yes" | "resolve" | "clean" | "merge" => "normalise".to_owned(),
-            "false" | "off" | "no" | "raw" | "keep" | "keep_unchanged" | "allow" | "preserve" => {
-                "pass".to_owned()
-            }
-            "reject" | "reject_request" | "deny" | "block" => "refuse".to_owned(),
-            _ => return choice(&options)(text),
-        };
-        choice(&options)(text).map_err(|invalid| invalid.suggestion(format!("did you mean `{meant}`?")))
-    })
-}
-
-/// A route that is not yet compared with the others.
-pub(super) struct DraftRoute<'t> {
-    /// The route in the file.
-    pub(super) cursor: Cursor<'t>,
-    /// Its configured name. `None`: it is named after its path.
-    pub(super) name: Option<Cursor<'t>>,
-    pub(super) route: Route,
+/// Which requests the route is for, and what happens to them. A request must meet all conditions of a route.
+#[derive(Settings)]
+#[settings(written, page = "routes.md", foreign = "routes[]", sample = "path: /api/*, upstream: api")]
+#[settings(rules(
+    One(&["upstream", "upstreams", "reply", "redirect"]),
+    With("split_by", "upstreams"),
+    AtMostOne(&["rewrite", "reply", "redirect"]),
+    AtMostOne(&["request_headers", "reply", "redirect"]),
+    AtMostOne(&["timeouts", "reply", "redirect"]),
+    AtMostOne(&["retry", "reply", "redirect"])
+))]
+pub(in crate::config) struct RouteSettings<'t> {
+    /// The name of the route in logs and metrics.
+    #[setting(text = NAME, unset = "its path", example = "login")]
+    name: Option<Cursor<'t>>,
+    /// The hosts that the route is for. `*.example.org` means every name below example.org.
+    #[setting(list(text = HOST, SomeUnique), unset = "every host", example = "[api.example.com, \"*.example.org\"]")]
+    hosts: Option<Cursor<'t>>,
+    /// The path: an exact path, a path and everything below it (`/api/*`), a path with parameters (`/users/{id}`), or a
+    /// regular expression after `~`.
+    #[setting(text = PATH, example = "/api/*", see = ["routes[].match", "routes[].rewrite"])]
+    #[setting(missing = "such as `path: /*`")]
+    path: Option<Cursor<'t>>,
+    /// The methods that the route is for. `GET` includes `HEAD`.
+    #[setting(list(text = METHOD, SomeUnique), unset = "every method", example = "[GET, POST]")]
+    methods: Option<Cursor<'t>>,
+    /// Headers that a request must have, with exactly these values.
+    #[setting(names(FIELD, text = FIELD_VALUE, Any), unset = "none", example = "{ x-version: \"2\" }")]
+    headers: Option<Cursor<'t>>,
+    /// Query parameters that a request must have, with exactly these values (compared after decoding).
+    #[setting(names(PARAMETER, text = ANY, Some), unset = "none", example = "{ preview: \"1\" }")]
+    query: Option<Cursor<'t>>,
+    /// Cookies that a request must have, with exactly these values.
+    #[setting(names(COOKIE, text = ANY, Some), unset = "none", example = "{ beta: \"1\" }")]
+    cookie: Option<Cursor<'t>>,
+    /// The upstream that requests are forwarded to. A route has exactly one of `upstream`, `upstreams`, `reply` and
+    /// `redirect`.
+    #[setting(text = RESOURCE, example = "api")]
+    upstream: Option<Cursor<'t>>,
+    /// Several upstreams that share the requests by weight, for example for a canary release.
+    #[setting(list(mapping(ShareSettings), Some))]
+    #[setting(example = "[{ name: api, weight: 95 }, { name: canary, weight: 5 }]", see = ["routes[].split_by"])]
+    upstreams: Option<Cursor<'t>>,
+    /// The key that decides which of `upstreams` gets a request: the same key gets the same one while the weights stay.
+    #[setting(text = KEY, unset = "each request is assigned on its own", example = "ip")]
+    #[setting(beside = "upstreams: [{ name: api }, { name: canary }]")]
+    split_by: Option<Cursor<'t>>,
+    /// A response that Tollgate itself sends.
+    #[setting(mapping(RouteReplySettings), example = "{ status: 200, body: ok }")]
+    reply: Option<Cursor<'t>>,
+    /// A redirect that Tollgate itself sends.
+    #[setting(mapping(RedirectSettings), example = "{ path: /new }")]
+    redirect: Option<Cursor<'t>>,
+    /// The names of policies that apply to this route, in addition to those of its upstream.
+    #[setting(list(text = RESOURCE, Unique), unset = "those of the upstream alone", example = "[per-ip]")]
+    #[setting(see = ["upstreams.*.policies"])]
+    policies: Option<Cursor<'t>>,
+    /// How long an endpoint may take for requests of this route.
+    #[setting(mapping(Timeouts), unset = "those of the upstream", example = "{ response: 5s }")]
+    timeouts: Option<Cursor<'t>>,
+    /// When requests of this route are sent again.
+    #[setting(mapping(Retry), unset = "the upstream's", example = "{ max: 0 }")]
+    retry: Option<Cursor<'t>>,
+    /// The path that the upstream gets.
+    #[setting(mapping(RewriteSettings), unset = "the client's path", example = "{ strip_prefix: /api }")]
+    #[setting(beside = "path: /api/*", before = RouteDefaults, inherited = "the one at the top level")]
+    rewrite: Option<Cursor<'t>>,
+    /// Changes of the request's headers before it is forwarded.
+    #[setting(mapping(HeaderEditsSettings), unset = "none")]
+    #[setting(example = "{ set: { x-from: tollgate }, remove: [x-internal] }")]
+    request_headers: Option<Cursor<'t>>,
+    /// Changes of the response's headers before it is sent to the client.
+    #[setting(mapping(HeaderEditsSettings), unset = "none")]
+    #[setting(example = "{ set: { x-frame-options: DENY }, remove: [server] }")]
+    response_headers: Option<Cursor<'t>>,
+    /// The longest request body on this route; a longer one gets 413. `0` allows any length.
+    #[setting(size = "0..=1024TiB", parse = body_size, unset = "the listener's, or else `client_limits.max_body`", example = "10MiB")]
+    #[setting(see = ["listeners[].max_body", "client_limits.max_body"])]
+    max_body: Option<usize>,
+    /// Client addresses that get 403 on this route, before Tollgate looks at bans and limits. `deny` at the top level
+    /// applies as well.
+    #[setting(either(list(either(text = NETWORK, mapping(AddressesFile)), Unique), mapping(AddressesFile)))]
+    #[setting(read = AddressList::denied, unset = "no further address is denied")]
+    #[setting(example = "[192.0.2.0/24, { file: blocked.txt }]", see = ["allow", "client_address.header"])]
+    deny: AddressList,
+    /// The only client addresses that may use this route; all others get 403. `deny` wins over `allow`, and `allow` at
+    /// the top level applies as well.
+    #[setting(either(list(either(text = NETWORK, mapping(AddressesFile)), SomeUnique), mapping(AddressesFile)))]
+    #[setting(read = AddressList::allowed, unset = "every address that the top level allows")]
+    #[setting(example = "[10.0.0.0/8]", see = ["deny"])]
+    allow: Option<AddressList>,
+    /// Which web pages of other origins may read the responses.
+    #[setting(mapping(Cors), unset = "the upstream's own CORS headers are forwarded")]
+    #[setting(example = "{ origins: [\"https://app.example.com\"] }", see = ["policies.*.preflight"])]
+    cors: Option<Cursor<'t>>,
 }
 
 /// Reads all routes. `None` if one is invalid. `certified`: see [`unreachable_routes::warn_of_uncertified`].
@@ -152,17 +150,19 @@ pub(super) fn routes(
             None => complete = false,
         }
     }
-    let index = unreachable_routes::DraftIndex::new(&drafts);
+    let index = DraftIndex::new(&drafts);
     unreachable_routes::report_covered(&drafts, &index);
     unreachable_routes::warn_of_uncertified(&drafts, certified);
     report_large_expressions(&drafts);
     if complete {
-        unused_policies::warn(&drafts, policies, upstreams);
+        let of_upstream = |policy| upstreams.first_with(policy);
+        ineffective_limits::warn_of_unused(&drafts, &policies.cursors, of_upstream);
     }
     doubtful_paths::warn_of_root_alone(&drafts);
-    warn_of_loops(&drafts);
-    other_spellings::warn(&drafts, &index, policies.resolved.as_deref().unwrap_or_default());
-    bypassable_limits::warn(&drafts, policies.resolved.as_deref().unwrap_or_default(), identity);
+    doubtful_paths::warn_of_loops(&drafts);
+    let policies = policies.resolved.as_deref().unwrap_or_default();
+    ineffective_limits::warn_of_spellings(&drafts, &index, policies);
+    ineffective_limits::warn_of_chosen_keys(&drafts, policies, identity);
     let routes = with_unique_names(drafts);
     complete.then_some(routes)
 }
@@ -190,24 +190,7 @@ fn report_large_expressions(drafts: &[DraftRoute<'_>]) {
     }
 }
 
-/// What a route's conditions ask for that browsers do not send with a CORS preflight.
-fn unsent_with_preflights(
-    headers: &[(HeaderName, HeaderValue)],
-    cookies: &[(String, String)],
-) -> Option<String> {
-    let is_unsent = |name: &&HeaderName| {
-        let name = name.as_str();
-        let is_sent =
-            ["origin", "host", "user-agent", "accept", "accept-language", "accept-encoding", "referer"]
-                .contains(&name)
-                || ["sec-", "access-control-request-"].iter().any(|start| name.starts_with(start));
-        !is_sent
-    };
-    let header = headers.iter().map(|(name, _)| name).find(is_unsent);
-    header.map(ToString::to_string).or_else(|| (!cookies.is_empty()).then(|| "cookies".to_owned()))
-}
-
-/// What a route is read with.
+/// The other sections, as routes refer to them.
 struct RouteReading<'a, 't> {
     defaults: RouteDefaults,
     policies: &'a NameTable<'t>,
@@ -237,20 +220,22 @@ fn warn_of_kept_policies(list: Cursor<'_>, upstreams: &[usize], reading: &RouteR
 /// Reads one route. `only`: of several upstreams, the one that counts.
 fn draft_route<'t>(
     cursor: Cursor<'t>,
-    mut mapping: MappingCursor<'t>,
+    mapping: MappingCursor<'t>,
     reading: &RouteReading<'_, '_>,
     only: Option<usize>,
 ) -> Option<DraftRoute<'t>> {
     let RouteReading { defaults, policies, upstreams, identity } = *reading;
-    mapping = mapping.of(&settings::ROUTE).knowing("routes[]");
-    let name = mapping.take("name").map(|value| Some((value, value.parse(route_name)?)));
-    let hosts = mapping.take("hosts").map_or(Some(Vec::new()), |list| match list.scalar() {
+    let mut mapping = mapping.of(RouteSettings::mapping());
+    let settings = RouteSettings::fields(&mut mapping)?;
+    route_actions::check(&mapping);
+    let name = settings.name.map(|value| Some((value, value.parse(route_name)?)));
+    let hosts = settings.hosts.map_or(Some(Vec::new()), |list| match list.scalar() {
         // Its own error shows the whole line.
         Some(_) => list.parse(host_in_place_of_hosts),
         None => conditions(list, |item| item.parse(host_pattern)),
     });
     let mut written_path = None;
-    let path = mapping.require("path", "such as `path: /*`").and_then(|value| {
+    let path = settings.path.and_then(|value| {
         let (text, pattern) = value.parse(|text| Ok((text.to_owned(), path_pattern(text)?)))?;
         written_path = value.scalar().filter(|_| value.is_inserted()).map(str::to_owned);
         let text = written_path.clone().unwrap_or(text);
@@ -258,50 +243,69 @@ fn draft_route<'t>(
         Some((text, pattern))
     });
     let methods =
-        mapping.take("methods").map_or(Some(Vec::new()), |list| conditions(list, |item| item.parse(method)));
-    let mut has_secrets = false;
-    let mut condition = |key| {
-        let value = mapping.take(key)?;
-        has_secrets |= value.is_hidden();
-        Some(value)
-    };
-    let headers = condition("headers").map_or(Some(Vec::new()), headers);
+        settings.methods.map_or(Some(Vec::new()), |list| conditions(list, |item| item.parse(method)));
+    let headers = settings.headers.map_or(Some(Vec::new()), |value| {
+        value.entries_by_name(field_name, |value| required_value(value, field_value))
+    });
     let query =
-        condition("query").map_or(Some(Vec::new()), |value| pairs(value, parameter_name, parameter_value));
-    let cookies =
-        condition("cookie").map_or(Some(Vec::new()), |value| pairs(value, cookie_name, cookie_value));
-    let split = split(&mut mapping, upstreams, identity);
-    let shared = split.as_ref().map(|split| only.or(split.as_ref().and_then(split::Split::heaviest)));
-    let action = action(&mut mapping, upstreams, shared, path.as_ref().map(|(_, path)| path), identity);
-    let own = mapping.take("policies");
-    if let Some(list) = own.filter(|list| list.is_empty_list()) {
+        settings.query.map_or(Some(Vec::new()), |value| pairs(value, parameter_name, parameter_value));
+    let cookies = settings.cookie.map_or(Some(Vec::new()), |value| pairs(value, cookie_name, cookie_value));
+    let has_secrets =
+        [settings.headers, settings.query, settings.cookie].into_iter().flatten().any(Cursor::is_hidden);
+
+    let captures = path.as_ref().map(|(_, path)| path.captures());
+    let reader =
+        captures.as_deref().map(|captures| TextReader { placeholders: Placeholders { captures }, identity });
+    let path_and_reader = path.as_ref().map(|(_, path)| path).zip(reader);
+    explain_foreign(&mut mapping);
+    let by = settings.split_by.map(|value| key(value, identity));
+    // Without a value, which was reported, `upstreams` is no list, and the route has no other action either.
+    let split = mapping.key_location("upstreams").map(|_| shares(settings.upstreams?, by, &upstreams.names));
+    let action = match &split {
+        Some(split) => only.or(split.as_ref().and_then(Shares::heaviest)).map(RouteAction::Upstream),
+        None => {
+            let RouteSettings { upstream, reply, redirect, .. } = settings;
+            action(&mapping, [upstream, reply, redirect], &upstreams.names, path_and_reader)
+        }
+    };
+    if let Some(list) = settings.policies.filter(|list| list.is_empty_list()) {
         let led_to: Vec<usize> = match &split {
             Some(Some(split)) => split.upstreams.iter().map(|(upstream, _)| *upstream).collect(),
             _ => action.as_ref().and_then(RouteAction::upstream).into_iter().collect(),
         };
         warn_of_kept_policies(list, &led_to, reading);
     }
-    let own = own.map(|list| list.unique_items(|item| policies.resolve(item))).unwrap_or_default();
+    let own = settings.policies.map(|list| list.unique_items(|item| policies.resolve(item)));
     let inherited = upstreams.inherited(action.as_ref().and_then(RouteAction::upstream));
-    let timeouts = Timeouts::or(mapping.take("timeouts"), inherited.timeouts);
-    let retry = Retry::or(mapping.take("retry"), inherited.retry);
+    let timeouts = Timeouts::or(settings.timeouts, inherited.timeouts);
+    let retry = Retry::or(settings.retry, inherited.retry);
     let RouteDefaults { matching, dot_segments, method_override, trailers, early_hints } =
-        defaults.overridden(&mut mapping);
-    let MessageChanges { rewrite, request_headers, response_headers } =
-        MessageChanges::read(&mut mapping, path.as_ref().map(|(_, path)| path), matching.case, identity);
-    let max_body = mapping.take("max_body").and_then(|value| value.parse(body_size));
-    let access = access(&mut mapping);
-    let cors = mapping.take("cors").map(|value| {
-        let unsent = unsent_with_preflights(
-            headers.as_deref().unwrap_or_default(),
-            cookies.as_deref().unwrap_or_default(),
-        );
-        cors(value, methods.as_deref().unwrap_or_default(), unsent.as_deref())
+        RouteDefaults::over(defaults, &mut mapping);
+    let rewrite = settings.rewrite.zip(path_and_reader).and_then(|(value, (path, reader))| {
+        let written = settings.path.and_then(Cursor::scalar).unwrap_or_default();
+        Rewrite::read(value, reader, (path, written), matching.case)
+    });
+    let edits = |value: Option<Cursor<'t>>, key| HeaderEdits::read(value?, key, reader?);
+    let request_headers = edits(settings.request_headers, "request_headers");
+    let response_headers = edits(settings.response_headers, "response_headers");
+    let access = Access { deny: settings.deny, allow: settings.allow };
+    denied_addresses::warn(&mapping, Some(&access));
+    let cors = settings.cors.map(|value| {
+        let cors = Cors::of_route(value, methods.as_deref().unwrap_or_default());
+        if value.is_mapping() {
+            let (headers, cookies) = (headers.as_deref(), cookies.as_deref());
+            unreachable_routes::warn_of_preflights(
+                value,
+                headers.unwrap_or_default(),
+                cookies.unwrap_or_default(),
+            );
+        }
+        cors
     });
     mapping.finish();
 
     let mut all = inherited.policies;
-    for policy in own {
+    for policy in own.unwrap_or_default() {
         if !all.contains(&policy) {
             all.push(policy);
         }
@@ -331,7 +335,7 @@ fn draft_route<'t>(
         method_override,
         trailers,
         early_hints,
-        max_body,
+        max_body: settings.max_body,
         access,
         cors: match cors {
             Some(cors) => Some(Box::new(cors?)),
@@ -372,31 +376,6 @@ fn conditions<'t, T: PartialEq>(
     (all.len() == count).then_some(all)
 }
 
-/// Header fields that a request must have. `None` if one is invalid.
-fn headers(value: Cursor<'_>) -> Option<Vec<(HeaderName, HeaderValue)>> {
-    let entries = value.named_entries()?;
-    let count = entries.len();
-    let mut all: Vec<(HeaderName, HeaderValue)> = Vec::new();
-    for (location, name, value) in entries {
-        warn_of_expression(value);
-        let content = value.parse(field_value);
-        match field_name(name) {
-            Err(invalid) => {
-                value.report_at(location, format!("`{name}` {}", invalid.reason), invalid.help(false));
-            }
-            Ok(name) if all.iter().any(|(other, _)| *other == name) => {
-                value.report_at(
-                    location,
-                    format!("`{name}` is set twice; header names are case-insensitive"),
-                    None,
-                );
-            }
-            Ok(name) => all.extend(content.map(|content| (name, content))),
-        }
-    }
-    (all.len() == count).then_some(all)
-}
-
 /// Warns of a value that is written as a regular expression, or as if it stood for any.
 fn warn_of_expression(value: Cursor<'_>) {
     if value.scalar() == Some("*") {
@@ -414,30 +393,24 @@ fn warn_of_expression(value: Cursor<'_>) {
     }
 }
 
+/// The value that a condition requires. It is read as plain text.
+fn required_value<T>(value: Cursor<'_>, read: impl Fn(&str) -> Result<T, Invalid>) -> Option<T> {
+    warn_of_expression(value);
+    value.parse(read)
+}
+
 /// Query parameters or cookies that a request must have. `None` if one is invalid.
 fn pairs(
     value: Cursor<'_>,
     read_name: fn(&str) -> Result<String, Invalid>,
     read_value: fn(&str) -> Result<String, Invalid>,
 ) -> Option<Vec<(String, String)>> {
-    let entries = value.named_entries()?;
-    let count = entries.len();
-    if count == 0 {
+    let all = value.entries_by_name(read_name, |value| required_value(value, read_value))?;
+    if all.is_empty() {
         value.report("this matches any request", "remove it, or name what a request must have".to_owned());
         return None;
     }
-    let mut all = Vec::new();
-    for (location, name, value) in entries {
-        warn_of_expression(value);
-        let content = value.parse(read_value);
-        match read_name(name) {
-            Err(invalid) => {
-                value.report_at(location, format!("`{name}` {}", invalid.reason), invalid.help(false));
-            }
-            Ok(name) => all.extend(content.map(|content| (name, content))),
-        }
-    }
-    (all.len() == count).then_some(all)
+    Some(all)
 }
 
 /// Reports duplicate names, and gives unique names to routes that are named after their path: the second route for `/a`

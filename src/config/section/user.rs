@@ -2,42 +2,13 @@
 
 use tollgate_derive::Settings;
 
+pub(in crate::config) use crate::config::model::IdentitySources;
 use crate::config::{
     model::{HeaderFrom, Jwt, UserSource},
     reader::{Cursor, MappingCursor},
     settings::{Read, Settings, Value},
     value::{Invalid, certificate_field, cookie_name, field_name},
 };
-
-/// The identities that requests can have. Settings for others could never apply, and are reported.
-#[derive(Clone, Copy)]
-pub(in crate::config) struct IdentitySources {
-    /// `trusted_proxies` is not empty.
-    pub(in crate::config) has_trusted_proxies: bool,
-    /// A listener asks clients for certificates.
-    pub(in crate::config) has_client_certificates: bool,
-    /// `user` is configured.
-    pub(in crate::config) has_users: bool,
-    /// Tokens are verified.
-    pub(in crate::config) has_tokens: bool,
-    /// A source of user IDs is verified: a token, a client certificate, or a header from trusted proxies.
-    pub(in crate::config) has_verified_users: bool,
-    /// A source of user IDs is not verified: the client can choose its user ID.
-    pub(in crate::config) has_unverified_users: bool,
-}
-
-impl IdentitySources {
-    /// Warns of a setting that needs certificates of clients if there are none.
-    pub(super) fn warn_without_client_certificates(self, setting: Cursor<'_>) {
-        if !self.has_client_certificates {
-            let help = "set `client_ca` under `tls` of a listener";
-            setting.warn(
-                "no request has a client certificate, because no listener asks for one",
-                help.to_owned(),
-            );
-        }
-    }
-}
 
 const FORM: &str =
     "one of `jwt: {…}`, `header: NAME`, `cookie: NAME`, `tls: subject`, `tls: fingerprint` or `basic`";

@@ -71,6 +71,7 @@ impl Mapping {
 }
 
 /// One setting.
+#[derive(Clone, Copy)]
 pub(in crate::config) struct Setting {
     /// The key in the file. `jwt:*` is any key that begins with `jwt:`.
     pub(super) key: &'static str,
@@ -96,9 +97,18 @@ impl Setting {
         Self { key, kind, about, default, example, beside, see: &[], of_the_instance, confidential }
     }
 
-    /// Replaces the description.
-    pub(in crate::config) const fn about(self, about: &'static str) -> Self {
-        Self { about, ..self }
+    /// `settings` of another mapping that apply in this one, too, where they are left out. `meaning`: says so.
+    pub(in crate::config) const fn inherited<const N: usize>(
+        settings: &[Self],
+        meaning: &'static str,
+    ) -> [Self; N] {
+        let mut all = [settings[0]; N];
+        let mut nth = 0;
+        while nth < N {
+            all[nth] = settings[nth].unset(meaning);
+            nth += 1;
+        }
+        all
     }
 
     /// Sets the default, as the file would write it.
@@ -138,6 +148,7 @@ impl Setting {
 }
 
 /// The default of a setting.
+#[derive(Clone, Copy)]
 pub(super) enum Default {
     /// None: this setting, or one of several, is required.
     Required,
@@ -146,6 +157,7 @@ pub(super) enum Default {
 }
 
 /// The type of a value.
+#[derive(Clone, Copy)]
 pub(in crate::config) enum Kind {
     Boolean,
     /// One of these words.

@@ -4,23 +4,19 @@
 //! names the `Mapping` that it reads, and a debug build panics if it reads a key that the mapping lacks. The tests
 //! compare types, ranges, defaults and examples with the readers.
 
-mod addresses;
 mod declaration;
 mod derived;
 mod entries;
 mod explain;
 mod markdown;
 mod place;
-mod routes;
 mod schema;
-pub(super) mod shims;
 #[cfg(test)]
 mod tests;
 pub(super) mod text;
 
 use self::declaration::{Default, Text};
 pub(super) use self::{
-    addresses::ADDRESSES_FILE,
     declaration::{Items, Kind, Mapping, Rule, Setting},
     derived::{
         Ignored, Read, ReadOver, Settings, Value, count_in, duration_in, flatten, opened, parsed,
@@ -28,7 +24,6 @@ pub(super) use self::{
     },
     entries::{confidential, of_the_instance},
     place::Place,
-    routes::{CORS, HEADER_EDITS, MATCH, REDIRECT, REWRITE, ROUTE, ROUTE_REPLY, SHARE},
 };
 pub use self::{
     entries::{Entry, entries},
@@ -36,11 +31,3 @@ pub use self::{
     markdown::markdown,
     schema::json_schema,
 };
-
-const SECOND: u64 = 1_000;
-const MINUTE: u64 = 60 * SECOND;
-const HOUR: u64 = 60 * MINUTE;
-const DAY: u64 = 24 * HOUR;
-/// The longest duration of most settings.
-const LONGEST: u64 = 366 * DAY;
-const TIB: u64 = 1 << 40;

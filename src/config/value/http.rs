@@ -173,11 +173,13 @@ pub(in crate::config) fn editable_field_name(text: &str) -> Result<HeaderName, I
 }
 
 /// Reads the status of the reply of a route.
-pub(in crate::config) fn route_reply_status(text: &str) -> Result<u16, Invalid> {
+pub(in crate::config) fn route_reply_status(text: &str) -> Result<StatusCode, Invalid> {
     let expected = "from 200 to 299, or from 400 to 599";
     let status = whole_number(text).and_then(|status| u16::try_from(status).ok());
     match status {
-        Some(status @ (200..=299 | 400..=599)) => Ok(status),
+        Some(status @ (200..=299 | 400..=599)) => {
+            StatusCode::from_u16(status).map_err(|_| Invalid::new("is not a status code"))
+        }
         Some(300..=399) => Err(Invalid::new("is the status of a redirect")
             .expected("write `redirect: { path: /new, status: 301 }` in place of `reply`")),
         Some(_) => Err(Invalid::new("is not the status of a reply").expected(expected)),

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use super::Invalid;
 use crate::{
-    address_set::canonical,
+    address_set::{canonical, read_addresses},
     config::model::{ListenAddress, UnixSocket},
 };
 
@@ -94,6 +94,14 @@ pub(in crate::config) fn network(text: &str) -> Result<IpNet, Invalid> {
     let (whole, one) = (network.trunc(), network.addr());
     Err(Invalid::new("has bits set beyond its prefix length")
         .suggestion(format!("write `{whole}` for the network, or `{one}` for the single address")))
+}
+
+/// Checks a file that lists addresses and networks.
+pub(in crate::config) fn address_file(bytes: &[u8]) -> Result<(), Invalid> {
+    read_addresses(bytes).map(drop).map_err(|error| {
+        Invalid::new(format!("can't be used: {error}"))
+            .expected("write one address or network a line; # begins a comment")
+    })
 }
 
 /// Whether `text` is the host of a URL: a name, or an address, IPv6 in brackets.

@@ -1,53 +1,37 @@
-//! Routes that no request can reach, because an earlier route matches all their requests, or because no certificate is for
-//! their hosts.
+//! Which routes match all requests that another matches, and so leave none to a later one.
 
 use http::Method;
 
-use super::{
-    path_spellings::{folded, path_key, spellings},
-    routes::DraftRoute,
-};
-use crate::{
-    config::model::{
-        HostPattern, PathCase, PathMatching, PathPattern, PathRegex, Route, Segment, TrailingSlash,
+use crate::config::{
+    model::{
+        HostPattern, PathCase, PathKey, PathMatching, PathPattern, PathRegex, Route, RouteIndex, Segment,
+        TrailingSlash, fold_case, trim_slash,
     },
-    config::model::{PathKey, RouteIndex},
-    tls,
+    reader::Cursor,
 };
 
-/// With how many routes of a kind one is compared. Of thousands with the same path, or with expressions that may match any
-/// path, a comparison of all with all would take long.
-const MAX_COMPARED: usize = 64;
-
-/// Reports every route that one earlier route covers.
-pub(super) fn report_covered(drafts: &[DraftRoute<'_>], index: &DraftIndex) {
-    for (nth, later) in drafts.iter().enumerate() {
-        let around = index.around(&later.route).into_iter().take_while(|earlier| *earlier < nth);
-        let mut earlier = around.filter_map(|earlier| drafts.get(earlier));
-        if let Some(earlier) = earlier.find(|earlier| covers(&earlier.route, &later.route)) {
-            let line = earlier.cursor.location().line;
-            let mut help = format!(
-                "the route in line {line} matches all of its requests first; move this route before it"
-            );
-            let (one, other) = (&earlier.route.path, &later.route.path);
-            if !matches!(one, PathPattern::Regex(_)) && !covers_spelling(one, other) {
-                help += ", or let that one compare its path letter by letter: `match: { case: sensitive, \
-                    trailing_slash: exact }`";
-            }
-            later.cursor.report("no request ever reaches this route", help);
-        }
-    }
+/// A route that is not yet compared with the others.
+pub(in crate::config) struct DraftRoute<'t> {
+    /// The route in the file.
+    pub(in crate::config) cursor: Cursor<'t>,
+    /// Its configured name. `None`: it is named after its path.
+    pub(in crate::config) name: Option<Cursor<'t>>,
+    pub(in crate::config) route: Route,
 }
 
+/// The most routes of a kind that a route is compared with: comparing all of thousands with the same path, or with
+/// expressions that may match any path, would take long.
+const MAX_COMPARED: usize = 64;
+
 /// The routes by their hosts and paths, so that each is compared with few others.
-pub(super) struct DraftIndex {
+pub(in crate::config) struct DraftIndex {
     routes: RouteIndex,
     /// The first routes with a regular expression, which may match any path.
     expressions: Vec<usize>,
 }
 
 impl DraftIndex {
-    pub(super) fn new(drafts: &[DraftRoute<'_>]) -> Self {
+    pub(in crate::config) fn new(drafts: &[DraftRoute<'_>]) -> Self {
         let mut index = Self { routes: RouteIndex::default(), expressions: Vec::new() };
         for (nth, DraftRoute { route, .. }) in drafts.iter().enumerate() {
             match &route.path {
@@ -80,7 +64,7 @@ impl DraftIndex {
     }
 }
 
-/// What the same expression is found by.
+/// The key by which routes with the same expression are found.
 fn expression_key(regex: &PathRegex) -> PathKey {
     PathKey { segments: vec![Some(format!("~{}", regex.pattern()))], below: false }
 }
@@ -144,7 +128,7 @@ pub(super) fn covers_path(
 }
 
 /// Whether one pattern matches all paths that another matches, letter by letter.
-fn covers_spelling(earlier: &PathPattern, later: &PathPattern) -> bool {
+pub(super) fn covers_spelling(earlier: &PathPattern, later: &PathPattern) -> bool {
     use PathPattern::{Exact, Prefix, Regex, Template};
     match (earlier, later) {
         (Exact(one), Exact(other)) => one == other,
@@ -189,7 +173,7 @@ fn expression_covers(
         PathPattern::Exact(path) => {
             // Requests are compared decoded.
             let is_plain = path.is_ascii() && !path.contains('%');
-            // Of all ways to write the letters not each is tried. An expression that ignores the case matches none or all, unless
+            // Not every way to write the letters is tried. An expression that ignores the case matches none or all, unless
             // a part of it has flags of its own.
             let every_case_matches = later_matching.case == PathCase::Sensitive
                 || !path.contains(|c: char| c.is_ascii_alphabetic())
@@ -218,30 +202,99 @@ fn literal_start(segments: &[Segment]) -> String {
     start
 }
 
-/// Warns about every route with hosts for which no certificate is. Their clients get the first certificate, and refuse
-/// it. `certified`: the names of all certificates; `None` where clients may do without one.
-pub(super) fn warn_of_uncertified(drafts: &[DraftRoute<'_>], certified: Option<&[String]>) {
-    let Some(certified) = certified else { return };
-    for DraftRoute { cursor, route, .. } in drafts {
-        let hosts = route.hosts.iter().filter(|host| !is_certified(host, certified));
-        let hosts: Vec<String> = hosts.map(|host| format!("`{host}`")).collect();
-        if !hosts.is_empty() {
-            let message = format!(
-                "no certificate is for {}, and plain HTTP is not served: clients will refuse the first certificate, \
-                 which they get instead",
-                hosts.join(", ")
-            );
-            cursor.warn(message, "add a certificate with this name to `listeners`".to_owned());
-        }
+/// Patterns that together match the same paths as `path`, if each is compared letter by letter. Of the letters' cases, which are many,
+/// only the one that is written, the lower and the upper are given.
+pub(super) fn spellings(path: &PathPattern, matching: PathMatching) -> Vec<PathPattern> {
+    let case = match path {
+        PathPattern::Regex(regex) => regex.case(matching.case),
+        _ => matching.case,
+    };
+    let mut all = vec![path.clone()];
+    if matching.trailing_slash == TrailingSlash::Either {
+        all.extend(with_other_slash(path));
+    }
+    if case == PathCase::Insensitive {
+        let cases = all.iter().flat_map(|path| [folded(path), mapped(path, str::to_ascii_uppercase)]);
+        all.extend(cases.collect::<Vec<_>>());
+    }
+    all
+}
+
+/// The pattern in lower case.
+fn folded(path: &PathPattern) -> PathPattern {
+    match mapped(path, |text| fold_case(text).into_owned()) {
+        PathPattern::Regex(regex) => PathPattern::Regex(Box::new(regex.ignoring_case())),
+        path => path,
     }
 }
 
-/// Whether a certificate is for this host, or for one of these hosts.
-fn is_certified(host: &HostPattern, certified: &[String]) -> bool {
-    match host {
-        // Certificates name IPv6 addresses without brackets.
-        HostPattern::Exact(host) => tls::covers(certified, host.trim_matches(['[', ']'])),
-        HostPattern::Suffix(suffix) => certified.iter().any(|name| name.ends_with(suffix.as_str())),
+fn mapped(path: &PathPattern, change: impl Fn(&str) -> String) -> PathPattern {
+    match path {
+        PathPattern::Exact(path) => PathPattern::Exact(change(path)),
+        PathPattern::Prefix(path) => PathPattern::Prefix(change(path)),
+        PathPattern::Template(segments) => {
+            let changed = segments.iter().map(|segment| match segment {
+                Segment::Literal(text) => Segment::Literal(change(text)),
+                Segment::Parameter(_) => segment.clone(),
+            });
+            PathPattern::Template(changed.collect())
+        }
+        PathPattern::Regex(regex) => PathPattern::Regex(Box::new(regex.with_start(change(regex.start())))),
+    }
+}
+
+/// The pattern with a trailing slash if it has none, and without if it has one. `None`: it is `/` or `/*`.
+fn with_other_slash(path: &PathPattern) -> Option<PathPattern> {
+    match path {
+        PathPattern::Exact(path) | PathPattern::Prefix(path) if path == "/" => None,
+        PathPattern::Exact(path) if path.ends_with('/') => {
+            Some(PathPattern::Exact(trim_slash(path).to_owned()))
+        }
+        PathPattern::Exact(path) => Some(PathPattern::Exact(format!("{path}/"))),
+        PathPattern::Prefix(path) => Some(PathPattern::Exact(trim_slash(path).to_owned())),
+        PathPattern::Template(segments) => {
+            let mut segments = segments.clone();
+            match segments.pop_if(|last| *last == Segment::Literal(String::new())) {
+                Some(_) => {}
+                None => segments.push(Segment::Literal(String::new())),
+            }
+            Some(PathPattern::Template(segments))
+        }
+        PathPattern::Regex(regex) if regex.start().ends_with('/') => {
+            let start = regex.start().trim_end_matches('/').to_owned();
+            Some(PathPattern::Regex(Box::new(regex.with_start(start))))
+        }
+        PathPattern::Regex(_) => None,
+    }
+}
+
+/// The key by which a path is found among others, in any of its spellings.
+fn path_key(path: &PathPattern) -> PathKey {
+    let folded = folded(path);
+    let segments = |path: &str| path.split('/').skip(1).map(|segment| Some(segment.to_owned())).collect();
+    match &folded {
+        PathPattern::Exact(path) => PathKey { segments: segments(trim_slash(path)), below: false },
+        PathPattern::Prefix(path) => {
+            PathKey { segments: segments(path.strip_suffix('/').unwrap_or(path)), below: true }
+        }
+        PathPattern::Template(template) => {
+            let mut segments: Vec<_> = template
+                .iter()
+                .map(|segment| match segment {
+                    Segment::Literal(text) => Some(text.clone()),
+                    Segment::Parameter(_) => None,
+                })
+                .collect();
+            if segments.len() > 1 {
+                segments.pop_if(|last| last.as_deref() == Some(""));
+            }
+            PathKey { segments, below: false }
+        }
+        // Whole segments alone.
+        PathPattern::Regex(regex) => {
+            let start = regex.start().rsplit_once('/').map_or("", |(start, _)| start);
+            PathKey { segments: segments(start), below: true }
+        }
     }
 }
 

@@ -1,16 +1,18 @@
-//! Warns about paths that are valid, but match other requests than their author thinks.
+//! Paths that are valid, but match other requests than their author thinks, and redirects that lead to themselves.
 
-use super::routes::DraftRoute;
+use http::StatusCode;
+
+use super::route_coverage::{DraftRoute, covers_path};
 use crate::config::{
-    model::{PathPattern, PathRegex},
+    model::{PathMatching, PathPattern, PathRegex, PlaceholderText, Route, RouteAction, TextPart},
     reader::Cursor,
 };
 
 /// Characters that a URL has only percent-encoded (RFC 3986, 3.3).
 const NEVER_IN_PATHS: [char; 9] = ['"', '<', '>', '[', '\\', ']', '^', '`', '|'];
 
-/// Warns about a parameter of another router, and about regular expressions. `path`: what may be shown of the path.
-pub(super) fn warn(value: Cursor<'_>, path: &str, pattern: &PathPattern) {
+/// Warns about a parameter of another router, and about regular expressions. `path`: as it may be shown.
+pub(in crate::config) fn warn(value: Cursor<'_>, path: &str, pattern: &PathPattern) {
     if let PathPattern::Regex(regex) = pattern {
         warn_unanchored(value, path, regex);
         return;
@@ -69,13 +71,46 @@ fn with_parameters(path: &str) -> String {
 }
 
 /// Warns if no route has another path than `/`. In nginx, this path matches every request.
-pub(super) fn warn_of_root_alone(drafts: &[DraftRoute<'_>]) {
+pub(in crate::config) fn warn_of_root_alone(drafts: &[DraftRoute<'_>]) {
     let is_root =
         |draft: &DraftRoute<'_>| matches!(&draft.route.path, PathPattern::Exact(path) if path == "/");
     if let Some(first) = drafts.first().filter(|_| drafts.iter().all(is_root)) {
         let message = "`path: /` matches only the path / itself, so every other request gets 404";
         first.cursor.warn(message, "to match every path, write `path: /*`".to_owned());
     }
+}
+
+/// Warns about redirects to paths that the route itself matches again, without end.
+pub(in crate::config) fn warn_of_loops(drafts: &[DraftRoute<'_>]) {
+    for (index, draft) in drafts.iter().enumerate() {
+        let RouteAction::Redirect(redirect) = &draft.route.action else { continue };
+        let (None, None, Some(path)) = (redirect.scheme, &redirect.authority, &redirect.path) else {
+            continue;
+        };
+        let example = PathPattern::Exact(example(path));
+        let leads_to =
+            |route: &Route| covers_path((&route.path, route.matching), (&example, PathMatching::STRICT));
+        // Hardly any leads to itself, so that the others are rarely asked.
+        let is_loop = redirect.status != StatusCode::SEE_OTHER
+            && leads_to(&draft.route)
+            && !drafts[..index].iter().any(|earlier| leads_to(&earlier.route));
+        if is_loop {
+            let help = "redirect to a path of another route, and put that route before this one".to_owned();
+            draft.cursor.warn(
+                format!("this route redirects to itself without end: it also matches `{}`", redirect.shown()),
+                help,
+            );
+        }
+    }
+}
+
+/// A path that the redirect may lead to.
+fn example(path: &PlaceholderText) -> String {
+    let parts = path.parts.iter().map(|part| match part {
+        TextPart::Literal(text) => text.as_str(),
+        TextPart::Placeholder(_) => "x",
+    });
+    parts.collect()
 }
 
 #[cfg(test)]

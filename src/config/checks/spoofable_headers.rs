@@ -1,4 +1,4 @@
-//! Warns about header fields that are believed when they come from trusted proxies, though clients may have written them.
+//! Header fields that Tollgate believes when a trusted proxy sends them, though clients may have written them.
 
 use http::HeaderName;
 
@@ -8,8 +8,8 @@ use crate::config::{
 };
 
 /// Warns at `trusted_proxies` about the fields that decide who a client is, or what it may do. nginx and most other proxies
-/// pass a field on as the client sent it unless they are told to replace it. `trusted_headers` says that they were told.
-pub(super) fn warn(trusted_proxies: Cursor<'_>, config: &Config) {
+/// pass a field on as the client sent it unless they are configured to replace it. `trusted_headers` confirms that they are.
+pub(in crate::config) fn warn(trusted_proxies: Cursor<'_>, config: &Config) {
     let mut names: Vec<&HeaderName> = Vec::new();
     for name in believed(config) {
         if !config.trusted_headers.contains(name) && !names.contains(&name) {

@@ -1,0 +1,167 @@
+//! Limits that do not limit: those of policies that no route uses, those that another spelling of a path goes around, and
+//! those that count only by values which clients choose.
+
+use std::{collections::HashSet, sync::Arc};
+
+use super::route_coverage::{DraftIndex, DraftRoute, covers, spellings};
+use crate::config::{
+    Location,
+    model::{
+        HostPattern, IdentitySources, KeyPart, KeyRecipe, Mode, PathMatching, PathPattern, Policy, Route,
+    },
+    reader::Cursor,
+};
+
+/// How many key parts a warning names.
+const MAX_NAMED: usize = 4;
+
+/// Warns about policies that no route uses. `of_upstream`: the name of the first upstream that has a policy.
+pub(in crate::config) fn warn_of_unused<'u>(
+    drafts: &[DraftRoute<'_>],
+    policies: &[(Location, Cursor<'_>)],
+    of_upstream: impl Fn(usize) -> Option<&'u str>,
+) {
+    let variants = drafts.iter().flat_map(|draft| draft.route.variants());
+    let used: HashSet<usize> = variants.flat_map(|route| route.policies.iter().copied()).collect();
+    for (index, (location, value)) in policies.iter().enumerate() {
+        if used.contains(&index) {
+            continue;
+        }
+        let help = match of_upstream(index) {
+            Some(upstream) => {
+                format!("no route leads to its upstream, `{upstream}`: add one, or remove both")
+            }
+            None => "add it to the `policies` of a route or of an upstream, or remove it".to_owned(),
+        };
+        value.warn_at(*location, "no route uses this policy, so it limits nothing", help);
+    }
+}
+
+/// Warns about every route on which each enforced limit counts by a value that the client chooses. With a new value in
+/// each request, the client never reaches a limit.
+pub(in crate::config) fn warn_of_chosen_keys(
+    drafts: &[DraftRoute<'_>],
+    policies: &[Arc<Policy>],
+    identity: IdentitySources,
+) {
+    let routes =
+        drafts.iter().flat_map(|draft| draft.route.variants().iter().map(|route| (draft.cursor, route)));
+    for (cursor, route) in routes {
+        let of_route = route.policies.iter().filter_map(|policy| policies.get(*policy));
+        let keys = of_route.filter(|policy| policy.mode == Mode::Enforce).flat_map(|policy| &policy.keys);
+        let keys: Vec<&KeyRecipe> = keys.collect();
+        let chosen = |part: &&KeyPart| is_chosen_by_client(part, route, identity);
+        if keys.is_empty() || !keys.iter().all(|key| key.0.iter().any(|part| chosen(&part))) {
+            continue;
+        }
+        let mut names: Vec<String> = Vec::new();
+        for name in keys.iter().flat_map(|key| &key.0).filter(chosen).map(ToString::to_string) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        let more = if names.len() > MAX_NAMED { ", …" } else { "" };
+        names.truncate(MAX_NAMED);
+        let message = format!(
+            "every limit of route `{}` counts by values that clients choose ({}{more}): a client that changes \
+                them in each request is never limited",
+            route.name,
+            names.join(", ")
+        );
+        let mut parts = keys.iter().flat_map(|key| &key.0).filter(chosen);
+        let help = if parts.all(|part| is_conditioned(part, route)) {
+            "a client can send further values beside the one that the route asks for, and the key has all of them: use \
+             `key: route`, or add `ip` to a policy's keys, as in `key: [ip, …]`"
+        } else {
+            "add `ip` to a policy's keys, as in `key: [ip, …]`, or count by a verified identity: `user` from a `jwt`, a \
+             client certificate or trusted_proxies, jwt:CLAIM, or tls:subject"
+        };
+        cursor.warn(message, help.to_owned());
+    }
+}
+
+/// Whether the route asks for a value of this part. A client can add others, since one of several suffices.
+fn is_conditioned(part: &KeyPart, route: &Route) -> bool {
+    match part {
+        KeyPart::Header(name) => route.headers.iter().any(|(header, _)| header == name),
+        KeyPart::Cookie(name) => route.cookies.iter().any(|(cookie, _)| cookie == name),
+        KeyPart::Query(name) => route.query.iter().any(|(parameter, _)| parameter == name),
+        _ => false,
+    }
+}
+
+/// Whether a client can send another value of this part in each request to the route.
+fn is_chosen_by_client(part: &KeyPart, route: &Route, identity: IdentitySources) -> bool {
+    match part {
+        KeyPart::Header(_) | KeyPart::Cookie(_) | KeyPart::Query(_) => true,
+        KeyPart::User => identity.has_unverified_users,
+        KeyPart::Path => !matches!(route.path, PathPattern::Exact(_)),
+        KeyPart::Host => {
+            route.hosts.is_empty() || route.hosts.iter().any(|host| matches!(host, HostPattern::Suffix(_)))
+        }
+        KeyPart::Method => route.methods.is_empty(),
+        KeyPart::Ip | KeyPart::Jwt(_) | KeyPart::Tls(_) | KeyPart::Route | KeyPart::Global => false,
+    }
+}
+
+/// Warns about every route that compares case or trailing slash, if another spelling of its path goes to the same upstream
+/// by a route that lacks one of its policies: to many an upstream, both are one path.
+pub(in crate::config) fn warn_of_spellings(
+    drafts: &[DraftRoute<'_>],
+    index: &DraftIndex,
+    policies: &[Arc<Policy>],
+) {
+    for draft in drafts {
+        let Some((spelling, other)) = way_around(draft, drafts, index, policies) else { continue };
+        let (route, way) = (&draft.route, &other.route);
+        let missing: Vec<String> =
+            missing_policies(route, way, policies).map(|name| format!("`{name}`")).collect();
+        let message = format!(
+            "`{spelling}` goes around {}: route `{}` sends it to the same upstream without {}",
+            missing.join(", "),
+            way.name,
+            if missing.len() == 1 { "this policy" } else { "these policies" },
+        );
+        let help = format!(
+            "many upstreams take it for `{}`; let this route match both (`match: {{ case: insensitive, trailing_slash: \
+             either }}`), or add what is missing to the route in line {}",
+            route.shown_path(),
+            other.cursor.location().line
+        );
+        draft.cursor.warn(message, help);
+    }
+}
+
+/// A spelling of the route's path that it does not match, and the route that it takes instead.
+fn way_around<'d, 't>(
+    draft: &DraftRoute<'_>,
+    drafts: &'d [DraftRoute<'t>],
+    index: &DraftIndex,
+    policies: &[Arc<Policy>],
+) -> Option<(String, &'d DraftRoute<'t>)> {
+    let route = &draft.route;
+    if route.matching == PathMatching::LOOSE {
+        return None;
+    }
+    spellings(&route.path, PathMatching::LOOSE).into_iter().find_map(|path| {
+        let spelled = Route { path, matching: PathMatching::STRICT, ..route.clone() };
+        // One that matches only some of these requests is passed over.
+        let mut around = index.around(&spelled).into_iter().filter_map(|other| drafts.get(other));
+        let other = around.find(|other| covers(&other.route, &spelled))?;
+        let is_around = other.route.action == route.action
+            && !covers(route, &spelled)
+            && missing_policies(route, &other.route, policies).next().is_some();
+        is_around.then(|| (route.written_path.clone().unwrap_or_else(|| spelled.path.to_string()), other))
+    })
+}
+
+/// The names of the policies that limit `route` and not `other`.
+fn missing_policies<'p>(
+    route: &Route,
+    other: &Route,
+    policies: &'p [Arc<Policy>],
+) -> impl Iterator<Item = &'p str> {
+    let missing = route.policies.iter().filter(|policy| !other.policies.contains(policy));
+    let missing: Vec<&'p Arc<Policy>> = missing.filter_map(|&policy| policies.get(policy)).collect();
+    missing.into_iter().filter(|policy| policy.mode == Mode::Enforce).map(|policy| policy.name.as_str())
+}
