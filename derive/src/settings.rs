@@ -222,7 +222,7 @@ fn described(input: &DeriveInput, attributes: &MappingAttributes, fields: &[Fiel
             const OWN: &'static [crate::config::settings::Setting] = #own;
             fn mapping() -> &'static crate::config::settings::Mapping {
                 static MAPPING: crate::config::settings::Mapping =
-                    crate::config::settings::Mapping::of(#about, #page, <#name as crate::config::settings::Settings>::PARTS)
+                    crate::config::settings::Mapping::new(#about, #page, <#name as crate::config::settings::Settings>::PARTS)
                         .rules(&[#(#rules),*])
                         .sample(#sample)
                         .such_as(#such_as)
@@ -311,7 +311,6 @@ fn read(input: &DeriveInput, attributes: &MappingAttributes, fields: &[Field]) -
             () if field.attributes.flatten => quote! {
                 let #own = <#of as crate::config::settings::Read>::fields(mapping);
             },
-            () if is_named(of, "Ignored") => quote!(let #own = Some(Default::default());),
             () if field.is_prefix() => {
                 let prefix = key.value();
                 let prefix = prefix.trim_end_matches('*');

@@ -58,11 +58,6 @@ fn on_open_sockets(old: &[Listener], new: &[Listener]) -> Vec<Listener> {
 const NAMED: [(&str, &str); 4] =
     [("policies", "policy"), ("bans", "ban"), ("upstreams", "upstream"), ("routes", "route")];
 
-/// Settings of a policy, a ban, an upstream or a route that may contain names of users, or facts that clients must not
-/// know; by their paths in the item. Only the fact of a change is reported.
-const CONFIDENTIAL: [&str; 8] =
-    ["cookie", "exempt", "headers", "overrides", "query", "reply", "request_headers", "response_headers"];
-
 /// Longer values are not shown, in characters.
 const LONGEST_VALUE: usize = 1_000;
 
@@ -71,7 +66,12 @@ fn changes(old: &Config, new: &Config) -> Vec<String> {
     let (old_values, new_values) = (old.values(), new.values());
     let inserted: BTreeSet<&str> =
         [old, new].into_iter().flat_map(|config| &config.source.inserted).map(String::as_str).collect();
-    let mut comparison = Comparison { inserted, root: String::new(), changes: Vec::new() };
+    let mut comparison = Comparison {
+        inserted,
+        confidential: Config::confidential(),
+        root: String::new(),
+        changes: Vec::new(),
+    };
     let mut lines = Vec::new();
     for (list, noun) in NAMED {
         let (old, new) = (items(&old_values, list), items(&new_values, list));
@@ -101,6 +101,9 @@ struct Change {
 struct Comparison<'a> {
     /// The paths of the settings that must not be shown.
     inserted: BTreeSet<&'a str>,
+    /// The keys of a policy, ban, upstream or route whose values must not be shown: they may contain names of users, or
+    /// secrets of clients. Only the fact of a change is reported.
+    confidential: Vec<&'static str>,
     /// The path of the compared value. Empty: the whole configuration.
     root: String,
     changes: Vec<Change>,
@@ -110,7 +113,7 @@ impl Comparison<'_> {
     /// Compares mappings key by key, and everything else as a whole.
     fn compare(&mut self, path: &str, old: &Value, new: &Value) {
         if let (Value::Object(old), Value::Object(new)) = (old, new)
-            && !is_confidential(path)
+            && !self.confidential.contains(&path)
         {
             let added = new.keys().filter(|key| !old.contains_key(*key));
             for key in old.keys().chain(added) {
@@ -119,7 +122,8 @@ impl Comparison<'_> {
         } else if old != new {
             let (old, new) = (written(old), written(new));
             let is_long = |text: &str| text.chars().count() > LONGEST_VALUE;
-            let is_hidden = is_confidential(path) || self.is_inserted(path) || is_long(&old) || is_long(&new);
+            let is_hidden =
+                self.confidential.contains(&path) || self.is_inserted(path) || is_long(&old) || is_long(&new);
             let shown = if is_hidden { "changed".to_owned() } else { format!("{old} → {new}") };
             self.changes.push(Change { path: path.to_owned(), shown });
         }
@@ -175,10 +179,6 @@ fn changed_secrets<'a>(old: &'a Config, new: &'a Config) -> impl Iterator<Item =
 fn look_the_same(path: &str, old: &Value, new: &Value) -> bool {
     let pointer = format!("/{}", path.replace('.', "/"));
     old.pointer(&pointer) == new.pointer(&pointer)
-}
-
-fn is_confidential(path: &str) -> bool {
-    CONFIDENTIAL.contains(&path)
 }
 
 fn value<'a>(mapping: &'a Map<String, Value>, key: &str) -> &'a Value {

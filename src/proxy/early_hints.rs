@@ -107,7 +107,7 @@ pub(super) fn handle_informational<B>(
     let handle = Arc::new(handle);
     let http2 = Arc::clone(&handle);
     let http2 = OnInformational::new(move |response| {
-        http2(response.status(), response.headers(), response.version())
+        http2(response.status(), response.headers(), response.version());
     });
     request.extensions_mut().insert(http2);
     hyper::ext::on_informational(request, move |response| {

@@ -8,7 +8,7 @@ use super::serialize;
 use crate::config::{
     reader::{Cursor, MappingCursor},
     settings::Read,
-    value::{Invalid, denial_status, field_value, reply_field_name, template},
+    value::{denial_status, field_value, reply_field_name, template},
 };
 
 /// The reply to a denied client.

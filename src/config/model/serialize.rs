@@ -41,13 +41,6 @@ pub(super) fn duration<S: Serializer>(value: &Duration, to: S) -> Result<S::Ok, 
     to.serialize_str(&format_duration(*value))
 }
 
-pub(super) fn optional_duration<S: Serializer>(value: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
-    match value {
-        Some(value) => duration(value, to),
-        None => to.serialize_none(),
-    }
-}
-
 pub(super) fn size<S: Serializer>(bytes: &usize, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&format_size(*bytes))
 }

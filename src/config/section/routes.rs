@@ -57,12 +57,15 @@ pub(in crate::config) struct RouteSettings<'t> {
     methods: Option<Cursor<'t>>,
     /// Headers that a request must have, with exactly these values.
     #[setting(names(FIELD, text = FIELD_VALUE, Any), unset = "none", example = "{ x-version: \"2\" }")]
+    #[setting(flags(confidential))]
     headers: Option<Cursor<'t>>,
     /// Query parameters that a request must have, with exactly these values (compared after decoding).
     #[setting(names(PARAMETER, text = ANY, Some), unset = "none", example = "{ preview: \"1\" }")]
+    #[setting(flags(confidential))]
     query: Option<Cursor<'t>>,
     /// Cookies that a request must have, with exactly these values.
     #[setting(names(COOKIE, text = ANY, Some), unset = "none", example = "{ beta: \"1\" }")]
+    #[setting(flags(confidential))]
     cookie: Option<Cursor<'t>>,
     /// The upstream that requests are forwarded to. A route has exactly one of `upstream`, `upstreams`, `reply` and
     /// `redirect`.
@@ -99,10 +102,12 @@ pub(in crate::config) struct RouteSettings<'t> {
     /// Changes of the request's headers before it is forwarded.
     #[setting(mapping(HeaderEditsSettings), unset = "none")]
     #[setting(example = "{ set: { x-from: tollgate }, remove: [x-internal] }")]
+    #[setting(flags(confidential))]
     request_headers: Option<Cursor<'t>>,
     /// Changes of the response's headers before it is sent to the client.
     #[setting(mapping(HeaderEditsSettings), unset = "none")]
     #[setting(example = "{ set: { x-frame-options: DENY }, remove: [server] }")]
+    #[setting(flags(confidential))]
     response_headers: Option<Cursor<'t>>,
     /// The longest request body on this route; a longer one gets 413. `0` allows any length.
     #[setting(size = "0..=1024TiB", parse = body_size, unset = "the listener's, or else `client_limits.max_body`", example = "10MiB")]

@@ -6,7 +6,6 @@ pub(in crate::config) struct Mapping {
     pub(super) about: &'static str,
     /// Its page of the guide, with or without a section: `limits.md#memory`.
     pub(super) page: &'static str,
-    pub(super) settings: &'static [Setting],
     pub(super) parts: &'static [&'static [Setting]],
     pub(super) rules: &'static [Rule],
     /// A small valid mapping, without the braces.
@@ -19,17 +18,12 @@ pub(in crate::config) struct Mapping {
 }
 
 impl Mapping {
-    pub(super) const fn new(about: &'static str, page: &'static str, settings: &'static [Setting]) -> Self {
-        Self { about, page, settings, parts: &[], rules: &[], sample: "", such_as: None, foreign: "" }
-    }
-
-    /// The mapping that `#[derive(Settings)]` makes.
-    pub(in crate::config) const fn of(
+    pub(in crate::config) const fn new(
         about: &'static str,
         page: &'static str,
         parts: &'static [&'static [Setting]],
     ) -> Self {
-        Self { parts, ..Self::new(about, page, &[]) }
+        Self { about, page, parts, rules: &[], sample: "", such_as: None, foreign: "" }
     }
 
     pub(in crate::config) const fn such_as(self, such_as: Option<fn(&str) -> &'static str>) -> Self {
@@ -66,7 +60,7 @@ impl Mapping {
 
     /// All settings, in the order of the reference.
     pub(super) fn settings(&self) -> impl Iterator<Item = &'static Setting> + Clone {
-        self.settings.iter().chain(self.parts.iter().copied().flatten())
+        self.parts.iter().copied().flatten()
     }
 }
 

@@ -82,10 +82,6 @@ impl Value for bool {
     }
 }
 
-/// The type of a field for keys that are accepted and not read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(in crate::config) struct Ignored;
-
 /// Parses the default of a setting, written as in the file.
 #[expect(clippy::panic, reason = "the tests read every default")]
 pub(in crate::config) fn parsed<T>(text: &str, parse: impl FnOnce(&str) -> Result<T, Invalid>) -> T {

@@ -19,8 +19,7 @@ use self::declaration::{Default, Text};
 pub(super) use self::{
     declaration::{Items, Kind, Mapping, Rule, Setting},
     derived::{
-        Ignored, Read, ReadOver, Settings, Value, count_in, duration_in, flatten, opened, parsed,
-        share_up_to, size_in,
+        Read, ReadOver, Settings, Value, count_in, duration_in, flatten, opened, parsed, share_up_to, size_in,
     },
     entries::{confidential, of_the_instance},
     place::Place,

@@ -46,7 +46,7 @@ impl ServerErrorSource {
 pub struct ServerErrorCounts([u64; ServerErrorSource::ALL.len()]);
 
 impl ServerErrorCounts {
-    /// `counts` in the order of [`ServerErrorSource::ALL`].
+    /// `counts` in the order of `ServerErrorSource::ALL`.
     pub fn from_counts(counts: [u64; ServerErrorSource::ALL.len()]) -> Self {
         Self(counts)
     }
