@@ -314,7 +314,7 @@ fn after_scheme(text: &str) -> impl Iterator<Item = Range<usize>> {
         let word = word.trim_end_matches(',');
         let literal = literal(word);
         let authority = literal.split(['/', '}', ']']).next().unwrap_or_default();
-        (!is_address(authority) && authority != ":").then(|| start..start + word.len())
+        (!is_address(authority) && literal != ":").then(|| start..start + word.len())
     })
 }
 
@@ -449,6 +449,8 @@ mod tests {
     fn credentials_are_hidden_and_the_rest_is_not() {
         for (text, shown) in [
             ("url: redis://user:hunter2@host:6379/0", "url: redis://***@host:6379/0"),
+            // YAML has cut it in two at a comma.
+            ("url: redis://:/hunter2", "url: redis://***"),
             ("url: redis://hunter2@host", "url: redis://***@host"),
             (
                 "{ url: \"redis://:hun/t#e r@2@host\", timout: 1s }",
