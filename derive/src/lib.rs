@@ -45,6 +45,7 @@
 //! | `omit_if` | the function that decides whether a value is not serialized | `omit_if = Vec::is_empty` |
 //! | `flatten` | the settings of the field's type are in the same mapping | `flatten` |
 //! | `before` | the settings of this type precede the setting in the reference | `before = RouteDefaults` |
+//! | `inherited` | beside `before`: the default, in words, of those settings at this place | `inherited = "the one at the top level"` |
 //! | `skip` | the field is not a setting | `skip` |
 //! | `restart` | a change takes effect after a restart; generates `keep_until_restart` | `restart` |
 //! | `restart_within` | the same for some settings of the mapping in this field | `restart_within` |
@@ -79,6 +80,7 @@
 //! | `foreign` | the section of `foreign_names.txt` for unknown keys | `foreign = "client_limits"` |
 //! | `last` | the settings of this type follow the others | `last = ForAnchors` |
 //! | `constructor` | generates `new`, which takes the required settings | `constructor` |
+//! | `of` | beside `written`: the type that other code makes of the struct has the same settings | `of = ClientTls` |
 //! | `written` | the struct has the values of the file, from which other code makes the configuration; neither `Default` nor `Serialize` | `written` |
 //! | `unread` | other code reads the mapping, and implements `Default` and `Serialize` | `unread` |
 
