@@ -101,8 +101,6 @@ pub(crate) struct FieldAttributes {
     pub(crate) skip: bool,
     /// `restart`: a change takes effect when Tollgate starts again.
     pub(crate) restart: bool,
-    /// `restart_within`: the same for some settings of the mapping in this field.
-    pub(crate) restart_within: bool,
     /// `flags(of_the_instance, confidential)`: see the methods of `Setting`.
     pub(crate) flags: Vec<Ident>,
 }
@@ -129,7 +127,6 @@ impl FieldAttributes {
                     "inherited" => found.inherited = Some(meta.value()?.parse()?),
                     "skip" => found.skip = true,
                     "restart" => found.restart = true,
-                    "restart_within" => found.restart_within = true,
                     "flatten" => found.flatten = true,
                     "flags" => found.flags = in_parentheses::<Ident>(&meta)?,
                     kind => found.kind = Some(Kind::parse(kind, meta.input)?),

@@ -113,6 +113,17 @@ impl Kind {
         Self::parse(&name.to_string(), input)
     }
 
+    /// Adds the types of all mappings that such a value may be or may contain. `own`: the type of the field.
+    pub(crate) fn mappings<'k>(&'k self, own: &'k Type, found: &mut Vec<&'k Type>) {
+        match self {
+            Self::Mapping(of) => found.push(of.as_deref().unwrap_or(own)),
+            Self::List(item, _) => item.mappings(own, found),
+            Self::Names(_, value, _) => value.mappings(own, found),
+            Self::Either(kinds) => kinds.iter().for_each(|kind| kind.mappings(own, found)),
+            _ => {}
+        }
+    }
+
     /// The constant of the crate. `own`: the type of the field.
     pub(crate) fn constant(&self, own: &Type) -> TokenStream {
         let kind = quote!(crate::config::settings::Kind);

@@ -47,8 +47,7 @@
 //! | `before` | the settings of this type precede the setting in the reference | `before = RouteDefaults` |
 //! | `inherited` | beside `before`: the default, in words, of those settings at this place | `inherited = "the one at the top level"` |
 //! | `skip` | the field is not a setting | `skip` |
-//! | `restart` | a change takes effect after a restart; generates `keep_until_restart` | `restart` |
-//! | `restart_within` | the same for some settings of the mapping in this field | `restart_within` |
+//! | `restart` | a change takes effect after a restart: a reload keeps the old value | `restart` |
 //! | `flags` | `of_the_instance`: does not affect requests, and may differ between instances; `confidential`: a reload does not show the value | `flags(confidential)` |
 //!
 //! # Kinds

@@ -28,8 +28,7 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
     let read = if attributes.unread { TokenStream::new() } else { read(input, &attributes, &fields)? };
     let rest =
         if attributes.written || attributes.unread { TokenStream::new() } else { serialize(input, &fields) };
-    let restart = restart(input, &fields);
-    Ok(quote! { #described #read #rest #restart })
+    Ok(quote! { #described #read #rest })
 }
 
 struct Field {
@@ -216,8 +215,10 @@ fn described(input: &DeriveInput, attributes: &MappingAttributes, fields: &[Fiel
             }
         }
     });
+    let (restart, checks) = restart(attributes, fields)?;
     Ok(quote! {
         #of
+        #checks
         impl #generics crate::config::settings::Settings for #name #arguments #bounds {
             const OWN: &'static [crate::config::settings::Setting] = #own;
             fn mapping() -> &'static crate::config::settings::Mapping {
@@ -230,28 +231,68 @@ fn described(input: &DeriveInput, attributes: &MappingAttributes, fields: &[Fiel
                 &MAPPING
             }
             const PARTS: &'static [&'static [crate::config::settings::Setting]] = #parts;
+            #restart
         }
     })
 }
 
-/// `keep_until_restart`, where a field is `restart`.
-fn restart(input: &DeriveInput, fields: &[Field]) -> Option<TokenStream> {
-    let name = &input.ident;
-    let kept = fields.iter().filter(|field| field.attributes.restart).map(|field| &field.name);
-    let kept: Vec<_> = kept.collect();
-    let within: Vec<_> =
-        fields.iter().filter(|field| field.attributes.restart_within).map(|field| &field.name).collect();
-    (!kept.is_empty() || !within.is_empty()).then(|| {
-        quote! {
-            impl #name {
-                /// Takes from `old` the values of the settings that take effect when Tollgate starts again.
-                pub fn keep_until_restart(&mut self, old: &Self) {
-                    #(self.#kept.clone_from(&old.#kept);)*
-                    #(self.#within.keep_until_restart(&old.#within);)*
-                }
+/// The part of `impl Settings` about restarts, and the checks of which mappings can have such settings.
+fn restart(attributes: &MappingAttributes, fields: &[Field]) -> Result<(TokenStream, TokenStream)> {
+    let settings = quote!(crate::config::settings::Settings);
+    let (mut kept, mut within, mut elsewhere) = (Vec::new(), Vec::new(), Vec::new());
+    for Field { name, of, attributes: field, .. } in fields {
+        if field.restart && attributes.written {
+            let why =
+                "a reload can't keep a setting that other code reads: set `restart` where the model has it";
+            return Err(Error::new_spanned(name, why));
+        }
+        if field.restart {
+            kept.push(name);
+            continue;
+        }
+        let own = in_option(of).unwrap_or(of);
+        let mut mappings = Vec::new();
+        field.kind.iter().for_each(|kind| kind.mappings(own, &mut mappings));
+        mappings.extend(field.flatten.then_some(own));
+        mappings.extend(&field.before);
+        for mapping in mappings {
+            match mapping == own && !attributes.written {
+                true => within.push((name, own, in_option(of).is_some())),
+                false => elsewhere.push(mapping),
             }
         }
-    })
+    }
+    elsewhere.extend(&attributes.last);
+    // Behind the struct, its lifetime has no name.
+    let elsewhere = elsewhere
+        .into_iter()
+        .map(|of| syn::parse_str::<Type>(&quote!(#of).to_string().replace("'t", "'static")))
+        .collect::<Result<Vec<_>>>()?;
+    let has_own = !kept.is_empty();
+    let nested = within.iter().map(|(_, of, _)| quote!(|| <#of as #settings>::RESTART));
+    let keep_nested = within.iter().map(|(name, of, is_optional)| match is_optional {
+        true => quote! {
+            if let (Some(new), Some(old)) = (&mut self.#name, &old.#name) {
+                <#of as #settings>::keep_until_restart(new, old);
+            }
+        },
+        false => quote!(<#of as #settings>::keep_until_restart(&mut self.#name, &old.#name);),
+    });
+    let kept_by_settings = quote! {
+        const RESTART: bool = #has_own #(#nested)*;
+        fn keep_until_restart(&mut self, old: &Self) {
+            let _ = old;
+            #(self.#kept.clone_from(&old.#kept);)*
+            #(#keep_nested)*
+        }
+    };
+    let checks = quote! {
+        #(const _: () = assert!(
+            !<#elsewhere as #settings>::RESTART,
+            "a reload can't keep a setting of this mapping: set `restart` where the model has the mapping as a field",
+        );)*
+    };
+    Ok((kept_by_settings, checks))
 }
 
 /// The constant that describes one setting.

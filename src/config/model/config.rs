@@ -14,7 +14,7 @@ use super::{
 };
 use crate::config::{
     section::{AdminSettings, ListenerSettings, RouteSettings, UpstreamSettings, UserSourceSettings},
-    settings::{Kind, Value},
+    settings::{Kind, Settings, Value},
     value::{Invalid, count},
 };
 
@@ -130,7 +130,7 @@ pub struct Config {
         default = "json",
         example = "combined"
     )]
-    #[setting(restart_within, flags(of_the_instance))]
+    #[setting(flags(of_the_instance))]
     pub access_log: AccessLog,
     /// Tollgate's own messages, on stderr.
     #[setting(mapping, unset = "text, from the level `info`", example = "{ level: debug }")]
@@ -160,6 +160,12 @@ struct ForAnchors {
 }
 
 impl Config {
+    /// Takes from `old` the values of the settings that take effect only when Tollgate starts: all but the addresses of
+    /// listeners.
+    pub fn keep_until_restart(&mut self, old: &Self) {
+        Settings::keep_until_restart(self, old);
+    }
+
     /// The limit on a request's body on `route` of the listener with this index, in bytes. The route's own limit
     /// precedes the listener's, and both precede `client_limits`. `None`: no limit.
     pub fn max_body(&self, route: &Route, listener: usize) -> Option<u64> {

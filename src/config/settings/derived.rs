@@ -19,6 +19,17 @@ pub(in crate::config) trait Settings {
     const PARTS: &'static [&'static [Setting]];
 
     fn mapping() -> &'static Mapping;
+
+    /// Whether one of its settings takes effect only when Tollgate starts.
+    const RESTART: bool = false;
+
+    /// Takes from `old` the values of the settings that take effect only when Tollgate starts.
+    fn keep_until_restart(&mut self, old: &Self)
+    where
+        Self: Sized,
+    {
+        let _ = old;
+    }
 }
 
 /// Reads the mapping. Each error is reported.

@@ -662,8 +662,8 @@ fn everything_that_is_said_counts() {
             connections: 20,
             connections_per_address: 0,
             min_rate: MinRate { bytes: 1 << 10, grace: secs(5) },
-            h2_streams: 100,
             max_body: 1 << 20,
+            ..ClientLimits::default()
         },
         reply_headers: ReplyHeaders { ratelimit: RateLimitFields::Both, via: "edge-1".to_owned() },
         forwarded: Forwarded::Both,
