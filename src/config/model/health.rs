@@ -127,9 +127,7 @@ impl<'t> Read<'t> for Probe {
         report_settings_of_others(kind, mapping);
         Some(match kind {
             ProbeType::Http => {
-                if !mapping.has_or_misspells("path") {
-                    mapping.report("`path` is missing", "such as `path: /healthz`".to_owned());
-                }
+                mapping.report_if_missing("path", "such as `path: /healthz`");
                 let path = path.and_then(|value| value.parse(probe_path));
                 let host = host.and_then(|value| value.parse(authority));
                 let statuses = statuses.map_or_else(|| vec![200..=299, 300..=399], healthy_statuses);

@@ -125,9 +125,9 @@ pub struct CountedResponses {
 
 fn check_counted(mapping: &MappingCursor<'_>, _: Option<&CountedResponses>) {
     let lists = ["statuses", "grpc_statuses"].map(|key| mapping.peek(key));
-    if lists[1].is_none() && !mapping.has_or_misspells("statuses") {
+    if lists[1].is_none() {
         let help = "the responses that count, such as `statuses: [401, 403]`; of gRPC, `grpc_statuses: [16]`";
-        mapping.report("`statuses` is missing", help.to_owned());
+        mapping.report_if_missing("statuses", help);
     }
     for list in lists.into_iter().flatten().filter(|list| list.is_empty_list()) {
         let help = "remove `count` to count every request".to_owned();

@@ -162,7 +162,8 @@ impl<'t> Read<'t> for RedisTopology {
         }
         let TopologySettings { url, sentinel, cluster } = TopologySettings::fields(mapping)?;
         if sentinel.is_none() && cluster.is_none() {
-            let url = mapping.require("url", REDIS_URL)?.parse_secret(redis_url)?;
+            mapping.report_if_missing("url", REDIS_URL);
+            let url = url?.parse_secret(redis_url)?;
             return Some(Self::Url(Secret::new(url)));
         }
         // All of them are read, for their errors.

@@ -120,10 +120,15 @@ impl<'t> MappingCursor<'t> {
     /// As [`MappingCursor::take`]; a missing key is an error.
     pub(in crate::config) fn require(&mut self, key: &'static str, help: &str) -> Option<Cursor<'t>> {
         let value = self.take(key);
+        self.report_if_missing(key, help);
+        value
+    }
+
+    /// Reports that `key` is missing, unless it is there or misspelled.
+    pub(in crate::config) fn report_if_missing(&self, key: &'static str, help: &str) {
         if !self.has_or_misspells(key) {
             self.report(format!("`{key}` is missing"), help.to_owned());
         }
-        value
     }
 
     /// Whether the mapping has `key`, or an unknown key that is probably a misspelling of it. The latter is reported as

@@ -143,9 +143,8 @@ fn distinct_value(
     if kind.is_some_and(|kind| kind != Algorithm::Distinct) {
         return Some(None);
     }
-    if kind.is_some() && !mapping.has_or_misspells("value") {
-        mapping
-            .report("`value` is missing", "the part of a request to count, such as `value: user`".to_owned());
+    if kind.is_some() {
+        mapping.report_if_missing("value", "the part of a request to count, such as `value: user`");
     }
     let value = settings.value?;
     let recipe = key(value, identity)?;

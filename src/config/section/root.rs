@@ -56,8 +56,8 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     let is_own = |route: &Route| route.action.upstream().is_none();
     // Unknown if routes are invalid.
     let needs_upstreams = routes.as_ref().map_or(!has_routes, |routes| !routes.iter().all(is_own));
-    if needs_upstreams && !mapping.has_or_misspells("upstreams") {
-        mapping.report("`upstreams` is missing", UPSTREAMS.to_owned());
+    if needs_upstreams {
+        mapping.report_if_missing("upstreams", UPSTREAMS);
     }
     let client_limits = ClientLimits::or(mapping.take("client_limits"), ClientLimits::default());
     let reply_headers = ReplyHeaders::or(mapping.take("reply_headers"), ReplyHeaders::default());
