@@ -35,7 +35,7 @@ use super::{
 use crate::{
     config::model::ClientLimits,
     limit::StoreAdmin,
-    proxy::{self, ClientConnection, EarlyEnds, Peer, PhaseTimer, Transport, Worker, WorkerParts},
+    proxy::{self, EarlyEnds, Peer, PhaseTimer, Transport, Worker, WorkerParts},
     telemetry::Throttle,
 };
 
@@ -323,7 +323,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
         let mut io = ClientIo::new(stream, Rc::clone(&timer), &limits);
         io.unread(unread);
         let transport = Transport { peer, listener: self.listener, tls };
-        let client = Rc::new(ClientConnection::new(&worker, transport, Rc::clone(&timer)));
+        let client = Rc::new(worker.accepted(transport, Rc::clone(&timer)));
         let current = Rc::clone(&self.current);
         let failures = Rc::clone(&self.failures);
         let early_ends = worker.trusts(peer).then(|| Rc::clone(&self.early_ends));
@@ -341,7 +341,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
                 let service = service_fn(move |request: Request<Incoming>| {
                     served.set_busy();
                     let worker = current.worker();
-                    let client = client.info(&worker);
+                    let client = worker.client(&client);
                     proxy::serve(request, worker, client)
                 });
                 let may_be_http2 = chosen.is_none() && speaks_http2;
@@ -365,7 +365,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
                 Http1End::Refused(refused) => {
                     let worker = current.worker();
                     let response =
-                        proxy::refuse_head(&worker, &client.info(&worker), refused.fault, &refused.head);
+                        proxy::refuse_head(&worker, &worker.client(&client), refused.fault, &refused.head);
                     drop(worker);
                     Box::pin(refused.close(&response)).await;
                 }
@@ -388,7 +388,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
                             connection.drain();
                         }
                         let worker = current.worker();
-                        let client = client.info_of_stream(&worker, begun.begin(&request));
+                        let client = worker.client_of_stream(&client, begun.begin(&request));
                         // Boxed here: hyper and the start of the task would each copy it otherwise.
                         Box::pin(proxy::serve(request, worker, client))
                     });

@@ -6,12 +6,7 @@ use std::slice;
 use compact_str::CompactString;
 use http::{HeaderMap, HeaderValue, header};
 
-use super::{
-    client::ClientInfo,
-    forwarding_headers::X_FORWARDED_PROTO,
-    request_context::{RequestContext, client_address},
-    worker::Worker,
-};
+use super::{client::ClientInfo, headers::X_FORWARDED_PROTO, request_context::RequestContext};
 use crate::{
     config::model::{Balance, KeyRecipe, Missing, Sticky, Upstream},
     identity::{RequestAttributes, identifiers, single_value},
@@ -20,16 +15,9 @@ use crate::{
 };
 
 /// The key that the request is balanced by, if the upstream balances by hash.
-pub(super) fn request_key<S>(
-    worker: &Worker<S>,
-    client: &ClientInfo,
-    context: &RequestContext<'_>,
-    upstream: &Upstream,
-) -> KeyHash {
+pub(super) fn request_key(context: &RequestContext<'_, '_>, upstream: &Upstream) -> KeyHash {
     let Balance::Hash(recipe) = &upstream.balance else { return KeyHash::default() };
-    let address = client_address(worker, client, context.address);
-    balancing_key(recipe, &context.attributes(&address))
-        .map_or_else(KeyHash::default, |key| KeyHash::new(&key))
+    balancing_key(recipe, &context.attributes).map_or_else(KeyHash::default, |key| KeyHash::new(&key))
 }
 
 /// The key of `recipe`, or the client's address if a request with these `attributes` lacks it.

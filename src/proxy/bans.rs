@@ -3,18 +3,14 @@
 use std::{net::IpAddr, sync::Arc, time::Instant};
 
 use compact_str::CompactString;
-use http::header;
 use ipnet::IpNet;
 use smallvec::SmallVec;
 
 use super::{
-    client::{ClientInfo, Peer},
-    denial_record::DenialRecord,
-    exchange::Exchange,
+    checks::is_met,
     open_exchanges::{ExchangeKind, ExchangeOwner, OpenExchangeGuard},
-    quota,
-    reply::Reply,
-    request_context::{RequestContext, client_address},
+    peer::Peer,
+    request_context::RequestContext,
     rules::Rules,
     worker::Worker,
 };
@@ -23,15 +19,13 @@ use crate::{
         self,
         bans::{Ban, BanTable, BannedKey},
     },
-    config::model::{BanKey, BanRule, Condition, Config},
-    identity::{Identity, RequestAttributes, condition_matches, user_identifier},
-    telemetry::{
-        diagnostics::FloodingClient,
-        metrics::{BanVerdict, Http2Abuse},
-    },
+    config::model::{BanKey, BanRule, Condition},
+    identity::{Identity, user_identifier},
+    telemetry::{diagnostics::FloodingClient, metrics::Http2Abuse},
 };
 
 /// A ban that matches a request.
+#[derive(Debug)]
 pub(super) struct BanMatch {
     pub(super) ban: Arc<Ban>,
     /// The index of the ban's rule. For a ban by an operator, or by a rule that is not configured here, it is the
@@ -39,36 +33,50 @@ pub(super) struct BanMatch {
     pub(super) rule: usize,
 }
 
-/// The response for a banned client; `None` if no ban applies to the request. A banned request is recorded as denied.
-pub(super) fn check_bans<S>(
-    worker: &Worker<S>,
-    client: &ClientInfo,
-    exchange: &mut Exchange,
-    context: &RequestContext<'_>,
-) -> Option<Reply> {
-    if worker.bans.is_empty() {
+/// The ban that denies the request. `in_shadow` is called for each ban that would deny it in shadow. If there are no
+/// bans, this is one atomic load.
+pub(super) fn find_ban(
+    bans: &BanTable,
+    context: &RequestContext<'_, '_>,
+    now: i64,
+    mut in_shadow: impl FnMut(&BanMatch),
+) -> Option<BanMatch> {
+    if bans.is_empty() {
         return None;
     }
-    let config = worker.config();
-    let matches = matching_bans(&worker.rules, &worker.bans, context, exchange.time());
-    if matches.is_empty() {
-        return None;
+    let config = &context.rules.config;
+    let mut decisive: Option<BanMatch> = None;
+    for matched in matching_bans(bans, context, now) {
+        if config.bans.get(matched.rule).is_some_and(|rule| is_exempt(rule, context)) {
+            continue;
+        }
+        if matched.ban.is_shadow {
+            in_shadow(&matched);
+        } else if decisive.as_ref().is_none_or(|other| other.ban.until < matched.ban.until) {
+            // The ban that ends last, because a client that comes back earlier is denied again.
+            decisive = Some(matched);
+        }
     }
-    let address = client_address(worker, client, context.address);
-    let attributes = context.attributes(&address);
-    let decisive = decisive_ban(config, matches, context, &attributes, |shadow| {
-        worker.metrics().ban_denial(shadow.rule, BanVerdict::ShadowDenied);
-        exchange.verdict.deny_in_shadow(config.policies.len() + shadow.rule);
-    });
-    let BanMatch { ban, rule } = decisive?;
-    worker.metrics().ban_denial(rule, BanVerdict::Denied);
-    let policy = config.policies.len() + rule;
-    exchange.verdict.ban(policy);
-    DenialRecord { exchange, context, address: address.address() }.record_banned(worker, policy, &ban);
-    let cross_origin = context.request.headers.contains_key(header::ORIGIN);
-    let reply = quota::banned(config.bans.get(rule).map(|rule| &**rule), &ban, exchange.time(), cross_origin);
-    // The connection of a trusted proxy carries the requests of other clients, too.
-    Some(if context.is_peer_trusted { reply } else { reply.closing() })
+    decisive
+}
+
+/// The bans in force at `now` that match the client's address or user, whether or not the request is exempt from
+/// them.
+pub(super) fn matching_bans(
+    bans: &BanTable,
+    context: &RequestContext<'_, '_>,
+    now: i64,
+) -> SmallVec<[BanMatch; 2]> {
+    let mut matches = SmallVec::new();
+    bans.for_each_match(
+        context.found.client.ip,
+        || user_key(&context.found.identity),
+        now,
+        |ban| {
+            matches.push(BanMatch { ban: Arc::clone(ban), rule: rule_index(context.rules, ban) });
+        },
+    );
+    matches
 }
 
 impl<S> Worker<S> {
@@ -141,64 +149,14 @@ impl<S> Worker<S> {
 }
 
 /// The names of the ban rules that the request is exempt from, if bans close open exchanges.
-pub(super) fn exempt_rules<S>(
-    worker: &Worker<S>,
-    client: &ClientInfo,
-    context: &RequestContext<'_>,
-) -> Vec<CompactString> {
-    let config = worker.config();
+pub(super) fn exempt_rules(context: &RequestContext<'_, '_>) -> Vec<CompactString> {
+    let config = &context.rules.config;
     if !config.close_banned_tunnels || config.bans.is_empty() {
         return Vec::new();
     }
-    let address = client_address(worker, client, context.address);
-    let attributes = context.attributes(&address);
-    let rules = worker.rules.bans.iter().zip(&config.bans);
-    let exempt = rules.filter(|(_, configured)| is_exempt(configured, &attributes, context));
+    let rules = context.rules.bans.iter().zip(&config.bans);
+    let exempt = rules.filter(|(_, configured)| is_exempt(configured, context));
     exempt.map(|(rule, _)| CompactString::from(&*rule.name)).collect()
-}
-
-/// Picks the ban that denies the request among `matches`. `shadow` is called for each ban that would deny it in
-/// shadow.
-pub(super) fn decisive_ban(
-    config: &Config,
-    matches: impl IntoIterator<Item = BanMatch>,
-    context: &RequestContext<'_>,
-    attributes: &RequestAttributes<'_>,
-    mut shadow: impl FnMut(&BanMatch),
-) -> Option<BanMatch> {
-    let mut decisive: Option<BanMatch> = None;
-    for matched in matches {
-        if config.bans.get(matched.rule).is_some_and(|rule| is_exempt(rule, attributes, context)) {
-            continue;
-        }
-        if matched.ban.is_shadow {
-            shadow(&matched);
-        } else if decisive.as_ref().is_none_or(|other| other.ban.until < matched.ban.until) {
-            // The ban that ends last, because a client that comes back earlier is denied again.
-            decisive = Some(matched);
-        }
-    }
-    decisive
-}
-
-/// The bans in force at `now` that match the client's address or user, whether or not the request is exempt from
-/// them.
-pub(super) fn matching_bans(
-    rules: &Rules,
-    bans: &BanTable,
-    context: &RequestContext<'_>,
-    now: i64,
-) -> SmallVec<[BanMatch; 2]> {
-    let mut matches = SmallVec::new();
-    bans.for_each_match(
-        context.address,
-        || user_key(context.identity),
-        now,
-        |ban| {
-            matches.push(BanMatch { ban: Arc::clone(ban), rule: rule_index(rules, ban) });
-        },
-    );
-    matches
 }
 
 /// The key of the user's bans. `None`: the request names no user.
@@ -219,14 +177,13 @@ fn rule_index(rules: &Rules, ban: &Ban) -> usize {
 /// user's own limit denied the request.
 pub(super) fn record_offense<'d, S, D: Iterator<Item = (usize, &'d str)>>(
     worker: &Worker<S>,
-    exchange: &Exchange,
-    context: &RequestContext<'_>,
-    attributes: &RequestAttributes<'_>,
+    now: i64,
+    context: &RequestContext<'_, '_>,
     denials: impl Fn() -> D,
 ) {
-    let config = worker.config();
+    let (config, attributes) = (worker.config(), &context.attributes);
     for (rule, configured) in worker.rules.bans.iter().zip(&config.bans) {
-        if is_exempt(configured, attributes, context) {
+        if is_exempt(configured, context) {
             continue;
         }
         let mut counted = denials().filter(|(policy, _)| configured.counts(*policy));
@@ -239,11 +196,11 @@ pub(super) fn record_offense<'d, S, D: Iterator<Item = (usize, &'d str)>>(
         };
         if let Some((offender, (policy, _))) = offense {
             let policy = config.policies.get(policy).map_or("", |policy| &policy.name);
-            worker.offenses.note(rule, offender, policy, exchange.time());
+            worker.offenses.note(rule, offender, policy, now);
         }
     }
 }
 
-fn is_exempt(rule: &BanRule, attributes: &RequestAttributes<'_>, context: &RequestContext<'_>) -> bool {
-    rule.exempt.iter().any(|of| condition_matches(of, attributes, context.known_address()))
+fn is_exempt(rule: &BanRule, context: &RequestContext<'_, '_>) -> bool {
+    rule.exempt.iter().any(|condition| is_met(condition, context))
 }

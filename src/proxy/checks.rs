@@ -9,15 +9,13 @@ use smallvec::SmallVec;
 
 use super::{
     cors::is_preflight,
-    denial_record::evidence_entry,
-    outcome::{CheckOutcome, PolicyOutcome},
+    outcome::{CheckOutcome, PolicyOutcome, VariantRef},
     request_context::RequestContext,
     reservation::LeaseTokens,
-    rules::Rules,
 };
 use crate::{
     config::model::{Condition, Cost},
-    identity::{MissingIdentifier, RequestAttributes, condition_matches, distinct_value, identifiers},
+    identity::{MissingIdentifier, condition_matches, distinct_value, identifiers},
     limit::{
         Check, Decision, Policy,
         algorithm::{Detail, Kind, Member, metadata_list::Entry},
@@ -31,22 +29,6 @@ pub(super) struct CheckInputs<'a> {
     pub(super) tokens: &'a LeaseTokens,
 }
 
-/// A policy's limits: its own or an override's.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct VariantRef {
-    /// The policy's index.
-    pub(super) policy: usize,
-    /// Which of [`Policy::variants`].
-    pub(super) variant: usize,
-}
-
-impl VariantRef {
-    /// The policy with these limits.
-    pub(super) fn resolve(self, policies: &[Policy]) -> Option<&Policy> {
-        policies.get(self.policy)?.variants().nth(self.variant)
-    }
-}
-
 /// The checks of one request.
 #[derive(Default)]
 pub(super) struct Checks<'a> {
@@ -56,6 +38,11 @@ pub(super) struct Checks<'a> {
     /// Shadow policies that would deny the request without asking the store, because it lacks the value that
     /// identifies it.
     pub(super) denied_in_shadow: SmallVec<[usize; 1]>,
+    /// The policies of the route that do not apply to the request.
+    pub(super) skipped: SmallVec<[(usize, SkipReason<'a>); 1]>,
+    /// The enforced policy that denies the request, because it lacks the value that identifies it (`missing: deny`).
+    /// There are no checks of the policies after it.
+    pub(super) unidentified: Option<usize>,
 }
 
 /// Why a policy of the route does not apply to the request.
@@ -69,46 +56,33 @@ pub(super) enum SkipReason<'a> {
     NoValue,
 }
 
-/// The request lacks the value that identifies it for the policy of this index, which says `missing: deny`.
-pub(super) struct Unidentified(pub(super) usize);
-
 impl<'a> Checks<'a> {
-    /// The checks of a request with these `attributes`. `skipped` is called for each policy of the route that does
-    /// not apply.
-    ///
-    /// # Errors
-    /// The request lacks the value that identifies it for an enforced policy.
-    pub(super) fn new(
-        rules: &'a Rules,
-        inputs: &CheckInputs<'_>,
-        context: &RequestContext<'_>,
-        attributes: &RequestAttributes<'_>,
-        mut skipped: impl FnMut(usize, SkipReason<'a>),
-    ) -> Result<Self, Unidentified> {
-        let is_preflight = is_preflight(context.request, context.route);
-        let details =
-            Details { inputs, rules, context, attributes, entry: OnceCell::new(), token: OnceCell::new() };
+    /// The checks of a request.
+    pub(super) fn new(inputs: &CheckInputs<'_>, context: &RequestContext<'a, '_>) -> Self {
+        let is_preflight = is_preflight(context.request(), context.route);
+        let details = Details { inputs, context, entry: OnceCell::new(), token: OnceCell::new() };
         let mut checks = Self::default();
         for &index in &context.route.policies {
-            let Some(policy) = rules.policies.get(index) else { continue };
+            let Some(policy) = context.rules.policies.get(index) else { continue };
             if is_preflight && !policy.preflight {
-                skipped(index, SkipReason::Preflight);
+                checks.skipped.push((index, SkipReason::Preflight));
                 continue;
             }
-            if let Some(condition) =
-                policy.exempt.iter().find(|of| condition_matches(of, attributes, context.known_address()))
-            {
-                skipped(index, SkipReason::Exempt(condition));
+            if let Some(condition) = policy.exempt.iter().find(|of| is_met(of, context)) {
+                checks.skipped.push((index, SkipReason::Exempt(condition)));
                 continue;
             }
             match checks.add(index, policy, &details) {
                 Err(MissingIdentifier) if policy.is_shadow => checks.denied_in_shadow.push(index),
-                Err(MissingIdentifier) => return Err(Unidentified(index)),
+                Err(MissingIdentifier) => {
+                    checks.unidentified = Some(index);
+                    break;
+                }
                 Ok(true) => {}
-                Ok(false) => skipped(index, SkipReason::NoValue),
+                Ok(false) => checks.skipped.push((index, SkipReason::NoValue)),
             }
         }
-        Ok(checks)
+        checks
     }
 
     /// The checks in the form that a store takes.
@@ -148,11 +122,8 @@ impl<'a> Checks<'a> {
         policy: &'a Policy,
         details: &Details<'_>,
     ) -> Result<bool, MissingIdentifier> {
-        let Details { context, attributes, .. } = *details;
-        let nth = policy
-            .overrides
-            .iter()
-            .position(|(of, _)| condition_matches(of, attributes, context.known_address()));
+        let attributes = &details.context.attributes;
+        let nth = policy.overrides.iter().position(|(of, _)| is_met(of, details.context));
         let variant = VariantRef { policy: index, variant: nth.map_or(0, |nth| nth + 1) };
         let policy = nth.and_then(|nth| policy.overrides.get(nth)).map_or(policy, |(_, limits)| limits);
         let identifiers = identifiers(&policy.keys, policy.missing, attributes)?;
@@ -169,9 +140,7 @@ impl<'a> Checks<'a> {
 /// Inputs of checks beside their cost: one entry and one token per request, made when the first check needs it.
 struct Details<'a> {
     inputs: &'a CheckInputs<'a>,
-    rules: &'a Rules,
-    context: &'a RequestContext<'a>,
-    attributes: &'a RequestAttributes<'a>,
+    context: &'a RequestContext<'a, 'a>,
     entry: OnceCell<Arc<Entry>>,
     token: OnceCell<Member>,
 }
@@ -181,12 +150,11 @@ impl Details<'_> {
     fn detail(&self, policy: &Policy) -> Result<Option<Detail>, MissingIdentifier> {
         Ok(Some(match policy.kind {
             Kind::MetadataList { .. } => {
-                let entry = || evidence_entry(self.inputs.time, self.context, self.rules);
-                Detail::Entry(Arc::clone(self.entry.get_or_init(entry)))
+                Detail::Entry(Arc::clone(self.entry.get_or_init(|| self.context.evidence(self.inputs.time))))
             }
             Kind::Concurrency => Detail::Member(*self.token.get_or_init(|| self.inputs.tokens.draw())),
             Kind::Distinct => match &policy.value {
-                Some(recipe) => match distinct_value(recipe, policy.missing, self.attributes)? {
+                Some(recipe) => match distinct_value(recipe, policy.missing, &self.context.attributes)? {
                     Some(value) => Detail::Member(hash(value.as_bytes())),
                     None => return Ok(None),
                 },
@@ -195,6 +163,11 @@ impl Details<'_> {
             _ => Detail::None,
         }))
     }
+}
+
+/// Whether the request meets `condition`.
+pub(super) fn is_met(condition: &Condition, context: &RequestContext<'_, '_>) -> bool {
+    condition_matches(condition, &context.attributes, context.known_address())
 }
 
 /// Half of the value's SHA-256: values do not collide, and the store does not see them.

@@ -2,51 +2,20 @@
 
 use std::{
     cell::{OnceCell, RefCell},
-    fmt,
-    net::{Ipv4Addr, SocketAddr},
     rc::Rc,
 };
 
 use http::HeaderValue;
 
 use super::{
-    certificate_fields::CertificateFields, listener_reply::ListenerReply, phase_timer::PhaseTimer,
-    worker::Worker,
+    certificate_fields::CertificateFields, listener_reply::ListenerReply, peer::Peer,
+    phase_timer::PhaseTimer, rules::Rules,
 };
 use crate::{
     config::model::ForwardClientCertificate,
     identity::AddressIdentifier,
     tls::{TlsIdentity, TlsSession},
 };
-
-/// The other end of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Peer {
-    Address(SocketAddr),
-    /// A process of this machine, over a Unix socket.
-    Unix,
-    /// A load balancer whose PROXY header names no client: its own connection, or a client that it can't name.
-    Balancer(SocketAddr),
-}
-
-impl Peer {
-    /// The peer's address, or 127.0.0.1 for a process of this machine.
-    pub fn address(self) -> SocketAddr {
-        match self {
-            Self::Address(address) | Self::Balancer(address) => address,
-            Self::Unix => SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-        }
-    }
-}
-
-impl fmt::Display for Peer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Address(address) | Self::Balancer(address) => address.fmt(f),
-            Self::Unix => f.write_str("unix"),
-        }
-    }
-}
 
 /// The connection that requests arrive over.
 #[derive(Debug, Clone)]
@@ -81,15 +50,15 @@ struct ClientFacts {
 }
 
 impl ClientFacts {
-    /// The facts of a connection over `transport`, under the configuration of `worker`.
-    fn new<S>(worker: &Worker<S>, transport: Transport) -> Self {
+    /// The facts of a connection over `transport`, under these `rules`.
+    fn new(rules: &Rules, transport: Transport) -> Self {
         let peer = transport.peer;
         let ip = peer.address().ip();
-        let address = AddressIdentifier::new(ip, worker.config().client_address.ipv6_prefix);
+        let address = AddressIdentifier::new(ip, rules.config.client_address.ipv6_prefix);
         let text = ip.to_canonical().to_string();
         // An address has only characters that are allowed in a field.
         let peer_value = HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static("unknown"));
-        let listener = worker.config().listeners.get(transport.listener);
+        let listener = rules.config.listeners.get(transport.listener);
         let has_certificate = transport.tls.as_ref().is_some_and(|tls| tls.identity.is_some());
         let tls = listener.and_then(|listener| listener.tls.as_ref()).filter(|_| transport.tls.is_some());
         let hsts = tls.and_then(|tls| HeaderValue::try_from(tls.hsts.as_ref()?.to_string()).ok());
@@ -97,7 +66,7 @@ impl ClientFacts {
             listener_reply: listener.and_then(|listener| ListenerReply::new(listener, has_certificate)),
             hsts,
             transport,
-            is_trusted: worker.rules.is_trusted_proxy(peer),
+            is_trusted: rules.is_trusted_proxy(peer),
             address,
             peer_value,
             certificate_fields: OnceCell::new(),
@@ -167,6 +136,11 @@ impl ClientInfo {
         &self.facts.peer_value
     }
 
+    /// The same client, for a request that shares the connection with others.
+    pub(super) fn of_stream(&self, timer: Rc<PhaseTimer>) -> Self {
+        Self { facts: Rc::clone(&self.facts), timer }
+    }
+
     /// The phase and the deadline of the connection.
     pub fn timer(&self) -> &Rc<PhaseTimer> {
         &self.timer
@@ -175,30 +149,25 @@ impl ClientInfo {
 
 /// A client's connection over successive configurations: each may trust the peer or not, and identify it differently.
 pub struct ClientConnection {
-    /// The generation of the worker that last served the connection, and the client under its configuration.
+    /// The generation of the rules that the connection was last served under, and the client under them.
     seen: RefCell<(u64, Rc<ClientInfo>)>,
 }
 
 impl ClientConnection {
-    /// A connection over `transport`, accepted under `worker`.
-    pub fn new<S>(worker: &Worker<S>, transport: Transport, timer: Rc<PhaseTimer>) -> Self {
-        let info = ClientInfo { facts: Rc::new(ClientFacts::new(worker, transport)), timer };
-        Self { seen: RefCell::new((worker.generation(), Rc::new(info))) }
+    /// A connection over `transport`, accepted under the `rules` of this `generation`.
+    pub(super) fn new(rules: &Rules, generation: u64, transport: Transport, timer: Rc<PhaseTimer>) -> Self {
+        let info = ClientInfo { facts: Rc::new(ClientFacts::new(rules, transport)), timer };
+        Self { seen: RefCell::new((generation, Rc::new(info))) }
     }
 
-    /// The client under the configuration of `worker`.
-    pub fn info<S>(&self, worker: &Worker<S>) -> Rc<ClientInfo> {
-        let (generation, info) = &mut *self.seen.borrow_mut();
-        if *generation != worker.generation() {
-            let facts = Rc::new(ClientFacts::new(worker, info.facts.transport.clone()));
+    /// The client under the `rules` of this `generation`.
+    pub(super) fn info(&self, rules: &Rules, generation: u64) -> Rc<ClientInfo> {
+        let (seen, info) = &mut *self.seen.borrow_mut();
+        if *seen != generation {
+            let facts = Rc::new(ClientFacts::new(rules, info.facts.transport.clone()));
             let timer = Rc::clone(&info.timer);
-            (*generation, *info) = (worker.generation(), Rc::new(ClientInfo { facts, timer }));
+            (*seen, *info) = (generation, Rc::new(ClientInfo { facts, timer }));
         }
         Rc::clone(info)
-    }
-
-    /// The client under the configuration of `worker`, for a request that shares the connection with others.
-    pub fn info_of_stream<S>(&self, worker: &Worker<S>, timer: Rc<PhaseTimer>) -> Rc<ClientInfo> {
-        Rc::new(ClientInfo { facts: Rc::clone(&self.info(worker).facts), timer })
     }
 }

@@ -15,7 +15,6 @@ use super::{
     grpc::GrpcCall,
     header_edits::FilledEdits,
     phase_timer::{Phase, PhaseTimer},
-    placeholders::PlaceholderValues,
     reply::Reply,
     request_verdict::RequestVerdict,
     reservation::ReservationGuard,
@@ -25,8 +24,6 @@ use super::{
 };
 use crate::{
     config::model::Endpoint,
-    identity::Identity,
-    router::{Router, Target},
     telemetry::{
         access_log::{AbortedBy, Line, LogVerdict, RetriedTry, protocol_name},
         metrics::{CutOff, CutOffBody, CutOffReason, Refusal, ServerErrorSource, SourceLabel},
@@ -156,9 +153,18 @@ impl Exchange {
         self.telemetry.clock.at(self.started)
     }
 
-    /// Sets the client's address and the user, in the form that may be logged.
-    pub(super) fn set_client(&mut self, address: IpAddr, user: Option<&str>) {
+    /// Sets the client's address.
+    pub(super) fn set_address(&mut self, address: IpAddr) {
         self.address = address;
+    }
+
+    /// The client's address; until it is known, the peer's.
+    pub(super) fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// Sets the user, in the form that may be logged.
+    pub(super) fn set_user(&mut self, user: Option<&str>) {
         if let Some(log) = &mut self.log {
             log.user = user.map(CompactString::from);
         }
@@ -183,23 +189,6 @@ impl Exchange {
     pub(super) fn remove_foreign_cors(&self, headers: &mut HeaderMap) {
         if self.cors.is_some() {
             cors::remove_foreign(headers);
-        }
-    }
-
-    /// The values of placeholders for the request, whose route is known.
-    pub(super) fn placeholders<'a>(
-        &'a self,
-        router: &'a Router,
-        target: &'a Target,
-        identity: &'a Identity,
-    ) -> PlaceholderValues<'a> {
-        PlaceholderValues {
-            router,
-            route: self.route.unwrap_or_default(),
-            target,
-            address: self.address,
-            identity,
-            request_id: &self.request_id,
         }
     }
 

@@ -3,13 +3,12 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
-use super::{client::ClientInfo, headers::append_to_list};
+use super::{
+    client::ClientInfo,
+    headers::{X_FORWARDED_FOR, X_FORWARDED_PROTO, append_to_list},
+};
 use crate::config::model::{Config, Forwarded};
 
-/// Addresses of the client and of the proxies after it.
-pub(super) static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-/// The scheme of the client's request.
-pub(super) static X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 /// The host of the client's request.
 static X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 

@@ -60,6 +60,11 @@ pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap, kept: impl Fn(&str) -> 
     }
 }
 
+/// Addresses of the client and of the proxies after it.
+pub(super) static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+/// The scheme of the client's request.
+pub(super) static X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
 static HOP_BY_HOP: [HeaderName; 9] = [
     header::CONNECTION,
     header::TE,

@@ -3,7 +3,7 @@
 
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use super::{forwarding_headers::X_FORWARDED_PROTO, reply::Reply};
+use super::{headers::X_FORWARDED_PROTO, reply::Reply};
 use crate::{config::model::Listener, router::Target};
 
 /// The reply to the requests of a connection.

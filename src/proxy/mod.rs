@@ -1,7 +1,6 @@
 //! The path of a request through the proxy: [`serve`] lists its steps.
 
 mod abandoned_request;
-mod admit;
 mod affinity;
 mod bans;
 mod certificate_fields;
@@ -28,9 +27,11 @@ mod open_exchanges;
 mod outcome;
 mod paced_body;
 mod path_rewrite;
+mod peer;
 mod phase_timer;
 mod placeholders;
 mod quota;
+mod refused_body;
 mod refused_head;
 pub mod replay;
 mod reply;
@@ -46,7 +47,9 @@ mod rewrite;
 mod route_reply;
 mod rules;
 mod serve;
+mod served;
 mod split;
+mod steps;
 mod trailers;
 mod tunnel;
 mod upstream_pools;
@@ -54,10 +57,11 @@ mod worker;
 mod worker_telemetry;
 
 pub use crate::upstream::ClientWait;
-pub use client::{ClientConnection, ClientInfo, Peer, Transport};
+pub use client::{ClientConnection, ClientInfo, Transport};
 pub use early_ends::{EarlyEnds, JUDGED_FROM, WatchedRequest};
 pub use early_hints::QueuedHints;
 pub use min_rate::RateBudget;
+pub use peer::Peer;
 pub use phase_timer::{Phase, PhaseTimer};
 pub use refused_head::{HeadFault, refuse_head};
 pub use request_body::RequestBody;

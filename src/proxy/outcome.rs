@@ -2,8 +2,23 @@
 
 use smallvec::SmallVec;
 
-use super::checks::VariantRef;
 use crate::limit::{Check, Policy, ResponseStatus, algorithm::Verdict};
+
+/// A policy's limits: its own or an override's.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct VariantRef {
+    /// The policy's index.
+    pub(super) policy: usize,
+    /// Which of [`Policy::variants`].
+    pub(super) variant: usize,
+}
+
+impl VariantRef {
+    /// The policy with these limits.
+    pub(super) fn resolve(self, policies: &[Policy]) -> Option<&Policy> {
+        policies.get(self.policy)?.variants().nth(self.variant)
+    }
+}
 
 /// One check, its limits, and the store's verdict.
 pub(super) struct CheckOutcome<'a> {
@@ -77,11 +92,12 @@ impl PolicyOutcome {
     }
 }
 
-/// The outcome for the client to follow: the denial with the longest wait, or else the outcome with the least
-/// remaining.
-pub(super) fn tightest(outcomes: &[PolicyOutcome]) -> Option<PolicyOutcome> {
-    let denying = outcomes.iter().filter(|outcome| !outcome.verdict.admitted);
-    let longest_wait = denying.max_by_key(|outcome| outcome.retry_after());
-    let least = || outcomes.iter().min_by_key(|outcome| (outcome.verdict.remaining, -outcome.verdict.reset));
-    longest_wait.or_else(least).copied()
+/// The index of the outcome for the client to follow: the denial with the longest wait, or else the outcome with the
+/// least remaining.
+pub(super) fn tightest(outcomes: &[PolicyOutcome]) -> Option<usize> {
+    let all = || outcomes.iter().enumerate();
+    let denying = all().filter(|(_, outcome)| !outcome.verdict.admitted);
+    let longest_wait = denying.max_by_key(|(_, outcome)| outcome.retry_after());
+    let least = || all().min_by_key(|(_, outcome)| (outcome.verdict.remaining, -outcome.verdict.reset));
+    longest_wait.or_else(least).map(|(index, _)| index)
 }

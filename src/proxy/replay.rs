@@ -1,35 +1,36 @@
 //! Replays past requests: the decisions of a configuration's policies, by the same rules as for real requests.
 
 use std::{
-    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
+    time::Duration,
 };
 
 use compact_str::CompactString;
-use http::request;
+use http::{HeaderValue, request};
 use smallvec::SmallVec;
 
 use super::{
     checks::{CheckInputs, Checks, SkipReason},
+    cors::CorsResponse,
     explain::host,
-    request_context::RequestContext,
+    request_context::{RequestContext, RequestFacts},
     reservation::LeaseTokens,
-    rules::{Rules, parse_target},
-    split::split_route,
+    rules::Rules,
+    steps::{Caller, RefusedBy, admit, find},
 };
 use crate::{
     abuse::is_pseudonym,
     config::model::{Condition, Config, HeaderFrom, KeyPart, KeyRecipe, Missing, RouteAction, UserSource},
-    identity::{
-        AccessRule, AddressIdentifier, ClientIp, Credentials, Identifiers, Identity, MissingIdentifier,
-        RequestAttributes, identifier,
-    },
+    identity::{Credentials, Identifiers, Identity, MissingIdentifier, RequestAttributes, identifier},
     limit::{
         Check, Decision, GrpcOutcome, ManualClock, Policy, ResponseStatus, Store, Taken, Unavailable,
         algorithm::Kind,
     },
 };
+
+/// The log does not have the IDs of requests.
+static NO_ID: HeaderValue = HeaderValue::from_static("");
 
 /// Longer than any request takes, in microseconds: a lease ends with its request.
 const LEASE: i64 = 366 * 86_400_000_000;
@@ -203,7 +204,7 @@ impl<'r, S: Store> Replay<'r, S> {
     pub async fn decide(
         &mut self,
         mut logged: LoggedRequest,
-        mut on_check: impl FnMut(ReplayedCheck<'_>),
+        on_check: impl FnMut(ReplayedCheck<'_>),
     ) -> Result<ReplayedVerdict, Unavailable> {
         self.end_requests(logged.time).await?;
         self.clock.set(logged.time);
@@ -214,105 +215,46 @@ impl<'r, S: Store> Replay<'r, S> {
             // If names are not stored, the log has none.
             logged.user = LoggedUser::Unknown;
         }
-        let LoggedRequest { request, client, .. } = &logged;
-        let client = ClientIp { ip: *client, is_known: true };
-        let is_denied = |rule: Option<&AccessRule>| rule.is_some_and(|rule| rule.denial(client).is_some());
-        let Ok(target) = parse_target(request, rules.survey(&request.headers)) else {
-            return Ok(ReplayedVerdict::Refused);
-        };
-        if is_denied(rules.access.everywhere()) {
-            return Ok(ReplayedVerdict::Forbidden);
-        }
-        let Ok(route_index) = rules.router.find(&request.method, &target, &request.headers) else {
-            return Ok(ReplayedVerdict::Refused);
-        };
-        let identity = self.identify(&logged);
-        let address = AddressIdentifier::new(client.ip, rules.config.client_address.ipv6_prefix);
-        let mut context = RequestContext {
+        let peer_identifier = rules.address_identifier(logged.client);
+        let facts = RequestFacts {
             request: &logged.request,
-            target: &target,
-            route: &rules.config.routes[route_index],
-            address: client.ip,
-            is_address_known: client.is_known,
-            identity: &identity,
-            certificate: None,
+            survey: rules.survey(&logged.request.headers),
+            // The log has the address of the client itself.
+            peer: logged.client,
+            peer_identifier: &peer_identifier,
             is_peer_trusted: false,
+            certificate: None,
+            listener: None,
+            body_length: None,
+            bans: None,
         };
-        if let Some(split) = &context.route.split {
-            let route = split_route(split, &context, || Cow::Borrowed(&address));
-            context.route = route.unwrap_or(context.route);
-        }
-        if is_denied(rules.access.of_route(route_index)) {
-            return Ok(ReplayedVerdict::Forbidden);
-        }
-
-        if logged.progress == LoggedProgress::Unchecked {
-            return Ok(ReplayedVerdict::Unchecked);
-        }
-
-        let attributes = context.attributes(&address);
-        let known = KnownRequest {
-            attributes,
-            user: &logged.user,
+        let mut replayed = Replayed {
+            replay: self,
+            logged: &logged,
             has_host,
-            has_duration: logged.duration.is_some(),
-            is_user_verified: self.is_user_verified,
+            on_check,
+            is_admitted_by_all: true,
+            failed: None,
         };
-        self.note_unknown_conditions(&context.route.policies, &known);
-        let inputs = CheckInputs { time: logged.time, tokens: &self.tokens };
-        let mut without_value = SmallVec::<[usize; 2]>::new();
-        let Ok(all) = Checks::new(rules, &inputs, &context, &attributes, |policy, why| {
-            if matches!(why, SkipReason::NoValue) {
-                without_value.push(policy);
+        let refused = match find(&mut replayed, rules, &facts) {
+            Ok(found) => {
+                let mut context = RequestContext::new(rules, &facts, &found);
+                admit(&mut replayed, &mut context).await.err()
             }
-        }) else {
-            // Policies that skip missing values do not deny a request for them.
-            return Ok(ReplayedVerdict::Refused);
+            Err(refused) => Some(refused),
         };
-        without_value.into_iter().for_each(|policy| on_check(ReplayedCheck { policy, decided: None }));
-        let (mut checks, mut indices) = (SmallVec::<[Check<'r>; 2]>::new(), SmallVec::<[usize; 2]>::new());
-        let mut is_admitted_by_all = true;
-        let mut last = None;
-        for (check, variant) in all.iter() {
-            let policy = variant.policy;
-            // Only the first check of a policy is used: its keys are read from the log.
-            if last.replace(policy) == Some(policy) {
-                continue;
-            }
-            let missing = rules.config.policies.get(policy).map_or(Missing::Skip, |policy| policy.missing);
-            let Ok(LoggedKeys { identifiers, has_unknown }) = known.keys(check.policy, missing) else {
-                let decided =
-                    ReplayedDecision { key: address.identifier(), is_admitted: false, is_delayed: false };
-                on_check(ReplayedCheck { policy, decided: Some(decided) });
-                if !check.policy.is_shadow {
-                    return Ok(ReplayedVerdict::Denied);
-                }
-                is_admitted_by_all = false;
-                continue;
-            };
-            if has_unknown {
-                on_check(ReplayedCheck { policy, decided: None });
-            }
-            for identifier in identifiers {
-                checks.push(Check { identifier, ..check.clone() });
-                indices.push(policy);
-            }
+        let Replayed { is_admitted_by_all, failed, .. } = replayed;
+        if let Some(failed) = failed {
+            return Err(failed);
         }
-        let decision = self.store.decide(&checks).await?;
-        for ((check, &policy), verdict) in checks.iter().zip(&indices).zip(&decision.verdicts) {
-            let decided = ReplayedDecision {
-                key: &check.identifier,
-                is_admitted: verdict.admitted,
-                is_delayed: decision.admitted && verdict.delay > 0,
-            };
-            on_check(ReplayedCheck { policy, decided: Some(decided) });
-        }
-        if !decision.admitted {
-            return Ok(ReplayedVerdict::Denied);
-        }
-        self.note_refunds(checks, &decision, &logged, &context.route.action);
-        is_admitted_by_all &= decision.verdicts.iter().all(|verdict| verdict.admitted);
-        Ok(if is_admitted_by_all { ReplayedVerdict::Admitted } else { ReplayedVerdict::ShadowDenied })
+        Ok(match refused {
+            Some(RefusedBy::Access { .. }) => ReplayedVerdict::Forbidden,
+            Some(RefusedBy::Head(_) | RefusedBy::Routing(_)) => ReplayedVerdict::Refused,
+            Some(RefusedBy::Policies(_) | RefusedBy::MissingKey(_)) => ReplayedVerdict::Denied,
+            _ if logged.progress == LoggedProgress::Unchecked => ReplayedVerdict::Unchecked,
+            _ if is_admitted_by_all => ReplayedVerdict::Admitted,
+            _ => ReplayedVerdict::ShadowDenied,
+        })
     }
 
     /// The user of the request, from the name in the log, or from header fields that the log has.
@@ -372,6 +314,132 @@ impl<'r, S: Store> Replay<'r, S> {
             self.store.refund(&next.remove()).await?;
         }
         Ok(())
+    }
+}
+
+/// One request of a replay, as the [`Caller`] of its steps.
+struct Replayed<'l, 'r, S, F> {
+    replay: &'l mut Replay<'r, S>,
+    logged: &'l LoggedRequest,
+    has_host: bool,
+    on_check: F,
+    is_admitted_by_all: bool,
+    /// The failure of the store.
+    failed: Option<Unavailable>,
+}
+
+impl<'r, S: Store, F: FnMut(ReplayedCheck<'_>)> Replayed<'_, 'r, S, F> {
+    /// The checks of a request as far as the log has their keys, with the index of the policy of each.
+    ///
+    /// # Errors
+    /// The request itself lacks a key of an enforced policy with `missing: deny`.
+    fn known_checks(
+        &mut self,
+        checks: &Checks<'r>,
+        known: &KnownRequest<'_>,
+    ) -> Result<SmallVec<[(usize, Check<'r>); 2]>, RefusedBy> {
+        let config = &self.replay.rules.config;
+        let mut found = SmallVec::new();
+        let mut last = None;
+        for (check, variant) in checks.iter() {
+            let policy = variant.policy;
+            // Only the first check of a policy is used: its keys are read from the log.
+            if last.replace(policy) == Some(policy) {
+                continue;
+            }
+            let missing = config.policies.get(policy).map_or(Missing::Skip, |policy| policy.missing);
+            let Ok(LoggedKeys { identifiers, has_unknown }) = known.keys(check.policy, missing) else {
+                let key = known.attributes.address.identifier();
+                let decided = ReplayedDecision { key, is_admitted: false, is_delayed: false };
+                (self.on_check)(ReplayedCheck { policy, decided: Some(decided) });
+                if !check.policy.is_shadow {
+                    return Err(RefusedBy::MissingKey(policy));
+                }
+                self.is_admitted_by_all = false;
+                continue;
+            };
+            if has_unknown {
+                (self.on_check)(ReplayedCheck { policy, decided: None });
+            }
+            found.extend(
+                identifiers.into_iter().map(|identifier| (policy, Check { identifier, ..check.clone() })),
+            );
+        }
+        Ok(found)
+    }
+}
+
+impl<'r, S: Store, F: FnMut(ReplayedCheck<'_>)> Caller<'r> for Replayed<'_, 'r, S, F> {
+    fn refuse(
+        &mut self,
+        refused: RefusedBy,
+        _context: Option<&RequestContext<'_, '_>>,
+    ) -> Result<(), RefusedBy> {
+        Err(refused)
+    }
+
+    fn identify(&mut self, _rules: &Rules, _facts: &RequestFacts<'_>) -> Identity {
+        self.replay.identify(self.logged)
+    }
+
+    fn draw(&mut self, total: u64) -> Option<u64> {
+        Some(fastrand::u64(..total))
+    }
+
+    fn inputs(&self) -> CheckInputs<'_> {
+        CheckInputs { time: self.logged.time, tokens: &self.replay.tokens }
+    }
+
+    async fn decide(
+        &mut self,
+        checks: &Checks<'r>,
+        context: &RequestContext<'r, '_>,
+    ) -> Result<Duration, RefusedBy> {
+        if self.logged.progress == LoggedProgress::Unchecked {
+            return Err(RefusedBy::Log);
+        }
+        let known = KnownRequest {
+            attributes: context.attributes,
+            user: &self.logged.user,
+            has_host: self.has_host,
+            has_duration: self.logged.duration.is_some(),
+            is_user_verified: self.replay.is_user_verified,
+        };
+        self.replay.note_unknown_conditions(&context.route.policies, &known);
+        for (policy, _) in checks.skipped.iter().filter(|(_, why)| matches!(why, SkipReason::NoValue)) {
+            (self.on_check)(ReplayedCheck { policy: *policy, decided: None });
+        }
+        let (policies, checks): (SmallVec<[usize; 2]>, SmallVec<[Check<'r>; 2]>) =
+            self.known_checks(checks, &known)?.into_iter().unzip();
+        let decision = match self.replay.store.decide(&checks).await {
+            Ok(decision) => decision,
+            Err(failed) => {
+                self.failed = Some(failed);
+                return Err(RefusedBy::Store);
+            }
+        };
+        for ((check, policy), verdict) in checks.iter().zip(policies).zip(&decision.verdicts) {
+            let decided = ReplayedDecision {
+                key: &check.identifier,
+                is_admitted: verdict.admitted,
+                is_delayed: decision.admitted && verdict.delay > 0,
+            };
+            (self.on_check)(ReplayedCheck { policy, decided: Some(decided) });
+        }
+        if !decision.admitted {
+            return Err(RefusedBy::Policies(0));
+        }
+        self.is_admitted_by_all &= decision.verdicts.iter().all(|verdict| verdict.admitted);
+        self.replay.note_refunds(checks, &decision, self.logged, &context.route.action);
+        Ok(Duration::ZERO)
+    }
+
+    fn cors(&self) -> Option<&CorsResponse> {
+        None
+    }
+
+    fn request_id(&self) -> &HeaderValue {
+        &NO_ID
     }
 }
 

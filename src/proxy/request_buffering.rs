@@ -53,22 +53,35 @@ pub(super) enum ReceivedBody {
     Stream(Incoming),
 }
 
-/// Whether the body is received first: if it has at most `limit` bytes, and its client does not wait for a 100, which
-/// is up to the upstream.
-pub(super) fn is_buffered(request: &request::Parts, body: &Incoming, limit: usize) -> bool {
-    body.size_hint().exact().is_some_and(|length| length <= limit as u64)
-        && !expect_continue::wants_continue(request.version, &request.headers)
-}
-
-/// Receives a whole body. A body that arrived with its head is not copied.
+/// Receives the `body` of `request` if it has at most `limit` bytes, and there is `room`. A client that waits for a 100
+/// gets it from the upstream, so its body is streamed.
 ///
 /// # Errors
 /// The reply for the client, which broke the body off or was too slow.
-pub(super) async fn receive(
+pub(super) async fn receive_small(
     body: Incoming,
+    request: &request::Parts,
+    limit: usize,
+    room: &BodyRoom,
     timer: &Rc<PhaseTimer>,
     limits: &ClientLimits,
-) -> Result<Bytes, Reply> {
+) -> Result<ReceivedBody, Reply> {
+    if body.is_end_stream() {
+        return Ok(ReceivedBody::Whole(Bytes::new()));
+    }
+    let is_small = body.size_hint().exact().is_some_and(|length| length <= limit as u64);
+    if is_small
+        && !expect_continue::wants_continue(request.version, &request.headers)
+        && let Some(_room) = room.reserve(&body)
+    {
+        // Boxed: most requests have no body, but would need room for its state.
+        return Box::pin(receive(body, timer, limits)).await.map(ReceivedBody::Whole);
+    }
+    Ok(ReceivedBody::Stream(body))
+}
+
+/// Receives a whole body. A body that arrived with its head is not copied.
+async fn receive(body: Incoming, timer: &Rc<PhaseTimer>, limits: &ClientLimits) -> Result<Bytes, Reply> {
     let length = body.size_hint().lower();
     let mut body = PacedBody::new(body, Rc::clone(timer), limits);
     let mut received = Bytes::new();

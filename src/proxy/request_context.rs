@@ -1,76 +1,134 @@
-//! The facts of a request that checks, bans and records need.
+//! A request as its steps see it: the facts that it brings along, and the findings of the steps.
 
-use std::{borrow::Cow, net::IpAddr};
+use std::{net::IpAddr, sync::Arc};
 
-use http::request;
+use http::{HeaderValue, request};
 
-use super::{client::ClientInfo, worker::Worker};
+use super::{field_survey::FieldSurvey, placeholders::PlaceholderValues, rules::Rules};
 use crate::{
-    abuse::RequestLine,
+    abuse::{self, RequestLine, bans::BanTable},
     config::model::Route,
-    identity::{AddressIdentifier, Identity, RequestAttributes},
+    identity::{AddressIdentifier, ClientIp, Credentials, Identity, RequestAttributes},
+    limit::algorithm::metadata_list::Entry,
     router::{Host, Target},
     tls::TlsIdentity,
 };
 
-/// The facts of a request once its route is found.
-pub(super) struct RequestContext<'a> {
+/// The facts of a request that are known before its first step. A request that no client has sent, such as one in an
+/// access log, lacks some of them.
+pub(super) struct RequestFacts<'a> {
     pub(super) request: &'a request::Parts,
-    pub(super) target: &'a Target,
-    pub(super) route: &'a Route,
-    /// The client's address.
-    pub(super) address: IpAddr,
-    /// Whether `address` is really the client's: see [`ClientIp`](crate::identity::ClientIp).
-    pub(super) is_address_known: bool,
-    pub(super) identity: &'a Identity,
+    /// The survey of its head.
+    pub(super) survey: FieldSurvey,
+    /// The address of the connection's other end: the client or a proxy.
+    pub(super) peer: IpAddr,
+    /// The identifier of that address, which is the client's for most requests.
+    pub(super) peer_identifier: &'a AddressIdentifier,
+    /// Whether the peer is a trusted proxy, whose forwarding fields count.
+    pub(super) is_peer_trusted: bool,
     /// The verified certificate of the connection.
     pub(super) certificate: Option<&'a TlsIdentity>,
-    /// Whether the request came through a trusted proxy.
-    pub(super) is_peer_trusted: bool,
+    /// The index of the listener. `None`: any may receive the request.
+    pub(super) listener: Option<usize>,
+    /// The length of the body, in bytes; more may follow if its length was not announced. `None`: nobody knows.
+    pub(super) body_length: Option<u64>,
+    /// The bans in force. `None`: they are not known for the time of the request.
+    pub(super) bans: Option<&'a BanTable>,
 }
 
-impl<'a> RequestContext<'a> {
+impl<'a> RequestFacts<'a> {
+    /// The proofs of the client's identity.
+    pub(super) fn credentials(&self) -> Credentials<'a> {
+        let Self { request, is_peer_trusted, certificate, .. } = *self;
+        Credentials { headers: &request.headers, is_peer_trusted, certificate }
+    }
+}
+
+/// The findings of the first steps: whose request it is, and its route.
+pub(super) struct Found {
+    pub(super) target: Target,
+    pub(super) client: ClientIp,
+    /// The identifier of the client's address. `None`: it is the peer's.
+    pub(super) address: Option<AddressIdentifier>,
+    pub(super) identity: Identity,
+    /// The index of the route.
+    pub(super) route: usize,
+}
+
+impl Found {
+    /// The values of placeholders.
+    pub(super) fn placeholders<'a>(
+        &'a self,
+        rules: &'a Rules,
+        request_id: &'a HeaderValue,
+    ) -> PlaceholderValues<'a> {
+        let Self { target, client, identity, route, .. } = self;
+        let (router, address) = (&rules.router, client.ip);
+        PlaceholderValues { router, route: *route, target, address, identity, request_id }
+    }
+}
+
+/// A request whose route is found.
+pub(super) struct RequestContext<'r, 'a> {
+    pub(super) rules: &'r Rules,
+    pub(super) facts: &'a RequestFacts<'a>,
+    pub(super) found: &'a Found,
+    /// The route. If it has several upstreams, the route to the one that gets the request.
+    pub(super) route: &'r Route,
+    /// The attributes for identifiers and conditions.
+    pub(super) attributes: RequestAttributes<'a>,
+}
+
+impl<'r: 'a, 'a> RequestContext<'r, 'a> {
+    pub(super) fn new(rules: &'r Rules, facts: &'a RequestFacts<'a>, found: &'a Found) -> Self {
+        let RequestFacts { request, is_peer_trusted, certificate, .. } = *facts;
+        let Found { target, address, identity, .. } = found;
+        let route = &rules.config.routes[found.route];
+        let attributes = RequestAttributes {
+            address: address.as_ref().unwrap_or(facts.peer_identifier),
+            user: identity.user.as_deref(),
+            pseudonym: identity.pseudonym.as_deref(),
+            is_user_verified: identity.is_verified,
+            claims: identity.claims.as_deref(),
+            certificate,
+            is_peer_trusted,
+            method: &request.method,
+            host: target.host().map(Host::name_bytes),
+            path: target.loosest_path(),
+            path_matching: route.matching,
+            query: target.query(),
+            headers: &request.headers,
+            route: &route.name,
+        };
+        Self { rules, facts, found, route, attributes }
+    }
+
+    /// The head of the request.
+    pub(super) fn request(&self) -> &'a request::Parts {
+        self.facts.request
+    }
+
     /// The method and the URL, for the traffic records.
     pub(super) fn request_line(&self) -> RequestLine<'a> {
-        let (path, query) = (self.target.path(), self.target.query());
-        RequestLine { is_safe: self.request.method.is_safe(), path, query }
+        let target = &self.found.target;
+        RequestLine { is_safe: self.request().method.is_safe(), path: target.path(), query: target.query() }
+    }
+
+    /// The request, received at `time`, as evidence, with the user in the form that may be stored. Names and paths are
+    /// cut, because clients can make them long and evidence is kept for a while.
+    pub(super) fn evidence(&self, time: i64) -> Arc<Entry> {
+        let user = self.rules.written_user(&self.found.identity).map(abuse::shorten_name);
+        Arc::new(Entry {
+            time,
+            user: user.map(Into::into),
+            method: self.request().method.clone(),
+            path: self.request_line().recorded_path().into(),
+        })
     }
 
     /// The client's address, if it is known.
     pub(super) fn known_address(&self) -> Option<IpAddr> {
-        self.is_address_known.then_some(self.address)
-    }
-
-    /// The attributes for identifiers and conditions. `address`: the client's, from [`client_address`].
-    pub(super) fn attributes(&self, address: &'a AddressIdentifier) -> RequestAttributes<'a> {
-        RequestAttributes {
-            address,
-            user: self.identity.user.as_deref(),
-            pseudonym: self.identity.pseudonym.as_deref(),
-            is_user_verified: self.identity.is_verified,
-            claims: self.identity.claims.as_deref(),
-            certificate: self.certificate,
-            is_peer_trusted: self.is_peer_trusted,
-            method: &self.request.method,
-            host: self.target.host().map(Host::name_bytes),
-            path: self.target.loosest_path(),
-            path_matching: self.route.matching,
-            query: self.target.query(),
-            headers: &self.request.headers,
-            route: &self.route.name,
-        }
-    }
-}
-
-/// The identifier of the client's `address`. Usually that is the peer's, whose identifier exists already.
-pub(super) fn client_address<'c, S>(
-    worker: &Worker<S>,
-    client: &'c ClientInfo,
-    address: IpAddr,
-) -> Cow<'c, AddressIdentifier> {
-    if client.peer().address().ip() == address {
-        Cow::Borrowed(client.address())
-    } else {
-        Cow::Owned(AddressIdentifier::new(address, worker.config().client_address.ipv6_prefix))
+        let ClientIp { ip, is_known } = self.found.client;
+        is_known.then_some(ip)
     }
 }

@@ -2,106 +2,87 @@
 
 use std::fmt::Write;
 
-use http::{HeaderMap, Response, StatusCode, header};
-use hyper::body::Incoming;
-
 use super::{
-    cors::is_preflight, exchange::Exchange, max_forwards, outcome::PolicyOutcome,
-    placeholders::PlaceholderValues, reply::Reply, request_context::RequestContext, reservation,
-    response_body::ResponseBody, serve::discard, worker::Worker,
+    cors::{CorsResponse, is_preflight},
+    max_forwards,
+    placeholders::PlaceholderValues,
+    reply::Reply,
+    request_context::RequestContext,
 };
 use crate::{
     config::model::{Redirect, RouteAction, RouteReply},
-    limit::{GrpcOutcome, ResponseStatus},
-    router::{Host, Rejection, Router},
-    telemetry::metrics::Refusal,
+    router::{Host, Rejection},
 };
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 /// A reply of Tollgate in place of an upstream's response.
 pub(super) struct LocalReply {
-    reply: Reply,
-    /// Whether the route is configured to reply. If not, the request is refused.
-    is_configured: bool,
+    pub(super) reply: Reply,
+    pub(super) origin: ReplyOrigin,
 }
 
-/// The index of the upstream for the request.
+/// Why Tollgate replies to an admitted request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ReplyOrigin {
+    /// The route's `reply` or `redirect`.
+    Route,
+    /// The request is a CORS preflight.
+    Preflight { is_allowed: bool },
+    /// `Max-Forwards` is 0.
+    MaxForwards,
+    /// A value from the request makes the redirect lead elsewhere, or is missing.
+    FaultyRedirect,
+}
+
+/// The index of the upstream for the request. `cors`: of the response, if the route has `cors`.
 ///
 /// # Errors
-/// The reply that its route sends instead, also to a CORS preflight.
+/// The reply that Tollgate sends instead.
 pub(super) fn upstream_of(
-    exchange: &Exchange,
-    context: &RequestContext<'_>,
-    router: &Router,
+    context: &RequestContext<'_, '_>,
+    cors: Option<&CorsResponse>,
+    request_id: &HeaderValue,
 ) -> Result<usize, Box<LocalReply>> {
     match &context.route.action {
         RouteAction::Upstream(index)
-            if exchange.cors().is_none() && !max_forwards::applies(&context.request.method) =>
+            if cors.is_none() && !max_forwards::applies(&context.request().method) =>
         {
             Ok(*index)
         }
-        action => reply(action, exchange, context, router),
+        _ => local_reply(context, cors, request_id),
     }
 }
 
 #[cold]
-fn reply(
-    action: &RouteAction,
-    exchange: &Exchange,
-    context: &RequestContext<'_>,
-    router: &Router,
+fn local_reply(
+    context: &RequestContext<'_, '_>,
+    cors: Option<&CorsResponse>,
+    request_id: &HeaderValue,
 ) -> Result<usize, Box<LocalReply>> {
-    if let Some(cors) = exchange.cors().filter(|_| is_preflight(context.request, context.route)) {
-        let is_configured = cors.allows_origin();
-        if !is_configured {
-            exchange.count_refusal(Refusal::Origin);
+    let request = context.request();
+    let (reply, origin) = match (&context.route.action, cors) {
+        (_, Some(cors)) if is_preflight(request, context.route) => {
+            let origin = ReplyOrigin::Preflight { is_allowed: cors.allows_origin() };
+            (cors.preflight(&request.headers), origin)
         }
-        let reply = cors.preflight(&context.request.headers);
-        return Err(Box::new(LocalReply { reply, is_configured }));
-    }
-    let configured = match action {
-        RouteAction::Upstream(index) => {
-            return match max_forwards::reply_if_spent(context.request) {
-                None => Ok(*index),
-                Some(reply) => Err(Box::new(LocalReply { reply, is_configured: false })),
-            };
-        }
-        RouteAction::Reply(configured) => Reply::configured(configured),
-        RouteAction::Redirect(redirect) => {
-            match location(redirect, &exchange.placeholders(router, context.target, context.identity)) {
-                Ok(location) => Reply::redirect(redirect.status, &location, "This has moved."),
+        (RouteAction::Upstream(index), _) => match max_forwards::reply_if_spent(request) {
+            None => return Ok(*index),
+            Some(reply) => (reply, ReplyOrigin::MaxForwards),
+        },
+        (RouteAction::Reply(configured), _) => (Reply::configured(configured), ReplyOrigin::Route),
+        (RouteAction::Redirect(redirect), _) => {
+            match location(redirect, &context.found.placeholders(context.rules, request_id)) {
+                Ok(location) => {
+                    let reply = Reply::redirect(redirect.status, &location, "This has moved.");
+                    (reply, ReplyOrigin::Route)
+                }
                 Err(Rejection { status, detail }) => {
-                    let reply = Reply::problem(status, detail);
-                    return Err(Box::new(LocalReply { reply, is_configured: false }));
+                    (Reply::problem(status, detail), ReplyOrigin::FaultyRedirect)
                 }
             }
         }
     };
-    Err(Box::new(LocalReply { reply: configured, is_configured: true }))
-}
-
-/// Sends the route's reply to a request that its policies have admitted. It counts for these policies as an
-/// upstream's response would.
-pub(super) async fn respond<S>(
-    worker: &Worker<S>,
-    exchange: Box<Exchange>,
-    context: &RequestContext<'_>,
-    body: Incoming,
-    outcomes: &mut [PolicyOutcome],
-    LocalReply { mut reply, is_configured }: LocalReply,
-) -> Response<ResponseBody> {
-    let status = ResponseStatus { http: reply.status, grpc: GrpcOutcome::Known(None) };
-    reservation::settle(&worker.rules.policies, &exchange, outcomes, || status).await;
-    if let Some(reservation) = exchange.reservation() {
-        reservation.completed();
-    }
-    worker.rules.quotas.add_fields(&mut reply.headers, outcomes);
-    if !discard(worker, &exchange, context.request, body) {
-        reply = reply.closing();
-    }
-    match is_configured {
-        true => exchange.reply_of_route(reply),
-        false => exchange.reply(reply),
-    }
+    Err(Box::new(LocalReply { reply, origin }))
 }
 
 /// The target of `redirect` for a request with these values.

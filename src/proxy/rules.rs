@@ -1,6 +1,6 @@
 //! The rules for requests under one configuration: shared by all workers and by `explain`.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use http::{
     HeaderMap, StatusCode, Version,
@@ -10,17 +10,16 @@ use http::{
 
 use super::{
     claims::ClaimFields,
-    client::{ClientInfo, Peer},
     cors::CorsRule,
     field_survey::{FieldKind, FieldSurvey},
-    forwarding_headers::X_FORWARDED_FOR,
-    headers::{self, Via},
+    headers::{self, Via, X_FORWARDED_FOR},
+    peer::Peer,
     quota::QuotaTexts,
 };
 use crate::{
-    abuse::{UserNaming, bans},
-    config::model::{AddressHeader, Config},
-    identity::{AccessRules, Credentials, Identity, TrustedProxies, Verifier, identify},
+    abuse::{self, UserNaming, bans},
+    config::model::{AddressHeader, ClientLimits, Config},
+    identity::{AccessRules, AddressIdentifier, Credentials, Identity, TrustedProxies, Verifier, identify},
     limit::Policy,
     router::{Rejection, Router, Target},
     telemetry::diagnostics::UntrustedPeer,
@@ -111,22 +110,35 @@ impl Rules {
         self.names.written(identity.user.as_deref(), identity.pseudonym.as_deref())
     }
 
+    /// The address that identifies a client: for IPv6, the first bits only.
+    pub(super) fn identifying_address(&self, address: IpAddr) -> IpAddr {
+        match address {
+            IpAddr::V4(_) => address,
+            IpAddr::V6(_) => abuse::masked(address, self.config.client_address.ipv6_prefix).addr(),
+        }
+    }
+
+    /// The identifier of a client's address.
+    pub(super) fn address_identifier(&self, address: IpAddr) -> AddressIdentifier {
+        AddressIdentifier::new(address, self.config.client_address.ipv6_prefix)
+    }
+
     /// Surveys the head of a request.
     pub(super) fn survey(&self, headers: &HeaderMap) -> FieldSurvey {
         FieldSurvey::new(headers, Some(&self.claims))
     }
 
-    /// The peer, if it sends a forwarding field and is not trusted.
+    /// The peer, which is not trusted, if it sends a forwarding field.
     pub(super) fn untrusted_peer(
         &self,
-        client: &ClientInfo,
+        peer: Peer,
         headers: &HeaderMap,
         survey: FieldSurvey,
     ) -> Option<UntrustedPeer> {
-        if !survey.has(FieldKind::Claim) || client.is_trusted() {
+        if !survey.has(FieldKind::Claim) {
             return None;
         }
-        let peer = match client.peer() {
+        let peer = match peer {
             Peer::Address(address) => UntrustedPeer::Address(address.ip().to_canonical()),
             Peer::Balancer(address) => UntrustedPeer::Balancer(address.ip().to_canonical()),
             Peer::Unix => return None,
@@ -153,8 +165,19 @@ impl Rules {
 /// Parses the target of the request.
 ///
 /// # Errors
-/// It is malformed or ambiguous, or has a transfer coding or an expectation that is not supported.
-pub(super) fn parse_target(request: &request::Parts, survey: FieldSurvey) -> Result<Target, Rejection> {
+/// It is malformed or ambiguous, or has too many fields, or a transfer coding or an expectation that is not supported.
+pub(super) fn parse_target(
+    request: &request::Parts,
+    survey: FieldSurvey,
+    limits: &ClientLimits,
+) -> Result<Target, Rejection> {
+    // hyper counts the fields of HTTP/1 itself.
+    if request.version == Version::HTTP_2 && request.headers.len() > limits.headers {
+        return Err(Rejection {
+            status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            detail: "The request has too many header fields.",
+        });
+    }
     check_framing(&request.headers, survey)?;
     if request.version == Version::HTTP_2 && !headers::are_readable(&request.headers) {
         return Err(Rejection {

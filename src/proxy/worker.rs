@@ -3,8 +3,10 @@
 use std::{rc::Rc, sync::Arc, time::Instant};
 
 use super::{
-    client::Peer,
+    client::{ClientConnection, ClientInfo, Transport},
     open_exchanges::OpenExchanges,
+    peer::Peer,
+    phase_timer::PhaseTimer,
     request_body::RequestBody,
     request_buffering::BodyRoom,
     reservation::{LeaseTokens, PendingReservations},
@@ -82,6 +84,7 @@ pub struct Worker<S> {
     pub(super) telemetry: Rc<WorkerTelemetry>,
     pools: Rc<UpstreamPools>,
     reclaimer: Rc<Reclaimer>,
+    /// The number of previous configurations of the thread.
     generation: u64,
 }
 
@@ -148,9 +151,19 @@ impl<S> Worker<S> {
         }
     }
 
-    /// The number of previous configurations of the thread.
-    pub fn generation(&self) -> u64 {
-        self.generation
+    /// The client of a connection that was accepted.
+    pub fn accepted(&self, transport: Transport, timer: Rc<PhaseTimer>) -> ClientConnection {
+        ClientConnection::new(&self.rules, self.generation, transport, timer)
+    }
+
+    /// The client of a request, under this configuration.
+    pub fn client(&self, connection: &ClientConnection) -> Rc<ClientInfo> {
+        connection.info(&self.rules, self.generation)
+    }
+
+    /// The client of a request that shares its connection with others.
+    pub fn client_of_stream(&self, connection: &ClientConnection, timer: Rc<PhaseTimer>) -> Rc<ClientInfo> {
+        Rc::new(self.client(connection).of_stream(timer))
     }
 
     /// The configuration.

@@ -1,43 +1,17 @@
-//! The changes to the path and the headers of a forwarded request, and to its response.
+//! The changes to the header of a forwarded request and of its response.
 
-use http::HeaderValue;
-
-use super::request::{ExplainedVerdict, Explanation, HeaderChange};
+use super::explanation::{HeaderChange, MASK};
 use crate::{
-    config::model::{FieldPattern, FieldText, HeaderEdits, Rewrite, Route},
-    proxy::{path_rewrite::RewrittenPath, placeholders::PlaceholderValues},
-    router::Rejection,
+    config::model::{FieldPattern, FieldText, HeaderEdits},
+    proxy::placeholders::PlaceholderValues,
 };
 
-/// Shown in place of a secret.
-pub(super) const MASK: &str = "***";
-
-/// Shown in place of the ID that a real request would get.
-pub(super) static REQUEST_ID: HeaderValue = HeaderValue::from_static("{request_id}");
-
-/// Explains the changes that `route` makes to a request with these values.
-pub(super) fn explain(route: &Route, values: &PlaceholderValues<'_>, explained: &mut Explanation) {
-    let changes =
-        |edits: Option<&HeaderEdits>| edits.map(|edits| header_changes(edits, values)).unwrap_or_default();
-    explained.request_headers = changes(route.request_headers.as_deref());
-    explained.response_headers = changes(route.response_headers.as_deref());
-    match route.rewrite.as_ref().map(|rewrite| RewrittenPath::new(rewrite, values)) {
-        None | Some(Ok(None)) => {}
-        Some(Ok(Some(path))) => {
-            let is_secret = matches!(&route.rewrite, Some(Rewrite::Path(text)) if text.is_secret);
-            let path = if is_secret { MASK.to_owned() } else { path.path_and_query().to_string() };
-            explained.rewritten_path = Some(path);
-        }
-        // Limits and bans take precedence.
-        Some(Err(Rejection { status, detail })) if explained.verdict == ExplainedVerdict::Allowed => {
-            (explained.verdict, explained.status) = (ExplainedVerdict::Refused, Some(status));
-            detail.clone_into(&mut explained.because);
-        }
-        Some(Err(_)) => {}
-    }
-}
-
-fn header_changes(edits: &HeaderEdits, values: &PlaceholderValues<'_>) -> Vec<HeaderChange> {
+/// The changes that `edits` make to the header of a message, with the values of a request.
+pub(super) fn header_changes(
+    edits: Option<&HeaderEdits>,
+    values: &PlaceholderValues<'_>,
+) -> Vec<HeaderChange> {
+    let Some(edits) = edits else { return Vec::new() };
     let removed = edits.remove.iter().map(|pattern| match pattern {
         FieldPattern::Name(name) => HeaderChange::Remove(name.to_string()),
         FieldPattern::Prefix(prefix) => HeaderChange::Remove(format!("{prefix}*")),

@@ -1,129 +1,46 @@
 //! The decisions of a route's policies on a request.
 
 use compact_str::CompactString;
-use http::HeaderMap;
 
-use super::request::Explanation;
+use super::explanation::{CheckVerdict, ExplainedCheck};
 use crate::{
     config::model::Missing,
-    identity::{AddressIdentifier, RequestAttributes, identifier, identifiers},
+    identity::{RequestAttributes, identifier, identifiers},
     limit::{
-        Check, Decision, DecisionSource, Policy, Store,
+        Check, Decision, Policy,
         algorithm::{Kind, Verdict},
     },
     proxy::{
-        checks::{CheckInputs, Checks, SkipReason, Unidentified, VariantRef},
-        outcome::PolicyOutcome,
+        checks::{Checks, SkipReason},
+        outcome::VariantRef,
         request_context::RequestContext,
         rules::Rules,
     },
 };
 
-/// One check, and its verdict.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExplainedCheck {
-    pub policy: String,
-    /// The identifier; where there is none, the keys as in proxy.yaml.
-    pub key: String,
-    pub algorithm: &'static str,
-    pub cost: u64,
-    pub limit: u64,
-    /// As clients see it: including this request, if it is admitted. `None`: the store was not asked.
-    pub used: Option<u64>,
-    pub remaining: Option<u64>,
-    /// Microseconds.
-    pub retry_after: Option<i64>,
-    pub verdict: CheckVerdict,
-    pub is_shadow: bool,
-    /// Further explanations.
-    pub because: String,
-    /// The policy's index in the configuration.
-    index: usize,
+/// The checks that the store was asked about, with its decision, and the keys that the request lacks.
+pub(super) fn decided(
+    checks: &Checks<'_>,
+    decision: Option<&Decision>,
+    context: &RequestContext<'_, '_>,
+) -> Vec<ExplainedCheck> {
+    let (rules, attributes) = (context.rules, &context.attributes);
+    let in_shadow = checks
+        .denied_in_shadow
+        .iter()
+        .filter_map(|&index| Some(unidentified(index, rules.policies.get(index)?)));
+    let asked = checks.iter().enumerate().map(|(nth, (check, variant))| {
+        let verdict = decision.and_then(|decision| decision.verdicts.get(nth).copied());
+        checked(rules, check, variant, verdict, attributes)
+    });
+    in_shadow.chain(asked).chain(skipped_keys(rules, checks, attributes)).collect()
 }
 
-/// The verdict of a check.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CheckVerdict {
-    Allowed,
-    Denied,
-    Exempt,
-    /// The request has nothing to check.
-    Skipped,
-    /// The store can't be asked.
-    Unknown,
-}
+pub(super) const LACKS_KEYS: &str = "the request has none of the policy's keys (missing: deny)";
 
-/// Checks the request against all policies of its route, as `admit` does.
-pub(super) async fn explain<S: Store>(
-    rules: &Rules,
-    store: &S,
-    context: &RequestContext<'_>,
-    address: &AddressIdentifier,
-    inputs: &CheckInputs<'_>,
-    explained: &mut Explanation,
-) {
-    let attributes = context.attributes(address);
-    let mut rows = Vec::new();
-    let skipped = |index, why| {
-        rows.extend(rules.policies.get(index).map(|policy| skipped(index, policy, why, &attributes)));
-    };
-    let checks = match Checks::new(rules, inputs, context, &attributes, skipped) {
-        Ok(checks) => checks,
-        Err(Unidentified(index)) => {
-            if let Some(policy) = rules.policies.get(index) {
-                let reply = rules.quotas.unidentified(PolicyOutcome::unidentified(index, policy));
-                explained.set_denied(&policy.name, reply.status, LACKS);
-                rows.push(unidentified(index, policy));
-            }
-            explained.checks = in_order(rows, context);
-            return;
-        }
-    };
-    rows.extend(
-        checks
-            .denied_in_shadow
-            .iter()
-            .filter_map(|&index| Some(unidentified(index, rules.policies.get(index)?))),
-    );
-    let all = checks.as_slice();
-    let decided = if all.is_empty() { None } else { Some(store.look(all).await) };
-    for (nth, (check, variant)) in checks.iter().enumerate() {
-        let verdict = match &decided {
-            Some(Ok(decision)) => decision.verdicts.get(nth).copied(),
-            _ => None,
-        };
-        rows.push(checked(rules, check, variant, verdict, &attributes));
-    }
-    rows.extend(skipped_keys(rules, &checks, &attributes));
-    explained.checks = in_order(rows, context);
-    match decided {
-        None => "no policy applies".clone_into(&mut explained.because),
-        Some(Err(_)) => explained.set_undecided(),
-        Some(Ok(decision)) => conclude(rules, &checks, &decision, explained),
-    }
-}
-
-const LACKS: &str = "the request has none of the policy's keys (missing: deny)";
-
-fn conclude(rules: &Rules, checks: &Checks<'_>, decision: &Decision, explained: &mut Explanation) {
-    let away = match decision.source {
-        DecisionSource::Fallback => "; the store is unavailable, so it was not asked",
-        DecisionSource::Store | DecisionSource::Slice | DecisionSource::LocalDenial => "",
-    };
-    if decision.admitted {
-        explained.because = format!("every enforced policy admits the request{away}");
-        return;
-    }
-    let outcomes: Vec<PolicyOutcome> = checks.enforced_outcomes(decision).collect();
-    let (index, reply) = rules.quotas.denial(&outcomes, HeaderMap::new());
-    let by = rules.policies.get(index).map_or("", |policy| policy.name.as_str());
-    explained.set_denied(by, reply.status, &format!("the limit is reached{away}"));
-}
-
-/// In the order in which the route names its policies.
-fn in_order(mut rows: Vec<ExplainedCheck>, context: &RequestContext<'_>) -> Vec<ExplainedCheck> {
+/// Sorts by the order in which the route names its policies.
+pub(super) fn sort(rows: &mut [ExplainedCheck], context: &RequestContext<'_, '_>) {
     rows.sort_by_key(|row| context.route.policies.iter().position(|&index| index == row.index));
-    rows
 }
 
 /// A check that the store was asked about.
@@ -201,11 +118,11 @@ fn limit(policy: &Policy) -> u64 {
     policy.tiers.first().map_or(0, |tier| tier.limit)
 }
 
-fn unidentified(index: usize, policy: &Policy) -> ExplainedCheck {
-    ExplainedCheck { verdict: CheckVerdict::Denied, ..row(index, policy, LACKS.to_owned()) }
+pub(super) fn unidentified(index: usize, policy: &Policy) -> ExplainedCheck {
+    ExplainedCheck { verdict: CheckVerdict::Denied, ..row(index, policy, LACKS_KEYS.to_owned()) }
 }
 
-fn skipped(
+pub(super) fn skipped(
     index: usize,
     policy: &Policy,
     why: SkipReason<'_>,
@@ -229,8 +146,8 @@ fn skipped(
 /// The keys of checked policies that the request lacks, so that they are skipped.
 fn skipped_keys<'a>(
     rules: &'a Rules,
-    checks: &Checks<'a>,
-    attributes: &'a RequestAttributes<'_>,
+    checks: &Checks<'_>,
+    attributes: &'a RequestAttributes<'a>,
 ) -> impl Iterator<Item = ExplainedCheck> + use<'a> {
     let mut checked: Vec<usize> = checks.iter().map(|(_, variant)| variant.policy).collect();
     checked.dedup();

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use super::explanation::ExplainedEndpoint;
 use crate::{
     config::model::{Balance, Upstream},
     identity::{RequestAttributes, identifier},
@@ -9,13 +10,6 @@ use crate::{
     router::cookies,
     upstream::{HostId, KeyHash, SharedUpstream, UpstreamHost},
 };
-
-/// The endpoint that gets the request now, and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExplainedEndpoint {
-    pub url: String,
-    pub because: String,
-}
 
 /// The endpoint that a cookie or a hash ties the request to. `None`: any may get it.
 pub(super) fn explain(

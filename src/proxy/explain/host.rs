@@ -2,6 +2,7 @@
 
 use http::{HeaderValue, header::HOST, request};
 
+use super::explanation::AssumedHost;
 use crate::{
     config::model::{HostPattern, Route},
     proxy::rules::{Rules, parse_target},
@@ -9,13 +10,6 @@ use crate::{
 
 /// For routes that take any host.
 const ANY: &str = "localhost";
-
-/// The assumed host of a request, and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AssumedHost {
-    pub host: String,
-    pub because: String,
-}
 
 /// Gives a request without a host the host of the first route that it then matches; if there is none, the first
 /// route's host. `None`: it has a host.
@@ -26,9 +20,14 @@ pub(in crate::proxy) fn assume(rules: &Rules, request: &mut request::Parts) -> O
     let routes = &rules.config.routes;
     let matching = routes.iter().enumerate().find(|(index, route)| {
         set_host(request, &example(route));
-        parse_target(request, rules.survey(&request.headers)).is_ok_and(|target| {
-            rules.router.find(&request.method, &target, &request.headers).is_ok_and(|found| found == *index)
-        })
+        parse_target(request, rules.survey(&request.headers), &rules.config.client_limits).is_ok_and(
+            |target| {
+                rules
+                    .router
+                    .find(&request.method, &target, &request.headers)
+                    .is_ok_and(|found| found == *index)
+            },
+        )
     });
     let because = match matching {
         Some((_, route)) if route.hosts.is_empty() => {

@@ -1,22 +1,15 @@
 //! The client and the user of a request, and why.
 
-use std::net::IpAddr;
-
-use http::HeaderMap;
-
 use crate::{
     config::model::UserSource,
     identity::{ClientIp, Credentials, ForwardedHop, Identity, explain_failure, identify_with},
-    proxy::rules::Rules,
+    proxy::{request_context::RequestFacts, rules::Rules},
 };
 
 /// The client's address, and its source.
-pub(super) fn address(
-    rules: &Rules,
-    peer: IpAddr,
-    is_peer_trusted: bool,
-    headers: &HeaderMap,
-) -> (ClientIp, String) {
+pub(super) fn address(rules: &Rules, facts: &RequestFacts<'_>) -> (ClientIp, String) {
+    let RequestFacts { peer, is_peer_trusted, .. } = *facts;
+    let headers = &facts.request.headers;
     let (proxies, mut hops) = (&rules.trusted_proxies, Vec::new());
     let field = proxies.field();
     let address = proxies.client_address_with(peer, is_peer_trusted, headers, |hop| hops.push(hop));

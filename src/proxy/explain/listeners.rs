@@ -2,34 +2,25 @@
 
 use http::header;
 
-use super::{ExplainedReply, ExplainedRequest};
+use super::explanation::{ExplainedListener, ExplainedReply};
 use crate::{
     config::model::Listener,
-    proxy::{listener_reply::ListenerReply, rules::Rules},
+    proxy::{listener_reply::ListenerReply, request_context::RequestFacts, rules::Rules},
     router::Target,
 };
 
-/// A listener that replies to the request itself, if it receives it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExplainedListener {
-    /// Its addresses.
-    pub listener: String,
-    pub reply: ExplainedReply,
-    pub because: &'static str,
-}
-
 /// The listeners that reply to the request for `target` themselves, among the ones that may receive it.
+/// `is_https`: whether it arrives over HTTPS. `None`: either way.
 pub(super) fn explain(
     rules: &Rules,
-    asked: &ExplainedRequest,
-    is_peer_trusted: bool,
+    facts: &RequestFacts<'_>,
+    is_https: Option<bool>,
     target: &Target,
 ) -> Vec<ExplainedListener> {
-    let may_come_in =
-        |listener: &&Listener| asked.is_https.is_none_or(|https| https == listener.tls.is_some());
+    let may_come_in = |listener: &&Listener| is_https.is_none_or(|https| https == listener.tls.is_some());
     let explained = |listener: &Listener| {
-        let response = ListenerReply::new(listener, asked.certificate.is_some())
-            .filter(|response| response.is_for(&asked.request.headers, is_peer_trusted))?;
+        let response = ListenerReply::new(listener, facts.certificate.is_some())
+            .filter(|response| response.is_for(&facts.request.headers, facts.is_peer_trusted))?;
         let because = match response {
             ListenerReply::RedirectToHttps(_) => "it redirects to HTTPS",
             ListenerReply::CertificateRequired(_) => "it requires a client certificate",

@@ -1,19 +1,18 @@
-//! Explains the verdict on a request by the same rules as for real requests, consuming nothing.
+//! Explains the verdict on a request by the same steps as for real requests, consuming nothing.
 
 mod body;
 mod changes;
 mod checks;
 mod endpoint;
+mod explainer;
+mod explanation;
 pub(super) mod host;
 mod identity;
 mod listeners;
-mod request;
+mod route;
 
-pub use body::ExplainedBodyLimit;
-pub use checks::{CheckVerdict, ExplainedCheck};
-pub use endpoint::ExplainedEndpoint;
-pub use host::AssumedHost;
-pub use listeners::ExplainedListener;
-pub use request::{
-    ExplainedReply, ExplainedRequest, ExplainedRoute, ExplainedVerdict, Explanation, HeaderChange, explain,
+pub use explainer::explain;
+pub use explanation::{
+    AssumedHost, CheckVerdict, ExplainedBodyLimit, ExplainedCheck, ExplainedEndpoint, ExplainedListener,
+    ExplainedReply, ExplainedRequest, ExplainedRoute, ExplainedVerdict, Explanation, HeaderChange,
 };

@@ -133,7 +133,7 @@ mod tests {
     use crate::{
         config::model::{self, Algorithm, RateLimitFields},
         limit::{Policy, PolicyId},
-        proxy::checks::VariantRef,
+        proxy::outcome::VariantRef,
     };
 
     const NAMES: [&str; 2] = ["a", "b"];

@@ -44,8 +44,8 @@ impl QuotaTexts {
 
     /// Adds the quota fields to a response, beside the ones that the upstream may have sent.
     pub(in crate::proxy) fn add_fields(&self, fields: &mut HeaderMap, outcomes: &[PolicyOutcome]) {
-        let tightest = tightest(outcomes).filter(|outcome| outcome.verdict != Verdict::UNKNOWN);
-        let Some(tightest) = tightest else { return };
+        let tightest = tightest(outcomes).and_then(|index| outcomes.get(index));
+        let Some(&tightest) = tightest.filter(|outcome| outcome.verdict != Verdict::UNKNOWN) else { return };
         if matches!(self.fields, RateLimitFields::Draft | RateLimitFields::Both) {
             headers::add_draft(self, fields, outcomes, tightest);
         }
@@ -56,15 +56,19 @@ impl QuotaTexts {
 
     /// The reply to a denied request, and the index of the policy that decided. Its fields are put into `headers`,
     /// the request's, which are emptied.
-    pub(in crate::proxy) fn denial(&self, outcomes: &[PolicyOutcome], headers: HeaderMap) -> (usize, Reply) {
-        let decisive = tightest(outcomes);
+    pub(in crate::proxy) fn denial(
+        &self,
+        outcomes: &[PolicyOutcome],
+        decisive: Option<PolicyOutcome>,
+        headers: HeaderMap,
+    ) -> Reply {
         let cross_origin = headers.contains_key(header::ORIGIN);
         let mut reply = replies::denial(self, outcomes, decisive, headers);
         self.add_fields(&mut reply.headers, outcomes);
         if cross_origin {
             headers::expose(&mut reply.headers);
         }
-        (decisive.map_or(0, |outcome| outcome.variant.policy), reply)
+        reply
     }
 
     /// The reply to a request that lacks the value that identifies it for a policy. It shows no quota, because the

@@ -16,9 +16,9 @@ use crate::{
         algorithm::{Detail, Kind},
     },
     proxy::{
-        checks::{Checks, VariantRef},
+        checks::Checks,
         exchange::Exchange,
-        outcome::PolicyOutcome,
+        outcome::{PolicyOutcome, VariantRef},
         worker::Worker,
     },
 };

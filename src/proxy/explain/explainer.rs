@@ -1,0 +1,364 @@
+//! Takes the steps of a request that nobody has sent, and notes what each of them finds.
+
+use std::{sync::Arc, time::Duration};
+
+use http::{HeaderMap, HeaderValue, header};
+
+use super::{
+    body, changes, checks, endpoint,
+    explanation::{ExplainedReply, ExplainedRequest, ExplainedVerdict, Explanation, MASK},
+    host, identity, listeners, route,
+};
+use crate::{
+    abuse::bans::BanTable,
+    config::model::{Rewrite, RouteAction},
+    identity::{AccessDenial, ClientIp, Identity},
+    limit::{DecisionSource, Store},
+    proxy::{
+        bans::{BanMatch, matching_bans},
+        checks::{CheckInputs, Checks, SkipReason},
+        cors::CorsResponse,
+        listener_reply::ListenerReply,
+        outcome::{Outcomes, tightest},
+        request_context::{Found, RequestContext, RequestFacts},
+        reservation::LeaseTokens,
+        route_reply::{LocalReply, ReplyOrigin},
+        rules::{Rules, parse_target},
+        steps::{Caller, RefusedBy, ResponseSource, admit, find},
+    },
+    router::{Rejection, Target},
+    upstream::SharedUpstream,
+};
+
+/// Shown in place of the ID that a real request would get.
+static REQUEST_ID: HeaderValue = HeaderValue::from_static("{request_id}");
+
+/// Explains a request received at the time `now`, in microseconds since the Unix epoch. `upstreams`: the
+/// configuration's, in its order.
+pub async fn explain<S: Store>(
+    rules: &Rules,
+    upstreams: &[Arc<SharedUpstream>],
+    store: &S,
+    bans: &BanTable,
+    mut asked: ExplainedRequest,
+    now: i64,
+) -> Explanation {
+    let assumed_host = host::assume(rules, &mut asked.request);
+    let ExplainedRequest { request, peer, is_https, certificate } = &asked;
+    let length = request.headers.get(header::CONTENT_LENGTH);
+    let peer_identifier = rules.address_identifier(*peer);
+    let facts = RequestFacts {
+        request,
+        survey: rules.survey(&request.headers),
+        peer: *peer,
+        peer_identifier: &peer_identifier,
+        is_peer_trusted: rules.trusted_proxies.contains(*peer),
+        certificate: certificate.as_ref(),
+        listener: None,
+        body_length: length.and_then(|length| length.to_str().ok()?.parse().ok()),
+        bans: Some(bans),
+    };
+    let (client, why_address) = identity::address(rules, &facts);
+    let address = rules.address_identifier(client.ip);
+    let (identity, user) = identity::user(rules, facts.credentials());
+    let explanation = Explanation {
+        assumed_host,
+        address: (address.address().into(), why_address),
+        user: (identity.pseudonym.clone().or_else(|| identity.user.clone()), user),
+        because: "no policy applies".to_owned(),
+        ..Explanation::default()
+    };
+    let request_id = request.headers.get(&rules.config.request_id).filter(|_| facts.is_peer_trusted);
+    let mut explainer = Explainer {
+        rules,
+        store,
+        now,
+        is_peer_trusted: facts.is_peer_trusted,
+        is_https: *is_https,
+        client,
+        identity,
+        request_id: request_id.unwrap_or(&REQUEST_ID),
+        tokens: LeaseTokens::new(),
+        cors: None,
+        outcomes: Outcomes::new(),
+        explanation,
+    };
+    match find(&mut explainer, rules, &facts) {
+        Ok(found) => explainer.explain_found(&facts, &found, upstreams).await,
+        Err(refused) => {
+            if matches!(refused, RefusedBy::Routing(_))
+                && let Ok(target) = parse_target(request, facts.survey, &rules.config.client_limits)
+            {
+                explainer.explanation.route = Some(route::explain(rules, &facts, &target, None));
+            }
+            explainer.note(refused, None);
+        }
+    }
+    explainer.explanation
+}
+
+/// Takes the steps without taking anything from limits. It goes on after a refusal, and the first one counts.
+struct Explainer<'a, S> {
+    rules: &'a Rules,
+    store: &'a S,
+    now: i64,
+    is_peer_trusted: bool,
+    /// Whether the request arrives over HTTPS. `None`: either way.
+    is_https: Option<bool>,
+    client: ClientIp,
+    identity: Identity,
+    request_id: &'a HeaderValue,
+    tokens: LeaseTokens,
+    cors: Option<Box<CorsResponse>>,
+    /// Of the enforced policies, if they deny the request.
+    outcomes: Outcomes,
+    explanation: Explanation,
+}
+
+impl<S: Store> Explainer<'_, S> {
+    /// Explains a request whose route is found.
+    async fn explain_found(
+        &mut self,
+        facts: &RequestFacts<'_>,
+        found: &Found,
+        upstreams: &[Arc<SharedUpstream>],
+    ) {
+        let (rules, headers) = (self.rules, &facts.request.headers);
+        let cors = rules.cors.get(found.route).and_then(Option::as_ref);
+        self.cors = cors.map(|cors| CorsResponse::new(cors, headers));
+        let mut context = RequestContext::new(rules, facts, found);
+        let source = admit(self, &mut context).await;
+        self.explain_source(source, &context);
+
+        let (route, attributes) = (context.route, &context.attributes);
+        let values = found.placeholders(rules, self.request_id);
+        let upstream = route.action.upstream().and_then(|index| upstreams.get(index));
+        let cors = self.explain_cors(&context);
+        let explained = &mut self.explanation;
+        explained.cors = cors;
+        explained.route = Some(route::explain(rules, facts, &found.target, Some(found.route)));
+        explained.upstream = route::upstream_name(rules, route).map(str::to_owned);
+        explained.endpoint = upstream.and_then(|upstream| endpoint::explain(upstream, attributes));
+        explained.body_limit = body::limit(&rules.config, route);
+        explained.request_headers = changes::header_changes(route.request_headers.as_deref(), &values);
+        explained.response_headers = changes::header_changes(route.response_headers.as_deref(), &values);
+        let bans = facts.bans.map(|bans| matching_bans(bans, &context, self.now));
+        explained.bans = bans.into_iter().flatten().map(|matched| matched.ban).collect();
+        checks::sort(&mut explained.checks, &context);
+    }
+
+    /// Explains the source of the response.
+    fn explain_source(
+        &mut self,
+        source: Result<ResponseSource<'_>, RefusedBy>,
+        context: &RequestContext<'_, '_>,
+    ) {
+        let LocalReply { reply, origin } = match source {
+            Ok(ResponseSource::Local(reply)) => *reply,
+            Ok(ResponseSource::Upstream(_, path)) => {
+                let is_secret = matches!(&context.route.rewrite, Some(Rewrite::Path(text)) if text.is_secret);
+                self.explanation.rewritten_path = path.map(|path| match is_secret {
+                    true => MASK.to_owned(),
+                    false => path.path_and_query().to_string(),
+                });
+                return;
+            }
+            Err(refused) => return self.note(refused, Some(context)),
+        };
+        let explained = &mut self.explanation;
+        let is_allowed = explained.verdict == ExplainedVerdict::Allowed;
+        if is_allowed {
+            explained.status = Some(reply.status);
+        }
+        match origin {
+            ReplyOrigin::Route => {
+                let location = reply.headers.get(header::LOCATION).and_then(|to| to.to_str().ok());
+                let is_secret =
+                    matches!(&context.route.action, RouteAction::Redirect(redirect) if redirect.is_secret());
+                let location = location.map(|to| if is_secret { MASK } else { to }.to_owned());
+                explained.reply = Some(ExplainedReply { status: reply.status, location });
+            }
+            _ if !is_allowed => {}
+            ReplyOrigin::Preflight { .. } => {
+                "it is a CORS preflight, which Tollgate answers".clone_into(&mut explained.because);
+            }
+            ReplyOrigin::MaxForwards => {
+                "Max-Forwards is 0, so Tollgate does not forward it".clone_into(&mut explained.because);
+            }
+            ReplyOrigin::FaultyRedirect => {
+                explained.verdict = ExplainedVerdict::Refused;
+                explained.because = reply.detail.into_owned();
+            }
+        }
+    }
+
+    /// Whether pages of the request's origin may read the response. `None`: the route has no `cors`, or no page has
+    /// sent the request.
+    fn explain_cors(&self, context: &RequestContext<'_, '_>) -> Option<String> {
+        let allowed = context.route.cors.as_ref()?.origins.names().join(", ");
+        let origin = context.request().headers.get(header::ORIGIN)?;
+        let origin = String::from_utf8_lossy(origin.as_bytes());
+        Some(match self.cors.as_ref()?.allows_origin() {
+            true => format!("pages of {origin} may read the response: {allowed}"),
+            false => format!("pages of {origin} may not read the response: only {allowed}"),
+        })
+    }
+
+    /// Notes a refusal, unless an earlier step has refused the request.
+    fn note(&mut self, refused: RefusedBy, context: Option<&RequestContext<'_, '_>>) {
+        if self.explanation.verdict != ExplainedVerdict::Allowed {
+            return;
+        }
+        let because = self.reason(&refused, context);
+        let reply =
+            refused.reply(self.rules, self.is_peer_trusted, self.now, &self.outcomes, HeaderMap::new());
+        self.explanation.status = Some(reply.status);
+        (self.explanation.verdict, self.explanation.because) = because;
+    }
+
+    /// The verdict of a refusal, and the reason in words.
+    fn reason(
+        &self,
+        refused: &RefusedBy,
+        context: Option<&RequestContext<'_, '_>>,
+    ) -> (ExplainedVerdict, String) {
+        let policy_name = |index: usize| self.rules.policies.get(index).map_or("", |policy| &*policy.name);
+        match refused {
+            RefusedBy::Access { denial, is_of_route } => {
+                (ExplainedVerdict::Forbidden, self.access_reason(*denial, context.filter(|_| *is_of_route)))
+            }
+            RefusedBy::Ban(BanMatch { ban, .. }) => {
+                let reason = if ban.reason.is_empty() { String::new() } else { format!(": {}", ban.reason) };
+                (ExplainedVerdict::Banned, format!("{} is banned by {}{reason}", ban.key, ban.by))
+            }
+            RefusedBy::MissingKey(policy) => (
+                ExplainedVerdict::Denied,
+                format!("denied by {}: {}", policy_name(*policy), checks::LACKS_KEYS),
+            ),
+            RefusedBy::Policies(decisive) => {
+                let by =
+                    self.outcomes.get(*decisive).map_or("", |outcome| policy_name(outcome.variant.policy));
+                (ExplainedVerdict::Denied, format!("denied by {by}: the limit is reached"))
+            }
+            RefusedBy::Store => {
+                let because = "the store is unavailable, and a policy has on_store_error: deny";
+                (ExplainedVerdict::Undecided, because.to_owned())
+            }
+            RefusedBy::BodySize => {
+                let length = context.and_then(|context| context.facts.body_length).unwrap_or_default();
+                let because = format!("the body has {length} bytes, which is more than max_body allows");
+                (ExplainedVerdict::Refused, because)
+            }
+            RefusedBy::Head(Rejection { detail, .. })
+            | RefusedBy::Routing(Rejection { detail, .. })
+            | RefusedBy::Rewrite(Rejection { detail, .. }) => {
+                (ExplainedVerdict::Refused, (*detail).to_owned())
+            }
+            // Only real requests are refused for these reasons.
+            RefusedBy::EarlyEnds | RefusedBy::Listener(_) | RefusedBy::Log | RefusedBy::Deadline => {
+                (ExplainedVerdict::Refused, String::new())
+            }
+        }
+    }
+
+    /// Why the client's address may not send the request. `context`: the request's, if its route forbids it.
+    fn access_reason(&self, denial: AccessDenial, context: Option<&RequestContext<'_, '_>>) -> String {
+        let access = &self.rules.access;
+        let (rule, place) = match context {
+            Some(context) => (access.of_route(context.found.route), "of the route"),
+            None => (access.everywhere(), "at the top level"),
+        };
+        let address = self.client.ip;
+        match denial {
+            denial if !self.client.is_known => {
+                format!("the client's address is unknown, and {} {place} is set", denial.setting())
+            }
+            AccessDenial::Denied => {
+                let entry = rule.and_then(|rule| rule.denied_by(address)).unwrap_or_default();
+                format!("deny {place} names {address}: {entry}")
+            }
+            AccessDenial::NotAllowed => format!("allow {place} does not name {address}"),
+        }
+    }
+}
+
+impl<'r, S: Store> Caller<'r> for Explainer<'_, S> {
+    fn refuse(
+        &mut self,
+        refused: RefusedBy,
+        context: Option<&RequestContext<'_, '_>>,
+    ) -> Result<(), RefusedBy> {
+        if let RefusedBy::MissingKey(index) = refused
+            && let Some(policy) = self.rules.policies.get(index)
+        {
+            self.explanation.checks.push(checks::unidentified(index, policy));
+        }
+        self.note(refused, context);
+        Ok(())
+    }
+
+    /// The request is for no particular listener, so the explanation lists the ones that would reply.
+    fn listener_reply(&mut self, facts: &RequestFacts<'_>, target: &Target) -> Option<ListenerReply> {
+        if self.explanation.verdict == ExplainedVerdict::Allowed {
+            self.explanation.listeners = listeners::explain(self.rules, facts, self.is_https, target);
+        }
+        None
+    }
+
+    fn identify(&mut self, _rules: &Rules, _facts: &RequestFacts<'_>) -> Identity {
+        std::mem::take(&mut self.identity)
+    }
+
+    /// Most requests go to the first upstream.
+    fn draw(&mut self, _total: u64) -> Option<u64> {
+        None
+    }
+
+    fn inputs(&self) -> CheckInputs<'_> {
+        CheckInputs { time: self.now, tokens: &self.tokens }
+    }
+
+    fn skipped(&mut self, policies: &[(usize, SkipReason<'_>)], context: &RequestContext<'_, '_>) {
+        let rows = policies.iter().filter_map(|&(index, why)| {
+            Some(checks::skipped(index, self.rules.policies.get(index)?, why, &context.attributes))
+        });
+        self.explanation.checks.extend(rows);
+    }
+
+    async fn decide(
+        &mut self,
+        checks: &Checks<'r>,
+        context: &RequestContext<'r, '_>,
+    ) -> Result<Duration, RefusedBy> {
+        let all = checks.as_slice();
+        let decided = if all.is_empty() { None } else { Some(self.store.look(all).await) };
+        let decision = decided.as_ref().and_then(|decided| decided.as_ref().ok());
+        self.explanation.checks.extend(checks::decided(checks, decision, context));
+        match decided {
+            None => {}
+            Some(Err(_)) => self.note(RefusedBy::Store, Some(context)),
+            Some(Ok(decision)) => {
+                let is_refused = self.explanation.verdict != ExplainedVerdict::Allowed;
+                if decision.admitted && !is_refused {
+                    "every enforced policy admits the request".clone_into(&mut self.explanation.because);
+                } else if !decision.admitted {
+                    self.outcomes = checks.enforced_outcomes(&decision).collect();
+                    let decisive = tightest(&self.outcomes).unwrap_or_default();
+                    self.note(RefusedBy::Policies(decisive), Some(context));
+                }
+                if decision.source == DecisionSource::Fallback && !is_refused {
+                    self.explanation.because += "; the store is unavailable, so it was not asked";
+                }
+            }
+        }
+        Ok(Duration::ZERO)
+    }
+
+    fn cors(&self) -> Option<&CorsResponse> {
+        self.cors.as_deref()
+    }
+
+    fn request_id(&self) -> &HeaderValue {
+        self.request_id
+    }
+}

@@ -1,0 +1,170 @@
+//! A question about a request, and its explanation.
+
+use std::{net::IpAddr, sync::Arc};
+
+use compact_str::CompactString;
+use http::{StatusCode, request};
+
+use crate::{abuse::bans::Ban, tls::TlsIdentity};
+
+/// Shown in place of a secret.
+pub(super) const MASK: &str = "***";
+
+/// The request to explain.
+pub struct ExplainedRequest {
+    pub request: request::Parts,
+    /// The peer address of its connection.
+    pub peer: IpAddr,
+    /// Whether it arrives over HTTPS. `None`: either way.
+    pub is_https: Option<bool>,
+    /// The certificate that the client would have proved to hold.
+    pub certificate: Option<TlsIdentity>,
+}
+
+/// The explained outcome of a request.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Explanation {
+    /// `None`: the request names its host.
+    pub assumed_host: Option<AssumedHost>,
+    /// The client's address in the form that limits and records use, and its source.
+    pub address: (CompactString, String),
+    /// The user in the form that keys use, and the source that names it; or why none does.
+    pub user: (Option<CompactString>, String),
+    /// Listeners that reply to the request themselves, if they receive it. The rest is about the others.
+    pub listeners: Vec<ExplainedListener>,
+    /// `None`: the request's target is malformed.
+    pub route: Option<ExplainedRoute>,
+    pub upstream: Option<String>,
+    /// `None`: any of the upstream's endpoints may get the request.
+    pub endpoint: Option<ExplainedEndpoint>,
+    /// Whether pages of its origin may read the response. `None`: the route has no `cors`, or no page has sent the
+    /// request.
+    pub cors: Option<String>,
+    /// The route's reply; `None`: it has an upstream.
+    pub reply: Option<ExplainedReply>,
+    /// The path and the query that the upstream gets. `None`: the client's.
+    pub rewritten_path: Option<String>,
+    pub request_headers: Vec<HeaderChange>,
+    pub response_headers: Vec<HeaderChange>,
+    /// `None`: the body may have any length.
+    pub body_limit: Option<ExplainedBodyLimit>,
+    pub verdict: ExplainedVerdict,
+    /// The status of the proxy's own reply; `None`: the request is forwarded.
+    pub status: Option<StatusCode>,
+    pub because: String,
+    /// In the order of the route's policies. Included even if a ban denies the request, although a real one is not
+    /// checked then.
+    pub checks: Vec<ExplainedCheck>,
+    /// Those that match the client, whether they deny the request or not.
+    pub bans: Vec<Arc<Ban>>,
+}
+
+/// The route of the request, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExplainedRoute {
+    /// `None`: no route matches.
+    pub name: Option<String>,
+    pub because: String,
+    /// Routes before it, and why each does not match.
+    pub passed_over: Vec<(String, String)>,
+    /// How many more do not match.
+    pub others: usize,
+}
+
+/// A route's reply to every request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExplainedReply {
+    pub status: StatusCode,
+    /// Where a redirect leads.
+    pub location: Option<String>,
+}
+
+/// A change of a header, of these names and values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HeaderChange {
+    /// A name, or the beginning of names and `*`.
+    Remove(String),
+    Set(String, String),
+    Add(String, String),
+}
+
+/// The proxy's verdict.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ExplainedVerdict {
+    #[default]
+    Allowed,
+    Denied,
+    /// The client is banned.
+    Banned,
+    /// The store can't be asked, and a policy says `on_store_error: deny`.
+    Undecided,
+    /// `deny` or `allow` refuses its address.
+    Forbidden,
+    /// No route matches, the request is malformed, or its body is too long.
+    Refused,
+}
+
+/// The assumed host of a request, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AssumedHost {
+    pub host: String,
+    pub because: String,
+}
+
+/// A listener that replies to the request itself, if it receives it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExplainedListener {
+    /// Its addresses.
+    pub listener: String,
+    pub reply: ExplainedReply,
+    pub because: &'static str,
+}
+
+/// How long a body may be, and where that is set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExplainedBodyLimit {
+    /// In bytes. `None`: it depends on the listener.
+    pub max: Option<u64>,
+    pub because: String,
+}
+
+/// The endpoint that gets the request now, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExplainedEndpoint {
+    pub url: String,
+    pub because: String,
+}
+
+/// One check, and its verdict.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExplainedCheck {
+    pub policy: String,
+    /// The identifier; where there is none, the keys as in proxy.yaml.
+    pub key: String,
+    pub algorithm: &'static str,
+    pub cost: u64,
+    pub limit: u64,
+    /// As clients see it: including this request, if it is admitted. `None`: the store was not asked.
+    pub used: Option<u64>,
+    pub remaining: Option<u64>,
+    /// Microseconds.
+    pub retry_after: Option<i64>,
+    pub verdict: CheckVerdict,
+    pub is_shadow: bool,
+    /// Further explanations.
+    pub because: String,
+    /// The policy's index in the configuration.
+    pub(super) index: usize,
+}
+
+/// The verdict of a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CheckVerdict {
+    Allowed,
+    Denied,
+    Exempt,
+    /// The request has nothing to check.
+    Skipped,
+    /// The store can't be asked.
+    Unknown,
+}

@@ -1,0 +1,351 @@
+//! A request that a client has sent, as the [`Caller`] of its steps: it asks the store, counts, logs and records.
+
+use std::{rc::Rc, time::Duration};
+
+use http::{HeaderValue, Response, request};
+use hyper::body::Incoming;
+use smallvec::SmallVec;
+
+use super::{
+    bans::{BanMatch, record_offense},
+    checks::{CheckInputs, Checks},
+    client::ClientInfo,
+    cors::CorsResponse,
+    denial_record::DenialRecord,
+    early_ends::Judgement,
+    exchange::Exchange,
+    header_edits::FilledEdits,
+    headers,
+    listener_reply::ListenerReply,
+    outcome::{CheckOutcome, Outcomes, PolicyOutcome, tightest},
+    peer::Peer,
+    refused_body::discard,
+    reply::Reply,
+    request_context::{Found, RequestContext, RequestFacts},
+    reservation::{self, reserve},
+    response_body::ResponseBody,
+    route_reply::{LocalReply, ReplyOrigin},
+    rules::Rules,
+    steps::{Caller, RefusedBy},
+    worker::Worker,
+};
+use crate::{
+    identity::{ClientIp, Identity},
+    limit::{Decision, DecisionSource, GrpcOutcome, ResponseStatus, StoreAdmin},
+    router::Target,
+    telemetry::metrics::{self, BanVerdict, Http2Abuse},
+};
+
+/// The request of a client.
+pub(super) struct Served<'a, S> {
+    pub(super) worker: &'a Rc<Worker<S>>,
+    pub(super) client: &'a Rc<ClientInfo>,
+    /// Counts and logs the request when it is dropped, at the latest with the response's body.
+    pub(super) exchange: Box<Exchange>,
+    /// Of the enforced policies.
+    pub(super) outcomes: Outcomes,
+}
+
+impl<'a, S> Served<'a, S> {
+    /// A request of `client` that has just arrived.
+    pub(super) fn new(
+        worker: &'a Rc<Worker<S>>,
+        client: &'a Rc<ClientInfo>,
+        request: &request::Parts,
+    ) -> Self {
+        let request_id =
+            headers::request_id(&request.headers, &worker.config().request_id, client.is_trusted());
+        let exchange = Exchange::new(&worker.telemetry, client, request, request_id);
+        Self { worker, client, exchange, outcomes: Outcomes::new() }
+    }
+
+    /// Notes the route, and the fields that it adds to the response.
+    pub(super) fn routed(&mut self, request: &request::Parts, found: &Found) {
+        let (rules, exchange) = (&self.worker.rules, &mut self.exchange);
+        exchange.set_route(found.route);
+        if let Some(Some(cors)) = rules.cors.get(found.route) {
+            exchange.set_cors(CorsResponse::new(cors, &request.headers));
+        }
+        if let Some(edits) = &rules.config.routes[found.route].response_headers {
+            let edits = FilledEdits::new(edits, &found.placeholders(rules, exchange.request_id()));
+            exchange.edit_response(edits);
+        }
+    }
+
+    /// Replies to a request that a step has refused. Its fields are emptied.
+    pub(super) fn refuse(
+        self,
+        refused: RefusedBy,
+        request: &mut request::Parts,
+        body: Incoming,
+    ) -> Response<ResponseBody> {
+        let Self { worker, client, exchange, outcomes } = self;
+        // The bytes after a malformed head can't be trusted.
+        let stays_open = matches!(refused, RefusedBy::Head(_)) || discard(worker, &exchange, request, body);
+        let (is_admitted, headers) = (refused.is_admitted(), std::mem::take(&mut request.headers));
+        let mut reply =
+            refused.reply(&worker.rules, client.is_trusted(), exchange.time(), &outcomes, headers);
+        if is_admitted {
+            worker.rules.quotas.add_fields(&mut reply.headers, &outcomes);
+        }
+        exchange.reply(if stays_open { reply } else { reply.closing() })
+    }
+
+    /// Settles a request that its policies have admitted and that is not forwarded.
+    pub(super) async fn settle_refused(&mut self) {
+        reservation::settle_refused(&self.worker.rules.policies, &self.exchange, &mut self.outcomes).await;
+    }
+
+    /// Sends the proxy's own `reply` to a request that its policies have admitted, with the quota after this request.
+    pub(super) async fn reply(mut self, mut reply: Reply) -> Response<ResponseBody> {
+        self.settle_refused().await;
+        self.worker.rules.quotas.add_fields(&mut reply.headers, &self.outcomes);
+        self.exchange.reply(reply)
+    }
+
+    /// Sends the route's reply to a request that its policies have admitted. It counts for these policies as an
+    /// upstream's response would.
+    pub(super) async fn reply_locally(
+        self,
+        request: &request::Parts,
+        body: Incoming,
+        LocalReply { mut reply, origin }: LocalReply,
+    ) -> Response<ResponseBody> {
+        let Self { worker, exchange, mut outcomes, .. } = self;
+        let status = ResponseStatus { http: reply.status, grpc: GrpcOutcome::Known(None) };
+        reservation::settle(&worker.rules.policies, &exchange, &mut outcomes, || status).await;
+        if let Some(reservation) = exchange.reservation() {
+            reservation.completed();
+        }
+        worker.rules.quotas.add_fields(&mut reply.headers, &outcomes);
+        if !discard(worker, &exchange, request, body) {
+            reply = reply.closing();
+        }
+        match origin {
+            ReplyOrigin::Route | ReplyOrigin::Preflight { is_allowed: true } => {
+                exchange.reply_of_route(reply)
+            }
+            ReplyOrigin::Preflight { is_allowed: false } => {
+                exchange.count_refusal(metrics::Refusal::Origin);
+                exchange.reply(reply)
+            }
+            ReplyOrigin::MaxForwards | ReplyOrigin::FaultyRedirect => exchange.reply(reply),
+        }
+    }
+
+    /// Replies to a request that no endpoint has responded to. `is_broken`: the client broke its body off.
+    pub(super) async fn forward_failed(mut self, reply: Reply, is_broken: bool) -> Response<ResponseBody> {
+        if is_broken {
+            self.exchange.client_broke_off();
+        }
+        self.exchange.forward_failed(reply.status);
+        self.reply(reply).await
+    }
+
+    fn count_decision(&self, policy: usize, verdict: metrics::VerdictLabel, source: metrics::SourceLabel) {
+        self.worker.metrics().decision(policy, verdict, source);
+    }
+
+    fn denial_record<'r>(&'r self, context: &'r RequestContext<'r, 'r>) -> DenialRecord<'r> {
+        DenialRecord { exchange: &self.exchange, context }
+    }
+}
+
+impl<'r, S: StoreAdmin + 'static> Caller<'r> for Served<'_, S> {
+    fn refuse(
+        &mut self,
+        refused: RefusedBy,
+        context: Option<&RequestContext<'_, '_>>,
+    ) -> Result<(), RefusedBy> {
+        let (worker, config) = (self.worker, self.worker.config());
+        match (&refused, context) {
+            (RefusedBy::Access { denial, .. }, _) => {
+                let names = &worker.telemetry.policies;
+                let setting = names.iter().rposition(|name| name == denial.setting());
+                self.exchange.verdict.forbid(setting.unwrap_or(names.len()));
+            }
+            (RefusedBy::Ban(BanMatch { ban, rule }), Some(context)) => {
+                worker.metrics().ban_denial(*rule, BanVerdict::Denied);
+                let policy = config.policies.len() + rule;
+                self.exchange.verdict.ban(policy);
+                self.denial_record(context).record_banned(worker, policy, ban);
+            }
+            (&RefusedBy::MissingKey(policy), Some(context)) => {
+                self.count_decision(policy, metrics::VerdictLabel::Denied, metrics::SourceLabel::Store);
+                self.denial_record(context).record_unidentified(worker, policy);
+                record_offense(worker, self.exchange.time(), context, || [(policy, "")].into_iter());
+                self.exchange.verdict.deny(policy);
+            }
+            _ => {}
+        }
+        Err(refused)
+    }
+
+    fn located(&mut self, rules: &Rules, client: ClientIp) -> Result<(), RefusedBy> {
+        self.exchange.set_address(client.ip);
+        let timer = self.client.timer();
+        let Some(watched) = timer.watched() else { return Ok(()) };
+        match watched.judge(rules.identifying_address(client.ip), timer.now()) {
+            Judgement::Served => return Ok(()),
+            Judgement::Refused => {}
+            Judgement::RefusedNow => {
+                self.worker.record_flood(Peer::Address((client.ip, 0).into()), Http2Abuse::RapidResets);
+                self.worker.metrics().thread().http2_abuse(Http2Abuse::RapidResets).inc();
+            }
+        }
+        Err(RefusedBy::EarlyEnds)
+    }
+
+    fn listener_reply(&mut self, facts: &RequestFacts<'_>, _target: &Target) -> Option<ListenerReply> {
+        let reply = self.client.listener_reply()?;
+        reply.is_for(&facts.request.headers, facts.is_peer_trusted).then_some(reply)
+    }
+
+    fn identify(&mut self, rules: &Rules, facts: &RequestFacts<'_>) -> Identity {
+        let identity = rules.identify(facts.credentials());
+        self.exchange.set_user(rules.written_user(&identity));
+        let untrusted = match facts.is_peer_trusted {
+            true => None,
+            false => rules.untrusted_peer(self.client.peer(), &facts.request.headers, facts.survey),
+        };
+        self.worker.sampler.record(self.exchange.address(), untrusted);
+        identity
+    }
+
+    fn draw(&mut self, total: u64) -> Option<u64> {
+        Some(fastrand::u64(..total))
+    }
+
+    fn inputs(&self) -> CheckInputs<'_> {
+        CheckInputs { time: self.exchange.time(), tokens: &self.worker.tokens }
+    }
+
+    fn banned_in_shadow(&mut self, ban: &BanMatch) {
+        self.worker.metrics().ban_denial(ban.rule, BanVerdict::ShadowDenied);
+        self.exchange.verdict.deny_in_shadow(self.worker.config().policies.len() + ban.rule);
+    }
+
+    /// Asks the store for one decision on all checks, and records it. The exchange keeps the request's reservation.
+    async fn decide(
+        &mut self,
+        checks: &Checks<'r>,
+        context: &RequestContext<'r, '_>,
+    ) -> Result<Duration, RefusedBy> {
+        let worker = self.worker;
+        for &policy in &checks.denied_in_shadow {
+            self.count_decision(policy, metrics::VerdictLabel::ShadowDenied, metrics::SourceLabel::Store);
+            self.exchange.verdict.deny_in_shadow(policy);
+        }
+        let all = checks.as_slice();
+        if all.is_empty() {
+            return Ok(Duration::ZERO);
+        }
+        self.client.timer().wait_for_store();
+        self.exchange.decision_started(all.len());
+        let decided = if checks.may_refund() || worker.store.must_finish(all) {
+            let (decided, reservation) = reserve(worker, checks).await;
+            self.exchange.set_reservation(reservation);
+            decided
+        } else {
+            worker.store.decide(all).await
+        };
+        self.exchange.decision_ended(decided.as_ref().ok().map(|decision| source_label(decision.source)));
+        let Ok(decision) = decided else {
+            let mut policies: SmallVec<[usize; 2]> =
+                checks.iter().map(|(_, variant)| variant.policy).collect();
+            policies.dedup();
+            for policy in policies {
+                self.count_decision(policy, metrics::VerdictLabel::Error, metrics::SourceLabel::Fallback);
+            }
+            return Err(RefusedBy::Store);
+        };
+        record_outcomes(self, checks, &decision);
+        if !decision.admitted {
+            return Err(self.denied(checks, &decision, context));
+        }
+        self.exchange.verdict.allow();
+        // The slot is taken already, so the number of waiting requests is bounded: by the outflow of a bucket within
+        // the policy's `delay`, and by the number of connections.
+        let delay = self.outcomes.iter().map(|outcome| outcome.verdict.delay).max().unwrap_or(0);
+        self.exchange.verdict.delay(delay);
+        Ok(Duration::from_micros(u64::try_from(delay).unwrap_or(0)))
+    }
+
+    async fn wait(&mut self, delay: Duration) -> Result<(), RefusedBy> {
+        let timer = self.client.timer();
+        timer.delay(delay).await;
+        if timer.is_call_over() { Err(RefusedBy::Deadline) } else { Ok(()) }
+    }
+
+    fn cors(&self) -> Option<&CorsResponse> {
+        self.exchange.cors()
+    }
+
+    fn request_id(&self) -> &HeaderValue {
+        self.exchange.request_id()
+    }
+}
+
+impl<S: StoreAdmin + 'static> Served<'_, S> {
+    /// Records a request that policies have denied.
+    fn denied(
+        &mut self,
+        checks: &Checks<'_>,
+        decision: &Decision,
+        context: &RequestContext<'_, '_>,
+    ) -> RefusedBy {
+        let denials = || checks.outcomes(decision).filter(CheckOutcome::is_denial);
+        for (nth, denied) in denials().enumerate() {
+            self.denial_record(context).record(self.worker, &denied, decision.source, nth == 0);
+        }
+        record_offense(self.worker, self.exchange.time(), context, || {
+            denials().map(|denied| (denied.variant.policy, &*denied.check.identifier))
+        });
+        let decisive = tightest(&self.outcomes).unwrap_or_default();
+        let policy = self.outcomes.get(decisive).map_or(0, |outcome| outcome.variant.policy);
+        self.exchange.verdict.deny(policy);
+        RefusedBy::Policies(decisive)
+    }
+}
+
+/// Counts the outcome of each check, notes the verdicts of shadow policies, and keeps the outcomes of
+/// enforced policies.
+fn record_outcomes<S>(served: &mut Served<'_, S>, checks: &Checks<'_>, decision: &Decision) {
+    let Served { worker, exchange, outcomes, .. } = served;
+    let source = source_label(decision.source);
+    // The shadow policy with the longest wait among those that would deny.
+    let mut shadow: Option<(i64, usize)> = None;
+    for outcome in checks.outcomes(decision) {
+        let (policy, verdict) = (outcome.variant.policy, outcome.verdict);
+        let is_shadow = outcome.check.policy.is_shadow;
+        let counted = match (verdict.admitted, is_shadow) {
+            // If other checks deny the request, a check that admits it has decided nothing.
+            (true, _) => decision.admitted.then_some(metrics::VerdictLabel::Allowed),
+            (false, true) => Some(metrics::VerdictLabel::ShadowDenied),
+            (false, false) => Some(metrics::VerdictLabel::Denied),
+        };
+        if let Some(counted) = counted {
+            worker.metrics().decision(policy, counted, source);
+        }
+        if !is_shadow {
+            outcomes.push(PolicyOutcome::from(outcome));
+        } else if !verdict.admitted {
+            let retry_after = verdict.retry_after.unwrap_or(i64::MAX);
+            shadow = shadow.max(Some((retry_after, policy)));
+        } else if decision.admitted {
+            exchange.verdict.delay_in_shadow(verdict.delay);
+        }
+    }
+    if let Some((_, policy)) = shadow {
+        exchange.verdict.deny_in_shadow(policy);
+    }
+}
+
+fn source_label(source: DecisionSource) -> metrics::SourceLabel {
+    match source {
+        DecisionSource::Store => metrics::SourceLabel::Store,
+        DecisionSource::Slice => metrics::SourceLabel::Slice,
+        DecisionSource::LocalDenial => metrics::SourceLabel::LocalDenial,
+        DecisionSource::Fallback => metrics::SourceLabel::Fallback,
+    }
+}

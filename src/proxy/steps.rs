@@ -1,0 +1,285 @@
+//! The steps of a request, from its head to the source of its response. Their order stands here once, for all that take
+//! them: `serve` for a client's request, `explain` for a question about one, and `replay` for a line of an access log.
+
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderValue, header};
+
+use super::{
+    bans::{BanMatch, find_ban},
+    checks::{CheckInputs, Checks, SkipReason},
+    cors::CorsResponse,
+    listener_reply::ListenerReply,
+    outcome::PolicyOutcome,
+    path_rewrite::RewrittenPath,
+    quota,
+    reply::Reply,
+    request_context::{Found, RequestContext, RequestFacts},
+    route_reply::{LocalReply, upstream_of},
+    rules::{Rules, parse_target},
+    split::point_of,
+};
+use crate::{
+    identity::{AccessDenial, AccessRule, ClientIp, Identity},
+    router::{Rejection, Target},
+};
+
+/// Takes the steps of one request: it does the parts that only it can do, and notes the results.
+pub(super) trait Caller<'r> {
+    /// Notes that a step refuses the request. After `Ok`, the other steps are taken all the same.
+    ///
+    /// # Errors
+    /// The refusal, which ends the steps.
+    fn refuse(
+        &mut self,
+        refused: RefusedBy,
+        context: Option<&RequestContext<'_, '_>>,
+    ) -> Result<(), RefusedBy>;
+
+    /// The client's address is known.
+    ///
+    /// # Errors
+    /// Its requests are not served at the moment.
+    fn located(&mut self, _rules: &Rules, _client: ClientIp) -> Result<(), RefusedBy> {
+        Ok(())
+    }
+
+    /// The listener's own reply to a request that it does not serve.
+    fn listener_reply(&mut self, _facts: &RequestFacts<'_>, _target: &Target) -> Option<ListenerReply> {
+        None
+    }
+
+    /// Identifies the user.
+    fn identify(&mut self, rules: &Rules, facts: &RequestFacts<'_>) -> Identity;
+
+    /// A random number below `total`. `None`: the most likely upstream gets the request.
+    fn draw(&mut self, total: u64) -> Option<u64>;
+
+    /// The inputs of checks.
+    fn inputs(&self) -> CheckInputs<'_>;
+
+    /// A ban would refuse the request, but only in shadow.
+    fn banned_in_shadow(&mut self, _ban: &BanMatch) {}
+
+    /// These policies of the route do not apply to the request.
+    fn skipped(&mut self, _policies: &[(usize, SkipReason<'_>)], _context: &RequestContext<'_, '_>) {}
+
+    /// Asks the store about the checks of the request, of which there may be none. Returns how long the request has to
+    /// wait.
+    ///
+    /// # Errors
+    /// The refusal, which ends the steps.
+    async fn decide(
+        &mut self,
+        checks: &Checks<'r>,
+        context: &RequestContext<'r, '_>,
+    ) -> Result<Duration, RefusedBy>;
+
+    /// Waits.
+    ///
+    /// # Errors
+    /// The client's own deadline has passed.
+    async fn wait(&mut self, _delay: Duration) -> Result<(), RefusedBy> {
+        Ok(())
+    }
+
+    /// The CORS part of the response, if the route has `cors`.
+    fn cors(&self) -> Option<&CorsResponse>;
+
+    /// The request's ID.
+    fn request_id(&self) -> &HeaderValue;
+}
+
+/// The step that refuses a request.
+#[derive(Debug)]
+pub(super) enum RefusedBy {
+    /// The target, the framing or the fields are malformed or not supported.
+    Head(Rejection),
+    /// Too many requests of the client have ended before their response.
+    EarlyEnds,
+    /// `deny` or `allow`, at the top level or of the route.
+    Access {
+        denial: AccessDenial,
+        is_of_route: bool,
+    },
+    /// The listener redirects, or requires a certificate.
+    Listener(Box<Reply>),
+    /// No route matches.
+    Routing(Rejection),
+    Ban(BanMatch),
+    /// The body is longer than `max_body` allows.
+    BodySize,
+    /// The request lacks the value that identifies it for the policy of this index.
+    MissingKey(usize),
+    /// The policies. The outcome for the client to follow is the one with this index.
+    Policies(usize),
+    /// The store was not available.
+    Store,
+    /// According to the log, a step before the policies had refused it.
+    Log,
+    /// The client's own deadline passed while its request waited for a slot.
+    Deadline,
+    /// A value from the request makes the rewritten path lead elsewhere.
+    Rewrite(Rejection),
+}
+
+impl RefusedBy {
+    /// Whether the policies had admitted the request.
+    pub(super) fn is_admitted(&self) -> bool {
+        matches!(self, Self::Deadline | Self::Rewrite(_))
+    }
+
+    /// The reply for the client, without the quota. `outcomes`: those of the enforced policies. The map `headers`, which
+    /// has the fields of the request, is emptied and reused.
+    pub(super) fn reply(
+        self,
+        rules: &Rules,
+        is_peer_trusted: bool,
+        now: i64,
+        outcomes: &[PolicyOutcome],
+        headers: HeaderMap,
+    ) -> Reply {
+        // The connection of a trusted proxy carries the requests of other clients, too.
+        let for_client = |reply: Reply| if is_peer_trusted { reply } else { reply.closing() };
+        match self {
+            Self::Head(Rejection { status, detail }) => Reply::problem(status, detail).closing(),
+            Self::EarlyEnds => Reply::too_many_ended_early(),
+            Self::Access { is_of_route: false, .. } => for_client(Reply::forbidden_address()),
+            Self::Access { is_of_route: true, .. } => Reply::forbidden_address(),
+            Self::Listener(reply) => *reply,
+            Self::Routing(Rejection { status, detail }) | Self::Rewrite(Rejection { status, detail }) => {
+                Reply::problem(status, detail)
+            }
+            Self::Ban(BanMatch { ban, rule }) => {
+                let is_cross_origin = headers.contains_key(header::ORIGIN);
+                let rule = rules.config.bans.get(rule).map(|rule| &**rule);
+                for_client(quota::banned(rule, &ban, now, is_cross_origin))
+            }
+            Self::BodySize => Reply::body_too_large(),
+            Self::MissingKey(policy) => {
+                rules.quotas.unidentified(PolicyOutcome::unidentified(policy, &rules.policies[policy]))
+            }
+            Self::Policies(decisive) => {
+                rules.quotas.denial(outcomes, outcomes.get(decisive).copied(), headers)
+            }
+            Self::Store | Self::Log => Reply::undecided(),
+            Self::Deadline => Reply::gateway_timeout(),
+        }
+    }
+}
+
+/// Finds out whose request it is, and its route.
+///
+/// # Errors
+/// The refusal of a step.
+pub(super) fn find<'r, C: Caller<'r>>(
+    caller: &mut C,
+    rules: &Rules,
+    facts: &RequestFacts<'_>,
+) -> Result<Found, RefusedBy> {
+    let headers = &facts.request.headers;
+    let target =
+        parse_target(facts.request, facts.survey, &rules.config.client_limits).map_err(RefusedBy::Head)?;
+    let client = rules.trusted_proxies.client_address(facts.peer, facts.is_peer_trusted, headers);
+    caller.located(rules, client)?;
+    check_access(caller, rules.access.everywhere(), client, None)?;
+    if let Some(reply) = caller.listener_reply(facts, &target) {
+        caller.refuse(RefusedBy::Listener(Box::new(reply.reply(&target))), None)?;
+    }
+    let identity = caller.identify(rules, facts);
+    let route = rules.router.find(&facts.request.method, &target, headers).map_err(RefusedBy::Routing)?;
+    let is_peer = facts.peer == client.ip;
+    let address = (!is_peer).then(|| rules.address_identifier(client.ip));
+    Ok(Found { target, client, address, identity, route })
+}
+
+/// The source of the response to an admitted request.
+pub(super) enum ResponseSource<'a> {
+    /// The upstream of this index. It gets the rewritten path, if there is one.
+    Upstream(usize, Option<RewrittenPath<'a>>),
+    Local(Box<LocalReply>),
+}
+
+/// Decides whether the request is admitted, and finds the source of its response.
+///
+/// # Errors
+/// The refusal of a step.
+pub(super) async fn admit<'r, C: Caller<'r>>(
+    caller: &mut C,
+    context: &mut RequestContext<'r, '_>,
+) -> Result<ResponseSource<'r>, RefusedBy> {
+    choose_upstream(caller, context);
+    let of_route = context.rules.access.of_route(context.found.route);
+    check_access(caller, of_route, context.found.client, Some(context))?;
+    if let Some(bans) = context.facts.bans
+        && let Some(ban) = find_ban(bans, context, caller.inputs().time, |ban| caller.banned_in_shadow(ban))
+    {
+        caller.refuse(RefusedBy::Ban(ban), Some(context))?;
+    }
+    if is_body_too_long(context) {
+        caller.refuse(RefusedBy::BodySize, Some(context))?;
+    }
+    let mut delay = Duration::ZERO;
+    if !context.route.policies.is_empty() {
+        let checks = Checks::new(&caller.inputs(), context);
+        caller.skipped(&checks.skipped, context);
+        match checks.unidentified {
+            None => delay = caller.decide(&checks, context).await?,
+            Some(policy) => caller.refuse(RefusedBy::MissingKey(policy), Some(context))?,
+        }
+    }
+    caller.wait(delay).await?;
+    find_source(caller, context)
+}
+
+/// Picks one of several upstreams of the route.
+fn choose_upstream<'r, C: Caller<'r>>(caller: &mut C, context: &mut RequestContext<'_, '_>) {
+    if let Some(split) = &context.route.split
+        && let Some(point) = point_of(split, context).or_else(|| caller.draw(split.total().max(1)))
+    {
+        context.route = split.at(point).unwrap_or(context.route);
+    }
+}
+
+/// Applies `deny` and `allow`. `context`: the request's, for the `rule` of its route.
+fn check_access<'r, C: Caller<'r>>(
+    caller: &mut C,
+    rule: Option<&AccessRule>,
+    client: ClientIp,
+    context: Option<&RequestContext<'_, '_>>,
+) -> Result<(), RefusedBy> {
+    match rule.and_then(|rule| rule.denial(client)) {
+        None => Ok(()),
+        Some(denial) => caller.refuse(RefusedBy::Access { denial, is_of_route: context.is_some() }, context),
+    }
+}
+
+/// Whether the body is longer than `max_body` allows on each listener that may receive the request.
+fn is_body_too_long(context: &RequestContext<'_, '_>) -> bool {
+    let Some(length) = context.facts.body_length else { return false };
+    let config = &context.rules.config;
+    let is_too_long = |listener| config.max_body(context.route, listener).is_some_and(|max| length > max);
+    match context.facts.listener {
+        Some(listener) => is_too_long(listener),
+        None => (0..config.listeners.len()).map(is_too_long).min().unwrap_or(false),
+    }
+}
+
+/// Finds the source of the response, and the path that an upstream gets.
+fn find_source<'r, C: Caller<'r>>(
+    caller: &C,
+    context: &RequestContext<'r, '_>,
+) -> Result<ResponseSource<'r>, RefusedBy> {
+    let upstream = match upstream_of(context, caller.cors(), caller.request_id()) {
+        Ok(upstream) => upstream,
+        Err(reply) => return Ok(ResponseSource::Local(reply)),
+    };
+    let path = match &context.route.rewrite {
+        None => None,
+        Some(rewrite) => {
+            RewrittenPath::new(rewrite, &context.found.placeholders(context.rules, caller.request_id()))
+                .map_err(RefusedBy::Rewrite)?
+        }
+    };
+    Ok(ResponseSource::Upstream(upstream, path))
+}
