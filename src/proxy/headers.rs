@@ -163,8 +163,21 @@ pub(super) fn remove_where(headers: &mut HeaderMap, condition: impl Fn(&HeaderNa
     }
 }
 
+/// Gives an HTTP/2 request the fields that it would have over HTTP/1.1.
+pub(super) fn translate_http2(request: &mut request::Parts, has_body: bool) {
+    if request.version != Version::HTTP_2 {
+        return;
+    }
+    join_cookies(&mut request.headers);
+    merge_lengths(&mut request.headers);
+    // With a body, it is not a preflight.
+    if has_body && request.method == Method::OPTIONS {
+        announce_body(&mut request.headers);
+    }
+}
+
 /// Joins the fields into which HTTP/2 may split `Cookie` (RFC 9113, 8.2.3).
-pub(super) fn join_cookies(headers: &mut HeaderMap) {
+fn join_cookies(headers: &mut HeaderMap) {
     let mut fields = headers.get_all(header::COOKIE).iter();
     if let (Some(first), Some(_)) = (fields.next(), fields.next()) {
         let mut joined = first.as_bytes().to_vec();
@@ -180,7 +193,7 @@ pub(super) fn join_cookies(headers: &mut HeaderMap) {
 }
 
 /// Announces a body of unknown length as HTTP/1 does: HTTP/2 needs no field for it.
-pub(super) fn announce_body(headers: &mut HeaderMap) {
+fn announce_body(headers: &mut HeaderMap) {
     if !headers.contains_key(header::CONTENT_LENGTH) {
         headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }

@@ -15,13 +15,18 @@ use super::{
     forward::UpstreamResponse,
     forwarding_headers,
     grpc::is_grpc,
+    header_edits::FilledEdits,
     headers, max_forwards,
     open_exchanges::{ExchangeKind, ExchangeOwner},
     outcome::PolicyOutcome,
+    path_rewrite::RewrittenPath,
     request_body::{BodyProgress, BodyTimeouts, RequestBody},
     request_buffering::ReceivedBody,
+    request_context::Found,
     response_body::{BodySource, ResponseBody, UpstreamBody},
+    served::Served,
     trailers::TrailerFilter,
+    tunnel::Upgrade,
     worker::Worker,
 };
 use crate::{
@@ -29,10 +34,37 @@ use crate::{
     router::Target,
 };
 
+/// The request for the upstream, with the changes of its `route`, and the progress of its body, if it has one. `path`:
+/// the rewritten one.
+pub(super) fn upstream_request<S>(
+    served: &Served<'_, S>,
+    route: &Route,
+    found: &Found,
+    head: (request::Parts, FieldSurvey),
+    body: ReceivedBody,
+    path: Option<RewrittenPath<'_>>,
+    upgrade: Option<&Upgrade>,
+) -> (Request<RequestBody>, Option<Rc<BodyProgress>>) {
+    let Served { worker, client, exchange, .. } = served;
+    let (mut request, progress) =
+        forwarded_request(worker, client, exchange, route, &found.target, head, body);
+    if let Some(path) = path {
+        path.apply(&mut request, worker.config().forwarded);
+    }
+    if let Some(edits) = &route.request_headers {
+        let values = found.placeholders(&worker.rules, exchange.request_id());
+        FilledEdits::new(edits, &values).apply_to_request(request.headers_mut());
+    }
+    if let Some(upgrade) = upgrade {
+        upgrade.request(request.headers_mut());
+    }
+    (request, progress)
+}
+
 /// Builds the upstream request: unambiguous framing, a path that leads to `route` however it is read, forwarding
 /// fields added, and the client's own claims about its identity removed. Returns the progress of its body as well, if
 /// it has one.
-pub(super) fn upstream_request<S>(
+fn forwarded_request<S>(
     worker: &Worker<S>,
     client: &ClientInfo,
     exchange: &Exchange,

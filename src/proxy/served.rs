@@ -73,12 +73,16 @@ impl<'a, S> Served<'a, S> {
     }
 
     /// Replies to a request that a step has refused. Its fields are emptied.
-    pub(super) fn refuse(
-        self,
+    pub(super) async fn refuse(
+        mut self,
         refused: RefusedBy,
         request: &mut request::Parts,
         body: Incoming,
     ) -> Response<ResponseBody> {
+        if refused.is_admitted() {
+            // Boxed: other requests would need room for its state.
+            Box::pin(self.settle_refused()).await;
+        }
         let Self { worker, client, exchange, outcomes } = self;
         // The bytes after a malformed head can't be trusted.
         let stays_open = matches!(refused, RefusedBy::Head(_)) || discard(worker, &exchange, request, body);
@@ -92,12 +96,12 @@ impl<'a, S> Served<'a, S> {
     }
 
     /// Settles a request that its policies have admitted and that is not forwarded.
-    pub(super) async fn settle_refused(&mut self) {
+    async fn settle_refused(&mut self) {
         reservation::settle_refused(&self.worker.rules.policies, &self.exchange, &mut self.outcomes).await;
     }
 
     /// Sends the proxy's own `reply` to a request that its policies have admitted, with the quota after this request.
-    pub(super) async fn reply(mut self, mut reply: Reply) -> Response<ResponseBody> {
+    async fn reply(mut self, mut reply: Reply) -> Response<ResponseBody> {
         self.settle_refused().await;
         self.worker.rules.quotas.add_fields(&mut reply.headers, &self.outcomes);
         self.exchange.reply(reply)
@@ -131,6 +135,12 @@ impl<'a, S> Served<'a, S> {
             }
             ReplyOrigin::MaxForwards | ReplyOrigin::FaultyRedirect => exchange.reply(reply),
         }
+    }
+
+    /// Replies to a request whose client has broken off its body.
+    pub(super) async fn broken_off(mut self, reply: Reply) -> Response<ResponseBody> {
+        self.exchange.client_broke_off();
+        self.reply(reply).await
     }
 
     /// Replies to a request that no endpoint has responded to. `is_broken`: the client broke its body off.
