@@ -12,7 +12,6 @@ use super::{
     exchange::Exchange,
     expect_continue::{self, ContinueGate},
     field_survey::{FieldKind, FieldSurvey},
-    forward::UpstreamResponse,
     forwarding_headers,
     grpc::is_grpc,
     headers, max_forwards,
@@ -22,6 +21,7 @@ use super::{
     request_buffering::ReceivedBody,
     response_body::{BodySource, ResponseBody, UpstreamBody},
     trailers::TrailerFilter,
+    upstream_response::UpstreamResponse,
     worker::Worker,
 };
 use crate::{
