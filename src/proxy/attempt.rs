@@ -51,13 +51,18 @@ impl<'a> UpstreamAttempt<'a> {
     }
 
     /// The request for another attempt, if it is retried after this one failed for this `reason`.
-    pub(super) fn retry(
-        &mut self,
-        reason: RetryReason,
-        retries: &mut Retries<'_>,
-    ) -> Option<Request<RequestBody>> {
+    fn retry(&mut self, reason: RetryReason, retries: &mut Retries<'_>) -> Option<Request<RequestBody>> {
         let copy = self.copy.take()?;
         if retries.may_retry(reason, &self.host) { copy.into_request() } else { None }
+    }
+
+    /// The request for another attempt, if the response of this one has a status that is retried.
+    pub(super) fn retry_status(
+        &mut self,
+        status: StatusCode,
+        retries: &mut Retries<'_>,
+    ) -> Option<Request<RequestBody>> {
+        self.retry(RetryReason::of_status(status)?, retries)
     }
 
     /// The host has responded. Returns the survey of the response's head.

@@ -4,8 +4,10 @@ use std::{pin::pin, rc::Rc};
 
 use super::{
     attempt_context::AttemptContext, phase_timer::TimedOut, reply::Reply, request_body::RequestBody,
+    retries::Retries,
 };
 use crate::{
+    config::model::RetryReason,
     telemetry::metrics::AttemptOutcome,
     upstream::{ConnectError, HostChoice, HostPool, StreamNeeds, UpstreamConnection},
 };
@@ -16,6 +18,19 @@ pub(super) enum ConnectFailure {
     Retryable(Reply),
     /// No other endpoint would accept one.
     Final(Reply),
+}
+
+impl ConnectFailure {
+    /// Whether to try another host than `host`, which could not be reached.
+    ///
+    /// # Errors
+    /// The reply for the client: the request is not retried.
+    pub(super) fn retry(self, host: &HostPool<RequestBody>, retries: &mut Retries<'_>) -> Result<(), Reply> {
+        match self {
+            Self::Retryable(_) if retries.may_retry(RetryReason::Connect, host) => Ok(()),
+            Self::Retryable(reply) | Self::Final(reply) => Err(reply),
+        }
+    }
 }
 
 impl AttemptContext<'_> {
@@ -72,6 +87,7 @@ impl AttemptContext<'_> {
         self.count(outcome);
         Err(match outcome {
             AttemptOutcome::Overloaded => ConnectFailure::Final(reply),
+            _ if !self.upstream.has_other_hosts() => ConnectFailure::Final(reply),
             _ => ConnectFailure::Retryable(reply),
         })
     }

@@ -12,7 +12,6 @@ use super::{
     attempt::UpstreamAttempt,
     attempt_context::AttemptContext,
     client::ClientInfo,
-    connect::ConnectFailure,
     phase_timer::TimedOut,
     reply::Reply,
     request_body::{BodyProgress, RequestBody},
@@ -23,9 +22,9 @@ use super::{
     worker::Worker,
 };
 use crate::{
-    config::model::{HostHeader, RetryReason, Route},
+    config::model::{HostHeader, Route},
     telemetry::access_log::RetriedTry,
-    upstream::{Affinity, HostChoice, UpstreamClient, UpstreamConnection, UpstreamHost},
+    upstream::{Affinity, UpstreamClient, UpstreamConnection, UpstreamHost},
 };
 
 /// Forwards one request to its upstream.
@@ -89,12 +88,12 @@ impl<'a> Forwarder<'a> {
             // Whether to open a new connection rather than check one out of the pool.
             let mut fresh = false;
             let mut retries = Retries::new(context, tried);
+            let upload = progress.as_deref();
             loop {
                 let began = context.timer.now();
                 // In a block, because a borrowed local keeps its place in the future until its scope ends.
                 let mut connection = {
-                    let (tried, within) = (retries.failed_on(), context.timeouts.connect);
-                    let choice = HostChoice { affinity, tried, within };
+                    let choice = retries.choice(affinity);
                     let mut picked = context.pick(&choice, began)?;
                     if !fresh && let Some(pooled) = context.upstream.checkout(&picked, context.client, needs)
                     {
@@ -103,14 +102,9 @@ impl<'a> Forwarder<'a> {
                         // Boxed: it is rare, and would make each request's future as large as itself.
                         match Box::pin(context.connect(&mut picked, &choice, needs)).await {
                             Ok(connected) => connected,
-                            Err(ConnectFailure::Retryable(_))
-                                if context.upstream.has_other_hosts()
-                                    && retries.may_retry(RetryReason::Connect, &picked) =>
-                            {
+                            Err(failure) => {
+                                failure.retry(&picked, &mut retries)?;
                                 continue;
-                            }
-                            Err(ConnectFailure::Retryable(reply) | ConnectFailure::Final(reply)) => {
-                                return Err(reply);
                             }
                         }
                     }
@@ -126,27 +120,21 @@ impl<'a> Forwarder<'a> {
                     }
                     // Boxed: most requests do not need it.
                     Some(reservation) => {
-                        match Box::pin(self.send_reserved(connection, request, reservation)).await {
-                            Ok(sent) => {
-                                connection = sent.connection;
-                                Ok(sent.result)
-                            }
-                            Err(TimedOut) => {
-                                request = attempt.timed_out(None, progress.as_deref(), &mut retries)?;
-                                continue;
-                            }
-                        }
+                        let sent = Box::pin(self.send_reserved(connection, request, reservation)).await;
+                        let Ok(sent) = sent else {
+                            request = attempt.timed_out(None, upload, &mut retries)?;
+                            continue;
+                        };
+                        connection = sent.connection;
+                        Ok(sent.result)
                     }
                 };
                 request = match result {
                     Ok(Ok(response)) => {
-                        let survey = attempt.responded(&response, progress.as_deref())?;
-                        let again = RetryReason::of_status(response.status())
-                            .and_then(|reason| attempt.retry(reason, &mut retries));
-                        let Some(again) = again else {
-                            let reservation = self.reservation.cloned();
+                        let survey = attempt.responded(&response, upload)?;
+                        let Some(again) = attempt.retry_status(response.status(), &mut retries) else {
+                            let (host, reservation) = (Rc::clone(&attempt.host), self.reservation.cloned());
                             let connection = CheckedOutConnection::new(connection, progress, reservation);
-                            let host = Rc::clone(&attempt.host);
                             return Ok(UpstreamResponse { response, survey, connection, host });
                         };
                         discard(response, connection);
@@ -155,11 +143,9 @@ impl<'a> Forwarder<'a> {
                     Ok(Err(failed)) => {
                         fresh = true;
                         needs.is_alone |= failed.error.is_death_of_connection();
-                        attempt.failed(failed, &connection, progress.as_deref(), &mut retries)?
+                        attempt.failed(failed, &connection, upload, &mut retries)?
                     }
-                    Err(TimedOut) => {
-                        attempt.timed_out(Some(&connection), progress.as_deref(), &mut retries)?
-                    }
+                    Err(TimedOut) => attempt.timed_out(Some(&connection), upload, &mut retries)?,
                 };
             }
         }

@@ -11,7 +11,7 @@ use super::{attempt_context::AttemptContext, request_body::RequestBody, request_
 use crate::{
     config::model::RetryReason,
     telemetry::access_log::RetriedTry,
-    upstream::{HostPool, IncomingBody, UpstreamConnection, UpstreamHost},
+    upstream::{Affinity, HostChoice, HostPool, IncomingBody, UpstreamConnection, UpstreamHost},
 };
 
 /// The attempts of a request, and the ones still allowed.
@@ -32,9 +32,9 @@ impl<'a> Retries<'a> {
         Self { left: context.retry.max, context, is_replaced: false, tried, failed_on: Vec::new() }
     }
 
-    /// Hosts that the next attempt avoids, the last one last.
-    pub(super) fn failed_on(&self) -> &[Arc<UpstreamHost>] {
-        &self.failed_on
+    /// The choice of a host for the next attempt. `affinity` ties the request to one.
+    pub(super) fn choice<'c>(&'c self, affinity: &'c Affinity) -> HostChoice<'c> {
+        HostChoice { affinity, tried: &self.failed_on, within: self.context.timeouts.connect }
     }
 
     /// A copy of `request`, which is about to be sent over `connection`, if it may be needed and may be used: the
