@@ -141,8 +141,9 @@ impl<'a> UpstreamAttempt<'a> {
         upstream.request_failed(&self.host, error.cause());
         // A kept connection may have been closed for being idle, which is not a failure of the host. A shared one may
         // have been closed because of any of its requests, including this one.
-        let may_be_well =
-            was_closed && !connection.is_shared() || error.is_death_of_connection() || owes_body(progress);
+        let is_death = error.is_death_of_connection();
+        retries.connection_failed(is_death);
+        let may_be_well = was_closed && !connection.is_shared() || is_death || owes_body(progress);
         if !is_unprocessed && !may_be_well {
             upstream.shared().broke_off(&self.host, error.cause(), self.began, timer.now());
         }

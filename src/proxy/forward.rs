@@ -84,23 +84,20 @@ impl<'a> Forwarder<'a> {
             let _deadline = context.timer.limit_response(context.timeouts.total);
             // An HTTP/1.0 request may have no Host; the upstream gets HTTP/1.1, with its own.
             let has_no_host = !request.headers().contains_key(header::HOST);
-            let mut needs = context.needs(&request);
-            // Whether to open a new connection rather than check one out of the pool.
-            let mut fresh = false;
-            let mut retries = Retries::new(context, tried);
+            let mut retries = Retries::new(context, &request, tried);
             let upload = progress.as_deref();
             loop {
-                let began = context.timer.now();
+                // Pick a host, and get a connection to it, or to another one.
                 // In a block, because a borrowed local keeps its place in the future until its scope ends.
+                let began = context.timer.now();
                 let mut connection = {
                     let choice = retries.choice(affinity);
                     let mut picked = context.pick(&choice, began)?;
-                    if !fresh && let Some(pooled) = context.upstream.checkout(&picked, context.client, needs)
-                    {
+                    if let Some(pooled) = retries.checkout(&picked) {
                         pooled
                     } else {
                         // Boxed: it is rare, and would make each request's future as large as itself.
-                        match Box::pin(context.connect(&mut picked, &choice, needs)).await {
+                        match Box::pin(context.connect(&mut picked, &choice, retries.needs)).await {
                             Ok(connected) => connected,
                             Err(failure) => {
                                 failure.retry(&picked, &mut retries)?;
@@ -109,6 +106,8 @@ impl<'a> Forwarder<'a> {
                         }
                     }
                 };
+
+                // Send the request over it, and wait for the head of the response.
                 context.check_upgrade(&connection)?;
                 self.set_host(&mut request, connection.host(), has_no_host);
                 let copy = retries.copy(&request, &connection);
@@ -129,6 +128,8 @@ impl<'a> Forwarder<'a> {
                         Ok(sent.result)
                     }
                 };
+
+                // Return the response, or send the request again.
                 request = match result {
                     Ok(Ok(response)) => {
                         let survey = attempt.responded(&response, upload)?;
@@ -140,11 +141,7 @@ impl<'a> Forwarder<'a> {
                         discard(response, connection);
                         again
                     }
-                    Ok(Err(failed)) => {
-                        fresh = true;
-                        needs.is_alone |= failed.error.is_death_of_connection();
-                        attempt.failed(failed, &connection, upload, &mut retries)?
-                    }
+                    Ok(Err(failed)) => attempt.failed(failed, &connection, upload, &mut retries)?,
                     Err(TimedOut) => attempt.timed_out(Some(&connection), upload, &mut retries)?,
                 };
             }

@@ -1,6 +1,6 @@
-//! Whether a request is sent to the upstream again.
+//! Whether a request is sent to the upstream again, and how.
 
-use std::{sync::Arc, time::Duration};
+use std::{rc::Rc, sync::Arc, time::Duration};
 
 use http::{Request, Response};
 use http_body::Body;
@@ -11,10 +11,10 @@ use super::{attempt_context::AttemptContext, request_body::RequestBody, request_
 use crate::{
     config::model::RetryReason,
     telemetry::access_log::RetriedTry,
-    upstream::{Affinity, HostChoice, HostPool, IncomingBody, UpstreamConnection, UpstreamHost},
+    upstream::{Affinity, HostChoice, HostPool, IncomingBody, StreamNeeds, UpstreamConnection, UpstreamHost},
 };
 
-/// The attempts of a request, and the ones still allowed.
+/// The attempts of a request, the ones still allowed, and how the next one is made.
 pub(super) struct Retries<'a> {
     context: &'a AttemptContext<'a>,
     /// Attempts that `retry.max` still allows.
@@ -24,12 +24,43 @@ pub(super) struct Retries<'a> {
     tried: &'a mut Vec<RetriedTry>,
     /// Hosts that the next attempt avoids, the last one last.
     failed_on: Vec<Arc<UpstreamHost>>,
+    /// The requirements for a connection that others share.
+    pub(super) needs: StreamNeeds,
+    /// Whether the next attempt opens a new connection rather than check one out of the pool.
+    is_fresh: bool,
 }
 
 impl<'a> Retries<'a> {
-    /// A request that was not sent yet. Attempts that are followed by another one are noted in `tried`.
-    pub(super) fn new(context: &'a AttemptContext<'a>, tried: &'a mut Vec<RetriedTry>) -> Self {
-        Self { left: context.retry.max, context, is_replaced: false, tried, failed_on: Vec::new() }
+    /// `request` was not sent yet. Attempts that are followed by another one are noted in `tried`.
+    pub(super) fn new(
+        context: &'a AttemptContext<'a>,
+        request: &Request<RequestBody>,
+        tried: &'a mut Vec<RetriedTry>,
+    ) -> Self {
+        Self {
+            left: context.retry.max,
+            is_replaced: false,
+            tried,
+            failed_on: Vec::new(),
+            needs: context.needs(request),
+            is_fresh: false,
+            context,
+        }
+    }
+
+    /// Checks a connection to `host` out of the pool, if there is one and the next attempt may use it.
+    pub(super) fn checkout(
+        &self,
+        host: &Rc<HostPool<RequestBody>>,
+    ) -> Option<UpstreamConnection<RequestBody>> {
+        let AttemptContext { upstream, client, .. } = self.context;
+        if self.is_fresh { None } else { upstream.checkout(host, client, self.needs) }
+    }
+
+    /// A connection has failed. `is_death`: the whole connection, perhaps because of this request.
+    pub(super) fn connection_failed(&mut self, is_death: bool) {
+        self.is_fresh = true;
+        self.needs.is_alone |= is_death;
     }
 
     /// The choice of a host for the next attempt. `affinity` ties the request to one.
