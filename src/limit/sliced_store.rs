@@ -29,6 +29,21 @@ enum CheckPlan<'a> {
     Refill(SliceRequest<'a>),
 }
 
+/// One decision of the store, and what the verdicts on the checks come to.
+struct Round {
+    /// Whether the store has admitted all checks that it was asked about.
+    is_admitted: bool,
+    now: i64,
+    /// The epoch of the slices before the request.
+    epoch: Epoch,
+    /// Whether the store may be asked again for the sake of a slice that is on its way.
+    may_await_slice: bool,
+    /// Whether another round may admit a check that this one has not.
+    is_short: bool,
+    /// Whether a check is denied for good.
+    is_denied: bool,
+}
+
 /// A request to the store for a slice. If it is dropped without a result, the store may have granted the slice.
 #[derive(Debug)]
 struct SliceRequest<'a> {
@@ -111,67 +126,85 @@ impl<S: Store> SlicedStore<S> {
                     return Err(unavailable);
                 }
             };
-            let mut store_verdicts = decision.verdicts.iter().copied();
-            let (mut is_short, mut is_denied) = (false, false);
-            let mut verdicts: SmallVec<[Verdict; 2]> = SmallVec::with_capacity(checks.len());
-            for (check, plan) in checks.iter().zip(&mut plans) {
-                let verdict = match plan {
-                    CheckPlan::FromSlice { verdict, .. } => *verdict,
-                    CheckPlan::AskStore => {
-                        let mut verdict = store_verdicts.next().unwrap_or(Verdict::UNKNOWN);
-                        // If another check denied the request, an admitting verdict reports the units that would be
-                        // left.
-                        if may_have_slice(check) && (decision.admitted || !verdict.admitted) {
-                            verdict = self.slices.note_verdict(check, verdict, now, epoch);
-                        }
-                        let after_denial = match is_sliced(check) && !verdict.admitted {
-                            true => self.slices.spend_after_denial(check, now),
-                            false => AfterDenial::Denied,
-                        };
-                        match after_denial {
-                            AfterDenial::FromSlice(verdict, epoch) => {
-                                is_short = true;
-                                *plan = CheckPlan::from_slice(verdict, epoch, now);
-                                verdict
-                            }
-                            AfterDenial::Awaited if may_await_slice => {
-                                (is_short, may_await_slice) = (true, false);
-                                verdict
-                            }
-                            AfterDenial::Awaited | AfterDenial::Denied => {
-                                is_denied |= !verdict.admitted && !check.policy.is_shadow;
-                                verdict
-                            }
-                        }
-                    }
-                    CheckPlan::Refill(request) => {
-                        let verdict = store_verdicts.next().unwrap_or(Verdict::UNKNOWN);
-                        if decision.admitted {
-                            request.granted(verdict)
-                        } else if verdict.admitted {
-                            verdict
-                        } else {
-                            request.refused(verdict);
-                            let fits = verdict.remaining >= check.cost;
-                            (is_short, is_denied) = (is_short | fits, is_denied | !fits);
-                            *plan = CheckPlan::AskStore;
-                            let verdict = self.slices.note_verdict(check, verdict, now, epoch);
-                            // The slice does not fit, but the check does.
-                            if fits { admitting(verdict) } else { verdict }
-                        }
-                    }
-                };
-                verdicts.push(verdict);
-            }
+            let mut round = Round {
+                is_admitted: decision.admitted,
+                now,
+                epoch,
+                may_await_slice,
+                is_short: false,
+                is_denied: false,
+            };
+            let mut of_store = decision.verdicts.iter().copied();
+            let judged = checks.iter().zip(&mut plans);
+            let verdicts =
+                judged.map(|(check, plan)| self.judge(check, plan, &mut of_store, &mut round)).collect();
             if decision.admitted {
                 return Ok(Decision { verdicts, ..decision });
             }
             // No whole slice is left in the window: take the request's own units. Or a slice has the last ones.
-            if is_short && !is_denied {
+            if round.is_short && !round.is_denied {
+                may_await_slice = round.may_await_slice;
                 continue;
             }
             self.put_back(checks, &mut plans, false);
             return Ok(Decision { verdicts, ..decision });
+        }
+    }
+
+    /// The verdict on one check, once the store has decided. `of_store`: the store's verdicts on this check, if it was
+    /// asked, and on those after it. If the check can still be admitted, changes its plan for the next round.
+    fn judge(
+        &self,
+        check: &Check<'_>,
+        plan: &mut CheckPlan<'_>,
+        mut of_store: impl Iterator<Item = Verdict>,
+        round: &mut Round,
+    ) -> Verdict {
+        let Round { is_admitted, now, epoch, .. } = *round;
+        match plan {
+            CheckPlan::FromSlice { verdict, .. } => *verdict,
+            CheckPlan::AskStore => {
+                let mut verdict = of_store.next().unwrap_or(Verdict::UNKNOWN);
+                // If another check denied the request, an admitting verdict reports the units that would be left.
+                if may_have_slice(check) && (is_admitted || !verdict.admitted) {
+                    verdict = self.slices.note_verdict(check, verdict, now, epoch);
+                }
+                let after_denial = match is_sliced(check) && !verdict.admitted {
+                    true => self.slices.spend_after_denial(check, now),
+                    false => AfterDenial::Denied,
+                };
+                match after_denial {
+                    AfterDenial::FromSlice(verdict, epoch) => {
+                        round.is_short = true;
+                        *plan = CheckPlan::from_slice(verdict, epoch, now);
+                        verdict
+                    }
+                    AfterDenial::Awaited if round.may_await_slice => {
+                        (round.is_short, round.may_await_slice) = (true, false);
+                        verdict
+                    }
+                    AfterDenial::Awaited | AfterDenial::Denied => {
+                        round.is_denied |= !verdict.admitted && !check.policy.is_shadow;
+                        verdict
+                    }
+                }
+            }
+            CheckPlan::Refill(request) => {
+                let verdict = of_store.next().unwrap_or(Verdict::UNKNOWN);
+                if is_admitted {
+                    return request.granted(verdict);
+                }
+                if verdict.admitted {
+                    return verdict;
+                }
+                request.refused(verdict);
+                let fits = verdict.remaining >= check.cost;
+                (round.is_short, round.is_denied) = (round.is_short | fits, round.is_denied | !fits);
+                *plan = CheckPlan::AskStore;
+                let verdict = self.slices.note_verdict(check, verdict, now, epoch);
+                // The slice does not fit, but the check does.
+                if fits { admitting(verdict) } else { verdict }
+            }
         }
     }
 

@@ -1,11 +1,13 @@
 //! One request and its response, for as long as they last: they are counted, logged and traced when they end.
 
 use std::{
+    fmt,
     net::IpAddr,
     rc::Rc,
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use compact_str::CompactString;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, Version, header, request, response};
 
@@ -18,8 +20,6 @@ use super::{
     reply::Reply,
     request_verdict::RequestVerdict,
     reservation::ReservationGuard,
-    response_body::{BodySource, ResponseBody, ResponseBodyError},
-    tunnel::Tunnel,
     worker_telemetry::WorkerTelemetry,
 };
 use crate::{
@@ -235,7 +235,7 @@ impl Exchange {
     }
 
     /// The response body of the endpoint with this URL broke off.
-    pub(super) fn upstream_broke_off(&mut self, endpoint: Option<String>, error: &ResponseBodyError) {
+    pub(super) fn upstream_broke_off(&mut self, endpoint: Option<String>, error: &dyn fmt::Display) {
         if self.client.timer().cut_off_reason().is_some() || self.client.timer().is_call_over() {
             // It is the client's fault, and logged as that.
             self.client_broke_off();
@@ -249,8 +249,8 @@ impl Exchange {
         }
     }
 
-    /// Responds with the proxy's own `reply`.
-    pub(super) fn reply(mut self: Box<Self>, mut reply: Reply) -> Response<ResponseBody> {
+    /// Notes that the client gets the proxy's own `reply`, and makes the head and the body of its response.
+    pub(super) fn take_reply(&mut self, mut reply: Reply) -> (response::Parts, Bytes) {
         if let Some(reservation) = &self.reservation {
             reservation.refused();
         }
@@ -269,52 +269,39 @@ impl Exchange {
             head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(reply.body.len()));
             reply.body.clear();
         }
-        self.respond(head, BodySource::Whole(reply.body))
+        (head, reply.body)
     }
 
-    /// Responds with the route's configured reply.
-    pub(super) fn reply_of_route(mut self: Box<Self>, reply: Reply) -> Response<ResponseBody> {
+    /// Notes that the reply is the route's configured one.
+    pub(super) fn set_of_route(&mut self) {
         self.is_of_route = true;
-        self.reply(reply)
     }
 
-    /// Responds with this head, after which the connection carries the tunnel that `tunnel` makes of the exchange.
-    /// The request counts as responded to from now on, and is logged when the tunnel has ended.
-    pub(super) fn switch_protocols(
-        mut self: Box<Self>,
-        mut head: response::Parts,
-        idle_timeout: Duration,
-        tunnel: impl FnOnce(Box<Self>) -> Tunnel,
-    ) -> Response<ResponseBody> {
-        self.complete_head(&mut head);
-        // An HTTP/2 client gets another status.
-        self.status = Some(StatusCode::SWITCHING_PROTOCOLS);
-        self.received = Some(0);
-        let timer = Rc::clone(self.client.timer());
-        let elapsed = timer.now().saturating_duration_since(self.started);
-        let metrics = &self.telemetry.metrics;
-        metrics.request(self.route, StatusCode::SWITCHING_PROTOCOLS, elapsed);
-        metrics.tunnel_opened(self.route);
-        timer.begin_response();
-        timer.enter(Phase::Tunnel, idle_timeout);
-        timer.set_tunnel(tunnel(self));
-        Response::from_parts(head, ResponseBody::none())
-    }
-
-    /// Responds with this head and body.
-    pub(super) fn respond(
-        mut self: Box<Self>,
-        mut head: response::Parts,
-        body: BodySource,
-    ) -> Response<ResponseBody> {
-        self.complete_head(&mut head);
+    /// Completes `head`, with which the response begins.
+    pub(super) fn begin_response(&mut self, head: &mut response::Parts) {
+        self.complete_head(head);
         if self.client.timer().is_last_response() {
             head.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         let timer = self.client.timer();
         timer.begin_response();
         timer.enter(Phase::Client, self.telemetry.idle_timeout);
-        Response::from_parts(head, ResponseBody::new(body, self))
+    }
+
+    /// Completes `head`, after which the connection carries a tunnel. The request counts as responded to from now on,
+    /// and is logged when the tunnel has ended.
+    pub(super) fn begin_tunnel(&mut self, head: &mut response::Parts, idle_timeout: Duration) {
+        self.complete_head(head);
+        // An HTTP/2 client gets another status.
+        self.status = Some(StatusCode::SWITCHING_PROTOCOLS);
+        self.received = Some(0);
+        let timer = self.client.timer();
+        let elapsed = timer.now().saturating_duration_since(self.started);
+        let metrics = &self.telemetry.metrics;
+        metrics.request(self.route, StatusCode::SWITCHING_PROTOCOLS, elapsed);
+        metrics.tunnel_opened(self.route);
+        timer.begin_response();
+        timer.enter(Phase::Tunnel, idle_timeout);
     }
 
     /// Notes that the tunnel is closed because its address has more than its share of the upstream's connections.

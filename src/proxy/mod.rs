@@ -2,11 +2,14 @@
 
 mod abandoned_request;
 mod affinity;
+mod attempt;
+mod attempt_context;
 mod bans;
 mod certificate_fields;
 mod checks;
 mod claims;
 mod client;
+mod connect;
 mod cors;
 mod denial_record;
 mod early_ends;
@@ -41,6 +44,7 @@ mod request_context;
 mod request_copy;
 mod request_verdict;
 mod reservation;
+mod respond;
 mod response_body;
 mod retries;
 mod rewrite;
@@ -53,6 +57,7 @@ mod steps;
 mod trailers;
 mod tunnel;
 mod upstream_pools;
+mod upstream_response;
 mod worker;
 mod worker_telemetry;
 

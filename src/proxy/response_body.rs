@@ -10,27 +10,20 @@ use std::{
 
 use bytes::Bytes;
 use http::HeaderMap;
-use http::Response;
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::{BodyExt, Limited};
-use tokio::{task::spawn_local, time::timeout};
 
 use super::{
     exchange::Exchange,
-    grpc::status_of,
     open_exchanges::OpenExchangeGuard,
     phase_timer::{Phase, PhaseTimer},
-    request_body::{BodyFault, BodyProgress, RequestBody},
-    reservation::ReservationGuard,
+    request_body::BodyFault,
     trailers::TrailerFilter,
+    upstream_response::CheckedOutConnection,
 };
 use crate::{
     telemetry::metrics::Refusal,
-    upstream::{ExchangeError, IncomingBody, UpgradedConnection, UpstreamConnection},
+    upstream::{ExchangeError, IncomingBody},
 };
-
-/// How long an endpoint has to send the end of the response after its last byte.
-const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A response's body. Its exchange ends with it: when the last byte was passed on, or when it is dropped before.
 #[derive(Debug)]
@@ -66,106 +59,6 @@ pub(super) struct UpstreamBody {
     held_back: Option<Box<Result<HeaderMap, ResponseBodyError>>>,
     /// For a body of unknown length: tells when it has to be closed.
     guard: Option<OpenExchangeGuard>,
-}
-
-/// An upstream's connection for the duration of one exchange, and the progress of the request's body.
-pub(super) struct CheckedOutConnection {
-    connection: Option<UpstreamConnection<RequestBody>>,
-    progress: Option<Rc<BodyProgress>>,
-    /// The request's reservation, which is notified when the response has arrived.
-    reservation: Option<ReservationGuard>,
-}
-
-impl std::fmt::Debug for CheckedOutConnection {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CheckedOutConnection").field("progress", &self.progress).finish_non_exhaustive()
-    }
-}
-
-impl CheckedOutConnection {
-    /// A `connection` on which a request is sent, with the `progress` of its body, if it has one.
-    pub(super) fn new(
-        connection: UpstreamConnection<RequestBody>,
-        progress: Option<Rc<BodyProgress>>,
-        reservation: Option<ReservationGuard>,
-    ) -> Self {
-        Self { connection: Some(connection), progress, reservation }
-    }
-
-    /// Whether the response was read to its end.
-    const fn has_ended(&self) -> bool {
-        self.connection.is_none()
-    }
-
-    /// Notes that the client is not to blame if the request ends early.
-    fn excuse_client(&self) {
-        if let Some(connection) = &self.connection {
-            connection.excuse_client();
-        }
-    }
-
-    /// The URL of the endpoint; `None` once the response was read to its end.
-    pub(super) fn endpoint_url(&self) -> Option<String> {
-        self.connection.as_ref().map(|connection| connection.host().url())
-    }
-
-    /// Why the request broke off, which breaks off its response as well.
-    fn request_fault(&self) -> Option<BodyFault> {
-        self.progress.as_ref()?.fault()
-    }
-
-    /// Whether the whole request was sent.
-    pub(super) fn is_request_sent(&self) -> bool {
-        self.progress.as_ref().is_none_or(|progress| progress.is_sent())
-    }
-
-    /// The byte stream that the connection becomes with `response`, which switches protocols. `None`: the connection
-    /// has ended.
-    pub(super) async fn upgrade(
-        self,
-        response: Response<IncomingBody>,
-    ) -> Option<UpgradedConnection<RequestBody>> {
-        self.connection?.upgrade(response).await
-    }
-
-    /// Notes the trailers. Returns whether the request's reservation depends on them.
-    fn call_ended(&self, trailers: &HeaderMap) -> bool {
-        self.reservation.as_ref().is_some_and(|reservation| reservation.call_ended(status_of(trailers)))
-    }
-
-    /// Reads `incoming` to its end, for a moment at most, once the client has the whole response: an empty HTTP/2
-    /// frame or trailers may follow. If trailers that decide the cost of a call do not arrive, the call is charged.
-    pub(super) fn read_end(mut self, incoming: IncomingBody) {
-        if !self.reservation.as_ref().is_some_and(ReservationGuard::waits_for_trailers)
-            && let Some(reservation) = self.reservation.take()
-        {
-            reservation.completed();
-        }
-        spawn_local(async move {
-            let read = timeout(END_TIMEOUT, Limited::new(incoming, 0).collect()).await;
-            let Ok(Ok(read)) = read else { return };
-            if let Some(trailers) = read.trailers() {
-                self.call_ended(trailers);
-            }
-            self.end();
-        });
-    }
-
-    /// The response was read to its end: the connection returns to its pool. If the request was not sent to its end,
-    /// its rest is not needed, and the connection is closed.
-    pub(super) fn end(&mut self) {
-        let Some(connection) = self.connection.take() else { return };
-        if let Some(reservation) = self.reservation.take() {
-            reservation.completed();
-        }
-        match &self.progress {
-            Some(progress) if !progress.is_sent() => {
-                progress.abandon();
-                connection.excuse_client();
-            }
-            _ => connection.release(),
-        }
-    }
 }
 
 /// Why a response's body broke off. The client notices, because its connection ends without the last byte or chunk.

@@ -12,7 +12,6 @@ use super::{
     exchange::Exchange,
     expect_continue::{self, ContinueGate},
     field_survey::{FieldKind, FieldSurvey},
-    forward::UpstreamResponse,
     forwarding_headers,
     grpc::is_grpc,
     header_edits::FilledEdits,
@@ -27,6 +26,7 @@ use super::{
     served::Served,
     trailers::TrailerFilter,
     tunnel::Upgrade,
+    upstream_response::UpstreamResponse,
     worker::Worker,
 };
 use crate::{

@@ -30,13 +30,13 @@ use websocket_frames::close_frame;
 use super::{
     client::ClientInfo,
     exchange::Exchange,
-    forward::UpstreamResponse,
     headers,
     open_exchanges::{Closing, ExchangeKind, ExchangeOwner, OpenExchangeGuard},
     outcome::PolicyOutcome,
     reply::Reply,
     request_body::RequestBody,
     response_body::ResponseBody,
+    upstream_response::UpstreamResponse,
     worker::Worker,
 };
 use crate::{config::model::Route, telemetry::access_log::AbortedBy, upstream::UpgradedConnection};

@@ -102,32 +102,15 @@ impl<B: OutgoingBody> StreamSlot<B> {
             let on_informational = head.extensions.get::<OnInformational>().cloned();
             let message = http2_head(head, &body.size_hint(), &slot.connection.endpoint);
             let is_tunnel = message.extensions().get::<Protocol>().is_some();
-            let is_empty = body.is_end_stream();
-            let may_repeat = is_idempotent && !is_tunnel;
-            let is_whole = is_empty && !is_tunnel;
+            let is_whole = body.is_end_stream() && !is_tunnel;
             slot.waiting.set(Some((Instant::now(), slot.connection.received())));
             let result = match slot.connection.requests().send_request(message, is_whole) {
-                Ok((response, mut stream)) => {
-                    let sending = if is_tunnel {
-                        Sending::Tunnel(stream)
-                    } else if is_whole {
-                        Sending::Whole(stream)
-                    } else {
-                        match body.into_whole() {
-                            Ok(whole) => {
-                                // An error means that the stream has ended: the response reports it.
-                                let _ended = stream.send_data(whole, true);
-                                Sending::Whole(stream)
-                            }
-                            Err(body) => {
-                                let of = Rc::downgrade(&slot);
-                                let may_reset =
-                                    move || of.upgrade().is_some_and(|slot| slot.body_broke_off());
-                                Sending::Upload(Upload::begin(body, stream, may_reset))
-                            }
-                        }
-                    };
-                    slot.sending.set(sending);
+                Ok((response, stream)) => {
+                    slot.sending.set(match is_tunnel {
+                        true => Sending::Tunnel(stream),
+                        false if is_whole => Sending::Whole(stream),
+                        false => slot.send_body(body, stream),
+                    });
                     slot.response_head(response, on_informational).await
                 }
                 Err(error) => {
@@ -137,18 +120,7 @@ impl<B: OutgoingBody> StreamSlot<B> {
             };
             match result {
                 Ok(mut response) => {
-                    slot.waiting.set(None);
-                    match slot.sending.take() {
-                        Sending::Tunnel(stream) if response.status().is_success() => {
-                            *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-                            slot.sending.set(Sending::Tunnel(stream));
-                        }
-                        Sending::Tunnel(mut refused) => {
-                            let _ended = refused.send_data(Bytes::new(), true);
-                            slot.sending.set(Sending::Whole(refused));
-                        }
-                        sending => slot.sending.set(sending),
-                    }
+                    slot.responded(&mut response);
                     Ok(response)
                 }
                 Err(error) => {
@@ -159,7 +131,7 @@ impl<B: OutgoingBody> StreamSlot<B> {
                             slot.sending.set(sending);
                             None
                         }
-                        _ if !is_unprocessed && !may_repeat => None,
+                        _ if !is_unprocessed && (!is_idempotent || is_tunnel) => None,
                         Sending::Upload(upload) => upload.take_unbegun(),
                         _ => repeatable,
                     };
@@ -168,6 +140,38 @@ impl<B: OutgoingBody> StreamSlot<B> {
                 }
             }
         }
+    }
+
+    /// Sends `body` by `stream`: at once if the whole of it is at hand.
+    fn send_body(self: &Rc<Self>, body: B, mut stream: SendStream<Bytes>) -> Sending<B> {
+        match body.into_whole() {
+            Ok(whole) => {
+                // An error means that the stream has ended: the response reports it.
+                let _ended = stream.send_data(whole, true);
+                Sending::Whole(stream)
+            }
+            Err(body) => {
+                let of = Rc::downgrade(self);
+                let may_reset = move || of.upgrade().is_some_and(|slot| slot.body_broke_off());
+                Sending::Upload(Upload::begin(body, stream, may_reset))
+            }
+        }
+    }
+
+    /// The response head was received. If the stream becomes a tunnel, it gets the status of HTTP/1.1.
+    fn responded(&self, response: &mut Response<IncomingBody>) {
+        self.waiting.set(None);
+        self.sending.set(match self.sending.take() {
+            Sending::Tunnel(stream) if response.status().is_success() => {
+                *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+                Sending::Tunnel(stream)
+            }
+            Sending::Tunnel(mut refused) => {
+                let _ended = refused.send_data(Bytes::new(), true);
+                Sending::Whole(refused)
+            }
+            sending => sending,
+        });
     }
 
     /// The sending side of a stream that has switched protocols. `None`: it has not.
