@@ -90,7 +90,7 @@ pub(super) async fn respond<S>(
     LocalReply { mut reply, is_configured }: LocalReply,
 ) -> Response<ResponseBody> {
     let status = ResponseStatus { http: reply.status, grpc: GrpcOutcome::Known(None) };
-    reservation::settle(&worker.rules.policies, &exchange, outcomes, || status).await;
+    reservation::settle(&worker.rules.policies, exchange.reservation(), outcomes, || status).await;
     if let Some(reservation) = exchange.reservation() {
         reservation.completed();
     }

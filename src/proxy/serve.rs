@@ -354,7 +354,7 @@ pub fn serve<S: StoreAdmin + 'static>(
         }
 
         // Refund the units that this response does not cost.
-        reservation::settle(&rules.policies, &exchange, &mut outcomes, || {
+        reservation::settle(&rules.policies, exchange.reservation(), &mut outcomes, || {
             response_status(&forwarded.response)
         })
         .await;
@@ -409,7 +409,7 @@ async fn with_quota<S>(
     outcomes: &mut [PolicyOutcome],
     mut reply: Reply,
 ) -> Reply {
-    reservation::settle_refused(&worker.rules.policies, exchange, outcomes).await;
+    reservation::settle_refused(&worker.rules.policies, exchange.reservation(), outcomes).await;
     worker.rules.quotas.add_fields(&mut reply.headers, outcomes);
     reply
 }
