@@ -161,7 +161,7 @@ fn forward<'a, S: StoreAdmin + 'static>(
         // Record the response, and refund the units that it does not cost.
         record_response(&served, route, found, is_safe, status);
         let status_of_call = || response_status(&forwarded.response);
-        reservation::settle(&rules.policies, &served.exchange, &mut served.outcomes, status_of_call).await;
+        reservation::settle(&rules.policies, served.exchange.reservation(), &mut served.outcomes, status_of_call).await;
 
         // Respond.
         let Served { exchange, outcomes, .. } = served;

@@ -97,7 +97,7 @@ impl<'a, S> Served<'a, S> {
 
     /// Settles a request that its policies have admitted and that is not forwarded.
     async fn settle_refused(&mut self) {
-        reservation::settle_refused(&self.worker.rules.policies, &self.exchange, &mut self.outcomes).await;
+        reservation::settle_refused(&self.worker.rules.policies, self.exchange.reservation(), &mut self.outcomes).await;
     }
 
     /// Sends the proxy's own `reply` to a request that its policies have admitted, with the quota after this request.
@@ -117,7 +117,7 @@ impl<'a, S> Served<'a, S> {
     ) -> Response<ResponseBody> {
         let Self { worker, exchange, mut outcomes, .. } = self;
         let status = ResponseStatus { http: reply.status, grpc: GrpcOutcome::Known(None) };
-        reservation::settle(&worker.rules.policies, &exchange, &mut outcomes, || status).await;
+        reservation::settle(&worker.rules.policies, exchange.reservation(), &mut outcomes, || status).await;
         if let Some(reservation) = exchange.reservation() {
             reservation.completed();
         }

@@ -1,27 +1,13 @@
 //! The request's side of a reservation.
 
-use std::rc::Rc;
-
-use compact_str::CompactString;
-use smallvec::SmallVec;
-use tokio::{
-    sync::{oneshot, watch},
-    task,
+use std::{
+    cell::{Cell, RefCell},
+    future::poll_fn,
+    rc::Rc,
+    task::{Poll, Waker},
 };
 
-use super::task::Reservation;
-use crate::{
-    limit::{
-        Check, Decision, GrpcOutcome, Policy, ResponseStatus, Store, Unavailable,
-        algorithm::{Detail, Kind},
-    },
-    proxy::{
-        checks::Checks,
-        exchange::Exchange,
-        outcome::{PolicyOutcome, VariantRef},
-        worker::Worker,
-    },
-};
+use crate::limit::{GrpcOutcome, ResponseStatus};
 
 /// How far a request has got, as its reservation depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,175 +28,151 @@ pub(in crate::proxy) enum RequestStage {
 
 /// A request's reservation. Its task releases it when the last clone of this guard is dropped; nothing waits for
 /// that.
-#[derive(Debug, Clone)]
-pub(in crate::proxy) struct ReservationGuard(watch::Sender<RequestStage>);
+#[derive(Debug)]
+pub(in crate::proxy) struct ReservationGuard(Rc<Progress>);
+
+/// The progress of the request, for the reservation's task.
+#[derive(Debug)]
+pub(super) struct RequestProgress(Rc<Progress>);
+
+#[derive(Debug)]
+struct Progress {
+    stage: Cell<RequestStage>,
+    /// Whether the task has not seen this stage.
+    is_new: Cell<bool>,
+    /// The clones of the guard. Without one, the request has ended.
+    guards: Cell<usize>,
+    /// Whether to wake the task at each stage, and not only at the end.
+    wakes_at_stages: Cell<bool>,
+    task: RefCell<Option<Waker>>,
+}
+
+impl Progress {
+    fn set(&self, stage: RequestStage) {
+        self.stage.set(stage);
+        self.is_new.set(true);
+        if self.wakes_at_stages.get() {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        let task = self.task.take();
+        if let Some(task) = task {
+            task.wake();
+        }
+    }
+}
+
+impl RequestProgress {
+    /// The stage that the request has reached.
+    pub(super) fn stage(&self) -> RequestStage {
+        self.0.stage.get()
+    }
+
+    /// Waits for a stage that was not returned yet, if `wants_stages`. Returns `None` once the request has ended.
+    pub(super) async fn next_stage(&self, wants_stages: bool) -> Option<RequestStage> {
+        let progress = &*self.0;
+        poll_fn(|cx| {
+            if wants_stages && progress.is_new.take() {
+                return Poll::Ready(Some(progress.stage.get()));
+            }
+            if progress.guards.get() == 0 {
+                return Poll::Ready(None);
+            }
+            progress.wakes_at_stages.set(wants_stages);
+            progress.task.replace(Some(cx.waker().clone()));
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+impl Clone for ReservationGuard {
+    fn clone(&self) -> Self {
+        self.0.guards.set(self.0.guards.get() + 1);
+        Self(Rc::clone(&self.0))
+    }
+}
+
+impl Drop for ReservationGuard {
+    fn drop(&mut self) {
+        self.0.guards.set(self.0.guards.get() - 1);
+        if self.0.guards.get() == 0 {
+            self.0.wake();
+        }
+    }
+}
 
 impl ReservationGuard {
-    /// A guard, and the receiver that shows its task how far the request has got: an error once the guard is dropped.
-    fn new() -> (Self, watch::Receiver<RequestStage>) {
-        let (sender, receiver) = watch::channel(RequestStage::Unsent);
-        (Self(sender), receiver)
+    /// A guard, and the progress of its request.
+    pub(super) fn new() -> (Self, RequestProgress) {
+        let progress = Rc::new(Progress {
+            stage: Cell::new(RequestStage::Unsent),
+            is_new: Cell::new(false),
+            guards: Cell::new(1),
+            wakes_at_stages: Cell::new(false),
+            task: RefCell::new(None),
+        });
+        (Self(Rc::clone(&progress)), RequestProgress(progress))
     }
 
     /// The request is being sent to the upstream. Returns the previous stage, for [`ReservationGuard::not_sent`].
     pub(in crate::proxy) fn sending(&self) -> RequestStage {
-        self.0.send_replace(RequestStage::Sent)
+        let before = self.0.stage.get();
+        self.0.set(RequestStage::Sent);
+        before
     }
 
     /// Not a byte was sent by the attempt that began at the stage `before`.
     pub(in crate::proxy) fn not_sent(&self, before: RequestStage) {
-        self.0.send_replace(before);
+        self.0.set(before);
     }
 
     /// The proxy itself replies: the request costs nothing, unless it was sent to the upstream before. Returns
     /// whether it costs nothing from now on.
     pub(in crate::proxy) fn refused(&self) -> bool {
-        self.0.send_if_modified(|stage| {
-            let is_unsent = *stage == RequestStage::Unsent;
-            if is_unsent {
-                *stage = RequestStage::Refused;
-            }
-            is_unsent
-        })
+        let is_unsent = self.0.stage.get() == RequestStage::Unsent;
+        if is_unsent {
+            self.0.set(RequestStage::Refused);
+        }
+        is_unsent
     }
 
     /// The upstream's response has begun.
     pub(in crate::proxy) fn responded(&self, status: ResponseStatus) {
-        self.0.send_replace(RequestStage::Responded { status, is_complete: false });
+        self.0.set(RequestStage::Responded { status, is_complete: false });
     }
 
     /// The trailers of the upstream's response have arrived, with this `grpc-status`. Returns whether it was unknown
     /// before.
     pub(in crate::proxy) fn call_ended(&self, grpc_status: Option<u32>) -> bool {
-        self.0.send_if_modified(|stage| match stage {
-            RequestStage::Responded { status: ResponseStatus { grpc, .. }, .. }
-                if *grpc == GrpcOutcome::Pending =>
-            {
-                *grpc = GrpcOutcome::Known(grpc_status);
+        match self.0.stage.get() {
+            RequestStage::Responded {
+                status: status @ ResponseStatus { grpc: GrpcOutcome::Pending, .. },
+                is_complete,
+            } => {
+                let status = ResponseStatus { grpc: GrpcOutcome::Known(grpc_status), ..status };
+                self.0.set(RequestStage::Responded { status, is_complete });
                 true
             }
             _ => false,
-        })
+        }
     }
 
     /// Whether the cost of the call depends on its trailers, which have not arrived yet.
     pub(in crate::proxy) fn waits_for_trailers(&self) -> bool {
-        let stage = &*self.0.borrow();
         matches!(
-            stage,
+            self.0.stage.get(),
             RequestStage::Responded { status: ResponseStatus { grpc: GrpcOutcome::Pending, .. }, .. }
         )
     }
 
     /// The upstream's response was read to its end.
     pub(in crate::proxy) fn completed(&self) {
-        self.0.send_if_modified(|stage| {
-            if let RequestStage::Responded { is_complete, .. } = stage {
-                *is_complete = true;
-            }
+        if let RequestStage::Responded { status, .. } = self.0.stage.get() {
             // The task reacts when the request ends.
-            false
-        });
-    }
-}
-
-/// The store's decision, and the request's reservation.
-type Reserved = (Result<Decision, Unavailable>, Option<ReservationGuard>);
-
-/// Asks the store about checks whose units may have to be refunded in part.
-///
-/// A task asks rather than the request: it continues if the client goes away meanwhile, and knows the units taken.
-pub(in crate::proxy) async fn reserve<S: Store + 'static>(
-    worker: &Rc<Worker<S>>,
-    checks: &Checks<'_>,
-) -> Reserved {
-    let checks = checks.iter().map(OwnedCheck::new).collect();
-    let (sender, reserved) = oneshot::channel();
-    task::spawn_local(hold(Rc::clone(worker), checks, sender));
-    reserved.await.unwrap_or_else(|_| (Err(Unavailable::Abandoned("the decision was abandoned")), None))
-}
-
-async fn hold<S: Store + 'static>(
-    worker: Rc<Worker<S>>,
-    checks: SmallVec<[OwnedCheck; 2]>,
-    reserved: oneshot::Sender<Reserved>,
-) {
-    let _pending = worker.reservations.begin();
-    let checks: SmallVec<[Check<'_>; 2]> =
-        checks.into_iter().filter_map(|check| check.resolve(&worker.rules.policies)).collect();
-    let decided = worker.store.decide(&checks).await;
-    let reservation = Reservation::new(&worker, &checks, &decided);
-    let (guard, stage) = ReservationGuard::new();
-    // Without a guard, everything that may have been taken is released at once: if the request was not admitted, or
-    // has gone away meanwhile.
-    let is_admitted = decided.as_ref().is_ok_and(|decision| decision.admitted);
-    let guard = (is_admitted && !reservation.is_empty()).then_some(guard);
-    drop(reserved.send((decided, guard)));
-    reservation.run(stage).await;
-}
-
-/// Settles a request that the upstream has responded to with `status`: units that the response does not cost are
-/// refunded, in `outcomes` as well.
-pub(in crate::proxy) async fn settle(
-    policies: &[Policy],
-    exchange: &Exchange,
-    outcomes: &mut [PolicyOutcome],
-    status: impl FnOnce() -> ResponseStatus,
-) {
-    let Some(reservation) = exchange.reservation() else { return };
-    let status = status();
-    reservation.responded(status);
-    let mut is_refunded = false;
-    for outcome in outcomes {
-        let policy = policies.get(outcome.variant.policy);
-        if let Some(policy) = policy.filter(|policy| policy.counts(status) == Some(false)) {
-            *outcome = outcome.after_response(policy, status);
-            is_refunded = true;
+            self.0.stage.set(RequestStage::Responded { status, is_complete: true });
         }
-    }
-    if is_refunded {
-        // Let the task ask the store before the client has its response: the client's next request arrives later.
-        task::yield_now().await;
-    }
-}
-
-/// Settles a request that the proxy itself replies to: if nothing of it was sent to the upstream, units that only
-/// some responses cost are refunded, in `outcomes` as well.
-pub(in crate::proxy) async fn settle_refused(
-    policies: &[Policy],
-    exchange: &Exchange,
-    outcomes: &mut [PolicyOutcome],
-) {
-    if !exchange.reservation().is_some_and(ReservationGuard::refused) {
-        return;
-    }
-    for outcome in outcomes {
-        let policy = policies.get(outcome.variant.policy);
-        // A concurrency slot is free only when the request has ended.
-        if policy.is_some_and(|policy| policy.count.is_some() && policy.kind != Kind::Concurrency) {
-            *outcome = outcome.refunded();
-        }
-    }
-    // As above: the client's next request arrives later.
-    task::yield_now().await;
-}
-
-/// A check that does not borrow its policy.
-struct OwnedCheck {
-    variant: VariantRef,
-    identifier: CompactString,
-    cost: u64,
-    detail: Detail,
-}
-
-impl OwnedCheck {
-    fn new((check, variant): (&Check<'_>, VariantRef)) -> Self {
-        let Check { identifier, cost, detail, .. } = check;
-        Self { variant, identifier: identifier.clone(), cost: *cost, detail: detail.clone() }
-    }
-
-    fn resolve(self, policies: &[Policy]) -> Option<Check<'_>> {
-        let Self { variant, identifier, cost, detail } = self;
-        Some(Check { policy: variant.resolve(policies)?, identifier, cost, detail })
     }
 }

@@ -10,8 +10,11 @@
 //! when its last request has ended ([`PendingReservations`]).
 
 mod guard;
+mod settlement;
 mod task;
 mod worker;
 
-pub(super) use guard::{ReservationGuard, reserve, settle, settle_refused};
+pub(super) use guard::ReservationGuard;
+pub(super) use settlement::{settle, settle_refused};
+pub(super) use task::reserve;
 pub use worker::{LeaseTokens, PendingReservations};

@@ -1,21 +1,33 @@
-//! The task's side of a reservation: it renews leases while the request runs, and releases the reservation.
+//! The task of a reservation: it asks the store, renews leases while the request runs, and releases the reservation.
 
-use std::time::Duration;
-
-use futures_util::future::join_all;
-use smallvec::SmallVec;
-use tokio::{
-    sync::watch,
-    time::{Instant, sleep, sleep_until},
+use std::{
+    future::poll_fn,
+    pin::{Pin, pin},
+    rc::Rc,
+    task::Poll,
+    time::Duration,
 };
 
-use super::guard::RequestStage;
+use compact_str::CompactString;
+use futures_util::future::{join_all, select};
+use smallvec::SmallVec;
+use tokio::{
+    sync::oneshot,
+    task::spawn_local,
+    time::{Instant, Sleep, sleep, sleep_until},
+};
+
+use super::guard::{RequestProgress, RequestStage, ReservationGuard};
 use crate::{
     limit::{
-        Check, Decision, DecisionSource, Receipt, Store, Taken, Unavailable,
-        algorithm::{Kind, Verdict, concurrency::RETRY_AFTER},
+        Check, Decision, DecisionSource, Policy, Receipt, Store, Taken, Unavailable,
+        algorithm::{Detail, Kind, Verdict, concurrency::RETRY_AFTER},
     },
-    proxy::worker::Worker,
+    proxy::{
+        checks::Checks,
+        outcome::VariantRef,
+        worker::Worker,
+    },
     telemetry::metrics::WorkerMetrics,
 };
 
@@ -28,18 +40,79 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// ([`RETRY_AFTER`]).
 const HOLD: Duration = Duration::from_micros(RETRY_AFTER.unsigned_abs());
 
+/// The store's decision, and the request's reservation.
+type Reserved = (Result<Decision, Unavailable>, Option<ReservationGuard>);
+
+/// Asks the store about checks whose units may have to be refunded in part.
+///
+/// A task asks rather than the request: it continues if the client goes away meanwhile, and knows the units taken.
+pub(in crate::proxy) async fn reserve<S: Store + 'static>(
+    worker: &Rc<Worker<S>>,
+    checks: &Checks<'_>,
+) -> Reserved {
+    let checks = checks.iter().map(OwnedCheck::new).collect();
+    let (sender, reserved) = oneshot::channel();
+    // Boxed: it is large, and tokio moves a task several times.
+    let mut task = Box::pin(hold(Rc::clone(worker), checks, sender));
+    // A first step here saves a wait for the task: a store in memory decides at once.
+    let is_over = poll_fn(|cx| Poll::Ready(task.as_mut().poll(cx).is_ready())).await;
+    if !is_over {
+        spawn_local(task);
+    }
+    reserved.await.unwrap_or_else(|_| (Err(Unavailable::Abandoned("the decision was abandoned")), None))
+}
+
+async fn hold<S: Store + 'static>(
+    worker: Rc<Worker<S>>,
+    checks: SmallVec<[OwnedCheck; 2]>,
+    reserved: oneshot::Sender<Reserved>,
+) {
+    let _pending = worker.reservations.begin();
+    let checks: SmallVec<[Check<'_>; 2]> =
+        checks.into_iter().filter_map(|check| check.resolve(&worker.rules.policies)).collect();
+    let decided = worker.store.decide(&checks).await;
+    let mut reservation = Reservation::new(&worker, checks, &decided);
+    let (guard, request) = ReservationGuard::new();
+    // Without a guard, everything that may have been taken is released at once: if the request was not admitted, or
+    // has gone away meanwhile.
+    let is_admitted = decided.as_ref().is_ok_and(|decision| decision.admitted);
+    let guard = (is_admitted && !reservation.is_empty()).then_some(guard);
+    drop(reserved.send((decided, guard)));
+    reservation.run(request).await;
+}
+
+/// A check that does not borrow its policy.
+struct OwnedCheck {
+    variant: VariantRef,
+    identifier: CompactString,
+    cost: u64,
+    detail: Detail,
+}
+
+impl OwnedCheck {
+    fn new((check, variant): (&Check<'_>, VariantRef)) -> Self {
+        let Check { identifier, cost, detail, .. } = check;
+        Self { variant, identifier: identifier.clone(), cost: *cost, detail: detail.clone() }
+    }
+
+    fn resolve(self, policies: &[Policy]) -> Option<Check<'_>> {
+        let Self { variant, identifier, cost, detail } = self;
+        Some(Check { policy: variant.resolve(policies)?, identifier, cost, detail })
+    }
+}
+
 /// The units and leases taken for one request that may have to be released.
-pub(super) struct Reservation<'a, S> {
+struct Reservation<'a, S> {
     worker: &'a Worker<S>,
     /// The checks whose units only some responses cost.
     units: SmallVec<[Taken<'a>; 2]>,
     /// The checks that hold a lease.
-    leases: SmallVec<[Check<'a>; 2]>,
+    leases: SmallVec<[Taken<'a>; 2]>,
     in_store: InStore,
     /// Whether the store's fallback holds the leases, too.
     in_fallback: bool,
-    /// When the leases expire, unless they are renewed again.
-    expire: Instant,
+    /// When the leases were last taken or renewed.
+    renewed_at: Instant,
     /// Counts the leases while the request runs.
     gauge: Option<LeaseGauge<'a>>,
 }
@@ -56,9 +129,9 @@ enum InStore {
 impl<'a, S: Store> Reservation<'a, S> {
     /// The units and leases that the store took for `checks` according to `decided`, or may have taken if it gave no
     /// reply.
-    pub(super) fn new(
+    fn new(
         worker: &'a Worker<S>,
-        checks: &[Check<'a>],
+        checks: SmallVec<[Check<'a>; 2]>,
         decided: &Result<Decision, Unavailable>,
     ) -> Self {
         let mut reservation = Self {
@@ -67,33 +140,35 @@ impl<'a, S: Store> Reservation<'a, S> {
             leases: SmallVec::new(),
             in_store: InStore::No,
             in_fallback: false,
-            expire: Instant::now(),
+            renewed_at: Instant::now(),
             gauge: None,
         };
-        let leases = || checks.iter().filter(|check| check.policy.kind == Kind::Concurrency).cloned();
+        let is_decided = decided.as_ref().is_ok_and(|decision| !has_fallback(decision, &checks));
         match decided {
             Ok(decision) if decision.admitted => {
-                for (index, (check, verdict)) in checks.iter().zip(&decision.verdicts).enumerate() {
+                for (index, (check, verdict)) in checks.into_iter().zip(&decision.verdicts).enumerate() {
                     let receipt = decision.receipt(index);
                     match check.policy.kind {
                         // A lease without a decision is asked for again when the store is back.
                         Kind::Concurrency if verdict.admitted => {
-                            reservation.leases.push(check.clone());
-                            reservation.renewed(receipt.source);
+                            reservation.leases.push(lease(check));
+                            reservation.held_in(receipt.source);
                         }
                         Kind::Concurrency => {}
                         _ if check.policy.count.is_some() && is_taken(verdict) => {
-                            reservation.units.push(Taken { check: check.clone(), receipt });
+                            reservation.units.push(Taken { check, receipt });
                         }
                         _ => {}
                     }
                 }
                 reservation.gauge = Some(LeaseGauge::new(worker.metrics(), reservation.leases.len()));
             }
-            Ok(decision) if !has_fallback(decision, checks) => {}
-            _ => reservation.leases.extend(leases()),
+            Ok(_) if is_decided => {}
+            _ => {
+                let leases = checks.into_iter().filter(|check| check.policy.kind == Kind::Concurrency);
+                reservation.leases.extend(leases.map(lease));
+            }
         }
-        let is_decided = decided.as_ref().is_ok_and(|decision| !has_fallback(decision, checks));
         if !is_decided && !reservation.leases.is_empty() {
             reservation.in_store = InStore::Unknown;
         }
@@ -101,45 +176,47 @@ impl<'a, S: Store> Reservation<'a, S> {
     }
 
     /// Whether there is nothing to release.
-    pub(super) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.units.is_empty() && self.leases.is_empty()
     }
 
     /// Renews the leases until the request ends and the upstream is finished with it, and releases the reservation.
-    pub(super) async fn run(mut self, mut stage: watch::Receiver<RequestStage>) {
-        let period = self.shortest_lease() / 3;
-        let mut renewal = Instant::now() + period;
-        let mut held_until: Option<Instant> = None;
+    async fn run(&mut self, request: RequestProgress) {
+        let mut renewal = pin!(sleep_until(self.renewed_at + self.renewal_period()));
         while !self.is_empty() {
-            tokio::select! {
-                biased;
-                changed = stage.changed(), if held_until.is_none() => match changed {
-                    Ok(()) => {
-                        let reached = *stage.borrow_and_update();
-                        self.settle_units(reached).await;
-                    }
-                    // The request has ended.
-                    Err(_) => {
-                        let reached = *stage.borrow();
-                        if !may_be_under_way(reached) {
-                            break;
-                        }
-                        // A sent request without a response is charged: the upstream may have processed it.
-                        self.units.clear();
-                        held_until = Some(Instant::now() + HOLD.min(self.shortest_lease()));
-                    }
-                },
-                () = sleep_until(held_until.unwrap_or(renewal)), if held_until.is_some() => break,
-                () = self.worker.reservations.draining(), if held_until.is_some() => break,
-                () = sleep_until(renewal), if !self.leases.is_empty() => {
-                    self.renew_leases().await;
-                    renewal = Instant::now() + period;
-                }
+            let next = request.next_stage(!self.units.is_empty());
+            match self.renew_until(renewal.as_mut(), next).await {
+                Some(stage) => self.settle_units(stage).await,
+                None => break,
+            }
+        }
+        if may_be_under_way(request.stage()) {
+            // A sent request without a response is charged: the upstream may have processed it.
+            self.units.clear();
+            if !self.leases.is_empty() {
+                let hold = sleep(HOLD.min(self.shortest_lease()));
+                let (hold, draining) = (pin!(hold), pin!(self.worker.reservations.draining()));
+                self.renew_until(renewal, select(hold, draining)).await;
             }
         }
         self.gauge = None;
         self.refund_units(|_| Some(true)).await;
         self.release_leases().await;
+    }
+
+    /// Renews the leases until `end` is ready.
+    async fn renew_until<T>(&mut self, mut renewal: Pin<&mut Sleep>, end: impl Future<Output = T>) -> T {
+        let mut end = pin!(end);
+        loop {
+            tokio::select! {
+                biased;
+                ended = end.as_mut() => return ended,
+                () = renewal.as_mut(), if !self.leases.is_empty() => {
+                    self.renew_leases().await;
+                    renewal.as_mut().reset(Instant::now() + self.renewal_period());
+                }
+            }
+        }
     }
 
     /// Refunds the units that a request at this stage does not cost.
@@ -175,15 +252,17 @@ impl<'a, S: Store> Reservation<'a, S> {
     /// The request continues in any case.
     async fn renew_leases(&mut self) {
         let store = &self.worker.store;
-        let renewals = self.leases.iter().map(|lease| store.decide(std::slice::from_ref(lease)));
+        let renewals = self.leases.iter().map(|lease| store.decide(std::slice::from_ref(&lease.check)));
         for decision in join_all(renewals).await.into_iter().flatten() {
             if decision.verdicts.first().is_some_and(is_taken) {
-                self.renewed(decision.source);
+                self.held_in(decision.source);
+                self.renewed_at = Instant::now();
             }
         }
     }
 
-    fn renewed(&mut self, source: DecisionSource) {
+    /// Notes that `source` has granted leases.
+    fn held_in(&mut self, source: DecisionSource) {
         match source {
             DecisionSource::Store => self.in_store = InStore::Yes,
             // The fallback holds it as well from now on: until the store is back, it decides about other requests.
@@ -191,29 +270,28 @@ impl<'a, S: Store> Reservation<'a, S> {
             // Neither grants leases.
             DecisionSource::LocalDenial | DecisionSource::Slice => {}
         }
-        self.expire = Instant::now() + self.longest_lease();
     }
 
     /// Releases the leases in each store that holds them. Tried again until they expire: a lease is identified by its
     /// token, so releasing it twice does no harm.
-    async fn release_leases(&self) {
+    async fn release_leases(&mut self) {
         if self.leases.is_empty() {
             return;
         }
-        // A lease is found by its token, so the time does not matter.
-        let held_in = |source| Taken::all(&self.leases, Receipt { source, time: 0 });
         if self.in_fallback {
             // The fallback is memory, which is always available.
-            let _available = self.worker.store.refund(&held_in(DecisionSource::Fallback)).await;
+            let _available = self.release_in(DecisionSource::Fallback).await;
         }
         if self.in_store == InStore::No {
             return;
         }
         let mut pause = FIRST_PAUSE;
-        while self.worker.store.refund(&held_in(DecisionSource::Store)).await.is_err() {
+        while self.release_in(DecisionSource::Store).await.is_err() {
             // While the store is unavailable, the leases of all requests are unknown, and can't all be kept in
             // memory.
-            if self.in_store == InStore::Unknown || Instant::now() + pause >= self.expire {
+            if self.in_store == InStore::Unknown
+                || Instant::now() + pause >= self.renewed_at + self.longest_lease()
+            {
                 break;
             }
             sleep(pause).await;
@@ -221,12 +299,23 @@ impl<'a, S: Store> Reservation<'a, S> {
         }
     }
 
+    async fn release_in(&mut self, source: DecisionSource) -> Result<(), Unavailable> {
+        for lease in &mut self.leases {
+            lease.receipt.source = source;
+        }
+        self.worker.store.refund(&self.leases).await
+    }
+
+    fn renewal_period(&self) -> Duration {
+        self.shortest_lease() / 3
+    }
+
     fn shortest_lease(&self) -> Duration {
-        self.leases.iter().map(lease_duration).min().unwrap_or_default()
+        self.leases.iter().map(|lease| lease_duration(&lease.check)).min().unwrap_or_default()
     }
 
     fn longest_lease(&self) -> Duration {
-        self.leases.iter().map(lease_duration).max().unwrap_or_default()
+        self.leases.iter().map(|lease| lease_duration(&lease.check)).max().unwrap_or_default()
     }
 }
 
@@ -247,6 +336,11 @@ fn has_fallback(decision: &Decision, checks: &[Check<'_>]) -> bool {
 /// Whether units were taken: none are if a check was not held against its limit.
 fn is_taken(verdict: &Verdict) -> bool {
     verdict.admitted && *verdict != Verdict::UNKNOWN
+}
+
+/// A lease for its release, in the store or its fallback. It is found by its token, so the time does not matter.
+fn lease(check: Check<'_>) -> Taken<'_> {
+    Taken { check, receipt: Receipt { source: DecisionSource::Store, time: 0 } }
 }
 
 fn lease_duration(check: &Check<'_>) -> Duration {
