@@ -10,7 +10,9 @@ use std::{
 use http::HeaderValue;
 
 use super::{
-    certificate_fields::CertificateFields, listener_reply::ListenerReply, phase_timer::PhaseTimer,
+    certificate_fields::CertificateFields,
+    connection_state::{ConnectionState, HandOff, MessageMeter, PhaseTimer},
+    listener_reply::ListenerReply,
     worker::Worker,
 };
 use crate::{
@@ -63,8 +65,8 @@ pub struct Transport {
 #[derive(Debug)]
 pub struct ClientInfo {
     facts: Rc<ClientFacts>,
-    /// The timer of the connection, or of the request's own stream if requests share a connection.
-    timer: Rc<PhaseTimer>,
+    /// The state of the connection, or of the request's own stream if requests share a connection.
+    connection: Rc<ConnectionState>,
 }
 
 /// Facts that all requests of a connection share, under one configuration.
@@ -167,9 +169,24 @@ impl ClientInfo {
         &self.facts.peer_value
     }
 
-    /// The phase and the deadline of the connection.
-    pub fn timer(&self) -> &Rc<PhaseTimer> {
-        &self.timer
+    /// The state of the connection, or of the request's own stream.
+    pub fn connection(&self) -> &Rc<ConnectionState> {
+        &self.connection
+    }
+
+    /// The phase of the connection, and its deadline.
+    pub fn timer(&self) -> &PhaseTimer {
+        self.connection.timer()
+    }
+
+    /// The progress of the messages.
+    pub(super) fn meter(&self) -> &MessageMeter {
+        self.connection.meter()
+    }
+
+    /// The things that the request leaves for its connection.
+    pub(super) fn hand_off(&self) -> &HandOff {
+        self.connection.hand_off()
     }
 }
 
@@ -181,8 +198,8 @@ pub struct ClientConnection {
 
 impl ClientConnection {
     /// A connection over `transport`, accepted under `worker`.
-    pub fn new<S>(worker: &Worker<S>, transport: Transport, timer: Rc<PhaseTimer>) -> Self {
-        let info = ClientInfo { facts: Rc::new(ClientFacts::new(worker, transport)), timer };
+    pub fn new<S>(worker: &Worker<S>, transport: Transport, connection: Rc<ConnectionState>) -> Self {
+        let info = ClientInfo { facts: Rc::new(ClientFacts::new(worker, transport)), connection };
         Self { seen: RefCell::new((worker.generation(), Rc::new(info))) }
     }
 
@@ -191,14 +208,14 @@ impl ClientConnection {
         let (generation, info) = &mut *self.seen.borrow_mut();
         if *generation != worker.generation() {
             let facts = Rc::new(ClientFacts::new(worker, info.facts.transport.clone()));
-            let timer = Rc::clone(&info.timer);
-            (*generation, *info) = (worker.generation(), Rc::new(ClientInfo { facts, timer }));
+            let connection = Rc::clone(&info.connection);
+            (*generation, *info) = (worker.generation(), Rc::new(ClientInfo { facts, connection }));
         }
         Rc::clone(info)
     }
 
     /// The client under the configuration of `worker`, for a request that shares the connection with others.
-    pub fn info_of_stream<S>(&self, worker: &Worker<S>, timer: Rc<PhaseTimer>) -> Rc<ClientInfo> {
-        Rc::new(ClientInfo { facts: Rc::clone(&self.info(worker).facts), timer })
+    pub fn info_of_stream<S>(&self, worker: &Worker<S>, stream: Rc<ConnectionState>) -> Rc<ClientInfo> {
+        Rc::new(ClientInfo { facts: Rc::clone(&self.info(worker).facts), connection: stream })
     }
 }

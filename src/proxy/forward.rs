@@ -12,9 +12,9 @@ use http::{HeaderValue, Request, Response, StatusCode, header};
 use super::{
     abandoned_request::{PendingSend, Sent},
     client::ClientInfo,
+    connection_state::{HandOff, PhaseTimer, TimedOut},
     field_survey::FieldSurvey,
     headers::has_other_coding,
-    phase_timer::{PhaseTimer, TimedOut},
     reply::Reply,
     request_body::{BodyFault, BodyProgress, RequestBody},
     request_copy::RequestCopy,
@@ -46,6 +46,7 @@ pub(super) struct Forwarder<'a> {
     timeouts: Timeouts,
     pub(super) retry: &'a Retry,
     pub(super) timer: &'a PhaseTimer,
+    hand_off: &'a HandOff,
     pub(super) metrics: &'a WorkerMetrics,
     warnings: &'a Throttle,
     /// The request's reservation.
@@ -104,6 +105,7 @@ impl<'a> Forwarder<'a> {
             timeouts: route.timeouts,
             retry: &route.retry,
             timer: client.timer(),
+            hand_off: client.hand_off(),
             metrics: worker.metrics(),
             warnings: &worker.telemetry.upstream_warnings,
             reservation,
@@ -266,7 +268,7 @@ impl<'a> Forwarder<'a> {
                     Some(BodyFault::TooLarge) => return Err(Reply::body_too_large().closing()),
                     Some(BodyFault::Broken) => {
                         return Err(self
-                            .timer
+                            .hand_off
                             .cut_off_reason()
                             .map_or_else(Reply::broken_body, Reply::slow_body));
                     }
@@ -353,7 +355,7 @@ impl<'a> Forwarder<'a> {
         began: Instant,
         owes_body: bool,
     ) -> Reply {
-        if let Some(reason) = self.timer.cut_off_reason() {
+        if let Some(reason) = self.hand_off.cut_off_reason() {
             return Reply::slow_body(reason);
         }
         // A client whose deadline has passed counts as gone.

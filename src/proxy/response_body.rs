@@ -16,10 +16,10 @@ use http_body_util::{BodyExt, Limited};
 use tokio::{task::spawn_local, time::timeout};
 
 use super::{
+    connection_state::{ConnectionState, Phase},
     exchange::Exchange,
     grpc::status_of,
     open_exchanges::OpenExchangeGuard,
-    phase_timer::{Phase, PhaseTimer},
     request_body::{BodyFault, BodyProgress, RequestBody},
     reservation::ReservationGuard,
     trailers::TrailerFilter,
@@ -55,7 +55,7 @@ pub(super) struct UpstreamBody {
     incoming: IncomingBody,
     connection: CheckedOutConnection,
     trailers: TrailerFilter,
-    timer: Rc<PhaseTimer>,
+    client: Rc<ConnectionState>,
     /// For the upstream's next bytes.
     upstream_timeout: Duration,
     /// For the client to read them.
@@ -187,7 +187,7 @@ impl UpstreamBody {
     pub(super) fn new(
         incoming: IncomingBody,
         connection: CheckedOutConnection,
-        timer: Rc<PhaseTimer>,
+        client: Rc<ConnectionState>,
         upstream_timeout: Duration,
         client_timeout: Duration,
         trailers: TrailerFilter,
@@ -196,7 +196,7 @@ impl UpstreamBody {
             incoming,
             connection,
             trailers,
-            timer,
+            client,
             upstream_timeout,
             client_timeout,
             starved: false,
@@ -223,9 +223,9 @@ impl UpstreamBody {
         let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
             if !self.starved {
                 self.starved = true;
-                self.timer.enter_upstream(self.upstream_timeout);
-            } else if self.timer.take_timed_out() {
-                if !self.timer.is_call_over() {
+                self.client.timer().enter_upstream(self.upstream_timeout);
+            } else if self.client.timer().take_timed_out() {
+                if !self.client.timer().is_call_over() {
                     self.connection.excuse_client();
                 }
                 return Poll::Ready(Some(Err(ResponseBodyError::Stalled)));
@@ -233,7 +233,7 @@ impl UpstreamBody {
             return Poll::Pending;
         };
         self.starved = false;
-        self.timer.enter(Phase::Client, self.client_timeout);
+        self.client.timer().enter(Phase::Client, self.client_timeout);
         let mut frame = match frame.transpose() {
             Ok(frame) => frame,
             // hyper and h2 drop unwritten bytes, including the head, when a body breaks off.

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, Version, request};
 use http_body::Body;
 use http_body_util::BodyExt;
-use hyper::{body::Incoming, upgrade::OnUpgrade};
+use hyper::body::Incoming;
 use tokio::time::timeout;
 
 use super::{
@@ -67,18 +67,17 @@ pub fn serve<S: StoreAdmin + 'static>(
     // Taken apart here, because the future would hold both the request and its parts.
     let (mut request, body) = request.into_parts();
     async move {
-        client.timer().begin_request(request.version, !body.is_end_stream());
-        let mut upgrade = None;
+        let has_body = !body.is_end_stream();
+        client.meter().begin_request(request.version, has_body);
         if request.version == Version::HTTP_2 {
             headers::join_cookies(&mut request.headers);
             headers::merge_lengths(&mut request.headers);
-            match request.method {
-                Method::CONNECT => upgrade = Upgrade::extended_connect(&mut request),
-                // With a body, it is not a preflight.
-                Method::OPTIONS if !body.is_end_stream() => headers::announce_body(&mut request.headers),
-                _ => {}
+            // With a body, it is not a preflight.
+            if has_body && request.method == Method::OPTIONS {
+                headers::announce_body(&mut request.headers);
             }
         }
+        let upgrade = Upgrade::of(&mut request, has_body).map(Box::new);
         let rules = &*worker.rules;
         let config = &rules.config;
         let is_peer_trusted = client.is_trusted();
@@ -110,7 +109,7 @@ pub fn serve<S: StoreAdmin + 'static>(
             &request.headers,
         );
         let ClientIp { ip: address, is_known: is_address_known } = client_ip;
-        if let Some(watched) = client.timer().watched()
+        if let Some(watched) = client.hand_off().watched()
             && let judgement = watched.judge(address_of_client(config, address), client.timer().now())
             && judgement != Judgement::Served
         {
@@ -256,7 +255,7 @@ pub fn serve<S: StoreAdmin + 'static>(
             && let Some(_room) = worker.body_room.reserve(&body)
         {
             // Boxed: most requests have no body, but would need room for its state.
-            match Box::pin(receive(body, client.timer(), &config.client_limits)).await {
+            match Box::pin(receive(body, client.connection(), &config.client_limits)).await {
                 Ok(whole) => ReceivedBody::Whole(whole),
                 Err(reply) => {
                     exchange.client_broke_off();
@@ -270,12 +269,6 @@ pub fn serve<S: StoreAdmin + 'static>(
 
         let is_safe = request.method.is_safe();
 
-        // Does it ask for another protocol? If hyper has found none, the fields need not be searched.
-        if request.extensions.get::<OnUpgrade>().is_some() && request.version == Version::HTTP_11 {
-            let has_body = !matches!(&body, ReceivedBody::Whole(body) if body.is_empty());
-            upgrade = Upgrade::requested(&request, has_body);
-        }
-        let upgrade = upgrade.map(Box::new);
         let exempt = exempt_rules(&worker, &client, &context);
 
         // Is it tied to one of the endpoints?
@@ -286,7 +279,7 @@ pub fn serve<S: StoreAdmin + 'static>(
         // Forward the request, and wait for the head of the response.
         // hyper supports no hints over HTTP/2; HTTP/1.0 has none.
         let takes_hints = route.early_hints == EarlyHints::Pass && request.version == Version::HTTP_11;
-        let hinted = takes_hints.then(|| HintedRequest::new(client.timer()));
+        let hinted = takes_hints.then(|| HintedRequest::new(client.connection()));
         // In a block, because a borrowed local keeps its place in the future until its scope ends.
         let (request, progress) = {
             let (mut request, progress) = rewrite::upstream_request(
@@ -312,7 +305,7 @@ pub fn serve<S: StoreAdmin + 'static>(
         };
         let shared = worker.upstreams[upstream_index].shared();
         let client_address = address_of_client(config, address);
-        let upstream_client = client.timer().upstream_client(shared, client_address);
+        let upstream_client = client.hand_off().upstream_client(shared, client_address);
         exchange.forward_started(&upstream.name);
         let (reservation, asked) = (exchange.reservation(), upgrade.as_deref());
         let forwarder =
@@ -452,11 +445,11 @@ pub(super) fn discard<S>(
         return true;
     }
     if request.version == Version::HTTP_2 {
-        let timer = Rc::clone(exchange.timer());
+        let client = Rc::clone(exchange.connection());
         tokio::task::spawn_local(async move {
             let read = async {
                 while let Some(Ok(frame)) = body.frame().await {
-                    timer.add_received(frame.data_ref().map_or(0, |data| data.len() as u64));
+                    client.meter().add_received(frame.data_ref().map_or(0, |data| data.len() as u64));
                 }
             };
             let _late = timeout(DISCARD_STREAM_FOR, read).await;
@@ -471,8 +464,8 @@ pub(super) fn discard<S>(
     let ClientLimits { idle_timeout, min_rate, .. } = worker.config().client_limits;
     let mut budget = RateBudget::new(min_rate, idle_timeout);
     let metrics = Arc::clone(worker.metrics().thread());
-    let timer = Rc::clone(exchange.timer());
-    let request = timer.request_number();
+    let client = Rc::clone(exchange.connection());
+    let request = client.meter().request_number();
     // Meanwhile the response has time limits of its own, so this read does not use the connection's.
     tokio::task::spawn_local(async move {
         let mut read = 0;
@@ -490,7 +483,7 @@ pub(super) fn discard<S>(
                 Some(Ok(frame)) => frame,
                 Some(Err(_)) => break,
                 None => {
-                    timer.refused_body_was_read(request);
+                    client.refused_body_was_read(request);
                     break;
                 }
             };
