@@ -21,7 +21,10 @@ use super::{
     stream::ClientStream,
     worker_connections::RegisteredConnection,
 };
-use crate::proxy::{HeadFault, Phase, PhaseTimer, ResponseBody, Tunnel};
+use crate::{
+    proxy::{ConnectionState, HeadFault, NextProtocol, Phase, ResponseBody},
+    telemetry::metrics::{CutOff, CutOffBody},
+};
 
 /// A connection without a request for this long is parked, which frees its buffers.
 const PARK_AFTER: Duration = Duration::from_millis(250);
@@ -31,12 +34,13 @@ pub(super) struct ClientHttp1Connection<S>
 where
     S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible>,
 {
-    state: ConnectionState<S>,
+    http: Http1State<S>,
     builder: Rc<http1::Builder>,
-    timer: Rc<PhaseTimer>,
+    state: Rc<ConnectionState>,
     registered: Rc<RegisteredConnection>,
     alarm: Alarm,
-    draining: bool,
+    /// Whether hyper was asked to end after the request in flight.
+    is_draining: bool,
     /// Whether the client may still start HTTP/2 by its preface.
     may_be_http2: bool,
 }
@@ -51,7 +55,7 @@ pub(super) enum Http1End {
     /// The client speaks HTTP/2. No request was served yet.
     Http2(Box<ClientIo>),
     /// Both sides have agreed to another protocol.
-    Tunnel(Box<Tunnel>, Box<ClientIo>),
+    Tunnel(Box<dyn NextProtocol>, Box<ClientIo>),
 }
 
 /// A request head that hyper rejected.
@@ -66,7 +70,7 @@ pub(super) struct RefusedHead {
 
 /// hyper's connection needs some 20 KiB of buffers, which is too much for an idle client. So it is created when the
 /// first byte of a request can be read, and dropped when no other request follows soon.
-enum ConnectionState<S>
+enum Http1State<S>
 where
     S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible>,
 {
@@ -83,157 +87,172 @@ where
         io: ClientIo,
         service: S,
         builder: Rc<http1::Builder>,
-        timer: Rc<PhaseTimer>,
+        state: Rc<ConnectionState>,
         registered: Rc<RegisteredConnection>,
         may_be_http2: bool,
     ) -> Self {
-        let alarm = Alarm::new(timer.deadline());
-        let state = ConnectionState::Parked { io, service };
-        Self { state, builder, timer, registered, alarm, draining: false, may_be_http2 }
+        let alarm = Alarm::new(state.timer().deadline());
+        let http = Http1State::Parked { io, service };
+        Self { http, builder, state, registered, alarm, is_draining: false, may_be_http2 }
     }
 
     /// Serves requests until the connection has to wait.
     fn advance(&mut self, cx: &mut Context<'_>) -> Poll<Http1End> {
         loop {
-            match &mut self.state {
-                ConnectionState::Ended => return Poll::Ready(Http1End::Closed),
-                ConnectionState::Parked { io, .. } if self.may_be_http2 => match io.poll_is_http2(cx) {
-                    Poll::Ready(Some(false)) => {
-                        self.may_be_http2 = false;
-                        continue;
-                    }
+            if let Poll::Ready(end) = self.poll_http(cx) {
+                return Poll::Ready(end);
+            }
+            let is_evicted = self.state.hand_off().is_evicted();
+            if !is_evicted {
+                ready!(self.poll_deadline(cx));
+            }
+            if let Some(end) = self.end_phase(is_evicted, cx) {
+                return Poll::Ready(end);
+            }
+        }
+    }
+
+    /// Drives hyper, or waits for bytes that hyper is needed for. Ready if the connection ends.
+    fn poll_http(&mut self, cx: &mut Context<'_>) -> Poll<Http1End> {
+        loop {
+            match &mut self.http {
+                Http1State::Ended => return Poll::Ready(Http1End::Closed),
+                Http1State::Parked { io, .. } if self.may_be_http2 => match io.poll_is_http2(cx) {
+                    Poll::Ready(Some(false)) => self.may_be_http2 = false,
                     Poll::Ready(Some(true)) => return Poll::Ready(self.begin_http2()),
                     Poll::Ready(None) => return Poll::Ready(Http1End::Closed),
-                    Poll::Pending if self.timer.is_draining() => return Poll::Ready(Http1End::Closed),
-                    Poll::Pending => {}
+                    Poll::Pending if self.state.is_draining() => return Poll::Ready(Http1End::Closed),
+                    Poll::Pending => return Poll::Pending,
                 },
-                ConnectionState::Parked { io, .. } => match io.poll_readable(cx) {
-                    Poll::Ready(true) => {
-                        self.unpark();
-                        continue;
-                    }
+                Http1State::Parked { io, .. } => match io.poll_readable(cx) {
+                    Poll::Ready(true) => self.unpark(),
                     Poll::Ready(false) => return Poll::Ready(Http1End::Closed),
-                    Poll::Pending if self.timer.is_draining() => {
+                    Poll::Pending if self.state.is_draining() => {
                         io.close(cx);
                         return Poll::Ready(Http1End::Closed);
                     }
-                    Poll::Pending => {}
+                    Poll::Pending => return Poll::Pending,
                 },
-                ConnectionState::Serving(http) => {
+                Http1State::Serving(http) => {
                     if let Poll::Ready(result) = Pin::new(&mut **http).poll(cx) {
                         return Poll::Ready(self.ended(result, cx));
                     }
                     // Only after the socket was polled: a request that was already received is still served.
-                    if self.timer.is_draining() && !self.draining {
-                        self.draining = true;
+                    if self.state.is_draining() && !self.is_draining {
+                        self.is_draining = true;
                         Pin::new(&mut **http).graceful_shutdown();
                         continue;
                     }
-                    if self.timer.take_timed_out() {
+                    if self.state.timer().take_timed_out() {
                         // The phase timed out, and no code of the request was left to send a response.
                         return Poll::Ready(Http1End::Closed);
                     }
+                    return Poll::Pending;
                 }
             }
-            let is_evicted = self.timer.is_evicted();
-            if !is_evicted {
-                ready!(self.poll_deadline(cx));
+        }
+    }
+
+    /// Ends the phase: it has timed out, the request in flight `is_evicted`, or the connection has become idle. `None`:
+    /// the connection is polled again.
+    fn end_phase(&mut self, is_evicted: bool, cx: &mut Context<'_>) -> Option<Http1End> {
+        let (timer, meter) = (self.state.timer(), self.state.meter());
+        match timer.phase() {
+            // The waiting code sends the response.
+            phase @ (Phase::Upstream | Phase::RequestBody) => {
+                if is_evicted || phase == Phase::RequestBody {
+                    self.state.cut_off_client();
+                }
+                timer.set_timed_out();
+                None
             }
-            match self.timer.phase() {
-                // The waiting code sends the response.
-                phase @ (Phase::Upstream | Phase::RequestBody) => {
-                    if is_evicted || phase == Phase::RequestBody {
-                        self.timer.cut_off_client();
-                    }
-                    self.timer.set_timed_out();
+            phase if !is_evicted && timer.deadline() > Instant::now() => {
+                self.registered.set_idle();
+                if phase != Phase::RequestHead {
+                    self.park();
                 }
-                phase if !is_evicted && self.timer.deadline() > Instant::now() => {
-                    self.registered.set_idle();
-                    if phase != Phase::RequestHead {
-                        self.park();
-                    }
+                None
+            }
+            Phase::Client => {
+                self.state.cut_off_client();
+                self.reset();
+                Some(Http1End::Closed)
+            }
+            // hyper has the whole response, but the client does not read it.
+            Phase::Request if meter.is_response_pending() && meter.is_write_blocked() => {
+                let (body, reason) = (CutOffBody::Response, timer.cut_off_reason());
+                self.registered.count_cut_off(CutOff { body, reason });
+                self.reset();
+                Some(Http1End::Closed)
+            }
+            Phase::RequestHead if !meter.is_response_pending() && self.is_serving() => {
+                Some(self.refuse(HeadFault::Timeout, true))
+            }
+            phase => {
+                tracing::debug!(waiting = ?phase, "connection timed out");
+                if let Http1State::Parked { io, .. } = &mut self.http {
+                    io.close(cx);
                 }
-                Phase::Client => {
-                    self.timer.cut_off_client();
-                    self.reset();
-                    return Poll::Ready(Http1End::Closed);
-                }
-                // hyper has the whole response, but the client does not read it.
-                Phase::Request if self.timer.is_response_pending() && self.timer.is_write_blocked() => {
-                    self.registered.count_cut_off(self.timer.slow_reader());
-                    self.reset();
-                    return Poll::Ready(Http1End::Closed);
-                }
-                Phase::RequestHead if !self.timer.is_response_pending() && self.is_serving() => {
-                    return Poll::Ready(self.refuse(HeadFault::Timeout, true));
-                }
-                phase => {
-                    tracing::debug!(waiting = ?phase, "connection timed out");
-                    if let ConnectionState::Parked { io, .. } = &mut self.state {
-                        io.close(cx);
-                    }
-                    return Poll::Ready(Http1End::Closed);
-                }
+                Some(Http1End::Closed)
             }
         }
     }
 
     /// Ready once the phase has timed out, or the connection has had no request for long enough to be idle.
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut deadline = self.timer.deadline();
+        let timer = self.state.timer();
+        let mut deadline = timer.deadline();
         if self.may_park() || self.waits_for_head() {
-            deadline = deadline.min(self.timer.since() + PARK_AFTER);
+            deadline = deadline.min(timer.since() + PARK_AFTER);
         }
-        self.alarm.poll(cx, deadline, self.timer.now())
+        self.alarm.poll(cx, deadline, timer.now())
     }
 
     /// Whether the connection is idle: no request is in flight, and neither a response nor a request body is
     /// incomplete.
     fn may_park(&self) -> bool {
-        matches!(self.state, ConnectionState::Serving(_))
-            && matches!(self.timer.phase(), Phase::FirstRequest | Phase::Request)
-            && !self.timer.is_body_unread()
-            && !self.timer.is_write_blocked()
+        matches!(self.http, Http1State::Serving(_))
+            && matches!(self.state.timer().phase(), Phase::FirstRequest | Phase::Request)
+            && !self.state.meter().is_body_unread()
+            && !self.state.meter().is_write_blocked()
     }
 
     /// Whether a request head has begun to arrive and the connection does not count as idle yet. A connection whose
     /// head never ends becomes idle.
     fn waits_for_head(&self) -> bool {
-        self.timer.phase() == Phase::RequestHead && !self.registered.is_idle()
+        self.state.timer().phase() == Phase::RequestHead && !self.registered.is_idle()
     }
 
     fn park(&mut self) {
-        if let ConnectionState::Serving(http) = std::mem::replace(&mut self.state, ConnectionState::Ended) {
+        if let Http1State::Serving(http) = std::mem::replace(&mut self.http, Http1State::Ended) {
             let http1::Parts { io, read_buf, service, .. } = http.into_parts();
             let mut io = io.into_inner();
             // hyper may have read the beginning of the next request together with the last one.
             io.unread(read_buf);
-            self.state = ConnectionState::Parked { io, service };
+            self.http = Http1State::Parked { io, service };
         }
     }
 
     fn unpark(&mut self) {
-        if let ConnectionState::Parked { io, service } =
-            std::mem::replace(&mut self.state, ConnectionState::Ended)
-        {
-            self.state =
-                ConnectionState::Serving(Box::new(self.builder.serve_connection(TokioIo::new(io), service)));
+        if let Http1State::Parked { io, service } = std::mem::replace(&mut self.http, Http1State::Ended) {
+            self.http =
+                Http1State::Serving(Box::new(self.builder.serve_connection(TokioIo::new(io), service)));
         }
     }
 
     fn begin_http2(&mut self) -> Http1End {
-        match std::mem::replace(&mut self.state, ConnectionState::Ended) {
-            ConnectionState::Parked { io, .. } => Http1End::Http2(Box::new(io)),
+        match std::mem::replace(&mut self.http, Http1State::Ended) {
+            Http1State::Parked { io, .. } => Http1End::Http2(Box::new(io)),
             _ => Http1End::Closed,
         }
     }
 
     fn ended(&mut self, result: hyper::Result<()>, cx: &mut Context<'_>) -> Http1End {
-        if self.timer.phase() == Phase::Tunnel && result.is_ok() {
+        if self.state.timer().phase() == Phase::Tunnel && result.is_ok() {
             return self.begin_tunnel();
         }
         let still_sending = match result {
-            Ok(()) => self.timer.is_body_unread(),
+            Ok(()) => self.state.meter().is_body_unread(),
             Err(error) => {
                 tracing::debug!("connection closed: {error}");
                 if error.is_parse() {
@@ -244,18 +263,18 @@ where
                     };
                     return self.refuse(fault, !is_head_read(&error));
                 }
-                if self.timer.is_end_of_response() {
+                if self.state.meter().is_end_of_response() {
                     self.reset();
                 }
                 false
             }
         };
-        match std::mem::replace(&mut self.state, ConnectionState::Ended) {
-            ConnectionState::Serving(http) if still_sending => {
+        match std::mem::replace(&mut self.http, Http1State::Ended) {
+            Http1State::Serving(http) if still_sending => {
                 Http1End::Lingering(http.into_parts().io.into_inner().into_stream())
             }
             // After an upgrade request that was not granted, hyper does not close the connection.
-            ConnectionState::Serving(http) => {
+            Http1State::Serving(http) => {
                 http.into_parts().io.into_inner().close(cx);
                 Http1End::Closed
             }
@@ -264,13 +283,13 @@ where
     }
 
     fn is_serving(&self) -> bool {
-        matches!(self.state, ConnectionState::Serving(_))
+        matches!(self.http, Http1State::Serving(_))
     }
 
     /// Ends the connection because hyper rejected a head. `has_head`: hyper still has its bytes.
     fn refuse(&mut self, fault: HeadFault, has_head: bool) -> Http1End {
-        match std::mem::replace(&mut self.state, ConnectionState::Ended) {
-            ConnectionState::Serving(http) => {
+        match std::mem::replace(&mut self.http, Http1State::Ended) {
+            Http1State::Serving(http) => {
                 let http1::Parts { io, read_buf, .. } = http.into_parts();
                 let io = io.into_inner();
                 let head = if has_head { read_buf } else { Bytes::new() };
@@ -292,9 +311,9 @@ where
     fn begin_tunnel(&mut self) -> Http1End {
         // hyper does not wait until the whole response is written. A client that has not read earlier responses gets no
         // tunnel.
-        let tunnel = self.timer.take_tunnel().filter(|_| !self.timer.is_write_blocked());
-        match (tunnel, std::mem::replace(&mut self.state, ConnectionState::Ended)) {
-            (Some(tunnel), ConnectionState::Serving(http)) => {
+        let tunnel = self.state.hand_off().take_tunnel().filter(|_| !self.state.meter().is_write_blocked());
+        match (tunnel, std::mem::replace(&mut self.http, Http1State::Ended)) {
+            (Some(tunnel), Http1State::Serving(http)) => {
                 let http1::Parts { io, read_buf, .. } = http.into_parts();
                 let mut io = io.into_inner();
                 // Bytes that the client sent right after its request.
@@ -313,7 +332,7 @@ where
     /// Resets the connection in the middle of a response. After an orderly close, the kernel would keep the written
     /// bytes for as long as the client does not read them: megabytes for each such client.
     fn reset(&mut self) {
-        if let ConnectionState::Serving(http) = std::mem::replace(&mut self.state, ConnectionState::Ended) {
+        if let Http1State::Serving(http) = std::mem::replace(&mut self.http, Http1State::Ended) {
             http.into_parts().io.into_inner().into_stream().into_socket().reset();
         }
     }
@@ -344,9 +363,9 @@ where
     S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible>,
 {
     fn drop(&mut self) {
-        // A tunnel that never started keeps the timer alive, and the timer keeps the tunnel.
-        drop(self.timer.take_tunnel());
-        if self.timer.is_end_of_response() {
+        // A tunnel that never started keeps the state alive, and the state keeps the tunnel.
+        drop(self.state.hand_off().take_tunnel());
+        if self.state.meter().is_end_of_response() {
             self.reset();
         }
     }
@@ -359,9 +378,9 @@ where
     type Output = Http1End;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.timer.begin_poll(cx);
+        self.state.timer().begin_poll(cx);
         let output = self.advance(cx);
-        self.timer.end_poll(self.alarm.time());
+        self.state.timer().end_poll(self.alarm.time());
         output
     }
 }

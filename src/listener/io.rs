@@ -1,4 +1,4 @@
-//! A client's stream, which reports reads and writes to the connection's [`PhaseTimer`].
+//! A client's stream, which reports reads and writes to the connection's [`ConnectionState`].
 
 use std::{
     io,
@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::{slow_reader::SlowReader, stream::ClientStream};
 use crate::{
     config::model::{ClientLimits, MinRate},
-    proxy::{ClientWait, Phase, PhaseTimer, RateBudget},
+    proxy::{ClientWait, ConnectionState, Phase, RateBudget},
 };
 
 /// The client preface of HTTP/2. No HTTP/1 request begins like this (RFC 9113, 3.4).
@@ -25,7 +25,7 @@ const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 #[derive(Debug)]
 pub(super) struct ClientIo {
     stream: ClientStream,
-    timer: Rc<PhaseTimer>,
+    state: Rc<ConnectionState>,
     /// The limit from the first byte of a request's head to its last.
     head_timeout: Duration,
     /// The limit between two successful writes.
@@ -42,10 +42,10 @@ pub(super) struct ClientIo {
 }
 
 impl ClientIo {
-    pub(super) fn new(stream: ClientStream, timer: Rc<PhaseTimer>, limits: &ClientLimits) -> Self {
+    pub(super) fn new(stream: ClientStream, state: Rc<ConnectionState>, limits: &ClientLimits) -> Self {
         Self {
             stream,
-            timer,
+            state,
             head_timeout: limits.header_timeout,
             write_timeout: limits.idle_timeout,
             min_rate: limits.min_rate,
@@ -145,42 +145,42 @@ impl ClientIo {
         Poll::Ready(Ok(()))
     }
 
-    /// Updates the timer after a write or a flush, since bytes buffered by TLS are written by a flush.
+    /// Notes the result of a write, or of a flush, which writes the bytes that TLS has buffered.
     fn after_write<T>(&mut self, result: Poll<T>) -> Poll<T> {
         let is_blocked = result.is_pending();
         if is_blocked {
             self.blocked();
-        } else if self.timer.is_write_blocked() {
+        } else if self.state.meter().is_write_blocked() {
             self.unblocked();
         }
-        self.timer.set_write_blocked(is_blocked);
-        if !is_blocked && self.timer.phase() == Phase::Client {
-            self.timer.enter(Phase::Client, self.write_timeout);
+        self.state.meter().set_write_blocked(is_blocked);
+        if !is_blocked && self.state.timer().phase() == Phase::Client {
+            self.state.timer().enter(Phase::Client, self.write_timeout);
         }
         result
     }
 
     /// Whether the proxy waits for the client to read a response, whose end hyper may already have.
     fn waits_for_reader(&self) -> bool {
-        match self.timer.phase() {
+        match self.state.timer().phase() {
             Phase::Client => true,
-            Phase::Request => self.timer.is_response_pending(),
+            Phase::Request => self.state.meter().is_response_pending(),
             _ => false,
         }
     }
 
     /// Notes that no more can be written before the client reads.
     fn blocked(&mut self) {
-        let now = self.timer.now();
-        if self.timer.take_new_response() || self.reader.is_none() {
+        let now = self.state.timer().now();
+        if self.state.meter().take_new_response() || self.reader.is_none() {
             let budget = RateBudget::new(self.min_rate, self.write_timeout);
             let acknowledged = self.stream.acknowledged().unwrap_or(0);
             self.reader = Some(Box::new(SlowReader::new(budget, acknowledged, now)));
         }
         let waits_for_reader = self.waits_for_reader();
         let Some(reader) = &mut self.reader else { return };
-        if !self.timer.is_write_blocked() {
-            self.timer.client_wait_begins(ClientWait::Response);
+        if !self.state.meter().is_write_blocked() {
+            self.state.client_wait_begins(ClientWait::Response);
             reader.wait(now);
         }
         if !waits_for_reader {
@@ -191,18 +191,18 @@ impl ClientIo {
             reader.measure(self.stream.acknowledged().unwrap_or(0), now);
         }
         let (deadline, is_for_rate) = reader.deadline(self.write_timeout);
-        self.timer.set_deadline(deadline, is_for_rate);
+        self.state.timer().set_deadline(deadline, is_for_rate);
     }
 
     /// Notes that the client has read.
     fn unblocked(&mut self) {
-        self.timer.client_wait_ends(ClientWait::Response);
+        self.state.client_wait_ends(ClientWait::Response);
         if let Some(reader) = &mut self.reader {
-            reader.waited(self.timer.now());
+            reader.waited(self.state.timer().now());
         }
-        if self.timer.phase() == Phase::Request {
+        if self.state.timer().phase() == Phase::Request {
             // The time for the next request begins when the last response was read.
-            self.timer.enter(Phase::Request, self.write_timeout);
+            self.state.timer().enter(Phase::Request, self.write_timeout);
         }
     }
 }
@@ -228,13 +228,13 @@ impl AsyncRead for ClientIo {
             buf.put_slice(&self.unread.split_to(length));
             Ok(())
         };
-        let phase = self.timer.phase();
+        let phase = self.state.timer().phase();
         // While the client still reads a response, its time limits continue; and the rest of a refused body is not a
         // head.
         let is_between = phase == Phase::FirstRequest
-            || phase == Phase::Request && !self.waits_for_reader() && !self.timer.is_body_unread();
+            || phase == Phase::Request && !self.waits_for_reader() && !self.state.meter().is_body_unread();
         if buf.filled().len() > before && is_between {
-            self.timer.enter(Phase::RequestHead, self.head_timeout);
+            self.state.timer().enter(Phase::RequestHead, self.head_timeout);
         }
         Poll::Ready(result)
     }
@@ -245,7 +245,7 @@ impl AsyncWrite for ClientIo {
         if !self.hints.is_empty() {
             ready!(self.finish_hints(cx))?;
         }
-        if !self.timer.is_response_pending()
+        if !self.state.meter().is_response_pending()
             && let Some(status) = status_of_refusal(buf)
         {
             self.withheld = Some(status);
@@ -262,13 +262,13 @@ impl AsyncWrite for ClientIo {
         if !self.hints.is_empty() {
             ready!(self.finish_hints(cx))?;
         }
-        if let Some(heads) = self.timer.take_early_hints() {
+        if let Some(heads) = self.state.hand_off().take_early_hints() {
             ready!(self.begin_hints(cx, heads))?;
         }
         let result = Pin::new(&mut self.stream).poll_flush(cx);
         if result.is_ready() {
             // hyper flushes once it has written everything.
-            self.timer.flushed();
+            self.state.flushed();
         }
         self.after_write(result)
     }

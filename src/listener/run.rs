@@ -22,7 +22,7 @@ use super::{
     connection_table::{Client, ConnectionTable, Evictions},
     current_worker::{CurrentWorker, WorkerUpdate},
     handshake::{ConnectionOpening, Opened, OpeningFailures},
-    http1::{ClientHttp1Connection, Http1End},
+    http1::{ClientHttp1Connection, Http1End, RefusedHead},
     http2::{ClientHttp2Connection, ClientHttp2Io, Http2End, Streams},
     io::ClientIo,
     lingering_close::{Linger, lingering_close},
@@ -35,8 +35,11 @@ use super::{
 use crate::{
     config::model::ClientLimits,
     limit::StoreAdmin,
-    proxy::{self, EarlyEnds, Peer, PhaseTimer, Transport, Worker, WorkerParts},
-    telemetry::Throttle,
+    proxy::{
+        self, ClientConnection, ConnectionState, EarlyEnds, NextProtocol, Peer, Transport, Worker,
+        WorkerParts,
+    },
+    telemetry::{Throttle, metrics::ThreadMetrics},
 };
 
 /// How often a worker flushes its metrics and records.
@@ -238,8 +241,8 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
         } else {
             client(&worker, peer)
         };
-        let timer = Rc::new(PhaseTimer::new(header_timeout(&worker, client.is_banned())));
-        let registered = match self.connections.register(&timer, client) {
+        let state = Rc::new(ConnectionState::new(header_timeout(&worker, client.is_banned())));
+        let registered = match self.connections.register(&state, client) {
             Ok(registered) => registered,
             Err(refusal) => return self.failures.refused(worker.metrics().thread(), peer, refusal),
         };
@@ -248,16 +251,16 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
             let acceptor = Rc::clone(self);
             // Boxed: this phase is short, and its buffers would be kept as long as the connection.
             let opened =
-                Box::pin(self.open(socket, peer, opening, Rc::clone(&timer), Rc::clone(&connection)));
+                Box::pin(self.open(socket, peer, opening, Rc::clone(&state), Rc::clone(&connection)));
             tokio::task::spawn_local(async move {
                 if let Some((opened, peer)) = opened.await {
-                    acceptor.serve_requests(opened, peer, timer, connection).await;
+                    acceptor.serve_requests(opened, peer, state, connection).await;
                 }
             })
         } else {
             let opened =
                 Opened { stream: ClientStream::Plain(socket), unread: Bytes::new(), client: None, tls: None };
-            tokio::task::spawn_local(self.serve_requests(opened, peer, timer, connection))
+            tokio::task::spawn_local(self.serve_requests(opened, peer, state, connection))
         };
         registered.set_task(task.abort_handle());
     }
@@ -268,7 +271,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
         socket: Socket,
         peer: Peer,
         opening: ConnectionOpening,
-        timer: Rc<PhaseTimer>,
+        state: Rc<ConnectionState>,
         registered: Rc<RegisteredConnection>,
     ) -> impl Future<Output = Option<(Opened, Peer)>> + use<S> {
         let acceptor = Rc::clone(self);
@@ -290,8 +293,8 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
                         metrics.openings().handshakes(handshake).inc();
                     }
                     // The time for the first request begins now.
-                    timer.restart(header_timeout(&worker, registered.is_banned()));
-                    if timer.is_draining() {
+                    state.timer().restart(header_timeout(&worker, registered.is_banned()));
+                    if state.is_draining() {
                         // The first request is on its way.
                         let readable = poll_fn(|cx| opened.stream.poll_readable(cx));
                         let _none = timeout(FIRST_REQUEST, readable).await;
@@ -312,7 +315,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
         &self,
         opened: Opened,
         peer: Peer,
-        timer: Rc<PhaseTimer>,
+        state: Rc<ConnectionState>,
         registered: Rc<RegisteredConnection>,
     ) -> impl Future<Output = ()> + use<S> {
         registered.set_opened();
@@ -320,90 +323,115 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
         let header_timeout = header_timeout(&worker, registered.is_banned());
         let limits = ClientLimits { header_timeout, ..worker.config().client_limits.clone() };
         let Opened { stream, unread, tls, .. } = opened;
-        let mut io = ClientIo::new(stream, Rc::clone(&timer), &limits);
+        let mut io = ClientIo::new(stream, Rc::clone(&state), &limits);
         io.unread(unread);
         let transport = Transport { peer, listener: self.listener, tls };
-        let client = Rc::new(worker.accepted(transport, Rc::clone(&timer)));
-        let current = Rc::clone(&self.current);
-        let failures = Rc::clone(&self.failures);
-        let early_ends = worker.trusts(peer).then(|| Rc::clone(&self.early_ends));
         let speaks_http2 =
             worker.config().listeners.get(self.listener).is_some_and(|listener| listener.http2);
-        let metrics = Arc::clone(worker.metrics().thread());
-        let chosen = io.chose_http2();
+        let connection = ServedConnection {
+            client: Rc::new(worker.accepted(transport, Rc::clone(&state))),
+            peer,
+            state,
+            registered,
+            current: Rc::clone(&self.current),
+            failures: Rc::clone(&self.failures),
+            early_ends: worker.trusts(peer).then(|| Rc::clone(&self.early_ends)),
+            metrics: Arc::clone(worker.metrics().thread()),
+            limits,
+        };
         async move {
-            let ended = if chosen == Some(true) {
-                Http1End::Http2(Box::new(io))
-            } else {
-                let (current, client, served) =
-                    (Rc::clone(&current), Rc::clone(&client), Rc::clone(&registered));
-                let http = current.http();
-                let service = service_fn(move |request: Request<Incoming>| {
-                    served.set_busy();
-                    let worker = current.worker();
-                    let client = worker.client(&client);
-                    proxy::serve(request, worker, client)
-                });
-                let may_be_http2 = chosen.is_none() && speaks_http2;
-                ClientHttp1Connection::new(
-                    io,
-                    service,
-                    http,
-                    Rc::clone(&timer),
-                    Rc::clone(&registered),
-                    may_be_http2,
-                )
-                .await
+            let ended = match io.chose_http2() {
+                Some(true) => Http1End::Http2(Box::new(io)),
+                chosen => connection.serve_http1(io, chosen.is_none() && speaks_http2).await,
             };
+            // Boxed: these are rare, and their state would be part of every connection's task.
             match ended {
                 Http1End::Closed => {}
-                // Boxed: it is rare, and its buffer would be part of every connection's task.
                 Http1End::Lingering(stream) => {
-                    let linger = if registered.is_banned() { Linger::SHORT } else { Linger::UPLOAD };
+                    let linger =
+                        if connection.registered.is_banned() { Linger::SHORT } else { Linger::UPLOAD };
                     Box::pin(lingering_close(stream, linger)).await;
                 }
-                Http1End::Refused(refused) => {
-                    let worker = current.worker();
-                    let response =
-                        proxy::refuse_head(&worker, &worker.client(&client), refused.fault, &refused.head);
-                    drop(worker);
-                    Box::pin(refused.close(&response)).await;
-                }
-                Http1End::Tunnel(tunnel, io) => {
-                    registered.set_has_only_tunnels(true);
-                    let (stream, received) = io.into_parts();
-                    // Boxed: most connections never become a tunnel.
-                    if let Some(stream) = Box::pin(tunnel.relay(stream, received)).await {
-                        stream.into_socket().reset();
-                    }
-                }
-                Http1End::Http2(io) => {
-                    let streams = Streams::new(&limits, Rc::clone(&registered), early_ends);
-                    let (served, begun) = (Rc::clone(&registered), Rc::clone(&streams));
-                    let (connection, worker) = (Rc::clone(&timer), Rc::clone(&current));
-                    let service = service_fn(move |request: Request<Incoming>| {
-                        served.set_busy();
-                        if served.is_banned() {
-                            // As with HTTP/1, where each response to a banned client closes the connection.
-                            connection.drain();
-                        }
-                        let worker = current.worker();
-                        let client = worker.client_of_stream(&client, begun.begin(&request));
-                        // Boxed here: hyper and the start of the task would each copy it otherwise.
-                        Box::pin(proxy::serve(request, worker, client))
-                    });
-                    let io = ClientHttp2Io::new(*io, Rc::clone(&streams));
-                    // Boxed: its state would be part of every connection's task.
-                    let end = Box::pin(ClientHttp2Connection::new(io.clone(), service, streams, timer)).await;
-                    if let Http2End::Abuse(abuse) = end {
-                        worker.worker().record_flood(peer, abuse);
-                        failures.abused(&metrics, peer, abuse);
-                    }
-                    Box::pin(io.close(end)).await;
-                }
+                Http1End::Refused(refused) => Box::pin(connection.refuse(refused)).await,
+                Http1End::Tunnel(tunnel, io) => Box::pin(connection.relay(tunnel, io)).await,
+                Http1End::Http2(io) => Box::pin(connection.serve_http2(io)).await,
             }
-            drop(registered);
         }
+    }
+}
+
+/// A connection whose PROXY header and TLS handshake are complete.
+struct ServedConnection<S> {
+    client: Rc<ClientConnection>,
+    peer: Peer,
+    state: Rc<ConnectionState>,
+    registered: Rc<RegisteredConnection>,
+    current: Rc<CurrentWorker<S>>,
+    failures: Rc<OpeningFailures>,
+    /// Set if the client is a trusted proxy, with many clients behind it.
+    early_ends: Option<Rc<EarlyEnds>>,
+    metrics: Arc<ThreadMetrics>,
+    limits: ClientLimits,
+}
+
+impl<S: StoreAdmin + 'static> ServedConnection<S> {
+    /// Serves HTTP/1.1, if the client does not begin with the preface of HTTP/2 where it may.
+    fn serve_http1(&self, io: ClientIo, may_be_http2: bool) -> impl Future<Output = Http1End> + use<S> {
+        let (current, client) = (Rc::clone(&self.current), Rc::clone(&self.client));
+        let (http, registered) = (current.http(), Rc::clone(&self.registered));
+        let service = service_fn(move |request: Request<Incoming>| {
+            registered.set_busy();
+            let worker = current.worker();
+            let client = worker.client(&client);
+            proxy::serve(request, worker, client)
+        });
+        let (state, registered) = (Rc::clone(&self.state), Rc::clone(&self.registered));
+        ClientHttp1Connection::new(io, service, http, state, registered, may_be_http2)
+    }
+
+    /// Responds to a head that hyper could not parse.
+    async fn refuse(&self, refused: Box<RefusedHead>) {
+        let response = {
+            let worker = self.current.worker();
+            proxy::refuse_head(&worker, &worker.client(&self.client), refused.fault, &refused.head)
+        };
+        refused.close(&response).await;
+    }
+
+    /// Relays the bytes of a tunnel.
+    async fn relay(&self, tunnel: Box<dyn NextProtocol>, io: Box<ClientIo>) {
+        self.registered.set_has_only_tunnels(true);
+        let (mut stream, received) = io.into_parts();
+        if tunnel.relay(&mut stream, received).await {
+            stream.into_socket().reset();
+        }
+    }
+
+    async fn serve_http2(&self, io: Box<ClientIo>) {
+        let streams = Streams::new(&self.limits, Rc::clone(&self.registered), self.early_ends.clone());
+        let (current, client, begun) =
+            (Rc::clone(&self.current), Rc::clone(&self.client), Rc::clone(&streams));
+        let (state, registered) = (Rc::clone(&self.state), Rc::clone(&self.registered));
+        let service = service_fn(move |request: Request<Incoming>| {
+            registered.set_busy();
+            if registered.is_banned() {
+                // As with HTTP/1, where each response to a banned client closes the connection.
+                state.drain();
+            }
+            begun.begin(&request).serve(|stream| {
+                let worker = current.worker();
+                let client = worker.client_of_stream(&client, stream);
+                proxy::serve(request, worker, client)
+            })
+        });
+        let io = ClientHttp2Io::new(*io, Rc::clone(&streams));
+        let state = Rc::clone(&self.state);
+        let end = ClientHttp2Connection::new(io.clone(), service, streams, state).await;
+        if let Http2End::Abuse(abuse) = end {
+            self.current.worker().record_flood(self.peer, abuse);
+            self.failures.abused(&self.metrics, self.peer, abuse);
+        }
+        io.close(end).await;
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::{sync::Notify, task::AbortHandle};
 
 use super::connection_table::{Client, ConnectionTable, Evictions, Owner, TableEntry};
 use crate::{
-    proxy::{Phase, PhaseTimer},
+    proxy::{ConnectionState, Phase},
     telemetry::metrics::{ConnectionRefusal, CutOff, IdleClosure, ThreadMetrics},
 };
 
@@ -54,7 +54,7 @@ pub(super) struct WorkerConnections {
 struct OpenConnection {
     /// Unique among all connections that this worker ever had.
     number: u64,
-    timer: Rc<PhaseTimer>,
+    state: Rc<ConnectionState>,
     /// The task that serves the connection, once it runs.
     task: Option<AbortHandle>,
     /// The client's address, if it is known and its connections are limited.
@@ -90,7 +90,7 @@ impl WorkerConnections {
     /// There are too many connections: this one has to be closed.
     pub(super) fn register(
         self: &Rc<Self>,
-        timer: &Rc<PhaseTimer>,
+        state: &Rc<ConnectionState>,
         client: Client,
     ) -> Result<Rc<RegisteredConnection>, ConnectionRefusal> {
         let mut open = self.open.borrow_mut();
@@ -99,7 +99,7 @@ impl WorkerConnections {
         self.last.set(number);
         open.insert(OpenConnection {
             number,
-            timer: Rc::clone(timer),
+            state: Rc::clone(state),
             task: None,
             address: None,
             is_banned: false,
@@ -136,10 +136,10 @@ impl WorkerConnections {
             };
             self.metrics.idle_closed(IdleClosure::Replaced).inc();
             // A drain would wait for the end of the handshake or of the request head.
-            let has_begun = connection.is_opening || connection.timer.phase() == Phase::RequestHead;
+            let has_begun = connection.is_opening || connection.state.timer().phase() == Phase::RequestHead;
             match &connection.task {
                 Some(task) if has_begun => task.abort(),
-                _ => connection.timer.make_room(),
+                _ => connection.state.make_room(),
             }
         }
     }
@@ -154,10 +154,10 @@ impl WorkerConnections {
                     && connection.address.is_some_and(&is_banned)
                 {
                     connection.is_banned = true;
-                    if matches!(connection.timer.phase(), Phase::FirstRequest | Phase::Request) {
+                    if matches!(connection.state.timer().phase(), Phase::FirstRequest | Phase::Request) {
                         self.metrics.idle_closed(IdleClosure::Banned).inc();
                     }
-                    connection.timer.drain();
+                    connection.state.drain();
                 }
             }
             from += MAX_AT_ONCE;
@@ -190,7 +190,7 @@ impl WorkerConnections {
         let connection = &mut open[key];
         connection.is_shed = true;
         BUFFERED.fetch_sub(std::mem::take(&mut connection.buffered), Relaxed);
-        connection.timer.wake();
+        connection.state.timer().wake();
         true
     }
 
@@ -201,21 +201,21 @@ impl WorkerConnections {
 
     /// Makes the next response of each connection its last.
     pub(super) fn announce_close(&self) {
-        self.open.borrow().iter().for_each(|(_, open)| open.timer.announce_close());
+        self.open.borrow().iter().for_each(|(_, open)| open.state.announce_close());
     }
 
     /// Closes each connection after its request in flight. Ready once all are closed, except connections that carry
     /// only tunnels.
     pub(super) async fn drain(&self) {
-        for (_, OpenConnection { timer, .. }) in self.open.borrow().iter() {
-            if timer.phase() != Phase::FirstRequest {
-                timer.drain();
+        for (_, OpenConnection { state, .. }) in self.open.borrow().iter() {
+            if state.timer().phase() != Phase::FirstRequest {
+                state.drain();
             }
         }
         // A connection that was just accepted is not closed while its first request is on its way.
         tokio::time::sleep(FIRST_REQUEST).await;
-        for (_, OpenConnection { timer, .. }) in self.open.borrow().iter() {
-            timer.drain();
+        for (_, OpenConnection { state, .. }) in self.open.borrow().iter() {
+            state.drain();
         }
         while self.open.borrow().len() > self.only_tunnels.get() {
             self.closed.notified().await;
@@ -344,7 +344,7 @@ impl RegisteredConnection {
                 connection.address = Some(address);
                 connection.is_banned = is_banned;
                 if is_banned {
-                    connection.timer.announce_close();
+                    connection.state.announce_close();
                 }
             });
         }

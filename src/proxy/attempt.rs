@@ -97,8 +97,8 @@ impl<'a> UpstreamAttempt<'a> {
         progress: Option<&BodyProgress>,
         retries: &mut Retries<'_>,
     ) -> Result<Request<RequestBody>, Reply> {
-        let AttemptContext { timer, timeouts, upstream, .. } = self.context;
-        let cut_off = timer.cut_off_reason();
+        let AttemptContext { timer, hand_off, timeouts, upstream, .. } = self.context;
+        let cut_off = hand_off.cut_off_reason();
         // A client whose deadline has passed counts as gone.
         if cut_off.is_none() && !timer.is_call_over() {
             self.outcome = AttemptOutcome::Timeout;
@@ -127,11 +127,11 @@ impl<'a> UpstreamAttempt<'a> {
         progress: Option<&BodyProgress>,
         retries: &mut Retries<'_>,
     ) -> Result<Request<RequestBody>, Reply> {
-        let AttemptContext { timer, upstream, .. } = self.context;
+        let AttemptContext { timer, hand_off, upstream, .. } = self.context;
         match progress.and_then(BodyProgress::fault) {
             Some(BodyFault::TooLarge) => return Err(Reply::body_too_large().closing()),
             Some(BodyFault::Broken) => {
-                return Err(timer.cut_off_reason().map_or_else(Reply::broken_body, Reply::slow_body));
+                return Err(hand_off.cut_off_reason().map_or_else(Reply::broken_body, Reply::slow_body));
             }
             None => {}
         }

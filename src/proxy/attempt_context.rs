@@ -4,7 +4,12 @@ use std::{rc::Rc, time::Instant};
 
 use http::Request;
 
-use super::{phase_timer::PhaseTimer, reply::Reply, request_body::RequestBody, tunnel::Upgrade};
+use super::{
+    connection_state::{HandOff, PhaseTimer},
+    reply::Reply,
+    request_body::RequestBody,
+    tunnel::Upgrade,
+};
 use crate::{
     config::model::{Protocol, Retry, Timeouts},
     telemetry::{
@@ -23,6 +28,7 @@ pub(super) struct AttemptContext<'a> {
     pub(super) timeouts: Timeouts,
     pub(super) retry: &'a Retry,
     pub(super) timer: &'a PhaseTimer,
+    pub(super) hand_off: &'a HandOff,
     pub(super) metrics: &'a WorkerMetrics,
     pub(super) warnings: &'a Throttle,
     /// The protocol that the request asks for instead of HTTP.

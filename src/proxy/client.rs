@@ -8,8 +8,11 @@ use std::{
 use http::HeaderValue;
 
 use super::{
-    certificate_fields::CertificateFields, listener_reply::ListenerReply, peer::Peer,
-    phase_timer::PhaseTimer, rules::Rules,
+    certificate_fields::CertificateFields,
+    connection_state::{ConnectionState, HandOff, MessageMeter, PhaseTimer},
+    listener_reply::ListenerReply,
+    peer::Peer,
+    rules::Rules,
 };
 use crate::{
     config::model::ForwardClientCertificate,
@@ -32,8 +35,8 @@ pub struct Transport {
 #[derive(Debug)]
 pub struct ClientInfo {
     facts: Rc<ClientFacts>,
-    /// The timer of the connection, or of the request's own stream if requests share a connection.
-    timer: Rc<PhaseTimer>,
+    /// The state of the connection, or of the request's own stream if requests share a connection.
+    connection: Rc<ConnectionState>,
 }
 
 /// Facts that all requests of a connection share, under one configuration.
@@ -137,13 +140,28 @@ impl ClientInfo {
     }
 
     /// The same client, for a request that shares the connection with others.
-    pub(super) fn of_stream(&self, timer: Rc<PhaseTimer>) -> Self {
-        Self { facts: Rc::clone(&self.facts), timer }
+    pub(super) fn of_stream(&self, stream: Rc<ConnectionState>) -> Self {
+        Self { facts: Rc::clone(&self.facts), connection: stream }
     }
 
-    /// The phase and the deadline of the connection.
-    pub fn timer(&self) -> &Rc<PhaseTimer> {
-        &self.timer
+    /// The state of the connection, or of the request's own stream.
+    pub fn connection(&self) -> &Rc<ConnectionState> {
+        &self.connection
+    }
+
+    /// The phase of the connection, and its deadline.
+    pub fn timer(&self) -> &PhaseTimer {
+        self.connection.timer()
+    }
+
+    /// The progress of the messages.
+    pub(super) fn meter(&self) -> &MessageMeter {
+        self.connection.meter()
+    }
+
+    /// The things that the request leaves for its connection.
+    pub(super) fn hand_off(&self) -> &HandOff {
+        self.connection.hand_off()
     }
 }
 
@@ -155,8 +173,13 @@ pub struct ClientConnection {
 
 impl ClientConnection {
     /// A connection over `transport`, accepted under the `rules` of this `generation`.
-    pub(super) fn new(rules: &Rules, generation: u64, transport: Transport, timer: Rc<PhaseTimer>) -> Self {
-        let info = ClientInfo { facts: Rc::new(ClientFacts::new(rules, transport)), timer };
+    pub(super) fn new(
+        rules: &Rules,
+        generation: u64,
+        transport: Transport,
+        connection: Rc<ConnectionState>,
+    ) -> Self {
+        let info = ClientInfo { facts: Rc::new(ClientFacts::new(rules, transport)), connection };
         Self { seen: RefCell::new((generation, Rc::new(info))) }
     }
 
@@ -165,8 +188,8 @@ impl ClientConnection {
         let (seen, info) = &mut *self.seen.borrow_mut();
         if *seen != generation {
             let facts = Rc::new(ClientFacts::new(rules, info.facts.transport.clone()));
-            let timer = Rc::clone(&info.timer);
-            (*seen, *info) = (generation, Rc::new(ClientInfo { facts, timer }));
+            let connection = Rc::clone(&info.connection);
+            (*seen, *info) = (generation, Rc::new(ClientInfo { facts, connection }));
         }
         Rc::clone(info)
     }

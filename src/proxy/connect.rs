@@ -3,7 +3,7 @@
 use std::{pin::pin, rc::Rc};
 
 use super::{
-    attempt_context::AttemptContext, phase_timer::TimedOut, reply::Reply, request_body::RequestBody,
+    attempt_context::AttemptContext, connection_state::TimedOut, reply::Reply, request_body::RequestBody,
     retries::Retries,
 };
 use crate::{

@@ -13,10 +13,10 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, Version, h
 
 use super::{
     client::ClientInfo,
+    connection_state::{ConnectionState, Phase},
     cors::{self, CorsResponse},
     grpc::GrpcCall,
     header_edits::FilledEdits,
-    phase_timer::{Phase, PhaseTimer},
     reply::Reply,
     request_verdict::RequestVerdict,
     reservation::ReservationGuard,
@@ -202,9 +202,9 @@ impl Exchange {
         self.reservation = reservation;
     }
 
-    /// The timer of the connection, or of the stream.
-    pub(super) fn timer(&self) -> &Rc<PhaseTimer> {
-        self.client.timer()
+    /// The state of the connection, or of the stream.
+    pub(super) fn connection(&self) -> &Rc<ConnectionState> {
+        self.client.connection()
     }
 
     /// The request's reservation, if it has one.
@@ -215,13 +215,13 @@ impl Exchange {
     /// Counts bytes of the response's body that were passed on.
     pub(super) fn add_sent(&mut self, bytes: u64) {
         self.sent += bytes;
-        self.client.timer().add_sent(bytes);
+        self.client.meter().add_sent(bytes);
     }
 
     /// Counts bytes that a tunnel has received from the client.
     pub(super) fn add_received(&mut self, bytes: u64) {
         self.received = Some(self.received.unwrap_or(0) + bytes);
-        self.client.timer().add_received(bytes);
+        self.client.meter().add_received(bytes);
     }
 
     /// The client has gone, or was too slow, before the response ended.
@@ -236,7 +236,7 @@ impl Exchange {
 
     /// The response body of the endpoint with this URL broke off.
     pub(super) fn upstream_broke_off(&mut self, endpoint: Option<String>, error: &dyn fmt::Display) {
-        if self.client.timer().cut_off_reason().is_some() || self.client.timer().is_call_over() {
+        if self.client.hand_off().cut_off_reason().is_some() || self.client.timer().is_call_over() {
             // It is the client's fault, and logged as that.
             self.client_broke_off();
             return;
@@ -265,7 +265,7 @@ impl Exchange {
         head.status = reply.status;
         head.headers = reply.headers;
         // hyper leaves the body out over HTTP/1 only.
-        if self.is_head && self.client.timer().is_stream() && reply.status != StatusCode::NO_CONTENT {
+        if self.is_head && self.client.connection().is_stream() && reply.status != StatusCode::NO_CONTENT {
             head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(reply.body.len()));
             reply.body.clear();
         }
@@ -280,35 +280,33 @@ impl Exchange {
     /// Completes `head`, with which the response begins.
     pub(super) fn begin_response(&mut self, head: &mut response::Parts) {
         self.complete_head(head);
-        if self.client.timer().is_last_response() {
+        if self.client.connection().is_last_response() {
             head.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        let timer = self.client.timer();
-        timer.begin_response();
-        timer.enter(Phase::Client, self.telemetry.idle_timeout);
+        self.client.meter().begin_response();
+        self.client.timer().enter(Phase::Client, self.telemetry.idle_timeout);
     }
 
-    /// Completes `head`, after which the connection carries a tunnel. The request counts as responded to from now on,
-    /// and is logged when the tunnel has ended.
+    /// Completes `head`, after which the connection carries a tunnel, idle for `idle_timeout` at most. The request counts
+    /// as responded to from now on, and is logged when the tunnel has ended.
     pub(super) fn begin_tunnel(&mut self, head: &mut response::Parts, idle_timeout: Duration) {
         self.complete_head(head);
         // An HTTP/2 client gets another status.
         self.status = Some(StatusCode::SWITCHING_PROTOCOLS);
         self.received = Some(0);
-        let timer = self.client.timer();
-        let elapsed = timer.now().saturating_duration_since(self.started);
+        let elapsed = self.client.timer().now().saturating_duration_since(self.started);
         let metrics = &self.telemetry.metrics;
         metrics.request(self.route, StatusCode::SWITCHING_PROTOCOLS, elapsed);
         metrics.tunnel_opened(self.route);
-        timer.begin_response();
-        timer.enter(Phase::Tunnel, idle_timeout);
+        self.client.meter().begin_response();
+        self.client.timer().enter(Phase::Tunnel, idle_timeout);
     }
 
     /// Notes that the tunnel is closed because its address has more than its share of the upstream's connections.
     pub(super) fn tunnel_evicted(&mut self) {
         self.broke_off(AbortedBy::Client);
         let reason = CutOffReason::MaxConnectionsPerAddress;
-        self.client.timer().cut_off(CutOff { body: CutOffBody::Tunnel, reason });
+        self.client.hand_off().cut_off(CutOff { body: CutOffBody::Tunnel, reason });
     }
 
     /// Notes the status in the response's trailers.
@@ -321,14 +319,14 @@ impl Exchange {
     /// The trailers that end the response early, because the client of the call no longer waits. None over HTTP/1.1,
     /// where gRPC-Web clients do not read them.
     pub(super) fn late_trailers(&mut self) -> Option<HeaderMap> {
-        let call = self.grpc.as_mut().filter(|_| self.client.timer().is_stream())?;
+        let call = self.grpc.as_mut().filter(|_| self.client.connection().is_stream())?;
         call.late_trailers(Instant::now())
     }
 
     /// The trailers that end the response early, because the client was banned.
     pub(super) fn banned_trailers(&mut self) -> Option<HeaderMap> {
         self.client_broke_off();
-        let call = self.grpc.as_mut().filter(|_| self.client.timer().is_stream())?;
+        let call = self.grpc.as_mut().filter(|_| self.client.connection().is_stream())?;
         call.banned_trailers()
     }
 
@@ -564,7 +562,7 @@ impl Drop for Exchange {
         if let Some(trace) = self.trace.take().filter(RequestTrace::is_sampled) {
             self.end_trace(trace);
         }
-        if let Some(cut_off) = timer.take_cut_off() {
+        if let Some(cut_off) = self.client.hand_off().take_cut_off() {
             self.report_cut_off(cut_off);
         }
         if self.grpc.is_some() {

@@ -3,8 +3,9 @@
 
 use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Version,
+    HeaderMap, HeaderName, HeaderValue, Method, Version,
     header::{self, Entry},
+    request,
 };
 use smallvec::SmallVec;
 

@@ -12,8 +12,8 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::{
+    connection_state::{ConnectionState, Phase},
     min_rate::RateBudget,
-    phase_timer::{Phase, PhaseTimer},
 };
 use crate::{config::model::ClientLimits, upstream::ClientWait};
 
@@ -21,7 +21,7 @@ use crate::{config::model::ClientLimits, upstream::ClientWait};
 #[derive(Debug)]
 pub(super) struct PacedBody {
     incoming: Incoming,
-    timer: Rc<PhaseTimer>,
+    client: Rc<ConnectionState>,
     idle_timeout: Duration,
     budget: RateBudget,
     /// When the wait for the client's bytes began: the deadline is set then, not at every poll.
@@ -29,16 +29,16 @@ pub(super) struct PacedBody {
 }
 
 impl PacedBody {
-    pub(super) fn new(incoming: Incoming, timer: Rc<PhaseTimer>, limits: &ClientLimits) -> Self {
+    pub(super) fn new(incoming: Incoming, client: Rc<ConnectionState>, limits: &ClientLimits) -> Self {
         let idle_timeout = limits.idle_timeout;
         let budget = RateBudget::new(limits.min_rate, idle_timeout);
-        Self { incoming, timer, idle_timeout, budget, waits_since: None }
+        Self { incoming, client, idle_timeout, budget, waits_since: None }
     }
 
     /// Whether the end of the frames is the real end of the body. hyper reports a stream that was reset without an
     /// error amid its body like one that has ended (RFC 9113, 8.1).
     pub(super) fn is_at_end(&self) -> bool {
-        !self.timer.is_stream() || self.incoming.is_end_stream()
+        !self.client.is_stream() || self.incoming.is_end_stream()
     }
 
     pub(super) fn size_hint(&self) -> SizeHint {
@@ -53,19 +53,23 @@ impl PacedBody {
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let frame = Pin::new(&mut self.incoming).poll_frame(cx);
         if let Poll::Ready(Some(Ok(frame))) = &frame {
-            self.timer.add_received(frame.data_ref().map_or(0, Bytes::len) as u64);
+            self.client.meter().add_received(frame.data_ref().map_or(0, Bytes::len) as u64);
         }
         let Poll::Ready(frame) = frame else {
             if is_paced && self.waits_since.is_none() {
-                self.timer.wait_for_client(Phase::RequestBody, self.idle_timeout, self.budget.left());
-                self.timer.client_wait_begins(ClientWait::Request);
-                self.waits_since = Some(self.timer.now());
+                self.client.timer().wait_for_client(
+                    Phase::RequestBody,
+                    self.idle_timeout,
+                    self.budget.left(),
+                );
+                self.client.client_wait_begins(ClientWait::Request);
+                self.waits_since = Some(self.client.timer().now());
             }
             return Poll::Pending;
         };
         if let Some(since) = self.waits_since.take() {
-            self.budget.spend(self.timer.now().saturating_duration_since(since));
-            self.timer.client_wait_ends(ClientWait::Request);
+            self.budget.spend(self.client.timer().now().saturating_duration_since(since));
+            self.client.client_wait_ends(ClientWait::Request);
         }
         Poll::Ready(frame)
     }

@@ -42,11 +42,11 @@ pub(super) fn discard<S>(
         return true;
     }
     if request.version == Version::HTTP_2 {
-        let timer = Rc::clone(exchange.timer());
+        let client = Rc::clone(exchange.connection());
         tokio::task::spawn_local(async move {
             let read = async {
                 while let Some(Ok(frame)) = body.frame().await {
-                    timer.add_received(frame.data_ref().map_or(0, |data| data.len() as u64));
+                    client.meter().add_received(frame.data_ref().map_or(0, |data| data.len() as u64));
                 }
             };
             let _late = timeout(DISCARD_STREAM_FOR, read).await;
@@ -61,8 +61,8 @@ pub(super) fn discard<S>(
     let ClientLimits { idle_timeout, min_rate, .. } = worker.config().client_limits;
     let mut budget = RateBudget::new(min_rate, idle_timeout);
     let metrics = Arc::clone(worker.metrics().thread());
-    let timer = Rc::clone(exchange.timer());
-    let request = timer.request_number();
+    let client = Rc::clone(exchange.connection());
+    let request = client.meter().request_number();
     // Meanwhile the response has time limits of its own, so this read does not use the connection's.
     tokio::task::spawn_local(async move {
         let mut read = 0;
@@ -80,7 +80,7 @@ pub(super) fn discard<S>(
                 Some(Ok(frame)) => frame,
                 Some(Err(_)) => break,
                 None => {
-                    timer.refused_body_was_read(request);
+                    client.refused_body_was_read(request);
                     break;
                 }
             };

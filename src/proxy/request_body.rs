@@ -13,9 +13,9 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::{
+    connection_state::{ConnectionState, Phase},
     expect_continue::ContinueGate,
     paced_body::PacedBody,
-    phase_timer::{Phase, PhaseTimer},
     trailers::TrailerFilter,
 };
 use crate::{
@@ -47,7 +47,7 @@ pub struct ClientBody {
     gate: Option<ContinueGate>,
     trailers: TrailerFilter,
     progress: Rc<BodyProgress>,
-    timer: Rc<PhaseTimer>,
+    client: Rc<ConnectionState>,
     timeouts: BodyTimeouts,
 }
 
@@ -139,14 +139,14 @@ impl RequestBody {
     pub fn stream(
         incoming: Incoming,
         gate: Option<ContinueGate>,
-        timer: &Rc<PhaseTimer>,
+        client: &Rc<ConnectionState>,
         limits: &ClientLimits,
         max: Option<u64>,
         timeouts: BodyTimeouts,
         trailers: TrailerFilter,
     ) -> (Self, Rc<BodyProgress>) {
         let progress = Rc::new(BodyProgress::default());
-        let incoming = PacedBody::new(incoming, Rc::clone(timer), limits);
+        let incoming = PacedBody::new(incoming, Rc::clone(client), limits);
         let stream = ClientBody {
             left: incoming.size_hint().exact(),
             max: max.unwrap_or(u64::MAX),
@@ -154,7 +154,7 @@ impl RequestBody {
             gate,
             trailers,
             progress: Rc::clone(&progress),
-            timer: Rc::clone(timer),
+            client: Rc::clone(client),
             timeouts,
         };
         (Self::Stream(Box::new(stream)), progress)
@@ -169,22 +169,23 @@ impl ClientBody {
         }
         let is_sending = self.progress.state.get() == UploadState::Sending;
         let BodyTimeouts { response, idle, is_call } = self.timeouts;
-        let has_response = self.timer.is_response_pending();
+        let has_response = self.client.meter().is_response_pending();
         let is_untimed = has_response && is_call;
         let frame = ready!(self.incoming.poll_frame(cx, is_sending && !is_untimed));
         match has_response {
             _ if !is_sending => {}
-            false => self.timer.enter_upstream(response),
+            false => self.client.timer().enter_upstream(response),
             // A client that does not read the response gains no time by sending.
-            true if self.timer.phase() == Phase::Client => {}
-            true => self.timer.enter_upstream(idle),
+            true if self.client.timer().phase() == Phase::Client => {}
+            true => self.client.timer().enter_upstream(idle),
         }
         Poll::Ready(match frame {
             Some(Ok(mut frame)) => {
                 let trailers = frame.trailers_mut().map(|trailers| self.trailers.apply(trailers)).is_some();
                 let length = frame.data_ref().map_or(0, Bytes::len) as u64;
                 if self.incoming.is_late(length) && !is_untimed {
-                    self.timer.cut_off(CutOff { body: CutOffBody::Request, reason: CutOffReason::MinRate });
+                    let cut_off = CutOff { body: CutOffBody::Request, reason: CutOffReason::MinRate };
+                    self.client.hand_off().cut_off(cut_off);
                     self.finish(UploadState::Faulty(BodyFault::Broken));
                     return Poll::Ready(Some(Err(RequestBodyError::Late)));
                 }
@@ -223,7 +224,7 @@ impl ClientBody {
             self.progress.state.set(state);
         }
         if state == UploadState::Sent {
-            self.timer.body_was_read();
+            self.client.meter().body_was_read();
         }
     }
 }

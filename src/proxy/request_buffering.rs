@@ -8,7 +8,7 @@ use http::request;
 use http_body::Body;
 use hyper::body::Incoming;
 
-use super::{expect_continue, paced_body::PacedBody, phase_timer::PhaseTimer, reply::Reply};
+use super::{connection_state::ConnectionState, expect_continue, paced_body::PacedBody, reply::Reply};
 use crate::{config::model::ClientLimits, telemetry::metrics::CutOffReason};
 
 /// Bytes that a worker reserves for all bodies that it is receiving. Beyond that, bodies are streamed, so that
@@ -63,7 +63,7 @@ pub(super) async fn receive_small(
     request: &request::Parts,
     limit: usize,
     room: &BodyRoom,
-    timer: &Rc<PhaseTimer>,
+    client: &Rc<ConnectionState>,
     limits: &ClientLimits,
 ) -> Result<ReceivedBody, Reply> {
     if body.is_end_stream() {
@@ -75,25 +75,30 @@ pub(super) async fn receive_small(
         && let Some(_room) = room.reserve(&body)
     {
         // Boxed: most requests have no body, but would need room for its state.
-        return Box::pin(receive(body, timer, limits)).await.map(ReceivedBody::Whole);
+        return Box::pin(receive(body, client, limits)).await.map(ReceivedBody::Whole);
     }
     Ok(ReceivedBody::Stream(body))
 }
 
 /// Receives a whole body. A body that arrived with its head is not copied.
-async fn receive(body: Incoming, timer: &Rc<PhaseTimer>, limits: &ClientLimits) -> Result<Bytes, Reply> {
+async fn receive(
+    body: Incoming,
+    client: &Rc<ConnectionState>,
+    limits: &ClientLimits,
+) -> Result<Bytes, Reply> {
     let length = body.size_hint().lower();
-    let mut body = PacedBody::new(body, Rc::clone(timer), limits);
+    let mut body = PacedBody::new(body, Rc::clone(client), limits);
     let mut received = Bytes::new();
     let mut copied = Vec::new();
     while (received.len() + copied.len()) as u64 != length {
         let frame = poll_fn(|cx| match body.poll_frame(cx, true) {
             Poll::Ready(frame) => Poll::Ready(Ok(frame)),
-            Poll::Pending if timer.take_timed_out() => Poll::Ready(Err(())),
+            Poll::Pending if client.timer().take_timed_out() => Poll::Ready(Err(())),
             Poll::Pending => Poll::Pending,
         });
         let Ok(frame) = frame.await else {
-            return Err(Reply::slow_body(timer.cut_off_reason().unwrap_or(CutOffReason::IdleTimeout)));
+            let reason = client.hand_off().cut_off_reason();
+            return Err(Reply::slow_body(reason.unwrap_or(CutOffReason::IdleTimeout)));
         };
         let Some(Ok(frame)) = frame else { return Err(Reply::broken_body()) };
         let Ok(data) = frame.into_data() else { return Err(Reply::broken_body()) };
@@ -106,6 +111,6 @@ async fn receive(body: Incoming, timer: &Rc<PhaseTimer>, limits: &ClientLimits) 
             copied.extend_from_slice(&data);
         }
     }
-    timer.body_was_read();
+    client.meter().body_was_read();
     Ok(if copied.is_empty() { received } else { copied.into() })
 }

@@ -1,14 +1,11 @@
 //! Responds to a request: its exchange ends with the body of the response, or with a tunnel.
 
-use std::{rc::Rc, time::Duration};
-
 use http::{Response, response};
 
 use super::{
     exchange::Exchange,
     reply::Reply,
     response_body::{BodySource, ResponseBody},
-    tunnel::Tunnel,
 };
 
 impl Exchange {
@@ -32,18 +29,5 @@ impl Exchange {
     pub(super) fn reply_of_route(mut self: Box<Self>, reply: Reply) -> Response<ResponseBody> {
         self.set_of_route();
         self.reply(reply)
-    }
-
-    /// Responds with this head, after which the connection carries the tunnel that `tunnel` makes of the exchange.
-    pub(super) fn switch_protocols(
-        mut self: Box<Self>,
-        mut head: response::Parts,
-        idle_timeout: Duration,
-        tunnel: impl FnOnce(Box<Self>) -> Tunnel,
-    ) -> Response<ResponseBody> {
-        self.begin_tunnel(&mut head, idle_timeout);
-        let timer = Rc::clone(self.timer());
-        timer.set_tunnel(tunnel(self));
-        Response::from_parts(head, ResponseBody::none())
     }
 }

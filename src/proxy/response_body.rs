@@ -13,9 +13,9 @@ use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 
 use super::{
+    connection_state::{ConnectionState, Phase},
     exchange::Exchange,
     open_exchanges::OpenExchangeGuard,
-    phase_timer::{Phase, PhaseTimer},
     request_body::BodyFault,
     trailers::TrailerFilter,
     upstream_response::CheckedOutConnection,
@@ -48,7 +48,7 @@ pub(super) struct UpstreamBody {
     incoming: IncomingBody,
     connection: CheckedOutConnection,
     trailers: TrailerFilter,
-    timer: Rc<PhaseTimer>,
+    client: Rc<ConnectionState>,
     /// For the upstream's next bytes.
     upstream_timeout: Duration,
     /// For the client to read them.
@@ -80,7 +80,7 @@ impl UpstreamBody {
     pub(super) fn new(
         incoming: IncomingBody,
         connection: CheckedOutConnection,
-        timer: Rc<PhaseTimer>,
+        client: Rc<ConnectionState>,
         upstream_timeout: Duration,
         client_timeout: Duration,
         trailers: TrailerFilter,
@@ -89,7 +89,7 @@ impl UpstreamBody {
             incoming,
             connection,
             trailers,
-            timer,
+            client,
             upstream_timeout,
             client_timeout,
             starved: false,
@@ -116,9 +116,9 @@ impl UpstreamBody {
         let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
             if !self.starved {
                 self.starved = true;
-                self.timer.enter_upstream(self.upstream_timeout);
-            } else if self.timer.take_timed_out() {
-                if !self.timer.is_call_over() {
+                self.client.timer().enter_upstream(self.upstream_timeout);
+            } else if self.client.timer().take_timed_out() {
+                if !self.client.timer().is_call_over() {
                     self.connection.excuse_client();
                 }
                 return Poll::Ready(Some(Err(ResponseBodyError::Stalled)));
@@ -126,7 +126,7 @@ impl UpstreamBody {
             return Poll::Pending;
         };
         self.starved = false;
-        self.timer.enter(Phase::Client, self.client_timeout);
+        self.client.timer().enter(Phase::Client, self.client_timeout);
         let mut frame = match frame.transpose() {
             Ok(frame) => frame,
             // hyper and h2 drop unwritten bytes, including the head, when a body breaks off.

@@ -106,7 +106,7 @@ fn forwarded_request<S>(
 
     let hints = match route.early_hints {
         EarlyHints::Drop => None,
-        EarlyHints::Pass => client.timer().early_hints(),
+        EarlyHints::Pass => client.hand_off().early_hints(),
     };
     let body = match body {
         ReceivedBody::Whole(bytes) => {
@@ -139,7 +139,8 @@ fn forwarded_request<S>(
     };
     let max = config.max_body(route, client.listener());
     let limits = &config.client_limits;
-    let (body, progress) = RequestBody::stream(body, gate, client.timer(), limits, max, timeouts, trailers);
+    let (body, progress) =
+        RequestBody::stream(body, gate, client.connection(), limits, max, timeouts, trailers);
     let mut request = Request::from_parts(head, body);
     handle_informational(&mut request, opener, hints, &worker.rules.via);
     (request, Some(progress))
@@ -182,7 +183,7 @@ pub(super) fn client_response<S>(
         connection.read_end(body);
         BodySource::Whole(Bytes::new())
     } else {
-        let timer = Rc::clone(client.timer());
+        let client = Rc::clone(client.connection());
         let client_timeout = worker.config().client_limits.idle_timeout;
         let (mut trailers, mut guard) = (TrailerFilter::NONE, None);
         let has_length = body.size_hint().exact().is_some();
@@ -200,7 +201,7 @@ pub(super) fn client_response<S>(
                 &mut head.headers,
             );
         }
-        let body = UpstreamBody::new(body, connection, timer, route.timeouts.idle, client_timeout, trailers);
+        let body = UpstreamBody::new(body, connection, client, route.timeouts.idle, client_timeout, trailers);
         BodySource::Upstream(Box::new(body.guarded(guard)))
     };
     exchange.respond(head, source)

@@ -2,9 +2,10 @@
 
 use std::{convert::Infallible, rc::Rc};
 
-use http::{Method, Request, Response, StatusCode, Version, request};
+use compact_str::CompactString;
+use http::{Request, Response, StatusCode, request};
 use http_body::Body;
-use hyper::{body::Incoming, upgrade::OnUpgrade};
+use hyper::body::Incoming;
 
 use super::{
     affinity::{StickyCookie, request_key},
@@ -14,12 +15,11 @@ use super::{
     field_survey::FieldSurvey,
     forward::Forwarder,
     grpc::response_status,
-    header_edits::FilledEdits,
     headers,
     open_exchanges::ExchangeOwner,
     path_rewrite::RewrittenPath,
-    request_body::{BodyFault, BodyProgress, RequestBody},
-    request_buffering::{ReceivedBody, receive_small},
+    request_body::BodyFault,
+    request_buffering::receive_small,
     request_context::{Found, RequestContext, RequestFacts},
     reservation,
     response_body::ResponseBody,
@@ -31,9 +31,9 @@ use super::{
 };
 use crate::{
     abuse::{self, ObservedResponse, RequestLine},
-    config::model::{EarlyHints, Route},
+    config::model::Route,
     limit::StoreAdmin,
-    upstream::Affinity,
+    upstream::{Affinity, KeyHash},
 };
 
 /// Serves one request of `client`.
@@ -49,7 +49,7 @@ pub fn serve<S: StoreAdmin + 'static>(
     let (mut request, body) = request.into_parts();
     async move {
         let has_body = !body.is_end_stream();
-        client.timer().begin_request(request.version, has_body);
+        client.meter().begin_request(request.version, has_body);
         headers::translate_http2(&mut request, has_body);
         let upgrade = Upgrade::of(&mut request, has_body).map(Box::new);
         let rules = &*worker.rules;
@@ -118,7 +118,7 @@ fn forward<'a, S: StoreAdmin + 'static>(
         // Receive a small body before a connection is taken for it.
         let (limits, room) = (&rules.config.client_limits, &worker.body_room);
         let received =
-            receive_small(body, &request, upstream.request_buffering, room, client.timer(), limits);
+            receive_small(body, &request, upstream.request_buffering, room, client.connection(), limits);
         let body = match received.await {
             Ok(body) => body,
             Err(reply) => return Box::pin(served.broken_off(reply)).await,
@@ -128,17 +128,16 @@ fn forward<'a, S: StoreAdmin + 'static>(
         let is_safe = request.method.is_safe();
         let sticky = StickyCookie::take(upstream, client, &mut request.headers);
         let affinity = Affinity { key, host: sticky.as_ref().and_then(|cookie| cookie.host) };
-        let hinted = HintedRequest::new(route.early_hints, request.version, client.timer());
+        let hinted = HintedRequest::new(route.early_hints, request.version, client.connection());
         let head = (request, survey);
         let (request, progress) =
             rewrite::upstream_request(&served, route, found, head, body, path, upgrade.as_deref());
         let upload = progress.clone();
         let address = rules.identifying_address(found.client.ip);
-        let upstream_client = client.timer().upstream_client(worker.upstreams[index].shared(), address);
+        let upstream_client = client.hand_off().upstream_client(worker.upstreams[index].shared(), address);
         served.exchange.forward_started(&upstream.name);
         let (reservation, asked) = (served.exchange.reservation(), upgrade.as_deref());
-        let forwarder =
-            Forwarder::new(worker, client, &upstream_client, route, index, reservation, asked);
+        let forwarder = Forwarder::new(worker, client, &upstream_client, route, index, reservation, asked);
         let mut retried = Vec::new();
         let forwarded = forwarder.forward(request, progress, &affinity, &mut retried).await;
         served.exchange.set_retried(retried);
@@ -161,7 +160,13 @@ fn forward<'a, S: StoreAdmin + 'static>(
         // Record the response, and refund the units that it does not cost.
         record_response(&served, route, found, is_safe, status);
         let status_of_call = || response_status(&forwarded.response);
-        reservation::settle(&rules.policies, served.exchange.reservation(), &mut served.outcomes, status_of_call).await;
+        reservation::settle(
+            &rules.policies,
+            served.exchange.reservation(),
+            &mut served.outcomes,
+            status_of_call,
+        )
+        .await;
 
         // Respond.
         let Served { exchange, outcomes, .. } = served;
@@ -170,7 +175,8 @@ fn forward<'a, S: StoreAdmin + 'static>(
             && status == StatusCode::SWITCHING_PROTOCOLS
         {
             let asked = (*upgrade, owner());
-            return Box::pin(tunnel::open(worker, client, exchange, route, asked, forwarded, &outcomes)).await;
+            return Box::pin(tunnel::open(worker, client, exchange, route, asked, forwarded, &outcomes))
+                .await;
         }
         rewrite::client_response(worker, client, exchange, route, forwarded, &outcomes, owner)
     }

@@ -97,7 +97,12 @@ impl<'a, S> Served<'a, S> {
 
     /// Settles a request that its policies have admitted and that is not forwarded.
     async fn settle_refused(&mut self) {
-        reservation::settle_refused(&self.worker.rules.policies, self.exchange.reservation(), &mut self.outcomes).await;
+        reservation::settle_refused(
+            &self.worker.rules.policies,
+            self.exchange.reservation(),
+            &mut self.outcomes,
+        )
+        .await;
     }
 
     /// Sends the proxy's own `reply` to a request that its policies have admitted, with the quota after this request.
@@ -193,9 +198,8 @@ impl<'r, S: StoreAdmin + 'static> Caller<'r> for Served<'_, S> {
 
     fn located(&mut self, rules: &Rules, client: ClientIp) -> Result<(), RefusedBy> {
         self.exchange.set_address(client.ip);
-        let timer = self.client.timer();
-        let Some(watched) = timer.watched() else { return Ok(()) };
-        match watched.judge(rules.identifying_address(client.ip), timer.now()) {
+        let Some(watched) = self.client.hand_off().watched() else { return Ok(()) };
+        match watched.judge(rules.identifying_address(client.ip), self.client.timer().now()) {
             Judgement::Served => return Ok(()),
             Judgement::Refused => {}
             Judgement::RefusedNow => {

@@ -4,9 +4,9 @@ use std::{rc::Rc, sync::Arc, time::Instant};
 
 use super::{
     client::{ClientConnection, ClientInfo, Transport},
+    connection_state::ConnectionState,
     open_exchanges::OpenExchanges,
     peer::Peer,
-    phase_timer::PhaseTimer,
     request_body::RequestBody,
     request_buffering::BodyRoom,
     reservation::{LeaseTokens, PendingReservations},
@@ -152,8 +152,8 @@ impl<S> Worker<S> {
     }
 
     /// The client of a connection that was accepted.
-    pub fn accepted(&self, transport: Transport, timer: Rc<PhaseTimer>) -> ClientConnection {
-        ClientConnection::new(&self.rules, self.generation, transport, timer)
+    pub fn accepted(&self, transport: Transport, state: Rc<ConnectionState>) -> ClientConnection {
+        ClientConnection::new(&self.rules, self.generation, transport, state)
     }
 
     /// The client of a request, under this configuration.
@@ -162,8 +162,12 @@ impl<S> Worker<S> {
     }
 
     /// The client of a request that shares its connection with others.
-    pub fn client_of_stream(&self, connection: &ClientConnection, timer: Rc<PhaseTimer>) -> Rc<ClientInfo> {
-        Rc::new(self.client(connection).of_stream(timer))
+    pub fn client_of_stream(
+        &self,
+        connection: &ClientConnection,
+        stream: Rc<ConnectionState>,
+    ) -> Rc<ClientInfo> {
+        Rc::new(self.client(connection).of_stream(stream))
     }
 
     /// The configuration.

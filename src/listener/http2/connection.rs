@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     listener::alarm::Alarm,
-    proxy::{Phase, PhaseTimer, ResponseBody},
+    proxy::{ConnectionState, Phase, ResponseBody},
     telemetry::metrics::{CutOff, CutOffBody, CutOffReason, Http2Abuse},
 };
 
@@ -65,7 +65,7 @@ where
     http: http2::Connection<TokioIo<ClientHttp2Io>, S, StreamExecutor>,
     io: ClientHttp2Io,
     streams: Rc<Streams>,
-    timer: Rc<PhaseTimer>,
+    state: Rc<ConnectionState>,
     alarm: Alarm,
     /// The deadline for the client's first stream.
     first_request: Instant,
@@ -86,12 +86,13 @@ where
         io: ClientHttp2Io,
         service: S,
         streams: Rc<Streams>,
-        timer: Rc<PhaseTimer>,
+        state: Rc<ConnectionState>,
     ) -> Self {
-        let first_request = timer.deadline();
+        let first_request = state.timer().deadline();
         // From now on each stream has its own time limits, and the connection has one while no stream is open. Reads
         // and writes of the connection's bytes say nothing about a single request.
-        timer.enter(Phase::Upstream, first_request.saturating_duration_since(Instant::now()));
+        let limit = first_request.saturating_duration_since(Instant::now());
+        state.timer().enter(Phase::Upstream, limit);
         let limits = &streams.limits;
         let mut builder = Builder::new(StreamExecutor(Rc::clone(&streams)));
         builder
@@ -114,7 +115,7 @@ where
             http,
             io,
             streams,
-            timer,
+            state,
             alarm,
             first_request,
             closing_since: None,
@@ -150,7 +151,7 @@ where
                 }
                 return Poll::Ready(Http2End::Abuse(abuse));
             }
-            if self.timer.makes_room()
+            if self.state.makes_room()
                 && !self.streams.are_open()
                 && matches!(self.taken(), DeliveryState::All)
             {
@@ -160,13 +161,13 @@ where
                 }
                 return Poll::Ready(Http2End::Evicted);
             }
-            let is_over = self.timer.is_draining() || self.timer.is_last_response();
+            let is_over = self.state.is_draining() || self.state.is_last_response();
             if is_over && self.closing_since.is_none() {
                 self.close();
                 continue;
             }
             let deadline = self.deadline();
-            ready!(self.alarm.poll(cx, deadline, self.timer.now()));
+            ready!(self.alarm.poll(cx, deadline, self.state.timer().now()));
             if self.streams.are_open() {
                 // The deadline is checked again when the last stream has ended.
                 continue;
@@ -229,7 +230,7 @@ where
     /// When to check the connection again.
     fn deadline(&self) -> Instant {
         if self.streams.are_open() {
-            return self.timer.now() + self.streams.limits.idle_timeout;
+            return self.state.timer().now() + self.streams.limits.idle_timeout;
         }
         if let Some(check) = self.delivery.0.next_check() {
             return check;
@@ -251,9 +252,9 @@ where
     type Output = Http2End;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.timer.begin_poll(cx);
+        self.state.timer().begin_poll(cx);
         let polled = self.advance(cx);
-        self.timer.end_poll(self.alarm.time());
+        self.state.timer().end_poll(self.alarm.time());
         polled
     }
 }

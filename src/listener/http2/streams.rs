@@ -10,7 +10,7 @@ use std::{
 };
 
 use http::Request;
-use hyper::{body::Incoming, rt::Executor};
+use hyper::rt::Executor;
 use pin_project_lite::pin_project;
 
 use super::{connection::STREAM_WINDOW, delivery::SentBytes, io::WeakIo};
@@ -18,7 +18,10 @@ use crate::{
     config::model::ClientLimits,
     http2_frames::{CONTINUATION, DATA, END_HEADERS, FramePart, HEADERS, RST_STREAM},
     listener::{alarm::Alarm, worker_connections::RegisteredConnection},
-    proxy::{ClientWait, EarlyEnds, JUDGED_FROM, Phase, PhaseTimer, RateBudget, WatchedRequest},
+    proxy::{
+        ClientWait, ConnectionState, EarlyEnds, JUDGED_FROM, MessageMeter, Phase, PhaseTimer, RateBudget,
+        WatchedRequest,
+    },
     telemetry::metrics::{CutOff, Http2Abuse},
 };
 
@@ -53,8 +56,8 @@ pub(in crate::listener) struct Streams {
     /// Bytes of fields and bodies of all streams, in both directions. A request's body is read by the connection to the
     /// upstream, which does not wake the stream's task.
     payload: Rc<Cell<u64>>,
-    /// The stream that is spawned next.
-    next: Cell<Option<NextStream>>,
+    /// The stream for the task being polled, which has polled the response for the first time just now.
+    begun: Cell<Option<BegunStream>>,
     /// Set if the client is a trusted proxy, with many clients behind it.
     pub(super) early_ends: Option<Rc<EarlyEnds>>,
     /// Streams whose request heads have arrived and are not served yet.
@@ -71,12 +74,6 @@ pub(in crate::listener) struct Streams {
     passed: Cell<u64>,
     pub(super) limits: ClientLimits,
     pub(super) registered: Rc<RegisteredConnection>,
-}
-
-struct NextStream {
-    timer: Rc<PhaseTimer>,
-    /// `None`: uncertain.
-    id: Option<u32>,
 }
 
 #[derive(Clone, Copy)]
@@ -104,7 +101,7 @@ impl Streams {
             io: OnceCell::new(),
             bytes_read: Cell::new(0),
             payload: Rc::default(),
-            next: Cell::new(None),
+            begun: Cell::new(None),
             early_ends,
             requested: RefCell::default(),
             last_requested: Cell::new(0),
@@ -118,20 +115,17 @@ impl Streams {
         })
     }
 
-    /// The timer for a `request` that has just arrived. The task that is spawned next serves it: hyper calls the
-    /// service, and passes its future to the executor at once.
-    pub(in crate::listener) fn begin(&self, request: &Request<Incoming>) -> Rc<PhaseTimer> {
+    /// Opens the stream of a `request` that has just arrived.
+    pub(in crate::listener) fn begin<B>(self: &Rc<Self>, request: &Request<B>) -> BegunStream {
         let fields = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
         let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
         // At most the bytes that were received: a field that was sent before is repeated by one byte (RFC 7541, 6.1).
         let fields = ((fields.sum::<usize>() + target) as u64).min(self.head_bytes.take());
         self.payload.set(self.payload.get() + fields);
         let watched = self.early_ends.as_ref().map(WatchedRequest::new);
-        let timer = PhaseTimer::for_stream(self.limits.idle_timeout, Rc::clone(&self.payload), watched);
-        let timer = Rc::new(timer);
-        let id = self.requested.borrow_mut().pop_front();
-        self.next.set(Some(NextStream { timer: Rc::clone(&timer), id }));
-        timer
+        let open = OpenStream::new(self, watched.clone());
+        let state = ConnectionState::of_stream(self.limits.idle_timeout, Rc::clone(&self.payload), watched);
+        BegunStream { state: Rc::new(state), id: self.requested.borrow_mut().pop_front(), open }
     }
 
     /// Tracks a part of a frame that was received.
@@ -295,17 +289,53 @@ impl Streams {
 pub(super) struct StreamExecutor(pub(super) Rc<Streams>);
 
 impl<F: Future<Output = ()> + 'static> Executor<F> for StreamExecutor {
-    fn execute(&self, stream: F) {
-        match self.0.next.take() {
-            Some(NextStream { timer, id }) => {
-                let open = OpenStream::new(&self.0, timer.watched());
-                tokio::task::spawn_local(ServedStream::new(stream, timer, id, open));
-            }
-            // A task of hyper's own, which writes the bytes of a tunnel and ends with it.
-            None => {
-                tokio::task::spawn_local(stream);
-            }
+    fn execute(&self, task: F) {
+        tokio::task::spawn_local(StreamTask { task, stage: Stage::Begins(Rc::clone(&self.0)) });
+    }
+}
+
+/// A stream whose request has arrived, until a task serves it.
+pub(in crate::listener) struct BegunStream {
+    state: Rc<ConnectionState>,
+    /// `None`: uncertain.
+    id: Option<u32>,
+    open: OpenStream,
+}
+
+impl BegunStream {
+    /// The response that `serve` makes for the stream with this state. Boxed here: hyper and the start of the task
+    /// would each copy it otherwise.
+    pub(in crate::listener) fn serve<F>(
+        self,
+        serve: impl FnOnce(Rc<ConnectionState>) -> F,
+    ) -> Pin<Box<StreamResponse<F>>> {
+        let response = serve(Rc::clone(&self.state));
+        Box::pin(StreamResponse { response, begun: Some(self) })
+    }
+}
+
+pin_project! {
+    /// The response of a stream. The task that polls it first gets the stream.
+    pub(in crate::listener) struct StreamResponse<F> {
+        #[pin]
+        response: F,
+        begun: Option<BegunStream>,
+    }
+}
+
+impl<F: Future> Future for StreamResponse<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let Some(begun) = this.begun else { return this.response.poll(cx) };
+        begun.state.timer().begin_poll(cx);
+        let polled = this.response.poll(cx);
+        if let Some(begun) = this.begun.take() {
+            let streams = Rc::clone(&begun.open.streams);
+            streams.begun.set(Some(begun));
         }
+        polled
     }
 }
 
@@ -325,7 +355,7 @@ struct OpenStream {
 }
 
 impl OpenStream {
-    fn new(streams: &Rc<Streams>, watched: Option<&Rc<WatchedRequest>>) -> Self {
+    fn new(streams: &Rc<Streams>, watched: Option<Rc<WatchedRequest>>) -> Self {
         streams.open.set(streams.open.get() + 1);
         streams.opened.set(streams.opened.get() + 1);
         streams.count_tunnels();
@@ -336,7 +366,7 @@ impl OpenStream {
             has_response: false,
             is_tunnel: false,
             is_cut_off: false,
-            watched: watched.cloned(),
+            watched,
         }
     }
 
@@ -357,19 +387,19 @@ impl OpenStream {
     }
 
     /// Updates the counters with the progress of the response.
-    fn update(&mut self, timer: &PhaseTimer) {
+    fn update(&mut self, meter: &MessageMeter) {
         let payload = &self.streams.payload;
-        let handed = timer.sent() - self.sent;
+        let handed = meter.sent() - self.sent;
         payload.set(payload.get() + handed);
         self.streams.handed.set(self.streams.handed.get() + handed);
-        self.sent = timer.sent();
-        self.has_response |= timer.take_new_response();
+        self.sent = meter.sent();
+        self.has_response |= meter.take_new_response();
     }
 
     /// Notes that the stream has ended. If its body was refused, the client may have sent a whole window before it
     /// knew: that is not a flood.
-    fn ended(&self, timer: &PhaseTimer) {
-        if timer.is_body_unread() {
+    fn ended(&self, meter: &MessageMeter) {
+        if meter.is_body_unread() {
             let payload = &self.streams.payload;
             payload.set(payload.get() + u64::from(STREAM_WINDOW) / OVERHEAD_FACTOR);
         }
@@ -396,79 +426,118 @@ impl Drop for OpenStream {
 }
 
 pin_project! {
-    /// Drives a stream until it ends or times out. Dropping it resets the stream, and the others go on.
+    /// A task of hyper's. The task of a stream is driven until the stream ends or times out. Dropping it resets the
+    /// stream, and the others go on.
     ///
-    /// A struct, since an `async fn` would store the stream twice: as its argument, and where it is pinned.
-    struct ServedStream<F> {
+    /// A struct, since an `async fn` would store the task twice: as its argument, and where it is pinned.
+    struct StreamTask<F> {
         #[pin]
-        stream: F,
-        timer: Rc<PhaseTimer>,
-        alarm: Alarm,
-        reader: StreamReader,
-        open: OpenStream,
+        task: F,
+        stage: Stage,
     }
 }
 
-impl<F> ServedStream<F> {
-    fn new(stream: F, timer: Rc<PhaseTimer>, id: Option<u32>, open: OpenStream) -> Self {
-        let (alarm, reader) = (Alarm::new(timer.deadline()), StreamReader::new(&open.streams, id));
-        Self { stream, timer, alarm, reader, open }
+#[expect(clippy::large_enum_variant, reason = "boxed, it would cost each stream an allocation")]
+enum Stage {
+    /// No response was polled yet. It stays so for a task that writes the bytes of a tunnel, and ends with it.
+    Begins(Rc<Streams>),
+    Serves(ServedStream),
+}
+
+impl Stage {
+    /// The stream, once its response was polled.
+    fn stream(&mut self) -> Option<&mut ServedStream> {
+        if let Self::Begins(streams) = self {
+            *self = Self::Serves(ServedStream::new(streams.begun.take()?));
+        }
+        match self {
+            Self::Begins(_) => None,
+            Self::Serves(stream) => Some(stream),
+        }
     }
 }
 
-impl<F: Future<Output = ()>> Future for ServedStream<F> {
+impl<F: Future<Output = ()>> Future for StreamTask<F> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let this = self.project();
-        let (mut stream, timer) = (this.stream, &**this.timer);
-        timer.begin_poll(cx);
-        let polled = loop {
-            let ended = stream.as_mut().poll(cx).is_ready();
-            this.open.update(timer);
-            // The phase has timed out, and no code of the request was left to send a response.
-            if ended || timer.take_timed_out() {
-                break Poll::Ready(());
-            }
-            this.reader.polled(timer, &this.open.streams);
-            let deadline = this.reader.deadline(timer);
-            if timer.is_evicted() || this.alarm.poll(cx, deadline, timer.now()).is_ready() {
-                match timer.phase() {
-                    // The waiting code sends the response.
-                    phase @ (Phase::Upstream | Phase::RequestBody) => {
-                        if timer.is_evicted() || phase == Phase::RequestBody {
-                            timer.cut_off_client();
-                        }
-                        timer.set_timed_out();
-                    }
-                    Phase::Client => {
-                        if !timer.is_evicted() && this.reader.keeps_waiting(timer) {
-                            continue;
-                        }
-                        timer.cut_off_client();
-                        this.open.is_cut_off = true;
-                        break Poll::Ready(());
-                    }
-                    _ => break Poll::Ready(()),
-                }
-            } else {
-                break Poll::Pending;
-            }
-        };
-        if polled.is_ready() {
-            this.open.ended(timer);
+        let mut this = self.project();
+        if let Stage::Serves(stream) = this.stage {
+            stream.state.timer().begin_poll(cx);
         }
-        timer.end_poll(this.alarm.time());
-        if polled.is_ready()
-            && let Some(tunnel) = timer.take_tunnel()
-        {
-            let open = this.open.become_tunnel();
+        loop {
+            let polled = this.task.as_mut().poll(cx);
+            let Some(stream) = this.stage.stream() else { return polled };
+            if let Some(polled) = stream.check(polled, cx) {
+                return polled;
+            }
+        }
+    }
+}
+
+/// A stream that its task serves, with the time limits of its phases.
+struct ServedStream {
+    state: Rc<ConnectionState>,
+    alarm: Alarm,
+    reader: StreamReader,
+    open: OpenStream,
+}
+
+impl ServedStream {
+    fn new(begun: BegunStream) -> Self {
+        let BegunStream { state, id, open } = begun;
+        let (alarm, reader) = (Alarm::new(state.timer().deadline()), StreamReader::new(&open.streams, id));
+        Self { state, alarm, reader, open }
+    }
+
+    /// Checks the deadline after hyper's task was `polled`. `None`: it has to be polled again.
+    fn check(&mut self, polled: Poll<()>, cx: &mut Context<'_>) -> Option<Poll<()>> {
+        let timer = self.state.timer();
+        self.open.update(self.state.meter());
+        // The phase has timed out, and no code of the request was left to send a response.
+        if polled.is_ready() || timer.take_timed_out() {
+            self.end();
+            return Some(Poll::Ready(()));
+        }
+        self.reader.polled(&self.state, &self.open.streams);
+        let is_evicted = self.state.hand_off().is_evicted();
+        let deadline = self.reader.deadline(timer);
+        if !is_evicted && self.alarm.poll(cx, deadline, timer.now()).is_pending() {
+            timer.end_poll(self.alarm.time());
+            return Some(Poll::Pending);
+        }
+        match timer.phase() {
+            // The waiting code sends the response.
+            phase @ (Phase::Upstream | Phase::RequestBody) => {
+                if is_evicted || phase == Phase::RequestBody {
+                    self.state.cut_off_client();
+                }
+                timer.set_timed_out();
+                None
+            }
+            Phase::Client if !is_evicted && self.reader.keeps_waiting(timer) => None,
+            phase => {
+                if phase == Phase::Client {
+                    self.state.cut_off_client();
+                    self.open.is_cut_off = true;
+                }
+                self.end();
+                Some(Poll::Ready(()))
+            }
+        }
+    }
+
+    /// Ends the stream, which becomes a tunnel if its response has switched protocols.
+    fn end(&self) {
+        self.open.ended(self.state.meter());
+        self.state.timer().end_poll(self.alarm.time());
+        if let Some(tunnel) = self.state.hand_off().take_tunnel() {
+            let open = self.open.become_tunnel();
             tokio::task::spawn_local(async move {
                 tunnel.relay_stream().await;
                 drop(open);
             });
         }
-        polled
     }
 }
 
@@ -532,17 +601,18 @@ impl StreamReader {
     }
 
     /// Notes that the stream was polled and has to wait.
-    fn polled(&mut self, timer: &PhaseTimer, streams: &Rc<Streams>) {
+    fn polled(&mut self, state: &ConnectionState, streams: &Rc<Streams>) {
+        let (timer, sent) = (state.timer(), state.meter().sent());
         let is_waiting = timer.phase() == Phase::Client;
-        if (!is_waiting || timer.sent() > self.sent)
+        if (!is_waiting || sent > self.sent)
             && let Some(wait) = self.wait.take()
         {
             self.budget.spend(timer.now().saturating_duration_since(wait.since));
-            timer.client_wait_ends(ClientWait::Response);
+            state.client_wait_ends(ClientWait::Response);
         }
-        self.sent = timer.sent();
+        self.sent = sent;
         if is_waiting && self.wait.is_none() {
-            timer.client_wait_begins(ClientWait::Response);
+            state.client_wait_begins(ClientWait::Response);
             let (idle, by_rate) = (timer.deadline(), timer.now() + self.budget.left());
             self.wait = Some(ReaderWait::new(streams, timer.now(), idle, by_rate));
             if by_rate < idle {
@@ -586,5 +656,65 @@ impl StreamReader {
         let by_rate = now + self.budget.left();
         timer.set_deadline(wait.idle.min(by_rate), by_rate < wait.idle);
         now < timer.deadline()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::pending, sync::Arc, task::Waker};
+
+    use super::*;
+    use crate::{
+        listener::{
+            connection_table::{Client, ConnectionTable},
+            worker_connections::WorkerConnections,
+        },
+        telemetry::metrics::ThreadMetrics,
+    };
+
+    fn streams() -> Rc<Streams> {
+        let limits = ClientLimits::default();
+        let (table, _evictions) = ConnectionTable::new(&limits, 1, None);
+        let connections = WorkerConnections::new(0, table, Arc::<ThreadMetrics>::default());
+        let state = Rc::new(ConnectionState::new(limits.idle_timeout));
+        let registered = connections.register(&state, Client::Unlimited).unwrap();
+        Streams::new(&limits, registered, None)
+    }
+
+    fn task<F>(streams: &Rc<Streams>, task: F) -> Pin<Box<StreamTask<F>>> {
+        Box::pin(StreamTask { task, stage: Stage::Begins(Rc::clone(streams)) })
+    }
+
+    fn state<F>(task: &StreamTask<F>) -> Option<&Rc<ConnectionState>> {
+        match &task.stage {
+            Stage::Begins(_) => None,
+            Stage::Serves(stream) => Some(&stream.state),
+        }
+    }
+
+    #[tokio::test]
+    async fn each_task_gets_the_stream_of_its_own_response_in_whatever_order_they_run() {
+        let streams = streams();
+        let [first, second] = [(); 2].map(|()| streams.begin(&Request::new(())));
+        let states = [&first, &second].map(|begun| Rc::clone(&begun.state));
+        let mut first = task(&streams, first.serve(|_| pending()));
+        let mut tunnel = task(&streams, pending());
+        let mut second = task(&streams, second.serve(|_| pending()));
+        assert_eq!(streams.open.get(), 2);
+
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(second.as_mut().poll(&mut cx).is_pending());
+        assert!(tunnel.as_mut().poll(&mut cx).is_pending());
+        assert!(first.as_mut().poll(&mut cx).is_pending());
+        assert!(Rc::ptr_eq(state(&first).unwrap(), &states[0]));
+        assert!(Rc::ptr_eq(state(&second).unwrap(), &states[1]));
+        assert!(state(&tunnel).is_none(), "a task of hyper's own");
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_is_dropped_unpolled_has_ended_early() {
+        let streams = streams();
+        drop(task(&streams, streams.begin(&Request::new(())).serve(|_| pending::<()>())));
+        assert_eq!((streams.open.get(), streams.opened(), streams.premature.get()), (0, 1, 1));
     }
 }

@@ -23,11 +23,7 @@ use crate::{
         Check, Decision, DecisionSource, Policy, Receipt, Store, Taken, Unavailable,
         algorithm::{Detail, Kind, Verdict, concurrency::RETRY_AFTER},
     },
-    proxy::{
-        checks::Checks,
-        outcome::VariantRef,
-        worker::Worker,
-    },
+    proxy::{checks::Checks, outcome::VariantRef, worker::Worker},
     telemetry::metrics::WorkerMetrics,
 };
 

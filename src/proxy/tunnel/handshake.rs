@@ -28,12 +28,24 @@ pub(in crate::proxy) struct Upgrade {
 }
 
 impl Upgrade {
+    /// The protocol that a request asks for, if it may be passed on. An extended CONNECT is turned into a GET.
+    pub(in crate::proxy) fn of(head: &mut request::Parts, has_body: bool) -> Option<Self> {
+        match head.version {
+            // If hyper has found no upgrade, the fields need not be searched.
+            Version::HTTP_11 if head.extensions.get::<OnUpgrade>().is_some() => {
+                Self::requested(head, has_body)
+            }
+            Version::HTTP_2 if head.method == Method::CONNECT => Self::extended_connect(head),
+            _ => None,
+        }
+    }
+
     /// The protocol that an HTTP/1.1 request asks for, if it may be passed on: the request is a GET without a body
     /// that asks for one protocol. Other requests are passed on without their `Upgrade`, which a server is free to
     /// ignore (RFC 9110, 7.8).
-    pub(in crate::proxy) fn requested(head: &request::Parts, has_body: bool) -> Option<Self> {
+    fn requested(head: &request::Parts, has_body: bool) -> Option<Self> {
         let headers = &head.headers;
-        if head.method != Method::GET || head.version != Version::HTTP_11 || has_body {
+        if head.method != Method::GET || has_body {
             return None;
         }
         let mut protocols = headers.get_all(header::UPGRADE).iter().flat_map(elements);
@@ -54,7 +66,7 @@ impl Upgrade {
 
     /// The protocol of an extended CONNECT (RFC 8441), if it is a WebSocket. The request is turned into the GET that
     /// HTTP/1.1 would use, for limits, routes and the upstream.
-    pub(in crate::proxy) fn extended_connect(head: &mut request::Parts) -> Option<Self> {
+    fn extended_connect(head: &mut request::Parts) -> Option<Self> {
         let protocol = head.extensions.remove::<Protocol>()?;
         if !protocol.as_str().eq_ignore_ascii_case(WEBSOCKET) {
             return None;

@@ -19,7 +19,7 @@ use http::Response;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::{
-    io::{AsyncRead, AsyncWrite, AsyncWriteExt},
+    io::{AsyncWrite, AsyncWriteExt},
     time::{Instant, sleep_until, timeout, timeout_at},
 };
 
@@ -29,6 +29,7 @@ use websocket_frames::close_frame;
 
 use super::{
     client::ClientInfo,
+    connection_state::{Boxed, ByteStream, NextProtocol},
     exchange::Exchange,
     headers,
     open_exchanges::{Closing, ExchangeKind, ExchangeOwner, OpenExchangeGuard},
@@ -93,12 +94,12 @@ enum TunnelEnd {
     },
 }
 
-/// Responds to a request for `upgrade`, which the upstream has accepted in `forwarded`. The tunnel is left with the
-/// timer of the connection, which takes it once the response is written.
+/// Responds to a request for `upgrade`, which the upstream has accepted in `forwarded`. The tunnel is left for the
+/// connection, which takes it once the response is written.
 pub(super) async fn open<S>(
     worker: &Worker<S>,
     client: &ClientInfo,
-    exchange: Box<Exchange>,
+    mut exchange: Box<Exchange>,
     route: &Route,
     (upgrade, owner): (Upgrade, ExchangeOwner),
     forwarded: UpstreamResponse,
@@ -120,30 +121,31 @@ pub(super) async fn open<S>(
     };
     let guard = worker.register_exchange(ExchangeKind::Tunnel, owner);
     let (idle_timeout, is_websocket) = (route.timeouts.idle, upgrade.is_websocket());
+    exchange.begin_tunnel(&mut head, idle_timeout);
     let client_stream = upgrade.into_client_stream();
-    exchange.switch_protocols(head, idle_timeout, |exchange| Tunnel {
-        upstream,
-        client_stream,
-        exchange,
-        guard,
-        idle_timeout,
-        is_websocket,
-    })
+    let tunnel = Tunnel { upstream, client_stream, exchange, guard, idle_timeout, is_websocket };
+    client.hand_off().set_tunnel(Box::new(tunnel));
+    Response::from_parts(head, ResponseBody::none())
+}
+
+impl NextProtocol for Tunnel {
+    fn relay<'a>(self: Box<Self>, client: &'a mut dyn ByteStream, received: Bytes) -> Boxed<'a, bool> {
+        Box::pin(self.relay_bytes(client, received))
+    }
+
+    fn relay_stream(mut self: Box<Self>) -> Boxed<'static, ()> {
+        Box::pin(async move {
+            let Some(stream) = self.client_stream.take() else { return };
+            // It is available as soon as the response is written.
+            if let Ok(Ok(client)) = timeout(self.idle_timeout, stream).await {
+                self.relay_bytes(&mut TokioIo::new(client), Bytes::new()).await;
+            }
+        })
+    }
 }
 
 impl Tunnel {
-    /// Relays bytes between the upstream and an HTTP/2 stream, until the tunnel ends.
-    pub async fn relay_stream(mut self) {
-        let Some(stream) = self.client_stream.take() else { return };
-        // It is available as soon as the response is written.
-        if let Ok(Ok(client)) = timeout(self.idle_timeout, stream).await {
-            self.relay(TokioIo::new(client), Bytes::new()).await;
-        }
-    }
-
-    /// Relays bytes between the upstream and `client`, of which `received` were read already, until the tunnel ends.
-    /// Returns the client's stream if the upstream's bytes were cut off.
-    pub async fn relay<C: AsyncRead + AsyncWrite + Unpin>(self, client: C, received: Bytes) -> Option<C> {
+    async fn relay_bytes(self, client: &mut dyn ByteStream, received: Bytes) -> bool {
         let Self { mut upstream, exchange, guard, idle_timeout, is_websocket, .. } = self;
         let active = Cell::new(Instant::now());
         let evicted = upstream.evicted();
@@ -183,7 +185,7 @@ impl Tunnel {
                     false => AbortedBy::Client,
                 });
                 tracing::debug!("the upstream's side of a tunnel broke, or the client took no more: {error}");
-                return Some(relay.client);
+                return true;
             }
             TunnelEnd::Idle => {
                 let code = (GOING_AWAY, "idle timeout");
@@ -202,7 +204,7 @@ impl Tunnel {
                 relay.close((POLICY_VIOLATION, "banned"), (GOING_AWAY, ""), CLOSE_TIMEOUT).await;
             }
         }
-        None
+        false
     }
 }
 
@@ -218,8 +220,8 @@ async fn idle(active: &Cell<Instant>, limit: Duration) {
 }
 
 /// Both sides of an open tunnel.
-struct Relay<'a, C> {
-    client: C,
+struct Relay<'a> {
+    client: &'a mut dyn ByteStream,
     upstream: UpgradedConnection<RequestBody>,
     to_client: Direction,
     to_upstream: Direction,
@@ -229,7 +231,7 @@ struct Relay<'a, C> {
     is_websocket: bool,
 }
 
-impl<C: AsyncRead + AsyncWrite + Unpin> Relay<'_, C> {
+impl Relay<'_> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<TunnelEnd> {
         let to_upstream = self.poll_to_upstream(cx);
         let to_client = self.poll_to_client(cx);
