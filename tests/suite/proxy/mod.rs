@@ -1,5 +1,6 @@
 //! Proxying as users expect it: what is sent arrives, at once, as often as it should, and no further.
 
+mod agreement;
 mod allow_deny;
 mod balancing;
 mod broken_answers;

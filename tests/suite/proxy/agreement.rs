@@ -1,0 +1,763 @@
+//! What `POST /v1/explain` says of a request is what becomes of it, and `tollgate replay` decides as Tollgate did: with
+//! random configurations and random requests.
+//!
+//! `TOLLGATE_TEST_ROUNDS=20` for a long run; `TOLLGATE_TEST_SEED=7` for the one configuration with this seed.
+
+mod generator;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    env,
+    fmt::Display,
+    fs, io,
+    io::{Read, Write},
+    net::{IpAddr, SocketAddr},
+};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::harness::{
+    Authority, Client, Config, Conn, Issued, Origin, Reply, TlsConnector, Tollgate, eventually, file_name,
+    request, tollgate_in,
+};
+use generator::{
+    Body, Configuration, Kind, Listener, ORIGINS, REDIRECTING, Sent, TLS, TRAP, TRAPPED, TlsFiles,
+};
+
+const CONFIGURATIONS: u64 = 25;
+const REQUESTS: usize = 40;
+/// The rule for bans, as it is named in explanations and logs.
+const RULE: &str = "bans.trapped";
+/// How many of the failures are printed.
+const PRINTED: usize = 20;
+
+/// Each has to happen at least once in a run, or it has tested less than it should.
+const TO_BE_MET: [&str; 41] = [
+    "a client certificate",
+    "admitted by the policies",
+    "banned by a rule",
+    "banned by an operator",
+    "bans of a rule in shadow",
+    "changed request headers",
+    "changed response headers",
+    "delayed",
+    "denied by a policy",
+    "denied for a missing key",
+    "endpoint by a hash",
+    "exempt",
+    "forbidden at the top level",
+    "forbidden by the route",
+    "forbidden, since the address is unknown",
+    "forwarded",
+    "limited by another limit (override)",
+    "malformed: 400",
+    "malformed: 417",
+    "malformed: 501",
+    "no route: 404",
+    "no verdict",
+    "preflight allowed",
+    "preflight not counted",
+    "preflight refused",
+    "redirect of the listener",
+    "redirect of the route",
+    "redirect without a value: 400",
+    "refused by the listener for a certificate",
+    "replayed",
+    "reply of the route",
+    "request body too long: 413",
+    "rewrite without a value: 400",
+    "rewritten path",
+    "route by split_by",
+    "route by weights",
+    "shadow denial",
+    "skipped key",
+    "spent Max-Forwards: 204",
+    "spent Max-Forwards: 405",
+    "undecided",
+];
+
+#[test]
+fn explain_serving_and_replay_agree() {
+    let rounds = env::var("TOLLGATE_TEST_ROUNDS").map_or(1, |rounds| rounds.parse().unwrap());
+    let only: Option<u64> = env::var("TOLLGATE_TEST_SEED").ok().map(|seed| seed.parse().unwrap());
+    let origins: Vec<Origin> = (0..ORIGINS).map(|_| Origin::start(serve)).collect();
+    let authority = Authority::new("authority");
+    let certificates = Certificates {
+        server: authority.issue("server", &["localhost"]),
+        client: authority.issue("acme", &[]),
+        authority,
+    };
+    let mut run = Run { origins, certificates, met: BTreeMap::new(), failures: Vec::new() };
+    match only {
+        Some(seed) => run.configuration(seed),
+        None => (0..CONFIGURATIONS * rounds).for_each(|seed| run.configuration(seed)),
+    }
+    let Run { failures, met, .. } = run;
+    println!("{met:#?}");
+    let printed = failures.iter().take(PRINTED).map(String::as_str).collect::<Vec<_>>().join("\n\n");
+    assert!(failures.is_empty(), "{} disagreements, such as:\n\n{printed}\n", failures.len());
+    let missed: Vec<_> = TO_BE_MET.iter().filter(|kind| !met.contains_key(*kind)).collect();
+    assert!(only.is_some() || missed.is_empty(), "never met: {missed:?}");
+}
+
+/// Half of all configurations can be replayed.
+fn kind(seed: u64) -> Kind {
+    match seed {
+        _ if seed % 12 == 5 => Kind::WithoutStore,
+        _ if seed.is_multiple_of(2) => Kind::Replayable,
+        _ => Kind::Any,
+    }
+}
+
+/// An origin: the status is the one that `x-want` names.
+fn serve(conn: &mut Conn) -> io::Result<()> {
+    while let Some(head) = conn.head()? {
+        conn.body(&head)?;
+        let status = if head.contains("\r\nx-want: 401") { "401 Unauthorized" } else { "200 OK" };
+        match head.starts_with("HEAD ") {
+            true => conn.send(format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\n\r\n").as_bytes())?,
+            false => conn.answer(status, &[], b"ok")?,
+        }
+    }
+    Ok(())
+}
+
+struct Certificates {
+    authority: Authority,
+    server: Issued,
+    client: Issued,
+}
+
+impl Certificates {
+    fn files(&self) -> TlsFiles {
+        TlsFiles {
+            cert: file_name(&self.server.cert).to_owned(),
+            key: file_name(&self.server.key).to_owned(),
+            ca: file_name(&self.authority.file()).to_owned(),
+        }
+    }
+
+    fn connector(&self, has_certificate: bool) -> TlsConnector {
+        match has_certificate {
+            true => TlsConnector::with_certificate(&self.authority, &self.client),
+            false => TlsConnector::new(&self.authority),
+        }
+    }
+}
+
+/// All configurations of a run.
+struct Run {
+    origins: Vec<Origin>,
+    certificates: Certificates,
+    /// What has happened, and how often.
+    met: BTreeMap<&'static str, usize>,
+    failures: Vec<String>,
+}
+
+/// A request that was explained and then served.
+struct Exchange<'a> {
+    sent: &'a Sent,
+    explained: Value,
+    reply: Reply,
+    /// Its line in the access log.
+    line: Value,
+    /// The heads that the origins got.
+    forwarded: Vec<String>,
+}
+
+impl Run {
+    /// Explains and sends requests under the configuration with this seed.
+    fn configuration(&mut self, seed: u64) {
+        let kind = kind(seed);
+        let addresses: Vec<SocketAddr> = self.origins.iter().map(|origin| origin.address).collect();
+        let mut configuration = generator::configuration(seed, kind, &addresses, &self.certificates.files());
+        configuration.yaml = without_hidden_routes(configuration.yaml);
+        let requests = generator::requests(seed, &configuration, REQUESTS);
+        let tollgate = Tollgate::start(Config::yaml(configuration.yaml.as_str()));
+        let before = prepare(&tollgate, &configuration);
+        let mut admin = Client::connect(tollgate.admin);
+        let mut exchanges = Vec::new();
+        for sent in &requests {
+            let explained = self.explain(&mut admin, sent);
+            let reply = self.send(&tollgate, sent);
+            let (line, forwarded) = (Value::Null, Vec::new());
+            exchanges.push(Exchange { sent, explained, reply, line, forwarded });
+        }
+        let lines = log_lines(&tollgate, before + exchanges.len());
+        let mut received: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for head in self.origins.iter().flat_map(Origin::heads) {
+            let id = header(&head, "x-request-id").unwrap_or_default().to_owned();
+            received.entry(id).or_default().push(head);
+        }
+        let mut failures = Vec::new();
+        for (nth, exchange) in exchanges.iter_mut().enumerate() {
+            let id = exchange.reply.header("x-request-id").unwrap_or_default();
+            exchange.line = lines.iter().find(|line| line["request_id"] == id).cloned().unwrap_or_default();
+            exchange.forwarded = received.remove(id).unwrap_or_default();
+            let differences = self.differences(&configuration, exchange);
+            if !differences.is_empty() {
+                failures.push(exchange.failure(nth, &differences));
+            }
+        }
+        if kind == Kind::Replayable {
+            self.meet("replayed", true);
+            failures.extend(replayed(&tollgate, &exchanges));
+        }
+        let yaml = fs::read_to_string(tollgate.directory().join("proxy.yaml")).unwrap();
+        let describe = |failure| format!("--- TOLLGATE_TEST_SEED={seed}\n{yaml}\n{failure}");
+        self.failures.extend(failures.into_iter().map(describe));
+    }
+
+    fn meet(&mut self, kind: &'static str, has_happened: bool) {
+        if has_happened {
+            *self.met.entry(kind).or_default() += 1;
+        }
+    }
+
+    fn explain(&self, admin: &mut Client, sent: &Sent) -> Value {
+        let mut headers: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (name, value) in &sent.headers {
+            headers.entry(*name).or_default().push(value);
+        }
+        let mut url = sent.target.clone();
+        if sent.by_url {
+            let scheme = if matches!(sent.listener, Listener::Tls { .. }) { "https" } else { "http" };
+            let host = headers.remove("host").unwrap();
+            url = format!("{scheme}://{}{url}", host[0]);
+        }
+        let mut asked = json!({ "method": sent.method, "url": url, "peer": sent.peer, "headers": headers });
+        if sent.listener == (Listener::Tls { has_certificate: true }) {
+            let pem = fs::read_to_string(&self.certificates.client.cert).unwrap();
+            asked["client_certificate"] = json!({ "pem": pem });
+        }
+        let json = [("content-type", "application/json")];
+        let reply = admin.request("POST", "/v1/explain", &json, asked.to_string().as_bytes());
+        assert_eq!(reply.status, 200, "{}: {asked:#}", reply.text());
+        reply.json()
+    }
+
+    fn send(&self, tollgate: &Tollgate, sent: &Sent) -> Reply {
+        let listener = sent.listener.address().ip();
+        let address = addresses(tollgate).into_iter().find(|address| address.ip() == listener).unwrap();
+        let client = Client::connect_from(sent.peer.parse().unwrap(), address);
+        match sent.listener {
+            Listener::Tls { has_certificate } => {
+                let connector = self.certificates.connector(has_certificate);
+                exchange(connector.over(client.stream, "localhost").unwrap().into_http(), sent)
+            }
+            Listener::Plain | Listener::Redirecting => exchange(client, sent),
+        }
+    }
+}
+
+fn exchange<S: Read + Write>(mut client: Client<S>, sent: &Sent) -> Reply {
+    client.send(sent.bytes());
+    let reply = if sent.method == "HEAD" { client.try_head() } else { client.try_reply() };
+    reply.unwrap_or_else(|error| panic!("{error}: {sent:#?}: {}", client.unread()))
+}
+
+impl Listener {
+    /// As configured: with port 0.
+    fn address(self) -> SocketAddr {
+        let address = match self {
+            Self::Plain => "127.0.0.1:0",
+            Self::Redirecting => REDIRECTING,
+            Self::Tls { .. } => TLS,
+        };
+        address.parse().unwrap()
+    }
+}
+
+impl Sent {
+    fn bytes(&self) -> Vec<u8> {
+        let mut bytes = format!("{} {} HTTP/1.1\r\n", self.method, self.target);
+        for (name, value) in &self.headers {
+            bytes += &format!("{name}: {value}\r\n");
+        }
+        bytes += "\r\n";
+        bytes += &match self.body {
+            Body::None => String::new(),
+            Body::Length(length) => "x".repeat(length),
+            Body::Chunked(length) => format!("{length:x}\r\n{}\r\n0\r\n\r\n", "x".repeat(length)),
+        };
+        bytes.into_bytes()
+    }
+}
+
+/// The configuration without the routes that no request can reach, which are errors.
+fn without_hidden_routes(yaml: String) -> String {
+    let directory = TempDir::new().unwrap();
+    fs::write(directory.path().join("proxy.yaml"), &yaml).unwrap();
+    let checked = tollgate_in(directory.path(), &[], &["check"]);
+    let hidden: BTreeSet<usize> = format!("{}{}", checked.stdout, checked.stderr)
+        .lines()
+        .filter_map(|line| line.strip_prefix("proxy.yaml:")?.split_once(": no request ever reaches"))
+        .filter_map(|(place, _)| place.split(':').next()?.parse().ok())
+        .collect();
+    let lines = yaml.lines().zip(1..).filter(|(_, number)| !hidden.contains(number));
+    lines.map(|(line, _)| format!("{line}\n")).collect()
+}
+
+/// Has the clients banned that the configuration wants banned. The number of requests that this took.
+fn prepare(tollgate: &Tollgate, configuration: &Configuration) -> usize {
+    let json = [("content-type", "application/json")];
+    for key in &configuration.bans {
+        let ban = json!({ "key": key, "for": "1h", "reason": "a test", "force": true }).to_string();
+        let reply = request(tollgate.admin, "POST", "/v1/bans", &json, ban.as_bytes());
+        assert!(matches!(reply.status, 200 | 201), "{}", reply.text());
+    }
+    let mut requests = 0;
+    if configuration.has_trap {
+        let forwarded = format!("for={TRAPPED}");
+        let headers =
+            [("x-forwarded-for", TRAPPED), ("x-real-ip", TRAPPED), ("forwarded", forwarded.as_str())];
+        eventually("the trap is shut", || {
+            request(tollgate.address, "GET", TRAP, &headers, b"");
+            requests += 1;
+            let bans = tollgate.admin("GET", "/v1/bans").json();
+            bans["bans"].as_array().unwrap().iter().any(|ban| ban["by"] == RULE)
+        });
+    }
+    requests
+}
+
+/// The addresses that it listens on.
+fn addresses(tollgate: &Tollgate) -> Vec<SocketAddr> {
+    let lines = tollgate.log();
+    let serving = lines.iter().filter(|line| line.contains("serving clients"));
+    let address = |line: &String| line.split("address=").nth(1)?.split_whitespace().next()?.parse().ok();
+    serving.filter_map(address).collect()
+}
+
+/// The lines of the access log, once it has `count`.
+fn log_lines(tollgate: &Tollgate, count: usize) -> Vec<Value> {
+    let file = tollgate.directory().join("access.log");
+    let mut text = String::new();
+    eventually("all is logged", || {
+        text = fs::read_to_string(&file).unwrap_or_default();
+        text.lines().count() >= count
+    });
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The value of a field in a head that an origin got.
+fn header<'h>(head: &'h str, name: &str) -> Option<&'h str> {
+    head.split("\r\n").find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+}
+
+/// What explain and the served request disagree about.
+#[derive(Default)]
+struct Differences(Vec<String>);
+
+impl Differences {
+    fn same<T: PartialEq + Display>(&mut self, what: &str, explained: T, served: T) {
+        if explained != served {
+            self.0.push(format!("{what}: explained {explained}, served {served}"));
+        }
+    }
+
+    fn holds(&mut self, what: &str, holds: bool) {
+        if !holds {
+            self.0.push(what.to_owned());
+        }
+    }
+}
+
+impl Run {
+    /// Compares what was explained of a request with what became of it.
+    fn differences(&mut self, configuration: &Configuration, exchange: &Exchange<'_>) -> Vec<String> {
+        let Exchange { sent, explained, reply, line, forwarded } = exchange;
+        let mut differences = Differences::default();
+        if line.is_null() {
+            return vec!["no line in the access log has its ID".to_owned()];
+        }
+        differences.same("status in the log", reply.status.into(), line["status"].as_u64().unwrap());
+        let address = sent.listener.address().to_string();
+        let listeners = explained["listeners"].as_array().unwrap();
+        if let Some(listener) = listeners.iter().find(|listener| listener["listener"] == address.as_str()) {
+            self.listener(sent, &listener["reply"], exchange, &mut differences);
+            return differences.0;
+        }
+
+        // The status, and whether it was forwarded.
+        let wanted = if sent.headers.contains(&("x-want", "401".to_owned())) { 401 } else { 200 };
+        let status = explained["status"].as_u64();
+        differences.same("status", status.unwrap_or(wanted), reply.status.into());
+        let times = if status.is_none() { 1 } else { 0 };
+        differences.same("times forwarded", times, forwarded.len());
+
+        // The verdict, and who is responsible.
+        let (verdict, policies) = verdict(explained, configuration);
+        differences.same("verdict", json!(verdict), line["verdict"].clone());
+        let policy = &line["policy"];
+        let is_named = match policy.as_str() {
+            Some(policy) => policies.iter().any(|expected| expected == policy),
+            None => policies.is_empty(),
+        };
+        differences.holds(&format!("policy: explained {policies:?}, served {policy}"), is_named);
+        let shadow = shadow_denials(explained, configuration);
+        let is_checked = matches!(verdict, Some("allowed" | "shadow_denied"))
+            || verdict == Some("denied") && !is_unidentified(explained);
+        if is_checked {
+            let served = line["shadow_policy"].as_str();
+            let is_told = served.map_or(shadow.is_empty(), |served| shadow.contains(served));
+            let what = format!("shadow_policy: explained {shadow:?}, served {}", line["shadow_policy"]);
+            differences.holds(&what, is_told);
+        }
+
+        // The client, once the target is known to be well-formed.
+        let because = explained["because"].as_str().unwrap();
+        let (is_well_formed, route) = (!explained["route"].is_null(), &explained["route"]["name"]);
+        if is_well_formed {
+            let [client, logged] = [&explained["client_address"]["address"], &line["client"]];
+            let what = format!("client: explained {client}, served {logged}");
+            differences.holds(&what, is_client(client.as_str().unwrap(), logged.as_str().unwrap()));
+        }
+        let is_forbidden_everywhere =
+            explained["verdict"] == "forbidden" && because.contains(" at the top level");
+        let is_routed = is_well_formed && !is_forbidden_everywhere;
+        if is_routed {
+            differences.same("user", &explained["user"]["user"], &line["user"]);
+            differences.same("route", route, &line["route"]);
+        } else {
+            differences.same("route of a request that is refused before", &Value::Null, &line["route"]);
+        }
+
+        // The reply of the route.
+        let location = reply.header("location");
+        if let Some(explained) = explained["reply"]["location"].as_str()
+            && (300..400).contains(&reply.status)
+        {
+            differences.same("location", explained, location.unwrap_or_default());
+        }
+        self.quota(configuration, exchange, &mut differences);
+        if status.is_none() && forwarded.len() == 1 {
+            self.forwarded(configuration, exchange, &mut differences);
+        } else {
+            differences.same("upstream", &Value::Null, &line["upstream"]);
+        }
+        if is_routed && line["route"].is_string() {
+            let changes = explained["response_headers"].as_array().unwrap();
+            self.meet("changed response headers", !changes.is_empty());
+            for change in changes {
+                let name = change["name"].as_str().unwrap();
+                let served = json!(reply.header(name));
+                differences.same(&format!("response header {name}"), &change["value"], &served);
+            }
+        }
+        self.meet_all(exchange, verdict, &shadow);
+        differences.0
+    }
+
+    /// The request came to a listener that, as was explained, replies itself.
+    fn listener(
+        &mut self,
+        sent: &Sent,
+        explained: &Value,
+        exchange: &Exchange<'_>,
+        differences: &mut Differences,
+    ) {
+        let Exchange { reply, line, forwarded, .. } = exchange;
+        differences.same("status of the listener", &explained["status"], &json!(reply.status));
+        differences.same("location", &explained["location"], &json!(reply.header("location")));
+        for field in ["verdict", "policy", "route", "upstream", "user"] {
+            differences.same(&format!("{field} at the listener"), &Value::Null, &line[field]);
+        }
+        differences.same("times forwarded", 0, forwarded.len());
+        self.meet("redirect of the listener", sent.listener == Listener::Redirecting);
+        let is_tls = matches!(sent.listener, Listener::Tls { .. });
+        self.meet("refused by the listener for a certificate", is_tls);
+    }
+
+    /// Compares what is left of the tightest limit.
+    fn quota(&self, configuration: &Configuration, exchange: &Exchange<'_>, differences: &mut Differences) {
+        let Exchange { explained, reply, line, .. } = exchange;
+        let Some(field) = reply.header("ratelimit") else { return };
+        let name = field.split('"').nth(1).unwrap_or_default();
+        let left: Option<u64> =
+            field.split("r=").nth(1).and_then(|rest| rest.split(';').next()?.parse().ok());
+        let checks = explained["checks"].as_array().unwrap();
+        // With several limits, each has a name that begins with the policy's.
+        let of: Vec<_> =
+            checks.iter().filter(|check| name.starts_with(check["policy"].as_str().unwrap())).collect();
+        let is_inexact = configuration.inexact.iter().any(|policy| name.starts_with(policy.as_str()));
+        if !is_inexact && line["source"] == "store" {
+            let is_told = of.iter().any(|check| check["remaining"].as_u64() == left);
+            differences.holds(&format!("{field} is not what the checks say"), is_told);
+        }
+    }
+
+    /// Compares what the origin got.
+    fn forwarded(
+        &mut self,
+        configuration: &Configuration,
+        exchange: &Exchange<'_>,
+        differences: &mut Differences,
+    ) {
+        let Exchange { sent, explained, line, forwarded, .. } = exchange;
+        let head = &forwarded[0];
+        let authority = line["upstream"].as_str().unwrap_or_default();
+        let is_endpoint = |address: &SocketAddr| address.to_string() == authority;
+        let upstream =
+            configuration.upstreams.iter().find(|(_, endpoints)| endpoints.iter().any(is_endpoint));
+        differences.same("upstream", &explained["upstream"], &json!(upstream.map(|(name, _)| name)));
+        if let Some(url) = explained["endpoint"]["url"].as_str() {
+            differences.same("endpoint", url, &format!("http://{authority}"));
+            self.meet("endpoint by a hash", true);
+        }
+        let target = head.split(' ').nth(1).unwrap_or_default();
+        let because = explained["route"]["because"].as_str().unwrap();
+        let resolved =
+            because.split("and is sent as ").nth(1).and_then(|rest| rest.split([',', ' ', ';']).next());
+        match (explained["rewritten_path"].as_str(), resolved) {
+            (Some(rewritten), _) => {
+                self.meet("rewritten path", true);
+                differences.same("path for the upstream", rewritten, target);
+            }
+            (None, Some(resolved)) => differences.same("path for the upstream", resolved, target),
+            // Tollgate encodes other characters.
+            (None, None) if !sent.target.is_ascii() => {}
+            (None, None) => differences.same("path for the upstream", sent.target.as_str(), target),
+        }
+        let changes = explained["request_headers"].as_array().unwrap();
+        self.meet("changed request headers", !changes.is_empty());
+        for change in changes {
+            let name = change["name"].as_str().unwrap();
+            let served = json!(header(head, name));
+            differences.same(&format!("request header {name}"), &change["value"], &served);
+        }
+    }
+
+    /// Notes what has happened to the request, so that a run that misses something is noticed.
+    fn meet_all(&mut self, exchange: &Exchange<'_>, verdict: Option<&str>, shadow: &BTreeSet<String>) {
+        let Exchange { sent, explained, reply, line, forwarded } = exchange;
+        let because = explained["because"].as_str().unwrap();
+        let (is_well_formed, has_route) =
+            (!explained["route"].is_null(), explained["route"]["name"].is_string());
+        let has = |name| sent.headers.iter().any(|(header, _)| *header == name);
+        let is_preflight = sent.method == "OPTIONS" && has("access-control-request-method") && has("origin");
+        let is_admitted = matches!(verdict, None | Some("allowed" | "shadow_denied"));
+        let is_own = has_route && is_admitted && forwarded.is_empty();
+        for status in [400, 417, 501] {
+            let name = match status {
+                400 => "malformed: 400",
+                417 => "malformed: 417",
+                _ => "malformed: 501",
+            };
+            self.meet(name, !is_well_formed && reply.status == status);
+        }
+        self.meet("a client certificate", !explained["client_certificate"].is_null());
+        self.meet("no route: 404", is_well_formed && !has_route && reply.status == 404);
+        self.meet("no verdict", verdict.is_none());
+        self.meet("forwarded", !forwarded.is_empty());
+        self.meet("admitted by the policies", verdict == Some("allowed"));
+        self.meet("shadow denial", verdict == Some("shadow_denied"));
+        self.meet("bans of a rule in shadow", shadow.contains(RULE));
+        self.meet("denied by a policy", verdict == Some("denied") && !is_unidentified(explained));
+        self.meet("denied for a missing key", verdict == Some("denied") && is_unidentified(explained));
+        self.meet("undecided", verdict == Some("undecided"));
+        self.meet("banned by an operator", verdict == Some("banned") && line["policy"] == "ban");
+        self.meet("banned by a rule", verdict == Some("banned") && line["policy"] == RULE);
+        let is_forbidden = verdict == Some("forbidden");
+        self.meet("forbidden at the top level", is_forbidden && because.contains("at the top level"));
+        self.meet("forbidden by the route", is_forbidden && because.contains("of the route"));
+        let is_unknown = is_forbidden && because.contains("the client's address is unknown");
+        self.meet("forbidden, since the address is unknown", is_unknown);
+        self.meet("request body too long: 413", reply.status == 413);
+        let allows = reply.header("access-control-allow-origin").is_some();
+        let is_answered = is_own && is_preflight;
+        self.meet("preflight allowed", is_answered && allows && reply.status == 204);
+        self.meet("preflight refused", is_answered && !allows && reply.status == 403);
+        let is_spent = is_own && !is_preflight && sent.headers.contains(&("max-forwards", "0".to_owned()));
+        let is_reply = !explained["reply"].is_null();
+        self.meet("spent Max-Forwards: 204", is_spent && !is_reply && reply.status == 204);
+        self.meet("spent Max-Forwards: 405", is_spent && !is_reply && reply.status == 405);
+        let is_redirected = is_own && (300..400).contains(&reply.status);
+        self.meet("redirect of the route", is_redirected);
+        self.meet("reply of the route", is_own && is_reply && !is_redirected && !is_answered);
+        let lacks = is_own && reply.status == 400;
+        self.meet("redirect without a value: 400", lacks && explained["upstream"].is_null());
+        self.meet("rewrite without a value: 400", lacks && !explained["upstream"].is_null());
+        let why_route = explained["route"]["because"].as_str().unwrap_or_default();
+        self.meet("route by split_by", !forwarded.is_empty() && why_route.contains("chosen by"));
+        self.meet("route by weights", !forwarded.is_empty() && why_route.contains("at random"));
+        for check in explained["checks"].as_array().unwrap() {
+            let because = check["because"].as_str().unwrap();
+            let is_preflight = because.contains("preflight");
+            self.meet("exempt", check["verdict"] == "exempt" && !is_preflight);
+            self.meet("preflight not counted", check["verdict"] == "exempt" && is_preflight);
+            self.meet("skipped key", check["verdict"] == "skipped");
+            self.meet("limited by another limit (override)", because.starts_with("override for"));
+            self.meet("delayed", is_admitted && because.contains("delayed by"));
+        }
+    }
+}
+
+/// The verdict that the log should have, and the policies, one of which it should name.
+fn verdict(explained: &Value, configuration: &Configuration) -> (Option<&'static str>, Vec<String>) {
+    let because = explained["because"].as_str().unwrap();
+    let shadow = shadow_denials(explained, configuration);
+    let checked = || {
+        let was_asked =
+            |check: &Value| matches!(check["verdict"].as_str(), Some("allowed" | "denied" | "unknown"));
+        match shadow.is_empty() {
+            false => (Some("shadow_denied"), shadow.iter().cloned().collect()),
+            true if explained["checks"].as_array().unwrap().iter().any(was_asked) => {
+                (Some("allowed"), Vec::new())
+            }
+            true => (None, Vec::new()),
+        }
+    };
+    match explained["verdict"].as_str().unwrap() {
+        "allowed" => checked(),
+        "denied" => {
+            let by = because.strip_prefix("denied by ").and_then(|rest| rest.split(':').next());
+            (Some("denied"), by.map(str::to_owned).into_iter().collect())
+        }
+        "banned" => {
+            let by = if because.contains(&format!("is banned by {RULE}")) { RULE } else { "ban" };
+            (Some("banned"), vec![by.to_owned()])
+        }
+        "forbidden" => {
+            let is_allow =
+                ["allow at the top level", "allow of the route"].iter().any(|by| because.contains(by));
+            (Some("forbidden"), vec![if is_allow { "allow" } else { "deny" }.to_owned()])
+        }
+        "undecided" => (Some("undecided"), Vec::new()),
+        // The policies come after the route and the length, and before a path that lacks a value.
+        "refused" if explained["route"]["name"].is_null() => (None, Vec::new()),
+        "refused" if explained["status"] == 413 => {
+            let bans: Vec<_> = shadow_bans(explained).collect();
+            (Some("shadow_denied").filter(|_| !bans.is_empty()), bans)
+        }
+        "refused" => checked(),
+        other => panic!("{other}: {explained:#}"),
+    }
+}
+
+/// The shadow policies, and the rules in shadow, that would deny the request.
+fn shadow_denials(explained: &Value, configuration: &Configuration) -> BTreeSet<String> {
+    let checks = explained["checks"].as_array().unwrap().iter();
+    let denied = checks.filter(|check| check["mode"] == "shadow" && check["verdict"] == "denied");
+    let policies: BTreeSet<_> = denied.map(|check| check["policy"].as_str().unwrap().to_owned()).collect();
+    // The policies come after the bans, and the last is named.
+    let bans = shadow_bans(explained).filter(|_| configuration.has_trap && policies.is_empty());
+    bans.chain(policies.iter().cloned()).collect()
+}
+
+/// The rules in shadow whose bans match the request. None of them exempts anybody.
+fn shadow_bans(explained: &Value) -> impl Iterator<Item = String> {
+    let bans = explained["bans"].as_array().unwrap().iter();
+    bans.filter(|ban| ban["mode"] == "shadow").map(|ban| ban["by"].as_str().unwrap().to_owned())
+}
+
+/// Whether the request was denied because it lacks a key, so that the store was not asked.
+fn is_unidentified(explained: &Value) -> bool {
+    explained["because"].as_str().unwrap().contains("has none of the policy's keys")
+}
+
+/// Whether `logged` is the address, or in the network, that was explained.
+fn is_client(explained: &str, logged: &str) -> bool {
+    let address: IpAddr = logged.parse().unwrap();
+    match explained.parse::<ipnet::IpNet>() {
+        Ok(network) => network.contains(&address),
+        Err(_) => explained == logged,
+    }
+}
+
+impl Exchange<'_> {
+    fn failure(&self, nth: usize, differences: &[String]) -> String {
+        let Self { sent, explained, reply, line, forwarded } = self;
+        let (listener, peer) = (sent.listener, sent.peer);
+        let bytes = sent.bytes();
+        format!(
+            "request {nth}, from {peer} to {listener:?}, explained {}:\n{}\n== {}\nexplained: {explained}\n\
+             served: {} {:?} {}\nlogged: {line}\nforwarded: {forwarded:?}",
+            if sent.by_url { "by its URL" } else { "by its target" },
+            String::from_utf8_lossy(&bytes),
+            differences.join("\n== "),
+            reply.status,
+            reply.headers,
+            reply.text(),
+        )
+    }
+}
+
+/// The numbers of a policy: checks, and denials.
+type Counts = BTreeMap<String, [u64; 2]>;
+
+/// What `tollgate replay` says of the log and what was served disagree about.
+fn replayed(tollgate: &Tollgate, exchanges: &[Exchange<'_>]) -> Option<String> {
+    let ended = tollgate_in(tollgate.directory(), &[], &["replay", "--json", "access.log"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let mut differences = Differences::default();
+    let mut served = Counts::new();
+    let mut verdicts = BTreeMap::<Option<&str>, u64>::new();
+    for Exchange { explained, line, .. } in exchanges {
+        let verdict = line["verdict"].as_str();
+        // A request that its policies were not asked about, since it is exempt, was admitted.
+        let is_admitted = verdict.is_none() && line["route"].is_string() && line["status"] != 413;
+        *verdicts.entry(if is_admitted { Some("allowed") } else { verdict }).or_default() += 1;
+        if matches!(verdict, Some("allowed" | "denied" | "shadow_denied")) {
+            for check in explained["checks"].as_array().unwrap() {
+                let policy = check["policy"].as_str().unwrap();
+                let counts = served.entry(policy.to_owned()).or_default();
+                counts[0] += u64::from(check["verdict"] == "allowed" || check["verdict"] == "denied");
+                counts[1] += u64::from(check["verdict"] == "denied");
+            }
+        }
+    }
+    let verdicts = |verdict| verdicts.get(&verdict).copied().unwrap_or(0);
+    let reported = |field: &str| report[field].as_u64().unwrap();
+    for (field, verdict) in
+        [("denied", "denied"), ("shadow_denied", "shadow_denied"), ("forbidden", "forbidden")]
+    {
+        differences.same(&format!("served, replayed: {field}"), verdicts(Some(verdict)), reported(field));
+    }
+    let (unasked, refused) = (verdicts(None), reported("refused") + reported("unchecked"));
+    differences.same("served, replayed: refused before the policies", unasked, refused);
+    for policy in report["policies"].as_array().unwrap() {
+        let name = policy["policy"].as_str().unwrap();
+        let counts = served.get(name).copied().unwrap_or_default();
+        let replayed = ["checked", "denied"].map(|field| policy[field].as_u64().unwrap());
+        differences.same(
+            &format!("served, replayed: checks and denials of {name}"),
+            format!("{counts:?}"),
+            format!("{replayed:?}"),
+        );
+        differences.same(&format!("not in the log for {name}"), 0, policy["not_in_log"].as_u64().unwrap());
+    }
+    let denied_by = |policies: &Value, field: &str| -> BTreeMap<String, u64> {
+        let policies = policies["policies"].as_array().unwrap().iter();
+        let name = |policy: &Value| {
+            policy[if field == "policy" { "policy" } else { "name" }].as_str().map(str::to_owned)
+        };
+        policies
+            .filter_map(|policy| {
+                Some((
+                    name(policy)?,
+                    policy["denied"].as_u64()? + policy["shadow_denied"].as_u64().unwrap_or(0),
+                ))
+            })
+            .collect()
+    };
+    let (replayed, mut counted) = (denied_by(&report, "policy"), BTreeMap::new());
+    // They are counted every tenth of a second.
+    for _ in 0..50 {
+        counted = denied_by(&tollgate.admin("GET", "/v1/policies").json(), "name");
+        if counted == replayed {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    differences.same("denials by /v1/policies, replayed", format!("{counted:?}"), format!("{replayed:?}"));
+    let log = fs::read_to_string(tollgate.directory().join("access.log")).unwrap();
+    (!differences.0.is_empty()).then(|| {
+        format!(
+            "replay:\n== {}\n{report:#}\n{log}",
+            differences.0.join("\n== ").replace("explained", "served")
+        )
+    })
+}

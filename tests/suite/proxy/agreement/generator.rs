@@ -1,0 +1,584 @@
+//! Random configurations, each of them valid, and random requests for them. Few names, addresses and paths, so that
+//! requests meet the conditions and the limits of the configurations often.
+
+use std::net::SocketAddr;
+
+use fastrand::Rng;
+
+/// Long enough that no window ends within a test, wherever it begins.
+const WINDOW: &str = "30d";
+
+/// The route, the policy and the client that the rule for bans is made for.
+pub const TRAP: &str = "/trap";
+pub const TRAPPED: &str = "203.0.113.3";
+
+/// The names of the upstreams, by the number of their origins.
+const UPSTREAMS: [(&str, usize); 3] = [("one", 1), ("two", 1), ("pool", 2)];
+/// The number of origins of a configuration.
+pub const ORIGINS: usize = 4;
+
+/// The address of the listener that redirects, and of the one with TLS. Explanations name them like this.
+pub const REDIRECTING: &str = "127.0.0.2:0";
+pub const TLS: &str = "127.0.0.3:0";
+
+/// What kind of configuration it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Any,
+    /// All that matters to a decision is in the access log.
+    Replayable,
+    /// Its store is never available.
+    WithoutStore,
+}
+
+/// The files of a listener with TLS.
+pub struct TlsFiles {
+    pub cert: String,
+    pub key: String,
+    pub ca: String,
+}
+
+/// A configuration, and what has to be known about it.
+pub struct Configuration {
+    pub yaml: String,
+    pub kind: Kind,
+    /// The keys that an operator bans before the requests.
+    pub bans: Vec<&'static str>,
+    /// Whether a rule bans the client that runs into the trap.
+    pub has_trap: bool,
+    pub has_tls: bool,
+    /// Policies whose units come back in the course of the test.
+    pub inexact: Vec<String>,
+    /// The endpoints of each upstream.
+    pub upstreams: Vec<(String, Vec<SocketAddr>)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listener {
+    Plain,
+    Redirecting,
+    Tls { has_certificate: bool },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Body {
+    None,
+    Length(usize),
+    Chunked(usize),
+}
+
+/// A request, to be explained and to be sent.
+#[derive(Debug)]
+pub struct Sent {
+    pub listener: Listener,
+    pub peer: &'static str,
+    pub method: &'static str,
+    pub target: String,
+    /// Whether it is explained by its URL, rather than by its target and its host.
+    pub by_url: bool,
+    pub headers: Vec<(&'static str, String)>,
+    pub body: Body,
+}
+
+struct Dice(Rng);
+
+impl Dice {
+    fn chance(&mut self, percent: u8) -> bool {
+        self.0.u8(..100) < percent
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.0.usize(..from.len())]
+    }
+
+    /// One of these, for so many of a hundred.
+    fn maybe<T: Copy>(&mut self, percent: u8, from: &[T]) -> Option<T> {
+        self.chance(percent).then(|| self.pick(from))
+    }
+
+    /// Up to `most` of these names, each once.
+    fn some(&mut self, most: usize, from: &[String]) -> Vec<String> {
+        let mut names = from.to_vec();
+        self.0.shuffle(&mut names);
+        let count = self.0.usize(..=most);
+        names.truncate(count);
+        names
+    }
+}
+
+fn mapping(settings: &[String]) -> String {
+    format!("{{ {} }}", settings.join(", "))
+}
+
+/// A configuration before these origins.
+pub fn configuration(seed: u64, kind: Kind, origins: &[SocketAddr], tls: &TlsFiles) -> Configuration {
+    let dice = &mut Dice(Rng::with_seed(seed));
+    let (has_tls, has_trap) = (dice.chance(40), kind == Kind::Any && dice.chance(50));
+    let mut yaml = String::from("workers: 1\naccess_log: { format: json, to: access.log }\n");
+    yaml += &listeners(dice, has_tls.then_some(tls));
+    yaml += "trusted_proxies: [127.0.0.1]\n";
+    if kind == Kind::WithoutStore {
+        yaml += "store: { redis: { url: \"redis://127.0.0.1:1\", breaker: { failures: 1000 } } }\n";
+    }
+    yaml += &access(dice, "", "\n", [25, 12]);
+    if let Some(paths) = dice.maybe(15, &["refuse", "pass"]) {
+        yaml += &format!("paths: {paths}\n");
+    }
+    if let Some(header) = dice.maybe(8, &["forwarded", "x-real-ip"]).filter(|_| kind == Kind::Any) {
+        yaml += &format!("client_address: {{ header: {header} }}\n");
+    }
+    if dice.chance(15) {
+        yaml += "client_limits: { max_body: 15 }\n";
+    }
+    if let Some(users) = dice.maybe(15, &["hashed, secret: 0123456789abcdef0123456789abcdef"]) {
+        yaml += &format!("abuse: {{ users: {users} }}\n");
+    }
+    let users = user_sources(dice, kind, has_tls);
+    yaml += users;
+    let names: Vec<String> = (0..dice.0.usize(2..7)).map(|nth| format!("limit-{nth}")).collect();
+    let mut inexact = Vec::new();
+    yaml += "policies:\n";
+    for name in &names {
+        let (settings, is_inexact) = policy(dice, kind, users);
+        yaml += &format!("  {name}: {}\n", mapping(&settings));
+        inexact.extend(is_inexact.then(|| name.clone()));
+    }
+    if has_trap {
+        yaml += &format!("  trap: {{ algorithm: fixed_window, key: ip, limit: 1/{WINDOW} }}\n");
+        yaml += &ban_rule(dice, users);
+    }
+    let mut left = origins.iter().copied();
+    let upstreams: Vec<(String, Vec<SocketAddr>)> = UPSTREAMS
+        .iter()
+        .map(|(name, count)| ((*name).to_owned(), left.by_ref().take(*count).collect()))
+        .collect();
+    yaml += "upstreams:\n";
+    for (name, endpoints) in &upstreams {
+        yaml += &format!("  {name}: {}\n", mapping(&upstream(dice, endpoints, &names)));
+    }
+    yaml += "routes:\n";
+    if has_trap {
+        yaml += &format!("  - {{ name: trap, path: {TRAP}, upstream: one, policies: [trap] }}\n");
+    }
+    for nth in 0..dice.0.usize(4..10) {
+        yaml += &format!("  - {}\n", mapping(&route(dice, kind, nth, &names)));
+    }
+    if dice.chance(60) {
+        yaml += "  - { name: rest, path: /*, upstream: one }\n";
+    }
+    let bans = ["ip:203.0.113.2", "ip:198.51.100.0/24", "user:bob", "ip:2001:db8:1::/64"];
+    let mut banned = Vec::new();
+    if kind == Kind::Any {
+        banned.extend(bans.into_iter().filter(|_| dice.chance(12)));
+    }
+    Configuration { yaml, kind, bans: banned, has_trap, has_tls, inexact, upstreams }
+}
+
+fn listeners(dice: &mut Dice, tls: Option<&TlsFiles>) -> String {
+    let redirect = dice.pick(&["https", "{ to: https, port: 8443 }", "{ to: https, hsts: 1d }"]);
+    let mut yaml = format!(
+        "listeners:\n  - {{ address: \"127.0.0.1:0\" }}\n  - {{ address: \"{REDIRECTING}\", redirect: {redirect} }}\n"
+    );
+    if let Some(TlsFiles { cert, key, ca }) = tls {
+        let auth = dice.pick(&["required", "{ required: 401 }", "optional"]);
+        yaml += &format!(
+            "  - {{ address: \"{TLS}\", tls: {{ certificates: [{{ cert: {cert}, key: {key} }}], client_ca: {ca}, client_auth: {auth} }} }}\n"
+        );
+    }
+    yaml
+}
+
+/// `deny` and `allow`, for so many of a hundred. The client of the trap may always send requests.
+fn access(dice: &mut Dice, before: &str, after: &str, [deny, allow]: [u8; 2]) -> String {
+    let mut text = String::new();
+    let denied = ["192.0.2.0/24", "203.0.113.4", "\"2001:db8:1::/48\"", "198.51.100.0/24, 203.0.113.1"];
+    if let Some(denied) = dice.maybe(deny, &denied) {
+        text += &format!("{before}deny: [{denied}]{after}");
+    }
+    let allowed = [
+        "203.0.113.0/24, 127.0.0.0/8, \"2001:db8::/32\"",
+        "203.0.113.0/30, 192.0.2.0/24, 198.51.100.0/24",
+        "203.0.113.0/29, 127.0.0.1",
+    ];
+    if let Some(allowed) = dice.maybe(allow, &allowed) {
+        text += &format!("{before}allow: [{allowed}]{after}");
+    }
+    text
+}
+
+const VERIFIED: &str = "user: [{ header: x-user-id }]\n";
+
+fn user_sources(dice: &mut Dice, kind: Kind, has_tls: bool) -> &'static str {
+    let all = [
+        VERIFIED,
+        VERIFIED,
+        "user: [{ header: x-user-id, from: anyone }]\n",
+        "user: [{ header: x-user-id }, { cookie: session }]\n",
+        "user: [{ cookie: session }, basic]\n",
+        "user: [basic, { header: x-user-id, from: anyone }]\n",
+        "user: [{ tls: subject }, { header: x-user-id }]\n",
+    ];
+    dice.pick(if has_tls && kind == Kind::Any { &all } else { &all[..all.len() - 1] })
+}
+
+/// Whether one of the sources verifies users.
+fn has_verified(users: &str) -> bool {
+    users.contains("header: x-user-id }")
+}
+
+/// The settings of a policy, and whether its units come back in the course of the test.
+fn policy(dice: &mut Dice, kind: Kind, users: &str) -> (Vec<String>, bool) {
+    let can_replay = kind == Kind::Replayable;
+    let algorithms = [
+        "fixed_window",
+        "sliding_window",
+        "sliding_log",
+        "sliding_counter",
+        "single_counter",
+        "metadata_list",
+        "gcra",
+        "gcra",
+        "distinct",
+        "concurrency",
+    ];
+    let mut algorithm = dice.pick(&algorithms);
+    if can_replay && algorithm == "concurrency" {
+        algorithm = "fixed_window";
+    }
+    let in_log = ["ip", "ip", "user", "ip+path", "[ip, user]", "[user, path]", "path", "host", "route"];
+    let others = ["\"header:x-api-key\"", "[\"cookie:session\", user]", "method", "\"query:key\"", "global"];
+    let is_other = !can_replay && dice.chance(30);
+    let mut key = dice.pick(if is_other { &others[..] } else { &in_log });
+    if algorithm == "distinct" {
+        key = dice.pick(&["ip", "host", "route", "[ip, route]"]);
+    }
+    let mut settings = vec![format!("algorithm: {algorithm}"), format!("key: {key}")];
+    let limit = dice.0.u8(1..=3);
+    let (is_distinct, is_concurrency) = (algorithm == "distinct", algorithm == "concurrency");
+    let mut is_inexact = is_concurrency;
+    if algorithm == "gcra" && !can_replay && dice.chance(20) {
+        // It delays for a moment, and never denies.
+        settings.push("limit: 100/1s, burst: 1, delay: 30s".to_owned());
+        is_inexact = true;
+    } else if is_concurrency {
+        // More than there ever are: a lease ends a moment after its response.
+        settings.push("limit: 5".to_owned());
+    } else if matches!(algorithm, "fixed_window" | "sliding_window") && dice.chance(30) {
+        settings.push(format!("limits: [{limit}/{WINDOW}, {}/60d]", limit + 1));
+    } else {
+        settings.push(format!("limit: {limit}/{WINDOW}"));
+        if algorithm == "gcra" {
+            settings.extend(dice.maybe(30, &["burst: 1", "burst: 2", "delay: 1s"]).map(str::to_owned));
+        }
+    }
+    if is_distinct {
+        settings.push(format!("value: {}", dice.pick(&["user", "user", "path"])));
+    }
+    settings.extend(dice.maybe(50, &["missing: deny", "missing: skip", "missing: ip"]).map(str::to_owned));
+    settings.extend(dice.maybe(25, &["mode: shadow"]).map(str::to_owned));
+    settings.extend(dice.maybe(20, &["reply: { status: 503 }", "reply: { status: 403 }"]).map(str::to_owned));
+    if !is_distinct && !is_concurrency {
+        let is_admitted_at_all =
+            limit > 1 && !is_inexact && !settings.iter().any(|setting| setting.starts_with("burst: 1"));
+        let cost = match can_replay || dice.chance(50) {
+            true => Some("cost: 2").filter(|_| is_admitted_at_all),
+            false => Some("cost: { header: x-cost, default: 1, max: 3 }"),
+        };
+        settings.extend(cost.filter(|_| dice.chance(25)).map(str::to_owned));
+        if !is_inexact && dice.chance(15) {
+            settings.push("count_denied: true".to_owned());
+        } else if !is_inexact && !can_replay && dice.chance(15) {
+            settings.push("count: { statuses: [401] }".to_owned());
+            is_inexact = true;
+        }
+    }
+    if !can_replay {
+        settings.extend(dice.maybe(15, &["preflight: true"]).map(str::to_owned));
+    }
+    // No log has the headers; it has the users, but not who vouches for them if there are several sources.
+    let by_address = ["203.0.113.2", "\"2001:db8:1::/48\"", "\"user:ann\"", "\"header:x-vip=1\""];
+    let known = match (can_replay, users) {
+        (false, users) if has_verified(users) => 4,
+        (true, VERIFIED) => 3,
+        _ => 2,
+    };
+    if let Some(exempt) = dice.maybe(25, &by_address[..known]) {
+        settings.push(format!("exempt: [{exempt}]"));
+    }
+    let overrides = ["ip: 203.0.113.0/30", "user: acme", "\"header:x-plan\": gold"];
+    if !is_inexact && let Some(of) = dice.maybe(30, &overrides[..known - 1]) {
+        settings.push(format!("overrides: [{{ {of}, limit: {}/{WINDOW} }}]", limit + 2));
+    }
+    if kind == Kind::WithoutStore {
+        settings
+            .extend(dice.maybe(60, &["on_store_error: deny", "on_store_error: allow"]).map(str::to_owned));
+    }
+    (settings, is_inexact)
+}
+
+/// A rule that bans who runs into the trap.
+fn ban_rule(dice: &mut Dice, users: &str) -> String {
+    let mut rule = vec!["key: ip, policies: [trap], after: 1/1h, for: 1h, jitter: 0%".to_owned()];
+    let exempt = ["\"header:x-vip=1\"", "\"user:ann\""];
+    match dice.maybe(40, &exempt[..if has_verified(users) { 2 } else { 1 }]) {
+        Some(exempt) => rule.push(format!("exempt: [{exempt}]")),
+        None => rule.extend(dice.maybe(30, &["mode: shadow"]).map(str::to_owned)),
+    }
+    rule.extend(dice.maybe(30, &["reply: { status: 429 }"]).map(str::to_owned));
+    format!("bans:\n  trapped: {}\n", mapping(&rule))
+}
+
+fn upstream(dice: &mut Dice, endpoints: &[SocketAddr], policies: &[String]) -> Vec<String> {
+    let endpoints: Vec<_> = endpoints.iter().map(|address| format!("\"http://{address}\"")).collect();
+    let mut settings = vec![format!("endpoints: [{}]", endpoints.join(", "))];
+    if endpoints.len() > 1 {
+        settings.push(format!("balance: {{ hash: {} }}", dice.pick(&["ip", "user", "path"])));
+    }
+    if dice.chance(25) {
+        settings.push(format!("policies: [{}]", dice.some(1, policies).join(", ")));
+    }
+    settings
+}
+
+fn route(dice: &mut Dice, kind: Kind, nth: usize, policies: &[String]) -> Vec<String> {
+    let can_replay = kind == Kind::Replayable;
+    let paths = ["/a", "/a/*", "\"/b/{id}\"", "\"~^/c/[0-9]+$\"", "/d/*", "/e", "\"/b/{id}/x\"", "/*"];
+    let path = dice.pick(&paths);
+    let mut settings = vec![format!("name: r{nth}"), format!("path: {path}")];
+    let mut add = |setting: Option<&str>| settings.extend(setting.map(str::to_owned));
+    add(dice.maybe(25, &["hosts: [api.example.com]", "hosts: [\"*.example.org\"]"]));
+    add(dice.maybe(20, &["methods: [GET]", "methods: [POST, PUT]", "methods: [GET, OPTIONS, TRACE]"]));
+    add(dice.maybe(10, &["query: { v: \"1\" }"]));
+    add(dice.maybe(15, &["max_body: 10", "max_body: 5", "max_body: 0"]));
+    add(dice.maybe(15, &["paths: refuse", "paths: pass", "paths: normalise"]));
+    add(dice.maybe(12, &["match: { case: sensitive }", "match: { trailing_slash: exact }"]));
+    if !can_replay {
+        add(dice.maybe(10, &["headers: { x-version: \"2\" }"]));
+        add(dice.maybe(8, &["cookie: { beta: \"1\" }"]));
+        add(dice.maybe(
+            35,
+            &[
+                "cors: { origins: [\"https://app.example.com\"], methods: [GET, PUT] }",
+                "cors: { origins: \"*\" }",
+                "cors: { origins: [\"https://*.example.com\"], methods: \"*\", max_age: 10m }",
+            ],
+        ));
+    }
+    let access = access(dice, ", ", "", [15, 10]);
+    settings.extend(access.strip_prefix(", ").map(str::to_owned));
+    settings.push(format!("policies: [{}]", dice.some(2, policies).join(", ")));
+    let action = action(dice, path);
+    if action.starts_with("upstream") {
+        let edits =
+            "request_headers: { set: { x-by: \"{client_address}\", x-of: \"{user}\" }, remove: [x-plan] }";
+        settings.extend(dice.maybe(20, &[edits]).map(str::to_owned));
+    }
+    let edits = "response_headers: { set: { x-to: \"{host}\", x-for: \"{user}\" } }";
+    settings.extend(dice.maybe(20, &[edits]).map(str::to_owned));
+    settings.push(action);
+    settings
+}
+
+/// What a route with this path does.
+fn action(dice: &mut Dice, path: &str) -> String {
+    let captured = if path.contains("{id}") {
+        "{id}"
+    } else if path.ends_with("/*") {
+        "{rest}"
+    } else {
+        "{host}"
+    };
+    match dice.0.u8(..100) {
+        0..12 => {
+            let reply = dice.pick(&[
+                "{ status: 200, body: own }",
+                "{ status: 204 }",
+                "{ status: 410, body: gone }",
+                "{ status: 503, body: closed }",
+            ]);
+            format!("reply: {reply}")
+        }
+        12..30 => {
+            let redirect = dice.pick(&[
+                "{ path: \"/users/{user}\" }",
+                "{ path: \"/users/{user}\", status: 302 }",
+                "{ scheme: https }",
+                "{ host: new.example.com, status: 307, query: drop }",
+                "{ path: \"/new/CAPTURED\", status: 303 }",
+                "{ to: \"https://new.example.com/CAPTURED\", status: 301 }",
+            ]);
+            format!("redirect: {}", redirect.replace("CAPTURED", captured))
+        }
+        30..45 => {
+            let upstreams = dice.pick(&[
+                "upstreams: [{ name: one, weight: 1 }, { name: two, weight: 0 }]",
+                "upstreams: [{ name: one, weight: 0 }, { name: two, weight: 1 }]",
+                "upstreams: [{ name: pool }, { name: two }], split_by: ip",
+                "upstreams: [{ name: one }, { name: two }], split_by: user",
+                "upstreams: [{ name: one, weight: 3 }, { name: pool }], split_by: path",
+            ]);
+            upstreams.to_owned() + &rewrite(dice, path, captured)
+        }
+        _ => format!("upstream: {}", dice.pick(&["one", "two", "pool"])) + &rewrite(dice, path, captured),
+    }
+}
+
+fn rewrite(dice: &mut Dice, path: &str, captured: &str) -> String {
+    let rewrites = [
+        "path: \"/users/{user}\"",
+        "path: \"/users/{user}/CAPTURED\"",
+        "path: \"/from/{client_address}\"",
+        "path: \"/v2/CAPTURED\"",
+        "path: \"/CAPTURED\"",
+        "strip_prefix: /a",
+    ];
+    let begins = if path.starts_with("/a") { rewrites.len() } else { rewrites.len() - 1 };
+    let rewrite = dice.maybe(40, &rewrites[..begins]);
+    rewrite
+        .map_or_else(String::new, |path| format!(", rewrite: {{ {} }}", path.replace("CAPTURED", captured)))
+}
+
+/// Requests for a configuration.
+pub fn requests(seed: u64, configuration: &Configuration, count: usize) -> Vec<Sent> {
+    // Other numbers than the configuration has been made from.
+    let dice = &mut Dice(Rng::with_seed(!seed));
+    (0..count).map(|_| request(dice, configuration)).collect()
+}
+
+fn request(dice: &mut Dice, configuration: &Configuration) -> Sent {
+    let can_replay = configuration.kind == Kind::Replayable;
+    let listener = match dice.0.u8(..100) {
+        0..12 => Listener::Redirecting,
+        12..24 if configuration.has_tls => Listener::Tls { has_certificate: !can_replay && dice.chance(60) },
+        _ => Listener::Plain,
+    };
+    let peer = dice.pick(&["127.0.0.1", "127.0.0.1", "127.0.0.1", "127.0.0.7", "127.0.0.8"]);
+    let methods = ["GET", "GET", "GET", "GET", "GET", "GET", "HEAD", "POST", "POST", "PUT", "DELETE"];
+    let is_preflight = !can_replay && dice.chance(9);
+    let method = match is_preflight {
+        true => "OPTIONS",
+        false => dice.maybe(12, &["OPTIONS", "TRACE"]).unwrap_or_else(|| dice.pick(&methods)),
+    };
+    let mut headers: Vec<(&'static str, String)> = Vec::new();
+    let hosts =
+        ["api.example.com", "api.example.com", "www.example.org", "other.example", "API.example.com:80"];
+    headers.push(("host", dice.pick(&hosts).to_owned()));
+    if !can_replay && dice.chance(3) {
+        match dice.pick(&["two", "b/d", ""]) {
+            "two" => headers.push(("host", "other.example".to_owned())),
+            malformed => headers[0].1 = malformed.to_owned(),
+        }
+    }
+    if is_preflight {
+        headers.push(("access-control-request-method", dice.pick(&["GET", "PUT", "PATCH"]).to_owned()));
+    }
+    if is_preflight || !can_replay && dice.chance(10) {
+        let origin = dice.pick(&["https://app.example.com", "https://app.example.com", "https://evil.test"]);
+        headers.push(("origin", origin.to_owned()));
+    }
+    if matches!(method, "OPTIONS" | "TRACE")
+        && let Some(left) = dice.maybe(60, &["0", "0", "0", "1", "none"])
+    {
+        headers.push(("max-forwards", left.to_owned()));
+    }
+    let has_line = |percent, name, values: &[&str], dice: &mut Dice| {
+        dice.maybe(percent, values).map(|value| (name, value.to_owned()))
+    };
+    for (percent, name, values) in [
+        (45, "x-user-id", &["ann", "bob", "acme"][..]),
+        (20, "cookie", &["session=ann", "session=acme; beta=1", "beta=1"]),
+        (15, "authorization", &["Basic YW5uOnA=", "Basic Ym9iOnA=", "Basic !"]),
+        (30, "x-api-key", &["k1", "k2"]),
+        (25, "x-version", &["2", "1"]),
+        (10, "x-vip", &["1"]),
+        (15, "x-plan", &["gold"]),
+        (15, "x-cost", &["2", "9", "x"]),
+        (10, "x-want", &["401"]),
+        (10, "x-forwarded-proto", &["https"]),
+    ] {
+        headers.extend(has_line(percent, name, values, dice));
+    }
+    let addresses = [
+        "203.0.113.1",
+        "203.0.113.2",
+        TRAPPED,
+        "203.0.113.4",
+        "203.0.113.5",
+        "198.51.100.9",
+        "192.0.2.7",
+        "2001:db8:1::1",
+        "2001:db8:1::2",
+        "2001:db8:2::1",
+    ];
+    if dice.chance(85) {
+        let client = dice.pick(&addresses);
+        let fields = ["CLIENT", "CLIENT", "CLIENT", "192.0.2.1, CLIENT", "CLIENT, 127.0.0.1"];
+        let malformed = ["CLIENT, nonsense", "nonsense", "CLIENT, unknown, 127.0.0.1"];
+        let field = match !can_replay && dice.chance(7) {
+            true => dice.pick(&malformed),
+            false => dice.pick(&fields),
+        };
+        headers.push(("x-forwarded-for", field.replace("CLIENT", client)));
+        if !can_replay && dice.chance(3) {
+            headers.push(("x-forwarded-for", dice.pick(&addresses).to_owned()));
+        }
+        headers.push(("x-real-ip", client.to_owned()));
+        let node = if client.contains(':') { format!("[{client}]") } else { client.to_owned() };
+        headers.push(("forwarded", format!("for=\"{node}\"")));
+    }
+    let mut body = match method {
+        "POST" | "PUT" => Body::Length(dice.pick(&[0, 3, 6, 11, 16])),
+        "GET" | "DELETE" | "OPTIONS" => dice.maybe(4, &[3, 12]).map_or(Body::None, Body::Length),
+        _ => Body::None,
+    };
+    if method == "POST" && dice.chance(12) {
+        body = Body::Chunked(4);
+    }
+    if !can_replay {
+        headers.extend(has_line(3, "expect", &["x", "100-continue, x"], dice));
+        if method == "POST" && dice.chance(5) {
+            body = Body::Chunked(4);
+            headers.push(("transfer-encoding", "gzip, chunked".to_owned()));
+        }
+    }
+    match body {
+        Body::Length(length) => headers.push(("content-length", length.to_string())),
+        Body::Chunked(_) if !headers.iter().any(|(name, _)| *name == "transfer-encoding") => {
+            headers.push(("transfer-encoding", "chunked".to_owned()));
+        }
+        _ => {}
+    }
+    let target = target(dice, method);
+    let has_one_host = headers.iter().filter(|(name, value)| *name == "host" && value.contains('.')).count()
+        == 1
+        && headers.iter().filter(|(name, _)| *name == "host").count() == 1;
+    let by_url = dice.chance(30) && target.starts_with('/') && has_one_host;
+    Sent { listener, peer, method, target, by_url, headers, body }
+}
+
+fn target(dice: &mut Dice, method: &str) -> String {
+    if method == "OPTIONS" && dice.chance(4) {
+        return "*".to_owned();
+    }
+    let paths = [
+        "/a", "/a", "/a/x", "/a/y", "/A/x", "/b/7", "/b/8", "/b/7/x", "/b/", "/c/12", "/c/x", "/d/1/2",
+        "/d/", "/e", "/e/", "/nowhere",
+    ];
+    let odd = [
+        "/a/../b/7",
+        "/a/./x",
+        "/a/%2e%2e/e",
+        "/a/..%2fx",
+        "/a/%zz",
+        "/b/%",
+        "//a",
+        "/a%2Fx",
+        "/b/a;v=1",
+        "/c/é",
+        "/d/..",
+        "/b/%2e%2e%2fx",
+    ];
+    let path = if dice.chance(10) { dice.pick(&odd) } else { dice.pick(&paths) };
+    let query = dice.maybe(25, &["?v=1", "?key=k1", "?v=1&key=k2", "?", "?x=../y"]).unwrap_or_default();
+    path.to_owned() + query
+}
