@@ -3,8 +3,9 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, StatusCode, Uri, Version, header, request};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, Version, header, request};
 use http_body::Body;
+use hyper::body::Incoming;
 
 use super::{
     client::ClientInfo,
@@ -29,25 +30,40 @@ use super::{
     upstream_response::UpstreamResponse,
     worker::Worker,
 };
-use crate::{
-    config::model::{EarlyHints, Route, Trailers},
-    router::Target,
-};
+use crate::config::model::{EarlyHints, Route, Trailers};
 
-/// The request for the upstream, with the changes of its `route`, and the progress of its body, if it has one. `path`:
-/// the rewritten one.
+/// The request for the upstream, and the progress of its body, if it has one: with unambiguous framing, a path that leads
+/// to `route` however it is read, forwarding fields, and without the client's own claims about its identity. `path`: the
+/// rewritten one.
 pub(super) fn upstream_request<S>(
     served: &Served<'_, S>,
     route: &Route,
     found: &Found,
-    head: (request::Parts, FieldSurvey),
+    (mut head, survey): (request::Parts, FieldSurvey),
     body: ReceivedBody,
     path: Option<RewrittenPath<'_>>,
     upgrade: Option<&Upgrade>,
 ) -> (Request<RequestBody>, Option<Rc<BodyProgress>>) {
     let Served { worker, client, exchange, .. } = served;
-    let (mut request, progress) =
-        forwarded_request(worker, client, exchange, route, &found.target, head, body);
+    let wants_continue = matches!(body, ReceivedBody::Stream(_))
+        && expect_continue::wants_continue(head.version, &head.headers);
+    let gate = wants_continue.then(ContinueGate::new);
+    rewrite_head(served, route, found, &mut head, survey);
+    let hints = match route.early_hints {
+        EarlyHints::Drop => None,
+        EarlyHints::Pass => client.hand_off().early_hints(),
+    };
+    let opener = gate.as_ref().map(ContinueGate::opener);
+    let (body, progress) = match body {
+        ReceivedBody::Whole(bytes) if bytes.is_empty() => (RequestBody::Empty, None),
+        ReceivedBody::Whole(bytes) => (RequestBody::Buffered(Box::new(bytes)), None),
+        ReceivedBody::Stream(body) => {
+            let (body, progress) = streamed_body(worker, client, route, &mut head.headers, body, gate);
+            (body, Some(progress))
+        }
+    };
+    let mut request = Request::from_parts(head, body);
+    handle_informational(&mut request, opener, hints, &worker.rules.via);
     if let Some(path) = path {
         path.apply(&mut request, worker.config().forwarded);
     }
@@ -61,30 +77,22 @@ pub(super) fn upstream_request<S>(
     (request, progress)
 }
 
-/// Builds the upstream request: unambiguous framing, a path that leads to `route` however it is read, forwarding
-/// fields added, and the client's own claims about its identity removed. Returns the progress of its body as well, if
-/// it has one.
-fn forwarded_request<S>(
-    worker: &Worker<S>,
-    client: &ClientInfo,
-    exchange: &Exchange,
+/// Changes the head of a request for the upstream.
+fn rewrite_head<S>(
+    served: &Served<'_, S>,
     route: &Route,
-    target: &Target,
-    (mut head, survey): (request::Parts, FieldSurvey),
-    body: ReceivedBody,
-) -> (Request<RequestBody>, Option<Rc<BodyProgress>>) {
-    let config = worker.config();
-    let received = head.version;
-    let wants_continue =
-        matches!(body, ReceivedBody::Stream(_)) && expect_continue::wants_continue(received, &head.headers);
-    let gate = wants_continue.then(ContinueGate::new);
-    let claims = &worker.rules.claims;
+    found: &Found,
+    head: &mut request::Parts,
+    survey: FieldSurvey,
+) {
+    let Served { worker, client, exchange, .. } = served;
+    let (config, claims) = (worker.config(), &worker.rules.claims);
     // A client cannot remove the fields that a trusted proxy sets about it.
     headers::remove_surveyed_hop_by_hop(&mut head.headers, survey, |name| {
         client.is_trusted() && claims.mentions(name)
     });
     if head.uri.authority().is_some()
-        && let Some(host) = target.host()
+        && let Some(host) = found.target.host()
     {
         // RFC 9112, 3.2.2: the absolute form wins over Host.
         head.headers.insert(header::HOST, host.field().clone());
@@ -96,54 +104,39 @@ fn forwarded_request<S>(
     let has_claims = client.is_trusted() && survey.has(FieldKind::Claim);
     forwarding_headers::set(&mut head.headers, client, config, has_claims);
     exchange.propagate_trace(&mut head.headers);
-    headers::append_via(&mut head.headers, &worker.rules.via, received);
+    headers::append_via(&mut head.headers, &worker.rules.via, head.version);
     if max_forwards::applies(&head.method) {
         max_forwards::count_down(&mut head.headers);
     }
     head.headers.insert(&config.request_id, exchange.request_id().clone());
-    head.uri = Uri::from(target.forwarded(route.dot_segments).clone());
+    head.uri = Uri::from(found.target.forwarded(route.dot_segments).clone());
     head.version = Version::HTTP_11;
+}
 
-    let hints = match route.early_hints {
-        EarlyHints::Drop => None,
-        EarlyHints::Pass => client.hand_off().early_hints(),
-    };
-    let body = match body {
-        ReceivedBody::Whole(bytes) => {
-            let body = match bytes.is_empty() {
-                true => RequestBody::Empty,
-                false => RequestBody::Buffered(Box::new(bytes)),
-            };
-            let mut request = Request::from_parts(head, body);
-            handle_informational(&mut request, None, hints, &worker.rules.via);
-            return (request, None);
-        }
-        ReceivedBody::Stream(body) => body,
-    };
+/// A body that is streamed to the upstream, and its progress. Sets the fields of `headers` that belong to it.
+fn streamed_body<S>(
+    worker: &Worker<S>,
+    client: &ClientInfo,
+    route: &Route,
+    headers: &mut HeaderMap,
+    body: Incoming,
+    gate: Option<ContinueGate>,
+) -> (RequestBody, Rc<BodyProgress>) {
+    let config = worker.config();
     let mut trailers = TrailerFilter::NONE;
     if body.size_hint().exact().is_none() {
         // Without it, hyper assumes that a GET of unknown length has no body.
-        head.headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-        trailers = TrailerFilter::new(
-            route.trailers,
-            &worker.rules.claims,
-            route.request_headers.as_ref(),
-            &mut head.headers,
-        );
+        headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        let (claims, edits) = (&worker.rules.claims, route.request_headers.as_ref());
+        trailers = TrailerFilter::new(route.trailers, claims, edits, headers);
     }
-    let opener = gate.as_ref().map(ContinueGate::opener);
     let timeouts = BodyTimeouts {
         response: route.timeouts.response,
         idle: route.timeouts.idle,
-        is_call: is_grpc(&head.headers),
+        is_call: is_grpc(headers),
     };
     let max = config.max_body(route, client.listener());
-    let limits = &config.client_limits;
-    let (body, progress) =
-        RequestBody::stream(body, gate, client.connection(), limits, max, timeouts, trailers);
-    let mut request = Request::from_parts(head, body);
-    handle_informational(&mut request, opener, hints, &worker.rules.via);
-    (request, Some(progress))
+    RequestBody::stream(body, gate, client.connection(), &config.client_limits, max, timeouts, trailers)
 }
 
 /// Builds the client's response from the upstream's, with the quota fields of its `outcomes`. Later bans find the

@@ -19,8 +19,7 @@ use super::{
     open_exchanges::ExchangeOwner,
     path_rewrite::RewrittenPath,
     request_body::BodyFault,
-    request_buffering::receive_small,
-    request_context::{Found, RequestContext, RequestFacts},
+    request_context::{Found, RequestContext},
     reservation,
     response_body::ResponseBody,
     rewrite,
@@ -53,14 +52,14 @@ pub fn serve<S: StoreAdmin + 'static>(
         headers::translate_http2(&mut request, has_body);
         let upgrade = Upgrade::of(&mut request, has_body).map(Box::new);
         let rules = &*worker.rules;
-        let mut served = Served::new(&worker, &client, &request);
+        let mut served = Served::new(&worker, &client, &request, body);
 
         // Whose request is it, and what is its route?
-        let facts = facts(&worker, &client, &request, &body);
+        let facts = served.facts(&request);
         let survey = facts.survey;
         let found = match find(&mut served, rules, &facts) {
             Ok(found) => found,
-            Err(refused) => return Ok(served.refuse(refused, &mut request, body).await),
+            Err(refused) => return Ok(served.refuse(refused, &mut request).await),
         };
         served.routed(&request, &found);
 
@@ -70,9 +69,9 @@ pub fn serve<S: StoreAdmin + 'static>(
             Ok(ResponseSource::Upstream(index, path)) => (index, path),
             Ok(ResponseSource::Local(reply)) => {
                 // Boxed: other requests would need room for its state.
-                return Ok(Box::pin(served.reply_locally(&request, body, *reply)).await);
+                return Ok(Box::pin(served.reply_locally(&request, *reply)).await);
             }
-            Err(refused) => return Ok(served.refuse(refused, &mut request, body).await),
+            Err(refused) => return Ok(served.refuse(refused, &mut request).await),
         };
         let forwarding = Forwarding {
             route: context.route,
@@ -83,7 +82,7 @@ pub fn serve<S: StoreAdmin + 'static>(
             key: request_key(&context, &rules.config.upstreams[upstream]),
             found: &found,
         };
-        Ok(forward(served, (request, survey), body, forwarding).await)
+        Ok(forward(served, (request, survey), forwarding).await)
     }
 }
 
@@ -106,7 +105,6 @@ struct Forwarding<'a> {
 fn forward<'a, S: StoreAdmin + 'static>(
     mut served: Served<'a, S>,
     (mut request, survey): (request::Parts, FieldSurvey),
-    body: Incoming,
     forwarding: Forwarding<'a>,
 ) -> impl Future<Output = Response<ResponseBody>> {
     // An async function's future would hold its arguments twice.
@@ -116,10 +114,7 @@ fn forward<'a, S: StoreAdmin + 'static>(
         let (rules, upstream) = (&*worker.rules, &worker.rules.config.upstreams[index]);
 
         // Receive a small body before a connection is taken for it.
-        let (limits, room) = (&rules.config.client_limits, &worker.body_room);
-        let received =
-            receive_small(body, &request, upstream.request_buffering, room, client.connection(), limits);
-        let body = match received.await {
+        let body = match served.receive_small(&request, upstream.request_buffering).await {
             Ok(body) => body,
             Err(reply) => return Box::pin(served.broken_off(reply)).await,
         };
@@ -179,26 +174,6 @@ fn forward<'a, S: StoreAdmin + 'static>(
                 .await;
         }
         rewrite::client_response(worker, client, exchange, route, forwarded, &outcomes, owner)
-    }
-}
-
-/// The facts of a request that `client` has sent.
-fn facts<'a, S>(
-    worker: &'a Worker<S>,
-    client: &'a ClientInfo,
-    request: &'a request::Parts,
-    body: &Incoming,
-) -> RequestFacts<'a> {
-    RequestFacts {
-        request,
-        survey: worker.rules.survey(&request.headers),
-        peer: client.peer().address().ip(),
-        peer_identifier: client.address(),
-        is_peer_trusted: client.is_trusted(),
-        certificate: client.certificate(),
-        listener: Some(client.listener()),
-        body_length: Some(body.size_hint().lower()),
-        bans: Some(&worker.bans),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{rc::Rc, time::Duration};
 
 use http::{HeaderValue, Response, request};
+use http_body::Body;
 use hyper::body::Incoming;
 use smallvec::SmallVec;
 
@@ -21,6 +22,7 @@ use super::{
     peer::Peer,
     refused_body::discard,
     reply::Reply,
+    request_buffering::{ReceivedBody, receive_small},
     request_context::{Found, RequestContext, RequestFacts},
     reservation::{self, reserve},
     response_body::ResponseBody,
@@ -42,6 +44,8 @@ pub(super) struct Served<'a, S> {
     pub(super) client: &'a Rc<ClientInfo>,
     /// Counts and logs the request when it is dropped, at the latest with the response's body.
     pub(super) exchange: Box<Exchange>,
+    /// `None`: it was received, or is being forwarded.
+    pub(super) body: Option<Incoming>,
     /// Of the enforced policies.
     pub(super) outcomes: Outcomes,
 }
@@ -52,11 +56,28 @@ impl<'a, S> Served<'a, S> {
         worker: &'a Rc<Worker<S>>,
         client: &'a Rc<ClientInfo>,
         request: &request::Parts,
+        body: Incoming,
     ) -> Self {
         let request_id =
             headers::request_id(&request.headers, &worker.config().request_id, client.is_trusted());
         let exchange = Exchange::new(&worker.telemetry, client, request, request_id);
-        Self { worker, client, exchange, outcomes: Outcomes::new() }
+        Self { worker, client, exchange, body: Some(body), outcomes: Outcomes::new() }
+    }
+
+    /// The facts of the request.
+    pub(super) fn facts(&self, request: &'a request::Parts) -> RequestFacts<'a> {
+        let Self { worker, client, body, .. } = self;
+        RequestFacts {
+            request,
+            survey: worker.rules.survey(&request.headers),
+            peer: client.peer().address().ip(),
+            peer_identifier: client.address(),
+            is_peer_trusted: client.is_trusted(),
+            certificate: client.certificate(),
+            listener: Some(client.listener()),
+            body_length: body.as_ref().map(|body| body.size_hint().lower()),
+            bans: Some(&worker.bans),
+        }
     }
 
     /// Notes the route, and the fields that it adds to the response.
@@ -77,15 +98,15 @@ impl<'a, S> Served<'a, S> {
         mut self,
         refused: RefusedBy,
         request: &mut request::Parts,
-        body: Incoming,
     ) -> Response<ResponseBody> {
         if refused.is_admitted() {
             // Boxed: other requests would need room for its state.
             Box::pin(self.settle_refused()).await;
         }
-        let Self { worker, client, exchange, outcomes } = self;
+        let Self { worker, client, exchange, body, outcomes } = self;
         // The bytes after a malformed head can't be trusted.
-        let stays_open = matches!(refused, RefusedBy::Head(_)) || discard(worker, &exchange, request, body);
+        let body = body.filter(|_| !matches!(refused, RefusedBy::Head(_)));
+        let stays_open = body.is_none_or(|body| discard(worker, &exchange, request, body));
         let (is_admitted, headers) = (refused.is_admitted(), std::mem::take(&mut request.headers));
         let mut reply =
             refused.reply(&worker.rules, client.is_trusted(), exchange.time(), &outcomes, headers);
@@ -117,17 +138,16 @@ impl<'a, S> Served<'a, S> {
     pub(super) async fn reply_locally(
         self,
         request: &request::Parts,
-        body: Incoming,
         LocalReply { mut reply, origin }: LocalReply,
     ) -> Response<ResponseBody> {
-        let Self { worker, exchange, mut outcomes, .. } = self;
+        let Self { worker, exchange, body, mut outcomes, .. } = self;
         let status = ResponseStatus { http: reply.status, grpc: GrpcOutcome::Known(None) };
         reservation::settle(&worker.rules.policies, exchange.reservation(), &mut outcomes, || status).await;
         if let Some(reservation) = exchange.reservation() {
             reservation.completed();
         }
         worker.rules.quotas.add_fields(&mut reply.headers, &outcomes);
-        if !discard(worker, &exchange, request, body) {
+        if body.is_some_and(|body| !discard(worker, &exchange, request, body)) {
             reply = reply.closing();
         }
         match origin {
@@ -140,6 +160,17 @@ impl<'a, S> Served<'a, S> {
             }
             ReplyOrigin::MaxForwards | ReplyOrigin::FaultyRedirect => exchange.reply(reply),
         }
+    }
+
+    /// Receives the body, if it has at most `limit` bytes.
+    pub(super) fn receive_small<'r>(
+        &mut self,
+        request: &'r request::Parts,
+        limit: usize,
+    ) -> impl Future<Output = Result<ReceivedBody, Reply>> + use<'a, 'r, S> {
+        let Self { worker, client, body, .. } = self;
+        let limits = &worker.config().client_limits;
+        receive_small(body.take(), request, limit, &worker.body_room, client.connection(), limits)
     }
 
     /// Replies to a request whose client has broken off its body.
