@@ -27,7 +27,9 @@ use generator::{
     Body, Configuration, Kind, Listener, ORIGINS, REDIRECTING, Sent, TLS, TRAP, TRAPPED, TlsFiles,
 };
 
-const CONFIGURATIONS: u64 = 25;
+const CONFIGURATIONS: u64 = 30;
+/// The seed of the first. The run from here on meets all that [`TO_BE_MET`] names.
+const FIRST_SEED: u64 = 15;
 const REQUESTS: usize = 40;
 /// The rule for bans, as it is named in explanations and logs.
 const RULE: &str = "bans.trapped";
@@ -93,7 +95,7 @@ fn explain_serving_and_replay_agree() {
     let mut run = Run { origins, certificates, met: BTreeMap::new(), failures: Vec::new() };
     match only {
         Some(seed) => run.configuration(seed),
-        None => (0..CONFIGURATIONS * rounds).for_each(|seed| run.configuration(seed)),
+        None => (FIRST_SEED..FIRST_SEED + CONFIGURATIONS * rounds).for_each(|seed| run.configuration(seed)),
     }
     let Run { failures, met, .. } = run;
     println!("{met:#?}");
@@ -106,7 +108,7 @@ fn explain_serving_and_replay_agree() {
 /// Half of all configurations can be replayed.
 fn kind(seed: u64) -> Kind {
     match seed {
-        _ if seed % 12 == 5 => Kind::WithoutStore,
+        _ if seed % 10 == 5 => Kind::WithoutStore,
         _ if seed.is_multiple_of(2) => Kind::Replayable,
         _ => Kind::Any,
     }

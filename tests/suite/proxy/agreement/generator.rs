@@ -113,7 +113,7 @@ fn mapping(settings: &[String]) -> String {
 /// A configuration before these origins.
 pub fn configuration(seed: u64, kind: Kind, origins: &[SocketAddr], tls: &TlsFiles) -> Configuration {
     let dice = &mut Dice(Rng::with_seed(seed));
-    let (has_tls, has_trap) = (dice.chance(40), kind == Kind::Any && dice.chance(75));
+    let (has_tls, has_trap) = (dice.chance(40), kind == Kind::Any && dice.chance(85));
     let mut yaml = String::from("workers: 1\naccess_log: { format: json, to: access.log }\n");
     yaml += &listeners(dice, has_tls.then_some(tls));
     yaml += "trusted_proxies: [127.0.0.1]\n";
@@ -276,7 +276,10 @@ fn policy(dice: &mut Dice, kind: Kind, users: &str) -> (Vec<String>, bool) {
     if is_distinct {
         settings.push(format!("value: {}", dice.pick(&["user", "user", "path"])));
     }
-    settings.extend(dice.maybe(50, &["missing: deny", "missing: skip", "missing: ip"]).map(str::to_owned));
+    settings.extend(
+        dice.maybe(50, &["missing: deny", "missing: deny", "missing: skip", "missing: ip"])
+            .map(str::to_owned),
+    );
     let is_shadow = dice.chance(25);
     if is_shadow {
         settings.push("mode: shadow".to_owned());
@@ -520,7 +523,7 @@ fn request(dice: &mut Dice, configuration: &Configuration) -> Sent {
         let client = dice.pick(&addresses);
         let fields = ["CLIENT", "CLIENT", "CLIENT", "192.0.2.1, CLIENT", "CLIENT, 127.0.0.1"];
         let malformed = ["CLIENT, nonsense", "nonsense", "CLIENT, unknown, 127.0.0.1"];
-        let field = match !can_replay && dice.chance(7) {
+        let field = match !can_replay && dice.chance(12) {
             true => dice.pick(&malformed),
             false => dice.pick(&fields),
         };
