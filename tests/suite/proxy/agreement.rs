@@ -12,6 +12,8 @@ use std::{
     fs, io,
     io::{Read, Write},
     net::{IpAddr, SocketAddr},
+    thread,
+    time::Duration,
 };
 
 use serde_json::{Value, json};
@@ -25,7 +27,9 @@ use generator::{
     Body, Configuration, Kind, Listener, ORIGINS, REDIRECTING, Sent, TLS, TRAP, TRAPPED, TlsFiles,
 };
 
-const CONFIGURATIONS: u64 = 25;
+const CONFIGURATIONS: u64 = 30;
+/// The seed of the first. The run from here on meets all that [`TO_BE_MET`] names.
+const FIRST_SEED: u64 = 15;
 const REQUESTS: usize = 40;
 /// The rule for bans, as it is named in explanations and logs.
 const RULE: &str = "bans.trapped";
@@ -91,7 +95,7 @@ fn explain_serving_and_replay_agree() {
     let mut run = Run { origins, certificates, met: BTreeMap::new(), failures: Vec::new() };
     match only {
         Some(seed) => run.configuration(seed),
-        None => (0..CONFIGURATIONS * rounds).for_each(|seed| run.configuration(seed)),
+        None => (FIRST_SEED..FIRST_SEED + CONFIGURATIONS * rounds).for_each(|seed| run.configuration(seed)),
     }
     let Run { failures, met, .. } = run;
     println!("{met:#?}");
@@ -104,7 +108,7 @@ fn explain_serving_and_replay_agree() {
 /// Half of all configurations can be replayed.
 fn kind(seed: u64) -> Kind {
     match seed {
-        _ if seed % 12 == 5 => Kind::WithoutStore,
+        _ if seed % 10 == 5 => Kind::WithoutStore,
         _ if seed.is_multiple_of(2) => Kind::Replayable,
         _ => Kind::Any,
     }
@@ -346,20 +350,27 @@ fn header<'h>(head: &'h str, name: &str) -> Option<&'h str> {
     head.split("\r\n").find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
 }
 
-/// What explain and the served request disagree about.
-#[derive(Default)]
-struct Differences(Vec<String>);
+/// What two sides disagree about.
+struct Differences {
+    sides: [&'static str; 2],
+    found: Vec<String>,
+}
 
 impl Differences {
-    fn same<T: PartialEq + Display>(&mut self, what: &str, explained: T, served: T) {
-        if explained != served {
-            self.0.push(format!("{what}: explained {explained}, served {served}"));
+    fn between(one: &'static str, other: &'static str) -> Self {
+        Self { sides: [one, other], found: Vec::new() }
+    }
+
+    fn same<T: PartialEq + Display>(&mut self, what: &str, one: T, other: T) {
+        if one != other {
+            let [by_one, by_other] = self.sides;
+            self.found.push(format!("{what}: {by_one} {one}, {by_other} {other}"));
         }
     }
 
     fn holds(&mut self, what: &str, holds: bool) {
         if !holds {
-            self.0.push(what.to_owned());
+            self.found.push(what.to_owned());
         }
     }
 }
@@ -368,7 +379,7 @@ impl Run {
     /// Compares what was explained of a request with what became of it.
     fn differences(&mut self, configuration: &Configuration, exchange: &Exchange<'_>) -> Vec<String> {
         let Exchange { sent, explained, reply, line, forwarded } = exchange;
-        let mut differences = Differences::default();
+        let mut differences = Differences::between("explained", "served");
         if line.is_null() {
             return vec!["no line in the access log has its ID".to_owned()];
         }
@@ -377,7 +388,7 @@ impl Run {
         let listeners = explained["listeners"].as_array().unwrap();
         if let Some(listener) = listeners.iter().find(|listener| listener["listener"] == address.as_str()) {
             self.listener(sent, &listener["reply"], exchange, &mut differences);
-            return differences.0;
+            return differences.found;
         }
 
         // The status, and whether it was forwarded.
@@ -438,6 +449,10 @@ impl Run {
             differences.same("upstream", &Value::Null, &line["upstream"]);
         }
         if is_routed && line["route"].is_string() {
+            if let Some(cors) = explained["cors"].as_str() {
+                let may_read = reply.header("access-control-allow-origin").is_some();
+                differences.same("pages may read it", !cors.contains("may not read"), may_read);
+            }
             let changes = explained["response_headers"].as_array().unwrap();
             self.meet("changed response headers", !changes.is_empty());
             for change in changes {
@@ -447,7 +462,7 @@ impl Run {
             }
         }
         self.meet_all(exchange, verdict, &shadow);
-        differences.0
+        differences.found
     }
 
     /// The request came to a listener that, as was explained, replies itself.
@@ -692,7 +707,7 @@ fn replayed(tollgate: &Tollgate, exchanges: &[Exchange<'_>]) -> Option<String> {
     let ended = tollgate_in(tollgate.directory(), &[], &["replay", "--json", "access.log"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let report: Value = serde_json::from_str(&ended.stdout).unwrap();
-    let mut differences = Differences::default();
+    let mut differences = Differences::between("served", "replayed");
     let mut served = Counts::new();
     let mut verdicts = BTreeMap::<Option<&str>, u64>::new();
     for Exchange { explained, line, .. } in exchanges {
@@ -714,50 +729,47 @@ fn replayed(tollgate: &Tollgate, exchanges: &[Exchange<'_>]) -> Option<String> {
     for (field, verdict) in
         [("denied", "denied"), ("shadow_denied", "shadow_denied"), ("forbidden", "forbidden")]
     {
-        differences.same(&format!("served, replayed: {field}"), verdicts(Some(verdict)), reported(field));
+        differences.same(&format!("requests {field}"), verdicts(Some(verdict)), reported(field));
     }
     let (unasked, refused) = (verdicts(None), reported("refused") + reported("unchecked"));
-    differences.same("served, replayed: refused before the policies", unasked, refused);
+    differences.same("requests refused before the policies", unasked, refused);
     for policy in report["policies"].as_array().unwrap() {
         let name = policy["policy"].as_str().unwrap();
         let counts = served.get(name).copied().unwrap_or_default();
         let replayed = ["checked", "denied"].map(|field| policy[field].as_u64().unwrap());
         differences.same(
-            &format!("served, replayed: checks and denials of {name}"),
+            &format!("checks and denials of {name}"),
             format!("{counts:?}"),
             format!("{replayed:?}"),
         );
-        differences.same(&format!("not in the log for {name}"), 0, policy["not_in_log"].as_u64().unwrap());
+        differences.same(
+            &format!("requests whose keys of {name} are not in the log"),
+            0,
+            policy["not_in_log"].as_u64().unwrap(),
+        );
     }
-    let denied_by = |policies: &Value, field: &str| -> BTreeMap<String, u64> {
-        let policies = policies["policies"].as_array().unwrap().iter();
-        let name = |policy: &Value| {
-            policy[if field == "policy" { "policy" } else { "name" }].as_str().map(str::to_owned)
+    let denials = |policies: &Value, name: &str| -> BTreeMap<String, u64> {
+        let denied = |policy: &Value| {
+            let in_shadow = policy["shadow_denied"].as_u64().unwrap_or(0);
+            (policy[name].as_str().unwrap().to_owned(), policy["denied"].as_u64().unwrap() + in_shadow)
         };
-        policies
-            .filter_map(|policy| {
-                Some((
-                    name(policy)?,
-                    policy["denied"].as_u64()? + policy["shadow_denied"].as_u64().unwrap_or(0),
-                ))
-            })
-            .collect()
+        policies["policies"].as_array().unwrap().iter().map(denied).collect()
     };
-    let (replayed, mut counted) = (denied_by(&report, "policy"), BTreeMap::new());
+    let (replayed, mut counted) = (denials(&report, "policy"), BTreeMap::new());
     // They are counted every tenth of a second.
     for _ in 0..50 {
-        counted = denied_by(&tollgate.admin("GET", "/v1/policies").json(), "name");
+        counted = denials(&tollgate.admin("GET", "/v1/policies").json(), "name");
         if counted == replayed {
             break;
         }
-        std::thread::sleep(std::time::Duration::from_millis(10));
+        thread::sleep(Duration::from_millis(10));
     }
-    differences.same("denials by /v1/policies, replayed", format!("{counted:?}"), format!("{replayed:?}"));
+    differences.same(
+        "denials of each policy, by /v1/policies",
+        format!("{counted:?}"),
+        format!("{replayed:?}"),
+    );
     let log = fs::read_to_string(tollgate.directory().join("access.log")).unwrap();
-    (!differences.0.is_empty()).then(|| {
-        format!(
-            "replay:\n== {}\n{report:#}\n{log}",
-            differences.0.join("\n== ").replace("explained", "served")
-        )
-    })
+    (!differences.found.is_empty())
+        .then(|| format!("replay:\n== {}\n{report:#}\n{log}", differences.found.join("\n== ")))
 }

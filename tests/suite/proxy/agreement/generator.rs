@@ -96,11 +96,11 @@ impl Dice {
         self.chance(percent).then(|| self.pick(from))
     }
 
-    /// Up to `most` of these names, each once.
+    /// Up to `most` of these names, rather more than fewer, each once.
     fn some(&mut self, most: usize, from: &[String]) -> Vec<String> {
         let mut names = from.to_vec();
         self.0.shuffle(&mut names);
-        let count = self.0.usize(..=most);
+        let count = self.0.usize(..=most).max(self.0.usize(..=most));
         names.truncate(count);
         names
     }
@@ -113,7 +113,7 @@ fn mapping(settings: &[String]) -> String {
 /// A configuration before these origins.
 pub fn configuration(seed: u64, kind: Kind, origins: &[SocketAddr], tls: &TlsFiles) -> Configuration {
     let dice = &mut Dice(Rng::with_seed(seed));
-    let (has_tls, has_trap) = (dice.chance(40), kind == Kind::Any && dice.chance(50));
+    let (has_tls, has_trap) = (dice.chance(40), kind == Kind::Any && dice.chance(85));
     let mut yaml = String::from("workers: 1\naccess_log: { format: json, to: access.log }\n");
     yaml += &listeners(dice, has_tls.then_some(tls));
     yaml += "trusted_proxies: [127.0.0.1]\n";
@@ -130,11 +130,12 @@ pub fn configuration(seed: u64, kind: Kind, origins: &[SocketAddr], tls: &TlsFil
     if dice.chance(15) {
         yaml += "client_limits: { max_body: 15 }\n";
     }
-    if let Some(users) = dice.maybe(15, &["hashed, secret: 0123456789abcdef0123456789abcdef"]) {
-        yaml += &format!("abuse: {{ users: {users} }}\n");
-    }
     let users = user_sources(dice, kind, has_tls);
     yaml += users;
+    // From a hash, nobody can tell whether a condition names the user.
+    if dice.chance(15) && (kind != Kind::Replayable || users != VERIFIED) {
+        yaml += "abuse: { users: hashed, secret: 0123456789abcdef0123456789abcdef }\n";
+    }
     let names: Vec<String> = (0..dice.0.usize(2..7)).map(|nth| format!("limit-{nth}")).collect();
     let mut inexact = Vec::new();
     yaml += "policies:\n";
@@ -163,8 +164,9 @@ pub fn configuration(seed: u64, kind: Kind, origins: &[SocketAddr], tls: &TlsFil
     for nth in 0..dice.0.usize(4..10) {
         yaml += &format!("  - {}\n", mapping(&route(dice, kind, nth, &names)));
     }
-    if dice.chance(60) {
-        yaml += "  - { name: rest, path: /*, upstream: one }\n";
+    if dice.chance(80) {
+        let policies = dice.some(2, &names).join(", ");
+        yaml += &format!("  - {{ name: rest, path: /*, policies: [{policies}], {} }}\n", action(dice, "/*"));
     }
     let bans = ["ip:203.0.113.2", "ip:198.51.100.0/24", "user:bob", "ip:2001:db8:1::/64"];
     let mut banned = Vec::new();
@@ -253,12 +255,12 @@ fn policy(dice: &mut Dice, kind: Kind, users: &str) -> (Vec<String>, bool) {
         key = dice.pick(&["ip", "host", "route", "[ip, route]"]);
     }
     let mut settings = vec![format!("algorithm: {algorithm}"), format!("key: {key}")];
-    let limit = dice.0.u8(1..=3);
+    let limit = dice.pick(&[1, 1, 2, 2, 3]);
     let (is_distinct, is_concurrency) = (algorithm == "distinct", algorithm == "concurrency");
     let mut is_inexact = is_concurrency;
-    if algorithm == "gcra" && !can_replay && dice.chance(20) {
+    if algorithm == "gcra" && !can_replay && dice.chance(35) {
         // It delays for a moment, and never denies.
-        settings.push("limit: 100/1s, burst: 1, delay: 30s".to_owned());
+        settings.push("limit: 50/1s, burst: 1, delay: 30s".to_owned());
         is_inexact = true;
     } else if is_concurrency {
         // More than there ever are: a lease ends a moment after its response.
@@ -274,8 +276,14 @@ fn policy(dice: &mut Dice, kind: Kind, users: &str) -> (Vec<String>, bool) {
     if is_distinct {
         settings.push(format!("value: {}", dice.pick(&["user", "user", "path"])));
     }
-    settings.extend(dice.maybe(50, &["missing: deny", "missing: skip", "missing: ip"]).map(str::to_owned));
-    settings.extend(dice.maybe(25, &["mode: shadow"]).map(str::to_owned));
+    settings.extend(
+        dice.maybe(50, &["missing: deny", "missing: deny", "missing: skip", "missing: ip"])
+            .map(str::to_owned),
+    );
+    let is_shadow = dice.chance(25);
+    if is_shadow {
+        settings.push("mode: shadow".to_owned());
+    }
     settings.extend(dice.maybe(20, &["reply: { status: 503 }", "reply: { status: 403 }"]).map(str::to_owned));
     if !is_distinct && !is_concurrency {
         let is_admitted_at_all =
@@ -287,7 +295,8 @@ fn policy(dice: &mut Dice, kind: Kind, users: &str) -> (Vec<String>, bool) {
         settings.extend(cost.filter(|_| dice.chance(25)).map(str::to_owned));
         if !is_inexact && dice.chance(15) {
             settings.push("count_denied: true".to_owned());
-        } else if !is_inexact && !can_replay && dice.chance(15) {
+        } else if !is_inexact && !can_replay && !is_shadow && dice.chance(15) {
+            // In shadow, units come back a moment after the response.
             settings.push("count: { statuses: [401] }".to_owned());
             is_inexact = true;
         }
@@ -322,7 +331,7 @@ fn ban_rule(dice: &mut Dice, users: &str) -> String {
     let exempt = ["\"header:x-vip=1\"", "\"user:ann\""];
     match dice.maybe(40, &exempt[..if has_verified(users) { 2 } else { 1 }]) {
         Some(exempt) => rule.push(format!("exempt: [{exempt}]")),
-        None => rule.extend(dice.maybe(30, &["mode: shadow"]).map(str::to_owned)),
+        None => rule.extend(dice.maybe(50, &["mode: shadow"]).map(str::to_owned)),
     }
     rule.extend(dice.maybe(30, &["reply: { status: 429 }"]).map(str::to_owned));
     format!("bans:\n  trapped: {}\n", mapping(&rule))
@@ -454,7 +463,7 @@ fn request(dice: &mut Dice, configuration: &Configuration) -> Sent {
     };
     let peer = dice.pick(&["127.0.0.1", "127.0.0.1", "127.0.0.1", "127.0.0.7", "127.0.0.8"]);
     let methods = ["GET", "GET", "GET", "GET", "GET", "GET", "HEAD", "POST", "POST", "PUT", "DELETE"];
-    let is_preflight = !can_replay && dice.chance(9);
+    let is_preflight = !can_replay && dice.chance(11);
     let method = match is_preflight {
         true => "OPTIONS",
         false => dice.maybe(12, &["OPTIONS", "TRACE"]).unwrap_or_else(|| dice.pick(&methods)),
@@ -473,7 +482,7 @@ fn request(dice: &mut Dice, configuration: &Configuration) -> Sent {
         headers.push(("access-control-request-method", dice.pick(&["GET", "PUT", "PATCH"]).to_owned()));
     }
     if is_preflight || !can_replay && dice.chance(10) {
-        let origin = dice.pick(&["https://app.example.com", "https://app.example.com", "https://evil.test"]);
+        let origin = dice.pick(&["https://app.example.com", "https://evil.test"]);
         headers.push(("origin", origin.to_owned()));
     }
     if matches!(method, "OPTIONS" | "TRACE")
@@ -514,7 +523,7 @@ fn request(dice: &mut Dice, configuration: &Configuration) -> Sent {
         let client = dice.pick(&addresses);
         let fields = ["CLIENT", "CLIENT", "CLIENT", "192.0.2.1, CLIENT", "CLIENT, 127.0.0.1"];
         let malformed = ["CLIENT, nonsense", "nonsense", "CLIENT, unknown, 127.0.0.1"];
-        let field = match !can_replay && dice.chance(7) {
+        let field = match !can_replay && dice.chance(12) {
             true => dice.pick(&malformed),
             false => dice.pick(&fields),
         };
