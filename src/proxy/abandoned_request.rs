@@ -1,19 +1,24 @@
 //! A request whose client goes away before the upstream has responded.
 //!
 //! An upstream does not stop when a connection is closed. Only its response tells the cost of the request, and when
-//! the upstream is finished with it. So a request with a reservation is sent by a task of its own, which waits for
-//! the response for a while after the client has gone, as nginx does with `proxy_ignore_client_abort`.
+//! the upstream is finished with it. So if the client of a request with a reservation goes away, a task waits for the
+//! response for a while, as nginx does with `proxy_ignore_client_abort`.
 
-use std::{pin::pin, rc::Rc, time::Duration};
+use std::{
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
 
 use http::{Request, Response};
 use http_body_util::{BodyExt, Limited};
-use tokio::{sync::oneshot, task::spawn_local, time::timeout};
+use tokio::{task::spawn_local, time::timeout};
 
 use super::{
     grpc::{response_status, status_of},
     request_body::RequestBody,
-    reservation::{PendingReservations, ReservationGuard},
+    reservation::{PendingReservations, RequestStage, ReservationGuard},
 };
 use crate::upstream::{IncomingBody, SendError, UpstreamConnection};
 
@@ -26,97 +31,107 @@ const MAX_BODY: usize = 64 << 10;
 
 /// The outcome of sending a request, and its connection.
 pub(super) struct Sent {
-    pub(super) result: Result<Response<IncomingBody>, SendError<RequestBody>>,
+    pub(super) result: SendResult,
     pub(super) connection: UpstreamConnection<RequestBody>,
 }
 
-/// A request that is being sent by a task. Dropped, it counts as abandoned by its client.
-pub(super) struct PendingSend {
-    pub(super) sent: oneshot::Receiver<Sent>,
-    late: oneshot::Sender<()>,
+type SendResult = Result<Response<IncomingBody>, SendError<RequestBody>>;
+
+/// A request with a reservation that is being sent. Dropped, it counts as abandoned by its client: a task waits for the
+/// response.
+pub(super) struct PendingSend<F: Future<Output = SendResult> + 'static>(Option<SentRequest<F>>);
+
+struct SentRequest<F> {
+    response: Pin<Box<F>>,
+    connection: UpstreamConnection<RequestBody>,
+    reservation: ReservationGuard,
+    /// The stage before this attempt.
+    before: RequestStage,
+    reservations: Rc<PendingReservations>,
+    /// How long a task waits for the response.
+    longest_wait: Duration,
 }
 
-impl PendingSend {
-    /// Sends `request` over `connection`. If the client goes away, waits for the response for `longest_wait` at most.
-    pub(super) fn new(
-        connection: UpstreamConnection<RequestBody>,
-        request: Request<RequestBody>,
-        reservation: ReservationGuard,
-        reservations: Rc<PendingReservations>,
-        longest_wait: Duration,
-    ) -> Self {
-        let ((caller, sent), (late, told_late)) = (oneshot::channel(), oneshot::channel());
-        let wait = longest_wait.min(LONGEST_WAIT);
-        spawn_local(send(connection, request, reservation, reservations, wait, (caller, told_late)));
-        Self { sent, late }
-    }
-
-    /// Closes the connection, because the upstream's time is over.
-    pub(super) fn abort(self) {
-        // The task may have ended just now.
-        let _ended = self.late.send(());
-    }
-}
-
-async fn send(
+/// Sends `request` over `connection`. If the client goes away, waits for the response for `longest_wait` at most.
+pub(super) fn send(
     mut connection: UpstreamConnection<RequestBody>,
     request: Request<RequestBody>,
     reservation: ReservationGuard,
     reservations: Rc<PendingReservations>,
     longest_wait: Duration,
-    (mut caller, late): (oneshot::Sender<Sent>, oneshot::Receiver<()>),
-) {
+) -> PendingSend<impl Future<Output = SendResult>> {
     let before = reservation.sending();
-    let mut response = pin!(connection.send(request));
-    let result = tokio::select! {
-        biased;
-        result = &mut response => Some(result),
-        Ok(()) = late => return connection.excuse_client(),
-        () = caller.closed() => None,
-    };
-    let (connection, result) = match result {
-        Some(result) => {
+    let response = Box::pin(connection.send(request));
+    let longest_wait = longest_wait.min(LONGEST_WAIT);
+    PendingSend(Some(SentRequest { response, connection, reservation, before, reservations, longest_wait }))
+}
+
+impl<F: Future<Output = SendResult>> Future for PendingSend<F> {
+    type Output = Sent;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Sent> {
+        let pending = &mut self.get_mut().0;
+        // After its end, it is not polled again.
+        let Some(request) = pending else { return Poll::Pending };
+        let result = ready!(request.response.as_mut().poll(cx));
+        if is_unsent(&result) {
+            request.reservation.not_sent(request.before);
+        }
+        match pending.take() {
+            Some(SentRequest { connection, .. }) => Poll::Ready(Sent { result, connection }),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl<F: Future<Output = SendResult>> PendingSend<F> {
+    /// Closes the connection, because the upstream's time is over.
+    pub(super) fn abort(mut self) {
+        if let Some(request) = self.0.take() {
+            request.connection.excuse_client();
+        }
+    }
+}
+
+impl<F: Future<Output = SendResult> + 'static> Drop for PendingSend<F> {
+    fn drop(&mut self) {
+        if let Some(request) = self.0.take() {
+            spawn_local(request.abandoned());
+        }
+    }
+}
+
+impl<F: Future<Output = SendResult>> SentRequest<F> {
+    /// Waits for the response, whose client has gone.
+    async fn abandoned(self) {
+        let Self { response, connection, reservation, before, reservations, longest_wait } = self;
+        let read_response = async {
+            let result = response.await;
             if is_unsent(&result) {
                 reservation.not_sent(before);
             }
-            match caller.send(Sent { result, connection }) {
-                Ok(()) => return,
-                Err(Sent { result, connection }) => (connection, Some(result)),
+            let Ok(response) = result else { return false };
+            reservation.responded(response_status(&response));
+            let Ok(read) = Limited::new(response.into_body(), MAX_BODY).collect().await else { return false };
+            if let Some(trailers) = read.trailers() {
+                reservation.call_ended(status_of(trailers));
             }
-        }
-        None => (connection, None),
-    };
-
-    // The client has gone.
-    let read_response = async {
-        let result = match result {
-            Some(result) => result,
-            None => response.await,
+            true
         };
-        if is_unsent(&result) {
-            reservation.not_sent(before);
+        let is_complete = tokio::select! {
+            biased;
+            read = timeout(longest_wait, read_response) => read.unwrap_or(false),
+            () = connection.evicted() => false,
+            () = reservations.draining() => false,
+        };
+        if is_complete {
+            reservation.completed();
+            connection.release();
         }
-        let Ok(response) = result else { return false };
-        reservation.responded(response_status(&response));
-        let Ok(read) = Limited::new(response.into_body(), MAX_BODY).collect().await else { return false };
-        if let Some(trailers) = read.trailers() {
-            reservation.call_ended(status_of(trailers));
-        }
-        true
-    };
-    let is_complete = tokio::select! {
-        biased;
-        read = timeout(longest_wait, read_response) => read.unwrap_or(false),
-        () = connection.evicted() => false,
-        () = reservations.draining() => false,
-    };
-    if is_complete {
-        reservation.completed();
-        connection.release();
     }
 }
 
 /// Whether the upstream has not processed the request at all.
-fn is_unsent<B>(result: &Result<Response<IncomingBody>, SendError<B>>) -> bool {
+fn is_unsent(result: &SendResult) -> bool {
     matches!(result, Err(SendError { is_unprocessed: true, .. }))
 }

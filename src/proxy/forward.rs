@@ -8,7 +8,7 @@ use std::{
 use http::{HeaderValue, Request, header};
 
 use super::{
-    abandoned_request::{PendingSend, Sent},
+    abandoned_request::{self, Sent},
     attempt::UpstreamAttempt,
     attempt_context::AttemptContext,
     client::ClientInfo,
@@ -161,24 +161,23 @@ impl<'a> Forwarder<'a> {
     }
 
     /// Sends `request`, whose response settles `reservation`.
-    async fn send_reserved(
+    fn send_reserved(
         &self,
         connection: UpstreamConnection<RequestBody>,
         request: Request<RequestBody>,
         reservation: &ReservationGuard,
-    ) -> Result<Sent, TimedOut> {
+    ) -> impl Future<Output = Result<Sent, TimedOut>> {
         let limit = self.context.timeouts.response;
         let (reservation, reservations) = (reservation.clone(), Rc::clone(self.reservations));
-        let mut pending = PendingSend::new(connection, request, reservation, reservations, limit);
-        match self.context.timer.timeout(limit, Pin::new(&mut pending.sent)).await {
-            Ok(Ok(sent)) => Ok(sent),
-            _ => {
-                // When the client's own deadline has passed, its place is not freed while the upstream works for it.
-                if !self.context.timer.is_call_over() {
-                    pending.abort();
-                }
-                Err(TimedOut)
+        let mut pending = abandoned_request::send(connection, request, reservation, reservations, limit);
+        // An async function's future would hold the request as well.
+        async move {
+            let sent = self.context.timer.timeout(limit, Pin::new(&mut pending)).await;
+            // When the client's own deadline has passed, its place is not freed while the upstream works for it.
+            if sent.is_err() && !self.context.timer.is_call_over() {
+                pending.abort();
             }
+            sent
         }
     }
 }

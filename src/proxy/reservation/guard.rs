@@ -119,14 +119,13 @@ impl ReservationGuard {
 
     /// The request is being sent to the upstream. Returns the previous stage, for [`ReservationGuard::not_sent`].
     pub(in crate::proxy) fn sending(&self) -> RequestStage {
-        let before = self.0.stage.get();
-        self.0.set(RequestStage::Sent);
-        before
+        // No cost depends on it, so the task need not wake.
+        self.0.stage.replace(RequestStage::Sent)
     }
 
     /// Not a byte was sent by the attempt that began at the stage `before`.
     pub(in crate::proxy) fn not_sent(&self, before: RequestStage) {
-        self.0.set(before);
+        self.0.stage.set(before);
     }
 
     /// The proxy itself replies: the request costs nothing, unless it was sent to the upstream before. Returns

@@ -14,7 +14,7 @@ mod settlement;
 mod task;
 mod worker;
 
-pub(super) use guard::ReservationGuard;
+pub(super) use guard::{RequestStage, ReservationGuard};
 pub(super) use settlement::{settle, settle_refused};
 pub(super) use task::reserve;
 pub use worker::{LeaseTokens, PendingReservations};
