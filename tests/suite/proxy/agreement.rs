@@ -176,7 +176,7 @@ impl Run {
         let kind = kind(seed);
         let addresses: Vec<SocketAddr> = self.origins.iter().map(|origin| origin.address).collect();
         let mut configuration = generator::configuration(seed, kind, &addresses, &self.certificates.files());
-        configuration.yaml = without_hidden_routes(configuration.yaml);
+        configuration.yaml = without_hidden_routes(&configuration.yaml);
         let requests = generator::requests(seed, &configuration, REQUESTS);
         let tollgate = Tollgate::start(Config::yaml(configuration.yaml.as_str()));
         let before = prepare(&tollgate, &configuration);
@@ -290,9 +290,9 @@ impl Sent {
 }
 
 /// The configuration without the routes that no request can reach, which are errors.
-fn without_hidden_routes(yaml: String) -> String {
+fn without_hidden_routes(yaml: &str) -> String {
     let directory = TempDir::new().unwrap();
-    fs::write(directory.path().join("proxy.yaml"), &yaml).unwrap();
+    fs::write(directory.path().join("proxy.yaml"), yaml).unwrap();
     let checked = tollgate_in(directory.path(), &[], &["check"]);
     let hidden: BTreeSet<usize> = format!("{}{}", checked.stdout, checked.stderr)
         .lines()
@@ -361,7 +361,7 @@ impl Differences {
         Self { sides: [one, other], found: Vec::new() }
     }
 
-    fn same<T: PartialEq + Display>(&mut self, what: &str, one: T, other: T) {
+    fn same<T: Copy + PartialEq + Display>(&mut self, what: &str, one: T, other: T) {
         if one != other {
             let [by_one, by_other] = self.sides;
             self.found.push(format!("{what}: {by_one} {one}, {by_other} {other}"));
@@ -400,7 +400,7 @@ impl Run {
 
         // The verdict, and who is responsible.
         let (verdict, policies) = verdict(explained, configuration);
-        differences.same("verdict", json!(verdict), line["verdict"].clone());
+        differences.same("verdict", &json!(verdict), &line["verdict"]);
         let policy = &line["policy"];
         let is_named = match policy.as_str() {
             Some(policy) => policies.iter().any(|expected| expected == policy),
@@ -739,8 +739,8 @@ fn replayed(tollgate: &Tollgate, exchanges: &[Exchange<'_>]) -> Option<String> {
         let replayed = ["checked", "denied"].map(|field| policy[field].as_u64().unwrap());
         differences.same(
             &format!("checks and denials of {name}"),
-            format!("{counts:?}"),
-            format!("{replayed:?}"),
+            &*format!("{counts:?}"),
+            &*format!("{replayed:?}"),
         );
         differences.same(
             &format!("requests whose keys of {name} are not in the log"),
@@ -766,8 +766,8 @@ fn replayed(tollgate: &Tollgate, exchanges: &[Exchange<'_>]) -> Option<String> {
     }
     differences.same(
         "denials of each policy, by /v1/policies",
-        format!("{counted:?}"),
-        format!("{replayed:?}"),
+        &*format!("{counted:?}"),
+        &*format!("{replayed:?}"),
     );
     let log = fs::read_to_string(tollgate.directory().join("access.log")).unwrap();
     (!differences.found.is_empty())
