@@ -14,8 +14,8 @@ use super::{
     reservation::LeaseTokens,
 };
 use crate::{
-    config::model::{Condition, Cost},
-    identity::{MissingIdentifier, condition_matches, distinct_value, identifiers},
+    config::model::{Condition, Cost, Missing},
+    identity::{MissingIdentifier, RequestAttributes, condition_matches, distinct_value, identifiers},
     limit::{
         Check, Decision, Policy,
         algorithm::{Detail, Kind, Member, metadata_list::Entry},
@@ -52,8 +52,8 @@ pub(super) enum SkipReason<'a> {
     Preflight,
     /// It meets a condition of `exempt`.
     Exempt(&'a Condition),
-    /// It lacks the value that `distinct` counts.
-    NoValue,
+    /// It lacks the value that `distinct` counts, under these limits.
+    NoValue(VariantRef),
 }
 
 impl<'a> Checks<'a> {
@@ -78,8 +78,8 @@ impl<'a> Checks<'a> {
                     checks.unidentified = Some(index);
                     break;
                 }
-                Ok(true) => {}
-                Ok(false) => checks.skipped.push((index, SkipReason::NoValue)),
+                Ok(None) => {}
+                Ok(Some(skipped)) => checks.skipped.push((index, skipped)),
             }
         }
         checks
@@ -115,25 +115,25 @@ impl<'a> Checks<'a> {
         self.checks.iter().any(|check| check.policy.may_refund())
     }
 
-    /// Adds the checks of one policy. False if there is nothing to check.
+    /// Adds the checks of one policy, or returns why there is none.
     fn add(
         &mut self,
         index: usize,
         policy: &'a Policy,
         details: &Details<'_>,
-    ) -> Result<bool, MissingIdentifier> {
+    ) -> Result<Option<SkipReason<'a>>, MissingIdentifier> {
         let attributes = &details.context.attributes;
         let nth = policy.overrides.iter().position(|(of, _)| is_met(of, details.context));
         let variant = VariantRef { policy: index, variant: nth.map_or(0, |nth| nth + 1) };
         let policy = nth.and_then(|nth| policy.overrides.get(nth)).map_or(policy, |(_, limits)| limits);
         let identifiers = identifiers(&policy.keys, policy.missing, attributes)?;
-        let Some(detail) = details.detail(policy)? else { return Ok(false) };
+        let Some(detail) = details.detail(policy)? else { return Ok(Some(SkipReason::NoValue(variant))) };
         let cost = cost(&policy.cost, attributes.headers, attributes.is_peer_trusted);
         for identifier in identifiers {
             self.checks.push(Check { policy, identifier, cost, detail: detail.clone() });
             self.variants.push(variant);
         }
-        Ok(true)
+        Ok(None)
     }
 }
 
@@ -153,16 +153,22 @@ impl Details<'_> {
                 Detail::Entry(Arc::clone(self.entry.get_or_init(|| self.context.evidence(self.inputs.time))))
             }
             Kind::Concurrency => Detail::Member(*self.token.get_or_init(|| self.inputs.tokens.draw())),
-            Kind::Distinct => match &policy.value {
-                Some(recipe) => match distinct_value(recipe, policy.missing, &self.context.attributes)? {
-                    Some(value) => Detail::Member(hash(value.as_bytes())),
-                    None => return Ok(None),
-                },
-                None => return Ok(None),
-            },
+            Kind::Distinct => return distinct_detail(policy, policy.missing, &self.context.attributes),
             _ => Detail::None,
         }))
     }
+}
+
+/// The value that `policy` counts, as the input of its checks. `missing`: the rule for a request that lacks it. `None`:
+/// there is nothing to check.
+pub(super) fn distinct_detail(
+    policy: &Policy,
+    missing: Missing,
+    attributes: &RequestAttributes<'_>,
+) -> Result<Option<Detail>, MissingIdentifier> {
+    let Some(recipe) = &policy.value else { return Ok(None) };
+    let value = distinct_value(recipe, missing, attributes)?;
+    Ok(value.map(|value| Detail::Member(hash(value.as_bytes()))))
 }
 
 /// Whether the request meets `condition`.

@@ -11,9 +11,10 @@ use http::{HeaderValue, request};
 use smallvec::SmallVec;
 
 use super::{
-    checks::{CheckInputs, Checks, SkipReason},
+    checks::{CheckInputs, Checks, SkipReason, distinct_detail},
     cors::CorsResponse,
     explain::host,
+    outcome::VariantRef,
     request_context::{RequestContext, RequestFacts},
     reservation::LeaseTokens,
     rules::Rules,
@@ -27,6 +28,7 @@ use crate::{
         Check, Decision, GrpcOutcome, ManualClock, Policy, ResponseStatus, Store, Taken, Unavailable,
         algorithm::Kind,
     },
+    router::Target,
 };
 
 /// The log does not have the IDs of requests.
@@ -54,6 +56,8 @@ pub struct LoggedRequest {
 /// How far a request got, according to its log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoggedProgress {
+    /// Tollgate refused it before it looked for its route.
+    Unrouted,
     /// Tollgate refused it before it asked the policies.
     Unchecked,
     /// Tollgate sent its own reply.
@@ -251,6 +255,7 @@ impl<'r, S: Store> Replay<'r, S> {
             Some(RefusedBy::Access { .. }) => ReplayedVerdict::Forbidden,
             Some(RefusedBy::Head(_) | RefusedBy::Routing(_)) => ReplayedVerdict::Refused,
             Some(RefusedBy::Policies(_) | RefusedBy::MissingKey(_)) => ReplayedVerdict::Denied,
+            Some(RefusedBy::Log) => ReplayedVerdict::Unchecked,
             _ if logged.progress == LoggedProgress::Unchecked => ReplayedVerdict::Unchecked,
             _ if is_admitted_by_all => ReplayedVerdict::Admitted,
             _ => ReplayedVerdict::ShadowDenied,
@@ -332,40 +337,83 @@ impl<'r, S: Store, F: FnMut(ReplayedCheck<'_>)> Replayed<'_, 'r, S, F> {
     /// The checks of a request as far as the log has their keys, with the index of the policy of each.
     ///
     /// # Errors
-    /// The request itself lacks a key of an enforced policy with `missing: deny`.
+    /// The request itself lacks a key or a value of an enforced policy with `missing: deny`.
     fn known_checks(
         &mut self,
         checks: &Checks<'r>,
         known: &KnownRequest<'_>,
     ) -> Result<SmallVec<[(usize, Check<'r>); 2]>, RefusedBy> {
-        let config = &self.replay.rules.config;
         let mut found = SmallVec::new();
         let mut last = None;
         for (check, variant) in checks.iter() {
-            let policy = variant.policy;
             // Only the first check of a policy is used: its keys are read from the log.
-            if last.replace(policy) == Some(policy) {
-                continue;
+            if last.replace(variant.policy) != Some(variant.policy) {
+                self.add_known(variant.policy, check, known, &mut found)?;
             }
-            let missing = config.policies.get(policy).map_or(Missing::Skip, |policy| policy.missing);
-            let Ok(LoggedKeys { identifiers, has_unknown }) = known.keys(check.policy, missing) else {
-                let key = known.attributes.address.identifier();
-                let decided = ReplayedDecision { key, is_admitted: false, is_delayed: false };
-                (self.on_check)(ReplayedCheck { policy, decided: Some(decided) });
-                if !check.policy.is_shadow {
-                    return Err(RefusedBy::MissingKey(policy));
-                }
-                self.is_admitted_by_all = false;
-                continue;
-            };
-            if has_unknown {
-                (self.on_check)(ReplayedCheck { policy, decided: None });
-            }
-            found.extend(
-                identifiers.into_iter().map(|identifier| (policy, Check { identifier, ..check.clone() })),
-            );
         }
         Ok(found)
+    }
+
+    /// Adds the checks of one policy, which differ from `check` in their keys.
+    fn add_known(
+        &mut self,
+        policy: usize,
+        check: &Check<'r>,
+        known: &KnownRequest<'_>,
+        found: &mut SmallVec<[(usize, Check<'r>); 2]>,
+    ) -> Result<(), RefusedBy> {
+        let Ok(LoggedKeys { identifiers, has_unknown }) = known.keys(check.policy, self.missing(policy))
+        else {
+            return self.deny_for_missing(policy, check.policy, known);
+        };
+        if has_unknown {
+            (self.on_check)(ReplayedCheck { policy, decided: None });
+        }
+        let checks = identifiers.into_iter().map(|identifier| Check { identifier, ..check.clone() });
+        found.extend(checks.map(|check| (policy, check)));
+        Ok(())
+    }
+
+    /// Adds the checks of a policy whose value to count was not found. `variant`: the limits that apply.
+    fn add_without_value(
+        &mut self,
+        variant: VariantRef,
+        known: &KnownRequest<'_>,
+        found: &mut SmallVec<[(usize, Check<'r>); 2]>,
+    ) -> Result<(), RefusedBy> {
+        let policy = variant.policy;
+        let Some(of) = variant.resolve(&self.replay.rules.policies) else { return Ok(()) };
+        if !of.value.as_ref().is_some_and(|value| known.lacks(value)) {
+            (self.on_check)(ReplayedCheck { policy, decided: None });
+            return Ok(());
+        }
+        match distinct_detail(of, self.missing(policy), &known.attributes) {
+            Ok(None) => Ok(()),
+            Ok(Some(detail)) => {
+                let check = Check { policy: of, identifier: CompactString::default(), cost: 1, detail };
+                self.add_known(policy, &check, known, found)
+            }
+            Err(MissingIdentifier) => self.deny_for_missing(policy, of, known),
+        }
+    }
+
+    /// The rule of this policy for values that the request lacks: the policies of a replay skip them.
+    fn missing(&self, policy: usize) -> Missing {
+        self.replay.rules.config.policies.get(policy).map_or(Missing::Skip, |policy| policy.missing)
+    }
+
+    /// Notes that a policy denies the request, which lacks the value that identifies it.
+    fn deny_for_missing(
+        &mut self,
+        index: usize,
+        policy: &Policy,
+        known: &KnownRequest<'_>,
+    ) -> Result<(), RefusedBy> {
+        let key = known.attributes.address.identifier();
+        let decided = ReplayedDecision { key, is_admitted: false, is_delayed: false };
+        (self.on_check)(ReplayedCheck { policy: index, decided: Some(decided) });
+        self.is_admitted_by_all = false;
+        if policy.is_shadow { Ok(()) } else { Err(RefusedBy::MissingKey(index)) }
     }
 }
 
@@ -376,6 +424,10 @@ impl<'r, S: Store, F: FnMut(ReplayedCheck<'_>)> Caller<'r> for Replayed<'_, 'r, 
         _context: Option<&RequestContext<'_, '_>>,
     ) -> Result<(), RefusedBy> {
         Err(refused)
+    }
+
+    fn check_listener(&mut self, _facts: &RequestFacts<'_>, _target: &Target) -> Result<(), RefusedBy> {
+        if self.logged.progress == LoggedProgress::Unrouted { Err(RefusedBy::Log) } else { Ok(()) }
     }
 
     fn identify(&mut self, _rules: &Rules, _facts: &RequestFacts<'_>) -> Identity {
@@ -406,11 +458,13 @@ impl<'r, S: Store, F: FnMut(ReplayedCheck<'_>)> Caller<'r> for Replayed<'_, 'r, 
             is_user_verified: self.replay.is_user_verified,
         };
         self.replay.note_unknown_conditions(&context.route.policies, &known);
-        for (policy, _) in checks.skipped.iter().filter(|(_, why)| matches!(why, SkipReason::NoValue)) {
-            (self.on_check)(ReplayedCheck { policy: *policy, decided: None });
+        let mut found = self.known_checks(checks, &known)?;
+        for &(_, why) in &checks.skipped {
+            if let SkipReason::NoValue(variant) = why {
+                self.add_without_value(variant, &known, &mut found)?;
+            }
         }
-        let (policies, checks): (SmallVec<[usize; 2]>, SmallVec<[Check<'r>; 2]>) =
-            self.known_checks(checks, &known)?.into_iter().unzip();
+        let (policies, checks): (SmallVec<[usize; 2]>, SmallVec<[Check<'r>; 2]>) = found.into_iter().unzip();
         let decision = match self.replay.store.decide(&checks).await {
             Ok(decision) => decision,
             Err(failed) => {
@@ -459,7 +513,9 @@ fn ends_with_request(policy: &Policy, logged: &LoggedRequest, action: &RouteActi
         (_, Some(http)) => ResponseStatus { http, grpc: GrpcOutcome::Known(None) },
         // The service may have done the work.
         (LoggedProgress::NoResponse, None) => return false,
-        (LoggedProgress::Unforwarded | LoggedProgress::Unchecked, None) => return policy.count.is_some(),
+        (LoggedProgress::Unforwarded | LoggedProgress::Unchecked | LoggedProgress::Unrouted, None) => {
+            return policy.count.is_some();
+        }
     };
     policy.counts(response) == Some(false)
 }

@@ -17,7 +17,6 @@ use super::{
     exchange::Exchange,
     header_edits::FilledEdits,
     headers,
-    listener_reply::ListenerReply,
     outcome::{CheckOutcome, Outcomes, PolicyOutcome, tightest},
     peer::Peer,
     refused_body::discard,
@@ -241,9 +240,13 @@ impl<'r, S: StoreAdmin + 'static> Caller<'r> for Served<'_, S> {
         Err(RefusedBy::EarlyEnds)
     }
 
-    fn listener_reply(&mut self, facts: &RequestFacts<'_>, _target: &Target) -> Option<ListenerReply> {
-        let reply = self.client.listener_reply()?;
-        reply.is_for(&facts.request.headers, facts.is_peer_trusted).then_some(reply)
+    fn check_listener(&mut self, facts: &RequestFacts<'_>, target: &Target) -> Result<(), RefusedBy> {
+        match self.client.listener_reply() {
+            Some(reply) if reply.is_for(&facts.request.headers, facts.is_peer_trusted) => {
+                Err(RefusedBy::Listener(Box::new(reply.reply(target))))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn identify(&mut self, rules: &Rules, facts: &RequestFacts<'_>) -> Identity {

@@ -9,7 +9,6 @@ use super::{
     bans::{BanMatch, find_ban},
     checks::{CheckInputs, Checks, SkipReason},
     cors::CorsResponse,
-    listener_reply::ListenerReply,
     outcome::PolicyOutcome,
     path_rewrite::RewrittenPath,
     quota,
@@ -44,10 +43,11 @@ pub(super) trait Caller<'r> {
         Ok(())
     }
 
-    /// The listener's own reply to a request that it does not serve.
-    fn listener_reply(&mut self, _facts: &RequestFacts<'_>, _target: &Target) -> Option<ListenerReply> {
-        None
-    }
+    /// The listener may reply by itself to a request for `target`.
+    ///
+    /// # Errors
+    /// It does not serve the request.
+    fn check_listener(&mut self, facts: &RequestFacts<'_>, target: &Target) -> Result<(), RefusedBy>;
 
     /// Identifies the user.
     fn identify(&mut self, rules: &Rules, facts: &RequestFacts<'_>) -> Identity;
@@ -183,9 +183,7 @@ pub(super) fn find<'r, C: Caller<'r>>(
     let client = rules.trusted_proxies.client_address(facts.peer, facts.is_peer_trusted, headers);
     caller.located(rules, client)?;
     check_access(caller, rules.access.everywhere(), client, None)?;
-    if let Some(reply) = caller.listener_reply(facts, &target) {
-        caller.refuse(RefusedBy::Listener(Box::new(reply.reply(&target))), None)?;
-    }
+    caller.check_listener(facts, &target)?;
     let identity = caller.identify(rules, facts);
     let route = rules.router.find(&facts.request.method, &target, headers).map_err(RefusedBy::Routing)?;
     let is_peer = facts.peer == client.ip;

@@ -104,7 +104,7 @@ fn progress(object: &Object, status: StatusCode) -> Option<LoggedProgress> {
         (Some("banned"), _) => LoggedProgress::Unchecked,
         // Another configuration may have a route for it.
         (None, 404) if route.is_null() => LoggedProgress::Unforwarded,
-        (None, _) if route.is_null() => LoggedProgress::Unchecked,
+        (None, _) if route.is_null() => LoggedProgress::Unrouted,
         (None, 413) => LoggedProgress::Unchecked,
         // The client gave it up, or the response was too late.
         (None | Some("allowed" | "shadow_denied"), 499 | 504) => LoggedProgress::NoResponse,

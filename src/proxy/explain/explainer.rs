@@ -18,7 +18,6 @@ use crate::{
         bans::{BanMatch, matching_bans},
         checks::{CheckInputs, Checks, SkipReason},
         cors::CorsResponse,
-        listener_reply::ListenerReply,
         outcome::{Outcomes, tightest},
         request_context::{Found, RequestContext, RequestFacts},
         reservation::LeaseTokens,
@@ -298,11 +297,11 @@ impl<'r, S: Store> Caller<'r> for Explainer<'_, S> {
     }
 
     /// The request is for no particular listener, so the explanation lists the ones that would reply.
-    fn listener_reply(&mut self, facts: &RequestFacts<'_>, target: &Target) -> Option<ListenerReply> {
+    fn check_listener(&mut self, facts: &RequestFacts<'_>, target: &Target) -> Result<(), RefusedBy> {
         if self.explanation.verdict == ExplainedVerdict::Allowed {
             self.explanation.listeners = listeners::explain(self.rules, facts, self.is_https, target);
         }
-        None
+        Ok(())
     }
 
     fn identify(&mut self, _rules: &Rules, _facts: &RequestFacts<'_>) -> Identity {
