@@ -73,12 +73,12 @@ impl<'a> UpstreamAttempt<'a> {
         &mut self,
         response: &Response<IncomingBody>,
         progress: Option<&BodyProgress>,
-    ) -> Result<FieldSurvey, Reply> {
+    ) -> Result<FieldSurvey, Box<Reply>> {
         let survey = FieldSurvey::new(response.headers(), None);
         if !self.is_acceptable(response, survey) {
             self.outcome = AttemptOutcome::Error;
             self.warn_unacceptable(response);
-            return Err(Reply::bad_gateway());
+            return Err(Box::new(Reply::bad_gateway()));
         }
         self.outcome = AttemptOutcome::Ok;
         let now = self.context.timer.now();
@@ -96,7 +96,7 @@ impl<'a> UpstreamAttempt<'a> {
         connection: Option<&UpstreamConnection<RequestBody>>,
         progress: Option<&BodyProgress>,
         retries: &mut Retries<'_>,
-    ) -> Result<Request<RequestBody>, Reply> {
+    ) -> Result<Request<RequestBody>, Box<Reply>> {
         let AttemptContext { timer, hand_off, timeouts, upstream, .. } = self.context;
         let cut_off = hand_off.cut_off_reason();
         // A client whose deadline has passed counts as gone.
@@ -113,7 +113,7 @@ impl<'a> UpstreamAttempt<'a> {
             }
         }
         self.retry(RetryReason::Timeout, retries)
-            .ok_or_else(|| cut_off.map_or_else(Reply::gateway_timeout, Reply::slow_body))
+            .ok_or_else(|| Box::new(cut_off.map_or_else(Reply::gateway_timeout, Reply::slow_body)))
     }
 
     /// The request `failed` on this `connection`, without a response. Returns the request if it is sent again.
@@ -126,12 +126,13 @@ impl<'a> UpstreamAttempt<'a> {
         connection: &UpstreamConnection<RequestBody>,
         progress: Option<&BodyProgress>,
         retries: &mut Retries<'_>,
-    ) -> Result<Request<RequestBody>, Reply> {
+    ) -> Result<Request<RequestBody>, Box<Reply>> {
         let AttemptContext { timer, hand_off, upstream, .. } = self.context;
         match progress.and_then(BodyProgress::fault) {
-            Some(BodyFault::TooLarge) => return Err(Reply::body_too_large().closing()),
+            Some(BodyFault::TooLarge) => return Err(Box::new(Reply::body_too_large().closing())),
             Some(BodyFault::Broken) => {
-                return Err(hand_off.cut_off_reason().map_or_else(Reply::broken_body, Reply::slow_body));
+                let reply = hand_off.cut_off_reason().map_or_else(Reply::broken_body, Reply::slow_body);
+                return Err(Box::new(reply));
             }
             None => {}
         }
@@ -163,7 +164,7 @@ impl<'a> UpstreamAttempt<'a> {
             let url = self.host.url();
             let why = upstream.shared().describe(&self.host, error.cause());
             self.context.warn(format_args!("endpoint {url} did not respond: {why}"));
-            Reply::bad_gateway()
+            Box::new(Reply::bad_gateway())
         })
     }
 

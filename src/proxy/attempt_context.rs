@@ -53,18 +53,18 @@ impl AttemptContext<'_> {
         &self,
         choice: &HostChoice<'_>,
         now: Instant,
-    ) -> Result<Rc<HostPool<RequestBody>>, Reply> {
+    ) -> Result<Rc<HostPool<RequestBody>>, Box<Reply>> {
         self.upstream.pick(choice, now).ok_or_else(|| self.no_endpoint())
     }
 
     /// The reply if no endpoint accepts requests.
     #[cold]
-    pub(super) fn no_endpoint(&self) -> Reply {
+    pub(super) fn no_endpoint(&self) -> Box<Reply> {
         self.warn(format_args!(
             "all endpoints of upstream {} are drained: each request to it gets 503 until one is undrained",
             self.upstream.shared().config.name
         ));
-        Reply::no_endpoint()
+        Box::new(Reply::no_endpoint())
     }
 
     /// Counts an attempt.

@@ -15,9 +15,9 @@ use crate::{
 /// Why there is no connection. The client gets the reply unless the request is retried.
 pub(super) enum ConnectFailure {
     /// Another endpoint may accept a connection.
-    Retryable(Reply),
+    Retryable(Box<Reply>),
     /// No other endpoint would accept one.
-    Final(Reply),
+    Final(Box<Reply>),
 }
 
 impl ConnectFailure {
@@ -25,7 +25,11 @@ impl ConnectFailure {
     ///
     /// # Errors
     /// The reply for the client: the request is not retried.
-    pub(super) fn retry(self, host: &HostPool<RequestBody>, retries: &mut Retries<'_>) -> Result<(), Reply> {
+    pub(super) fn retry(
+        self,
+        host: &HostPool<RequestBody>,
+        retries: &mut Retries<'_>,
+    ) -> Result<(), Box<Reply>> {
         match self {
             Self::Retryable(_) if retries.may_retry(RetryReason::Connect, host) => Ok(()),
             Self::Retryable(reply) | Self::Final(reply) => Err(reply),
@@ -53,12 +57,12 @@ impl AttemptContext<'_> {
             Ok(Err(error)) => error,
             Err(TimedOut) if self.timer.is_call_over() => {
                 self.count(AttemptOutcome::Cancelled);
-                return Err(ConnectFailure::Final(Reply::gateway_timeout()));
+                return Err(ConnectFailure::Final(Box::new(Reply::gateway_timeout())));
             }
             // `timeouts.total` has passed, which says nothing about the host.
             Err(TimedOut) if self.timer.is_response_late() => {
                 self.count(AttemptOutcome::Timeout);
-                return Err(ConnectFailure::Final(Reply::gateway_timeout()));
+                return Err(ConnectFailure::Final(Box::new(Reply::gateway_timeout())));
             }
             Err(TimedOut) => ConnectError::Timeout,
         };
@@ -85,17 +89,22 @@ impl AttemptContext<'_> {
             }
         };
         self.count(outcome);
+        let reply = Box::new(reply);
         Err(match outcome {
             AttemptOutcome::Overloaded => ConnectFailure::Final(reply),
             _ if !self.upstream.has_other_hosts() => ConnectFailure::Final(reply),
             _ => ConnectFailure::Retryable(reply),
         })
     }
+
     /// Refuses an upgrade that `connection` can't carry.
     ///
     /// # Errors
     /// The reply for the client.
-    pub(super) fn check_upgrade(&self, connection: &UpstreamConnection<RequestBody>) -> Result<(), Reply> {
+    pub(super) fn check_upgrade(
+        &self,
+        connection: &UpstreamConnection<RequestBody>,
+    ) -> Result<(), Box<Reply>> {
         if let Some(upgrade) = self.upgrade
             && connection.is_shared()
             && !(upgrade.is_websocket() && connection.offers_websockets())
@@ -105,7 +114,7 @@ impl AttemptContext<'_> {
                 "endpoint {url} speaks HTTP/2 and does not offer WebSockets by it (RFC 8441); other upgrades pass by HTTP/1.1 alone: set `protocol: h1`"
             ));
             self.count(AttemptOutcome::Error);
-            return Err(Reply::no_upgrade());
+            return Err(Box::new(Reply::no_upgrade()));
         }
         Ok(())
     }

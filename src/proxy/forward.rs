@@ -77,7 +77,7 @@ impl<'a> Forwarder<'a> {
         progress: Option<Rc<BodyProgress>>,
         affinity: &Affinity,
         tried: &mut Vec<RetriedTry>,
-    ) -> impl Future<Output = Result<UpstreamResponse, Reply>> {
+    ) -> impl Future<Output = Result<UpstreamResponse, Box<Reply>>> {
         self.context.upstream.retry_budget().count_request();
         // An async function's future would hold the request twice.
         async move {

@@ -102,12 +102,12 @@ struct Forwarding<'a> {
 }
 
 /// Forwards an admitted request, and responds with the upstream's response.
+#[expect(clippy::manual_async_fn, reason = "an async function's future holds its arguments twice")]
 fn forward<'a, S: StoreAdmin + 'static>(
     mut served: Served<'a, S>,
     (mut request, survey): (request::Parts, FieldSurvey),
     forwarding: Forwarding<'a>,
 ) -> impl Future<Output = Response<ResponseBody>> {
-    // An async function's future would hold its arguments twice.
     async move {
         let Forwarding { route, upstream: index, path, upgrade, exempt, key, found } = forwarding;
         let Served { worker, client, .. } = served;
@@ -140,7 +140,7 @@ fn forward<'a, S: StoreAdmin + 'static>(
             Ok(forwarded) => forwarded,
             Err(reply) => {
                 let is_broken = upload.is_some_and(|upload| upload.fault() == Some(BodyFault::Broken));
-                return Box::pin(served.forward_failed(reply, is_broken)).await;
+                return Box::pin(served.forward_failed(*reply, is_broken)).await;
             }
         };
         if let Some(hinted) = hinted {

@@ -384,6 +384,14 @@ impl Run {
             return vec!["no line in the access log has its ID".to_owned()];
         }
         differences.same("status in the log", reply.status.into(), line["status"].as_u64().unwrap());
+        // The client, once the target is known to be well-formed.
+        let is_well_formed = !explained["route"].is_null();
+        if is_well_formed {
+            let [client, logged] = [&explained["client_address"]["address"], &line["client"]];
+            let what = format!("client: explained {client}, served {logged}");
+            differences.holds(&what, is_client(client.as_str().unwrap(), logged.as_str().unwrap()));
+        }
+
         let address = sent.listener.address().to_string();
         let listeners = explained["listeners"].as_array().unwrap();
         if let Some(listener) = listeners.iter().find(|listener| listener["listener"] == address.as_str()) {
@@ -417,14 +425,8 @@ impl Run {
             differences.holds(&what, is_told);
         }
 
-        // The client, once the target is known to be well-formed.
         let because = explained["because"].as_str().unwrap();
-        let (is_well_formed, route) = (!explained["route"].is_null(), &explained["route"]["name"]);
-        if is_well_formed {
-            let [client, logged] = [&explained["client_address"]["address"], &line["client"]];
-            let what = format!("client: explained {client}, served {logged}");
-            differences.holds(&what, is_client(client.as_str().unwrap(), logged.as_str().unwrap()));
-        }
+        let route = &explained["route"]["name"];
         let is_forbidden_everywhere =
             explained["verdict"] == "forbidden" && because.contains(" at the top level");
         let is_routed = is_well_formed && !is_forbidden_everywhere;
