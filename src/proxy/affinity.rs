@@ -17,7 +17,7 @@ use crate::{
 /// The key that the request is balanced by, if the upstream balances by hash.
 pub(super) fn request_key(context: &RequestContext<'_, '_>, upstream: &Upstream) -> KeyHash {
     let Balance::Hash(recipe) = &upstream.balance else { return KeyHash::default() };
-    balancing_key(recipe, &context.attributes).map_or_else(KeyHash::default, |key| KeyHash::new(&key))
+    balancing_key(recipe, context.attributes()).map_or_else(KeyHash::default, |key| KeyHash::new(&key))
 }
 
 /// The key of `recipe`, or the client's address if a request with these `attributes` lacks it.

@@ -33,17 +33,13 @@ pub(super) struct BanMatch {
     pub(super) rule: usize,
 }
 
-/// The ban that denies the request. `in_shadow` is called for each ban that would deny it in shadow. If there are no
-/// bans, this is one atomic load.
+/// The ban that denies the request. `in_shadow` is called for each ban that would deny it in shadow.
 pub(super) fn find_ban(
     bans: &BanTable,
     context: &RequestContext<'_, '_>,
     now: i64,
     mut in_shadow: impl FnMut(&BanMatch),
 ) -> Option<BanMatch> {
-    if bans.is_empty() {
-        return None;
-    }
     let config = &context.rules.config;
     let mut decisive: Option<BanMatch> = None;
     for matched in matching_bans(bans, context, now) {
@@ -181,7 +177,7 @@ pub(super) fn record_offense<'d, S, D: Iterator<Item = (usize, &'d str)>>(
     context: &RequestContext<'_, '_>,
     denials: impl Fn() -> D,
 ) {
-    let (config, attributes) = (worker.config(), &context.attributes);
+    let (config, attributes) = (worker.config(), context.attributes());
     for (rule, configured) in worker.rules.bans.iter().zip(&config.bans) {
         if is_exempt(configured, context) {
             continue;

@@ -120,9 +120,9 @@ impl<'a> Checks<'a> {
         &mut self,
         index: usize,
         policy: &'a Policy,
-        details: &Details<'_>,
+        details: &Details<'_, '_, '_>,
     ) -> Result<Option<SkipReason<'a>>, MissingIdentifier> {
-        let attributes = &details.context.attributes;
+        let attributes = details.context.attributes();
         let nth = policy.overrides.iter().position(|(of, _)| is_met(of, details.context));
         let variant = VariantRef { policy: index, variant: nth.map_or(0, |nth| nth + 1) };
         let policy = nth.and_then(|nth| policy.overrides.get(nth)).map_or(policy, |(_, limits)| limits);
@@ -138,14 +138,14 @@ impl<'a> Checks<'a> {
 }
 
 /// Inputs of checks beside their cost: one entry and one token per request, made when the first check needs it.
-struct Details<'a> {
-    inputs: &'a CheckInputs<'a>,
-    context: &'a RequestContext<'a, 'a>,
+struct Details<'d, 'r, 'a> {
+    inputs: &'d CheckInputs<'d>,
+    context: &'d RequestContext<'r, 'a>,
     entry: OnceCell<Arc<Entry>>,
     token: OnceCell<Member>,
 }
 
-impl Details<'_> {
+impl Details<'_, '_, '_> {
     /// The input of checks of `policy`. `None`: there is nothing to check.
     fn detail(&self, policy: &Policy) -> Result<Option<Detail>, MissingIdentifier> {
         Ok(Some(match policy.kind {
@@ -153,7 +153,7 @@ impl Details<'_> {
                 Detail::Entry(Arc::clone(self.entry.get_or_init(|| self.context.evidence(self.inputs.time))))
             }
             Kind::Concurrency => Detail::Member(*self.token.get_or_init(|| self.inputs.tokens.draw())),
-            Kind::Distinct => return distinct_detail(policy, policy.missing, &self.context.attributes),
+            Kind::Distinct => return distinct_detail(policy, policy.missing, self.context.attributes()),
             _ => Detail::None,
         }))
     }
@@ -173,7 +173,7 @@ pub(super) fn distinct_detail(
 
 /// Whether the request meets `condition`.
 pub(super) fn is_met(condition: &Condition, context: &RequestContext<'_, '_>) -> bool {
-    condition_matches(condition, &context.attributes, context.known_address())
+    condition_matches(condition, context.attributes(), context.known_address())
 }
 
 /// Half of the value's SHA-256: values do not collide, and the store does not see them.

@@ -12,12 +12,12 @@ use crate::{
 };
 
 /// A denied request, to be recorded.
-pub(super) struct DenialRecord<'a> {
-    pub(super) exchange: &'a Exchange,
-    pub(super) context: &'a RequestContext<'a, 'a>,
+pub(super) struct DenialRecord<'d, 'r, 'a> {
+    pub(super) exchange: &'d Exchange,
+    pub(super) context: &'d RequestContext<'r, 'a>,
 }
 
-impl DenialRecord<'_> {
+impl DenialRecord<'_, '_, '_> {
     /// Records the check that `denied` the request. `first`: whether it is the first check that did. The request is
     /// counted, and kept as evidence, once for all of them.
     pub(super) fn record<S: StoreAdmin + 'static>(
@@ -68,7 +68,7 @@ impl DenialRecord<'_> {
         let now = self.exchange.time();
         let until = now.saturating_add(retry_after.unwrap_or(0));
         DenialReport {
-            address: self.context.attributes.address.address(),
+            address: self.context.attributes().address.address(),
             policy,
             identifier,
             user: self.context.rules.written_user(&self.context.found.identity),

@@ -11,15 +11,14 @@ use super::{
     abandoned_request::{self, Sent},
     attempt::UpstreamAttempt,
     attempt_context::AttemptContext,
-    client::ClientInfo,
     connection_state::TimedOut,
     reply::Reply,
     request_body::{BodyProgress, RequestBody},
     reservation::{PendingReservations, ReservationGuard},
     retries::{Retries, discard},
+    served::Served,
     tunnel::Upgrade,
     upstream_response::{CheckedOutConnection, UpstreamResponse},
-    worker::Worker,
 };
 use crate::{
     config::model::{HostHeader, Route},
@@ -38,14 +37,13 @@ pub(super) struct Forwarder<'a> {
 impl<'a> Forwarder<'a> {
     /// Forwards to the upstream of this index, under the settings of `route`.
     pub(super) fn new<S>(
-        worker: &'a Worker<S>,
-        client: &'a ClientInfo,
+        served: &'a Served<'_, S>,
         upstream_client: &'a Rc<UpstreamClient>,
         route: &'a Route,
         index: usize,
-        reservation: Option<&'a ReservationGuard>,
         upgrade: Option<&'a Upgrade>,
     ) -> Self {
+        let Served { worker, client, exchange, .. } = served;
         let context = AttemptContext {
             upstream: &worker.upstreams[index],
             client: upstream_client,
@@ -58,7 +56,7 @@ impl<'a> Forwarder<'a> {
             warnings: &worker.telemetry.upstream_warnings,
             upgrade,
         };
-        Self { context, reservation, reservations: &worker.reservations }
+        Self { context, reservation: exchange.reservation(), reservations: &worker.reservations }
     }
 
     /// Sends `request` and waits for the head of the response. `affinity` ties it to one of the hosts.

@@ -451,7 +451,7 @@ impl<'r, S: Store, F: FnMut(ReplayedCheck<'_>)> Caller<'r> for Replayed<'_, 'r, 
             return Err(RefusedBy::Log);
         }
         let known = KnownRequest {
-            attributes: context.attributes,
+            attributes: *context.attributes(),
             user: &self.logged.user,
             has_host: self.has_host,
             has_duration: self.logged.duration.is_some(),

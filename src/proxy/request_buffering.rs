@@ -65,7 +65,7 @@ pub(super) async fn receive_small(
     room: &BodyRoom,
     client: &Rc<ConnectionState>,
     limits: &ClientLimits,
-) -> Result<ReceivedBody, Reply> {
+) -> Result<ReceivedBody, Box<Reply>> {
     let Some(body) = body.filter(|body| !body.is_end_stream()) else {
         return Ok(ReceivedBody::Whole(Bytes::new()));
     };
@@ -85,7 +85,7 @@ async fn receive(
     body: Incoming,
     client: &Rc<ConnectionState>,
     limits: &ClientLimits,
-) -> Result<Bytes, Reply> {
+) -> Result<Bytes, Box<Reply>> {
     let length = body.size_hint().lower();
     let mut body = PacedBody::new(body, Rc::clone(client), limits);
     let mut received = Bytes::new();
@@ -98,10 +98,10 @@ async fn receive(
         });
         let Ok(frame) = frame.await else {
             let reason = client.hand_off().cut_off_reason();
-            return Err(Reply::slow_body(reason.unwrap_or(CutOffReason::IdleTimeout)));
+            return Err(Box::new(Reply::slow_body(reason.unwrap_or(CutOffReason::IdleTimeout))));
         };
-        let Some(Ok(frame)) = frame else { return Err(Reply::broken_body()) };
-        let Ok(data) = frame.into_data() else { return Err(Reply::broken_body()) };
+        let Some(Ok(frame)) = frame else { return Err(Box::new(Reply::broken_body())) };
+        let Ok(data) = frame.into_data() else { return Err(Box::new(Reply::broken_body())) };
         body.is_late(data.len() as u64);
         if received.is_empty() && copied.is_empty() {
             received = data;

@@ -1,6 +1,6 @@
 //! A request as its steps see it: the facts that it brings along, and the findings of the steps.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{cell::OnceCell, net::IpAddr, sync::Arc};
 
 use http::{HeaderValue, request};
 
@@ -69,38 +69,43 @@ impl Found {
 }
 
 /// A request whose route is found.
-pub(super) struct RequestContext<'r, 'a> {
+pub(super) struct RequestContext<'r: 'a, 'a> {
     pub(super) rules: &'r Rules,
     pub(super) facts: &'a RequestFacts<'a>,
     pub(super) found: &'a Found,
     /// The route. If it has several upstreams, the route to the one that gets the request.
     pub(super) route: &'r Route,
-    /// The attributes for identifiers and conditions.
-    pub(super) attributes: RequestAttributes<'a>,
+    /// See [`RequestContext::attributes`].
+    attributes: OnceCell<RequestAttributes<'a>>,
 }
 
 impl<'r: 'a, 'a> RequestContext<'r, 'a> {
     pub(super) fn new(rules: &'r Rules, facts: &'a RequestFacts<'a>, found: &'a Found) -> Self {
-        let RequestFacts { request, is_peer_trusted, certificate, .. } = *facts;
-        let Found { target, address, identity, .. } = found;
-        let route = &rules.config.routes[found.route];
-        let attributes = RequestAttributes {
-            address: address.as_ref().unwrap_or(facts.peer_identifier),
-            user: identity.user.as_deref(),
-            pseudonym: identity.pseudonym.as_deref(),
-            is_user_verified: identity.is_verified,
-            claims: identity.claims.as_deref(),
-            certificate,
-            is_peer_trusted,
-            method: &request.method,
-            host: target.host().map(Host::name_bytes),
-            path: target.loosest_path(),
-            path_matching: route.matching,
-            query: target.query(),
-            headers: &request.headers,
-            route: &route.name,
-        };
-        Self { rules, facts, found, route, attributes }
+        Self { rules, facts, found, route: &rules.config.routes[found.route], attributes: OnceCell::new() }
+    }
+
+    /// The attributes for identifiers and conditions, made when a step needs them for the first time.
+    pub(super) fn attributes(&self) -> &RequestAttributes<'a> {
+        self.attributes.get_or_init(|| {
+            let RequestFacts { request, is_peer_trusted, certificate, .. } = *self.facts;
+            let Found { target, address, identity, .. } = self.found;
+            RequestAttributes {
+                address: address.as_ref().unwrap_or(self.facts.peer_identifier),
+                user: identity.user.as_deref(),
+                pseudonym: identity.pseudonym.as_deref(),
+                is_user_verified: identity.is_verified,
+                claims: identity.claims.as_deref(),
+                certificate,
+                is_peer_trusted,
+                method: &request.method,
+                host: target.host().map(Host::name_bytes),
+                path: target.loosest_path(),
+                path_matching: self.route.matching,
+                query: target.query(),
+                headers: &request.headers,
+                route: &self.route.name,
+            }
+        })
     }
 
     /// The head of the request.

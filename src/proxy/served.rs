@@ -21,6 +21,7 @@ use super::{
     peer::Peer,
     refused_body::discard,
     reply::Reply,
+    request_body::{BodyFault, BodyProgress},
     request_buffering::{ReceivedBody, receive_small},
     request_context::{Found, RequestContext, RequestFacts},
     reservation::{self, reserve},
@@ -28,13 +29,17 @@ use super::{
     route_reply::{LocalReply, ReplyOrigin},
     rules::Rules,
     steps::{Caller, RefusedBy},
+    upstream_response::UpstreamResponse,
     worker::Worker,
 };
 use crate::{
+    abuse::{self, ObservedResponse, RequestLine},
+    config::model::Route,
     identity::{ClientIp, Identity},
     limit::{Decision, DecisionSource, GrpcOutcome, ResponseStatus, StoreAdmin},
     router::Target,
     telemetry::metrics::{self, BanVerdict, Http2Abuse},
+    upstream::UpstreamClient,
 };
 
 /// The request of a client.
@@ -115,6 +120,40 @@ impl<'a, S> Served<'a, S> {
         exchange.reply(if stays_open { reply } else { reply.closing() })
     }
 
+    /// The client, as the upstream of this index identifies it.
+    pub(super) fn upstream_client(&self, index: usize, found: &Found) -> Rc<UpstreamClient> {
+        let address = self.worker.rules.identifying_address(found.client.ip);
+        self.client.hand_off().upstream_client(self.worker.upstreams[index].shared(), address)
+    }
+
+    /// Notes the response, and records it if it tells something about a limited client.
+    pub(super) fn responded(
+        &mut self,
+        forwarded: &UpstreamResponse,
+        route: &Route,
+        found: &Found,
+        is_safe: bool,
+    ) {
+        let Self { worker, exchange, .. } = self;
+        let status = forwarded.response.status();
+        exchange.forward_responded(&forwarded.host.endpoint, status);
+        let address = worker.rules.identifying_address(found.client.ip);
+        if !route.policies.is_empty() && worker.recorder.wants_response(address, status) {
+            worker.recorder.record_response(&ObservedResponse {
+                client: abuse::masked(address, worker.config().client_address.ipv6_prefix),
+                request: RequestLine { is_safe, path: found.target.path(), query: found.target.query() },
+                status,
+                now: exchange.time(),
+            });
+        }
+    }
+
+    /// Refunds the units that a response with this status does not cost.
+    pub(super) fn settle(&mut self, status: impl FnOnce() -> ResponseStatus) -> impl Future<Output = ()> {
+        let Self { worker, exchange, outcomes, .. } = self;
+        reservation::settle(&worker.rules.policies, exchange.reservation(), outcomes, status)
+    }
+
     /// Settles a request that its policies have admitted and that is not forwarded.
     async fn settle_refused(&mut self) {
         reservation::settle_refused(
@@ -135,13 +174,13 @@ impl<'a, S> Served<'a, S> {
     /// Sends the route's reply to a request that its policies have admitted. It counts for these policies as an
     /// upstream's response would.
     pub(super) async fn reply_locally(
-        self,
+        mut self,
         request: &request::Parts,
         LocalReply { mut reply, origin }: LocalReply,
     ) -> Response<ResponseBody> {
-        let Self { worker, exchange, body, mut outcomes, .. } = self;
         let status = ResponseStatus { http: reply.status, grpc: GrpcOutcome::Known(None) };
-        reservation::settle(&worker.rules.policies, exchange.reservation(), &mut outcomes, || status).await;
+        self.settle(|| status).await;
+        let Self { worker, exchange, body, outcomes, .. } = self;
         if let Some(reservation) = exchange.reservation() {
             reservation.completed();
         }
@@ -161,12 +200,12 @@ impl<'a, S> Served<'a, S> {
         }
     }
 
-    /// Receives the body, if it has at most `limit` bytes.
+    /// The body, which is received first if it has at most `limit` bytes.
     pub(super) fn receive_small<'r>(
         &mut self,
         request: &'r request::Parts,
         limit: usize,
-    ) -> impl Future<Output = Result<ReceivedBody, Reply>> + use<'a, 'r, S> {
+    ) -> impl Future<Output = Result<ReceivedBody, Box<Reply>>> + use<'a, 'r, S> {
         let Self { worker, client, body, .. } = self;
         let limits = &worker.config().client_limits;
         receive_small(body.take(), request, limit, &worker.body_room, client.connection(), limits)
@@ -178,9 +217,13 @@ impl<'a, S> Served<'a, S> {
         self.reply(reply).await
     }
 
-    /// Replies to a request that no endpoint has responded to. `is_broken`: the client broke its body off.
-    pub(super) async fn forward_failed(mut self, reply: Reply, is_broken: bool) -> Response<ResponseBody> {
-        if is_broken {
+    /// Replies to a request that no endpoint has responded to. `upload`: the progress of its body.
+    pub(super) async fn forward_failed(
+        mut self,
+        reply: Reply,
+        upload: Option<Rc<BodyProgress>>,
+    ) -> Response<ResponseBody> {
+        if upload.is_some_and(|upload| upload.fault() == Some(BodyFault::Broken)) {
             self.exchange.client_broke_off();
         }
         self.exchange.forward_failed(reply.status);
@@ -191,7 +234,7 @@ impl<'a, S> Served<'a, S> {
         self.worker.metrics().decision(policy, verdict, source);
     }
 
-    fn denial_record<'r>(&'r self, context: &'r RequestContext<'r, 'r>) -> DenialRecord<'r> {
+    fn denial_record<'d, 'r, 'c>(&'d self, context: &'d RequestContext<'r, 'c>) -> DenialRecord<'d, 'r, 'c> {
         DenialRecord { exchange: &self.exchange, context }
     }
 }

@@ -209,7 +209,7 @@ pub(super) async fn admit<'r, C: Caller<'r>>(
     choose_upstream(caller, context);
     let of_route = context.rules.access.of_route(context.found.route);
     check_access(caller, of_route, context.found.client, Some(context))?;
-    if let Some(bans) = context.facts.bans
+    if let Some(bans) = context.facts.bans.filter(|bans| !bans.is_empty())
         && let Some(ban) = find_ban(bans, context, caller.inputs().time, |ban| caller.banned_in_shadow(ban))
     {
         caller.refuse(RefusedBy::Ban(ban), Some(context))?;

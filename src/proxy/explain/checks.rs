@@ -24,7 +24,7 @@ pub(super) fn decided(
     decision: Option<&Decision>,
     context: &RequestContext<'_, '_>,
 ) -> Vec<ExplainedCheck> {
-    let (rules, attributes) = (context.rules, &context.attributes);
+    let (rules, attributes) = (context.rules, context.attributes());
     let in_shadow = checks
         .denied_in_shadow
         .iter()

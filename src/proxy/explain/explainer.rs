@@ -129,7 +129,7 @@ impl<S: Store> Explainer<'_, S> {
         let source = admit(self, &mut context).await;
         self.explain_source(source, &context);
 
-        let (route, attributes) = (context.route, &context.attributes);
+        let (route, attributes) = (context.route, context.attributes());
         let values = found.placeholders(rules, self.request_id);
         let upstream = route.action.upstream().and_then(|index| upstreams.get(index));
         let cors = self.explain_cors(&context);
@@ -319,7 +319,7 @@ impl<'r, S: Store> Caller<'r> for Explainer<'_, S> {
 
     fn skipped(&mut self, policies: &[(usize, SkipReason<'_>)], context: &RequestContext<'_, '_>) {
         let rows = policies.iter().filter_map(|&(index, why)| {
-            Some(checks::skipped(index, self.rules.policies.get(index)?, why, &context.attributes))
+            Some(checks::skipped(index, self.rules.policies.get(index)?, why, context.attributes()))
         });
         self.explanation.checks.extend(rows);
     }
