@@ -50,14 +50,11 @@ pub fn serve<S: StoreAdmin + 'static>(
         };
         served.routed(&request, &found);
 
-        // Is it admitted, and which upstream gets it?
+        // Is it admitted, and which upstream gets it? Rare futures are boxed: all requests would need room for them.
         let mut context = RequestContext::new(rules, &facts, &found);
         let (index, path) = match admit(&mut served, &mut context).await {
             Ok(ResponseSource::Upstream(index, path)) => (index, path),
-            Ok(ResponseSource::Local(reply)) => {
-                // Boxed, as others below: most requests would need room for its state.
-                return Ok(Box::pin(served.reply_locally(&request, *reply)).await);
-            }
+            Ok(ResponseSource::Local(reply)) => return Ok(Box::pin(served.respond(&request, *reply)).await),
             Err(refused) => return Ok(served.refuse(refused, &mut request).await),
         };
         let (route, upstream) = (context.route, &rules.config.upstreams[index]);
@@ -75,19 +72,12 @@ pub fn serve<S: StoreAdmin + 'static>(
         let sticky = StickyCookie::take(upstream, &client, &mut request.headers);
         let affinity = Affinity { key, host: sticky.as_ref().and_then(|cookie| cookie.host) };
         let hinted = HintedRequest::new(route.early_hints, request.version, client.connection());
-        let (request, progress) = rewrite::upstream_request(
-            &served,
-            route,
-            &found,
-            (request, survey),
-            body,
-            path,
-            upgrade.as_deref(),
-        );
+        let (head, asked) = ((request, survey), upgrade.as_deref());
+        let (request, progress) = rewrite::upstream_request(&served, route, &found, head, body, path, asked);
         let (upload, mut retried) = (progress.clone(), Vec::new());
         let upstream_client = served.upstream_client(index, &found);
         served.exchange.forward_started(&upstream.name);
-        let forwarder = Forwarder::new(&served, &upstream_client, route, index, upgrade.as_deref());
+        let forwarder = Forwarder::new(&served, &upstream_client, route, index, asked);
         let forwarded = forwarder.forward(request, progress, &affinity, &mut retried).await;
         served.exchange.set_retried(retried);
         let mut forwarded = match forwarded {
@@ -110,8 +100,8 @@ pub fn serve<S: StoreAdmin + 'static>(
         if let Some(upgrade) = upgrade
             && forwarded.response.status() == StatusCode::SWITCHING_PROTOCOLS
         {
-            let asked = (*upgrade, owner());
-            let opened = tunnel::open(&worker, &client, exchange, route, asked, forwarded, outcomes);
+            let granted = (*upgrade, owner());
+            let opened = tunnel::open(&worker, &client, exchange, route, granted, forwarded, outcomes);
             return Ok(Box::pin(opened).await);
         }
         Ok(rewrite::client_response(&worker, &client, exchange, route, forwarded, outcomes, owner))

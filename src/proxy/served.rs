@@ -173,7 +173,7 @@ impl<'a, S> Served<'a, S> {
 
     /// Sends the route's reply to a request that its policies have admitted. It counts for these policies as an
     /// upstream's response would.
-    pub(super) async fn reply_locally(
+    pub(super) async fn respond(
         mut self,
         request: &request::Parts,
         LocalReply { mut reply, origin }: LocalReply,
