@@ -17,6 +17,7 @@ use super::{
     cors::{self, CorsResponse},
     grpc::GrpcCall,
     header_edits::FilledEdits,
+    outcome::Outcomes,
     reply::Reply,
     request_verdict::RequestVerdict,
     reservation::ReservationGuard,
@@ -69,6 +70,8 @@ pub(super) struct Exchange {
     trace: Option<RequestTrace>,
     /// Dropped with the exchange, which releases it.
     reservation: Option<ReservationGuard>,
+    /// Of the enforced policies.
+    pub(super) outcomes: Outcomes,
     /// Changes that settings make to the response's header, in this order.
     edits: Vec<FilledEdits>,
 }
@@ -139,6 +142,7 @@ impl Exchange {
             verdict: RequestVerdict::default(),
             trace,
             reservation: None,
+            outcomes: Outcomes::new(),
             edits: Vec::new(),
         })
     }
@@ -210,6 +214,11 @@ impl Exchange {
     /// The request's reservation, if it has one.
     pub(super) fn reservation(&self) -> Option<&ReservationGuard> {
         self.reservation.as_ref()
+    }
+
+    /// The request's reservation, and the outcomes that it may change.
+    pub(super) fn reserved(&mut self) -> (Option<&ReservationGuard>, &mut Outcomes) {
+        (self.reservation.as_ref(), &mut self.outcomes)
     }
 
     /// Counts bytes of the response's body that were passed on.

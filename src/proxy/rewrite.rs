@@ -18,7 +18,6 @@ use super::{
     header_edits::FilledEdits,
     headers, max_forwards,
     open_exchanges::{ExchangeKind, ExchangeOwner},
-    outcome::PolicyOutcome,
     path_rewrite::RewrittenPath,
     request_body::{BodyProgress, BodyTimeouts, RequestBody},
     request_buffering::ReceivedBody,
@@ -139,15 +138,13 @@ fn streamed_body<S>(
     RequestBody::stream(body, gate, client.connection(), &config.client_limits, max, timeouts, trailers)
 }
 
-/// Builds the client's response from the upstream's, with the quota fields of its `outcomes`. Later bans find the
-/// client by `owner`.
+/// Builds the client's response from the upstream's, with the quota fields. Later bans find the client by `owner`.
 pub(super) fn client_response<S>(
     worker: &Worker<S>,
     client: &ClientInfo,
     exchange: Box<Exchange>,
     route: &Route,
     forwarded: UpstreamResponse,
-    outcomes: &[PolicyOutcome],
     owner: impl FnOnce() -> ExchangeOwner,
 ) -> Response<ResponseBody> {
     let UpstreamResponse { response, survey, mut connection, .. } = forwarded;
@@ -163,7 +160,7 @@ pub(super) fn client_response<S>(
     exchange.remove_foreign_cors(&mut head.headers);
     let received = head.version;
     headers::append_via(&mut head.headers, &worker.rules.via, received);
-    worker.rules.quotas.add_fields(&mut head.headers, outcomes);
+    worker.rules.quotas.add_fields(&mut head.headers, &exchange.outcomes);
     if !connection.is_request_sent() {
         // The rest of the request's body may never be read, and a request after it would be lost.
         head.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));

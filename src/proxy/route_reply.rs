@@ -32,6 +32,8 @@ pub(super) enum ReplyOrigin {
     MaxForwards,
     /// A value from the request makes the redirect lead elsewhere, or is missing.
     FaultyRedirect,
+    /// The same of the path for the upstream.
+    FaultyRewrite,
 }
 
 /// The index of the upstream for the request. `cors`: of the response, if the route has `cors`.

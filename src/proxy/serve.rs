@@ -46,7 +46,7 @@ pub fn serve<S: StoreAdmin + 'static>(
         let survey = facts.survey;
         let found = match find(&mut served, rules, &facts) {
             Ok(found) => found,
-            Err(refused) => return Ok(served.refuse(refused, &mut request).await),
+            Err(refused) => return Ok(served.refuse(refused, &mut request)),
         };
         served.routed(&request, &found);
 
@@ -55,7 +55,7 @@ pub fn serve<S: StoreAdmin + 'static>(
         let (index, path) = match admit(&mut served, &mut context).await {
             Ok(ResponseSource::Upstream(index, path)) => (index, path),
             Ok(ResponseSource::Local(reply)) => return Ok(Box::pin(served.respond(&request, *reply)).await),
-            Err(refused) => return Ok(served.refuse(refused, &mut request).await),
+            Err(refused) => return Ok(served.refuse(refused, &mut request)),
         };
         let (route, upstream) = (context.route, &rules.config.upstreams[index]);
         let (exempt, key) = (exempt_rules(&context), request_key(&context, upstream));
@@ -96,15 +96,15 @@ pub fn serve<S: StoreAdmin + 'static>(
         served.settle(|| response_status(&forwarded.response)).await;
 
         // Respond.
-        let Served { exchange, ref outcomes, .. } = served;
+        let exchange = served.exchange;
         if let Some(upgrade) = upgrade
             && forwarded.response.status() == StatusCode::SWITCHING_PROTOCOLS
         {
             let granted = (*upgrade, owner());
-            let opened = tunnel::open(&worker, &client, exchange, route, granted, forwarded, outcomes);
+            let opened = tunnel::open(&worker, &client, exchange, route, granted, forwarded);
             return Ok(Box::pin(opened).await);
         }
-        Ok(rewrite::client_response(&worker, &client, exchange, route, forwarded, outcomes, owner))
+        Ok(rewrite::client_response(&worker, &client, exchange, route, forwarded, owner))
     }
 }
 

@@ -17,7 +17,7 @@ use super::{
     exchange::Exchange,
     header_edits::FilledEdits,
     headers,
-    outcome::{CheckOutcome, Outcomes, PolicyOutcome, tightest},
+    outcome::{CheckOutcome, PolicyOutcome, tightest},
     peer::Peer,
     refused_body::discard,
     reply::Reply,
@@ -50,8 +50,6 @@ pub(super) struct Served<'a, S> {
     pub(super) exchange: Box<Exchange>,
     /// `None`: it was received, or is being forwarded.
     pub(super) body: Option<Incoming>,
-    /// Of the enforced policies.
-    pub(super) outcomes: Outcomes,
 }
 
 impl<'a, S> Served<'a, S> {
@@ -65,7 +63,7 @@ impl<'a, S> Served<'a, S> {
         let request_id =
             headers::request_id(&request.headers, &worker.config().request_id, client.is_trusted());
         let exchange = Exchange::new(&worker.telemetry, client, request, request_id);
-        Self { worker, client, exchange, body: Some(body), outcomes: Outcomes::new() }
+        Self { worker, client, exchange, body: Some(body) }
     }
 
     /// The facts of the request.
@@ -98,24 +96,16 @@ impl<'a, S> Served<'a, S> {
     }
 
     /// Replies to a request that a step has refused. Its fields are emptied.
-    pub(super) async fn refuse(
-        mut self,
-        refused: RefusedBy,
-        request: &mut request::Parts,
-    ) -> Response<ResponseBody> {
-        if refused.is_admitted() {
-            // Boxed: other requests would need room for its state.
-            Box::pin(self.settle_refused()).await;
-        }
-        let Self { worker, client, exchange, body, outcomes } = self;
+    pub(super) fn refuse(self, refused: RefusedBy, request: &mut request::Parts) -> Response<ResponseBody> {
+        let Self { worker, client, exchange, body } = self;
         // The bytes after a malformed head can't be trusted.
         let body = body.filter(|_| !matches!(refused, RefusedBy::Head(_)));
         let stays_open = body.is_none_or(|body| discard(worker, &exchange, request, body));
         let (is_admitted, headers) = (refused.is_admitted(), std::mem::take(&mut request.headers));
-        let mut reply =
-            refused.reply(&worker.rules, client.is_trusted(), exchange.time(), &outcomes, headers);
+        let (outcomes, now) = (&exchange.outcomes, || exchange.time());
+        let mut reply = refused.reply(&worker.rules, client.is_trusted(), now, outcomes, headers);
         if is_admitted {
-            worker.rules.quotas.add_fields(&mut reply.headers, &outcomes);
+            worker.rules.quotas.add_fields(&mut reply.headers, outcomes);
         }
         exchange.reply(if stays_open { reply } else { reply.closing() })
     }
@@ -150,41 +140,41 @@ impl<'a, S> Served<'a, S> {
 
     /// Refunds the units that a response with this status does not cost.
     pub(super) fn settle(&mut self, status: impl FnOnce() -> ResponseStatus) -> impl Future<Output = ()> {
-        let Self { worker, exchange, outcomes, .. } = self;
-        reservation::settle(&worker.rules.policies, exchange.reservation(), outcomes, status)
+        let (reservation, outcomes) = self.exchange.reserved();
+        reservation::settle(&self.worker.rules.policies, reservation, outcomes, status)
     }
 
     /// Settles a request that its policies have admitted and that is not forwarded.
     async fn settle_refused(&mut self) {
-        reservation::settle_refused(
-            &self.worker.rules.policies,
-            self.exchange.reservation(),
-            &mut self.outcomes,
-        )
-        .await;
+        let (reservation, outcomes) = self.exchange.reserved();
+        reservation::settle_refused(&self.worker.rules.policies, reservation, outcomes).await;
     }
 
     /// Sends the proxy's own `reply` to a request that its policies have admitted, with the quota after this request.
     async fn reply(mut self, mut reply: Reply) -> Response<ResponseBody> {
         self.settle_refused().await;
-        self.worker.rules.quotas.add_fields(&mut reply.headers, &self.outcomes);
+        self.worker.rules.quotas.add_fields(&mut reply.headers, &self.exchange.outcomes);
         self.exchange.reply(reply)
     }
 
-    /// Sends the route's reply to a request that its policies have admitted. It counts for these policies as an
-    /// upstream's response would.
+    /// Sends Tollgate's own reply to a request that its policies have admitted. It counts for these policies as an
+    /// upstream's response would, unless the request can't be forwarded.
     pub(super) async fn respond(
         mut self,
         request: &request::Parts,
         LocalReply { mut reply, origin }: LocalReply,
     ) -> Response<ResponseBody> {
-        let status = ResponseStatus { http: reply.status, grpc: GrpcOutcome::Known(None) };
-        self.settle(|| status).await;
-        let Self { worker, exchange, body, outcomes, .. } = self;
-        if let Some(reservation) = exchange.reservation() {
-            reservation.completed();
+        if origin == ReplyOrigin::FaultyRewrite {
+            self.settle_refused().await;
+        } else {
+            let status = ResponseStatus { http: reply.status, grpc: GrpcOutcome::Known(None) };
+            self.settle(|| status).await;
+            if let Some(reservation) = self.exchange.reservation() {
+                reservation.completed();
+            }
         }
-        worker.rules.quotas.add_fields(&mut reply.headers, &outcomes);
+        let Self { worker, exchange, body, .. } = self;
+        worker.rules.quotas.add_fields(&mut reply.headers, &exchange.outcomes);
         if body.is_some_and(|body| !discard(worker, &exchange, request, body)) {
             reply = reply.closing();
         }
@@ -196,7 +186,9 @@ impl<'a, S> Served<'a, S> {
                 exchange.count_refusal(metrics::Refusal::Origin);
                 exchange.reply(reply)
             }
-            ReplyOrigin::MaxForwards | ReplyOrigin::FaultyRedirect => exchange.reply(reply),
+            ReplyOrigin::MaxForwards | ReplyOrigin::FaultyRedirect | ReplyOrigin::FaultyRewrite => {
+                exchange.reply(reply)
+            }
         }
     }
 
@@ -357,7 +349,7 @@ impl<'r, S: StoreAdmin + 'static> Caller<'r> for Served<'_, S> {
         self.exchange.verdict.allow();
         // The slot is taken already, so the number of waiting requests is bounded: by the outflow of a bucket within
         // the policy's `delay`, and by the number of connections.
-        let delay = self.outcomes.iter().map(|outcome| outcome.verdict.delay).max().unwrap_or(0);
+        let delay = self.exchange.outcomes.iter().map(|outcome| outcome.verdict.delay).max().unwrap_or(0);
         self.exchange.verdict.delay(delay);
         Ok(Duration::from_micros(u64::try_from(delay).unwrap_or(0)))
     }
@@ -365,7 +357,12 @@ impl<'r, S: StoreAdmin + 'static> Caller<'r> for Served<'_, S> {
     async fn wait(&mut self, delay: Duration) -> Result<(), RefusedBy> {
         let timer = self.client.timer();
         timer.delay(delay).await;
-        if timer.is_call_over() { Err(RefusedBy::Deadline) } else { Ok(()) }
+        if !timer.is_call_over() {
+            return Ok(());
+        }
+        // Boxed: other requests would need room for its state.
+        Box::pin(self.settle_refused()).await;
+        Err(RefusedBy::Deadline)
     }
 
     fn cors(&self) -> Option<&CorsResponse> {
@@ -392,8 +389,8 @@ impl<S: StoreAdmin + 'static> Served<'_, S> {
         record_offense(self.worker, self.exchange.time(), context, || {
             denials().map(|denied| (denied.variant.policy, &*denied.check.identifier))
         });
-        let decisive = tightest(&self.outcomes).unwrap_or_default();
-        let policy = self.outcomes.get(decisive).map_or(0, |outcome| outcome.variant.policy);
+        let decisive = tightest(&self.exchange.outcomes).unwrap_or_default();
+        let policy = self.exchange.outcomes.get(decisive).map_or(0, |outcome| outcome.variant.policy);
         self.exchange.verdict.deny(policy);
         RefusedBy::Policies(decisive)
     }
@@ -402,7 +399,7 @@ impl<S: StoreAdmin + 'static> Served<'_, S> {
 /// Counts the outcome of each check, notes the verdicts of shadow policies, and keeps the outcomes of
 /// enforced policies.
 fn record_outcomes<S>(served: &mut Served<'_, S>, checks: &Checks<'_>, decision: &Decision) {
-    let Served { worker, exchange, outcomes, .. } = served;
+    let Served { worker, exchange, .. } = served;
     let source = source_label(decision.source);
     // The shadow policy with the longest wait among those that would deny.
     let mut shadow: Option<(i64, usize)> = None;
@@ -419,7 +416,7 @@ fn record_outcomes<S>(served: &mut Served<'_, S>, checks: &Checks<'_>, decision:
             worker.metrics().decision(policy, counted, source);
         }
         if !is_shadow {
-            outcomes.push(PolicyOutcome::from(outcome));
+            exchange.outcomes.push(PolicyOutcome::from(outcome));
         } else if !verdict.admitted {
             let retry_after = verdict.retry_after.unwrap_or(i64::MAX);
             shadow = shadow.max(Some((retry_after, policy)));

@@ -14,7 +14,7 @@ use super::{
     quota,
     reply::Reply,
     request_context::{Found, RequestContext, RequestFacts},
-    route_reply::{LocalReply, upstream_of},
+    route_reply::{LocalReply, ReplyOrigin, upstream_of},
     rules::{Rules, parse_target},
     split::point_of,
 };
@@ -119,14 +119,12 @@ pub(super) enum RefusedBy {
     Log,
     /// The client's own deadline passed while its request waited for a slot.
     Deadline,
-    /// A value from the request makes the rewritten path lead elsewhere.
-    Rewrite(Rejection),
 }
 
 impl RefusedBy {
     /// Whether the policies had admitted the request.
     pub(super) fn is_admitted(&self) -> bool {
-        matches!(self, Self::Deadline | Self::Rewrite(_))
+        matches!(self, Self::Deadline)
     }
 
     /// The reply for the client, without the quota. `outcomes`: those of the enforced policies. The map `headers`, which
@@ -135,7 +133,7 @@ impl RefusedBy {
         self,
         rules: &Rules,
         is_peer_trusted: bool,
-        now: i64,
+        now: impl FnOnce() -> i64,
         outcomes: &[PolicyOutcome],
         headers: HeaderMap,
     ) -> Reply {
@@ -147,13 +145,11 @@ impl RefusedBy {
             Self::Access { is_of_route: false, .. } => for_client(Reply::forbidden_address()),
             Self::Access { is_of_route: true, .. } => Reply::forbidden_address(),
             Self::Listener(reply) => *reply,
-            Self::Routing(Rejection { status, detail }) | Self::Rewrite(Rejection { status, detail }) => {
-                Reply::problem(status, detail)
-            }
+            Self::Routing(Rejection { status, detail }) => Reply::problem(status, detail),
             Self::Ban(BanMatch { ban, rule }) => {
                 let is_cross_origin = headers.contains_key(header::ORIGIN);
                 let rule = rules.config.bans.get(rule).map(|rule| &**rule);
-                for_client(quota::banned(rule, &ban, now, is_cross_origin))
+                for_client(quota::banned(rule, &ban, now(), is_cross_origin))
             }
             Self::BodySize => Reply::body_too_large(),
             Self::MissingKey(policy) => {
@@ -227,7 +223,7 @@ pub(super) async fn admit<'r, C: Caller<'r>>(
         }
     }
     caller.wait(delay).await?;
-    find_source(caller, context)
+    Ok(find_source(caller, context))
 }
 
 /// Picks one of several upstreams of the route.
@@ -264,20 +260,17 @@ fn is_body_too_long(context: &RequestContext<'_, '_>) -> bool {
 }
 
 /// Finds the source of the response, and the path that an upstream gets.
-fn find_source<'r, C: Caller<'r>>(
-    caller: &C,
-    context: &RequestContext<'r, '_>,
-) -> Result<ResponseSource<'r>, RefusedBy> {
+fn find_source<'r, C: Caller<'r>>(caller: &C, context: &RequestContext<'r, '_>) -> ResponseSource<'r> {
     let upstream = match upstream_of(context, caller.cors(), caller.request_id()) {
         Ok(upstream) => upstream,
-        Err(reply) => return Ok(ResponseSource::Local(reply)),
+        Err(reply) => return ResponseSource::Local(reply),
     };
-    let path = match &context.route.rewrite {
-        None => None,
-        Some(rewrite) => {
-            RewrittenPath::new(rewrite, &context.found.placeholders(context.rules, caller.request_id()))
-                .map_err(RefusedBy::Rewrite)?
+    let Some(rewrite) = &context.route.rewrite else { return ResponseSource::Upstream(upstream, None) };
+    match RewrittenPath::new(rewrite, &context.found.placeholders(context.rules, caller.request_id())) {
+        Ok(path) => ResponseSource::Upstream(upstream, path),
+        Err(Rejection { status, detail }) => {
+            let (reply, origin) = (Reply::problem(status, detail), ReplyOrigin::FaultyRewrite);
+            ResponseSource::Local(Box::new(LocalReply { reply, origin }))
         }
-    };
-    Ok(ResponseSource::Upstream(upstream, path))
+    }
 }

@@ -184,7 +184,7 @@ impl<S: Store> Explainer<'_, S> {
             ReplyOrigin::MaxForwards => {
                 "Max-Forwards is 0, so Tollgate does not forward it".clone_into(&mut explained.because);
             }
-            ReplyOrigin::FaultyRedirect => {
+            ReplyOrigin::FaultyRedirect | ReplyOrigin::FaultyRewrite => {
                 explained.verdict = ExplainedVerdict::Refused;
                 explained.because = reply.detail.into_owned();
             }
@@ -210,7 +210,7 @@ impl<S: Store> Explainer<'_, S> {
         }
         let because = self.reason(&refused, context);
         let reply =
-            refused.reply(self.rules, self.is_peer_trusted, self.now, &self.outcomes, HeaderMap::new());
+            refused.reply(self.rules, self.is_peer_trusted, || self.now, &self.outcomes, HeaderMap::new());
         self.explanation.status = Some(reply.status);
         (self.explanation.verdict, self.explanation.because) = because;
     }
@@ -248,9 +248,7 @@ impl<S: Store> Explainer<'_, S> {
                 let because = format!("the body has {length} bytes, which is more than max_body allows");
                 (ExplainedVerdict::Refused, because)
             }
-            RefusedBy::Head(Rejection { detail, .. })
-            | RefusedBy::Routing(Rejection { detail, .. })
-            | RefusedBy::Rewrite(Rejection { detail, .. }) => {
+            RefusedBy::Head(Rejection { detail, .. }) | RefusedBy::Routing(Rejection { detail, .. }) => {
                 (ExplainedVerdict::Refused, (*detail).to_owned())
             }
             // Only real requests are refused for these reasons.

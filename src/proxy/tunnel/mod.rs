@@ -33,7 +33,6 @@ use super::{
     exchange::Exchange,
     headers,
     open_exchanges::{Closing, ExchangeKind, ExchangeOwner, OpenExchangeGuard},
-    outcome::PolicyOutcome,
     reply::Reply,
     request_body::RequestBody,
     response_body::ResponseBody,
@@ -103,20 +102,19 @@ pub(super) async fn open<S>(
     route: &Route,
     (upgrade, owner): (Upgrade, ExchangeOwner),
     forwarded: UpstreamResponse,
-    outcomes: &[PolicyOutcome],
 ) -> Response<ResponseBody> {
     let UpstreamResponse { response, connection, .. } = forwarded;
     let (mut head, ()) = Response::new(()).into_parts();
     head.headers = response.headers().clone();
     headers::remove_hop_by_hop(&mut head.headers, |_| false);
     headers::append_via(&mut head.headers, &worker.rules.via, response.version());
-    worker.rules.quotas.add_fields(&mut head.headers, outcomes);
+    worker.rules.quotas.add_fields(&mut head.headers, &exchange.outcomes);
     head.status = upgrade.respond(&mut head.headers);
 
     let upstream = pin!(connection.upgrade(response));
     let Ok(Some(upstream)) = client.timer().timeout(route.timeouts.response, upstream).await else {
         let mut reply = Reply::bad_gateway();
-        worker.rules.quotas.add_fields(&mut reply.headers, outcomes);
+        worker.rules.quotas.add_fields(&mut reply.headers, &exchange.outcomes);
         return exchange.reply(reply);
     };
     let guard = worker.register_exchange(ExchangeKind::Tunnel, owner);
