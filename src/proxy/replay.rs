@@ -148,7 +148,7 @@ struct LoggedKeys {
 }
 
 /// The policies of `config`, for its [`Rules`] in a replay. They skip missing values, because a log does not have all
-/// values of a request. `KnownRequest::keys` handles `missing` for values that the request itself lacks.
+/// values of a request. `Replayed` applies `missing` to values that the request itself lacks.
 pub fn policies(config: &Config) -> Vec<Policy> {
     let mut policies = Policy::all(config.policies.iter().map(AsRef::as_ref));
     for policy in &mut policies {
@@ -253,12 +253,21 @@ impl<'r, S: Store> Replay<'r, S> {
         }
         Ok(match refused {
             Some(RefusedBy::Access { .. }) => ReplayedVerdict::Forbidden,
-            Some(RefusedBy::Head(_) | RefusedBy::Routing(_)) => ReplayedVerdict::Refused,
             Some(RefusedBy::Policies(_) | RefusedBy::MissingKey(_)) => ReplayedVerdict::Denied,
             Some(RefusedBy::Log) => ReplayedVerdict::Unchecked,
-            _ if logged.progress == LoggedProgress::Unchecked => ReplayedVerdict::Unchecked,
-            _ if is_admitted_by_all => ReplayedVerdict::Admitted,
-            _ => ReplayedVerdict::ShadowDenied,
+            // After the first two: a log lacks these facts, and a failure of the store was returned above.
+            Some(
+                RefusedBy::Head(_)
+                | RefusedBy::Routing(_)
+                | RefusedBy::EarlyEnds
+                | RefusedBy::Listener(_)
+                | RefusedBy::Ban(_)
+                | RefusedBy::BodySize
+                | RefusedBy::Store,
+            ) => ReplayedVerdict::Refused,
+            None if logged.progress == LoggedProgress::Unchecked => ReplayedVerdict::Unchecked,
+            None if is_admitted_by_all => ReplayedVerdict::Admitted,
+            None => ReplayedVerdict::ShadowDenied,
         })
     }
 
@@ -341,14 +350,18 @@ impl<'r, S: Store, F: FnMut(ReplayedCheck<'_>)> Replayed<'_, 'r, S, F> {
     fn known_checks(
         &mut self,
         checks: &Checks<'r>,
+        policies: &[usize],
         known: &KnownRequest<'_>,
     ) -> Result<SmallVec<[(usize, Check<'r>); 2]>, RefusedBy> {
         let mut found = SmallVec::new();
-        let mut last = None;
-        for (check, variant) in checks.iter() {
+        for &policy in policies {
             // Only the first check of a policy is used: its keys are read from the log.
-            if last.replace(variant.policy) != Some(variant.policy) {
-                self.add_known(variant.policy, check, known, &mut found)?;
+            if let Some((check, _)) = checks.iter().find(|(_, variant)| variant.policy == policy) {
+                self.add_known(policy, check, known, &mut found)?;
+            } else if let Some(&(_, SkipReason::NoValue(variant))) =
+                checks.skipped.iter().find(|(skipped, _)| *skipped == policy)
+            {
+                self.add_without_value(variant, known, &mut found)?;
             }
         }
         Ok(found)
@@ -418,14 +431,6 @@ impl<'r, S: Store, F: FnMut(ReplayedCheck<'_>)> Replayed<'_, 'r, S, F> {
 }
 
 impl<'r, S: Store, F: FnMut(ReplayedCheck<'_>)> Caller<'r> for Replayed<'_, 'r, S, F> {
-    fn refuse(
-        &mut self,
-        refused: RefusedBy,
-        _context: Option<&RequestContext<'_, '_>>,
-    ) -> Result<(), RefusedBy> {
-        Err(refused)
-    }
-
     fn check_listener(&mut self, _facts: &RequestFacts<'_>, _target: &Target) -> Result<(), RefusedBy> {
         if self.logged.progress == LoggedProgress::Unrouted { Err(RefusedBy::Log) } else { Ok(()) }
     }
@@ -458,12 +463,7 @@ impl<'r, S: Store, F: FnMut(ReplayedCheck<'_>)> Caller<'r> for Replayed<'_, 'r, 
             is_user_verified: self.replay.is_user_verified,
         };
         self.replay.note_unknown_conditions(&context.route.policies, &known);
-        let mut found = self.known_checks(checks, &known)?;
-        for &(_, why) in &checks.skipped {
-            if let SkipReason::NoValue(variant) = why {
-                self.add_without_value(variant, &known, &mut found)?;
-            }
-        }
+        let found = self.known_checks(checks, &context.route.policies, &known)?;
         let (policies, checks): (SmallVec<[usize; 2]>, SmallVec<[Check<'r>; 2]>) = found.into_iter().unzip();
         let decision = match self.replay.store.decide(&checks).await {
             Ok(decision) => decision,

@@ -21,7 +21,7 @@ pub(super) struct LocalReply {
     pub(super) origin: ReplyOrigin,
 }
 
-/// Why Tollgate replies to an admitted request.
+/// Why Tollgate itself replies to an admitted request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReplyOrigin {
     /// The route's `reply` or `redirect`.
@@ -34,6 +34,8 @@ pub(super) enum ReplyOrigin {
     FaultyRedirect,
     /// The same of the path for the upstream.
     FaultyRewrite,
+    /// The client's own deadline passed while its request waited for a slot.
+    Deadline,
 }
 
 /// The index of the upstream for the request. `cors`: of the response, if the route has `cors`.

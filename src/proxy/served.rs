@@ -101,12 +101,8 @@ impl<'a, S> Served<'a, S> {
         // The bytes after a malformed head can't be trusted.
         let body = body.filter(|_| !matches!(refused, RefusedBy::Head(_)));
         let stays_open = body.is_none_or(|body| discard(worker, &exchange, request, body));
-        let (is_admitted, headers) = (refused.is_admitted(), std::mem::take(&mut request.headers));
-        let (outcomes, now) = (&exchange.outcomes, || exchange.time());
-        let mut reply = refused.reply(&worker.rules, client.is_trusted(), now, outcomes, headers);
-        if is_admitted {
-            worker.rules.quotas.add_fields(&mut reply.headers, outcomes);
-        }
+        let (now, headers) = (|| exchange.time(), std::mem::take(&mut request.headers));
+        let reply = refused.reply(&worker.rules, client.is_trusted(), now, &exchange.outcomes, headers);
         exchange.reply(if stays_open { reply } else { reply.closing() })
     }
 
@@ -164,7 +160,7 @@ impl<'a, S> Served<'a, S> {
         request: &request::Parts,
         LocalReply { mut reply, origin }: LocalReply,
     ) -> Response<ResponseBody> {
-        if origin == ReplyOrigin::FaultyRewrite {
+        if matches!(origin, ReplyOrigin::FaultyRewrite | ReplyOrigin::Deadline) {
             self.settle_refused().await;
         } else {
             let status = ResponseStatus { http: reply.status, grpc: GrpcOutcome::Known(None) };
@@ -186,9 +182,10 @@ impl<'a, S> Served<'a, S> {
                 exchange.count_refusal(metrics::Refusal::Origin);
                 exchange.reply(reply)
             }
-            ReplyOrigin::MaxForwards | ReplyOrigin::FaultyRedirect | ReplyOrigin::FaultyRewrite => {
-                exchange.reply(reply)
-            }
+            ReplyOrigin::MaxForwards
+            | ReplyOrigin::FaultyRedirect
+            | ReplyOrigin::FaultyRewrite
+            | ReplyOrigin::Deadline => exchange.reply(reply),
         }
     }
 
@@ -232,7 +229,7 @@ impl<'a, S> Served<'a, S> {
 }
 
 impl<'r, S: StoreAdmin + 'static> Caller<'r> for Served<'_, S> {
-    fn refuse(
+    fn note_refusal(
         &mut self,
         refused: RefusedBy,
         context: Option<&RequestContext<'_, '_>>,
@@ -354,15 +351,10 @@ impl<'r, S: StoreAdmin + 'static> Caller<'r> for Served<'_, S> {
         Ok(Duration::from_micros(u64::try_from(delay).unwrap_or(0)))
     }
 
-    async fn wait(&mut self, delay: Duration) -> Result<(), RefusedBy> {
+    async fn wait(&mut self, delay: Duration) -> bool {
         let timer = self.client.timer();
         timer.delay(delay).await;
-        if !timer.is_call_over() {
-            return Ok(());
-        }
-        // Boxed: other requests would need room for its state.
-        Box::pin(self.settle_refused()).await;
-        Err(RefusedBy::Deadline)
+        !timer.is_call_over()
     }
 
     fn cors(&self) -> Option<&CorsResponse> {

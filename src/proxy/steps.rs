@@ -25,15 +25,18 @@ use crate::{
 
 /// Takes the steps of one request: it does the parts that only it can do, and notes the results.
 pub(super) trait Caller<'r> {
-    /// Notes that a step refuses the request. After `Ok`, the other steps are taken all the same.
+    /// Notes that a step refuses the request although the next ones could be taken: `deny` or `allow`, a ban, `max_body`,
+    /// or `missing: deny`. After `Ok`, they are taken all the same.
     ///
     /// # Errors
     /// The refusal, which ends the steps.
-    fn refuse(
+    fn note_refusal(
         &mut self,
         refused: RefusedBy,
-        context: Option<&RequestContext<'_, '_>>,
-    ) -> Result<(), RefusedBy>;
+        _context: Option<&RequestContext<'_, '_>>,
+    ) -> Result<(), RefusedBy> {
+        Err(refused)
+    }
 
     /// The client's address is known.
     ///
@@ -75,12 +78,9 @@ pub(super) trait Caller<'r> {
         context: &RequestContext<'r, '_>,
     ) -> Result<Duration, RefusedBy>;
 
-    /// Waits.
-    ///
-    /// # Errors
-    /// The client's own deadline has passed.
-    async fn wait(&mut self, _delay: Duration) -> Result<(), RefusedBy> {
-        Ok(())
+    /// Waits. Returns false if the client's own deadline has passed.
+    async fn wait(&mut self, _delay: Duration) -> bool {
+        true
     }
 
     /// The CORS part of the response, if the route has `cors`.
@@ -117,16 +117,9 @@ pub(super) enum RefusedBy {
     Store,
     /// According to the log, a step before the policies had refused it.
     Log,
-    /// The client's own deadline passed while its request waited for a slot.
-    Deadline,
 }
 
 impl RefusedBy {
-    /// Whether the policies had admitted the request.
-    pub(super) fn is_admitted(&self) -> bool {
-        matches!(self, Self::Deadline)
-    }
-
     /// The reply for the client, without the quota. `outcomes`: those of the enforced policies. The map `headers`, which
     /// has the fields of the request, is emptied and reused.
     pub(super) fn reply(
@@ -155,11 +148,8 @@ impl RefusedBy {
             Self::MissingKey(policy) => {
                 rules.quotas.unidentified(PolicyOutcome::unidentified(policy, &rules.policies[policy]))
             }
-            Self::Policies(decisive) => {
-                rules.quotas.denial(outcomes, outcomes.get(decisive).copied(), headers)
-            }
+            Self::Policies(decisive) => rules.quotas.denial(outcomes, decisive, headers),
             Self::Store | Self::Log => Reply::undecided(),
-            Self::Deadline => Reply::gateway_timeout(),
         }
     }
 }
@@ -208,10 +198,10 @@ pub(super) async fn admit<'r, C: Caller<'r>>(
     if let Some(bans) = context.facts.bans.filter(|bans| !bans.is_empty())
         && let Some(ban) = find_ban(bans, context, caller.inputs().time, |ban| caller.banned_in_shadow(ban))
     {
-        caller.refuse(RefusedBy::Ban(ban), Some(context))?;
+        caller.note_refusal(RefusedBy::Ban(ban), Some(context))?;
     }
     if is_body_too_long(context) {
-        caller.refuse(RefusedBy::BodySize, Some(context))?;
+        caller.note_refusal(RefusedBy::BodySize, Some(context))?;
     }
     let mut delay = Duration::ZERO;
     if !context.route.policies.is_empty() {
@@ -219,10 +209,13 @@ pub(super) async fn admit<'r, C: Caller<'r>>(
         caller.skipped(&checks.skipped, context);
         match checks.unidentified {
             None => delay = caller.decide(&checks, context).await?,
-            Some(policy) => caller.refuse(RefusedBy::MissingKey(policy), Some(context))?,
+            Some(policy) => caller.note_refusal(RefusedBy::MissingKey(policy), Some(context))?,
         }
     }
-    caller.wait(delay).await?;
+    if !caller.wait(delay).await {
+        let (reply, origin) = (Reply::gateway_timeout(), ReplyOrigin::Deadline);
+        return Ok(ResponseSource::Local(Box::new(LocalReply { reply, origin })));
+    }
     Ok(find_source(caller, context))
 }
 
@@ -244,7 +237,9 @@ fn check_access<'r, C: Caller<'r>>(
 ) -> Result<(), RefusedBy> {
     match rule.and_then(|rule| rule.denial(client)) {
         None => Ok(()),
-        Some(denial) => caller.refuse(RefusedBy::Access { denial, is_of_route: context.is_some() }, context),
+        Some(denial) => {
+            caller.note_refusal(RefusedBy::Access { denial, is_of_route: context.is_some() }, context)
+        }
     }
 }
 

@@ -82,7 +82,8 @@ pub struct Explanation {
     /// The route's own response to every request; `null`: it has an upstream, or there is no route.
     #[serde(default)]
     pub reply: Option<ExplainedReply>,
-    /// The path and the query that the upstream gets, if the route rewrites the path; `null`: the client's.
+    /// The path and the query that the upstream gets, if the route rewrites the path; `null`: the client's, or the request
+    /// is not forwarded.
     #[serde(default)]
     #[schema(example = "/users/7?page=2")]
     pub rewritten_path: Option<String>,

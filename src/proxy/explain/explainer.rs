@@ -19,10 +19,11 @@ use crate::{
         checks::{CheckInputs, Checks, SkipReason},
         cors::CorsResponse,
         outcome::{Outcomes, tightest},
+        placeholders::PlaceholderValues,
         request_context::{Found, RequestContext, RequestFacts},
         reservation::LeaseTokens,
-        route_reply::{LocalReply, ReplyOrigin},
-        rules::{Rules, parse_target},
+        route_reply::{LocalReply, ReplyOrigin, location},
+        rules::Rules,
         steps::{Caller, RefusedBy, ResponseSource, admit, find},
     },
     router::{Rejection, Target},
@@ -84,16 +85,22 @@ pub async fn explain<S: Store>(
     };
     match find(&mut explainer, rules, &facts) {
         Ok(found) => explainer.explain_found(&facts, &found, upstreams).await,
-        Err(refused) => {
-            if matches!(refused, RefusedBy::Routing(_))
-                && let Ok(target) = parse_target(request, facts.survey, &rules.config.client_limits)
-            {
-                explainer.explanation.route = Some(route::explain(rules, &facts, &target, None));
-            }
-            explainer.note(refused, None);
-        }
+        Err(refused) => explainer.note(refused, None),
     }
     explainer.explanation
+}
+
+/// The route's own reply. `None`: it has an upstream, or the target of its redirect can't be built.
+fn own_reply(action: &RouteAction, values: &PlaceholderValues<'_>) -> Option<ExplainedReply> {
+    match action {
+        RouteAction::Upstream(_) => None,
+        RouteAction::Reply(reply) => Some(ExplainedReply { status: reply.status, location: None }),
+        RouteAction::Redirect(redirect) => {
+            let location = location(redirect, values).ok()?;
+            let location = if redirect.is_secret() { MASK.to_owned() } else { location };
+            Some(ExplainedReply { status: redirect.status, location: Some(location) })
+        }
+    }
 }
 
 /// Takes the steps without taking anything from limits. It goes on after a refusal, and the first one counts.
@@ -136,6 +143,7 @@ impl<S: Store> Explainer<'_, S> {
         let explained = &mut self.explanation;
         explained.cors = cors;
         explained.route = Some(route::explain(rules, facts, &found.target, Some(found.route)));
+        explained.reply = own_reply(&route.action, &values);
         explained.upstream = route::upstream_name(rules, route).map(str::to_owned);
         explained.endpoint = upstream.and_then(|upstream| endpoint::explain(upstream, attributes));
         explained.body_limit = body::limit(&rules.config, route);
@@ -165,19 +173,13 @@ impl<S: Store> Explainer<'_, S> {
             Err(refused) => return self.note(refused, Some(context)),
         };
         let explained = &mut self.explanation;
-        let is_allowed = explained.verdict == ExplainedVerdict::Allowed;
-        if is_allowed {
-            explained.status = Some(reply.status);
+        if explained.verdict != ExplainedVerdict::Allowed {
+            return;
         }
+        explained.status = Some(reply.status);
         match origin {
-            ReplyOrigin::Route => {
-                let location = reply.headers.get(header::LOCATION).and_then(|to| to.to_str().ok());
-                let is_secret =
-                    matches!(&context.route.action, RouteAction::Redirect(redirect) if redirect.is_secret());
-                let location = location.map(|to| if is_secret { MASK } else { to }.to_owned());
-                explained.reply = Some(ExplainedReply { status: reply.status, location });
-            }
-            _ if !is_allowed => {}
+            // An explained request does not wait, so no deadline passes.
+            ReplyOrigin::Route | ReplyOrigin::Deadline => {}
             ReplyOrigin::Preflight { .. } => {
                 "it is a CORS preflight, which Tollgate answers".clone_into(&mut explained.because);
             }
@@ -252,7 +254,7 @@ impl<S: Store> Explainer<'_, S> {
                 (ExplainedVerdict::Refused, (*detail).to_owned())
             }
             // Only real requests are refused for these reasons.
-            RefusedBy::EarlyEnds | RefusedBy::Listener(_) | RefusedBy::Log | RefusedBy::Deadline => {
+            RefusedBy::EarlyEnds | RefusedBy::Listener(_) | RefusedBy::Log => {
                 (ExplainedVerdict::Refused, String::new())
             }
         }
@@ -280,7 +282,7 @@ impl<S: Store> Explainer<'_, S> {
 }
 
 impl<'r, S: Store> Caller<'r> for Explainer<'_, S> {
-    fn refuse(
+    fn note_refusal(
         &mut self,
         refused: RefusedBy,
         context: Option<&RequestContext<'_, '_>>,
@@ -294,11 +296,13 @@ impl<'r, S: Store> Caller<'r> for Explainer<'_, S> {
         Ok(())
     }
 
-    /// The request is for no particular listener, so the explanation lists the ones that would reply.
+    /// The request is for no particular listener, so the explanation lists the ones that would reply. Until its route is
+    /// found, it has none.
     fn check_listener(&mut self, facts: &RequestFacts<'_>, target: &Target) -> Result<(), RefusedBy> {
         if self.explanation.verdict == ExplainedVerdict::Allowed {
             self.explanation.listeners = listeners::explain(self.rules, facts, self.is_https, target);
         }
+        self.explanation.route = Some(route::explain(self.rules, facts, target, None));
         Ok(())
     }
 

@@ -54,15 +54,16 @@ impl QuotaTexts {
         }
     }
 
-    /// The reply to a denied request, and the index of the policy that decided. Its fields are put into `headers`,
-    /// the request's, which are emptied.
+    /// The reply to a denied request. `decisive`: the index of the outcome for the client to follow. Its fields are put
+    /// into `headers`, the request's, which are emptied.
     pub(in crate::proxy) fn denial(
         &self,
         outcomes: &[PolicyOutcome],
-        decisive: Option<PolicyOutcome>,
+        decisive: usize,
         headers: HeaderMap,
     ) -> Reply {
         let cross_origin = headers.contains_key(header::ORIGIN);
+        let decisive = outcomes.get(decisive).copied();
         let mut reply = replies::denial(self, outcomes, decisive, headers);
         self.add_fields(&mut reply.headers, outcomes);
         if cross_origin {
