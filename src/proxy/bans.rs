@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use super::{
     checks::is_met,
+    exchange::Exchange,
     open_exchanges::{ExchangeKind, ExchangeOwner, OpenExchangeGuard},
     peer::Peer,
     request_context::RequestContext,
@@ -145,6 +146,7 @@ impl<S> Worker<S> {
 }
 
 /// The names of the ban rules that the request is exempt from, if bans close open exchanges.
+#[inline]
 pub(super) fn exempt_rules(context: &RequestContext<'_, '_>) -> Vec<CompactString> {
     let config = &context.rules.config;
     if !config.close_banned_tunnels || config.bans.is_empty() {
@@ -173,7 +175,7 @@ fn rule_index(rules: &Rules, ban: &Ban) -> usize {
 /// user's own limit denied the request.
 pub(super) fn record_offense<'d, S, D: Iterator<Item = (usize, &'d str)>>(
     worker: &Worker<S>,
-    now: i64,
+    exchange: &Exchange,
     context: &RequestContext<'_, '_>,
     denials: impl Fn() -> D,
 ) {
@@ -192,7 +194,7 @@ pub(super) fn record_offense<'d, S, D: Iterator<Item = (usize, &'d str)>>(
         };
         if let Some((offender, (policy, _))) = offense {
             let policy = config.policies.get(policy).map_or("", |policy| &policy.name);
-            worker.offenses.note(rule, offender, policy, now);
+            worker.offenses.note(rule, offender, policy, exchange.time());
         }
     }
 }

@@ -38,6 +38,7 @@ pub(super) struct HintedRequest<'a> {
 impl<'a> HintedRequest<'a> {
     /// Hints for the request in flight on the `client`'s connection, if its route passes them on. hyper supports none
     /// over HTTP/2, and HTTP/1.0 has none.
+    #[inline]
     pub(super) fn new(setting: EarlyHints, version: Version, client: &'a ConnectionState) -> Option<Self> {
         if setting == EarlyHints::Drop || version != Version::HTTP_11 {
             return None;

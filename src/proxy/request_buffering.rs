@@ -59,16 +59,13 @@ pub(super) enum ReceivedBody {
 /// # Errors
 /// The reply for the client, which broke the body off or was too slow.
 pub(super) async fn receive_small(
-    body: Option<Incoming>,
+    body: Incoming,
     request: &request::Parts,
     limit: usize,
     room: &BodyRoom,
     client: &Rc<ConnectionState>,
     limits: &ClientLimits,
 ) -> Result<ReceivedBody, Box<Reply>> {
-    let Some(body) = body.filter(|body| !body.is_end_stream()) else {
-        return Ok(ReceivedBody::Whole(Bytes::new()));
-    };
     let is_small = body.size_hint().exact().is_some_and(|length| length <= limit as u64);
     if is_small
         && !expect_continue::wants_continue(request.version, &request.headers)

@@ -40,7 +40,7 @@ pub(super) fn upstream_request<S>(
     found: &Found,
     (mut head, survey): (request::Parts, FieldSurvey),
     body: ReceivedBody,
-    path: Option<RewrittenPath<'_>>,
+    path: Option<Box<RewrittenPath<'_>>>,
     upgrade: Option<&Upgrade>,
 ) -> (Request<RequestBody>, Option<Rc<BodyProgress>>) {
     let Served { worker, client, exchange, .. } = served;

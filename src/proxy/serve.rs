@@ -2,6 +2,7 @@
 
 use std::{convert::Infallible, rc::Rc};
 
+use bytes::Bytes;
 use http::{Request, Response, StatusCode, request};
 use http_body::Body;
 use hyper::body::Incoming;
@@ -15,6 +16,7 @@ use super::{
     grpc::response_status,
     headers,
     open_exchanges::ExchangeOwner,
+    request_buffering::ReceivedBody,
     request_context::RequestContext,
     response_body::ResponseBody,
     rewrite,
@@ -46,7 +48,7 @@ pub fn serve<S: StoreAdmin + 'static>(
         let survey = facts.survey;
         let found = match find(&mut served, rules, &facts) {
             Ok(found) => found,
-            Err(refused) => return Ok(served.refuse(refused, &mut request)),
+            Err(refused) => return Ok(served.refuse(refused, request)),
         };
         served.routed(&request, &found);
 
@@ -55,17 +57,20 @@ pub fn serve<S: StoreAdmin + 'static>(
         let (index, path) = match admit(&mut served, &mut context).await {
             Ok(ResponseSource::Upstream(index, path)) => (index, path),
             Ok(ResponseSource::Local(reply)) => return Ok(Box::pin(served.respond(&request, *reply)).await),
-            Err(refused) => return Ok(served.refuse(refused, &mut request)),
+            Err(refused) => return Ok(served.refuse(refused, request)),
         };
         let (route, upstream) = (context.route, &rules.config.upstreams[index]);
         let (exempt, key) = (exempt_rules(&context), request_key(&context, upstream));
         let owner = || ExchangeOwner { address: found.client.ip, user: user_key(&found.identity), exempt };
 
         // Receive a small body before a connection is taken for it.
-        let body = match served.receive_small(&request, upstream.request_buffering).await {
-            Ok(body) => body,
-            Err(reply) => return Ok(Box::pin(served.broken_off(*reply)).await),
-        };
+        let mut body = ReceivedBody::Whole(Bytes::new());
+        if let Some(incoming) = served.take_body() {
+            body = match served.receive_small(incoming, &request, upstream.request_buffering).await {
+                Ok(body) => body,
+                Err(reply) => return Ok(Box::pin(served.broken_off(*reply)).await),
+            };
+        }
 
         // Forward the request, and wait for the head of the response.
         let is_safe = request.method.is_safe();
@@ -96,19 +101,19 @@ pub fn serve<S: StoreAdmin + 'static>(
         served.settle(|| response_status(&forwarded.response)).await;
 
         // Respond.
-        let exchange = served.exchange;
         if let Some(upgrade) = upgrade
             && forwarded.response.status() == StatusCode::SWITCHING_PROTOCOLS
         {
             let granted = (*upgrade, owner());
-            let opened = tunnel::open(&worker, &client, exchange, route, granted, forwarded);
+            let opened = tunnel::open(&worker, &client, served.exchange, route, granted, forwarded);
             return Ok(Box::pin(opened).await);
         }
-        Ok(rewrite::client_response(&worker, &client, exchange, route, forwarded, owner))
+        Ok(rewrite::client_response(&worker, &client, served.exchange, route, forwarded, owner))
     }
 }
 
 /// Begins the `request` of `client`. Returns the protocol that it asks for instead of HTTP.
+#[inline]
 fn begin(client: &ClientInfo, request: &mut request::Parts, has_body: bool) -> Option<Box<Upgrade>> {
     client.meter().begin_request(request.version, has_body);
     headers::translate_http2(request, has_body);

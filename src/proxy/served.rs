@@ -95,14 +95,14 @@ impl<'a, S> Served<'a, S> {
         }
     }
 
-    /// Replies to a request that a step has refused. Its fields are emptied.
-    pub(super) fn refuse(self, refused: RefusedBy, request: &mut request::Parts) -> Response<ResponseBody> {
+    /// Replies to a request that a step has refused.
+    pub(super) fn refuse(self, refused: RefusedBy, request: request::Parts) -> Response<ResponseBody> {
         let Self { worker, client, exchange, body } = self;
         // The bytes after a malformed head can't be trusted.
         let body = body.filter(|_| !matches!(refused, RefusedBy::Head(_)));
-        let stays_open = body.is_none_or(|body| discard(worker, &exchange, request, body));
-        let (now, headers) = (|| exchange.time(), std::mem::take(&mut request.headers));
-        let reply = refused.reply(&worker.rules, client.is_trusted(), now, &exchange.outcomes, headers);
+        let stays_open = body.is_none_or(|body| discard(worker, &exchange, &request, body));
+        let (now, outcomes) = (|| exchange.time(), &exchange.outcomes);
+        let reply = refused.reply(&worker.rules, client.is_trusted(), now, outcomes, request.headers);
         exchange.reply(if stays_open { reply } else { reply.closing() })
     }
 
@@ -189,15 +189,21 @@ impl<'a, S> Served<'a, S> {
         }
     }
 
-    /// The body, which is received first if it has at most `limit` bytes.
+    /// Takes the body, if the request has one.
+    pub(super) fn take_body(&mut self) -> Option<Incoming> {
+        self.body.take().filter(|body| !body.is_end_stream())
+    }
+
+    /// The `body`, which is received first if it has at most `limit` bytes.
     pub(super) fn receive_small<'r>(
-        &mut self,
+        &self,
+        body: Incoming,
         request: &'r request::Parts,
         limit: usize,
     ) -> impl Future<Output = Result<ReceivedBody, Box<Reply>>> + use<'a, 'r, S> {
-        let Self { worker, client, body, .. } = self;
+        let Self { worker, client, .. } = self;
         let limits = &worker.config().client_limits;
-        receive_small(body.take(), request, limit, &worker.body_room, client.connection(), limits)
+        receive_small(body, request, limit, &worker.body_room, client.connection(), limits)
     }
 
     /// Replies to a request whose client has broken off its body.
@@ -250,7 +256,7 @@ impl<'r, S: StoreAdmin + 'static> Caller<'r> for Served<'_, S> {
             (&RefusedBy::MissingKey(policy), Some(context)) => {
                 self.count_decision(policy, metrics::VerdictLabel::Denied, metrics::SourceLabel::Store);
                 self.denial_record(context).record_unidentified(worker, policy);
-                record_offense(worker, self.exchange.time(), context, || [(policy, "")].into_iter());
+                record_offense(worker, &self.exchange, context, || [(policy, "")].into_iter());
                 self.exchange.verdict.deny(policy);
             }
             _ => {}
@@ -378,7 +384,7 @@ impl<S: StoreAdmin + 'static> Served<'_, S> {
         for (nth, denied) in denials().enumerate() {
             self.denial_record(context).record(self.worker, &denied, decision.source, nth == 0);
         }
-        record_offense(self.worker, self.exchange.time(), context, || {
+        record_offense(self.worker, &self.exchange, context, || {
             denials().map(|denied| (denied.variant.policy, &*denied.check.identifier))
         });
         let decisive = tightest(&self.exchange.outcomes).unwrap_or_default();

@@ -179,8 +179,8 @@ pub(super) fn find<'r, C: Caller<'r>>(
 
 /// The source of the response to an admitted request.
 pub(super) enum ResponseSource<'a> {
-    /// The upstream of this index. It gets the rewritten path, if there is one.
-    Upstream(usize, Option<RewrittenPath<'a>>),
+    /// The upstream of this index. It gets the rewritten path, if there is one. Boxed: most requests have none.
+    Upstream(usize, Option<Box<RewrittenPath<'a>>>),
     Local(Box<LocalReply>),
 }
 
@@ -262,7 +262,7 @@ fn find_source<'r, C: Caller<'r>>(caller: &C, context: &RequestContext<'r, '_>) 
     };
     let Some(rewrite) = &context.route.rewrite else { return ResponseSource::Upstream(upstream, None) };
     match RewrittenPath::new(rewrite, &context.found.placeholders(context.rules, caller.request_id())) {
-        Ok(path) => ResponseSource::Upstream(upstream, path),
+        Ok(path) => ResponseSource::Upstream(upstream, path.map(Box::new)),
         Err(Rejection { status, detail }) => {
             let (reply, origin) = (Reply::problem(status, detail), ReplyOrigin::FaultyRewrite);
             ResponseSource::Local(Box::new(LocalReply { reply, origin }))
