@@ -86,8 +86,8 @@ impl<'a> UpstreamAttempt<'a> {
         Ok(survey)
     }
 
-    /// The host did not respond in time. Returns the request if it is retried. `connection`: unless the task of a
-    /// reservation has it.
+    /// The host did not respond in time. Returns the request if it is retried. `connection`: `None` if it was given
+    /// up already.
     ///
     /// # Errors
     /// The reply for the client.

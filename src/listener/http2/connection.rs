@@ -161,8 +161,7 @@ where
                 }
                 return Poll::Ready(Http2End::Evicted);
             }
-            let is_over = self.state.is_draining() || self.state.is_last_response();
-            if is_over && self.closing_since.is_none() {
+            if self.state.is_last_response() && self.closing_since.is_none() {
                 self.close();
                 continue;
             }

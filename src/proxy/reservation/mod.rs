@@ -4,8 +4,8 @@
 //! A request that was sent to the upstream is charged, unless the upstream's response says otherwise. One of which
 //! not a byte was sent costs nothing.
 //!
-//! A task of its own makes each reservation ([`reserve`]) and releases it however the request ends: with a response,
-//! denied, aborted, or given up while the store was still being asked. The request has a [`ReservationGuard`], which
+//! A future of its own makes each reservation ([`reserve`]) and releases it however the request ends: with a response,
+//! denied, aborted, or given up while the store was still being asked. From its first wait on, it is a task. The request has a [`ReservationGuard`], which
 //! shows the task how far the request has got, and, when dropped, that it has ended. A worker waits for its tasks
 //! when its last request has ended ([`PendingReservations`]).
 

@@ -41,7 +41,8 @@ type Reserved = (Result<Decision, Unavailable>, Option<ReservationGuard>);
 
 /// Asks the store about checks whose units may have to be refunded in part.
 ///
-/// A task asks rather than the request: it continues if the client goes away meanwhile, and knows the units taken.
+/// From the first wait on, a task asks rather than the request: it continues if the client goes away meanwhile, and knows
+/// the units taken.
 pub(in crate::proxy) async fn reserve<S: Store + 'static>(
     worker: &Rc<Worker<S>>,
     checks: &Checks<'_>,
