@@ -1,6 +1,7 @@
 //! One request and its response, for as long as they last: they are counted, logged and traced when they end.
 
 use std::{
+    cell::OnceCell,
     fmt,
     net::IpAddr,
     rc::Rc,
@@ -44,6 +45,8 @@ pub(super) struct Exchange {
     telemetry: Rc<WorkerTelemetry>,
     client: Rc<ClientInfo>,
     started: Instant,
+    /// See [`Exchange::time`].
+    time: OnceCell<i64>,
     request_id: HeaderValue,
     route: Option<usize>,
     /// The HTTP status. For the proxy's own reply to a gRPC call it is not the status sent, which is always 200.
@@ -126,6 +129,7 @@ impl Exchange {
             telemetry: Rc::clone(telemetry),
             client: Rc::clone(client),
             started,
+            time: OnceCell::new(),
             request_id,
             route: None,
             status: None,
@@ -154,7 +158,7 @@ impl Exchange {
 
     /// When the request was received, in microseconds since the Unix epoch.
     pub(super) fn time(&self) -> i64 {
-        self.telemetry.clock.at(self.started)
+        *self.time.get_or_init(|| self.telemetry.clock.at(self.started))
     }
 
     /// Sets the client's address.

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use http::{Version, request};
+use http::{HeaderMap, Version};
 use http_body::Body;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -35,13 +35,14 @@ const DISCARD_STREAM_FOR: Duration = Duration::from_secs(1);
 pub(super) fn discard<S>(
     worker: &Worker<S>,
     exchange: &Exchange,
-    request: &request::Parts,
+    version: Version,
+    headers: &HeaderMap,
     mut body: Incoming,
 ) -> bool {
     if body.is_end_stream() {
         return true;
     }
-    if request.version == Version::HTTP_2 {
+    if version == Version::HTTP_2 {
         let client = Rc::clone(exchange.connection());
         tokio::task::spawn_local(async move {
             let read = async {
@@ -53,9 +54,7 @@ pub(super) fn discard<S>(
         });
         return true;
     }
-    if body.size_hint().lower() > MAX_DISCARDED
-        || expect_continue::wants_continue(request.version, &request.headers)
-    {
+    if body.size_hint().lower() > MAX_DISCARDED || expect_continue::wants_continue(version, headers) {
         return false;
     }
     let ClientLimits { idle_timeout, min_rate, .. } = worker.config().client_limits;

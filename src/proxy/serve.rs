@@ -48,7 +48,7 @@ pub fn serve<S: StoreAdmin + 'static>(
         let survey = facts.survey;
         let found = match find(&mut served, rules, &facts) {
             Ok(found) => found,
-            Err(refused) => return Ok(served.refuse(refused, request)),
+            Err(refused) => return Ok(served.refuse(refused, request.version, request.headers)),
         };
         served.routed(&request, &found);
 
@@ -57,7 +57,7 @@ pub fn serve<S: StoreAdmin + 'static>(
         let (index, path) = match admit(&mut served, &mut context).await {
             Ok(ResponseSource::Upstream(index, path)) => (index, path),
             Ok(ResponseSource::Local(reply)) => return Ok(Box::pin(served.respond(&request, *reply)).await),
-            Err(refused) => return Ok(served.refuse(refused, request)),
+            Err(refused) => return Ok(served.refuse(refused, request.version, request.headers)),
         };
         let (route, upstream) = (context.route, &rules.config.upstreams[index]);
         let (exempt, key) = (exempt_rules(&context), request_key(&context, upstream));

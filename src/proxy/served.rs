@@ -2,7 +2,7 @@
 
 use std::{rc::Rc, time::Duration};
 
-use http::{HeaderValue, Response, request};
+use http::{HeaderMap, HeaderValue, Response, Version, request};
 use http_body::Body;
 use hyper::body::Incoming;
 use smallvec::SmallVec;
@@ -96,13 +96,18 @@ impl<'a, S> Served<'a, S> {
     }
 
     /// Replies to a request that a step has refused.
-    pub(super) fn refuse(self, refused: RefusedBy, request: request::Parts) -> Response<ResponseBody> {
+    pub(super) fn refuse(
+        self,
+        refused: RefusedBy,
+        version: Version,
+        headers: HeaderMap,
+    ) -> Response<ResponseBody> {
         let Self { worker, client, exchange, body } = self;
         // The bytes after a malformed head can't be trusted.
         let body = body.filter(|_| !matches!(refused, RefusedBy::Head(_)));
-        let stays_open = body.is_none_or(|body| discard(worker, &exchange, &request, body));
+        let stays_open = body.is_none_or(|body| discard(worker, &exchange, version, &headers, body));
         let (now, outcomes) = (|| exchange.time(), &exchange.outcomes);
-        let reply = refused.reply(&worker.rules, client.is_trusted(), now, outcomes, request.headers);
+        let reply = refused.reply(&worker.rules, client.is_trusted(), now, outcomes, headers);
         exchange.reply(if stays_open { reply } else { reply.closing() })
     }
 
@@ -171,7 +176,7 @@ impl<'a, S> Served<'a, S> {
         }
         let Self { worker, exchange, body, .. } = self;
         worker.rules.quotas.add_fields(&mut reply.headers, &exchange.outcomes);
-        if body.is_some_and(|body| !discard(worker, &exchange, request, body)) {
+        if body.is_some_and(|body| !discard(worker, &exchange, request.version, &request.headers, body)) {
             reply = reply.closing();
         }
         match origin {

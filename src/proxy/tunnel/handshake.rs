@@ -29,6 +29,7 @@ pub(in crate::proxy) struct Upgrade {
 
 impl Upgrade {
     /// The protocol that a request asks for, if it may be passed on. An extended CONNECT is turned into a GET.
+    #[inline]
     pub(in crate::proxy) fn of(head: &mut request::Parts, has_body: bool) -> Option<Self> {
         match head.version {
             // If hyper has found no upgrade, the fields need not be searched.
