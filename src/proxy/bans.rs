@@ -148,11 +148,14 @@ impl<S> Worker<S> {
 /// The names of the ban rules that the request is exempt from, if bans close open exchanges.
 #[inline]
 pub(super) fn exempt_rules(context: &RequestContext<'_, '_>) -> Vec<CompactString> {
-    let config = &context.rules.config;
-    if !config.close_banned_tunnels || config.bans.is_empty() {
-        return Vec::new();
+    match context.rules.config.close_banned_tunnels {
+        false => Vec::new(),
+        true => names_of_exempt_rules(context),
     }
-    let rules = context.rules.bans.iter().zip(&config.bans);
+}
+
+fn names_of_exempt_rules(context: &RequestContext<'_, '_>) -> Vec<CompactString> {
+    let rules = context.rules.bans.iter().zip(&context.rules.config.bans);
     let exempt = rules.filter(|(_, configured)| is_exempt(configured, context));
     exempt.map(|(rule, _)| CompactString::from(&*rule.name)).collect()
 }

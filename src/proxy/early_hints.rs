@@ -40,12 +40,13 @@ impl<'a> HintedRequest<'a> {
     /// over HTTP/2, and HTTP/1.0 has none.
     #[inline]
     pub(super) fn new(setting: EarlyHints, version: Version, client: &'a ConnectionState) -> Option<Self> {
-        if setting == EarlyHints::Drop || version != Version::HTTP_11 {
-            return None;
-        }
+        (setting == EarlyHints::Pass && version == Version::HTTP_11).then(|| Self::begin(client))
+    }
+
+    fn begin(client: &'a ConnectionState) -> Self {
         let hints = Arc::new(QueuedHints::new(client.timer().waker().clone()));
         client.hand_off().set_early_hints(Some(Arc::clone(&hints)));
-        Some(Self { hints, hand_off: client.hand_off() })
+        Self { hints, hand_off: client.hand_off() }
     }
 
     /// Ready once the queued hints are sent, unless the client has to read first.

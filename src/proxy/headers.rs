@@ -166,9 +166,6 @@ pub(super) fn remove_where(headers: &mut HeaderMap, condition: impl Fn(&HeaderNa
 
 /// Gives an HTTP/2 request the fields that it would have over HTTP/1.1.
 pub(super) fn translate_http2(request: &mut request::Parts, has_body: bool) {
-    if request.version != Version::HTTP_2 {
-        return;
-    }
     join_cookies(&mut request.headers);
     merge_lengths(&mut request.headers);
     // With a body, it is not a preflight.

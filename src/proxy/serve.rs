@@ -3,7 +3,7 @@
 use std::{convert::Infallible, rc::Rc};
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode, request};
+use http::{Request, Response, StatusCode, Version, request};
 use http_body::Body;
 use hyper::body::Incoming;
 
@@ -39,33 +39,33 @@ pub fn serve<S: StoreAdmin + 'static>(
     // Taken apart here, because the future would hold both the request and its parts.
     let (mut request, body) = request.into_parts();
     async move {
-        let upgrade = begin(&client, &mut request, !body.is_end_stream());
-        let rules = &*worker.rules;
+        let has_body = !body.is_end_stream();
+        let upgrade = begin(&client, &mut request, has_body);
         let mut served = Served::new(&worker, &client, &request, body);
 
         // Whose request is it, and what is its route?
         let facts = served.facts(&request);
         let survey = facts.survey;
-        let found = match find(&mut served, rules, &facts) {
+        let found = match find(&mut served, &worker.rules, &facts) {
             Ok(found) => found,
             Err(refused) => return Ok(served.refuse(refused, request.version, request.headers)),
         };
         served.routed(&request, &found);
 
         // Is it admitted, and which upstream gets it? Rare futures are boxed: all requests would need room for them.
-        let mut context = RequestContext::new(rules, &facts, &found);
+        let mut context = RequestContext::new(&worker.rules, &facts, &found);
         let (index, path) = match admit(&mut served, &mut context).await {
             Ok(ResponseSource::Upstream(index, path)) => (index, path),
             Ok(ResponseSource::Local(reply)) => return Ok(Box::pin(served.respond(&request, *reply)).await),
             Err(refused) => return Ok(served.refuse(refused, request.version, request.headers)),
         };
-        let (route, upstream) = (context.route, &rules.config.upstreams[index]);
+        let (route, upstream) = (context.route, &worker.config().upstreams[index]);
         let (exempt, key) = (exempt_rules(&context), request_key(&context, upstream));
         let owner = || ExchangeOwner { address: found.client.ip, user: user_key(&found.identity), exempt };
 
         // Receive a small body before a connection is taken for it.
         let mut body = ReceivedBody::Whole(Bytes::new());
-        if let Some(incoming) = served.take_body() {
+        if has_body && let Some(incoming) = served.body.take() {
             body = match served.receive_small(incoming, &request, upstream.request_buffering).await {
                 Ok(body) => body,
                 Err(reply) => return Ok(Box::pin(served.broken_off(*reply)).await),
@@ -116,6 +116,8 @@ pub fn serve<S: StoreAdmin + 'static>(
 #[inline]
 fn begin(client: &ClientInfo, request: &mut request::Parts, has_body: bool) -> Option<Box<Upgrade>> {
     client.meter().begin_request(request.version, has_body);
-    headers::translate_http2(request, has_body);
+    if request.version == Version::HTTP_2 {
+        headers::translate_http2(request, has_body);
+    }
     Upgrade::of(request, has_body).map(Box::new)
 }

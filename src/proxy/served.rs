@@ -194,11 +194,6 @@ impl<'a, S> Served<'a, S> {
         }
     }
 
-    /// Takes the body, if the request has one.
-    pub(super) fn take_body(&mut self) -> Option<Incoming> {
-        self.body.take().filter(|body| !body.is_end_stream())
-    }
-
     /// The `body`, which is received first if it has at most `limit` bytes.
     pub(super) fn receive_small<'r>(
         &self,

@@ -466,6 +466,35 @@ fn a_ban_is_explained_before_all_checks_and_is_what_happens() {
 }
 
 #[test]
+fn the_replies_of_tollgate_itself_are_explained() {
+    let config = "
+upstreams: { origin: { endpoints: [\"http://127.0.0.1:1\"] } }
+routes:
+  - { path: /own, reply: { status: 410 }, cors: { origins: [\"https://a.example\"] } }
+  - { path: /users, upstream: origin, rewrite: { path: \"/of/{user}\" }, cors: { origins: [\"https://a.example\"] } }
+  - { path: /*, upstream: origin }
+";
+    let tollgate = Tollgate::start(Config::yaml(config));
+    let preflight = [("origin", "https://a.example"), ("access-control-request-method", "GET")];
+    let spent = [("max-forwards", "0")];
+    for (method, path, fields, status, reply, because) in [
+        ("GET", "/own", &[][..], 410, json!({ "status": 410, "location": null }), ""),
+        ("OPTIONS", "/own", &preflight, 204, json!({ "status": 410, "location": null }), "CORS preflight"),
+        ("OPTIONS", "/users", &preflight, 204, Value::Null, "CORS preflight"),
+        ("GET", "/users", &[], 400, Value::Null, "The path needs a value"),
+        ("OPTIONS", "/users", &spent, 204, Value::Null, "Max-Forwards"),
+        ("TRACE", "/a", &spent, 405, Value::Null, "Max-Forwards"),
+    ] {
+        let case = case("127.0.0.1", method, path, fields);
+        let explained = case.explained(&tollgate);
+        let what = format!("{method} {path} {fields:?}: {explained:#}");
+        assert_eq!((&explained["status"], &explained["reply"]), (&json!(status), &reply), "{what}");
+        assert!(explained["because"].as_str().unwrap().contains(because), "{what}");
+        assert_eq!(case.send(&tollgate).status, status, "{what}");
+    }
+}
+
+#[test]
 fn asking_takes_and_notes_nothing() {
     let (_origin, _directory, _issuer, tollgate) = start();
     let counted = || {

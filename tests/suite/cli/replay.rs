@@ -342,6 +342,31 @@ policies:
 }
 
 #[test]
+fn the_value_that_distinct_counts_goes_by_missing_and_the_first_policy_of_the_route_denies() {
+    let policies = |missing: &str| {
+        format!(
+            "user: [{{ header: x-user-id, from: anyone }}]
+policies:
+  values: {{ algorithm: distinct, key: ip, value: user, limit: 2/1h, missing: {missing} }}
+  per-user: {{ algorithm: fixed_window, key: user, limit: 2/1h, missing: deny }}
+"
+        )
+    };
+    let known = lines_with(&[const { Value::Null }; 3].map(|user| json!({ "user": user })));
+    let unknown = lines_with(&[json!({}), json!({}), json!({})]);
+    for (missing, lines, values, per_user) in [
+        ("deny", &known, [3, 3, 0], [0, 0, 0]),
+        ("skip", &known, [0, 0, 0], [3, 3, 0]),
+        ("ip", &known, [0, 0, 0], [3, 3, 0]),
+        ("deny", &unknown, [0, 0, 3], [0, 0, 3]),
+    ] {
+        let report = replay_lines(&policies(missing), lines);
+        let found = ["values", "per-user"].map(|name| of_policy(&report, name));
+        assert_eq!(found, [values, per_user], "missing: {missing}: {report:#}");
+    }
+}
+
+#[test]
 fn a_condition_by_user_is_named_where_the_log_does_not_tell_who_vouches() {
     let replayed = |sources: &str| {
         let policies = format!(
