@@ -159,7 +159,7 @@ pub fn configuration(seed: u64, kind: Kind, origins: &[SocketAddr], tls: &TlsFil
     }
     yaml += "routes:\n";
     if has_trap {
-        yaml += &format!("  - {{ name: trap, path: {TRAP}, upstream: one, policies: [trap] }}\n");
+        yaml += &format!("  - {{ name: trap, path: {TRAP}, reply: {{ status: 204 }}, policies: [trap] }}\n");
     }
     for nth in 0..dice.0.usize(4..10) {
         yaml += &format!("  - {}\n", mapping(&route(dice, kind, nth, &names)));
