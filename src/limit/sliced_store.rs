@@ -29,7 +29,7 @@ enum CheckPlan<'a> {
     Refill(SliceRequest<'a>),
 }
 
-/// One decision of the store, and what the verdicts on the checks come to.
+/// One decision of the store, and the result for the checks.
 struct Round {
     /// Whether the store has admitted all checks that it was asked about.
     is_admitted: bool,

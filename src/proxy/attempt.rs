@@ -1,4 +1,4 @@
-//! One attempt to forward a request, and what follows from its outcome.
+//! One attempt to forward a request: its outcome, and whether another attempt follows.
 
 use std::{rc::Rc, time::Instant};
 

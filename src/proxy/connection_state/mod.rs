@@ -26,7 +26,7 @@ use crate::{
 #[derive(Debug)]
 pub struct ConnectionState {
     is_stream: bool,
-    closing: Cell<Closing>,
+    closing: Cell<CloseStage>,
     timer: PhaseTimer,
     meter: MessageMeter,
     hand_off: HandOff,
@@ -34,7 +34,7 @@ pub struct ConnectionState {
 
 /// How soon a connection has to end. Each stage includes the ones before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Closing {
+enum CloseStage {
     Open,
     /// The next response is the last one.
     Announced,
@@ -49,7 +49,7 @@ impl ConnectionState {
     pub fn new(limit: Duration) -> Self {
         Self {
             is_stream: false,
-            closing: Cell::new(Closing::Open),
+            closing: Cell::new(CloseStage::Open),
             timer: PhaseTimer::new(Phase::FirstRequest, limit),
             meter: MessageMeter::new(Rc::default()),
             hand_off: HandOff::default(),
@@ -62,7 +62,7 @@ impl ConnectionState {
     pub fn of_stream(limit: Duration, received: Rc<Cell<u64>>, watched: Option<Rc<WatchedRequest>>) -> Self {
         Self {
             is_stream: true,
-            closing: Cell::new(Closing::Open),
+            closing: Cell::new(CloseStage::Open),
             timer: PhaseTimer::new(Phase::RequestHead, limit),
             meter: MessageMeter::new(received),
             hand_off: HandOff::watching(watched),
@@ -92,39 +92,39 @@ impl ConnectionState {
     /// Makes the next response the last one, which tells the client that the connection closes. An idle connection is
     /// kept open until then, so that a request on its way is served.
     pub fn announce_close(&self) {
-        self.close(Closing::Announced);
+        self.close(CloseStage::Announced);
     }
 
     /// Asks the connection to end after the request in flight. The response announces it, even if its head has
     /// arrived already.
     pub fn drain(&self) {
-        self.close(Closing::Draining);
+        self.close(CloseStage::Draining);
         self.timer.wake();
     }
 
     /// Asks the connection, which is idle, to end at once, because another one needs its place.
     pub fn make_room(&self) {
-        self.close(Closing::MakingRoom);
+        self.close(CloseStage::MakingRoom);
         self.timer.wake();
     }
 
-    fn close(&self, closing: Closing) {
+    fn close(&self, closing: CloseStage) {
         self.closing.set(self.closing.get().max(closing));
     }
 
     /// Whether the next response has to tell the client that the connection closes.
     pub fn is_last_response(&self) -> bool {
-        self.closing.get() >= Closing::Announced
+        self.closing.get() >= CloseStage::Announced
     }
 
     /// Whether the connection was asked to end.
     pub fn is_draining(&self) -> bool {
-        self.closing.get() >= Closing::Draining
+        self.closing.get() >= CloseStage::Draining
     }
 
     /// Whether the connection was asked to make room.
     pub fn makes_room(&self) -> bool {
-        self.closing.get() == Closing::MakingRoom
+        self.closing.get() == CloseStage::MakingRoom
     }
 
     /// Begins a wait for the client.

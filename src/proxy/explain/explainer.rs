@@ -1,4 +1,4 @@
-//! Takes the steps of a request that nobody has sent, and notes what each of them finds.
+//! Takes the steps of a request that no client has sent, and notes their findings.
 
 use std::{sync::Arc, time::Duration};
 
