@@ -26,6 +26,7 @@
 //! | module | content |
 //! | --- | --- |
 //! | [`tls`] | certificates, private keys and certificate authorities, and the identity in a client's certificate |
+//! | [`api_keys`] | the API keys of customers |
 //! | [`jwt_keys`] | the keys that verify tokens |
 //! | [`address_set`] | sets of IP networks, and files that list them |
 //! | [`mod@file`] | reads files within a time limit, and again when they change |
@@ -38,6 +39,7 @@
 pub mod abuse;
 pub mod address_set;
 pub mod admin;
+pub mod api_keys;
 pub mod app;
 pub mod cli;
 pub mod config;

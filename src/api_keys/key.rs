@@ -1,0 +1,55 @@
+//! The record of an API key.
+
+use std::collections::BTreeMap;
+
+use compact_str::CompactString;
+
+use super::KeyHash;
+
+/// An API key. All times are in microseconds since the Unix epoch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApiKey {
+    /// Names the key in lists and logs. It is no secret.
+    pub id: CompactString,
+    /// Its secrets: never empty, two while one is rotated. Newest last.
+    pub secrets: Vec<KeySecret>,
+    pub customer: CompactString,
+    /// Its plan. `None`: the policies' own limits hold.
+    pub plan: Option<CompactString>,
+    /// What operators call it.
+    pub name: CompactString,
+    pub labels: BTreeMap<String, String>,
+    pub created: i64,
+    /// From then on it is not valid.
+    pub expires: Option<i64>,
+    /// The names of the routes that it is valid for. Empty: all.
+    pub routes: Vec<String>,
+    pub state: KeyState,
+    /// When it was changed last. Of two versions, the one that was changed later holds.
+    pub changed: i64,
+}
+
+/// One of the secrets of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeySecret {
+    pub hash: KeyHash,
+    pub created: i64,
+    /// From then on it is not valid: it was rotated.
+    pub expires: Option<i64>,
+}
+
+/// Whether a key may be used. Keys that are not active stay as tombstones, so that an instance that was away does not
+/// bring them back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyState {
+    Active,
+    Revoked { at: i64, reason: String },
+    Deleted { at: i64 },
+}
+
+impl ApiKey {
+    /// Whether the key may be used for the route of this name.
+    pub fn is_valid_for(&self, route: &str) -> bool {
+        self.routes.is_empty() || self.routes.iter().any(|name| name == route)
+    }
+}
