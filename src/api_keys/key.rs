@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use compact_str::CompactString;
+use serde::Serialize;
 
 use super::KeyHash;
 
@@ -47,7 +48,54 @@ pub enum KeyState {
     Deleted { at: i64 },
 }
 
+/// The part of a key's record that identifies requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeyField {
+    Customer,
+    /// The ID of the key.
+    ApiKey,
+    Plan,
+}
+
+impl KeyField {
+    /// All fields.
+    pub const ALL: [Self; 3] = [Self::Customer, Self::ApiKey, Self::Plan];
+
+    /// Its name in `proxy.yaml`, and in identifiers.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Customer => "customer",
+            Self::ApiKey => "api_key",
+            Self::Plan => "plan",
+        }
+    }
+
+    /// The name of its attribute in traces.
+    pub const fn attribute(self) -> &'static str {
+        match self {
+            Self::Customer => "tollgate.customer",
+            Self::ApiKey => "tollgate.api_key",
+            Self::Plan => "tollgate.plan",
+        }
+    }
+
+    /// The field of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|field| field.name() == name)
+    }
+}
+
 impl ApiKey {
+    /// The value of `field`. `None`: the key has no plan.
+    pub fn field(&self, field: KeyField) -> Option<&str> {
+        match field {
+            KeyField::Customer => Some(&self.customer),
+            KeyField::ApiKey => Some(&self.id),
+            KeyField::Plan => self.plan.as_deref(),
+        }
+    }
+
     /// Whether the key may be used for the route of this name.
     pub fn is_valid_for(&self, route: &str) -> bool {
         self.routes.is_empty() || self.routes.iter().any(|name| name == route)

@@ -6,6 +6,6 @@ mod key;
 mod registry;
 mod secret;
 
-pub use key::{ApiKey, KeySecret, KeyState};
+pub use key::{ApiKey, KeyField, KeySecret, KeyState};
 pub use registry::{ApiKeys, KeyFault};
 pub use secret::{KeyHash, MAX_KEY_LENGTH, MIN_KEY_LENGTH, NewKey, is_mistyped};

@@ -17,6 +17,7 @@ use super::{
 use crate::{
     abuse::Collector,
     admin::{self, ActiveConfig, Readiness, StoreFactsSources},
+    api_keys::ApiKeys,
     config::model::{AccessLogFormat, Config, ListenAddress},
     limit::{Policy, PolicyIds},
     listener::{
@@ -57,7 +58,7 @@ pub fn start(
     let policies: Arc<[Policy]> = ids.policies(config.policies.iter().map(Arc::as_ref)).into();
     let events = Events::new();
     let drains = Arc::new(DrainTable::new(events.clone(), config.store.redis.is_some()));
-    let generation = Generation::new(config, policies, drains, None)?;
+    let generation = Generation::new(config, policies, drains, Arc::new(ApiKeys::default()), None)?;
     generation.continue_sessions(sessions);
     let shared = Shared::new(&generation, metrics, events, warnings);
     let config = Arc::clone(&generation.config);
