@@ -150,9 +150,10 @@ impl IdentitySources {
     /// Reports a setting that needs API keys if there are none.
     pub(in crate::config) fn report_without_api_keys(self, setting: Cursor<'_>) {
         if !self.has_api_keys {
-            let help = "configure where keys come from: `api_keys: { file: keys.yaml }`";
-            setting
-                .report("no request has an API key, because `api_keys` is not configured", help.to_owned());
+            let help = "set where keys come from: `api_keys: { file: keys.yaml }`; to count the values of a header that nobody \
+                        checks, write `header:NAME`";
+            let message = "no request has an API key, because `api_keys` is not configured";
+            setting.report(message, help.to_owned());
         }
     }
 

@@ -28,7 +28,7 @@ const UNLIMITED: &str = "unlimited";
 pub(super) fn plans(value: Option<Cursor<'_>>, has_api_keys: bool) -> Vec<Plan<'_>> {
     let Some(value) = value else { return Vec::new() };
     if !has_api_keys {
-        let help = "configure where keys come from: `api_keys: { file: keys.yaml }`".to_owned();
+        let help = "set where keys come from: `api_keys: { file: keys.yaml }`".to_owned();
         value.report("no request has a plan, because `api_keys` is not configured", help);
     }
     let mut plans = Vec::new();
