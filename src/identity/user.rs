@@ -49,7 +49,8 @@ pub struct Identity {
     pub is_verified: bool,
     /// The claims of the request's verified token.
     pub claims: Option<Arc<TokenClaims>>,
-    /// The keys that are missing to verify a token of the request, of which none is valid.
+    /// The keys that are missing to verify a token of the request, none of whose tokens is valid. With
+    /// [`MissingKeys::All`], nobody can say whether it names a user.
     pub missing_keys: Option<MissingKeys>,
 }
 

@@ -25,7 +25,7 @@ use super::{
     tunnel::{self, Upgrade},
     worker::Worker,
 };
-use crate::{identity::MissingKeys, limit::StoreAdmin, upstream::Affinity};
+use crate::{limit::StoreAdmin, upstream::Affinity};
 
 /// Serves one request of `client`.
 ///
@@ -50,7 +50,7 @@ pub fn serve<S: StoreAdmin + 'static>(
             Ok(found) => found,
             Err(refused) => return Ok(served.refuse(refused, request.version, request.headers)),
         };
-        if found.identity.missing_keys == Some(MissingKeys::One) {
+        if found.identity.missing_keys.is_some() {
             found.identity = Box::pin(served.identify_again(&facts, found.client)).await;
         }
         served.routed(&request, &found);

@@ -117,7 +117,7 @@ impl<'a, S> Served<'a, S> {
         identity
     }
 
-    /// Identifies the user of a request whose token was signed by an unknown key, after a short wait for it.
+    /// Identifies the user of a request again, after a short wait for the key that has signed its token.
     pub(super) async fn identify_again(&mut self, facts: &RequestFacts<'_>, client: ClientIp) -> Identity {
         let rules = &self.worker.rules;
         self.client.timer().wait_for_store();

@@ -153,8 +153,7 @@ fn whole_jwt(value: Cursor<'_>) -> Option<Jwt> {
     let is_lost = |key: &str, is_read: bool| value.entry(key).is_some() && !is_read;
     let lost = is_lost("algorithm", jwt.algorithm.is_some())
         || is_lost("issuer", jwt.issuer.is_some())
-        || is_lost("audience", jwt.audience.is_some())
-        || is_lost("key", jwt.key.is_some())
-        || is_lost("jwks", jwt.jwks.is_some());
-    (!lost).then_some(jwt)
+        || is_lost("audience", jwt.audience.is_some());
+    let has_keys = jwt.key.is_some() || jwt.jwks.is_some() || jwt.discover;
+    (has_keys && !lost).then_some(jwt)
 }

@@ -43,12 +43,12 @@ impl TokenClaims {
 }
 
 /// Which keys are missing to verify a token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MissingKeys {
-    /// All: no key set of its provider was read so far, or the last one is too old.
-    All,
     /// The one that it names, which the provider may have added since its key set was fetched.
     One,
+    /// All: no key set of its provider was read so far, or the last one is too old.
+    All,
 }
 
 /// Why a token is refused.

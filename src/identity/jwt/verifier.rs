@@ -165,7 +165,7 @@ impl Verifier {
             let token = find_token(headers, source.field());
             let token = token.map(|token| self.cache.verify(source, index, token, now));
             if let Some(Err(missing)) = token {
-                verified.missing = verified.missing.or(missing);
+                verified.missing = verified.missing.max(missing);
             }
             verified.tokens.push(token.and_then(Result::ok));
         }
