@@ -410,6 +410,25 @@ mod tests {
         assert_eq!(findings(&nothing()), []);
     }
 
+    #[test]
+    fn key_sets_that_cannot_be_fetched_are_found() {
+        let set = |error: Option<&str>, usable_until| KeySetFacts {
+            source: "https://id".to_owned(),
+            error: error.map(str::to_owned),
+            usable_until,
+            ..KeySetFacts::default()
+        };
+        let until = Some(SystemTime::UNIX_EPOCH);
+        let key_sets = vec![set(None, until), set(Some("gone"), until), set(Some("gone"), None)];
+        assert_findings(
+            &RuleInput { key_sets, ..nothing() },
+            &[
+                "the JWT keys of https://id can't be fetched: the last ones are used until 1970-01-01T00:00:00",
+                "the JWT keys of https://id can't be fetched: no token of it is valid (gone)",
+            ],
+        );
+    }
+
     fn input(traffic: TrafficSample) -> RuleInput {
         let settings = ClientAddressSettings {
             limits_addresses: true,

@@ -2,6 +2,7 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
+    path::Path,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -15,7 +16,10 @@ use tollgate::{
     identity::{Credentials, Identity, KeySetTiming, MissingKeys, Verifier, explain_failure, identify},
 };
 
-use crate::harness::{Config, Issuer, Origin, Tollgate, becomes, eventually, free_port, get, in_seconds};
+use crate::harness::{
+    Authority, Config, Issuer, Origin, Tollgate, becomes, command, eventually, free_port, get, in_seconds,
+    server_config,
+};
 
 /// What a provider responds with.
 #[derive(Clone)]
@@ -432,6 +436,49 @@ fn tollgate_is_not_ready_until_the_first_set_is_read() {
     eventually("it is resolved", || !of_status()["warnings"].to_string().contains("can't be fetched"));
     let text = tollgate.command(&["status"]).stdout;
     assert!(text.contains(&format!("key set        {url}: 1 key, fetched ")), "{text}");
+}
+
+#[test]
+fn the_page_shows_the_keys_of_a_provider_that_is_away() {
+    let signer = Issuer::new(Algorithm::ES256);
+    let provider = Provider::new(&[signer.jwk("a")]);
+    let url = provider.url("/keys");
+    let tollgate = Tollgate::start(Config::yaml(configuration(&url, "")));
+    let row = || {
+        let page = tollgate.admin("GET", "/").text();
+        page.split("<tr ").find(|row| row.contains(&url)).unwrap().to_owned()
+    };
+    assert!(row().contains("current"), "{}", row());
+    provider.responds(Response { status: "500 Internal Server Error", ..Provider::set(&[]) });
+    let bearer = format!("Bearer {}", forged("new", &claims()));
+    assert_eq!(get(tollgate.address, "/", &[("authorization", &bearer)]).status, 429);
+    eventually("the page says so", || row().contains("not refreshed"));
+    assert!(row().contains("responds with 500 Internal Server Error"), "{}", row());
+}
+
+#[test]
+fn the_provider_is_one_that_the_system_trusts() {
+    let signer = Issuer::new(Algorithm::ES256);
+    let [trusted, other] = ["trusted", "other"].map(Authority::new);
+    let body = json!({ "keys": [signer.jwk("a")] }).to_string();
+    let origin = Origin::start_tls(server_config(&trusted.issue("provider", &["localhost"])), move |conn| {
+        while conn.head()?.is_some() {
+            conn.answer("200 OK", &[], body.as_bytes())?;
+        }
+        Ok(())
+    });
+    let bearer = format!("Bearer {}", signer.sign_as("a", &claims()));
+    let status = |authority: &Authority| {
+        let mut command = command(Path::new("."));
+        command.args(["run", "--config", "proxy.yaml"]).env("SSL_CERT_FILE", authority.file());
+        let url = format!("https://localhost:{}/keys", origin.address.port());
+        let tollgate = Tollgate::launch(command, Config::yaml(configuration(&url, "")));
+        (get(tollgate.address, "/", &[("authorization", &bearer)]).status, tollgate.log().join("\n"))
+    };
+    assert_eq!(status(&trusted).0, 200);
+    let (status, log) = status(&other);
+    assert_eq!(status, 429);
+    assert!(log.contains("can't be fetched") && log.contains("UnknownIssuer"), "{log}");
 }
 
 #[test]
