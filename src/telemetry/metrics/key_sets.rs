@@ -33,6 +33,15 @@ pub(super) fn expose(sets: &[KeySetFacts], out: &mut DescriptorEncoder<'_>) -> f
         family.encode_family(&[("source", set.source.as_str())])?.encode_gauge(&set.keys)?;
     }
     let (name, help) = (
+        "tollgate_jwt_key_set_last_fetch_successful",
+        "Whether the provider's key set could be fetched the last time",
+    );
+    let mut family = gauge(out, name, help)?;
+    for set in sets {
+        let is_successful = set.fetched.is_some() && set.error.is_none();
+        family.encode_family(&[("source", set.source.as_str())])?.encode_gauge(&u64::from(is_successful))?;
+    }
+    let (name, help) = (
         "tollgate_jwt_key_set_fetched_timestamp_seconds",
         "When the provider's key set was last fetched, since the Unix epoch",
     );
