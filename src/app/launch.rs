@@ -86,7 +86,7 @@ fn launch<F: StoreFactory>(
     let telemetry = Telemetry::start(&config, &shared)?;
     let collector =
         Collector::spawn(Arc::clone(&shared.registry), shared.clock.clone(), Arc::clone(&shared.metrics))?;
-    generation.watch_upstreams(&shared.metrics);
+    generation.watch_sources(&shared.metrics);
 
     let readiness = Arc::new(Readiness::default());
     let (reloads, reload_requests) = admin::ReloadSender::channel();

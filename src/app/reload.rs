@@ -166,7 +166,7 @@ impl Reloader {
         let policies: &[Policy] = generation.rules.policies();
 
         self.shared.metrics.reconfigure(config);
-        generation.watch_upstreams(&self.shared.metrics);
+        generation.watch_sources(&self.shared.metrics);
         self.shared.registry.reconfigure(
             policies,
             &ban_names(config),

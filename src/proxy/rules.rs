@@ -114,6 +114,11 @@ impl Rules {
         }
     }
 
+    /// The key sets of providers of tokens that were not fetched since the start, and why.
+    pub fn unread_key_sets(&self) -> Vec<String> {
+        self.verifier.unread_key_sets()
+    }
+
     /// Adds the user's pseudonym for keys.
     pub(super) fn add_pseudonym(&self, identity: &mut Identity) {
         if let Some(user) = &identity.user {

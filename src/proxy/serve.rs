@@ -49,10 +49,13 @@ pub fn serve<S: StoreAdmin + 'static>(
         // Whose request is it, and what is its route?
         let facts = served.facts(&request);
         let survey = facts.survey;
-        let found = match find(&mut served, &worker.rules, &facts) {
+        let mut found = match find(&mut served, &worker.rules, &facts) {
             Ok(found) => found,
             Err(refused) => return Ok(served.refuse(refused, request.version, request.headers)),
         };
+        if found.identity.missing_keys.is_some() {
+            found.identity = Box::pin(served.identify_again(&facts, found.client)).await;
+        }
         served.routed(&request, &found);
 
         // Is it admitted, and which upstream gets it? Rare futures are boxed: all requests would need room for them.

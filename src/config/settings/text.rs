@@ -91,6 +91,10 @@ pub(in crate::config) static AUTHORITY: Text =
 pub(in crate::config) static ENDPOINT: Text = url("a URL without a path", r"^https?://[^/?#@\s]+/?$");
 pub(in crate::config) static REDIRECT_URL: Text =
     url("a URL, with placeholders in its path", r"^https?://[^/?#@\s{}$]+([/?#].*)?$");
+pub(in crate::config) static KEY_SET_URL: Text = url(
+    "a URL that begins with `https://`, or with `http://` on loopback",
+    r"^https?://[^/?#@\s]+([/?][^#\s]*)?$",
+);
 pub(in crate::config) static COLLECTOR: Text =
     url("a URL that begins with `http://`", r"^http://[^/?#@\s]+(/.*)?$");
 pub(in crate::config) static REDIS_URL: Text =

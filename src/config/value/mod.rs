@@ -36,5 +36,5 @@ pub(super) use quantity::{
 };
 pub(super) use template::template;
 pub(super) use urls::{
-    REDIS_URL, collector_url, database, endpoint_url, redis_node_url, redis_url, server_name,
+    REDIS_URL, collector_url, database, endpoint_url, key_set_url, redis_node_url, redis_url, server_name,
 };

@@ -68,6 +68,7 @@ impl Timing {
             | Subject::CertificateExpiry(_)
             | Subject::InvalidCertificate(_)
             | Subject::TlsReload(_)
+            | Subject::KeySet(_)
             | Subject::StaleAddresses { .. } => Duration::ZERO,
             Subject::Configurations | Subject::Versions => self.interval() * 2,
             Subject::FailingRoute(_) => self.interval() * 5,

@@ -190,6 +190,7 @@ impl DiagnosticsThread {
             store: self.metrics.store.read(),
             tls: self.metrics.tls.read(),
             upstream_tls: self.metrics.upstream_tls.read(),
+            key_sets: self.metrics.key_sets.read(),
             memory,
             routes: self.routes.update(self.metrics.totals().route_outcomes()),
             endpoints: self.metrics.endpoints.read(),
@@ -220,8 +221,14 @@ impl DiagnosticsThread {
     fn report(&self, WarningChange { finding, is_raised }: WarningChange) {
         let text = finding.text;
         match (&finding.subject, is_raised) {
-            // Logged by the store's monitor or by the resolver.
-            (Subject::Store(_) | Subject::UnavailableStore(_) | Subject::StaleAddresses { .. }, _) => {}
+            // Logged by the store's monitor, by the resolver, or where the keys are fetched.
+            (
+                Subject::Store(_)
+                | Subject::UnavailableStore(_)
+                | Subject::StaleAddresses { .. }
+                | Subject::KeySet(_),
+                _,
+            ) => {}
             (Subject::FailingRoute(_), true) => tracing::error!("{text}"),
             (Subject::FailingRoute(route), false) => tracing::info!("route {route} no longer fails"),
             (Subject::UnreachableEndpoint { upstream, url }, false) => {

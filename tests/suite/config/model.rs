@@ -373,18 +373,20 @@ fn everything_that_is_said_counts() {
             UserSource::Jwt(Jwt {
                 header: "authorization".parse().unwrap(),
                 claim: "sub".to_owned(),
-                key: "keys/set.json".into(),
+                key: Some("keys/set.json".into()),
                 algorithm: None,
                 issuer: None,
                 audience: None,
+                ..Jwt::default()
             }),
             UserSource::Jwt(Jwt {
                 header: "x-token".parse().unwrap(),
                 claim: "https://example.com/name".to_owned(),
-                key: "keys/secret".into(),
+                key: Some("keys/secret".into()),
                 algorithm: Some(JwtAlgorithm::Hs256),
                 issuer: Some("https://example.com".to_owned()),
                 audience: Some("api".to_owned()),
+                ..Jwt::default()
             }),
             UserSource::Header { name: "x-user-id".parse().unwrap(), from: HeaderFrom::TrustedProxies },
             UserSource::Header { name: "x-name".parse().unwrap(), from: HeaderFrom::Anyone },
