@@ -7,6 +7,7 @@ pub(super) mod doubtful_paths;
 pub(super) mod endpoint_schemes;
 pub(super) mod foreign_limits;
 pub(super) mod ineffective_limits;
+pub(super) mod key_limits;
 pub(super) mod large_keys;
 pub(super) mod policy_contradictions;
 pub(super) mod redis;
