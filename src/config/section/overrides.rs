@@ -51,6 +51,12 @@ pub(super) fn overrides(
         if let Cost::Header { max, .. } = cost {
             warn_above(item, *max, most);
         }
+        if settings.slice > 0.0 && other.tiers.iter().any(|tier| tier.window.calendar().is_some()) {
+            item.report(
+                "`slice` does not work with windows of the calendar",
+                "remove one of the two".to_owned(),
+            );
+        }
         if settings.slice > 0.0 && other.tiers.len() > 1 {
             item.report(
                 "`slice` works only for a policy with a single limit",

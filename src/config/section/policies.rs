@@ -13,11 +13,13 @@ use super::{
 use crate::config::{
     Location,
     checks::{
+        calendar_windows,
         large_keys::{self, StoreMemory},
         policy_contradictions, unreachable_limits,
     },
     model::{
-        Algorithm, Cost, CountedResponses, DenialReply, KeyPart, KeyRecipe, Policy, PolicySettings, Store,
+        Algorithm, Calendar, Cost, CountedResponses, DenialReply, KeyPart, KeyRecipe, Policy, PolicySettings,
+        Store,
     },
     reader::{Cursor, MappingCursor, NameTable},
     settings::{Read, opened},
@@ -52,6 +54,7 @@ pub(super) fn policies<'t>(
         let policy = mapping.and_then(|mapping| policy(name, mapping, identity)).map(Arc::new);
         if let Some(policy) = &policy {
             large_keys::warn(value, limit, policy, &memory);
+            calendar_windows::warn(value, policy, store);
         }
         all.push(policy);
     }
@@ -90,6 +93,7 @@ fn policy(name: &str, mut mapping: MappingCursor<'_>, identity: IdentitySources)
         exempt,
         overrides,
         reply,
+        calendar: Calendar { time_zone: settings.time_zone, reset_day: settings.reset_day },
         ..Policy::new(name, algorithm?, keys?, tiers?)
     };
     unreachable_limits::warn(settings.limits, settings.overrides, &policy);
