@@ -28,7 +28,18 @@ local function windows_at(numbers, first, now)
   return windows
 end
 
--- Before anything is read or written: if a policy of the batch has no window that holds the time, nothing is decided,
+-- An override may have loaded the state that its policy changes: each computes these when they are first needed.
+local function windows_of(policy, now)
+  if not policy.windows then policy.windows = windows_at(policy, 1, now) end
+  return policy.windows
+end
+
+local function layout_of(policy)
+  if not policy.layout then policy.layout = '>' .. string.rep('d', 2 * policy[1]) end
+  return policy.layout
+end
+
+-- Before anything is decided: if a policy of the batch has no window that holds the time, nothing is decided,
 -- and the caller asks again, with windows about the time of this reply.
 local position = at
 for _ = i, batch[2] do
@@ -39,12 +50,8 @@ end
 algorithms[10] = {
   width = 1,
   load = function(value, policy, now)
-    local tiers, windows = policy[1], policy.windows
-    if not windows then
-      windows = windows_at(policy, 1, now)
-      policy.windows, policy.layout = windows, '>' .. string.rep('d', 2 * tiers)
-    end
-    local state = value and #value == 16 * tiers and { unpack_from(policy.layout, value) } or {}
+    local tiers, windows = policy[1], windows_of(policy, now)
+    local state = value and #value == 16 * tiers and { unpack_from(layout_of(policy), value) } or {}
     local last = 0
     for tier = 1, tiers do
       local n = 2 * tier
@@ -83,12 +90,12 @@ algorithms[10] = {
     end
     return true
   end,
-  refund = function(state, policy, cost, taken_at)
+  refund = function(state, policy, cost, taken_at, _, now)
     -- It would be written without the windows that are too far in the future for this clock.
     if state.is_ahead then return false end
-    local refunded = false
+    local refunded, windows = false, windows_of(policy, now)
     for i = 2, 2 * policy[1], 2 do
-      local ends, used, begins = state[i - 1], state[i], policy.windows[3 * i / 2]
+      local ends, used, begins = state[i - 1], state[i], windows[3 * i / 2]
       local start = ends - policy[i + 1]
       if begins > 0 then
         start = policy[begins]
@@ -108,7 +115,7 @@ algorithms[10] = {
     for i = 3, n, 2 do
       if state[i] > last then last = state[i] end
     end
-    local value = pack(policy.layout, unpack(state, 1, n))
+    local value = pack(layout_of(policy), unpack(state, 1, n))
     if last == state[n + 1] and state[n] % 16 ~= 0 then
       call('SETRANGE', key, '0', value)
     else

@@ -12,8 +12,8 @@ use parking_lot::RwLock;
 use super::algorithm::WindowBounds;
 use crate::config::model::{self, CalendarUnit};
 
-/// The years whose dates are computed. Within them, no calculation overflows.
-const YEARS: std::ops::RangeInclusive<i64> = -9_000..=9_000;
+/// The years since 1970 whose dates are computed. Within them, no calculation overflows.
+const YEARS: std::ops::RangeInclusive<i64> = -9_000..=7_000;
 const YEAR: i64 = 31_556_952_000_000;
 const HOUR: i64 = 3_600_000_000;
 

@@ -193,9 +193,9 @@ pub(in crate::config) fn quota(text: &str) -> Result<Quota, Invalid> {
     let Some((limit, name)) = text.split_once('/') else { return rate(text).map(Quota::from) };
     let Some((_, unit)) = CalendarUnit::ALL.into_iter().find(|(unit, _)| *unit == name) else {
         return rate(text).map(Quota::from).map_err(|invalid| {
-            let unit = nearest(name, CalendarUnit::ALL.map(|(unit, _)| unit));
-            let is_meant = suggest_rate(text).is_none() && whole_number(limit).is_some();
-            did_you_mean(invalid, unit.filter(|_| is_meant).map(|unit| format!("{limit}/{unit}")))
+            // Other units may be meant as lengths. A month is no length.
+            let is_month = nearest(name, ["month"]).is_some() && whole_number(limit).is_some();
+            did_you_mean(invalid, is_month.then(|| format!("{limit}/month")))
         });
     };
     // The limit is checked as that of any rate.

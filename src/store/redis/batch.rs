@@ -458,4 +458,12 @@ mod tests {
             assert!(receivers.remove(0).try_recv().unwrap().is_err());
         }
     }
+
+    #[test]
+    fn a_reply_that_has_decided_nothing_has_the_time() {
+        assert_eq!(time_of(&reply(&[-2, 7])), Some(ReplyTime::NoWindow(7)));
+        assert_eq!(time_of(&reply(&[0, 7, 1, 4, 6])), Some(ReplyTime::Decided(7)));
+        assert_eq!(time_of(&reply(&[-1, 7])), Some(ReplyTime::Decided(7)), "of refunds, without memory");
+        assert_eq!((time_of(&reply(&[-2])), time_of(&Value::Nil)), (None, None));
+    }
 }

@@ -22,6 +22,7 @@ mod vectors;
 
 use std::sync::Arc;
 
+pub(crate) use calendar::calendar as calendar_policy;
 pub(crate) use harness::{
     ALGORITHMS, GCRA, Harness, MINUTE, SECOND, Subject, check as single_check, entry, policy, with,
 };
