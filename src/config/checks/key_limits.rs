@@ -2,7 +2,7 @@
 
 use crate::api_keys::KeyField;
 use crate::config::{
-    model::{ApiKeySettings, KeyPart, KeySource, Policy, Rate, format_duration},
+    model::{ApiKeySettings, KeyPart, KeySource, Policy, Quota},
     reader::Cursor,
 };
 
@@ -26,17 +26,16 @@ pub(in crate::config) fn warn(key: Cursor<'_>, policy: &Policy, api_keys: &ApiKe
 }
 
 /// Warns of a plan whose limits have other windows than the policy: they are counted apart. `value`: the plan's limits.
-pub(in crate::config) fn warn_of_other_windows(value: Cursor<'_>, plan: &[Rate], policy: &[Rate]) {
-    let windows = |rates: &[Rate]| {
-        let mut windows: Vec<_> = rates.iter().map(|rate| rate.window).collect();
+pub(in crate::config) fn warn_of_other_windows(value: Cursor<'_>, plan: &[Quota], policy: &[Quota]) {
+    let windows = |quotas: &[Quota]| {
+        let mut windows: Vec<_> = quotas.iter().map(|quota| quota.window.to_string()).collect();
         windows.sort_unstable();
         windows
     };
     if windows(plan) == windows(policy) {
         return;
     }
-    let written =
-        |rates: &[Rate]| windows(rates).into_iter().map(format_duration).collect::<Vec<_>>().join(", ");
+    let written = |quotas: &[Quota]| windows(quotas).join(", ");
     let message = format!(
         "this plan counts in windows of {}, and the policy in {}: counts start anew when the plan of a key changes",
         written(plan),

@@ -1,6 +1,7 @@
 //! Checks over several settings: one file for each.
 
 pub(super) mod ban_rules;
+pub(super) mod calendar_windows;
 pub(super) mod certificates;
 pub(super) mod denied_addresses;
 pub(super) mod doubtful_paths;

@@ -10,7 +10,7 @@ use crate::{
     config::{
         Location,
         checks::key_limits,
-        model::{Condition, Cost, Override, PolicySettings, Rate},
+        model::{Condition, Cost, Override, PolicySettings, Quota},
         reader::Cursor,
         value::resource_name,
     },
@@ -62,7 +62,7 @@ pub(super) fn limits(
     plans: &[Plan<'_>],
     settings: &PolicySettings<'_>,
     cost: &Cost,
-    own: Option<&[Rate]>,
+    own: Option<&[Quota]>,
 ) -> (Vec<Override>, Vec<Condition>) {
     let (mut overrides, mut unlimited) = (Vec::new(), Vec::new());
     for plan in plans {

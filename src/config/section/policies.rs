@@ -14,13 +14,13 @@ use super::{
 use crate::config::{
     Location,
     checks::{
-        key_limits,
+        calendar_windows, key_limits,
         large_keys::{self, StoreMemory},
         policy_contradictions, unreachable_limits,
     },
     model::{
-        ATTEMPTS_POLICY, Algorithm, ApiKeySettings, Cost, CountedResponses, DenialReply, KeyPart, KeyRecipe,
-        Policy, PolicySettings, Store,
+        ATTEMPTS_POLICY, Algorithm, ApiKeySettings, Calendar, Cost, CountedResponses, DenialReply, KeyPart,
+        KeyRecipe, Policy, PolicySettings, Store,
     },
     reader::{Cursor, MappingCursor, NameTable},
     settings::{Read, opened},
@@ -60,6 +60,7 @@ pub(super) fn policies<'t>(
             if let (Some(key), Some(api_keys)) = (value.entry("key"), api_keys) {
                 key_limits::warn(key, policy, api_keys);
             }
+            calendar_windows::warn(value, policy, store);
         }
         all.push(policy);
     }
@@ -116,6 +117,7 @@ fn policy(
         overrides,
         unlimited,
         reply,
+        calendar: Calendar { time_zone: settings.time_zone, reset_day: settings.reset_day },
         ..Policy::new(name, algorithm?, keys?, tiers?)
     };
     unreachable_limits::warn(settings.limits, settings.overrides, &policy);
