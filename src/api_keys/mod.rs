@@ -11,6 +11,8 @@ mod merge;
 pub mod record;
 mod registry;
 mod secret;
+#[cfg(test)]
+pub(crate) mod testing;
 mod unsent;
 
 pub use key::{ApiKey, KeySecret, KeyState};
