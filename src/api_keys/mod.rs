@@ -18,6 +18,6 @@ mod unsent;
 pub use key::{ApiKey, KeySecret, KeyState};
 pub use last_uses::LastUses;
 pub use merge::{Stamp, kept_until};
-pub use registry::{ApiKeys, KeyFault, KeyMark, KeyStore, MAX_STORED_KEYS, PutError};
+pub use registry::{ApiKeys, KeyFault, KeyMark, KeyStore, MAX_FILE_KEYS, MAX_STORED_KEYS, PutError};
 pub use secret::{KeyHash, MAX_KEY_LENGTH, MIN_KEY_LENGTH, NewKey, is_mistyped};
 pub use unsent::UnsentKey;

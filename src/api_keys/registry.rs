@@ -23,6 +23,9 @@ use super::{
 /// Most keys in the store, tombstones included: some 110 MiB of memory.
 pub const MAX_STORED_KEYS: usize = 250_000;
 
+/// Most keys in the file.
+pub const MAX_FILE_KEYS: usize = 250_000;
+
 /// Why a request's key is not valid. Clients are not told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyFault {
