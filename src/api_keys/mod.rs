@@ -4,6 +4,7 @@
 //! In the store a key is never removed, but replaced by a later version, and a tombstone is a version, too. So any
 //! instance may hold any version at any time, and the greatest one ([`Stamp`]) comes out everywhere.
 
+pub mod data_file;
 mod key;
 mod key_set;
 mod last_uses;
@@ -15,7 +16,7 @@ mod secret;
 pub(crate) mod testing;
 mod unsent;
 
-pub use key::{ApiKey, KeySecret, KeyState};
+pub use key::{ApiKey, KeyField, KeySecret, KeyState};
 pub use last_uses::LastUses;
 pub use merge::{Stamp, kept_until};
 pub use registry::{ApiKeys, KeyFault, KeyMark, KeyStore, MAX_FILE_KEYS, MAX_STORED_KEYS, PutError};

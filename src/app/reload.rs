@@ -152,7 +152,8 @@ impl PreparedReload {
         let Difference { in_force, changed, needs_restart } =
             Difference::between(&before.config, config, has_access_log);
         let policies = ids.policies(in_force.policies.iter().map(Arc::as_ref));
-        let generation = Generation::new(in_force, policies.into(), Arc::clone(&before.drains), Some(before));
+        let (drains, keys) = (Arc::clone(&before.drains), Arc::clone(&before.api_keys));
+        let generation = Generation::new(in_force, policies.into(), drains, keys, Some(before));
         let generation = generation.map_err(|error| vec![ConfigurationError::of_all(error.to_string())])?;
         Ok(Self { ids, generation, changed, needs_restart, warnings })
     }
@@ -166,6 +167,9 @@ impl Reloader {
 
         self.shared.metrics.reconfigure(config);
         generation.watch_upstreams(&self.shared.metrics);
+        if let Err(error) = generation.enter_keys(Some(&self.generation)) {
+            tracing::error!("the file of API keys is not reread when it changes: {error}");
+        }
         self.shared.registry.reconfigure(
             policies,
             &ban_names(config),
