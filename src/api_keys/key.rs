@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use compact_str::CompactString;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::KeyHash;
 
 /// An API key. All times are in microseconds since the Unix epoch.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApiKey {
     /// Names the key in lists and logs. It is no secret.
     pub id: CompactString,
@@ -16,14 +16,18 @@ pub struct ApiKey {
     pub secrets: Vec<KeySecret>,
     pub customer: CompactString,
     /// Its plan. `None`: the policies' own limits hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<CompactString>,
     /// What operators call it.
     pub name: CompactString,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     pub created: i64,
     /// From then on it is not valid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<i64>,
     /// The names of the routes that it is valid for. Empty: all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<String>,
     pub state: KeyState,
     /// When it was changed last. Of two versions, the one that was changed later holds.
@@ -31,17 +35,19 @@ pub struct ApiKey {
 }
 
 /// One of the secrets of a key.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeySecret {
     pub hash: KeyHash,
     pub created: i64,
     /// From then on it is not valid: it was rotated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<i64>,
 }
 
 /// Whether a key may be used. Keys that are not active stay as tombstones, so that an instance that was away does not
 /// bring them back.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum KeyState {
     Active,
     Revoked { at: i64, reason: String },
@@ -87,6 +93,13 @@ impl KeyField {
 }
 
 impl ApiKey {
+    /// From when on the secret with this hash is not valid: as the key itself, or earlier if it was rotated.
+    pub fn expiry_of(&self, hash: &KeyHash) -> Option<i64> {
+        let secret = self.secrets.iter().find(|secret| secret.hash == *hash);
+        let of_secret = secret.and_then(|secret| secret.expires);
+        [self.expires, of_secret].into_iter().flatten().min()
+    }
+
     /// The value of `field`. `None`: the key has no plan.
     pub fn field(&self, field: KeyField) -> Option<&str> {
         match field {

@@ -1,11 +1,30 @@
 //! The API keys that are known, and the lookup of a request's key.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{
+        AtomicBool, AtomicU64,
+        Ordering::{Acquire, Release},
+    },
+};
 
-use foldhash::HashMap;
-use parking_lot::RwLock;
+use compact_str::CompactString;
+use foldhash::HashSet;
+use parking_lot::{Mutex, RwLock};
 
-use super::{ApiKey, KeyHash, KeyState};
+use super::{
+    ApiKey, KeyHash, KeyState,
+    key_set::KeySet,
+    last_uses::LastUses,
+    merge::{Stamp, is_forgotten},
+    unsent::{UnsentKey, UnsentKeys},
+};
+
+/// Most keys in the store, tombstones included: some 110 MiB of memory.
+pub const MAX_STORED_KEYS: usize = 250_000;
+
+/// Most keys in the file.
+pub const MAX_FILE_KEYS: usize = 250_000;
 
 /// Why a request's key is not valid. Clients are not told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,16 +37,87 @@ pub enum KeyFault {
     Revoked,
 }
 
+/// Where keys are kept that operators make and change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyStore {
+    /// Nowhere: `store` is false.
+    None,
+    /// In the file `data`: there is no Redis.
+    DataFile,
+    /// In Redis, for all instances.
+    Redis,
+}
+
+/// Why a record can't be stored. Nothing was changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PutError {
+    #[error("no keys can be made or changed here: `api_keys.store` is not set")]
+    NoStore,
+    #[error("the store of keys is away: nothing was changed; the keys that are known stay valid")]
+    Away,
+    /// Its file is to be changed instead.
+    #[error("key {0} is in the file of keys: change it there")]
+    InFile(CompactString),
+    /// Another key, with this ID, has one of its hashes.
+    #[error("key {0} has the same secret")]
+    SecretInUse(CompactString),
+    #[error("there are {MAX_STORED_KEYS} keys already, which is the most: delete some")]
+    TooMany,
+    #[error("{0}")]
+    Invalid(String),
+}
+
+/// Waits for the moment from which other instances can know a change: see [`ApiKeys::is_shared`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyMark(CompactString);
+
 /// All API keys, shared by all threads.
-#[derive(Debug, Default)]
+///
+/// A key of the file hides the one of the store that has its ID, or one of its hashes.
+#[derive(Debug)]
 pub struct ApiKeys {
-    by_hash: RwLock<HashMap<KeyHash, Arc<ApiKey>>>,
+    keys: RwLock<KeySet>,
+    /// Held by who changes the keys, so that a large change can be prepared while requests look keys up.
+    changing: Mutex<()>,
+    store: KeyStore,
+    is_store_read: AtomicBool,
+    is_store_up: AtomicBool,
+    /// How often a known key was changed or removed.
+    changes: AtomicU64,
+    unsent: Mutex<UnsentKeys>,
+    uses: LastUses,
+    file_error: Mutex<Option<String>>,
+}
+
+impl Default for ApiKeys {
+    fn default() -> Self {
+        Self::new(KeyStore::None)
+    }
 }
 
 impl ApiKeys {
-    /// Whether the keys were read. Until then, no key can be told from a wrong one.
+    /// Without any key.
+    pub fn new(store: KeyStore) -> Self {
+        Self {
+            keys: RwLock::default(),
+            changing: Mutex::default(),
+            store,
+            is_store_read: AtomicBool::new(store == KeyStore::None),
+            is_store_up: AtomicBool::new(false),
+            changes: AtomicU64::new(0),
+            unsent: Mutex::default(),
+            uses: LastUses::default(),
+            file_error: Mutex::default(),
+        }
+    }
+
+    /// Whether the keys of the store were read. Until then, a key that is unknown may be a good one.
     pub fn is_loaded(&self) -> bool {
-        true
+        self.is_store_read.load(Acquire)
+    }
+
+    pub fn store(&self) -> KeyStore {
+        self.store
     }
 
     /// The key with this hash, if it is valid at the time `now`. All faults take the same time.
@@ -35,16 +125,278 @@ impl ApiKeys {
     /// # Errors
     /// The key is not valid.
     pub fn find(&self, hash: &KeyHash, now: i64) -> Result<Arc<ApiKey>, KeyFault> {
-        let key = self.by_hash.read().get(hash).cloned().ok_or(KeyFault::Unknown)?;
-        let has_passed = |expires: Option<i64>| expires.is_some_and(|expires| expires <= now);
+        let key = self.keys.read().by_hash(hash).cloned().ok_or(KeyFault::Unknown)?;
         match &key.state {
             KeyState::Active => {}
             KeyState::Revoked { .. } | KeyState::Deleted { .. } => return Err(KeyFault::Revoked),
         }
-        let secret = key.secrets.iter().find(|secret| secret.hash == *hash);
-        if has_passed(key.expires) || secret.is_none_or(|secret| has_passed(secret.expires)) {
-            return Err(KeyFault::Expired);
+        match key.expiry_of(hash) {
+            Some(expires) if expires <= now => Err(KeyFault::Expired),
+            _ => Ok(key),
         }
-        Ok(key)
+    }
+
+    /// A number that grows whenever a known key is changed, revoked or removed: what was found before may not hold any
+    /// more. Costs next to nothing.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Acquire)
+    }
+
+    /// The record with this ID, whatever its state.
+    pub fn get(&self, id: &str) -> Option<Arc<ApiKey>> {
+        self.keys.read().get(id).cloned()
+    }
+
+    /// Whether the key with this ID is in the file of keys.
+    pub fn is_in_file(&self, id: &str) -> bool {
+        self.keys.read().is_in_file(id)
+    }
+
+    /// Up to `limit` records that `filter` accepts, in the order of their IDs, after the ID `after`; and whether there
+    /// are more.
+    pub fn page(
+        &self,
+        after: Option<&str>,
+        limit: usize,
+        filter: impl Fn(&ApiKey) -> bool,
+    ) -> (Vec<Arc<ApiKey>>, bool) {
+        let (mut found, mut after) = (Vec::new(), after.map(CompactString::from));
+        loop {
+            // A worker that waits for the lock delays a request.
+            let (some, last) = self.keys.read().some_after(after.as_deref());
+            found.extend(some.into_iter().filter(|key| filter(key)));
+            after = last;
+            if after.is_none() || found.len() > limit {
+                break;
+            }
+        }
+        let has_more = found.len() > limit;
+        found.truncate(limit);
+        (found, has_more)
+    }
+
+    /// All records, in the order of their IDs.
+    pub fn all(&self) -> Vec<Arc<ApiKey>> {
+        self.page(None, usize::MAX, |_| true).0
+    }
+
+    /// The number of records of the file, and of the store.
+    pub fn counts(&self) -> (usize, usize) {
+        self.keys.read().counts()
+    }
+
+    /// Stores a new key, or a new version of one. It holds here at once, and for all instances when
+    /// [`ApiKeys::is_shared`]. A version is always later than the one that it replaces: `changed` is raised if need be.
+    ///
+    /// # Errors
+    /// It can't be stored.
+    pub fn put(&self, mut key: ApiKey) -> Result<KeyMark, PutError> {
+        if self.store == KeyStore::None {
+            return Err(PutError::NoStore);
+        }
+        key.check().map_err(PutError::Invalid)?;
+        if !self.is_store_up.load(Acquire) {
+            return Err(PutError::Away);
+        }
+        let _changing = self.changing.lock();
+        {
+            let keys = self.keys.read();
+            if keys.is_in_file(&key.id) {
+                return Err(PutError::InFile(key.id));
+            }
+            let is_live = key.state == KeyState::Active;
+            if let Some(other) = keys.other_holder(&key).filter(|_| is_live) {
+                return Err(PutError::SecretInUse(other.id.clone()));
+            }
+            match keys.stored(&key.id) {
+                Some(known) => key.changed = key.changed.max(known.changed.saturating_add(1)),
+                None if keys.counts().1 >= MAX_STORED_KEYS => return Err(PutError::TooMany),
+                None => {}
+            }
+        }
+        let id = key.id.clone();
+        self.replace(key);
+        self.unsent.lock().push(id.clone());
+        Ok(KeyMark(id))
+    }
+
+    /// Whether the change is where other instances, or a restarted one, can read it.
+    pub fn is_shared(&self, mark: &KeyMark) -> bool {
+        !self.unsent.lock().has(&mark.0)
+    }
+
+    /// Notes that the key was used. Costs a lookup, and no more if it was used in this minute already.
+    pub fn note_use(&self, id: &str, now: i64) {
+        self.uses.note(id, now);
+    }
+
+    /// The minute in which the key was last used at any instance, in microseconds since the Unix epoch.
+    pub fn last_use(&self, id: &str) -> Option<i64> {
+        self.uses.last(id)
+    }
+
+    /// Takes the minute, since the Unix epoch, of a use at another instance. Returns whether the key is known.
+    pub fn merge_use(&self, id: &str, minute: i64) -> bool {
+        let is_known = self.get(id).is_some();
+        if is_known {
+            self.uses.merge(id, minute);
+        }
+        is_known
+    }
+
+    /// The notes of last uses, for the store.
+    pub fn uses(&self) -> &LastUses {
+        &self.uses
+    }
+
+    /// Replaces the keys of the file. Returns the IDs of the keys of the store that they hide.
+    pub fn set_file(&self, keys: Vec<Arc<ApiKey>>) -> Vec<CompactString> {
+        let _changing = self.changing.lock();
+        let (fresh, has_lost) = {
+            let before = self.keys.read();
+            let fresh = before.with_file(keys);
+            let has_lost = before.file().any(|known| fresh.get(&known.id) != Some(known));
+            let has_lost = has_lost || fresh.hidden() != before.hidden();
+            (fresh, has_lost)
+        };
+        let hidden = fresh.hidden();
+        let old = std::mem::replace(&mut *self.keys.write(), fresh);
+        if has_lost {
+            self.changes.fetch_add(1, Release);
+        }
+        drop(old);
+        hidden
+    }
+
+    /// Why the keys of the file are older than its contents, if they are.
+    pub fn file_error(&self) -> Option<String> {
+        self.file_error.lock().clone()
+    }
+
+    pub fn set_file_error(&self, error: Option<String>) {
+        *self.file_error.lock() = error;
+    }
+
+    /// Whether changes can be stored now.
+    pub fn is_store_up(&self) -> bool {
+        self.is_store_up.load(Acquire)
+    }
+
+    pub fn set_store_up(&self, is_up: bool) {
+        self.is_store_up.store(is_up, Release);
+    }
+
+    /// Takes a version from the store: it holds if it is greater than the one that is known. Returns whether the store
+    /// has what is known here now.
+    pub fn merge(&self, key: ApiKey, stamp: Stamp) -> bool {
+        let _changing = self.changing.lock();
+        let known = {
+            let keys = self.keys.read();
+            let known = keys.stored(&key.id).cloned();
+            if known.is_none() && keys.counts().1 >= MAX_STORED_KEYS {
+                return true;
+            }
+            known
+        };
+        match known {
+            Some(known) if *known == key => true,
+            Some(known) if known.changed > key.changed => false,
+            Some(known) if known.changed == key.changed && Stamp::of(&known) > stamp => false,
+            _ => {
+                self.replace(key);
+                true
+            }
+        }
+    }
+
+    /// All records of the store were read, and it has what is known here of the `current` ones. The others are sent
+    /// again. Returns their number.
+    pub fn finish_snapshot(&self, current: &HashSet<CompactString>, now: i64) -> usize {
+        let (mut after, mut resent) = (None, 0);
+        loop {
+            let (some, last) = self.keys.read().some_stored_after(after.as_deref());
+            let mut unsent = self.unsent.lock();
+            for key in some.iter().filter(|key| !current.contains(&key.id) && !is_forgotten(key, now)) {
+                resent += usize::from(unsent.push_again(key.id.clone()));
+            }
+            after = last;
+            if after.is_none() {
+                break;
+            }
+        }
+        self.is_store_read.store(true, Release);
+        resent
+    }
+
+    /// Whether the store lacks some records.
+    pub fn has_unsent(&self) -> bool {
+        !self.unsent.lock().is_empty()
+    }
+
+    /// All records of the store.
+    pub fn stored(&self) -> Vec<Arc<ApiKey>> {
+        let (mut all, mut after) = (Vec::new(), None);
+        loop {
+            let (some, last) = self.keys.read().some_stored_after(after.as_deref());
+            all.extend(some);
+            after = last;
+            if after.is_none() {
+                return all;
+            }
+        }
+    }
+
+    /// Up to `max` records that the store does not have yet, those of operators first.
+    pub fn unsent(&self, max: usize) -> Vec<UnsentKey> {
+        let ids = self.unsent.lock().first(max);
+        let keys = self.keys.read();
+        let record = |(id, sequence): (CompactString, u64)| {
+            let key = keys.stored(&id).cloned();
+            UnsentKey { id, sequence, key }
+        };
+        ids.into_iter().map(record).collect()
+    }
+
+    /// The store has these.
+    pub fn ack(&self, sent: &[UnsentKey]) {
+        let mut unsent = self.unsent.lock();
+        sent.iter().for_each(|sent| unsent.ack(&sent.id, sent.sequence));
+    }
+
+    /// The store has no room for the key with this ID.
+    pub fn refuse(&self, id: &str) {
+        self.forget(id);
+    }
+
+    /// Forgets tombstones of which no key can come back any more.
+    pub fn sweep(&self, now: i64) {
+        let forgotten = |key: &Arc<ApiKey>| is_forgotten(key, now);
+        let mut after = None;
+        loop {
+            let (some, last) = self.keys.read().some_stored_after(after.as_deref());
+            some.iter().filter(|key| forgotten(key)).for_each(|key| self.forget(&key.id));
+            after = last;
+            if after.is_none() {
+                break;
+            }
+        }
+    }
+
+    fn forget(&self, id: &str) {
+        let _changing = self.changing.lock();
+        let removed = self.keys.write().remove_stored(id);
+        if removed.is_some() {
+            self.changes.fetch_add(1, Release);
+            self.uses.forget(id);
+        }
+    }
+
+    /// Replaces the stored version of a key, under the lock of changes.
+    fn replace(&self, key: ApiKey) {
+        let replaced = self.keys.write().put_stored(Arc::new(key));
+        if replaced.is_some() {
+            // Published after the key, so that who sees the number finds the new version.
+            self.changes.fetch_add(1, Release);
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use aws_lc_rs::rand;
 use compact_str::CompactString;
 use crc::{CRC_32_ISO_HDLC, Crc};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
@@ -49,6 +50,19 @@ impl fmt::Display for KeyHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("sha256:")?;
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl Serialize for KeyHash {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for KeyHash {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(from)?;
+        Self::parse(&text).ok_or_else(|| D::Error::custom("not `sha256:` and 64 hexadecimal digits"))
     }
 }
 
