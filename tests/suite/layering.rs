@@ -21,6 +21,7 @@ const MAY_KNOW: [(&str, &[&str]); 29] = [
     (
         "app",
         &[
+            "file",
             "api_keys",
             "listener",
             "admin",
@@ -87,6 +88,7 @@ const MAY_KNOW: [(&str, &[&str]); 29] = [
     (
         "peers",
         &[
+            "api_keys",
             "peers::bans::change_log",
             "store::redis",
             "upstream",
@@ -107,7 +109,7 @@ const MAY_KNOW: [(&str, &[&str]); 29] = [
     ),
     // It is declared together with how it is written and read; nobody else knows that.
     ("config::model", &["api_keys", "config", "jwt_keys", "address_set", "tls"]),
-    ("api_keys", &[]),
+    ("api_keys", &["file"]),
     ("tls", &[]),
     ("jwt_keys", &[]),
     ("address_set", &[]),
