@@ -22,6 +22,7 @@ mod evidence;
 mod explain;
 mod extract;
 mod health;
+mod keys;
 mod limit_key;
 mod limits;
 mod openapi;

@@ -4,15 +4,19 @@
 //! In the store a key is never removed, but replaced by a later version, and a tombstone is a version, too. So any
 //! instance may hold any version at any time, and the greatest one ([`Stamp`]) comes out everywhere.
 
+pub mod file_text;
+mod import;
 mod key;
 mod key_set;
 mod last_uses;
 mod merge;
+pub mod operations;
 pub mod record;
 mod registry;
 mod secret;
 mod unsent;
 
+pub use import::{ImportRow, KeyText, LineError, MAX_IMPORTED, check_rows, describe, read_csv, write_csv};
 pub use key::{ApiKey, KeySecret, KeyState};
 pub use last_uses::LastUses;
 pub use merge::{Stamp, kept_until};
