@@ -1,9 +1,10 @@
--- The shared part of scripts that change bans. It precedes each of them and follows key_prelude.lua.
+-- The shared part of scripts that change bans. It precedes each of them and follows key_prelude.lua and
+-- version_prelude.lua.
 --
 -- KEYS[1] the bans: a sorted set, by when each ends, in microseconds since the Unix epoch. A ban is `e` (enforced) or
 --         `s` (shadow), a space and its key: `e ip:203.0.113.7`
 -- KEYS[2] their details: a hash, by ban: when it began, in microseconds, the level, and JSON, separated by spaces
--- KEYS[3] the version: a hash of the epoch, which is new after all bans were lost, and n, which each change increments
+-- KEYS[3] the version
 -- KEYS[4] the ladders: a hash, by key, of packed tables: by rule, {level, length and end of the last ban, when the last
 --         denial was, the number of the newest bucket, the counts of the buckets}
 -- KEYS[5] the expiries: a sorted set of the addresses that have ladders, by when nothing in them counts any more
@@ -28,25 +29,9 @@ local BUCKETS = 8
 -- Changes as published.
 local changes = {}
 
-local function whole(number)
-  return string.format('%.0f', number)
-end
-
--- The epoch, or false if there is none, and n.
-local function read_version()
-  local epoch = redis.call('HGET', version, 'epoch')
-  local n = tonumber(redis.call('HGET', version, 'n') or '')
-  if not epoch or not n or n < 0 or n >= 9007199254740992 or n % 1 ~= 0 then
-    return false, 0
-  end
-  return epoch, n
-end
-
 -- Publishes a change to all instances. If there is no epoch, `new_epoch` begins.
 local function publish_change(channel, new_epoch, ...)
-  local epoch, n = read_version()
-  epoch, n = epoch or new_epoch, n + 1
-  redis.call('HSET', version, 'epoch', epoch, 'n', whole(n))
+  local epoch, n = next_version(version, new_epoch)
   local change = cjson.encode({epoch, whole(n), ...})
   changes[#changes + 1] = change
   -- An instance that misses it notices by the version.

@@ -30,7 +30,7 @@ impl LastUses {
     }
 
     /// Takes a use at another instance, in minutes.
-    pub fn merge(&self, id: &str, minute: i64) {
+    pub(super) fn merge(&self, id: &str, minute: i64) {
         self.raise(id, minute);
     }
 

@@ -14,12 +14,14 @@ pub mod operations;
 pub mod record;
 mod registry;
 mod secret;
+#[cfg(test)]
+pub(crate) mod testing;
 mod unsent;
 
 pub use import::{ImportRow, KeyText, LineError, MAX_IMPORTED, check_rows, describe, read_csv, write_csv};
 pub use key::{ApiKey, KeySecret, KeyState};
 pub use last_uses::LastUses;
 pub use merge::{Stamp, kept_until};
-pub use registry::{ApiKeys, KeyFault, KeyMark, KeyStore, MAX_STORED_KEYS, PutError};
+pub use registry::{ApiKeys, KeyFault, KeyMark, KeyStore, MAX_FILE_KEYS, MAX_STORED_KEYS, PutError};
 pub use secret::{KeyHash, MAX_KEY_LENGTH, MIN_KEY_LENGTH, NewKey, is_mistyped};
 pub use unsent::UnsentKey;

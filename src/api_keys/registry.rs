@@ -9,7 +9,7 @@ use std::sync::{
 };
 
 use compact_str::CompactString;
-use foldhash::HashMap;
+use foldhash::HashSet;
 use parking_lot::{Mutex, RwLock};
 
 use super::{
@@ -22,6 +22,9 @@ use super::{
 
 /// Most keys in the store, tombstones included: some 110 MiB of memory.
 pub const MAX_STORED_KEYS: usize = 250_000;
+
+/// Most keys in the file.
+pub const MAX_FILE_KEYS: usize = 250_000;
 
 /// Why a request's key is not valid. Clients are not told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -230,6 +233,15 @@ impl ApiKeys {
         self.uses.last(id)
     }
 
+    /// Takes the minute, since the Unix epoch, of a use at another instance. Returns whether the key is known.
+    pub fn merge_use(&self, id: &str, minute: i64) -> bool {
+        let is_known = self.get(id).is_some();
+        if is_known {
+            self.uses.merge(id, minute);
+        }
+        is_known
+    }
+
     /// The notes of last uses, for the store.
     pub fn uses(&self) -> &LastUses {
         &self.uses
@@ -242,7 +254,8 @@ impl ApiKeys {
             let before = self.keys.read();
             let fresh = before.with_file(keys);
             let has_lost = before.file().any(|known| fresh.get(&known.id) != Some(known));
-            (fresh, has_lost || fresh.hidden() != before.hidden())
+            let has_lost = has_lost || fresh.hidden() != before.hidden();
+            (fresh, has_lost)
         };
         let hidden = fresh.hidden();
         let old = std::mem::replace(&mut *self.keys.write(), fresh);
@@ -258,30 +271,37 @@ impl ApiKeys {
         self.is_store_up.store(is_up, Release);
     }
 
-    /// Takes records of the store. Of two versions, the later one holds.
-    pub fn merge(&self, keys: impl IntoIterator<Item = ApiKey>) {
-        for key in keys {
-            let _changing = self.changing.lock();
-            let known = self.keys.read().stored(&key.id).map(|known| Stamp::of(known));
-            let is_full = self.keys.read().counts().1 >= MAX_STORED_KEYS;
-            if known.map_or(!is_full, |known| known < Stamp::of(&key)) {
+    /// Takes a version from the store: it holds if it is greater than the one that is known. Returns whether the store
+    /// has what is known here now.
+    pub fn merge(&self, key: ApiKey, stamp: Stamp) -> bool {
+        let _changing = self.changing.lock();
+        let known = {
+            let keys = self.keys.read();
+            let known = keys.stored(&key.id).cloned();
+            if known.is_none() && keys.counts().1 >= MAX_STORED_KEYS {
+                return true;
+            }
+            known
+        };
+        match known {
+            Some(known) if *known == key => true,
+            Some(known) if known.changed > key.changed => false,
+            Some(known) if known.changed == key.changed && Stamp::of(&known) > stamp => false,
+            _ => {
                 self.replace(key);
+                true
             }
         }
     }
 
-    /// All records of the store were read: `seen` has them. Those that are missing there, or are older, are sent again.
-    /// Returns their number.
-    pub fn finish_snapshot(&self, seen: &HashMap<CompactString, Stamp>, now: i64) -> usize {
-        let mut after = None;
-        let mut resent = 0;
+    /// All records of the store were read, and it has what is known here of the `current` ones. The others are sent
+    /// again. Returns their number.
+    pub fn finish_snapshot(&self, current: &HashSet<CompactString>, now: i64) -> usize {
+        let (mut after, mut resent) = (None, 0);
         loop {
             let (some, last) = self.keys.read().some_stored_after(after.as_deref());
-            let lost = some.iter().filter(|key| {
-                seen.get(&key.id).is_none_or(|seen| *seen < Stamp::of(key)) && !is_forgotten(key, now)
-            });
             let mut unsent = self.unsent.lock();
-            for key in lost {
+            for key in some.iter().filter(|key| !current.contains(&key.id) && !is_forgotten(key, now)) {
                 resent += usize::from(unsent.push_again(key.id.clone()));
             }
             after = last;

@@ -169,7 +169,7 @@ mod tests {
         assert_eq!((parts[0], parts[1]), ("tgk", &*key.id));
         assert!(!is_mistyped("tgk", key.text.as_bytes()));
         for at in 0..key.text.len() {
-            let mut wrong = key.text.clone().into_bytes();
+            let mut wrong = key.text.as_bytes().to_vec();
             wrong[at] = if wrong[at] == b'x' { b'y' } else { b'x' };
             let has_prefix = wrong.starts_with(b"tgk_");
             assert_eq!(is_mistyped("tgk", &wrong), has_prefix, "at {at}");

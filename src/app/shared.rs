@@ -9,6 +9,7 @@ use crate::{
         bans::{BanTable, LadderRule, MANUAL},
     },
     admin::ActiveConfig,
+    api_keys::{ApiKeys, KeyStore},
     config::model::Config,
     limit::{Clock, Policy, SystemClock},
     memory_budget::{MemoryBudgets, format_bytes},
@@ -29,6 +30,7 @@ pub(super) struct Shared {
     pub(super) registry: Arc<ClientRegistry>,
     pub(super) bans: Arc<BanTable>,
     pub(super) drains: Arc<DrainTable>,
+    pub(super) api_keys: Arc<ApiKeys>,
     pub(super) audit: Arc<AuditLog>,
     pub(super) in_force: Arc<ActiveConfig>,
     /// Memory budgets of limits and evidence, in bytes, at the start.
@@ -58,7 +60,8 @@ impl Shared {
         bans.set_names(UserNaming::new(&config.abuse));
         let in_force = Arc::new(ActiveConfig::new(generation.snapshot(warnings, clock.now())));
         let drains = Arc::clone(&generation.drains);
-        Self { instance, clock, metrics, events, registry, bans, drains, audit, in_force, budgets }
+        let api_keys = Arc::new(ApiKeys::new(KeyStore::None));
+        Self { instance, clock, metrics, events, registry, bans, drains, api_keys, audit, in_force, budgets }
     }
 }
 

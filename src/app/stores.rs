@@ -149,6 +149,7 @@ impl SharedStoreFactory {
             registry: Arc::clone(&shared.registry),
             bans: Arc::clone(&shared.bans),
             drains: Arc::clone(&shared.drains),
+            api_keys: Arc::clone(&shared.api_keys),
             audit: Arc::clone(&shared.audit),
             clock: shared.clock.clone(),
             instances: Arc::clone(&guard.instances),

@@ -26,6 +26,13 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// This problem in one line.
+    pub(super) fn in_one_line(&self) -> String {
+        let line = self.location.map(|location| format!("line {}: ", location.line)).unwrap_or_default();
+        let help = self.help.as_ref().map(|help| format!("; {help}")).unwrap_or_default();
+        format!("{line}{}{help}", self.message)
+    }
+
     pub(super) fn new(location: Location, message: impl Into<String>) -> Self {
         Self { location: Some(location), message: message.into(), help: None }
     }

@@ -3,6 +3,7 @@
 //!
 //! One [`Monitor`] per process talks to the server, so that requests need not.
 
+mod api_keys;
 mod audit_log;
 mod bans;
 mod drains;

@@ -18,6 +18,7 @@ use tokio::{
 };
 
 use super::{
+    api_keys::{self, KeySync, KeyTable, share_uses},
     audit_log::{self, SharedAuditLog},
     bans::{self, BanSync},
     drains::{self, SharedDrains},
@@ -32,6 +33,7 @@ use super::{
     subscription::{self, SubscriptionEvent},
 };
 use crate::{
+    api_keys::KeyStore,
     limit::{Clock, Instances},
     store::redis::{NodeSeen, RedisNode, ReplicaSeen, ServerAddress, Topology, channel::ChannelMessage},
     telemetry::metrics::{NodeFacts, NodeRole, NodeState, StoreFacts, StoreTopology},
@@ -112,6 +114,7 @@ fn scripts() -> Vec<&'static Script> {
     let mut scripts = vec![&*heartbeat::HEARTBEAT, &*drains::WRITE, &*audit_log::APPEND];
     scripts.extend(bans::scripts());
     scripts.extend(records::scripts());
+    scripts.extend(api_keys::scripts());
     scripts
 }
 
@@ -219,15 +222,19 @@ struct FirstSteps {
     is_subscribed: Cell<bool>,
     has_bans: Cell<bool>,
     has_drains: Cell<bool>,
+    has_keys: Cell<bool>,
 }
 
 impl FirstSteps {
-    fn new(ready: mpsc::Sender<()>) -> Self {
-        Self { ready, is_subscribed: Cell::default(), has_bans: Cell::default(), has_drains: Cell::default() }
+    /// `has_keys`: there are no API keys to read.
+    fn new(ready: mpsc::Sender<()>, has_keys: bool) -> Self {
+        let (is_subscribed, has_bans, has_drains) = Default::default();
+        Self { ready, is_subscribed, has_bans, has_drains, has_keys: Cell::new(has_keys) }
     }
 
     fn done(&self, step: &Cell<bool>) {
-        if !step.replace(true) && self.is_subscribed.get() && self.has_bans.get() && self.has_drains.get() {
+        let steps = [&self.is_subscribed, &self.has_bans, &self.has_drains, &self.has_keys];
+        if !step.replace(true) && steps.into_iter().all(Cell::get) {
             self.give_up();
         }
     }
@@ -239,7 +246,7 @@ impl FirstSteps {
     }
 }
 
-/// Signals `ready` once bans and drains were read, or no server is reachable.
+/// Signals `ready` once bans, drains and API keys were read, or no server is reachable.
 async fn keep_in_touch(
     config: &MonitorConfig,
     peers: &Mutex<Peers>,
@@ -249,11 +256,14 @@ async fn keep_in_touch(
     let MonitorConfig { topology, redis, instances, on_unblocked, on_cleared, .. } = config;
     let (ban_sync, prefix) = (BanSync::new(config), redis.key_prefix());
     let shared_drains = SharedDrains::new(&prefix);
-    let first = FirstSteps::new(ready);
+    let (key_table, shares_keys) = (KeyTable::new(&prefix), config.api_keys.store() == KeyStore::Redis);
+    let key_sync = KeySync::new(config, &key_table);
+    let first = FirstSteps::new(ready, !shares_keys);
     let on_event = |event: SubscriptionEvent<'_>| {
         match event {
             SubscriptionEvent::Message(text) => match ChannelMessage::parse(text) {
                 ChannelMessage::Array(drains::CHANGED) => return shared_drains.miss(),
+                ChannelMessage::Array(api_keys::CHANGED) => return key_sync.miss(),
                 ChannelMessage::Array(change) => return ban_sync.receive(change.as_bytes()),
                 ChannelMessage::Identifier(identifier) => on_unblocked(identifier),
                 ChannelMessage::Limit { policy, identifier } => on_cleared(policy, identifier),
@@ -261,6 +271,7 @@ async fn keep_in_touch(
             SubscriptionEvent::MayHaveMissed => {
                 ban_sync.miss();
                 shared_drains.miss();
+                key_sync.miss();
             }
             SubscriptionEvent::NotSubscribed => return first.give_up(),
         }
@@ -277,7 +288,13 @@ async fn keep_in_touch(
             bans_sent.send_replace(true);
         };
         let audit = audit_log.run(&probes, &config.audit, &is_sent);
-        tokio::join!(publish_records(config, &probes, &stopped), bans, audit);
+        let keys = async {
+            if shares_keys {
+                key_sync.run(&probes, &stopped, || first.done(&first.has_keys)).await;
+            }
+        };
+        let uses = share_uses(config, &key_table, &probes, &stopped);
+        tokio::join!(publish_records(config, &probes, &stopped), bans, keys, uses, audit);
     };
     let mut ends = stopped.clone();
     let time_is_up = async move {

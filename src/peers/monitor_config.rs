@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::records::RecordScope;
 use crate::{
     abuse::{AuditLog, ClientRegistry, bans::BanTable},
+    api_keys::ApiKeys,
     config::model,
     limit::{Instances, SystemClock},
     store::redis::Topology,
@@ -26,6 +27,7 @@ pub struct MonitorConfig {
     pub registry: Arc<ClientRegistry>,
     pub bans: Arc<BanTable>,
     pub drains: Arc<DrainTable>,
+    pub api_keys: Arc<ApiKeys>,
     pub audit: Arc<AuditLog>,
     pub clock: SystemClock,
     pub instances: Arc<Instances>,

@@ -11,7 +11,7 @@ use tollgate_derive::Settings;
 use url::{Origin, Url};
 
 use crate::config::{
-    Problem, Purpose,
+    Purpose,
     interpolate::ImpatientLookup,
     reader::{Cursor, ReadContext},
     redact::Secrets,
@@ -187,7 +187,7 @@ fn read_file(bytes: &[u8]) -> Result<Vec<Endpoint>, String> {
     let text =
         std::str::from_utf8(bytes).map_err(|error| format!("byte {} is not UTF-8", error.valid_up_to()))?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let tree = yaml::parse(text).map_err(|problem| in_one_line(&problem))?;
+    let tree = yaml::parse(text).map_err(|problem| problem.in_one_line())?;
     let lookup = ImpatientLookup::default();
     let secrets =
         Secrets::of_tree(text, &tree.root, Place::of_setting(UpstreamSettings::mapping(), "endpoints"));
@@ -204,16 +204,9 @@ fn read_file(bytes: &[u8]) -> Result<Vec<Endpoint>, String> {
     problems.sort();
     match problems.split_first() {
         None => Ok(endpoints),
-        Some((first, [])) => Err(in_one_line(first)),
-        Some((first, others)) => Err(format!("{} (and {} more)", in_one_line(first), others.len())),
+        Some((first, [])) => Err(first.in_one_line()),
+        Some((first, others)) => Err(format!("{} (and {} more)", first.in_one_line(), others.len())),
     }
-}
-
-/// A problem in one line.
-fn in_one_line(problem: &Problem) -> String {
-    let line = problem.location.map(|location| format!("line {}: ", location.line)).unwrap_or_default();
-    let help = problem.help.as_ref().map(|help| format!("; {help}")).unwrap_or_default();
-    format!("{line}{}{help}", problem.message)
 }
 
 #[cfg(test)]

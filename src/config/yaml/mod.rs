@@ -3,9 +3,11 @@
 //! Scalars are not typed here. `off`, `1.10` and `"${PORT}"` are all text, until a section parses them.
 
 mod duplicates;
+mod listing;
 mod node;
 mod parse;
 mod quoting;
 
+pub(super) use listing::read_listing;
 pub(super) use node::{Key, Node, NodeKind};
 pub(super) use parse::parse;

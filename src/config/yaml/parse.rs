@@ -58,7 +58,24 @@ fn options(duplicates: DuplicateKeyPolicy) -> Options {
     }
 }
 
-fn problem(error: &Error, text: &str) -> Problem {
+/// As [`options`], with room for long lists in files of their own.
+pub(super) fn options_of_listings() -> Options {
+    serde_yaml::options! {
+        budget: serde_yaml::budget! {
+            max_depth: 24,
+            max_events: 50_000_000,
+            // Some 20 for each of 250,000 keys.
+            max_nodes: 10_000_000,
+            max_total_scalar_bytes: 64 << 20,
+        },
+        duplicate_keys: DuplicateKeyPolicy::Error,
+        strict_booleans: true,
+        reject_unsupported_tags: true,
+        with_snippet: false,
+    }
+}
+
+pub(super) fn problem(error: &Error, text: &str) -> Problem {
     let mut location = error.location().map_or(Location { line: 1, column: 1 }, to_location);
     let too_much = "this is too large or too deeply nested for a configuration";
     let mut help = quoting::help(text, location);

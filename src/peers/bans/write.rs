@@ -19,6 +19,7 @@ use crate::{
 pub(super) static OFFENSE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(
         include_str!("../../../lua/key_prelude.lua"),
+        include_str!("../../../lua/version_prelude.lua"),
         include_str!("../../../lua/bans_prelude.lua"),
         include_str!("../../../lua/offense.lua")
     ))
@@ -27,6 +28,7 @@ pub(super) static OFFENSE: LazyLock<Script> = LazyLock::new(|| {
 pub(super) static BAN: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(
         include_str!("../../../lua/key_prelude.lua"),
+        include_str!("../../../lua/version_prelude.lua"),
         include_str!("../../../lua/bans_prelude.lua"),
         include_str!("../../../lua/ban.lua")
     ))

@@ -79,8 +79,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 /// A production script with its clock replaced: the time is the last argument.
 fn script(code: &str) -> Script {
     const CLOCK: &str = "local time = redis.call('TIME')\nlocal now = time[1] * 1000000 + time[2]\n";
-    let prelude =
-        concat!(include_str!("../../../lua/key_prelude.lua"), include_str!("../../../lua/bans_prelude.lua"));
+    let prelude = concat!(
+        include_str!("../../../lua/key_prelude.lua"),
+        include_str!("../../../lua/version_prelude.lua"),
+        include_str!("../../../lua/bans_prelude.lua")
+    );
     assert_eq!(prelude.matches(CLOCK).count(), 1, "the clock has another place");
     let prelude = prelude.replace(CLOCK, "local now = tonumber(ARGV[#ARGV])\n");
     Script::new(&format!("{prelude}{code}"))

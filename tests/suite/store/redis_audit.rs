@@ -75,6 +75,7 @@ impl Watched {
             registry: Arc::new(ClientRegistry::new(&[], retain, Arc::clone(&metrics))),
             bans: Arc::new(bans),
             drains: Arc::new(DrainTable::new(Events::new(), true)),
+            api_keys: Arc::default(),
             audit,
             clock: SystemClock::new(),
             instances: Arc::clone(&instances),

@@ -1,0 +1,185 @@
+//! The keys in Redis: their names, and the scripts that read and write them.
+
+use std::sync::LazyLock;
+
+use bb8_redis::redis::{self, RedisResult, Script};
+use compact_str::CompactString;
+
+use super::CHANGED;
+use crate::{
+    api_keys::{ApiKey, MAX_STORED_KEYS, Stamp, UnsentKey, kept_until, record},
+    store::redis::{RoutedConnection, channel},
+};
+
+static WRITE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(
+        include_str!("../../../lua/key_prelude.lua"),
+        include_str!("../../../lua/version_prelude.lua"),
+        include_str!("../../../lua/api_keys_write.lua")
+    ))
+});
+
+static READ: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../../lua/api_keys_read.lua")));
+
+static WRITE_USES: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(
+        include_str!("../../../lua/key_prelude.lua"),
+        include_str!("../../../lua/api_keys_uses.lua")
+    ))
+});
+
+/// All scripts of API keys.
+pub(in crate::peers) fn scripts() -> [&'static Script; 3] {
+    [&WRITE, &READ, &WRITE_USES]
+}
+
+/// Keys read by one call, during which Redis does nothing else.
+pub(super) const PAGE_SIZE: usize = 200;
+/// Last uses read by one call.
+pub(super) const USES_PAGE_SIZE: usize = 1_000;
+/// Uses are kept of the keys of files, too.
+const MAX_USES: usize = 2 * MAX_STORED_KEYS;
+
+/// A position in the sequence of changes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct KeyVersion {
+    /// A new one begins when Redis has lost all keys. Empty if there never was a change.
+    pub(super) epoch: String,
+    /// The number of the last change in this epoch, from 1.
+    pub(super) number: u64,
+}
+
+/// Some keys, in the order of their changes.
+pub(super) struct KeyPage {
+    /// Of Redis, when it was read.
+    pub(super) version: KeyVersion,
+    pub(super) keys: Vec<(ApiKey, Stamp)>,
+    /// The number of the last change that was read, if there are more.
+    pub(super) next: Option<u64>,
+}
+
+/// The names of what is in Redis. They have one hash tag, so that they are in one slot and one script reaches them all.
+#[derive(Debug)]
+pub(in crate::peers) struct KeyTable {
+    records: String,
+    order: String,
+    version: String,
+    tombstones: String,
+    uses: String,
+    channel: String,
+}
+
+impl KeyTable {
+    pub(in crate::peers) fn new(prefix: &str) -> Self {
+        let name = |part: &str| format!("{prefix}:{{keys}}:{part}");
+        Self {
+            records: name("records"),
+            order: name("order"),
+            version: name("version"),
+            tombstones: name("tombstones"),
+            uses: name("uses"),
+            channel: channel::name(prefix),
+        }
+    }
+
+    /// A key in the slot of all of them.
+    pub(in crate::peers) fn slot(&self) -> &str {
+        &self.version
+    }
+
+    /// Writes these keys, unless Redis has greater versions. Returns the IDs of those for which there is no room.
+    pub(super) async fn write(
+        &self,
+        connection: &mut RoutedConnection,
+        keys: &[UnsentKey],
+    ) -> RedisResult<Vec<String>> {
+        let mut call = WRITE.key(&self.records);
+        call.key(&self.order).key(&self.version).key(&self.tombstones).key(&self.uses);
+        call.arg(&self.channel).arg(CHANGED).arg(format!("{:016x}", fastrand::u64(..))).arg(MAX_STORED_KEYS);
+        for key in keys.iter().filter_map(|unsent| unsent.key.as_deref()) {
+            let Stamp { changed, tie } = Stamp::of(key);
+            call.arg(&*key.id).arg(changed).arg(tie).arg(kept_until(key).unwrap_or(0));
+            call.arg(record::encode(key));
+        }
+        call.invoke_async(connection).await
+    }
+
+    /// Reads keys that were changed after `since`; all, if Redis has not got that far.
+    pub(super) async fn read(
+        &self,
+        connection: &mut RoutedConnection,
+        since: &KeyVersion,
+    ) -> RedisResult<KeyPage> {
+        let mut call = READ.key(&self.records);
+        call.key(&self.order).key(&self.version);
+        call.arg(since.number).arg(&since.epoch).arg(PAGE_SIZE);
+        let reply: Vec<Vec<u8>> = call.invoke_async(connection).await?;
+        let text = |at: usize| reply.get(at).and_then(|part| std::str::from_utf8(part).ok());
+        let number = |at: usize| text(at).and_then(|text| text.parse().ok()).unwrap_or(0);
+        let version = KeyVersion { epoch: text(0).unwrap_or_default().to_owned(), number: number(1) };
+        let found = reply.get(2..).unwrap_or_default().chunks_exact(2);
+        let is_full = found.len() == PAGE_SIZE;
+        let keys = found.filter_map(|found| parse(found.get(1)?)).collect();
+        Ok(KeyPage { version, keys, next: is_full.then(|| number(reply.len().saturating_sub(2))) })
+    }
+
+    /// Writes last uses, in minutes since the Unix epoch.
+    pub(super) async fn write_uses(
+        &self,
+        connection: &mut RoutedConnection,
+        uses: &[(CompactString, i64)],
+    ) -> RedisResult<()> {
+        let mut call = WRITE_USES.key(&self.uses);
+        call.arg(MAX_USES);
+        for (id, minute) in uses {
+            call.arg(&**id).arg(minute);
+        }
+        call.invoke_async(connection).await
+    }
+
+    /// Reads a page of the last uses since this minute, from the `skipped`th on.
+    pub(super) async fn read_uses(
+        &self,
+        connection: &mut RoutedConnection,
+        since: i64,
+        skipped: usize,
+    ) -> RedisResult<Vec<(String, f64)>> {
+        let mut call = redis::cmd("ZRANGEBYSCORE");
+        call.arg(&self.uses).arg(since).arg("+inf").arg("WITHSCORES");
+        call.arg("LIMIT").arg(skipped).arg(USES_PAGE_SIZE);
+        match call.query_async(connection).await {
+            // The next write replaces it.
+            Err(error) if error.code() == Some("WRONGTYPE") => Ok(Vec::new()),
+            uses => uses,
+        }
+    }
+}
+
+/// Reads `CHANGED TIE JSON`. `None` for what no instance writes.
+fn parse(stored: &[u8]) -> Option<(ApiKey, Stamp)> {
+    let mut parts = stored.splitn(3, |byte| *byte == b' ');
+    let mut number = || std::str::from_utf8(parts.next()?).ok()?.parse::<i64>().ok();
+    let (changed, tie) = (number()?, u64::try_from(number()?).ok()?);
+    let key = record::decode(parts.next()?)?;
+    (key.changed == changed).then_some((key, Stamp { changed, tie }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api_keys::testing::key;
+
+    #[test]
+    fn records_are_read_as_they_are_written_and_nothing_else_is() {
+        let key = key("a");
+        let stamp = Stamp::of(&key);
+        let stored = |changed: i64, json: &str| format!("{changed} {} {json}", stamp.tie);
+        let json = record::encode(&key);
+        assert_eq!(parse(stored(key.changed, &json).as_bytes()), Some((key.clone(), stamp)));
+        for (changed, json) in [(key.changed + 1, json.as_str()), (key.changed, "{}"), (key.changed, "")] {
+            assert_eq!(parse(stored(changed, json).as_bytes()), None, "{json}");
+        }
+        assert_eq!(parse(format!("x 1 {json}").as_bytes()), None);
+        assert_eq!(parse(b""), None);
+    }
+}
