@@ -44,6 +44,7 @@ pub(super) fn routes_dto(context: &HandlerContext) -> Routes {
             upstreams: shares(config, route),
             reply: match &route.action {
                 RouteAction::Upstream(_) => None,
+                RouteAction::Usage => Some(200),
                 RouteAction::Reply(reply) => Some(reply.status.as_u16()),
                 RouteAction::Redirect(redirect) => Some(redirect.status.as_u16()),
             },

@@ -174,6 +174,7 @@ impl From<Explanation> for dto::Explanation {
             ExplainedVerdict::Banned => "banned",
             ExplainedVerdict::Undecided => "undecided",
             ExplainedVerdict::Forbidden => "forbidden",
+            ExplainedVerdict::Unauthorized => "unauthorized",
             ExplainedVerdict::Refused => "refused",
         };
         let assumed_host = explained.assumed_host.map(|assumed| {

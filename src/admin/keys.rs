@@ -464,8 +464,9 @@ fn existing(context: &HandlerContext, id: &str) -> Result<Arc<ApiKey>, Problem> 
 
 /// The first part of keys that are made here.
 fn prefix(context: &HandlerContext) -> String {
-    let _ = context;
-    "tgk".to_owned()
+    let config = context.state.active_config.snapshot();
+    let keys = config.rules.config().api_keys.as_ref();
+    keys.map_or_else(|| "tgk".to_owned(), |keys| keys.prefix.clone())
 }
 
 fn expiry(text: &str, now: i64) -> Result<i64, Problem> {
@@ -518,7 +519,7 @@ fn change_detail(change: &dto::ApiKeyChange) -> String {
 fn warnings(context: &HandlerContext, keys: &[ApiKey]) -> Vec<String> {
     let config = context.state.active_config.snapshot();
     let config = config.rules.config();
-    let plans: Vec<&str> = Vec::new();
+    let plans: Vec<&str> = config.plans.iter().map(String::as_str).collect();
     let routes: Vec<&str> = config.routes.iter().map(|route| route.name.as_str()).collect();
     let unknown = |names: BTreeSet<&str>, known: &[&str], what: &str, effect: &str| {
         let describe = |name: &str| {

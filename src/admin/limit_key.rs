@@ -85,6 +85,9 @@ impl LimitKey {
                 let of = value.split_once('=').filter(|(name, _)| kind == "tls" && *name == field.name());
                 of.is_some_and(|(_, value)| decoded(value) == expected.as_str())
             }
+            Condition::OfKey { field, value: expected } => {
+                kind == field.name() && decoded(value) == expected.as_str()
+            }
             Condition::Jwt { .. } | Condition::Header { .. } => false,
         })
     }
@@ -125,6 +128,7 @@ fn is_made_by(part: &KeyPart, text: &str) -> bool {
         KeyPart::Query(name) => is_named("query", name),
         KeyPart::Jwt(claim) => is_named("jwt", claim),
         KeyPart::Tls(field) => is_named("tls", field.name()),
+        KeyPart::OfKey(field) => kind == field.name(),
     }
 }
 

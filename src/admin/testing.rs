@@ -201,7 +201,7 @@ impl Harness {
         let rules = {
             let config = Arc::new(config());
             let access = Arc::new(AccessRules::open(&config).unwrap());
-            Rules::new(config, policies.into(), verifier, access).unwrap()
+            Rules::new(config, policies.into(), verifier, access, Arc::default()).unwrap()
         };
         let events = Events::new();
         let drains = Arc::new(DrainTable::new(events.clone(), false));

@@ -54,12 +54,59 @@ pub enum KeyState {
     Deleted { at: i64 },
 }
 
+/// The part of a key's record that identifies requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeyField {
+    Customer,
+    /// The ID of the key.
+    ApiKey,
+    Plan,
+}
+
+impl KeyField {
+    /// All fields.
+    pub const ALL: [Self; 3] = [Self::Customer, Self::ApiKey, Self::Plan];
+
+    /// Its name in `proxy.yaml`, and in identifiers.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Customer => "customer",
+            Self::ApiKey => "api_key",
+            Self::Plan => "plan",
+        }
+    }
+
+    /// The name of its attribute in traces.
+    pub const fn attribute(self) -> &'static str {
+        match self {
+            Self::Customer => "tollgate.customer",
+            Self::ApiKey => "tollgate.api_key",
+            Self::Plan => "tollgate.plan",
+        }
+    }
+
+    /// The field of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|field| field.name() == name)
+    }
+}
+
 impl ApiKey {
     /// From when on the secret with this hash is not valid: as the key itself, or earlier if it was rotated.
     pub fn expiry_of(&self, hash: &KeyHash) -> Option<i64> {
         let secret = self.secrets.iter().find(|secret| secret.hash == *hash);
         let of_secret = secret.and_then(|secret| secret.expires);
         [self.expires, of_secret].into_iter().flatten().min()
+    }
+
+    /// The value of `field`. `None`: the key has no plan.
+    pub fn field(&self, field: KeyField) -> Option<&str> {
+        match field {
+            KeyField::Customer => Some(&self.customer),
+            KeyField::ApiKey => Some(&self.id),
+            KeyField::Plan => self.plan.as_deref(),
+        }
     }
 
     /// Whether the key may be used for the route of this name.

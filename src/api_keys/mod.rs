@@ -19,7 +19,7 @@ pub(crate) mod testing;
 mod unsent;
 
 pub use import::{ImportRow, KeyText, LineError, MAX_IMPORTED, check_rows, describe, read_csv, write_csv};
-pub use key::{ApiKey, KeySecret, KeyState};
+pub use key::{ApiKey, KeyField, KeySecret, KeyState};
 pub use last_uses::LastUses;
 pub use merge::{Stamp, kept_until};
 pub use registry::{ApiKeys, KeyFault, KeyMark, KeyStore, MAX_FILE_KEYS, MAX_STORED_KEYS, PutError};

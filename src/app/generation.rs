@@ -9,6 +9,7 @@ use super::StartError;
 use crate::{
     abuse::Collector,
     admin::ConfigSnapshot,
+    api_keys::ApiKeys,
     config::model::{self, Config, UserSource},
     identity::{AccessRules, Verifier},
     limit::Policy,
@@ -30,6 +31,7 @@ pub(super) struct Generation {
     verifier: Arc<Verifier>,
     /// The endpoints that operators have drained: the same in all generations.
     pub(super) drains: Arc<DrainTable>,
+    pub(super) api_keys: Arc<ApiKeys>,
 }
 
 impl Generation {
@@ -42,6 +44,7 @@ impl Generation {
         config: Config,
         policies: Arc<[Policy]>,
         drains: Arc<DrainTable>,
+        api_keys: Arc<ApiKeys>,
         before: Option<&Self>,
     ) -> Result<Self, StartError> {
         let config = Arc::new(config);
@@ -67,8 +70,9 @@ impl Generation {
         let tls = tls_contexts(&config, before)?;
         let access = Arc::new(AccessRules::open(&config)?);
         access.watch_files()?;
-        let rules = Arc::new(Rules::new(Arc::clone(&config), policies, Arc::clone(&verifier), access)?);
-        Ok(Self { config, rules, upstreams, tls, verifier, drains })
+        let rules =
+            Rules::new(Arc::clone(&config), policies, Arc::clone(&verifier), access, Arc::clone(&api_keys))?;
+        Ok(Self { config, rules: Arc::new(rules), upstreams, tls, verifier, drains, api_keys })
     }
 
     /// The parts of this configuration that one worker needs.

@@ -17,6 +17,7 @@ use super::{
 use crate::{
     abuse::Collector,
     admin::{self, ActiveConfig, Readiness, StoreFactsSources},
+    api_keys::{ApiKeys, KeyStore},
     config::model::{AccessLogFormat, Config, ListenAddress},
     limit::{Policy, PolicyIds},
     listener::{
@@ -57,7 +58,8 @@ pub fn start(
     let policies: Arc<[Policy]> = ids.policies(config.policies.iter().map(Arc::as_ref)).into();
     let events = Events::new();
     let drains = Arc::new(DrainTable::new(events.clone(), config.store.redis.is_some()));
-    let generation = Generation::new(config, policies, drains, None)?;
+    let api_keys = Arc::new(ApiKeys::new(key_store(&config)));
+    let generation = Generation::new(config, policies, drains, api_keys, None)?;
     generation.continue_sessions(sessions);
     let shared = Shared::new(&generation, metrics, events, warnings);
     let config = Arc::clone(&generation.config);
@@ -223,6 +225,15 @@ impl Sockets {
     }
 }
 
+/// Where keys are kept that operators make.
+fn key_store(config: &Config) -> KeyStore {
+    match (&config.api_keys, &config.store.redis) {
+        (Some(keys), Some(_)) if keys.store => KeyStore::Redis,
+        (Some(keys), None) if keys.store => KeyStore::DataFile,
+        _ => KeyStore::None,
+    }
+}
+
 /// Access log, traces and diagnostics.
 struct Telemetry {
     access_log: AccessLogHandle,
@@ -253,7 +264,7 @@ fn admin_state(
         token: config.admin.token.clone(),
         registry: Arc::clone(&shared.registry),
         bans: Arc::clone(&shared.bans),
-        api_keys: Arc::default(),
+        api_keys: Arc::clone(&shared.api_keys),
         drains: Arc::clone(&shared.drains),
         audit: Arc::clone(&shared.audit),
         active_config: Arc::clone(&shared.in_force),

@@ -152,7 +152,8 @@ impl PreparedReload {
         let Difference { in_force, changed, needs_restart } =
             Difference::between(&before.config, config, has_access_log);
         let policies = ids.policies(in_force.policies.iter().map(Arc::as_ref));
-        let generation = Generation::new(in_force, policies.into(), Arc::clone(&before.drains), Some(before));
+        let (drains, keys) = (Arc::clone(&before.drains), Arc::clone(&before.api_keys));
+        let generation = Generation::new(in_force, policies.into(), drains, keys, Some(before));
         let generation = generation.map_err(|error| vec![ConfigurationError::of_all(error.to_string())])?;
         Ok(Self { ids, generation, changed, needs_restart, warnings })
     }

@@ -9,7 +9,7 @@ use crate::{
         bans::{BanTable, LadderRule, MANUAL},
     },
     admin::ActiveConfig,
-    api_keys::{ApiKeys, KeyStore},
+    api_keys::ApiKeys,
     config::model::Config,
     limit::{Clock, Policy, SystemClock},
     memory_budget::{MemoryBudgets, format_bytes},
@@ -60,7 +60,7 @@ impl Shared {
         bans.set_names(UserNaming::new(&config.abuse));
         let in_force = Arc::new(ActiveConfig::new(generation.snapshot(warnings, clock.now())));
         let drains = Arc::clone(&generation.drains);
-        let api_keys = Arc::new(ApiKeys::new(KeyStore::None));
+        let api_keys = Arc::clone(&generation.api_keys);
         Self { instance, clock, metrics, events, registry, bans, drains, api_keys, audit, in_force, budgets }
     }
 }

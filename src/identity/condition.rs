@@ -22,6 +22,9 @@ pub fn condition_matches(
         Condition::Tls { field, value } => {
             attributes.certificate.is_some_and(|certificate| certificate.field(*field) == value)
         }
+        Condition::OfKey { field, value } => {
+            attributes.key.and_then(|key| key.field(*field)).is_some_and(|actual| actual == value)
+        }
         Condition::Header { name, value } => {
             let mut lines = attributes.headers.get_all(name).iter();
             attributes.is_peer_trusted && lines.next() == Some(value) && lines.next().is_none()

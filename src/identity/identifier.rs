@@ -12,6 +12,7 @@ use super::{
     jwt::TokenClaims,
 };
 use crate::{
+    api_keys::ApiKey,
     config::model::{KeyPart, KeyRecipe, Missing, PathCase, PathMatching, TrailingSlash},
     router::{cookies, query_values},
     tls::TlsIdentity,
@@ -31,6 +32,8 @@ pub struct RequestAttributes<'a> {
     pub claims: Option<&'a TokenClaims>,
     /// The verified certificate of the connection.
     pub certificate: Option<&'a TlsIdentity>,
+    /// The request's valid API key.
+    pub key: Option<&'a ApiKey>,
     /// Whether the request was received from a trusted proxy.
     pub is_peer_trusted: bool,
     pub method: &'a Method,
@@ -52,6 +55,7 @@ pub struct RequestAttributes<'a> {
 /// | part | written |
 /// | --- | --- |
 /// | address | `ip:203.0.113.7`, `ip:2001:db8:1:2::/64` |
+/// | customer, ID and plan of an API key | `customer:acme`, `api_key:Xk3vT9aLq0`, `plan:pro` |
 /// | user, route, method | `user:acme`, `route:login`, `method:GET` (for HEAD as well) |
 /// | path, in one spelling for all that the route treats as equal | `path:/a` |
 /// | user, if names must not be stored | `user:hmac:5559b01469a0a939` |
@@ -105,6 +109,11 @@ fn push_part(out: &mut CompactString, part: &KeyPart, attributes: &RequestAttrib
         KeyPart::Tls(field) => {
             let value = attributes.certificate?.field(*field);
             push_named(out, "tls:", field.name(), value.as_bytes())?;
+        }
+        KeyPart::OfKey(field) => {
+            let value = attributes.key?.field(*field)?;
+            out.extend([field.name(), ":"]);
+            push_text(out, value.as_bytes());
         }
         KeyPart::Path => {
             out.push_str("path:");
@@ -260,6 +269,7 @@ pub(super) mod tests {
             is_user_verified: false,
             claims: None,
             certificate: None,
+            key: None,
             is_peer_trusted: false,
             method: &Method::GET,
             host: Some(b"Example.org"),

@@ -12,6 +12,7 @@ mod forwarded_fields;
 mod header_fields;
 mod identifier;
 mod jwt;
+mod request_key;
 mod trusted_proxies;
 mod user;
 
@@ -24,5 +25,6 @@ pub use identifier::{
     user_identifier,
 };
 pub use jwt::{TokenClaims, TokenError, UnusableKeys, Verifier};
+pub use request_key::{RequestKeyFault, RequestKeys};
 pub use trusted_proxies::{ClientIp, ForwardedHop, TrustedProxies};
 pub use user::{Credentials, Identity, explain_failure, identify, identify_with};

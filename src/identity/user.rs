@@ -13,8 +13,10 @@ use http::{HeaderMap, header::AUTHORIZATION};
 use super::{
     header_fields::{single_value, user_name},
     jwt::{TokenClaims, Verifier},
+    request_key::RequestKeyFault,
 };
 use crate::{
+    api_keys::ApiKey,
     config::model::{HeaderFrom, UserSource},
     router::cookies,
     tls::TlsIdentity,
@@ -36,6 +38,8 @@ pub struct Credentials<'a> {
     pub is_peer_trusted: bool,
     /// The verified certificate of the connection.
     pub certificate: Option<&'a TlsIdentity>,
+    /// The request's valid API key.
+    pub key: Option<&'a ApiKey>,
 }
 
 /// The user of a request.
@@ -49,6 +53,15 @@ pub struct Identity {
     pub is_verified: bool,
     /// The claims of the request's verified token.
     pub claims: Option<Arc<TokenClaims>>,
+    /// The request's API key. `None`: it has none.
+    pub key: Option<Result<Arc<ApiKey>, RequestKeyFault>>,
+}
+
+impl Identity {
+    /// The request's valid API key.
+    pub fn valid_key(&self) -> Option<&ApiKey> {
+        self.key.as_ref()?.as_ref().ok().map(|key| &**key)
+    }
 }
 
 /// Identifies the user by the first of `sources` that names one. Names that are empty, not UTF-8 or contain control
@@ -66,7 +79,7 @@ pub fn identify_with(
     credentials: Credentials<'_>,
     mut on_source: impl FnMut(usize),
 ) -> Identity {
-    let Credentials { headers, is_peer_trusted, certificate } = credentials;
+    let Credentials { headers, is_peer_trusted, certificate, key } = credentials;
     let tokens = verifier.verify(headers);
     let claims = tokens.iter().flatten().next().map(|token| Arc::clone(&token.claims));
     let mut tokens = tokens.into_iter();
@@ -81,11 +94,14 @@ pub fn identify_with(
             UserSource::Basic => (basic_user(single_value(headers, &AUTHORIZATION)?), false),
             UserSource::Jwt(_) => (tokens.next().flatten().and_then(|token| token.user), true),
             UserSource::Tls(field) => (user_name(certificate?.field(*field).as_bytes()), true),
+            UserSource::ApiKey(field) => {
+                (key?.field(*field).and_then(|name| user_name(name.as_bytes())), true)
+            }
         };
         user.map(|user| (user, is_verified))
     });
     let (user, is_verified) = found.map_or((None, false), |(user, verified)| (Some(user), verified));
-    Identity { user, pseudonym: None, is_verified, claims }
+    Identity { user, pseudonym: None, is_verified, claims, key: None }
 }
 
 /// The value, if all cookies of this name agree. With two values, the origin might use the other.
@@ -114,7 +130,7 @@ pub fn explain_failure(
     verifier: &Verifier,
     credentials: Credentials<'_>,
 ) -> String {
-    let Credentials { headers, is_peer_trusted, certificate } = credentials;
+    let Credentials { headers, is_peer_trusted, certificate, key } = credentials;
     let lines = |name| headers.get_all(name).iter().count();
     match sources.get(index) {
         Some(UserSource::Header { name, from: HeaderFrom::TrustedProxies })
@@ -145,6 +161,10 @@ pub fn explain_failure(
             None => format!("tls {}: no client certificate", field.name()),
             Some(_) => format!("tls {}: empty or not a valid user ID", field.name()),
         },
+        Some(UserSource::ApiKey(field)) => match key {
+            None => format!("api_key {}: no valid API key", field.name()),
+            Some(_) => format!("api_key {}: not a valid user ID", field.name()),
+        },
         None => String::new(),
     }
 }
@@ -169,7 +189,8 @@ mod tests {
         for (name, value) in fields {
             headers.append(*name, HeaderValue::from_bytes(value).unwrap());
         }
-        let credentials = Credentials { headers: &headers, is_peer_trusted: trusted, certificate: None };
+        let credentials =
+            Credentials { headers: &headers, is_peer_trusted: trusted, certificate: None, key: None };
         identify(sources, &Verifier::new(sources).unwrap(), credentials).user
     }
 
@@ -179,7 +200,8 @@ mod tests {
         let acme = TlsIdentity::assumed("CN=acme".to_owned(), "ab".repeat(32));
         let of = |certificate, field| {
             let sources = [UserSource::Tls(field)];
-            let credentials = Credentials { headers: &headers, is_peer_trusted: false, certificate };
+            let credentials =
+                Credentials { headers: &headers, is_peer_trusted: false, certificate, key: None };
             let verifier = Verifier::new(&sources).unwrap();
             let Identity { user, is_verified, .. } = identify(&sources, &verifier, credentials);
             (user.map(String::from), is_verified, explain_failure(&sources, 0, &verifier, credentials))

@@ -72,6 +72,8 @@ pub struct Policy {
     pub exempt: Vec<model::Condition>,
     /// The same policy with other limits, for some requests. The first that matches applies.
     pub overrides: Vec<(model::Condition, Self)>,
+    /// The plans that it does not limit, unless one of the overrides matches.
+    pub unlimited: Vec<model::Condition>,
     /// The fallback while the store is away.
     pub on_store_error: model::OnStoreError,
     /// The evidence to record.
@@ -134,6 +136,7 @@ impl Policy {
             preflight: config.preflight,
             exempt: config.exempt.clone(),
             overrides: Vec::new(),
+            unlimited: config.unlimited.clone(),
             on_store_error: config.on_store_error,
             record: config.record,
             quota_names,

@@ -85,6 +85,19 @@ impl<'a> Checks<'a> {
         checks
     }
 
+    /// The check of a request whose credential is wrong: it is counted by address. There is none without `api_keys`.
+    pub(super) fn of_attempt(inputs: &CheckInputs<'_>, context: &RequestContext<'a, '_>) -> Self {
+        let details = Details { inputs, context, entry: OnceCell::new(), token: OnceCell::new() };
+        let mut checks = Self::default();
+        let attempts =
+            context.rules.keys.as_ref().and_then(|_| context.rules.policies.iter().enumerate().last());
+        if let Some((index, policy)) = attempts {
+            // Every request has an address.
+            let _identified = checks.add(index, policy, &details);
+        }
+        checks
+    }
+
     /// The checks in the form that a store takes.
     pub(super) fn as_slice(&self) -> &[Check<'a>] {
         &self.checks
@@ -124,6 +137,11 @@ impl<'a> Checks<'a> {
     ) -> Result<Option<SkipReason<'a>>, MissingIdentifier> {
         let attributes = details.context.attributes();
         let nth = policy.overrides.iter().position(|(of, _)| is_met(of, details.context));
+        if nth.is_none()
+            && let Some(plan) = policy.unlimited.iter().find(|of| is_met(of, details.context))
+        {
+            return Ok(Some(SkipReason::Exempt(plan)));
+        }
         let variant = VariantRef { policy: index, variant: nth.map_or(0, |nth| nth + 1) };
         let policy = nth.and_then(|nth| policy.overrides.get(nth)).map_or(policy, |(_, limits)| limits);
         let identifiers = identifiers(&policy.keys, policy.missing, attributes)?;

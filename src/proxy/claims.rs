@@ -5,8 +5,8 @@ use http::{HeaderMap, HeaderName};
 
 use super::headers::remove_where;
 use crate::config::model::{
-    AddressHeader, Condition, Config, Cost, HeaderFrom, KeyPart, KeyRecipe, MethodOverride, Policy,
-    UserSource,
+    AddressHeader, Condition, Config, Cost, HeaderFrom, KeyPart, KeyRecipe, KeySource, MethodOverride,
+    Policy, UserSource,
 };
 
 /// The fields that clients must not set for themselves, under one configuration.
@@ -75,7 +75,8 @@ fn reserved_fields(config: &Config) -> Vec<HeaderName> {
         _ => None,
     });
     let mut all: Vec<HeaderName> = users.chain(address).chain([config.request_id.clone()]).collect();
-    for name in &config.trusted_headers {
+    let told = config.api_keys.iter().flat_map(|keys| keys.headers.all()).map(|(name, _)| name);
+    for name in config.trusted_headers.iter().chain(told) {
         if !all.contains(name) {
             all.push(name.clone());
         }
@@ -88,7 +89,7 @@ fn named_fields(config: &Config) -> Vec<HeaderName> {
     let users = config.user.iter().filter_map(|source| match source {
         UserSource::Header { name, .. } => Some(name),
         UserSource::Jwt(token) => Some(&token.header),
-        UserSource::Cookie(_) | UserSource::Basic | UserSource::Tls(_) => None,
+        UserSource::Cookie(_) | UserSource::Basic | UserSource::Tls(_) | UserSource::ApiKey(_) => None,
     });
     let policies = config.policies.iter().flat_map(|policy| {
         let Policy { keys, value, cost, exempt, overrides, .. } = &**policy;
@@ -106,7 +107,11 @@ fn named_fields(config: &Config) -> Vec<HeaderName> {
     });
     let bans = config.bans.iter().flat_map(|rule| rule.exempt.iter().filter_map(field_of));
     let routes = config.routes.iter().flat_map(|route| route.headers.iter().map(|(name, _)| name));
-    users.chain(policies).chain(bans).chain(routes).cloned().collect()
+    let keys = config.api_keys.iter().flat_map(|keys| &keys.from).filter_map(|source| match source {
+        KeySource::Header(name) => Some(name),
+        KeySource::Bearer | KeySource::Query(_) => None,
+    });
+    users.chain(policies).chain(bans).chain(routes).chain(keys).cloned().collect()
 }
 
 fn field_of(condition: &Condition) -> Option<&HeaderName> {

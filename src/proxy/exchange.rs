@@ -5,6 +5,7 @@ use std::{
     fmt,
     net::IpAddr,
     rc::Rc,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -25,6 +26,7 @@ use super::{
     worker_telemetry::WorkerTelemetry,
 };
 use crate::{
+    api_keys::{ApiKey, KeyField},
     config::model::Endpoint,
     telemetry::{
         access_log::{AbortedBy, Line, LogVerdict, RetriedTry, protocol_name},
@@ -89,8 +91,15 @@ struct LoggedFields {
     referer: Option<HeaderValue>,
     user_agent: Option<HeaderValue>,
     user: Option<CompactString>,
+    key: Option<Arc<ApiKey>>,
     upstream: Option<String>,
     retried: Vec<RetriedTry>,
+}
+
+impl LoggedFields {
+    fn key_field(&self, field: KeyField) -> Option<&[u8]> {
+        self.key.as_ref()?.field(field).map(str::as_bytes)
+    }
 }
 
 impl Exchange {
@@ -115,6 +124,7 @@ impl Exchange {
                 referer: request.headers.get(header::REFERER).cloned(),
                 user_agent: request.headers.get(header::USER_AGENT).cloned(),
                 user: None,
+                key: None,
                 upstream: None,
                 retried: Vec::new(),
             })
@@ -175,6 +185,18 @@ impl Exchange {
     pub(super) fn set_user(&mut self, user: Option<&str>) {
         if let Some(log) = &mut self.log {
             log.user = user.map(CompactString::from);
+        }
+    }
+
+    /// Sets the valid API key.
+    pub(super) fn set_key(&mut self, key: &Arc<ApiKey>) {
+        if let Some(log) = &mut self.log {
+            log.key = Some(Arc::clone(key));
+        }
+        if let Some(trace) = &mut self.trace {
+            let attributes =
+                KeyField::ALL.into_iter().filter_map(|field| Some((field.attribute(), key.field(field)?)));
+            trace.set_key(attributes);
         }
     }
 
@@ -463,6 +485,9 @@ impl Exchange {
             retried: &log.retried,
             request_id: Some(self.request_id.as_bytes()),
             user: log.user.as_ref().map(|user| user.as_bytes()),
+            customer: log.key_field(KeyField::Customer),
+            plan: log.key_field(KeyField::Plan),
+            api_key: log.key_field(KeyField::ApiKey),
             host: log.host.as_ref().map(HeaderValue::as_bytes),
             referer: log.referer.as_ref().map(HeaderValue::as_bytes),
             user_agent: log.user_agent.as_ref().map(HeaderValue::as_bytes),

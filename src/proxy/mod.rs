@@ -12,6 +12,7 @@ mod client;
 mod connect;
 mod connection_state;
 mod cors;
+mod credential;
 mod denial_record;
 mod early_ends;
 mod early_hints;
@@ -58,6 +59,7 @@ mod trailers;
 mod tunnel;
 mod upstream_pools;
 mod upstream_response;
+mod usage;
 mod worker;
 mod worker_telemetry;
 

@@ -99,6 +99,11 @@ impl PlaceholderValues<'_> {
                     read(user.as_bytes());
                 }
             }
+            Placeholder::OfKey(field) => {
+                if let Some(value) = self.identity.valid_key().and_then(|key| key.field(field)) {
+                    read(value.as_bytes());
+                }
+            }
             Placeholder::RequestId => read(self.request_id.as_bytes()),
             Placeholder::Host => read(self.target.host().map_or("", Host::name).as_bytes()),
             Placeholder::Capture(index) => read(self.capture(index).as_bytes()),

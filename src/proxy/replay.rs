@@ -7,7 +7,7 @@ use std::{
 };
 
 use compact_str::CompactString;
-use http::{HeaderValue, request};
+use http::{HeaderValue, StatusCode, request};
 use smallvec::SmallVec;
 
 use super::{
@@ -23,7 +23,7 @@ use super::{
 use crate::{
     abuse::is_pseudonym,
     config::model::{Condition, Config, HeaderFrom, KeyPart, KeyRecipe, Missing, RouteAction, UserSource},
-    identity::{Credentials, Identifiers, Identity, MissingIdentifier, RequestAttributes, identifier},
+    identity::{Identifiers, Identity, MissingIdentifier, RequestAttributes, identifier},
     limit::{
         Check, Decision, GrpcOutcome, ManualClock, Policy, ResponseStatus, Store, Taken, Unavailable,
         algorithm::Kind,
@@ -170,7 +170,7 @@ impl<'r, S: Store> Replay<'r, S> {
     pub fn new(rules: &'r Rules, store: &'r S, clock: &'r ManualClock) -> Self {
         let is_verified = |source: &UserSource| match source {
             UserSource::Header { from, .. } => *from == HeaderFrom::TrustedProxies,
-            UserSource::Jwt(_) | UserSource::Tls(_) => true,
+            UserSource::Jwt(_) | UserSource::Tls(_) | UserSource::ApiKey(_) => true,
             UserSource::Cookie(_) | UserSource::Basic => false,
         };
         Self {
@@ -213,6 +213,7 @@ impl<'r, S: Store> Replay<'r, S> {
         self.end_requests(logged.time).await?;
         self.clock.set(logged.time);
         let rules = self.rules;
+        rules.conceal_key(&mut logged.request);
         let has_host = host::assume(rules, &mut logged.request).is_none();
         self.without_host += u64::from(!has_host);
         if logged.user == LoggedUser::Absent && !rules.names.is_enabled() {
@@ -262,6 +263,7 @@ impl<'r, S: Store> Replay<'r, S> {
                 | RefusedBy::EarlyEnds
                 | RefusedBy::Listener(_)
                 | RefusedBy::Ban(_)
+                | RefusedBy::Credential(_)
                 | RefusedBy::BodySize
                 | RefusedBy::Store,
             ) => ReplayedVerdict::Refused,
@@ -272,7 +274,7 @@ impl<'r, S: Store> Replay<'r, S> {
     }
 
     /// The user of the request, from the name in the log, or from header fields that the log has.
-    fn identify(&self, logged: &LoggedRequest) -> Identity {
+    fn identify(&self, logged: &LoggedRequest, facts: &RequestFacts<'_>) -> Identity {
         match &logged.user {
             LoggedUser::Named(name) if is_pseudonym(name) => {
                 Identity { pseudonym: Some(name.clone()), ..Identity::default() }
@@ -285,8 +287,10 @@ impl<'r, S: Store> Replay<'r, S> {
                 identity
             }
             LoggedUser::Absent | LoggedUser::Unknown => {
-                let headers = &logged.request.headers;
-                self.rules.identify(Credentials { headers, is_peer_trusted: false, certificate: None })
+                let mut identity = self.rules.identify(facts, || logged.time);
+                // No log has a whole key.
+                identity.key = None;
+                identity
             }
         }
     }
@@ -431,12 +435,24 @@ impl<'r, S: Store, F: FnMut(ReplayedCheck<'_>)> Replayed<'_, 'r, S, F> {
 }
 
 impl<'r, S: Store, F: FnMut(ReplayedCheck<'_>)> Caller<'r> for Replayed<'_, 'r, S, F> {
+    fn note_refusal(
+        &mut self,
+        refused: RefusedBy,
+        _context: Option<&RequestContext<'_, '_>>,
+    ) -> Result<(), RefusedBy> {
+        match refused {
+            // No log has the key itself, so the request may have had a valid one.
+            RefusedBy::Credential(_) => Ok(()),
+            refused => Err(refused),
+        }
+    }
+
     fn check_listener(&mut self, _facts: &RequestFacts<'_>, _target: &Target) -> Result<(), RefusedBy> {
         if self.logged.progress == LoggedProgress::Unrouted { Err(RefusedBy::Log) } else { Ok(()) }
     }
 
-    fn identify(&mut self, _rules: &Rules, _facts: &RequestFacts<'_>) -> Identity {
-        self.replay.identify(self.logged)
+    fn identify(&mut self, _rules: &Rules, facts: &RequestFacts<'_>) -> Identity {
+        self.replay.identify(self.logged, facts)
     }
 
     fn draw(&mut self, total: u64) -> Option<u64> {
@@ -506,6 +522,7 @@ fn ends_with_request(policy: &Policy, logged: &LoggedRequest, action: &RouteActi
         RouteAction::Upstream(_) => None,
         RouteAction::Reply(reply) => Some(reply.status),
         RouteAction::Redirect(redirect) => Some(redirect.status),
+        RouteAction::Usage => Some(StatusCode::OK),
     };
     let response = match (logged.progress, reply_of_route) {
         (LoggedProgress::Responded, _) => logged.status,
@@ -522,7 +539,11 @@ fn ends_with_request(policy: &Policy, logged: &LoggedRequest, action: &RouteActi
 
 /// The conditions of `exempt` and of `overrides`.
 fn conditions(policy: &Policy) -> impl Iterator<Item = &Condition> {
-    policy.exempt.iter().chain(policy.overrides.iter().map(|(condition, _)| condition))
+    policy
+        .exempt
+        .iter()
+        .chain(policy.overrides.iter().map(|(condition, _)| condition))
+        .chain(&policy.unlimited)
 }
 
 impl KnownRequest<'_> {
@@ -535,7 +556,10 @@ impl KnownRequest<'_> {
                 Some(user) => user != name || self.is_user_verified,
                 None => *self.user == LoggedUser::Absent,
             },
-            Condition::Jwt { .. } | Condition::Tls { .. } | Condition::Header { .. } => false,
+            Condition::Jwt { .. }
+            | Condition::Tls { .. }
+            | Condition::OfKey { .. }
+            | Condition::Header { .. } => false,
         }
     }
 

@@ -138,6 +138,12 @@ impl Reply {
             .after_a_second()
     }
 
+    /// It can't be told yet whether a credential is valid.
+    pub fn credentials_unknown() -> Self {
+        let detail = "API keys and tokens can't be verified at the moment.";
+        Self::problem(StatusCode::SERVICE_UNAVAILABLE, detail).after_a_second()
+    }
+
     /// Too many requests of the client ended before their response.
     pub(super) fn too_many_ended_early() -> Self {
         let detail = "Too many of the client's requests were cancelled as soon as they were sent.";

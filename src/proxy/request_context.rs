@@ -7,12 +7,16 @@ use http::{HeaderValue, request};
 use super::{field_survey::FieldSurvey, placeholders::PlaceholderValues, rules::Rules};
 use crate::{
     abuse::{self, RequestLine, bans::BanTable},
+    api_keys::ApiKey,
     config::model::Route,
-    identity::{AddressIdentifier, ClientIp, Credentials, Identity, RequestAttributes},
+    identity::{AddressIdentifier, ClientIp, Credentials, Identity, RequestAttributes, RequestKeyFault},
     limit::algorithm::metadata_list::Entry,
     router::{Host, Target},
     tls::TlsIdentity,
 };
+
+/// The API key of a request, or why it is not valid. `None`: the request has none.
+pub(super) type RequestKey = Option<Result<Arc<ApiKey>, RequestKeyFault>>;
 
 /// The facts of a request that are known before its first step. A request that no client has sent, such as one in an
 /// access log, lacks some of them.
@@ -37,10 +41,11 @@ pub(super) struct RequestFacts<'a> {
 }
 
 impl<'a> RequestFacts<'a> {
-    /// The proofs of the client's identity.
-    pub(super) fn credentials(&self) -> Credentials<'a> {
+    /// The proofs of the client's identity. `key`: the request's API key.
+    pub(super) fn credentials<'k>(&'k self, key: &'k RequestKey) -> Credentials<'k> {
         let Self { request, is_peer_trusted, certificate, .. } = *self;
-        Credentials { headers: &request.headers, is_peer_trusted, certificate }
+        let key = key.as_ref().and_then(|key| key.as_deref().ok());
+        Credentials { headers: &request.headers, is_peer_trusted, certificate, key }
     }
 }
 
@@ -96,6 +101,7 @@ impl<'r: 'a, 'a> RequestContext<'r, 'a> {
                 is_user_verified: identity.is_verified,
                 claims: identity.claims.as_deref(),
                 certificate,
+                key: identity.valid_key(),
                 is_peer_trusted,
                 method: &request.method,
                 host: target.host().map(Host::name_bytes),

@@ -32,6 +32,11 @@ impl RequestVerdict {
         (self.verdict, self.denied_by) = (Some(LogVerdict::Forbidden), Some(setting));
     }
 
+    /// It lacks a valid credential.
+    pub(super) fn reject_credential(&mut self) {
+        self.verdict = Some(LogVerdict::Unauthorized);
+    }
+
     /// A shadow policy would have denied it.
     pub(super) fn deny_in_shadow(&mut self, policy: usize) {
         self.shadow_denied_by = Some(policy);

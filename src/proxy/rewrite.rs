@@ -109,6 +109,9 @@ fn rewrite_head<S>(
     }
     head.headers.insert(&config.request_id, exchange.request_id().clone());
     head.uri = Uri::from(found.target.forwarded(route.dot_segments).clone());
+    if let Some(keys) = &worker.rules.keys {
+        keys.prepare_upstream(head, found.identity.valid_key());
+    }
     head.version = Version::HTTP_11;
 }
 

@@ -73,6 +73,8 @@ fn local_reply(
             None => return Ok(*index),
             Some(reply) => (reply, ReplyOrigin::MaxForwards),
         },
+        // `find_source` has handled it.
+        (RouteAction::Usage, _) => (Reply::undecided(), ReplyOrigin::Route),
         (RouteAction::Reply(configured), _) => (Reply::configured(configured), ReplyOrigin::Route),
         (RouteAction::Redirect(redirect), _) => {
             match location(redirect, &context.found.placeholders(context.rules, request_id)) {

@@ -15,11 +15,13 @@ use super::{
     headers::{self, Via, X_FORWARDED_FOR},
     peer::Peer,
     quota::QuotaTexts,
+    request_context::RequestFacts,
 };
 use crate::{
     abuse::{self, UserNaming, bans},
+    api_keys::ApiKeys,
     config::model::{AddressHeader, ClientLimits, Config},
-    identity::{AccessRules, AddressIdentifier, Credentials, Identity, TrustedProxies, Verifier, identify},
+    identity::{AccessRules, AddressIdentifier, Identity, RequestKeys, TrustedProxies, Verifier, identify},
     limit::Policy,
     router::{Rejection, Router, Target},
     telemetry::diagnostics::UntrustedPeer,
@@ -35,6 +37,8 @@ pub struct Rules {
     /// The CORS rule of each route, in the configuration's order.
     pub(super) cors: Box<[Option<Arc<CorsRule>>]>,
     pub(super) verifier: Arc<Verifier>,
+    /// Finds the API keys of requests. `None`: no request has one.
+    pub(super) keys: Option<Box<RequestKeys>>,
     /// How users are stored and logged.
     pub(super) names: UserNaming,
     /// In the configuration's order.
@@ -51,7 +55,7 @@ pub struct Rules {
 
 impl Rules {
     /// The rules of `config` with these `policies`. `verifier` verifies its tokens, and `access` decides which
-    /// addresses may send requests.
+    /// addresses may send requests. `keys`: the API keys that are known.
     ///
     /// # Errors
     /// A policy's or the proxy's own name has characters that are not allowed in a field.
@@ -60,7 +64,9 @@ impl Rules {
         policies: Arc<[Policy]>,
         verifier: Arc<Verifier>,
         access: Arc<AccessRules>,
+        keys: Arc<ApiKeys>,
     ) -> Result<Self, InvalidHeaderValue> {
+        let keys = config.api_keys.as_ref().map(|settings| RequestKeys::new(settings, &config.user, keys));
         Ok(Self {
             router: Router::new(&config.routes),
             trusted_proxies: TrustedProxies::new(&config.trusted_proxies, &config.client_address.header),
@@ -71,6 +77,7 @@ impl Rules {
                 .map(|route| Some(Arc::new(CorsRule::new(route.cors.as_deref()?))))
                 .collect(),
             verifier,
+            keys: keys.map(Box::new),
             names: UserNaming::new(&config.abuse),
             quotas: QuotaTexts::new(&policies, &config.policies, config.reply_headers.ratelimit)?,
             via: Via::new(&config.reply_headers.via)?,
@@ -91,11 +98,20 @@ impl Rules {
     }
 
     /// Identifies the user of a request. If names are not stored, the user's pseudonym for keys is made here, once
-    /// per request.
-    pub(super) fn identify(&self, credentials: Credentials<'_>) -> Identity {
-        let mut identity = identify(&self.config.user, &self.verifier, credentials);
+    /// per request. `now`: its time, in microseconds since the Unix epoch.
+    pub(super) fn identify(&self, facts: &RequestFacts<'_>, now: impl FnOnce() -> i64) -> Identity {
+        let key = self.keys.as_ref().and_then(|keys| keys.find(facts.request, now));
+        let mut identity = identify(&self.config.user, &self.verifier, facts.credentials(&key));
+        identity.key = key;
         self.add_pseudonym(&mut identity);
         identity
+    }
+
+    /// Removes an API key from the query of `request`, before anything else sees it.
+    pub(super) fn conceal_key(&self, request: &mut request::Parts) {
+        if let Some(keys) = &self.keys {
+            keys.conceal(request);
+        }
     }
 
     /// Adds the user's pseudonym for keys.

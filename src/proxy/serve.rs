@@ -20,9 +20,11 @@ use super::{
     request_context::RequestContext,
     response_body::ResponseBody,
     rewrite,
+    route_reply::{LocalReply, ReplyOrigin},
     served::Served,
     steps::{ResponseSource, admit, find},
     tunnel::{self, Upgrade},
+    usage,
     worker::Worker,
 };
 use crate::{limit::StoreAdmin, upstream::Affinity};
@@ -41,6 +43,7 @@ pub fn serve<S: StoreAdmin + 'static>(
     async move {
         let has_body = !body.is_end_stream();
         let upgrade = begin(&client, &mut request, has_body);
+        worker.rules.conceal_key(&mut request);
         let mut served = Served::new(&worker, &client, &request, body);
 
         // Whose request is it, and what is its route?
@@ -56,6 +59,11 @@ pub fn serve<S: StoreAdmin + 'static>(
         let mut context = RequestContext::new(&worker.rules, &facts, &found);
         let (index, path) = match admit(&mut served, &mut context).await {
             Ok(ResponseSource::Upstream(index, path)) => (index, path),
+            Ok(ResponseSource::Usage) => {
+                let reply = Box::pin(usage::reply(&*worker.store, &context)).await;
+                let reply = LocalReply { reply, origin: ReplyOrigin::Route };
+                return Ok(Box::pin(served.respond(&request, reply)).await);
+            }
             Ok(ResponseSource::Local(reply)) => return Ok(Box::pin(served.respond(&request, *reply)).await),
             Err(refused) => return Ok(served.refuse(refused, request.version, request.headers)),
         };

@@ -259,6 +259,7 @@ impl<'r, S: StoreAdmin + 'static> Caller<'r> for Served<'_, S> {
                 record_offense(worker, &self.exchange, context, || [(policy, "")].into_iter());
                 self.exchange.verdict.deny(policy);
             }
+            (RefusedBy::Credential(_), _) => self.exchange.verdict.reject_credential(),
             _ => {}
         }
         Err(refused)
@@ -288,8 +289,11 @@ impl<'r, S: StoreAdmin + 'static> Caller<'r> for Served<'_, S> {
     }
 
     fn identify(&mut self, rules: &Rules, facts: &RequestFacts<'_>) -> Identity {
-        let identity = rules.identify(facts.credentials());
+        let identity = rules.identify(facts, || self.exchange.time());
         self.exchange.set_user(rules.written_user(&identity));
+        if let Some(Ok(key)) = &identity.key {
+            self.exchange.set_key(key);
+        }
         let untrusted = match facts.is_peer_trusted {
             true => None,
             false => rules.untrusted_peer(self.client.peer(), &facts.request.headers, facts.survey),

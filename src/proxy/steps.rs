@@ -8,7 +8,8 @@ use http::{HeaderMap, HeaderValue, header};
 use super::{
     bans::{BanMatch, find_ban},
     checks::{CheckInputs, Checks, SkipReason},
-    cors::CorsResponse,
+    cors::{CorsResponse, is_preflight},
+    credential::CredentialFault,
     outcome::PolicyOutcome,
     path_rewrite::RewrittenPath,
     quota,
@@ -19,14 +20,15 @@ use super::{
     split::point_of,
 };
 use crate::{
+    config::model::RouteAction,
     identity::{AccessDenial, AccessRule, ClientIp, Identity},
     router::{Rejection, Target},
 };
 
 /// Takes the steps of one request: it does the parts that only it can do, and notes the results.
 pub(super) trait Caller<'r> {
-    /// Notes that a step refuses the request although the next ones could be taken: `deny` or `allow`, a ban, `max_body`,
-    /// or `missing: deny`. After `Ok`, they are taken all the same.
+    /// Notes that a step refuses the request although the next ones could be taken: `deny` or `allow`, a ban, a
+    /// credential, `max_body`, or `missing: deny`. After `Ok`, they are taken all the same.
     ///
     /// # Errors
     /// The refusal, which ends the steps.
@@ -107,6 +109,8 @@ pub(super) enum RefusedBy {
     /// No route matches.
     Routing(Rejection),
     Ban(BanMatch),
+    /// It lacks the credential that the route requires, or its API key is not valid.
+    Credential(CredentialFault),
     /// The body is longer than `max_body` allows.
     BodySize,
     /// The request lacks the value that identifies it for the policy of this index.
@@ -144,6 +148,7 @@ impl RefusedBy {
                 let rule = rules.config.bans.get(rule).map(|rule| &**rule);
                 for_client(quota::banned(rule, &ban, now(), is_cross_origin))
             }
+            Self::Credential(fault) => fault.reply(rules),
             Self::BodySize => Reply::body_too_large(),
             Self::MissingKey(policy) => {
                 rules.quotas.unidentified(PolicyOutcome::unidentified(policy, &rules.policies[policy]))
@@ -182,6 +187,8 @@ pub(super) enum ResponseSource<'a> {
     /// The upstream of this index. It gets the rewritten path, if there is one. Boxed: most requests have none.
     Upstream(usize, Option<Box<RewrittenPath<'a>>>),
     Local(Box<LocalReply>),
+    /// The limits of the request's API key, as the store has them.
+    Usage,
 }
 
 /// Decides whether the request is admitted, and finds the source of its response.
@@ -200,6 +207,13 @@ pub(super) async fn admit<'r, C: Caller<'r>>(
     {
         caller.note_refusal(RefusedBy::Ban(ban), Some(context))?;
     }
+    if (context.route.require.is_some() || context.found.identity.key.is_some())
+        && let Some(fault) = CredentialFault::of(context)
+        && !is_preflight(context.request(), context.route)
+    {
+        // Boxed: it is rare, and all requests would need room for it.
+        Box::pin(refuse_credential(caller, context, fault)).await?;
+    }
     if is_body_too_long(context) {
         caller.note_refusal(RefusedBy::BodySize, Some(context))?;
     }
@@ -217,6 +231,19 @@ pub(super) async fn admit<'r, C: Caller<'r>>(
         return Ok(ResponseSource::Local(Box::new(LocalReply { reply, origin })));
     }
     Ok(find_source(caller, context))
+}
+
+/// Refuses a request that lacks a valid credential. A wrong one is counted, and its address is limited in the end.
+async fn refuse_credential<'r, C: Caller<'r>>(
+    caller: &mut C,
+    context: &RequestContext<'r, '_>,
+    fault: CredentialFault,
+) -> Result<(), RefusedBy> {
+    if fault.is_attempt() {
+        let attempts = Checks::of_attempt(&caller.inputs(), context);
+        caller.decide(&attempts, context).await?;
+    }
+    caller.note_refusal(RefusedBy::Credential(fault), Some(context))
 }
 
 /// Picks one of several upstreams of the route.
@@ -256,6 +283,9 @@ fn is_body_too_long(context: &RequestContext<'_, '_>) -> bool {
 
 /// Finds the source of the response, and the path that an upstream gets.
 fn find_source<'r, C: Caller<'r>>(caller: &C, context: &RequestContext<'r, '_>) -> ResponseSource<'r> {
+    if matches!(context.route.action, RouteAction::Usage) && !is_preflight(context.request(), context.route) {
+        return ResponseSource::Usage;
+    }
     let upstream = match upstream_of(context, caller.cors(), caller.request_id()) {
         Ok(upstream) => upstream,
         Err(reply) => return ResponseSource::Local(reply),

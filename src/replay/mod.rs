@@ -58,7 +58,7 @@ pub async fn replay(config: Config, mut logs: LogReader) -> Result<Report, Repla
     let access = Arc::new(AccessRules::open(&config)?);
     // Logs contain no tokens.
     let verifier = Arc::new(Verifier::new(&[])?);
-    let rules = Rules::new(Arc::new(config), policies.into(), verifier, access)?;
+    let rules = Rules::new(Arc::new(config), policies.into(), verifier, access, Arc::default())?;
     let clock = Arc::new(ManualClock::default());
     let store = MemoryStore::new(usize::MAX, Arc::clone(&clock) as _);
     let mut replay = Replay::new(&rules, &store, &clock);

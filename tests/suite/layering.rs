@@ -11,7 +11,7 @@ use std::{
 /// Each module, and the other modules of the crate that it may use. A module that is not listed is part of its nearest
 /// listed parent. A module that may use `limit` may use `limit::algorithm`. Permission to use `config::model`, the
 /// resolved configuration, does not include `config`, which reads files and YAML.
-const MAY_KNOW: [(&str, &[&str]); 28] = [
+const MAY_KNOW: [(&str, &[&str]); 29] = [
     ("main", &["cli"]),
     (
         "cli",
@@ -21,6 +21,7 @@ const MAY_KNOW: [(&str, &[&str]); 28] = [
     (
         "app",
         &[
+            "api_keys",
             "listener",
             "admin",
             "proxy",
@@ -41,6 +42,7 @@ const MAY_KNOW: [(&str, &[&str]); 28] = [
     (
         "admin",
         &[
+            "api_keys",
             "abuse",
             "proxy",
             "tls",
@@ -56,6 +58,7 @@ const MAY_KNOW: [(&str, &[&str]); 28] = [
     (
         "proxy",
         &[
+            "api_keys",
             "router",
             "upstream",
             "identity",
@@ -70,7 +73,10 @@ const MAY_KNOW: [(&str, &[&str]); 28] = [
     // Neither uses limits.
     ("router", &["config::model", "telemetry"]),
     ("upstream", &["http2_frames", "tls", "file", "config::model", "telemetry"]),
-    ("identity", &["router", "jwt_keys", "address_set", "tls", "file", "config::model", "telemetry"]),
+    (
+        "identity",
+        &["api_keys", "router", "jwt_keys", "address_set", "tls", "file", "config::model", "telemetry"],
+    ),
     ("limit", &["limit::algorithm", "config::model", "telemetry"]),
     // Pure: integers in, integers out.
     ("limit::algorithm", &["memory_budget"]),
@@ -95,9 +101,13 @@ const MAY_KNOW: [(&str, &[&str]); 28] = [
     ("abuse", &["limit", "memory_budget", "config::model", "telemetry"]),
     ("telemetry", &["file", "tls", "memory_budget", "config::model", "text"]),
     // The configuration uses only modules that use no other module.
-    ("config", &["config::model", "file", "jwt_keys", "address_set", "tls", "memory_budget", "text"]),
+    (
+        "config",
+        &["api_keys", "config::model", "file", "jwt_keys", "address_set", "tls", "memory_budget", "text"],
+    ),
     // It is declared together with how it is written and read; nobody else knows that.
-    ("config::model", &["config", "jwt_keys", "address_set", "tls"]),
+    ("config::model", &["api_keys", "config", "jwt_keys", "address_set", "tls"]),
+    ("api_keys", &[]),
     ("tls", &[]),
     ("jwt_keys", &[]),
     ("address_set", &[]),

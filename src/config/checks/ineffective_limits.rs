@@ -100,7 +100,12 @@ fn is_chosen_by_client(part: &KeyPart, route: &Route, identity: IdentitySources)
             route.hosts.is_empty() || route.hosts.iter().any(|host| matches!(host, HostPattern::Suffix(_)))
         }
         KeyPart::Method => route.methods.is_empty(),
-        KeyPart::Ip | KeyPart::Jwt(_) | KeyPart::Tls(_) | KeyPart::Route | KeyPart::Global => false,
+        KeyPart::Ip
+        | KeyPart::Jwt(_)
+        | KeyPart::Tls(_)
+        | KeyPart::OfKey(_)
+        | KeyPart::Route
+        | KeyPart::Global => false,
     }
 }
 

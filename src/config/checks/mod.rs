@@ -10,6 +10,7 @@ pub(super) mod ineffective_limits;
 pub(super) mod large_keys;
 pub(super) mod policy_contradictions;
 pub(super) mod redis;
+pub(super) mod required_credential;
 pub(super) mod route_actions;
 pub(super) mod route_coverage;
 pub(super) mod spoofable_headers;

@@ -8,7 +8,7 @@ use serde::Serialize;
 use tollgate_derive::Settings;
 
 use super::{
-    Abuse, Access, AccessLog, Admin, BanRule, BansSettings, ClientAddress, ClientLimits,
+    Abuse, Access, AccessLog, Admin, ApiKeySettings, BanRule, BansSettings, ClientAddress, ClientLimits,
     ForwardClientCertificate, Forwarded, Listener, Log, Policy, PolicySettings, RedisTopology, ReplyHeaders,
     Resolver, Route, RouteDefaults, Secret, Store, Tracing, TrustedProxy, Upstream, UserSource, serialize,
 };
@@ -64,9 +64,18 @@ pub struct Config {
     #[serde(serialize_with = "serialize::displayed")]
     pub request_id: HeaderName,
     /// Which part of a request names its user. The sources are tried in order; the first that gives a user is used.
-    #[setting(list(either(text = BASIC, mapping(UserSourceSettings)), Unique), unset = "no request has a user")]
+    #[setting(list(either(text = BASIC, mapping(UserSourceSettings)), Unique), unset = "no request has a user; with `api_keys`, it is the customer")]
     #[setting(example = "[{ header: x-user-id }, basic]", see = ["policies.*.key", "bans.*.key", "trusted_proxies"])]
     pub user: Vec<UserSource>,
+    /// API keys of customers: where requests have them, and where they are kept.
+    #[setting(mapping(ApiKeySettings), unset = "no request has an API key", example = "{ file: keys.yaml }")]
+    #[setting(see = ["plans", "routes[].require"])]
+    pub api_keys: Option<Box<ApiKeySettings>>,
+    /// Names for limits of policies. Keys of a plan have its limits instead of the policies' own: a rate, several, or
+    /// `unlimited`.
+    #[setting(names(RESOURCE, names(RESOURCE, either(word("unlimited"), text = RATE, list(text = RATE, SomeUnique)), Any), Any))]
+    #[setting(unset = "no plans", example = "{ pro: { per-minute: 600/1m } }", see = ["api_keys"])]
+    pub plans: Vec<String>,
     /// Where limits are counted: in the memory of this process, or in Redis, for several instances together.
     #[setting(either(word("memory"), mapping(Store)), default = "memory")]
     #[setting(example = "{ redis: { url: \"redis://127.0.0.1:6379\" } }", see = ["policies.*.on_store_error"])]

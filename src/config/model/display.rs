@@ -26,6 +26,7 @@ impl Display for KeyPart {
             Self::Query(name) => write!(f, "query:{name}"),
             Self::Jwt(claim) => write!(f, "jwt:{claim}"),
             Self::Tls(field) => write!(f, "tls:{}", field.name()),
+            Self::OfKey(field) => f.write_str(field.name()),
             Self::Path => f.write_str("path"),
             Self::Route => f.write_str("route"),
             Self::Host => f.write_str("host"),
@@ -43,6 +44,7 @@ impl Display for Condition {
             Self::User(name) => write!(f, "user:{name}"),
             Self::Jwt { claim, value } => write!(f, "jwt:{claim}={value}"),
             Self::Tls { field, value } => write!(f, "tls:{}={value}", field.name()),
+            Self::OfKey { field, value } => write!(f, "{}:{value}", field.name()),
             Self::Header { name, value } => {
                 write!(f, "header:{name}={}", String::from_utf8_lossy(value.as_bytes()))
             }

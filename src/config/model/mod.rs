@@ -6,6 +6,7 @@
 mod abuse;
 mod access;
 mod algorithm;
+mod api_keys;
 mod balance;
 mod client;
 mod client_tls;
@@ -40,6 +41,7 @@ mod values;
 pub use abuse::*;
 pub use access::*;
 pub use algorithm::*;
+pub use api_keys::*;
 pub use balance::*;
 pub use client::*;
 pub use client_tls::*;

@@ -2,6 +2,8 @@
 
 use serde::{Serialize, Serializer};
 
+use crate::api_keys::KeyField;
+
 use super::{FieldText, IdentitySources, PathPattern, Segment};
 use crate::config::{
     reader::Cursor,
@@ -31,6 +33,8 @@ pub enum Placeholder {
     ClientAddress,
     /// `{user}`
     User,
+    /// `{customer}`, `{api_key}`, `{plan}`: of the request's API key.
+    OfKey(KeyField),
     /// `{request_id}`
     RequestId,
     /// `{host}`: without port.
@@ -41,9 +45,12 @@ pub enum Placeholder {
 
 impl Placeholder {
     /// The placeholders that do not depend on the route's path, by their names.
-    pub const OF_EVERY_REQUEST: [(&'static str, Self); 4] = [
+    pub const OF_EVERY_REQUEST: [(&'static str, Self); 7] = [
         ("client_address", Self::ClientAddress),
         ("user", Self::User),
+        ("customer", Self::OfKey(KeyField::Customer)),
+        ("api_key", Self::OfKey(KeyField::ApiKey)),
+        ("plan", Self::OfKey(KeyField::Plan)),
         ("request_id", Self::RequestId),
         ("host", Self::Host),
     ];
@@ -126,6 +133,13 @@ impl TextReader<'_> {
 
     /// Warns where the user is never known.
     fn warn_of_user(self, value: Cursor<'_>, text: &PlaceholderText) {
+        let of_key = KeyField::ALL.into_iter().find(|field| text.has(Placeholder::OfKey(*field)));
+        if let Some(field) = of_key.filter(|_| !self.identity.has_api_keys) {
+            value.warn(
+                format!("{{{}}} is always empty, because no request has an API key", field.name()),
+                "set `api_keys`, such as `api_keys: { file: keys.yaml }`".to_owned(),
+            );
+        }
         if !text.has(Placeholder::User) || self.identity.has_verified_users {
             return;
         }

@@ -9,6 +9,7 @@ use tollgate_derive::{Settings, Word};
 
 use super::{Algorithm, DenialReply, Rate, ReplySettings, serialize};
 use crate::{
+    api_keys::KeyField,
     config::{
         reader::{Cursor, MappingCursor, NamedEntry},
         settings::{Kind, text},
@@ -51,6 +52,9 @@ pub struct Policy {
     pub exempt: Vec<Condition>,
     /// Other limits for some clients; the first that matches wins.
     pub overrides: Vec<Override>,
+    /// The plans without a limit, unless an override matches.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unlimited: Vec<Condition>,
     /// The reply to a denied client; `None`: 429 and problem details.
     pub reply: Option<DenialReply>,
 }
@@ -80,6 +84,7 @@ impl Policy {
             slice: 0.0,
             exempt: Vec::new(),
             overrides: Vec::new(),
+            unlimited: Vec::new(),
             reply: None,
         }
     }
@@ -176,6 +181,11 @@ pub enum Condition {
         field: CertificateField,
         value: String,
     },
+    /// The request's API key has this value in its record.
+    OfKey {
+        field: KeyField,
+        value: String,
+    },
 }
 
 /// Other limits than the policy's own.
@@ -207,6 +217,8 @@ pub enum KeyPart {
     Jwt(String),
     /// Of the client's verified certificate.
     Tls(CertificateField),
+    /// Of the record of the request's API key.
+    OfKey(KeyField),
     /// The normalised path without query.
     Path,
     Route,
@@ -271,11 +283,11 @@ pub(in crate::config) struct PolicySettings<'t> {
     /// however large the limit is. `concurrency` counts requests in progress, `distinct` counts different values.
     #[setting(missing = &Algorithm::one_of(), example = "sliding_log")]
     pub(in crate::config) algorithm: Option<Algorithm>,
-    /// What requests are counted by: `ip`, `user`, `header:NAME`, `cookie:NAME`, `query:NAME`, `jwt:CLAIM`,
-    /// `tls:subject`, `tls:fingerprint`, `path`, `route`, `host`, `method`, `global`, or a combination such as
-    /// `ip+path`. Each key of a list has a limit of its own.
+    /// What requests are counted by: `ip`, `user`, `customer`, `api_key`, `plan`, `header:NAME`, `cookie:NAME`,
+    /// `query:NAME`, `jwt:CLAIM`, `tls:subject`, `tls:fingerprint`, `path`, `route`, `host`, `method`, `global`, or a
+    /// combination such as `ip+path`. Each key of a list has a limit of its own.
     #[setting(either(text = KEY, list(text = KEY, SomeUnique)), missing = KEYS, example = "[ip, user]")]
-    #[setting(see = ["user", "policies.*.missing", "client_address.ipv6_prefix"])]
+    #[setting(see = ["user", "api_keys", "policies.*.missing", "client_address.ipv6_prefix"])]
     pub(in crate::config) key: Option<Cursor<'t>>,
     /// What happens to a request that lacks one of the keys: `skip` ignores that key, `ip` limits the request by its
     /// address instead, `deny` denies it. With `skip`, a request that lacks all keys is limited by its address.
@@ -378,8 +390,8 @@ const KEYS: &str = "what to limit by, such as `key: ip` or `key: [ip, user]`";
 #[derive(Settings)]
 #[settings(written)]
 pub(in crate::config) struct ExemptSettings<'t> {
-    /// Clients that this does not apply to: addresses, networks, `user:NAME`, `jwt:CLAIM=VALUE`, `header:NAME=VALUE`,
-    /// `tls:subject=SUBJECT`, `tls:fingerprint=SHA256`. Only verified values and headers from trusted proxies match.
+    /// Clients that this does not apply to: addresses, networks, `user:NAME`, `customer:NAME`, `api_key:ID`,
+    /// `plan:NAME`, `jwt:CLAIM=VALUE`, `header:NAME=VALUE`, `tls:subject=SUBJECT`, `tls:fingerprint=SHA256`. Only verified values and headers from trusted proxies match.
     #[setting(list(text = CONDITION, Unique), unset = "nobody is exempt", flags(confidential))]
     #[setting(example = "[10.0.0.0/8, \"user:monitor\"]", see = ["user", "trusted_proxies"])]
     pub(in crate::config) exempt: Option<Cursor<'t>>,
@@ -410,7 +422,7 @@ const MOST_COST: &str = "the highest cost to accept, such as `max: 100`";
     page = "policies.md#exempt-clients-or-give-them-other-limits",
     sample = "user: acme, limit: 1000/1m"
 )]
-#[settings(rules(One(&["limit", "limits"]), One(&["ip", "user", "jwt:*", "header:*", "tls:*"])))]
+#[settings(rules(One(&["limit", "limits"]), One(&["ip", "user", "customer", "api_key", "plan", "jwt:*", "header:*", "tls:*"])))]
 pub(in crate::config) struct OverrideSettings<'t> {
     /// The client's address, or a network that it is in. Each address in the network has the limit for itself.
     #[setting(text = NETWORK, example = "10.0.0.0/8")]
@@ -418,6 +430,15 @@ pub(in crate::config) struct OverrideSettings<'t> {
     /// The ID of a user. It must be verified.
     #[setting(text = NAME, example = "acme", see = ["user"])]
     pub(in crate::config) user: Option<Cursor<'t>>,
+    /// The customer that the request's API key belongs to.
+    #[setting(text = NAME, example = "acme", see = ["api_keys"])]
+    pub(in crate::config) customer: Option<Cursor<'t>>,
+    /// The ID of the request's API key.
+    #[setting(text = NAME, example = "Xk3vT9aLq0", see = ["api_keys"])]
+    pub(in crate::config) api_key: Option<Cursor<'t>>,
+    /// The plan of the request's API key.
+    #[setting(text = NAME, example = "pro", see = ["plans"])]
+    pub(in crate::config) plan: Option<Cursor<'t>>,
     /// The value of a claim in a verified token, such as `"jwt:plan": gold`.
     #[setting(key = "jwt:*", text = ANY, example = "gold", see = ["user[].jwt"])]
     pub(in crate::config) jwt: Vec<NamedEntry<'t>>,

@@ -7,8 +7,8 @@ use serde::Serialize;
 use tollgate_derive::{Settings, Word};
 
 use super::{
-    Access, Cors, HeaderEdits, KeyRecipe, PathMatching, PathRegex, Retry, Rewrite, RouteAction, Timeouts,
-    serialize,
+    Access, Cors, HeaderEdits, KeyRecipe, PathMatching, PathRegex, Require, Retry, Rewrite, RouteAction,
+    Timeouts, serialize,
 };
 use crate::config::{reader::Cursor, settings::Value};
 
@@ -48,6 +48,9 @@ pub struct Route {
     pub split: Option<Box<Split>>,
     /// Indexes into [`Config::policies`](super::Config::policies): the upstream's first, then the route's own, each once.
     pub policies: Vec<usize>,
+    /// The credential that requests must have. `None`: none, but an API key must be valid.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub require: Option<Require>,
     /// Those of the upstream, unless the route has its own. Without an upstream, they say nothing.
     pub timeouts: Timeouts,
     /// That of the upstream, unless the route has its own.

@@ -22,6 +22,8 @@ pub enum RouteAction {
     Reply(Box<RouteReply>),
     /// Tollgate redirects the client.
     Redirect(Box<Redirect>),
+    /// Tollgate replies with the limits of the request's API key, and what is left of them.
+    Usage,
 }
 
 impl RouteAction {
@@ -29,7 +31,7 @@ impl RouteAction {
     pub fn upstream(&self) -> Option<usize> {
         match self {
             Self::Upstream(index) => Some(*index),
-            Self::Reply(_) | Self::Redirect(_) => None,
+            Self::Reply(_) | Self::Redirect(_) | Self::Usage => None,
         }
     }
 }

@@ -8,6 +8,7 @@ use tollgate_derive::{Settings, Word};
 
 use super::serialize;
 use crate::{
+    api_keys::KeyField,
     config::{
         reader::{Cursor, MappingCursor},
         settings::{Kind, Read, Value},
@@ -29,6 +30,8 @@ pub enum UserSource {
     Jwt(Jwt),
     /// A field of the client's verified certificate.
     Tls(CertificateField),
+    /// The customer, or the ID, of the request's API key.
+    ApiKey(KeyField),
     #[serde(untagged)]
     Header {
         #[serde(rename = "header", serialize_with = "serialize::displayed")]
@@ -131,6 +134,8 @@ pub(in crate::config) struct IdentitySources {
     pub(in crate::config) has_trusted_proxies: bool,
     /// A listener asks clients for certificates.
     pub(in crate::config) has_client_certificates: bool,
+    /// `api_keys` is configured.
+    pub(in crate::config) has_api_keys: bool,
     /// `user` is configured.
     pub(in crate::config) has_users: bool,
     /// Tokens are verified.
@@ -142,6 +147,15 @@ pub(in crate::config) struct IdentitySources {
 }
 
 impl IdentitySources {
+    /// Reports a setting that needs API keys if there are none.
+    pub(in crate::config) fn report_without_api_keys(self, setting: Cursor<'_>) {
+        if !self.has_api_keys {
+            let help = "configure where keys come from: `api_keys: { file: keys.yaml }`";
+            setting
+                .report("no request has an API key, because `api_keys` is not configured", help.to_owned());
+        }
+    }
+
     /// Warns of a setting that needs certificates of clients if there are none.
     pub(in crate::config) fn warn_without_client_certificates(self, setting: Cursor<'_>) {
         if !self.has_client_certificates {

@@ -196,14 +196,17 @@ impl<'t> NameTable<'t> {
 
     /// The index of the name at `cursor`.
     pub(in crate::config) fn resolve(&self, cursor: Cursor<'_>) -> Option<usize> {
-        cursor.parse(|name| {
-            self.indexes.get(name).copied().ok_or_else(|| {
-                let invalid = Invalid::unknown_name(self.kind);
-                match suggestion(name, self.names.iter().copied(), "known names:") {
-                    Some(help) => invalid.suggestion(help),
-                    None => invalid,
-                }
-            })
+        cursor.parse(|name| self.find(name))
+    }
+
+    /// The index of this name.
+    pub(in crate::config) fn find(&self, name: &str) -> Result<usize, Invalid> {
+        self.indexes.get(name).copied().ok_or_else(|| {
+            let invalid = Invalid::unknown_name(self.kind);
+            match suggestion(name, self.names.iter().copied(), "known names:") {
+                Some(help) => invalid.suggestion(help),
+                None => invalid,
+            }
         })
     }
 }

@@ -39,6 +39,14 @@ pub(super) fn tiers(
     }
 }
 
+/// The limits of a plan: a rate or a list of them.
+pub(super) fn plan_tiers(value: Cursor<'_>, settings: &PolicySettings<'_>) -> Option<Vec<Rate>> {
+    match value.is_list() {
+        true => several_tiers(value, settings),
+        false => Some(vec![one_tier(value, settings, None)?]),
+    }
+}
+
 /// `limit`. `line`: the line that was probably meant by this setting together with others.
 fn one_tier(value: Cursor<'_>, settings: &PolicySettings<'_>, line: Option<&str>) -> Option<Rate> {
     let help = if value.is_list() {

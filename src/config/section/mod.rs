@@ -11,6 +11,7 @@ mod guessable_token;
 mod limits;
 mod listeners;
 mod overrides;
+mod plans;
 mod policies;
 mod root;
 mod route_action;

@@ -40,26 +40,28 @@ pub(super) fn overrides(
                 "put it before the override of the wider network: the first that matches applies".to_owned();
             item.warn("an earlier override has all of these addresses, so this one never applies", help);
         }
-        let most = max_admissible(other.algorithm, &other.tiers);
-        if default_cost(cost) > most.0 {
-            let help = never_admitted(most).help(false);
-            item.report(
-                "the policy's cost is more than these limits allow, so no request would ever be admitted",
-                help,
-            );
-        }
-        if let Cost::Header { max, .. } = cost {
-            warn_above(item, *max, most);
-        }
-        if settings.slice > 0.0 && other.tiers.len() > 1 {
-            item.report(
-                "`slice` works only for a policy with a single limit",
-                "set a single limit here as well".to_owned(),
-            );
-        }
+        check_limits(item, &other, settings, cost);
         all.push(other);
     }
     all
+}
+
+/// Reports limits that do not fit the rest of the policy.
+pub(super) fn check_limits(item: Cursor<'_>, other: &Override, settings: &PolicySettings<'_>, cost: &Cost) {
+    let most = max_admissible(other.algorithm, &other.tiers);
+    if default_cost(cost) > most.0 {
+        let help = never_admitted(most).help(false);
+        let message =
+            "the policy's cost is more than these limits allow, so no request would ever be admitted";
+        item.report(message, help);
+    }
+    if let Cost::Header { max, .. } = cost {
+        warn_above(item, *max, most);
+    }
+    if settings.slice > 0.0 && other.tiers.len() > 1 {
+        let help = "set a single limit here as well".to_owned();
+        item.report("`slice` works only for a policy with a single limit", help);
+    }
 }
 
 /// Whether `one` has all addresses of `other`.
@@ -82,17 +84,21 @@ fn read_override(
 ) -> Option<Override> {
     let kind = settings.algorithm;
     let mut mapping = opened::<OverrideSettings<'_>>(item)?;
-    let OverrideSettings { ip, user, jwt, header, tls, limit, limits, burst } =
+    let OverrideSettings { ip, user, customer, api_key, plan, jwt, header, tls, limit, limits, burst } =
         OverrideSettings::fields(&mut mapping)?;
     let mut conditions: Vec<(&str, Cursor<'_>)> =
-        [("ip", ip), ("user", user)].into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
+        [("ip", ip), ("user", user), ("customer", customer), ("api_key", api_key), ("plan", plan)]
+            .into_iter()
+            .filter_map(|(key, value)| Some((key, value?)))
+            .collect();
     conditions.extend([jwt, header, tls].into_iter().flatten().map(|(_, key, value)| (key, value)));
     report_foreign_setting(&mapping, "burst", "gcra", kind);
     let tiers = tiers(&mut mapping, limit, limits, settings);
     let [(key, value)] = conditions.as_slice() else {
-        if !conditions.is_empty() || !mapping.has_or_misspells("ip") && !mapping.has_or_misspells("user") {
+        let plain = ["ip", "user", "customer", "api_key", "plan"];
+        if !conditions.is_empty() || !plain.into_iter().any(|key| mapping.has_or_misspells(key)) {
             let help = "such as `{ user: acme, limit: 1000/1m }`; the first override that matches applies";
-            let message = "an override needs exactly one of ip, user, jwt:CLAIM, header:NAME, tls:subject, \
+            let message = "an override needs exactly one of ip, user, customer, api_key, plan, jwt:CLAIM, header:NAME, tls:subject, \
                 tls:fingerprint";
             mapping.report(message, help.to_owned());
         }
@@ -129,8 +135,10 @@ fn hidden_if(value: Cursor<'_>, mut condition: Condition) -> Condition {
 
 /// Reports a condition that nothing verifies. It would never apply, because clients may not choose their own limits.
 fn report_unverifiable(item: Cursor<'_>, condition: &Condition, identity: IdentitySources) {
-    if matches!(condition, Condition::Tls { .. }) {
-        identity.warn_without_client_certificates(item);
+    match condition {
+        Condition::Tls { .. } => identity.warn_without_client_certificates(item),
+        Condition::OfKey { .. } => identity.report_without_api_keys(item),
+        _ => {}
     }
     let (message, help) = match condition {
         Condition::User(_) if !identity.has_verified_users => (

@@ -8,6 +8,7 @@ use super::{
     cost::cost,
     limits::{self, complete},
     overrides::{exempt, overrides},
+    plans::{self, Plan},
     user::IdentitySources,
 };
 use crate::config::{
@@ -17,7 +18,8 @@ use crate::config::{
         policy_contradictions, unreachable_limits,
     },
     model::{
-        Algorithm, Cost, CountedResponses, DenialReply, KeyPart, KeyRecipe, Policy, PolicySettings, Store,
+        ATTEMPTS_POLICY, Algorithm, Cost, CountedResponses, DenialReply, KeyPart, KeyRecipe, Policy,
+        PolicySettings, Store,
     },
     reader::{Cursor, MappingCursor, NameTable},
     settings::{Read, opened},
@@ -32,15 +34,17 @@ pub(super) struct Policies<'t> {
     pub(super) cursors: Vec<(Location, Cursor<'t>)>,
 }
 
-/// Reads all policies.
+/// Reads all policies. `attempts`: the one of `api_keys`, which comes last.
 pub(super) fn policies<'t>(
     value: Option<Cursor<'t>>,
     identity: IdentitySources,
+    plans: &[Plan<'t>],
+    attempts: Option<Arc<Policy>>,
     store: &Store,
 ) -> Policies<'t> {
     let entries = value.and_then(Cursor::named_entries).unwrap_or_default();
-    let names = entries.iter().map(|(_, name, _)| *name).collect();
-    let cursors = entries.iter().map(|(location, _, value)| (*location, *value)).collect();
+    let mut names: Vec<&str> = entries.iter().map(|(_, name, _)| *name).collect();
+    let cursors: Vec<_> = entries.iter().map(|(location, _, value)| (*location, *value)).collect();
     let memory = StoreMemory::new(store);
     let mut all = Vec::new();
     for (location, name, value) in entries {
@@ -49,16 +53,31 @@ pub(super) fn policies<'t>(
         }
         let mapping = opened::<PolicySettings<'_>>(value);
         let limit = mapping.as_ref().and_then(|mapping| mapping.key_location("limit"));
-        let policy = mapping.and_then(|mapping| policy(name, mapping, identity)).map(Arc::new);
+        let policy = mapping.and_then(|mapping| policy(name, mapping, identity, plans)).map(Arc::new);
         if let Some(policy) = &policy {
             large_keys::warn(value, limit, policy, &memory);
         }
         all.push(policy);
     }
+    if let Some(attempts) = attempts {
+        if let Some(nth) = names.iter().position(|name| *name == ATTEMPTS_POLICY) {
+            let (location, value): (Location, Cursor<'_>) = cursors[nth];
+            let message = "`api_keys` is the policy of `api_keys.attempts`";
+            value.report_at(location, message, "choose another name".to_owned());
+        } else {
+            names.push(ATTEMPTS_POLICY);
+            all.push(Some(attempts));
+        }
+    }
     Policies { names: NameTable::new("policy", names), resolved: all.into_iter().collect(), cursors }
 }
 
-fn policy(name: &str, mut mapping: MappingCursor<'_>, identity: IdentitySources) -> Option<Policy> {
+fn policy(
+    name: &str,
+    mut mapping: MappingCursor<'_>,
+    identity: IdentitySources,
+    plans: &[Plan<'_>],
+) -> Option<Policy> {
     let settings = PolicySettings::fields(&mut mapping)?;
     let kind = settings.algorithm;
     let keys = settings.key.map(|value| keys(value, identity));
@@ -73,7 +92,9 @@ fn policy(name: &str, mut mapping: MappingCursor<'_>, identity: IdentitySources)
     let cost = cost.unwrap_or(Cost::Fixed(1));
     let count = settings.count.filter(|_| counts_units).and_then(CountedResponses::read);
     let exempt = exempt(settings.exempt.exempt, identity);
-    let overrides = overrides(&settings, &cost, identity);
+    let mut overrides = overrides(&settings, &cost, identity);
+    let (of_plans, unlimited) = plans::limits(name, plans, &settings, &cost);
+    overrides.extend(of_plans);
     let reply = settings.reply.and_then(|value| DenialReply::read(value, StatusCode::TOO_MANY_REQUESTS));
     mapping.finish();
     let policy = Policy {
@@ -89,6 +110,7 @@ fn policy(name: &str, mut mapping: MappingCursor<'_>, identity: IdentitySources)
         slice: settings.slice,
         exempt,
         overrides,
+        unlimited,
         reply,
         ..Policy::new(name, algorithm?, keys?, tiers?)
     };
@@ -125,6 +147,9 @@ pub(super) fn key(item: Cursor<'_>, identity: IdentitySources) -> Option<KeyReci
     if !identity.has_tokens && key.0.iter().any(|part| matches!(part, KeyPart::Jwt(_))) {
         let help = "configure the token and its key under `user`: `- jwt: { key: { file: FILE }, algorithm: RS256 }`";
         item.report("no request has claims, because no token is verified", help.to_owned());
+    }
+    if key.0.iter().any(|part| matches!(part, KeyPart::OfKey(_))) {
+        identity.report_without_api_keys(item);
     }
     if key.0.iter().any(|part| matches!(part, KeyPart::Tls(_))) {
         identity.warn_without_client_certificates(item);

@@ -3,13 +3,13 @@
 use super::{
     bans, clients,
     listeners::{self, Listeners},
-    policies, routes, upstreams, user,
+    plans, policies, routes, upstreams, user,
 };
 use crate::config::{
     checks::{denied_addresses, spoofable_headers},
     model::{
-        Abuse, Access, AccessLog, ClientLimits, Config, ConfigSource, Forwarded, Log, ReplyHeaders, Resolver,
-        Route, RouteDefaults, Shutdown, Store, Tracing, Workers,
+        Abuse, Access, AccessLog, ApiKeySettings, ClientLimits, Config, ConfigSource, Forwarded, Log,
+        ReplyHeaders, Resolver, Route, RouteDefaults, Shutdown, Store, Tracing, Workers,
     },
     reader::Cursor,
     settings::{Read, ReadOver, Settings, Value},
@@ -35,10 +35,15 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     let access = Access::over(Access::default(), &mut mapping);
     denied_addresses::warn(&mapping, Some(&access));
     let request_id = clients::request_id(mapping.take("request_id"));
+    let has_api_keys = mapping.peek("api_keys").is_some();
+    let api_keys = mapping.take("api_keys").and_then(ApiKeySettings::read);
+    let plans = plans::plans(mapping.take("plans"), has_api_keys);
     let (user, identity) =
-        user::user_sources(mapping.take("user"), has_trusted_proxies, has_client_certificates);
+        user::user_sources(mapping.take("user"), has_trusted_proxies, has_client_certificates, has_api_keys);
     let store = Store::read(mapping.take("store"));
-    let policies = policies::policies(mapping.take("policies"), identity, &store);
+    let attempts = api_keys.as_ref().map(ApiKeySettings::attempts_policy);
+    let policies = policies::policies(mapping.take("policies"), identity, &plans, attempts, &store);
+    plans::report_unknown_policies(&plans, &policies);
     let (bans, close_banned_tunnels) = bans::bans(mapping.take("bans"), identity, &policies);
     let abuse = Abuse::or(mapping.take("abuse"), Abuse::default());
     let resolver = Resolver::or(mapping.take("resolver"), Resolver::default());
@@ -52,6 +57,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
         &upstreams,
         identity,
         certified.as_deref(),
+        api_keys.as_ref().is_some_and(|keys| keys.required),
     );
     let is_own = |route: &Route| route.action.upstream().is_none();
     // Unknown if routes are invalid.
@@ -79,6 +85,8 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
         access,
         request_id,
         user,
+        plans: plans::names(&plans),
+        api_keys: api_keys.map(Box::new),
         store,
         policies: policies.resolved?,
         bans: bans?,

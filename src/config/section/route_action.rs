@@ -1,4 +1,4 @@
-//! The action of a route: `upstream`, `upstreams`, `reply` or `redirect`.
+//! The action of a route: `upstream`, `upstreams`, `reply`, `redirect` or `usage`.
 
 use tollgate_derive::Settings;
 
@@ -10,14 +10,18 @@ use crate::config::{
     value::{Invalid, count},
 };
 
-/// Reads `upstream`, `reply` or `redirect` of the route `mapping`. `path`: its path, and the reader of texts that refer to it.
+/// Reads `upstream`, `reply` or `redirect` of the route `mapping`. `is_usage`: it has `usage: true`. `path`: its path, and the reader of texts that refer to it.
 /// `None`: the action is invalid, or the path is.
 pub(super) fn action(
     mapping: &MappingCursor<'_>,
     [upstream, reply, redirect]: [Option<Cursor<'_>>; 3],
+    is_usage: bool,
     upstreams: &NameTable<'_>,
     path: Option<(&PathPattern, TextReader<'_>)>,
 ) -> Option<RouteAction> {
+    if is_usage {
+        return Some(RouteAction::Usage);
+    }
     if let Some(value) = reply {
         return RouteReply::read(value).map(|reply| RouteAction::Reply(Box::new(reply)));
     }
@@ -25,7 +29,10 @@ pub(super) fn action(
         let (path, reader) = path?;
         return Redirect::read(value, path, reader).map(|redirect| RouteAction::Redirect(Box::new(redirect)));
     }
-    if !["upstream", "upstreams", "reply", "redirect"].into_iter().any(|key| mapping.has_or_misspells(key)) {
+    if !["upstream", "upstreams", "reply", "redirect", "usage"]
+        .into_iter()
+        .any(|key| mapping.has_or_misspells(key))
+    {
         mapping.report("`upstream` is missing", MISSING.to_owned());
     }
     self::upstream(upstream?, upstreams).map(RouteAction::Upstream)

@@ -12,14 +12,14 @@ use super::{
 };
 use crate::config::{
     checks::{
-        denied_addresses, doubtful_paths, ineffective_limits, route_actions,
+        denied_addresses, doubtful_paths, ineffective_limits, required_credential, route_actions,
         route_coverage::{DraftIndex, DraftRoute},
         unreachable_routes,
     },
     model::{
         Access, AddressList, AddressesFile, Cors, HeaderEdits, HeaderEditsSettings, PathPattern,
-        PathRegexSet, RedirectSettings, Retry, Rewrite, RewriteSettings, Route, RouteAction, RouteDefaults,
-        RouteReplySettings, Split, TextReader, Timeouts,
+        PathRegexSet, RedirectSettings, Require, Retry, Rewrite, RewriteSettings, Route, RouteAction,
+        RouteDefaults, RouteReplySettings, Split, TextReader, Timeouts,
     },
     reader::{Cursor, MappingCursor, NameTable},
     settings::{Read, ReadOver, Settings},
@@ -33,7 +33,7 @@ use crate::config::{
 #[derive(Settings)]
 #[settings(written, page = "routes.md", foreign = "routes[]", sample = "path: /api/*, upstream: api")]
 #[settings(rules(
-    One(&["upstream", "upstreams", "reply", "redirect"]),
+    One(&["upstream", "upstreams", "reply", "redirect", "usage"]),
     With("split_by", "upstreams"),
     AtMostOne(&["rewrite", "reply", "redirect"]),
     AtMostOne(&["request_headers", "reply", "redirect"]),
@@ -67,8 +67,8 @@ pub(in crate::config) struct RouteSettings<'t> {
     #[setting(names(COOKIE, text = ANY, Some), unset = "none", example = "{ beta: \"1\" }")]
     #[setting(flags(confidential))]
     cookie: Option<Cursor<'t>>,
-    /// The upstream that requests are forwarded to. A route has exactly one of `upstream`, `upstreams`, `reply` and
-    /// `redirect`.
+    /// The upstream that requests are forwarded to. A route has exactly one of `upstream`, `upstreams`, `reply`,
+    /// `redirect` and `usage`.
     #[setting(text = RESOURCE, example = "api")]
     upstream: Option<Cursor<'t>>,
     /// Several upstreams that share the requests by weight, for example for a canary release.
@@ -85,6 +85,17 @@ pub(in crate::config) struct RouteSettings<'t> {
     /// A redirect that Tollgate itself sends.
     #[setting(mapping(RedirectSettings), example = "{ path: /new }")]
     redirect: Option<Cursor<'t>>,
+    /// With `true`, Tollgate replies with the limits of the request's API key, and with what is left of them, as JSON.
+    /// This takes nothing from the limits.
+    #[setting(word("true"), parse = usage, unset = "requests have another reply", example = "true", see = ["api_keys"])]
+    usage: bool,
+    /// The credential that a request must have; without it, it gets 401. `none` also ignores keys that are not valid.
+    /// `any` is a valid key or a verified user.
+    #[setting(
+        unset = "`api_key` if `api_keys.required`; else a request needs none, and a key that is not valid gets 401"
+    )]
+    #[setting(example = "none", see = ["api_keys.required", "user"])]
+    require: Option<Require>,
     /// The names of policies that apply to this route, in addition to those of its upstream.
     #[setting(list(text = RESOURCE, Unique), unset = "those of the upstream alone", example = "[per-ip]")]
     #[setting(see = ["upstreams.*.policies"])]
@@ -139,13 +150,15 @@ pub(super) fn routes(
     upstreams: &Upstreams<'_>,
     identity: IdentitySources,
     certified: Option<&[String]>,
+    are_keys_required: bool,
 ) -> Option<Vec<Route>> {
     let list = value?;
     let items = list.list()?;
     if items.is_empty() {
         list.report("no route is configured, so nothing would be served", None);
     }
-    let reading = RouteReading { defaults, policies: &policies.names, upstreams, identity };
+    let reading =
+        RouteReading { defaults, policies: &policies.names, upstreams, identity, are_keys_required };
     let mut drafts = Vec::new();
     let mut complete = true;
     for item in items {
@@ -201,6 +214,8 @@ struct RouteReading<'a, 't> {
     policies: &'a NameTable<'t>,
     upstreams: &'a Upstreams<'t>,
     identity: IdentitySources,
+    /// `api_keys.required`.
+    are_keys_required: bool,
 }
 
 /// Warns about an empty list of policies on a route whose upstreams have some: it may be meant to drop them.
@@ -229,7 +244,7 @@ fn draft_route<'t>(
     reading: &RouteReading<'_, '_>,
     only: Option<usize>,
 ) -> Option<DraftRoute<'t>> {
-    let RouteReading { defaults, policies, upstreams, identity } = *reading;
+    let RouteReading { defaults, policies, upstreams, identity, are_keys_required } = *reading;
     let mut mapping = mapping.of(RouteSettings::mapping());
     let settings = RouteSettings::fields(&mut mapping)?;
     route_actions::check(&mapping);
@@ -270,7 +285,7 @@ fn draft_route<'t>(
         Some(split) => only.or(split.as_ref().and_then(Shares::heaviest)).map(RouteAction::Upstream),
         None => {
             let RouteSettings { upstream, reply, redirect, .. } = settings;
-            action(&mapping, [upstream, reply, redirect], &upstreams.names, path_and_reader)
+            action(&mapping, [upstream, reply, redirect], settings.usage, &upstreams.names, path_and_reader)
         }
     };
     if let Some(list) = settings.policies.filter(|list| list.is_empty_list()) {
@@ -293,6 +308,15 @@ fn draft_route<'t>(
     let edits = |value: Option<Cursor<'t>>, key| HeaderEdits::read(value?, key, reader?);
     let request_headers = edits(settings.request_headers, "request_headers");
     let response_headers = edits(settings.response_headers, "response_headers");
+    let require = settings.require.or(are_keys_required.then_some(Require::ApiKey));
+    if let Some(value) = mapping.peek("require") {
+        required_credential::check(value, settings.require, identity);
+    }
+    if settings.usage
+        && let Some(value) = mapping.peek("usage")
+    {
+        identity.report_without_api_keys(value);
+    }
     let access = Access { deny: settings.deny, allow: settings.allow };
     denied_addresses::warn(&mapping, Some(&access));
     let cors = settings.cors.map(|value| {
@@ -335,6 +359,7 @@ fn draft_route<'t>(
         action: action?,
         split: None,
         policies: all,
+        require,
         timeouts,
         retry,
         method_override,
@@ -360,6 +385,13 @@ fn draft_route<'t>(
         route.split = Some(Box::new(Split { by: split.by, weights, routes }));
     }
     Some(DraftRoute { cursor, name, route })
+}
+
+fn usage(text: &str) -> Result<bool, Invalid> {
+    match text {
+        "true" => Ok(true),
+        _ => Err(Invalid::new("is not a value of `usage`").expected("write `usage: true`, or leave it out")),
+    }
 }
 
 /// The error for a single host where a list of them belongs.

@@ -2,6 +2,7 @@
 
 use tollgate_derive::Settings;
 
+use crate::api_keys::KeyField;
 pub(in crate::config) use crate::config::model::IdentitySources;
 use crate::config::{
     model::{HeaderFrom, Jwt, UserSource},
@@ -10,24 +11,29 @@ use crate::config::{
     value::{Invalid, certificate_field, cookie_name, field_name},
 };
 
-const FORM: &str =
-    "one of `jwt: {…}`, `header: NAME`, `cookie: NAME`, `tls: subject`, `tls: fingerprint` or `basic`";
+const FORM: &str = "one of `jwt: {…}`, `api_key: customer`, `header: NAME`, `cookie: NAME`, `tls: subject`, `tls: fingerprint` or `basic`";
 
 /// The sources of user IDs in the order in which they are tried, and the identities that requests can have.
 pub(super) fn user_sources(
     value: Option<Cursor<'_>>,
     has_trusted_proxies: bool,
     has_client_certificates: bool,
+    has_api_keys: bool,
 ) -> (Vec<UserSource>, IdentitySources) {
     let mut identity = IdentitySources {
         has_trusted_proxies,
         has_client_certificates,
-        has_users: value.is_some(),
+        has_api_keys,
+        has_users: value.is_some() || has_api_keys,
         has_tokens: false,
-        has_verified_users: false,
+        has_verified_users: has_api_keys && value.is_none(),
         has_unverified_users: false,
     };
-    let Some(list) = value else { return (Vec::new(), identity) };
+    let Some(list) = value else {
+        // Else nobody would be known although every request has a key.
+        let customer = has_api_keys.then_some(UserSource::ApiKey(KeyField::Customer));
+        return (customer.into_iter().collect(), identity);
+    };
     if list.scalar().is_some() {
         list.parse(|text| word_in_place_of_sources(text, has_trusted_proxies));
         return (Vec::new(), identity);
@@ -42,7 +48,7 @@ pub(super) fn user_sources(
     identity.has_unverified_users = sources.iter().any(|source| match source {
         UserSource::Header { from, .. } => *from == HeaderFrom::Anyone,
         UserSource::Cookie(_) | UserSource::Basic => true,
-        UserSource::Jwt(_) | UserSource::Tls(_) => false,
+        UserSource::Jwt(_) | UserSource::Tls(_) | UserSource::ApiKey(_) => false,
     });
     (sources, identity)
 }
@@ -50,11 +56,14 @@ pub(super) fn user_sources(
 /// A source of user IDs: exactly one token, header, cookie or client certificate.
 #[derive(Settings)]
 #[settings(written, page = "identity.md")]
-#[settings(rules(One(&["jwt", "header", "cookie", "tls"]), With("from", "header")))]
+#[settings(rules(One(&["jwt", "api_key", "header", "cookie", "tls"]), With("from", "header")))]
 pub(in crate::config) struct UserSourceSettings<'t> {
     /// The user is a claim of a JSON Web Token. If the token is not valid, the request has no user from it.
     #[setting(mapping(Jwt), example = "{ key: { file: keys/public.pem }, algorithm: ES256 }")]
     jwt: Option<Cursor<'t>>,
+    /// The user is the customer of the request's API key, or the ID of the key.
+    #[setting(text = KEY_FIELD, example = "customer", see = ["api_keys"])]
+    api_key: Option<Cursor<'t>>,
     /// The user is the value of this header.
     #[setting(text = FIELD, example = "x-user-id", see = ["user[].from"])]
     header: Option<Cursor<'t>>,
@@ -77,16 +86,20 @@ fn user_source(item: Cursor<'_>, identity: &mut IdentitySources) -> Option<UserS
         return item.parse(word_source);
     }
     let mut mapping = item.mapping()?.of(UserSourceSettings::mapping());
-    let UserSourceSettings { jwt, header, cookie, tls, from } = UserSourceSettings::fields(&mut mapping)?;
-    let several = [jwt, header, cookie, tls].into_iter().flatten().count() > 1;
+    let UserSourceSettings { jwt, api_key, header, cookie, tls, from } =
+        UserSourceSettings::fields(&mut mapping)?;
+    let several = [jwt, api_key, header, cookie, tls].into_iter().flatten().count() > 1;
     identity.has_tokens |= mapping.has_or_misspells("jwt");
     identity.has_verified_users |= mapping.has_or_misspells("jwt")
         || mapping.has_or_misspells("tls")
+        || mapping.has_or_misspells("api_key")
         || mapping.has_or_misspells("header")
             && from.and_then(Cursor::interpolated).as_deref() != Some("anyone");
-    if several || !["jwt", "header", "cookie", "tls"].into_iter().any(|key| mapping.has_or_misspells(key)) {
+    if several
+        || !["jwt", "api_key", "header", "cookie", "tls"].into_iter().any(|key| mapping.has_or_misspells(key))
+    {
         mapping.report(
-            "each source of user IDs is exactly one token, header, cookie or certificate",
+            "each source of user IDs is exactly one token, API key, header, cookie or certificate",
             FORM.to_owned(),
         );
         mapping.finish();
@@ -108,6 +121,12 @@ fn user_source(item: Cursor<'_>, identity: &mut IdentitySources) -> Option<UserS
         mapping.finish();
         return tls.parse(certificate_field).map(UserSource::Tls);
     }
+    if let Some(api_key) = api_key {
+        report_from(&mapping, "an API key is verified, no matter where it comes from");
+        mapping.finish();
+        identity.report_without_api_keys(api_key);
+        return api_key.parse(user_field).map(UserSource::ApiKey);
+    }
     mapping.finish();
     let name = header?.parse(field_name)?;
     let from = believed?;
@@ -116,6 +135,14 @@ fn user_source(item: Cursor<'_>, identity: &mut IdentitySources) -> Option<UserS
         item.report("no trusted_proxies are configured, so this header is never trusted", help.to_owned());
     }
     Some(UserSource::Header { name, from })
+}
+
+/// The part of an API key's record that is the user.
+fn user_field(text: &str) -> Result<KeyField, Invalid> {
+    match KeyField::named(text) {
+        Some(field) if field != KeyField::Plan => Ok(field),
+        _ => Err(Invalid::new("is no user").expected("customer or api_key")),
+    }
 }
 
 /// A source that is a word.
@@ -131,7 +158,9 @@ fn word_source(text: &str) -> Result<UserSource, Invalid> {
 fn word_in_place_of_sources(text: &str, has_trusted_proxies: bool) -> Result<(), Invalid> {
     let source = match word_source(text) {
         Ok(_) => text.to_owned(),
-        Err(invalid) if field_name(text).is_err() || ["jwt", "header", "cookie", "tls"].contains(&text) => {
+        Err(invalid)
+            if field_name(text).is_err() || ["jwt", "api_key", "header", "cookie", "tls"].contains(&text) =>
+        {
             return Err(invalid);
         }
         Err(_) if has_trusted_proxies => format!("{{ header: {text} }}"),

@@ -55,15 +55,17 @@ pub(in crate::config) static COOKIE: Text = scalar("the name of a cookie", r"^[!
 pub(in crate::config) static PARAMETER: Text = scalar("the name of a query parameter, decoded", "^.+$");
 pub(in crate::config) static PREFIX: Text =
     scalar("1 to 64 letters, digits, and `_` `-` `.` `:`", "^[A-Za-z0-9_.:-]{1,64}$");
+pub(in crate::config) static KEY_PREFIX: Text = scalar("1 to 16 letters and digits", "^[A-Za-z0-9]{1,16}$");
+pub(in crate::config) static KEY_FIELD: Text = text("`customer` or `api_key`", "^(customer|api_key)$");
 pub(in crate::config) static KEY: Text = text(
     "a key",
-    r"^(ip|user|path|route|host|method|global|(header|cookie):[!#$%&'*.^_`|~0-9A-Za-z-]+|(query|jwt):[^+]+|tls:(subject|fingerprint))(\+(ip|user|path|route|host|method|global|(header|cookie):[!#$%&'*.^_`|~0-9A-Za-z-]+|(query|jwt):[^+]+|tls:(subject|fingerprint)))*$",
+    r"^(ip|user|customer|api_key|plan|path|route|host|method|global|(header|cookie):[!#$%&'*.^_`|~0-9A-Za-z-]+|(query|jwt):[^+]+|tls:(subject|fingerprint))(\+(ip|user|customer|api_key|plan|path|route|host|method|global|(header|cookie):[!#$%&'*.^_`|~0-9A-Za-z-]+|(query|jwt):[^+]+|tls:(subject|fingerprint)))*$",
 );
 pub(in crate::config) static CERTIFICATE_FIELD: Text =
     text("`subject` or `fingerprint`", "^(subject|fingerprint)$");
 pub(in crate::config) static CONDITION: Text = text(
-    "an address, a network, `user:NAME`, `jwt:CLAIM=VALUE`, `header:NAME=VALUE`, `tls:subject=SUBJECT` or `tls:fingerprint=SHA256`",
-    r"^(([0-9]{1,3}(\.[0-9]{1,3}){3}|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)(/[0-9]{1,3})?|user:.+|jwt:.+=.+|header:[^=]+=.*|tls:(subject|fingerprint)=.+)$",
+    "an address, a network, `user:NAME`, `customer:NAME`, `api_key:ID`, `plan:NAME`, `jwt:CLAIM=VALUE`, `header:NAME=VALUE`, `tls:subject=SUBJECT` or `tls:fingerprint=SHA256`",
+    r"^(([0-9]{1,3}(\.[0-9]{1,3}){3}|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)(/[0-9]{1,3})?|(user|customer|api_key|plan):.+|jwt:.+=.+|header:[^=]+=.*|tls:(subject|fingerprint)=.+)$",
 );
 pub(in crate::config) static RATE: Text = text("a rate, such as `100/1s`", "^[0-9]+/[0-9]*(ms|s|m|h|d)$");
 pub(in crate::config) static FACTOR: Text = scalar("a factor from 1 to 1000", r"^[0-9]+(\.[0-9]+)?$");

@@ -6,15 +6,19 @@ use super::{
     names::printable_text,
     network::network,
 };
+use crate::api_keys::KeyField;
 use crate::config::{
     model::{Condition, KeyPart, KeyRecipe},
     nearest::nearest,
 };
 use crate::tls::{CertificateField, canonical_subject, read_fingerprint};
 
-const KEY_FORMS: [&str; 13] = [
+const KEY_FORMS: [&str; 16] = [
     "ip",
     "user",
+    "customer",
+    "api_key",
+    "plan",
     "header:NAME",
     "cookie:NAME",
     "query:NAME",
@@ -87,7 +91,9 @@ fn key_part(word: &str) -> Result<KeyPart, Invalid> {
             "host" => Ok(KeyPart::Host),
             "method" => Ok(KeyPart::Method),
             "global" => Ok(KeyPart::Global),
-            _ => Err(unknown_key(named.map_or(word, |(kind, _)| kind))),
+            _ => KeyField::named(word)
+                .map(KeyPart::OfKey)
+                .ok_or_else(|| unknown_key(named.map_or(word, |(kind, _)| kind))),
         },
     }
     .map_err(|invalid| match named {
@@ -146,7 +152,7 @@ const NAMES: [(&[&str], &str); 10] = [
         "ip",
     ),
     (&["username", "user_id", "userid", "consumer", "account", "remote_user", "login", "user_name"], "user"),
-    (&["api_key", "apikey", "key_auth", "credential", "http_x_api_key"], "header:x-api-key"),
+    (&["apikey", "key_auth", "credential", "http_x_api_key"], "api_key"),
     (&["session", "session_id", "sessionid"], "cookie:session"),
     (&["uri", "url", "request_uri", "request_path", "document_uri"], "path"),
     (&["hostname", "server_name", "http_host", "request_host", "domain"], "host"),
@@ -200,7 +206,7 @@ fn part(word: &str) -> Option<String> {
     }
     let lower = word.to_ascii_lowercase();
     let plain = lower.replace('-', "_");
-    if ["ip", "user", "path", "route", "host", "method", "global"].contains(&&*lower) {
+    if KEY_FORMS.contains(&&*lower) {
         return Some(lower);
     }
     if let Some((_, ours)) = NAMES.iter().find(|(theirs, _)| theirs.contains(&&*plain)) {
@@ -215,15 +221,23 @@ fn part(word: &str) -> Option<String> {
     lower.starts_with("x-").then(|| format!("header:{lower}"))
 }
 
-const CONDITION_FORMS: [&str; 5] =
-    ["user:NAME", "jwt:CLAIM=VALUE", "header:NAME=VALUE", "tls:subject=SUBJECT", "tls:fingerprint=SHA256"];
+const CONDITION_FORMS: [&str; 8] = [
+    "user:NAME",
+    "customer:NAME",
+    "api_key:ID",
+    "plan:NAME",
+    "jwt:CLAIM=VALUE",
+    "header:NAME=VALUE",
+    "tls:subject=SUBJECT",
+    "tls:fingerprint=SHA256",
+];
 
-/// Reads an address or a network, `user:NAME`, `jwt:CLAIM=VALUE`, `header:NAME=VALUE`, `tls:subject=SUBJECT`,
+/// Reads an address or a network, `user:NAME`, `customer:NAME`, `api_key:ID`, `plan:NAME`, `jwt:CLAIM=VALUE`, `header:NAME=VALUE`, `tls:subject=SUBJECT`,
 /// `tls:fingerprint=SHA256`.
 pub(in crate::config) fn condition(text: &str) -> Result<Condition, Invalid> {
     let valued = |rest: &str| rest.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
     match text.split_once(':') {
-        Some(("user", user)) => condition_with_key("user", user),
+        Some((kind @ ("user" | "customer" | "api_key" | "plan"), name)) => condition_with_key(kind, name),
         Some((kind @ ("jwt" | "header"), rest)) => match valued(rest) {
             Some((name, value)) => condition_with_key(&format!("{kind}:{name}"), &value),
             None => Err(Invalid::new("has no value").expected(format!("{kind}:NAME=VALUE"))),
@@ -235,7 +249,9 @@ pub(in crate::config) fn condition(text: &str) -> Result<Condition, Invalid> {
                 .unwrap_or_else(|| Invalid::new("has no value").expected(format!("tls:{rest}=VALUE")))),
         },
         kind => network(text).map(Condition::Address).map_err(|invalid| {
-            let near = kind.and_then(|(kind, _)| nearest(kind, ["user", "jwt", "header", "tls"]));
+            let near = kind.and_then(|(kind, _)| {
+                nearest(kind, ["user", "customer", "api_key", "plan", "jwt", "header", "tls"])
+            });
             match near.and_then(|near| CONDITION_FORMS.into_iter().find(|kind| kind.starts_with(near))) {
                 Some(near) => {
                     Invalid::new("is not a valid condition").expected(format!("did you mean `{near}`?"))
@@ -248,7 +264,7 @@ pub(in crate::config) fn condition(text: &str) -> Result<Condition, Invalid> {
     }
 }
 
-/// Reads the value beside `user`, `ip`, `jwt:CLAIM`, `header:NAME`, `tls:subject` or `tls:fingerprint`.
+/// Reads the value beside `user`, `ip`, `customer`, `api_key`, `plan`, `jwt:CLAIM`, `header:NAME`, `tls:subject` or `tls:fingerprint`.
 pub(in crate::config) fn condition_with_key(key: &str, value: &str) -> Result<Condition, Invalid> {
     match key.split_once(':') {
         Some(("jwt", claim)) => {
@@ -265,7 +281,10 @@ pub(in crate::config) fn condition_with_key(key: &str, value: &str) -> Result<Co
             Ok(Condition::Tls { field, value: certificate_value(field, value)? })
         }
         _ if key == "user" => printable_text(value).map(Condition::User),
-        _ => network(value).map(Condition::Address),
+        _ => match KeyField::named(key) {
+            Some(field) => printable_text(value).map(|value| Condition::OfKey { field, value }),
+            None => network(value).map(Condition::Address),
+        },
     }
 }
 

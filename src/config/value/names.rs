@@ -31,6 +31,14 @@ pub(in crate::config) fn key_prefix(text: &str) -> Result<String, Invalid> {
     }
 }
 
+/// Reads the first part of API keys. An underscore ends it.
+pub(in crate::config) fn api_key_prefix(text: &str) -> Result<String, Invalid> {
+    match (1..=16).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        true => Ok(text.to_owned()),
+        false => Err(Invalid::new("is not a prefix of keys").expected("use 1 to 16 letters and digits")),
+    }
+}
+
 /// Reads a name of 1 to 128 `allowed` characters.
 fn checked_name(
     text: &str,

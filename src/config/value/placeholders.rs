@@ -12,7 +12,7 @@ use crate::config::{
     nearest::nearest,
 };
 
-/// The placeholders that a setting may have: four for every request, and the captures of the route's path.
+/// The placeholders that a setting may have: those of every request, and the captures of the route's path.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::config) struct Placeholders<'a> {
     pub(in crate::config) captures: &'a [&'a str],

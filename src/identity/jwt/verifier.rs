@@ -77,6 +77,11 @@ impl Verifier {
         tokens
     }
 
+    /// Whether the request has a token for one of the sources, valid or not.
+    pub fn has_token(&self, headers: &HeaderMap) -> bool {
+        self.sources.iter().any(|source| find_token(headers, source.field()).is_some())
+    }
+
     /// Why the request's token for the `nth` token source is refused, or which claim a valid one lacks.
     pub(in crate::identity) fn explain_failure(&self, nth: usize, headers: &HeaderMap) -> TokenError {
         let Some(source) = self.sources.get(nth) else { return TokenError::Absent };

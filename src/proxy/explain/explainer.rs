@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use http::{HeaderMap, HeaderValue, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 use super::{
     body, changes, checks, endpoint,
@@ -44,6 +44,7 @@ pub async fn explain<S: Store>(
     now: i64,
 ) -> Explanation {
     let assumed_host = host::assume(rules, &mut asked.request);
+    rules.conceal_key(&mut asked.request);
     let ExplainedRequest { request, peer, is_https, certificate } = &asked;
     let length = request.headers.get(header::CONTENT_LENGTH);
     let peer_identifier = rules.address_identifier(*peer);
@@ -60,7 +61,7 @@ pub async fn explain<S: Store>(
     };
     let (client, why_address) = identity::address(rules, &facts);
     let address = rules.address_identifier(client.ip);
-    let (identity, user) = identity::user(rules, facts.credentials());
+    let (identity, user) = identity::user(rules, &facts, now);
     let explanation = Explanation {
         assumed_host,
         address: (address.address().into(), why_address),
@@ -94,6 +95,7 @@ pub async fn explain<S: Store>(
 fn own_reply(action: &RouteAction, values: &PlaceholderValues<'_>) -> Option<ExplainedReply> {
     match action {
         RouteAction::Upstream(_) => None,
+        RouteAction::Usage => Some(ExplainedReply { status: StatusCode::OK, location: None }),
         RouteAction::Reply(reply) => Some(ExplainedReply { status: reply.status, location: None }),
         RouteAction::Redirect(redirect) => {
             let location = location(redirect, values).ok()?;
@@ -162,6 +164,10 @@ impl<S: Store> Explainer<'_, S> {
     ) {
         let LocalReply { reply, origin } = match source {
             Ok(ResponseSource::Local(reply)) => *reply,
+            Ok(ResponseSource::Usage) => {
+                self.explanation.status = Some(StatusCode::OK);
+                return;
+            }
             Ok(ResponseSource::Upstream(_, path)) => {
                 let is_secret = matches!(&context.route.rewrite, Some(Rewrite::Path(text)) if text.is_secret);
                 self.explanation.rewritten_path = path.map(|path| match is_secret {
@@ -245,6 +251,7 @@ impl<S: Store> Explainer<'_, S> {
                 let because = "the store is unavailable, and a policy has on_store_error: deny";
                 (ExplainedVerdict::Undecided, because.to_owned())
             }
+            RefusedBy::Credential(fault) => (ExplainedVerdict::Unauthorized, fault.reason().to_owned()),
             RefusedBy::BodySize => {
                 let length = context.and_then(|context| context.facts.body_length).unwrap_or_default();
                 let because = format!("the body has {length} bytes, which is more than max_body allows");

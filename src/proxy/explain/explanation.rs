@@ -100,6 +100,8 @@ pub enum ExplainedVerdict {
     Undecided,
     /// `deny` or `allow` refuses its address.
     Forbidden,
+    /// It lacks the credential that its route requires.
+    Unauthorized,
     /// No route matches, the request is malformed, or its body is too long.
     Refused,
 }

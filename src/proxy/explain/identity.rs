@@ -2,7 +2,7 @@
 
 use crate::{
     config::model::UserSource,
-    identity::{ClientIp, Credentials, ForwardedHop, Identity, explain_failure, identify_with},
+    identity::{ClientIp, ForwardedHop, Identity, explain_failure, identify_with},
     proxy::{request_context::RequestFacts, rules::Rules},
 };
 
@@ -52,7 +52,9 @@ pub(super) fn address(rules: &Rules, facts: &RequestFacts<'_>) -> (ClientIp, Str
 }
 
 /// The user, and the source that names it; or why none does.
-pub(super) fn user(rules: &Rules, credentials: Credentials<'_>) -> (Identity, String) {
+pub(super) fn user(rules: &Rules, facts: &RequestFacts<'_>, now: i64) -> (Identity, String) {
+    let key = rules.keys.as_ref().and_then(|keys| keys.find(facts.request, || now));
+    let credentials = facts.credentials(&key);
     let (sources, mut tried) = (&rules.config.user, Vec::new());
     let mut identity = identify_with(sources, &rules.verifier, credentials, |index| tried.push(index));
     let named_by = tried.last().filter(|_| identity.user.is_some()).and_then(|&index| sources.get(index));
@@ -67,6 +69,7 @@ pub(super) fn user(rules: &Rules, credentials: Credentials<'_>) -> (Identity, St
         why.push("no source of user IDs is configured".to_owned());
     }
     rules.add_pseudonym(&mut identity);
+    identity.key = key;
     (identity, why.join("; "))
 }
 
@@ -79,6 +82,7 @@ fn describe_source(source: &UserSource, identity: &Identity) -> String {
         UserSource::Cookie(name) => format!("cookie {name}"),
         UserSource::Basic => "Basic credentials".to_owned(),
         UserSource::Tls(field) => format!("{} of the client certificate", field.name()),
+        UserSource::ApiKey(field) => format!("{} of the API key", field.name()),
         UserSource::Jwt(jwt) => format!("claim {} of the token in {}", jwt.claim, jwt.header),
     };
     match identity.is_verified {

@@ -46,6 +46,7 @@ fn route(path: &str) -> Route {
         action: RouteAction::Upstream(0),
         split: None,
         policies: Vec::new(),
+        require: None,
         timeouts: Timeouts::default(),
         retry: Retry::default(),
         method_override: MethodOverride::Remove,

@@ -25,6 +25,11 @@ pub(super) fn write(out: &mut Vec<u8>, line: &Line<'_>, timestamps: &mut Timesta
     text(out, r#","upstream":"#, line.upstream.map(str::as_bytes));
     text(out, r#","request_id":"#, line.request_id);
     text(out, r#","user":"#, line.user);
+    if line.api_key.is_some() {
+        text(out, r#","customer":"#, line.customer);
+        text(out, r#","plan":"#, line.plan);
+        text(out, r#","api_key":"#, line.api_key);
+    }
     text(out, r#","host":"#, line.host);
     text(out, r#","referer":"#, line.referer);
     text(out, r#","user_agent":"#, line.user_agent);

@@ -35,6 +35,10 @@ pub struct Line<'a> {
     pub retried: &'a [RetriedTry],
     pub request_id: Option<&'a [u8]>,
     pub user: Option<&'a [u8]>,
+    /// The customer, the plan and the ID of the request's valid API key.
+    pub customer: Option<&'a [u8]>,
+    pub plan: Option<&'a [u8]>,
+    pub api_key: Option<&'a [u8]>,
     pub host: Option<&'a [u8]>,
     pub referer: Option<&'a [u8]>,
     pub user_agent: Option<&'a [u8]>,
@@ -105,6 +109,8 @@ pub enum LogVerdict {
     Banned,
     /// `deny` or `allow` rejects its address.
     Forbidden,
+    /// It has no valid API key or user, and its route requires one.
+    Unauthorized,
     /// It was admitted, but a shadow policy would have denied it.
     ShadowDenied,
     /// The store was unavailable, and a policy fails closed.
@@ -118,6 +124,7 @@ impl LogVerdict {
             Self::Allowed => "allowed",
             Self::Denied => "denied",
             Self::Banned => "banned",
+            Self::Unauthorized => "unauthorized",
             Self::Forbidden => "forbidden",
             Self::ShadowDenied => "shadow_denied",
             Self::Undecided => "undecided",
@@ -148,6 +155,9 @@ pub(super) mod sample {
             retried: &[],
             request_id: Some(b"4f1c"),
             user: Some(b"acme"),
+            customer: None,
+            plan: None,
+            api_key: None,
             host: Some(b"api.example.com"),
             referer: None,
             user_agent: Some(b"curl/8"),

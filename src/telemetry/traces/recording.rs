@@ -73,6 +73,8 @@ pub(super) struct Recording {
     forwarding_span: SpanId,
     deciding: Option<OpenSpan>,
     forwarding: Option<OpenSpan>,
+    /// Whose API key the request has.
+    of_key: Vec<KeyValue>,
     done: Vec<SpanData>,
 }
 
@@ -101,12 +103,18 @@ impl Recording {
             forwarding_span: new_span(),
             deciding: None,
             forwarding: None,
+            of_key: Vec::new(),
             done: Vec::with_capacity(3),
         }
     }
 
     pub(super) fn forwarding_span(&self) -> SpanId {
         self.forwarding_span
+    }
+
+    pub(super) fn set_key<'a>(&mut self, attributes: impl IntoIterator<Item = (&'static str, &'a str)>) {
+        let attributes = attributes.into_iter().map(|(name, value)| KeyValue::new(name, value.to_owned()));
+        self.of_key = attributes.collect();
     }
 
     pub(super) fn start_decision(&mut self, began: i64, checks: usize) {
@@ -222,6 +230,7 @@ impl Recording {
         ];
         let present = optional.into_iter().filter_map(|(key, value)| Some(KeyValue::new(key, value?)));
         attributes.extend(present);
+        attributes.extend_from_slice(&self.of_key);
         attributes
     }
 

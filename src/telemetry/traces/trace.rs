@@ -64,6 +64,13 @@ impl RequestTrace {
         TraceContext { span, ..self.context }.value()
     }
 
+    /// Notes whose API key the request has: attributes, each with its value.
+    pub fn set_key<'a>(&mut self, attributes: impl IntoIterator<Item = (&'static str, &'a str)>) {
+        if let Some(recording) = &mut self.recording {
+            recording.set_key(attributes);
+        }
+    }
+
     /// The decision on `checks` checks begins. `time` here and below: microseconds since the Unix epoch.
     pub fn start_decision(&mut self, time: i64, checks: usize) {
         if let Some(recording) = &mut self.recording {

@@ -64,6 +64,8 @@ fn smallest() -> Config {
         access: Access::default(),
         request_id: "x-request-id".parse().unwrap(),
         user: vec![],
+        api_keys: None,
+        plans: vec![],
         store: Store::default(),
         policies: vec![Arc::new(Policy {
             name: "per-ip".to_owned(),
@@ -82,6 +84,7 @@ fn smallest() -> Config {
             slice: 0.0,
             exempt: vec![],
             overrides: vec![],
+            unlimited: vec![],
             reply: None,
         })],
         bans: vec![],
@@ -122,6 +125,7 @@ fn smallest() -> Config {
             action: RouteAction::Upstream(0),
             split: None,
             policies: vec![0],
+            require: None,
             timeouts,
             retry,
             method_override: MethodOverride::Remove,
@@ -334,6 +338,7 @@ fn everything_that_is_said_counts() {
         action: RouteAction::Upstream(upstream),
         split: None,
         policies,
+        require: None,
         timeouts,
         retry: default_retry.clone(),
         method_override: MethodOverride::Allow,
@@ -388,6 +393,8 @@ fn everything_that_is_said_counts() {
             UserSource::Tls(CertificateField::Subject),
             UserSource::Tls(CertificateField::Fingerprint),
         ],
+        api_keys: None,
+        plans: vec![],
         store: Store {
             memory: MemoryStore { max_keys: 5000, max_bytes: None },
             redis: Some(Redis {

@@ -47,7 +47,8 @@ impl Sources {
         for (name, value) in fields {
             headers.append(name, HeaderValue::from_str(value).unwrap());
         }
-        let credentials = Credentials { headers: &headers, is_peer_trusted: false, certificate: None };
+        let credentials =
+            Credentials { headers: &headers, is_peer_trusted: false, certificate: None, key: None };
         let found = identify(&self.sources, &self.verifier, credentials);
         // What is remembered of a token is what it was.
         assert_eq!(identify(&self.sources, &self.verifier, credentials), found);
@@ -331,7 +332,8 @@ fn a_second_key_does_not_hide_what_is_wrong_with_a_token() {
             let expired = issuer.sign(&json!({"sub": "acme", "exp": in_seconds(-3600)}));
             let mut headers = HeaderMap::new();
             headers.insert(AUTHORIZATION, format!("Bearer {expired}").parse().unwrap());
-            let credentials = Credentials { headers: &headers, is_peer_trusted: false, certificate: None };
+            let credentials =
+                Credentials { headers: &headers, is_peer_trusted: false, certificate: None, key: None };
             let why = explain_failure(&sources.sources, 0, &sources.verifier, credentials);
             assert!(why.contains("the token has expired"), "{why}");
         }
@@ -372,7 +374,8 @@ fn claims_are_there_whichever_source_names_the_user() {
     for (sources, user, is_verified) in
         [(vec![header.clone(), token.clone()], "claimed", false), (vec![token, header], "acme", true)]
     {
-        let credentials = Credentials { headers: &headers, is_peer_trusted: false, certificate: None };
+        let credentials =
+            Credentials { headers: &headers, is_peer_trusted: false, certificate: None, key: None };
         let found = identify(&sources, &Verifier::new(&sources).unwrap(), credentials);
         assert_eq!((found.user.as_deref(), found.is_verified), (Some(user), is_verified));
         assert_eq!(found.claims.unwrap().get("sub").as_deref(), Some("acme"));

@@ -95,7 +95,7 @@ impl Instance {
         let verifier = Arc::new(Verifier::new(&config.user).unwrap());
         let rules = {
             let access = Arc::new(AccessRules::open(&config).unwrap());
-            Rules::new(Arc::new(config), policies, verifier, access).unwrap()
+            Rules::new(Arc::new(config), policies, verifier, access, Arc::default()).unwrap()
         };
         let active_config = Arc::new(admin::ActiveConfig::new(admin::ConfigSnapshot {
             rules: Arc::new(rules),
@@ -109,6 +109,7 @@ impl Instance {
             token: None,
             registry: Arc::clone(&registry),
             bans: Arc::new(bans),
+            api_keys: Arc::default(),
             drains: Arc::new(DrainTable::new(Events::new(), true)),
             audit,
             active_config,

@@ -1,0 +1,81 @@
+//! `plans`: names for limits of policies, which API keys refer to.
+
+use super::{
+    limits::{complete, plan_tiers},
+    overrides::check_limits,
+    policies::Policies,
+};
+use crate::{
+    api_keys::KeyField,
+    config::{
+        Location,
+        model::{Condition, Cost, Override, PolicySettings},
+        reader::Cursor,
+        value::resource_name,
+    },
+};
+
+/// A plan, and its limits by the names of their policies.
+pub(super) struct Plan<'t> {
+    name: &'t str,
+    limits: Vec<(Location, &'t str, Cursor<'t>)>,
+}
+
+/// The word for a plan that a policy does not limit.
+const UNLIMITED: &str = "unlimited";
+
+/// Reads the names of all plans. Their limits are read with the policies.
+pub(super) fn plans(value: Option<Cursor<'_>>, has_api_keys: bool) -> Vec<Plan<'_>> {
+    let Some(value) = value else { return Vec::new() };
+    if !has_api_keys {
+        let help = "configure where keys come from: `api_keys: { file: keys.yaml }`".to_owned();
+        value.report("no request has a plan, because `api_keys` is not configured", help);
+    }
+    let mut plans = Vec::new();
+    for (location, name, limits) in value.named_entries().unwrap_or_default() {
+        if let Err(invalid) = resource_name(name) {
+            limits.report_at(location, format!("`{name}` {}", invalid.reason), invalid.help(false));
+        }
+        plans.push(Plan { name, limits: limits.named_entries().unwrap_or_default() });
+    }
+    plans
+}
+
+/// The names of the plans.
+pub(super) fn names(plans: &[Plan<'_>]) -> Vec<String> {
+    plans.iter().map(|plan| plan.name.to_owned()).collect()
+}
+
+/// Reports limits of policies that do not exist.
+pub(super) fn report_unknown_policies(plans: &[Plan<'_>], policies: &Policies<'_>) {
+    for (location, name, value) in plans.iter().flat_map(|plan| &plan.limits) {
+        if let Err(invalid) = policies.names.find(name) {
+            value.report_at(*location, format!("`{name}` {}", invalid.reason), invalid.help(false));
+        }
+    }
+}
+
+/// The limits of all plans for the policy of this name, and the plans that it does not limit.
+pub(super) fn limits(
+    policy: &str,
+    plans: &[Plan<'_>],
+    settings: &PolicySettings<'_>,
+    cost: &Cost,
+) -> (Vec<Override>, Vec<Condition>) {
+    let (mut overrides, mut unlimited) = (Vec::new(), Vec::new());
+    for plan in plans {
+        let of_policy = plan.limits.iter().filter(|(_, name, _)| *name == policy);
+        for (_, _, value) in of_policy {
+            let condition = Condition::OfKey { field: KeyField::Plan, value: plan.name.to_owned() };
+            if value.scalar() == Some(UNLIMITED) {
+                unlimited.push(condition);
+                continue;
+            }
+            let Some((kind, tiers)) = settings.algorithm.zip(plan_tiers(*value, settings)) else { continue };
+            let other = Override { condition, algorithm: complete(kind, settings, None, &tiers), tiers };
+            check_limits(*value, &other, settings, cost);
+            overrides.push(other);
+        }
+    }
+    (overrides, unlimited)
+}
