@@ -55,6 +55,17 @@ pub(super) struct KeysQuery {
     pub(super) cursor: Option<String>,
 }
 
+impl KeysQuery {
+    /// A form sends what is not filled in as empty.
+    pub(super) fn customer(&self) -> Option<&str> {
+        self.customer.as_deref().filter(|customer| !customer.is_empty())
+    }
+
+    pub(super) fn plan(&self) -> Option<&str> {
+        self.plan.as_deref().filter(|plan| !plan.is_empty())
+    }
+}
+
 /// Whether a key may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -116,8 +127,8 @@ pub(super) fn page(context: &HandlerContext, query: &KeysQuery) -> Result<dto::A
         let state = StateFilter::of(key, now);
         state.is_some()
             && query.state.is_none_or(|wanted| state == Some(wanted))
-            && query.customer.as_ref().is_none_or(|customer| key.customer == customer.as_str())
-            && query.plan.as_ref().is_none_or(|plan| key.plan.as_deref() == Some(plan))
+            && query.customer().is_none_or(|customer| key.customer == customer)
+            && query.plan().is_none_or(|plan| key.plan.as_deref() == Some(plan))
     };
     let limit = page_size(query.limit)?;
     let (found, has_more) = context.state.api_keys.page(after.as_deref(), limit, is_wanted);

@@ -46,7 +46,7 @@ texts! {
     BanKey;
     /// The key of a limit, as in the store. An address alone needs no `ip:`.
     #[schema(
-        pattern = r"^(global|(ip|user|path|route|host|method|header|cookie|query|jwt|tls):|[0-9A-Fa-f:.]+(/[0-9]{1,3})?$)",
+        pattern = r"^(global|(ip|user|customer|api_key|plan|path|route|host|method|header|cookie|query|jwt|tls):|[0-9A-Fa-f:.]+(/[0-9]{1,3})?$)",
         example = "ip:203.0.113.7+path:/a"
     )]
     LimitKey;

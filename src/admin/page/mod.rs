@@ -12,6 +12,7 @@ mod components;
 mod dialogs;
 mod explain;
 mod format;
+mod keys;
 mod layout;
 mod limits;
 mod login;
