@@ -1,8 +1,9 @@
-//! Invisible and misleading characters in text from clients.
+//! Invisible and misleading characters in text from clients, and suggestions for misspelled words.
 
 use std::fmt::Write;
 
 use icu_properties::{CodePointMapData, props::GeneralCategory};
+use strsim::damerau_levenshtein;
 
 /// Whether a `character` is invisible, moves the cursor, breaks the line or changes the writing direction: control
 /// characters (Cc), format characters (Cf) such as U+202E and U+FEFF, and separators of lines and paragraphs (Zl, Zp).
@@ -27,6 +28,22 @@ pub fn json_escape(character: char) -> String {
         let _ = write!(escape, "\\u{unit:04x}");
     }
     escape
+}
+
+/// The most similar of `known`, if it differs in at most one of every four letters.
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    // The comparison is quadratic in length, and all known words are short.
+    if word.len() > 64 {
+        return None;
+    }
+    let plain = |word: &str| word.to_lowercase().replace('-', "_");
+    let word = plain(word);
+    known
+        .into_iter()
+        .map(|name| (damerau_levenshtein(&word, &plain(name)), name))
+        .filter(|(slips, name)| *slips <= (word.len().max(name.len()) / 4).max(1) && *slips < name.len())
+        .min_by_key(|(slips, _)| *slips)
+        .map(|(_, name)| name)
 }
 
 #[cfg(test)]

@@ -83,7 +83,7 @@ impl HandlerContext {
     }
 
     /// Writes to the audit log that `by` has changed something. `action`: `unblock`, `ban`, `lift`, `reset`,
-    /// `drain`, `undrain`, `reload`.
+    /// `drain`, `undrain`, `reload`, `create_key` and the others of keys.
     pub(super) fn audit(&self, by: &Operator, action: &str, target: &str, detail: &str) {
         self.state.audit.write(&by.0, action, target, detail);
     }
@@ -91,7 +91,7 @@ impl HandlerContext {
 
 /// Waits until a change `is_sent` to the other instances, and longer if the timeout of Redis is long. `false`: it was
 /// not sent in time. Without other instances it counts as sent at once.
-pub(super) async fn is_shared(context: &HandlerContext, is_sent: impl Fn() -> bool) -> bool {
+pub(super) async fn is_shared(context: &HandlerContext, mut is_sent: impl FnMut() -> bool) -> bool {
     let (begun, within) = (Instant::now(), context.shared_within());
     while !is_sent() {
         let waited = begun.elapsed();

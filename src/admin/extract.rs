@@ -16,7 +16,7 @@ use tokio::{sync::watch, time};
 use super::problem::Problem;
 use crate::abuse;
 
-/// Longest body, in bytes.
+/// Longest body in most requests, in bytes.
 const MAX_BODY: usize = 64 << 10;
 /// Longest reason, in characters.
 const MAX_REASON: usize = 256;
@@ -81,14 +81,26 @@ impl<S: Send + Sync> FromRequestParts<S> for UserParam {
     }
 }
 
-/// The body as `T`, which should deny unknown fields.
-pub(super) struct JsonBody<T>(pub(super) T);
+/// The ID of the API key in the path.
+pub(super) struct KeyParam(pub(super) String);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
+impl<S: Send + Sync> FromRequestParts<S> for KeyParam {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let path = Path::<String>::from_request_parts(parts, state).await;
+        path.map(|Path(text)| Self(text)).map_err(|rejection| Problem::bad_request(rejection.body_text()))
+    }
+}
+
+/// The body as `T`, which should deny unknown fields. `MAX`: its longest length, in bytes.
+pub(super) struct JsonBody<T, const MAX: usize = MAX_BODY>(pub(super) T);
+
+impl<T: DeserializeOwned, S: Send + Sync, const MAX: usize> FromRequest<S> for JsonBody<T, MAX> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
-        let body = time::timeout(BODY_TIMEOUT, Limited::new(request.into_body(), MAX_BODY).collect()).await;
+        let body = time::timeout(BODY_TIMEOUT, Limited::new(request.into_body(), MAX).collect()).await;
         let too_slow = |_| Problem::new(StatusCode::REQUEST_TIMEOUT, "the body was sent too slowly");
         let too_long = |_| Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is incomplete or too long");
         let body: Bytes = body.map_err(too_slow)?.map_err(too_long)?.to_bytes();

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Kinds of key parts: `path:/a`.
-const PLAIN: [&str; 6] = ["ip", "user", "path", "route", "host", "method"];
+const PLAIN: [&str; 9] = ["ip", "user", "customer", "api_key", "plan", "path", "route", "host", "method"];
 /// Kinds of key parts with a name: `header:x-api-key=VALUE`.
 const NAMED: [&str; 5] = ["header", "cookie", "query", "jwt", "tls"];
 

@@ -29,6 +29,8 @@ use super::dto::{ProblemDetails, Tick, schema};
         schema::Prefix,
         schema::BanKey,
         schema::LimitKey,
+        schema::KeyId,
+        schema::KeyName,
         schema::UpstreamName,
         schema::EndpointUrl,
         schema::Cursor
@@ -39,6 +41,7 @@ use super::dto::{ProblemDetails, Tick, schema};
         (name = "limited clients", description = "Which clients were limited, and who was behind them"),
         (name = "limits", description = "The usage of a single limit, and resetting it"),
         (name = "bans", description = "Bans of addresses, prefixes and users"),
+        (name = "keys", description = "API keys of customers"),
         (name = "upstreams", description = "Upstreams, their endpoints, and draining these"),
         (name = "events", description = "Live events")
     ),
@@ -90,6 +93,8 @@ problems! {
     UnavailableError: ["503"];
     /// The configuration has errors.
     ConfigErrors: ["422"];
+    /// The resource can't be changed in this way.
+    RefusedError: ["422"];
 }
 
 fn problem(status: &str) -> (String, RefOr<utoipa::openapi::Response>) {
@@ -103,7 +108,7 @@ fn problem(status: &str) -> (String, RefOr<utoipa::openapi::Response>) {
         "404" => "it does not exist",
         "408" => "the body was sent too slowly",
         "409" => "it would do more than is likely meant, and `force` is not set",
-        "413" => "the body is longer than 64 KiB, or incomplete",
+        "413" => "the body is longer than 64 KiB (of an import: 32 MiB), or incomplete",
         "415" => "a body is not application/json",
         "422" => "the request is valid but cannot be carried out",
         "429" => "too many wrong tokens were sent",

@@ -15,6 +15,8 @@ pub(super) struct Problem {
     status: StatusCode,
     kind: ProblemKind,
     detail: String,
+    /// The field of the body that is wrong.
+    field: Option<&'static str>,
     /// Errors of a configuration.
     errors: Vec<ConfigurationError>,
     /// Clients that a ban would shut out.
@@ -57,6 +59,7 @@ impl Problem {
             status,
             kind: ProblemKind::Status,
             detail: detail.into(),
+            field: None,
             errors: Vec::new(),
             shuts_out: Vec::new(),
         }
@@ -64,6 +67,16 @@ impl Problem {
 
     pub(super) fn bad_request(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    /// A field of the body can't have its value.
+    pub(super) fn wrong_field(field: &'static str, reason: &str) -> Self {
+        Self { field: Some(field), ..Self::bad_request(format!("{field}: {reason}")) }
+    }
+
+    /// The request is valid, but the resource is not as it would have to be.
+    pub(super) fn refused(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
     }
 
     pub(super) fn not_found(detail: impl Into<String>) -> Self {
@@ -125,6 +138,7 @@ impl IntoResponse for Problem {
             title: self.kind.title(self.status).to_owned(),
             status: self.status.as_u16(),
             detail: self.detail,
+            field: self.field.map(str::to_owned),
             errors: self.errors,
             shuts_out: self.shuts_out,
         });

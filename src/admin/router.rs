@@ -17,7 +17,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     audit, auth, bans, blocked, configuration, context::HandlerContext, drains, events, evidence, explain,
-    health, limits, openapi::ApiDoc, page, problem::Problem, reload, status, unblock, upstreams, users,
+    health, keys, limits, openapi::ApiDoc, page, problem::Problem, reload, status, unblock, upstreams, users,
 };
 
 pub(super) fn router(context: Arc<HandlerContext>) -> Router {
@@ -39,6 +39,11 @@ pub(super) fn router(context: Arc<HandlerContext>) -> Router {
         .routes(routes!(events::events))
         .routes(routes!(bans::list, bans::create, bans::lift))
         .routes(routes!(drains::list, drains::create, drains::remove))
+        .routes(routes!(keys::list, keys::create))
+        .routes(routes!(keys::import))
+        .routes(routes!(keys::show, keys::change, keys::delete))
+        .routes(routes!(keys::rotate))
+        .routes(routes!(keys::revoke))
         .routes(routes!(audit::list))
         .split_for_parts();
     // Serialized once: the router is copied for each connection.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{ActiveConfig, Readiness, ReloadSender};
 use crate::{
     abuse::{AuditLog, ClientRegistry, bans::BanTable},
+    api_keys::ApiKeys,
     config::model::{ListenAddress, Secret},
     limit::Clock,
     telemetry::{
@@ -21,6 +22,7 @@ pub struct AdminState {
     pub token: Option<Secret>,
     pub registry: Arc<ClientRegistry>,
     pub bans: Arc<BanTable>,
+    pub api_keys: Arc<ApiKeys>,
     pub drains: Arc<DrainTable>,
     pub audit: Arc<AuditLog>,
     /// The configuration in force.

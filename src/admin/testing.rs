@@ -24,6 +24,7 @@ use crate::{
         bans::BanTable,
         testing::{LINE, policy},
     },
+    api_keys::{ApiKeys, KeyStore},
     config::model::{KeyPart, KeyRecipe, ListenAddress, Secret},
     identity::{AccessRules, Verifier},
     limit::{
@@ -157,6 +158,7 @@ pub(crate) struct Harness {
     pub(crate) readiness: Arc<Readiness>,
     pub(crate) events: Events,
     pub(crate) bans: Arc<BanTable>,
+    pub(crate) api_keys: Arc<ApiKeys>,
     registry: Arc<ClientRegistry>,
     recorder: Recorder,
     handle: AdminHandle,
@@ -220,10 +222,13 @@ impl Harness {
             let (clock, audit, metrics) = (Arc::new(clock()), Arc::clone(&audit), Arc::clone(&metrics));
             Arc::new(BanTable::new(clock, events.clone(), audit, metrics, false))
         };
+        let api_keys = Arc::new(ApiKeys::new(KeyStore::DataFile));
+        api_keys.set_store_up(true);
         let state = AdminState {
             token: token.map(Secret::new),
             registry: Arc::clone(&registry),
             bans: Arc::clone(&bans),
+            api_keys: Arc::clone(&api_keys),
             drains: Arc::clone(&drains),
             audit,
             active_config,
@@ -250,7 +255,17 @@ impl Harness {
             spawn(listener, state, backends).unwrap()
         };
         let recorder = collector.recorder();
-        Self { address: handle.address(), store, readiness, events, bans, registry, recorder, handle }
+        Self {
+            address: handle.address(),
+            store,
+            readiness,
+            events,
+            bans,
+            api_keys,
+            registry,
+            recorder,
+            handle,
+        }
     }
 
     /// Three users share an address that `per-ip` limits; `per-user` limits one of them, too.
@@ -328,6 +343,14 @@ impl Harness {
     pub(crate) fn send(&self, method: &str, target: &str, fields: &str) -> Reply {
         let end = "connection: close\r\n\r\n";
         self.raw(&format!("{method} {target} HTTP/1.1\r\nhost: {}\r\n{fields}{end}", self.address))
+    }
+
+    /// Sends a body of JSON.
+    pub(crate) fn send_json(&self, method: &str, target: &str, body: &serde_json::Value) -> Reply {
+        let body = body.to_string();
+        let head = format!("{method} {target} HTTP/1.1\r\nhost: {}\r\nconnection: close", self.address);
+        let fields = format!("content-type: application/json\r\ncontent-length: {}", body.len());
+        self.raw(&format!("{head}\r\n{fields}\r\n\r\n{body}"))
     }
 
     pub(crate) fn get(&self, target: &str) -> Reply {

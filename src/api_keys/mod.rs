@@ -5,10 +5,13 @@
 //! instance may hold any version at any time, and the greatest one ([`Stamp`]) comes out everywhere.
 
 pub mod data_file;
+pub mod file_text;
+mod import;
 mod key;
 mod key_set;
 mod last_uses;
 mod merge;
+pub mod operations;
 pub mod record;
 mod registry;
 mod secret;
@@ -16,6 +19,7 @@ mod secret;
 pub(crate) mod testing;
 mod unsent;
 
+pub use import::{ImportRow, KeyText, LineError, MAX_IMPORTED, check_rows, describe, read_csv, write_csv};
 pub use key::{ApiKey, KeyField, KeySecret, KeyState};
 pub use last_uses::LastUses;
 pub use merge::{Stamp, kept_until};

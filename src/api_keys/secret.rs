@@ -107,6 +107,14 @@ impl NewKey {
     }
 }
 
+/// An ID for a key that was made elsewhere.
+///
+/// # Errors
+/// The system has no random numbers.
+pub fn random_id() -> Result<CompactString, NoRandomNumbers> {
+    Ok(random_letters::<ID_LENGTH>()?.as_str().into())
+}
+
 /// The system's source of random numbers failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the system has no random numbers")]

@@ -272,6 +272,7 @@ fn admin_state(
         token: config.admin.token.clone(),
         registry: Arc::clone(&shared.registry),
         bans: Arc::clone(&shared.bans),
+        api_keys: Arc::clone(&shared.api_keys),
         drains: Arc::clone(&shared.drains),
         audit: Arc::clone(&shared.audit),
         active_config: Arc::clone(&shared.in_force),

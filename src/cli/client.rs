@@ -27,7 +27,7 @@ use super::{
 use crate::admin::dto::{ConfigurationError, ProblemDetails};
 
 /// Maximum time for connecting and for the response.
-const TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum size of a response in bytes.
 const MAX_BODY: usize = 64 << 20;
 /// All but the unreserved characters (RFC 3986, 2.3).

@@ -14,7 +14,7 @@ use clap::{
 
 use super::{
     audit, ban, bans, blocked, check, completions, config_file::ConfigFile, demo, drain, events, explain,
-    explain_setting, limits, man, policies, reload, replay, run, schema, status, terminal, top, unban,
+    explain_setting, keys, limits, man, policies, reload, replay, run, schema, status, terminal, top, unban,
     unblock, undrain, upstreams, user,
 };
 
@@ -74,6 +74,8 @@ enum Command {
     Policies(policies::Args),
     /// Show how much of the limits of a key is used, or reset them
     Limits(limits::Args),
+    /// Make, list, change, rotate, revoke, import and export API keys
+    Keys(keys::Args),
     /// List who changed what, and when
     Audit(audit::Args),
     /// Follow events as they happen
@@ -115,6 +117,7 @@ pub fn main() -> ExitCode {
         Command::User(args) => user::run(&args),
         Command::Policies(args) => policies::run(&args),
         Command::Limits(args) => limits::run(&args),
+        Command::Keys(args) => keys::run(&args),
         Command::Audit(args) => audit::run(&args),
         Command::Events(args) => events::run(&args),
         Command::Status(args) => status::run(&args),
@@ -128,8 +131,11 @@ pub fn main() -> ExitCode {
 
 /// Parses the arguments of the process.
 fn arguments() -> Arguments {
-    let mut command =
-        Arguments::command().mut_subcommands(|command| command.mut_args(without_empty_variable));
+    let mut command = Arguments::command().mut_subcommands(|command| {
+        command
+            .mut_args(without_empty_variable)
+            .mut_subcommands(|command| command.mut_args(without_empty_variable))
+    });
     let matches = command.try_get_matches_from_mut(env::args_os());
     let matches = matches.unwrap_or_else(|error| with_hint(error, &command).exit());
     Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())

@@ -18,6 +18,7 @@ mod explain_setting;
 mod failure;
 mod format;
 mod handover;
+mod keys;
 mod limits;
 mod man;
 mod policies;

@@ -1,22 +1,6 @@
 //! Suggestions for misspelled words.
 
-use strsim::damerau_levenshtein;
-
-/// The most similar of `known`, if it differs in at most one of every four letters.
-pub(super) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // The comparison is quadratic in length, and all known words are short.
-    if word.len() > 64 {
-        return None;
-    }
-    let plain = |word: &str| word.to_lowercase().replace('-', "_");
-    let word = plain(word);
-    known
-        .into_iter()
-        .map(|name| (damerau_levenshtein(&word, &plain(name)), name))
-        .filter(|(slips, name)| *slips <= (word.len().max(name.len()) / 4).max(1) && *slips < name.len())
-        .min_by_key(|(slips, _)| *slips)
-        .map(|(_, name)| name)
-}
+pub(super) use crate::text::nearest;
 
 /// `did you mean …`, or the known words after `lead_in`, such as `known here:`.
 pub(super) fn suggestion<'a>(

@@ -43,6 +43,9 @@ pub struct ProblemDetails {
     /// The errors of a rejected configuration; otherwise left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<ConfigurationError>,
+    /// The field of the body that is wrong; otherwise left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
     /// Whom a far-reaching ban would shut out, in words; otherwise left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shuts_out: Vec<String>,

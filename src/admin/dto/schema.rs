@@ -46,7 +46,7 @@ texts! {
     BanKey;
     /// The key of a limit, as in the store. An address alone needs no `ip:`.
     #[schema(
-        pattern = r"^(global|(ip|user|path|route|host|method|header|cookie|query|jwt|tls):|[0-9A-Fa-f:.]+(/[0-9]{1,3})?$)",
+        pattern = r"^(global|(ip|user|customer|api_key|plan|path|route|host|method|header|cookie|query|jwt|tls):|[0-9A-Fa-f:.]+(/[0-9]{1,3})?$)",
         example = "ip:203.0.113.7+path:/a"
     )]
     LimitKey;
@@ -56,6 +56,15 @@ texts! {
     /// A line of text.
     #[schema(pattern = r"^[^\x00-\x1f\x7f-\x9f]*$", max_length = 256, example = "scraping")]
     Reason;
+    /// The ID of an API key.
+    #[schema(pattern = r"^[A-Za-z0-9_.-]{1,64}$", example = "Xk3vT9aLq0")]
+    KeyId;
+    /// The hash of an API key.
+    #[schema(pattern = r"^sha256:[0-9A-Fa-f]{64}$")]
+    KeyHash;
+    /// The name of a customer or a plan.
+    #[schema(pattern = r"^[^\x00-\x20\x7f-\x9f]([^\x00-\x1f\x7f-\x9f]*[^\x00-\x20\x7f-\x9f])?$", max_length = 128, example = "acme")]
+    KeyName;
     /// The name of an upstream.
     #[schema(pattern = r"^[A-Za-z0-9_.-]+$", example = "api")]
     UpstreamName;
@@ -123,6 +132,10 @@ vocabulary! {
     }
     /// Whether it denies requests, or only counts the denials.
     Mode { Enforce = "enforce", Shadow = "shadow", }
+    /// Whether an API key may be used.
+    KeyState { Active = "active", Expired = "expired", Revoked = "revoked", }
+    /// Where an API key is kept: in the store, or in the file of `api_keys.file`.
+    KeySource { Store = "store", File = "file", }
     /// The kind of a change.
     Action {
         Unblock = "unblock",
@@ -131,6 +144,12 @@ vocabulary! {
         Reset = "reset",
         Drain = "drain",
         Undrain = "undrain",
+        CreateKey = "create_key",
+        ChangeKey = "change_key",
+        RotateKey = "rotate_key",
+        RevokeKey = "revoke_key",
+        DeleteKey = "delete_key",
+        ImportKeys = "import_keys",
         Reload = "reload",
         NotReloaded = "not_reloaded",
     }

@@ -14,6 +14,10 @@ const DURATIONS: [(&str, &str); 6] = [
     ("30d", "30 days"),
 ];
 
+/// Overlaps offered for a rotation.
+const OVERLAPS: [(&str, &str); 5] =
+    [("0s", "no time"), ("1h", "1 hour"), ("24h", "1 day"), ("7d", "7 days"), ("30d", "30 days")];
+
 /// A button that opens a dialog.
 pub(super) fn open_button(dialog: &str, text: &str, class: &str) -> Markup {
     html! { button class=(class) type="button" data-dialog=(dialog) aria-haspopup="dialog" { (text) } }
@@ -94,6 +98,57 @@ pub(super) fn undrain() -> Markup {
                 input type="hidden" name="upstream";
                 input type="hidden" name="endpoint";
                 (buttons("Undrain", "primary"))
+            }
+        }
+    }
+}
+
+/// Confirms rotating an API key. The button that opens the dialog names it.
+pub(super) fn rotate_key() -> Markup {
+    html! {
+        dialog #rotate-key aria-labelledby="rotate-key-title" data-keep {
+            form data-api="POST" data-path="/v1/keys/" data-path-end="/rotate" data-said="rotate" {
+                h2 #rotate-key-title { "Rotate " span.mono data-about-here {} "?" }
+                p { "It gets a new secret. Its customer, plan and limits stay." }
+                label { span { "The old key is valid for another" }
+                    select name="overlap" {
+                        @for (value, words) in OVERLAPS { option value=(value) selected[value == "24h"] { (words) } }
+                    }
+                }
+                (buttons("Rotate", "primary"))
+            }
+        }
+    }
+}
+
+/// Confirms revoking an API key, as [`rotate_key`].
+pub(super) fn revoke_key() -> Markup {
+    html! {
+        dialog #revoke-key aria-labelledby="revoke-key-title" data-keep {
+            form data-api="POST" data-path="/v1/keys/" data-path-end="/revoke" data-said="revoke" {
+                h2 #revoke-key-title { "Revoke " span.mono data-about-here {} "?" }
+                p { "Its requests get 401 on all instances, and its open connections are closed. It can't be made valid again." }
+                label { span { "Reason" }
+                    input type="text" name="reason" maxlength="200" autocomplete="off" placeholder="Shown in the audit log";
+                }
+                (buttons("Revoke", "danger"))
+            }
+        }
+    }
+}
+
+/// Shows a new API key, once.
+pub(super) fn made_key() -> Markup {
+    html! {
+        dialog #made-key aria-labelledby="made-key-title" data-keep {
+            form method="dialog" {
+                h2 #made-key-title { "The new key" }
+                p { "Copy it now: it can't be shown again." }
+                p { code.mono #new-key {} }
+                div.buttons {
+                    button type="button" #copy-key { "Copy" }
+                    button.primary type="submit" { "Close" }
+                }
             }
         }
     }

@@ -37,6 +37,7 @@ pub(super) enum NavItem {
     Overview,
     Blocked,
     Bans,
+    Keys,
     Upstreams,
     Policies,
     Explain,
@@ -45,10 +46,11 @@ pub(super) enum NavItem {
 
 impl NavItem {
     /// In display order: item, path, name, and the SVG path of its icon.
-    const ALL: [(Self, &'static str, &'static str, &'static str); 7] = [
+    const ALL: [(Self, &'static str, &'static str, &'static str); 8] = [
         (Self::Overview, "/", "Overview", "M2 13.5h12M4 11V7.5M8 11V3M12 11V5.5"),
         (Self::Blocked, "/blocked", "Blocked", "M8 1.8l5 1.9v4c0 3.2-2.1 5.4-5 6.5-2.9-1.1-5-3.3-5-6.5v-4z"),
         (Self::Bans, "/bans", "Bans", "M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2zM3.8 3.8l8.4 8.4"),
+        (Self::Keys, "/keys", "Keys", "M5.5 7.5a3 3 0 1 0 0 6 3 3 0 0 0 0-6zM7.7 8.3L13.5 2.5M11 5l2 2"),
         (
             Self::Upstreams,
             "/upstreams",

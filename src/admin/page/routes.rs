@@ -11,12 +11,12 @@ use http::{StatusCode, Uri, header::LOCATION};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{
-    super::context::HandlerContext, address, assets, audit, bans, blocked, explain, layout, login, overview,
-    policies, upstreams, user,
+    super::context::HandlerContext, address, assets, audit, bans, blocked, explain, keys, layout, login,
+    overview, policies, upstreams, user,
 };
 
 /// The first path segments of all pages but the overview.
-const PAGES: [&str; 7] = ["blocked", "users", "upstreams", "policies", "bans", "explain", "audit"];
+const PAGES: [&str; 8] = ["blocked", "users", "keys", "upstreams", "policies", "bans", "explain", "audit"];
 
 pub(in crate::admin) fn routes() -> Router<Arc<HandlerContext>> {
     Router::new()
@@ -25,6 +25,7 @@ pub(in crate::admin) fn routes() -> Router<Arc<HandlerContext>> {
         .route("/blocked/{ip}", get(address::address))
         .route("/users/{user}", get(user::user))
         .route("/bans", get(bans::bans))
+        .route("/keys", get(keys::keys))
         .route("/upstreams", get(upstreams::upstreams))
         .route("/policies", get(policies::policies))
         .route("/explain", get(explain::explain))

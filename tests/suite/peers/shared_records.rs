@@ -109,6 +109,7 @@ impl Instance {
             token: None,
             registry: Arc::clone(&registry),
             bans: Arc::new(bans),
+            api_keys: Arc::default(),
             drains: Arc::new(DrainTable::new(Events::new(), true)),
             audit,
             active_config,

@@ -87,6 +87,7 @@ const many = (number, one, more) => `${number} ${number === 1 ? one : more}`;
 const unshared = (answer) => answer.shared
   ? ""
   : " The other instances have not been told yet: Tollgate goes on trying.";
+const warned = (answer) => answer.warnings.map((warning) => ` Warning: ${warning}.`).join("");
 const MESSAGES = {
   unblock(answer) {
     const parts = [many(answer.cleared.length, "limit cleared", "limits cleared")];
@@ -102,8 +103,27 @@ const MESSAGES = {
   undrain: (answer) => answer.drained_by_configuration
     ? `${answer.endpoint} of ${answer.upstream} is still drained, by the configuration.${unshared(answer)}`
     : `${answer.endpoint} of ${answer.upstream} takes requests again.${unshared(answer)}`,
+  make: (answer) => `Key ${answer.id} of ${answer.customer} was made.${warned(answer)}${unshared(answer)}`,
+  rotate: (answer) => `Key ${answer.id} of ${answer.customer} was rotated.${unshared(answer)}`,
+  revoke: (answer) => `Key ${answer.id} of ${answer.customer} is revoked.${unshared(answer)}`,
   lift: (answer) => `${answer.key}: ${many(answer.bans_lifted, "ban", "bans")} lifted.${unshared(answer)}`,
 };
+
+// A new API key is shown once; closing the dialog forgets it.
+
+const madeKey = lookUp("made-key");
+function showKey(answer) {
+  lookUp("new-key").textContent = answer.key;
+  lookUp("copy-key").textContent = "Copy";
+  madeKey.showModal();
+}
+
+madeKey?.addEventListener("close", () => { lookUp("new-key").textContent = ""; });
+madeKey?.addEventListener("click", (event) => {
+  if (event.target.id !== "copy-key") return;
+  const copied = () => { event.target.textContent = "Copied"; };
+  navigator.clipboard?.writeText(lookUp("new-key").textContent).then(copied, () => {});
+});
 
 function forceButton(form, text) {
   const button = Object.assign(document.createElement("button"), { type: "button", className: "danger" });
@@ -139,7 +159,8 @@ async function submit(form, more = {}) {
   const error = form.querySelector(".error");
   const button = form.querySelector("[type=submit]");
   const method = form.dataset.api;
-  const fields = { ...Object.fromEntries(new FormData(form)), ...more };
+  const given = [...new FormData(form)].filter(([name, value]) => value !== "" || name === "reason");
+  const fields = { ...Object.fromEntries(given), ...more };
   error.hidden = true;
   button.disabled = true;
   try {
@@ -149,6 +170,7 @@ async function submit(form, more = {}) {
     form.closest("dialog")?.close();
     if (!form.closest("dialog")) form.reset();
     say(MESSAGES[form.dataset.said](answer));
+    if (["make", "rotate"].includes(form.dataset.said)) showKey(answer);
     await refresh();
   } catch (problem) {
     if (FORCEABLE[problem.type]) FORCEABLE[problem.type](form, error, problem);
@@ -183,7 +205,7 @@ function openDialog(button) {
   if (button.dataset.about) {
     for (const place of all("[data-about-here]", dialog)) place.textContent = button.dataset.about;
     const form = dialog.querySelector("form");
-    if (form.dataset.path) form.setAttribute("action", form.dataset.path + encodeURIComponent(button.dataset.about));
+    if (form.dataset.path) form.setAttribute("action", form.dataset.path + encodeURIComponent(button.dataset.about) + (form.dataset.pathEnd ?? ""));
     for (const name of ["upstream", "endpoint"]) {
       if (form.elements[name]) form.elements[name].value = button.dataset[name];
     }

@@ -1,0 +1,611 @@
+//! `/v1/keys`: lists API keys, and makes, changes, rotates, revokes, deletes and imports them.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use axum::{Json, extract::State};
+use http::StatusCode;
+use serde::Deserialize;
+use tokio::task;
+use utoipa::{IntoParams, ToSchema};
+
+use super::{
+    context::{HandlerContext, is_shared, to_completion},
+    dto::{self, schema},
+    extract::{JsonBody, KeyParam, NoParams, Operator, Query},
+    openapi::{
+        BodyErrors, LookupErrors, NotFoundError, ReadErrors, RefusedError, UnavailableError, WriteErrors,
+    },
+    paging::{decode_cursor, encode_cursor, page_size},
+    problem::Problem,
+};
+use crate::{
+    api_keys::{
+        ApiKey, KeyMark, KeyState, KeyText, NewKey, PutError, check_rows, describe,
+        operations::{self, FieldError, KeyChange, KeyFields, OperationError, parse_expiry},
+    },
+    telemetry::time::{format_duration, parse_duration, rfc3339},
+    text::nearest,
+};
+
+/// Longest body of an import, in bytes: 100,000 keys of 335 bytes.
+const MAX_IMPORT: usize = 32 << 20;
+/// Keys that are imported without a pause: the admin port goes on answering.
+const IMPORTED_AT_ONCE: usize = 256;
+/// Names that warnings list.
+const MAX_LISTED: usize = 10;
+
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct KeysQuery {
+    /// Only keys of this customer.
+    #[param(value_type = Option<schema::KeyName>)]
+    pub(super) customer: Option<String>,
+    /// Only keys of this plan.
+    #[param(value_type = Option<schema::KeyName>)]
+    pub(super) plan: Option<String>,
+    /// Only keys in this state.
+    #[param(inline)]
+    pub(super) state: Option<StateFilter>,
+    /// Keys per page; 100 by default.
+    #[param(minimum = 1, maximum = 1000)]
+    pub(super) limit: Option<usize>,
+    /// The `cursor` of the previous page.
+    #[param(value_type = Option<schema::Cursor>)]
+    pub(super) cursor: Option<String>,
+}
+
+impl KeysQuery {
+    /// A form sends what is not filled in as empty.
+    pub(super) fn customer(&self) -> Option<&str> {
+        self.customer.as_deref().filter(|customer| !customer.is_empty())
+    }
+
+    pub(super) fn plan(&self) -> Option<&str> {
+        self.plan.as_deref().filter(|plan| !plan.is_empty())
+    }
+}
+
+/// Whether a key may be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum StateFilter {
+    Active,
+    Expired,
+    Revoked,
+}
+
+impl StateFilter {
+    /// The state of a key; `None` if it was deleted.
+    fn of(key: &ApiKey, now: i64) -> Option<Self> {
+        match key.state {
+            KeyState::Active if key.expires.is_some_and(|expires| expires <= now) => Some(Self::Expired),
+            KeyState::Active => Some(Self::Active),
+            KeyState::Revoked { .. } => Some(Self::Revoked),
+            KeyState::Deleted { .. } => None,
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Expired => "expired",
+            Self::Revoked => "revoked",
+        }
+    }
+}
+
+/// Lists API keys, one page at a time, in the order of their IDs. Deleted ones are left out.
+#[utoipa::path(
+    get,
+    path = "/v1/keys",
+    operation_id = "keys",
+    tag = "keys",
+    params(KeysQuery),
+    responses(
+        (
+            status = 200,
+            body = dto::ApiKeys,
+            description = "one page of keys",
+            links(("show" = (operation_id = "key", parameters(("id" = "$response.body#/keys/0/id")))))
+        ),
+        ReadErrors
+    )
+)]
+pub(super) async fn list(
+    State(context): State<Arc<HandlerContext>>,
+    Query(query): Query<KeysQuery>,
+) -> Result<Json<dto::ApiKeys>, Problem> {
+    page(&context, &query).map(Json)
+}
+
+/// A page of the keys.
+pub(super) fn page(context: &HandlerContext, query: &KeysQuery) -> Result<dto::ApiKeys, Problem> {
+    let now = context.state.clock.now();
+    let after: Option<String> = decode_cursor(query.cursor.as_deref(), Some)?;
+    let is_wanted = |key: &ApiKey| {
+        let state = StateFilter::of(key, now);
+        state.is_some()
+            && query.state.is_none_or(|wanted| state == Some(wanted))
+            && query.customer().is_none_or(|customer| key.customer == customer)
+            && query.plan().is_none_or(|plan| key.plan.as_deref() == Some(plan))
+    };
+    let limit = page_size(query.limit)?;
+    let (found, has_more) = context.state.api_keys.page(after.as_deref(), limit, is_wanted);
+    let last = found.last().filter(|_| has_more);
+    let cursor = last.map(|key| encode_cursor(&key.id));
+    Ok(dto::ApiKeys { keys: found.iter().map(|key| record(context, key)).collect(), cursor })
+}
+
+/// Shows an API key.
+#[utoipa::path(
+    get,
+    path = "/v1/keys/{id}",
+    operation_id = "key",
+    tag = "keys",
+    params(("id" = schema::KeyId, Path, description = "the ID of the key")),
+    responses((status = 200, body = dto::ApiKey, description = "the key, without its text"), LookupErrors)
+)]
+pub(super) async fn show(
+    State(context): State<Arc<HandlerContext>>,
+    KeyParam(id): KeyParam,
+    _: Query<NoParams>,
+) -> Result<Json<dto::ApiKey>, Problem> {
+    Ok(Json(record(&context, &*existing(&context, &id)?)))
+}
+
+/// Makes an API key. The response has its text, which can't be read again.
+#[utoipa::path(
+    post,
+    path = "/v1/keys",
+    operation_id = "create_key",
+    tag = "keys",
+    request_body(
+        content = dto::NewApiKey,
+        description = "whose key it is",
+        example = json!({"customer": "acme", "plan": "pro", "name": "CI", "expires": "90d"})
+    ),
+    responses(
+        (
+            status = 201,
+            body = dto::MadeApiKey,
+            description = "the key was made",
+            links(
+                ("show" = (operation_id = "key", parameters(("id" = "$response.body#/id")))),
+                ("change" = (operation_id = "change_key", parameters(("id" = "$response.body#/id")))),
+                ("rotate" = (operation_id = "rotate_key", parameters(("id" = "$response.body#/id")))),
+                ("revoke" = (operation_id = "revoke_key", parameters(("id" = "$response.body#/id")))),
+                ("delete" = (operation_id = "delete_key", parameters(("id" = "$response.body#/id"))))
+            )
+        ),
+        WriteErrors,
+        BodyErrors,
+        RefusedError,
+        UnavailableError
+    )
+)]
+pub(super) async fn create(
+    State(context): State<Arc<HandlerContext>>,
+    by: Operator,
+    JsonBody(new): JsonBody<dto::NewApiKey>,
+) -> Result<(StatusCode, Json<dto::MadeApiKey>), Problem> {
+    to_completion(async move {
+        let now = context.state.clock.now();
+        let dto::NewApiKey { id, customer, plan, name, labels, routes, expires } = new;
+        let fields = KeyFields {
+            id: id.map(Into::into),
+            customer: customer.into(),
+            plan: plan.map(Into::into),
+            name: name.into(),
+            labels,
+            routes,
+            created: None,
+            expires: expires.map(|text| expiry(&text, now)).transpose()?,
+        };
+        if let Some(id) = fields.id.as_deref().filter(|id| existing(&context, id).is_ok()) {
+            return Err(Problem::refused(format!("there is a key {id} already")));
+        }
+        let (key, new) = operations::create(fields, &prefix(&context), now)?;
+        let mark = context.state.api_keys.put(key.clone())?;
+        context.audit(&by, "create_key", &key.id, &described(&key));
+        Ok((StatusCode::CREATED, Json(made(&context, new, &key, &mark).await)))
+    })
+    .await
+}
+
+/// Changes an API key: its plan, name, labels, routes or expiry.
+#[utoipa::path(
+    patch,
+    path = "/v1/keys/{id}",
+    operation_id = "change_key",
+    tag = "keys",
+    params(("id" = schema::KeyId, Path, description = "the ID of the key")),
+    request_body(
+        content = dto::ApiKeyChange,
+        description = "the fields to change",
+        example = json!({"plan": "enterprise", "expires": null})
+    ),
+    responses(
+        (status = 200, body = dto::ChangedApiKey, description = "the key as it is now"),
+        WriteErrors,
+        BodyErrors,
+        NotFoundError,
+        RefusedError,
+        UnavailableError
+    )
+)]
+pub(super) async fn change(
+    State(context): State<Arc<HandlerContext>>,
+    by: Operator,
+    KeyParam(id): KeyParam,
+    JsonBody(change): JsonBody<dto::ApiKeyChange>,
+) -> Result<Json<dto::ChangedApiKey>, Problem> {
+    to_completion(async move {
+        let now = context.state.clock.now();
+        let key = existing(&context, &id)?;
+        let detail = change_detail(&change);
+        let dto::ApiKeyChange { plan, name, labels, routes, expires } = change;
+        let expires = match expires {
+            Some(Some(text)) => Some(Some(expiry(&text, now)?)),
+            Some(None) => Some(None),
+            None => None,
+        };
+        let plan = plan.map(|plan| plan.map(Into::into));
+        let change = KeyChange { plan, name: name.map(Into::into), labels, routes, expires };
+        let key = operations::change(&key, change, now)?;
+        let mark = context.state.api_keys.put(key.clone())?;
+        context.audit(&by, "change_key", &key.id, &detail);
+        Ok(Json(changed(&context, &key, &mark).await))
+    })
+    .await
+}
+
+/// Gives an API key another text, which the response has. The one that it has now stays valid for `overlap`.
+#[utoipa::path(
+    post,
+    path = "/v1/keys/{id}/rotate",
+    operation_id = "rotate_key",
+    tag = "keys",
+    params(("id" = schema::KeyId, Path, description = "the ID of the key")),
+    request_body(
+        content = dto::Rotation,
+        description = "how long the old key stays valid",
+        example = json!({"overlap": "24h"})
+    ),
+    responses(
+        (status = 200, body = dto::MadeApiKey, description = "the key was rotated"),
+        WriteErrors,
+        BodyErrors,
+        NotFoundError,
+        RefusedError,
+        UnavailableError
+    )
+)]
+pub(super) async fn rotate(
+    State(context): State<Arc<HandlerContext>>,
+    by: Operator,
+    KeyParam(id): KeyParam,
+    JsonBody(dto::Rotation { overlap }): JsonBody<dto::Rotation>,
+) -> Result<Json<dto::MadeApiKey>, Problem> {
+    to_completion(async move {
+        let overlap = parse_duration(&overlap)
+            .ok_or_else(|| Problem::wrong_field("overlap", "must be a duration from 0s to 366d"))?;
+        let key = existing(&context, &id)?;
+        let (key, new) = operations::rotate(&key, &prefix(&context), overlap, context.state.clock.now())?;
+        let mark = context.state.api_keys.put(key.clone())?;
+        let detail = match overlap {
+            0 => "the old key is not valid any more".to_owned(),
+            overlap => format!("the old key is valid for another {}", format_duration(overlap)),
+        };
+        context.audit(&by, "rotate_key", &key.id, &detail);
+        Ok(Json(made(&context, new, &key, &mark).await))
+    })
+    .await
+}
+
+/// Revokes an API key on every instance, and for good. It stays in the list until its expiry, or for 366 days.
+#[utoipa::path(
+    post,
+    path = "/v1/keys/{id}/revoke",
+    operation_id = "revoke_key",
+    tag = "keys",
+    params(("id" = schema::KeyId, Path, description = "the ID of the key")),
+    request_body(
+        content = dto::Revocation,
+        description = "why",
+        example = json!({"reason": "it was in a public repository"})
+    ),
+    responses(
+        (status = 200, body = dto::ChangedApiKey, description = "the key was revoked"),
+        WriteErrors,
+        BodyErrors,
+        NotFoundError,
+        RefusedError,
+        UnavailableError
+    )
+)]
+pub(super) async fn revoke(
+    State(context): State<Arc<HandlerContext>>,
+    by: Operator,
+    KeyParam(id): KeyParam,
+    JsonBody(dto::Revocation { reason }): JsonBody<dto::Revocation>,
+) -> Result<Json<dto::ChangedApiKey>, Problem> {
+    to_completion(async move {
+        let key = existing(&context, &id)?;
+        let key = operations::revoke(&key, &reason, context.state.clock.now())?;
+        let mark = context.state.api_keys.put(key.clone())?;
+        context.audit(&by, "revoke_key", &key.id, &reason);
+        Ok(Json(changed(&context, &key, &mark).await))
+    })
+    .await
+}
+
+/// Deletes an API key: it is never valid again, and is not listed any more.
+#[utoipa::path(
+    delete,
+    path = "/v1/keys/{id}",
+    operation_id = "delete_key",
+    tag = "keys",
+    params(("id" = schema::KeyId, Path, description = "the ID of the key")),
+    responses(
+        (status = 200, body = dto::DeletedApiKey, description = "the key was deleted"),
+        WriteErrors,
+        NotFoundError,
+        RefusedError,
+        UnavailableError
+    )
+)]
+pub(super) async fn delete(
+    State(context): State<Arc<HandlerContext>>,
+    by: Operator,
+    KeyParam(id): KeyParam,
+    _: Query<NoParams>,
+) -> Result<Json<dto::DeletedApiKey>, Problem> {
+    to_completion(async move {
+        let key = existing(&context, &id)?;
+        let mark = context.state.api_keys.put(operations::delete(&key, context.state.clock.now()))?;
+        context.audit(&by, "delete_key", &key.id, &described(&key));
+        let shared = are_shared(&context, std::slice::from_ref(&mark)).await;
+        Ok(Json(dto::DeletedApiKey { id, shared }))
+    })
+    .await
+}
+
+/// Imports up to 100,000 API keys that were made elsewhere, by their text or their hash; all of them or none. A body has
+/// at most 32 MiB.
+#[utoipa::path(
+    post,
+    path = "/v1/keys/import",
+    operation_id = "import_keys",
+    tag = "keys",
+    request_body(
+        content = dto::Import,
+        description = "the keys",
+        example = json!({"keys": [{"key": "a-key-of-a-customer", "customer": "acme", "plan": "pro"}]})
+    ),
+    responses(
+        (status = 200, body = dto::Imported, description = "the keys are known now"),
+        WriteErrors,
+        BodyErrors,
+        RefusedError,
+        UnavailableError
+    )
+)]
+pub(super) async fn import(
+    State(context): State<Arc<HandlerContext>>,
+    by: Operator,
+    JsonBody(dto::Import { keys }): JsonBody<dto::Import, MAX_IMPORT>,
+) -> Result<Json<dto::Imported>, Problem> {
+    to_completion(async move {
+        let rows = check_rows(&keys, context.state.clock.now())
+            .map_err(|errors| Problem::wrong_field("keys", &describe(&errors).join("; ")))?;
+        drop(keys);
+        let (fresh, unchanged) = fresh(&context, rows)?;
+        let warnings = warnings(&context, &fresh);
+        let mut marks = Vec::with_capacity(fresh.len());
+        let mut failed = None;
+        for (nth, key) in fresh.into_iter().enumerate() {
+            match context.state.api_keys.put(key) {
+                Ok(mark) => marks.push(mark),
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
+            if nth % IMPORTED_AT_ONCE == 0 {
+                task::yield_now().await;
+            }
+        }
+        let imported = marks.len();
+        if imported > 0 {
+            context.audit(&by, "import_keys", &format!("{imported} keys"), "");
+        }
+        match failed {
+            Some(error) if imported > 0 => {
+                let status = Problem::from(error.clone()).status();
+                let detail = format!("{error}; {imported} keys were imported before. Import all again: those are left as they are");
+                return Err(Problem::new(status, detail));
+            }
+            Some(error) => return Err(error.into()),
+            None => {}
+        }
+        let shared = are_shared(&context, &marks).await;
+        Ok(Json(dto::Imported { imported: imported as u64, unchanged, warnings, shared }))
+    })
+    .await
+}
+
+/// The keys of an import that are not known yet, and the number of those that are.
+fn fresh(context: &HandlerContext, rows: Vec<(u64, ApiKey)>) -> Result<(Vec<ApiKey>, u64), Problem> {
+    let known = context.state.api_keys.all();
+    let known: Vec<&ApiKey> =
+        known.iter().map(|key| &**key).filter(|key| key.state == KeyState::Active).collect();
+    let ids: foldhash::HashMap<&str, &ApiKey> = known.iter().map(|key| (key.id.as_str(), *key)).collect();
+    let secrets = known.iter().flat_map(|key| key.secrets.iter().map(|secret| (secret.hash, *key)));
+    let hashes: foldhash::HashMap<_, &ApiKey> = secrets.collect();
+    let (mut fresh, mut unchanged, mut errors) = (Vec::with_capacity(rows.len()), 0, Vec::new());
+    for (line, key) in rows {
+        let holder = key.secrets.last().and_then(|secret| hashes.get(&secret.hash));
+        match (holder, ids.get(key.id.as_str())) {
+            (Some(holder), _) if holder.customer == key.customer => unchanged += 1,
+            (Some(holder), _) => errors
+                .push(format!("line {line}: customer {} has this key, as {}", holder.customer, holder.id)),
+            (None, Some(_)) => {
+                errors.push(format!("line {line}: id: there is another key {} already", key.id))
+            }
+            (None, None) => fresh.push(key),
+        }
+    }
+    match errors.as_slice() {
+        [] => Ok((fresh, unchanged)),
+        errors => {
+            let more = errors.len().saturating_sub(MAX_LISTED);
+            let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+            let listed = errors[..errors.len().min(MAX_LISTED)].join("; ");
+            Err(Problem::wrong_field("keys", &format!("{listed}{more}")))
+        }
+    }
+}
+
+/// The key with this ID, unless it was deleted.
+fn existing(context: &HandlerContext, id: &str) -> Result<Arc<ApiKey>, Problem> {
+    let key = context.state.api_keys.get(id).filter(|key| !matches!(key.state, KeyState::Deleted { .. }));
+    key.ok_or_else(|| Problem::not_found(format!("there is no key {}", id.escape_debug())))
+}
+
+/// The first part of keys that are made here.
+fn prefix(context: &HandlerContext) -> String {
+    let config = context.state.active_config.snapshot();
+    let keys = config.rules.config().api_keys.as_ref();
+    keys.map_or_else(|| "tgk".to_owned(), |keys| keys.prefix.clone())
+}
+
+fn expiry(text: &str, now: i64) -> Result<i64, Problem> {
+    parse_expiry(text, now).ok_or_else(|| {
+        Problem::wrong_field("expires", "write a duration (90d), a date (2027-01-31) or a time of RFC 3339")
+    })
+}
+
+async fn are_shared(context: &HandlerContext, marks: &[KeyMark]) -> bool {
+    let mut sent = 0;
+    is_shared(context, || {
+        sent += marks[sent..].iter().take_while(|mark| context.state.api_keys.is_shared(mark)).count();
+        sent == marks.len()
+    })
+    .await
+}
+
+async fn made(context: &HandlerContext, new: NewKey, key: &ApiKey, mark: &KeyMark) -> dto::MadeApiKey {
+    dto::MadeApiKey { key: KeyText(new.text), changed: changed(context, key, mark).await }
+}
+
+async fn changed(context: &HandlerContext, key: &ApiKey, mark: &KeyMark) -> dto::ChangedApiKey {
+    dto::ChangedApiKey {
+        record: record(context, key),
+        warnings: warnings(context, std::slice::from_ref(key)),
+        shared: are_shared(context, std::slice::from_ref(mark)).await,
+    }
+}
+
+/// What an audit entry says of a key.
+fn described(key: &ApiKey) -> String {
+    let plan = key.plan.as_ref().map_or_else(String::new, |plan| format!(", plan {plan}"));
+    format!("customer {}{plan}", key.customer)
+}
+
+fn change_detail(change: &dto::ApiKeyChange) -> String {
+    let dto::ApiKeyChange { plan, name, labels, routes, expires } = change;
+    let shown = |value: &Option<String>| value.as_deref().unwrap_or("none").to_owned();
+    let parts = [
+        plan.as_ref().map(|plan| format!("plan {}", shown(plan))),
+        expires.as_ref().map(|expires| format!("expires {}", shown(expires))),
+        name.as_ref().map(|_| "name".to_owned()),
+        (!labels.is_empty()).then(|| "labels".to_owned()),
+        routes.as_ref().map(|_| "routes".to_owned()),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// Plans and routes of these keys that are not there: the policies' own limits hold, and no request is let through.
+fn warnings(context: &HandlerContext, keys: &[ApiKey]) -> Vec<String> {
+    let config = context.state.active_config.snapshot();
+    let config = config.rules.config();
+    let plans: Vec<&str> = config.plans.iter().map(String::as_str).collect();
+    let routes: Vec<&str> = config.routes.iter().map(|route| route.name.as_str()).collect();
+    let unknown = |names: BTreeSet<&str>, known: &[&str], what: &str, effect: &str| {
+        let describe = |name: &str| {
+            let meant = nearest(name, known.iter().copied());
+            let meant = meant.map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
+            format!("no {what} is named {}: {effect}{meant}", name.escape_debug())
+        };
+        let unknown = names.into_iter().filter(|name| !known.contains(name));
+        unknown.take(MAX_LISTED).map(describe).collect::<Vec<_>>()
+    };
+    let used_plans = keys.iter().filter_map(|key| key.plan.as_deref()).collect();
+    let used_routes = keys.iter().flat_map(|key| &key.routes).map(String::as_str).collect();
+    let mut warnings = unknown(used_plans, &plans, "plan", "the policies' own limits hold");
+    warnings.extend(unknown(used_routes, &routes, "route", "the key is valid for no such route"));
+    warnings
+}
+
+/// The record of a key, as it is shown.
+fn record(context: &HandlerContext, key: &ApiKey) -> dto::ApiKey {
+    let keys = &context.state.api_keys;
+    let revoked = match &key.state {
+        KeyState::Revoked { at, reason } => Some(dto::Revoked { at: rfc3339(*at), reason: reason.clone() }),
+        KeyState::Active | KeyState::Deleted { .. } => None,
+    };
+    let state = StateFilter::of(key, context.state.clock.now()).map_or("deleted", StateFilter::name);
+    let secrets = key.secrets.iter().map(|secret| dto::KeySecret {
+        hash: secret.hash.to_string(),
+        created: rfc3339(secret.created),
+        expires: secret.expires.map(rfc3339),
+    });
+    dto::ApiKey {
+        id: key.id.to_string(),
+        customer: key.customer.to_string(),
+        plan: key.plan.as_ref().map(ToString::to_string),
+        name: key.name.to_string(),
+        labels: key.labels.clone(),
+        routes: key.routes.clone(),
+        created: rfc3339(key.created),
+        expires: key.expires.map(rfc3339),
+        state: state.to_owned(),
+        revoked,
+        secrets: secrets.collect(),
+        source: if keys.is_in_file(&key.id) { "file" } else { "store" }.to_owned(),
+        last_used: keys.last_use(&key.id).map(rfc3339),
+    }
+}
+
+impl From<FieldError> for Problem {
+    fn from(FieldError { field, reason }: FieldError) -> Self {
+        Self::wrong_field(field, &reason)
+    }
+}
+
+impl From<OperationError> for Problem {
+    fn from(error: OperationError) -> Self {
+        match error {
+            OperationError::Field(error) => error.into(),
+            OperationError::Revoked(_) | OperationError::Expired(_) => Self::refused(error.to_string()),
+            OperationError::NoRandomNumbers(_) => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+            }
+        }
+    }
+}
+
+impl From<PutError> for Problem {
+    fn from(error: PutError) -> Self {
+        let detail = error.to_string();
+        match error {
+            PutError::Away => Self::new(StatusCode::SERVICE_UNAVAILABLE, detail),
+            PutError::NoStore
+            | PutError::InFile(_)
+            | PutError::SecretInUse(_)
+            | PutError::TooMany
+            | PutError::Invalid(_) => Self::refused(detail),
+        }
+    }
+}

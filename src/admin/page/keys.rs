@@ -1,0 +1,335 @@
+//! `GET /keys`: the API keys of customers, and a form for a new one.
+
+use std::{collections::HashMap, sync::Arc};
+
+use axum::{extract::State, response::Response};
+use maud::{Markup, html};
+
+use super::{
+    super::{
+        context::HandlerContext,
+        customer_usage::{CustomerUsage, customer_usage},
+        dto::{ApiKey, ApiKeys},
+        extract::Query,
+        keys::{KeysQuery, StateFilter, page},
+        problem::Problem,
+    },
+    components::{self, percent_encode},
+    dialogs,
+    format::format_count,
+    layout::{NavItem, Page, PageFrame},
+};
+use crate::{
+    api_keys::{KeyField, KeyStore},
+    config::model::UserSource,
+};
+
+const STATES: [(Option<StateFilter>, &str); 4] = [
+    (None, "All"),
+    (Some(StateFilter::Active), "Active"),
+    (Some(StateFilter::Expired), "Expired"),
+    (Some(StateFilter::Revoked), "Revoked"),
+];
+
+pub(super) async fn keys(
+    State(context): State<Arc<HandlerContext>>,
+    frame: PageFrame,
+    query: Result<Query<KeysQuery>, Problem>,
+) -> Response {
+    let page = async {
+        let Query(query) = query?;
+        let keys = page(&context, &query)?;
+        let customers = Customers::of(&context, &keys.keys).await;
+        let settings = Settings::of(&context);
+        Ok(view(&keys, &query, &customers, &settings, context.state.clock.now()))
+    };
+    frame.render(NavItem::Keys, page.await)
+}
+
+/// What the page shows of the configuration.
+struct Settings {
+    plans: Vec<String>,
+    can_make: bool,
+    is_configured: bool,
+}
+
+impl Settings {
+    fn of(context: &HandlerContext) -> Self {
+        let config = context.state.active_config.snapshot();
+        let config = config.rules.config();
+        Self {
+            plans: config.plans.clone(),
+            can_make: context.state.api_keys.store() != KeyStore::None,
+            is_configured: config.api_keys.is_some(),
+        }
+    }
+}
+
+/// What is known of the customers of a page of keys.
+#[derive(Default)]
+struct Customers {
+    /// By customer and plan. Missing: the store is unavailable.
+    usage: HashMap<(String, Option<String>), Vec<CustomerUsage>>,
+    /// Requests that were denied recently, if customers are the users that denials are recorded of.
+    denied: Option<HashMap<String, u64>>,
+}
+
+impl Customers {
+    async fn of(context: &HandlerContext, keys: &[ApiKey]) -> Self {
+        let mut found = Self::default();
+        for key in keys {
+            let of = (key.customer.clone(), key.plan.clone());
+            if found.usage.contains_key(&of) {
+                continue;
+            }
+            match customer_usage(context, &key.customer, key.plan.as_deref()).await {
+                Ok(usage) => found.usage.insert(of, usage),
+                Err(_) => break,
+            };
+        }
+        let config = context.state.active_config.snapshot();
+        let are_users = |source: &UserSource| matches!(source, UserSource::ApiKey(KeyField::Customer));
+        if config.rules.config().user.iter().any(are_users) {
+            let mut denied = HashMap::new();
+            let (names, now) = (context.state.registry.names(), context.state.clock.now());
+            for key in keys.iter().filter(|key| key.state == "active") {
+                if denied.contains_key(&key.customer) {
+                    continue;
+                }
+                let Some(written) = names.stored_name(&key.customer) else { break };
+                let others = context.peers.user(&written).await;
+                let addresses = context.state.registry.addresses_of_user(&written, &others, now);
+                denied.insert(key.customer.clone(), addresses.iter().map(|address| address.denied).sum());
+            }
+            found.denied = Some(denied);
+        }
+        found
+    }
+}
+
+fn view(keys: &ApiKeys, query: &KeysQuery, customers: &Customers, settings: &Settings, now: i64) -> Page {
+    let is_filtered = query.customer().is_some() || query.plan().is_some() || query.state.is_some();
+    let body = html! {
+        div.head {
+            div {
+                h1 { "Keys" }
+                p.meta { "The API keys of customers. Nobody can read a key again: only its hash is kept." }
+            }
+        }
+        @if settings.can_make {
+            section.js aria-labelledby="new" {
+                div.bar-head { h2 #new { "New key" } }
+                (new_key_form(&settings.plans))
+            }
+        }
+        section aria-labelledby="known" {
+            div.bar-head { h2 #known { "Known keys" } (states(query)) }
+            (filter(query))
+            div.card.scroll tabindex="0" role="region" aria-labelledby="known" {
+                @if !keys.keys.is_empty() { (table(&keys.keys, customers, settings.can_make, now)) }
+                @else if is_filtered || query.cursor.is_some() { (components::empty_state("No matches", "No key matches this filter.")) }
+                @else if settings.is_configured { (components::empty_state("No keys", "Keys that you make, and those of the file of keys, are listed here.")) }
+                @else { (components::empty_state("No API keys", "API keys are not configured: set api_keys in proxy.yaml.")) }
+            }
+            nav.pages aria-label="Pages of the list" {
+                @if query.cursor.is_some() { a.button href=(link(query, query.state, None)) { "First page" } }
+                @if let Some(next) = &keys.cursor { a.button rel="next" href=(link(query, query.state, Some(next))) { "Next page" } }
+            }
+        }
+        (dialogs::rotate_key())
+        (dialogs::revoke_key())
+        (dialogs::made_key())
+    };
+    Page { title: "Keys".to_owned(), body }
+}
+
+fn states(query: &KeysQuery) -> Markup {
+    html! {
+        nav.pages aria-label="State" {
+            @for (state, name) in STATES {
+                a.button href=(link(query, state, None)) aria-current=[(query.state == state).then_some("true")] { (name) }
+            }
+        }
+    }
+}
+
+fn filter(query: &KeysQuery) -> Markup {
+    html! {
+        form.filter role="search" method="get" action="/keys" data-keep {
+            label { span { "Customer" }
+                input type="search" name="customer" value=[query.customer()] autocomplete="off" spellcheck="false";
+            }
+            label { span { "Plan" }
+                input type="search" name="plan" value=[query.plan()] autocomplete="off" spellcheck="false";
+            }
+            @if let Some(state) = query.state { input type="hidden" name="state" value=(state.name()); }
+            button.primary type="submit" { "Search" }
+            @if query.customer().is_some() || query.plan().is_some() { a href="/keys" { "Clear" } }
+        }
+    }
+}
+
+fn table(keys: &[ApiKey], customers: &Customers, can_change: bool, now: i64) -> Markup {
+    html! {
+        table.cards {
+            caption.hidden { "API keys" }
+            thead { tr {
+                th scope="col" { "Customer" } th scope="col" { "Key" } th scope="col" { "Plan" } th scope="col" { "State" }
+                th.wide scope="col" { "Used of the limits" }
+                @if customers.denied.is_some() { th.num scope="col" { "Denied" } }
+                th.num scope="col" { "Last used" }
+                @if can_change { th.js scope="col" { span.hidden { "Actions" } } }
+            } }
+            tbody { @for key in keys { (row(key, customers, can_change, now)) } }
+        }
+    }
+}
+
+fn row(key: &ApiKey, customers: &Customers, can_change: bool, now: i64) -> Markup {
+    let is_active = key.state == "active";
+    html! {
+        tr data-key=(key.id) {
+            th scope="row" {
+                @match &customers.denied {
+                    Some(_) => a.plain href={ "/users/" (percent_encode(&key.customer)) } { (components::untrusted(&key.customer)) },
+                    None => (components::untrusted(&key.customer)),
+                }
+            }
+            td data-label="Key" { span.mono { (key.id) } @if !key.name.is_empty() { " " (components::untrusted(&key.name)) } }
+            td data-label="Plan" { @match &key.plan { Some(plan) => (components::untrusted(plan)), None => span.faint { "none" } } }
+            td data-label="State" { (state(key, now)) }
+            td.wide data-label="Used of the limits" { @if is_active { (usage(key, customers)) } @else { "–" } }
+            @if let Some(denied) = &customers.denied {
+                td.num data-label="Denied" {
+                    @match denied.get(&key.customer) { Some(denied) => (format_count(*denied)), None => "–" }
+                }
+            }
+            td.num data-label="Last used" {
+                @match &key.last_used { Some(last) => (components::time_ago(last, now)), None => span.faint { "not yet" } }
+            }
+            @if can_change {
+                td.num.js {
+                    @if is_active && key.source == "store" {
+                        button type="button" data-dialog="rotate-key" data-about=(key.id) aria-haspopup="dialog" { "Rotate …" } " "
+                        button type="button" data-dialog="revoke-key" data-about=(key.id) aria-haspopup="dialog" { "Revoke …" }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn state(key: &ApiKey, now: i64) -> Markup {
+    let rotated =
+        key.secrets.first().filter(|_| key.secrets.len() > 1).and_then(|old| old.expires.as_deref());
+    let rotated = rotated.filter(|expires| super::format::parse_micros(expires) > now);
+    html! {
+        @match key.state.as_str() {
+            "active" => span.badge.good { "active" },
+            "revoked" => span.badge.bad title=[key.revoked.as_ref().map(|revoked| &revoked.reason)] { "revoked" },
+            state => span.badge.warn { (state) },
+        }
+        @if key.state == "active" && let Some(expires) = &key.expires { span.faint { " for " (components::time_left(expires, now)) } }
+        @if key.state == "active" && let Some(old) = rotated { span.faint { " old key for " (components::time_left(old, now)) } }
+        @if let Some(revoked) = &key.revoked && !revoked.reason.is_empty() { " " (components::untrusted(&revoked.reason)) }
+        @if key.source == "file" { " " span.badge.quiet { "file" } }
+    }
+}
+
+fn usage(key: &ApiKey, customers: &Customers) -> Markup {
+    let usage = customers.usage.get(&(key.customer.clone(), key.plan.clone()));
+    html! {
+        @match usage {
+            None => span.faint { "unknown" },
+            Some(policies) if policies.is_empty() => "–",
+            Some(policies) => @for CustomerUsage { policy, usage } in policies {
+                div.used {
+                    @match usage {
+                        Some(usage) => {
+                            (components::bar(usage.used, usage.verdict.limit, if usage.verdict.remaining == 0 { "fill bad" } else { "fill" }))
+                            span.num { (policy) ": " (format_count(usage.used)) " of " (format_count(usage.verdict.limit)) }
+                        }
+                        None => span.num { (policy) ": unlimited" },
+                    }
+                }
+            },
+        }
+    }
+}
+
+fn link(query: &KeysQuery, state: Option<StateFilter>, cursor: Option<&str>) -> String {
+    let fields = [
+        ("customer", query.customer()),
+        ("plan", query.plan()),
+        ("state", state.map(StateFilter::name)),
+        ("cursor", cursor),
+    ];
+    let fields =
+        fields.iter().filter_map(|(name, value)| Some(format!("{name}={}", percent_encode((*value)?))));
+    let query = fields.collect::<Vec<_>>().join("&");
+    if query.is_empty() { "/keys".to_owned() } else { format!("/keys?{query}") }
+}
+
+fn new_key_form(plans: &[String]) -> Markup {
+    html! {
+        form.card.pad.stack data-api="POST" action="/v1/keys" data-said="make" data-keep {
+            div.row {
+                label { span { "Customer" }
+                    input type="text" name="customer" required maxlength="128" autocomplete="off" spellcheck="false" placeholder="acme";
+                }
+                label { span { "Plan" }
+                    select name="plan" {
+                        option value="" { "No plan" }
+                        @for plan in plans { option value=(plan) { (plan) } }
+                    }
+                }
+                label { span { "Name" }
+                    input type="text" name="name" maxlength="128" autocomplete="off" placeholder="CI";
+                }
+                label { span { "Expires" }
+                    select name="expires" {
+                        @for (value, words) in [("", "Never"), ("30d", "In 30 days"), ("90d", "In 90 days"), ("366d", "In 366 days")] { option value=(value) { (words) } }
+                    }
+                }
+                button.primary type="submit" { "Make" }
+            }
+            div.error role="alert" hidden {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        admin::testing::{Harness, NOW},
+        api_keys::operations,
+    };
+
+    #[test]
+    fn keys_are_listed_with_their_state_and_names_are_escaped() {
+        let harness = Harness::start(None);
+        let fields = |customer: &str, expires| operations::KeyFields {
+            customer: customer.into(),
+            plan: Some("<pro>".into()),
+            expires,
+            ..<_>::default()
+        };
+        let (active, new) =
+            operations::create(fields("<b>acme</b>", Some(NOW + 61_000_000)), "tgk", NOW).unwrap();
+        let (revoked, _) = operations::create(fields("other", None), "tgk", NOW).unwrap();
+        let revoked = operations::revoke(&revoked, "leaked <i>", NOW).unwrap();
+        harness.api_keys.put(active.clone()).unwrap();
+        harness.api_keys.put(revoked.clone()).unwrap();
+        let page = harness.get("/keys").body;
+        assert!(page.contains("&lt;b&gt;acme&lt;/b&gt;") && !page.contains("<b>acme"), "{page}");
+        assert!(page.contains("1 min 1 s") && page.contains("leaked &lt;i&gt;"), "{page}");
+        assert!(!page.contains(new.text.as_str()) && !page.contains("sha256:"));
+        let buttons = page.matches("data-dialog=\"revoke-key\"").count();
+        assert_eq!(buttons, 1, "a revoked key can't be revoked");
+        let only = harness.get("/keys?state=revoked&customer=").body;
+        assert!(only.contains(revoked.id.as_str()) && !only.contains(active.id.as_str()));
+        assert!(harness.get("/keys?customer=nobody").body.contains("No key matches"));
+        assert_eq!(harness.get("/keys?state=x").status, 400);
+    }
+}

@@ -1,0 +1,179 @@
+//! Changes of the text of a file of keys, as an operator would make them: comments and the other keys stay as they are.
+//! Pure. Whoever writes the text reads it first, to see that it says what it should.
+
+use std::fmt::Write;
+
+use jiff::Timestamp;
+
+use super::{ApiKey, KeySecret};
+
+/// Why the text can't be changed here; an editor can.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TextError {
+    #[error(
+        "its `keys` are written in brackets: write each key in lines of its own, which begin with `- id: …`"
+    )]
+    InBrackets,
+    #[error("it has no list `keys`")]
+    NoList,
+    #[error("its keys can't be told apart: write each in lines of its own, which begin with `- id: …`")]
+    Unclear,
+}
+
+/// Spaces before the items of a new list.
+const INDENT: &str = "  ";
+
+/// The lines of a list of keys.
+struct List<'t> {
+    lines: Vec<&'t str>,
+    /// The spaces before each item.
+    indent: &'t str,
+    /// The first line of each item.
+    items: Vec<usize>,
+    /// The line after the last one that is no comment.
+    end: usize,
+}
+
+impl<'t> List<'t> {
+    fn find(text: &'t str) -> Result<Self, TextError> {
+        let lines: Vec<&str> = text.split_inclusive('\n').collect();
+        let head = lines.iter().position(|line| line.starts_with("keys:")).ok_or(TextError::NoList)?;
+        if !is_blank(&lines[head]["keys:".len()..]) {
+            return Err(TextError::InBrackets);
+        }
+        let is_of_list = |line: &&&str| {
+            is_blank(line) || line.starts_with(' ') || line.starts_with('-') && !line.starts_with("---")
+        };
+        let length = lines[head + 1..].iter().take_while(is_of_list).count();
+        let inside = head + 1..head + 1 + length;
+        let end = inside.clone().rev().find(|&at| !is_blank(lines[at])).map_or(head + 1, |last| last + 1);
+        let indent_of = |line: &'t str| &line[..line.len() - line.trim_start_matches(' ').len()];
+        let indent =
+            inside.clone().find(|&at| !is_blank(lines[at])).map_or(INDENT, |at| indent_of(lines[at]));
+        let begins = |line: &str| {
+            let rest = line.strip_prefix(indent).and_then(|rest| rest.strip_prefix('-'));
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\r', '\n']))
+        };
+        let items = inside.filter(|&at| begins(lines[at])).collect();
+        Ok(Self { lines, indent, items, end })
+    }
+
+    fn replaced(&self, from: usize, to: usize, item: &str) -> String {
+        let mut text = self.lines[..from].concat();
+        if !text.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+        text + item + &self.lines[to..].concat()
+    }
+}
+
+/// Whether a line has nothing but a comment.
+fn is_blank(line: &str) -> bool {
+    let rest = line.trim();
+    rest.is_empty() || rest.starts_with('#')
+}
+
+/// The text with one more key, at the end of the list.
+///
+/// # Errors
+/// There is no list that a key can be written into.
+pub fn append(text: &str, key: &ApiKey) -> Result<String, TextError> {
+    if text.lines().all(is_blank) {
+        let separator = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+        return Ok(format!("{text}{separator}keys:\n{}", item(key, INDENT)));
+    }
+    let empty = text.split_inclusive('\n').find(|line| {
+        line.strip_prefix("keys:")
+            .is_some_and(|rest| rest.trim_start().strip_prefix("[]").is_some_and(is_blank))
+    });
+    if let Some(line) = empty {
+        return append(&text.replacen(line, "keys:\n", 1), key);
+    }
+    let list = List::find(text)?;
+    Ok(list.replaced(list.end, list.end, &item(key, list.indent)))
+}
+
+/// The text with `key` in place of the `nth` one of `count`, or without that one. Comments within its lines go before
+/// it.
+///
+/// # Errors
+/// The keys can't be told apart.
+pub fn replace(text: &str, nth: usize, count: usize, key: Option<&ApiKey>) -> Result<String, TextError> {
+    let list = List::find(text)?;
+    if list.items.len() != count {
+        return Err(TextError::Unclear);
+    }
+    let from = *list.items.get(nth).ok_or(TextError::Unclear)?;
+    let next = list.items.get(nth + 1).copied().unwrap_or(list.end);
+    let last = (from..next).rev().find(|&at| !is_blank(list.lines[at])).unwrap_or(from);
+    let comments = list.lines[from..last].iter().filter(|line| line.trim_start().starts_with('#'));
+    let mut item: String = comments.map(|line| format!("{}{}\n", list.indent, line.trim())).collect();
+    match key {
+        Some(key) => item += &self::item(key, list.indent),
+        None if count == 1 => {
+            let text = list.replaced(from, last + 1, &item);
+            return Ok(text.replacen("keys:", "keys: []", 1));
+        }
+        None => {}
+    }
+    Ok(list.replaced(from, last + 1, &item))
+}
+
+/// The text of a file with these keys.
+pub fn whole(keys: &[ApiKey]) -> String {
+    match keys {
+        [] => "keys: []\n".to_owned(),
+        keys => "keys:\n".to_owned() + &keys.iter().map(|key| item(key, INDENT)).collect::<String>(),
+    }
+}
+
+/// A key as an item of the list.
+fn item(key: &ApiKey, indent: &str) -> String {
+    let mut lines = vec![format!("id: {}", scalar(&key.id))];
+    let time =
+        |micros: i64| Timestamp::from_microsecond(micros).map(|time| time.to_string()).unwrap_or_default();
+    match key.secrets.as_slice() {
+        [KeySecret { hash, expires: None, .. }] => lines.push(format!("hash: \"{hash}\"")),
+        secrets => {
+            lines.push("hashes:".to_owned());
+            for KeySecret { hash, expires, .. } in secrets {
+                let expires =
+                    expires.map_or_else(String::new, |expires| format!(", expires: \"{}\"", time(expires)));
+                lines.push(format!("  - {{ hash: \"{hash}\"{expires} }}"));
+            }
+        }
+    }
+    lines.push(format!("customer: {}", scalar(&key.customer)));
+    lines.extend(key.plan.as_ref().map(|plan| format!("plan: {}", scalar(plan))));
+    if !key.name.is_empty() {
+        lines.push(format!("name: {}", scalar(&key.name)));
+    }
+    lines.push(format!("created: \"{}\"", time(key.created)));
+    lines.extend(key.expires.map(|expires| format!("expires: \"{}\"", time(expires))));
+    if !key.routes.is_empty() {
+        let routes: Vec<String> = key.routes.iter().map(|route| scalar(route)).collect();
+        lines.push(format!("routes: [{}]", routes.join(", ")));
+    }
+    if !key.labels.is_empty() {
+        let label = |(name, value): (&String, &String)| format!("{}: {}", scalar(name), scalar(value));
+        lines.push(format!("labels: {{ {} }}", key.labels.iter().map(label).collect::<Vec<_>>().join(", ")));
+    }
+    let mut text = String::new();
+    for (nth, line) in lines.iter().enumerate() {
+        let lead = if nth == 0 { "- " } else { "  " };
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{indent}{lead}{line}");
+    }
+    text
+}
+
+/// A text as YAML: plain if no reader could take it for anything else, else in quotes, as in JSON.
+fn scalar(text: &str) -> String {
+    let is_plain = text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
+        && !["true", "false", "null", "yes", "no", "on", "off", "y", "n"].contains(&&*text.to_lowercase());
+    match is_plain {
+        true => text.to_owned(),
+        false => serde_json::Value::from(text).to_string(),
+    }
+}

@@ -1,0 +1,90 @@
+//! `tollgate keys`: the API keys of customers.
+
+mod change;
+mod create;
+mod export;
+mod import;
+mod list;
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+use super::{
+    client::AdminError,
+    failure::print_error,
+    terminal::{printable, printable_lines},
+};
+use crate::admin::dto::{ChangedApiKey, MadeApiKey};
+
+/// Make, list, change, rotate, revoke, import and export API keys
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+enum Command {
+    /// Make a key, and print it: it can't be read again
+    Create(create::Args),
+    /// List keys
+    List(list::ListArgs),
+    /// Show a key
+    Show(list::ShowArgs),
+    /// Change the plan, the name, the labels, the routes or the expiry of a key
+    Set(change::SetArgs),
+    /// Give a key another secret, and print it; the old one stays valid for some time
+    Rotate(change::RotateArgs),
+    /// Revoke a key on every instance, and for good
+    Revoke(change::RevokeArgs),
+    /// Delete a key: as revoke, but it is not listed any more
+    Delete(change::DeleteArgs),
+    /// Import keys that were made elsewhere, by their text or their hash
+    Import(import::Args),
+    /// Print the keys with their hashes, as a table or a file that can be imported or used elsewhere
+    Export(export::Args),
+}
+
+/// Runs the command that the arguments name.
+pub(super) fn run(args: &Args) -> ExitCode {
+    match &args.command {
+        Command::Create(args) => create::run(args),
+        Command::List(args) => list::list(args),
+        Command::Show(args) => list::show(args),
+        Command::Set(args) => change::set(args),
+        Command::Rotate(args) => change::rotate(args),
+        Command::Revoke(args) => change::revoke(args),
+        Command::Delete(args) => change::delete(args),
+        Command::Import(args) => import::run(args),
+        Command::Export(args) => export::run(args),
+    }
+}
+
+/// Prints a new key on standard output, alone, for scripts, and what else there is to say on standard error.
+fn print_key(made: Result<(String, String), AdminError>) -> ExitCode {
+    super::client::print_result(made.map(|(key, notes)| {
+        print_error(notes);
+        key
+    }))
+}
+
+/// What is to be said of a new key beside its text.
+fn notes(MadeApiKey { changed, .. }: &MadeApiKey, what: &str) -> String {
+    let ChangedApiKey { record, warnings, shared } = changed;
+    let (id, customer) = (printable(&record.id), printable(&record.customer));
+    let mut notes = format!("Key {id} of {customer} {what}. It can't be shown again.\n");
+    notes += &warned(warnings);
+    notes + super::client::unshared(*shared)
+}
+
+/// Warnings, one a line.
+fn warned(warnings: &[String]) -> String {
+    warnings.iter().map(|warning| format!("warning: {}\n", printable_lines(warning))).collect()
+}
+
+/// Parses `NAME=VALUE`.
+fn label(text: &str) -> Result<(String, String), &'static str> {
+    let (name, value) = text.split_once('=').ok_or("write NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
