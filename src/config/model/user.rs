@@ -30,7 +30,7 @@ pub enum UserSource {
     /// The name of HTTP Basic credentials.
     Basic,
     /// A claim of a verified token.
-    Jwt(Jwt),
+    Jwt(Box<Jwt>),
     /// A field of the client's verified certificate.
     Tls(CertificateField),
     /// The customer, or the ID, of the request's API key.
@@ -80,13 +80,13 @@ pub struct Jwt {
     #[setting(see = ["user[].jwt.stale"])]
     pub jwks: Option<Url>,
     /// Finds the key set by OpenID Connect Discovery: at `/.well-known/openid-configuration` of `issuer`.
-    #[setting(unset = "`key` or `jwks` says where the keys are", example = "true")]
+    #[setting(unset = "`key` or `jwks` says where the keys are", example = "true", omit_if = is_false)]
     #[setting(beside = "issuer: \"https://login.example.com\", audience: api")]
     pub discover: bool,
     /// How long the last key set is used after it has grown old, while the provider cannot be reached.
-    #[setting(duration = "0s..=366d", default = "24h", example = "6h")]
+    #[setting(duration = "0s..=366d", unset = "24h", example = "6h")]
     #[setting(beside = "jwks: \"https://login.example.com/jwks.json\", audience: api")]
-    pub stale: Duration,
+    pub stale: Option<Duration>,
     /// The only algorithm that tokens may be signed with.
     #[setting(unset = "the one that the key is for", example = "ES256")]
     pub algorithm: Option<JwtAlgorithm>,
@@ -96,6 +96,17 @@ pub struct Jwt {
     /// The audience (`aud`) that tokens must have.
     #[setting(text = NAME, parse = printable_text, unset = "any audience", example = "api")]
     pub audience: Option<String>,
+}
+
+impl Jwt {
+    /// How long a key set is used after it has grown old.
+    pub fn stale(&self) -> Duration {
+        self.stale.unwrap_or(Duration::from_secs(24 * 60 * 60))
+    }
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// The key that verifies tokens.

@@ -114,7 +114,7 @@ fn user_source(item: Cursor<'_>, identity: &mut IdentitySources) -> Option<UserS
     if let Some(jwt) = jwt {
         report_from(&mapping, "a token is verified, no matter where it comes from");
         mapping.finish();
-        return whole_jwt(jwt).map(UserSource::Jwt);
+        return whole_jwt(jwt).map(|jwt| UserSource::Jwt(Box::new(jwt)));
     }
     if let Some(tls) = tls {
         report_from(&mapping, "a certificate is verified, no matter where it comes from");

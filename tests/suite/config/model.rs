@@ -371,7 +371,7 @@ fn everything_that_is_said_counts() {
         access: Access::default(),
         request_id: "x-correlation-id".parse().unwrap(),
         user: vec![
-            UserSource::Jwt(Jwt {
+            UserSource::Jwt(Box::new(Jwt {
                 header: "authorization".parse().unwrap(),
                 claim: "sub".to_owned(),
                 key: Some("keys/set.json".into()),
@@ -379,8 +379,8 @@ fn everything_that_is_said_counts() {
                 issuer: None,
                 audience: None,
                 ..Jwt::default()
-            }),
-            UserSource::Jwt(Jwt {
+            })),
+            UserSource::Jwt(Box::new(Jwt {
                 header: "x-token".parse().unwrap(),
                 claim: "https://example.com/name".to_owned(),
                 key: Some("keys/secret".into()),
@@ -388,7 +388,7 @@ fn everything_that_is_said_counts() {
                 issuer: Some("https://example.com".to_owned()),
                 audience: Some("api".to_owned()),
                 ..Jwt::default()
-            }),
+            })),
             UserSource::Header { name: "x-user-id".parse().unwrap(), from: HeaderFrom::TrustedProxies },
             UserSource::Header { name: "x-name".parse().unwrap(), from: HeaderFrom::Anyone },
             UserSource::Cookie("session".to_owned()),

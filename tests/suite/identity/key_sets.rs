@@ -121,7 +121,7 @@ impl Source {
     fn with(timing: KeySetTiming, change: impl FnOnce(&mut Jwt)) -> Self {
         let mut jwt = Jwt { audience: Some("api".to_owned()), ..Jwt::default() };
         change(&mut jwt);
-        let sources = vec![UserSource::Jwt(jwt)];
+        let sources = vec![UserSource::Jwt(Box::new(jwt))];
         Self { verifier: Verifier::with_timing(&sources, timing).unwrap(), sources }
     }
 
@@ -276,7 +276,7 @@ fn keys_that_are_too_old_verify_nothing_until_they_are_fetched_again() {
     let provider = Provider::new(&[signer.jwk("a")]);
     let source = Source::with(restless(), |jwt| {
         jwt.jwks = Some(provider.url("/keys").parse().unwrap());
-        jwt.stale = Duration::ZERO;
+        jwt.stale = Some(Duration::ZERO);
     });
     let token = signer.sign_as("a", &claims());
     provider.responds(Response { status: "404 Not Found", headers: Vec::new(), body: String::new() });

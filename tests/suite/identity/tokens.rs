@@ -37,7 +37,7 @@ impl Sources {
         let mut jwt = jwt(directory.path().join("keys"), algorithm);
         fs::write(jwt.key.as_ref().unwrap(), keys).unwrap();
         change(&mut jwt);
-        let sources = vec![UserSource::Jwt(jwt)];
+        let sources = vec![UserSource::Jwt(Box::new(jwt))];
         Self { verifier: Verifier::new(&sources).unwrap(), sources, _directory: directory }
     }
 
@@ -367,7 +367,7 @@ fn claims_are_there_whichever_source_names_the_user() {
     fs::write(&key, issuer.public()).unwrap();
     let name = HeaderName::from_static("x-user");
     let header = UserSource::Header { name: name.clone(), from: HeaderFrom::Anyone };
-    let token = UserSource::Jwt(jwt(key, Some(JwtAlgorithm::Hs256)));
+    let token = UserSource::Jwt(Box::new(jwt(key, Some(JwtAlgorithm::Hs256))));
     let mut headers = HeaderMap::new();
     headers.insert(name, HeaderValue::from_static("claimed"));
     headers.insert(AUTHORIZATION, issuer.bearer("acme").parse().unwrap());

@@ -112,7 +112,7 @@ impl KeySet {
         let set = Arc::new(Self {
             source,
             algorithm: jwt.algorithm,
-            stale: jwt.stale,
+            stale: jwt.stale(),
             timing,
             current: RwLock::default(),
             state: Mutex::default(),
@@ -127,7 +127,7 @@ impl KeySet {
 
     /// Whether these settings need no other set.
     pub(in crate::identity::jwt) fn serves(&self, source: &KeySetSource, jwt: &Jwt) -> bool {
-        self.source == *source && self.algorithm == jwt.algorithm && self.stale == jwt.stale
+        self.source == *source && self.algorithm == jwt.algorithm && self.stale == jwt.stale()
     }
 
     pub(in crate::identity::jwt) fn source(&self) -> &KeySetSource {
