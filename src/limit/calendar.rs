@@ -38,6 +38,11 @@ impl Calendar {
         Self(Arc::new(Inner { unit, zone: calendar.time_zone.clone(), reset_day, latest }))
     }
 
+    /// `month`
+    pub fn unit(&self) -> impl fmt::Display {
+        model::Window::Calendar(self.0.unit)
+    }
+
     /// The beginnings of five windows. `now`, in microseconds since the Unix epoch, is in the second.
     pub fn bounds(&self, now: i64) -> WindowBounds {
         let latest = *self.0.latest.read();
@@ -61,7 +66,7 @@ impl Calendar {
 impl fmt::Display for Calendar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Inner { unit, zone, reset_day, .. } = &*self.0;
-        write!(f, "{} ({zone}", model::Window::Calendar(*unit))?;
+        write!(f, "{} ({zone}", self.unit())?;
         if *unit == CalendarUnit::Month && *reset_day > 1 {
             write!(f, ", from day {reset_day}")?;
         }
@@ -208,7 +213,7 @@ mod tests {
         let now = Timestamp::from_microsecond(now).unwrap().in_tz(zone).unwrap();
         let begins = |date: Date| date.in_tz(zone).unwrap().timestamp().as_microsecond();
         match unit {
-            CalendarUnit::Hour => hour(now),
+            CalendarUnit::Hour => hour(&now),
             CalendarUnit::Day => (begins(now.date()), begins(now.date().tomorrow().unwrap())),
             CalendarUnit::Week => {
                 let sunday_before = now.date().tomorrow().unwrap().nth_weekday(-1, Weekday::Monday).unwrap();
@@ -227,7 +232,7 @@ mod tests {
     }
 
     /// The minutes around `now` in which a clock shows the same hour, without a break.
-    fn hour(now: Zoned) -> (i64, i64) {
+    fn hour(now: &Zoned) -> (i64, i64) {
         let minute =
             now.round(ZonedRound::new().smallest(Unit::Minute).mode(jiff::RoundMode::Trunc)).unwrap();
         let begins = |minute: &Zoned| {

@@ -107,3 +107,28 @@ impl<C: Clock + ?Sized> Clock for std::sync::Arc<C> {
         (**self).follow();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: i64 = 3_600_000_000;
+
+    /// A clock that was `ahead` of wall time when it was made.
+    fn made(ahead: i64) -> WallClock {
+        let clock = SystemClock::new();
+        WallClock { clock: SystemClock { wall: clock.wall + ahead, ..clock }, ahead: AtomicI64::new(0) }
+    }
+
+    #[test]
+    fn wall_time_is_followed_forward_and_never_back() {
+        let behind = made(-HOUR);
+        let before = behind.now();
+        behind.follow();
+        assert!(behind.now() >= before + HOUR);
+        let ahead = made(HOUR);
+        let before = ahead.now();
+        ahead.follow();
+        assert!(ahead.now() >= before && ahead.ahead.load(Ordering::Relaxed) == 0);
+    }
+}

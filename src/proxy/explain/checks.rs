@@ -70,12 +70,17 @@ fn checked(
     };
     let known = decided.filter(|_| verdict != CheckVerdict::Unknown);
     if let Some(verdict) = known {
-        if let (Some(calendar), Some(time)) = (policy.calendar(verdict.tier), time) {
-            why.push(format!("its window ends {}", calendar.end(time)));
-        }
-        match policy.limits().nth(verdict.tier) {
+        let calendar = policy.calendar(verdict.tier).zip(time);
+        let limit = match calendar {
+            Some((calendar, now)) => {
+                Some(format!("{}/{} ends {}", verdict.limit, calendar.unit(), calendar.end(now)))
+            }
+            None => policy.limits().nth(verdict.tier),
+        };
+        match limit {
             Some(limit) if policy.kind == Kind::Concurrency => why.push(limit),
             Some(limit) if policy.tiers.len() > 1 => why.push(format!("tightest limit: {limit}")),
+            Some(limit) if calendar.is_some() => why.push(limit),
             _ => {}
         }
         if verdict.delay > 0 {
