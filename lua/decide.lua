@@ -24,6 +24,7 @@
 --         it is denied, -1 if it is denied by a limit of which the batch took units before, 1 if it is admitted, 2 if
 --         it is admitted and took nothing; then for each check the limit's status in its algorithm's format (see
 --         `reply` of each file; times are relative to now). A cost of 0 only reads.
+--         Or -2 and the time, if a limit's windows of the calendar do not hold the time: nothing was read or written
 -- error   `PARTIAL` and the cause, if only some of the limits were written
 
 local now = ARGV[1]

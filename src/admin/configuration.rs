@@ -6,7 +6,10 @@ use axum::{Json, extract::State};
 
 use super::{
     context::HandlerContext,
-    dto::{ActiveConfiguration, Latency, Policies, Policy, Route, Routes, ServerErrors, UpstreamShare},
+    dto::{
+        ActiveConfiguration, CalendarWindow, Latency, Policies, Policy, Route, Routes, ServerErrors,
+        UpstreamShare,
+    },
     extract::{NoParams, Query},
     openapi::ReadErrors,
 };
@@ -99,6 +102,7 @@ pub(super) async fn policies(
 pub(super) fn policies_dto(context: &HandlerContext) -> Policies {
     let configured = context.state.active_config.snapshot();
     let (rules, counted) = (&configured.rules, context.state.metrics.totals());
+    let now = context.state.clock.now();
     let policies = rules.policies().iter().enumerate().map(|(index, policy)| {
         let totals = counted.policy(&policy.name);
         let routes = rules
@@ -112,6 +116,13 @@ pub(super) fn policies_dto(context: &HandlerContext) -> Policies {
             algorithm: policy.algorithm().to_owned(),
             keys: policy.keys.iter().map(ToString::to_string).collect(),
             limits: policy.limits().collect(),
+            calendar_windows: policy
+                .limits()
+                .zip(&policy.calendars)
+                .filter_map(|(limit, calendar)| {
+                    Some(CalendarWindow { limit, ends: calendar.as_ref()?.end(now) })
+                })
+                .collect(),
             mode: if policy.is_shadow { "shadow" } else { "enforce" }.to_owned(),
             overrides: policy.overrides.len(),
             used: !routes.is_empty(),

@@ -95,7 +95,7 @@ pub(super) async fn evidence_of(
             if nth > 0 && peek.used == 0 {
                 continue;
             }
-            limits.push(dto::LimitUsage::new(&policy.name, &key, &peek));
+            limits.push(dto::LimitUsage::new(variant, &key, &peek, now));
         }
     }
     let record = |RequestRecord { policy, entry }: &RequestRecord| dto::Record {

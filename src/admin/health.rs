@@ -34,7 +34,8 @@ pub(super) async fn alive() -> Json<Health> {
     Json(Health { status: "alive".to_owned() })
 }
 
-/// Succeeds once the configuration is loaded and listeners are bound, until the process drains.
+/// Succeeds once the configuration is loaded, listeners are bound and the key sets of providers of tokens were fetched,
+/// until the process drains.
 #[utoipa::path(
     get,
     path = "/readyz",
@@ -43,13 +44,16 @@ pub(super) async fn alive() -> Json<Health> {
     security(()),
     responses(
         (status = 200, body = Health, description = "the process serves requests"),
-        (status = 503, body = ProblemDetails, content_type = "application/problem+json", description = "the process is starting or draining"),
+        (status = 503, body = ProblemDetails, content_type = "application/problem+json", description = "the process is starting or draining, or a key set was not fetched yet"),
     )
 )]
 pub(super) async fn ready(State(context): State<Arc<HandlerContext>>) -> Result<Json<Health>, Problem> {
     let not = |why| Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, why));
     match context.state.readiness.phase() {
-        ProcessPhase::Ready => Ok(Json(Health { status: "ready".to_owned() })),
+        ProcessPhase::Ready => match context.state.active_config.snapshot().rules.unread_key_sets() {
+            unread if unread.is_empty() => Ok(Json(Health { status: "ready".to_owned() })),
+            unread => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, unread.join("; "))),
+        },
         ProcessPhase::Starting => not("starting"),
         ProcessPhase::Draining => not("draining"),
     }

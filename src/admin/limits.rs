@@ -61,7 +61,7 @@ async fn limits(context: &HandlerContext, query: &LimitsQuery) -> Result<dto::Li
             if peek.used == 0 && (nth > 0 || !is_named && !key.is_keyed(policy)) {
                 continue;
             }
-            limits.push(dto::LimitUsage::new(&policy.name, &key.text, &peek));
+            limits.push(dto::LimitUsage::new(variant, &key.text, &peek, context.state.clock.now()));
         }
     }
     Ok(dto::Limits { limits })
@@ -133,15 +133,17 @@ fn policies_with_key(
 }
 
 impl dto::LimitUsage {
-    pub(super) fn new(policy: &str, key: &str, peek: &LimitUsage) -> Self {
+    /// `policy`: the variant that was read. `now`: in microseconds.
+    pub(super) fn new(policy: &Policy, key: &str, peek: &LimitUsage, now: i64) -> Self {
         Self {
-            policy: policy.to_owned(),
+            policy: policy.name.clone(),
             key: key.to_owned(),
             used: peek.used,
             limit: peek.verdict.limit,
             remaining: peek.verdict.remaining,
             // In seconds, rounded up, as in the headers that clients get.
             reset: format_duration(peek.verdict.reset.saturating_add(999_999) / 1_000_000 * 1_000_000),
+            window_ends: policy.calendar(peek.verdict.tier).map(|calendar| calendar.end(now)),
         }
     }
 }

@@ -11,8 +11,8 @@ use super::{
     AdminState, ProcessFacts, ProcessPhase, StoreFactsSources,
     context::HandlerContext,
     dto::{
-        ClientCa, Configuration, ListenerTls, MemoryBudget, MemoryStatus, Outage, ServedCertificate,
-        SharedStore, Status, StoreNode, StoreStatus, UpstreamStatus,
+        ClientCa, Configuration, KeySetStatus, ListenerTls, MemoryBudget, MemoryStatus, Outage,
+        ServedCertificate, SharedStore, Status, StoreNode, StoreStatus, UpstreamStatus,
     },
     extract::{NoParams, Query},
     openapi::ReadErrors,
@@ -20,8 +20,8 @@ use super::{
 use crate::telemetry::{
     diagnostics,
     metrics::{
-        BudgetFacts, CertificateFacts, EndpointFacts, EndpointState, MemoryFacts, NodeFacts, StoreFacts,
-        TlsFacts,
+        BudgetFacts, CertificateFacts, EndpointFacts, EndpointState, KeySetFacts, MemoryFacts, NodeFacts,
+        StoreFacts, TlsFacts,
     },
     time::{format_duration, rfc3339, unix_micros},
 };
@@ -64,7 +64,7 @@ pub(super) fn status_dto(state: &AdminState) -> Status {
         started: rfc3339(*started),
         // To the second.
         uptime: format_duration(uptime - uptime % 1_000_000),
-        ready: phase == ProcessPhase::Ready,
+        ready: phase == ProcessPhase::Ready && config.rules.unread_key_sets().is_empty(),
         draining: phase == ProcessPhase::Draining,
         configuration,
         store: StoreStatus {
@@ -76,6 +76,7 @@ pub(super) fn status_dto(state: &AdminState) -> Status {
         workers: *workers,
         listeners: listeners.iter().map(ToString::to_string).collect(),
         tls: state.metrics.tls.read().into_iter().map(|facts| listener_tls(facts, now)).collect(),
+        key_sets: state.metrics.key_sets.read().into_iter().map(KeySetStatus::from).collect(),
         memory: MemoryStatus {
             available_bytes: *available_memory,
             limits: memory_budget(memory.bytes, memory.evicted),
@@ -151,6 +152,13 @@ fn certificate(served: CertificateFacts, now: SystemTime) -> ServedCertificate {
 
 fn time(time: SystemTime) -> String {
     rfc3339(unix_micros(time))
+}
+
+impl From<KeySetFacts> for KeySetStatus {
+    fn from(facts: KeySetFacts) -> Self {
+        let KeySetFacts { source, keys, fetched, usable_until, error, fetches: _ } = facts;
+        Self { source, keys, fetched: fetched.map(time), usable_until: usable_until.map(time), error }
+    }
 }
 
 impl StoreFactsSources {

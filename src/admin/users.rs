@@ -131,7 +131,7 @@ async fn limits(
             let peek = context.store.peek(variant, &user.text).await?;
             // Other variants are listed only if something was used of them.
             if nth == 0 || peek.used > 0 {
-                limits.push(dto::LimitUsage::new(&policy.name, &user.text, &peek));
+                limits.push(dto::LimitUsage::new(variant, &user.text, &peek, context.state.clock.now()));
             }
         }
     }
@@ -141,7 +141,7 @@ async fn limits(
             continue;
         };
         let peek = context.store.peek(policy, &key).await?;
-        limits.push(dto::LimitUsage::new(&policy.name, &key, &peek));
+        limits.push(dto::LimitUsage::new(policy, &key, &peek, context.state.clock.now()));
     }
     Ok(limits)
 }

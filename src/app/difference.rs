@@ -309,7 +309,7 @@ mod tests {
     #[test]
     fn each_setting_of_a_policy_is_told() {
         let name = testing::config().policies[0].name.clone();
-        let limits = changed(|config| policy(config).tiers = vec![rate(20, 1), rate(7, 5_400)]);
+        let limits = changed(|config| policy(config).tiers = vec![rate(20, 1).into(), rate(7, 5_400).into()]);
         assert!(limits[0].starts_with(&format!("policy {name}: limits ")), "{limits:?}");
         assert!(limits[0].ends_with(" → 20/1s, 7/90m"), "{limits:?}");
         let several = changed(|config| {

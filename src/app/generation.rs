@@ -53,7 +53,7 @@ impl Generation {
         let same = before.filter(|before| before.config.user == config.user);
         let verifier = match same {
             Some(before) => Arc::clone(&before.verifier),
-            None => watching_verifier(&config.user)?,
+            None => watching_verifier(&config.user, before)?,
         };
         // Use the keys as they are now, not as they were read up to a second ago.
         verifier.reload_changed_keys();
@@ -125,13 +125,15 @@ impl Generation {
         listeners.filter_map(|(listener, tls)| Some((listener, tls.as_ref()?)))
     }
 
-    /// Adds the state of its upstreams to the metrics.
-    pub(super) fn watch_upstreams(&self, metrics: &Metrics) {
+    /// Adds the state of its upstreams and of its key sets to the metrics.
+    pub(super) fn watch_sources(&self, metrics: &Metrics) {
         let upstreams = self.upstreams.clone();
         metrics
             .endpoints
             .watch(move || upstreams.iter().flat_map(|upstream| upstream.endpoint_facts()).collect());
         let upstreams = self.upstreams.clone();
+        let verifier = Arc::clone(&self.verifier);
+        metrics.key_sets.watch(move || verifier.key_set_facts());
         metrics
             .upstream_tls
             .watch(move || upstreams.iter().filter_map(|upstream| upstream.tls_facts()).collect());
@@ -166,9 +168,15 @@ fn tls_contexts(
     config.listeners.iter().enumerate().map(context).collect()
 }
 
-/// Its thread ends with the last request that uses it.
-fn watching_verifier(sources: &[UserSource]) -> Result<Arc<Verifier>, StartError> {
-    let verifier = Arc::new(Verifier::new(sources)?);
+/// Its threads end with the last request that uses it.
+fn watching_verifier(
+    sources: &[UserSource],
+    before: Option<&Generation>,
+) -> Result<Arc<Verifier>, StartError> {
+    let verifier = Arc::new(match before {
+        Some(before) => Verifier::replacing(&before.verifier, sources)?,
+        None => Verifier::new(sources)?,
+    });
     verifier.watch_key_files()?;
     Ok(verifier)
 }

@@ -166,7 +166,7 @@ impl Reloader {
         let policies: &[Policy] = generation.rules.policies();
 
         self.shared.metrics.reconfigure(config);
-        generation.watch_upstreams(&self.shared.metrics);
+        generation.watch_sources(&self.shared.metrics);
         if let Err(error) = generation.enter_keys(Some(&self.generation)) {
             tracing::error!("the file of API keys is not reread when it changes: {error}");
         }

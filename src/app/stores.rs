@@ -7,7 +7,9 @@ use crate::{
     abuse::{self, Archive, Unblock},
     admin::StoreFactsSources,
     config::model::{Config, Redis},
-    limit::{Clock, GuardShared, GuardedStore, Instances, ShardedStore, SlicedStore, Slices, StoreAdmin},
+    limit::{
+        Clock, GuardShared, GuardedStore, Instances, ShardedStore, SlicedStore, Slices, StoreAdmin, WallClock,
+    },
     peers::{
         Monitor, MonitorConfig,
         records::{RecordArchive, RecordScope},
@@ -93,7 +95,7 @@ impl StoreFactory for MemoryOnly {
 /// Creates the store in memory.
 pub(super) fn memory(config: &Config, shared: &Shared) -> Arc<MemoryStore> {
     let (max_keys, max_bytes) = (config.store.memory.max_keys, shared.budgets.limits);
-    let store = Arc::new(MemoryStore::with_budget(max_keys, max_bytes, Arc::new(shared.clock.clone())));
+    let store = Arc::new(MemoryStore::with_budget(max_keys, max_bytes, Arc::new(WallClock::default())));
     shared.metrics.memory.watch(memory_facts(&store));
     store
 }

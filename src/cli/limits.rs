@@ -53,9 +53,14 @@ fn list(key: &str, limits: &Limits) -> String {
 pub(super) fn usage_table(limits: &[LimitUsage]) -> String {
     let rows = limits.iter().map(|limit| {
         let [used, of, remaining] = [limit.used, limit.limit, limit.remaining].map(|n| n.to_string());
-        [limit.policy.clone(), limit.key.clone(), used, of, remaining, limit.reset.clone()]
+        [limit.policy.clone(), limit.key.clone(), used, of, remaining, reset_or_end(limit)]
     });
     table(["POLICY", "KEY", "USED", "LIMIT", "REMAINING", "RESET"], rows)
+}
+
+/// When units are free again: after this time, or of a window of the calendar, at its end.
+fn reset_or_end(limit: &LimitUsage) -> String {
+    limit.window_ends.clone().unwrap_or_else(|| limit.reset.clone())
 }
 
 fn reset(key: &str, limits: &ResetLimits) -> String {
@@ -102,6 +107,22 @@ mod tests {
             limits(&harness, "ip:203.0.113.7", None, true).unwrap(),
             "Nothing of the limits of ip:203.0.113.7 is used.\n"
         );
+    }
+
+    #[test]
+    fn a_month_ends_at_a_time_in_its_zone() {
+        let limit = LimitUsage {
+            policy: "monthly".into(),
+            key: "user:acme".into(),
+            used: 3,
+            limit: 9,
+            remaining: 6,
+            reset: "59s".into(),
+            window_ends: Some("2026-12-01T00:00:00+01:00[Europe/Berlin]".into()),
+        };
+        let shown = usage_table(&[limit.clone(), LimitUsage { window_ends: None, ..limit }]);
+        let ends: Vec<_> = shown.lines().map(|line| line.split_whitespace().last().unwrap()).collect();
+        assert_eq!(ends, ["RESET", "2026-12-01T00:00:00+01:00[Europe/Berlin]", "59s"]);
     }
 
     #[test]

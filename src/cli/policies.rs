@@ -6,9 +6,9 @@ use http::Method;
 
 use super::{
     client::{self, EXIT_CODES, Options},
-    terminal::table,
+    terminal::{printable, table},
 };
-use crate::admin::dto::{Policies, Policy};
+use crate::admin::dto::{CalendarWindow, Policies, Policy};
 
 /// List the policies and what they decided
 #[derive(Debug, Clone, clap::Args)]
@@ -39,7 +39,19 @@ fn list(policies: &Policies) -> String {
         "SHADOW DENIED",
         "ERRORS",
     ];
+    let windows = policies.policies.iter().flat_map(|policy| {
+        let line = |window: &CalendarWindow| {
+            let [policy, limit, ends] =
+                [&policy.name, &window.limit, &window.ends].map(|text| printable(text));
+            format!("{policy}: the window of {limit} ends {ends}\n")
+        };
+        policy.calendar_windows.iter().map(line).collect::<Vec<_>>()
+    });
+    let windows: String = windows.collect();
+    let gap = if windows.is_empty() { "" } else { "\n" };
     table(head, policies.policies.iter().map(row))
+        + gap
+        + &windows
         + "\nDecisions are those of this instance since its start.\n"
 }
 
@@ -78,6 +90,7 @@ mod tests {
             algorithm: "gcra".into(),
             keys: vec!["ip".into(), "ip+path".into()],
             limits: vec!["10/1s".into(), "100/1m".into()],
+            calendar_windows: Vec::new(),
             mode: "enforce".into(),
             overrides: 1,
             routes: vec!["/*".into(), "login".into()],
@@ -90,7 +103,7 @@ mod tests {
         let unused =
             Policy { name: "unused".into(), routes: Vec::new(), used: false, overrides: 2, ..policy.clone() };
         assert_eq!(
-            list(&Policies { policies: vec![policy, unused] }),
+            list(&Policies { policies: vec![policy, unused.clone()] }),
             "\
 POLICY  ALGORITHM  KEYS         LIMITS                       MODE      ROUTES     ALLOWED  DENIED  SHADOW DENIED  ERRORS
 per-ip  gcra       ip, ip+path  10/1s, 100/1m (1 override)   enforce   /*, login  12       3       0              0
@@ -99,6 +112,14 @@ unused  gcra       ip, ip+path  10/1s, 100/1m (2 overrides)  not used  none     
 Decisions are those of this instance since its start.
 "
         );
+        let window = CalendarWindow {
+            limit: "1000/month (Europe/Berlin)".into(),
+            ends: "2026-12-01T00:00:00+01:00[Europe/Berlin]".into(),
+        };
+        let monthly = Policy { name: "monthly".into(), calendar_windows: vec![window], ..unused };
+        let shown = list(&Policies { policies: vec![monthly] });
+        let line = "\nmonthly: the window of 1000/month (Europe/Berlin) ends 2026-12-01T00:00:00+01:00[Europe/Berlin]\n\n";
+        assert!(shown.contains(line), "{shown}");
         assert!(list(&Policies { policies: Vec::new() }).starts_with("There are no policies"));
     }
 }

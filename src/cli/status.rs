@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{
     admin::dto::{
-        ListenerTls, MemoryBudget, MemoryStatus, ServedCertificate, Status, StoreNode, StoreStatus,
-        UpstreamStatus,
+        KeySetStatus, ListenerTls, MemoryBudget, MemoryStatus, ServedCertificate, Status, StoreNode,
+        StoreStatus, UpstreamStatus,
     },
     memory_budget::format_bytes,
 };
@@ -45,6 +45,9 @@ fn text(status: &Status) -> String {
     line("workers", &status.workers.to_string());
     line("store", &store(&status.store));
     line("memory", &memory(&status.memory));
+    for each in &status.key_sets {
+        line("key set", &key_set(each));
+    }
     for each in &status.upstreams {
         line("upstream", &upstream(each));
     }
@@ -62,6 +65,17 @@ fn text(status: &Status) -> String {
         add_table(table(NODE_COLUMNS, status.store.nodes().iter().map(node_row)));
     }
     text
+}
+
+/// `https://login.example.com: 2 keys, fetched 2026-07-01 12:00:00 UTC`; its warning has the error.
+fn key_set(set: &KeySetStatus) -> String {
+    let KeySetStatus { source, keys, fetched, error, .. } = set;
+    let keys = format!("{keys} {}", if *keys == 1 { "key" } else { "keys" });
+    let failed = if error.is_some() { ", can't be fetched now" } else { "" };
+    match fetched {
+        Some(fetched) => format!("{source}: {keys}, fetched {} UTC{failed}", moment(fetched)),
+        None => format!("{source}: not fetched yet"),
+    }
 }
 
 /// Maximum number of problems in an upstream's line.

@@ -118,6 +118,7 @@ mod tests {
                 limit: 3,
                 remaining: 0,
                 reset: "59s".into(),
+                window_ends: None,
             }],
             records: vec![
                 record("2026-07-03T12:00:00Z", "/a"),

@@ -12,7 +12,7 @@ use http::{HeaderMap, header::AUTHORIZATION};
 
 use super::{
     header_fields::{single_value, user_name},
-    jwt::{TokenClaims, Verifier},
+    jwt::{MissingKeys, TokenClaims, Verifier},
     request_key::RequestKeyFault,
 };
 use crate::{
@@ -53,6 +53,9 @@ pub struct Identity {
     pub is_verified: bool,
     /// The claims of the request's verified token.
     pub claims: Option<Arc<TokenClaims>>,
+    /// The keys that are missing to verify a token of the request, none of whose tokens is valid. With
+    /// [`MissingKeys::All`], nobody can say whether it names a user.
+    pub missing_keys: Option<MissingKeys>,
     /// The request's API key. `None`: it has none.
     pub key: Option<Result<Arc<ApiKey>, RequestKeyFault>>,
 }
@@ -80,9 +83,11 @@ pub fn identify_with(
     mut on_source: impl FnMut(usize),
 ) -> Identity {
     let Credentials { headers, is_peer_trusted, certificate, key } = credentials;
-    let tokens = verifier.verify(headers);
-    let claims = tokens.iter().flatten().next().map(|token| Arc::clone(&token.claims));
-    let mut tokens = tokens.into_iter();
+    let verified = verifier.verify(headers);
+    let claims = verified.tokens.iter().flatten().next().map(|token| Arc::clone(&token.claims));
+    // The other sources of the same field have other providers.
+    let missing_keys = verified.missing.filter(|_| claims.is_none());
+    let mut tokens = verified.tokens.into_iter();
     let found = sources.iter().enumerate().find_map(|(index, source)| {
         on_source(index);
         let (user, is_verified) = match source {
@@ -101,7 +106,7 @@ pub fn identify_with(
         user.map(|user| (user, is_verified))
     });
     let (user, is_verified) = found.map_or((None, false), |(user, verified)| (Some(user), verified));
-    Identity { user, pseudonym: None, is_verified, claims, key: None }
+    Identity { user, pseudonym: None, is_verified, claims, missing_keys, key: None }
 }
 
 /// The value, if all cookies of this name agree. With two values, the origin might use the other.

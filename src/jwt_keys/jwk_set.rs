@@ -8,25 +8,52 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    IgnoredKey, JwtKey, JwtKeys, KeyError,
+    IgnoredKey, JwtKey, JwtKeys, KeyError, MAX_PROVIDER_KEYS,
     key_type::{self, KeyType},
 };
 
 /// Reads the keys of a set that verify tokens of `algorithm`, or of each key's own algorithm if `None`. Keys for other
 /// uses and of unknown types are left out. Unusable keys are ignored as long as another one is usable (RFC 7517, 5).
 pub(super) fn read(bytes: &[u8], algorithm: Option<Algorithm>) -> Result<JwtKeys, KeyError> {
-    let set: Value = serde_json::from_slice(bytes).map_err(|_| KeyError::NoSet)?;
+    usable(&members(bytes)?, |jwk| key(jwk, algorithm))
+}
+
+/// As [`read`], for a set that everybody can read.
+pub(super) fn read_published(bytes: &[u8], algorithm: Option<Algorithm>) -> Result<JwtKeys, KeyError> {
+    let all = members(bytes)?;
+    if all.len() > MAX_PROVIDER_KEYS {
+        return Err(KeyError::TooMany);
+    }
+    usable(&all, |jwk| match key_type(jwk) {
+        Some(KeyType::Secret) => Err(KeyError::PublishedSecret),
+        Some(KeyType::Rsa) if jwk.common.key_algorithm.is_none() => {
+            key(jwk, algorithm.or(Some(Algorithm::RS256)))
+        }
+        _ => key(jwk, algorithm),
+    })
+}
+
+/// The keys of a set, of whatever type.
+fn members(bytes: &[u8]) -> Result<Vec<Value>, KeyError> {
+    let mut set: Value = serde_json::from_slice(bytes).map_err(|_| KeyError::NoSet)?;
     if set.get("d").is_some() {
         return Err(KeyError::Private);
     }
-    let all = set.get("keys").and_then(Value::as_array).ok_or(KeyError::NoSet)?;
-    if all.iter().any(|key| key.get("d").is_some()) {
-        return Err(KeyError::Private);
+    let Some(Value::Array(all)) = set.get_mut("keys").map(Value::take) else { return Err(KeyError::NoSet) };
+    match all.iter().any(|key| key.get("d").is_some()) {
+        true => Err(KeyError::Private),
+        false => Ok(all),
     }
+}
+
+fn usable(
+    all: &[Value],
+    key: impl Fn(&Jwk) -> Result<Option<JwtKey>, KeyError>,
+) -> Result<JwtKeys, KeyError> {
     let (mut keys, mut ignored) = (Vec::new(), Vec::new());
     for value in all {
         let known = Jwk::deserialize(value).map_err(|_| KeyError::Damaged);
-        match known.and_then(|known| key(&known, algorithm)) {
+        match known.and_then(|known| key(&known)) {
             Ok(usable) => keys.extend(usable),
             Err(reason) => {
                 let id = value.get("kid").and_then(Value::as_str).map(str::to_owned);

@@ -1,14 +1,16 @@
-//! The keys that verify tokens. Pure: parses a file's bytes, so that the configuration check and the verifier agree on
-//! a file.
+//! The keys that verify tokens, and the URLs of providers that publish some. Pure: parses bytes and text, so that the
+//! configuration check and the verifier agree.
 
 mod jwk_set;
 mod key_type;
 mod pem;
+mod provider_url;
 
 use std::fmt;
 
 use jsonwebtoken::{Algorithm, DecodingKey};
 use key_type::KeyType;
+pub use provider_url::{UrlError, discovery_url, provider_url};
 use serde::Serialize;
 
 /// The algorithms of tokens (RFC 7518, 3.1; RFC 8037).
@@ -59,7 +61,10 @@ pub(crate) struct JwtKey {
     pub(crate) key: DecodingKey,
 }
 
-/// All keys of a file. Never empty.
+/// The most keys of a provider's set.
+pub const MAX_PROVIDER_KEYS: usize = 100;
+
+/// All keys of a file, or of a provider's set. Never empty.
 pub struct JwtKeys {
     keys: Vec<JwtKey>,
     ignored: Vec<IgnoredKey>,
@@ -76,13 +81,13 @@ pub struct IgnoredKey {
 impl fmt::Display for IgnoredKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.id {
-            Some(id) => write!(f, "key `{id}` is ignored: the file {}", self.reason),
-            None => write!(f, "a key without `kid` is ignored: the file {}", self.reason),
+            Some(id) => write!(f, "key `{id}` is ignored: it {}", self.reason.of_key()),
+            None => write!(f, "a key without `kid` is ignored: it {}", self.reason.of_key()),
         }
     }
 }
 
-/// Why a file contains no usable keys, as the end of a sentence that begins with the file's name.
+/// Why a file or a provider's set contains no usable keys, as the end of a sentence that begins with its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     #[error("is empty")]
@@ -111,9 +116,24 @@ pub enum KeyError {
     NoKeyAlgorithm,
     #[error("contains no key that could verify a token")]
     NoneUsable,
+    #[error("contains a shared secret, which everybody can read")]
+    PublishedSecret,
+    #[error("contains more than {MAX_PROVIDER_KEYS} keys")]
+    TooMany,
 }
 
 impl KeyError {
+    /// The error of a single key, as the end of a sentence that begins with the key.
+    fn of_key(self) -> &'static str {
+        match self {
+            Self::ShortRsa => "is an RSA key of less than 2048 bits",
+            Self::ShortSecret(_) => "is a secret that is too short for its algorithm",
+            Self::NoKeyAlgorithm => "has no `alg`: set `algorithm` to how tokens are signed",
+            Self::PublishedSecret => "is a shared secret, which everybody can read",
+            _ => "is damaged",
+        }
+    }
+
     /// A suggestion to correct the error.
     pub fn form(&self) -> Option<&'static str> {
         Some(match self {
@@ -129,7 +149,7 @@ impl KeyError {
             Self::NoSecret(_) => "use the secret itself, or the algorithm that fits the key",
             Self::NoSet => "use {\"keys\": […]}",
             Self::NoneUsable => "use signing keys that fit `algorithm`: check `alg`, `kty` and `use` of each",
-            Self::Damaged | Self::ShortRsa => return None,
+            Self::Damaged | Self::ShortRsa | Self::PublishedSecret | Self::TooMany => return None,
         })
     }
 }
@@ -171,6 +191,26 @@ impl JwtKeys {
             }
         };
         Ok(Self { keys: vec![JwtKey { id: None, algorithm, key }], ignored: Vec::new() })
+    }
+
+    /// Reads the key set that a provider publishes. Secrets are ignored, as everybody can read them. An RSA key without
+    /// `alg` is for `algorithm`, or else for RS256, which every OpenID provider uses by default (OpenID Connect
+    /// Discovery, 3).
+    ///
+    /// # Errors
+    /// There is no key that could verify tokens safely, or more than [`MAX_PROVIDER_KEYS`].
+    pub fn read_published(bytes: &[u8], algorithm: Option<JwtAlgorithm>) -> Result<Self, KeyError> {
+        jwk_set::read_published(bytes, algorithm.map(to_jsonwebtoken))
+    }
+
+    /// The number of usable keys, at least one.
+    pub fn count(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whether a key has this ID.
+    pub(crate) fn has_id(&self, id: &str) -> bool {
+        self.keys.iter().any(|key| key.id.as_deref() == Some(id))
     }
 
     /// The unusable keys of a set.

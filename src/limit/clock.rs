@@ -9,6 +9,9 @@ use std::{
 pub trait Clock: Send + Sync {
     /// Microseconds since the Unix epoch.
     fn now(&self) -> i64;
+
+    /// Compares the clock with wall time, if it follows that.
+    fn follow(&self) {}
 }
 
 /// The monotonic clock, anchored to wall time when it was made. It never runs backward, even if the machine's clock is
@@ -48,6 +51,26 @@ fn micros(duration: std::time::Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
+/// Wall time, forward only. It is the monotonic clock, and moves forward where wall time is ahead of it: the machine's
+/// clock was set, or the machine was suspended. So a month ends when it should, however long the process runs.
+#[derive(Debug, Default)]
+pub struct WallClock {
+    clock: SystemClock,
+    /// Microseconds by which wall time was ahead at most.
+    ahead: AtomicI64,
+}
+
+impl Clock for WallClock {
+    fn now(&self) -> i64 {
+        self.clock.now() + self.ahead.load(Ordering::Relaxed)
+    }
+
+    fn follow(&self) {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.ahead.fetch_max(micros(wall).saturating_sub(self.clock.now()), Ordering::Relaxed);
+    }
+}
+
 /// A clock that is stopped until it is set: for tests, and for requests of the past.
 #[derive(Debug, Default)]
 pub struct ManualClock(AtomicI64);
@@ -78,5 +101,9 @@ impl Clock for ManualClock {
 impl<C: Clock + ?Sized> Clock for std::sync::Arc<C> {
     fn now(&self) -> i64 {
         (**self).now()
+    }
+
+    fn follow(&self) {
+        (**self).follow();
     }
 }

@@ -307,7 +307,7 @@ mod tests {
 
     fn policy(algorithm: Algorithm, limit: u64, others: u64) -> Policy {
         let condition = Condition::User("acme".to_owned());
-        let other = Override { condition, tiers: vec![rate(others)], algorithm };
+        let other = Override { condition, tiers: vec![rate(others).into()], algorithm };
         let config = model::Policy {
             overrides: vec![other],
             ..model::Policy::new("p", algorithm, vec![KeyRecipe(vec![KeyPart::Ip])], vec![rate(limit)])

@@ -21,6 +21,7 @@
 mod address_room;
 pub mod algorithm;
 mod breaker;
+mod calendar;
 mod check;
 mod clock;
 mod denials;
@@ -34,8 +35,9 @@ mod slices;
 mod store;
 
 pub use breaker::CircuitBreaker;
+pub use calendar::Calendar;
 pub use check::Check;
-pub use clock::{Clock, ManualClock, SystemClock};
+pub use clock::{Clock, ManualClock, SystemClock, WallClock};
 pub use guarded_store::{GuardShared, GuardedStore};
 pub use instances::{Epoch, Instances};
 pub use policy::{Policy, PolicyId, PolicyIds};

@@ -2,10 +2,12 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use super::{GrpcOutcome, ResponseStatus};
+use smallvec::SmallVec;
+
+use super::{Calendar, GrpcOutcome, ResponseStatus};
 use crate::{
-    config::model::{self, format_concurrency, format_duration},
-    limit::algorithm::{DetailKind, Kind, LimitRule, Tier},
+    config::model::{self, CalendarUnit, Window, format_concurrency},
+    limit::algorithm::{DetailKind, Kind, LimitRule, Tier, WindowBounds},
 };
 
 /// Identifies a policy's name and shape in the memory store's keys. Two policies have the same ID iff they have the
@@ -47,9 +49,12 @@ pub struct Policy {
     pub kind: Kind,
     /// Never empty. Ordered by window, shortest first.
     pub tiers: Vec<Tier>,
+    /// With windows of the calendar: those of each tier; `None` for one of constant length. Empty for other kinds.
+    pub calendars: Vec<Option<Calendar>>,
     /// The lowest first-tier limit among the policy and its overrides that share these counts.
     pub lowest_limit: u64,
-    /// The algorithm and its windows, without the limits: `fw.1s.1m.1h`.
+    /// The algorithm and its windows, without the limits: `fw.1s.1m.1h`. With windows of the calendar, also the time zone
+    /// and the day on which months begin: `fw.month.Europe-Berlin.1`.
     pub shape: String,
     /// The recipes of its keys. Each key is limited separately.
     pub keys: Vec<model::KeyRecipe>,
@@ -104,28 +109,30 @@ impl Policy {
     fn with_limits(
         config: &model::Policy,
         algorithm: model::Algorithm,
-        tiers: &[model::Rate],
+        tiers: &[model::Quota],
         id: PolicyId,
     ) -> Self {
         let mut rates = tiers.to_vec();
-        rates.sort_by_key(|rate| rate.window);
+        rates.sort_by_key(|rate| rate.window.length());
         let quota_names = match rates.as_slice() {
             [_] => vec![config.name.clone()],
-            several => several
-                .iter()
-                .map(|rate| format!("{}-{}", config.name, format_duration(rate.window)))
-                .collect(),
+            several => several.iter().map(|rate| format!("{}-{}", config.name, rate.window)).collect(),
         };
         let tiers: Vec<Tier> = rates.iter().map(tier).collect();
-        let kind = kind(algorithm, config.record);
+        let has_calendar = rates.iter().any(|rate| rate.window.calendar().is_some());
+        let kind = if has_calendar { Kind::CalendarWindow } else { kind(algorithm, config.record) };
+        let calendar = |rate: &model::Quota| Some(Calendar::new(rate.window.calendar()?, &config.calendar));
+        let calendars = if has_calendar { rates.iter().map(calendar).collect() } else { Vec::new() };
         Self {
             id,
             name: config.name.clone(),
             kind,
-            slice: slice(config.slice, tiers[0].limit),
+            // A slice is void after a constant time.
+            slice: if has_calendar { 0 } else { slice(config.slice, tiers[0].limit) },
             lowest_limit: tiers[0].limit,
             tiers,
-            shape: shape(kind, &rates),
+            calendars,
+            shape: shape(kind, &rates, &config.calendar),
             keys: config.keys.clone(),
             missing: config.missing,
             value: config.value.clone(),
@@ -161,9 +168,28 @@ impl Policy {
         Tier { limit: self.lowest_limit.min(tier.limit), ..tier }
     }
 
-    /// The algorithm and the tiers.
-    pub fn rule(&self) -> LimitRule<'_> {
-        LimitRule { kind: self.kind, tiers: &self.tiers }
+    /// Calls `decide` with the algorithm and the tiers, as they apply at the time `now`, in microseconds.
+    #[inline]
+    pub fn with_rule<T>(&self, now: i64, decide: impl FnOnce(LimitRule<'_>) -> T) -> T {
+        let rule = LimitRule { kind: self.kind, tiers: &self.tiers, bounds: &[] };
+        if self.kind != Kind::CalendarWindow {
+            return decide(rule);
+        }
+        let bounds: SmallVec<[WindowBounds; 2]> = self.bounds(now).collect();
+        decide(LimitRule { bounds: &bounds, ..rule })
+    }
+
+    /// The windows of each tier about the time `now`. Of a policy with windows of the calendar.
+    fn bounds(&self, now: i64) -> impl Iterator<Item = WindowBounds> {
+        self.tiers.iter().zip(&self.calendars).map(move |(tier, calendar)| match calendar {
+            Some(calendar) => calendar.bounds(now),
+            None => WindowBounds::constant(tier.window, now),
+        })
+    }
+
+    /// The calendar of the tier `index`, if its windows are the calendar's.
+    pub fn calendar(&self, index: usize) -> Option<&Calendar> {
+        self.calendars.get(index)?.as_ref()
     }
 
     /// Whether its limits record who made the requests, so that a check needs an entry.
@@ -199,11 +225,12 @@ impl Policy {
         self.kind.description().name
     }
 
-    /// Its limits as people read them: `100/1s`; for `concurrency`, `2 at a time`.
+    /// Its limits as people read them: `100/1s`, `1000/month (Europe/Berlin)`; for `concurrency`, `2 at a time`.
     pub fn limits(&self) -> impl Iterator<Item = String> {
         let window = |tier: &Tier| Duration::from_micros(u64::try_from(tier.window).unwrap_or_default());
-        self.tiers.iter().map(move |tier| match self.kind {
-            Kind::Concurrency => format_concurrency(tier.limit),
+        self.tiers.iter().enumerate().map(move |(index, tier)| match (self.kind, self.calendar(index)) {
+            (Kind::Concurrency, _) => format_concurrency(tier.limit),
+            (_, Some(calendar)) => format!("{}/{calendar}", tier.limit),
             _ => model::Rate { limit: tier.limit, window: window(tier) }.to_string(),
         })
     }
@@ -228,8 +255,8 @@ fn kind(algorithm: model::Algorithm, record: model::Record) -> Kind {
     }
 }
 
-fn tier(rate: &model::Rate) -> Tier {
-    Tier { limit: rate.limit, window: micros(rate.window).max(1) }
+fn tier(rate: &model::Quota) -> Tier {
+    Tier { limit: rate.limit, window: micros(rate.window.length()).max(1) }
 }
 
 fn micros(duration: Duration) -> i64 {
@@ -241,7 +268,7 @@ fn slice(share: f64, limit: u64) -> u64 {
     (share * limit as f64) as u64
 }
 
-fn shape(kind: Kind, rates: &[model::Rate]) -> String {
+fn shape(kind: Kind, rates: &[model::Quota], calendar: &model::Calendar) -> String {
     let mut shape = String::from(kind.description().shape);
     // A different number of buckets is a different state.
     if let Kind::SlidingWindow { buckets } = kind
@@ -251,7 +278,14 @@ fn shape(kind: Kind, rates: &[model::Rate]) -> String {
     }
     for rate in rates {
         shape.push('.');
-        shape.push_str(&format_duration(rate.window));
+        shape.push_str(&rate.window.to_string());
+    }
+    if kind == Kind::CalendarWindow {
+        shape.push('.');
+        shape.push_str(&calendar.time_zone.name().replace('/', "-"));
+        if rates.iter().any(|rate| rate.window == Window::Calendar(CalendarUnit::Month)) {
+            shape.push_str(&format!(".{}", calendar.reset_day));
+        }
     }
     shape
 }
@@ -291,14 +325,50 @@ mod tests {
         ] {
             assert_eq!(policy(algorithm, &[(5, millis)]).shape, shape);
         }
-        assert_eq!(format_duration(Duration::from_micros(1_500)), "1500us");
+        assert_eq!(model::format_duration(Duration::from_micros(1_500)), "1500us");
+    }
+
+    #[test]
+    fn shapes_name_the_calendar() {
+        let quota = |text: &str| {
+            let (limit, window) = text.split_once('/').unwrap();
+            let unit = CalendarUnit::ALL.into_iter().find(|(name, _)| *name == window);
+            let minute = Window::Length(Duration::from_secs(60));
+            let window = unit.map_or(minute, |(_, unit)| Window::Calendar(unit));
+            model::Quota { limit: limit.parse().unwrap(), window }
+        };
+        let shape = |zone: &str, reset_day, limits: &[&str]| {
+            let keys = vec![model::KeyRecipe(vec![model::KeyPart::Ip])];
+            let tiers: Vec<_> = limits.iter().map(|text| quota(text)).collect();
+            let calendar = model::Calendar { time_zone: model::TimeZone::named(zone).unwrap(), reset_day };
+            let new = model::Policy::new("p", model::Algorithm::FixedWindow, keys, tiers);
+            let policy = Policy::new(&model::Policy { calendar, ..new }, PolicyId(0));
+            (policy.shape.clone(), policy.limits().collect::<Vec<_>>().join(" "), policy.algorithm())
+        };
+        assert_eq!(
+            shape("Europe/Berlin", 1, &["9/month"]),
+            ("fw.month.Europe-Berlin.1".to_owned(), "9/month (Europe/Berlin)".to_owned(), "fixed_window")
+        );
+        assert_eq!(
+            shape("America/Port-au-Prince", 15, &["9/month", "2/1m", "5/day"]),
+            (
+                "fw.1m.day.month.America-Port-au-Prince.15".to_owned(),
+                "2/1m 5/day (America/Port-au-Prince) 9/month (America/Port-au-Prince, from day 15)"
+                    .to_owned(),
+                "fixed_window"
+            )
+        );
+        assert_eq!(shape("UTC", 15, &["9/week"]).0, "fw.week.UTC");
+        assert_eq!(shape("Asia/Tokyo", 15, &["9/1m"]).0, "fw.1m");
     }
 
     #[test]
     fn an_algorithm_has_the_name_that_proxy_yaml_has_for_it() {
         let record = model::Record { keep: 1, retain: Duration::MAX };
         let configured = model::Algorithm::ALL.map(|(name, algorithm)| (name, kind(algorithm, record)));
-        assert_eq!(configured, Kind::ALL.map(|kind| (kind.description().name, kind)));
+        let described = Kind::ALL.map(|kind| (kind.description().name, kind));
+        assert_eq!(configured, described[..configured.len()]);
+        assert_eq!(described[configured.len()..], [("fixed_window", Kind::CalendarWindow)]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::{reply::Reply, request_context::RequestContext, rules::Rules};
 use crate::{
     api_keys::KeyFault,
     config::model::{KeySource, Require},
-    identity::RequestKeyFault,
+    identity::{MissingKeys, RequestKeyFault},
 };
 
 /// Why a request has no credential that its route accepts.
@@ -46,6 +46,9 @@ impl CredentialFault {
         };
         if is_met {
             return None;
+        }
+        if identity.missing_keys == Some(MissingKeys::All) {
+            return Some(Self::NotLoaded);
         }
         let has_token = || context.rules.verifier.has_token(&context.request().headers);
         match require {

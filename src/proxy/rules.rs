@@ -114,6 +114,15 @@ impl Rules {
         }
     }
 
+    /// The keys that were not read since the start, and why: API keys, and key sets of providers of tokens.
+    pub fn unread_key_sets(&self) -> Vec<String> {
+        let mut unread = self.verifier.unread_key_sets();
+        if self.keys.as_ref().is_some_and(|keys| !keys.registry().is_loaded()) {
+            unread.push("the API keys in Redis were not read yet".to_owned());
+        }
+        unread
+    }
+
     /// Adds the user's pseudonym for keys.
     pub(super) fn add_pseudonym(&self, identity: &mut Identity) {
         if let Some(user) = &identity.user {

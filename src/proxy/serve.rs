@@ -49,10 +49,13 @@ pub fn serve<S: StoreAdmin + 'static>(
         // Whose request is it, and what is its route?
         let facts = served.facts(&request);
         let survey = facts.survey;
-        let found = match find(&mut served, &worker.rules, &facts) {
+        let mut found = match find(&mut served, &worker.rules, &facts) {
             Ok(found) => found,
             Err(refused) => return Ok(served.refuse(refused, request.version, request.headers)),
         };
+        if found.identity.missing_keys.is_some() {
+            found.identity = Box::pin(served.identify_again(&facts, found.client)).await;
+        }
         served.routed(&request, &found);
 
         // Is it admitted, and which upstream gets it? Rare futures are boxed: all requests would need room for them.
@@ -69,7 +72,12 @@ pub fn serve<S: StoreAdmin + 'static>(
         };
         let (route, upstream) = (context.route, &worker.config().upstreams[index]);
         let (exempt, key) = (exempt_rules(&context), request_key(&context, upstream));
-        let owner = || ExchangeOwner { address: found.client.ip, user: user_key(&found.identity), exempt };
+        let owner = || ExchangeOwner {
+            address: found.client.ip,
+            user: user_key(&found.identity),
+            exempt,
+            key: found.identity.key.as_ref().and_then(|key| key.as_ref().ok()).cloned(),
+        };
 
         // Receive a small body before a connection is taken for it.
         let mut body = ReceivedBody::Whole(Bytes::new());

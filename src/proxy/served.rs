@@ -111,6 +111,24 @@ impl<'a, S> Served<'a, S> {
         exchange.reply(if stays_open { reply } else { reply.closing() })
     }
 
+    fn identify_user(&mut self, rules: &Rules, facts: &RequestFacts<'_>) -> Identity {
+        let identity = rules.identify(facts, || self.exchange.time());
+        self.exchange.set_user(rules.written_user(&identity));
+        if let Some(Ok(key)) = &identity.key {
+            self.exchange.set_key(key);
+        }
+        identity
+    }
+
+    /// Identifies the user of a request again, after a short wait for the key that has signed its token.
+    pub(super) async fn identify_again(&mut self, facts: &RequestFacts<'_>, client: ClientIp) -> Identity {
+        let rules = &self.worker.rules;
+        self.client.timer().wait_for_store();
+        let address = rules.identifying_address(client.ip);
+        rules.verifier.fetch_missing_key(&facts.request.headers, address).await;
+        self.identify_user(rules, facts)
+    }
+
     /// The client, as the upstream of this index identifies it.
     pub(super) fn upstream_client(&self, index: usize, found: &Found) -> Rc<UpstreamClient> {
         let address = self.worker.rules.identifying_address(found.client.ip);
@@ -289,11 +307,7 @@ impl<'r, S: StoreAdmin + 'static> Caller<'r> for Served<'_, S> {
     }
 
     fn identify(&mut self, rules: &Rules, facts: &RequestFacts<'_>) -> Identity {
-        let identity = rules.identify(facts, || self.exchange.time());
-        self.exchange.set_user(rules.written_user(&identity));
-        if let Some(Ok(key)) = &identity.key {
-            self.exchange.set_key(key);
-        }
+        let identity = self.identify_user(rules, facts);
         let untrusted = match facts.is_peer_trusted {
             true => None,
             false => rules.untrusted_peer(self.client.peer(), &facts.request.headers, facts.survey),

@@ -22,6 +22,7 @@ const MAY_KNOW: [(&str, &[&str]); 29] = [
         "app",
         &[
             "api_keys",
+            "file",
             "listener",
             "admin",
             "proxy",
@@ -88,6 +89,7 @@ const MAY_KNOW: [(&str, &[&str]); 29] = [
         "peers",
         &[
             "peers::bans::change_log",
+            "api_keys",
             "store::redis",
             "upstream",
             "abuse",
@@ -107,7 +109,7 @@ const MAY_KNOW: [(&str, &[&str]); 29] = [
     ),
     // It is declared together with how it is written and read; nobody else knows that.
     ("config::model", &["api_keys", "config", "jwt_keys", "address_set", "tls"]),
-    ("api_keys", &[]),
+    ("api_keys", &["file"]),
     ("tls", &[]),
     ("jwt_keys", &[]),
     ("address_set", &[]),
@@ -118,7 +120,7 @@ const MAY_KNOW: [(&str, &[&str]); 29] = [
 ];
 
 /// Crates that only some modules may use, with these modules or their parents.
-const MAY_USE: [(&str, &[&str]); 34] = [
+const MAY_USE: [(&str, &[&str]); 35] = [
     ("serde_yaml", &["config"]),
     ("clap", &["cli"]),
     ("ratatui", &["cli"]),
@@ -138,10 +140,22 @@ const MAY_USE: [(&str, &[&str]); 34] = [
     ("nix", &["cli", "listener", "file", "upstream"]),
     ("sd_notify", &["cli"]),
     ("hyper", &["listener", "proxy", "upstream", "admin", "cli", "telemetry::traces"]),
-    ("hyper_util", &["listener", "proxy", "upstream", "admin", "cli", "telemetry::traces"]),
+    ("hyper_util", &["listener", "proxy", "upstream", "admin", "cli", "telemetry::traces", "identity::jwt"]),
+    ("hyper_rustls", &["identity::jwt"]),
     (
         "tokio",
-        &["app", "listener", "proxy", "upstream", "admin", "cli", "store::redis", "peers", "telemetry"],
+        &[
+            "app",
+            "identity::jwt",
+            "listener",
+            "proxy",
+            "upstream",
+            "admin",
+            "cli",
+            "store::redis",
+            "peers",
+            "telemetry",
+        ],
     ),
     ("bb8_redis", &["store::redis", "peers"]),
     // By its re-export.

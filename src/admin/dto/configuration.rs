@@ -207,6 +207,16 @@ pub struct Policies {
     pub policies: Vec<Policy>,
 }
 
+/// The current window of a limit by hour, day, week or month.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CalendarWindow {
+    #[schema(example = "1000/month (Europe/Berlin)")]
+    pub limit: String,
+    /// With the time zone (RFC 9557).
+    #[schema(example = "2026-12-01T00:00:00+01:00[Europe/Berlin]")]
+    pub ends: String,
+}
+
 /// A policy, and its decisions since the start of this instance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Policy {
@@ -215,8 +225,11 @@ pub struct Policy {
     pub algorithm: String,
     /// As in proxy.yaml: `ip`, `ip+path`
     pub keys: Vec<String>,
-    /// `100/1s`; for `concurrency`, `2 at a time`
+    /// `100/1s`, `1000/month (Europe/Berlin)`; for `concurrency`, `2 at a time`
     pub limits: Vec<String>,
+    /// When the windows of the calendar end that hold now, in the order of their limits.
+    #[serde(default)]
+    pub calendar_windows: Vec<CalendarWindow>,
     /// `enforce` or `shadow`
     #[schema(value_type = schema::Mode)]
     pub mode: String,

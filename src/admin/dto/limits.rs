@@ -16,6 +16,10 @@ pub struct LimitUsage {
     pub remaining: u64,
     #[schema(value_type = schema::Duration)]
     pub reset: String,
+    /// When the limit's window of the calendar ends, with its time zone (RFC 9557); `null` for other windows.
+    #[serde(default)]
+    #[schema(example = "2026-12-01T00:00:00+01:00[Europe/Berlin]")]
+    pub window_ends: Option<String>,
 }
 
 /// `GET /v1/limits?policy=&key=`: one limit, by each variant of its policy that is counted separately.

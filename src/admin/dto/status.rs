@@ -31,6 +31,9 @@ pub struct Status {
     /// The listeners that speak TLS.
     #[serde(default)]
     pub tls: Vec<ListenerTls>,
+    /// The key sets of the providers of tokens.
+    #[serde(default)]
+    pub key_sets: Vec<KeySetStatus>,
     #[serde(default)]
     pub memory: MemoryStatus,
     #[serde(default)]
@@ -84,6 +87,25 @@ pub struct Outage {
         example = "endpoint http://10.0.0.6:3000 of upstream api is unreachable: Connection refused (os error 111)"
     )]
     pub text: String,
+}
+
+/// The key set of a provider of tokens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct KeySetStatus {
+    /// The URL of the set, or of its issuer.
+    #[schema(example = "https://login.example.com")]
+    pub source: String,
+    /// The keys in use.
+    pub keys: u64,
+    /// When it was last fetched. `null`: never since the start.
+    #[schema(required, value_type = Option<schema::Time>)]
+    pub fetched: Option<String>,
+    /// Until when its keys are used, unless it is fetched again. `null`: there are none.
+    #[schema(required, value_type = Option<schema::Time>)]
+    pub usable_until: Option<String>,
+    /// Why the last fetch failed.
+    #[schema(required, example = "https://login.example.com/keys responds with 503 Service Unavailable")]
+    pub error: Option<String>,
 }
 
 /// Memory used by limits and by evidence.

@@ -30,7 +30,7 @@ fn row(limit: &LimitUsage) -> Markup {
                 div.used { (components::bar(limit.used, limit.limit, class)) span.num { (format_count(limit.used)) " of " (format_count(limit.limit)) } }
             }
             td.num data-label="Remaining" { (format_count(limit.remaining)) }
-            td.num data-label="Free again in" { @if limit.used == 0 { "–" } @else { (humanize_duration(&limit.reset)) } }
+            td.num data-label="Free again in" { @if limit.used == 0 { "–" } @else { (humanize_duration(&limit.reset)) } @if let Some(ends) = &limit.window_ends { " " span.faint { "(" (ends) ")" } } }
         }
     }
 }

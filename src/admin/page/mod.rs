@@ -12,6 +12,7 @@ mod components;
 mod dialogs;
 mod explain;
 mod format;
+mod key_sets;
 mod layout;
 mod limits;
 mod login;

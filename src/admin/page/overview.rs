@@ -17,6 +17,7 @@ use super::{
     },
     certificates, chart, components,
     format::{format_count, format_duration, format_latency, format_rate, parse_micros},
+    key_sets,
     layout::{NavItem, Page, PageFrame},
     store,
 };
@@ -62,6 +63,7 @@ async fn page(context: &HandlerContext) -> Result<Page, Problem> {
         }
         (store::nodes(&status.store))
         (certificates::certificates(&status.tls))
+        (key_sets::key_sets(&status.key_sets, now))
     };
     Ok(Page { title: "Overview".to_owned(), body })
 }

@@ -9,7 +9,7 @@ use super::{
     super::{
         configuration,
         context::HandlerContext,
-        dto::{Policies, Policy},
+        dto::{CalendarWindow, Policies, Policy},
         extract::{NoParams, Query},
         problem::Problem,
     },
@@ -54,6 +54,7 @@ fn card(policy: &Policy) -> Markup {
                 div { dt { "Algorithm" } dd.mono { (policy.algorithm) } }
                 div { dt { "Key" } dd { (components::chips(&policy.keys)) } }
                 div { dt { "Limits" } dd { (components::chips(&policy.limits)) @if policy.overrides > 0 { span.faint { " and " (policy.overrides) " overrides" } } } }
+                @for window in &policy.calendar_windows { (window_end(window)) }
                 div { dt { "Applies to" } dd { @if policy.routes.is_empty() { span.faint { "no route" } } @else { (components::chips(&policy.routes)) } } }
             }
             div.share {
@@ -67,6 +68,10 @@ fn card(policy: &Policy) -> Markup {
             }
         }
     }
+}
+
+fn window_end(window: &CalendarWindow) -> Markup {
+    html! { div { dt { "Ends" } dd { (window.limit) ": " time { (window.ends) } } } }
 }
 
 fn legend(name: &str, value: u64, class: &str) -> Markup {
@@ -110,6 +115,10 @@ mod tests {
             algorithm: "sliding_log".into(),
             keys: vec!["ip+path".into()],
             limits: vec!["100/1s".into()],
+            calendar_windows: vec![CalendarWindow {
+                limit: "1000/month (Europe/Berlin)".into(),
+                ends: "2026-12-01T00:00:00+01:00[Europe/Berlin]".into(),
+            }],
             mode: "shadow".into(),
             overrides: 2,
             routes: vec!["/api/*".into()],
@@ -125,6 +134,7 @@ mod tests {
             html.contains("per-&lt;ip&gt;") && html.contains("75,000") && html.contains("Would be denied")
         );
         assert!(html.contains("width=\"75.00%\"") && html.contains("x=\"75.00%\" width=\"25.00%\""));
+        assert!(html.contains("1000/month (Europe/Berlin): <time>2026-12-01T00:00:00+01:00[Europe/Berlin]<"));
         assert!(html.contains("shadow: never denies") && html.contains("and 2 overrides"));
 
         let html = view(&Policies { policies: vec![unused] }).body.into_string();

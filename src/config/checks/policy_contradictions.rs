@@ -1,7 +1,7 @@
 //! Settings of a policy that its algorithm does not take, or that do not go together.
 
 use crate::config::{
-    model::{Algorithm, PolicySettings, Rate},
+    model::{Algorithm, PolicySettings, Quota},
     reader::MappingCursor,
 };
 
@@ -13,7 +13,7 @@ const OWNERS: [(&str, &str); 4] =
 pub(in crate::config) fn report(
     mapping: &MappingCursor<'_>,
     policy: &PolicySettings<'_>,
-    tiers: Option<&[Rate]>,
+    tiers: Option<&[Quota]>,
 ) {
     let kind = policy.algorithm;
     for (key, owner) in OWNERS {
@@ -24,6 +24,9 @@ pub(in crate::config) fn report(
     }
     if policy.slice > 0.0 {
         report_foreign_setting(mapping, "slice", "fixed_window", kind);
+    }
+    for key in ["time_zone", "reset_day"] {
+        report_foreign_setting(mapping, key, "fixed_window", kind);
     }
     match kind.filter(|kind| kind.counts_members()) {
         Some(kind) => report_unit_settings(mapping, policy, kind),
@@ -58,7 +61,7 @@ fn report_unit_settings(mapping: &MappingCursor<'_>, policy: &PolicySettings<'_>
     }
 }
 
-fn report_combinations(mapping: &MappingCursor<'_>, policy: &PolicySettings<'_>, tiers: Option<&[Rate]>) {
+fn report_combinations(mapping: &MappingCursor<'_>, policy: &PolicySettings<'_>, tiers: Option<&[Quota]>) {
     let report = |key: &str, message: &str, help: &str| {
         if let Some(location) = mapping.key_location(key) {
             mapping.report_at(location, message, help.to_owned());
@@ -95,8 +98,14 @@ fn report_combinations(mapping: &MappingCursor<'_>, policy: &PolicySettings<'_>,
         );
     }
     let Some(tiers) = tiers.filter(|_| has_slice) else { return };
-    let is_small = |tier: &Rate| policy.slice * (tier.limit as f64) < 2.0;
-    if tiers.len() > 1 {
+    let is_small = |tier: &Quota| policy.slice * (tier.limit as f64) < 2.0;
+    if tiers.iter().any(|tier| tier.window.calendar().is_some()) {
+        report(
+            "slice",
+            "`slice` does not work with windows of the calendar",
+            "each request of a month asks the store; remove one of the two",
+        );
+    } else if tiers.len() > 1 {
         report("slice", "`slice` works only for a policy with a single limit", "write one policy per limit");
     } else if !policy.count_denied
         && !has_count

@@ -1,7 +1,7 @@
 //! Limits that never deny a request, because another limit of the policy always denies it first.
 
 use crate::config::{
-    model::{Algorithm, Cost, Policy, Rate, format_duration},
+    model::{Algorithm, Cost, Policy, Quota, Window},
     reader::Cursor,
 };
 
@@ -19,7 +19,7 @@ pub(in crate::config) fn warn(limits: Option<Cursor<'_>>, overrides: Option<Curs
     }
 }
 
-fn warn_of_tiers(limits: Cursor<'_>, tiers: &[Rate], policy: &Policy) {
+fn warn_of_tiers(limits: Cursor<'_>, tiers: &[Quota], policy: &Policy) {
     let Some(buckets) = counted_buckets(policy.algorithm) else { return };
     let items = limits.list().unwrap_or_default();
     // With `count_denied`, a tier also counts requests that another one has denied.
@@ -28,15 +28,20 @@ fn warn_of_tiers(limits: Cursor<'_>, tiers: &[Rate], policy: &Policy) {
     }
     // Requests of one cost use a limit up in whole steps.
     let step = if let Cost::Fixed(units) = policy.cost { units } else { 1 };
+    // Windows of the calendar have no constant length.
+    let lengths = || tiers.iter().filter_map(|tier| Some((tier, length(tier)?)));
     for (item, tier) in items.into_iter().zip(tiers) {
-        let admitted = |other: &Rate| (other.limit / step * step).saturating_mul(spans(tier, other, buckets));
-        let others = tiers.iter().filter(|other| other.window != tier.window);
-        let Some((most, other)) = others.map(|other| (admitted(other), other)).min_by_key(|(most, _)| *most)
-        else {
+        let Some(window) = length(tier) else { continue };
+        let admitted = |other: &Quota, length| {
+            (other.limit / step * step).saturating_mul(spans(window, length, buckets))
+        };
+        let others = lengths().filter(|(_, other)| *other != window);
+        let others = others.map(|(other, length)| (admitted(other, length), other));
+        let Some((most, other)) = others.min_by_key(|(most, _)| *most) else {
             continue;
         };
         if most <= tier.limit {
-            let window = format_duration(tier.window);
+            let window = tier.window;
             let message = format!("this limit is never reached: `{other}` admits at most {most} in {window}");
             item.warn(message, format!("set less than {most}/{window}, or remove it"));
         }
@@ -53,13 +58,21 @@ fn counted_buckets(algorithm: Algorithm) -> Option<u128> {
     }
 }
 
-/// How many times `other` can be used up within the time that `tier` counts together.
+/// The length of a tier's window, in microseconds.
+fn length(tier: &Quota) -> Option<u128> {
+    match tier.window {
+        Window::Length(length) => Some(length.as_micros()),
+        Window::Calendar(_) => None,
+    }
+}
+
+/// How many times a tier with windows of the length `other_bucket` can be used up within the time that a tier with
+/// `bucket` counts together.
 ///
 /// Both divide time from the Unix epoch on. A bucket is a window divided by the number of buckets, so all lengths here are
-/// multiplied by that number. The time of `tier` begins at a multiple of its bucket, and `other` is used up at most once
+/// multiplied by that number. The time of the one begins at a multiple of its bucket, and the other is used up at most once
 /// in as many of its own buckets as count together.
-fn spans(tier: &Rate, other: &Rate, buckets: u128) -> u64 {
-    let (bucket, other_bucket) = (tier.window.as_micros(), other.window.as_micros());
+fn spans(bucket: u128, other_bucket: u128, buckets: u128) -> u64 {
     let begins_within = other_bucket - gcd(bucket, other_bucket);
     let touched = (begins_within + bucket * buckets).div_ceil(other_bucket);
     u64::try_from(touched.div_ceil(buckets)).unwrap_or(u64::MAX)
@@ -71,13 +84,7 @@ fn gcd(one: u128, other: u128) -> u128 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-
-    fn rate(limit: u64, millis: u64) -> Rate {
-        Rate { limit, window: Duration::from_millis(millis) }
-    }
 
     /// How many bursts, each `buckets` buckets of `other_window` after the previous one, fit into the time that a tier of
     /// `window` counts together, wherever it begins. All times are in units of which a bucket has `window`.
@@ -96,7 +103,7 @@ mod tests {
     fn the_worst_begin_is_found() {
         for buckets in [1, 5, 11] {
             for (window, other) in (1..24).flat_map(|window| (1..24).map(move |other| (window, other))) {
-                let found = spans(&rate(1, window), &rate(1, other), u128::from(buckets));
+                let found = spans(u128::from(window), u128::from(other), u128::from(buckets));
                 assert_eq!(found, most_bursts(window, other, buckets), "{window} {other} {buckets}");
             }
         }
@@ -104,7 +111,6 @@ mod tests {
 
     #[test]
     fn a_minute_has_sixty_seconds_of_the_calendar() {
-        let spans = |window, other, buckets| spans(&rate(1, window), &rate(1, other), buckets);
         assert_eq!((spans(60_000, 1_000, 1), spans(60_000, 1_000, 11)), (60, 60));
         assert_eq!((spans(1_000, 60_000, 1), spans(1_000, 60_000, 11)), (1, 1));
         // A window of 90 s touches three minutes of the calendar.

@@ -73,8 +73,8 @@ pub struct Config {
     pub api_keys: Option<Box<ApiKeySettings>>,
     /// Names for limits of policies. Keys of a plan have its limits instead of the policies' own: a rate, several, or
     /// `unlimited`.
-    #[setting(names(RESOURCE, names(RESOURCE, either(word("unlimited"), text = RATE, list(text = RATE, SomeUnique)), Any), Any))]
-    #[setting(unset = "no plans", example = "{ pro: { per-minute: 600/1m } }", see = ["api_keys"])]
+    #[setting(names(RESOURCE, names(RESOURCE, either(word("unlimited"), text = QUOTA, list(text = QUOTA, SomeUnique)), Any), Any))]
+    #[setting(unset = "no plans", example = "{ pro: { per-ip: 600/1m } }", see = ["api_keys"])]
     pub plans: Vec<String>,
     /// Where limits are counted: in the memory of this process, or in Redis, for several instances together.
     #[setting(either(word("memory"), mapping(Store)), default = "memory")]

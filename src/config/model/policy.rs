@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use serde::Serialize;
 use tollgate_derive::{Settings, Word};
 
-use super::{Algorithm, DenialReply, Rate, ReplySettings, serialize};
+use super::{Algorithm, Calendar, DenialReply, Quota, ReplySettings, TimeZone, Window, serialize};
 use crate::{
     api_keys::KeyField,
     config::{
@@ -33,7 +33,10 @@ pub struct Policy {
     /// Never empty; exactly one where the algorithm has no tiers. Windows differ from one another. Of
     /// `concurrency` the window is the lease.
     #[serde(rename = "limits")]
-    pub tiers: Vec<Rate>,
+    pub tiers: Vec<Quota>,
+    /// For windows of the calendar, those of the overrides, too.
+    #[serde(flatten)]
+    pub calendar: Calendar,
     /// If set, only requests with such a response count.
     pub count: Option<CountedResponses>,
     pub on_store_error: OnStoreError,
@@ -65,7 +68,7 @@ impl Policy {
         name: impl Into<String>,
         algorithm: Algorithm,
         keys: Vec<KeyRecipe>,
-        tiers: Vec<Rate>,
+        tiers: Vec<impl Into<Quota>>,
     ) -> Self {
         Self {
             name: name.into(),
@@ -73,7 +76,8 @@ impl Policy {
             keys,
             missing: Missing::Skip,
             value: None,
-            tiers,
+            tiers: tiers.into_iter().map(Into::into).collect(),
+            calendar: Calendar { time_zone: TimeZone::UTC, reset_day: 1 },
             count: None,
             on_store_error: OnStoreError::Local,
             record: Record::default(),
@@ -87,6 +91,12 @@ impl Policy {
             unlimited: Vec::new(),
             reply: None,
         }
+    }
+
+    /// Whether it, or one of its overrides, has a window of the calendar.
+    pub fn has_calendar(&self) -> bool {
+        let overrides = self.overrides.iter().flat_map(|other| &other.tiers);
+        self.tiers.iter().chain(overrides).any(|tier| matches!(tier.window, Window::Calendar(_)))
     }
 }
 
@@ -194,7 +204,7 @@ pub struct Override {
     pub condition: Condition,
     /// As [`Policy::tiers`].
     #[serde(rename = "limits")]
-    pub tiers: Vec<Rate>,
+    pub tiers: Vec<Quota>,
     /// The algorithm of the policy, with the settings of the override.
     #[serde(flatten)]
     pub algorithm: Algorithm,
@@ -276,7 +286,7 @@ pub struct Record {
     Where("lease", "algorithm", &["concurrency"]),
     NotWhere("cost", "algorithm", &["concurrency", "distinct"]),
     NotWhere("count", "algorithm", &["concurrency", "distinct"]),
-    KindWhere("limit", "algorithm", "concurrency", Kind::Count(1, MAX_LIMIT), Kind::Text(&text::RATE))
+    KindWhere("limit", "algorithm", "concurrency", Kind::Count(1, MAX_LIMIT), Kind::Text(&text::QUOTA))
 ))]
 pub(in crate::config) struct PolicySettings<'t> {
     /// How requests are counted. `sliding_log` is exact in any window. `gcra` and `sliding_window` take little memory,
@@ -298,15 +308,25 @@ pub(in crate::config) struct PolicySettings<'t> {
     #[setting(text = KEY, unset = "required with `algorithm: distinct`, not allowed with others", example = "user")]
     #[setting(beside = "algorithm: distinct, key: ip, limit: 20/10m")]
     pub(in crate::config) value: Option<Cursor<'t>>,
-    /// How many units (requests, unless `cost` is set) a key may use in which time. For `concurrency`, a number alone:
-    /// how many requests may be in progress.
-    #[setting(either(text = RATE, count = "1..=1000000000"), example = "100/1s")]
+    /// How many units (requests, unless `cost` is set) a key may use in which time. With `fixed_window`, the time may be
+    /// the calendar's: `hour`, `day`, `week` (from Monday) or `month`, such as `1000/month`. For `concurrency`, a number
+    /// alone: how many requests may be in progress.
+    #[setting(either(text = QUOTA, count = "1..=1000000000"), example = "100/1s")]
     pub(in crate::config) limit: Option<Cursor<'t>>,
     /// Several limits, at most 32. A request must be within all of them. Only `fixed_window` and `sliding_window` take
     /// more than one.
-    #[setting(list(either(text = RATE, count = "1..=1000000000"), SomeUnique), unset = "`limit` alone")]
+    #[setting(list(either(text = QUOTA, count = "1..=1000000000"), SomeUnique), unset = "`limit` alone")]
     #[setting(example = "[10/1s, 120/1m]", beside = "algorithm: fixed_window, key: ip")]
     pub(in crate::config) limits: Option<Cursor<'t>>,
+    /// The time zone of the calendar, by its name in the IANA database. It decides when hours, days, weeks and months
+    /// begin, those of overrides, too.
+    #[setting(default = "UTC", example = "Europe/Berlin")]
+    #[setting(beside = "algorithm: fixed_window, limit: 1000/month", see = ["policies.*.limit"])]
+    pub(in crate::config) time_zone: TimeZone,
+    /// The day on which a month of the calendar begins.
+    #[setting(count = "1..=28", default = "1", example = "15")]
+    #[setting(beside = "algorithm: fixed_window, limit: 1000/month", see = ["policies.*.limit"])]
+    pub(in crate::config) reset_day: u8,
     /// The number of parts that each window is divided into. More parts are more exact, and take more memory.
     #[setting(count = "4..=100", default = "10", example = "20", beside = "algorithm: sliding_window")]
     pub(in crate::config) buckets: u32,
@@ -346,8 +366,8 @@ pub(in crate::config) struct PolicySettings<'t> {
     #[setting(default = "false", example = "true", see = ["policies.*.count", "policies.*.slice"])]
     pub(in crate::config) count_denied: bool,
     /// The share of a window's limit that an instance takes from Redis at once, to decide on that many requests without
-    /// asking again. With `0%`, it asks for each request. Only for `fixed_window` with a single limit; the slice must
-    /// be at least two units.
+    /// asking again. With `0%`, it asks for each request. Only for `fixed_window` with a single limit, which is not the
+    /// calendar's; the slice must be at least two units.
     #[setting(
         share = "0..=50",
         default = "0%",
@@ -449,10 +469,10 @@ pub(in crate::config) struct OverrideSettings<'t> {
     #[setting(key = "tls:*", text = ANY, example = "CN=acme", see = ["listeners[].tls.client_ca"])]
     pub(in crate::config) tls: Vec<NamedEntry<'t>>,
     /// The limit of these clients.
-    #[setting(either(text = RATE, count = "1..=1000000000"), example = "1000/1m")]
+    #[setting(either(text = QUOTA, count = "1..=1000000000"), example = "1000/1m")]
     pub(in crate::config) limit: Option<Cursor<'t>>,
     /// Several limits of these clients, as in the policy.
-    #[setting(list(either(text = RATE, count = "1..=1000000000"), SomeUnique), unset = "`limit` alone")]
+    #[setting(list(either(text = QUOTA, count = "1..=1000000000"), SomeUnique), unset = "`limit` alone")]
     #[setting(example = "[1000/1m]")]
     pub(in crate::config) limits: Option<Cursor<'t>>,
     /// How many units these clients may use at once; only with `algorithm: gcra`.

@@ -1,10 +1,11 @@
 //! Sources of the user ID of a request.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use http::{HeaderName, header::AUTHORIZATION};
 use serde::Serialize;
 use tollgate_derive::{Settings, Word};
+use url::Url;
 
 use super::serialize;
 use crate::{
@@ -12,9 +13,11 @@ use crate::{
     config::{
         reader::{Cursor, MappingCursor},
         settings::{Kind, Read, Value},
-        value::{Invalid, choice, field_name, printable_text, token_keys, unreserved_field_name},
+        value::{
+            Invalid, choice, field_name, key_set_url, printable_text, token_keys, unreserved_field_name,
+        },
     },
-    jwt_keys::JwtAlgorithm,
+    jwt_keys::{JwtAlgorithm, discovery_url},
     tls::CertificateField,
 };
 
@@ -49,7 +52,13 @@ pub enum HeaderFrom {
 
 /// A JSON Web Token that Tollgate verifies.
 #[derive(Debug, Clone, PartialEq, Eq, Settings)]
-#[settings(page = "identity.md", sample = "key: { file: keys/public.pem }, algorithm: ES256", check = check_keys)]
+#[settings(page = "identity.md#tokens", sample = "key: { file: keys/public.pem }, algorithm: ES256", check = check_keys)]
+#[settings(rules(
+    One(&["key", "jwks", "discover"]),
+    With("jwks", "audience"),
+    With("discover", "issuer"),
+    With("discover", "audience")
+))]
 pub struct Jwt {
     /// The header that holds the token. In `authorization`, the token follows the word `Bearer`; any other header holds
     /// the token alone.
@@ -62,8 +71,22 @@ pub struct Jwt {
     /// The key that verifies tokens: a public key or certificate in PEM, a JSON Web Key set, or the secret for HS256,
     /// HS384 and HS512. The file is read again when it changes.
     #[setting(mapping(KeyFile), read = key_file, example = "{ file: keys/public.pem }")]
-    #[setting(missing = "the key that verifies tokens: `key: { file: keys/jwt.pem }`")]
-    pub key: PathBuf,
+    #[setting(unset = "the keys are fetched: see `jwks` and `discover`", shown = serialize::plain)]
+    pub key: Option<PathBuf>,
+    /// The URL of the provider's JSON Web Key set. It is fetched at the start, before it grows old, and when a token
+    /// names a key that it lacks.
+    #[setting(text = KEY_SET_URL, parse = key_set_url, shown = serialize::displayed, unset = "no set is fetched")]
+    #[setting(example = "https://login.example.com/jwks.json", beside = "audience: api")]
+    #[setting(see = ["user[].jwt.stale"])]
+    pub jwks: Option<Url>,
+    /// Finds the key set by OpenID Connect Discovery: at `/.well-known/openid-configuration` of `issuer`.
+    #[setting(unset = "`key` or `jwks` says where the keys are", example = "true")]
+    #[setting(beside = "issuer: \"https://login.example.com\", audience: api")]
+    pub discover: bool,
+    /// How long the last key set is used after it has grown old, while the provider cannot be reached.
+    #[setting(duration = "0s..=366d", default = "24h", example = "6h")]
+    #[setting(beside = "jwks: \"https://login.example.com/jwks.json\", audience: api")]
+    pub stale: Duration,
     /// The only algorithm that tokens may be signed with.
     #[setting(unset = "the one that the key is for", example = "ES256")]
     pub algorithm: Option<JwtAlgorithm>,
@@ -113,8 +136,34 @@ fn key_file(value: Cursor<'_>) -> Option<PathBuf> {
     KeyFile::read(value).map(|key| key.file)
 }
 
-/// Reads the keys as they will be read again, so that an unusable file is an error.
+const KEYS_FORM: &str = "`key: { file: keys/jwt.pem }`, or `jwks: https://login.example.com/jwks.json` with `audience`, or \
+    `discover: true` with `issuer` and `audience`";
+
+/// Checks where the keys are from. A file is read as it will be read again, so that an unusable one is an error.
 fn check_keys(mapping: &MappingCursor<'_>, jwt: Option<&Jwt>) {
+    let is_set = |key: &&'static str| match *key {
+        "discover" => {
+            mapping.has_or_misspells("discover")
+                && mapping.peek("discover").and_then(Cursor::scalar) != Some("false")
+        }
+        key => mapping.has_or_misspells(key),
+    };
+    let sources: Vec<_> = ["key", "jwks", "discover"].into_iter().filter(is_set).collect();
+    match sources[..] {
+        [] => mapping.report("the keys that verify tokens are missing", KEYS_FORM.to_owned()),
+        ["key"] => {}
+        [fetched] => check_fetched(mapping, fetched, jwt),
+        [first, second, ..] => mapping.report(
+            format!("`{first}` and `{second}` both say where the keys are"),
+            format!("set exactly one: {KEYS_FORM}"),
+        ),
+    }
+    if sources.iter().all(|source| *source == "key")
+        && let Some(stale) = mapping.key_location("stale")
+    {
+        let message = "`stale` works only beside `jwks` and `discover`: a file is read again when it changes";
+        mapping.report_at(stale, message, None);
+    }
     let Some(jwt) = jwt.filter(|jwt| jwt.algorithm.is_some() || mapping.peek("algorithm").is_none()) else {
         return;
     };
@@ -124,6 +173,40 @@ fn check_keys(mapping: &MappingCursor<'_>, jwt: Option<&Jwt>) {
             ignored.to_string(),
             "tokens that it signs are not valid; the other keys of the set are used".to_owned(),
         );
+    }
+}
+
+/// Checks what is beside `jwks` or `discover`, which is `key`.
+fn check_fetched(mapping: &MappingCursor<'_>, key: &'static str, jwt: Option<&Jwt>) {
+    let report = |message: String, help: &str| {
+        if let Some(location) = mapping.key_location(key) {
+            mapping.report_at(location, message, help.to_owned());
+        }
+    };
+    if !mapping.has_or_misspells("audience") {
+        let message = format!("`{key}` needs `audience`: the provider signs tokens for other services, too");
+        report(message, "name this service as its tokens do, such as `audience: api`");
+    }
+    if key == "discover" && !mapping.has_or_misspells("issuer") {
+        let help = "the URL that the provider calls itself, such as `issuer: https://login.example.com`";
+        report("`discover` needs `issuer`: the keys are found below it".to_owned(), help);
+    }
+    if key == "discover"
+        && let Some(issuer) = jwt.and_then(|jwt| jwt.issuer.as_ref())
+        && let Err(error) = discovery_url(issuer)
+        && let Some(location) = mapping.key_location("issuer")
+    {
+        let help = "the URL that the provider calls itself, such as `issuer: https://login.example.com`";
+        mapping.report_at(location, format!("`issuer` {error}"), help.to_owned());
+    }
+    if let Some(algorithm @ (JwtAlgorithm::Hs256 | JwtAlgorithm::Hs384 | JwtAlgorithm::Hs512)) =
+        jwt.and_then(|jwt| jwt.algorithm)
+        && let Some(location) = mapping.key_location("algorithm")
+    {
+        let name = JwtAlgorithm::ALL.iter().find(|(_, each)| *each == algorithm).map_or("", |(name, _)| name);
+        let message = format!("{name} needs a shared secret, which a provider never publishes");
+        let help = "use the algorithm of the provider's keys, or `key: { file: FILE }` with the secret";
+        mapping.report_at(location, message, help.to_owned());
     }
 }
 
@@ -150,9 +233,10 @@ impl IdentitySources {
     /// Reports a setting that needs API keys if there are none.
     pub(in crate::config) fn report_without_api_keys(self, setting: Cursor<'_>) {
         if !self.has_api_keys {
-            let help = "configure where keys come from: `api_keys: { file: keys.yaml }`";
-            setting
-                .report("no request has an API key, because `api_keys` is not configured", help.to_owned());
+            let help = "set where keys come from: `api_keys: { file: keys.yaml }`; to count the values of a header that nobody \
+                        checks, write `header:NAME`";
+            let message = "no request has an API key, because `api_keys` is not configured";
+            setting.report(message, help.to_owned());
         }
     }
 

@@ -5,9 +5,8 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Value, json};
 
 use super::{
-    Algorithm, Condition, Config, Endpoint, HostPattern, KeyRecipe, PathPattern, Rate, Route, Secret,
-    Statuses,
-    format::{format_concurrency, format_duration},
+    Algorithm, Condition, Config, Endpoint, HostPattern, KeyRecipe, PathPattern, Quota, Rate, Route, Secret,
+    Statuses, TimeZone, format::format_concurrency,
 };
 use crate::config::settings;
 
@@ -49,7 +48,7 @@ impl Config {
         for (value, policy) in policies.into_iter().flatten().zip(&self.policies) {
             if let (Algorithm::Concurrency, [tier]) = (policy.algorithm, policy.tiers.as_slice()) {
                 value["limits"] = json!([format_concurrency(tier.limit)]);
-                value["lease"] = json!(format_duration(tier.window));
+                value["lease"] = json!(tier.window.to_string());
             }
         }
         values
@@ -85,7 +84,7 @@ macro_rules! serialize_displayed {
     };
 }
 
-serialize_displayed!(Condition, HostPattern, KeyRecipe, PathPattern, Rate, Statuses);
+serialize_displayed!(Condition, HostPattern, KeyRecipe, PathPattern, Quota, Rate, Statuses, TimeZone);
 
 impl Serialize for Secret {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {

@@ -2,7 +2,7 @@
 
 use super::{limits::max_admissible, user::IdentitySources};
 use crate::config::{
-    model::{Algorithm, Cost, CostSettings, Rate},
+    model::{Algorithm, Cost, CostSettings, Quota},
     reader::Cursor,
     settings::Read,
     value::{Invalid, MAX_LIMIT, field_name, number},
@@ -16,7 +16,7 @@ const MAX_LOGGED_UNITS: u64 = 1_000;
 pub(super) fn cost(
     value: Cursor<'_>,
     kind: Option<Algorithm>,
-    limits: Option<(Algorithm, &[Rate])>,
+    limits: Option<(Algorithm, &[Quota])>,
     identity: IdentitySources,
 ) -> Option<Cost> {
     let units = |text: &str| {

@@ -2,9 +2,9 @@
 
 use crate::config::{
     checks::foreign_limits,
-    model::{Algorithm, PolicySettings, Rate},
+    model::{Algorithm, PolicySettings, Quota, Window},
     reader::{Cursor, MappingCursor},
-    value::{Invalid, MAX_LIMIT, number, rate},
+    value::{Invalid, MAX_LIMIT, number, quota},
 };
 
 /// The largest limit of `distinct`, which remembers each value.
@@ -16,7 +16,7 @@ pub(super) fn tiers(
     limit: Option<Cursor<'_>>,
     limits: Option<Cursor<'_>>,
     settings: &PolicySettings<'_>,
-) -> Option<Vec<Rate>> {
+) -> Option<Vec<Quota>> {
     let line = foreign_limits::explain(mapping);
     let line = line.as_deref();
     match (mapping.key_location("limit"), mapping.key_location("limits")) {
@@ -40,7 +40,7 @@ pub(super) fn tiers(
 }
 
 /// The limits of a plan: a rate or a list of them.
-pub(super) fn plan_tiers(value: Cursor<'_>, settings: &PolicySettings<'_>) -> Option<Vec<Rate>> {
+pub(super) fn plan_tiers(value: Cursor<'_>, settings: &PolicySettings<'_>) -> Option<Vec<Quota>> {
     match value.is_list() {
         true => several_tiers(value, settings),
         false => Some(vec![one_tier(value, settings, None)?]),
@@ -48,7 +48,7 @@ pub(super) fn plan_tiers(value: Cursor<'_>, settings: &PolicySettings<'_>) -> Op
 }
 
 /// `limit`. `line`: the line that was probably meant by this setting together with others.
-fn one_tier(value: Cursor<'_>, settings: &PolicySettings<'_>, line: Option<&str>) -> Option<Rate> {
+fn one_tier(value: Cursor<'_>, settings: &PolicySettings<'_>, line: Option<&str>) -> Option<Quota> {
     let help = if value.is_list() {
         Some("several limits are written `limits: [10/1s, 120/1m]`".to_owned())
     } else if value.is_mapping() {
@@ -76,7 +76,7 @@ fn is_count(text: &str) -> bool {
 /// Of one policy. A store checks and writes all of them at once.
 const MAX_LIMITS: usize = 32;
 
-fn several_tiers(value: Cursor<'_>, settings: &PolicySettings<'_>) -> Option<Vec<Rate>> {
+fn several_tiers(value: Cursor<'_>, settings: &PolicySettings<'_>) -> Option<Vec<Quota>> {
     let items = value.list()?;
     if items.is_empty() {
         value.report("a policy needs a limit", "such as `limits: [10/1s, 120/1m]`".to_owned());
@@ -90,7 +90,7 @@ fn several_tiers(value: Cursor<'_>, settings: &PolicySettings<'_>) -> Option<Vec
         let help = "`fixed_window` and `sliding_window` take several; otherwise write one policy per limit";
         value.report("this algorithm takes only one limit", help.to_owned());
     }
-    let mut tiers: Vec<Rate> = Vec::new();
+    let mut tiers: Vec<Quota> = Vec::new();
     for item in items {
         let tier = item.parse(|text| {
             let tier = tier(text, settings)?;
@@ -105,14 +105,14 @@ fn several_tiers(value: Cursor<'_>, settings: &PolicySettings<'_>) -> Option<Vec
 }
 
 /// One limit. For `concurrency`, its window is the lease.
-fn tier(text: &str, settings: &PolicySettings<'_>) -> Result<Rate, Invalid> {
+fn tier(text: &str, settings: &PolicySettings<'_>) -> Result<Quota, Invalid> {
     match settings.algorithm {
         Some(Algorithm::Concurrency) if text.contains('/') => {
             Err(Invalid::new("is a rate, but concurrency limits requests in flight")
                 .expected("write a plain number, such as `limit: 8`"))
         }
         Some(Algorithm::Concurrency) => {
-            number(1..=MAX_LIMIT)(text).map(|limit| Rate { limit, window: settings.lease })
+            number(1..=MAX_LIMIT)(text).map(|limit| Quota { limit, window: Window::Length(settings.lease) })
         }
         Some(kind) if is_count(text) => Err(Invalid::new(format!(
             "has no window: a plain number is for concurrency, not for {}",
@@ -120,14 +120,27 @@ fn tier(text: &str, settings: &PolicySettings<'_>) -> Result<Rate, Invalid> {
         ))
         .expected("a rate is a number per window, such as 100/1s or 10/m")),
         Some(Algorithm::Distinct) => {
-            let tier = rate(text)?;
+            let tier = of_length(text, Algorithm::Distinct)?;
             if tier.limit > MAX_DISTINCT_VALUES {
                 return Err(Invalid::new("has a limit that is out of range")
                     .expected("from 1 to 10000, because every value is stored"));
             }
             Ok(tier)
         }
-        _ => rate(text),
+        Some(kind) if kind != Algorithm::FixedWindow => of_length(text, kind),
+        _ => quota(text),
+    }
+}
+
+/// A limit of an algorithm that has no windows of the calendar.
+fn of_length(text: &str, kind: Algorithm) -> Result<Quota, Invalid> {
+    let quota = quota(text)?;
+    match quota.window {
+        Window::Length(_) => Ok(quota),
+        Window::Calendar(_) => {
+            Err(Invalid::new(format!("has a window of the calendar, which {} does not take", kind.name()))
+                .expected("set `algorithm: fixed_window`, or write a length, such as 1000/30d"))
+        }
     }
 }
 
@@ -136,7 +149,7 @@ pub(super) fn complete(
     kind: Algorithm,
     settings: &PolicySettings<'_>,
     burst: Option<u64>,
-    tiers: &[Rate],
+    tiers: &[Quota],
 ) -> Algorithm {
     let limit = tiers.first().map_or(1, |tier| tier.limit);
     match kind {
@@ -147,7 +160,7 @@ pub(super) fn complete(
 }
 
 /// The most units that can ever be admitted at once, and the setting that bounds them.
-pub(super) fn max_admissible(algorithm: Algorithm, tiers: &[Rate]) -> (u64, &'static str) {
+pub(super) fn max_admissible(algorithm: Algorithm, tiers: &[Quota]) -> (u64, &'static str) {
     let lowest = tiers.iter().map(|tier| tier.limit).min().unwrap_or(MAX_LIMIT);
     match algorithm {
         // If it is not set, it is the limit.

@@ -58,6 +58,10 @@ pub(super) fn check_limits(item: Cursor<'_>, other: &Override, settings: &Policy
     if let Cost::Header { max, .. } = cost {
         warn_above(item, *max, most);
     }
+    if settings.slice > 0.0 && other.tiers.iter().any(|tier| tier.window.calendar().is_some()) {
+        let help = "remove one of the two".to_owned();
+        item.report("`slice` does not work with windows of the calendar", help);
+    }
     if settings.slice > 0.0 && other.tiers.len() > 1 {
         let help = "set a single limit here as well".to_owned();
         item.report("`slice` works only for a policy with a single limit", help);

@@ -9,7 +9,8 @@ use crate::{
     api_keys::KeyField,
     config::{
         Location,
-        model::{Condition, Cost, Override, PolicySettings},
+        checks::key_limits,
+        model::{Condition, Cost, Override, PolicySettings, Quota},
         reader::Cursor,
         value::resource_name,
     },
@@ -28,7 +29,7 @@ const UNLIMITED: &str = "unlimited";
 pub(super) fn plans(value: Option<Cursor<'_>>, has_api_keys: bool) -> Vec<Plan<'_>> {
     let Some(value) = value else { return Vec::new() };
     if !has_api_keys {
-        let help = "configure where keys come from: `api_keys: { file: keys.yaml }`".to_owned();
+        let help = "set where keys come from: `api_keys: { file: keys.yaml }`".to_owned();
         value.report("no request has a plan, because `api_keys` is not configured", help);
     }
     let mut plans = Vec::new();
@@ -55,12 +56,13 @@ pub(super) fn report_unknown_policies(plans: &[Plan<'_>], policies: &Policies<'_
     }
 }
 
-/// The limits of all plans for the policy of this name, and the plans that it does not limit.
+/// The limits of all plans for the policy of this name, whose own ones are `own`; and the plans that it does not limit.
 pub(super) fn limits(
     policy: &str,
     plans: &[Plan<'_>],
     settings: &PolicySettings<'_>,
     cost: &Cost,
+    own: Option<&[Quota]>,
 ) -> (Vec<Override>, Vec<Condition>) {
     let (mut overrides, mut unlimited) = (Vec::new(), Vec::new());
     for plan in plans {
@@ -74,6 +76,9 @@ pub(super) fn limits(
             let Some((kind, tiers)) = settings.algorithm.zip(plan_tiers(*value, settings)) else { continue };
             let other = Override { condition, algorithm: complete(kind, settings, None, &tiers), tiers };
             check_limits(*value, &other, settings, cost);
+            if let Some(own) = own {
+                key_limits::warn_of_other_windows(*value, &other.tiers, own);
+            }
             overrides.push(other);
         }
     }

@@ -14,12 +14,13 @@ use super::{
 use crate::config::{
     Location,
     checks::{
+        calendar_windows, key_limits,
         large_keys::{self, StoreMemory},
         policy_contradictions, unreachable_limits,
     },
     model::{
-        ATTEMPTS_POLICY, Algorithm, Cost, CountedResponses, DenialReply, KeyPart, KeyRecipe, Policy,
-        PolicySettings, Store,
+        ATTEMPTS_POLICY, Algorithm, ApiKeySettings, Calendar, Cost, CountedResponses, DenialReply, KeyPart,
+        KeyRecipe, Policy, PolicySettings, Store,
     },
     reader::{Cursor, MappingCursor, NameTable},
     settings::{Read, opened},
@@ -34,12 +35,12 @@ pub(super) struct Policies<'t> {
     pub(super) cursors: Vec<(Location, Cursor<'t>)>,
 }
 
-/// Reads all policies. `attempts`: the one of `api_keys`, which comes last.
+/// Reads all policies. The one of `api_keys` comes last.
 pub(super) fn policies<'t>(
     value: Option<Cursor<'t>>,
     identity: IdentitySources,
     plans: &[Plan<'t>],
-    attempts: Option<Arc<Policy>>,
+    api_keys: Option<&ApiKeySettings>,
     store: &Store,
 ) -> Policies<'t> {
     let entries = value.and_then(Cursor::named_entries).unwrap_or_default();
@@ -56,10 +57,14 @@ pub(super) fn policies<'t>(
         let policy = mapping.and_then(|mapping| policy(name, mapping, identity, plans)).map(Arc::new);
         if let Some(policy) = &policy {
             large_keys::warn(value, limit, policy, &memory);
+            if let (Some(key), Some(api_keys)) = (value.entry("key"), api_keys) {
+                key_limits::warn(key, policy, api_keys);
+            }
+            calendar_windows::warn(value, policy, store);
         }
         all.push(policy);
     }
-    if let Some(attempts) = attempts {
+    if let Some(attempts) = api_keys.map(ApiKeySettings::attempts_policy) {
         if let Some(nth) = names.iter().position(|name| *name == ATTEMPTS_POLICY) {
             let (location, value): (Location, Cursor<'_>) = cursors[nth];
             let message = "`api_keys` is the policy of `api_keys.attempts`";
@@ -93,7 +98,7 @@ fn policy(
     let count = settings.count.filter(|_| counts_units).and_then(CountedResponses::read);
     let exempt = exempt(settings.exempt.exempt, identity);
     let mut overrides = overrides(&settings, &cost, identity);
-    let (of_plans, unlimited) = plans::limits(name, plans, &settings, &cost);
+    let (of_plans, unlimited) = plans::limits(name, plans, &settings, &cost, tiers.as_deref());
     overrides.extend(of_plans);
     let reply = settings.reply.and_then(|value| DenialReply::read(value, StatusCode::TOO_MANY_REQUESTS));
     mapping.finish();
@@ -112,6 +117,7 @@ fn policy(
         overrides,
         unlimited,
         reply,
+        calendar: Calendar { time_zone: settings.time_zone, reset_day: settings.reset_day },
         ..Policy::new(name, algorithm?, keys?, tiers?)
     };
     unreachable_limits::warn(settings.limits, settings.overrides, &policy);

@@ -6,7 +6,7 @@ use super::{
     plans, policies, routes, upstreams, user,
 };
 use crate::config::{
-    checks::{denied_addresses, spoofable_headers},
+    checks::{api_keys_file, denied_addresses, spoofable_headers},
     model::{
         Abuse, Access, AccessLog, ApiKeySettings, ClientLimits, Config, ConfigSource, Forwarded, Log,
         ReplyHeaders, Resolver, Route, RouteDefaults, Shutdown, Store, Tracing, Workers,
@@ -41,8 +41,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     let (user, identity) =
         user::user_sources(mapping.take("user"), has_trusted_proxies, has_client_certificates, has_api_keys);
     let store = Store::read(mapping.take("store"));
-    let attempts = api_keys.as_ref().map(ApiKeySettings::attempts_policy);
-    let policies = policies::policies(mapping.take("policies"), identity, &plans, attempts, &store);
+    let policies = policies::policies(mapping.take("policies"), identity, &plans, api_keys.as_ref(), &store);
     plans::report_unknown_policies(&plans, &policies);
     let (bans, close_banned_tunnels) = bans::bans(mapping.take("bans"), identity, &policies);
     let abuse = Abuse::or(mapping.take("abuse"), Abuse::default());
@@ -105,6 +104,9 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
         shutdown,
         source: ConfigSource::default(),
     };
+    if let Some(file) = root.entry("api_keys").and_then(|keys| keys.entry("file")) {
+        api_keys_file::check(file, &config);
+    }
     if let Some(proxies) = proxies {
         spoofable_headers::warn(proxies, &config);
     }

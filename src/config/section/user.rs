@@ -183,5 +183,6 @@ fn whole_jwt(value: Cursor<'_>) -> Option<Jwt> {
     let lost = is_lost("algorithm", jwt.algorithm.is_some())
         || is_lost("issuer", jwt.issuer.is_some())
         || is_lost("audience", jwt.audience.is_some());
-    (!lost).then_some(jwt)
+    let has_keys = jwt.key.is_some() || jwt.jwks.is_some() || jwt.discover;
+    (has_keys && !lost).then_some(jwt)
 }

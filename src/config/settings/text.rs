@@ -68,6 +68,10 @@ pub(in crate::config) static CONDITION: Text = text(
     r"^(([0-9]{1,3}(\.[0-9]{1,3}){3}|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)(/[0-9]{1,3})?|(user|customer|api_key|plan):.+|jwt:.+=.+|header:[^=]+=.*|tls:(subject|fingerprint)=.+)$",
 );
 pub(in crate::config) static RATE: Text = text("a rate, such as `100/1s`", "^[0-9]+/[0-9]*(ms|s|m|h|d)$");
+pub(in crate::config) static QUOTA: Text =
+    text("a rate, such as `100/1s` or `1000/month`", "^[0-9]+/([0-9]*(ms|s|m|h|d)|hour|day|week|month)$");
+pub(in crate::config) static TIME_ZONE: Text =
+    text("the name of a time zone, such as `Europe/Berlin`", "^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$");
 pub(in crate::config) static FACTOR: Text = scalar("a factor from 1 to 1000", r"^[0-9]+(\.[0-9]+)?$");
 pub(in crate::config) static PATH: Text = text(
     "a path, a path that ends with `/*`, a path with parameters, or `~` and a regular expression",
@@ -91,6 +95,10 @@ pub(in crate::config) static AUTHORITY: Text =
 pub(in crate::config) static ENDPOINT: Text = url("a URL without a path", r"^https?://[^/?#@\s]+/?$");
 pub(in crate::config) static REDIRECT_URL: Text =
     url("a URL, with placeholders in its path", r"^https?://[^/?#@\s{}$]+([/?#].*)?$");
+pub(in crate::config) static KEY_SET_URL: Text = url(
+    "a URL that begins with `https://`, or with `http://` on loopback",
+    r"^https?://[^/?#@\s]+([/?][^#\s]*)?$",
+);
 pub(in crate::config) static COLLECTOR: Text =
     url("a URL that begins with `http://`", r"^http://[^/?#@\s]+(/.*)?$");
 pub(in crate::config) static REDIS_URL: Text =

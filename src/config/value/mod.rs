@@ -32,9 +32,10 @@ pub(super) use origin::origin;
 pub(super) use patterns::{host_pattern, name_pattern, path_pattern, stripped_prefix, suggest_hosts};
 pub(super) use placeholders::{Placeholders, suggest_field};
 pub(super) use quantity::{
-    MAX_LIMIT, body_size, count, duration, factor, number, percentage, rate, size, suggest_rate, suggest_size,
+    MAX_LIMIT, body_size, count, duration, factor, number, percentage, quota, rate, size, suggest_rate,
+    suggest_size,
 };
 pub(super) use template::template;
 pub(super) use urls::{
-    REDIS_URL, collector_url, database, endpoint_url, redis_node_url, redis_url, server_name,
+    REDIS_URL, collector_url, database, endpoint_url, key_set_url, redis_node_url, redis_url, server_name,
 };

@@ -384,7 +384,7 @@ mod tests {
         for text in ["{nothing}", "%REQ(X-FOO)%", "%[rand]", "$7"] {
             assert_eq!(
                 help(text),
-                "known placeholders: {client_address}, {user}, {request_id}, {host}, {id}, {rest}",
+                "known placeholders: {client_address}, {user}, {customer}, {api_key}, {plan}, {request_id}, {host}, {id}, {rest}",
                 "{text}"
             );
         }

@@ -4,7 +4,10 @@
 use std::{ops::RangeInclusive, time::Duration};
 
 use super::Invalid;
-use crate::config::model::{Rate, format_duration, format_size};
+use crate::config::{
+    model::{CalendarUnit, Quota, Rate, Window, format_duration, format_size},
+    nearest::nearest,
+};
 
 /// The longest duration that a configuration may hold.
 pub(in crate::config) const MAX_DURATION: Duration = Duration::from_millis(366 * DAY);
@@ -183,6 +186,21 @@ pub(in crate::config) fn rate(text: &str) -> Result<Rate, Invalid> {
         return Err(Invalid::new("has a window that is out of range").expected("from 1ms to 366d"));
     }
     Ok(Rate { limit, window })
+}
+
+/// Reads a limit of a policy: a rate, or `1000/month`.
+pub(in crate::config) fn quota(text: &str) -> Result<Quota, Invalid> {
+    let Some((limit, name)) = text.split_once('/') else { return rate(text).map(Quota::from) };
+    let Some((_, unit)) = CalendarUnit::ALL.into_iter().find(|(unit, _)| *unit == name) else {
+        return rate(text).map(Quota::from).map_err(|invalid| {
+            // Other units may be meant as lengths. A month is no length.
+            let is_month = nearest(name, ["month"]).is_some() && whole_number(limit).is_some();
+            did_you_mean(invalid, is_month.then(|| format!("{limit}/month")))
+        });
+    };
+    // The limit is checked as that of any rate.
+    let Rate { limit, .. } = rate(&format!("{limit}/1s"))?;
+    Ok(Quota { limit, window: Window::Calendar(unit) })
 }
 
 /// A number with a fraction, as it was written: `1.5` is 15 of 10.
@@ -462,6 +480,23 @@ mod tests {
         }
         for text in ["1/0s", "1/367d"] {
             assert_eq!(rate(text).unwrap_err().reason, "has a window that is out of range");
+        }
+    }
+
+    #[test]
+    fn quotas_of_the_calendar() {
+        let calendar = |limit, unit| Ok(Quota { limit, window: Window::Calendar(unit) });
+        assert_eq!(quota("1000/month"), calendar(1_000, CalendarUnit::Month));
+        assert_eq!(quota("1/hour"), calendar(1, CalendarUnit::Hour));
+        assert_eq!(quota("7/day"), calendar(7, CalendarUnit::Day));
+        assert_eq!(quota("7/week"), calendar(7, CalendarUnit::Week));
+        assert_eq!(quota("7/1d"), rate("7/1d").map(Quota::from));
+        assert_eq!(quota("0/month").unwrap_err().reason, "has a limit that is out of range");
+        for text in ["/month", "x/month", "1/2month", "1/Month", "1/months", "1/year", "1/", "-1/month"] {
+            assert_eq!(quota(text).unwrap_err().reason, "is not a rate", "{text}");
+        }
+        for text in ["1000/months", "1000/Month", "1000/mont"] {
+            assert_eq!(quota(text).unwrap_err().help(false).unwrap(), "did you mean `1000/month`?", "{text}");
         }
     }
 

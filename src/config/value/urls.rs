@@ -1,4 +1,4 @@
-//! URLs: of endpoints, of a trace collector, and of Redis.
+//! URLs: of endpoints, of a trace collector, of key sets, and of Redis.
 
 use http::{
     Uri,
@@ -13,7 +13,10 @@ use super::{
     network::{is_domain, is_host},
     quantity::whole_number,
 };
-use crate::config::model::{Endpoint, endpoint_name};
+use crate::{
+    config::model::{Endpoint, endpoint_name},
+    jwt_keys::provider_url,
+};
 
 /// The expected form.
 pub(in crate::config) const REDIS_URL: &str =
@@ -210,6 +213,13 @@ pub(in crate::config) fn server_name(text: &str) -> Result<String, Invalid> {
 
 /// The path that takes spans, below the path of the collector.
 const TRACES_PATH: &str = "/v1/traces";
+
+/// Reads the URL of a provider's key set.
+pub(in crate::config) fn key_set_url(text: &str) -> Result<Url, Invalid> {
+    provider_url(text).map_err(|error| {
+        Invalid::new(error.to_string()).expected("write https://HOST/PATH, or http:// for a host on loopback")
+    })
+}
 
 /// Reads `http://HOST:PORT`, or the same with a path, as the URL that spans are sent to: with `/v1/traces` at its
 /// end (OpenTelemetry Protocol Exporter, "Endpoint URLs for OTLP/HTTP").

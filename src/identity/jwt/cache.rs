@@ -6,7 +6,10 @@ use indexmap::IndexMap;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
-use super::{token::TokenIdentity, token_source::TokenSource};
+use super::{
+    token::{MissingKeys, TokenIdentity},
+    token_source::TokenSource,
+};
 
 /// Shards, each with its own lock.
 const SHARDS: usize = 16;
@@ -26,7 +29,7 @@ pub(super) struct TokenCache {
 #[derive(Default)]
 struct TokenShard {
     valid: BoundedMap<TokenIdentity>,
-    invalid: BoundedMap<()>,
+    invalid: BoundedMap<Option<MissingKeys>>,
 }
 
 /// A map that evicts a random entry when it is full.
@@ -72,40 +75,42 @@ impl<T: Clone> BoundedMap<T> {
 
 impl TokenCache {
     /// Verifies the `token` of `source`, the source number `index`. `now`: in Unix seconds.
+    ///
+    /// # Errors
+    /// The token is refused, perhaps only because keys are missing.
     pub(super) fn verify(
         &self,
         source: &TokenSource,
         index: usize,
         token: &[u8],
         now: u64,
-    ) -> Option<TokenIdentity> {
+    ) -> Result<TokenIdentity, Option<MissingKeys>> {
+        // Read before the token is verified, so that the result is never assigned to newer keys.
+        let Some(keys) = source.keys() else { return Err(Some(MissingKeys::All)) };
         let hash = hash(index, token);
         let shard = &self.shards[usize::from(hash[0]) % SHARDS];
-        // Read before the token is verified, so that the result is never assigned to newer keys.
-        let keys = source.keys();
         {
             let mut shard = shard.lock();
             if let Some(identity) = shard.valid.get(&hash, keys.generation, now) {
-                return Some(identity);
+                return Ok(identity);
             }
-            if shard.invalid.get(&hash, keys.generation, now).is_some() {
-                return None;
+            if let Some(missing) = shard.invalid.get(&hash, keys.generation, now) {
+                return Err(missing);
             }
         }
-        let verified = source.verify(token, &keys).ok();
+        let verified = source.verify(token, &keys);
         let mut shard = shard.lock();
         let generation = keys.generation;
         match verified {
-            Some(token) => {
+            Ok(token) => {
                 let value = token.identity.clone();
                 shard.valid.insert(hash, CachedToken { value, valid_until: token.valid_until, generation });
-                Some(token.identity)
+                Ok(token.identity)
             }
-            None => {
-                shard
-                    .invalid
-                    .insert(hash, CachedToken { value: (), valid_until: now + INVALID_TTL, generation });
-                None
+            Err(error) => {
+                let (value, valid_until) = (error.missing_keys(), now + INVALID_TTL);
+                shard.invalid.insert(hash, CachedToken { value, valid_until, generation });
+                Err(value)
             }
         }
     }

@@ -4,33 +4,34 @@ use std::{io, path::PathBuf, sync::Arc};
 
 use parking_lot::{Mutex, RwLock};
 
+use super::current_keys::CurrentKeys;
 use crate::{
     file::WatchedFile,
     jwt_keys::JwtAlgorithm,
     jwt_keys::{JwtKeys, KeyError},
 };
 
-/// A key file cannot be used.
+/// Keys cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("the keys in {} can't be used: it {reason}", .path.display())]
-pub struct UnusableKeys {
-    path: PathBuf,
-    reason: KeyFileError,
+pub enum UnusableKeys {
+    #[error("the keys in {} can't be used: it {reason}", .path.display())]
+    File { path: PathBuf, reason: KeyFileError },
+    /// Only for a reload: without one, there are none to go on with.
+    #[error("the keys of {set} can't be fetched: {reason}")]
+    Set { set: String, reason: String },
+    #[error("a token has no keys")]
+    None,
+    #[error("can't start a thread for the keys of a provider: {0}")]
+    Thread(#[from] io::Error),
 }
 
+/// Why a key file cannot be used, as the end of a sentence.
 #[derive(Debug, thiserror::Error)]
-enum KeyFileError {
+pub enum KeyFileError {
     #[error("cannot be read: {0}")]
     Unreadable(#[from] io::Error),
     #[error(transparent)]
     Wrong(#[from] KeyError),
-}
-
-/// The current keys, and how often they were replaced.
-#[derive(Clone)]
-pub(super) struct CurrentKeys {
-    pub(super) keys: Arc<JwtKeys>,
-    pub(super) generation: u64,
 }
 
 /// A key file and its keys.
@@ -56,7 +57,7 @@ impl KeyFile {
                 let source = Mutex::new(KeySource { file, logged_error: None });
                 Ok(Self { algorithm, current, source })
             }
-            Err(reason) => Err(UnusableKeys { path, reason }),
+            Err(reason) => Err(UnusableKeys::File { path, reason }),
         }
     }
 

@@ -1,11 +1,21 @@
 //! Users from JSON Web Tokens (RFC 7519). An invalid or expired token names no user.
 
 mod cache;
+mod current_keys;
 mod key_file;
+mod key_set;
 mod token;
 mod token_source;
 mod verifier;
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 pub use key_file::UnusableKeys;
-pub use token::{TokenClaims, TokenError};
+pub use key_set::KeySetTiming;
+pub use token::{MissingKeys, TokenClaims, TokenError};
 pub use verifier::Verifier;
+
+/// The system time, which tokens refer to.
+fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}

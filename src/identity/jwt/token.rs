@@ -42,6 +42,15 @@ impl TokenClaims {
     }
 }
 
+/// Which keys are missing to verify a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MissingKeys {
+    /// The one that it names, which the provider may have added since its key set was fetched.
+    One,
+    /// All: no key set of its provider was read so far, or the last one is too old.
+    All,
+}
+
 /// Why a token is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
@@ -53,6 +62,10 @@ pub enum TokenError {
     UnknownCritical,
     #[error("no key matches the token's kid and algorithm")]
     NoKey,
+    #[error("the key set of the token's provider could not be fetched")]
+    NoKeySet,
+    #[error("no key of the provider's set has signed the token")]
+    UnknownKey,
     #[error("the token's signature is invalid")]
     Signature,
     #[error("the token has expired")]
@@ -68,6 +81,15 @@ pub enum TokenError {
 }
 
 impl TokenError {
+    /// The keys that are missing, if other ones might verify the token.
+    pub(super) fn missing_keys(&self) -> Option<MissingKeys> {
+        match self {
+            Self::NoKeySet => Some(MissingKeys::All),
+            Self::UnknownKey => Some(MissingKeys::One),
+            _ => None,
+        }
+    }
+
     pub(super) fn from_kind(kind: &ErrorKind) -> Self {
         match kind {
             ErrorKind::InvalidSignature => Self::Signature,

@@ -3,12 +3,15 @@
 use std::sync::Arc;
 
 use http::HeaderName;
-use jsonwebtoken::{Algorithm, Validation, decode, decode_header};
+use jsonwebtoken::{Algorithm, Validation, dangerous::insecure_decode_claims, decode, decode_header};
 use serde_json::{Map, Value};
 
 use super::{
-    key_file::{CurrentKeys, KeyFile, UnusableKeys},
+    current_keys::CurrentKeys,
+    key_file::{KeyFile, UnusableKeys},
+    key_set::KeySet,
     token::{TokenClaims, TokenError, TokenIdentity},
+    unix_seconds,
 };
 use crate::{config::model::Jwt, identity::header_fields::user_name};
 
@@ -18,7 +21,13 @@ pub(super) const LEEWAY: u64 = 60;
 /// A configured source of tokens.
 pub(super) struct TokenSource {
     jwt: Jwt,
-    file: KeyFile,
+    keys: KeySource,
+}
+
+/// Where the keys are from.
+enum KeySource {
+    File(KeyFile),
+    Set(Arc<KeySet>),
 }
 
 /// A token that was verified.
@@ -29,9 +38,27 @@ pub(super) struct VerifiedToken {
 }
 
 impl TokenSource {
-    pub(super) fn new(jwt: Jwt) -> Result<Self, UnusableKeys> {
-        let file = KeyFile::open(jwt.key.clone(), jwt.algorithm)?;
-        Ok(Self { jwt, file })
+    /// A source whose keys are in a file.
+    ///
+    /// # Errors
+    /// The file can't be used.
+    pub(super) fn with_file(jwt: Jwt) -> Result<Self, UnusableKeys> {
+        let file = jwt.key.clone().ok_or(UnusableKeys::None)?;
+        let keys = KeySource::File(KeyFile::open(file, jwt.algorithm)?);
+        Ok(Self { jwt, keys })
+    }
+
+    /// A source whose keys are in `set`.
+    pub(super) fn with_set(jwt: Jwt, set: Arc<KeySet>) -> Self {
+        Self { jwt, keys: KeySource::Set(set) }
+    }
+
+    /// The key set of a provider. `None`: the keys are in a file.
+    pub(super) fn key_set(&self) -> Option<&Arc<KeySet>> {
+        match &self.keys {
+            KeySource::Set(set) => Some(set),
+            KeySource::File(_) => None,
+        }
     }
 
     /// The field that carries tokens.
@@ -44,13 +71,19 @@ impl TokenSource {
         &self.jwt.claim
     }
 
-    /// The current keys.
-    pub(super) fn keys(&self) -> CurrentKeys {
-        self.file.current()
+    /// The current keys. `None`: no key set of the provider was read so far, or the last one is too old.
+    pub(super) fn keys(&self) -> Option<CurrentKeys> {
+        match &self.keys {
+            KeySource::File(file) => Some(file.current()),
+            KeySource::Set(set) => set.current(),
+        }
     }
 
+    /// Rereads a file if it has changed.
     pub(super) fn reload_keys_if_changed(&self) {
-        self.file.reload_if_changed();
+        if let KeySource::File(file) = &self.keys {
+            file.reload_if_changed();
+        }
     }
 
     /// Verifies that `token` was signed by one of `keys` and is valid now.
@@ -72,11 +105,40 @@ impl TokenSource {
                 break;
             }
         }
-        let decoded = decoded?;
+        let decoded = decoded.map_err(|error| match error {
+            TokenError::NoKey | TokenError::Signature
+                if self.may_be_of_new_key(token, header.kid.as_deref(), keys) =>
+            {
+                TokenError::UnknownKey
+            }
+            error => error,
+        })?;
         let valid_until = decoded.claims.get("exp").and_then(seconds).unwrap_or(0).saturating_add(LEEWAY);
         let claims = Arc::new(TokenClaims::new(decoded.claims));
         let user = claims.get(&self.jwt.claim).and_then(|name| user_name(name.as_bytes()));
         Ok(VerifiedToken { identity: TokenIdentity { user, claims }, valid_until })
+    }
+
+    /// Whether a key that the provider has added since could verify `token`, which none of `keys` does. Tokens of other
+    /// providers, for other services, and expired ones are no reason to fetch the keys.
+    fn may_be_of_new_key(&self, token: &[u8], id: Option<&str>, keys: &CurrentKeys) -> bool {
+        if self.key_set().is_none() || id.is_some_and(|id| keys.keys.has_id(id)) {
+            return false;
+        }
+        let Ok(claims) = insecure_decode_claims::<Map<String, Value>>(token) else { return false };
+        let is_in_time = claims
+            .get("exp")
+            .and_then(seconds)
+            .is_some_and(|expiry| expiry.saturating_add(LEEWAY) > unix_seconds());
+        let issuer = claims.get("iss").and_then(Value::as_str);
+        let is_for = |audience: &str| match claims.get("aud") {
+            Some(Value::String(only)) => only == audience,
+            Some(Value::Array(all)) => all.iter().any(|each| each.as_str() == Some(audience)),
+            _ => false,
+        };
+        is_in_time
+            && self.jwt.issuer.as_deref().is_none_or(|expected| issuer == Some(expected))
+            && self.jwt.audience.as_deref().is_none_or(is_for)
     }
 
     /// The checks of a token that was signed with this algorithm.

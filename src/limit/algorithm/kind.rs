@@ -1,12 +1,14 @@
 //! The algorithms, with one table of their descriptions for the rest of the crate.
 
-use super::Tier;
+use super::{Tier, WindowBounds};
 
 /// An algorithm, with its parameters beside the tiers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     SingleCounter,
     FixedWindow,
+    /// `fixed_window` with windows of the calendar.
+    CalendarWindow,
     /// `retain`: microseconds for which an entry may be kept.
     MetadataList {
         retain: i64,
@@ -30,7 +32,7 @@ pub enum Kind {
 /// The description of an algorithm for the rest of the crate.
 #[derive(Debug, PartialEq, Eq)]
 pub struct AlgorithmDescription {
-    /// The name in proxy.yaml and the API.
+    /// The name in proxy.yaml and the API. Two may be the same algorithm to users.
     pub name: &'static str,
     /// The number by which a batch names it to the Lua script: its position in [`Kind::ALL`], from 1.
     pub number: u64,
@@ -60,7 +62,7 @@ pub enum DetailKind {
 
 impl Kind {
     /// One of each, in the order of their numbers.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::SingleCounter,
         Self::FixedWindow,
         Self::SlidingLog,
@@ -70,6 +72,7 @@ impl Kind {
         Self::Gcra { burst: 1, delay: 0 },
         Self::Concurrency,
         Self::Distinct,
+        Self::CalendarWindow,
     ];
 
     /// The description of this algorithm.
@@ -89,6 +92,15 @@ impl Kind {
                 number: 2,
                 shape: "fw",
                 script: include_str!("../../../lua/fixed_window.lua"),
+                reply_width: 2,
+                is_string: true,
+                detail: DetailKind::None,
+            },
+            Self::CalendarWindow => &AlgorithmDescription {
+                name: "fixed_window",
+                number: 10,
+                shape: "fw",
+                script: include_str!("../../../lua/calendar_window.lua"),
                 reply_width: 2,
                 is_string: true,
                 detail: DetailKind::None,
@@ -182,6 +194,8 @@ impl Kind {
 pub struct LimitRule<'a> {
     pub kind: Kind,
     pub tiers: &'a [Tier],
+    /// For windows of the calendar: the windows about now, of each tier. Empty for the others.
+    pub bounds: &'a [WindowBounds],
 }
 
 #[cfg(test)]
@@ -195,9 +209,9 @@ mod tests {
         let all = Kind::ALL.map(Kind::description);
         let numbers: Vec<u64> = all.iter().map(|algorithm| algorithm.number).collect();
         assert_eq!(numbers, (1..=all.len() as u64).collect::<Vec<_>>());
-        let names: BTreeSet<_> = all.iter().map(|algorithm| algorithm.name).collect();
-        let shapes: BTreeSet<_> = all.iter().map(|algorithm| algorithm.shape).collect();
-        assert_eq!((names.len(), shapes.len()), (all.len(), all.len()));
+        let names: BTreeSet<_> = all.iter().map(|algorithm| (algorithm.name, algorithm.shape)).collect();
+        // The two kinds of windows of `fixed_window` have one: the shape ends with the windows.
+        assert_eq!(names.len(), all.len() - 1);
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! - `refund` undoes one write, if it still counts, and nothing else. `count_denied` counts a denied request, up to the
 //!   limit: the newest units are kept.
 
+pub mod calendar_window;
 pub mod concurrency;
 mod detail;
 pub mod distinct;
@@ -27,6 +28,7 @@ mod state;
 mod verdict;
 mod window;
 
+pub use calendar_window::WindowBounds;
 pub use detail::{Detail, Member};
 pub use kind::{AlgorithmDescription, DetailKind, Kind, LimitRule};
 pub use level::Level;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{
     Detail, Kind, LimitRule, Tier, Verdict,
+    calendar_window::CalendarWindow,
     concurrency::Concurrency,
     distinct::Distinct,
     fixed_window::FixedWindow,
@@ -20,6 +21,7 @@ use super::{
 pub enum LimitState {
     SingleCounter(SingleCounter),
     FixedWindow(FixedWindow),
+    CalendarWindow(CalendarWindow),
     MetadataList(MetadataList),
     SlidingWindow(SlidingWindow),
     SlidingLog(SlidingLog),
@@ -35,6 +37,7 @@ impl LimitState {
         match kind {
             Kind::SingleCounter => Self::SingleCounter(SingleCounter::default()),
             Kind::FixedWindow => Self::FixedWindow(FixedWindow::default()),
+            Kind::CalendarWindow => Self::CalendarWindow(CalendarWindow::default()),
             Kind::MetadataList { .. } => Self::MetadataList(MetadataList::default()),
             Kind::SlidingWindow { .. } => Self::SlidingWindow(SlidingWindow::default()),
             Kind::SlidingLog => Self::SlidingLog(SlidingLog::default()),
@@ -52,6 +55,7 @@ impl LimitState {
         match self {
             Self::SingleCounter(state) => state.read(tier, now, cost),
             Self::FixedWindow(state) => state.read(rule.tiers, now, cost),
+            Self::CalendarWindow(state) => state.read(rule.tiers, rule.bounds, now, cost),
             Self::MetadataList(state) => state.read(tier, now, cost),
             Self::SlidingWindow(state) => state.read(rule.tiers, buckets(rule), now, cost),
             Self::SlidingLog(state) => state.read(tier, now, cost),
@@ -76,6 +80,7 @@ impl LimitState {
         match self {
             Self::SingleCounter(state) => state.write(tier, now, cost),
             Self::FixedWindow(state) => state.write(rule.tiers, now, cost),
+            Self::CalendarWindow(state) => state.write(rule.bounds, now, cost),
             Self::MetadataList(state) => {
                 state.write(tier, now, cost, detail.entry(), max_entries, retain(rule))
             }
@@ -96,6 +101,7 @@ impl LimitState {
         match self {
             Self::SingleCounter(state) => state.count_denied(tier, now, cost),
             Self::FixedWindow(state) => state.count_denied(rule.tiers, now, cost),
+            Self::CalendarWindow(state) => state.count_denied(rule.tiers, rule.bounds, now, cost),
             Self::MetadataList(state) => state.count_denied(tier, now, cost),
             Self::SlidingWindow(state) => state.count_denied(rule.tiers, buckets(rule), now, cost),
             Self::SlidingLog(state) => state.count_denied(tier, now, cost),
@@ -112,6 +118,7 @@ impl LimitState {
         match self {
             Self::SingleCounter(state) => state.refund(tier, now, at, cost),
             Self::FixedWindow(state) => state.refund(rule.tiers, now, at, cost),
+            Self::CalendarWindow(state) => state.refund(rule.bounds, now, at, cost),
             Self::MetadataList(state) => state.refund(tier, at, cost, detail.entry()),
             Self::SlidingWindow(state) => state.refund(rule.tiers, buckets(rule), now, at, cost),
             Self::SlidingLog(state) => state.refund(at, cost),
@@ -128,6 +135,7 @@ impl LimitState {
         match self {
             Self::SingleCounter(state) => state.used(tier, now),
             Self::FixedWindow(state) => state.used(index, rule.tiers[index], now),
+            Self::CalendarWindow(state) => state.used(index, rule.bounds, now),
             Self::MetadataList(state) => state.used(tier, now),
             Self::SlidingWindow(state) => state.used(index, rule.tiers[index], buckets(rule), now),
             Self::SlidingLog(state) => state.used(tier, now),
@@ -171,6 +179,7 @@ impl LimitState {
         match self {
             Self::SingleCounter(_) | Self::SlidingCounter(_) | Self::Gcra(_) => 0,
             Self::FixedWindow(state) => state.heap_bytes(),
+            Self::CalendarWindow(state) => state.heap_bytes(),
             Self::MetadataList(state) => state.heap_bytes(),
             Self::SlidingWindow(state) => state.heap_bytes(),
             Self::SlidingLog(state) => state.heap_bytes(),
@@ -186,6 +195,7 @@ impl LimitState {
         match self {
             Self::SingleCounter(state) => state.expires_at(tier),
             Self::FixedWindow(state) => state.expires_at(rule.tiers),
+            Self::CalendarWindow(state) => state.expires_at(),
             Self::MetadataList(state) => state.expires_at(tier),
             Self::SlidingWindow(state) => state.expires_at(rule.tiers, buckets(rule)),
             Self::SlidingLog(state) => state.expires_at(tier),

@@ -5,7 +5,8 @@
 pub struct Tier {
     /// Units, 1 to 10⁹.
     pub limit: u64,
-    /// Microseconds, 1 ms to 366 days.
+    /// Microseconds, 1 ms to 366 days. Of a calendar window: its usual length, by which tiers are ordered and nothing is
+    /// computed.
     pub window: i64,
 }
 

@@ -31,7 +31,8 @@ pub(super) fn decided(
         .filter_map(|&index| Some(unidentified(index, rules.policies.get(index)?)));
     let asked = checks.iter().enumerate().map(|(nth, (check, variant))| {
         let verdict = decision.and_then(|decision| decision.verdicts.get(nth).copied());
-        checked(rules, check, variant, verdict, attributes)
+        let decided = decision.zip(verdict).map(|(decision, verdict)| (verdict, decision.time));
+        checked(rules, check, variant, decided, attributes)
     });
     in_shadow.chain(asked).chain(skipped_keys(rules, checks, attributes)).collect()
 }
@@ -48,7 +49,7 @@ fn checked(
     rules: &Rules,
     check: &Check<'_>,
     variant: VariantRef,
-    decided: Option<Verdict>,
+    decided: Option<(Verdict, i64)>,
     attributes: &RequestAttributes<'_>,
 ) -> ExplainedCheck {
     let policy = check.policy;
@@ -61,6 +62,7 @@ fn checked(
     if let Some(absent) = absent_keys(policy, &check.identifier, attributes) {
         why.push(format!("used because the request has no {absent}"));
     }
+    let (decided, time) = decided.unzip();
     let verdict = match decided {
         None | Some(Verdict::UNKNOWN) => CheckVerdict::Unknown,
         Some(verdict) if verdict.admitted => CheckVerdict::Allowed,
@@ -72,6 +74,9 @@ fn checked(
             Some(limit) if policy.kind == Kind::Concurrency => why.push(limit),
             Some(limit) if policy.tiers.len() > 1 => why.push(format!("tightest limit: {limit}")),
             _ => {}
+        }
+        if let (Some(calendar), Some(time)) = (policy.calendar(verdict.tier), time) {
+            why.push(format!("{calendar} ends {}", calendar.end(time)));
         }
         if verdict.delay > 0 {
             let delayed = if policy.is_shadow { "would be delayed" } else { "delayed" };

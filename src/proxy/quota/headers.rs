@@ -107,7 +107,7 @@ fn policies(texts: &QuotaTexts, outcomes: &[PolicyOutcome]) -> Option<HeaderValu
 /// or the limit that fits into memory. Those of other tiers are not known.
 fn lowered(limits: &VariantTexts, verdict: Verdict) -> Option<String> {
     let tier = limits.tiers.get(verdict.tier)?;
-    (verdict.limit < tier.quota).then(|| format!("{};q={};{}", tier.name, verdict.limit, tier.unit))
+    (verdict.limit < tier.quota).then(|| tier.item(verdict.limit))
 }
 
 /// The value of `RateLimit`.

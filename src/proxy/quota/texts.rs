@@ -127,7 +127,8 @@ pub(super) struct TierTexts {
     pub(super) name: String,
     /// The configured limit.
     pub(super) quota: u64,
-    /// The parameters after a limit in `RateLimit-Policy`: `w=60`
+    /// The parameters after a limit in `RateLimit-Policy`: `;w=60`. Windows of the calendar differ in length, and have
+    /// none.
     pub(super) unit: String,
     /// The problem details of a denial by this tier alone.
     pub(super) problem: Bytes,
@@ -148,26 +149,28 @@ impl PolicyTexts {
 impl VariantTexts {
     fn new(policy: &Policy, status: StatusCode) -> Result<Self, header::InvalidHeaderValue> {
         let names: Vec<String> = policy.quota_names.iter().map(|name| format!("\"{name}\"")).collect();
-        let items: Vec<String> = names
-            .iter()
-            .zip(&policy.tiers)
-            .map(|(name, tier)| format!("{name};{}", parameters(policy.kind, *tier)))
-            .collect();
-        let tiers = names.into_iter().zip(&policy.tiers).map(|(name, tier)| {
+        let tiers = names.into_iter().zip(&policy.tiers).enumerate().map(|(index, (name, tier))| {
+            let unit =
+                if policy.calendar(index).is_some() { String::new() } else { unit(policy.kind, *tier) };
             let problem = problem(status, USED_UP, &[&name]);
-            TierTexts { name, quota: quota(policy.kind, *tier), unit: unit(policy.kind, *tier), problem }
+            TierTexts { name, quota: quota(policy.kind, *tier), unit, problem }
         });
+        let tiers: Vec<TierTexts> = tiers.collect();
+        let items: Vec<String> = tiers.iter().map(|tier| tier.item(tier.quota)).collect();
         Ok(Self {
             policy: HeaderValue::try_from(items.join(", "))?,
-            tiers: tiers.collect(),
+            tiers,
             is_timed: policy.kind != Kind::Concurrency,
         })
     }
 }
 
-/// `q=10;w=1` (draft-ietf-httpapi-ratelimit-headers-11, 4.1).
-fn parameters(kind: Kind, tier: Tier) -> String {
-    format!("q={};{}", quota(kind, tier), unit(kind, tier))
+impl TierTexts {
+    /// Its item in `RateLimit-Policy`, with the limit `quota`: `"login-1s";q=10;w=1`
+    /// (draft-ietf-httpapi-ratelimit-headers-11, 4.1).
+    pub(super) fn item(&self, quota: u64) -> String {
+        format!("{};q={quota}{}", self.name, self.unit)
+    }
 }
 
 /// The limit that verdicts show.
@@ -177,14 +180,14 @@ fn quota(kind: Kind, tier: Tier) -> u64 {
 
 fn unit(kind: Kind, tier: Tier) -> String {
     match kind {
-        Kind::Concurrency => "qu=\"concurrent-requests\"".to_owned(),
+        Kind::Concurrency => ";qu=\"concurrent-requests\"".to_owned(),
         // The burst per time to fill the bucket, which is the same rate.
         Kind::Gcra { burst, .. } => {
             let window = i128::from(burst) * i128::from(tier.window);
             let window = (window + i128::from(tier.limit) - 1) / i128::from(tier.limit.max(1));
-            format!("w={}", seconds(i64::try_from(window).unwrap_or(i64::MAX)))
+            format!(";w={}", seconds(i64::try_from(window).unwrap_or(i64::MAX)))
         }
-        _ => format!("w={}", seconds(tier.window)),
+        _ => format!(";w={}", seconds(tier.window)),
     }
 }
 
@@ -216,7 +219,21 @@ mod tests {
             (Kind::Gcra { burst: 1, delay: 0 }, tier(3, 1), "q=1;w=1"),
             (Kind::Gcra { burst: 1_000_000_000, delay: 0 }, tier(1, 86_400), "q=1000000000;w=9223372036854"),
         ] {
-            assert_eq!(parameters(kind, tier), expected);
+            assert_eq!(format!("q={}{}", quota(kind, tier), unit(kind, tier)), expected);
         }
+    }
+
+    #[test]
+    fn windows_of_the_calendar_have_no_length() {
+        let month = model::Window::Calendar(model::CalendarUnit::Month);
+        let minute = model::Window::Length(std::time::Duration::from_secs(60));
+        let tiers =
+            vec![model::Quota { limit: 1_000, window: month }, model::Quota { limit: 10, window: minute }];
+        let keys = vec![model::KeyRecipe(vec![model::KeyPart::Ip])];
+        let config = model::Policy::new("plan", model::Algorithm::FixedWindow, keys, tiers);
+        let policy = Policy::new(&config, crate::limit::PolicyId(0));
+        let texts = VariantTexts::new(&policy, StatusCode::TOO_MANY_REQUESTS).unwrap();
+        assert_eq!(texts.policy, "\"plan-1m\";q=10;w=60, \"plan-month\";q=1000");
+        assert_eq!(texts.tiers[1].item(500), "\"plan-month\";q=500");
     }
 }

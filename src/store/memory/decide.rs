@@ -198,7 +198,7 @@ fn combined_cost(names: &[LimitName<'_>], checks: &[Check<'_>], i: usize) -> (u6
 }
 
 fn read(shard: &StoreShard, state: Option<&LimitState>, check: &Check<'_>, now: i64, cost: u64) -> Verdict {
-    shard.with_rule(check.policy, |rule| match state {
+    shard.with_rule(check.policy, now, |rule| match state {
         Some(state) => state.read(rule, now, cost, &check.detail),
         None => LimitState::new(rule.kind).read(rule, now, cost, &check.detail),
     })

@@ -161,8 +161,13 @@ impl StoreShard {
 
     /// Calls `decide` with the policy's rule as it applies here. A `sliding_log` may take an eighth of the budget: a
     /// larger limit is lowered, since a log that has lost units would admit too many.
-    pub(super) fn with_rule<T>(&self, policy: &Policy, decide: impl FnOnce(LimitRule<'_>) -> T) -> T {
-        with_rule(policy, self.budget.max_log_units(), decide)
+    pub(super) fn with_rule<T>(
+        &self,
+        policy: &Policy,
+        now: i64,
+        decide: impl FnOnce(LimitRule<'_>) -> T,
+    ) -> T {
+        with_rule(policy, now, self.budget.max_log_units(), decide)
     }
 
     /// Takes `cost` units that a read with this `verdict` has admitted. `found`: the slot's index at the read.
@@ -186,9 +191,12 @@ impl StoreShard {
             let room = self.capacity.max(MIN_ENTRIES).saturating_sub(self.entries - entries);
             keep = keep.min(if has_room { room } else { entries });
         }
-        let discards = slot.state.write(policy.rule(), now, cost, &check.detail, keep);
+        let discards = policy.with_rule(now, |rule| {
+            let discards = slot.state.write(rule, now, cost, &check.detail, keep);
+            slot.expires_at = slot.state.expires_at(rule, policy.slowest_tier());
+            discards
+        });
         let stored = slot.state.stored_entries();
-        slot.expires_at = slot.state.expires_at(policy.rule(), policy.slowest_tier());
         let grown = slot.state.heap_bytes();
         self.discarded += u64::from(discards);
         self.count_entries(entries, stored);
@@ -209,10 +217,13 @@ impl StoreShard {
         let max_log_units = self.budget.max_log_units();
         let slot = &mut self.slots[index];
         let (entries, bytes) = (slot.state.stored_entries(), slot.state.heap_bytes());
-        let discards = with_rule(policy, max_log_units, |rule| slot.state.count_denied(rule, now, cost));
+        let discards = with_rule(policy, now, max_log_units, |rule| {
+            let discards = slot.state.count_denied(rule, now, cost);
+            slot.expires_at = slot.state.expires_at(rule, policy.slowest_tier());
+            discards
+        });
         self.discarded += u64::from(discards);
         let stored = slot.state.stored_entries();
-        slot.expires_at = slot.state.expires_at(policy.rule(), policy.slowest_tier());
         let grown = slot.state.heap_bytes();
         self.count_entries(entries, stored);
         self.settle(name, now, bytes, grown);
@@ -235,7 +246,11 @@ impl StoreShard {
     /// Refunds what `check` took at the time `at`.
     pub(super) fn refund(&mut self, name: &LimitName<'_>, check: &Check<'_>, now: i64, at: i64) {
         let Some(index) = self.find(name) else { return };
-        let (rule, slot) = (check.policy.rule(), &mut self.slots[index]);
+        check.policy.with_rule(now, |rule| self.refund_at(index, rule, check, now, at));
+    }
+
+    fn refund_at(&mut self, index: usize, rule: LimitRule<'_>, check: &Check<'_>, now: i64, at: i64) {
+        let slot = &mut self.slots[index];
         let (entries, bytes) = (slot.state.stored_entries(), slot.state.heap_bytes());
         let was_used = slot.state.is_used(rule, now);
         slot.state.refund(rule, now, at, check.cost, &check.detail);
@@ -542,11 +557,11 @@ fn heap_bytes(key: &SlotKey, slot: &Slot) -> usize {
 }
 
 /// [`StoreShard::with_rule`]
-fn with_rule<T>(policy: &Policy, max_log_units: u64, decide: impl FnOnce(LimitRule<'_>) -> T) -> T {
-    match policy.rule() {
-        LimitRule { kind: Kind::SlidingLog, tiers: [tier] } if tier.limit > max_log_units => {
-            decide(LimitRule { kind: Kind::SlidingLog, tiers: &[Tier { limit: max_log_units, ..*tier }] })
+fn with_rule<T>(policy: &Policy, now: i64, max_log_units: u64, decide: impl FnOnce(LimitRule<'_>) -> T) -> T {
+    policy.with_rule(now, |rule| match rule {
+        LimitRule { kind: Kind::SlidingLog, tiers: [tier], .. } if tier.limit > max_log_units => {
+            decide(LimitRule { tiers: &[Tier { limit: max_log_units, ..*tier }], ..rule })
         }
         rule => decide(rule),
-    }
+    })
 }

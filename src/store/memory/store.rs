@@ -96,8 +96,9 @@ impl MemoryStore {
 
     /// Removes expired limits, and frees memory above the budget. Visits up to `budget` limits, the same number in
     /// every shard, starting where the last sweep ended. Returns how many had expired. Decisions are exact without it;
-    /// it only frees memory. It never blocks a decision for long.
+    /// it only frees memory, and has the clock follow wall time. It never blocks a decision for long.
     pub fn sweep(&self, budget: usize) -> usize {
+        self.clock.follow();
         let now = self.clock.now();
         let each = budget.div_ceil(self.shards.len());
         let sweep = |shard: &PaddedShard| {
@@ -192,7 +193,7 @@ impl MemoryStore {
                 |key| matches(key) && named(key.policy).is_some(),
                 |key, slot| {
                     if let Some(policy) = named(key.policy)
-                        && slot.state.is_used(policy.rule(), now)
+                        && policy.with_rule(now, |rule| slot.state.is_used(rule, now))
                     {
                         let (policy, identifier) = (policy.name.clone(), key.identifier.to_string());
                         cleared.push(ClearedLimit { policy, identifier });
@@ -213,7 +214,7 @@ impl MemoryStore {
         let name = self.name(policy.id, identifier);
         let shard = self.shards[self.shard_of(&name)].lock();
         let state = shard.state(&name, shard.find(&name));
-        shard.with_rule(policy, |rule| match state {
+        shard.with_rule(policy, now, |rule| match state {
             Some(state) => look(state, rule, now),
             None => look(&LimitState::new(rule.kind), rule, now),
         })

@@ -236,8 +236,14 @@ impl Batch {
         })
     }
 
-    /// The call. `now`: the time in microseconds; `None`: Redis' own.
-    pub(super) fn command(&self, hash: &str, now: Option<i64>) -> Cmd {
+    /// Whether some limits have windows of the calendar.
+    pub(super) fn has_calendar(&self) -> bool {
+        self.policies.iter().any(PolicyDescription::has_calendar)
+    }
+
+    /// The call. `now`: the time in microseconds; `None`: Redis' own. `about`: about what time it is for Redis, for windows
+    /// of the calendar.
+    pub(super) fn command(&self, hash: &str, now: Option<i64>, about: i64) -> Cmd {
         let (string_keys, other_keys) = (&self.string_keys, &self.other_keys);
         let count = string_keys.len() + other_keys.len();
         let bytes =
@@ -255,7 +261,7 @@ impl Batch {
             Some(now) => command.arg(now),
             None => command.arg(""),
         };
-        command.arg(self.pack());
+        command.arg(self.pack(about));
         if self.is_read_only {
             command.arg("read_only");
         } else if !are_keys {
@@ -271,17 +277,20 @@ impl Batch {
 
     /// The whole batch in MessagePack: the number of string keys, the policies, the number of refunds, the refunds, the
     /// runs of requests. See ARGV[2] in `lua/decide.lua`.
-    fn pack(&self) -> Vec<u8> {
+    fn pack(&self, about: i64) -> Vec<u8> {
         let mut head = PackedValues::default();
         head.put(self.string_keys.len() as u64);
         head.put(self.policies.len() as u64);
         for policy in &self.policies {
             head.put(policy.algorithm());
             head.put(policy.flags());
-            let numbers = policy.numbers();
-            head.put(numbers.len() as u64);
+            let (numbers, bounds) = (policy.numbers(), policy.window_bounds(about));
+            head.put((numbers.len() + bounds.len()) as u64);
             for number in numbers {
                 head.put(number);
+            }
+            for instant in bounds {
+                head.put_signed(instant);
             }
         }
         head.put(self.refund_count);
@@ -347,6 +356,27 @@ impl Batch {
         outcome
     }
 }
+
+/// The time of a reply, by which Redis has decided, or has decided nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ReplyTime {
+    Decided(i64),
+    /// No window of the call held the time, and nothing was taken.
+    NoWindow(i64),
+}
+
+/// When Redis has replied. `None`: the reply is not one of the script's.
+pub(super) fn time_of(reply: &Value) -> Option<ReplyTime> {
+    let Value::BulkString(bytes) = reply else { return None };
+    let (numbers, _) = bytes.as_chunks::<NUMBER>();
+    let [first, time, ..] = *numbers else { return None };
+    let time = f64::from_le_bytes(time) as i64;
+    let is_decided = f64::from_le_bytes(first) as i64 != NO_WINDOW;
+    Some(if is_decided { ReplyTime::Decided(time) } else { ReplyTime::NoWindow(time) })
+}
+
+/// The first number of a reply that has decided nothing.
+const NO_WINDOW: i64 = -2;
 
 /// Writing to memory does not fail.
 fn debug_assert_written<T: fmt::Debug, E: fmt::Debug>(result: &Result<T, E>) {
@@ -427,5 +457,13 @@ mod tests {
             assert!(batch.distribute(Ok(written)).is_err());
             assert!(receivers.remove(0).try_recv().unwrap().is_err());
         }
+    }
+
+    #[test]
+    fn a_reply_that_has_decided_nothing_has_the_time() {
+        assert_eq!(time_of(&reply(&[-2, 7])), Some(ReplyTime::NoWindow(7)));
+        assert_eq!(time_of(&reply(&[0, 7, 1, 4, 6])), Some(ReplyTime::Decided(7)));
+        assert_eq!(time_of(&reply(&[-1, 7])), Some(ReplyTime::Decided(7)), "of refunds, without memory");
+        assert_eq!((time_of(&reply(&[-2])), time_of(&Value::Nil)), (None, None));
     }
 }

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::limit::{
-    Policy, PolicyId,
+    Calendar, Policy, PolicyId,
     algorithm::{Kind, Tier, gcra, metadata_list, sliding_log::MAX_COST},
 };
 
@@ -16,6 +16,8 @@ pub(super) struct PolicyDescription {
     keep: usize,
     flags: u64,
     slowest_tier: Tier,
+    /// As [`Policy::calendars`].
+    calendars: Vec<Option<Calendar>>,
 }
 
 impl PolicyDescription {
@@ -28,6 +30,7 @@ impl PolicyDescription {
             keep: policy.record.keep,
             flags: if is_cluster { flags(policy) | REFUNDABLE } else { flags(policy) },
             slowest_tier: policy.slowest_tier(),
+            calendars: policy.calendars.clone(),
         }
     }
 
@@ -86,10 +89,31 @@ impl PolicyDescription {
                 }
             }
             Kind::SlidingWindow { buckets } => numbers.push(u64::from(buckets)),
+            Kind::CalendarWindow => return self.calendar_numbers(),
             // The others need only their tiers.
             _ => {}
         }
         numbers
+    }
+
+    fn calendar_numbers(&self) -> SmallVec<[u64; 8]> {
+        let mut numbers: SmallVec<[u64; 8]> = SmallVec::from_slice(&[self.tiers.len() as u64]);
+        for (tier, calendar) in self.tiers.iter().zip(&self.calendars) {
+            let window = if calendar.is_some() { 0 } else { tier.window };
+            numbers.extend([tier.limit, u64::try_from(window).unwrap_or(1)]);
+        }
+        numbers
+    }
+
+    /// Whether some windows are the calendar's.
+    pub(super) fn has_calendar(&self) -> bool {
+        !self.calendars.is_empty()
+    }
+
+    /// The numbers after [`PolicyDescription::numbers`]: for each tier with windows of the calendar, the beginnings of
+    /// the windows about the time `about`, in microseconds.
+    pub(super) fn window_bounds(&self, about: i64) -> SmallVec<[i64; 5]> {
+        self.calendars.iter().flatten().flat_map(|calendar| calendar.bounds(about).0).collect()
     }
 }
 

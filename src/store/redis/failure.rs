@@ -54,6 +54,12 @@ impl Failure {
         Self::with(StoreFailure::OutOfMemory, Unavailable::Refused(reason))
     }
 
+    /// The server's clock was set between two calls.
+    pub(super) fn no_window() -> Self {
+        let reason = CompactString::const_new("the clock of Redis has changed by more than a window");
+        Self::with(StoreFailure::Protocol, Unavailable::Refused(reason))
+    }
+
     /// The reply is not one of the script's.
     pub(super) fn protocol(reason: impl Into<CompactString>) -> Self {
         Self::with(StoreFailure::Protocol, Unavailable::Protocol(reason.into()))

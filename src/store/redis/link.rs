@@ -22,14 +22,14 @@ use tokio::{
 };
 
 use super::{
-    batch::{Batch, BatchScope, DecisionReply},
+    batch::{Batch, BatchScope, DecisionReply, ReplyTime, time_of},
     connection::{LinkConnection, Manager},
     failure::{Failure, is_unknown_script, refuses_any_slots},
     script,
     topology::{RedisNode, Topology},
 };
 use crate::{
-    limit::{Check, Clock, Taken},
+    limit::{Check, Clock, SystemClock, Taken},
     telemetry::metrics::{StoreFailure, StoreMetrics},
 };
 
@@ -129,6 +129,8 @@ pub(super) struct Inner {
     senders: Cell<usize>,
     /// When the last batch was sent.
     sent: Cell<Instant>,
+    /// The time in the server's last reply to a batch with windows of the calendar, in microseconds; before that, ours.
+    server_time: Cell<i64>,
     /// Whether the last reply arrived in time for a round: then the next round waits for this link.
     is_prompt: Cell<bool>,
 }
@@ -173,6 +175,7 @@ impl NodeLink {
             queue: RefCell::default(),
             senders: Cell::new(0),
             sent: Cell::new(Instant::now()),
+            server_time: Cell::new(SystemClock::new().now()),
             is_prompt: Cell::new(true),
         }))
     }
@@ -343,8 +346,36 @@ impl Inner {
         Err(Failure::unreachable("the server closes connections before anything is sent"))
     }
 
+    /// Sends a batch. If its windows of the calendar do not hold the server's time, nothing was taken, and it is sent once
+    /// more, with windows about that time.
     async fn call_on(&self, connection: &LinkConnection, batch: &Batch) -> Result<Value, Failure> {
-        let command = batch.command(&script::HASH, self.now());
+        let reply = self.run_script(connection, batch).await?;
+        if !batch.has_calendar() {
+            return Ok(reply);
+        }
+        match self.note_time(&reply) {
+            Some(ReplyTime::NoWindow(_)) => {
+                let reply = self.run_script(connection, batch).await?;
+                match self.note_time(&reply) {
+                    Some(ReplyTime::NoWindow(_)) => Err(Failure::no_window()),
+                    _ => Ok(reply),
+                }
+            }
+            _ => Ok(reply),
+        }
+    }
+
+    /// Keeps the server's time, for the next windows.
+    fn note_time(&self, reply: &Value) -> Option<ReplyTime> {
+        let replied = time_of(reply);
+        if let Some(ReplyTime::Decided(time) | ReplyTime::NoWindow(time)) = replied {
+            self.server_time.set(time);
+        }
+        replied
+    }
+
+    async fn run_script(&self, connection: &LinkConnection, batch: &Batch) -> Result<Value, Failure> {
+        let command = batch.command(&script::HASH, self.now(), self.server_time.get());
         let asking = || (batch.scope == BatchScope::Importing).then(|| redis::cmd("ASKING"));
         let mut reply = match asking() {
             Some(asking) => connection.ask_after(vec![asking], &command).await,

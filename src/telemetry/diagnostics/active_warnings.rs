@@ -68,6 +68,8 @@ impl Timing {
             | Subject::CertificateExpiry(_)
             | Subject::InvalidCertificate(_)
             | Subject::TlsReload(_)
+            | Subject::KeySet(_)
+            | Subject::KeysFile
             | Subject::StaleAddresses { .. } => Duration::ZERO,
             Subject::Configurations | Subject::Versions => self.interval() * 2,
             Subject::FailingRoute(_) => self.interval() * 5,

@@ -12,8 +12,9 @@ use crate::{
     memory_budget::format_bytes,
     telemetry::metrics::{
         BudgetFacts, CertificateFacts, ConnectionFacts, EndpointFacts, EvidenceFacts, InstanceFacts,
-        MemoryFacts, StoreFacts, TlsFacts, UpstreamTlsFacts,
+        KeySetFacts, MemoryFacts, StoreFacts, TlsFacts, UpstreamTlsFacts,
     },
+    telemetry::time::{rfc3339, unix_micros},
     tls::Validity,
 };
 
@@ -46,6 +47,9 @@ pub(super) struct RuleInput {
     pub(super) tls: Vec<TlsFacts>,
     /// One for each upstream with `https` endpoints.
     pub(super) upstream_tls: Vec<UpstreamTlsFacts>,
+    /// One for each provider of tokens.
+    pub(super) key_sets: Vec<KeySetFacts>,
+    pub(super) keys_file_error: Option<String>,
     pub(super) memory: MemoryInput,
     /// One for each route with recent errors.
     pub(super) routes: Vec<LatestOutcomes>,
@@ -86,8 +90,13 @@ pub(super) fn findings(input: &RuleInput) -> Vec<Finding> {
     let store = input.store.as_ref().map(store_findings).unwrap_or_default();
     let memory = [limits_memory(&input.memory), evidence_memory(&input.memory)];
     let stale = input.endpoints.iter().filter_map(|endpoint| stale_addresses(endpoint, input.now));
-    let others =
-        traffic.into_iter().chain(memory).flatten().chain(certificates(input)).chain(store).chain(stale);
+    let key_sets = input.key_sets.iter().filter_map(key_set);
+    let keys_file = input.keys_file_error.as_ref().map(|error| Finding {
+        subject: Subject::KeysFile,
+        text: format!("{error}: the API keys that were read before stay valid"),
+    });
+    let others = traffic.into_iter().chain(memory).chain([keys_file]).flatten();
+    let others = others.chain(certificates(input)).chain(key_sets).chain(store).chain(stale);
     outages.into_iter().chain(others).collect()
 }
 
@@ -286,6 +295,19 @@ fn certificate_validity(
     Some(Finding { subject, text })
 }
 
+/// A key set that can't be fetched.
+fn key_set(set: &KeySetFacts) -> Option<Finding> {
+    let (source, error) = (&set.source, set.error.as_ref()?);
+    let text = match set.usable_until {
+        Some(until) => format!(
+            "the JWT keys of {source} can't be fetched: the last ones are used until {} ({error})",
+            rfc3339(unix_micros(until))
+        ),
+        None => format!("the JWT keys of {source} can't be fetched: no token of it is valid ({error})"),
+    };
+    Some(Finding { subject: Subject::KeySet(source.clone()), text })
+}
+
 fn store_findings(store: &StoreFacts) -> Vec<Finding> {
     let warnings = store.warnings.iter();
     let warnings = warnings.map(|text| Finding { subject: Subject::Store(text.clone()), text: text.clone() });
@@ -381,6 +403,8 @@ mod tests {
             store: None,
             tls: Vec::new(),
             upstream_tls: Vec::new(),
+            key_sets: Vec::new(),
+            keys_file_error: None,
             memory: MemoryInput::default(),
             routes: Vec::new(),
             endpoints: Vec::new(),
@@ -390,6 +414,33 @@ mod tests {
     #[test]
     fn nothing_is_found_in_nothing() {
         assert_eq!(findings(&nothing()), []);
+    }
+
+    #[test]
+    fn a_file_of_api_keys_that_cannot_be_used_is_found() {
+        let input = RuleInput { keys_file_error: Some("keys.yaml is torn".to_owned()), ..nothing() };
+        let found = findings(&input);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].text, "keys.yaml is torn: the API keys that were read before stay valid");
+    }
+
+    #[test]
+    fn key_sets_that_cannot_be_fetched_are_found() {
+        let set = |error: Option<&str>, usable_until| KeySetFacts {
+            source: "https://id".to_owned(),
+            error: error.map(str::to_owned),
+            usable_until,
+            ..KeySetFacts::default()
+        };
+        let until = Some(SystemTime::UNIX_EPOCH);
+        let key_sets = vec![set(None, until), set(Some("gone"), until), set(Some("gone"), None)];
+        assert_findings(
+            &RuleInput { key_sets, ..nothing() },
+            &[
+                "the JWT keys of https://id can't be fetched: the last ones are used until 1970-01-01T00:00:00",
+                "the JWT keys of https://id can't be fetched: no token of it is valid (gone)",
+            ],
+        );
     }
 
     fn input(traffic: TrafficSample) -> RuleInput {

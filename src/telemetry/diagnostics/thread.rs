@@ -190,6 +190,8 @@ impl DiagnosticsThread {
             store: self.metrics.store.read(),
             tls: self.metrics.tls.read(),
             upstream_tls: self.metrics.upstream_tls.read(),
+            key_sets: self.metrics.key_sets.read(),
+            keys_file_error: self.metrics.keys_file_error.read(),
             memory,
             routes: self.routes.update(self.metrics.totals().route_outcomes()),
             endpoints: self.metrics.endpoints.read(),
@@ -220,8 +222,14 @@ impl DiagnosticsThread {
     fn report(&self, WarningChange { finding, is_raised }: WarningChange) {
         let text = finding.text;
         match (&finding.subject, is_raised) {
-            // Logged by the store's monitor or by the resolver.
-            (Subject::Store(_) | Subject::UnavailableStore(_) | Subject::StaleAddresses { .. }, _) => {}
+            // Logged by the store's monitor, by the resolver, or where the keys are fetched.
+            (
+                Subject::Store(_)
+                | Subject::UnavailableStore(_)
+                | Subject::StaleAddresses { .. }
+                | Subject::KeySet(_),
+                _,
+            ) => {}
             (Subject::FailingRoute(_), true) => tracing::error!("{text}"),
             (Subject::FailingRoute(route), false) => tracing::info!("route {route} no longer fails"),
             (Subject::UnreachableEndpoint { upstream, url }, false) => {
@@ -234,7 +242,7 @@ impl DiagnosticsThread {
                 tracing::error!("{text}");
             }
             // Logged where the files are read.
-            (Subject::TlsReload(_), true)
+            (Subject::TlsReload(_) | Subject::KeysFile, true)
             | (Subject::CertificateExpiry(_) | Subject::InvalidCertificate(_), false) => {}
             (_, true) => tracing::warn!("{text}"),
             (_, false) => tracing::info!("this is resolved: {text}"),

@@ -18,7 +18,7 @@ use super::{
     families::{count, counter, gauge},
     format::{ExpositionFormat, as_text},
     histogram::HistogramTotal,
-    openings, refusals,
+    key_sets, openings, refusals,
     totals::Totals,
 };
 use crate::config::model::RetryReason;
@@ -176,6 +176,7 @@ impl Metrics {
         openings::expose(|count| self.sum(|worker| count(worker.openings()).value()), out)?;
         certificates::expose(&self.tls.read(), out)?;
         certificates::expose_upstreams(&self.upstream_tls.read(), out)?;
+        key_sets::expose(&self.key_sets.read(), out)?;
         let version = [("version", env!("CARGO_PKG_VERSION"))];
         gauge(out, "tollgate_build_info", "Version of this build")?
             .encode_family(&version)?

@@ -12,9 +12,9 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    BanFacts, ConnectionFacts, EndpointFacts, NodeFacts, PoolMetrics, PoolState, StoreMetrics, StoreTopology,
-    ThreadMetrics, TlsFacts, UpstreamTlsFacts, WorkerMetrics, bans::BanMetrics, generation::Generations,
-    names::MetricNames, totals::Totals,
+    BanFacts, ConnectionFacts, EndpointFacts, KeySetFacts, NodeFacts, PoolMetrics, PoolState, StoreMetrics,
+    StoreTopology, ThreadMetrics, TlsFacts, UpstreamTlsFacts, WorkerMetrics, bans::BanMetrics,
+    generation::Generations, names::MetricNames, totals::Totals,
 };
 use crate::config::model::Config;
 
@@ -121,6 +121,10 @@ pub struct Metrics {
     pub tls: FactSource<Vec<TlsFacts>>,
     /// The upstreams that have `https` endpoints.
     pub upstream_tls: FactSource<Vec<UpstreamTlsFacts>>,
+    /// The key sets of the providers of tokens.
+    pub key_sets: FactSource<Vec<KeySetFacts>>,
+    /// Why the API keys of the file are older than its contents, if they are.
+    pub keys_file_error: FactSource<Option<String>>,
     pub connections: FactSource<ConnectionFacts>,
     /// One for each connection to the shared store.
     pub(super) store_connections: Mutex<Vec<Arc<StoreMetrics>>>,
@@ -154,6 +158,8 @@ impl Metrics {
             endpoints: FactSource::default(),
             tls: FactSource::default(),
             upstream_tls: FactSource::default(),
+            key_sets: FactSource::default(),
+            keys_file_error: FactSource::default(),
             connections: FactSource::default(),
             store_connections: Mutex::default(),
             reloads: Default::default(),

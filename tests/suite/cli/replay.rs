@@ -492,3 +492,20 @@ fn what_goes_wrong_is_said_with_an_exit_code() {
         assert!(ended.stderr.contains(words), "{arguments:?}: {}", ended.stderr);
     }
 }
+
+#[test]
+fn a_month_ends_at_the_time_of_the_log() {
+    let policies = "policies:
+  berlin: { algorithm: fixed_window, key: ip, limit: 2/month, time_zone: Europe/Berlin }
+  utc: { algorithm: fixed_window, key: ip, limit: 2/month }
+";
+    let times =
+        ["2026-03-31T21:59:57Z", "2026-03-31T21:59:58Z", "2026-03-31T21:59:59Z", "2026-03-31T22:00:00Z"];
+    let lines = times.map(|time| {
+        json!({ "time": time, "client": "203.0.113.7", "method": "GET", "path": "/", "status": 200, "duration_ms": 1 })
+            .to_string()
+    });
+    let berlin = policies.lines().take(2).fold(String::new(), |text, line| text + line + "\n");
+    assert_eq!(of_policy(&replay_lines(&berlin, &lines), "berlin"), [4, 1, 0]);
+    assert_eq!(of_policy(&replay_lines(policies, &lines), "utc"), [4, 2, 0]);
+}

@@ -8,15 +8,15 @@ use tollgate::{
         self, Config, Lookup, SystemLookup,
         model::{
             Abuse, Access, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, BanKey,
-            BanRule, Breaker, ClientAddress, ClientCertificate, ClientLimits, ClientTls, Condition,
+            BanRule, Breaker, Calendar, ClientAddress, ClientCertificate, ClientLimits, ClientTls, Condition,
             ConfigSource, Cost, CountedResponses, DenialBody, DenialReply, Destination, DotSegments,
             EarlyHints, Endpoint, ForwardClientCertificate, Forwarded, HeaderFrom, HealthCheck, HostHeader,
             HostPattern, Jwt, KeyPart, KeyRecipe, Listener, Log, LogFormat, LogLevel, MemoryStore,
             MethodOverride, MinRate, Missing, Mode, OnStoreError, OutlierDetection, Override, PathCase,
             PathMatching, PathPattern, Policy, Probe, Protocol, Rate, RateLimitFields, Record, Redis,
             RedisTopology, ReplyHeaders, Resolver, Retry, RetryReason, Route, RouteAction, Secret, Segment,
-            Shutdown, Statuses, Sticky, Store, TemplatePart, Timeouts, Tracing, Trailers, TrailingSlash,
-            Upstream, UserSource, Users, Workers,
+            Shutdown, Statuses, Sticky, Store, TemplatePart, TimeZone, Timeouts, Tracing, Trailers,
+            TrailingSlash, Upstream, UserSource, Users, Workers,
         },
     },
     jwt_keys::JwtAlgorithm,
@@ -72,7 +72,8 @@ fn smallest() -> Config {
             algorithm: Algorithm::SlidingLog,
             keys: vec![one(KeyPart::Ip)],
             missing: Missing::Skip,
-            tiers: vec![Rate { limit: 100, window: secs(1) }],
+            tiers: vec![Rate { limit: 100, window: secs(1) }.into()],
+            calendar: Calendar { time_zone: TimeZone::UTC, reset_day: 1 },
             on_store_error: OnStoreError::Local,
             record: Record { keep: 50, retain: secs(3600) },
             value: None,
@@ -373,18 +374,20 @@ fn everything_that_is_said_counts() {
             UserSource::Jwt(Jwt {
                 header: "authorization".parse().unwrap(),
                 claim: "sub".to_owned(),
-                key: "keys/set.json".into(),
+                key: Some("keys/set.json".into()),
                 algorithm: None,
                 issuer: None,
                 audience: None,
+                ..Jwt::default()
             }),
             UserSource::Jwt(Jwt {
                 header: "x-token".parse().unwrap(),
                 claim: "https://example.com/name".to_owned(),
-                key: "keys/secret".into(),
+                key: Some("keys/secret".into()),
                 algorithm: Some(JwtAlgorithm::Hs256),
                 issuer: Some("https://example.com".to_owned()),
                 audience: Some("api".to_owned()),
+                ..Jwt::default()
             }),
             UserSource::Header { name: "x-user-id".parse().unwrap(), from: HeaderFrom::TrustedProxies },
             UserSource::Header { name: "x-name".parse().unwrap(), from: HeaderFrom::Anyone },
@@ -421,10 +424,10 @@ fn everything_that_is_said_counts() {
                 algorithm: Algorithm::SingleCounter,
                 keys: vec![one(KeyPart::Header("x-api-key".parse().unwrap()))],
                 missing: Missing::Deny,
-                tiers: vec![rate(10, 60)],
+                tiers: vec![rate(10, 60).into()],
                 on_store_error: OnStoreError::Deny,
                 record,
-                ..Policy::new("", Algorithm::SlidingLog, vec![], vec![])
+                ..Policy::new("", Algorithm::SlidingLog, vec![], Vec::<Rate>::new())
             }),
             Arc::new(Policy {
                 name: "login".to_owned(),
@@ -437,20 +440,20 @@ fn everything_that_is_said_counts() {
                     one(KeyPart::Global),
                 ],
                 missing: Missing::Ip,
-                tiers: vec![rate(10, 1), rate(120, 60), rate(240, 3600)],
+                tiers: [rate(10, 1), rate(120, 60), rate(240, 3600)].map(Into::into).to_vec(),
                 on_store_error: OnStoreError::Local,
                 record: Record { keep: 7, retain: secs(7200) },
-                ..Policy::new("", Algorithm::SlidingLog, vec![], vec![])
+                ..Policy::new("", Algorithm::SlidingLog, vec![], Vec::<Rate>::new())
             }),
             Arc::new(Policy {
                 name: "inspect".to_owned(),
                 algorithm: Algorithm::MetadataList,
                 keys: vec![one(KeyPart::Ip)],
                 missing: Missing::Skip,
-                tiers: vec![rate(600, 60)],
+                tiers: vec![rate(600, 60).into()],
                 on_store_error: OnStoreError::Allow,
                 record,
-                ..Policy::new("", Algorithm::SlidingLog, vec![], vec![])
+                ..Policy::new("", Algorithm::SlidingLog, vec![], Vec::<Rate>::new())
             }),
             Arc::new(Policy {
                 mode: Mode::Shadow,
@@ -474,7 +477,7 @@ fn everything_that_is_said_counts() {
             Arc::new(Policy {
                 overrides: vec![Override {
                     condition: Condition::Address("10.0.0.0/8".parse().unwrap()),
-                    tiers: vec![rate(80, 300)],
+                    tiers: vec![rate(80, 300).into()],
                     algorithm: Algorithm::Concurrency,
                 }],
                 ..Policy::new(
@@ -699,7 +702,11 @@ fn expensive() -> Policy {
         |value: &str| Condition::Header { name: "x-plan".parse().unwrap(), value: value.parse().unwrap() };
     let jwt = Condition::Jwt { claim: "plan".to_owned(), value: "gold".to_owned() };
     let subject = |value: &str| Condition::Tls { field: CertificateField::Subject, value: value.to_owned() };
-    let other = |condition, limit, burst| Override { condition, tiers: rate(limit), algorithm: gcra(burst) };
+    let other = |condition, limit, burst| Override {
+        condition,
+        tiers: rate(limit).into_iter().map(Into::into).collect(),
+        algorithm: gcra(burst),
+    };
     let text = |text: &str| TemplatePart::Text(text.to_owned());
     Policy {
         cost: Cost::Header { name: "x-cost".parse().unwrap(), default: 2, max: 100 },
@@ -760,7 +767,7 @@ fn every_algorithm_has_its_defaults() {
         ("concurrency, key: ip, limits: [9]", Algorithm::Concurrency, rate(9, 60)),
         ("distinct, key: ip, value: path, limit: 9/1s", Algorithm::Distinct, rate(9, 1)),
     ] {
-        assert_eq!(of(&format!("algorithm: {said}")), (algorithm, tier), "{said}");
+        assert_eq!(of(&format!("algorithm: {said}")), (algorithm, tier.into()), "{said}");
     }
 }
 

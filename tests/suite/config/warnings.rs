@@ -118,7 +118,8 @@ const STEP: i64 = 250;
 
 /// Whether a client that uses up whatever it can from `start` on is ever denied by tier 1 alone.
 fn is_reached(kind: Kind, tiers: [Tier; 2], start: i64) -> bool {
-    let (both, first) = (LimitRule { kind, tiers: &tiers }, LimitRule { kind, tiers: &tiers[..1] });
+    let (both, first) =
+        (LimitRule { kind, tiers: &tiers, bounds: &[] }, LimitRule { kind, tiers: &tiers[..1], bounds: &[] });
     let (mut of_both, mut of_first) = (LimitState::new(kind), LimitState::new(kind));
     let end = start + 2 * (tiers[0].window + tiers[1].window);
     (start..end).step_by(usize::try_from(STEP).unwrap()).any(|now| {

@@ -8,6 +8,8 @@ use std::{
     process::{Command, Stdio},
 };
 
+use jsonwebtoken::Algorithm;
+use serde_json::json;
 use tollgate::{
     config,
     telemetry::metrics::{ExpositionFormat, Metrics, NodeFacts, StoreFacts, StoreTopology},
@@ -15,7 +17,7 @@ use tollgate::{
 
 use crate::{
     config::environment::Environment,
-    harness::{Authority, Config, Issued, Origin, Redis, Tollgate, file_name, get, printed, program},
+    harness::{Authority, Config, Issued, Issuer, Origin, Redis, Tollgate, file_name, get, printed, program},
 };
 
 /// The least that a configuration says.
@@ -37,12 +39,20 @@ fn deploy(name: &str) -> PathBuf {
 /// A page with everything that may be on one: of a Tollgate that has a Redis and speaks TLS, and has been asked.
 fn page() -> String {
     let (origin, redis) = (Origin::ok(), Redis::start());
+    let keys = json!({ "keys": [Issuer::new(Algorithm::ES256).jwk("a")] }).to_string();
+    let provider = Origin::start(move |conn| {
+        while conn.head()?.is_some() {
+            conn.answer("200 OK", &[], keys.as_bytes())?;
+        }
+        Ok(())
+    });
     let authority = Authority::new("an authority");
     let Issued { cert, key } = authority.issue("server", &["api.example.com"]);
     let rest = format!(
         "listeners:
   - {{ address: \"127.0.0.1:0\" }}
   - {{ address: \"127.0.0.1:0\", tls: {{ certificates: [{{ cert: \"{}\", key: \"{}\" }}] }} }}
+user: [{{ jwt: {{ jwks: \"http://{}/keys\", audience: api }} }}]
 store: {{ redis: {{ url: \"{}\", timeout: 5s }} }}
 policies: {{ per-ip: {{ algorithm: sliding_log, key: ip, limit: 1/1h }} }}
 upstreams:
@@ -54,6 +64,7 @@ routes:
 ",
         file_name(&cert),
         file_name(&key),
+        provider.address,
         redis.url(),
         origin.address,
         file_name(&authority.file()),

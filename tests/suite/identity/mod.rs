@@ -2,5 +2,6 @@
 
 mod certificates;
 mod identifiers;
+mod key_sets;
 mod token_limits;
 mod tokens;

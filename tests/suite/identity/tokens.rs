@@ -35,7 +35,7 @@ impl Sources {
     fn with(keys: &str, algorithm: Option<JwtAlgorithm>, change: impl FnOnce(&mut Jwt)) -> Self {
         let directory = TempDir::new().unwrap();
         let mut jwt = jwt(directory.path().join("keys"), algorithm);
-        fs::write(&jwt.key, keys).unwrap();
+        fs::write(jwt.key.as_ref().unwrap(), keys).unwrap();
         change(&mut jwt);
         let sources = vec![UserSource::Jwt(jwt)];
         Self { verifier: Verifier::new(&sources).unwrap(), sources, _directory: directory }
@@ -65,7 +65,7 @@ impl Sources {
 }
 
 fn jwt(key: PathBuf, algorithm: Option<JwtAlgorithm>) -> Jwt {
-    Jwt { header: AUTHORIZATION, claim: "sub".to_owned(), key, algorithm, issuer: None, audience: None }
+    Jwt { key: Some(key), algorithm, ..Jwt::default() }
 }
 
 fn set(keys: &[Value]) -> String {

@@ -6,6 +6,7 @@ mod git;
 mod load;
 mod node_api;
 mod npm;
+mod oidc_provider;
 mod pip;
 mod python_api;
 

@@ -14,11 +14,11 @@ use tokio::{
 };
 use tollgate::{
     config::model::{self, Algorithm},
-    limit::{ShardedStore, Store},
+    limit::{Clock, ManualClock, ShardedStore, Store},
     store::redis::{self, RedisStore},
 };
 
-use super::conformance::{MINUTE, policy, single_check};
+use super::conformance::{MINUTE, calendar_policy, policy, single_check};
 use crate::harness::{
     Cluster, Config, Deployment, Origin, Redis, Relay, Servers, Tollgate, Topology, eventually, get, slot_of,
 };
@@ -159,5 +159,48 @@ fn no_request_waits_for_a_connection_that_there_is() {
             }
         };
         join_all((0..400).map(client)).await;
+    });
+}
+
+/// Windows of the calendar are sent about the time of the last reply. Another time is no failure: one would open the breaker.
+#[test]
+fn only_a_time_that_is_not_expected_costs_another_call() {
+    let redis = Redis::start();
+    let url = model::RedisTopology::Url(model::Secret::new(redis.url()));
+    let breaker = model::Breaker { failures: 1, retry_after: Duration::from_secs(600) };
+    let config = model::Redis { timeout: Duration::from_secs(20), breaker, ..model::Redis::new(url) };
+    let month = model::Window::Calendar(model::CalendarUnit::Month);
+    let policy = calendar_policy("monthly", "Europe/Berlin", 1, &[(1_000, month)]);
+    let clock = Arc::new(ManualClock::new(0));
+    let calls = || -> usize {
+        let stats = redis.cli(&["info", "commandstats"]);
+        let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+        calls.map_or(0, |calls| calls.split(',').next().unwrap().parse().unwrap())
+    };
+    in_local_runtime(async {
+        let topology = redis::Topology::open(&config).unwrap();
+        topology.learn().await.unwrap();
+        let clocked: Arc<dyn Clock> = Arc::clone(&clock) as _;
+        let store = ShardedStore::new(RedisStore::new(topology, &config, Arc::default(), Some(clocked)));
+        let decide = async |time: &str| {
+            clock.set(time.parse::<jiff::Timestamp>().unwrap().as_microsecond());
+            store.decide(&[single_check(&policy, "ip:1", 1)]).await.unwrap()
+        };
+        // Loads the script.
+        decide("2035-01-02T00:00:00Z").await;
+        for (time, expected, left) in [
+            ("2035-01-31T22:59:59Z", 1, 998),
+            ("2035-01-31T23:00:00Z", 1, 999),
+            ("2035-03-31T21:59:59Z", 1, 999),
+            ("2035-03-31T22:00:00Z", 1, 999),
+            ("2035-07-01T00:00:00Z", 2, 999),
+            ("2036-07-01T00:00:00Z", 2, 999),
+            ("2036-07-02T00:00:00Z", 1, 998),
+        ] {
+            let before = calls();
+            let decision = decide(time).await;
+            assert!(decision.admitted, "{time}");
+            assert_eq!((calls() - before, decision.verdicts[0].remaining), (expected, left), "{time}");
+        }
     });
 }

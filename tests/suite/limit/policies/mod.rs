@@ -1,6 +1,7 @@
 //! What a policy may say beside its algorithm: each of it as clients, origins and operators see it.
 
 mod abandoned;
+mod calendar;
 mod count;
 mod delay;
 mod distinct;

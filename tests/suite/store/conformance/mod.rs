@@ -2,6 +2,7 @@
 //! `store_suite!(memory, Memory);`.
 
 mod batches;
+mod calendar;
 mod concurrency;
 mod denied;
 mod differential;
@@ -21,6 +22,7 @@ mod vectors;
 
 use std::sync::Arc;
 
+pub(crate) use calendar::calendar as calendar_policy;
 pub(crate) use harness::{
     ALGORITHMS, GCRA, Harness, MINUTE, SECOND, Subject, check as single_check, entry, policy, with,
 };
@@ -52,6 +54,12 @@ macro_rules! store_suite {
                 time::time_that_runs_backward_frees_nothing,
                 time::a_clock_that_jumped_forth_freezes_nothing,
                 time::a_billion_over_366_days_is_exact,
+                calendar::a_month_begins_and_ends_by_the_clock_of_its_zone,
+                calendar::a_minute_and_a_month_hold_together,
+                calendar::another_limit_shares_a_month_and_another_zone_does_not,
+                calendar::a_month_is_refunded_until_it_ends,
+                calendar::a_month_is_listed_and_reset,
+                calendar::a_clock_that_is_set_refuses_nothing,
                 concurrency::threads_take_exactly_the_budget,
                 concurrency::threads_enter_up_to_the_limit,
                 concurrency::threads_with_several_checks_neither_over_admit_nor_deadlock,

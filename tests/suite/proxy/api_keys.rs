@@ -1,0 +1,256 @@
+//! API keys: which requests have a valid one, what each customer may do, and what becomes of the key.
+
+use std::fs;
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+
+use crate::harness::{Config, Origin, Reply, Tollgate, eventually, get, request};
+
+const ACME: &str = "tgk_acmeacme01_0123456789abcdefghijABCDEFGHIJ01_000000";
+const ACME_SECOND: &str = "acme-second-key-0001";
+const GLOBEX: &str = "globex-key-000000001";
+const LIMITED: &str = "key-for-one-route-01";
+
+fn hash(key: &str) -> String {
+    let hex: String = Sha256::digest(key.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
+}
+
+/// A directory with a file of keys.
+fn keys() -> TempDir {
+    let directory = TempDir::new().unwrap();
+    let keys = format!(
+        "keys:\n\
+         - {{ id: acme1, hash: \"{}\", customer: acme, plan: pro }}\n\
+         - {{ id: acme2, hash: \"{}\", customer: acme, plan: pro }}\n\
+         - {{ id: globex1, hash: \"{}\", customer: globex }}\n\
+         - {{ id: narrow, hash: \"{}\", customer: narrow, routes: [files] }}\n",
+        hash(ACME),
+        hash(ACME_SECOND),
+        hash(GLOBEX),
+        hash(LIMITED),
+    );
+    fs::write(directory.path().join("keys.yaml"), keys).unwrap();
+    directory
+}
+
+const PLANS: &str = "
+plans: { pro: { per-customer: 4/1h, free-of: unlimited } }
+policies:
+  per-customer: { algorithm: fixed_window, key: customer, limit: 2/1h }
+  free-of: { algorithm: fixed_window, key: customer, limit: 3/1h }
+";
+
+/// A proxy with the keys of [`keys`]. `settings`: of `api_keys`.
+fn start(origin: &Origin, directory: &TempDir, settings: &str, rest: &str) -> Tollgate {
+    Tollgate::start(Config::yaml(format!(
+        "
+api_keys: {{ file: \"{}\", {settings} }}
+upstreams: {{ a: {{ endpoints: [\"http://{}\"] }} }}
+{rest}
+",
+        directory.path().join("keys.yaml").display(),
+        origin.address
+    )))
+}
+
+const ROUTES: &str = "
+routes:
+  - { name: public, path: /public/*, upstream: a, require: none }
+  - { name: files, path: /files/*, upstream: a }
+  - { name: usage, path: /usage, usage: true }
+  - { name: all, path: /*, upstream: a, policies: [per-customer, free-of] }
+";
+
+/// The lines of the last head that the origin saw.
+fn last_head(origin: &Origin) -> String {
+    origin.heads().pop().unwrap_or_default()
+}
+
+fn challenge(reply: &Reply) -> (u16, Option<&str>) {
+    (reply.status, reply.header("www-authenticate"))
+}
+
+const INVALID: (u16, Option<&str>) = (401, Some(r#"Bearer realm="api", error="invalid_token""#));
+
+#[test]
+fn a_valid_key_is_required_and_every_other_one_gets_the_same_401() {
+    let (origin, directory) = (Origin::ok(), keys());
+    let tollgate = start(&origin, &directory, "attempts: 1000/1m", &format!("{PLANS}{ROUTES}"));
+    let ask = |headers: &[(&str, &str)]| get(tollgate.address, "/files/a", headers);
+    assert_eq!(challenge(&ask(&[])), (401, Some(r#"Bearer realm="api""#)));
+    assert_eq!(ask(&[("x-api-key", ACME)]).status, 200);
+    assert_eq!(ask(&[("authorization", &format!("Bearer {ACME}"))]).status, 200);
+    assert_eq!(
+        ask(&[("authorization", &format!("bearer {GLOBEX}"))]).status,
+        200,
+        "no token is verified here"
+    );
+    assert_eq!(ask(&[("x-api-key", ACME), ("authorization", &format!("Bearer {ACME}"))]).status, 200);
+    let bodies: Vec<String> = [
+        &[("x-api-key", "tgk_acmeacme01_0123456789abcdefghijABCDEFGHIJ02_000000")][..],
+        &[("x-api-key", "tgk_nobody0001_0123456789abcdefghijABCDEFGHIJ01_000000")],
+        &[("x-api-key", "short")],
+        &[("x-api-key", "a key with spaces in it, 0001")],
+        &[("x-api-key", &"k".repeat(10_000))],
+        &[("x-api-key", "key-with-a-\u{e9}-in-it-0001")],
+        &[("x-api-key", ACME), ("x-api-key", GLOBEX)],
+        &[("x-api-key", ACME), ("authorization", &format!("Bearer {GLOBEX}"))],
+    ]
+    .into_iter()
+    .map(|headers| {
+        let reply = ask(headers);
+        assert_eq!(challenge(&reply), INVALID, "{headers:?}");
+        reply.text()
+    })
+    .collect();
+    assert!(bodies.iter().all(|body| *body == bodies[0]), "{bodies:?}");
+    assert_eq!(origin.heads().len(), 4);
+}
+
+#[test]
+fn a_key_for_some_routes_gets_403_elsewhere_and_public_routes_need_none() {
+    let (origin, directory) = (Origin::ok(), keys());
+    let tollgate = start(&origin, &directory, "", &format!("{PLANS}{ROUTES}"));
+    let ask = |path: &str, key: &str| get(tollgate.address, path, &[("x-api-key", key)]);
+    assert_eq!(ask("/files/a", LIMITED).status, 200);
+    let error = Some(r#"Bearer realm="api", error="insufficient_scope""#);
+    assert_eq!(challenge(&ask("/other", LIMITED)), (403, error));
+    assert_eq!(get(tollgate.address, "/public/a", &[]).status, 200);
+    assert_eq!(ask("/public/a", "not-a-key-of-anyone").status, 200, "a bad key counts as none");
+    assert!(!last_head(&origin).contains("not-a-key-of-anyone"), "{}", last_head(&origin));
+}
+
+#[test]
+fn a_customer_has_its_limits_over_all_its_keys_and_plans_change_them() {
+    let (origin, directory) = (Origin::ok(), keys());
+    let tollgate = start(&origin, &directory, "", &format!("{PLANS}{ROUTES}"));
+    let statuses = |keys: &[&str]| -> Vec<u16> {
+        keys.iter().map(|key| get(tollgate.address, "/", &[("x-api-key", key)]).status).collect()
+    };
+    assert_eq!(
+        statuses(&[ACME, ACME_SECOND, ACME, ACME_SECOND, ACME, ACME_SECOND]),
+        [200, 200, 200, 200, 429, 429]
+    );
+    assert_eq!(statuses(&[GLOBEX, GLOBEX, GLOBEX]), [200, 200, 429], "without a plan");
+    let limits = |key: &str| get(tollgate.address, "/usage", &[("x-api-key", key)]).json();
+    let acme = limits(ACME);
+    assert_eq!(
+        (&acme["customer"], &acme["api_key"], &acme["plan"]),
+        (&json!("acme"), &json!("acme1"), &json!("pro"))
+    );
+    let of = |usage: &Value, policy: &str| -> Value {
+        let all = usage["limits"].as_array().unwrap();
+        all.iter().find(|of| of["policy"] == policy).cloned().unwrap_or_default()
+    };
+    let used = of(&acme, "per-customer");
+    assert_eq!((&used["limit"], &used["used"], &used["remaining"]), (&json!(4), &json!(4), &json!(0)));
+    assert_eq!(used["key"], "customer:acme");
+    assert_eq!(of(&acme, "free-of"), json!({ "policy": "free-of", "unlimited": true }));
+    let globex = limits(GLOBEX);
+    assert_eq!((&of(&globex, "per-customer")["limit"], &globex["plan"]), (&json!(2), &Value::Null));
+    assert_eq!(limits(GLOBEX), globex, "reading takes nothing");
+    assert_eq!(get(tollgate.address, "/usage", &[]).status, 401);
+}
+
+#[test]
+fn nothing_else_sees_the_key() {
+    let (origin, directory) = (Origin::ok(), keys());
+    let settings = "from: [{ header: x-api-key }, bearer, { query: api_key }], \
+                    headers: { customer: x-customer, plan: x-plan, key: x-key-id }";
+    let tollgate = start(&origin, &directory, settings, &format!("{PLANS}{ROUTES}access_log: json\n"));
+    let query = format!("/files/a?x=1&api_key={ACME}&y=2");
+    let forged = [("x-customer", "globex"), ("X_Customer", "globex"), ("x-key-id", "1")];
+    assert_eq!(get(tollgate.address, &query, &forged).status, 200);
+    let head = last_head(&origin).to_lowercase();
+    assert!(head.starts_with("get /files/a?x=1&y=2 http/1.1"), "{head}");
+    for line in ["x-customer: acme\r\n", "x-plan: pro\r\n", "x-key-id: acme1\r\n"] {
+        assert!(head.contains(line), "{head}");
+    }
+    assert!(!head.contains("globex"), "{head}");
+    let bearer = format!("Bearer {GLOBEX}");
+    assert_eq!(get(tollgate.address, "/files/b", &[("authorization", &bearer)]).status, 200);
+    let head = last_head(&origin).to_lowercase();
+    assert!(!head.contains("authorization") && !head.contains("x-plan"), "{head}");
+    let basic = [("authorization", "Basic YTpi"), ("x-api-key", ACME)];
+    assert_eq!(get(tollgate.address, "/files/c", &basic).status, 200);
+    assert!(last_head(&origin).contains("Basic YTpi"), "other credentials are the upstream's");
+    let twice = format!("/files/a?api_key={ACME}&api_key={GLOBEX}");
+    assert_eq!(get(tollgate.address, &twice, &[]).status, 401);
+
+    let explained = tollgate.command(&["explain", "-H", &format!("X-API-Key: {ACME}"), &query]);
+    let logged = r#""customer":"acme","plan":"pro","api_key":"acme1""#;
+    eventually("the log of the request", || {
+        tollgate.stdout().iter().any(|line| line.contains("/files/c") && line.contains(logged))
+    });
+    let everything =
+        [tollgate.stdout().join("\n"), tollgate.log().join("\n"), explained.stdout, explained.stderr];
+    for text in everything {
+        assert!(!text.contains(ACME) && !text.contains(GLOBEX), "{text}");
+    }
+}
+
+#[test]
+fn upstreams_get_the_key_if_they_are_to() {
+    let (origin, directory) = (Origin::ok(), keys());
+    let settings = "from: [{ header: x-api-key }, { query: api_key }], forward: true";
+    let tollgate = start(&origin, &directory, settings, &format!("{PLANS}{ROUTES}"));
+    assert_eq!(get(tollgate.address, &format!("/files/a?api_key={ACME}&x=1"), &[]).status, 200);
+    assert!(
+        last_head(&origin).starts_with(&format!("GET /files/a?x=1&api_key={ACME} ")),
+        "{}",
+        last_head(&origin)
+    );
+    assert_eq!(get(tollgate.address, "/files/a", &[("x-api-key", ACME)]).status, 200);
+    assert!(last_head(&origin).contains(ACME));
+}
+
+#[test]
+fn wrong_keys_are_counted_by_address_and_good_ones_are_not() {
+    let (origin, directory) = (Origin::ok(), keys());
+    let rest = format!(
+        "{PLANS}{ROUTES}bans: {{ guessing: {{ key: ip, policies: [api_keys], after: 5/1m, for: 10m }} }}\n"
+    );
+    let tollgate = start(&origin, &directory, "attempts: 3/1h", &rest);
+    let ask = |key: &str| get(tollgate.address, "/files/a", &[("x-api-key", key)]).status;
+    let guess = |number: usize| ask(&format!("wrong-key-of-nobody-{number}"));
+    assert_eq!((0..3).map(guess).collect::<Vec<_>>(), [401; 3]);
+    assert_eq!(guess(3), 429);
+    assert_eq!(ask(ACME), 200, "a customer behind the same address goes on");
+    assert_eq!(get(tollgate.address, "/files/a", &[]).status, 401, "a request without a key is no guess");
+    for number in 4..8 {
+        assert_eq!(guess(number), 429);
+    }
+    eventually("the ban", || guess(9) == 403);
+    assert_eq!(ask(ACME), 403);
+    let limits = tollgate.admin("GET", "/v1/clients").text();
+    assert!(limits.contains("api_keys"), "{limits}");
+}
+
+#[test]
+fn optional_keys_are_checked_if_there_are_any_and_preflights_need_none() {
+    let (origin, directory) = (Origin::ok(), keys());
+    let routes = "routes: [{ path: /*, upstream: a, cors: { origins: [\"https://app.example.com\"] } }]\n";
+    let tollgate = start(&origin, &directory, "required: false", &format!("{PLANS}{routes}"));
+    let ask = |headers: &[(&str, &str)]| get(tollgate.address, "/", headers).status;
+    assert_eq!(
+        [ask(&[]), ask(&[("x-api-key", ACME)]), ask(&[("x-api-key", "wrong-key-of-nobody-1")])],
+        [200, 200, 401]
+    );
+    assert_eq!(ask(&[("authorization", "Bearer of-somebody-else-0001")]), 200, "a token of another kind");
+    assert_eq!(ask(&[("authorization", "Bearer tgk_of-somebody-else-0001")]), 401);
+    let preflight = [
+        ("origin", "https://app.example.com"),
+        ("access-control-request-method", "PUT"),
+        ("x-api-key", "wrong-key-of-nobody-1"),
+    ];
+    assert_eq!(request(tollgate.address, "OPTIONS", "/", &preflight, b"").status, 204);
+    let cross = [("origin", "https://app.example.com"), ("x-api-key", "wrong-key-of-nobody-1")];
+    let refused = get(tollgate.address, "/", &cross);
+    assert_eq!(
+        (refused.status, refused.header("access-control-allow-origin")),
+        (401, Some("https://app.example.com"))
+    );
+}
