@@ -24,6 +24,6 @@ pub(in crate::config) fn check(value: Cursor<'_>, config: &Config) {
             .map_err(|error| Invalid::new(format!("lists no API keys that can be used: {error}")))
     });
     for warning in read.into_iter().flat_map(|(_, found)| found.warnings) {
-        value.warn(format!("in the file of keys, {warning}"), None);
+        value.warn(format!("in the file of API keys, {warning}"), None);
     }
 }
