@@ -117,6 +117,11 @@ impl RequestKeys {
         }))
     }
 
+    /// Notes that `key` was used at the time `now`.
+    pub fn note_use(&self, key: &ApiKey, now: i64) {
+        self.keys.note_use(&key.id, now);
+    }
+
     /// The texts at one place of the request.
     fn texts<'a>(
         &'a self,

@@ -71,7 +71,7 @@ impl fmt::Display for Calendar {
 
 impl Inner {
     fn bounds(&self, now: i64) -> WindowBounds {
-        let now = timestamp(now);
+        let now = timestamp(now.clamp(YEARS.start() * YEAR, YEARS.end() * YEAR));
         match self.unit {
             CalendarUnit::Hour => self.hours(now),
             CalendarUnit::Day | CalendarUnit::Week | CalendarUnit::Month => self.dates(now),
@@ -178,8 +178,8 @@ fn transition_before(zone: &TimeZone, at: Timestamp) -> Timestamp {
 }
 
 fn timestamp(micros: i64) -> Timestamp {
-    let micros = micros.clamp(YEARS.start() * YEAR, YEARS.end() * YEAR);
-    Timestamp::from_microsecond(micros).unwrap_or(Timestamp::UNIX_EPOCH)
+    let edge = if micros < 0 { Timestamp::MIN } else { Timestamp::MAX };
+    Timestamp::from_microsecond(micros).unwrap_or(edge)
 }
 
 #[cfg(test)]
@@ -368,7 +368,8 @@ mod tests {
             for (zone, unit) in ZONES.into_iter().flat_map(|zone| UNITS.map(|unit| (zone, unit))) {
                 let bounds = calendar(unit, zone, 28).bounds(now);
                 assert!(bounds.0.is_sorted(), "{now} {bounds:?}");
-                assert!(bounds.ends(now.clamp(YEARS.start() * YEAR, YEARS.end() * YEAR)).is_some());
+                let clamped = now.clamp(YEARS.start() * YEAR, YEARS.end() * YEAR);
+                assert!(bounds.ends(clamped).is_some(), "{zone} {unit:?} {clamped} {bounds:?}");
             }
         }
     }

@@ -116,6 +116,9 @@ impl<'a, S> Served<'a, S> {
         self.exchange.set_user(rules.written_user(&identity));
         if let Some(Ok(key)) = &identity.key {
             self.exchange.set_key(key);
+            if let Some(keys) = &rules.keys {
+                keys.note_use(key, self.exchange.time());
+            }
         }
         identity
     }

@@ -21,6 +21,7 @@ const MAY_KNOW: [(&str, &[&str]); 29] = [
     (
         "app",
         &[
+            "file",
             "api_keys",
             "file",
             "listener",
@@ -88,6 +89,7 @@ const MAY_KNOW: [(&str, &[&str]); 29] = [
     (
         "peers",
         &[
+            "api_keys",
             "peers::bans::change_log",
             "api_keys",
             "store::redis",

@@ -70,13 +70,13 @@ fn checked(
     };
     let known = decided.filter(|_| verdict != CheckVerdict::Unknown);
     if let Some(verdict) = known {
+        if let (Some(calendar), Some(time)) = (policy.calendar(verdict.tier), time) {
+            why.push(format!("its window ends {}", calendar.end(time)));
+        }
         match policy.limits().nth(verdict.tier) {
             Some(limit) if policy.kind == Kind::Concurrency => why.push(limit),
             Some(limit) if policy.tiers.len() > 1 => why.push(format!("tightest limit: {limit}")),
             _ => {}
-        }
-        if let (Some(calendar), Some(time)) = (policy.calendar(verdict.tier), time) {
-            why.push(format!("{calendar} ends {}", calendar.end(time)));
         }
         if verdict.delay > 0 {
             let delayed = if policy.is_shadow { "would be delayed" } else { "delayed" };
