@@ -136,6 +136,14 @@ impl ApiKeys {
         }
     }
 
+    /// Whether the key with this ID is still valid at the time `now`, for what its requests have begun. A rotation ends
+    /// nothing.
+    pub fn is_in_use(&self, id: &str, now: i64) -> bool {
+        let keys = self.keys.read();
+        let key = keys.get(id).filter(|key| key.state == KeyState::Active);
+        key.is_some_and(|key| key.expires.is_none_or(|expires| expires > now))
+    }
+
     /// A number that grows whenever a known key is changed, revoked or removed: what was found before may not hold any
     /// more. Costs next to nothing.
     pub fn changes(&self) -> u64 {
@@ -398,5 +406,182 @@ impl ApiKeys {
             // Published after the key, so that who sees the number finds the new version.
             self.changes.fetch_add(1, Release);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{
+        super::{KeySecret, testing::key},
+        *,
+    };
+
+    /// Versions of few keys, many of them changed at the same time.
+    fn versions() -> impl Strategy<Value = Vec<ApiKey>> {
+        let version = (0..3_u8, 0..4_i64, 0..3_u8, 0..3_u8).prop_map(|(id, changed, state, name)| ApiKey {
+            name: name.to_string().as_str().into(),
+            changed,
+            state: match state {
+                0 => KeyState::Active,
+                1 => KeyState::Revoked { at: changed, reason: String::new() },
+                _ => KeyState::Deleted { at: changed },
+            },
+            ..key(&id.to_string())
+        });
+        prop::collection::vec(version, 0..40)
+    }
+
+    fn merged<'k>(keys: impl Iterator<Item = &'k ApiKey>) -> Vec<ApiKey> {
+        let registry = ApiKeys::new(KeyStore::Redis);
+        for key in keys {
+            registry.merge(key.clone(), Stamp::of(key));
+        }
+        registry.all().iter().map(|key| ApiKey::clone(key)).collect()
+    }
+
+    proptest! {
+        /// Any order of the same versions, some of them twice, gives the same keys; and each is the greatest version.
+        #[test]
+        fn the_order_of_changes_does_not_matter(versions in versions(), seed in any::<u64>()) {
+            let in_order = merged(versions.iter());
+            let mut shuffled: Vec<&ApiKey> = versions.iter().chain(&versions).collect();
+            fastrand::Rng::with_seed(seed).shuffle(&mut shuffled);
+            prop_assert_eq!(&merged(shuffled.into_iter()), &in_order);
+            for key in &in_order {
+                let greatest = versions.iter().filter(|other| other.id == key.id).max_by_key(|key| Stamp::of(key));
+                prop_assert_eq!(greatest, Some(key));
+            }
+        }
+
+        /// What is found by a hash is what a search through all records finds.
+        #[test]
+        fn the_index_by_hash_has_exactly_the_keys(
+            changes in prop::collection::vec((0..4_u8, prop::collection::vec(0..5_u8, 1..3), any::<bool>(), any::<bool>()), 0..40),
+        ) {
+            let registry = ApiKeys::new(KeyStore::Redis);
+            let mut file: Vec<Arc<ApiKey>> = Vec::new();
+            for (at, (id, hashes, is_active, is_in_file)) in (1..).zip(changes) {
+                let secret = |hash: &u8| KeySecret { hash: KeyHash::of(&[*hash]), created: 1, expires: None };
+                let state = if is_active { KeyState::Active } else { KeyState::Deleted { at: 1 } };
+                let secrets = hashes.iter().map(secret).collect();
+                let key = ApiKey { secrets, state, changed: at, ..key(&id.to_string()) };
+                if is_in_file {
+                    file.retain(|known| known.id != key.id);
+                    file.push(Arc::new(ApiKey { state: KeyState::Active, ..key }));
+                    registry.set_file(file.clone());
+                } else {
+                    registry.merge(key.clone(), Stamp::of(&key));
+                }
+                let (all, keys) = (registry.all(), registry.keys.read());
+                for hash in 0..5_u8 {
+                    let hash = KeyHash::of(&[hash]);
+                    let has = |key: &&Arc<ApiKey>| key.secrets.iter().any(|secret| secret.hash == hash);
+                    let found = all.iter().filter(has);
+                    let best = found.min_by_key(|key| {
+                        (!keys.is_in_file(&key.id), key.state != KeyState::Active, key.created, key.id.clone())
+                    });
+                    prop_assert_eq!(keys.by_hash(&hash), best);
+                }
+            }
+        }
+    }
+
+    fn put(registry: &ApiKeys, key: ApiKey) -> Result<(), PutError> {
+        registry.put(key).map(drop)
+    }
+
+    #[test]
+    fn a_change_is_refused_where_it_cannot_be_kept() {
+        assert_eq!(put(&ApiKeys::default(), key("a")), Err(PutError::NoStore));
+        let registry = ApiKeys::new(KeyStore::Redis);
+        assert!(!registry.is_loaded());
+        assert_eq!(put(&registry, key("a")), Err(PutError::Away));
+        registry.set_store_up(true);
+        assert_eq!(put(&registry, key("a")), Ok(()));
+        let copy = ApiKey { id: "b".into(), ..key("a") };
+        assert_eq!(put(&registry, copy.clone()), Err(PutError::SecretInUse("a".into())));
+        let deleted = ApiKey { state: KeyState::Deleted { at: 1 }, ..key("a") };
+        assert_eq!(put(&registry, deleted), Ok(()));
+        assert_eq!(registry.get("a").unwrap().changed, 2, "it is later than the one that it replaces");
+        assert_eq!(put(&registry, copy), Ok(()));
+        registry.set_file(vec![Arc::new(key("c"))]);
+        assert_eq!(put(&registry, key("c")), Err(PutError::InFile("c".into())));
+        assert!(matches!(put(&registry, key("a b")), Err(PutError::Invalid(_))));
+    }
+
+    #[test]
+    fn a_key_of_the_file_hides_those_of_the_store_and_they_come_back() {
+        let registry = ApiKeys::new(KeyStore::Redis);
+        registry.set_store_up(true);
+        put(&registry, key("a")).unwrap();
+        put(&registry, key("b")).unwrap();
+        let same_id = ApiKey { id: "a".into(), ..key("other") };
+        let same_hash = ApiKey { id: "c".into(), ..key("b") };
+        let before = registry.changes();
+        assert_eq!(registry.set_file(vec![Arc::new(same_id), Arc::new(same_hash)]), ["a", "b"]);
+        assert!(registry.changes() > before);
+        assert_eq!(registry.find(&KeyHash::of(b"a"), 1), Err(KeyFault::Unknown));
+        assert_eq!(registry.find(&KeyHash::of(b"b"), 1).unwrap().id, "c");
+        assert_eq!(registry.set_file(Vec::new()), [""; 0]);
+        assert_eq!(registry.find(&KeyHash::of(b"a"), 1).unwrap().id, "a");
+        assert_eq!(registry.find(&KeyHash::of(b"b"), 1).unwrap().id, "b");
+    }
+
+    #[test]
+    fn pages_have_each_key_once() {
+        let registry = ApiKeys::new(KeyStore::Redis);
+        registry.set_store_up(true);
+        for n in 0..1_700 {
+            put(&registry, key(&format!("k{n:05}"))).unwrap();
+        }
+        registry.set_file((1_600..2_300).map(|n| Arc::new(key(&format!("k{n:05}")))).collect());
+        let (mut found, mut after) = (Vec::new(), None::<CompactString>);
+        loop {
+            let (page, has_more) = registry.page(after.as_deref(), 77, |key| !key.id.ends_with('7'));
+            after = page.last().map(|key| key.id.clone());
+            found.extend(page.into_iter().map(|key| key.id.to_string()));
+            if !has_more {
+                break;
+            }
+        }
+        let expected: Vec<String> =
+            (0..2_300).map(|n| format!("k{n:05}")).filter(|id| !id.ends_with('7')).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn tombstones_are_kept_until_no_key_can_come_back() {
+        const DAY: i64 = 86_400_000_000;
+        let registry = ApiKeys::new(KeyStore::Redis);
+        let deleted = |id: &str, expires| ApiKey { expires, state: KeyState::Deleted { at: 0 }, ..key(id) };
+        for key in [deleted("a", None), deleted("b", Some(30 * DAY)), deleted("c", Some(1)), key("d")] {
+            registry.merge(key.clone(), Stamp::of(&key));
+        }
+        let ids = |now| {
+            registry.sweep(now);
+            registry.all().iter().map(|key| key.id.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(ids(DAY - 1), ["a", "b", "c", "d"]);
+        assert_eq!(ids(DAY), ["a", "b", "d"]);
+        assert_eq!(ids(30 * DAY), ["a", "d"]);
+        assert_eq!(ids(366 * DAY), ["d"]);
+    }
+
+    #[test]
+    fn a_rotated_secret_is_valid_until_its_own_expiry() {
+        let registry = ApiKeys::new(KeyStore::Redis);
+        registry.set_store_up(true);
+        let secret =
+            |text: &str, expires| KeySecret { hash: KeyHash::of(text.as_bytes()), created: 1, expires };
+        let secrets = vec![secret("old", Some(100)), secret("new", None)];
+        put(&registry, ApiKey { secrets, expires: Some(200), ..key("a") }).unwrap();
+        let find = |text: &str, now| registry.find(&KeyHash::of(text.as_bytes()), now).map(drop);
+        assert_eq!(
+            [find("old", 99), find("old", 100), find("new", 199), find("new", 200)],
+            [Ok(()), Err(KeyFault::Expired), Ok(()), Err(KeyFault::Expired)]
+        );
+        assert!(registry.is_in_use("a", 199) && !registry.is_in_use("a", 200));
     }
 }

@@ -112,7 +112,7 @@ fn read(rules: &KeysFileRules, file: &WatchedFile) -> Result<Vec<Arc<ApiKey>>, K
     let wrong = |error| KeysFileError::Wrong { path: file.path().to_owned(), error };
     let found = rules.read(file.bytes(), SystemClock::new().now()).map_err(wrong)?;
     for warning in &found.warnings {
-        tracing::warn!("{}: {warning}", file.path().display());
+        tracing::warn!("in the file of API keys {}, {warning}", file.path().display());
     }
     Ok(found.keys.into_iter().map(Arc::new).collect())
 }

@@ -104,6 +104,10 @@ fn launch<F: StoreFactory>(
     let collector =
         Collector::spawn(Arc::clone(&shared.registry), shared.clock.clone(), Arc::clone(&shared.metrics))?;
     generation.watch_sources(&shared.metrics);
+    shared.metrics.keys_file_error.watch({
+        let keys = Arc::clone(&shared.api_keys);
+        move || keys.file_error()
+    });
 
     let readiness = Arc::new(Readiness::default());
     let (reloads, reload_requests) = admin::ReloadSender::channel();

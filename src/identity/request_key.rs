@@ -61,6 +61,11 @@ impl RequestKeys {
         &self.settings
     }
 
+    /// The keys that are known.
+    pub fn registry(&self) -> &ApiKeys {
+        &self.keys
+    }
+
     /// Removes the key from the query, so that neither logs nor records, traces, redirects or the upstream have it.
     /// It is still found in `request`.
     pub fn conceal(&self, request: &mut request::Parts) {

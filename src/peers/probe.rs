@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{heartbeat::Heartbeat, monitor_config::MonitorConfig, server_status, time::jittered};
 use crate::{
+    api_keys::KeyStore,
     limit::Clock,
     store::redis::{
         Failure, RedisNode, RoutedConnection, ServerConnection, check_server, read_memory, read_replicas,
@@ -282,7 +283,14 @@ impl<'a> Probes<'a> {
         let mut connection = connection.clone();
         connection.set_response_timeout(self.check_timeout());
         // Scripts are loaded with each check: a call that has to load one takes two more round trips.
-        let check = check_server(&mut connection, &prefix, topology, node, &self.scripts);
+        let check = check_server(
+            &mut connection,
+            &prefix,
+            topology,
+            node,
+            &self.scripts,
+            self.config.api_keys.store() == KeyStore::Redis,
+        );
         let check =
             timeout(self.check_timeout(), check).await.map_err(|_| Failure::silent())?.map_err(|error| {
                 match is_first && !node.server.is_encrypted() {

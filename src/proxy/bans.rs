@@ -119,21 +119,28 @@ impl<S> Worker<S> {
         is_banned
     }
 
-    /// Closes the tunnels and streamed responses of clients that are banned now, if that is configured.
+    /// Closes the tunnels and streamed responses of clients that are banned now, if that is configured, and of API keys
+    /// that are not valid any more.
     pub(super) fn close_banned_exchanges(&self, now: Instant) {
         if self.config().close_banned_tunnels {
             self.open_exchanges.close_banned(&self.bans, self.telemetry.clock.at(now));
         }
+        if let Some(keys) = &self.rules.keys {
+            self.open_exchanges.close_revoked(keys.registry(), self.telemetry.clock.at(now));
+        }
     }
 
-    /// Registers an exchange that may last long. It is closed at once if its client was banned since the request
-    /// arrived.
+    /// Registers an exchange that may last long. It is closed at once if its client was banned, or its API key revoked,
+    /// since the request arrived.
     pub(super) fn register_exchange(&self, kind: ExchangeKind, owner: ExchangeOwner) -> OpenExchangeGuard {
         let is_banned = self.config().close_banned_tunnels
             && !self.bans.is_empty()
             && owner.is_banned(&self.bans, self.telemetry.clock.at(Instant::now()));
+        let keys = self.rules.keys.as_ref().filter(|_| owner.key.is_some());
+        let is_revoked = keys
+            .is_some_and(|keys| owner.is_revoked(keys.registry(), self.telemetry.clock.at(Instant::now())));
         let guard = self.open_exchanges.register(kind, owner);
-        if is_banned {
+        if is_banned || is_revoked {
             guard.close_for_ban();
         }
         guard

@@ -5,20 +5,24 @@ use std::{
     future::poll_fn,
     net::IpAddr,
     rc::Rc,
+    sync::Arc,
     task::{Context, Poll, Waker},
 };
 
 use compact_str::CompactString;
 use slab::Slab;
 
-use crate::abuse::bans::{Ban, BanTable, BannedKey};
+use crate::{
+    abuse::bans::{Ban, BanTable, BannedKey},
+    api_keys::{ApiKey, ApiKeys},
+};
 
 /// Why the proxy closes an exchange that both sides would continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Closing {
     /// The process ends.
     Draining,
-    /// Its client is banned.
+    /// Its client is banned, or its API key is not valid any more.
     Banned,
 }
 
@@ -38,6 +42,10 @@ pub(super) struct OpenExchanges {
     is_draining: Cell<bool>,
     /// The version of the bans that was last checked.
     bans_seen: Cell<u64>,
+    /// The version of the API keys that was last checked.
+    keys_seen: Cell<u64>,
+    /// When the next key of an exchange expires, in microseconds since the Unix epoch; or earlier.
+    next_expiry: Cell<Option<i64>>,
 }
 
 #[derive(Debug)]
@@ -55,9 +63,16 @@ pub(super) struct ExchangeOwner {
     pub(super) user: Option<BannedKey>,
     /// The ban rules that the request was exempt from.
     pub(super) exempt: Vec<CompactString>,
+    /// The API key of the request, as it was then.
+    pub(super) key: Option<Arc<ApiKey>>,
 }
 
 impl ExchangeOwner {
+    /// Whether the owner's API key is not valid any more.
+    pub(super) fn is_revoked(&self, keys: &ApiKeys, now: i64) -> bool {
+        self.key.as_ref().is_some_and(|key| !keys.is_in_use(&key.id, now))
+    }
+
     /// Whether bans would deny the owner's requests.
     pub(super) fn is_banned(&self, bans: &BanTable, now: i64) -> bool {
         let mut is_banned = false;
@@ -90,6 +105,9 @@ impl OpenExchanges {
     pub(super) fn register(self: &Rc<Self>, kind: ExchangeKind, owner: ExchangeOwner) -> OpenExchangeGuard {
         let is_closed = self.is_draining.get() && kind == ExchangeKind::Tunnel;
         let closing = Cell::new(is_closed.then_some(Closing::Draining));
+        if let Some(expires) = owner.key.as_ref().and_then(|key| key.expires) {
+            self.next_expiry.set(Some(self.next_expiry.get().map_or(expires, |next| next.min(expires))));
+        }
         let exchange = Rc::new(OpenExchange { kind, owner, closing, waker: RefCell::default() });
         let key = self.open.borrow_mut().insert(Rc::clone(&exchange));
         OpenExchangeGuard { exchanges: Rc::clone(self), key, exchange }
@@ -106,6 +124,20 @@ impl OpenExchanges {
         if self.bans_seen.replace(bans.enforced()) != bans.enforced() {
             self.close_where(Closing::Banned, |exchange| exchange.owner.is_banned(bans, now));
         }
+    }
+
+    /// Closes the exchanges whose API keys are not valid any more, if a key was changed since the last call or one of
+    /// theirs has expired.
+    pub(super) fn close_revoked(&self, keys: &ApiKeys, now: i64) {
+        let has_changed = self.keys_seen.replace(keys.changes()) != keys.changes();
+        if !has_changed && self.next_expiry.get().is_none_or(|next| next > now) {
+            return;
+        }
+        self.close_where(Closing::Banned, |exchange| exchange.owner.is_revoked(keys, now));
+        let open = self.open.borrow();
+        let known = open.iter().filter_map(|(_, exchange)| exchange.owner.key.as_ref());
+        let expiries = known.filter_map(|key| keys.get(&key.id)?.expires);
+        self.next_expiry.set(expiries.filter(|expires| *expires > now).min());
     }
 
     fn close_where(&self, closing: Closing, is_closed: impl Fn(&OpenExchange) -> bool) {

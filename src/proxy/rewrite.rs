@@ -181,8 +181,8 @@ pub(super) fn client_response<S>(
         let (mut trailers, mut guard) = (TrailerFilter::NONE, None);
         let has_length = body.size_hint().exact().is_some();
         if !has_length {
-            let is_closed_by_bans = worker.config().close_banned_tunnels;
-            guard = is_closed_by_bans.then(|| worker.register_exchange(ExchangeKind::Stream, owner()));
+            let may_be_closed = worker.config().close_banned_tunnels || worker.rules.keys.is_some();
+            guard = may_be_closed.then(|| worker.register_exchange(ExchangeKind::Stream, owner()));
         }
         // Over HTTP/2, trailers may follow a body of known length.
         if !has_length || received == Version::HTTP_2 {

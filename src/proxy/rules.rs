@@ -114,9 +114,13 @@ impl Rules {
         }
     }
 
-    /// The key sets of providers of tokens that were not fetched since the start, and why.
+    /// The keys that were not read since the start, and why: API keys, and key sets of providers of tokens.
     pub fn unread_key_sets(&self) -> Vec<String> {
-        self.verifier.unread_key_sets()
+        let mut unread = self.verifier.unread_key_sets();
+        if self.keys.as_ref().is_some_and(|keys| !keys.registry().is_loaded()) {
+            unread.push("the API keys in Redis were not read yet".to_owned());
+        }
+        unread
     }
 
     /// Adds the user's pseudonym for keys.

@@ -72,7 +72,12 @@ pub fn serve<S: StoreAdmin + 'static>(
         };
         let (route, upstream) = (context.route, &worker.config().upstreams[index]);
         let (exempt, key) = (exempt_rules(&context), request_key(&context, upstream));
-        let owner = || ExchangeOwner { address: found.client.ip, user: user_key(&found.identity), exempt };
+        let owner = || ExchangeOwner {
+            address: found.client.ip,
+            user: user_key(&found.identity),
+            exempt,
+            key: found.identity.key.as_ref().and_then(|key| key.as_ref().ok()).cloned(),
+        };
 
         // Receive a small body before a connection is taken for it.
         let mut body = ReceivedBody::Whole(Bytes::new());

@@ -23,6 +23,7 @@ const MAY_KNOW: [(&str, &[&str]); 29] = [
         &[
             "file",
             "api_keys",
+            "file",
             "listener",
             "admin",
             "proxy",
@@ -90,6 +91,7 @@ const MAY_KNOW: [(&str, &[&str]); 29] = [
         &[
             "api_keys",
             "peers::bans::change_log",
+            "api_keys",
             "store::redis",
             "upstream",
             "abuse",

@@ -1,5 +1,6 @@
 //! Checks over several settings: one file for each.
 
+pub(super) mod api_keys_file;
 pub(super) mod ban_rules;
 pub(super) mod calendar_windows;
 pub(super) mod certificates;

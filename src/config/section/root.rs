@@ -6,7 +6,7 @@ use super::{
     plans, policies, routes, upstreams, user,
 };
 use crate::config::{
-    checks::{denied_addresses, spoofable_headers},
+    checks::{api_keys_file, denied_addresses, spoofable_headers},
     model::{
         Abuse, Access, AccessLog, ApiKeySettings, ClientLimits, Config, ConfigSource, Forwarded, Log,
         ReplyHeaders, Resolver, Route, RouteDefaults, Shutdown, Store, Tracing, Workers,
@@ -104,6 +104,9 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
         shutdown,
         source: ConfigSource::default(),
     };
+    if let Some(file) = root.entry("api_keys").and_then(|keys| keys.entry("file")) {
+        api_keys_file::check(file, &config);
+    }
     if let Some(proxies) = proxies {
         spoofable_headers::warn(proxies, &config);
     }

@@ -15,6 +15,10 @@ use super::{
 /// The oldest version that is tested.
 const OLDEST_TESTED: (u32, u32) = (6, 2);
 
+/// A server that has not saved its changes for so many seconds saves none: with the default settings, it does so within
+/// an hour.
+const LONG_UNSAVED: u64 = 7_200;
+
 /// Reads the server's memory. Cheap enough for every probe.
 ///
 /// # Errors
@@ -41,7 +45,8 @@ fn parse_memory(info: &str) -> ServerMemory {
     }
 }
 
-/// Checks the server's role, version, memory and our rights. Loads the store's scripts and `scripts`.
+/// Checks the server's role, version, memory and our rights. Loads the store's scripts and `scripts`. `keeps_keys`:
+/// whether API keys are kept there, which must not get lost.
 ///
 /// # Errors
 /// The server does not reply. A refusal is a warning, not an error.
@@ -51,10 +56,18 @@ pub(crate) async fn check_server(
     topology: &Topology,
     node: &Arc<RedisNode>,
     scripts: &[&Script],
+    keeps_keys: bool,
 ) -> Result<ServerCheck, RedisError> {
     let info: Result<String, _> = redis::cmd("INFO").query_async(connection).await;
     let mut check = match info {
-        Ok(info) => parse_info(&info, topology.is_cluster()),
+        Ok(info) => {
+            let mut check = parse_info(&info, topology.is_cluster());
+            if keeps_keys {
+                let save = save_points(connection).await?;
+                check.warnings.extend(key_loss_warnings(&info, save.as_deref()));
+            }
+            check
+        }
         Err(error) if acl_check::is_refusal(&error) => {
             ServerCheck { warnings: vec![refused_info_warning(&error)], ..ServerCheck::default() }
         }
@@ -171,6 +184,42 @@ fn parse_info(info: &str, is_cluster: bool) -> ServerCheck {
     warnings.extend(memory_use_warning(&field("used_memory"), &field("maxmemory")));
     let version = if valkey.is_empty() { version } else { format!("Valkey {valkey}") };
     ServerCheck { role, version, run_id, warnings, has_other_keys: mode == "cluster" }
+}
+
+/// When the server saves its data to disk, as in its configuration. `None`: it does not tell.
+async fn save_points(connection: &mut ServerConnection) -> Result<Option<String>, RedisError> {
+    let mut call = redis::cmd("CONFIG");
+    match call.arg("GET").arg("save").query_async::<Vec<String>>(connection).await {
+        Ok(reply) => Ok(reply.get(1).cloned()),
+        Err(error) if acl_check::is_refusal(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Warnings that the server may lose API keys. `save`: its save points, if they are known.
+fn key_loss_warnings(info: &str, save: Option<&str>) -> Vec<String> {
+    let policy = field(info, "maxmemory_policy");
+    let evicts = policy.starts_with("allkeys-") && field(info, "maxmemory") != "0";
+    let eviction = evicts.then(|| {
+        format!(
+            "maxmemory-policy is {policy}, so Redis may evict API keys: set volatile-ttl, which evicts none \
+                of them"
+        )
+    });
+    let number = |name: &str| field(info, name).parse::<u64>().ok();
+    let is_unsaved = || {
+        let (saved, now) = number("rdb_last_save_time").zip(number("server_time_usec"))?;
+        let changes = number("rdb_changes_since_last_save")?;
+        Some(changes > 0 && now / 1_000_000 > saved + LONG_UNSAVED)
+    };
+    let is_on_disk = field(info, "aof_enabled") != "0"
+        || save.map_or_else(|| !is_unsaved().unwrap_or(false), |save| !save.is_empty());
+    let disk = (!is_on_disk).then(|| {
+        "Redis keeps nothing on disk, so all API keys are lost when it is restarted while no instance runs: \
+            set appendonly to yes"
+            .to_owned()
+    });
+    eviction.into_iter().chain(disk).collect()
 }
 
 fn memory_use_warning(used: &str, limit: &str) -> Option<String> {
@@ -298,6 +347,26 @@ mod tests {
         let info = "redis_version:7.0.15\r\nredis_mode:cluster\r\n";
         assert_eq!(parse_info(info, true).warnings, Vec::<String>::new());
         assert_eq!(parse_info(info, false).warnings.len(), 1);
+    }
+
+    #[test]
+    fn a_server_that_may_lose_keys_is_warned_of() {
+        let info = |policy: &str, aof: u8, changes: u64, saved: u64| {
+            format!(
+                "maxmemory:1000\r\nmaxmemory_policy:{policy}\r\naof_enabled:{aof}\r\nrdb_changes_since_last_save:{changes}\r\n\
+                rdb_last_save_time:{saved}\r\nserver_time_usec:10000000000\r\n"
+            )
+        };
+        let count = |info: String, save| key_loss_warnings(&info, save).len();
+        assert_eq!(count(info("volatile-ttl", 1, 0, 0), Some("")), 0);
+        assert_eq!(count(info("volatile-ttl", 0, 0, 0), Some("3600 1")), 0);
+        assert_eq!(count(info("volatile-ttl", 0, 0, 0), Some("")), 1);
+        assert_eq!(count(info("allkeys-lru", 0, 0, 0), Some("")), 2);
+        // It does not tell when it saves.
+        assert_eq!(count(info("volatile-ttl", 0, 7, 10_000 - LONG_UNSAVED - 1), None), 1);
+        assert_eq!(count(info("volatile-ttl", 0, 7, 10_000 - LONG_UNSAVED), None), 0);
+        assert_eq!(count(info("volatile-ttl", 0, 0, 0), None), 0);
+        assert_eq!(count(String::new(), None), 0);
     }
 
     #[test]

@@ -69,6 +69,7 @@ impl Timing {
             | Subject::InvalidCertificate(_)
             | Subject::TlsReload(_)
             | Subject::KeySet(_)
+            | Subject::KeysFile
             | Subject::StaleAddresses { .. } => Duration::ZERO,
             Subject::Configurations | Subject::Versions => self.interval() * 2,
             Subject::FailingRoute(_) => self.interval() * 5,

@@ -43,6 +43,8 @@ pub(super) enum Subject {
     InvalidCertificate(PathBuf),
     /// Reloading this TLS file fails.
     TlsReload(PathBuf),
+    /// The file of API keys has changed, and can't be used.
+    KeysFile,
     /// The key set of this provider can't be fetched.
     KeySet(String),
     /// The memory for limits is nearly full.

@@ -49,6 +49,7 @@ pub(super) struct RuleInput {
     pub(super) upstream_tls: Vec<UpstreamTlsFacts>,
     /// One for each provider of tokens.
     pub(super) key_sets: Vec<KeySetFacts>,
+    pub(super) keys_file_error: Option<String>,
     pub(super) memory: MemoryInput,
     /// One for each route with recent errors.
     pub(super) routes: Vec<LatestOutcomes>,
@@ -90,7 +91,11 @@ pub(super) fn findings(input: &RuleInput) -> Vec<Finding> {
     let memory = [limits_memory(&input.memory), evidence_memory(&input.memory)];
     let stale = input.endpoints.iter().filter_map(|endpoint| stale_addresses(endpoint, input.now));
     let key_sets = input.key_sets.iter().filter_map(key_set);
-    let others = traffic.into_iter().chain(memory).flatten();
+    let keys_file = input.keys_file_error.as_ref().map(|error| Finding {
+        subject: Subject::KeysFile,
+        text: format!("{error}: the API keys that were read before stay valid"),
+    });
+    let others = traffic.into_iter().chain(memory).chain([keys_file]).flatten();
     let others = others.chain(certificates(input)).chain(key_sets).chain(store).chain(stale);
     outages.into_iter().chain(others).collect()
 }
@@ -399,6 +404,7 @@ mod tests {
             tls: Vec::new(),
             upstream_tls: Vec::new(),
             key_sets: Vec::new(),
+            keys_file_error: None,
             memory: MemoryInput::default(),
             routes: Vec::new(),
             endpoints: Vec::new(),
@@ -408,6 +414,14 @@ mod tests {
     #[test]
     fn nothing_is_found_in_nothing() {
         assert_eq!(findings(&nothing()), []);
+    }
+
+    #[test]
+    fn a_file_of_api_keys_that_cannot_be_used_is_found() {
+        let input = RuleInput { keys_file_error: Some("keys.yaml is torn".to_owned()), ..nothing() };
+        let found = findings(&input);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].text, "keys.yaml is torn: the API keys that were read before stay valid");
     }
 
     #[test]

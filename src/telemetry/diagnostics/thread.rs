@@ -191,6 +191,7 @@ impl DiagnosticsThread {
             tls: self.metrics.tls.read(),
             upstream_tls: self.metrics.upstream_tls.read(),
             key_sets: self.metrics.key_sets.read(),
+            keys_file_error: self.metrics.keys_file_error.read(),
             memory,
             routes: self.routes.update(self.metrics.totals().route_outcomes()),
             endpoints: self.metrics.endpoints.read(),
@@ -241,7 +242,7 @@ impl DiagnosticsThread {
                 tracing::error!("{text}");
             }
             // Logged where the files are read.
-            (Subject::TlsReload(_), true)
+            (Subject::TlsReload(_) | Subject::KeysFile, true)
             | (Subject::CertificateExpiry(_) | Subject::InvalidCertificate(_), false) => {}
             (_, true) => tracing::warn!("{text}"),
             (_, false) => tracing::info!("this is resolved: {text}"),

@@ -123,6 +123,8 @@ pub struct Metrics {
     pub upstream_tls: FactSource<Vec<UpstreamTlsFacts>>,
     /// The key sets of the providers of tokens.
     pub key_sets: FactSource<Vec<KeySetFacts>>,
+    /// Why the API keys of the file are older than its contents, if they are.
+    pub keys_file_error: FactSource<Option<String>>,
     pub connections: FactSource<ConnectionFacts>,
     /// One for each connection to the shared store.
     pub(super) store_connections: Mutex<Vec<Arc<StoreMetrics>>>,
@@ -157,6 +159,7 @@ impl Metrics {
             tls: FactSource::default(),
             upstream_tls: FactSource::default(),
             key_sets: FactSource::default(),
+            keys_file_error: FactSource::default(),
             connections: FactSource::default(),
             store_connections: Mutex::default(),
             reloads: Default::default(),

@@ -2,6 +2,7 @@
 
 mod agreement;
 mod allow_deny;
+mod api_key_sources;
 mod api_keys;
 mod balancing;
 mod broken_answers;

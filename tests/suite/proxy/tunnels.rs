@@ -40,7 +40,7 @@ fn switching() -> String {
 }
 
 /// A frame of a WebSocket with a short payload.
-fn frame(opcode: u8, is_masked: bool, payload: &[u8]) -> Vec<u8> {
+pub(super) fn frame(opcode: u8, is_masked: bool, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![0x80 | opcode];
     let mask = if is_masked { 0x80 } else { 0 };
     match payload.len() {
@@ -58,7 +58,7 @@ fn frame(opcode: u8, is_masked: bool, payload: &[u8]) -> Vec<u8> {
 }
 
 /// The code and the reason of a Close.
-fn close_of(frame: &[u8]) -> (u16, String) {
+pub(super) fn close_of(frame: &[u8]) -> (u16, String) {
     assert_eq!(frame[0], 0x88, "{frame:?}");
     let (mask, payload) = match frame[1] & 0x80 {
         0 => ([0; 4], &frame[2..]),
@@ -70,7 +70,7 @@ fn close_of(frame: &[u8]) -> (u16, String) {
 }
 
 /// Switches each request to a WebSocket, and then does what `then` says.
-fn switches(then: impl Fn(&mut Conn) -> io::Result<()> + Send + Sync + 'static) -> Origin {
+pub(super) fn switches(then: impl Fn(&mut Conn) -> io::Result<()> + Send + Sync + 'static) -> Origin {
     Origin::start(move |conn| {
         conn.head()?;
         conn.send(switching().as_bytes())?;
@@ -79,7 +79,7 @@ fn switches(then: impl Fn(&mut Conn) -> io::Result<()> + Send + Sync + 'static) 
 }
 
 /// Sends back whatever comes, until its end.
-fn echo(conn: &mut Conn) -> io::Result<()> {
+pub(super) fn echo(conn: &mut Conn) -> io::Result<()> {
     while let Ok(bytes) = conn.take(1) {
         conn.send(&bytes)?;
     }
@@ -91,7 +91,7 @@ fn open(address: SocketAddr) -> Client {
 }
 
 #[track_caller]
-fn open_with(address: SocketAddr, path: &str, fields: &str) -> Client {
+pub(super) fn open_with(address: SocketAddr, path: &str, fields: &str) -> Client {
     let mut client = Client::connect(address);
     let head = client.send(handshake(path, fields)).head();
     assert_eq!(head.status, 101, "{head:?}");

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tollgate::{
     abuse::{AuditLog, ClientRegistry, bans::BanTable},
+    api_keys::ApiKeys,
     config::{self, model},
     limit::{Clock, Instances, SystemClock},
     peers::{Monitor, MonitorConfig, records::RecordScope},
@@ -41,6 +42,50 @@ pub(crate) fn by_url(url: &str) -> model::RedisTopology {
 /// Settings of a server that there is nothing to say of.
 pub(crate) const AS_IT_SHOULD_BE: [&str; 4] = ["--maxmemory", "64mb", "--maxmemory-policy", "volatile-ttl"];
 
+/// A monitor that looks at its server all the time, and the instances that it counts.
+pub(crate) fn monitor(
+    redis: model::RedisTopology,
+    prefix: &str,
+    api_keys: Arc<ApiKeys>,
+) -> (Monitor, Arc<Instances>) {
+    let config = model::Redis {
+        timeout: Duration::from_secs(5),
+        connections: 1,
+        prefix: prefix.to_owned(),
+        breaker: model::Breaker { failures: 5, retry_after: Duration::from_millis(100) },
+        ..model::Redis::new(redis)
+    };
+    let instances = Arc::new(Instances::default());
+    let instance = format!("{:016x}", fastrand::u64(..));
+    let retain = Duration::from_secs(3600);
+    let metrics = Metrics::new(
+        &config::parse("proxy.yaml", SMALLEST, &Environment).unwrap_or_else(|errors| panic!("{errors}")),
+        1,
+    );
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let audit = Arc::new(AuditLog::new(Arc::clone(&clock), &instance, true));
+    let bans = BanTable::new(clock, Events::new(), Arc::clone(&audit), Arc::clone(&metrics), true);
+    let monitor = Monitor::spawn(MonitorConfig {
+        topology: Topology::open(&config).unwrap(),
+        redis: config,
+        check_every: Duration::from_millis(10),
+        scope: RecordScope::new(prefix, &instance, retain),
+        instance,
+        registry: Arc::new(ClientRegistry::new(&[], retain, Arc::clone(&metrics))),
+        bans: Arc::new(bans),
+        drains: Arc::new(DrainTable::new(Events::new(), true)),
+        api_keys,
+        audit,
+        clock: SystemClock::new(),
+        instances: Arc::clone(&instances),
+        configuration: Box::new(|| "1a2b".to_owned()),
+        on_unblocked: Box::new(|_| {}),
+        on_cleared: Box::new(|_, _| {}),
+    })
+    .unwrap();
+    (monitor, instances)
+}
+
 /// A monitor that looks at its server all the time.
 pub(crate) struct Watched {
     monitor: Option<Monitor>,
@@ -49,41 +94,7 @@ pub(crate) struct Watched {
 
 impl Watched {
     pub(crate) fn start(redis: model::RedisTopology, prefix: &str) -> Self {
-        let config = model::Redis {
-            timeout: Duration::from_secs(5),
-            connections: 1,
-            prefix: prefix.to_owned(),
-            breaker: model::Breaker { failures: 5, retry_after: Duration::from_millis(100) },
-            ..model::Redis::new(redis)
-        };
-        let instances = Arc::new(Instances::default());
-        let instance = format!("{:016x}", fastrand::u64(..));
-        let retain = Duration::from_secs(3600);
-        let metrics = Metrics::new(
-            &config::parse("proxy.yaml", SMALLEST, &Environment).unwrap_or_else(|errors| panic!("{errors}")),
-            1,
-        );
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let audit = Arc::new(AuditLog::new(Arc::clone(&clock), &instance, true));
-        let bans = BanTable::new(clock, Events::new(), Arc::clone(&audit), Arc::clone(&metrics), true);
-        let monitor = Monitor::spawn(MonitorConfig {
-            topology: Topology::open(&config).unwrap(),
-            redis: config,
-            check_every: Duration::from_millis(10),
-            scope: RecordScope::new(prefix, &instance, retain),
-            instance,
-            registry: Arc::new(ClientRegistry::new(&[], retain, Arc::clone(&metrics))),
-            bans: Arc::new(bans),
-            drains: Arc::new(DrainTable::new(Events::new(), true)),
-            api_keys: Arc::default(),
-            audit,
-            clock: SystemClock::new(),
-            instances: Arc::clone(&instances),
-            configuration: Box::new(|| "1a2b".to_owned()),
-            on_unblocked: Box::new(|_| {}),
-            on_cleared: Box::new(|_, _| {}),
-        })
-        .unwrap();
+        let (monitor, instances) = monitor(redis, prefix, Arc::default());
         let facts = Box::new(monitor.facts(instances));
         Self { monitor: Some(monitor), facts }
     }
