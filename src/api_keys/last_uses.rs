@@ -34,6 +34,11 @@ impl LastUses {
         self.raise(id, minute);
     }
 
+    /// Whether keys were used in a minute that the store does not know.
+    pub fn has_unsent(&self) -> bool {
+        !self.unsent.lock().is_empty()
+    }
+
     /// Takes up to `max` keys that were used in a new minute, with the minute.
     pub fn take_unsent(&self, max: usize) -> Vec<(CompactString, i64)> {
         let mut unsent = self.unsent.lock();

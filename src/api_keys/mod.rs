@@ -4,6 +4,7 @@
 //! In the store a key is never removed, but replaced by a later version, and a tombstone is a version, too. So any
 //! instance may hold any version at any time, and the greatest one ([`Stamp`]) comes out everywhere.
 
+pub mod data_file;
 pub mod file_text;
 mod import;
 mod key;

@@ -86,6 +86,7 @@ pub struct ApiKeys {
     changes: AtomicU64,
     unsent: Mutex<UnsentKeys>,
     uses: LastUses,
+    file_error: Mutex<Option<String>>,
 }
 
 impl Default for ApiKeys {
@@ -106,6 +107,7 @@ impl ApiKeys {
             changes: AtomicU64::new(0),
             unsent: Mutex::default(),
             uses: LastUses::default(),
+            file_error: Mutex::default(),
         }
     }
 
@@ -266,7 +268,20 @@ impl ApiKeys {
         hidden
     }
 
-    /// Whether changes can be stored.
+    /// Why the keys of the file are older than its contents, if they are.
+    pub fn file_error(&self) -> Option<String> {
+        self.file_error.lock().clone()
+    }
+
+    pub fn set_file_error(&self, error: Option<String>) {
+        *self.file_error.lock() = error;
+    }
+
+    /// Whether changes can be stored now.
+    pub fn is_store_up(&self) -> bool {
+        self.is_store_up.load(Acquire)
+    }
+
     pub fn set_store_up(&self, is_up: bool) {
         self.is_store_up.store(is_up, Release);
     }
@@ -311,6 +326,24 @@ impl ApiKeys {
         }
         self.is_store_read.store(true, Release);
         resent
+    }
+
+    /// Whether the store lacks some records.
+    pub fn has_unsent(&self) -> bool {
+        !self.unsent.lock().is_empty()
+    }
+
+    /// All records of the store.
+    pub fn stored(&self) -> Vec<Arc<ApiKey>> {
+        let (mut all, mut after) = (Vec::new(), None);
+        loop {
+            let (some, last) = self.keys.read().some_stored_after(after.as_deref());
+            all.extend(some);
+            after = last;
+            if after.is_none() {
+                return all;
+            }
+        }
     }
 
     /// Up to `max` records that the store does not have yet, those of operators first.

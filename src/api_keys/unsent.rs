@@ -53,6 +53,10 @@ impl UnsentKeys {
         self.by_id.insert(id, place);
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+
     pub(super) fn has(&self, id: &str) -> bool {
         self.by_id.contains_key(id)
     }

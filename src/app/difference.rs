@@ -40,6 +40,16 @@ fn without_restart(old: &Config, mut new: Config, has_access_log: bool) -> Confi
         new.access_log.clone_from(&old.access_log);
     }
     new.keep_until_restart(old);
+    if let Some(keys) = &mut new.api_keys {
+        match &old.api_keys {
+            Some(old) => {
+                keys.store = old.store;
+                keys.data.clone_from(&old.data);
+            }
+            // There is no store of keys yet.
+            None => keys.store = false,
+        }
+    }
     new
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::StartError;
+use super::{StartError, keys_file::KeysFile};
 use crate::{
     abuse::Collector,
     admin::ConfigSnapshot,
@@ -32,6 +32,8 @@ pub(super) struct Generation {
     /// The endpoints that operators have drained: the same in all generations.
     pub(super) drains: Arc<DrainTable>,
     pub(super) api_keys: Arc<ApiKeys>,
+    /// Its keys are not in force before [`Generation::enter_keys`].
+    keys_file: Option<Arc<KeysFile>>,
 }
 
 impl Generation {
@@ -72,7 +74,25 @@ impl Generation {
         access.watch_files()?;
         let rules =
             Rules::new(Arc::clone(&config), policies, Arc::clone(&verifier), access, Arc::clone(&api_keys))?;
-        Ok(Self { config, rules: Arc::new(rules), upstreams, tls, verifier, drains, api_keys })
+        let keys_file = KeysFile::open(&config, before.is_some())?.map(Arc::new);
+        Ok(Self { config, rules: Arc::new(rules), upstreams, tls, verifier, drains, api_keys, keys_file })
+    }
+
+    /// Lets the keys of the file be valid, from now on as they change there. `before`: the generation that ends.
+    ///
+    /// # Errors
+    /// The thread that rereads the file can't be started.
+    pub(super) fn enter_keys(&self, before: Option<&Self>) -> std::io::Result<()> {
+        if let Some(before) = before.and_then(|before| before.keys_file.as_ref()) {
+            before.retire();
+        }
+        match &self.keys_file {
+            Some(file) => file.enter_into_force(&self.api_keys),
+            None => {
+                self.api_keys.set_file(Vec::new());
+                Ok(())
+            }
+        }
     }
 
     /// The parts of this configuration that one worker needs.

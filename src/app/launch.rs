@@ -17,7 +17,7 @@ use super::{
 use crate::{
     abuse::Collector,
     admin::{self, ActiveConfig, Readiness, StoreFactsSources},
-    api_keys::{ApiKeys, KeyStore},
+    api_keys::{ApiKeys, KeyStore, data_file::DataFile},
     config::model::{AccessLogFormat, Config, ListenAddress},
     limit::{Policy, PolicyIds},
     listener::{
@@ -58,19 +58,34 @@ pub fn start(
     let policies: Arc<[Policy]> = ids.policies(config.policies.iter().map(Arc::as_ref)).into();
     let events = Events::new();
     let drains = Arc::new(DrainTable::new(events.clone(), config.store.redis.is_some()));
-    let api_keys = Arc::new(ApiKeys::new(key_store(&config)));
-    let generation = Generation::new(config, policies, drains, api_keys, None)?;
+    let (api_keys, key_data) = open_api_keys(&config)?;
+    let generation = Generation::new(config, policies, drains, Arc::clone(&api_keys), None)?;
+    generation.enter_keys(None)?;
     generation.continue_sessions(sessions);
     let shared = Shared::new(&generation, metrics, events, warnings);
     let config = Arc::clone(&generation.config);
     let memory = stores::memory(&config, &shared);
     match &config.store.redis {
-        None => launch(sockets, workers, shared, generation, ids, Stores::memory_only(memory)),
+        None => launch(sockets, workers, shared, generation, ids, Stores::memory_only(memory), key_data),
         Some(redis) => {
             let stores = Stores::with_redis(redis, config.abuse.retain, memory, &shared)?;
-            launch(sockets, workers, shared, generation, ids, stores)
+            launch(sockets, workers, shared, generation, ids, stores, key_data)
         }
     }
+}
+
+/// The API keys, without those of their file; and the file in which those are kept that are made, without Redis.
+fn open_api_keys(config: &Config) -> Result<(Arc<ApiKeys>, Option<DataFile>), StartError> {
+    let settings = config.api_keys.as_ref().filter(|settings| settings.store);
+    let store = match (settings, &config.store.redis) {
+        (None, _) => KeyStore::None,
+        (Some(_), Some(_)) => KeyStore::Redis,
+        (Some(_), None) => KeyStore::DataFile,
+    };
+    let keys = Arc::new(ApiKeys::new(store));
+    let data = settings.filter(|_| store == KeyStore::DataFile);
+    let data = data.map(|settings| DataFile::open(&settings.data, &keys)).transpose()?;
+    Ok((keys, data))
 }
 
 /// Starts everything that uses the store. Workers start last, so that no client is served if anything else fails.
@@ -81,6 +96,7 @@ fn launch<F: StoreFactory>(
     generation: Generation,
     ids: PolicyIds,
     stores: Stores<F>,
+    key_data: Option<DataFile>,
 ) -> Result<App, StartError> {
     let config = Arc::clone(&generation.config);
     let (addresses, listeners) = (sockets.addresses(), sockets.by_listener());
@@ -159,6 +175,7 @@ fn launch<F: StoreFactory>(
         reload_requests: Some(reload_requests),
         memory: stores.memory,
         monitor: stores.monitor,
+        key_data,
         workers,
         access_log: telemetry.access_log,
         traces: telemetry.traces,
@@ -222,15 +239,6 @@ impl Sockets {
             }
         }
         listeners
-    }
-}
-
-/// Where keys are kept that operators make.
-fn key_store(config: &Config) -> KeyStore {
-    match (&config.api_keys, &config.store.redis) {
-        (Some(keys), Some(_)) if keys.store => KeyStore::Redis,
-        (Some(keys), None) if keys.store => KeyStore::DataFile,
-        _ => KeyStore::None,
     }
 }
 

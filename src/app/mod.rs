@@ -2,6 +2,7 @@
 
 mod difference;
 mod generation;
+mod keys_file;
 mod launch;
 mod reload;
 mod running;

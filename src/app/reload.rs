@@ -167,6 +167,9 @@ impl Reloader {
 
         self.shared.metrics.reconfigure(config);
         generation.watch_upstreams(&self.shared.metrics);
+        if let Err(error) = generation.enter_keys(Some(&self.generation)) {
+            tracing::error!("the file of API keys is not reread when it changes: {error}");
+        }
         self.shared.registry.reconfigure(
             policies,
             &ban_names(config),

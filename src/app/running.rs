@@ -7,6 +7,7 @@ use tokio::sync::mpsc;
 use super::{reload::Reloader, workers::WorkerThreads};
 use crate::{
     admin::{self, AdminHandle, Readiness, ReloadRequest},
+    api_keys::data_file::DataFile,
     config::model::ListenAddress,
     listener::{Lifecycle, ListeningSockets, SessionKeys},
     peers::Monitor,
@@ -36,6 +37,8 @@ pub struct App {
     pub(super) memory: Arc<MemoryStore>,
     /// `None` without Redis.
     pub(super) monitor: Option<Monitor>,
+    /// `None` with Redis, or if no API keys are made.
+    pub(super) key_data: Option<DataFile>,
     pub(super) workers: WorkerThreads,
     pub(super) access_log: AccessLogHandle,
     pub(super) traces: Option<Traces>,
@@ -133,6 +136,9 @@ impl App {
         self.admin.stop();
         if !self.reloader.collector.finish(LAST_DENIALS) {
             tracing::warn!("the last denials were not recorded");
+        }
+        if let Some(keys) = self.key_data {
+            keys.close();
         }
         if let Some(monitor) = self.monitor {
             monitor.stop();

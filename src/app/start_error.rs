@@ -2,7 +2,9 @@
 
 use std::io;
 
+use super::keys_file::KeysFileError;
 use crate::{
+    api_keys::data_file::DataFileError,
     identity::{UnusableAddresses, UnusableKeys},
     listener::{BindError, TlsError},
     store::redis::ServerError,
@@ -37,6 +39,12 @@ pub enum StartError {
     /// The keys of a token can't be read.
     #[error(transparent)]
     Keys(#[from] UnusableKeys),
+    /// The file of API keys can't be used.
+    #[error(transparent)]
+    ApiKeys(#[from] KeysFileError),
+    /// The data file of API keys can't be used.
+    #[error(transparent)]
+    KeyData(#[from] DataFileError),
     /// A file of addresses can't be read.
     #[error(transparent)]
     Addresses(#[from] UnusableAddresses),

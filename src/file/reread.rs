@@ -67,6 +67,13 @@ impl<T, const N: usize> Reread<T, N> {
         &self.value
     }
 
+    /// Forgets the contents of the files, which may be large: the value is all that is needed of them.
+    pub fn forget_contents(&mut self) {
+        if !self.is_outdated {
+            self.files.iter_mut().for_each(WatchedFile::forget_contents);
+        }
+    }
+
     /// The path of the first file.
     pub fn first_path(&self) -> &Path {
         self.files.first().map_or(Path::new(""), WatchedFile::path)

@@ -54,6 +54,11 @@ impl WatchedFile {
         &self.bytes
     }
 
+    /// Forgets the contents, until the file is read again.
+    pub(super) fn forget_contents(&mut self) {
+        self.bytes = Vec::new();
+    }
+
     /// Rereads the file if it may have changed. Returns whether its bytes have. Blocks for a moment even if the disk
     /// hangs: not for a worker's thread.
     ///
