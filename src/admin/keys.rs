@@ -609,3 +609,143 @@ impl From<PutError> for Problem {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::{
+        admin::testing::{Harness, NOW},
+        api_keys::KeyHash,
+    };
+
+    fn make(harness: &Harness, body: &Value) -> Value {
+        let reply = harness.send_json("POST", "/v1/keys", body);
+        assert_eq!(reply.status, 201, "{reply:?}");
+        reply.json()
+    }
+
+    #[test]
+    fn a_key_is_made_changed_rotated_revoked_and_deleted() {
+        let harness = Harness::start(None);
+        let made =
+            make(&harness, &json!({"customer": "acme", "plan": "por", "name": "CI", "expires": "90d"}));
+        let (text, id) = (made["key"].as_str().unwrap().to_owned(), made["id"].as_str().unwrap().to_owned());
+        assert!(text.starts_with(&format!("tgk_{id}_")));
+        assert!(harness.api_keys.find(&KeyHash::of(text.as_bytes()), NOW).is_ok());
+        assert_eq!(made["expires"], "2026-10-01T12:00:01.000Z");
+        assert_eq!(made["warnings"], json!(["no plan is named por: the policies' own limits hold"]));
+        let path = format!("/v1/keys/{id}");
+        let changed = harness
+            .send_json("PATCH", &path, &json!({"plan": null, "expires": null, "labels": {"a": "b"}}))
+            .json();
+        assert_eq!(
+            (&changed["plan"], &changed["expires"], &changed["name"]),
+            (&Value::Null, &Value::Null, &json!("CI"))
+        );
+        let rotated = harness.send_json("POST", &format!("{path}/rotate"), &json!({"overlap": "1h"})).json();
+        let newer = rotated["key"].as_str().unwrap();
+        assert_eq!(rotated["secrets"][0]["expires"], "2026-07-03T13:00:01.000Z");
+        for key in [&*text, newer] {
+            assert!(harness.api_keys.find(&KeyHash::of(key.as_bytes()), NOW).is_ok());
+        }
+        assert!(harness.api_keys.find(&KeyHash::of(text.as_bytes()), NOW + 3_600_000_000).is_err());
+        let revoked =
+            harness.send_json("POST", &format!("{path}/revoke"), &json!({"reason": "leaked"})).json();
+        assert_eq!((&revoked["state"], &revoked["revoked"]["reason"]), (&json!("revoked"), &json!("leaked")));
+        harness.send_json("POST", &format!("{path}/rotate"), &json!({})).is_problem(422);
+        assert_eq!(harness.get(&path).json()["state"], "revoked");
+        assert_eq!(harness.send("DELETE", &path, "").status, 200);
+        harness.get(&path).is_problem(404);
+        harness.send("DELETE", &path, "").is_problem(404);
+        let audit = harness.get("/v1/audit").body;
+        for action in ["create_key", "change_key", "rotate_key", "revoke_key", "delete_key"] {
+            assert!(audit.contains(action), "{action}: {audit}");
+        }
+        assert!(!audit.contains(&text) && !audit.contains(newer) && !audit.contains("sha256"));
+    }
+
+    #[test]
+    fn a_wrong_field_is_named() {
+        let harness = Harness::start(None);
+        for (body, field) in [
+            (json!({"customer": ""}), "customer"),
+            (json!({"customer": "a", "expires": "soon"}), "expires"),
+            (json!({"customer": "a", "id": "a b"}), "id"),
+            (json!({"customer": "a", "id": "import"}), "id"),
+            (json!({"customer": "a", "labels": {"": "x"}}), "labels"),
+        ] {
+            let reply = harness.send_json("POST", "/v1/keys", &body);
+            assert_eq!(reply.is_problem(400).json()["field"], field, "{body}");
+        }
+        let id = make(&harness, &json!({"customer": "a"}))["id"].as_str().unwrap().to_owned();
+        let reply = harness.send_json("POST", &format!("/v1/keys/{id}/rotate"), &json!({"overlap": "400d"}));
+        assert_eq!(reply.is_problem(400).json()["field"], "overlap");
+        harness.send_json("POST", "/v1/keys", &json!({"customer": "a", "id": id})).is_problem(422);
+        harness.send_json("POST", "/v1/keys", &json!({"customer": "a", "key": "x"})).is_problem(400);
+    }
+
+    #[test]
+    fn keys_are_listed_by_customer_plan_and_state_in_pages() {
+        let harness = Harness::start(None);
+        for (id, customer, plan) in [("a", "acme", "pro"), ("b", "acme", "free"), ("c", "other", "pro")] {
+            make(&harness, &json!({"id": id, "customer": customer, "plan": plan}));
+        }
+        assert_eq!(harness.send_json("POST", "/v1/keys/b/revoke", &json!({})).status, 200);
+        let ids = |query: &str| {
+            let reply = harness.get(&format!("/v1/keys{query}")).json();
+            let ids =
+                reply["keys"].as_array().unwrap().iter().map(|key| key["id"].as_str().unwrap().to_owned());
+            (ids.collect::<String>(), reply["cursor"].as_str().map(str::to_owned))
+        };
+        assert_eq!(ids(""), ("abc".into(), None));
+        assert_eq!(ids("?customer=acme").0, "ab");
+        assert_eq!(ids("?plan=pro&state=active").0, "ac");
+        assert_eq!(ids("?state=revoked").0, "b");
+        let (first, cursor) = ids("?limit=2");
+        assert_eq!(first, "ab");
+        assert_eq!(ids(&format!("?limit=2&cursor={}", cursor.unwrap())), ("c".into(), None));
+        for wrong in ["?state=deleted", "?limit=0", "?cursor=x", "?x=y"] {
+            harness.get(&format!("/v1/keys{wrong}")).is_problem(400);
+        }
+    }
+
+    #[test]
+    fn an_import_is_all_or_nothing_and_may_be_repeated() {
+        let harness = Harness::start(None);
+        let import = |keys: Value| harness.send_json("POST", "/v1/keys/import", &json!({"keys": keys}));
+        let good = json!({"key": "a-key-of-a-customer", "customer": "acme"});
+        let wrong = import(json!([good, {"key": "short", "customer": "acme", "line": 9}]));
+        assert!(
+            wrong.is_problem(400).json()["detail"]
+                .as_str()
+                .unwrap()
+                .contains("line 9: key: has 5 characters")
+        );
+        assert_eq!(harness.api_keys.all().len(), 0);
+        let other = json!({"hash": KeyHash::of(b"another").to_string(), "customer": "acme", "id": "x"});
+        let imported = import(json!([good, other])).json();
+        assert_eq!((&imported["imported"], &imported["unchanged"]), (&json!(2), &json!(0)));
+        let again = import(json!([good, {"key": "one-more-key-of-theirs", "customer": "b"}])).json();
+        assert_eq!((&again["imported"], &again["unchanged"]), (&json!(1), &json!(1)));
+        let stolen = import(json!([{"key": "a-key-of-a-customer", "customer": "b"}]));
+        assert!(
+            stolen.is_problem(400).json()["detail"].as_str().unwrap().contains("customer acme has this key")
+        );
+        import(json!([{"key": "yet-another-key-here", "customer": "b", "id": "x"}])).is_problem(400);
+        import(json!([])).is_problem(400);
+        assert!(harness.api_keys.find(&KeyHash::of(b"a-key-of-a-customer"), NOW).is_ok());
+    }
+
+    #[test]
+    fn no_key_is_changed_while_the_store_is_away() {
+        let harness = Harness::start(None);
+        make(&harness, &json!({"id": "a", "customer": "acme"}));
+        harness.api_keys.set_store_up(false);
+        harness.send_json("POST", "/v1/keys", &json!({"customer": "acme"})).is_problem(503);
+        harness.send_json("POST", "/v1/keys/a/revoke", &json!({})).is_problem(503);
+        harness.send("DELETE", "/v1/keys/a", "").is_problem(503);
+        assert_eq!(harness.get("/v1/keys/a").json()["state"], "active");
+        assert!(!harness.get("/v1/audit").body.contains("revoke_key"));
+    }
+}

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use jiff::Timestamp;
 
-use super::{ApiKey, KeySecret};
+use super::ApiKey;
 
 /// Why the text can't be changed here; an editor can.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -127,28 +127,22 @@ pub fn whole(keys: &[ApiKey]) -> String {
     }
 }
 
-/// A key as an item of the list.
+/// A key as an item of the list. A file can't say when a secret that was rotated ends: such a secret is left out.
 fn item(key: &ApiKey, indent: &str) -> String {
     let mut lines = vec![format!("id: {}", scalar(&key.id))];
     let time =
         |micros: i64| Timestamp::from_microsecond(micros).map(|time| time.to_string()).unwrap_or_default();
-    match key.secrets.as_slice() {
-        [KeySecret { hash, expires: None, .. }] => lines.push(format!("hash: \"{hash}\"")),
-        secrets => {
-            lines.push("hashes:".to_owned());
-            for KeySecret { hash, expires, .. } in secrets {
-                let expires =
-                    expires.map_or_else(String::new, |expires| format!(", expires: \"{}\"", time(expires)));
-                lines.push(format!("  - {{ hash: \"{hash}\"{expires} }}"));
-            }
-        }
+    let lasting = key.secrets.iter().filter(|secret| secret.expires.is_none());
+    let hashes: Vec<String> = lasting.map(|secret| format!("\"{}\"", secret.hash)).collect();
+    match hashes.as_slice() {
+        [hash] => lines.push(format!("hash: {hash}")),
+        hashes => lines.push(format!("hashes: [{}]", hashes.join(", "))),
     }
     lines.push(format!("customer: {}", scalar(&key.customer)));
     lines.extend(key.plan.as_ref().map(|plan| format!("plan: {}", scalar(plan))));
     if !key.name.is_empty() {
         lines.push(format!("name: {}", scalar(&key.name)));
     }
-    lines.push(format!("created: \"{}\"", time(key.created)));
     lines.extend(key.expires.map(|expires| format!("expires: \"{}\"", time(expires))));
     if !key.routes.is_empty() {
         let routes: Vec<String> = key.routes.iter().map(|route| scalar(route)).collect();
@@ -175,5 +169,69 @@ fn scalar(text: &str) -> String {
     match is_plain {
         true => text.to_owned(),
         false => serde_json::Value::from(text).to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::operations, *};
+
+    const NOW: i64 = 1_783_080_001_000_000;
+    const FILE: &str = "\
+# Keys of our customers
+keys:
+
+  # Of the build
+  - id: ci
+    # made by Ann
+    hash: sha256:1
+    customer: acme
+  - { id: web,
+      hash: sha256:2, customer: acme }
+# the end
+";
+
+    fn key(customer: &str) -> ApiKey {
+        let id = Some("new".into());
+        let fields = operations::KeyFields { id, customer: customer.into(), ..<_>::default() };
+        operations::create(fields, "tgk", NOW).unwrap().0
+    }
+
+    #[test]
+    fn a_key_is_written_behind_the_others_and_comments_stay() {
+        let key = key("acme");
+        let item = format!("  - id: new\n    hash: \"{}\"\n    customer: acme\n", key.secrets[0].hash);
+        let appended = append(FILE, &key).unwrap();
+        assert_eq!(appended, FILE.replace("# the end", &format!("{item}# the end")));
+        for (empty, before) in [
+            ("", "keys:\n"),
+            ("# a\n", "# a\nkeys:\n"),
+            ("# a\nkeys: []  # none\n", "# a\nkeys:\n"),
+            ("keys:", "keys:\n"),
+        ] {
+            assert_eq!(append(empty, &key).unwrap(), format!("{before}{item}"), "{empty}");
+        }
+        let flush = "keys:\n- id: a\n  customer: b";
+        assert_eq!(
+            append(flush, &key).unwrap(),
+            format!("{flush}\n{}", item.replace("  - ", "- ").replace("    ", "  "))
+        );
+        assert_eq!(append("keys: [{ id: a }]\n", &key), Err(TextError::InBrackets));
+        assert_eq!(append("other: 1\n", &key), Err(TextError::NoList));
+    }
+
+    #[test]
+    fn a_key_is_replaced_or_removed_alone() {
+        let key = key("a\"b: #");
+        let item =
+            format!("  - id: new\n    hash: \"{}\"\n    customer: \"a\\\"b: #\"\n", key.secrets[0].hash);
+        let ci = "  - id: ci\n    # made by Ann\n    hash: sha256:1\n    customer: acme\n";
+        let web = "  - { id: web,\n      hash: sha256:2, customer: acme }\n";
+        let replaced = replace(FILE, 0, 2, Some(&key)).unwrap();
+        assert_eq!(replaced, FILE.replace(ci, &format!("  # made by Ann\n{item}")));
+        assert_eq!(replace(FILE, 1, 2, Some(&key)).unwrap(), FILE.replace(web, &item));
+        assert_eq!(replace(FILE, 1, 2, None).unwrap(), FILE.replace(web, ""));
+        assert_eq!(replace("keys:\n- id: a\n", 0, 1, None).unwrap(), "keys: []\n");
+        assert_eq!(replace(FILE, 0, 3, None), Err(TextError::Unclear));
     }
 }

@@ -56,7 +56,8 @@ impl KeysFile {
             return Ok(None);
         };
         let routes = config.routes.iter().map(|route| route.name.clone()).collect();
-        let mut rules = KeysFileRules { plans: config.plans.clone(), routes, refuses_expired: is_reload };
+        let mut rules =
+            KeysFileRules { plans: Some(config.plans.clone()), routes, refuses_expired: is_reload };
         let mut reread = Reread::new([file::open(path)?], |[file]| read(&rules, file))?;
         reread.forget_contents();
         rules.refuses_expired = false;

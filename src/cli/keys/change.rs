@@ -1,6 +1,6 @@
 //! `tollgate keys set`, `rotate`, `revoke` and `delete`.
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
 use clap::ValueHint;
 use http::Method;
@@ -10,7 +10,7 @@ use super::{
         client::{self, AdminError, EXIT_CODES, Options, unshared},
         terminal::printable,
     },
-    label, notes, print_key, warned,
+    file, label, notes, print_key, warned,
 };
 use crate::admin::dto::{ApiKeyChange, ChangedApiKey, DeletedApiKey, MadeApiKey, Revocation, Rotation};
 
@@ -95,6 +95,12 @@ pub(super) struct RotateArgs {
     /// How long the old secret stays valid, 0s to 366d; 0: it is not valid any more
     #[arg(long, value_name = "DURATION", default_value = "24h", value_hint = ValueHint::Other)]
     pub overlap: String,
+    /// Change the key in this file, without a running Tollgate; unless the overlap is 0, the old secret stays in it
+    #[arg(long, value_hint = ValueHint::FilePath)]
+    pub file: Option<PathBuf>,
+    /// The first part of a key that is written into a file, as api_keys.prefix
+    #[arg(long, default_value = "tgk", requires = "file", value_hint = ValueHint::Other)]
+    pub prefix: String,
     #[command(flatten)]
     pub options: Options,
 }
@@ -104,8 +110,12 @@ pub(super) fn rotate(args: &RotateArgs) -> ExitCode {
     print_key(rotate_output(args))
 }
 
-fn rotate_output(RotateArgs { id, overlap, options }: &RotateArgs) -> Result<(String, String), AdminError> {
+fn rotate_output(args: &RotateArgs) -> Result<(String, String), AdminError> {
+    let RotateArgs { id, overlap, file, prefix, options } = args;
     let overlap = if overlap == "0" { "0s".to_owned() } else { overlap.clone() };
+    if let Some(path) = file {
+        return file::rotate(path, id, prefix, overlap != "0s");
+    }
     let what = match overlap.as_str() {
         "0s" => "was rotated; the old secret is not valid any more".to_owned(),
         overlap => format!("was rotated; the old secret is valid for another {overlap}"),
@@ -129,6 +139,9 @@ pub(super) struct RevokeArgs {
     /// A note for the list of keys and the audit log, up to 256 characters
     #[arg(long, default_value = "", value_hint = ValueHint::Other)]
     pub reason: String,
+    /// Remove the key from this file, without a running Tollgate
+    #[arg(long, value_hint = ValueHint::FilePath)]
+    pub file: Option<PathBuf>,
     #[command(flatten)]
     pub options: Options,
 }
@@ -138,7 +151,10 @@ pub(super) fn revoke(args: &RevokeArgs) -> ExitCode {
     client::print_result(revoke_output(args))
 }
 
-fn revoke_output(RevokeArgs { id, reason, options }: &RevokeArgs) -> Result<String, AdminError> {
+fn revoke_output(RevokeArgs { id, reason, file, options }: &RevokeArgs) -> Result<String, AdminError> {
+    if let Some(path) = file {
+        return file::remove(path, id);
+    }
     let revocation = Revocation { reason: reason.clone() };
     client::post_json(options, Method::POST, &path(id, "/revoke"), &revocation, |changed: &ChangedApiKey| {
         let place = if changed.shared { "" } else { " at this instance" };

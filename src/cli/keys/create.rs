@@ -1,15 +1,18 @@
 //! `tollgate keys create`: makes a key.
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
 use clap::ValueHint;
 use http::Method;
 
 use super::{
     super::client::{self, AdminError, EXIT_CODES, Options},
-    label, notes, print_key,
+    file, label, notes, print_key,
 };
-use crate::admin::dto::{MadeApiKey, NewApiKey};
+use crate::{
+    admin::dto::{MadeApiKey, NewApiKey},
+    api_keys::operations::KeyFields,
+};
 
 /// Make a key, and print it: it can't be read again
 #[derive(Debug, Clone, clap::Args)]
@@ -38,6 +41,12 @@ pub(in super::super) struct Args {
     /// Its ID, which is no secret [default: random]
     #[arg(long, value_hint = ValueHint::Other)]
     pub id: Option<String>,
+    /// Write the key into this file, as api_keys.file names it, without a running Tollgate
+    #[arg(long, value_hint = ValueHint::FilePath)]
+    pub file: Option<PathBuf>,
+    /// The first part of a key that is written into a file, as api_keys.prefix
+    #[arg(long, default_value = "tgk", requires = "file", value_hint = ValueHint::Other)]
+    pub prefix: String,
     #[command(flatten)]
     pub options: Options,
 }
@@ -48,8 +57,14 @@ pub(super) fn run(args: &Args) -> ExitCode {
 }
 
 fn output(args: &Args) -> Result<(String, String), AdminError> {
-    let Args { customer, plan, name, expires, routes, labels, id, options } = args.clone();
+    let Args { customer, plan, name, expires, routes, labels, id, file, prefix, options } = args.clone();
     let labels = labels.into_iter().collect();
+    if let Some(path) = file {
+        let (id, plan) = (id.map(Into::into), plan.map(Into::into));
+        let (customer, name) = (customer.into(), name.into());
+        let fields = KeyFields { id, customer, plan, name, labels, routes, created: None, expires: None };
+        return file::create(&path, fields, expires.as_deref(), &prefix);
+    }
     let new = NewApiKey { id, customer, plan, name, labels, routes, expires };
     let mut said = String::new();
     let key = client::post_json(&options, Method::POST, "/v1/keys", &new, |made: &MadeApiKey| {

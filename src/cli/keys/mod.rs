@@ -3,6 +3,7 @@
 mod change;
 mod create;
 mod export;
+mod file;
 mod import;
 mod list;
 

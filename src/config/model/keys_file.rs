@@ -18,8 +18,8 @@ const MAX_PROBLEMS: usize = 20;
 /// What the keys of a file refer to, and how strictly they are read.
 #[derive(Debug, Clone)]
 pub struct KeysFileRules {
-    /// The names of the plans.
-    pub plans: Vec<String>,
+    /// The names of the plans. `None`: any.
+    pub plans: Option<Vec<String>>,
     /// The names of the routes.
     pub routes: Vec<String>,
     /// Whether a key that has expired is an error, and not a warning: who checks a file wants to know, but one key
@@ -145,9 +145,10 @@ impl<'r> Reading<'r> {
             secrets.push(KeySecret { hash, created: 0, expires: None });
         }
         if let Some(plan) = &plan
-            && !self.rules.plans.iter().any(|known| known == plan)
+            && let Some(plans) = &self.rules.plans
+            && !plans.iter().any(|known| known == plan)
         {
-            let known = self.rules.plans.iter().map(String::as_str);
+            let known = plans.iter().map(String::as_str);
             return Err((format!("there is no plan `{plan}`"), suggestion(plan, known, "known plans:")));
         }
         let expires = expires.map(|text| instant(&text)).transpose()?;
@@ -200,7 +201,7 @@ mod tests {
 
     fn rules() -> KeysFileRules {
         let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
-        KeysFileRules { plans: names(&["free", "pro"]), routes: names(&["api"]), refuses_expired: true }
+        KeysFileRules { plans: Some(names(&["free", "pro"])), routes: names(&["api"]), refuses_expired: true }
     }
 
     fn hash(digit: char) -> String {

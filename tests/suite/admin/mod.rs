@@ -5,5 +5,6 @@ mod browser;
 mod configuration;
 mod explain;
 mod hostile_operators;
+pub mod keys;
 mod limits;
 mod openapi;

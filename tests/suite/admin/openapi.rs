@@ -21,6 +21,7 @@ policies:
   one: {{ algorithm: metadata_list, key: [ip, user], limit: 1/1h }}
   each: {{ algorithm: fixed_window, key: ip+path, limits: [1/1s, 1/1h], mode: shadow }}
 bans: {{ hammering: {{ key: ip, after: 4/1m, for: 5m }} }}
+api_keys: {{ store: true, required: false, data: keys.json }}
 {rest}"
             ),
         )
@@ -127,6 +128,7 @@ fn every_change_by_an_operator_is_described() {
     let origin = Origin::ok();
     let tollgate = instance(&origin, "");
     let endpoint = format!("http://{}", origin.address);
+    fs::write(tollgate.directory().join("keys.csv"), "key,customer\na-key-of-a-customer,acme\n").unwrap();
     for command in [
         &["ban", "203.0.113.7", "--for", "1h"][..],
         &["unban", "203.0.113.7"],
@@ -135,6 +137,12 @@ fn every_change_by_an_operator_is_described() {
         &["drain", "origin", &endpoint, "--force"],
         &["undrain", "origin", &endpoint],
         &["reload"],
+        &["keys", "create", "--customer", "acme", "--id", "a"],
+        &["keys", "set", "a", "--name", "CI"],
+        &["keys", "rotate", "a"],
+        &["keys", "revoke", "a"],
+        &["keys", "delete", "a"],
+        &["keys", "import", "keys.csv"],
     ] {
         let done = tollgate.command(&[command, &["--token", TOKEN]].concat());
         assert_eq!(done.code, Some(0), "{command:?}: {}", done.stderr);

@@ -5,6 +5,7 @@ mod command_line;
 mod commands;
 mod demo;
 mod events;
+mod keys;
 mod limits;
 mod replay;
 mod top;

@@ -3,10 +3,11 @@
 use super::{ban, is_content, limit, start};
 use crate::harness::{Browser, Origin, Tollgate, eventually, get};
 
-const PAGES: [&str; 10] = [
+const PAGES: [&str; 11] = [
     "/",
     "/blocked",
     "/bans",
+    "/keys",
     "/upstreams",
     "/policies",
     "/explain",

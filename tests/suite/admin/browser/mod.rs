@@ -1,5 +1,6 @@
 //! The page in a real browser.
 
+mod keys;
 mod look;
 mod outages;
 mod sign_in;

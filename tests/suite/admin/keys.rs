@@ -1,0 +1,117 @@
+//! `/v1/keys` of real instances: with a file of data, and in Redis.
+
+use serde_json::{Value, json};
+
+use crate::harness::{
+    Config, Deployment, Origin, Redis, Reply, Tollgate, eventually, get, on_each_store, request,
+};
+
+/// An instance whose routes require a key.
+pub fn keyed(origin: &Origin, redis: Option<&str>, rest: &str) -> Tollgate {
+    let store = redis.map(|redis| format!("store: {{ redis: {{ {redis}, timeout: 5s }} }}\n"));
+    let rest = format!(
+        "api_keys: {{ store: true, data: keys.json }}
+policies: {{ monthly: {{ algorithm: fixed_window, key: customer, limit: 2/1d }} }}
+plans: {{ pro: {{ monthly: 5/1d }}, all: {{ monthly: unlimited }} }}
+{}{rest}",
+        store.unwrap_or_default()
+    );
+    Tollgate::start(Config::new(&[origin.address], &rest).with_policy("monthly"))
+}
+
+pub fn send(tollgate: &Tollgate, method: &str, path: &str, body: &Value) -> Reply {
+    let fields = [("content-type", "application/json")];
+    request(tollgate.admin, method, path, &fields, body.to_string().as_bytes())
+}
+
+fn status(tollgate: &Tollgate, key: &str) -> u16 {
+    get(tollgate.address, "/", &[("x-api-key", key)]).status
+}
+
+fn a_key_holds_from_the_moment_it_is_made_until_it_is_revoked(redis: Option<&Deployment>) {
+    let origin = Origin::ok();
+    let tollgate = keyed(&origin, redis.map(|redis| redis.settings()).as_deref(), "");
+    eventually("the store of keys is up", || {
+        send(&tollgate, "POST", "/v1/keys", &json!({"customer": "first"})).status == 201
+    });
+    let made = send(&tollgate, "POST", "/v1/keys", &json!({"customer": "acme", "plan": "pro", "id": "a"}));
+    let key = made.json()["key"].as_str().unwrap().to_owned();
+    assert_eq!(made.json()["shared"], true);
+    assert_eq!(status(&tollgate, &key), 200);
+    assert_eq!(status(&tollgate, "tgk_no_such_key"), 401);
+    eventually("its use is known", || tollgate.admin("GET", "/v1/keys/a").json()["last_used"].is_string());
+    let rotated = send(&tollgate, "POST", "/v1/keys/a/rotate", &json!({"overlap": "1h"})).json();
+    let newer = rotated["key"].as_str().unwrap().to_owned();
+    assert_eq!([status(&tollgate, &key), status(&tollgate, &newer)], [200, 200]);
+    let rotated = send(&tollgate, "POST", "/v1/keys/a/rotate", &json!({"overlap": "0s"})).json();
+    let newest = rotated["key"].as_str().unwrap().to_owned();
+    assert_eq!([&key, &newer, &newest].map(|key| status(&tollgate, key)), [401, 401, 200]);
+    // All secrets have one quota.
+    let usage = tollgate.admin("GET", "/v1/limits?key=customer:acme").json();
+    assert_eq!(usage["limits"][0]["used"], 4, "{usage}");
+    assert_eq!(send(&tollgate, "POST", "/v1/keys/a/revoke", &json!({"reason": "leaked"})).status, 200);
+    assert_eq!(status(&tollgate, &newest), 401);
+    let log = format!("{:?}", tollgate.log());
+    let audit = tollgate.admin("GET", "/v1/audit").text();
+    for secret in [&key, &newer, &newest] {
+        assert!(!log.contains(secret.as_str()) && !audit.contains(secret.as_str()));
+    }
+}
+
+fn an_imported_key_goes_on_to_be_valid(redis: Option<&Deployment>) {
+    let origin = Origin::ok();
+    let tollgate = keyed(&origin, redis.map(|redis| redis.settings()).as_deref(), "");
+    let keys = json!({"keys": [{"key": "a-key-of-a-customer", "customer": "acme", "plan": "all"}]});
+    eventually("it is imported", || send(&tollgate, "POST", "/v1/keys/import", &keys).status == 200);
+    assert_eq!([(); 4].map(|()| status(&tollgate, "a-key-of-a-customer")), [200; 4]);
+}
+
+on_each_store!(
+    a_key_holds_from_the_moment_it_is_made_until_it_is_revoked,
+    an_imported_key_goes_on_to_be_valid,
+);
+
+#[test]
+fn another_instance_knows_what_was_done_to_a_key_and_the_later_change_wins() {
+    let (origin, redis) = (Origin::ok(), Redis::start());
+    let settings = format!("url: \"{}\"", redis.url());
+    let [one, other] = [(); 2].map(|()| keyed(&origin, Some(&settings), ""));
+    eventually("the store of keys is up", || {
+        send(&one, "POST", "/v1/keys", &json!({"customer": "acme", "id": "a"})).status != 503
+    });
+    eventually("the other instance knows it", || other.admin("GET", "/v1/keys/a").status == 200);
+    assert_eq!(send(&one, "PATCH", "/v1/keys/a", &json!({"name": "one"})).status, 200);
+    eventually("the change came", || other.admin("GET", "/v1/keys/a").json()["name"] == "one");
+    assert_eq!(send(&other, "PATCH", "/v1/keys/a", &json!({"name": "other"})).status, 200);
+    for instance in [&one, &other] {
+        eventually("the later change holds", || {
+            instance.admin("GET", "/v1/keys/a").json()["name"] == "other"
+        });
+        eventually("both are audited", || {
+            instance.admin("GET", "/v1/audit").text().matches("change_key").count() == 2
+        });
+    }
+}
+
+#[test]
+fn an_import_has_room_of_its_own_and_other_bodies_do_not() {
+    let origin = Origin::ok();
+    let tollgate = keyed(&origin, None, "");
+    let row = |nth: usize| json!({"key": format!("a-key-of-a-customer-{nth}"), "customer": "acme"});
+    let keys = json!({"keys": (0..2_000).map(row).collect::<Vec<_>>()});
+    assert!(keys.to_string().len() > 64 << 10);
+    let imported = send(&tollgate, "POST", "/v1/keys/import", &keys);
+    assert_eq!(imported.json()["imported"], 2_000);
+    let long = json!({"customer": "acme", "name": "x".repeat(65 << 10)});
+    assert_eq!(send(&tollgate, "POST", "/v1/keys", &long).status, 413);
+}
+
+#[test]
+fn without_a_store_keys_can_not_be_made() {
+    let origin = Origin::ok();
+    let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
+    let refused = send(&tollgate, "POST", "/v1/keys", &json!({"customer": "acme"}));
+    assert_eq!(refused.status, 422);
+    assert!(refused.text().contains("`api_keys.store` is not set"), "{}", refused.text());
+    assert_eq!(tollgate.admin("GET", "/v1/keys").json()["keys"], json!([]));
+}

@@ -1,0 +1,178 @@
+//! `tollgate keys`.
+
+use std::{fs, path::Path};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{
+    admin::keys::keyed,
+    harness::{Config, Origin, Tollgate, eventually, get, tollgate_in},
+};
+
+fn status(tollgate: &Tollgate, key: &str) -> u16 {
+    get(tollgate.address, "/", &[("x-api-key", key.trim())]).status
+}
+
+/// An instance with the keys of a file.
+fn by_file(origin: &Origin, directory: &Path) -> Tollgate {
+    let rest = format!(
+        "api_keys: {{ file: \"{}/keys.yaml\" }}
+plans: {{ pro: {{ few: 5/1d }} }}
+policies: {{ few: {{ algorithm: fixed_window, key: customer, limit: 9/1d }} }}\n",
+        directory.display()
+    );
+    Tollgate::start(Config::new(&[origin.address], &rest).with_policy("few"))
+}
+
+#[test]
+fn a_key_is_made_shown_changed_rotated_revoked_and_deleted() {
+    let origin = Origin::ok();
+    let tollgate = keyed(&origin, None, "");
+    let made = tollgate.command(&[
+        "keys",
+        "create",
+        "--customer",
+        "acme",
+        "--plan",
+        "por",
+        "--name",
+        "CI",
+        "--id",
+        "a",
+    ]);
+    assert_eq!((made.code, made.stdout.lines().count()), (Some(0), 1), "{made:?}");
+    assert!(made.stdout.starts_with("tgk_a_"));
+    assert!(made.stderr.starts_with("Key a of acme was made. It can't be shown again.\n"), "{made:?}");
+    assert!(
+        made.stderr
+            .contains("warning: no plan is named por: the policies' own limits hold; did you mean pro?")
+    );
+    assert_eq!(status(&tollgate, &made.stdout), 200);
+
+    let listed = tollgate.command(&["keys", "list", "--customer", "acme"]).stdout;
+    let row: Vec<&str> = listed.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(row[..5], ["a", "acme", "por", "CI", "active"], "{listed}");
+    assert_eq!(tollgate.command(&["keys", "list", "--state", "revoked"]).stdout, "There are no such keys.\n");
+
+    let set =
+        tollgate.command(&["keys", "set", "a", "--plan", "pro", "--expires", "90d", "--label", "team=a"]);
+    assert_eq!((set.code, set.stdout.as_str()), (Some(0), "Key a was changed.\n"), "{set:?}");
+    let shown = tollgate.command(&["keys", "show", "a"]).stdout;
+    assert!(shown.contains("plan       pro\n") && shown.contains("labels     team=a\n"), "{shown}");
+    let json: Value =
+        serde_json::from_str(&tollgate.command(&["keys", "show", "a", "--json"]).stdout).unwrap();
+    assert_eq!(json["customer"], "acme");
+
+    let rotated = tollgate.command(&["keys", "rotate", "a", "--overlap", "1h"]);
+    assert!(rotated.stderr.contains("the old secret is valid for another 1h"), "{rotated:?}");
+    assert_eq!([&made.stdout, &rotated.stdout].map(|key| status(&tollgate, key)), [200, 429]);
+    let again = tollgate.command(&["keys", "rotate", "a", "--overlap", "0"]);
+    assert!(again.stderr.contains("the old secret is not valid any more"), "{again:?}");
+    assert_eq!([&made.stdout, &rotated.stdout].map(|key| status(&tollgate, key)), [401, 401]);
+
+    let revoked = tollgate.command(&["keys", "revoke", "a", "--reason", "in a public repository"]);
+    assert_eq!(revoked.stdout, "Key a of acme is revoked.\n", "{revoked:?}");
+    assert_eq!(status(&tollgate, &again.stdout), 401);
+    assert!(tollgate.command(&["keys", "show", "a"]).stdout.contains("UTC: in a public repository\n"));
+    let refused = tollgate.command(&["keys", "rotate", "a"]);
+    assert_eq!(
+        (refused.code, refused.stderr.as_str()),
+        (Some(1), "tollgate: key a was revoked: make a new key\n")
+    );
+    assert_eq!(tollgate.command(&["keys", "delete", "a"]).stdout, "Key a is deleted.\n");
+    assert_eq!(tollgate.command(&["keys", "show", "a"]).code, Some(1));
+    let wrong = tollgate.command(&["keys", "create", "--customer", "acme", "--expires", "soon"]);
+    assert_eq!(wrong.code, Some(2), "{wrong:?}");
+    assert_eq!(tollgate.command(&["keys", "set", "a"]).code, Some(2));
+}
+
+#[test]
+fn what_is_exported_can_be_imported_elsewhere() {
+    let origin = Origin::ok();
+    let one = keyed(&origin, None, "");
+    let key =
+        one.command(&["keys", "create", "--customer", "a,\"b\"", "--plan", "pro", "--label", "x=y"]).stdout;
+    let gone = one.command(&["keys", "create", "--customer", "c", "--id", "gone"]).stdout;
+    one.command(&["keys", "revoke", "gone"]);
+    let table = one.command(&["keys", "export"]).stdout;
+    assert!(!table.contains(key.trim()) && table.contains("sha256:") && !table.contains("gone"), "{table}");
+    let other = keyed(&origin, None, "");
+    fs::write(other.directory().join("keys.csv"), &table).unwrap();
+    let imported = other.command(&["keys", "import", "keys.csv"]);
+    assert_eq!(imported.stdout, "1 key imported.\n", "{imported:?}");
+    assert_eq!([&key, &gone].map(|key| status(&other, key)), [200, 401]);
+    let again = other.command(&["keys", "import", "keys.csv"]).stdout;
+    assert!(again.contains("1 key there already"), "{again}");
+    let yaml = one.command(&["keys", "export", "--format", "yaml"]).stdout;
+    let directory = TempDir::new().unwrap();
+    fs::write(directory.path().join("keys.yaml"), &yaml).unwrap();
+    let by_file = by_file(&origin, directory.path());
+    assert_eq!(status(&by_file, &key), 200);
+}
+
+#[test]
+fn a_wrong_line_is_told_and_nothing_is_sent() {
+    let directory = TempDir::new().unwrap();
+    fs::write(directory.path().join("keys.csv"), "key,customer\na-key-of-a-customer,acme\nshort,acme\n")
+        .unwrap();
+    let refused =
+        tollgate_in(directory.path(), &[("TOLLGATE_ADMIN", "127.0.0.1:1")], &["keys", "import", "keys.csv"]);
+    assert_eq!(refused.code, Some(2));
+    assert_eq!(
+        refused.stderr,
+        "tollgate: keys.csv: line 3: key: has 5 characters, not 16 to 512: it could be guessed\n"
+    );
+    let missing = tollgate_in(directory.path(), &[], &["keys", "import", "none.csv"]);
+    assert!(missing.code == Some(1) && missing.stderr.contains("can't read none.csv"), "{missing:?}");
+}
+
+fn local(directory: &Path, arguments: &[&str]) -> crate::harness::Ended {
+    tollgate_in(directory, &[("TOLLGATE_ADMIN", "127.0.0.1:1")], &[&["keys"], arguments].concat())
+}
+
+#[test]
+fn a_file_of_keys_is_changed_without_an_instance_and_keeps_its_comments() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("keys.yaml");
+    let made = local(directory.path(), &["create", "--file", "keys.yaml", "--customer", "acme", "--id", "a"]);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, format!("# ours\n{text}# the end\n")).unwrap();
+    let more =
+        local(directory.path(), &["create", "--file", "keys.yaml", "--customer", "b: #", "--expires", "90d"]);
+    assert!(more.code == Some(0) && more.stderr.contains("was written to keys.yaml"), "{more:?}");
+    let origin = Origin::ok();
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(text.starts_with("# ours\nkeys:\n") && text.ends_with("# the end\n"), "{text}");
+    assert!(!text.contains(made.stdout.trim()));
+    let tollgate = by_file(&origin, directory.path());
+    assert_eq!([&made.stdout, &more.stdout].map(|key| status(&tollgate, key)), [200, 200]);
+    let inside = directory.path();
+    let rotated = local(inside, &["rotate", "a", "--file", "keys.yaml"]);
+    assert_eq!(rotated.code, Some(0), "{rotated:?}");
+    eventually("the new one is known", || status(&tollgate, &rotated.stdout) == 200);
+    assert_eq!(status(&tollgate, &made.stdout), 200);
+    let newest = local(inside, &["rotate", "a", "--file", "keys.yaml", "--overlap", "0"]);
+    eventually("the old ones are gone", || {
+        [&made.stdout, &rotated.stdout, &newest.stdout].map(|key| status(&tollgate, key)) == [401, 401, 200]
+    });
+    assert_eq!(local(inside, &["revoke", "a", "--file", "keys.yaml"]).code, Some(0));
+    eventually("it is gone", || status(&tollgate, &newest.stdout) == 401);
+    assert_eq!(local(inside, &["revoke", "a", "--file", "keys.yaml"]).code, Some(1));
+    let refused = tollgate.command(&["keys", "create", "--customer", "acme"]);
+    assert!(refused.code == Some(1) && refused.stderr.contains("`api_keys.store` is not set"), "{refused:?}");
+}
+
+#[test]
+fn a_file_that_can_not_be_changed_safely_is_left_alone() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("keys.yaml");
+    for text in ["keys: [{ id: a, hash: x, customer: b }]\n", "other: 1\n", "keys:\n  - { id: a }\n"] {
+        fs::write(&path, text).unwrap();
+        let refused = local(directory.path(), &["create", "--file", "keys.yaml", "--customer", "acme"]);
+        assert!(refused.code == Some(1) && refused.stdout.is_empty(), "{text}: {refused:?}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+}
