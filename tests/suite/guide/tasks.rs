@@ -1,6 +1,6 @@
 //! The pages of `docs/tasks`: their configurations run as they stand there, and their commands print what the pages show.
 
-use std::{env, fs, net::TcpStream, path::Path, sync::LazyLock};
+use std::{env, fs, path::Path, sync::LazyLock};
 
 use jsonwebtoken::Algorithm;
 use regex::Regex;
@@ -9,8 +9,8 @@ use tempfile::TempDir;
 
 use super::{Page, replace};
 use crate::harness::{
-    Client, Config, Issuer, Origin, Tollgate, eventually, file_name, get, in_seconds, nginx, nobody, program,
-    request,
+    Client, Config, Issuer, Origin, Tollgate, eventually, file_name, get, in_seconds, program, request,
+    tollgate,
 };
 
 /// What differs from run to run, and what takes its place before texts are compared.
@@ -186,20 +186,27 @@ fn plans_of_tokens() {
 }
 
 #[test]
-fn plans_of_a_gateway() {
-    let task = Task::start("plans", "header:x-plan", &[("10.0.0.2", "127.0.0.1")], Origin::ok());
-    let front = nobody();
-    let changes =
-        [("listen 80", &*format!("listen {front}")), ("10.0.0.3:8080", &*task.tollgate.address.to_string())];
-    let block = replace(&task.page.block("nginx", "x_api_key"), &changes);
-    let (_nginx, _) = nginx(task.directory.path(), &block, "");
-    eventually("nginx listens", || TcpStream::connect(front).is_ok());
-    for (key, quota) in [("k-7f3a91", Some("q=10;")), ("k-c02b5e", Some("q=100;")), ("wrong", None)] {
-        let reply = get(front, "/", &[("x-api-key", key), ("x-plan", "pro"), ("x-user-id", "mallory")]);
-        assert_eq!(reply.status, if quota.is_some() { 200 } else { 401 }, "{key}");
-        let policy = reply.header("ratelimit-policy");
-        assert!(quota.is_none_or(|quota| policy.unwrap().contains(quota)), "{key}: {policy:?}");
+fn plans_of_keys() {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("keys.yaml");
+    let file = file.to_str().unwrap();
+    let made = tollgate(&["keys", "create", "--file", file, "--customer", "acme", "--plan", "pro"]);
+    let key = made.stdout.lines().find(|line| line.contains("tgk_")).expect(&made.stderr);
+    let key = key.split_whitespace().find(|word| word.starts_with("tgk_")).unwrap();
+    let task = Task::start("plans", "enterprise:", &[("keys.yaml", file)], Origin::ok());
+    let ask = |path: &str, headers: &[(&str, &str)]| get(task.tollgate.address, path, headers);
+    assert_eq!([ask("/", &[]).status, ask("/health", &[]).status], [401, 200]);
+    let reply = ask("/", &[("x-api-key", key)]);
+    assert_eq!(reply.status, 200);
+    let shown = task.page.block("console", "ratelimit-policy: \"per-minute\"");
+    for field in ["ratelimit-policy", "ratelimit"] {
+        let line = format!("{field}: {}", reply.header(field).unwrap());
+        assert!(shown.lines().any(|shown| alike(shown, &line)), "{line}");
     }
+    let usage = ask("/usage", &[("x-api-key", key)]).json();
+    assert_eq!((&usage["customer"], &usage["plan"]), (&json!("acme"), &json!("pro")));
+    let left: Vec<_> = usage["limits"].as_array().unwrap().iter().map(|limit| &limit["remaining"]).collect();
+    assert_eq!(left, [&json!(599), &json!(999_999)]);
 }
 
 #[test]
