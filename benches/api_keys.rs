@@ -19,7 +19,8 @@ const NOW: i64 = 1_783_080_000_000_000;
 
 fn main() {
     let count = env::args().skip(1).find_map(|word| word.parse().ok()).unwrap_or(100_000_usize);
-    let hashes: Vec<KeyHash> = (0..count).map(|n| KeyHash::of(format!("key of customer {n}").as_bytes())).collect();
+    let hashes: Vec<KeyHash> =
+        (0..count).map(|n| KeyHash::of(format!("key of customer {n}").as_bytes())).collect();
     let mut text = String::from("keys:\n");
     for (n, hash) in hashes.iter().enumerate() {
         let line = format_args!(
@@ -34,7 +35,11 @@ fn main() {
     let found = rules.read(text.as_bytes(), NOW).unwrap_or_else(|error| panic!("{error}"));
     keys.set_file(found.keys.into_iter().map(Arc::new).collect());
     let took = begun.elapsed();
-    println!("{count} keys, {} KiB: read in {took:.0?}, {} KiB of memory", text.len() >> 10, resident() - before);
+    println!(
+        "{count} keys, {} KiB: read in {took:.0?}, {} KiB of memory",
+        text.len() >> 10,
+        resident() - before
+    );
 
     let mut at = 0;
     let begun = Instant::now();

@@ -54,7 +54,9 @@ fn a_file_is_reread_and_a_wrong_one_leaves_the_keys_as_they_were() {
     assert_eq!((status(&tollgate, ACME), status(&tollgate, GLOBEX)), (200, 200));
 
     write(&path, &[entry("globex", GLOBEX, ", expires: 2020-01-01"), entry("acme", ACME, "")]);
-    eventually("an expired key is not valid, and does no harm to others", || status(&tollgate, GLOBEX) == 401);
+    eventually("an expired key is not valid, and does no harm to others", || {
+        status(&tollgate, GLOBEX) == 401
+    });
     assert_eq!(status(&tollgate, ACME), 200);
     eventually("the warning ends", || !warns());
 }
@@ -67,7 +69,10 @@ fn a_check_and_a_start_tell_what_is_wrong_in_the_file() {
     let plans = "plans: { pro: { a: 1/1s } }\npolicies: { a: { algorithm: single_counter, key: customer, limit: 1/1m } }\n";
     let config = |path: &Path| config(&origin, &format!("file: \"{}\"", path.display()), plans);
     let (code, said) = Tollgate::refuses(config(&path));
-    assert!(code != Some(0) && said.contains("line 2: key `acme`: there is no plan `por`; did you mean `pro`?"), "{said}");
+    assert!(
+        code != Some(0) && said.contains("line 2: key `acme`: there is no plan `por`; did you mean `pro`?"),
+        "{said}"
+    );
     let (code, said) = Tollgate::refuses(config(Path::new("/nowhere/keys.yaml")));
     assert!(code != Some(0) && said.contains("/nowhere/keys.yaml"), "{said}");
     write(&path, &[entry("acme", ACME, ", plan: pro, expires: 2020-01-01")]);
