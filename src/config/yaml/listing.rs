@@ -17,12 +17,13 @@ pub(in crate::config) fn read_listing<T: DeserializeOwned>(
     key: &'static str,
     mut take: impl FnMut(Location, T),
 ) -> Result<(), Problem> {
-    let listing = Listing { key, take: &mut take, items: PhantomData };
+    let mut wrong_key = None;
+    let listing = Listing { key, take: &mut take, wrong_key: &mut wrong_key, items: PhantomData };
     let read =
         serde_yaml::with_deserializer_from_str_with_options(text, parse::options_of_listings(), |from| {
             listing.deserialize(from)
         });
-    read.map_err(|error| problem(&error, text))
+    read.map_err(|error| wrong_key.unwrap_or_else(|| problem(&error, text)))
 }
 
 fn problem(error: &Error, text: &str) -> Problem {
@@ -44,6 +45,8 @@ fn problem(error: &Error, text: &str) -> Problem {
 struct Listing<'t, T, F> {
     key: &'static str,
     take: &'t mut F,
+    /// The error for another key: that of the parser has no location.
+    wrong_key: &'t mut Option<Problem>,
     items: PhantomData<T>,
 }
 
@@ -64,12 +67,11 @@ impl<'de, T: DeserializeOwned, F: FnMut(Location, T)> Visitor<'de> for Listing<'
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
         let mut has_list = false;
-        while let Some(key) = entries.next_key::<String>()? {
+        while let Some(Spanned { value: key, defined, .. }) = entries.next_key::<Spanned<String>>()? {
             if key != self.key {
-                return Err(serde::de::Error::custom(format!(
-                    "expected `{}:` and nothing else, not `{key}`",
-                    self.key
-                )));
+                let message = format!("expected `{}:` and nothing else, not `{key}`", self.key);
+                *self.wrong_key = Some(Problem::new(to_location(defined), message.clone()));
+                return Err(serde::de::Error::custom(message));
             }
             has_list = true;
             entries.next_value_seed(Items { take: &mut *self.take, items: PhantomData })?;
