@@ -451,7 +451,7 @@ fn fresh(context: &HandlerContext, rows: Vec<(u64, ApiKey)>) -> Result<(Vec<ApiK
             (Some(holder), _) => errors
                 .push(format!("line {line}: customer {} has this key, as {}", holder.customer, holder.id)),
             (None, Some(_)) => {
-                errors.push(format!("line {line}: id: there is another key {} already", key.id))
+                errors.push(format!("line {line}: id: there is another key {} already", key.id));
             }
             (None, None) => fresh.push(key),
         }

@@ -331,7 +331,7 @@ mod tests {
         assert_eq!(changed, expected);
         let revoked = revoke(&key, "leaked", NOW).unwrap();
         let refused = change(&revoked, KeyChange::default(), NOW).unwrap_err();
-        assert_eq!(refused, OperationError::Revoked(key.id.clone()));
+        assert_eq!(refused, OperationError::Revoked(key.id));
     }
 
     #[test]

@@ -15,7 +15,18 @@ const MAY_KNOW: [(&str, &[&str]); 29] = [
     ("main", &["cli"]),
     (
         "cli",
-        &["app", "admin", "api_keys", "replay", "abuse", "memory_budget", "config", "config::model", "telemetry", "text"],
+        &[
+            "app",
+            "admin",
+            "api_keys",
+            "replay",
+            "abuse",
+            "memory_budget",
+            "config",
+            "config::model",
+            "telemetry",
+            "text",
+        ],
     ),
     // The composition root uses everything below it, and only the commands use it.
     (
