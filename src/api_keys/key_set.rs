@@ -102,10 +102,10 @@ impl KeySet {
     }
 
     /// Puts a record into the store. Returns the one that it replaces.
-    pub(super) fn put_stored(&mut self, key: Arc<ApiKey>) -> Option<Arc<ApiKey>> {
+    pub(super) fn put_stored(&mut self, key: &Arc<ApiKey>) -> Option<Arc<ApiKey>> {
         let replaced = self.remove_stored(&key.id);
-        self.index(&key);
-        self.stored.insert(key.id.clone(), key);
+        self.stored.insert(key.id.clone(), Arc::clone(key));
+        self.index(key);
         replaced
     }
 

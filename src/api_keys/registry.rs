@@ -401,7 +401,7 @@ impl ApiKeys {
 
     /// Replaces the stored version of a key, under the lock of changes.
     fn replace(&self, key: ApiKey) {
-        let replaced = self.keys.write().put_stored(Arc::new(key));
+        let replaced = self.keys.write().put_stored(&Arc::new(key));
         if replaced.is_some() {
             // Published after the key, so that who sees the number finds the new version.
             self.changes.fetch_add(1, Release);
