@@ -300,7 +300,6 @@ fn new_key_form(plans: &[String]) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::{
         admin::testing::{Harness, NOW},
         api_keys::operations,
