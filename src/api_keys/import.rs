@@ -132,14 +132,19 @@ pub fn describe(errors: &[LineError]) -> Vec<String> {
 /// # Errors
 /// It is no such table: each error with its line.
 pub fn read_csv(table: &[u8]) -> Result<Vec<ImportRow>, Vec<LineError>> {
+    // Spreadsheets begin UTF-8 with a byte order mark.
+    let table = table.strip_prefix(b"\xef\xbb\xbf").unwrap_or(table);
     let mut reader = ReaderBuilder::new().trim(Trim::All).from_reader(table);
-    let header = reader.headers().map_err(|error| vec![malformed(&error)])?.clone();
+    let header = reader.headers().map_err(|error| vec![malformed(table, &error)])?.clone();
     check_header(&header)?;
     let (mut rows, mut errors) = (Vec::new(), Vec::new());
     for record in reader.records() {
         match record {
-            Ok(record) => rows.push(row(&header, &record)),
-            Err(error) => errors.push(malformed(&error)),
+            Ok(record) => rows.push(ImportRow {
+                line: record.position().map(|at| line(table, at)),
+                ..row(&header, &record)
+            }),
+            Err(error) => errors.push(malformed(table, &error)),
         }
         if rows.len() > MAX_IMPORTED {
             return Err(LineError::of_all(too_many()));
@@ -155,7 +160,14 @@ fn too_many() -> String {
     format!("there are more than {MAX_IMPORTED} keys: import them in several parts")
 }
 
-fn malformed(error: &csv::Error) -> LineError {
+/// The line of a record. Its position is that of the end of the record before it, ahead of empty lines.
+fn line(table: &[u8], position: &csv::Position) -> u64 {
+    let from = usize::try_from(position.byte()).unwrap_or(usize::MAX);
+    let ahead = table.get(from..).unwrap_or_default().iter().take_while(|byte| b"\r\n".contains(byte));
+    position.line() + ahead.filter(|&&byte| byte == b'\n').count() as u64
+}
+
+fn malformed(table: &[u8], error: &csv::Error) -> LineError {
     let message = match error.kind() {
         csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
             format!("it has {len} cells, and the header line has {expected_len}")
@@ -163,7 +175,7 @@ fn malformed(error: &csv::Error) -> LineError {
         csv::ErrorKind::Utf8 { .. } => "it is not UTF-8".to_owned(),
         _ => error.to_string(),
     };
-    LineError { line: error.position().map(csv::Position::line), message }
+    LineError { line: error.position().map(|at| line(table, at)), message }
 }
 
 fn check_header(header: &StringRecord) -> Result<(), Vec<LineError>> {
@@ -186,7 +198,7 @@ fn check_header(header: &StringRecord) -> Result<(), Vec<LineError>> {
 }
 
 fn row(header: &StringRecord, record: &StringRecord) -> ImportRow {
-    let mut row = ImportRow { line: record.position().map(csv::Position::line), ..ImportRow::default() };
+    let mut row = ImportRow::default();
     for (column, cell) in header.iter().zip(record).filter(|(_, cell)| !cell.is_empty()) {
         let text = || Some(cell.to_owned());
         match column {
