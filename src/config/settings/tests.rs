@@ -43,6 +43,7 @@ impl Lookup for Machine {
             name if name.ends_with(".key") => self.pair.signing_key.serialize_pem(),
             name if name.ends_with(".pem") => self.pair.cert.pem(),
             "blocked.txt" => "192.0.2.1\n".to_owned(),
+            "keys.yaml" => "keys: []\n".to_owned(),
             "endpoints.yaml" => "- http://10.0.0.5:3000\n".to_owned(),
             _ => return Err(io::ErrorKind::NotFound.into()),
         };

@@ -2,11 +2,12 @@
 
 use std::fs;
 
+use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-use crate::harness::{Config, Origin, Reply, Tollgate, eventually, get, request};
+use crate::harness::{Config, Issuer, Origin, Reply, Tollgate, eventually, get, in_seconds, request};
 
 const ACME: &str = "tgk_acmeacme01_0123456789abcdefghijABCDEFGHIJ01_000000";
 const ACME_SECOND: &str = "acme-second-key-0001";
@@ -252,5 +253,43 @@ fn optional_keys_are_checked_if_there_are_any_and_preflights_need_none() {
     assert_eq!(
         (refused.status, refused.header("access-control-allow-origin")),
         (401, Some("https://app.example.com"))
+    );
+}
+
+#[test]
+fn a_route_may_require_a_verified_user_or_either() {
+    let (origin, directory) = (Origin::ok(), keys());
+    let issuer = Issuer::new(Algorithm::ES256);
+    let public = directory.path().join("issuer.pem");
+    fs::write(&public, issuer.public()).unwrap();
+    let rest = format!(
+        "user: [{{ jwt: {{ key: {{ file: \"{}\" }}, algorithm: ES256 }} }}]
+routes:
+  - {{ path: /user/*, upstream: a, require: user }}
+  - {{ path: /any/*, upstream: a, require: any }}
+",
+        public.display()
+    );
+    let tollgate = start(&origin, &directory, "attempts: 4/1h", &rest);
+    let token = issuer.sign(&json!({ "sub": "ann", "exp": in_seconds(3600) }));
+    let expired = issuer.sign(&json!({ "sub": "ann", "exp": 1 }));
+    let ask = |path: &str, token: &str| {
+        get(tollgate.address, path, &[("authorization", &format!("Bearer {token}"))])
+    };
+    assert_eq!([ask("/user/a", &token).status, ask("/any/a", &token).status], [200, 200]);
+    assert!(last_head(&origin).contains(&token), "tokens are the upstream's");
+    assert_eq!(challenge(&get(tollgate.address, "/user/a", &[])), (401, Some(r#"Bearer realm="api""#)));
+    assert_eq!(challenge(&ask("/user/a", &expired)), INVALID);
+    assert_eq!(challenge(&ask("/any/a", &expired)), INVALID);
+    assert_eq!(get(tollgate.address, "/user/a", &[("x-api-key", ACME)]).status, 401, "a key is no user");
+    assert_eq!(get(tollgate.address, "/any/a", &[("x-api-key", ACME)]).status, 200);
+    assert_eq!(
+        challenge(&get(tollgate.address, "/any/a", &[("x-api-key", "wrong-key-of-nobody-1")])),
+        INVALID
+    );
+    assert_eq!(
+        [ask("/any/a", &expired).status, ask("/any/a", &expired).status],
+        [401, 429],
+        "guesses are counted"
     );
 }
