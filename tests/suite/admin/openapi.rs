@@ -128,7 +128,8 @@ fn every_change_by_an_operator_is_described() {
     let origin = Origin::ok();
     let tollgate = instance(&origin, "");
     let endpoint = format!("http://{}", origin.address);
-    fs::write(tollgate.directory().join("keys.csv"), "key,customer\na-key-of-a-customer,acme\n").unwrap();
+    let table = tollgate.directory().join("keys.csv");
+    fs::write(&table, "key,customer\na-key-of-a-customer,acme\n").unwrap();
     for command in [
         &["ban", "203.0.113.7", "--for", "1h"][..],
         &["unban", "203.0.113.7"],
@@ -142,7 +143,7 @@ fn every_change_by_an_operator_is_described() {
         &["keys", "rotate", "a"],
         &["keys", "revoke", "a"],
         &["keys", "delete", "a"],
-        &["keys", "import", "keys.csv"],
+        &["keys", "import", table.to_str().unwrap()],
     ] {
         let done = tollgate.command(&[command, &["--token", TOKEN]].concat());
         assert_eq!(done.code, Some(0), "{command:?}: {}", done.stderr);
