@@ -263,7 +263,7 @@ fn a_route_may_require_a_verified_user_or_either() {
     let public = directory.path().join("issuer.pem");
     fs::write(&public, issuer.public()).unwrap();
     let rest = format!(
-        "user: [{{ jwt: {{ key: {{ file: \"{}\" }}, algorithm: ES256 }} }}]
+        "{PLANS}user: [{{ jwt: {{ key: {{ file: \"{}\" }}, algorithm: ES256 }} }}]
 routes:
   - {{ path: /user/*, upstream: a, require: user }}
   - {{ path: /any/*, upstream: a, require: any }}
