@@ -136,6 +136,20 @@ fn https_is_served_as_compose_publishes_it() {
     assert!(listeners[0]["tls"].is_null() && listeners[1]["redirect"].is_null());
 }
 
+#[test]
+fn keys_are_kept_on_disk_by_the_redis_of_compose() {
+    let [plans, plain] = ["compose.plans.yaml", "compose.yaml"].map(compose);
+    let [command, before] = [&plans, &plain].map(|file| texts(&file["services"]["redis"]["command"]));
+    let added = command.strip_prefix(&*before).expect("it starts Redis as compose.yaml does");
+    assert_eq!(added, ["--appendonly", "yes", "--dir", "/data"]);
+    assert_eq!(texts(&plans["services"]["redis"]["volumes"]), ["keys:/data"]);
+    assert!(plans["volumes"].as_object().unwrap().contains_key("keys"));
+    let volumes = texts(&plans["services"]["proxy"]["volumes"]);
+    let configuration = volumes[0].strip_prefix("./proxy.plans.yaml:").unwrap();
+    let replaced = texts(&plain["services"]["proxy"]["volumes"]);
+    assert!(replaced.contains(&format!("./proxy.yaml:{configuration}").as_str()), "{replaced:?}");
+}
+
 /// The texts of a list.
 fn texts(list: &Value) -> Vec<&str> {
     list.as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect()
