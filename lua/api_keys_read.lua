@@ -4,6 +4,7 @@
 -- ARGV[1]   the number of a change: keys are read that were changed after it
 -- ARGV[2]   the epoch of that number; if it is over, or has lost that change, all are read
 -- ARGV[3]   how many keys to read
+-- ARGV[4]   1 if a read goes on at that number: it may be above the version, which may have been lost alone
 -- Reply     the epoch, empty if there is none; n; and for each key, in the order of the changes: the number of its
 --           change, and its record
 
@@ -18,7 +19,7 @@ if has_type(version, 'hash') then
   reply[1] = redis.call('HGET', version, 'epoch') or ''
   reply[2] = redis.call('HGET', version, 'n') or '0'
 end
-local is_known = reply[1] == ARGV[2] and tonumber(ARGV[1]) <= (tonumber(reply[2]) or 0)
+local is_known = reply[1] == ARGV[2] and (ARGV[4] == '1' or tonumber(ARGV[1]) <= (tonumber(reply[2]) or 0))
 local from = is_known and ARGV[1] or '0'
 if has_type(order, 'zset') and has_type(records, 'hash') then
   local found = redis.call('ZRANGEBYSCORE', order, '(' .. from, '+inf', 'WITHSCORES', 'LIMIT', 0, ARGV[3])

@@ -38,6 +38,13 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', tombstones, '-inf', whole(now), 
   redis.call('ZREM', tombstones, id)
   redis.call('ZREM', uses, id)
 end
+if not read_version(version) then
+  -- The version alone was lost: the numbers go on above those of the keys.
+  local last = redis.call('ZREVRANGE', order, 0, 0, 'WITHSCORES')
+  if last[2] then
+    redis.call('HSET', version, 'epoch', ARGV[3], 'n', whole(tonumber(last[2])))
+  end
+end
 for base = 5, #ARGV - WIDTH + 1, WIDTH do
   local id, changed, tie, kept_until = ARGV[base], tonumber(ARGV[base + 1]), tonumber(ARGV[base + 2]), tonumber(ARGV[base + 3])
   local stored = redis.call('HGET', records, id)

@@ -438,8 +438,8 @@ pub(super) async fn import(
 /// The keys of an import that are not known yet, and the number of those that are.
 fn fresh(context: &HandlerContext, rows: Vec<(u64, ApiKey)>) -> Result<(Vec<ApiKey>, u64), Problem> {
     let known = context.state.api_keys.all();
-    let known: Vec<&ApiKey> =
-        known.iter().map(|key| &**key).filter(|key| key.state == KeyState::Active).collect();
+    // Also revoked and deleted ones: an import must not bring them back.
+    let known: Vec<&ApiKey> = known.iter().map(|key| &**key).collect();
     let ids: foldhash::HashMap<&str, &ApiKey> = known.iter().map(|key| (key.id.as_str(), *key)).collect();
     let secrets = known.iter().flat_map(|key| key.secrets.iter().map(|secret| (secret.hash, *key)));
     let hashes: foldhash::HashMap<_, &ApiKey> = secrets.collect();
@@ -447,6 +447,9 @@ fn fresh(context: &HandlerContext, rows: Vec<(u64, ApiKey)>) -> Result<(Vec<ApiK
     for (line, key) in rows {
         let holder = key.secrets.last().and_then(|secret| hashes.get(&secret.hash));
         match (holder, ids.get(key.id.as_str())) {
+            (Some(holder), _) if holder.state != KeyState::Active => {
+                errors.push(format!("line {line}: this key was revoked or deleted, as {}", holder.id));
+            }
             (Some(holder), _) if holder.customer == key.customer => unchanged += 1,
             (Some(holder), _) => errors
                 .push(format!("line {line}: customer {} has this key, as {}", holder.customer, holder.id)),

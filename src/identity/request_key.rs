@@ -3,8 +3,8 @@
 use std::{borrow::Cow, sync::Arc};
 
 use http::{
-    HeaderMap, HeaderValue, Uri,
-    header::AUTHORIZATION,
+    Extensions, HeaderMap, HeaderValue, Uri,
+    header::{AUTHORIZATION, REFERER},
     request,
     uri::{Parts, PathAndQuery},
 };
@@ -32,6 +32,8 @@ pub enum RequestKeyFault {
     Several,
     /// It is too short, too long, or has other characters than visible ASCII.
     Malformed,
+    /// It is a bearer token of another kind.
+    OtherToken,
     /// The keys were not read yet, so that nobody can tell whether it is valid.
     NotLoaded,
     Invalid(KeyFault),
@@ -66,27 +68,42 @@ impl RequestKeys {
         &self.keys
     }
 
+    /// Whether the query may have a key.
+    pub fn reads_query(&self) -> bool {
+        self.settings.from.iter().any(|source| matches!(source, KeySource::Query(_)))
+    }
+
     /// Removes the key from the query, so that neither logs nor records, traces, redirects or the upstream have it.
     /// It is still found in `request`.
     pub fn conceal(&self, request: &mut request::Parts) {
-        let is_key = |parameter: &str| {
-            let names = self.settings.from.iter().filter_map(|source| match source {
-                KeySource::Query(name) => Some(name),
-                _ => None,
-            });
-            names.into_iter().any(|name| query_values(parameter, name).next().is_some())
-        };
-        let Some(query) = request.uri.query() else { return };
-        if !query.split('&').any(is_key) {
+        if !self.reads_query() {
             return;
         }
-        let (written, kept): (Vec<&str>, Vec<&str>) =
-            query.split('&').partition(|parameter| is_key(parameter));
+        // The page with this URL sends it with each of its requests.
+        let referer = request.headers.get(REFERER).map(HeaderValue::as_bytes);
+        if referer.is_some_and(|referer| self.is_in_query(&String::from_utf8_lossy(referer))) {
+            request.headers.remove(REFERER);
+        }
+        let Some(query) = request.uri.query().filter(|query| self.has_key(query)) else { return };
+        let (written, kept): (Vec<&str>, Vec<&str>) = query.split('&').partition(|part| self.has_key(part));
         let concealed = ConcealedQuery { written: written.join("&") };
         if let Some(uri) = with_query(&request.uri, &kept.join("&")) {
             request.uri = uri;
             request.extensions.insert(concealed);
         }
+    }
+
+    /// Whether a key is in the query of this URL.
+    fn is_in_query(&self, url: &str) -> bool {
+        url.split_once('?').is_some_and(|(_, query)| self.has_key(query))
+    }
+
+    /// Whether one of the parameters is a key.
+    fn has_key(&self, query: &str) -> bool {
+        self.settings.from.iter().any(|source| match source {
+            KeySource::Query(name) => query_values(query, name).next().is_some(),
+            KeySource::Header(_) | KeySource::Bearer => false,
+        })
     }
 
     /// The key of a request, if it has one, at the time `now`, in microseconds since the Unix epoch.
@@ -106,15 +123,37 @@ impl RequestKeys {
                 Some(_) => return Some(Err(RequestKeyFault::Several)),
             }
         }
-        let text = found?;
-        let length = MIN_KEY_LENGTH..=MAX_KEY_LENGTH;
-        if !length.contains(&text.len()) || !text.iter().all(u8::is_ascii_graphic) {
+        let now = now();
+        let find = |text: &[u8]| self.keys.find(&KeyHash::of(text), now);
+        let other = self.other_bearer(&request.headers).filter(|other| is_key_text(other));
+        let Some(text) = found else {
+            let found = find(other?);
+            return Some(found.map_err(|fault| self.fault(fault, RequestKeyFault::OtherToken)));
+        };
+        if other.is_some_and(|other| *other != *text && find(other) != Err(KeyFault::Unknown)) {
+            return Some(Err(RequestKeyFault::Several));
+        }
+        if !is_key_text(&text) {
             return Some(Err(RequestKeyFault::Malformed));
         }
-        Some(self.keys.find(&KeyHash::of(&text), now()).map_err(|fault| match fault {
+        Some(find(&text).map_err(|fault| self.fault(fault, RequestKeyFault::Invalid(fault))))
+    }
+
+    /// The fault of a request for whose key the registry has said `fault`. `unknown`: if no key is like this.
+    fn fault(&self, fault: KeyFault, unknown: RequestKeyFault) -> RequestKeyFault {
+        match fault {
             KeyFault::Unknown if !self.keys.is_loaded() => RequestKeyFault::NotLoaded,
+            KeyFault::Unknown => unknown,
             fault => RequestKeyFault::Invalid(fault),
-        }))
+        }
+    }
+
+    /// A bearer token that may be an imported key: it has no prefix, and nothing else verifies tokens.
+    fn other_bearer<'a>(&self, headers: &'a HeaderMap) -> Option<&'a [u8]> {
+        let mut lines = headers.get_all(AUTHORIZATION).iter();
+        let (line, more) = (lines.next()?, lines.next());
+        let is_read = self.takes_any_bearer && self.settings.from.contains(&KeySource::Bearer);
+        bearer_token(line).filter(|_| is_read && more.is_none())
     }
 
     /// Notes that `key` was used at the time `now`.
@@ -142,45 +181,50 @@ impl RequestKeys {
         of_headers.map(Cow::Borrowed).chain(query.into_iter().flatten())
     }
 
-    /// The key in a line of `Authorization`, if there is one.
+    /// The key in a line of `Authorization`, if it has the prefix of keys.
     fn bearer_key<'a>(&self, line: &'a HeaderValue) -> Option<&'a [u8]> {
-        let (scheme, token) = line.as_bytes().split_at_checked("Bearer ".len())?;
-        let is_key = scheme.eq_ignore_ascii_case(b"Bearer ")
-            && (self.takes_any_bearer || token.trim_ascii().starts_with(self.bearer_prefix.as_bytes()));
-        is_key.then(|| token.trim_ascii())
+        bearer_token(line).filter(|token| token.starts_with(self.bearer_prefix.as_bytes()))
     }
 
-    /// Prepares the head of a request for the upstream: removes the key, unless upstreams get keys, and tells whose key
-    /// it is.
-    pub fn prepare_upstream(&self, head: &mut request::Parts, key: Option<&ApiKey>) {
-        match self.settings.forward {
-            false => self.remove(&mut head.headers),
-            true => {
-                if let Some(concealed) = head.extensions.remove::<ConcealedQuery>() {
-                    let query = match head.uri.query() {
-                        Some(query) if !query.is_empty() => format!("{query}&{}", concealed.written),
-                        _ => concealed.written,
-                    };
-                    head.uri = with_query(&head.uri, &query).unwrap_or_else(|| head.uri.clone());
-                }
-            }
+    /// Prepares the header of a request for the upstream: removes the key, unless upstreams get keys, and tells whose
+    /// key it is.
+    pub fn prepare_upstream(&self, headers: &mut HeaderMap, key: Option<&ApiKey>) {
+        if !self.settings.forward {
+            self.remove(headers, key);
         }
         for (name, field) in self.settings.headers.all() {
             let value = key.and_then(|key| key.field(field));
             match value.and_then(|value| HeaderValue::from_bytes(value.as_bytes()).ok()) {
-                Some(value) => drop(head.headers.insert(name, value)),
-                None => drop(head.headers.remove(name)),
+                Some(value) => drop(headers.insert(name, value)),
+                None => drop(headers.remove(name)),
             }
         }
     }
 
-    /// Removes the key from the header.
-    fn remove(&self, headers: &mut HeaderMap) {
+    /// The URI for the upstream, with the key that was removed from the query, if upstreams get keys.
+    pub fn revealed(&self, uri: &Uri, extensions: &Extensions) -> Option<Uri> {
+        let concealed = extensions.get::<ConcealedQuery>().filter(|_| self.settings.forward)?;
+        let query = match uri.query() {
+            Some(query) if !query.is_empty() => format!("{query}&{}", concealed.written),
+            _ => concealed.written.clone(),
+        };
+        with_query(uri, &query)
+    }
+
+    /// Removes the key from the header. Another token in `Authorization` is the upstream's.
+    fn remove(&self, headers: &mut HeaderMap, key: Option<&ApiKey>) {
+        let is_of_key = |token: &[u8]| {
+            let hash = KeyHash::of(token);
+            key.is_some_and(|key| key.secrets.iter().any(|secret| secret.hash == hash))
+        };
         for source in &self.settings.from {
             match source {
                 KeySource::Header(name) => drop(headers.remove(name)),
                 KeySource::Bearer => {
-                    if headers.get_all(AUTHORIZATION).iter().any(|line| self.bearer_key(line).is_some()) {
+                    let has_prefix = |line| self.bearer_key(line).is_some();
+                    let is_key = headers.get_all(AUTHORIZATION).iter().any(has_prefix)
+                        || self.other_bearer(headers).is_some_and(is_of_key);
+                    if is_key {
                         headers.remove(AUTHORIZATION);
                     }
                 }
@@ -188,6 +232,17 @@ impl RequestKeys {
             }
         }
     }
+}
+
+/// Whether a key can be written like this.
+fn is_key_text(text: &[u8]) -> bool {
+    (MIN_KEY_LENGTH..=MAX_KEY_LENGTH).contains(&text.len()) && text.iter().all(u8::is_ascii_graphic)
+}
+
+/// The token in a line of `Authorization` (RFC 6750, 2.1).
+fn bearer_token(line: &HeaderValue) -> Option<&[u8]> {
+    let (scheme, token) = line.as_bytes().split_at_checked("Bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
 }
 
 /// The URI with another query. Without one, its question mark goes as well.

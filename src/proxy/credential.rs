@@ -5,7 +5,7 @@ use http::{HeaderValue, StatusCode, header::WWW_AUTHENTICATE};
 use super::{reply::Reply, request_context::RequestContext, rules::Rules};
 use crate::{
     api_keys::KeyFault,
-    config::model::{KeySource, Require},
+    config::model::{KeySource, Require, RouteAction},
     identity::{MissingKeys, RequestKeyFault},
 };
 
@@ -29,13 +29,19 @@ impl CredentialFault {
     pub(super) fn of(context: &RequestContext<'_, '_>) -> Option<Self> {
         let (require, identity) = (context.route.require, &context.found.identity);
         let has_user = identity.is_verified && identity.user.is_some();
+        let is_usage = matches!(context.route.action, RouteAction::Usage);
         let key = match &identity.key {
             None => None,
             // Such a route is for everybody.
             Some(_) if require == Some(Require::None) => return None,
-            Some(Ok(key)) if !key.is_valid_for(&context.route.name) => return Some(Self::OtherRoute),
+            Some(Ok(key)) if !key.is_valid_for(&context.route.name) && !is_usage => {
+                return Some(Self::OtherRoute);
+            }
             Some(Ok(key)) => Some(key),
             Some(Err(RequestKeyFault::NotLoaded)) => return Some(Self::NotLoaded),
+            // It may be meant for the upstream.
+            Some(Err(RequestKeyFault::OtherToken)) if matches!(require, None | Some(Require::User)) => None,
+            Some(Err(RequestKeyFault::OtherToken)) if require == Some(Require::Any) && has_user => None,
             Some(Err(fault)) => return Some(Self::Key(*fault)),
         };
         let is_met = match require {
@@ -47,13 +53,14 @@ impl CredentialFault {
         if is_met {
             return None;
         }
-        if identity.missing_keys == Some(MissingKeys::All) {
+        // The API key is no token.
+        let is_token_read = matches!(require, Some(Require::User | Require::Any)) && key.is_none();
+        if is_token_read && identity.missing_keys == Some(MissingKeys::All) {
             return Some(Self::NotLoaded);
         }
-        let has_token = || context.rules.verifier.has_token(&context.request().headers);
-        match require {
-            Some(Require::User | Require::Any) if has_token() => Some(Self::Token),
-            require => require.map(Self::Missing),
+        match is_token_read && context.rules.verifier.has_token(&context.request().headers) {
+            true => Some(Self::Token),
+            false => require.map(Self::Missing),
         }
     }
 
@@ -91,6 +98,7 @@ impl CredentialFault {
             }
             Self::Missing(_) => "the route requires an API key, and the request has none",
             Self::Key(RequestKeyFault::Several) => "the request has several API keys that differ",
+            Self::Key(RequestKeyFault::OtherToken) => "the bearer token is no API key",
             Self::Key(RequestKeyFault::Malformed) => {
                 "the API key is not one of 16 to 512 visible ASCII characters"
             }

@@ -66,6 +66,11 @@ pub(super) fn upstream_request<S>(
     if let Some(path) = path {
         path.apply(&mut request, worker.config().forwarded);
     }
+    if let Some(keys) = &worker.rules.keys
+        && let Some(uri) = keys.revealed(request.uri(), request.extensions())
+    {
+        *request.uri_mut() = uri;
+    }
     if let Some(edits) = &route.request_headers {
         let values = found.placeholders(&worker.rules, exchange.request_id());
         FilledEdits::new(edits, &values).apply_to_request(request.headers_mut());
@@ -110,7 +115,7 @@ fn rewrite_head<S>(
     head.headers.insert(&config.request_id, exchange.request_id().clone());
     head.uri = Uri::from(found.target.forwarded(route.dot_segments).clone());
     if let Some(keys) = &worker.rules.keys {
-        keys.prepare_upstream(head, found.identity.valid_key());
+        keys.prepare_upstream(&mut head.headers, found.identity.valid_key());
     }
     head.version = Version::HTTP_11;
 }

@@ -114,6 +114,14 @@ impl Rules {
         }
     }
 
+    /// The target of a request that is not served, as it may be logged: without its query, if that may have an API key.
+    pub(super) fn loggable_target<'t>(&self, target: &'t [u8]) -> &'t [u8] {
+        match &self.keys {
+            Some(keys) if keys.reads_query() => target.split(|&byte| byte == b'?').next().unwrap_or_default(),
+            _ => target,
+        }
+    }
+
     /// The keys that were not read since the start, and why: API keys, and key sets of providers of tokens.
     pub fn unread_key_sets(&self) -> Vec<String> {
         let mut unread = self.verifier.unread_key_sets();

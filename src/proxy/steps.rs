@@ -20,7 +20,7 @@ use super::{
     split::point_of,
 };
 use crate::{
-    config::model::RouteAction,
+    config::model::{MethodOverride, RouteAction},
     identity::{AccessDenial, AccessRule, ClientIp, Identity},
     router::{Rejection, Target},
 };
@@ -209,7 +209,7 @@ pub(super) async fn admit<'r, C: Caller<'r>>(
     }
     if (context.route.require.is_some() || context.found.identity.key.is_some())
         && let Some(fault) = CredentialFault::of(context)
-        && !is_preflight(context.request(), context.route)
+        && !is_open_preflight(context)
     {
         // Boxed: it is rare, and all requests would need room for it.
         Box::pin(refuse_credential(caller, context, fault)).await?;
@@ -231,6 +231,14 @@ pub(super) async fn admit<'r, C: Caller<'r>>(
         return Ok(ResponseSource::Local(Box::new(LocalReply { reply, origin })));
     }
     Ok(find_source(caller, context))
+}
+
+/// Whether it is a CORS preflight, which browsers send without credentials. It needs none, unless the upstream might take
+/// it for a request of another method.
+fn is_open_preflight(context: &RequestContext<'_, '_>) -> bool {
+    let is_answered_here = context.route.cors.is_some();
+    (is_answered_here || context.route.method_override == MethodOverride::Remove)
+        && is_preflight(context.request(), context.route)
 }
 
 /// Refuses a request that lacks a valid credential. A wrong one is counted, and its address is limited in the end.
@@ -283,7 +291,8 @@ fn is_body_too_long(context: &RequestContext<'_, '_>) -> bool {
 
 /// Finds the source of the response, and the path that an upstream gets.
 fn find_source<'r, C: Caller<'r>>(caller: &C, context: &RequestContext<'r, '_>) -> ResponseSource<'r> {
-    if matches!(context.route.action, RouteAction::Usage) && !is_preflight(context.request(), context.route) {
+    let is_preflight = || caller.cors().is_some() && is_preflight(context.request(), context.route);
+    if matches!(context.route.action, RouteAction::Usage) && !is_preflight() {
         return ResponseSource::Usage;
     }
     let upstream = match upstream_of(context, caller.cors(), caller.request_id()) {

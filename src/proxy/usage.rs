@@ -5,9 +5,9 @@ use serde::Serialize;
 
 use super::{checks::is_met, reply::Reply, request_context::RequestContext};
 use crate::{
-    api_keys::ApiKey,
+    api_keys::{ApiKey, KeyField},
     config::model::{KeyPart, KeyRecipe},
-    identity::identifier,
+    identity::{Identity, identifier},
     limit::{LimitUsage, Policy, StoreAdmin},
 };
 
@@ -61,10 +61,10 @@ pub(super) async fn reply<S: StoreAdmin>(store: &S, context: &RequestContext<'_,
         let detail = "The usage of limits is shown for a valid API key.";
         return Reply::problem(StatusCode::FORBIDDEN, detail);
     };
-    let ApiKey { customer, id, plan, .. } = key;
+    let (ApiKey { customer, id, plan, .. }, identity) = (key, &context.found.identity);
     let mut limits = Vec::new();
     for policy in context.rules.policies.iter().filter(|policy| !policy.is_shadow) {
-        for recipe in policy.keys.iter().filter(|recipe| is_of_holder(recipe)) {
+        for recipe in policy.keys.iter().filter(|recipe| is_of_holder(recipe, identity)) {
             let Some(identifier) = identifier(recipe, context.attributes()) else { continue };
             let Some(limited) = applicable(policy, context) else {
                 limits.push(PolicyUsage::Unlimited { policy: &policy.name, unlimited: true });
@@ -88,8 +88,15 @@ pub(super) async fn reply<S: StoreAdmin>(store: &S, context: &RequestContext<'_,
 }
 
 /// Whether only the holder of the key, or its customer, is counted under this key of a policy.
-fn is_of_holder(recipe: &KeyRecipe) -> bool {
-    recipe.0.iter().all(|part| matches!(part, KeyPart::OfKey(_) | KeyPart::User))
+fn is_of_holder(recipe: &KeyRecipe, identity: &Identity) -> bool {
+    let is_own = |part: &KeyPart| match part {
+        KeyPart::OfKey(KeyField::Customer | KeyField::ApiKey) => true,
+        KeyPart::User => identity.is_verified,
+        _ => false,
+    };
+    // Others have the plan, too.
+    let is_plan = |part: &KeyPart| *part == KeyPart::OfKey(KeyField::Plan);
+    recipe.0.iter().any(is_own) && recipe.0.iter().all(|part| is_own(part) || is_plan(part))
 }
 
 /// The limits that apply to the request. `None`: it is not limited.

@@ -12,7 +12,10 @@ use super::{
     },
     file, label, notes, print_key, warned,
 };
-use crate::admin::dto::{ApiKeyChange, ChangedApiKey, DeletedApiKey, MadeApiKey, Revocation, Rotation};
+use crate::{
+    admin::dto::{ApiKeyChange, ChangedApiKey, DeletedApiKey, MadeApiKey, Revocation, Rotation},
+    telemetry::time,
+};
 
 fn path(id: &str, action: &str) -> String {
     format!("/v1/keys/{}{action}", client::percent_encoded(id))
@@ -114,7 +117,10 @@ fn rotate_output(args: &RotateArgs) -> Result<(String, String), AdminError> {
     let RotateArgs { id, overlap, file, prefix, options } = args;
     let overlap = if overlap == "0" { "0s".to_owned() } else { overlap.clone() };
     if let Some(path) = file {
-        return file::rotate(path, id, prefix, overlap != "0s");
+        let lasts = time::parse_duration(&overlap);
+        let wrong =
+            || AdminError::WrongArgument(format!("--overlap: {overlap} is not a duration, such as 24h"));
+        return file::rotate(path, id, prefix, lasts.ok_or_else(wrong)? > 0);
     }
     let what = match overlap.as_str() {
         "0s" => "was rotated; the old secret is not valid any more".to_owned(),

@@ -126,7 +126,7 @@ impl<'a> KeySync<'a> {
         let keys = &self.config.api_keys;
         let known = self.known.borrow().clone();
         let from = known.clone().filter(|_| !self.is_doubtful.get()).unwrap_or_default();
-        let mut page = self.table.read(connection, &from).await?;
+        let mut page = self.table.read(connection, &from, false).await?;
         let newest = page.version.clone();
         let is_over =
             known.as_ref().is_some_and(|known| known.epoch != newest.epoch || known.number > newest.number);
@@ -143,7 +143,7 @@ impl<'a> KeySync<'a> {
                 }
             }
             let Some(number) = page.next else { break };
-            page = self.table.read(connection, &KeyVersion { number, ..newest.clone() }).await?;
+            page = self.table.read(connection, &KeyVersion { number, ..newest.clone() }, true).await?;
             if page.version.epoch != newest.epoch {
                 self.is_doubtful.set(true);
                 self.is_stale.set(true);

@@ -104,15 +104,17 @@ impl KeyTable {
         call.invoke_async(connection).await
     }
 
-    /// Reads keys that were changed after `since`; all, if Redis has not got that far.
+    /// Reads keys that were changed after `since`; all, if Redis has not got that far. `goes_on`: `since` is where the page
+    /// before has ended.
     pub(super) async fn read(
         &self,
         connection: &mut RoutedConnection,
         since: &KeyVersion,
+        goes_on: bool,
     ) -> RedisResult<KeyPage> {
         let mut call = READ.key(&self.records);
         call.key(&self.order).key(&self.version);
-        call.arg(since.number).arg(&since.epoch).arg(PAGE_SIZE);
+        call.arg(since.number).arg(&since.epoch).arg(PAGE_SIZE).arg(u8::from(goes_on));
         let reply: Vec<Vec<u8>> = call.invoke_async(connection).await?;
         let text = |at: usize| reply.get(at).and_then(|part| std::str::from_utf8(part).ok());
         let number = |at: usize| text(at).and_then(|text| text.parse().ok()).unwrap_or(0);

@@ -83,6 +83,9 @@ fn a_valid_key_is_required_and_every_other_one_gets_the_same_401() {
     let ask = |headers: &[(&str, &str)]| get(tollgate.address, "/files/a", headers);
     assert_eq!(challenge(&ask(&[])), (401, Some(r#"Bearer realm="api""#)));
     assert_eq!(ask(&[("x-api-key", ACME)]).status, 200);
+    let of_upstream = [("x-api-key", ACME), ("authorization", "Bearer a-token-of-the-upstream")];
+    assert_eq!(ask(&of_upstream).status, 200);
+    assert!(last_head(&origin).contains("a-token-of-the-upstream"), "{}", last_head(&origin));
     assert_eq!(ask(&[("authorization", &format!("Bearer {ACME}"))]).status, 200);
     assert_eq!(
         ask(&[("authorization", &format!("bearer {GLOBEX}"))]).status,
@@ -108,7 +111,7 @@ fn a_valid_key_is_required_and_every_other_one_gets_the_same_401() {
     })
     .collect();
     assert!(bodies.iter().all(|body| *body == bodies[0]), "{bodies:?}");
-    assert_eq!(origin.heads().len(), 4);
+    assert_eq!(origin.heads().len(), 5);
 }
 
 #[test]
@@ -180,6 +183,12 @@ fn nothing_else_sees_the_key() {
     assert!(last_head(&origin).contains("Basic YTpi"), "other credentials are the upstream's");
     let twice = format!("/files/a?api_key={ACME}&api_key={GLOBEX}");
     assert_eq!(get(tollgate.address, &twice, &[]).status, 401);
+    let referer = format!("https://api.example.com/files/a?x=1&api_key={ACME}");
+    let read = [("x-api-key", ACME), ("referer", referer.as_str())];
+    assert_eq!(get(tollgate.address, "/files/d", &read).status, 200);
+    assert!(!last_head(&origin).contains(ACME), "{}", last_head(&origin));
+    let refused = format!("/files/e?api_key={ACME}");
+    assert_eq!(get(tollgate.address, &refused, &[("x-long", &"x".repeat(40_000))]).status, 431);
 
     let explained = tollgate.command(&["explain", "-H", &format!("X-API-Key: {ACME}"), &query]);
     let logged = r#""customer":"acme","plan":"pro","api_key":"acme1""#;
