@@ -40,7 +40,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', tombstones, '-inf', whole(now), 
 end
 if not read_version(version) then
   -- The version alone was lost: the numbers go on above those of the keys.
-  local last = redis.call('ZREVRANGE', order, 0, 0, 'WITHSCORES')
+  local last = redis.call('ZRANGE', order, -1, -1, 'WITHSCORES')
   if last[2] then
     redis.call('HSET', version, 'epoch', ARGV[3], 'n', whole(tonumber(last[2])))
   end

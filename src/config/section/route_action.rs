@@ -29,10 +29,7 @@ pub(super) fn action(
         let (path, reader) = path?;
         return Redirect::read(value, path, reader).map(|redirect| RouteAction::Redirect(Box::new(redirect)));
     }
-    if !["upstream", "upstreams", "reply", "redirect", "usage"]
-        .into_iter()
-        .any(|key| mapping.has_or_misspells(key))
-    {
+    if !["upstream", "upstreams", "reply", "redirect"].into_iter().any(|key| mapping.has_or_misspells(key)) {
         mapping.report("`upstream` is missing", MISSING.to_owned());
     }
     self::upstream(upstream?, upstreams).map(RouteAction::Upstream)

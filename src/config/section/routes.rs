@@ -87,7 +87,7 @@ pub(in crate::config) struct RouteSettings<'t> {
     redirect: Option<Cursor<'t>>,
     /// With `true`, Tollgate replies with the limits of the request's API key, and with what is left of them, as JSON.
     /// This takes nothing from the limits.
-    #[setting(word("true"), parse = usage, unset = "requests have another reply", example = "true", see = ["api_keys"])]
+    #[setting(default = "false", example = "true", see = ["api_keys"])]
     usage: bool,
     /// The credential that a request must have; without it, it gets 401. `none` also ignores keys that are not valid.
     /// `any` is a valid key or a verified user.
@@ -385,13 +385,6 @@ fn draft_route<'t>(
         route.split = Some(Box::new(Split { by: split.by, weights, routes }));
     }
     Some(DraftRoute { cursor, name, route })
-}
-
-fn usage(text: &str) -> Result<bool, Invalid> {
-    match text {
-        "true" => Ok(true),
-        _ => Err(Invalid::new("is not a value of `usage`").expected("write `usage: true`, or leave it out")),
-    }
 }
 
 /// The error for a single host where a list of them belongs.
