@@ -87,7 +87,7 @@ pub(in crate::config) struct RouteSettings<'t> {
     redirect: Option<Cursor<'t>>,
     /// With `true`, Tollgate replies with the limits of the request's API key, and with what is left of them, as JSON.
     /// This takes nothing from the limits.
-    #[setting(default = "false", example = "true", see = ["api_keys"])]
+    #[setting(unset = "requests have another reply", example = "true", see = ["api_keys"])]
     usage: bool,
     /// The credential that a request must have; without it, it gets 401. `none` also ignores keys that are not valid.
     /// `any` is a valid key or a verified user.
