@@ -22,6 +22,7 @@ use crate::{
     api_keys::{
         ApiKey, KeyMark, KeyState, KeyText, NewKey, PutError, check_rows, describe,
         operations::{self, FieldError, KeyChange, KeyFields, OperationError, parse_expiry},
+        record::check_name,
     },
     telemetry::time::{format_duration, parse_duration, rfc3339},
     text::nearest,
@@ -53,17 +54,6 @@ pub(super) struct KeysQuery {
     /// The `cursor` of the previous page.
     #[param(value_type = Option<schema::Cursor>)]
     pub(super) cursor: Option<String>,
-}
-
-impl KeysQuery {
-    /// A form sends what is not filled in as empty.
-    pub(super) fn customer(&self) -> Option<&str> {
-        self.customer.as_deref().filter(|customer| !customer.is_empty())
-    }
-
-    pub(super) fn plan(&self) -> Option<&str> {
-        self.plan.as_deref().filter(|plan| !plan.is_empty())
-    }
 }
 
 /// Whether a key may be used.
@@ -123,12 +113,16 @@ pub(super) async fn list(
 pub(super) fn page(context: &HandlerContext, query: &KeysQuery) -> Result<dto::ApiKeys, Problem> {
     let now = context.state.clock.now();
     let after: Option<String> = decode_cursor(query.cursor.as_deref(), Some)?;
+    for (field, name) in [("customer", &query.customer), ("plan", &query.plan)] {
+        let wrong = name.as_deref().and_then(|name| check_name(field, name).err());
+        wrong.map_or(Ok(()), |reason| Err(Problem::wrong_field(field, &reason)))?;
+    }
     let is_wanted = |key: &ApiKey| {
         let state = StateFilter::of(key, now);
         state.is_some()
             && query.state.is_none_or(|wanted| state == Some(wanted))
-            && query.customer().is_none_or(|customer| key.customer == customer)
-            && query.plan().is_none_or(|plan| key.plan.as_deref() == Some(plan))
+            && query.customer.as_ref().is_none_or(|customer| key.customer == *customer)
+            && query.plan.as_ref().is_none_or(|plan| key.plan.as_deref() == Some(plan))
     };
     let limit = page_size(query.limit)?;
     let (found, has_more) = context.state.api_keys.page(after.as_deref(), limit, is_wanted);
@@ -708,7 +702,9 @@ mod tests {
         let (first, cursor) = ids("?limit=2");
         assert_eq!(first, "ab");
         assert_eq!(ids(&format!("?limit=2&cursor={}", cursor.unwrap())), ("c".into(), None));
-        for wrong in ["?state=deleted", "?limit=0", "?cursor=x", "?x=y"] {
+        for wrong in
+            ["?state=deleted", "?limit=0", "?cursor=x", "?x=y", "?plan=", "?plan=%20pro", "?customer=a%0a"]
+        {
             harness.get(&format!("/v1/keys{wrong}")).is_problem(400);
         }
     }

@@ -37,7 +37,11 @@ pub(super) async fn keys(
     query: Result<Query<KeysQuery>, Problem>,
 ) -> Response {
     let page = async {
-        let Query(query) = query?;
+        let Query(mut query) = query?;
+        // Forms also send empty fields.
+        for field in [&mut query.customer, &mut query.plan, &mut query.cursor] {
+            *field = field.take().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+        }
         let keys = page(&context, &query)?;
         let customers = Customers::of(&context, &keys.keys).await;
         let settings = Settings::of(&context);
@@ -108,7 +112,7 @@ impl Customers {
 }
 
 fn view(keys: &ApiKeys, query: &KeysQuery, customers: &Customers, settings: &Settings, now: i64) -> Page {
-    let is_filtered = query.customer().is_some() || query.plan().is_some() || query.state.is_some();
+    let is_filtered = query.customer.is_some() || query.plan.is_some() || query.state.is_some();
     let body = html! {
         div.head {
             div {
@@ -157,14 +161,14 @@ fn filter(query: &KeysQuery) -> Markup {
     html! {
         form.filter role="search" method="get" action="/keys" data-keep {
             label { span { "Customer" }
-                input type="search" name="customer" value=[query.customer()] autocomplete="off" spellcheck="false";
+                input type="search" name="customer" value=[&query.customer] autocomplete="off" spellcheck="false";
             }
             label { span { "Plan" }
-                input type="search" name="plan" value=[query.plan()] autocomplete="off" spellcheck="false";
+                input type="search" name="plan" value=[&query.plan] autocomplete="off" spellcheck="false";
             }
             @if let Some(state) = query.state { input type="hidden" name="state" value=(state.name()); }
             button.primary type="submit" { "Search" }
-            @if query.customer().is_some() || query.plan().is_some() { a href="/keys" { "Clear" } }
+            @if query.customer.is_some() || query.plan.is_some() { a href="/keys" { "Clear" } }
         }
     }
 }
@@ -259,8 +263,8 @@ fn usage(key: &ApiKey, customers: &Customers) -> Markup {
 
 fn link(query: &KeysQuery, state: Option<StateFilter>, cursor: Option<&str>) -> String {
     let fields = [
-        ("customer", query.customer()),
-        ("plan", query.plan()),
+        ("customer", query.customer.as_deref()),
+        ("plan", query.plan.as_deref()),
         ("state", state.map(StateFilter::name)),
         ("cursor", cursor),
     ];
