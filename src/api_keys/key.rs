@@ -93,11 +93,11 @@ impl KeyField {
 }
 
 impl ApiKey {
-    /// From when on the secret with this hash is not valid: as the key itself, or earlier if it was rotated.
-    pub fn expiry_of(&self, hash: &KeyHash) -> Option<i64> {
-        let secret = self.secrets.iter().find(|secret| secret.hash == *hash);
-        let of_secret = secret.and_then(|secret| secret.expires);
-        [self.expires, of_secret].into_iter().flatten().min()
+    /// Whether the key, or its secret with this hash, which was rotated, has expired at the time `now`.
+    pub fn has_expired(&self, hash: &KeyHash, now: i64) -> bool {
+        let is_over = |expires: Option<i64>| expires.is_some_and(|expires| expires <= now);
+        is_over(self.expires)
+            || self.secrets.iter().any(|secret| is_over(secret.expires) && secret.hash == *hash)
     }
 
     /// The value of `field`. `None`: the key has no plan.

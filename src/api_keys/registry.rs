@@ -130,9 +130,9 @@ impl ApiKeys {
             KeyState::Active => {}
             KeyState::Revoked { .. } | KeyState::Deleted { .. } => return Err(KeyFault::Revoked),
         }
-        match key.expiry_of(hash) {
-            Some(expires) if expires <= now => Err(KeyFault::Expired),
-            _ => Ok(key),
+        match key.has_expired(hash, now) {
+            true => Err(KeyFault::Expired),
+            false => Ok(key),
         }
     }
 
