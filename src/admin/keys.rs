@@ -399,7 +399,7 @@ pub(super) async fn import(
         let mut marks = Vec::with_capacity(fresh.len());
         let mut failed = None;
         for (nth, key) in fresh.into_iter().enumerate() {
-            match context.state.api_keys.put(key) {
+            match context.state.api_keys.import(key) {
                 Ok(mark) => marks.push(mark),
                 Err(error) => {
                     failed = Some(error);
@@ -600,6 +600,7 @@ impl From<PutError> for Problem {
             PutError::Away => Self::new(StatusCode::SERVICE_UNAVAILABLE, detail),
             PutError::NoStore
             | PutError::InFile(_)
+            | PutError::IdInUse(_)
             | PutError::SecretInUse(_)
             | PutError::TooMany
             | PutError::Invalid(_) => Self::refused(detail),

@@ -17,7 +17,7 @@ use super::{
     key_set::KeySet,
     last_uses::LastUses,
     merge::{Stamp, is_forgotten},
-    unsent::{UnsentKey, UnsentKeys},
+    unsent::{SentFor, UnsentKey, UnsentKeys},
 };
 
 /// Most keys in the store, tombstones included: some 110 MiB of memory.
@@ -58,6 +58,8 @@ pub enum PutError {
     /// Its file is to be changed instead.
     #[error("key {0} is in the file of keys: change it there")]
     InFile(CompactString),
+    #[error("there is a key {0} already")]
+    IdInUse(CompactString),
     /// Another key, with this ID, has one of its hashes.
     #[error("key {0} has the same secret")]
     SecretInUse(CompactString),
@@ -198,7 +200,33 @@ impl ApiKeys {
     ///
     /// # Errors
     /// It can't be stored.
-    pub fn put(&self, mut key: ApiKey) -> Result<KeyMark, PutError> {
+    pub fn put(&self, key: ApiKey) -> Result<KeyMark, PutError> {
+        self.put_unless(key, SentFor::Change, |_| false)
+    }
+
+    /// Stores a key unless there is one with its ID, which may be the ID of a deleted one.
+    ///
+    /// # Errors
+    /// As [`ApiKeys::put`].
+    pub fn create(&self, key: ApiKey) -> Result<KeyMark, PutError> {
+        self.put_unless(key, SentFor::Change, |known| !matches!(known.state, KeyState::Deleted { .. }))
+    }
+
+    /// Stores one of many new keys, whose ID no other key ever had. Other changes are shared first.
+    ///
+    /// # Errors
+    /// As [`ApiKeys::put`].
+    pub fn import(&self, key: ApiKey) -> Result<KeyMark, PutError> {
+        self.put_unless(key, SentFor::Import, |_| true)
+    }
+
+    /// `is_in_use`: whether a known key with the same ID is in the way.
+    fn put_unless(
+        &self,
+        mut key: ApiKey,
+        sent_for: SentFor,
+        is_in_use: impl Fn(&ApiKey) -> bool,
+    ) -> Result<KeyMark, PutError> {
         if self.store == KeyStore::None {
             return Err(PutError::NoStore);
         }
@@ -209,6 +237,9 @@ impl ApiKeys {
         let _changing = self.changing.lock();
         {
             let keys = self.keys.read();
+            if keys.get(&key.id).is_some_and(|known| is_in_use(known)) {
+                return Err(PutError::IdInUse(key.id));
+            }
             if keys.is_in_file(&key.id) {
                 return Err(PutError::InFile(key.id));
             }
@@ -224,7 +255,7 @@ impl ApiKeys {
         }
         let id = key.id.clone();
         self.replace(key);
-        self.unsent.lock().push(id.clone());
+        self.unsent.lock().push(id.clone(), sent_for);
         Ok(KeyMark(id))
     }
 
@@ -354,7 +385,7 @@ impl ApiKeys {
         }
     }
 
-    /// Up to `max` records that the store does not have yet, those of operators first.
+    /// Up to `max` records that the store does not have yet: single changes first, then imports.
     pub fn unsent(&self, max: usize) -> Vec<UnsentKey> {
         let ids = self.unsent.lock().first(max);
         let keys = self.keys.read();
@@ -509,6 +540,26 @@ mod tests {
         registry.set_file(vec![Arc::new(key("c"))]);
         assert_eq!(put(&registry, key("c")), Err(PutError::InFile("c".into())));
         assert!(matches!(put(&registry, key("a b")), Err(PutError::Invalid(_))));
+    }
+
+    #[test]
+    fn a_new_key_takes_no_id_that_is_in_use_and_an_import_is_sent_after_other_changes() {
+        let registry = ApiKeys::new(KeyStore::Redis);
+        registry.set_store_up(true);
+        registry.set_file(vec![Arc::new(key("file"))]);
+        assert!(registry.import(key("imported")).is_ok());
+        assert!(registry.create(key("a")).is_ok());
+        for id in ["a", "imported", "file"] {
+            assert_eq!(registry.create(key(id)).err(), Some(PutError::IdInUse(id.into())));
+            assert_eq!(registry.import(key(id)).err(), Some(PutError::IdInUse(id.into())));
+        }
+        let unsent = |registry: &ApiKeys| {
+            registry.unsent(9).into_iter().map(|unsent| unsent.id.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(unsent(&registry), ["a", "imported"]);
+        put(&registry, ApiKey { state: KeyState::Deleted { at: 1 }, ..key("a") }).unwrap();
+        assert_eq!(registry.import(key("a")).err(), Some(PutError::IdInUse("a".into())));
+        assert!(registry.create(key("a")).is_ok(), "a deleted key's ID may be used again");
     }
 
     #[test]
