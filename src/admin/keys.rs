@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     api_keys::{
-        ApiKey, KeyMark, KeyState, KeyText, NewKey, PutError, check_rows, describe,
+        ApiKey, KeyMark, KeyState, KeyText, PutError, check_rows, describe,
         operations::{self, FieldError, KeyChange, KeyFields, OperationError, parse_expiry},
         record::check_name,
     },
@@ -183,28 +183,22 @@ pub(super) async fn create(
     by: Operator,
     JsonBody(new): JsonBody<dto::NewApiKey>,
 ) -> Result<(StatusCode, Json<dto::MadeApiKey>), Problem> {
-    to_completion(async move {
-        let now = context.state.clock.now();
-        let dto::NewApiKey { id, customer, plan, name, labels, routes, expires } = new;
-        let fields = KeyFields {
-            id: id.map(Into::into),
-            customer: customer.into(),
-            plan: plan.map(Into::into),
-            name: name.into(),
-            labels,
-            routes,
-            created: None,
-            expires: expires.map(|text| expiry(&text, now)).transpose()?,
-        };
-        if let Some(id) = fields.id.as_deref().filter(|id| existing(&context, id).is_ok()) {
-            return Err(Problem::refused(format!("there is a key {id} already")));
-        }
-        let (key, new) = operations::create(fields, &prefix(&context), now)?;
-        let mark = context.state.api_keys.put(key.clone())?;
-        context.audit(&by, "create_key", &key.id, &described(&key));
-        Ok((StatusCode::CREATED, Json(made(&context, new, &key, &mark).await)))
-    })
-    .await
+    let now = context.state.clock.now();
+    let dto::NewApiKey { id, customer, plan, name, labels, routes, expires } = new;
+    let fields = KeyFields {
+        id: id.map(Into::into),
+        customer: customer.into(),
+        plan: plan.map(Into::into),
+        name: name.into(),
+        labels,
+        routes,
+        created: None,
+        expires: expires.map(|text| expiry(&text, now)).transpose()?,
+    };
+    let (key, new) = operations::create(fields, &prefix(&context), now)?;
+    let mark = context.state.api_keys.create(key.clone())?;
+    let changed = changed(&context, &by, "create_key", &described(&key), &key, &mark).await;
+    Ok((StatusCode::CREATED, Json(dto::MadeApiKey { key: KeyText(new.text), changed })))
 }
 
 /// Changes an API key: its plan, name, labels, routes or expiry.
@@ -234,24 +228,20 @@ pub(super) async fn change(
     KeyParam(id): KeyParam,
     JsonBody(change): JsonBody<dto::ApiKeyChange>,
 ) -> Result<Json<dto::ChangedApiKey>, Problem> {
-    to_completion(async move {
-        let now = context.state.clock.now();
-        let key = existing(&context, &id)?;
-        let detail = change_detail(&change);
-        let dto::ApiKeyChange { plan, name, labels, routes, expires } = change;
-        let expires = match expires {
-            Some(Some(text)) => Some(Some(expiry(&text, now)?)),
-            Some(None) => Some(None),
-            None => None,
-        };
-        let plan = plan.map(|plan| plan.map(Into::into));
-        let change = KeyChange { plan, name: name.map(Into::into), labels, routes, expires };
-        let key = operations::change(&key, change, now)?;
-        let mark = context.state.api_keys.put(key.clone())?;
-        context.audit(&by, "change_key", &key.id, &detail);
-        Ok(Json(changed(&context, &key, &mark).await))
-    })
-    .await
+    let now = context.state.clock.now();
+    let key = existing(&context, &id)?;
+    let detail = change_detail(&change);
+    let dto::ApiKeyChange { plan, name, labels, routes, expires } = change;
+    let expires = match expires {
+        Some(Some(text)) => Some(Some(expiry(&text, now)?)),
+        Some(None) => Some(None),
+        None => None,
+    };
+    let plan = plan.map(|plan| plan.map(Into::into));
+    let change = KeyChange { plan, name: name.map(Into::into), labels, routes, expires };
+    let key = operations::change(&key, change, now)?;
+    let mark = context.state.api_keys.put(key.clone())?;
+    Ok(Json(changed(&context, &by, "change_key", &detail, &key, &mark).await))
 }
 
 /// Gives an API key another text, which the response has. The one that it has now stays valid for `overlap`.
@@ -281,20 +271,17 @@ pub(super) async fn rotate(
     KeyParam(id): KeyParam,
     JsonBody(dto::Rotation { overlap }): JsonBody<dto::Rotation>,
 ) -> Result<Json<dto::MadeApiKey>, Problem> {
-    to_completion(async move {
-        let overlap = parse_duration(&overlap)
-            .ok_or_else(|| Problem::wrong_field("overlap", "must be a duration from 0s to 366d"))?;
-        let key = existing(&context, &id)?;
-        let (key, new) = operations::rotate(&key, &prefix(&context), overlap, context.state.clock.now())?;
-        let mark = context.state.api_keys.put(key.clone())?;
-        let detail = match overlap {
-            0 => "the old key is not valid any more".to_owned(),
-            overlap => format!("the old key is valid for another {}", format_duration(overlap)),
-        };
-        context.audit(&by, "rotate_key", &key.id, &detail);
-        Ok(Json(made(&context, new, &key, &mark).await))
-    })
-    .await
+    let overlap = parse_duration(&overlap)
+        .ok_or_else(|| Problem::wrong_field("overlap", "must be a duration from 0s to 366d"))?;
+    let key = existing(&context, &id)?;
+    let (key, new) = operations::rotate(&key, &prefix(&context), overlap, context.state.clock.now())?;
+    let mark = context.state.api_keys.put(key.clone())?;
+    let detail = match overlap {
+        0 => "the old key is not valid any more".to_owned(),
+        overlap => format!("the old key is valid for another {}", format_duration(overlap)),
+    };
+    let changed = changed(&context, &by, "rotate_key", &detail, &key, &mark).await;
+    Ok(Json(dto::MadeApiKey { key: KeyText(new.text), changed }))
 }
 
 /// Revokes an API key on every instance, and for good. It stays in the list until its expiry, or for 366 days.
@@ -324,14 +311,10 @@ pub(super) async fn revoke(
     KeyParam(id): KeyParam,
     JsonBody(dto::Revocation { reason }): JsonBody<dto::Revocation>,
 ) -> Result<Json<dto::ChangedApiKey>, Problem> {
-    to_completion(async move {
-        let key = existing(&context, &id)?;
-        let key = operations::revoke(&key, &reason, context.state.clock.now())?;
-        let mark = context.state.api_keys.put(key.clone())?;
-        context.audit(&by, "revoke_key", &key.id, &reason);
-        Ok(Json(changed(&context, &key, &mark).await))
-    })
-    .await
+    let key = existing(&context, &id)?;
+    let key = operations::revoke(&key, &reason, context.state.clock.now())?;
+    let mark = context.state.api_keys.put(key.clone())?;
+    Ok(Json(changed(&context, &by, "revoke_key", &reason, &key, &mark).await))
 }
 
 /// Deletes an API key: it is never valid again, and is not listed any more.
@@ -355,14 +338,10 @@ pub(super) async fn delete(
     KeyParam(id): KeyParam,
     _: Query<NoParams>,
 ) -> Result<Json<dto::DeletedApiKey>, Problem> {
-    to_completion(async move {
-        let key = existing(&context, &id)?;
-        let mark = context.state.api_keys.put(operations::delete(&key, context.state.clock.now()))?;
-        context.audit(&by, "delete_key", &key.id, &described(&key));
-        let shared = are_shared(&context, std::slice::from_ref(&mark)).await;
-        Ok(Json(dto::DeletedApiKey { id, shared }))
-    })
-    .await
+    let key = operations::delete(&*existing(&context, &id)?, context.state.clock.now());
+    let mark = context.state.api_keys.put(key.clone())?;
+    let shared = changed(&context, &by, "delete_key", &described(&key), &key, &mark).await.shared;
+    Ok(Json(dto::DeletedApiKey { id, shared }))
 }
 
 /// Imports up to 100,000 API keys that were made elsewhere, by their text or their hash; all of them or none. A body has
@@ -492,11 +471,16 @@ async fn are_shared(context: &HandlerContext, marks: &[KeyMark]) -> bool {
     .await
 }
 
-async fn made(context: &HandlerContext, new: NewKey, key: &ApiKey, mark: &KeyMark) -> dto::MadeApiKey {
-    dto::MadeApiKey { key: KeyText(new.text), changed: changed(context, key, mark).await }
-}
-
-async fn changed(context: &HandlerContext, key: &ApiKey, mark: &KeyMark) -> dto::ChangedApiKey {
+/// Writes a change of a key to the audit log, and waits until the other instances can know it.
+async fn changed(
+    context: &HandlerContext,
+    by: &Operator,
+    action: &str,
+    detail: &str,
+    key: &ApiKey,
+    mark: &KeyMark,
+) -> dto::ChangedApiKey {
+    context.audit(by, action, &key.id, detail);
     dto::ChangedApiKey {
         record: record(context, key),
         warnings: warnings(context, std::slice::from_ref(key)),
