@@ -157,37 +157,25 @@ impl ApiKeys {
         self.keys.read().get(id).cloned()
     }
 
+    /// The record that has this hash, whatever its state; one in use, if there is one.
+    pub fn holder(&self, hash: &KeyHash) -> Option<Arc<ApiKey>> {
+        self.keys.read().by_hash(hash).cloned()
+    }
+
     /// Whether the key with this ID is in the file of keys.
     pub fn is_in_file(&self, id: &str) -> bool {
         self.keys.read().is_in_file(id)
     }
 
-    /// Up to `limit` records that `filter` accepts, in the order of their IDs, after the ID `after`; and whether there
-    /// are more.
-    pub fn page(
-        &self,
-        after: Option<&str>,
-        limit: usize,
-        filter: impl Fn(&ApiKey) -> bool,
-    ) -> (Vec<Arc<ApiKey>>, bool) {
-        let (mut found, mut after) = (Vec::new(), after.map(CompactString::from));
-        loop {
-            // A worker that waits for the lock delays a request.
-            let (some, last) = self.keys.read().some_after(after.as_deref());
-            found.extend(some.into_iter().filter(|key| filter(key)));
-            after = last;
-            if after.is_none() || found.len() > limit {
-                break;
-            }
-        }
-        let has_more = found.len() > limit;
-        found.truncate(limit);
-        (found, has_more)
+    /// Some records after this ID, in the order of their IDs: so few that a request which waits for the lock is not
+    /// delayed. The second is the last ID that was looked at, if there are more.
+    pub fn some_after(&self, after: Option<&str>) -> (Vec<Arc<ApiKey>>, Option<CompactString>) {
+        self.keys.read().some_after(after)
     }
 
     /// All records, in the order of their IDs.
     pub fn all(&self) -> Vec<Arc<ApiKey>> {
-        self.page(None, usize::MAX, |_| true).0
+        all_of(|after| self.some_after(after))
     }
 
     /// The number of records of the file, and of the store.
@@ -374,15 +362,7 @@ impl ApiKeys {
 
     /// All records of the store.
     pub fn stored(&self) -> Vec<Arc<ApiKey>> {
-        let (mut all, mut after) = (Vec::new(), None);
-        loop {
-            let (some, last) = self.keys.read().some_stored_after(after.as_deref());
-            all.extend(some);
-            after = last;
-            if after.is_none() {
-                return all;
-            }
-        }
+        all_of(|after| self.keys.read().some_stored_after(after))
     }
 
     /// Up to `max` records that the store does not have yet: single changes first, then imports.
@@ -421,6 +401,12 @@ impl ApiKeys {
         }
     }
 
+    /// Changes wait until the guard is dropped.
+    #[cfg(test)]
+    pub(crate) fn hold_changes(&self) -> parking_lot::MutexGuard<'_, ()> {
+        self.changing.lock()
+    }
+
     fn forget(&self, id: &str) {
         let _changing = self.changing.lock();
         let removed = self.keys.write().remove_stored(id);
@@ -436,6 +422,21 @@ impl ApiKeys {
         if replaced.is_some() {
             // Published after the key, so that who sees the number finds the new version.
             self.changes.fetch_add(1, Release);
+        }
+    }
+}
+
+/// All records, of which `some_after` gives some after an ID, and the last ID if there are more.
+fn all_of(
+    some_after: impl Fn(Option<&str>) -> (Vec<Arc<ApiKey>>, Option<CompactString>),
+) -> Vec<Arc<ApiKey>> {
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let (some, last) = some_after(after.as_deref());
+        all.extend(some);
+        after = last;
+        if after.is_none() {
+            return all;
         }
     }
 }
@@ -581,24 +582,15 @@ mod tests {
     }
 
     #[test]
-    fn pages_have_each_key_once() {
+    fn all_records_have_each_key_once() {
         let registry = ApiKeys::new(KeyStore::Redis);
         registry.set_store_up(true);
         for n in 0..1_700 {
             put(&registry, key(&format!("k{n:05}"))).unwrap();
         }
         registry.set_file((1_600..2_300).map(|n| Arc::new(key(&format!("k{n:05}")))).collect());
-        let (mut found, mut after) = (Vec::new(), None::<CompactString>);
-        loop {
-            let (page, has_more) = registry.page(after.as_deref(), 77, |key| !key.id.ends_with('7'));
-            after = page.last().map(|key| key.id.clone());
-            found.extend(page.into_iter().map(|key| key.id.to_string()));
-            if !has_more {
-                break;
-            }
-        }
-        let expected: Vec<String> =
-            (0..2_300).map(|n| format!("k{n:05}")).filter(|id| !id.ends_with('7')).collect();
+        let found: Vec<String> = registry.all().iter().map(|key| key.id.to_string()).collect();
+        let expected: Vec<String> = (0..2_300).map(|n| format!("k{n:05}")).collect();
         assert_eq!(found, expected);
     }
 
