@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use http::StatusCode;
 use parking_lot::Mutex;
 use tokio::{
-    sync::{Semaphore, watch},
-    task,
+    sync::{self, Semaphore, watch},
+    task::{self, JoinError},
     time::{self, Instant},
 };
 
@@ -26,6 +26,8 @@ pub(super) struct HandlerContext {
     pub(super) peers: PeerReader,
     /// Permits for event streams.
     pub(super) streams: Arc<Semaphore>,
+    /// Held by the import of API keys that runs.
+    pub(super) import_turn: Arc<sync::Mutex<()>>,
     /// The last tick; `None` while there are no subscribers to events.
     pub(super) ticks: watch::Sender<Option<Arc<Tick>>>,
     pub(super) history: Mutex<History>,
@@ -60,6 +62,7 @@ impl HandlerContext {
             store,
             peers,
             streams: Arc::new(Semaphore::new(EVENT_STREAMS)),
+            import_turn: Arc::default(),
             ticks: watch::Sender::new(None),
             history: Mutex::default(),
             login_throttle: TokenThrottle::new(Arc::clone(&wrong_tokens), &mut ids, "login"),
@@ -111,7 +114,10 @@ pub(super) async fn is_shared(context: &HandlerContext, mut is_sent: impl FnMut(
 pub(super) async fn to_completion<T: Send + 'static>(
     change: impl Future<Output = Result<T, Problem>> + 'static,
 ) -> Result<T, Problem> {
-    let crashed =
-        |_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the change failed unexpectedly: see the log");
     task::spawn_local(change).await.map_err(crashed)?
+}
+
+/// A task panicked.
+pub(super) fn crashed(_: JoinError) -> Problem {
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the change failed unexpectedly: see the log")
 }

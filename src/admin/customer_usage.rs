@@ -1,5 +1,7 @@
 //! How much of its limits the customer of an API key has used.
 
+use futures_util::future::try_join_all;
+
 use super::{context::HandlerContext, limit_key::LimitKey, problem::Problem};
 use crate::{
     abuse::{UserNaming, bans::normalize_user},
@@ -28,15 +30,14 @@ pub(super) async fn customer_usage(
     let identifier = format!("customer:{}", normalize_user(customer));
     let key = LimitKey::parse(&identifier, config.ipv6_prefix(), &UserNaming::default());
     let key = key.map_err(Problem::bad_request)?;
-    let mut found = Vec::new();
-    for policy in config.policies().iter().filter(|policy| counts_by_customer(policy)) {
+    let read = async |policy: &Policy| {
         let usage = match applicable(policy, customer, plan) {
             Some(limits) => Some(context.store.peek(limits, &key.text).await?),
             None => None,
         };
-        found.push(CustomerUsage { policy: policy.name.clone(), usage });
-    }
-    Ok(found)
+        Ok(CustomerUsage { policy: policy.name.clone(), usage })
+    };
+    try_join_all(config.policies().iter().filter(|policy| counts_by_customer(policy)).map(read)).await
 }
 
 fn counts_by_customer(policy: &Policy) -> bool {

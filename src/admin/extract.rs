@@ -93,25 +93,33 @@ impl<S: Send + Sync> FromRequestParts<S> for KeyParam {
     }
 }
 
-/// The body as `T`, which should deny unknown fields. `MAX`: its longest length, in bytes.
-pub(super) struct JsonBody<T, const MAX: usize = MAX_BODY>(pub(super) T);
+/// The body as `T`, which should deny unknown fields.
+pub(super) struct JsonBody<T>(pub(super) T);
 
-impl<T: DeserializeOwned, S: Send + Sync, const MAX: usize> FromRequest<S> for JsonBody<T, MAX> {
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
-        let body = time::timeout(BODY_TIMEOUT, Limited::new(request.into_body(), MAX).collect()).await;
-        let too_slow = |_| Problem::new(StatusCode::REQUEST_TIMEOUT, "the body was sent too slowly");
-        let too_long = |_| Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is incomplete or too long");
-        let body: Bytes = body.map_err(too_slow)?.map_err(too_long)?.to_bytes();
-        // serde would read the items of a list as fields, in order.
-        if body.trim_ascii_start().starts_with(b"[") {
-            return Err(Problem::bad_request("can't parse the body: it is a list, not an object"));
-        }
-        serde_json::from_slice(&body)
-            .map(Self)
-            .map_err(|error| Problem::bad_request(format!("can't parse the body: {error}")))
+        parse_json(&read_body(request, MAX_BODY).await?).map(Self)
     }
+}
+
+/// Reads the whole body. `max`: its longest length, in bytes.
+pub(super) async fn read_body(request: Request, max: usize) -> Result<Bytes, Problem> {
+    let body = time::timeout(BODY_TIMEOUT, Limited::new(request.into_body(), max).collect()).await;
+    let too_slow = |_| Problem::new(StatusCode::REQUEST_TIMEOUT, "the body was sent too slowly");
+    let too_long = |_| Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is incomplete or too long");
+    Ok(body.map_err(too_slow)?.map_err(too_long)?.to_bytes())
+}
+
+/// Parses a body.
+pub(super) fn parse_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    // serde would read the items of a list as fields, in order.
+    if body.trim_ascii_start().starts_with(b"[") {
+        return Err(Problem::bad_request("can't parse the body: it is a list, not an object"));
+    }
+    serde_json::from_slice(body)
+        .map_err(|error| Problem::bad_request(format!("can't parse the body: {error}")))
 }
 
 /// Checks that a reason is one line of at most [`MAX_REASON`] characters.

@@ -2,16 +2,21 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use axum::{Json, extract::State};
+use axum::{
+    Json,
+    body::Bytes,
+    extract::{Request, State},
+};
+use compact_str::CompactString;
 use http::StatusCode;
 use serde::Deserialize;
 use tokio::task;
 use utoipa::{IntoParams, ToSchema};
 
 use super::{
-    context::{HandlerContext, is_shared, to_completion},
+    context::{HandlerContext, crashed, is_shared, to_completion},
     dto::{self, schema},
-    extract::{JsonBody, KeyParam, NoParams, Operator, Query},
+    extract::{JsonBody, KeyParam, NoParams, Operator, Query, parse_json, read_body},
     openapi::{
         BodyErrors, LookupErrors, NotFoundError, ReadErrors, RefusedError, UnavailableError, WriteErrors,
     },
@@ -20,18 +25,17 @@ use super::{
 };
 use crate::{
     api_keys::{
-        ApiKey, KeyMark, KeyState, KeyText, NewKey, PutError, check_rows, describe,
+        ApiKey, ApiKeys, KeyMark, KeyState, KeyText, PutError, check_rows, describe,
         operations::{self, FieldError, KeyChange, KeyFields, OperationError, parse_expiry},
         record::check_name,
     },
+    config::model::Config,
     telemetry::time::{format_duration, parse_duration, rfc3339},
     text::nearest,
 };
 
 /// Longest body of an import, in bytes: 100,000 keys of 335 bytes.
 const MAX_IMPORT: usize = 32 << 20;
-/// Keys that are imported without a pause: the admin port goes on answering.
-const IMPORTED_AT_ONCE: usize = 256;
 /// Names that warnings list.
 const MAX_LISTED: usize = 10;
 
@@ -106,11 +110,11 @@ pub(super) async fn list(
     State(context): State<Arc<HandlerContext>>,
     Query(query): Query<KeysQuery>,
 ) -> Result<Json<dto::ApiKeys>, Problem> {
-    page(&context, &query).map(Json)
+    page(&context, &query).await.map(Json)
 }
 
 /// A page of the keys.
-pub(super) fn page(context: &HandlerContext, query: &KeysQuery) -> Result<dto::ApiKeys, Problem> {
+pub(super) async fn page(context: &HandlerContext, query: &KeysQuery) -> Result<dto::ApiKeys, Problem> {
     let now = context.state.clock.now();
     let after: Option<String> = decode_cursor(query.cursor.as_deref(), Some)?;
     for (field, name) in [("customer", &query.customer), ("plan", &query.plan)] {
@@ -125,10 +129,33 @@ pub(super) fn page(context: &HandlerContext, query: &KeysQuery) -> Result<dto::A
             && query.plan.as_ref().is_none_or(|plan| key.plan.as_deref() == Some(plan))
     };
     let limit = page_size(query.limit)?;
-    let (found, has_more) = context.state.api_keys.page(after.as_deref(), limit, is_wanted);
+    let (found, has_more) = search(&context.state.api_keys, after, limit, is_wanted).await;
     let last = found.last().filter(|_| has_more);
     let cursor = last.map(|key| encode_cursor(&key.id));
     Ok(dto::ApiKeys { keys: found.iter().map(|key| record(context, key)).collect(), cursor })
+}
+
+/// Up to `limit` keys that are wanted, in the order of their IDs, after the ID `after`; and whether there are more.
+/// Other requests to the admin port are served in between.
+async fn search(
+    keys: &ApiKeys,
+    after: Option<String>,
+    limit: usize,
+    is_wanted: impl Fn(&ApiKey) -> bool,
+) -> (Vec<Arc<ApiKey>>, bool) {
+    let (mut found, mut after) = (Vec::new(), after.map(CompactString::from));
+    loop {
+        let (some, last) = keys.some_after(after.as_deref());
+        found.extend(some.into_iter().filter(|key| is_wanted(key)));
+        after = last;
+        if after.is_none() || found.len() > limit {
+            break;
+        }
+        task::yield_now().await;
+    }
+    let has_more = found.len() > limit;
+    found.truncate(limit);
+    (found, has_more)
 }
 
 /// Shows an API key.
@@ -183,28 +210,22 @@ pub(super) async fn create(
     by: Operator,
     JsonBody(new): JsonBody<dto::NewApiKey>,
 ) -> Result<(StatusCode, Json<dto::MadeApiKey>), Problem> {
-    to_completion(async move {
-        let now = context.state.clock.now();
-        let dto::NewApiKey { id, customer, plan, name, labels, routes, expires } = new;
-        let fields = KeyFields {
-            id: id.map(Into::into),
-            customer: customer.into(),
-            plan: plan.map(Into::into),
-            name: name.into(),
-            labels,
-            routes,
-            created: None,
-            expires: expires.map(|text| expiry(&text, now)).transpose()?,
-        };
-        if let Some(id) = fields.id.as_deref().filter(|id| existing(&context, id).is_ok()) {
-            return Err(Problem::refused(format!("there is a key {id} already")));
-        }
-        let (key, new) = operations::create(fields, &prefix(&context), now)?;
-        let mark = context.state.api_keys.put(key.clone())?;
-        context.audit(&by, "create_key", &key.id, &described(&key));
-        Ok((StatusCode::CREATED, Json(made(&context, new, &key, &mark).await)))
-    })
-    .await
+    let now = context.state.clock.now();
+    let dto::NewApiKey { id, customer, plan, name, labels, routes, expires } = new;
+    let fields = KeyFields {
+        id: id.map(Into::into),
+        customer: customer.into(),
+        plan: plan.map(Into::into),
+        name: name.into(),
+        labels,
+        routes,
+        created: None,
+        expires: expires.map(|text| expiry(&text, now)).transpose()?,
+    };
+    let (key, new) = operations::create(fields, &prefix(&context), now)?;
+    let mark = context.state.api_keys.create(key.clone())?;
+    let changed = changed(&context, &by, "create_key", &described(&key), &key, &mark).await;
+    Ok((StatusCode::CREATED, Json(dto::MadeApiKey { key: KeyText(new.text), changed })))
 }
 
 /// Changes an API key: its plan, name, labels, routes or expiry.
@@ -234,24 +255,20 @@ pub(super) async fn change(
     KeyParam(id): KeyParam,
     JsonBody(change): JsonBody<dto::ApiKeyChange>,
 ) -> Result<Json<dto::ChangedApiKey>, Problem> {
-    to_completion(async move {
-        let now = context.state.clock.now();
-        let key = existing(&context, &id)?;
-        let detail = change_detail(&change);
-        let dto::ApiKeyChange { plan, name, labels, routes, expires } = change;
-        let expires = match expires {
-            Some(Some(text)) => Some(Some(expiry(&text, now)?)),
-            Some(None) => Some(None),
-            None => None,
-        };
-        let plan = plan.map(|plan| plan.map(Into::into));
-        let change = KeyChange { plan, name: name.map(Into::into), labels, routes, expires };
-        let key = operations::change(&key, change, now)?;
-        let mark = context.state.api_keys.put(key.clone())?;
-        context.audit(&by, "change_key", &key.id, &detail);
-        Ok(Json(changed(&context, &key, &mark).await))
-    })
-    .await
+    let now = context.state.clock.now();
+    let key = existing(&context, &id)?;
+    let detail = change_detail(&change);
+    let dto::ApiKeyChange { plan, name, labels, routes, expires } = change;
+    let expires = match expires {
+        Some(Some(text)) => Some(Some(expiry(&text, now)?)),
+        Some(None) => Some(None),
+        None => None,
+    };
+    let plan = plan.map(|plan| plan.map(Into::into));
+    let change = KeyChange { plan, name: name.map(Into::into), labels, routes, expires };
+    let key = operations::change(&key, change, now)?;
+    let mark = context.state.api_keys.put(key.clone())?;
+    Ok(Json(changed(&context, &by, "change_key", &detail, &key, &mark).await))
 }
 
 /// Gives an API key another text, which the response has. The one that it has now stays valid for `overlap`.
@@ -281,20 +298,17 @@ pub(super) async fn rotate(
     KeyParam(id): KeyParam,
     JsonBody(dto::Rotation { overlap }): JsonBody<dto::Rotation>,
 ) -> Result<Json<dto::MadeApiKey>, Problem> {
-    to_completion(async move {
-        let overlap = parse_duration(&overlap)
-            .ok_or_else(|| Problem::wrong_field("overlap", "must be a duration from 0s to 366d"))?;
-        let key = existing(&context, &id)?;
-        let (key, new) = operations::rotate(&key, &prefix(&context), overlap, context.state.clock.now())?;
-        let mark = context.state.api_keys.put(key.clone())?;
-        let detail = match overlap {
-            0 => "the old key is not valid any more".to_owned(),
-            overlap => format!("the old key is valid for another {}", format_duration(overlap)),
-        };
-        context.audit(&by, "rotate_key", &key.id, &detail);
-        Ok(Json(made(&context, new, &key, &mark).await))
-    })
-    .await
+    let overlap = parse_duration(&overlap)
+        .ok_or_else(|| Problem::wrong_field("overlap", "must be a duration from 0s to 366d"))?;
+    let key = existing(&context, &id)?;
+    let (key, new) = operations::rotate(&key, &prefix(&context), overlap, context.state.clock.now())?;
+    let mark = context.state.api_keys.put(key.clone())?;
+    let detail = match overlap {
+        0 => "the old key is not valid any more".to_owned(),
+        overlap => format!("the old key is valid for another {}", format_duration(overlap)),
+    };
+    let changed = changed(&context, &by, "rotate_key", &detail, &key, &mark).await;
+    Ok(Json(dto::MadeApiKey { key: KeyText(new.text), changed }))
 }
 
 /// Revokes an API key on every instance, and for good. It stays in the list until its expiry, or for 366 days.
@@ -324,14 +338,10 @@ pub(super) async fn revoke(
     KeyParam(id): KeyParam,
     JsonBody(dto::Revocation { reason }): JsonBody<dto::Revocation>,
 ) -> Result<Json<dto::ChangedApiKey>, Problem> {
-    to_completion(async move {
-        let key = existing(&context, &id)?;
-        let key = operations::revoke(&key, &reason, context.state.clock.now())?;
-        let mark = context.state.api_keys.put(key.clone())?;
-        context.audit(&by, "revoke_key", &key.id, &reason);
-        Ok(Json(changed(&context, &key, &mark).await))
-    })
-    .await
+    let key = existing(&context, &id)?;
+    let key = operations::revoke(&key, &reason, context.state.clock.now())?;
+    let mark = context.state.api_keys.put(key.clone())?;
+    Ok(Json(changed(&context, &by, "revoke_key", &reason, &key, &mark).await))
 }
 
 /// Deletes an API key: it is never valid again, and is not listed any more.
@@ -355,14 +365,10 @@ pub(super) async fn delete(
     KeyParam(id): KeyParam,
     _: Query<NoParams>,
 ) -> Result<Json<dto::DeletedApiKey>, Problem> {
-    to_completion(async move {
-        let key = existing(&context, &id)?;
-        let mark = context.state.api_keys.put(operations::delete(&key, context.state.clock.now()))?;
-        context.audit(&by, "delete_key", &key.id, &described(&key));
-        let shared = are_shared(&context, std::slice::from_ref(&mark)).await;
-        Ok(Json(dto::DeletedApiKey { id, shared }))
-    })
-    .await
+    let key = operations::delete(&*existing(&context, &id)?, context.state.clock.now());
+    let mark = context.state.api_keys.put(key.clone())?;
+    let shared = changed(&context, &by, "delete_key", &described(&key), &key, &mark).await.shared;
+    Ok(Json(dto::DeletedApiKey { id, shared }))
 }
 
 /// Imports up to 100,000 API keys that were made elsewhere, by their text or their hash; all of them or none. A body has
@@ -388,33 +394,23 @@ pub(super) async fn delete(
 pub(super) async fn import(
     State(context): State<Arc<HandlerContext>>,
     by: Operator,
-    JsonBody(dto::Import { keys }): JsonBody<dto::Import, MAX_IMPORT>,
+    request: Request,
 ) -> Result<Json<dto::Imported>, Problem> {
+    // Each may take 500 MiB, so the bodies of the others are not read yet.
+    let turn = Arc::clone(&context.import_turn).lock_owned().await;
+    let body = read_body(request, MAX_IMPORT).await?;
     to_completion(async move {
-        let rows = check_rows(&keys, context.state.clock.now())
-            .map_err(|errors| Problem::wrong_field("keys", &describe(&errors).join("; ")))?;
-        drop(keys);
-        let (fresh, unchanged) = fresh(&context, rows)?;
-        let warnings = warnings(&context, &fresh);
-        let mut marks = Vec::with_capacity(fresh.len());
-        let mut failed = None;
-        for (nth, key) in fresh.into_iter().enumerate() {
-            match context.state.api_keys.put(key) {
-                Ok(mark) => marks.push(mark),
-                Err(error) => {
-                    failed = Some(error);
-                    break;
-                }
-            }
-            if nth % IMPORTED_AT_ONCE == 0 {
-                task::yield_now().await;
-            }
-        }
+        let (keys, now) = (Arc::clone(&context.state.api_keys), context.state.clock.now());
+        let config = context.state.active_config.snapshot();
+        let import = move || import_body(&keys, config.rules.config(), body, now);
+        let Import { marks, unchanged, warnings, failure } =
+            task::spawn_blocking(import).await.map_err(crashed)??;
+        drop(turn);
         let imported = marks.len();
         if imported > 0 {
             context.audit(&by, "import_keys", &format!("{imported} keys"), "");
         }
-        match failed {
+        match failure {
             Some(error) if imported > 0 => {
                 let status = Problem::from(error.clone()).status();
                 let detail = format!("{error}; {imported} keys were imported before. Import all again: those are left as they are");
@@ -429,18 +425,47 @@ pub(super) async fn import(
     .await
 }
 
+/// What an import has done.
+struct Import {
+    marks: Vec<KeyMark>,
+    unchanged: u64,
+    warnings: Vec<String>,
+    /// Why the other keys were not stored.
+    failure: Option<PutError>,
+}
+
+/// Stores the keys of an import's body. Takes a second for 100,000 keys.
+///
+/// # Errors
+/// Some are wrong, or other keys are in their way: none was stored.
+fn import_body(keys: &ApiKeys, config: &Config, body: Bytes, now: i64) -> Result<Import, Problem> {
+    let dto::Import { keys: rows } = parse_json(&body)?;
+    drop(body);
+    let checked = check_rows(&rows, now)
+        .map_err(|errors| Problem::wrong_field("keys", &describe(&errors).join("; ")))?;
+    drop(rows);
+    let (fresh, unchanged) = fresh(keys, checked)?;
+    let warnings = warnings(config, &fresh);
+    let (mut marks, mut failure) = (Vec::with_capacity(fresh.len()), None);
+    for key in fresh {
+        match keys.import(key) {
+            Ok(mark) => marks.push(mark),
+            Err(error) => {
+                failure = Some(error);
+                break;
+            }
+        }
+    }
+    Ok(Import { marks, unchanged, warnings, failure })
+}
+
 /// The keys of an import that are not known yet, and the number of those that are.
-fn fresh(context: &HandlerContext, rows: Vec<(u64, ApiKey)>) -> Result<(Vec<ApiKey>, u64), Problem> {
-    let known = context.state.api_keys.all();
-    // Also revoked and deleted ones: an import must not bring them back.
-    let known: Vec<&ApiKey> = known.iter().map(|key| &**key).collect();
-    let ids: foldhash::HashMap<&str, &ApiKey> = known.iter().map(|key| (key.id.as_str(), *key)).collect();
-    let secrets = known.iter().flat_map(|key| key.secrets.iter().map(|secret| (secret.hash, *key)));
-    let hashes: foldhash::HashMap<_, &ApiKey> = secrets.collect();
+fn fresh(keys: &ApiKeys, rows: Vec<(u64, ApiKey)>) -> Result<(Vec<ApiKey>, u64), Problem> {
     let (mut fresh, mut unchanged, mut errors) = (Vec::with_capacity(rows.len()), 0, Vec::new());
     for (line, key) in rows {
-        let holder = key.secrets.last().and_then(|secret| hashes.get(&secret.hash));
-        match (holder, ids.get(key.id.as_str())) {
+        // Also a revoked or deleted one: an import must not bring it back.
+        let holder = key.secrets.last().and_then(|secret| keys.holder(&secret.hash));
+        match (holder, keys.get(&key.id)) {
             (Some(holder), _) if holder.state != KeyState::Active => {
                 errors.push(format!("line {line}: this key was revoked or deleted, as {}", holder.id));
             }
@@ -492,14 +517,19 @@ async fn are_shared(context: &HandlerContext, marks: &[KeyMark]) -> bool {
     .await
 }
 
-async fn made(context: &HandlerContext, new: NewKey, key: &ApiKey, mark: &KeyMark) -> dto::MadeApiKey {
-    dto::MadeApiKey { key: KeyText(new.text), changed: changed(context, key, mark).await }
-}
-
-async fn changed(context: &HandlerContext, key: &ApiKey, mark: &KeyMark) -> dto::ChangedApiKey {
+/// Writes a change of a key to the audit log, and waits until the other instances can know it.
+async fn changed(
+    context: &HandlerContext,
+    by: &Operator,
+    action: &str,
+    detail: &str,
+    key: &ApiKey,
+    mark: &KeyMark,
+) -> dto::ChangedApiKey {
+    context.audit(by, action, &key.id, detail);
     dto::ChangedApiKey {
         record: record(context, key),
-        warnings: warnings(context, std::slice::from_ref(key)),
+        warnings: warnings(context.state.active_config.snapshot().rules.config(), std::slice::from_ref(key)),
         shared: are_shared(context, std::slice::from_ref(mark)).await,
     }
 }
@@ -524,9 +554,7 @@ fn change_detail(change: &dto::ApiKeyChange) -> String {
 }
 
 /// Plans and routes of these keys that are not there: the policies' own limits hold, and no request is let through.
-fn warnings(context: &HandlerContext, keys: &[ApiKey]) -> Vec<String> {
-    let config = context.state.active_config.snapshot();
-    let config = config.rules.config();
+fn warnings(config: &Config, keys: &[ApiKey]) -> Vec<String> {
     let plans: Vec<&str> = config.plans.iter().map(String::as_str).collect();
     let routes: Vec<&str> = config.routes.iter().map(|route| route.name.as_str()).collect();
     let unknown = |names: BTreeSet<&str>, known: &[&str], what: &str, effect: &str| {
@@ -600,6 +628,7 @@ impl From<PutError> for Problem {
             PutError::Away => Self::new(StatusCode::SERVICE_UNAVAILABLE, detail),
             PutError::NoStore
             | PutError::InFile(_)
+            | PutError::IdInUse(_)
             | PutError::SecretInUse(_)
             | PutError::TooMany
             | PutError::Invalid(_) => Self::refused(detail),
@@ -609,11 +638,15 @@ impl From<PutError> for Problem {
 
 #[cfg(test)]
 mod tests {
+    use std::{io::Write, sync::Arc};
+
+    use futures_util::{future::poll_fn, pin_mut};
     use serde_json::{Value, json};
 
+    use super::search;
     use crate::{
         admin::testing::{Harness, NOW},
-        api_keys::KeyHash,
+        api_keys::{ApiKeys, KeyHash, KeyStore, testing::key},
     };
 
     fn make(harness: &Harness, body: &Value) -> Value {
@@ -734,6 +767,75 @@ mod tests {
         import(json!([{"key": "yet-another-key-here", "customer": "b", "id": "x"}])).is_problem(400);
         import(json!([])).is_problem(400);
         assert!(harness.api_keys.find(&KeyHash::of(b"a-key-of-a-customer"), NOW).is_ok());
+    }
+
+    #[test]
+    fn health_is_answered_while_keys_are_imported() {
+        let harness = Harness::start(None);
+        let held = harness.api_keys.hold_changes();
+        let keys = json!({"keys": [{"key": "a-key-of-a-customer", "customer": "acme"}]});
+        let import = harness.begin(&harness.json_request("POST", "/v1/keys/import", &keys));
+        // By the second one, the import has arrived.
+        for _ in 0..20 {
+            assert_eq!(harness.get("/readyz").status, 200);
+        }
+        drop(held);
+        assert_eq!(Harness::reply(import).json()["imported"], 1);
+    }
+
+    #[test]
+    fn an_import_is_not_read_before_the_one_ahead_of_it_has_ended() {
+        let harness = Harness::start(None);
+        let import = |customer: &str| {
+            let keys = json!({"keys": [{"key": "a-key-of-a-customer", "customer": customer}]});
+            harness.json_request("POST", "/v1/keys/import", &keys)
+        };
+        let request = import("first");
+        let (part, rest) = request.split_at(request.len() - 5);
+        let mut first = harness.begin(part);
+        assert_eq!(harness.get("/readyz").status, 200);
+        let second = harness.begin(&import("second"));
+        for _ in 0..20 {
+            assert_eq!(harness.get("/readyz").status, 200);
+        }
+        first.write_all(rest.as_bytes()).unwrap();
+        assert_eq!(Harness::reply(first).json()["imported"], 1);
+        let refused = Harness::reply(second);
+        assert!(refused.is_problem(400).body.contains("customer first has this key"), "{refused:?}");
+    }
+
+    #[test]
+    fn an_import_of_too_many_keys_is_refused_as_soon_as_there_are_too_many() {
+        let harness = Harness::start(None);
+        let rows = vec![json!({"customer": ""}); crate::api_keys::MAX_IMPORTED + 1];
+        let reply = harness.send_json("POST", "/v1/keys/import", &json!({"keys": rows}));
+        assert!(reply.is_problem(400).body.contains("import them in several parts at line 1"), "{reply:?}");
+    }
+
+    #[tokio::test]
+    async fn others_are_served_while_keys_are_searched() {
+        let keys = ApiKeys::new(KeyStore::DataFile);
+        let known = |n: u32| Arc::new(key(&format!("k{n:05}")));
+        keys.set_file((0..2_300).map(known).collect());
+        let (mut pauses, mut found, mut after) = (0, Vec::new(), None);
+        loop {
+            let search = search(&keys, after, 700, |key| !key.id.ends_with('7'));
+            pin_mut!(search);
+            let (page, has_more) = poll_fn(|task| {
+                let polled = search.as_mut().poll(task);
+                pauses += u32::from(polled.is_pending());
+                polled
+            })
+            .await;
+            after = page.last().map(|key| key.id.to_string());
+            found.extend(page.into_iter().map(|key| key.id.to_string()));
+            if !has_more {
+                break;
+            }
+        }
+        let expected = (0..2_300).map(|n| format!("k{n:05}")).filter(|id| !id.ends_with('7'));
+        assert_eq!(found, expected.collect::<Vec<_>>());
+        assert_eq!(pauses, 3, "after each 500 keys");
     }
 
     #[test]

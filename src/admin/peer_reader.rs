@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use ipnet::IpNet;
 use tokio::{sync::Mutex, time};
 
@@ -17,6 +18,8 @@ use crate::{
 /// The archive is not read again so soon after a read, and not tried again so soon after a failure: requests that
 /// waited behind the failed one must not each wait for the timeout, too.
 const FRESH: Duration = Duration::from_millis(200);
+/// Users that are read at once.
+const USERS_AT_ONCE: usize = 32;
 
 /// Reads the archive that instances share, for one request at a time. Requests that waited use the result of the one
 /// before.
@@ -69,11 +72,19 @@ impl PeerReader {
     /// The addresses from which other instances denied a user; none if the archive is unavailable. `written`: the user
     /// as records name it.
     pub(super) async fn user(&self, written: &str) -> UserAddresses {
+        self.users(&[written]).await.pop().unwrap_or_default()
+    }
+
+    /// As [`PeerReader::user`] of each of these users, in the same order; empty if the archive is unavailable.
+    pub(super) async fn users(&self, written: &[&str]) -> Vec<UserAddresses> {
         let mut progress = self.progress.lock().await;
         if is_recent(progress.failed) {
-            return UserAddresses::default();
+            return Vec::new();
         }
-        let result = self.in_time(self.archive.user(written, self.clock.now())).await;
+        let now = self.clock.now();
+        let read: Vec<_> = written.iter().map(|written| self.archive.user(written, now)).collect();
+        let read = stream::iter(read).buffered(USERS_AT_ONCE).try_collect();
+        let result = self.in_time(read).await;
         progress.or_default(result)
     }
 

@@ -109,7 +109,7 @@ where
 {
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
-    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = runtime::Builder::new_current_thread().enable_all().thread_name("admin-work").build()?;
     let (stop, stopped) = watch::channel(false);
     let run = move || {
         let local = LocalSet::new();

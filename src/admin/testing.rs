@@ -330,9 +330,19 @@ impl Harness {
 
     /// Sends `request` unchanged.
     pub(crate) fn raw(&self, request: &str) -> Reply {
+        Self::reply(self.begin(request))
+    }
+
+    /// Sends `request`, or a part of it.
+    pub(crate) fn begin(&self, request: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
+        stream
+    }
+
+    /// Waits for the response.
+    pub(crate) fn reply(mut stream: TcpStream) -> Reply {
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
@@ -347,10 +357,14 @@ impl Harness {
 
     /// Sends a body of JSON.
     pub(crate) fn send_json(&self, method: &str, target: &str, body: &serde_json::Value) -> Reply {
+        self.raw(&self.json_request(method, target, body))
+    }
+
+    pub(crate) fn json_request(&self, method: &str, target: &str, body: &serde_json::Value) -> String {
         let body = body.to_string();
         let head = format!("{method} {target} HTTP/1.1\r\nhost: {}\r\nconnection: close", self.address);
         let fields = format!("content-type: application/json\r\ncontent-length: {}", body.len());
-        self.raw(&format!("{head}\r\n{fields}\r\n\r\n{body}"))
+        format!("{head}\r\n{fields}\r\n\r\n{body}")
     }
 
     pub(crate) fn get(&self, target: &str) -> Reply {

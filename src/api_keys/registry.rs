@@ -17,7 +17,7 @@ use super::{
     key_set::KeySet,
     last_uses::LastUses,
     merge::{Stamp, is_forgotten},
-    unsent::{UnsentKey, UnsentKeys},
+    unsent::{SentFor, UnsentKey, UnsentKeys},
 };
 
 /// Most keys in the store, tombstones included: some 110 MiB of memory.
@@ -58,6 +58,8 @@ pub enum PutError {
     /// Its file is to be changed instead.
     #[error("key {0} is in the file of keys: change it there")]
     InFile(CompactString),
+    #[error("there is a key {0} already")]
+    IdInUse(CompactString),
     /// Another key, with this ID, has one of its hashes.
     #[error("key {0} has the same secret")]
     SecretInUse(CompactString),
@@ -155,37 +157,25 @@ impl ApiKeys {
         self.keys.read().get(id).cloned()
     }
 
+    /// The record that has this hash, whatever its state; one in use, if there is one.
+    pub fn holder(&self, hash: &KeyHash) -> Option<Arc<ApiKey>> {
+        self.keys.read().by_hash(hash).cloned()
+    }
+
     /// Whether the key with this ID is in the file of keys.
     pub fn is_in_file(&self, id: &str) -> bool {
         self.keys.read().is_in_file(id)
     }
 
-    /// Up to `limit` records that `filter` accepts, in the order of their IDs, after the ID `after`; and whether there
-    /// are more.
-    pub fn page(
-        &self,
-        after: Option<&str>,
-        limit: usize,
-        filter: impl Fn(&ApiKey) -> bool,
-    ) -> (Vec<Arc<ApiKey>>, bool) {
-        let (mut found, mut after) = (Vec::new(), after.map(CompactString::from));
-        loop {
-            // A worker that waits for the lock delays a request.
-            let (some, last) = self.keys.read().some_after(after.as_deref());
-            found.extend(some.into_iter().filter(|key| filter(key)));
-            after = last;
-            if after.is_none() || found.len() > limit {
-                break;
-            }
-        }
-        let has_more = found.len() > limit;
-        found.truncate(limit);
-        (found, has_more)
+    /// Some records after this ID, in the order of their IDs: so few that a request which waits for the lock is not
+    /// delayed. The second is the last ID that was looked at, if there are more.
+    pub fn some_after(&self, after: Option<&str>) -> (Vec<Arc<ApiKey>>, Option<CompactString>) {
+        self.keys.read().some_after(after)
     }
 
     /// All records, in the order of their IDs.
     pub fn all(&self) -> Vec<Arc<ApiKey>> {
-        self.page(None, usize::MAX, |_| true).0
+        all_of(|after| self.some_after(after))
     }
 
     /// The number of records of the file, and of the store.
@@ -198,7 +188,33 @@ impl ApiKeys {
     ///
     /// # Errors
     /// It can't be stored.
-    pub fn put(&self, mut key: ApiKey) -> Result<KeyMark, PutError> {
+    pub fn put(&self, key: ApiKey) -> Result<KeyMark, PutError> {
+        self.put_unless(key, SentFor::Change, |_| false)
+    }
+
+    /// Stores a key unless there is one with its ID, which may be the ID of a deleted one.
+    ///
+    /// # Errors
+    /// As [`ApiKeys::put`].
+    pub fn create(&self, key: ApiKey) -> Result<KeyMark, PutError> {
+        self.put_unless(key, SentFor::Change, |known| !matches!(known.state, KeyState::Deleted { .. }))
+    }
+
+    /// Stores one of many new keys, whose ID no other key ever had. Other changes are shared first.
+    ///
+    /// # Errors
+    /// As [`ApiKeys::put`].
+    pub fn import(&self, key: ApiKey) -> Result<KeyMark, PutError> {
+        self.put_unless(key, SentFor::Import, |_| true)
+    }
+
+    /// `is_in_use`: whether a known key with the same ID is in the way.
+    fn put_unless(
+        &self,
+        mut key: ApiKey,
+        sent_for: SentFor,
+        is_in_use: impl Fn(&ApiKey) -> bool,
+    ) -> Result<KeyMark, PutError> {
         if self.store == KeyStore::None {
             return Err(PutError::NoStore);
         }
@@ -209,6 +225,9 @@ impl ApiKeys {
         let _changing = self.changing.lock();
         {
             let keys = self.keys.read();
+            if keys.get(&key.id).is_some_and(|known| is_in_use(known)) {
+                return Err(PutError::IdInUse(key.id));
+            }
             if keys.is_in_file(&key.id) {
                 return Err(PutError::InFile(key.id));
             }
@@ -224,7 +243,7 @@ impl ApiKeys {
         }
         let id = key.id.clone();
         self.replace(key);
-        self.unsent.lock().push(id.clone());
+        self.unsent.lock().push(id.clone(), sent_for);
         Ok(KeyMark(id))
     }
 
@@ -343,18 +362,10 @@ impl ApiKeys {
 
     /// All records of the store.
     pub fn stored(&self) -> Vec<Arc<ApiKey>> {
-        let (mut all, mut after) = (Vec::new(), None);
-        loop {
-            let (some, last) = self.keys.read().some_stored_after(after.as_deref());
-            all.extend(some);
-            after = last;
-            if after.is_none() {
-                return all;
-            }
-        }
+        all_of(|after| self.keys.read().some_stored_after(after))
     }
 
-    /// Up to `max` records that the store does not have yet, those of operators first.
+    /// Up to `max` records that the store does not have yet: single changes first, then imports.
     pub fn unsent(&self, max: usize) -> Vec<UnsentKey> {
         let ids = self.unsent.lock().first(max);
         let keys = self.keys.read();
@@ -390,6 +401,12 @@ impl ApiKeys {
         }
     }
 
+    /// Changes wait until the guard is dropped.
+    #[cfg(test)]
+    pub(crate) fn hold_changes(&self) -> parking_lot::MutexGuard<'_, ()> {
+        self.changing.lock()
+    }
+
     fn forget(&self, id: &str) {
         let _changing = self.changing.lock();
         let removed = self.keys.write().remove_stored(id);
@@ -405,6 +422,21 @@ impl ApiKeys {
         if replaced.is_some() {
             // Published after the key, so that who sees the number finds the new version.
             self.changes.fetch_add(1, Release);
+        }
+    }
+}
+
+/// All records, of which `some_after` gives some after an ID, and the last ID if there are more.
+fn all_of(
+    some_after: impl Fn(Option<&str>) -> (Vec<Arc<ApiKey>>, Option<CompactString>),
+) -> Vec<Arc<ApiKey>> {
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let (some, last) = some_after(after.as_deref());
+        all.extend(some);
+        after = last;
+        if after.is_none() {
+            return all;
         }
     }
 }
@@ -512,6 +544,26 @@ mod tests {
     }
 
     #[test]
+    fn a_new_key_takes_no_id_that_is_in_use_and_an_import_is_sent_after_other_changes() {
+        let registry = ApiKeys::new(KeyStore::Redis);
+        registry.set_store_up(true);
+        registry.set_file(vec![Arc::new(key("file"))]);
+        assert!(registry.import(key("imported")).is_ok());
+        assert!(registry.create(key("a")).is_ok());
+        for id in ["a", "imported", "file"] {
+            assert_eq!(registry.create(key(id)).err(), Some(PutError::IdInUse(id.into())));
+            assert_eq!(registry.import(key(id)).err(), Some(PutError::IdInUse(id.into())));
+        }
+        let unsent = |registry: &ApiKeys| {
+            registry.unsent(9).into_iter().map(|unsent| unsent.id.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(unsent(&registry), ["a", "imported"]);
+        put(&registry, ApiKey { state: KeyState::Deleted { at: 1 }, ..key("a") }).unwrap();
+        assert_eq!(registry.import(key("a")).err(), Some(PutError::IdInUse("a".into())));
+        assert!(registry.create(key("a")).is_ok(), "a deleted key's ID may be used again");
+    }
+
+    #[test]
     fn a_key_of_the_file_hides_those_of_the_store_and_they_come_back() {
         let registry = ApiKeys::new(KeyStore::Redis);
         registry.set_store_up(true);
@@ -530,24 +582,15 @@ mod tests {
     }
 
     #[test]
-    fn pages_have_each_key_once() {
+    fn all_records_have_each_key_once() {
         let registry = ApiKeys::new(KeyStore::Redis);
         registry.set_store_up(true);
         for n in 0..1_700 {
             put(&registry, key(&format!("k{n:05}"))).unwrap();
         }
         registry.set_file((1_600..2_300).map(|n| Arc::new(key(&format!("k{n:05}")))).collect());
-        let (mut found, mut after) = (Vec::new(), None::<CompactString>);
-        loop {
-            let (page, has_more) = registry.page(after.as_deref(), 77, |key| !key.id.ends_with('7'));
-            after = page.last().map(|key| key.id.clone());
-            found.extend(page.into_iter().map(|key| key.id.to_string()));
-            if !has_more {
-                break;
-            }
-        }
-        let expected: Vec<String> =
-            (0..2_300).map(|n| format!("k{n:05}")).filter(|id| !id.ends_with('7')).collect();
+        let found: Vec<String> = registry.all().iter().map(|key| key.id.to_string()).collect();
+        let expected: Vec<String> = (0..2_300).map(|n| format!("k{n:05}")).collect();
         assert_eq!(found, expected);
     }
 

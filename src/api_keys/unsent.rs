@@ -15,8 +15,19 @@ pub(super) struct UnsentKeys {
     next_sequence: u64,
 }
 
-/// Whether it is sent again, and the number of the change: those of operators go first.
-type Place = (bool, u64);
+/// Why a key is sent; the first reason goes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum SentFor {
+    /// An operator has changed this key.
+    Change,
+    /// An import has up to 100,000 keys: a revocation does not wait for them.
+    Import,
+    /// The store has lost it.
+    Loss,
+}
+
+/// Why it is sent, and the number of the change.
+type Place = (SentFor, u64);
 
 /// A key to send.
 #[derive(Debug, Clone)]
@@ -29,25 +40,25 @@ pub struct UnsentKey {
 }
 
 impl UnsentKeys {
-    /// An operator has changed this key.
-    pub(super) fn push(&mut self, id: CompactString) {
+    /// This key has a new version. It takes the place of one that waits already.
+    pub(super) fn push(&mut self, id: CompactString, sent_for: SentFor) {
         if let Some(place) = self.by_id.remove(&id) {
             self.in_order.remove(&place);
         }
-        self.insert(id, false);
+        self.insert(id, sent_for);
     }
 
     /// The store has lost this key. Returns whether it does not wait already.
     pub(super) fn push_again(&mut self, id: CompactString) -> bool {
         let is_new = !self.by_id.contains_key(&id);
         if is_new {
-            self.insert(id, true);
+            self.insert(id, SentFor::Loss);
         }
         is_new
     }
 
-    fn insert(&mut self, id: CompactString, is_again: bool) {
-        let place = (is_again, self.next_sequence);
+    fn insert(&mut self, id: CompactString, sent_for: SentFor) {
+        let place = (sent_for, self.next_sequence);
         self.next_sequence += 1;
         self.in_order.insert(place, id.clone());
         self.by_id.insert(id, place);
@@ -72,5 +83,34 @@ impl UnsentKeys {
             self.in_order.remove(&place);
             self.by_id.remove(id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn single_changes_go_before_an_import_and_both_before_lost_keys() {
+        let mut unsent = UnsentKeys::default();
+        let ids = |unsent: &UnsentKeys| {
+            unsent.first(9).into_iter().map(|(id, _)| id.to_string()).collect::<Vec<_>>()
+        };
+        assert!(unsent.push_again("lost".into()));
+        unsent.push("imported-1".into(), SentFor::Import);
+        unsent.push("imported-2".into(), SentFor::Import);
+        unsent.push("revoked".into(), SentFor::Change);
+        assert_eq!(ids(&unsent), ["revoked", "imported-1", "imported-2", "lost"]);
+        // Revoked before it was sent.
+        let sequence = unsent.first(3)[2].1;
+        unsent.push("imported-2".into(), SentFor::Change);
+        assert_eq!(ids(&unsent), ["revoked", "imported-2", "imported-1", "lost"]);
+        unsent.ack("imported-2", sequence);
+        assert!(unsent.has("imported-2"), "an earlier version was sent");
+        assert!(!unsent.push_again("imported-1".into()), "it waits already");
+        for (id, sequence) in unsent.first(9) {
+            unsent.ack(&id, sequence);
+        }
+        assert!(unsent.is_empty() && unsent.first(9).is_empty());
     }
 }

@@ -1,12 +1,15 @@
 //! API keys.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{Error, SeqAccess, Visitor},
+};
 use utoipa::ToSchema;
 
 use super::{bans::is_shared, schema};
-use crate::api_keys::{ImportRow, KeyText};
+use crate::api_keys::{ImportRow, KeyText, MAX_IMPORTED};
 
 /// An API key, without its text, which nobody keeps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -178,7 +181,35 @@ pub struct DeletedApiKey {
 #[serde(deny_unknown_fields)]
 pub struct Import {
     /// 1 to 100,000 keys.
+    #[serde(deserialize_with = "rows")]
     pub keys: Vec<ImportRow>,
+}
+
+/// Reads no more rows than may be imported: a row takes up to twenty times the memory of its text.
+fn rows<'de, D: Deserializer<'de>>(field: D) -> Result<Vec<ImportRow>, D::Error> {
+    struct Rows;
+
+    impl<'de> Visitor<'de> for Rows {
+        type Value = Vec<ImportRow>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list of keys")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+            let mut rows = Vec::new();
+            while let Some(row) = list.next_element()? {
+                if rows.len() == MAX_IMPORTED {
+                    let error = "there are more than 100000 keys: import them in several parts";
+                    return Err(A::Error::custom(error));
+                }
+                rows.push(row);
+            }
+            Ok(rows)
+        }
+    }
+
+    field.deserialize_seq(Rows)
 }
 
 /// `POST /v1/keys/import`

@@ -143,7 +143,7 @@ pub(super) fn made_key() -> Markup {
         dialog #made-key aria-labelledby="made-key-title" data-keep {
             form method="dialog" {
                 h2 #made-key-title { "The new key" }
-                p { "Copy it now: it can't be shown again." }
+                p { "Copy it now: it can't be shown again. " span #copy-said role="status" {} }
                 p { code.mono #new-key {} }
                 div.buttons {
                     button type="button" #copy-key { "Copy" }

@@ -1,9 +1,15 @@
 //! `GET /keys`: the API keys of customers, and a form for a new one.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::{extract::State, response::Response};
+use futures_util::stream::{self, StreamExt};
 use maud::{Markup, html};
+use tokio::time;
 
 use super::{
     super::{
@@ -24,6 +30,11 @@ use crate::{
     config::model::UserSource,
 };
 
+/// Customers whose usage is read at once.
+const CUSTOMERS_AT_ONCE: usize = 32;
+/// How long the page waits for the usage of all customers.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 const STATES: [(Option<StateFilter>, &str); 4] = [
     (None, "All"),
     (Some(StateFilter::Active), "Active"),
@@ -42,7 +53,7 @@ pub(super) async fn keys(
         for field in [&mut query.customer, &mut query.plan, &mut query.cursor] {
             *field = field.take().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
         }
-        let keys = page(&context, &query)?;
+        let keys = page(&context, &query).await?;
         let customers = Customers::of(&context, &keys.keys).await;
         let settings = Settings::of(&context);
         Ok(view(&keys, &query, &customers, &settings, context.state.clock.now()))
@@ -70,9 +81,8 @@ impl Settings {
 }
 
 /// What is known of the customers of a page of keys.
-#[derive(Default)]
 struct Customers {
-    /// By customer and plan. Missing: the store is unavailable.
+    /// By customer and plan. Missing: the store is unavailable or slow.
     usage: HashMap<(String, Option<String>), Vec<CustomerUsage>>,
     /// Requests that were denied recently, if customers are the users that denials are recorded of.
     denied: Option<HashMap<String, u64>>,
@@ -80,34 +90,39 @@ struct Customers {
 
 impl Customers {
     async fn of(context: &HandlerContext, keys: &[ApiKey]) -> Self {
-        let mut found = Self::default();
-        for key in keys {
-            let of = (key.customer.clone(), key.plan.clone());
-            if found.usage.contains_key(&of) {
-                continue;
-            }
-            match customer_usage(context, &key.customer, key.plan.as_deref()).await {
-                Ok(usage) => found.usage.insert(of, usage),
-                Err(_) => break,
+        let active = || keys.iter().filter(|key| key.state == "active");
+        let mut usage = HashMap::new();
+        let read_usage = async {
+            let of: BTreeSet<_> = active().map(|key| (key.customer.clone(), key.plan.clone())).collect();
+            let read = async |of: (String, Option<String>)| {
+                (customer_usage(context, &of.0, of.1.as_deref()).await, of)
             };
-        }
+            let read: Vec<_> = of.into_iter().map(read).collect();
+            let mut read = stream::iter(read).buffer_unordered(CUSTOMERS_AT_ONCE);
+            while let Some((Ok(found), of)) = read.next().await {
+                usage.insert(of, found);
+            }
+        };
         let config = context.state.active_config.snapshot();
         let are_users = |source: &UserSource| matches!(source, UserSource::ApiKey(KeyField::Customer));
-        if config.rules.config().user.iter().any(are_users) {
-            let mut denied = HashMap::new();
+        let mut denied = config.rules.config().user.iter().any(are_users).then(HashMap::new);
+        let read_denied = async {
+            let Some(denied) = &mut denied else { return };
             let (names, now) = (context.state.registry.names(), context.state.clock.now());
-            for key in keys.iter().filter(|key| key.state == "active") {
-                if denied.contains_key(&key.customer) {
-                    continue;
-                }
-                let Some(written) = names.stored_name(&key.customer) else { break };
-                let others = context.peers.user(&written).await;
-                let addresses = context.state.registry.addresses_of_user(&written, &others, now);
-                denied.insert(key.customer.clone(), addresses.iter().map(|address| address.denied).sum());
+            let customers: BTreeSet<&str> = active().map(|key| key.customer.as_str()).collect();
+            let stored = |customer| Some((customer, names.stored_name(customer)?));
+            let customers: Vec<_> = customers.into_iter().filter_map(stored).collect();
+            let written: Vec<_> = customers.iter().map(|(_, written)| &**written).collect();
+            let mut others = context.peers.users(&written).await.into_iter();
+            for (customer, written) in &customers {
+                let others = others.next().unwrap_or_default();
+                let addresses = context.state.registry.addresses_of_user(written, &others, now);
+                denied.insert((*customer).to_owned(), addresses.iter().map(|address| address.denied).sum());
             }
-            found.denied = Some(denied);
-        }
-        found
+        };
+        // The page is shown without what was not read by then.
+        let _late = time::timeout(PATIENCE, async { tokio::join!(read_usage, read_denied) }).await;
+        Self { usage, denied }
     }
 }
 

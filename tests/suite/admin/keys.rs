@@ -66,9 +66,35 @@ fn an_imported_key_goes_on_to_be_valid(redis: Option<&Deployment>) {
     assert_eq!([(); 4].map(|()| status(&tollgate, "a-key-of-a-customer")), [200; 4]);
 }
 
+fn the_page_shows_what_each_of_many_customers_has_used(redis: Option<&Deployment>) {
+    let origin = Origin::ok();
+    let users = "user: [{ api_key: customer }]\n";
+    let tollgate = keyed(&origin, redis.map(|redis| redis.settings()).as_deref(), users);
+    let customers: Vec<_> = (0..40).map(|n| (format!("customer-{n:02}"), n % 4)).collect();
+    let row = |(name, _): &(String, usize)| json!({"key": format!("a-key-of-{name}"), "id": name, "customer": name});
+    let keys = json!({"keys": customers.iter().map(row).collect::<Vec<_>>()});
+    eventually("they are imported", || send(&tollgate, "POST", "/v1/keys/import", &keys).status == 200);
+    for (name, requests) in &customers {
+        for nth in 0..*requests {
+            assert_eq!(status(&tollgate, &format!("a-key-of-{name}")), if nth < 2 { 200 } else { 429 });
+        }
+    }
+    eventually("the page has all of it", || {
+        let page = tollgate.admin("GET", "/keys").text();
+        let rows: Vec<_> = page.split("<tr data-key=\"").skip(1).collect();
+        let is_right = |(row, (name, requests)): (&&str, &(String, usize))| {
+            row.starts_with(name)
+                && row.contains(&format!("monthly: {} of 2", requests.min(&2)))
+                && row.contains(&format!("data-label=\"Denied\">{}<", requests / 3))
+        };
+        rows.len() == 40 && rows.iter().zip(&customers).all(is_right)
+    });
+}
+
 on_each_store!(
     a_key_holds_from_the_moment_it_is_made_until_it_is_revoked,
     an_imported_key_goes_on_to_be_valid,
+    the_page_shows_what_each_of_many_customers_has_used,
 );
 
 #[test]

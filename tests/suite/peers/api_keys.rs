@@ -14,6 +14,7 @@ use crate::{
 
 on_each_topology!(
     a_change_is_known_to_all_instances_and_to_those_that_start_later,
+    a_revocation_does_not_wait_for_an_import,
     of_changes_at_several_instances_the_latest_holds_everywhere,
     a_key_used_at_one_instance_is_seen_as_used_at_all,
     what_others_wrote_there_does_no_harm,
@@ -110,6 +111,23 @@ fn a_change_is_known_to_all_instances_and_to_those_that_start_later(redis: &Depl
     assert_eq!(late.records(), instances[0].records(), "it has read several pages");
     assert_eq!(late.finds("a"), Err(KeyFault::Revoked));
     assert_eq!(redis.cli(&["pttl", "ratelimit:{keys}:records"]).trim(), "-1", "keys are no counters");
+}
+
+fn a_revocation_does_not_wait_for_an_import(redis: &Deployment) {
+    let other = Instance::start(redis);
+    other.put(key("a"));
+    let keys = Arc::new(ApiKeys::new(KeyStore::Redis));
+    keys.set_store_up(true);
+    // Several rounds.
+    for n in 0..5_000 {
+        keys.import(ApiKey { customer: "b".into(), ..key(&format!("imported{n}")) }).unwrap();
+    }
+    keys.put(revoked("a")).unwrap();
+    let monitor = Some(monitor(redis.located(), redis.prefix(), Arc::clone(&keys)).0);
+    let _one = Instance { keys, monitor };
+    eventually("the import arrives", || other.keys.get("imported0").is_some());
+    assert_eq!(other.finds("a"), Err(KeyFault::Revoked));
+    eventually("all of it", || other.keys.counts().1 == 5_001);
 }
 
 fn of_changes_at_several_instances_the_latest_holds_everywhere(redis: &Deployment) {

@@ -109,20 +109,31 @@ const MESSAGES = {
   lift: (answer) => `${answer.key}: ${many(answer.bans_lifted, "ban", "bans")} lifted.${unshared(answer)}`,
 };
 
+/// Copies a text that an element shows. Browsers allow that on https and on localhost; elsewhere, the element's text is
+/// selected. Returns what to tell the user.
+async function copy(text, shown) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return "Copied.";
+  } catch {
+    getSelection().selectAllChildren(shown);
+    return "This browser doesn't let the page copy: the text is selected, press Ctrl+C or ⌘C.";
+  }
+}
+
 // A new API key is shown once; closing the dialog forgets it.
 
 const madeKey = lookUp("made-key");
 function showKey(answer) {
   lookUp("new-key").textContent = answer.key;
-  lookUp("copy-key").textContent = "Copy";
+  lookUp("copy-said").textContent = "";
   madeKey.showModal();
 }
 
 madeKey?.addEventListener("close", () => { lookUp("new-key").textContent = ""; });
-madeKey?.addEventListener("click", (event) => {
-  if (event.target.id !== "copy-key") return;
-  const copied = () => { event.target.textContent = "Copied"; };
-  navigator.clipboard?.writeText(lookUp("new-key").textContent).then(copied, () => {});
+lookUp("copy-key")?.addEventListener("click", async () => {
+  const key = lookUp("new-key");
+  lookUp("copy-said").textContent = await copy(key.textContent, key);
 });
 
 function forceButton(form, text) {
@@ -192,9 +203,8 @@ document.addEventListener("click", (event) => {
   if (!button) return;
   if (button.dataset.dialog) openDialog(button);
   if ("close" in button.dataset) button.closest("dialog").close();
-  if (button.dataset.copy) {
-    navigator.clipboard?.writeText(button.dataset.copy).then(() => say(`Copied: ${button.dataset.copy}`), () => {});
-  }
+  // It copies what the heading of the page shows.
+  if (button.dataset.copy) copy(button.dataset.copy, main.querySelector("h1")).then(say);
 });
 
 /// A button may name the subject of its dialog, which is written into the dialog's texts, and into its path or fields.

@@ -22,6 +22,11 @@ fn a_key_is_made_shown_once_rotated_and_revoked() {
     let key = browser.text("#new-key");
     let status = |key: &str| get(tollgate.address, "/", &[("x-api-key", key)]).status;
     assert_eq!(status(&key), 200);
+    // As on plain http: there is no clipboard.
+    browser.script("Object.defineProperty(navigator, 'clipboard', { value: undefined })");
+    browser.click("#copy-key");
+    browser.shows("#made-key", "the text is selected");
+    assert_eq!(browser.script("return getSelection().toString()"), key.as_str());
     browser.click("#made-key [type=submit]");
     browser.shows("main table", "acme <b>");
     browser.shows("main table", "monthly: 1 of 5");
