@@ -311,7 +311,7 @@ pub(super) async fn rotate(
     Ok(Json(dto::MadeApiKey { key: KeyText(new.text), changed }))
 }
 
-/// Revokes an API key on every instance, and for good. It stays in the list until its expiry, or for 366 days.
+/// Revokes an API key on every instance, and for good. It stays in the list for 366 days, and until its expiry.
 #[utoipa::path(
     post,
     path = "/v1/keys/{id}/revoke",
@@ -629,6 +629,7 @@ impl From<PutError> for Problem {
             PutError::NoStore
             | PutError::InFile(_)
             | PutError::IdInUse(_)
+            | PutError::Revoked(_)
             | PutError::SecretInUse(_)
             | PutError::TooMany
             | PutError::Invalid(_) => Self::refused(detail),

@@ -60,10 +60,15 @@ pub enum PutError {
     InFile(CompactString),
     #[error("there is a key {0} already")]
     IdInUse(CompactString),
+    /// It was revoked or deleted, and would be valid again.
+    #[error("key {0} was revoked or deleted, which is final: make a new key with another ID")]
+    Revoked(CompactString),
     /// Another key, with this ID, has one of its hashes.
-    #[error("key {0} has the same secret")]
+    #[error("key {0} has the same secret, or had it until it was revoked or deleted")]
     SecretInUse(CompactString),
-    #[error("there are {MAX_STORED_KEYS} keys already, which is the most: delete some")]
+    #[error(
+        "there are {MAX_STORED_KEYS} keys already, which is the most; those that were revoked or deleted in the last 366 days count"
+    )]
     TooMany,
     #[error("{0}")]
     Invalid(String),
@@ -84,7 +89,7 @@ pub struct ApiKeys {
     store: KeyStore,
     is_store_read: AtomicBool,
     is_store_up: AtomicBool,
-    /// How often a known key was changed or removed.
+    /// How often a known key may have ended.
     changes: AtomicU64,
     unsent: Mutex<UnsentKeys>,
     uses: LastUses,
@@ -146,8 +151,8 @@ impl ApiKeys {
         key.is_some_and(|key| key.expires.is_none_or(|expires| expires > now))
     }
 
-    /// A number that grows whenever a known key is changed, revoked or removed: what was found before may not hold any
-    /// more. Costs next to nothing.
+    /// A number that grows whenever a known key is revoked, deleted or removed, or expires earlier than before: it may not
+    /// be [`ApiKeys::is_in_use`] any more. Other changes do not count. Costs next to nothing.
     pub fn changes(&self) -> u64 {
         self.changes.load(Acquire)
     }
@@ -189,32 +194,26 @@ impl ApiKeys {
     /// # Errors
     /// It can't be stored.
     pub fn put(&self, key: ApiKey) -> Result<KeyMark, PutError> {
-        self.put_unless(key, SentFor::Change, |_| false)
+        self.put_as(key, SentFor::Change, false)
     }
 
-    /// Stores a key unless there is one with its ID, which may be the ID of a deleted one.
+    /// Stores a new key, whose ID no other key ever had.
     ///
     /// # Errors
     /// As [`ApiKeys::put`].
     pub fn create(&self, key: ApiKey) -> Result<KeyMark, PutError> {
-        self.put_unless(key, SentFor::Change, |known| !matches!(known.state, KeyState::Deleted { .. }))
+        self.put_as(key, SentFor::Change, true)
     }
 
-    /// Stores one of many new keys, whose ID no other key ever had. Other changes are shared first.
+    /// As [`ApiKeys::create`], for one of many. Other changes are shared first.
     ///
     /// # Errors
     /// As [`ApiKeys::put`].
     pub fn import(&self, key: ApiKey) -> Result<KeyMark, PutError> {
-        self.put_unless(key, SentFor::Import, |_| true)
+        self.put_as(key, SentFor::Import, true)
     }
 
-    /// `is_in_use`: whether a known key with the same ID is in the way.
-    fn put_unless(
-        &self,
-        mut key: ApiKey,
-        sent_for: SentFor,
-        is_in_use: impl Fn(&ApiKey) -> bool,
-    ) -> Result<KeyMark, PutError> {
+    fn put_as(&self, mut key: ApiKey, sent_for: SentFor, is_new: bool) -> Result<KeyMark, PutError> {
         if self.store == KeyStore::None {
             return Err(PutError::NoStore);
         }
@@ -225,17 +224,21 @@ impl ApiKeys {
         let _changing = self.changing.lock();
         {
             let keys = self.keys.read();
-            if keys.get(&key.id).is_some_and(|known| is_in_use(known)) {
+            if is_new && keys.get(&key.id).is_some_and(|known| known.state == KeyState::Active) {
                 return Err(PutError::IdInUse(key.id));
             }
             if keys.is_in_file(&key.id) {
                 return Err(PutError::InFile(key.id));
             }
+            let known = keys.stored(&key.id);
+            if known.is_some_and(|known| known.state.finality() > key.state.finality()) {
+                return Err(PutError::Revoked(key.id));
+            }
             let is_live = key.state == KeyState::Active;
             if let Some(other) = keys.other_holder(&key).filter(|_| is_live) {
                 return Err(PutError::SecretInUse(other.id.clone()));
             }
-            match keys.stored(&key.id) {
+            match known {
                 Some(known) => key.changed = key.changed.max(known.changed.saturating_add(1)),
                 None if keys.counts().1 >= MAX_STORED_KEYS => return Err(PutError::TooMany),
                 None => {}
@@ -276,19 +279,29 @@ impl ApiKeys {
         &self.uses
     }
 
+    /// Adds the keys of a file that will replace the one in force. Of two with the same ID, the new one is valid.
+    pub fn add_file(&self, keys: &[Arc<ApiKey>]) {
+        let known = self.keys.read();
+        if keys.iter().any(|key| known.get(&key.id) != Some(key)) {
+            let both = known.file().chain(keys).cloned().collect();
+            drop(known);
+            self.set_file(both);
+        }
+    }
+
     /// Replaces the keys of the file. Returns the IDs of the keys of the store that they hide.
     pub fn set_file(&self, keys: Vec<Arc<ApiKey>>) -> Vec<CompactString> {
         let _changing = self.changing.lock();
-        let (fresh, has_lost) = {
+        let (fresh, has_ended) = {
             let before = self.keys.read();
             let fresh = before.with_file(keys);
-            let has_lost = before.file().any(|known| fresh.get(&known.id) != Some(known));
-            let has_lost = has_lost || fresh.hidden() != before.hidden();
-            (fresh, has_lost)
+            let ends = |key: &Arc<ApiKey>| ends_earlier(before.get(&key.id), fresh.get(&key.id));
+            let has_ended = before.file().chain(fresh.file()).any(ends);
+            (fresh, has_ended)
         };
         let hidden = fresh.hidden();
         let old = std::mem::replace(&mut *self.keys.write(), fresh);
-        if has_lost {
+        if has_ended {
             self.changes.fetch_add(1, Release);
         }
         drop(old);
@@ -327,8 +340,7 @@ impl ApiKeys {
         };
         match known {
             Some(known) if *known == key => true,
-            Some(known) if known.changed > key.changed => false,
-            Some(known) if known.changed == key.changed && Stamp::of(&known) > stamp => false,
+            Some(known) if Stamp::of(&known) > stamp => false,
             _ => {
                 self.replace(key);
                 true
@@ -411,15 +423,18 @@ impl ApiKeys {
         let _changing = self.changing.lock();
         let removed = self.keys.write().remove_stored(id);
         if removed.is_some() {
-            self.changes.fetch_add(1, Release);
             self.uses.forget(id);
+        }
+        if ends_earlier(removed.as_ref(), None) {
+            self.changes.fetch_add(1, Release);
         }
     }
 
     /// Replaces the stored version of a key, under the lock of changes.
     fn replace(&self, key: ApiKey) {
-        let replaced = self.keys.write().put_stored(&Arc::new(key));
-        if replaced.is_some() {
+        let key = Arc::new(key);
+        let replaced = self.keys.write().put_stored(&key);
+        if ends_earlier(replaced.as_ref(), Some(&key)) {
             // Published after the key, so that who sees the number finds the new version.
             self.changes.fetch_add(1, Release);
         }
@@ -439,6 +454,15 @@ fn all_of(
             return all;
         }
     }
+}
+
+/// Whether a key that was `known` ends earlier as it is `now`; `None`: there is none.
+fn ends_earlier(known: Option<&Arc<ApiKey>>, now: Option<&Arc<ApiKey>>) -> bool {
+    let end = |key: Option<&Arc<ApiKey>>| {
+        let active = key.filter(|key| key.state == KeyState::Active);
+        active.map_or(i64::MIN, |key| key.expires.unwrap_or(i64::MAX))
+    };
+    end(now) < end(known)
 }
 
 #[cfg(test)]
@@ -512,7 +536,7 @@ mod tests {
                     let has = |key: &&Arc<ApiKey>| key.secrets.iter().any(|secret| secret.hash == hash);
                     let found = all.iter().filter(has);
                     let best = found.min_by_key(|key| {
-                        (!keys.is_in_file(&key.id), key.state != KeyState::Active, key.created, key.id.clone())
+                        (!keys.is_in_file(&key.id), key.state == KeyState::Active, key.created, key.id.clone())
                     });
                     prop_assert_eq!(keys.by_hash(&hash), best);
                 }
@@ -537,7 +561,6 @@ mod tests {
         let deleted = ApiKey { state: KeyState::Deleted { at: 1 }, ..key("a") };
         assert_eq!(put(&registry, deleted), Ok(()));
         assert_eq!(registry.get("a").unwrap().changed, 2, "it is later than the one that it replaces");
-        assert_eq!(put(&registry, copy), Ok(()));
         registry.set_file(vec![Arc::new(key("c"))]);
         assert_eq!(put(&registry, key("c")), Err(PutError::InFile("c".into())));
         assert!(matches!(put(&registry, key("a b")), Err(PutError::Invalid(_))));
@@ -559,8 +582,99 @@ mod tests {
         };
         assert_eq!(unsent(&registry), ["a", "imported"]);
         put(&registry, ApiKey { state: KeyState::Deleted { at: 1 }, ..key("a") }).unwrap();
-        assert_eq!(registry.import(key("a")).err(), Some(PutError::IdInUse("a".into())));
-        assert!(registry.create(key("a")).is_ok(), "a deleted key's ID may be used again");
+        for made in [registry.import(key("a")), registry.create(key("a"))] {
+            assert_eq!(made.err(), Some(PutError::Revoked("a".into())));
+        }
+    }
+
+    #[test]
+    fn neither_the_id_nor_the_secret_of_a_tombstone_is_used_again() {
+        let registry = ApiKeys::new(KeyStore::Redis);
+        registry.set_store_up(true);
+        put(&registry, key("a")).unwrap();
+        let revoked = ApiKey { state: KeyState::Revoked { at: 1, reason: String::new() }, ..key("a") };
+        let deleted = ApiKey { state: KeyState::Deleted { at: 1 }, ..key("a") };
+        let copy = ApiKey { id: "b".into(), ..key("a") };
+        put(&registry, revoked.clone()).unwrap();
+        assert_eq!(put(&registry, key("a")), Err(PutError::Revoked("a".into())));
+        assert_eq!(put(&registry, copy.clone()), Err(PutError::SecretInUse("a".into())));
+        put(&registry, deleted).unwrap();
+        assert_eq!(put(&registry, revoked), Err(PutError::Revoked("a".into())));
+        assert_eq!(put(&registry, key("a")), Err(PutError::Revoked("a".into())));
+        assert_eq!(put(&registry, copy.clone()), Err(PutError::SecretInUse("a".into())));
+        // Another instance made it before it knew.
+        registry.merge(copy.clone(), Stamp::of(&copy));
+        assert_eq!(registry.find(&KeyHash::of(b"a"), 1), Err(KeyFault::Revoked));
+    }
+
+    #[test]
+    fn a_revocation_wins_over_a_later_change() {
+        let at = |changed, state| ApiKey { changed, state, ..key("a") };
+        let changed = at(9, KeyState::Active);
+        let revoked = at(5, KeyState::Revoked { at: 5, reason: "leaked".into() });
+        let deleted = at(3, KeyState::Deleted { at: 3 });
+        for (less, greater) in [(&changed, &revoked), (&changed, &deleted), (&revoked, &deleted)] {
+            assert_eq!(merged([less, greater].into_iter()), [greater.clone()]);
+            assert_eq!(merged([greater, less].into_iter()), [greater.clone()]);
+        }
+    }
+
+    #[test]
+    fn the_number_of_stored_keys_has_a_bound() {
+        let registry = ApiKeys::new(KeyStore::Redis);
+        registry.set_store_up(true);
+        let (any, stamp) = (key("any"), Stamp::of(&key("any")));
+        let numbered = |n: usize| {
+            let mut key = ApiKey { id: n.to_string().as_str().into(), ..any.clone() };
+            key.secrets[0].hash.0[..8].copy_from_slice(&n.to_le_bytes());
+            key
+        };
+        for n in 0..MAX_STORED_KEYS {
+            registry.merge(numbered(n), stamp);
+        }
+        assert_eq!(registry.counts().1, MAX_STORED_KEYS);
+        assert_eq!(put(&registry, numbered(MAX_STORED_KEYS)), Err(PutError::TooMany));
+        registry.merge(numbered(MAX_STORED_KEYS), stamp);
+        assert_eq!(
+            (registry.counts().1, registry.get(&MAX_STORED_KEYS.to_string())),
+            (MAX_STORED_KEYS, None)
+        );
+        let renamed = ApiKey { name: "known ones are changed".into(), ..numbered(7) };
+        assert_eq!(put(&registry, renamed), Ok(()));
+    }
+
+    #[test]
+    fn only_what_can_end_a_key_counts_as_a_change() {
+        let registry = ApiKeys::new(KeyStore::Redis);
+        registry.set_store_up(true);
+        let counts = |change: &dyn Fn()| {
+            let before = registry.changes();
+            change();
+            registry.changes() > before
+        };
+        let store = |key: ApiKey| counts(&|| put(&registry, key.clone()).unwrap());
+        let expiring = |expires| ApiKey { expires, ..key("a") };
+        assert!(!store(key("a")), "it is new");
+        assert!(!store(ApiKey { plan: Some("pro".into()), name: "n".into(), ..key("a") }));
+        assert!(!store(ApiKey { secrets: key("b").secrets, ..key("a") }), "a rotation ends nothing");
+        assert!(store(expiring(Some(100))));
+        assert!(!store(expiring(Some(200))) && !store(expiring(None)));
+        let file = |ids: &[(&str, Option<i64>)]| {
+            let key = |(id, expires): &(&str, _)| Arc::new(ApiKey { expires: *expires, ..key(id) });
+            counts(&|| drop(registry.set_file(ids.iter().map(key).collect())))
+        };
+        assert!(!file(&[("f", None), ("g", None)]));
+        assert!(!file(&[("f", None), ("g", None), ("h", None)]));
+        assert!(file(&[("f", Some(5)), ("g", None), ("h", None)]));
+        assert!(file(&[("f", Some(5)), ("g", None)]), "one is removed");
+        assert!(file(&[("f", Some(5)), ("g", None), ("a", Some(7))]), "it hides a longer one of the store");
+        assert!(!file(&[("f", Some(5)), ("g", None)]), "and that comes back");
+        let deleted = ApiKey { state: KeyState::Deleted { at: 1 }, ..key("a") };
+        assert!(store(ApiKey { state: KeyState::Revoked { at: 1, reason: String::new() }, ..key("a") }));
+        assert!(!store(deleted), "it had ended already");
+        assert!(!counts(&|| registry.sweep(i64::MAX)), "it is forgotten");
+        put(&registry, key("c")).unwrap();
+        assert!(counts(&|| registry.refuse("c")));
     }
 
     #[test]
@@ -571,9 +685,7 @@ mod tests {
         put(&registry, key("b")).unwrap();
         let same_id = ApiKey { id: "a".into(), ..key("other") };
         let same_hash = ApiKey { id: "c".into(), ..key("b") };
-        let before = registry.changes();
         assert_eq!(registry.set_file(vec![Arc::new(same_id), Arc::new(same_hash)]), ["a", "b"]);
-        assert!(registry.changes() > before);
         assert_eq!(registry.find(&KeyHash::of(b"a"), 1), Err(KeyFault::Unknown));
         assert_eq!(registry.find(&KeyHash::of(b"b"), 1).unwrap().id, "c");
         assert_eq!(registry.set_file(Vec::new()), [""; 0]);
@@ -599,17 +711,17 @@ mod tests {
         const DAY: i64 = 86_400_000_000;
         let registry = ApiKeys::new(KeyStore::Redis);
         let deleted = |id: &str, expires| ApiKey { expires, state: KeyState::Deleted { at: 0 }, ..key(id) };
-        for key in [deleted("a", None), deleted("b", Some(30 * DAY)), deleted("c", Some(1)), key("d")] {
+        // The expiry may have been a later one, which an instance that was away still knows.
+        for key in [deleted("a", None), deleted("b", Some(400 * DAY)), deleted("c", Some(1)), key("d")] {
             registry.merge(key.clone(), Stamp::of(&key));
         }
         let ids = |now| {
             registry.sweep(now);
             registry.all().iter().map(|key| key.id.to_string()).collect::<Vec<_>>()
         };
-        assert_eq!(ids(DAY - 1), ["a", "b", "c", "d"]);
-        assert_eq!(ids(DAY), ["a", "b", "d"]);
-        assert_eq!(ids(30 * DAY), ["a", "d"]);
-        assert_eq!(ids(366 * DAY), ["d"]);
+        assert_eq!(ids(366 * DAY - 1), ["a", "b", "c", "d"]);
+        assert_eq!(ids(366 * DAY), ["b", "d"]);
+        assert_eq!(ids(400 * DAY), ["d"]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::{fmt::Display, sync::Arc, thread};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    difference::Difference,
+    difference::{Difference, lacks_key_store},
     generation::Generation,
     running::App,
     shared::{Shared, ban_names},
@@ -28,6 +28,10 @@ use crate::{
     peers::records::RecordScope,
     telemetry::{Event, diagnostics::Diagnostics, time::rfc3339},
 };
+
+/// Why a configuration with a store of API keys is not brought into force.
+const NO_KEY_STORE: &str = "api_keys.store: true takes effect only when Tollgate starts, and until then its keys \
+                            would get 401: restart Tollgate, or send it SIGUSR2 (docs/upgrade.md)";
 
 /// A loaded configuration with its warnings, or its errors.
 pub type Loaded = Result<(Config, Vec<String>), Vec<ConfigurationError>>;
@@ -149,6 +153,9 @@ impl PreparedReload {
         before: &Generation,
         has_access_log: bool,
     ) -> Result<Self, Vec<ConfigurationError>> {
+        if lacks_key_store(&before.config, config) {
+            return Err(vec![ConfigurationError::of_all(NO_KEY_STORE.to_owned())]);
+        }
         let Difference { in_force, changed, needs_restart } =
             Difference::between(&before.config, config, has_access_log);
         let policies = ids.policies(in_force.policies.iter().map(Arc::as_ref));
@@ -167,9 +174,7 @@ impl Reloader {
 
         self.shared.metrics.reconfigure(config);
         generation.watch_sources(&self.shared.metrics);
-        if let Err(error) = generation.enter_keys(Some(&self.generation)) {
-            tracing::error!("the file of API keys is not reread when it changes: {error}");
-        }
+        generation.join_keys(&self.generation);
         self.shared.registry.reconfigure(
             policies,
             &ban_names(config),
@@ -188,6 +193,9 @@ impl Reloader {
         let upstreams = generation.upstreams.iter().zip(&config.upstreams);
         upstreams.for_each(|(upstream, config)| upstream.enter_into_force(config));
         workers.hand_over(|index| generation.for_worker(index, &self.shared.metrics, &self.collector)).await;
+        if let Err(error) = generation.enter_keys() {
+            tracing::error!("the file of API keys is not reread when it changes: {error}");
+        }
         if let Some(store) = &self.store {
             store.scope.set_retain(config.abuse.retain);
             // Denials and slices of the old limits are void.
