@@ -84,7 +84,7 @@ impl Generation {
     /// The thread that rereads the file can't be started.
     pub(super) fn enter_keys(&self, before: Option<&Self>) -> std::io::Result<()> {
         if let Some(before) = before.and_then(|before| before.keys_file.as_ref()) {
-            before.retire();
+            before.retire(&self.api_keys);
         }
         match &self.keys_file {
             Some(file) => file.enter_into_force(&self.api_keys),

@@ -2,8 +2,10 @@
 
 mod read;
 mod reread;
+mod version;
 mod watched;
 
 pub use read::{READ_LIMIT, append, is_directory, open_file, read, read_file, read_patiently, read_to_end};
 pub use reread::{Reread, Unreadable, open};
+pub use version::FileVersion;
 pub use watched::WatchedFile;
