@@ -243,13 +243,10 @@ impl ApiKeys {
         self.uses.last(id)
     }
 
-    /// Takes the minute, since the Unix epoch, of a use at another instance. Returns whether the key is known.
-    pub fn merge_use(&self, id: &str, minute: i64) -> bool {
-        let is_known = self.get(id).is_some();
-        if is_known {
-            self.uses.merge(id, minute);
-        }
-        is_known
+    /// Takes the minute, since the Unix epoch, of a use at another instance or before a restart. Its key may not be known
+    /// yet: the file of keys is read after the store.
+    pub fn merge_use(&self, id: &str, minute: i64) {
+        self.uses.merge(id, minute);
     }
 
     /// The notes of last uses, for the store.
@@ -376,7 +373,7 @@ impl ApiKeys {
         self.forget(id);
     }
 
-    /// Forgets tombstones of which no key can come back any more.
+    /// Forgets tombstones of which no key can come back any more, and the uses of keys that are not there.
     pub fn sweep(&self, now: i64) {
         let forgotten = |key: &Arc<ApiKey>| is_forgotten(key, now);
         let mut after = None;
@@ -388,6 +385,7 @@ impl ApiKeys {
                 break;
             }
         }
+        self.uses.retain(|id| self.get(id).is_some());
     }
 
     fn forget(&self, id: &str) {
@@ -395,7 +393,6 @@ impl ApiKeys {
         let removed = self.keys.write().remove_stored(id);
         if removed.is_some() {
             self.changes.fetch_add(1, Release);
-            self.uses.forget(id);
         }
     }
 
